@@ -52,23 +52,33 @@ void detailed(benchmark::State& state) {
 BENCHMARK(detailed)->Unit(benchmark::kMillisecond);
 
 // From the model's text to the result.
-void from_text(benchmark::State& state, const std::string& plan, const std::string& machine,
-               int64_t batch) {
+void from_text(benchmark::State& state, const std::string& model, const std::string& plan,
+               const std::string& machine, int64_t batch) {
   Simulation result;
   double events = 0;
   for (auto unused : state) {
     (void)unused;
-    const Compiled made = planned(kGpt3, plan, batch);
+    const Compiled made = planned(model, plan, batch);
     const Cluster cluster = load_cluster(machine).value();
     result = simulate(*made.lowering, cluster, options()).value();
     events += static_cast<double>(result.simulated_events);
   }
   count(state, result, events);
 }
-BENCHMARK_CAPTURE(from_text, gpt3_on_1024, kGpt3Plan, "dgx-a100:128", 1536)
+BENCHMARK_CAPTURE(from_text, gpt3_on_1024, kGpt3, kGpt3Plan, "dgx-a100:128", 1536)
     ->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(from_text, gpt3_on_16384, "megatron(tp=8,pp=16,dp=128,zero=1,micro_batches=64)",
-                  "dgx-a100:2048", 16384)
+BENCHMARK_CAPTURE(from_text, gpt3_on_16384, kGpt3,
+                  "megatron(tp=8,pp=16,dp=128,zero=1,micro_batches=64)", "dgx-a100:2048", 16384)
+    ->Unit(benchmark::kMillisecond);
+// MLPerf's recommender on the 16 nodes of ZionEX (docs/theory/zionex-dlrm.md, section 2), its large
+// tables cut by rows inside nodes.
+BENCHMARK_CAPTURE(from_text, dlrm_on_128,
+                  "dlrm:dense=13,rows=40000000-39060-17295-7424-20265-3-7122-1543-63-40000000-"
+                  "3067956-405282-10-2209-11938-155-4-976-14-40000000-40000000-40000000-590152-"
+                  "12973-108-36,bags=3-2-1-2-6-1-1-1-1-7-3-8-1-6-9-5-1-1-1-12-100-27-10-3-1-1,"
+                  "width=128,bottom=512-256-128,top=1024-1024-512-256-1,interaction=cross,"
+                  "layers=3,rank=512",
+                  "tables(8,by=table_row,nodes=16)", "dgx-a100-40:16", 65536)
     ->Unit(benchmark::kMillisecond);
 
 // One plan after another of a model, as a search prices them: the model and the graph that is

@@ -1,4 +1,4 @@
-// tessera data: files of clicks from logs, from nothing, and what is in them.
+// tessera data: files of clicks from logs, from nothing, and what is in them; files of graphs.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,6 +7,7 @@
 
 #include "tessera/base/text.h"
 #include "tessera/cli/cli.h"
+#include "tessera/cli/data_graph.h"
 #include "tessera/cli/output.h"
 #include "tessera/data/click_arrays.h"
 #include "tessera/data/click_generator.h"
@@ -25,6 +26,7 @@ struct DataJob {
   int64_t first = 0, dense = 13, seed = 1;
   double zipf = 1.05, signal = 1.5, bias = -1.2;
   bool jagged = false, json = false;
+  GraphJob graph = {};
 };
 
 tl::unexpected<Error> data_error(std::string_view message) {
@@ -155,25 +157,67 @@ Result<int> arrays(const DataJob& job) {
                     fmt::format("{}: {}\n", out, plural(file.samples(), "sample")));
 }
 
+Result<int> graph(const DataJob& job) {
+  if (job.files.size() != 1) {
+    return data_error(fmt::format("graph: expected one file, found {}", job.files.size()));
+  }
+  GraphJob graph = job.graph;
+  graph.file = job.files.front();
+  graph.out = job.out;
+  graph.json = job.json;
+  return run_data_graph(graph);
+}
+
 Result<int> run_data(const DataJob& job) {
+  if (job.action == "graph") return graph(job);
   if (job.action == "criteo") return from_criteo(job);
   if (job.action == "generate") return generate(job);
   if (job.action == "arrays") return arrays(job);
   return show(job);
 }
 
+// Those of the action graph; defaults are told in their texts.
+void add_graph_options(Command& command, GraphJob& job) {
+  command.option("--network", job.network, "graph: gcn or graphsage, for the nodes of the files")
+      .one_of({"gcn", "graphsage"})
+      .default_text("");
+  command.option("--hidden", job.hidden, "graph: features between layers (default 16)")
+      .at_least(1)
+      .default_text("");
+  command.option("--layers", job.layers, "graph: of the network (default 2)")
+      .at_least(2)
+      .default_text("");
+  command.option("--dropout", job.dropout, "graph: of each layer's input (default 0.5)")
+      .at_least(0)
+      .default_text("");
+  command
+      .option("--sampler", job.sampler,
+              "graph: the network samples edges, by bucket, stride, quadratic or permutation")
+      .one_of({"none", "bucket", "stride", "quadratic", "permutation"})
+      .default_text("");
+  command.option("--widths", job.widths, "graph: of samples, one for all layers or one a layer")
+      .delimiter(',')
+      .at_least(1);
+  command.flag("--symmetric", job.symmetric, "graph: refuse a matrix that is not symmetric");
+  command.flag("--mirror", job.mirror, "graph: a list of edges has each undirected edge once");
+  command.flag("--any-order", job.any_order, "graph: take entries in any order");
+}
+
 }  // namespace
 
 void add_data(Commands& commands) {
   const auto options = std::make_shared<DataJob>();
-  Command command = commands.add("data", "Make files of clicks for recommenders, and show them");
-  command.option("ACTION", options->action, "criteo, generate, show or arrays")
+  Command command = commands.add(
+      "data", "Make files of clicks for recommenders, and show them; show graphs of nodes");
+  command.option("ACTION", options->action, "criteo, generate, show, arrays or graph")
       .required()
-      .one_of({"criteo", "generate", "show", "arrays"});
+      .one_of({"criteo", "generate", "show", "arrays", "graph"});
   command.option("FILE", options->files,
-                 "criteo: logs in Criteo's text format, globs too; show, arrays: a file of clicks");
+                 "criteo: logs in Criteo's text format, globs too; show, arrays: a file of clicks; "
+                 "graph: NAME.mtx, a list of edges, or what NAME_labels.tsv and so on begin with");
   command.option("-o,--out", options->out,
-                 "The file of clicks to write, NAME.clicks; arrays: the folder of NumPy arrays");
+                 "The file of clicks to write, NAME.clicks; arrays: the folder of NumPy arrays; "
+                 "graph: the network, NAME.graph");
   command
       .option("--rows", options->rows,
               "Rows of the tables: 1000,200,...; criteo: one number means all 26 tables")
@@ -214,15 +258,17 @@ void add_data(Commands& commands) {
   command.option("--seed", options->seed, "generate: of all random numbers (default 1)")
       .at_least(0)
       .default_text("");
+  add_graph_options(command, options->graph);
   command.flag("--json", options->json, "Print JSON");
   command.footer(
-      "docs/reference/clicks-format.md describes the files.\n\n"
+      "docs/reference/clicks-format.md and graph-files.md describe the files.\n\n"
       "Examples:\n"
       "  tessera data criteo 'day_*.txt' --rows 1000000 --out day.clicks\n"
       "  tessera data generate --samples 100000 --rows 10000,500,40 --bags 1,3,1 --jagged --out "
       "made.clicks\n"
       "  tessera data show made.clicks\n"
-      "  tessera data arrays made.clicks --out arrays\n");
+      "  tessera data arrays made.clicks --out arrays\n"
+      "  tessera data graph data/graphs/cora --network gcn --out runs/cora.graph\n");
   command.action([options] { return run_data(*options); });
 }
 

@@ -64,7 +64,8 @@ Status add_runs(const ReportOptions& options, std::vector<Compiled>& planned, Re
     const bool plain = item.computes_in() == DType::kFloat32;
     const std::string name =
         plain ? plan : fmt::format("{} in {}", plan, dtype_name(item.computes_in()));
-    page.runs.push_back({name, text.text, item.lowering.get(), std::move(simulation)});
+    page.runs.push_back({name, text.text, item.lowering.get(), std::move(simulation),
+                         tables_of(item.model->graph)});
     planned.push_back(std::move(item));
   }
   page.title = planned.front().model->spec;

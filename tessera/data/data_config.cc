@@ -89,7 +89,7 @@ Result<TokenFilesConfig> read_tokens(const toml::table& table) {
   }
   if (config.files.empty()) {
     return invalid_input(
-        "data: expected the key 'files', 'arrays' or 'clicks', found none of them");
+        "data: expected the key 'files', 'arrays', 'clicks' or 'nodes', found none of them");
   }
   return config;
 }
@@ -134,6 +134,26 @@ Result<DataConfig> read_clicks(const toml::table& table) {
       return expected("data.clicks", "the path of a file of clicks", node);
     }
     config.clicks = path->get();
+  }
+  return config;
+}
+
+Result<DataConfig> read_nodes(const toml::table& table) {
+  DataConfig config;
+  for (const auto& [key, node] : table) {
+    if (key.str() == "part") {
+      TESSERA_TRY_VOID(read_one_of("data.part", {"train", "val", "test"}, node, config.part));
+      continue;
+    }
+    if (key.str() != "nodes") {
+      return invalid_input(fmt::format(
+          "data: expected the keys 'nodes' and 'part' together, found '{}'", key.str()));
+    }
+    const auto* path = node.as_string();
+    if (path == nullptr || path->get().empty()) {
+      return expected("data.nodes", "what the paths of a graph's files begin with", node);
+    }
+    config.nodes = path->get();
   }
   return config;
 }
@@ -185,6 +205,9 @@ std::string table_text(const TokenFilesConfig& config) {
 std::string to_text(const DataConfig& config) {
   if (config.random) return quoted(std::string(kRandom));
   if (!config.clicks.empty()) return fmt::format("{{ clicks = {} }}", quoted(config.clicks));
+  if (!config.nodes.empty()) {
+    return fmt::format("{{ nodes = {}, part = {} }}", quoted(config.nodes), quoted(config.part));
+  }
   if (!config.arrays.empty()) {
     std::vector<std::string> arrays;
     for (const auto& [input, file] : config.arrays) {
@@ -204,6 +227,7 @@ Result<DataConfig> read_data_config(const toml::node& node) {
   if (const toml::table* table = node.as_table()) {
     if (table->contains("arrays")) return read_arrays(*table);
     if (table->contains("clicks")) return read_clicks(*table);
+    if (table->contains("nodes")) return read_nodes(*table);
     DataConfig config;
     TESSERA_TRY(TokenFilesConfig files, read_tokens(*table));
     config.tokens.push_back(std::move(files));

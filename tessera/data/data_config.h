@@ -5,6 +5,7 @@
 //   data = [{ files = "a.idx", weight = 3 }, { files = "b.idx", weight = 1 }]
 //   data = { arrays = { images = "x.npy", targets = "y.npy" }, scale = 0.0625 }
 //   data = { clicks = "day.clicks" }
+//   data = { nodes = "data/graphs/cora", part = "train" }
 //   data = "random"
 #pragma once
 
@@ -39,9 +40,13 @@ struct DataConfig {
   std::map<std::string, std::string> arrays;  // .npy file by input of the model
   double scale = 1;                           // factor of the numbers of arrays
   std::string clicks;                         // a file of clicks (click_file.h)
-  bool random = false;                        // other random inputs each step
+  std::string nodes;           // what the names of files about a graph's nodes begin with
+  std::string part = "train";  // of these nodes, whose classes are told: train, val or test
+  bool random = false;         // other random inputs each step
 
-  bool given() const { return random || !tokens.empty() || !arrays.empty() || !clicks.empty(); }
+  bool given() const {
+    return random || !tokens.empty() || !arrays.empty() || !clicks.empty() || !nodes.empty();
+  }
   friend bool operator==(const DataConfig&, const DataConfig&) = default;
 };
 

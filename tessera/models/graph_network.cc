@@ -55,8 +55,7 @@ class Network {
       if (!last) h = g_.op1("act", "relu", {h});
       g_.pop();
     }
-    const TensorId loss = cross_entropy_sum(g_, "loss", h, targets, c_.labelled);
-    g_.graph().loss = regularised(loss);
+    g_.graph().loss = regularised(mean_of_known(h, targets));
     return g_.finish();
   }
 
@@ -100,6 +99,25 @@ class Network {
             {"each_step", int64_t{c_.each_step ? 1 : 0}}};
   }
 
+  // The mean cross entropy over the targets that are not -1, however many these are in the step.
+  TensorId mean_of_known(TensorId logits, TensorId targets) {
+    const std::vector<TensorId> parts =
+        g_.op("loss.cross_entropy", "cross_entropy", {logits, targets});
+    if (parts.size() != 2) return {};
+    const TensorId each = g_.op1("loss.node", "sub", parts);  // 0 where the target is -1
+    const DType dtype = g_.tensor(each).dtype;
+    const Attributes all = {{"dims", std::string("nodes")}};
+    const TensorId sum = g_.op1("loss.sum", "reduce_sum", {each}, all);
+    const TensorId ones = g_.op1("loss.ones", "fill", {},
+                                 {{"value", 1.0},
+                                  {"dims", fmt::format("class={}", c_.classes)},
+                                  {"dtype", std::string(dtype_name(dtype))}});
+    const TensorId known =
+        g_.op1("loss.known", "gather", {ones, targets}, {{"dim", std::string("class")}});
+    const TensorId count = g_.op1("loss.count", "reduce_sum", {known}, all);
+    return g_.op1("loss.mean", "div", {sum, count});
+  }
+
   TensorId regularised(TensorId loss) {
     if (c_.l2 == 0) return loss;
     std::vector<TensorId> terms = {loss};
@@ -126,8 +144,7 @@ Result<Graph> build_graph_network(const GraphNetworkConfig& config) {
                                    {"features", config.features},
                                    {"entries", config.entries},
                                    {"classes", config.classes},
-                                   {"hidden", config.hidden},
-                                   {"labelled", config.labelled}}) {
+                                   {"hidden", config.hidden}}) {
     if (size < 1) {
       return invalid_input(fmt::format("graph network: expected {} above 0, found {}", name, size));
     }

@@ -10,10 +10,11 @@
 //
 // Inputs: `features.begin`, `features.end` [nodes], `features.columns`, `features.values` [entries],
 // `edges.begin`, `edges.end` [nodes], `edges.columns` and, of gcn, `edges.values` [edges], and `targets`
-// [nodes], -1 where the class is not to be learnt. Ops: layers.<i>.*, loss.*; output of the last layer:
-// layers.<last>.out. There is no batch: a step reads the whole graph. So these are not among the
-// families of `tessera train` (families.h), whose samples are drawn independently; they are built and
-// trained from code (runtime/graph_network_test.cc trains both on Cora).
+// [nodes], -1 where the class is not known or not to be learnt; the loss is the mean over the others.
+// Ops: layers.<i>.*, loss.*; output of the last layer: layers.<last>.out. There is no batch: a step
+// reads the whole graph. So these are not among the families of models (families.h), whose samples
+// are drawn independently: `tessera data graph` writes one as a graph file for the nodes at hand,
+// and `tessera train` takes the file with data = { nodes = ... }. Plans may cut the dim `nodes`.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +30,6 @@ struct GraphNetworkConfig {
   Kind kind = Kind::kGcn;
   int64_t nodes = 0, edges = 0, features = 0, entries = 0;  // entries: of the features of all nodes
   int64_t classes = 0, hidden = 16, layers = 2;
-  int64_t labelled = 0;  // targets that are not -1: the loss is their mean
   double dropout = 0.5;
   double l2 =
       5e-4;  // half of it times the sum of squares of the first layer's weights is added to the loss

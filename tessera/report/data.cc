@@ -258,6 +258,25 @@ Json op_json(const ResolvedPlan& plan, const Op& op) {
           {"lines", lines}};
 }
 
+// ---- embedding tables
+Result<Json> tables_json(const ReportRun& item) {
+  TESSERA_TRY(const std::vector<TableLoad> loads, table_loads(*item.lowering, item.tables));
+  Json shares = Json::array(), ranks = Json::array();
+  for (const TableLoad& load : loads) {
+    int64_t bytes = 0, state_bytes = 0;
+    for (const TableShare& share : load.shares) {
+      bytes += share.bytes;
+      state_bytes += share.state_bytes;
+      shares.push_back({share.table, share.rank, share.rows.begin, share.rows.size,
+                        share.columns.begin, share.columns.size, tier_name(share.tier), share.bytes,
+                        share.state_bytes});
+    }
+    ranks.push_back({load.rank, load.ranks, load.shares.size(), bytes, state_bytes, load.rows_read,
+                     load.bytes_read});
+  }
+  return Json{{"shares", std::move(shares)}, {"loads", std::move(ranks)}};
+}
+
 Result<Json> run_json(const Report& report, const ReportRun& item) {
   Labels labels;
   const Simulation& simulation = item.simulation;
@@ -279,6 +298,7 @@ Result<Json> run_json(const Report& report, const ReportRun& item) {
     ops.push_back(op_json(item.lowering->plan(), op));
   }
   run["ops"] = std::move(ops);
+  TESSERA_TRY(run["tables"], tables_json(item));
   return run;
 }
 

@@ -11,6 +11,7 @@
 
 #include "tessera/base/result.h"
 #include "tessera/program/lower.h"
+#include "tessera/program/table_shares.h"
 #include "tessera/report/curve.h"
 #include "tessera/simulate/simulation.h"
 
@@ -30,11 +31,25 @@ struct CommunicationMatrix {
 // it sends to all ranks of the other class.
 Result<CommunicationMatrix> communication_matrix(const Lowering& lowering, int64_t most_ranks = 32);
 
+// What embedding tables load a rank with.
+struct TableLoad {
+  int rank = 0;
+  int64_t ranks = 1;               // that are as this one is
+  std::vector<TableShare> shares;  // that it keeps between steps
+  int64_t rows_read = 0;           // looked up in a step, a row as often as ids name it
+  int64_t bytes_read = 0;          // of these rows
+};
+// Of every rank, up to `most_ranks` of them; beyond, of one rank of each class of equal ones.
+Result<std::vector<TableLoad>> table_loads(const Lowering& lowering,
+                                           const std::vector<std::string>& tables,
+                                           int64_t most_ranks = 256);
+
 struct ReportRun {
   std::string name;       // the plan as the user wrote it
   std::string plan_text;  // TOML
   const Lowering* lowering = nullptr;
   Simulation simulation;
+  std::vector<std::string> tables = {};  // embedding tables (program/table_shares.h)
 };
 struct Report {
   std::string title, subtitle;  // model; batch, cluster and style

@@ -98,12 +98,14 @@ Result<Step> read_step(const Json& object, const std::string& place) {
             line.integer("resident_bytes"),
             {},
             {},
+            {},
             {}};
   if (object.contains("eval_loss")) step.eval_loss = line.number("eval_loss");
   if (object.contains("eval_normalized_entropy")) {
     step.normalized_entropy = line.number("eval_normalized_entropy");
     step.auc = line.number("eval_auc");
   }
+  if (object.contains("eval_accuracy")) step.accuracy = line.number("eval_accuracy");
   TESSERA_TRY_VOID(line.status());
   return step;
 }
@@ -249,20 +251,27 @@ Result<RunRecord> parse_run_record(std::string_view text, const std::string& fil
 
 namespace {
 
-// How good predictions of clicks are, if evaluations say it.
-std::string clicks_text(const RunRecord& record, int64_t width, int64_t height) {
-  const auto last = std::find_if(record.steps.rbegin(), record.steps.rend(),
-                                 [](const Step& step) { return step.normalized_entropy; });
-  if (last == record.steps.rend()) return "";
-  const auto number = [](double value) { return fmt::format("{:.4g}", value); };
-  Drawing entropy(record, width, height), auc(record, width, height);
-  entropy.add('o', [](const Step& step) { return step.normalized_entropy.value_or(kNone); });
-  auc.add('o', [](const Step& step) { return step.auc.value_or(kNone); });
-  const auto title = [&](const char* what, const std::optional<double>& value) {
-    return fmt::format("{} of the evaluation (last: {:.4f})", what, value.value_or(kNone));
+// How good predictions of clicks or classes are, if evaluations say it: a drawing of each figure.
+std::string quality_text(const RunRecord& record, int64_t width, int64_t height) {
+  struct Figure {
+    const char* name;
+    std::optional<double> Step::*value;
   };
-  return entropy.text(title("normalised entropy", last->normalized_entropy), number) + "\n" +
-         auc.text(title("area under the ROC curve", last->auc), number) + "\n";
+  std::string out;
+  for (const Figure& figure : {Figure{"normalised entropy", &Step::normalized_entropy},
+                               {"area under the ROC curve", &Step::auc},
+                               {"accuracy", &Step::accuracy}}) {
+    const auto last = std::find_if(record.steps.rbegin(), record.steps.rend(),
+                                   [&](const Step& step) { return step.*figure.value; });
+    if (last == record.steps.rend()) continue;
+    Drawing drawing(record, width, height);
+    drawing.add('o', [&](const Step& step) { return (step.*figure.value).value_or(kNone); });
+    out += drawing.text(fmt::format("{} of the evaluation (last: {:.4f})", figure.name,
+                                    (*last.*figure.value).value_or(kNone)),
+                        [](double value) { return fmt::format("{:.4g}", value); }) +
+           "\n";
+  }
+  return out;
 }
 
 // "0", "0 and 2", "0 to 63".
@@ -368,7 +377,7 @@ std::string draw(const RunRecord& record, int64_t width, int64_t height) {
          loss.text(
              evaluates ? "loss, nats a token (*), and of the evaluation (o)" : "loss, nats a token",
              number) +
-         "\n" + clicks_text(record, width, height) + rate.text("tokens/s", number) + "\n" +
+         "\n" + quality_text(record, width, height) + rate.text("tokens/s", number) + "\n" +
          memory.text(fmt::format("resident memory of the process (planned for a rank: {})",
                                  bytes_text(static_cast<double>(last.memory_bytes))),
                      bytes_text) +

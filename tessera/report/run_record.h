@@ -42,6 +42,7 @@ struct RunRecord {
     int64_t memory_bytes = 0, resident_bytes = 0;
     std::optional<double> eval_loss;
     std::optional<double> normalized_entropy, auc;  // beside it, of a model that predicts clicks
+    std::optional<double> accuracy;                 // of one that predicts classes
   };
   std::vector<Start> starts;  // the second and later ones are restarts
   std::vector<Step> steps;    // each once, in order; of a step made again the later line

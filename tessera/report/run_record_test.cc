@@ -43,6 +43,23 @@ TEST(RunRecord, AStepThatIsMadeAgainCountsByItsLaterLine) {
   EXPECT_EQ(record->starts[1].first_step, 3);
 }
 
+TEST(RunRecord, TheAccuracyOfEvaluationsIsDrawn) {
+  const auto record =
+      parse_run_record(step(1, 9) + step(2, 8, R"(, "eval_loss": 1, "eval_accuracy": 0.5)") +
+                           step(3, 7, R"(, "eval_loss": 1, "eval_accuracy": null)") +
+                           step(4, 6, R"(, "eval_loss": 1, "eval_accuracy": 0.75)"),
+                       "m.jsonl");
+  ASSERT_TRUE(record) << record.error().message;
+  EXPECT_FALSE(record->steps[0].accuracy);
+  EXPECT_EQ(record->steps[1].accuracy, 0.5);
+  EXPECT_TRUE(std::isnan(*record->steps[2].accuracy));
+  const std::string text = draw(*record);
+  EXPECT_NE(text.find("accuracy of the evaluation (last: 0.7500)\n"), std::string::npos) << text;
+  EXPECT_EQ(text.find("normalised entropy"), std::string::npos) << text;
+  EXPECT_EQ(error_of(step(1, 9, R"(, "eval_accuracy": "high")")),
+            "m.jsonl:1: eval_accuracy: expected a number, found string");
+}
+
 TEST(RunRecord, APartOfALineAtTheEndIsPassedOver) {
   const std::string whole = start("serial") + step(1, 5), next = step(2, 4);
   for (size_t part = 0; part < next.size(); ++part) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -142,7 +143,12 @@ class ArraySource : public DataSource {
       });
     };
     if (is_floating(dtype)) {
-      kernels::store_element(at, dtype, scale_ * read(double{}));
+      const double value = read(double{});
+      if (std::isnan(value)) {
+        return data_error(
+            fmt::format("'{}', element {}: expected a number, found NaN", array.path, from));
+      }
+      kernels::store_element(at, dtype, scale_ * value);
       return {};
     }
     const int64_t value = read(int64_t{});

@@ -28,7 +28,7 @@ namespace tessera {
 //
 // Errors, one line each: a file that cannot be read or is damaged; an input that is missing or that
 // the model lacks; shapes that do not fit; integers from numbers with a fraction; arrays with
-// different numbers of samples. An integer out of range is found when it is read.
+// different numbers of samples. An integer out of range, and NaN, is found when it is read.
 Result<std::unique_ptr<DataSource>> open_arrays(const std::map<std::string, std::string>& files,
                                                 double scale, const DataWants& wants);
 

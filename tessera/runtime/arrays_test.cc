@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <numeric>
 #include <set>
 
@@ -135,6 +136,16 @@ TEST_F(Arrays, ErrorsAreOneLine) {
   const Tensor& targets = model.graph.tensor(model.graph.find_tensor("targets"));
   EXPECT_EQ((*data)->load(1, targets, Box({{0, 2}}), to).error().message,
             "data: '" + y + "', element 1: expected a number from 0 to 3, found 7");
+  const std::string nan =
+      write("n.npy", npy("<f4", "(2, 3)", bytes_of(std::vector<float>{1, 2, 3, 4, NAN, 6})));
+  const auto floats = open_arrays({{"x", nan}, {"targets", y}}, 1, {&model});
+  ASSERT_TRUE(floats);
+  std::vector<double> rows(6);
+  const auto into =
+      kernels::Array::contiguous(reinterpret_cast<std::byte*>(rows.data()), DType::kFloat64, {2, 3});
+  const Tensor& input = model.graph.tensor(model.graph.find_tensor("x"));
+  EXPECT_EQ((*floats)->load(1, input, Box({{0, 2}, {0, 3}}), into).error().message,
+            "data: '" + nan + "', element 4: expected a number, found NaN");
 }
 
 }  // namespace

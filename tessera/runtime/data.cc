@@ -9,6 +9,7 @@
 #include "tessera/runtime/arrays.h"
 #include "tessera/runtime/clicks.h"
 #include "tessera/runtime/inputs.h"
+#include "tessera/runtime/nodes.h"
 
 namespace tessera {
 namespace {
@@ -59,7 +60,7 @@ Result<std::unique_ptr<DataSource>> open_tokens(const DataConfig& config, const 
   if (model.text == 0) {
     return data_error(
         fmt::format("expected a model that reads tokens, or data = \"random\", or arrays of the "
-                    "model's inputs, or clicks, found '{}'",
+                    "model's inputs, or clicks, or nodes of a graph, found '{}'",
                     model.spec));
   }
   std::vector<TokenCorpus::Source> sources;
@@ -89,6 +90,7 @@ Result<std::unique_ptr<DataSource>> open_tokens(const DataConfig& config, const 
 Result<std::unique_ptr<DataSource>> open_data(const DataConfig& config, const DataWants& wants) {
   if (config.random) return std::make_unique<RandomSource>(wants);
   if (!config.clicks.empty()) return open_clicks(config.clicks, wants);
+  if (!config.nodes.empty()) return open_nodes(config.nodes, config.part, wants);
   if (!config.arrays.empty()) return open_arrays(config.arrays, config.scale, wants);
   return open_tokens(config, wants);
 }

@@ -6,8 +6,9 @@
 //   TESSERA_TRY(const auto data, open_data(config.data, {model, seed, "data", beside}));
 //   TESSERA_TRY_VOID(data->load(step, tensor, region, to));
 //
-// There are four sources: tokens of files (data/corpus.h), arrays of samples (arrays.h), files of
-// clicks (clicks.h) and random numbers (inputs.h). A further one implements load().
+// There are five sources: tokens of files (data/corpus.h), arrays of samples (arrays.h), files of
+// clicks (clicks.h), the nodes of a graph (nodes.h) and random numbers (inputs.h). A further one
+// implements load().
 #pragma once
 
 #include <cstdint>

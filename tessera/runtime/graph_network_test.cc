@@ -48,7 +48,6 @@ GraphNetworkConfig config_of(GraphNetworkConfig::Kind kind) {
   config.features = cora().features.column_count;
   config.entries = cora().features.edges();
   config.classes = cora().data.classes;
-  config.labelled = static_cast<int64_t>(cora().data.train.size());
   return config;
 }
 

@@ -154,6 +154,7 @@ Status MetricsWriter::step(const StepReport& report) {
     json["eval_normalized_entropy"] = number(report.eval_clicks->normalized_entropy);
     json["eval_auc"] = number(report.eval_clicks->auc);
   }
+  if (report.eval_accuracy) json["eval_accuracy"] = number(*report.eval_accuracy);
   return append(json.dump());
 }
 

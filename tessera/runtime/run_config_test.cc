@@ -150,7 +150,8 @@ TEST(RunConfig, DataAsTextIsReadBackAsItWas) {
         R"([{ files = "a.idx", weight = 3 }, { files = ["b", "c"], format = "uint16", weight = 0.1,
              documents = "padded", end_of_document = 7 }])",
         R"({ arrays = { images = "x.npy", "odd name" = "y.npy" }, scale = 1e-3 })",
-        R"({ clicks = "runs/a \"day\".clicks" })"}) {
+        R"({ clicks = "runs/a \"day\".clicks" })", R"({ nodes = "graphs/a", part = "val" })",
+        R"({ nodes = "graphs/a" })"}) {
     RunConfig config, again;
     ASSERT_TRUE(set_run_key(config, fmt::format("data={}", value)));
     const std::string text = to_text(config.data);
@@ -202,7 +203,15 @@ TEST(RunConfig, ErrorsOfDataTablesNameTheKey) {
   EXPECT_EQ(parse_error("data = { files = \"a\", weight = -1 }\n"),
             "run.toml:1: expected data.weight to be a number above 0, found -1");
   EXPECT_EQ(parse_error("data = { format = \"npy\" }\n"),
-            "run.toml:1: data: expected the key 'files', 'arrays' or 'clicks', found none of them");
+            "run.toml:1: data: expected the key 'files', 'arrays', 'clicks' or 'nodes', found none "
+            "of them");
+  EXPECT_EQ(parse_error("data = { nodes = \"a\", scale = 2 }\n"),
+            "run.toml:1: data: expected the keys 'nodes' and 'part' together, found 'scale'");
+  EXPECT_EQ(parse_error("data = { nodes = \"a\", part = \"rest\" }\n"),
+            "run.toml:1: expected data.part to be one of train, val, test, found 'rest'");
+  EXPECT_EQ(parse_error("data = { nodes = 3 }\n"),
+            "run.toml:1: expected data.nodes to be what the paths of a graph's files begin with, "
+            "found an integer");
   EXPECT_EQ(parse_error("data = { arrays = 3 }\n"),
             "run.toml:1: expected data.arrays to be a table of .npy files by input of the model, "
             "found an integer");

@@ -185,6 +185,15 @@ class Checkpoints(MpiTest):
         answer = self.train("--resume", "--steps", "13", "--plan", "serial")
         self.assertEqual(self.lines(answer)[-1]["summary"]["ranks"], 1)
 
+    def test_a_clock_that_jumped_does_not_change_which_is_the_newest(self):
+        self.train()
+        for step, time in ((12, 0), (8, 4102444800)):  # 1970 and 2100
+            for path in [*self.step(step).iterdir(), self.step(step)]:
+                os.utime(path, (time, time))
+        answer = self.train("--resume", "--steps", "13")
+        self.assertEqual(answer.err, f"note: {self.step(12)}: the run goes on after step 12\n")
+        self.assertEqual(self.steps(), [12, 13])
+
     def test_two_levels(self):
         fast = pathlib.Path(self.folder) / "fast"
         levels = ["--set", f"checkpoint.fast.dir={fast}", "--set", "checkpoint.fast.every=3"]

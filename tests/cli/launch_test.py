@@ -78,6 +78,39 @@ class Launch(LongRuns):
                                                  "--plan", "serial")
         self.expect_resumed(code, log, errors, file)
 
+    def test_hosts_that_do_not_answer_are_left_out(self):
+        self.needs_mpirun()
+        file = self.run_file(steps=8)
+        answer = run("launch", file, "--host", "localhost:2", "--host", "none.invalid:6", "--plan", "data_parallel(4)", "--plan",
+                     "data_parallel(2)", "--plan", "serial", env=MPI_ENVIRONMENT)
+        if "without MPI" in answer.err:
+            self.skipTest("this build has no MPI: " + answer.err)
+        self.assertEqual(answer.code, 0, answer.err)
+        log = [json.loads(line) for line in pathlib.Path(self.folder, "ck", "launch.jsonl").read_text().splitlines()]
+        self.assertEqual([(event["event"], event["plan"], event["ranks"]) for event in log],
+                         [(event, "data_parallel(2)", 2) for event in ("start", "end", "done")])
+        self.assertEqual(log[1]["saved_step"], 8)
+        answer = run("launch", file, "--host", "none.invalid:6", "--plan", "serial", env=MPI_ENVIRONMENT)
+        self.assertEqual((answer.code, answer.err.splitlines()[-1]),
+                         (2, "tessera: launch: expected ranks for one of the plans serial (1), found 0"))
+
+    def test_slurm_starts_the_ranks_where_it_gave_the_nodes(self):
+        """By a stand-in for srun, which says how it was called and starts as many processes."""
+        self.needs_mpirun()
+        stand_in = pathlib.Path(self.write("srun", f'#!/bin/sh\necho "$@" >> {self.folder}/calls\nexec mpirun --allow-run-as-root '
+                                                   '--oversubscribe -n "$2" "$3" "$4" "$5" "$6" "$7" "$8"\n'))
+        stand_in.chmod(0o755)
+        file = self.run_file(steps=6)
+        answer = run("launch", file, "-n", "2", "--plan", "data_parallel(2)",
+                     env={**MPI_ENVIRONMENT, "SLURM_JOB_ID": "7", "PATH": f"{self.folder}:{os.environ['PATH']}"})
+        if "without MPI" in answer.err:
+            self.skipTest("this build has no MPI: " + answer.err)
+        self.assertEqual(answer.code, 0, answer.err)
+        calls = pathlib.Path(self.folder, "calls").read_text().splitlines()
+        self.assertEqual(len(calls), 1)
+        self.assertRegex(calls[0], rf"^--ntasks 2 \S+tessera train {file} --resume --plan data_parallel\(2\)$")
+        self.assertEqual(json.loads(pathlib.Path(self.folder, "ck", "launch.jsonl").read_text().splitlines()[-1])["event"], "done")
+
     def test_wrong_input_is_not_tried_again(self):
         file = self.run_file()
         answer = run("launch", file, "--set", "optimizer.kind=nothing")

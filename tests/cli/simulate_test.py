@@ -3,8 +3,43 @@ import json
 import os
 import pathlib
 import re
+import resource
 
 from cli import CliTest, MODEL, SIMULATE, main, run
+
+
+# MLPerf's recommender of 2023, and the 16 nodes of ZionEX (docs/theory/zionex-dlrm.md).
+BENCHMARK_ROWS = ("40000000-39060-17295-7424-20265-3-7122-1543-63-40000000-3067956-405282-10-2209-11938-155-4-976-14-40000000-40000000-"
+                  "40000000-590152-12973-108-36")
+BENCHMARK = (f"dlrm:dense=13,rows={BENCHMARK_ROWS},bags=3-2-1-2-6-1-1-1-1-7-3-8-1-6-9-5-1-1-1-12-100-27-10-3-1-1,width=128,"
+             "bottom=512-256-128,top=1024-1024-512-256-1,interaction=cross,layers=3,rank=512")
+
+
+class Recommender(CliTest):
+    def simulate(self, plan, *options):
+        return ["simulate", BENCHMARK, "--plan", plan, "--cluster", "dgx-a100-40:16", "--batch", "65536", "--optimizer",
+                "rowwise_adagrad", *options]
+
+    def test_the_benchmark_on_128_gpus_takes_a_second_and_tells_what_is_hidden(self):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        found = self.expect_json(*self.simulate("tables(128)", "--json"))
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        self.assertLess(after.ru_utime - before.ru_utime, 1)
+        self.assertEqual(found["ranks"], 128)
+        exchanges = [(role["ranks"], row) for role in found["roles"] for row in role["traffic"] if row["kind"] == "exchange"]
+        # Vectors of 26 tables there and their gradients back, each B D (W - 1) / W numbers of 4 bytes.
+        self.assertEqual(sum(ranks * row["bytes"] for ranks, row in exchanges), 2 * 26 * 65536 * 128 * 127 // 128 * 4)
+        for _, row in exchanges:
+            self.assertTrue(0 < row["exposed_s"] <= row["busy_s"], row)  # what is not exposed is hidden behind computation
+        reduced = [row for role in found["roles"] for row in role["traffic"] if row["kind"] == "all_reduce"]
+        self.assertTrue(all(row["exposed_s"] < 0.5 * row["busy_s"] for row in reduced), reduced)  # gradients of dense layers
+        self.assertRegex(self.expect_text(*self.simulate("tables(128)")), r"transfer +over +count +sent +busy +exposed +algorithm\n")
+
+    def test_tables_inside_nodes_are_exchanged_less_between_them(self):
+        whole = self.expect_json(*self.simulate("tables(128)", "--json"))
+        inside = self.expect_json(*self.simulate("tables(8,by=table_row,nodes=16)", "--json"))
+        self.assertLess(inside["step_time_s"], 0.8 * whole["step_time_s"])
+        self.assertLess(inside["peak_memory_bytes"], 0.5 * whole["peak_memory_bytes"])
 
 
 class Diff(CliTest):

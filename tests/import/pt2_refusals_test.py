@@ -68,6 +68,22 @@ class Refusals(Pt2Case):
         self.assertEqual(self.refused(text), "text.pt2: expected a .pt2 archive (a zip file), found: Not a zip archive")
         self.assertEqual(self.refused(self.folder / "none.pt2"), "none.pt2: expected a .pt2 archive, found no file that can be read")
 
+    def test_dynamic_shapes_are_refused(self):
+        class Mean(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner = torch.nn.Linear(4, 3)
+
+            def forward(self, x):
+                return self.inner(x).mean()
+
+        path = self.folder / "dynamic.pt2"
+        torch.export.save(torch.export.export(Mean(), (torch.randn(4, 4),), dynamic_shapes=({0: torch.export.Dim("batch")},)), path)
+        found = self.refused(path)
+        self.assertRegex(found, r"^dynamic.pt2: models/model.json: \S.*: expected a fixed size \(export the module without dynamic shapes\), "
+                                r"found")
+        self.assertEqual(found.count("\n"), 0)
+
     def test_changes_in_place_that_would_be_lost_are_refused(self):
         class Changed(torch.nn.Module):
             def __init__(self, change):

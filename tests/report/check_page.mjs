@@ -131,9 +131,20 @@ async function checkRuns(page) {
     expect(await page.evaluate(() => document.querySelectorAll('#plan .marked').length > 0), 'pointing at an op marks no line of the plan');
   }
   const all = await page.evaluate(() => document.querySelectorAll('#ops tbody tr').length);
-  await page.type('#filter', 'attn');
+  await page.type('#filter', await page.evaluate(() => window.tesseraReport.run().ops[0].path));
   const some = await page.evaluate(() => document.querySelectorAll('#ops tbody tr').length);
   expect(some > 0 && some < all, `the filter shows ${some} of ${all} ops`);
+
+  // Embedding tables: a section where there are some, with a line for each piece; the charts are checked with the others.
+  const placed = await page.evaluate(() => ({
+    shown: !document.getElementById('tables-section').hidden, lines: document.querySelectorAll('#tables tbody tr').length,
+    shares: window.tesseraReport.run().tables.shares.length, note: document.getElementById('tables-note').innerText,
+  }));
+  expect(placed.shown === placed.shares > 0, 'the section of tables is shown without tables, or hidden with some');
+  if (placed.shares > 0) {
+    expect(placed.lines === placed.shares, `${placed.lines} lines for ${placed.shares} pieces of tables`);
+    expect(/A step looks up .*B on 4 ranks/.test(placed.note), `the note on tables says '${placed.note}'`);
+  }
 
   // Light and dark, whole page.
   const ground = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);

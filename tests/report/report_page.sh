@@ -22,3 +22,7 @@ model=gpt:layers=4,hidden=512,heads=8,seq=256,vocab=1024
 "$tessera" report "$model" --cluster dgx-a100 --batch 16 --curve "$folder/answer.json" \
   --plan 'megatron(tp=2,pp=2,dp=2,zero=1,micro_batches=4)' --plan 'zero(stage=3,dp=8)' -o "$folder/report.html"
 "$node" "$here/check_page.mjs" "$folder/report.html" "$modules" "$chromium" "$folder"
+# A recommender: the page says where its tables rest.
+"$tessera" report dlrm:rows=4000-300-70-5000,width=16,bottom=32-16,top=32-1 --cluster dgx-a100 --batch 64 \
+  --plan 'tables(4)' --plan 'tables(4,row)' --optimizer rowwise_adagrad -o "$folder/tables.html"
+"$node" "$here/check_page.mjs" "$folder/tables.html" "$modules" "$chromium"

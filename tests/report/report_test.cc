@@ -151,6 +151,63 @@ TEST(ReportData, KeepsRunsOfBlocksBeyondTheMostEvents) {
   EXPECT_EQ(run.at("blocks").at(0).at(2), 1'500'000);
 }
 
+// 3 features on tables of 90, 40 and 7 rows, with bags of 2, 1 and 3 ids; 8 samples of width 4.
+TEST(TableLoads, AreWhatPlansMakeOfTheTables) {
+  const std::string model = "dlrm:dense=3,rows=90-40-7,bags=2-1-3,width=4,bottom=6-4,top=5-1";
+  const auto loads_of = [&](const std::string& plan, int64_t most_ranks = 256) {
+    auto compiled = compile({model, plan, 8});
+    EXPECT_TRUE(compiled) << plan << ": " << compiled.error().message;
+    auto loads = table_loads(*compiled->lowering, tables_of(compiled->model->graph), most_ranks);
+    EXPECT_TRUE(loads) << plan << ": " << loads.error().message;
+    return *loads;
+  };
+  constexpr int64_t kRowBytes = 4 * 4, kIds = 8 * (2 + 1 + 3);
+  const auto whole = loads_of("serial");
+  ASSERT_EQ(whole.size(), 1U);
+  ASSERT_EQ(whole[0].shares.size(), 3U);
+  EXPECT_EQ(whole[0].shares[0].bytes, 90 * kRowBytes);
+  EXPECT_EQ(whole[0].rows_read, kIds);
+  EXPECT_EQ(whole[0].bytes_read, kIds * kRowBytes);
+  // Whole tables: the largest alone, as the recipe balances rows.
+  const auto tables = loads_of("tables(2)");
+  ASSERT_EQ(tables.size(), 2U);
+  ASSERT_EQ(tables[0].shares.size(), 1U);
+  EXPECT_EQ(tables[0].shares[0].table, "tables.0.weight");
+  EXPECT_EQ(tables[0].bytes_read, 8 * 2 * kRowBytes);
+  EXPECT_EQ(tables[1].bytes_read, 8 * (1 + 3) * kRowBytes);
+  // Rows over ranks: each looks all ids up in its part; columns: in a half of each row.
+  for (const TableLoad& load : loads_of("tables(2,by=row)")) {
+    EXPECT_EQ(load.shares[0].rows.size, 45);
+    EXPECT_EQ(load.rows_read, kIds);
+    EXPECT_EQ(load.bytes_read, kIds * kRowBytes);
+  }
+  for (const TableLoad& load : loads_of("tables(2,by=column)"))
+    EXPECT_EQ(load.bytes_read, kIds * kRowBytes / 2);
+  // Micro-batches add up; replicas look up their own samples.
+  EXPECT_EQ(loads_of("tables(2,by=row,micro_batches=2)")[1].rows_read, kIds);
+  const auto replicas = loads_of("data_parallel(4)", /*most_ranks=*/2);
+  ASSERT_EQ(replicas.size(), 1U);
+  EXPECT_EQ(replicas[0].ranks, 4);
+  EXPECT_EQ(replicas[0].rows_read, kIds / 4);
+}
+
+TEST(ReportData, TellsWhereTablesRest) {
+  const auto compiled =
+      compile({"dlrm:dense=3,rows=90-40,width=4,bottom=6-4,top=5-1", "tables(2)", 8});
+  ASSERT_TRUE(compiled) << compiled.error().message;
+  Report report = sample(*compiled);
+  report.runs[0].tables = tables_of(compiled->model->graph);
+  const auto data = report_data(report);
+  ASSERT_TRUE(data) << data.error().message;
+  const auto tables = nlohmann::json::parse(*data).at("runs").at(0).at("tables");
+  // AdamW keeps two numbers for each of a table.
+  EXPECT_EQ(tables.at("shares"), nlohmann::json::parse(R"([
+    ["tables.0.weight", 0, 0, 90, 0, 4, "device", 1440, 2880],
+    ["tables.1.weight", 1, 0, 40, 0, 4, "device", 640, 1280]])"));
+  EXPECT_EQ(tables.at("loads"), nlohmann::json::parse(R"([
+    [0, 1, 1, 1440, 2880, 8, 128], [1, 1, 1, 640, 1280, 8, 128]])"));
+}
+
 TEST(ReportPage, IsOneFileAndIsTheSameEachTime) {
   const Compiled p = planned("data_parallel(dp=2)");
   const auto page = to_html(sample(p));

@@ -311,6 +311,37 @@ function matrix() {
   $('path').innerHTML = table(['what', 'rank', 'from', 'time', 'share'], run.path.map((p) => [p.label ? `${p.what}: ${p.label}` : p.what, p.rank, nanoseconds(p.start), nanoseconds(p.end - p.start), percent((p.end - p.start) / run.end_ns)]));
 }
 
+// ---- embedding tables
+function tables() {
+  const { shares, loads } = run.tables;
+  $('tables-section').hidden = !loads.length;
+  if (!loads.length) return;
+  const classes = loads.some(([, ranks]) => ranks > 1);
+  const read = loads.reduce((sum, load) => sum + load[1] * load[6], 0), most = Math.max(...loads.map((load) => load[6]));
+  const devices = loads.reduce((sum, load) => sum + load[1], 0);
+  $('tables-note').textContent = (classes ? 'One rank of each class of equal ranks. ' : '') +
+    `A step looks up ${bytes(read)} on ${devices} ranks, on the busiest ${read > 0 ? (most * devices / read).toPrecision(3) : '0'} times the mean.`;
+  const names = loads.map(([rank, ranks]) => ranks > 1 ? `rank ${rank} and ${ranks - 1} more` : `rank ${rank}`);
+  const bars = (id, series) => chart(id, {
+    tooltip: { ...tooltip(), trigger: 'axis', formatter: (items) => `${text(items[0].axisValue)}<br>` +
+      items.map((p) => `${text(p.seriesName)}: ${bytes(p.value)}`).join('<br>') },
+    legend: legend(),
+    grid: { left: 8, right: 24, top: 32, bottom: 8, containLabel: true },
+    xAxis: { type: 'category', data: names, ...axisColours() },
+    yAxis: { type: 'value', ...axisColours(), axisLabel: { formatter: bytes, color: style('--soft') } },
+    series: series.map(([name, at, fill]) => ({ name, type: 'bar', stack: 'rank', barMaxWidth: 60, itemStyle: { color: fill },
+      data: loads.map((load) => load[at]) })),
+  });
+  bars('table-bytes', [['tables at rest', 3, palette.forward], ['their states', 4, palette.update]]);
+  bars('table-reads', [['rows that a step looks up', 6, palette.collective]]);
+  const shown = 2000;
+  const range = (first, size) => size ? `${first.toLocaleString('en')} to ${(first + size - 1).toLocaleString('en')}` : 'none';
+  $('tables').innerHTML = table(['table', 'rank', 'rows', 'columns', 'tier', 'bytes', 'its states'],
+    shares.slice(0, shown).map(([name, rank, row, rows, column, columns, tier, size, states]) =>
+      [name, rank, range(row, rows), range(column, columns), tier, bytes(size), bytes(states)])
+      .concat(shares.length > shown ? [[`... and ${shares.length - shown} more`, '', '', '', '', '', '']] : []), [0, 2, 3, 4]);
+}
+
 // ---- plan beside graph
 function plan() {
   $('plan').innerHTML = run.plan_text.trimEnd().split('\n').map((line, i) => `<span data-line="${i + 1}"><i>${i + 1}</i>${text(line)}</span>`).join('');
@@ -342,7 +373,7 @@ function draw() {
   $('curve-section').hidden = !data.curve;
   if (data.curve) curve();
   if (!run) return;
-  tiles(); comparison(); timeline(); memory(); spent(); costs(); matrix(); plan();
+  tiles(); comparison(); timeline(); memory(); spent(); costs(); matrix(); tables(); plan();
   echarts.connect('time');
 }
 function theme(name) {

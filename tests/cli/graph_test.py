@@ -1,0 +1,121 @@
+"""tessera data graph, and graph networks that are trained from the command line. How to run it: cli.py."""
+import json
+import os
+import pathlib
+import re
+
+from cli import ROOT, CliTest, RuntimeTest, main, run
+
+CORA = "data/graphs/cora"
+
+
+class Graphs(CliTest):
+    def test_what_files_hold(self):
+        found = self.expect_json("data", "graph", CORA, "--json")
+        self.assertEqual((found["rows"], found["edges"], found["largest_degree"], found["symmetric"]), (2708, 10556, 168, True))
+        self.assertEqual(found["nodes"], {"features": 1433, "entries": 49216, "classes": 7, "train": 140, "val": 500, "test": 1000})
+        found = self.expect_json("data", "graph", "data/graphs/p2p-Gnutella31.mtx", "--json")
+        self.assertEqual((found["rows"], found["columns"], found["edges"], found["symmetric"]), (62586, 62586, 147892, False))
+        # With self-loops: docs/theory/sampled-products.md, section 2.
+        found = self.expect_json("data", "graph", "data/graphs/cora.mtx", "--symmetric", "--json")
+        self.assertEqual({width: round(100 * share, 1) for width, share in found["coverage"].items()},
+                         {"2": 40.8, "4": 70.0, "8": 88.7, "16": 94.9, "32": 97.7, "64": 99.0, "128": 99.7})
+        self.assertIn("2,708 rows, 2,708 columns, 13,264 edges, largest degree 169, symmetric\n",
+                      self.expect_text("data", "graph", "data/graphs/cora.mtx"))
+
+    def test_wrong_files_are_one_line(self):
+        head = "%%MatrixMarket matrix coordinate real general\n"
+        for text, message in [
+                ("3 3 3\n3 1 1\n1 1 1\n2 2 1\n", "4: expected entries in ascending order, by rows or by columns, found (0, 0) after "
+                                                 "(2, 0), counted from 0"),
+                ("3 3 2\n1 1 1\n2 1 nan\n", "4: expected a value that is finite, found nan"),
+                ("3 3 2\n1 1 1\n4 1 1\n", "4: expected a row in [1, 4), found 4"),
+                ("3 3 3\n1 1 1\n", "4: expected 3 entries, found 1")]:
+            path = self.write("a.mtx", head + text)
+            self.expect_error(2, f"{path}:{message}", "data", "graph", path)
+        path = self.write("a.mtx", head + "3 3 2\n1 2 1\n2 3 1\n")
+        answer = run("data", "graph", path, "--symmetric")
+        self.assertEqual((answer.code, answer.out, answer.err.count("\n")), (2, "", 1), answer.err)
+        self.assertRegex(answer.err, r"^tessera: \S+a.mtx: expected .*symmetric.*found")
+        path = self.write("a.txt", "0 1\n0 one\n")
+        self.expect_error(2, f"{path}:2: expected a node, found 'one'", "data", "graph", path)
+        self.expect_error(2, "cannot read 'none': No such file or directory", "data", "graph", "none")
+
+    def test_a_network_needs_nodes(self):
+        self.expect_error(2, "data: graph: expected --network and --out together, found one of them",
+                          "data", "graph", CORA, "--network", "gcn")
+        self.expect_error(2, "data: graph: expected files data/graphs/cora.mtx_labels.tsv and so on for a network of nodes, found no "
+                          "'data/graphs/cora.mtx_labels.tsv'", "data", "graph", CORA + ".mtx", "--network", "gcn", "--out", "x.graph")
+        self.expect_error(2, "data: graph: expected --out NAME.graph, found 'x'", "data", "graph", CORA, "--network", "gcn", "--out", "x")
+        self.expect_error(2, "graph network: expected a width for each of 2 layers, found 0", "data", "graph", CORA, "--network", "gcn",
+                          "--sampler", "bucket", "--out", os.path.join(self.folder, "x.graph"))
+
+
+class Networks(RuntimeTest):
+    def network(self, kind="gcn", *options):
+        path = os.path.join(self.folder, f"{kind}.graph")
+        self.expect_text("data", "graph", CORA, "--network", kind, "--out", path, *options)
+        return path
+
+    def train(self, model, *options):
+        answer = run("train", "examples/cora.toml", "--set", f"model={model}", "--json", *options)
+        self.assertEqual((answer.code, answer.err), (0, ""))
+        return [json.loads(line) for line in answer.out.splitlines()]
+
+    def test_gcn_learns_cora_to_the_published_accuracy(self):
+        model = self.network()
+        found = [self.train(model, "--set", f"seed={seed}")[-1]["summary"]["eval_accuracy"] for seed in range(1, 6)]
+        self.assertAlmostEqual(100 * sum(found) / len(found), 81, delta=1, msg=str(found))
+
+    def test_graphsage_learns_cora(self):
+        self.assertGreater(self.train(self.network("graphsage"))[-1]["summary"]["eval_accuracy"], 0.75)
+
+    def test_nodes_over_ranks_give_the_losses_and_accuracies_of_one(self):
+        options = ["--set", "steps=12", "--set", "eval.every=4", "--set", "precision=float64"]
+        model = self.network()
+        classes = self.write("classes.toml", 'mesh = { tp = 2 }\nsplit = [ { ops = "{layers.1,loss}.*", dim = "classes", over = "tp" } ]\n')
+        serial = self.train(model, *options)
+        for plan, ranks in (("examples/cora_nodes2.toml", 2), (classes, 2)):
+            parallel = self.train(model, *options, "--plan", plan)
+            self.assertEqual(parallel[-1]["summary"]["ranks"], ranks)
+            for a, b in zip(serial[:-1], parallel[:-1], strict=True):
+                self.assertAlmostEqual(a["loss"], b["loss"], delta=1e-9)
+                self.assertEqual(a.get("eval_accuracy"), b.get("eval_accuracy"))
+            self.assertEqual(sum("eval_accuracy" in step for step in parallel[:-1]), 3)
+        answer = run("verify", model, "--plan", "examples/cora_nodes2.toml", "--steps", "1")
+        self.assertEqual((answer.code, answer.err), (0, ""), answer.out)
+
+    def test_it_learns_from_samples_of_edges(self):
+        model = self.network("gcn", "--sampler", "permutation", "--widths", "4")
+        self.assertEqual(len(re.findall(r'sampler="permutation"', pathlib.Path(model).read_text())), 2)
+        self.assertGreater(self.train(model)[-1]["summary"]["eval_accuracy"], 0.77)
+
+    def test_the_record_has_the_accuracy(self):
+        folder = os.path.join(self.folder, "record")
+        answer = run("train", "examples/cora.toml", "--set", f"model={self.network()}", "--set", f"folder={folder}", "--steps", "40",
+                     "--set", "eval.every=20")
+        self.assertEqual(answer.code, 0, answer.err)
+        found = re.findall(r"eval \d\.\d{4}, accuracy (\d+\.\d\d) %", answer.out)
+        self.assertEqual(len(found), 3, answer.out)  # of two evaluations, and at the end
+        self.assertIn(f"accuracy of the evaluation (last: {float(found[-1]) / 100:.4f})\n", self.expect_text("report", folder))
+
+    def test_data_that_does_not_fit_is_one_line(self):
+        model = self.network()
+        text = pathlib.Path(model).read_text()
+        other = self.write("other.graph", text.replace("edges=13264", "edges=13000"))
+        def expect(message, *options):
+            answer = run("train", "examples/cora.toml", *options)
+            self.assertEqual((answer.code, answer.out, answer.err), (2, "", f"tessera: {message}\n"))
+        place = " (examples/cora.toml:9)"
+        expect(f"data: '{CORA}': expected the model's input 'edges.columns' to be [13264], found [13000]{place}", "--set", f"model={other}")
+        other = self.write("other.graph", text.replace("classes=7", "classes=8").replace("class=7", "class=8"))
+        expect(f"data: '{CORA}': expected 7 classes in the model, found 8 ('layers.1.linear.weight'){place}", "--set", f"model={other}")
+        expect(f"data: '{CORA}': expected a network of nodes with the inputs edges.begin, edges.columns, edges.end, features.begin, "
+               "features.columns, features.end, targets, features.values ('tessera data graph' writes one), found the input 'x' of "
+               f"float32{place}", "--set", "model=mlp:in=4")
+        expect("--set data={ nodes = 'a', part = 'some' }: expected data.part to be one of train, val, test, found 'some'",
+               "--set", f"model={model}", "--set", "data={ nodes = 'a', part = 'some' }")
+
+
+if __name__ == "__main__":
+    main()
