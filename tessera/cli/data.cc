@@ -169,17 +169,20 @@ Result<int> to_hdf5(const DataJob& job) {
     const size_t equals = item.find('=');
     const std::string name = item.substr(0, equals);
     const bool seen = json["datasets"].contains(name);
-    if (equals == std::string::npos || name.empty() || seen || name.find('/') != std::string::npos) {
-      return data_error(fmt::format("hdf5: expected NAME=FILE.npy with another name for each "
-                                    "dataset, found '{}'",
-                                    item));
+    if (equals == std::string::npos || name.empty() || seen ||
+        name.find('/') != std::string::npos) {
+      return data_error(
+          fmt::format("hdf5: expected NAME=FILE.npy with another name for each "
+                      "dataset, found '{}'",
+                      item));
     }
     auto array = open_array_file({item.substr(equals + 1), ""});
     if (!array) return data_error(fmt::format("hdf5: {}", array.error().message));
     if ((*array)->shape().empty() || (*array)->elements() == 0) {
-      return data_error(fmt::format("hdf5: expected elements along a dim of samples in '{}', found "
-                                    "none",
-                                    item.substr(equals + 1)));
+      return data_error(
+          fmt::format("hdf5: expected elements along a dim of samples in '{}', found "
+                      "none",
+                      item.substr(equals + 1)));
     }
     arrays.emplace_back(name, array->get());
     json["datasets"][name] = (*array)->shape();
@@ -204,16 +207,19 @@ Result<int> run_data(const DataJob& job) {
 
 void add_data(Commands& commands) {
   const auto options = std::make_shared<DataJob>();
-  Command command = commands.add("data", "Make files of clicks for recommenders, show them, and make HDF5 files");
+  Command command =
+      commands.add("data", "Make files of clicks for recommenders, show them, and make HDF5 files");
   command.option("ACTION", options->action, "criteo, generate, show, arrays or hdf5")
       .required()
       .one_of({"criteo", "generate", "show", "arrays", "hdf5"});
-  command.option("FILE", options->files,
-                 "criteo: logs in Criteo's text format, globs too; show, arrays: a file of clicks; hdf5: "
-                 "NAME=FILE.npy for each dataset");
-  command.option("-o,--out", options->out,
-                 "The file of clicks to write, NAME.clicks; arrays: the folder of NumPy arrays; hdf5: the "
-                 "HDF5 file");
+  command.option(
+      "FILE", options->files,
+      "criteo: logs in Criteo's text format, globs too; show, arrays: a file of clicks; hdf5: "
+      "NAME=FILE.npy for each dataset");
+  command.option(
+      "-o,--out", options->out,
+      "The file of clicks to write, NAME.clicks; arrays: the folder of NumPy arrays; hdf5: the "
+      "HDF5 file");
   command
       .option("--rows", options->rows,
               "Rows of the tables: 1000,200,...; criteo: one number means all 26 tables")

@@ -113,8 +113,8 @@ Result<DataConfig> read_arrays(const toml::table& table) {
     for (const auto& [input, file] : *arrays) {
       const auto* path = file.as_string();
       if (path == nullptr || path->get().empty()) {
-        return expected(fmt::format("data.arrays.{}", input.str()), "the path of a .npy file, or 'FILE.h5:DATASET'",
-                        file);
+        return expected(fmt::format("data.arrays.{}", input.str()),
+                        "the path of a .npy file, or 'FILE.h5:DATASET'", file);
       }
       config.arrays[std::string(input.str())] = path->get();
     }
@@ -124,8 +124,9 @@ Result<DataConfig> read_arrays(const toml::table& table) {
 
 Result<DataConfig> read_hdf5(const toml::table& table) {
   DataConfig config;
-  const std::vector<std::pair<std::string, std::string*>> texts = {
-      {"hdf5", &config.hdf5.file}, {"inputs", &config.hdf5.inputs}, {"labels", &config.hdf5.labels}};
+  const std::vector<std::pair<std::string, std::string*>> texts = {{"hdf5", &config.hdf5.file},
+                                                                   {"inputs", &config.hdf5.inputs},
+                                                                   {"labels", &config.hdf5.labels}};
   for (const auto& [key, node] : table) {
     const std::string name(key.str());
     if (name == "scale") {
@@ -149,7 +150,8 @@ Result<DataConfig> read_hdf5(const toml::table& table) {
   }
   for (const auto& [name, value] : texts) {
     if (!value->empty()) continue;
-    return invalid_input(fmt::format("data: expected the key '{}' beside 'hdf5', found none", name));
+    return invalid_input(
+        fmt::format("data: expected the key '{}' beside 'hdf5', found none", name));
   }
   return config;
 }

@@ -76,7 +76,8 @@ bool is_dense_weight(const Tensor& t) {
   return is_parameter(t) && t.name.starts_with("head.") && t.name.ends_with(".weight");
 }
 bool is_weight_gradient(const Tensor& t) {
-  return is_gradient(t) && t.of.valid() && t.name.ends_with(".weight") && t.name.starts_with("grad.");
+  return is_gradient(t) && t.of.valid() && t.name.ends_with(".weight") &&
+         t.name.starts_with("grad.");
 }
 bool is_activation(const Tensor& t) {
   return t.role == Role::kActivation || (t.role == Role::kGradient && !t.of.valid());

@@ -89,8 +89,8 @@ std::string members_of(hid_t file) {
   if (H5Gget_info(file, &info) < 0 || info.nlinks == 0) return "none";
   std::vector<std::string> names;
   for (hsize_t i = 0; i < std::min(info.nlinks, kMost); ++i) {
-    const ssize_t size = H5Lget_name_by_idx(file, ".", H5_INDEX_NAME, H5_ITER_INC, i, nullptr, 0,
-                                            H5P_DEFAULT);
+    const ssize_t size =
+        H5Lget_name_by_idx(file, ".", H5_INDEX_NAME, H5_ITER_INC, i, nullptr, 0, H5P_DEFAULT);
     if (size < 0) continue;
     std::string name(static_cast<size_t>(size) + 1, '\0');
     H5Lget_name_by_idx(file, ".", H5_INDEX_NAME, H5_ITER_INC, i, name.data(), name.size(),
@@ -120,8 +120,8 @@ class Hdf5File : public ArrayFile {
     H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
     file_ = Handle(H5Fopen(name_.path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose);
     if (!file_.valid()) {
-      return invalid_input(fmt::format("'{}': expected an HDF5 file, found another or a damaged one",
-                                       name_.path));
+      return invalid_input(
+          fmt::format("'{}': expected an HDF5 file, found another or a damaged one", name_.path));
     }
     data_ = Handle(H5Dopen2(file_.id(), name_.dataset.c_str(), H5P_DEFAULT), H5Dclose);
     if (!data_.valid()) {
@@ -167,9 +167,10 @@ class Hdf5File : public ArrayFile {
                             H5P_DEFAULT, to) >= 0) {
       return {};
     }
-    return invalid_input(fmt::format("cannot read {} of the dataset '{}' of '{}': it is damaged, or "
-                                     "packed by a filter that is not here",
-                                     box.to_string(), name_.dataset, name_.path));
+    return invalid_input(
+        fmt::format("cannot read {} of the dataset '{}' of '{}': it is damaged, or "
+                    "packed by a filter that is not here",
+                    box.to_string(), name_.dataset, name_.path));
   }
 
  private:
@@ -202,7 +203,8 @@ Status write_hdf5(const std::string& path,
     Box box = Box::whole(array->shape());
     box.dims[0].size = 1;
     const auto volume = static_cast<hsize_t>(box.volume());
-    std::vector<std::byte> sample(static_cast<size_t>(box.volume() * number_bytes(array->number())));
+    std::vector<std::byte> sample(
+        static_cast<size_t>(box.volume() * number_bytes(array->number())));
     const Handle memory(H5Screate_simple(1, &volume, nullptr), H5Sclose);
     std::vector<hsize_t> begin(sizes.size(), 0), size = sizes;
     size[0] = 1;
@@ -212,8 +214,8 @@ Status write_hdf5(const std::string& path,
       TESSERA_TRY_VOID(array->read(box, sample.data()));
       const bool selected = H5Sselect_hyperslab(space.id(), H5S_SELECT_SET, begin.data(), nullptr,
                                                 size.data(), nullptr) >= 0;
-      if (!selected || H5Dwrite(data.id(), type, memory.id(), space.id(), H5P_DEFAULT,
-                                sample.data()) < 0)
+      if (!selected ||
+          H5Dwrite(data.id(), type, memory.id(), space.id(), H5P_DEFAULT, sample.data()) < 0)
         return failed();
     }
   }

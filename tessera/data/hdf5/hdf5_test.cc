@@ -36,8 +36,9 @@ TEST_F(Hdf5, BoxesOfADatasetAreThoseOfTheNumpyArrayItWasMadeOf) {
   const int64_t made = (*numpy)->bytes_read();
   EXPECT_EQ(made, 2 * (*numpy)->elements());
   int64_t volume = 0;
-  for (const Box& box : {Box({{1, 1}, {0, 2}, {2, 2}, {0, 4}}), Box({{0, 3}, {1, 1}, {0, 4}, {1, 2}}),
-                         Box({{2, 1}, {0, 2}, {0, 4}, {0, 4}})}) {
+  for (const Box& box :
+       {Box({{1, 1}, {0, 2}, {2, 2}, {0, 4}}), Box({{0, 3}, {1, 1}, {0, 4}, {1, 2}}),
+        Box({{2, 1}, {0, 2}, {0, 4}, {0, 4}})}) {
     EXPECT_EQ(read<int16_t>(**dataset, box), read<int16_t>(**numpy, box)) << box.to_string();
     volume += box.volume();
     EXPECT_EQ((*dataset)->bytes_read(), 2 * volume);

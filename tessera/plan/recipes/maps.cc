@@ -61,8 +61,7 @@ class Channels {
     for (size_t i = 0; i < op.inputs.size(); ++i) {
       const Known& known = of(op.inputs[i]);
       if (known.position < 0) continue;
-      const DimGroup& group =
-          op.annotation.inputs[i].dims[static_cast<size_t>(known.position)];
+      const DimGroup& group = op.annotation.inputs[i].dims[static_cast<size_t>(known.position)];
       if (group.size() == 1) return mark(op, group.front(), known.turn);
     }
     return -1;
@@ -131,6 +130,33 @@ Result<CutMaps> uncut_maps(const RecipeArguments& arguments, const Graph& graph)
   return cut;
 }
 
+namespace {
+
+// Ops that read the dim through windows work on tiles of their piece, one after the other.
+Status cut_tiles(PlanText& text, const Graph& graph, const RecipeArguments& arguments,
+                 const std::string& dim, const std::string& axis, const CutMaps& cut) {
+  const int64_t tiles = arguments.number("tiles");
+  if (tiles == 1) return {};
+  const int64_t least = std::max(tiles, arguments.number("least")) * text.size(axis);
+  std::vector<OpId> ops;
+  for (const Op& op : graph.ops()) {
+    if (op.phase != Phase::kForward || op.id.value >= cut.end) continue;
+    const int d = op.annotation.find(dim);
+    if (d >= 0 && op_dim(op, d).window && op_dim(op, d).size >= least) ops.push_back(op.id);
+  }
+  if (ops.empty()) {
+    return invalid_input(
+        fmt::format("tiles = {} leaves no op whose dim '{}' is read through "
+                    "windows and has {} elements",
+                    tiles, dim, least));
+  }
+  text.split(alternatives(patterns_of(graph, ops, dim)), dim,
+             fmt::format("{},time:{}", axis, tiles));
+  return {};
+}
+
+}  // namespace
+
 Status cut_space(PlanText& text, const Graph& graph, const RecipeArguments& arguments,
                  CutMaps& cut) {
   const std::vector<std::string> dims = spatial_dims(graph);
@@ -144,10 +170,16 @@ Status cut_space(PlanText& text, const Graph& graph, const RecipeArguments& argu
                                      kSpace[i], text.size(kSpace[i]), dims.size(),
                                      fmt::join(dims, ", ")));
   }
+  size_t tiled = skipped;  // the outermost dim that is cut over ranks, else the outermost
+  while (tiled < kSpace.size() && !text.has(kSpace[tiled])) ++tiled;
+  if (tiled == kSpace.size()) tiled = skipped;
   for (size_t i = skipped; i < kSpace.size(); ++i) {
     const std::string& name = dims[i - skipped];
     const int64_t ranks = text.size(kSpace[i]);
-    if (ranks == 1) continue;
+    if (ranks == 1) {
+      if (i == tiled) TESSERA_TRY_VOID(cut_tiles(text, graph, arguments, name, kSpace[i], cut));
+      continue;
+    }
     const int64_t least = ranks * arguments.number("least");
     std::vector<OpId> ops;
     for (const Op& op : graph.ops()) {
@@ -162,6 +194,7 @@ Status cut_space(PlanText& text, const Graph& graph, const RecipeArguments& argu
                                        kSpace[i], ranks, name, least));
     }
     text.split(alternatives(patterns_of(graph, ops, name)), name, kSpace[i]);
+    if (i == tiled) TESSERA_TRY_VOID(cut_tiles(text, graph, arguments, name, kSpace[i], cut));
   }
   return {};
 }
@@ -196,8 +229,8 @@ Status cut_channels(PlanText& text, const Graph& graph, const RecipeArguments& a
     const int followed = channels.follow(op);
     if (is_convolution(op) && channel_dims(op).both < 0) {
       any = true;
-      const int turn = channels.of(op.outputs[0]).position >= 0 ? channels.of(op.outputs[0]).turn
-                                                                : 0;
+      const int turn =
+          channels.of(op.outputs[0]).position >= 0 ? channels.of(op.outputs[0]).turn : 0;
       add(op, channel_dims(op).in, summed(turn));
       add(op, channel_dims(op).out, made(turn));
       if (const OpId before = graph.tensor(op.inputs[0]).producer; before.valid())
@@ -222,17 +255,19 @@ std::vector<RecipeArgument> map_arguments(std::string_view first) {
   until.meaning = "pattern of ops: from the first of them on maps are not cut";
   until.is_text = true;
   std::vector<RecipeArgument> out = with_outer(
-      {number("d", "1", "pieces of the depth of volumes"),
-       number("h", "1", "pieces of the height"), number("w", "1", "pieces of the width"),
+      {number("d", "1", "pieces of the depth of volumes"), number("h", "1", "pieces of the height"),
+       number("w", "1", "pieces of the width"),
        number("least", "2", "elements that a piece has at least; smaller maps are not cut"), until,
        flag("samples", true,
             "what follows the last op that is cut works on samples of its own rank")});
+  out.push_back(number("tiles", "1",
+                       "tiles of the outermost cut dim in each piece, one after the other: those "
+                       "that need no halo are computed while it arrives"));
   out.push_back(number("channels", "1", "pieces of the channels that convolutions sum over"));
   out.push_back(number("filters", "1", "pieces of the channels that convolutions make"));
-  out.push_back(flag("keep", false,
-                     "what filters gather in the forward pass is kept for the backward pass"));
-  const auto named =
-      std::ranges::find(out, first, [](const RecipeArgument& a) { return a.name; });
+  out.push_back(
+      flag("keep", false, "what filters gather in the forward pass is kept for the backward pass"));
+  const auto named = std::ranges::find(out, first, [](const RecipeArgument& a) { return a.name; });
   if (named != out.end()) {
     named->otherwise.reset();
     std::rotate(out.begin(), named, named + 1);

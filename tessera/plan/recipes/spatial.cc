@@ -37,12 +37,10 @@ std::vector<Recipe> spatial_recipes() {
           {"channel_parallel",
            "convolutions cut by the channels that they sum over: what they make is summed and "
            "scattered",
-           map_arguments("channels"),
-           emit_maps},
+           map_arguments("channels"), emit_maps},
           {"filter_parallel",
            "convolutions cut by the channels that they make: what they read is gathered",
-           map_arguments("filters"),
-           emit_maps}};
+           map_arguments("filters"), emit_maps}};
 }
 
 }  // namespace tessera::recipes

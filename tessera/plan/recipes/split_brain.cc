@@ -110,8 +110,7 @@ Status check_scheme(const RecipeArguments& arguments, const Graph& graph, const 
 }
 
 Result<PlanText> emit_split_brain(const RecipeArguments& arguments, const Graph& graph) {
-  TESSERA_TRY(PlanText text,
-              outer(arguments, graph, {{kGroup, arguments.number(kGroup)}}));
+  TESSERA_TRY(PlanText text, outer(arguments, graph, {{kGroup, arguments.number(kGroup)}}));
   TESSERA_TRY(const DensePart part, find_dense(graph));
   TESSERA_TRY_VOID(check_scheme(arguments, graph, part));
   const std::string all = fmt::format("dp,{}", kGroup), &scheme = arguments.text("scheme");
