@@ -7,11 +7,9 @@
 namespace tessera {
 namespace {
 
-bool is_map(const Tensor& tensor) {  // and not a gradient of a weight, which has kernel dims
-  return tensor.dims.size() == 5 && tensor.dims[0].name == "batch";
-}
-bool of(const Tensor& tensor, const std::string& op) {
-  return is_map(tensor) && tensor.name.find(op) != std::string::npos;
+// The tensor, or its piece in a step of a loop.
+bool is(const Tensor& tensor, std::string_view name) {
+  return tensor.name == name || tensor.name.starts_with(std::string(name) + "#");
 }
 
 // ---- convolutions by channels. The model's layers 1 and 2 in [batch, channels, n, n, n]: layer 0
@@ -21,9 +19,10 @@ const std::string kVolumes = "cosmoflow:width=16,channels=2,filters=4,outputs=3,
 constexpr int64_t kIn = kBatch * 4 * 8 * 8 * 8;   // what layer 1 reads
 constexpr int64_t kOut = kBatch * 8 * 8 * 8 * 8;  // what it makes
 
-bool read_by_1(const Tensor& t) { return of(t, "blocks.0.pool"); }
-bool made_by_1(const Tensor& t) { return of(t, "blocks.1.conv"); }
-bool gradient_for_1(const Tensor& t) { return of(t, "blocks.1.act.dx"); }
+bool read_by_1(const Tensor& t) { return is(t, "blocks.0.pool"); }
+bool made_by_1(const Tensor& t) { return is(t, "blocks.1.conv"); }
+bool gradient_of_read(const Tensor& t) { return is(t, "grad.blocks.0.pool"); }
+bool gradient_of_made(const Tensor& t) { return is(t, "grad.blocks.1.conv"); }
 
 // X, the input is stationary: y is reduced and scattered, and its gradient gathered.
 TEST(ChannelParallel, scatters_what_is_made_and_gathers_its_gradient) {
@@ -32,15 +31,14 @@ TEST(ChannelParallel, scatters_what_is_made_and_gathers_its_gradient) {
     EXPECT_EQ(found.sent_in(BlockKind::kForward, made_by_1), (q - 1) * kOut) << q;
     EXPECT_EQ(found.sent_by("reduce_scatter", made_by_1), (q - 1) * kOut) << q;
     EXPECT_EQ(found.sent(read_by_1), 0) << q;
-    EXPECT_EQ(found.sent_in(BlockKind::kBackward, gradient_for_1), (q - 1) * kOut) << q;
-    EXPECT_EQ(found.sent_by("all_gather", gradient_for_1), (q - 1) * kOut) << q;
+    EXPECT_EQ(found.sent_in(BlockKind::kBackward, gradient_of_made), (q - 1) * kOut) << q;
+    EXPECT_EQ(found.sent_by("all_gather", gradient_of_made), (q - 1) * kOut) << q;
   }
 }
 
 // Y, the output is stationary: x is gathered, and the parts of its gradient are reduced and
 // scattered. The gradient of the weight reads all of x again, unless it is kept.
 TEST(FilterParallel, gathers_what_is_read_and_scatters_its_gradient) {
-  static const auto gradient_of_read = [](const Tensor& t) { return of(t, "blocks.1.conv.dx"); };
   for (const int64_t q : {2, 4}) {
     const Measured found = measure(kVolumes, fmt::format("filter_parallel({})", q), kBatch);
     EXPECT_EQ(found.sent_in(BlockKind::kForward, read_by_1), (q - 1) * kIn) << q;
@@ -65,50 +63,112 @@ TEST(FilterParallel, on_a_grid_with_channels_each_weight_has_one_place) {
   EXPECT_EQ(found.sent_in(BlockKind::kForward, made_by_1), (b - 1) * kOut);
 }
 
-// ---- dense layers in groups: features d0 = 2048 / 16 of the model's 8 filters, d1, d2, outputs
-constexpr int64_t kSamples = 4;  // b of a worker
+// ---- dense layers in groups: d0 features, widths d1 and d2, d3 outputs
 const std::string kDense = "cosmoflow:width=4,channels=1,filters=2,outputs=4,dropout=0";
+constexpr int64_t d0 = 256, d1 = 256, d2 = 32, d3 = 4;
+constexpr int64_t kSamples = 4;  // b of a worker
 
-struct Sizes {
-  int64_t d0 = 0, d1 = 0, d2 = 0, d3 = 4, convolutions = 0, dense = 0;
-};
-bool is_dense_weight(const Tensor& t) {
-  return is_parameter(t) && t.name.starts_with("head.") && t.name.ends_with(".weight");
+bool is_features(const Tensor& t) { return is(t, "blocks.6.act"); }
+bool is_gradient_of_features(const Tensor& t) { return is(t, "grad.blocks.6.act"); }
+bool is_between(const Tensor& t) { return is(t, "head.dense_1.act") || is(t, "head.dense_2.act"); }
+bool is_gradient_between(const Tensor& t) {
+  return is(t, "grad.head.dense_1.act") || is(t, "grad.head.dense_2.act") ||
+         is(t, "grad.head.dense_1") || is(t, "grad.head.dense_2");
 }
-bool is_weight_gradient(const Tensor& t) {
-  return is_gradient(t) && t.of.valid() && t.name.ends_with(".weight") &&
-         t.name.starts_with("grad.");
-}
-bool is_activation(const Tensor& t) {
-  return t.role == Role::kActivation || (t.role == Role::kGradient && !t.of.valid());
-}
+bool is_dense_gradient(const Tensor& t) { return t.name.starts_with("grad.head.") && t.of.valid(); }
+bool is_dense(const Tensor& t) { return t.name.starts_with("head."); }
 
-Sizes sizes_of(const Measured& found) {
-  Sizes sizes;
-  for (const Tensor& tensor : found.graph.tensors()) {
-    if (!is_parameter(tensor)) continue;
-    const int64_t last = tensor.dims.back().size, elements = tensor.elements();
-    if (tensor.name == "head.dense_1.weight") sizes.d0 = elements / last;
-    if (tensor.name == "head.dense_1.weight") sizes.d1 = last;
-    if (tensor.name == "head.dense_2.weight") sizes.d2 = last;
-    (tensor.name.starts_with("head.") ? sizes.dense : sizes.convolutions) += elements;
+struct Group {
+  int64_t k = 1, groups = 1;
+  int64_t workers() const { return k * groups; }
+  Measured measured(const std::string& how) const {
+    return measure(kDense, fmt::format("split_brain({}, dp={}, {})", k, groups, how),
+                   workers() * kSamples);
   }
-  return sizes;
-}
+};
+const std::vector<Group> kGroups = {{2, 1}, {2, 2}, {4, 1}, {4, 2}, {2, 4}};
 
-int64_t border(const Measured& m) {
-  return m.sent([](const Tensor& t) { return is_activation(t) && of(t, "blocks."); });
-}
-
-// Each worker receives 2 b (K-1) d0 at the border: gathered forward, reduced and scattered backward.
-TEST(SplitBrain, the_border_moves_each_samples_features_to_the_group_and_back) {
-  for (const int64_t k : {2, 4}) {
+// 2 b (K-1) d0 a worker: features are gathered, their gradients reduced and scattered. All schemes
+// move the same. Without `keep` features are gathered again for the weight's gradient.
+TEST(SplitBrain, the_border_moves_each_samples_features_to_its_group_and_back) {
+  for (const Group& group : kGroups) {
     for (const char* scheme : {"a", "b", "c"}) {
-      const Measured found = measure(
-          kDense, fmt::format("split_brain({}, scheme={}, dp=2)", k, scheme), 2 * k * kSamples);
-      const Sizes sizes = sizes_of(found);
-      EXPECT_EQ(border(found), 2 * k * 2 * kSamples * (k - 1) * sizes.d0) << scheme << k;
+      const int64_t once = group.workers() * kSamples * (group.k - 1) * d0;
+      const Measured kept = group.measured(fmt::format("scheme={}, keep=true", scheme));
+      // Steps in time (b) fetch their pieces for each op.
+      EXPECT_EQ(kept.sent(is_features), scheme == std::string("b") ? 2 * once : once) << group.k;
+      EXPECT_EQ(kept.sent(is_gradient_of_features), once) << scheme << group.k;
+      const Measured found = group.measured(fmt::format("scheme={}", scheme));
+      EXPECT_EQ(found.sent(is_features), 2 * once) << scheme << group.k;
+      EXPECT_EQ(found.sent(is_gradient_of_features), once) << scheme << group.k;
     }
+  }
+}
+
+// 2 b (K-1) (d1 + d2) a worker, and the logits of which each rank makes a part.
+TEST(SplitBrain, between_dense_layers_outputs_are_gathered_and_gradients_scattered) {
+  for (const Group& group : kGroups) {
+    for (const char* scheme : {"a", "b", "c"}) {
+      const int64_t once = group.workers() * kSamples * (group.k - 1) * (d1 + d2);
+      const Measured found = group.measured(fmt::format("scheme={}, keep=true", scheme));
+      EXPECT_EQ(found.sent(is_between), once) << scheme << group.k;
+      EXPECT_EQ(found.sent(is_gradient_between), once) << scheme << group.k;
+    }
+  }
+}
+
+// Only the holders of the same shard average it.
+TEST(SplitBrain, averages_shards_among_peers_and_convolutions_among_all) {
+  for (const Group& group : kGroups) {
+    const Measured found = group.measured("scheme=c");
+    // Biases and weights of what is cut: each of K shards is summed over the groups.
+    EXPECT_EQ(found.sent_along({"dp"}, is_dense_gradient),
+              2 * (group.groups - 1) * found.parameters(is_dense))
+        << group.k << " " << group.groups;
+    static const auto is_convolution = [](const Tensor& t) {
+      return t.name.starts_with("grad.blocks.") && t.name.ends_with(".weight");
+    };
+    static const auto is_kernel = [](const Tensor& t) { return t.name.starts_with("blocks."); };
+    EXPECT_EQ(found.sent(is_convolution), 2 * (group.workers() - 1) * found.parameters(is_kernel));
+  }
+}
+
+// s(K) = P_f / (P_c + P_f) (1 - 1/K) of the parameters is spared.
+TEST(SplitBrain, spares_the_share_of_dense_parameters) {
+  for (const Group& group : kGroups) {
+    const Measured found = group.measured("scheme=c");
+    static const auto parameters = [](const Tensor& t) { return is_parameter(t); };
+    const int64_t all = found.parameters(), dense = found.parameters(is_dense);
+    EXPECT_EQ(all - found.at_rest(0, parameters), dense - dense / group.k) << group.k;
+  }
+}
+
+// In pairs one sum stands behind the second layer in place of a gather in front of it: d1 is not
+// moved, d2 is summed (twice the bytes of a gather). Here d1 = 8 d2.
+TEST(SplitBrain, pairs_move_what_the_second_layer_makes_in_place_of_what_it_reads) {
+  for (const Group& group : kGroups) {
+    const Measured plain = group.measured("scheme=a, keep=true");
+    const Measured pairs = group.measured("scheme=a, keep=true, pairs=true");
+    static const auto second = [](const Tensor& t) {
+      return is(t, "head.dense_1.act") || is(t, "grad.head.dense_1.act");
+    };
+    EXPECT_GT(plain.sent(second), 0);
+    EXPECT_EQ(pairs.sent(second), 0);
+    EXPECT_LT(pairs.sent(), plain.sent()) << group.k;
+  }
+}
+
+// ---- tiles: the halo is exchanged once for all of them
+TEST(Tiles, send_what_the_whole_piece_sends) {
+  for (const char* call : {"spatial(d=2{})", "spatial(h=4{})", "spatial(w=2, dp=2{})",
+                           "spatial(d=2, w=2{})", "spatial(h=2, filters=2{})"}) {
+    const Measured whole = measure(kVolumes, fmt::format(fmt::runtime(call), ""), kBatch);
+    const Measured tiles = measure(kVolumes, fmt::format(fmt::runtime(call), ", tiles=2"), kBatch);
+    EXPECT_EQ(tiles.sent(), whole.sent()) << call;
+    EXPECT_EQ(tiles.sent_by("exchange"), whole.sent_by("exchange")) << call;
+    EXPECT_EQ(tiles.calls(0, CollectiveKind::kExchange, Measured::any),
+              whole.calls(0, CollectiveKind::kExchange, Measured::any))
+        << call;
   }
 }
 

@@ -114,19 +114,28 @@ Result<PlanText> emit_split_brain(const RecipeArguments& arguments, const Graph&
   TESSERA_TRY(const DensePart part, find_dense(graph));
   TESSERA_TRY_VOID(check_scheme(arguments, graph, part));
   const std::string all = fmt::format("dp,{}", kGroup), &scheme = arguments.text("scheme");
-  const int64_t turns = text.size(kGroup);
+  // No more turns than a rank has samples.
+  const int64_t ranks = text.product(all), samples = size_of(graph, "*", "batch") / ranks;
+  const int64_t turns = std::min(text.size(kGroup), std::max<int64_t>(samples, 1));
   TESSERA_TRY_VOID(data_parallel(text, graph, all));
   const auto of_part = [&](const std::vector<OpId>& ops) {
     return alternatives(patterns_of(graph, ops, "batch"));
   };
   text.split(of_part(part.ops), "batch", "dp");
-  if (scheme == "b" && turns > 1) {
-    // Only layers that read whole features take turns: the others find theirs where they are.
-    std::vector<OpId> layers;
-    for (const DenseLayer& layer : part.layers) layers.push_back(layer.op);
-    text.split(of_part(layers), "batch", fmt::format("dp,time:{}", turns));
+  if (scheme == "b" && text.has(kGroup)) {
+    // The first layer takes turns; what it makes is where the others want it.
+    text.split(of_part({part.layers.front().op}), "batch",
+               fmt::format("dp,time:{}", text.size(kGroup)));
   }
   cut_features(text, graph, part, arguments.flag("pairs"), kGroup);
+  if (arguments.flag("keep") && text.has(kGroup)) {
+    std::vector<OpId> read;
+    for (const DenseLayer& layer : part.layers) {
+      const OpId from = graph.tensor(graph.op(layer.op).inputs[0]).producer;
+      if (from.valid()) read.push_back(from);
+    }
+    if (!read.empty()) text.keep(alternatives(patterns_of(graph, read)), "micro_batch");
+  }
   if (scheme == "c" && turns > 1) {
     // The op in front is cut among all ranks and is part of the loop, so that each turn takes a part
     // of every rank's samples.
@@ -147,7 +156,9 @@ std::vector<Recipe> split_brain_recipes() {
               "how a group takes the samples of its ranks: a, all at once; b, those of one rank in "
               "each turn; c, a part of every rank's in each turn"),
        flag("pairs", false,
-            "every second dense layer is cut by what it sums over, as Megatron does")});
+            "every second dense layer is cut by what it sums over, as Megatron does"),
+       flag("keep", false,
+            "what dense layers gather in the forward pass is kept for the backward pass")});
   return {{"split_brain",
            "convolutions of replicas; dense layers cut by features in groups of ranks",
            std::move(arguments), emit_split_brain}};
