@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
-#include <set>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -31,6 +31,7 @@ struct OpenedArray {
   std::vector<int64_t> strides;  // by dim of a sample in the input
   int64_t values = 0;            // of an integer input: in [0, values)
   bool ignores = false;          // -1 is allowed
+  double scale = 1;              // of a floating input
 
   int64_t samples() const { return file->shape().front(); }
 };
@@ -131,6 +132,7 @@ class ArraySource : public DataSource {
                     shape.end(), ", "),
           tensor.name, fmt::join(array.file->shape(), ", ")));
     }
+    if (!is_target(tensor.name)) array.scale = scale_;
     const bool integers = !is_floating(tensor.dtype);
     if (integers && !is_integer(array.file->number())) {
       return data_error(fmt::format("'{}': expected integers for the input '{}', found {}",
@@ -174,13 +176,10 @@ class ArraySource : public DataSource {
     return status;
   }
 
-  int64_t files() const override { return static_cast<int64_t>(arrays_.size()); }
+  int64_t files() const override { return static_cast<int64_t>(paths().size()); }
   int64_t bytes() const override {
     int64_t bytes = 0;
-    std::set<std::string> seen;  // datasets of one file
-    for (const auto& [name, array] : arrays_) {
-      if (seen.insert(array_name(array.name).path).second) bytes += array.file->file_bytes();
-    }
+    for (const auto& [path, size] : paths()) bytes += size;
     return bytes;
   }
   int64_t bytes_of(const Tensor& tensor, const Box& region) const override {
@@ -195,6 +194,14 @@ class ArraySource : public DataSource {
   }
 
  private:
+  // Sizes of the files: several datasets may lie in one.
+  std::map<std::string, int64_t> paths() const {
+    std::map<std::string, int64_t> paths;
+    for (const auto& [name, array] : arrays_)
+      paths[array_name(array.name).path] = array.file->file_bytes();
+    return paths;
+  }
+
   static Status check_alike(const OpenedArray& a, const OpenedArray& b) {
     if (a.samples() != b.samples()) {
       return data_error(fmt::format("expected as many samples in '{}' as in '{}', {}, found {}",
@@ -237,7 +244,7 @@ class ArraySource : public DataSource {
       });
     };
     if (is_floating(dtype)) {
-      kernels::store_element(at, dtype, scale_ * read(double{}));
+      kernels::store_element(at, dtype, array.scale * read(double{}));
       return {};
     }
     const int64_t value = read(int64_t{});

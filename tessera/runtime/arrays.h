@@ -20,7 +20,7 @@ namespace tessera {
 
 // `files`: by input of the model "x.npy" or "x.h5:dataset" (data/array_file.h); every input that a
 // model does not make itself has one.
-// Numbers for floating inputs are multiplied by `scale`; those of integer inputs are in the range
+// Numbers for floating inputs are multiplied by `scale`, but for targets; those of integer inputs are in the range
 // that the model says, or -1: of targets, which the loss then ignores, and in the empty places of
 // bags of ids.
 //

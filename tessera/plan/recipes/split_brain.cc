@@ -114,9 +114,9 @@ Result<PlanText> emit_split_brain(const RecipeArguments& arguments, const Graph&
   TESSERA_TRY(const DensePart part, find_dense(graph));
   TESSERA_TRY_VOID(check_scheme(arguments, graph, part));
   const std::string all = fmt::format("dp,{}", kGroup), &scheme = arguments.text("scheme");
-  // No more turns than a rank has samples.
+  // No more turns than a rank has samples; none of them: the batch is not known yet.
   const int64_t ranks = text.product(all), samples = size_of(graph, "*", "batch") / ranks;
-  const int64_t turns = std::min(text.size(kGroup), std::max<int64_t>(samples, 1));
+  const int64_t turns = samples == 0 ? text.size(kGroup) : std::min(text.size(kGroup), samples);
   TESSERA_TRY_VOID(data_parallel(text, graph, all));
   const auto of_part = [&](const std::vector<OpId>& ops) {
     return alternatives(patterns_of(graph, ops, "batch"));
