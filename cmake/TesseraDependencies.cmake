@@ -72,6 +72,13 @@ if(NOT TESSERA_USE_MPI STREQUAL "OFF")
 endif()
 tessera_optional("MPI" TESSERA_USE_MPI "${MPI_CXX_FOUND}" TESSERA_HAVE_MPI)
 
+# Debian: libhdf5-dev.
+set(hdf5_FOUND FALSE)
+if(NOT TESSERA_USE_HDF5 STREQUAL "OFF")
+  pkg_check_modules(hdf5 QUIET IMPORTED_TARGET hdf5)
+endif()
+tessera_optional("HDF5" TESSERA_USE_HDF5 "${hdf5_FOUND}" TESSERA_HAVE_HDF5)
+
 # Programs (not tests) that plan allocate many small objects; sanitizers bring an allocator of their own.
 set(mimalloc_FOUND FALSE)
 if(NOT TESSERA_USE_MIMALLOC STREQUAL "OFF" AND NOT TESSERA_ENABLE_ASAN AND NOT TESSERA_ENABLE_TSAN)

@@ -1,5 +1,7 @@
-// tessera data: files of clicks from logs, from nothing, and what is in them; files of graphs.
+// tessera data: files of clicks from logs, from nothing, and what is in them; files of graphs; HDF5
+// files of arrays.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <memory>
@@ -9,6 +11,7 @@
 #include "tessera/cli/cli.h"
 #include "tessera/cli/data_graph.h"
 #include "tessera/cli/output.h"
+#include "tessera/data/array_file.h"
 #include "tessera/data/click_arrays.h"
 #include "tessera/data/click_generator.h"
 #include "tessera/data/criteo.h"
@@ -168,11 +171,50 @@ Result<int> graph(const DataJob& job) {
   return run_data_graph(graph);
 }
 
+// "volumes=x.npy" for each dataset.
+Result<int> to_hdf5(const DataJob& job) {
+  TESSERA_TRY(const std::string out, out_of(job));
+  if (job.files.empty()) return data_error("hdf5: expected NAME=FILE.npy, found none");
+  std::vector<std::unique_ptr<ArrayFile>> opened;
+  std::vector<std::pair<std::string, const ArrayFile*>> arrays;
+  nlohmann::json json = {{"out", out}, {"datasets", nlohmann::json::object()}};
+  std::string text;
+  for (const std::string& item : job.files) {
+    const size_t equals = item.find('=');
+    const std::string name = item.substr(0, equals);
+    const bool seen = json["datasets"].contains(name);
+    if (equals == std::string::npos || name.empty() || seen ||
+        name.find('/') != std::string::npos) {
+      return data_error(
+          fmt::format("hdf5: expected NAME=FILE.npy with another name for each "
+                      "dataset, found '{}'",
+                      item));
+    }
+    auto array = open_array_file({item.substr(equals + 1), ""});
+    if (!array) return data_error(fmt::format("hdf5: {}", array.error().message));
+    if ((*array)->shape().empty() || (*array)->elements() == 0) {
+      return data_error(
+          fmt::format("hdf5: expected elements along a dim of samples in '{}', found "
+                      "none",
+                      item.substr(equals + 1)));
+    }
+    arrays.emplace_back(name, array->get());
+    json["datasets"][name] = (*array)->shape();
+    text += fmt::format("{}:{}: {} [{}]\n", out, name, number_name((*array)->number()),
+                        fmt::join((*array)->shape(), ", "));
+    opened.push_back(std::move(*array));
+  }
+  if (auto written = write_hdf5(out, arrays); !written)
+    return data_error(fmt::format("hdf5: {}", written.error().message));
+  return print_made(job, json, text);
+}
+
 Result<int> run_data(const DataJob& job) {
   if (job.action == "graph") return graph(job);
   if (job.action == "criteo") return from_criteo(job);
   if (job.action == "generate") return generate(job);
   if (job.action == "arrays") return arrays(job);
+  if (job.action == "hdf5") return to_hdf5(job);
   return show(job);
 }
 
@@ -208,16 +250,17 @@ void add_graph_options(Command& command, GraphJob& job) {
 void add_data(Commands& commands) {
   const auto options = std::make_shared<DataJob>();
   Command command = commands.add(
-      "data", "Make files of clicks for recommenders, and show them; show graphs of nodes");
-  command.option("ACTION", options->action, "criteo, generate, show, arrays or graph")
+      "data", "Make files of clicks, graphs of nodes and HDF5 files of arrays, and show clicks");
+  command.option("ACTION", options->action, "criteo, generate, show, arrays, graph or hdf5")
       .required()
-      .one_of({"criteo", "generate", "show", "arrays", "graph"});
+      .one_of({"criteo", "generate", "show", "arrays", "graph", "hdf5"});
   command.option("FILE", options->files,
                  "criteo: logs in Criteo's text format, globs too; show, arrays: a file of clicks; "
-                 "graph: NAME.mtx, a list of edges, or what NAME_labels.tsv and so on begin with");
+                 "graph: NAME.mtx, a list of edges, or what NAME_labels.tsv and so on begin with; "
+                 "hdf5: NAME=FILE.npy for each dataset");
   command.option("-o,--out", options->out,
                  "The file of clicks to write, NAME.clicks; arrays: the folder of NumPy arrays; "
-                 "graph: the network, NAME.graph");
+                 "graph: the network, NAME.graph; hdf5: the HDF5 file");
   command
       .option("--rows", options->rows,
               "Rows of the tables: 1000,200,...; criteo: one number means all 26 tables")
@@ -268,7 +311,8 @@ void add_data(Commands& commands) {
       "made.clicks\n"
       "  tessera data show made.clicks\n"
       "  tessera data arrays made.clicks --out arrays\n"
-      "  tessera data graph data/graphs/cora --network gcn --out runs/cora.graph\n");
+      "  tessera data graph data/graphs/cora --network gcn --out runs/cora.graph\n"
+      "  tessera data hdf5 volumes=x.npy parameters=y.npy --out universes.h5\n");
   command.action([options] { return run_data(*options); });
 }
 

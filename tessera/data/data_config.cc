@@ -89,7 +89,8 @@ Result<TokenFilesConfig> read_tokens(const toml::table& table) {
   }
   if (config.files.empty()) {
     return invalid_input(
-        "data: expected the key 'files', 'arrays', 'clicks' or 'nodes', found none of them");
+        "data: expected the key 'files', 'arrays', 'hdf5', 'clicks' or 'nodes', found none of "
+        "them");
   }
   return config;
 }
@@ -108,16 +109,50 @@ Result<DataConfig> read_arrays(const toml::table& table) {
     }
     const toml::table* arrays = node.as_table();
     if (arrays == nullptr || arrays->empty()) {
-      return expected("data.arrays", "a table of .npy files by input of the model", node);
+      return expected("data.arrays", "a table of files by input of the model", node);
     }
     for (const auto& [input, file] : *arrays) {
       const auto* path = file.as_string();
       if (path == nullptr || path->get().empty()) {
-        return expected(fmt::format("data.arrays.{}", input.str()), "the path of a .npy file",
-                        file);
+        return expected(fmt::format("data.arrays.{}", input.str()),
+                        "the path of a .npy file, or 'FILE.h5:DATASET'", file);
       }
       config.arrays[std::string(input.str())] = path->get();
     }
+  }
+  return config;
+}
+
+Result<DataConfig> read_hdf5(const toml::table& table) {
+  DataConfig config;
+  const std::vector<std::pair<std::string, std::string*>> texts = {{"hdf5", &config.hdf5.file},
+                                                                   {"inputs", &config.hdf5.inputs},
+                                                                   {"labels", &config.hdf5.labels}};
+  for (const auto& [key, node] : table) {
+    const std::string name(key.str());
+    if (name == "scale") {
+      TESSERA_TRY_VOID(read_positive("data.scale", node, config.scale));
+      continue;
+    }
+    const auto text = std::find_if(texts.begin(), texts.end(),
+                                   [&](const auto& one) { return one.first == name; });
+    if (text == texts.end()) {
+      return invalid_input(
+          fmt::format("data: expected the keys 'hdf5', 'inputs', 'labels' and 'scale' together, "
+                      "found '{}'",
+                      name));
+    }
+    const auto* value = node.as_string();
+    if (value == nullptr || value->get().empty()) {
+      return expected("data." + name,
+                      name == "hdf5" ? "the path of an HDF5 file" : "the name of a dataset", node);
+    }
+    *text->second = value->get();
+  }
+  for (const auto& [name, value] : texts) {
+    if (!value->empty()) continue;
+    return invalid_input(
+        fmt::format("data: expected the key '{}' beside 'hdf5', found none", name));
   }
   return config;
 }
@@ -208,6 +243,11 @@ std::string to_text(const DataConfig& config) {
   if (!config.nodes.empty()) {
     return fmt::format("{{ nodes = {}, part = {} }}", quoted(config.nodes), quoted(config.part));
   }
+  if (config.hdf5.given()) {
+    return fmt::format("{{ hdf5 = {}, inputs = {}, labels = {}, scale = {} }}",
+                       quoted(config.hdf5.file), quoted(config.hdf5.inputs),
+                       quoted(config.hdf5.labels), number_text(config.scale));
+  }
   if (!config.arrays.empty()) {
     std::vector<std::string> arrays;
     for (const auto& [input, file] : config.arrays) {
@@ -226,6 +266,7 @@ std::string to_text(const DataConfig& config) {
 Result<DataConfig> read_data_config(const toml::node& node) {
   if (const toml::table* table = node.as_table()) {
     if (table->contains("arrays")) return read_arrays(*table);
+    if (table->contains("hdf5")) return read_hdf5(*table);
     if (table->contains("clicks")) return read_clicks(*table);
     if (table->contains("nodes")) return read_nodes(*table);
     DataConfig config;

@@ -4,6 +4,7 @@
 //   data = { files = "train.bin", format = "uint16" }      # tokens
 //   data = [{ files = "a.idx", weight = 3 }, { files = "b.idx", weight = 1 }]
 //   data = { arrays = { images = "x.npy", targets = "y.npy" }, scale = 0.0625 }
+//   data = { hdf5 = "universes.h5", inputs = "volumes", labels = "parameters" }
 //   data = { clicks = "day.clicks" }
 //   data = { nodes = "data/graphs/cora", part = "train" }
 //   data = "random"
@@ -30,6 +31,13 @@ struct TokenFilesConfig {
   friend bool operator==(const TokenFilesConfig&, const TokenFilesConfig&) = default;
 };
 
+// Datasets of one file: what a model with one input reads, and its targets.
+struct Hdf5Config {
+  std::string file, inputs, labels;
+  bool given() const { return !file.empty(); }
+  friend bool operator==(const Hdf5Config&, const Hdf5Config&) = default;
+};
+
 struct DataConfig {
   DataConfig() = default;
   // Globs of files whose bytes are the tokens, or the word "random".
@@ -37,15 +45,17 @@ struct DataConfig {
   explicit DataConfig(const std::vector<std::string>& globs);
 
   std::vector<TokenFilesConfig> tokens;
-  std::map<std::string, std::string> arrays;  // .npy file by input of the model
-  double scale = 1;                           // factor of the numbers of arrays
-  std::string clicks;                         // a file of clicks (click_file.h)
+  std::map<std::string, std::string> arrays;  // "x.npy" or "x.h5:dataset" by input of the model
+  Hdf5Config hdf5;
+  double scale = 1;            // factor of the numbers of arrays
+  std::string clicks;          // a file of clicks (click_file.h)
   std::string nodes;           // what the names of files about a graph's nodes begin with
   std::string part = "train";  // of these nodes, whose classes are told: train, val or test
   bool random = false;         // other random inputs each step
 
   bool given() const {
-    return random || !tokens.empty() || !arrays.empty() || !clicks.empty() || !nodes.empty();
+    return random || !tokens.empty() || !arrays.empty() || hdf5.given() || !clicks.empty() ||
+           !nodes.empty();
   }
   friend bool operator==(const DataConfig&, const DataConfig&) = default;
 };

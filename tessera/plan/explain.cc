@@ -53,7 +53,7 @@ std::string why_text(const ResolvedPlan& resolved, const Graph& graph, const Lef
                  : fmt::format("in ops of the kind '{}' it stands behind another dim in a bracket",
                                op.kind);
     case WhyWhole::kWindow:
-      return fmt::format("the kind '{}' reads it through windows, which are not cut over time",
+      return fmt::format("the kind '{}' reads it through windows, which do not move around rings",
                          op.kind);
     case WhyWhole::kNoAxis: {
       const StageId stage = resolved.ops[op.id.index()].stage;

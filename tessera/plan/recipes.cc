@@ -25,8 +25,8 @@ std::vector<Recipe> make_recipes() {
         recipes::megatron_recipes, recipes::summa_recipes, recipes::tensor_parallel_3d_recipes,
         recipes::per_layer_recipes, recipes::per_op_recipes, recipes::recompute_recipes,
         recipes::expert_recipes, recipes::loop_recipes, recipes::sequence_parallel_recipes,
-        recipes::axial_recipes, recipes::spatial_recipes, recipes::table_recipes,
-        recipes::compression_recipes, recipes::offload_recipes}) {
+        recipes::axial_recipes, recipes::spatial_recipes, recipes::split_brain_recipes,
+        recipes::table_recipes, recipes::compression_recipes, recipes::offload_recipes}) {
     std::vector<Recipe> more = family();
     all.insert(all.end(), std::make_move_iterator(more.begin()),
                std::make_move_iterator(more.end()));

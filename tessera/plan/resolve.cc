@@ -262,7 +262,7 @@ class Resolver {
         }
         out_.to_expand.push_back(id);
       }
-      if (split->steps > 1 && op.annotation.dims[d].window) {
+      if (split->steps > 1 && !split->skew.empty() && op.annotation.dims[d].window) {
         if (!windowed.valid()) windowed = id;
         leave_whole(id, dim, e, WhyWhole::kWindow);
         continue;
@@ -284,7 +284,7 @@ class Resolver {
     if (windowed.valid()) {
       const Op& op = graph_.op(windowed);
       return error(entry.line, fmt::format("dim '{}' of op '{}' ({}) is read through windows: "
-                                           "expected a split over axes, found time:{}",
+                                           "expected aligned steps, found time:{} with a skew",
                                            entry.dim, op.path, op.kind, entry.steps));
     }
     return error(

@@ -115,6 +115,7 @@ std::optional<StepPiece> step_piece(const Op& op, const OpPlan& plan, const Oper
       if (mesh.axis(skew.axis).size > 1) piece.skew.push_back(skew);
     }
     piece.grain = inner_size(op.annotation, operand.dims[d]);
+    piece.read = op.annotation.window_read(operand, d);
     return piece;
   }
   return std::nullopt;

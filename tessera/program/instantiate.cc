@@ -45,11 +45,13 @@ Box evaluate(const Region& region, const Mesh& mesh, const std::vector<int64_t>&
   const StepPiece& piece = *region.piece;
   const Axes& axes = region.layout->shards[piece.dim];
   const Axes outer(axes.begin(), axes.begin() + static_cast<std::ptrdiff_t>(piece.prefix));
-  const Interval whole = cut_interval(shape[piece.dim], piece.grain, outer, mesh, coordinates);
+  const Interval whole = cut_interval(piece.read ? piece.read->size : shape[piece.dim], piece.grain,
+                                      outer, mesh, coordinates);
   const Interval cut =
       step_interval({whole.begin / piece.grain, whole.size / piece.grain}, piece.steps, piece.step,
                     piece.order, piece.skew, mesh, coordinates);
   Interval step{cut.begin * piece.grain, cut.size * piece.grain};
+  if (piece.read) step = piece.read->of(step);
   if (piece.queries > 0) {
     const Interval queries = cut_interval(piece.queries, 1, piece.query_axes, mesh, coordinates);
     if (queries.end() <= step.begin) step.size = 0;

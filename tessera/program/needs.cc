@@ -13,9 +13,10 @@ namespace {
 constexpr size_t kNowhere = std::numeric_limits<size_t>::max();
 constexpr size_t kLeaving = 2;  // copies that leave a tier, under way at a time in a block
 
-// Another step's piece of the same loop over the same layout.
+// Another step's piece of the same loop over the same layout. What steps read through windows
+// overlaps.
 bool apart(const Region& a, const Region& b) {
-  if (!a.piece || !b.piece || a.piece->step == b.piece->step) return false;
+  if (!a.piece || !b.piece || a.piece->step == b.piece->step || a.piece->read) return false;
   StepPiece same = *a.piece;
   same.step = b.piece->step;
   return same == *b.piece && a.layout == b.layout;

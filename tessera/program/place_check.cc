@@ -127,6 +127,8 @@ class Checker {
     if (piece.dim >= rank || piece.prefix > layout.shards[piece.dim].size() || piece.step < 0 ||
         piece.step >= piece.steps)
       return wrong("the piece of '{}' is none of its loop's", of.name);
+    if (piece.read && piece.read->extent != of.dims[piece.dim].size)
+      return wrong("the halo of a piece of '{}' is of no dim of this size", of.name);
     return {};
   }
 

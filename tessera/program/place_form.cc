@@ -65,6 +65,7 @@ std::string piece_text(const StepPiece& piece, const Mesh& mesh) {
     skew.push_back((axis.falls ? "-" : "") + mesh.axis(axis.axis).name);
   if (!skew.empty()) out += fmt::format(" skew ({})", fmt::join(skew, ", "));
   if (piece.grain != 1) out += fmt::format(" grain {}", piece.grain);
+  if (piece.read) out += fmt::format(" read {}", window_text(*piece.read));
   if (piece.queries != 0)
     out += fmt::format(" queries {} ({})", piece.queries, names(piece.query_axes, mesh, ", "));
   return out;

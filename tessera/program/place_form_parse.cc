@@ -210,6 +210,10 @@ class Parser {
       in.expect(")");
     }
     if (in.accept("grain")) out.grain = in.integer();
+    if (in.accept("read")) {
+      in.expect("~");
+      out.read = window(in);
+    }
     if (in.accept("queries")) {
       out.queries = in.integer();
       in.expect("(");

@@ -32,6 +32,9 @@ struct StepPiece {
   StepOrder order = StepOrder::kAligned;
   std::vector<SkewAxis> skew;
   int64_t grain = 1;
+  // The tensor dim is read through windows of the op's dim, which the loop cuts: a step has what its
+  // piece of that reads, and pieces overlap.
+  std::optional<WindowRead> read{};
   // Keys of a causal pair: the piece is left out (empty) on ranks all of whose queries lie before
   // it: the queries are what these axes cut of a dim of `queries` elements; 0: never left out.
   int64_t queries = 0;

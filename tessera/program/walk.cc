@@ -103,19 +103,25 @@ void Walker::walk_steps(const Op& op) {
     for (TextInstruction& instruction : instructions)
       writer_.emit(site.place, site.block, std::move(instruction));
   };
-  fetch(0);
+  // What steps add up begins with step 0; pieces may be made in any order.
+  const bool pieces =
+      std::ranges::all_of(outputs, [](const SteppedOutput& output) { return output.in_pieces(); });
+  std::vector<int64_t> order = order_of_steps(operands, steps);
+  if (!pieces) std::ranges::sort(order);
+  fetch(order[0]);
   StepMoves before;
   const auto arrive = [&] {
     for (const int handle : before.due) writer_.due(site.place, handle);
     emit_all(before.arrivals);
   };
-  for (int64_t step = 0; step < steps; ++step) {
+  for (size_t s = 0; s < order.size(); ++s) {
+    const int64_t step = order[s];
     TextCompute compute;
     compute.op = op.id;
     compute.step = step;
     for (const SteppedOperand& operand : operands)
       compute.inputs.push_back(operand.by_step.back().view());
-    if (step + 1 < steps) fetch(step + 1);
+    if (s + 1 < order.size()) fetch(order[s + 1]);
     StepMoves moves;
     for (size_t o = 0; o < outputs.size(); ++o)
       compute.outputs.push_back(outputs_.write(op, o, outputs[o], step, moves));

@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <map>
 #include <utility>
 #include <vector>
 
 #include "tessera/base/permutation.h"
 #include "tessera/base/text.h"
-#include "tessera/data/mapped_file.h"
+#include "tessera/data/array_file.h"
 #include "tessera/data/match_files.h"
 #include "tessera/data/numbers.h"
 #include "tessera/runtime/inputs.h"
@@ -19,15 +21,20 @@ namespace tessera {
 namespace {
 
 struct OpenedArray {
-  std::string path;
-  MappedFile file;
-  NpyHeader header;
+  std::string name;  // of the file, with the dataset
+  std::unique_ptr<ArrayFile> file;
   int64_t sample_elements = 1;   // of one sample
   int64_t samples_of_batch = 0;  // the input's
+  size_t leading = 0;            // dims of the input that count samples
+  // By dim of a sample in the input: the array's dim; 0: it has one element and none there. Empty: a
+  // sample is flat in the array.
+  std::vector<size_t> dims;
+  std::vector<int64_t> strides;  // by dim of a sample in the input
   int64_t values = 0;            // of an integer input: in [0, values)
   bool ignores = false;          // -1 is allowed
+  double scale = 1;              // of a floating input
 
-  int64_t samples() const { return header.shape.front(); }
+  int64_t samples() const { return file->shape().front(); }
 };
 
 tl::unexpected<Error> data_error(std::string_view message) {
@@ -39,48 +46,102 @@ std::vector<int64_t> without_ones(std::vector<int64_t> shape) {
   return shape;
 }
 
-// How many leading dims of the input count samples, if the array fits; 0: it does not.
-size_t dims_of_samples(const std::vector<int64_t>& input, const NpyHeader& header) {
-  const std::vector<int64_t> sample(header.shape.begin() + 1, header.shape.end());
+int64_t product_of(const std::vector<int64_t>& sizes) { return Box::whole(sizes).volume(); }
+
+// Finds how many leading dims of the input count samples, and where the others are in the array. Does
+// the array fit?
+bool match_dims(const std::vector<int64_t>& input, OpenedArray& array) {
+  const std::vector<int64_t>& shape = array.file->shape();
+  if (shape.empty()) return false;
+  const std::vector<int64_t> sample(shape.begin() + 1, shape.end());
   for (size_t leading = 1; leading <= input.size(); ++leading) {
     const std::vector<int64_t> rest(input.begin() + static_cast<int64_t>(leading), input.end());
-    const NpyHeader inner{Number::kUint8, rest, 0};
-    const bool flat = sample.size() == 1 && sample.front() == inner.volume();
-    if (flat || without_ones(sample) == without_ones(rest)) return leading;
+    const bool same = without_ones(sample) == without_ones(rest);
+    const bool flat = sample.size() == 1 && sample.front() == product_of(rest);
+    if (!same && !flat) continue;
+    array.leading = leading;
+    array.strides = row_major_strides(rest);
+    size_t at = 1;
+    for (size_t d = 0; same && d < rest.size(); ++d) {
+      while (rest[d] != 1 && shape[at] == 1) ++at;
+      array.dims.push_back(rest[d] == 1 ? 0 : at++);
+    }
+    return true;
   }
-  return 0;
+  return false;
+}
+
+// Reads a box of a sample, by the input's dims: row-major, packed.
+Status read_sample(const OpenedArray& array, int64_t sample, const Box& rest, std::byte* to) {
+  Box box = Box::whole(array.file->shape());
+  box.dims[0] = {sample, 1};
+  if (!array.dims.empty() || rest.rank() == 0) {
+    for (size_t d = 0; d < rest.rank(); ++d) {
+      if (array.dims[d] > 0) box.dims[array.dims[d]] = rest.dims[d];
+    }
+    return array.file->read(box, to);
+  }
+  // Flat: runs of elements that follow one another, over the inner dims that are whole.
+  size_t inner = rest.rank();
+  int64_t run = 1;
+  bool whole = true;
+  while (inner > 0 && whole) {
+    --inner;
+    const int64_t size = inner == 0 ? array.sample_elements / array.strides[0]
+                                    : array.strides[inner - 1] / array.strides[inner];
+    run *= rest.dims[inner].size;
+    whole = rest.dims[inner].size == size;
+  }
+  std::vector<int64_t> at(inner, 0);
+  for (int64_t done = 0; done < rest.volume(); done += run) {
+    int64_t from = rest.dims[inner].begin * array.strides[inner];
+    for (size_t d = 0; d < inner; ++d) from += (rest.dims[d].begin + at[d]) * array.strides[d];
+    box.dims[1] = {from, run};
+    TESSERA_TRY_VOID(array.file->read(box, to));
+    to += run * number_bytes(array.file->number());
+    for (size_t d = inner; d-- > 0 && ++at[d] == rest.dims[d].size;) at[d] = 0;
+  }
+  return {};
+}
+
+// Calls f(coordinates from the box's first element, how many of them there were before).
+template <class F>
+void each_place(const Box& box, F&& f) {
+  std::vector<int64_t> at(box.rank(), 0);
+  const int64_t volume = box.volume();
+  for (int64_t i = 0; i < volume; ++i) {
+    f(at, i);
+    for (size_t d = at.size(); d-- > 0 && ++at[d] == box.dims[d].size;) at[d] = 0;
+  }
 }
 
 class ArraySource : public DataSource {
  public:
   ArraySource(const DataWants& wants, double scale) : wants_(wants), scale_(scale) {}
 
-  Status add(const Tensor& tensor, const std::string& path) {
+  Status add(const Tensor& tensor, const ArrayName& name) {
     OpenedArray array;
-    array.path = path;
-    auto file = MappedFile::open(path);
+    array.name = name.dataset.empty() ? name.path : name.path + ":" + name.dataset;
+    auto file = open_array_file(name);
     if (!file) return data_error(file.error().message);
     array.file = std::move(*file);
-    auto header = read_npy_header(array.file.bytes(), array.file.size());
-    if (!header) return data_error(fmt::format("'{}': {}", path, header.error().message));
-    array.header = std::move(*header);
     const std::vector<int64_t> shape = tensor.shape();
-    const size_t leading = array.header.shape.empty() ? 0 : dims_of_samples(shape, array.header);
-    if (leading == 0) {
+    if (!match_dims(shape, array)) {
       return data_error(fmt::format(
-          "'{}': expected the shape [samples, {}] for the input '{}', found [{}]", path,
+          "'{}': expected the shape [samples, {}] for the input '{}', found [{}]", array.name,
           fmt::join(shape.begin() + std::min<int64_t>(1, static_cast<int64_t>(shape.size())),
                     shape.end(), ", "),
-          tensor.name, fmt::join(array.header.shape, ", ")));
+          tensor.name, fmt::join(array.file->shape(), ", ")));
     }
+    if (!is_target(tensor.name)) array.scale = scale_;
     const bool integers = !is_floating(tensor.dtype);
-    if (integers && !is_integer(array.header.number)) {
-      return data_error(fmt::format("'{}': expected integers for the input '{}', found {}", path,
-                                    tensor.name, number_name(array.header.number)));
+    if (integers && !is_integer(array.file->number())) {
+      return data_error(fmt::format("'{}': expected integers for the input '{}', found {}",
+                                    array.name, tensor.name, number_name(array.file->number())));
     }
     array.samples_of_batch = 1;
-    for (size_t d = 0; d < leading; ++d) array.samples_of_batch *= shape[d];
-    array.sample_elements = array.header.volume() / array.samples();
+    for (size_t d = 0; d < array.leading; ++d) array.samples_of_batch *= shape[d];
+    array.sample_elements = array.file->elements() / array.samples();
     if (integers) {
       array.values = values_of_input(*wants_.model, tensor);
       array.ignores = is_target(tensor.name) || holds_bags(wants_.model->graph, tensor);
@@ -93,18 +154,81 @@ class ArraySource : public DataSource {
   Status load(int64_t step, const Tensor& tensor, const Box& region,
               const kernels::Array& to) const override {
     const OpenedArray& array = arrays_.at(tensor.name);
-    const int64_t first = (step - 1) * array.samples_of_batch;
-    int64_t known = -1, sample = 0;
+    const auto leading = static_cast<std::ptrdiff_t>(array.leading);
+    const Box samples(Box::Dims(region.dims.begin(), region.dims.begin() + leading)),
+        rest(Box::Dims(region.dims.begin() + leading, region.dims.end()));
+    const int64_t first = (step - 1) * array.samples_of_batch, bytes = dtype_bytes(to.dtype);
+    std::vector<std::byte> numbers(
+        static_cast<size_t>(rest.volume() * number_bytes(array.file->number())));
     Status status;
-    each_element(tensor, region, to, [&](int64_t offset, int64_t index) {
-      const int64_t place = first + index / array.sample_elements;
-      if (place != known) {
-        known = place;
-        sample = permuted(place % array.samples(), array.samples(), wants_.seed, wants_.stream,
-                          place / array.samples());
+    each_place(samples, [&](const std::vector<int64_t>& at, int64_t) {
+      int64_t place = 0, begin = 0;
+      for (size_t d = 0; d < at.size(); ++d) {
+        place = place * tensor.dims[d].size + region.dims[d].begin + at[d];
+        begin += at[d] * to.strides[d];
       }
-      const int64_t from = sample * array.sample_elements + index % array.sample_elements;
-      if (auto stored = store(array, from, to.data + offset * dtype_bytes(to.dtype), to.dtype);
+      place += first;
+      const int64_t sample = permuted(place % array.samples(), array.samples(), wants_.seed,
+                                      wants_.stream, place / array.samples());
+      if (status) status = read_sample(array, sample, rest, numbers.data());
+      if (!status) return;
+      status = store_all(array, sample, rest, numbers.data(), to.data + begin * bytes, to);
+    });
+    return status;
+  }
+
+  int64_t files() const override { return static_cast<int64_t>(paths().size()); }
+  int64_t bytes() const override {
+    int64_t bytes = 0;
+    for (const auto& [path, size] : paths()) bytes += size;
+    return bytes;
+  }
+  int64_t bytes_of(const Tensor& tensor, const Box& region) const override {
+    const auto array = arrays_.find(tensor.name);
+    if (array == arrays_.end()) return 0;
+    return region.volume() * number_bytes(array->second.file->number());
+  }
+  int64_t bytes_read() const override {
+    int64_t bytes = 0;
+    for (const auto& [name, array] : arrays_) bytes += array.file->bytes_read();
+    return bytes;
+  }
+
+ private:
+  // Sizes of the files: several datasets may lie in one.
+  std::map<std::string, int64_t> paths() const {
+    std::map<std::string, int64_t> paths;
+    for (const auto& [name, array] : arrays_)
+      paths[array_name(array.name).path] = array.file->file_bytes();
+    return paths;
+  }
+
+  static Status check_alike(const OpenedArray& a, const OpenedArray& b) {
+    if (a.samples() != b.samples()) {
+      return data_error(fmt::format("expected as many samples in '{}' as in '{}', {}, found {}",
+                                    b.name, a.name, a.samples(), b.samples()));
+    }
+    if (a.samples_of_batch != b.samples_of_batch) {
+      return data_error(fmt::format(
+          "expected arrays with as many samples a batch, found {} by the shape of '{}' and {} by "
+          "that of '{}'",
+          a.samples_of_batch, a.name, b.samples_of_batch, b.name));
+    }
+    return {};
+  }
+
+  // The numbers of a box of a sample to where its first element goes, `at`.
+  Status store_all(const OpenedArray& array, int64_t sample, const Box& rest,
+                   const std::byte* numbers, std::byte* at, const kernels::Array& to) const {
+    Status status;
+    const int64_t bytes = dtype_bytes(to.dtype), step = number_bytes(array.file->number());
+    each_place(rest, [&](const std::vector<int64_t>& place, int64_t i) {
+      int64_t offset = 0, element = sample * array.sample_elements;
+      for (size_t d = 0; d < place.size(); ++d) {
+        offset += place[d] * to.strides[array.leading + d];
+        element += (rest.dims[d].begin + place[d]) * array.strides[d];
+      }
+      if (auto stored = store(array, element, numbers + i * step, at + offset * bytes, to.dtype);
           !stored && status) {
         status = std::move(stored);
       }
@@ -112,33 +236,11 @@ class ArraySource : public DataSource {
     return status;
   }
 
-  int64_t files() const override { return static_cast<int64_t>(arrays_.size()); }
-  int64_t bytes() const override {
-    int64_t bytes = 0;
-    for (const auto& [name, array] : arrays_) bytes += array.file.size();
-    return bytes;
-  }
-
- private:
-  static Status check_alike(const OpenedArray& a, const OpenedArray& b) {
-    if (a.samples() != b.samples()) {
-      return data_error(fmt::format("expected as many samples in '{}' as in '{}', {}, found {}",
-                                    b.path, a.path, a.samples(), b.samples()));
-    }
-    if (a.samples_of_batch != b.samples_of_batch) {
-      return data_error(fmt::format(
-          "expected arrays with as many samples a batch, found {} by the shape of '{}' and {} by "
-          "that of '{}'",
-          a.samples_of_batch, a.path, b.samples_of_batch, b.path));
-    }
-    return {};
-  }
-
-  Status store(const OpenedArray& array, int64_t from, std::byte* at, DType dtype) const {
-    const std::byte* source =
-        array.file.bytes() + array.header.offset + from * number_bytes(array.header.number);
+  // `element`: which one of the array it is.
+  Status store(const OpenedArray& array, int64_t element, const std::byte* source, std::byte* at,
+               DType dtype) const {
     const auto read = [&](auto wanted) {
-      return with_number(array.header.number, [&](auto type) {
+      return with_number(array.file->number(), [&](auto type) {
         return static_cast<decltype(wanted)>(read_number<decltype(type)>(source));
       });
     };
@@ -146,9 +248,9 @@ class ArraySource : public DataSource {
       const double value = read(double{});
       if (std::isnan(value)) {
         return data_error(
-            fmt::format("'{}', element {}: expected a number, found NaN", array.path, from));
+            fmt::format("'{}', element {}: expected a number, found NaN", array.name, element));
       }
-      kernels::store_element(at, dtype, scale_ * value);
+      kernels::store_element(at, dtype, array.scale * value);
       return {};
     }
     const int64_t value = read(int64_t{});
@@ -157,7 +259,7 @@ class ArraySource : public DataSource {
       return {};
     }
     return data_error(fmt::format("'{}', element {}: expected a number from 0 to {}, found {}",
-                                  array.path, from, array.values - 1, value));
+                                  array.name, element, array.values - 1, value));
   }
 
   DataWants wants_;
@@ -188,9 +290,30 @@ Result<std::unique_ptr<DataSource>> open_arrays(const std::map<std::string, std:
                       join(inputs, ", "), input));
     }
     const Tensor& tensor = wants.model->graph.tensor(wants.model->graph.find_tensor(input));
-    TESSERA_TRY_VOID(source->add(tensor, found_file(file->second, wants.beside)));
+    ArrayName name = array_name(file->second);
+    name.path = found_file(name.path, wants.beside);
+    TESSERA_TRY_VOID(source->add(tensor, name));
   }
   return std::unique_ptr<DataSource>(std::move(source));
+}
+
+Result<std::map<std::string, std::string>> arrays_of_hdf5(const Hdf5Config& config,
+                                                          const Model& model) {
+  std::map<std::string, std::string> arrays;
+  std::vector<std::string> names;
+  for (const Tensor& tensor : model.graph.tensors()) {
+    const bool fed = tensor.role == Role::kInput && !tensor.dims.empty();
+    if (!fed) continue;
+    names.push_back(tensor.name);
+    const std::string& dataset = is_target(tensor.name) ? config.labels : config.inputs;
+    arrays[tensor.name] = config.file + ":" + dataset;
+  }
+  const bool labelled = names.size() == 2 && is_target(names[0]) != is_target(names[1]);
+  if (labelled) return arrays;
+  return data_error(fmt::format(
+      "expected a model with one input and its targets for the keys 'inputs' and 'labels', found "
+      "{}; data.arrays names a dataset of each: {{ x = \"{}:NAME\" }}",
+      join(names, ", "), config.file));
 }
 
 }  // namespace tessera

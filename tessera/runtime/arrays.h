@@ -1,5 +1,6 @@
-// Samples from NumPy arrays: an array for each input of the model, for example images and their
-// labels. Element n of every array belongs to sample n.
+// Samples from NumPy arrays and HDF5 datasets: an array for each input of the model, for example
+// images and their labels. Element n of every array belongs to sample n. Of each sample a rank reads
+// the box that its plan gives it, and nothing else.
 //
 // The samples of a step follow one another in an order that visits each sample once before any
 // comes again: with S samples a step and N in the arrays, place g = (step - 1) * S + i is sample
@@ -17,8 +18,9 @@
 
 namespace tessera {
 
-// `files`: .npy by input of the model; every input that a model does not make itself has one.
-// Numbers for floating inputs are multiplied by `scale`; those of integer inputs are in the range
+// `files`: by input of the model "x.npy" or "x.h5:dataset" (data/array_file.h); every input that a
+// model does not make itself has one.
+// Numbers for floating inputs are multiplied by `scale`, but for targets; those of integer inputs are in the range
 // that the model says, or -1: of targets, which the loss then ignores, and in the empty places of
 // bags of ids.
 //
@@ -31,5 +33,10 @@ namespace tessera {
 // different numbers of samples. An integer out of range, and NaN, is found when it is read.
 Result<std::unique_ptr<DataSource>> open_arrays(const std::map<std::string, std::string>& files,
                                                 double scale, const DataWants& wants);
+
+// The same names for the datasets of one HDF5 file. Error: the model has other inputs than one and
+// its targets.
+Result<std::map<std::string, std::string>> arrays_of_hdf5(const Hdf5Config& config,
+                                                          const Model& model);
 
 }  // namespace tessera

@@ -31,6 +31,10 @@ class DataSource {
                       const kernels::Array& to) const = 0;
   virtual int64_t files() const = 0;  // 0: none are read
   virtual int64_t bytes() const = 0;  // of these
+  // What load() takes from files for the region, and what it has taken so far. 0: it is not counted,
+  // as of text, of which windows overlap.
+  virtual int64_t bytes_of(const Tensor& /*tensor*/, const Box& /*region*/) const { return 0; }
+  virtual int64_t bytes_read() const { return 0; }
 };
 
 struct DataWants {

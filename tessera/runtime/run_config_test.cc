@@ -203,8 +203,8 @@ TEST(RunConfig, ErrorsOfDataTablesNameTheKey) {
   EXPECT_EQ(parse_error("data = { files = \"a\", weight = -1 }\n"),
             "run.toml:1: expected data.weight to be a number above 0, found -1");
   EXPECT_EQ(parse_error("data = { format = \"npy\" }\n"),
-            "run.toml:1: data: expected the key 'files', 'arrays', 'clicks' or 'nodes', found none "
-            "of them");
+            "run.toml:1: data: expected the key 'files', 'arrays', 'hdf5', 'clicks' or 'nodes', "
+            "found none of them");
   EXPECT_EQ(parse_error("data = { nodes = \"a\", scale = 2 }\n"),
             "run.toml:1: data: expected the keys 'nodes' and 'part' together, found 'scale'");
   EXPECT_EQ(parse_error("data = { nodes = \"a\", part = \"rest\" }\n"),
@@ -213,10 +213,18 @@ TEST(RunConfig, ErrorsOfDataTablesNameTheKey) {
             "run.toml:1: expected data.nodes to be what the paths of a graph's files begin with, "
             "found an integer");
   EXPECT_EQ(parse_error("data = { arrays = 3 }\n"),
-            "run.toml:1: expected data.arrays to be a table of .npy files by input of the model, "
+            "run.toml:1: expected data.arrays to be a table of files by input of the model, "
             "found an integer");
   EXPECT_EQ(parse_error("data = { arrays = { x = \"x.npy\" }, weight = 3 }\n"),
             "run.toml:1: data: expected the keys 'arrays' and 'scale' together, found 'weight'");
+  EXPECT_EQ(parse_error("data = { hdf5 = \"a.h5\", inputs = \"x\" }\n"),
+            "run.toml:1: data: expected the key 'labels' beside 'hdf5', found none");
+  EXPECT_EQ(parse_error("data = { hdf5 = \"a.h5\", inputs = 3, labels = \"y\" }\n"),
+            "run.toml:1: expected data.inputs to be the name of a dataset, found an integer");
+  EXPECT_EQ(
+      parse_error("data = { hdf5 = \"a.h5\", inputs = \"x\", labels = \"y\", files = \"z\" }\n"),
+      "run.toml:1: data: expected the keys 'hdf5', 'inputs', 'labels' and 'scale' together, "
+      "found 'files'");
   EXPECT_EQ(parse_error("data = [{ files = \"a\" }, \"b\"]\n"),
             "run.toml:1: expected data to be a list of tables, or one of globs, found a list");
 }

@@ -73,6 +73,8 @@ struct TrainingSummary {
   int64_t peak_memory_bytes = 0;              // arena of the rank with the most
   int64_t process_peak_bytes = 0;             // resident set of this process
   std::map<std::string, int64_t> bytes_sent;  // by kind of collective, all ranks, whole run
+  // Of arrays of samples, from files, without evaluations: all ranks, and the rank with the most.
+  int64_t data_bytes_read = 0, data_bytes_read_of_a_rank = 0;
   CheckpointSummary checkpoints;
 };
 

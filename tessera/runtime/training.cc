@@ -90,6 +90,7 @@ class RankRun {
       executor_->run_step(step,
                           [&](const Tensor& tensor, const Box& region, const kernels::Array& to) {
                             load_input(job_, step, tensor, region, to);
+                            data_read_ += job_.data.training->bytes_of(tensor, region);
                           });
       add_sent(before);
       TESSERA_TRY_VOID(report(step));
@@ -308,6 +309,7 @@ class RankRun {
 
   TrainingSummary summary() {
     std::vector<double> mine = sent_;
+    mine.push_back(static_cast<double>(data_read_));
     mine.push_back(static_cast<double>(std::max(peak_bytes_, executor_->peak_bytes()[0])));
     TrainingSummary result;
     const std::vector<std::string> kinds = sent_kinds();
@@ -315,6 +317,9 @@ class RankRun {
       for (size_t k = 0; k < kinds.size(); ++k) {
         if (one[k] > 0) result.bytes_sent[kinds[k]] += static_cast<int64_t>(one[k]);
       }
+      const auto read = static_cast<int64_t>(one[kinds.size()]);
+      result.data_bytes_read += read;
+      result.data_bytes_read_of_a_rank = std::max(result.data_bytes_read_of_a_rank, read);
       result.peak_memory_bytes =
           std::max(result.peak_memory_bytes, static_cast<int64_t>(one.back()));
     }
@@ -341,6 +346,7 @@ class RankRun {
   std::optional<Checkpointing> checkpoints_;
   CheckpointSummary saved_;  // in the periods before
   int64_t peak_bytes_ = 0;   // likewise
+  int64_t data_read_ = 0;    // bytes of files
   int owner_ = 0;
   std::vector<double> sent_, rates_;
   std::vector<Executed> recorded_;

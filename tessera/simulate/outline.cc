@@ -108,7 +108,8 @@ struct Shared {  // by all players
     size_t member;
     int64_t bytes;
   };
-  std::vector<Sent> sent = {};  // by distinct issues
+  std::vector<Sent> sent = {};                                 // by distinct issues
+  std::vector<std::pair<const Issue*, int64_t>> busiest = {};  // likewise
   // By tensor: tokens on the way to or from their experts, made or read by an op that routes.
   std::vector<bool> routed = routed_tensors(lowered.lowering->graph());
 
@@ -124,6 +125,24 @@ struct Shared {  // by all players
     }
     sent.push_back({&issue, member, sent_traffic(issue, member).bytes});
     return sent.back().bytes;
+  }
+  // What the member sends or takes that does most of it. A halo is a small part of the array.
+  int64_t busiest_bytes(const Issue& issue) {
+    for (const auto& [known, bytes] : busiest) {
+      if (moves_alike(*known, issue)) return bytes;
+    }
+    int64_t most = 0;
+    for (size_t m = 0; m < issue.transfers[0].hold.size(); ++m) {
+      int64_t taken = 0;
+      for (const Transfer& transfer : issue.transfers) {
+        const Box& need = transfer.need[m];
+        taken += need.volume() - intersect(need, transfer.hold[m]).volume();
+      }
+      most = std::max(
+          {most, sent_traffic(issue, m).bytes, message_bytes(issue.codec, issue.dtype, taken)});
+    }
+    busiest.emplace_back(&issue, most);
+    return most;
   }
   static bool moves_alike(const Issue& a, const Issue& b) {
     return a.kind == b.kind && a.combiner == b.combiner && a.dtype == b.dtype &&
@@ -340,8 +359,15 @@ class PlayerOutline {
     return facts;
   }
 
-  // Bytes of the whole array on one member (collective_cost.h).
-  static int64_t whole_bytes(const Issue& issue) {
+  // Bytes of the whole array on one member (collective_cost.h). Of an exchange those of an array of
+  // which each member would move what the busiest one does.
+  int64_t whole_bytes(const Issue& issue) {
+    if (issue.kind == CollectiveKind::kExchange) {
+      const auto [it, fresh] = exchanged_.try_emplace(key_of(issue), 0);
+      const auto members = static_cast<int64_t>(issue.transfers[0].hold.size());
+      if (fresh && members > 1) it->second = shared_.busiest_bytes(issue) * members / (members - 1);
+      return it->second;
+    }
     int64_t elements = 0;
     for (const Transfer& transfer : issue.transfers) {
       const auto most = [](const std::vector<Box>& boxes) {
@@ -352,10 +378,6 @@ class PlayerOutline {
       switch (issue.kind) {
         case CollectiveKind::kAllGather:
         case CollectiveKind::kBroadcast: elements += most(transfer.need); break;
-        // Uneven shards that are brought together, or made: what the busiest takes or gives.
-        case CollectiveKind::kExchange:
-          elements += std::max(most(transfer.hold), most(transfer.need));
-          break;
         default: elements += most(transfer.hold); break;
       }
     }
@@ -364,16 +386,19 @@ class PlayerOutline {
 
   // Equal layers send alike: who holds and needs what is listed once in a program, and alike in the
   // programs of other stages.
-  int64_t sent_bytes(const Issue& issue, const Group& group) {
-    const auto me = static_cast<size_t>(group.index);
-    if (issue.codec) return sent_traffic(issue, me).bytes;
+  static Key key_of(const Issue& issue) {
     Key key{issue.group, static_cast<int64_t>(issue.kind), static_cast<int64_t>(issue.dtype),
             issue.combiner ? static_cast<int64_t>(*issue.combiner) : -1};
     for (const Transfer& transfer : issue.transfers) {
       for (const SharedBoxes* boxes : {&transfer.hold, &transfer.need})
         key.push_back(static_cast<int64_t>(reinterpret_cast<intptr_t>(&boxes->list())));
     }
-    const auto [it, fresh] = sent_bytes_.try_emplace(std::move(key), 0);
+    return key;
+  }
+  int64_t sent_bytes(const Issue& issue, const Group& group) {
+    const auto me = static_cast<size_t>(group.index);
+    if (issue.codec) return sent_traffic(issue, me).bytes;
+    const auto [it, fresh] = sent_bytes_.try_emplace(key_of(issue), 0);
     if (fresh) it->second = shared_.sent_bytes(issue, me);
     return it->second;
   }
@@ -616,7 +641,8 @@ class PlayerOutline {
   std::vector<GroupFacts> groups_;
   std::map<std::pair<std::string, std::string>, int32_t> accounts_;
   MessageChannels channels_;
-  std::map<Key, int64_t> sent_bytes_;  // by group, kind, dtype, combiner and lists of boxes
+  // By group, kind, dtype, combiner and lists of boxes.
+  std::map<Key, int64_t> sent_bytes_, exchanged_;
   std::map<Key, int64_t> seen_;
   std::map<Key, int32_t> sent_, received_;
   std::map<std::pair<BlockRef, size_t>, size_t> deferred_;  // wait -> issue

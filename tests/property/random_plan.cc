@@ -364,10 +364,10 @@ class PlanMaker {
     if (over_axes > 0 && dim.mark == Mark::kFrozen) features_.insert("split: frozen dim");
     if (over_axes > 0 && dim.window) features_.insert("split: dim read through windows");
     if (over_axes > 0 && in_loop(index, dim.name)) features_.insert("loop: split over an axis");
-    // A dim that is read through windows is cut over axes only (docs/adr/0034-halos-are-layouts.md).
-    if (!loop && !dim.window && most >= 2 && c_.one_in(5)) {
+    // Pieces of a dim that is read through windows do not move around rings.
+    if (!loop && most >= 2 && c_.one_in(5)) {
       int64_t steps = std::min<int64_t>(most, c_.of<int64_t>({2, 3, 4}));
-      if (c_.one_in(2)) out.extra = skewed(axes, most, steps);
+      if (!dim.window && c_.one_in(2)) out.extra = skewed(axes, most, steps);
       over.push_back(fmt::format("\"time:{}\"", steps));
       loop = true;
       features_.insert(over_axes > 0 ? "split: axis and time" : "split: time");

@@ -207,6 +207,10 @@ Json summary_json(const TrainingSummary& summary) {
               {"peak_memory_bytes", summary.peak_memory_bytes},
               {"process_peak_bytes", summary.process_peak_bytes},
               {"bytes_sent", std::move(sent)}}}};
+  if (summary.data_bytes_read > 0) {
+    json["summary"]["data_bytes_read"] = {{"all_ranks", summary.data_bytes_read},
+                                          {"of_a_rank", summary.data_bytes_read_of_a_rank}};
+  }
   add_eval(json["summary"], summary);
   if (const CheckpointSummary& one = summary.checkpoints; one.saved + one.resumed_from > 0) {
     json["summary"]["checkpoints"] = {
@@ -241,6 +245,11 @@ int Progress::finish(const TrainingSummary& summary) {
   write(fmt::format("peak memory of a rank {}, of the process {}; sent: {}\n",
                     short_bytes(summary.peak_memory_bytes), short_bytes(summary.process_peak_bytes),
                     sent.empty() ? "nothing" : join(sent, ", ")));
+  if (summary.data_bytes_read > 0) {
+    write(fmt::format("read of files {}, of the rank with the most {}\n",
+                      short_bytes(summary.data_bytes_read),
+                      short_bytes(summary.data_bytes_read_of_a_rank)));
+  }
   if (const CheckpointSummary& one = summary.checkpoints; one.saved > 0) {
     write(fmt::format("{} of {} in all, for which steps waited {:.2f} s{}\n",
                       plural(one.saved, "checkpoint"), short_bytes(one.bytes_written), one.seconds,

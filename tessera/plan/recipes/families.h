@@ -22,7 +22,8 @@ std::vector<Recipe> expert_recipes();
 std::vector<Recipe> loop_recipes();
 std::vector<Recipe> sequence_parallel_recipes();
 std::vector<Recipe> axial_recipes();
-std::vector<Recipe> spatial_recipes();
+std::vector<Recipe> spatial_recipes();  // maps by channels too
+std::vector<Recipe> split_brain_recipes();
 std::vector<Recipe> table_recipes();
 std::vector<Recipe> compression_recipes();
 

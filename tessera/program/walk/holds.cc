@@ -42,6 +42,8 @@ const Held* Holds::best(PlaceId place, TensorId tensor, BlockRef block, const La
   for (const Held* held : candidates) {
     const Layout& layout = held->region.layout;
     if (layout.partial != need->partial && !need->complete()) continue;
+    // What other windows have read may lack elements: those that a stride has passed over.
+    if (!layout.windows.empty() && layout.windows != need->windows) continue;
     const double cost = paths_.cost(place, tensor, layout, *need);
     if (best == nullptr || cost < best_cost) {
       best = held;

@@ -62,6 +62,20 @@ const Layout& Materialiser::held_layout(const Op& reader, TensorId tensor) {
   return holds_.best(site.place, tensor, site.block, nullptr)->region.layout;
 }
 
+std::optional<Held> Materialiser::before_need(const Op& reader, TensorId tensor,
+                                              const Layout& need) {
+  if (held_layout(reader, tensor) == need) return std::nullopt;
+  const Site site = facts_.site(reader);
+  if (holds_.best(site.place, tensor, site.block, &need)->region.layout == need)
+    return std::nullopt;
+  materialise(reader, tensor, need);
+  const Held* home = holds_.home(site.place, tensor);  // complete by now
+  if (home == nullptr || home->region.piece || !home->region.layout->complete())
+    return std::nullopt;
+  if (writer_.buffer(site.place, home->buffer).tier != Tier::kDevice) return std::nullopt;
+  return *home;
+}
+
 void Materialiser::bring(const Op& reader, TensorId tensor) {
   const Site site = facts_.site(reader);
   if (holds_.best(site.place, tensor, site.block, nullptr) == nullptr)

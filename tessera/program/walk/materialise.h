@@ -4,6 +4,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "tessera/program/walk/between_places.h"
@@ -26,6 +27,9 @@ class Materialiser {
   // The layout of a tensor, no input of the step, at the reader's place, in whatever it is there;
   // it crosses if it is not there yet.
   const Layout& held_layout(const Op& reader, TensorId tensor);
+  // What the reader may take from while its need is on its way: the tensor at rest at its place, in
+  // device memory. None: it needs no transfer.
+  std::optional<Held> before_need(const Op& reader, TensorId tensor, const Layout& need);
 
  private:
   void bring(const Op& reader, TensorId tensor);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "tessera/program/walk/loop_pieces.h"
@@ -40,6 +41,7 @@ SteppedOperand StepOperands::prepare(const Op& op, size_t operand) {
         target.shards[d].begin() + static_cast<std::ptrdiff_t>(out.need.shards[d].size()),
         target.shards[d].end());
   }
+  if (out.piece && out.piece->read) find_at_rest(op, operand, out);
   if (!out.axes.empty()) out.known = fetched_before(op, tensor, out);
   if (out.known != nullptr) {
     out.known->last_reader = op.id;
@@ -47,6 +49,50 @@ SteppedOperand StepOperands::prepare(const Op& op, size_t operand) {
     out.staged = materialiser_.materialise(op, tensor, target);
   }
   return out;
+}
+
+// Which steps read nothing but what the rank has already, whatever its place in the mesh: they need
+// not wait for the halo.
+void StepOperands::find_at_rest(const Op& op, size_t operand, SteppedOperand& stepped) {
+  const TensorId tensor = op.inputs[operand];
+  const Mesh& mesh = facts_.mesh(facts_.place_of(op));
+  const std::vector<int64_t>& shape = facts_.shape(tensor);
+  const size_t dim = stepped.piece->dim;
+  if (facts_.tensor(tensor).role == Role::kInput) return;  // loaded with its halo
+  for (const Layout::DimWindow& window : stepped.need.windows) {
+    if (window.dim != dim) return;  // all steps need that halo
+  }
+  const auto rests = materialiser_.before_need(op, tensor, stepped.need);
+  if (!rests || *rests->region.layout != without_windows(stepped.need, mesh, shape)) return;
+  stepped.rests = *rests;
+  stepped.at_rest.assign(static_cast<size_t>(stepped.piece->steps), true);
+  std::vector<int64_t> at(mesh.axes.size(), 0);
+  const Axes& axes = stepped.need.shards[dim];
+  for (bool more = true; more;) {
+    const Interval held = dim_interval(stepped.rests.region.layout, dim, shape[dim], mesh, at);
+    for (int64_t step = 0; step < stepped.piece->steps; ++step) {
+      const Interval read = evaluate(step_region(stepped, step), mesh, shape, at).dims[dim];
+      const bool inside = read.empty() || (read.begin >= held.begin && read.end() <= held.end());
+      if (!inside) stepped.at_rest[static_cast<size_t>(step)] = false;
+    }
+    more = false;
+    for (auto axis = axes.rbegin(); axis != axes.rend() && !more; ++axis) {
+      int64_t& coordinate = at[axis->index()];
+      more = ++coordinate < mesh.axis(*axis).size;
+      if (!more) coordinate = 0;
+    }
+  }
+}
+
+std::vector<int64_t> order_of_steps(const std::vector<SteppedOperand>& operands, int64_t steps) {
+  std::vector<int64_t> order(static_cast<size_t>(steps));
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_partition(order.begin(), order.end(), [&](int64_t step) {
+    return std::ranges::all_of(operands, [step](const SteppedOperand& operand) {
+      return operand.at_rest.empty() || operand.at_rest[static_cast<size_t>(step)];
+    });
+  });
+  return order;
 }
 
 FetchedSteps* StepOperands::fetched_before(const Op& op, TensorId tensor,
@@ -72,7 +118,8 @@ void StepOperands::fetch(const Op& op, size_t operand, SteppedOperand& stepped, 
     return;
   }
   if (!stepped.piece || stepped.axes.empty()) {
-    Held held = stepped.staged;
+    const bool at_rest = !stepped.at_rest.empty() && stepped.at_rest[static_cast<size_t>(step)];
+    Held held = at_rest ? stepped.rests : stepped.staged;
     if (stepped.piece) held.region = step_region(stepped, step);
     by_step.push_back(std::move(held));
     return;

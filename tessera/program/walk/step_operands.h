@@ -30,7 +30,14 @@ struct SteppedOperand {
   std::vector<Held> by_step;
   std::optional<Held> early;      // of a nested loop: the piece of the next outer step
   FetchedSteps* known = nullptr;  // fetched already, for an op shortly before
+  // By step, where some find all that they read in what rests here, while the halo that the others
+  // need is on its way; empty: all take from `staged`.
+  std::vector<bool> at_rest;
+  Held rests;
 };
+
+// The order in which an op's steps run: those first that wait for nothing.
+std::vector<int64_t> order_of_steps(const std::vector<SteppedOperand>& operands, int64_t steps);
 
 class StepOperands {
  public:
@@ -47,6 +54,7 @@ class StepOperands {
 
  private:
   FetchedSteps* fetched_before(const Op& op, TensorId tensor, const SteppedOperand& stepped);
+  void find_at_rest(const Op& op, size_t operand, SteppedOperand& stepped);
   Held move(const Op& op, size_t operand, const SteppedOperand& stepped, const Held& source,
             int64_t step, Axes axes);
 

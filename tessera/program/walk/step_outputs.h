@@ -22,6 +22,8 @@ struct SteppedOutput {
   Held sum;  // of this step's piece, on its way from where it was a step before
   Layout made;
   bool in_sum() const { return term.terms > 1; }
+  // Does each step write its own piece, and nothing move?
+  bool in_pieces() const { return piece && !reduce_axis && travel_axes.empty(); }
 };
 
 // What a step's parts need besides the step itself.

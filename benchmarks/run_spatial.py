@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+"""Simulated strong scaling of networks that are cut in space, beside the published performance model.
+
+    benchmarks/run_spatial.py build/tessera --out docs/results/DATE-spatial.md
+
+Each row is one `tessera simulate` on examples/clusters/lassen.toml (512 to 2,048 V100 with 16 GB) at batch 64. Times are
+those of a rank that has neighbours on both sides: computation, halos, all-reduces, and what of the last two the
+computation waits for.
+
+The published model (docs/theory/hybrid-3d-cnn.md section 6) takes the times of convolutions from measurements and adds
+messages and all-reduces by formula. Here the simulator's times of computation take the place of the measurements; so the
+comparison tests the formulas of communication, and how computation and communication are laid beside each other.
+"""
+import argparse
+import datetime
+import json
+import math
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+CLUSTER = "examples/clusters/lassen.toml"
+BATCH = 64
+# Of docs/theory/hybrid-3d-cnn.md section 6: seconds a message and a byte, between nodes and inside one; seconds a FLOP.
+BETWEEN, GAMMA = (1.2e-6, 3.893e-11), 1.075e-13
+# The same of the cluster's network: four devices share two cards of 12.5 GB/s.
+NETWORK = (12e-6, 4 / 25e9)
+COSMOFLOW, UNET = "cosmoflow:width=512", "unet3d:width=256"
+CASES = [
+    (COSMOFLOW, 512, "spatial(d=8,dp=64{})"),
+    (COSMOFLOW, 1024, "spatial(d=16,dp=64{})"),
+    (COSMOFLOW, 1024, "spatial(d=8,h=2,dp=64{})"),
+    (COSMOFLOW, 2048, "spatial(d=16,h=2,dp=64{})"),
+    (COSMOFLOW, 2048, "spatial(d=8,h=2,w=2,dp=64{})"),
+    (UNET, 512, "spatial(d=8,dp=64{})"),
+    (UNET, 1024, "spatial(d=8,h=2,dp=64{})"),
+    (UNET, 2048, "spatial(d=8,h=2,w=2,dp=64{})"),
+]
+
+
+PAGE = """Batch 64, float32, on [Lassen's nodes](../../examples/clusters/lassen.toml); nothing was measured. Computation, halos and
+all-reduces are those of a rank with neighbours on both sides, added up; "waited for" is what of halos and all-reduces the computation
+waits for, mean over ranks. `tiles=4` computes the interior while the halo arrives ([adr 0058](../adr/0058-steps-that-read-through-windows.md)).
+
+The published model ([theory](../theory/hybrid-3d-cnn.md) section 6) adds messages and all-reduces by formula to times of computation, which
+here are the simulator's. Its constants are a network of 25.7 GB/s for each device and 1.2 us a message; "with these links": 6.25 GB/s (two
+cards of 12.5 GB/s for four devices) and 12 us. It assumes that gradients are summed entirely beside the backward pass and that
+each message has its link to itself. It holds within 10 % wherever its links are those of the cluster; with its own, where halos are
+a small part of the step. Ours is the longer one: the gradients of the first layers come last and are waited for, and an exchange over
+several nodes is priced as if each member sent to all others alike.
+""".strip()
+
+
+def simulate(program, model, plan):
+    with tempfile.TemporaryDirectory() as folder:
+        trace = pathlib.Path(folder) / "trace.json"
+        answer = subprocess.run(
+            [program, "simulate", model, "--plan", plan, "--cluster", CLUSTER, "--batch", str(BATCH), "--trace", str(trace),
+             "--json"], capture_output=True, text=True, check=False)
+        if not answer.stdout:
+            raise SystemExit(f"{model} {plan}: {answer.stderr}")
+        events = json.loads(trace.read_text())["traceEvents"]
+    return json.loads(answer.stdout), [event for event in events if event.get("ph") == "X"]
+
+
+def inner_rank(events):
+    """The process of the trace that computes and sends the most halo bytes: one with neighbours on both sides."""
+    sent = {}
+    for event in events:
+        if event["cat"].startswith("exchange"):
+            sent[event["pid"]] = sent.get(event["pid"], 0) + event["args"].get("bytes", 0)
+    return max(sorted(sent), key=sent.get)
+
+
+def message(bytes_, link):
+    return link[0] + bytes_ * link[1]
+
+
+def all_reduce(bytes_, ranks, link):
+    share = (ranks - 1) / ranks
+    return 2 * math.log2(ranks) * link[0] + share * (2 * bytes_ * link[1] + bytes_ / 4 * GAMMA)
+
+
+def published(events, ranks, sides, parameters, link, tiles):
+    """Seconds of a step by the published formulas, from the computation of one rank. `sides`: neighbours of an inner
+    rank, each of which gets a message. With tiles halos are hidden: none is longer than the interior that it waits for."""
+    forward = backward = halos_forward = halos_backward = 0
+    for event in events:
+        phase = event["args"]["id"].split(":")[0]
+        seconds = event["dur"] / 1e6
+        if event["cat"].startswith("exchange"):
+            # Messages of equal size to either side of each dim; all over the slower link, that between nodes.
+            time = 0 if tiles > 1 else sides * message(event["args"].get("bytes", 0) / sides, link)
+            if phase == "forward":
+                halos_forward += time
+            else:
+                halos_backward += time
+        elif event["tid"] < 2000:
+            if phase == "forward":
+                forward += seconds
+            else:
+                backward += seconds
+    return forward + halos_forward + max(backward + halos_backward,
+                                              all_reduce(4 * parameters, ranks, link))
+
+
+def total(events, what):
+    return sum(event["dur"] for event in events if event["cat"].startswith(what)) / 1e3
+
+
+def row(program, model, ranks, plan, tiles):
+    call = plan.format(f",tiles={tiles}" if tiles > 1 else "")
+    answer, events = simulate(program, model, call)
+    events = [event for event in events if event["pid"] == inner_rank(events)]
+    computed = [event for event in events if event["tid"] < 2000]
+    sides = 2 * sum(f"{axis}=" in call for axis in ("(d", ",h", ",w"))
+    parameters = 9_437_636 if model == COSMOFLOW else 19_070_560
+    step = 1e3 * answer["step_time_s"]
+    halo, reduced = total(events, "exchange"), total(events, "all_reduce")
+    return {"plan": call, "ranks": ranks, "step": step, "compute": sum(e["dur"] for e in computed) / 1e3, "halo": halo,
+            "all_reduce": reduced, "exposed": answer["exposed_communication"] * step,
+            "memory": answer["peak_memory_bytes"] / 2**30, "fits": answer["fits"],
+            "model": [1e3 * published(events, ranks, sides, parameters, link, tiles) for link in (BETWEEN, NETWORK)]}
+
+
+def table(rows, first):
+    lines = ["| GPUs | plan | step, ms | speed-up | computation | halos | all-reduces | waited for | GiB a rank | "
+             "published model, ms | of ours | with these links, ms | of ours |",
+             "|---|---|---|---|---|---|---|---|---|---|---|---|---|"]
+    for one in rows:
+        lines.append(
+            f"| {one['ranks']:,} | `{one['plan']}` | {one['step']:.1f} | {first / one['step']:.2f} | {one['compute']:.1f} | "
+            f"{one['halo']:.2f} | {one['all_reduce']:.2f} | {one['exposed']:.2f} | {one['memory']:.2f} | "
+            + " | ".join(f"{model:.1f} | {100 * model / one['step']:.1f} %" for model in one["model"]) + " |")
+    return lines
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("program")
+    parser.add_argument("--out")
+    options = parser.parse_args()
+    lines = ["# Simulated: volumes cut in space, 512 to 2,048 V100", "",
+             f"{datetime.date.today()}, `benchmarks/run_spatial.py {' '.join(sys.argv[1:])}`. " + PAGE, ""]
+    for model, title in ((COSMOFLOW, "CosmoFlow, 4 x 512^3"), (UNET, "3-D U-Net, 256^3")):
+        rows = [row(options.program, *case, tiles) for case in CASES if case[0] == model
+                for tiles in ((1, 4) if case[2].count("=") == 2 else (1,))]
+        lines += [f"## {title}: `{model}`", "", *table(rows, rows[0]["step"]), ""]
+    text = "\n".join(lines)
+    if options.out:
+        pathlib.Path(options.out).write_text(text)
+    else:
+        print(text)
+
+
+if __name__ == "__main__":
+    main()

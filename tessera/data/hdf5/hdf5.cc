@@ -1,0 +1,232 @@
+// Datasets of HDF5 files, read by hyperslabs.
+#include <fmt/format.h>
+#include <hdf5.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "tessera/base/one_line.h"
+#include "tessera/base/text.h"
+#include "tessera/data/array_file.h"
+
+namespace tessera {
+namespace {
+
+// The library as Debian builds it may be called by one thread at a time.
+std::mutex& library() {
+  static std::mutex mutex;
+  return mutex;
+}
+
+// Closes what the library opened. Under the lock.
+class Handle {
+ public:
+  using Close = herr_t (*)(hid_t);
+  Handle() = default;
+  Handle(hid_t id, Close close) : id_(id), close_(close) {}
+  ~Handle() {
+    if (valid()) close_(id_);
+  }
+  Handle(Handle&& other) noexcept : id_(std::exchange(other.id_, -1)), close_(other.close_) {}
+  Handle& operator=(Handle&& other) noexcept {
+    std::swap(id_, other.id_);
+    std::swap(close_, other.close_);
+    return *this;
+  }
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
+  bool valid() const { return id_ >= 0; }
+  hid_t id() const { return id_; }
+
+ private:
+  hid_t id_ = -1;
+  Close close_ = nullptr;
+};
+
+std::optional<Number> number_of(hid_t type) {
+  const size_t bytes = H5Tget_size(type);
+  const H5T_class_t kind = H5Tget_class(type);
+  if (kind == H5T_FLOAT) {
+    if (bytes == sizeof(float)) return Number::kFloat32;
+    if (bytes == sizeof(double)) return Number::kFloat64;
+    return std::nullopt;
+  }
+  if (kind != H5T_INTEGER) return std::nullopt;
+  const bool is_signed = H5Tget_sign(type) == H5T_SGN_2;
+  switch (bytes) {
+    case 1: return is_signed ? Number::kInt8 : Number::kUint8;
+    case 2: return is_signed ? Number::kInt16 : Number::kUint16;
+    case 4: return is_signed ? Number::kInt32 : Number::kUint32;
+    case 8: return is_signed ? Number::kInt64 : Number::kUint64;
+    default: return std::nullopt;
+  }
+}
+
+// As numbers lie in memory: little-endian, whatever the file has.
+hid_t type_in_memory(Number number) {
+  switch (number) {
+    case Number::kUint8: return H5T_STD_U8LE;
+    case Number::kInt8: return H5T_STD_I8LE;
+    case Number::kUint16: return H5T_STD_U16LE;
+    case Number::kInt16: return H5T_STD_I16LE;
+    case Number::kUint32: return H5T_STD_U32LE;
+    case Number::kInt32: return H5T_STD_I32LE;
+    case Number::kUint64: return H5T_STD_U64LE;
+    case Number::kInt64: return H5T_STD_I64LE;
+    case Number::kFloat32: return H5T_IEEE_F32LE;
+    case Number::kFloat64: return H5T_IEEE_F64LE;
+  }
+  return H5T_STD_U8LE;
+}
+
+// The names in the file's root, at most so many.
+std::string members_of(hid_t file) {
+  constexpr hsize_t kMost = 8;
+  H5G_info_t info;
+  if (H5Gget_info(file, &info) < 0 || info.nlinks == 0) return "none";
+  std::vector<std::string> names;
+  for (hsize_t i = 0; i < std::min(info.nlinks, kMost); ++i) {
+    const ssize_t size =
+        H5Lget_name_by_idx(file, ".", H5_INDEX_NAME, H5_ITER_INC, i, nullptr, 0, H5P_DEFAULT);
+    if (size < 0) continue;
+    std::string name(static_cast<size_t>(size) + 1, '\0');
+    H5Lget_name_by_idx(file, ".", H5_INDEX_NAME, H5_ITER_INC, i, name.data(), name.size(),
+                       H5P_DEFAULT);
+    name.pop_back();
+    names.push_back(one_line(name));
+  }
+  return join(names, ", ") + (info.nlinks > kMost ? " and more" : "");
+}
+
+class Hdf5File : public ArrayFile {
+ public:
+  explicit Hdf5File(ArrayName name) : name_(std::move(name)) {}
+  ~Hdf5File() override {
+    const std::lock_guard<std::mutex> lock(library());
+    data_ = Handle();
+    file_ = Handle();
+  }
+
+  Status open() {
+    std::error_code failed;
+    bytes_ = static_cast<int64_t>(std::filesystem::file_size(name_.path, failed));
+    if (failed) {
+      return invalid_input(fmt::format("cannot read '{}': {}", name_.path, failed.message()));
+    }
+    const std::lock_guard<std::mutex> lock(library());
+    H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
+    file_ = Handle(H5Fopen(name_.path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose);
+    if (!file_.valid()) {
+      return invalid_input(
+          fmt::format("'{}': expected an HDF5 file, found another or a damaged one", name_.path));
+    }
+    data_ = Handle(H5Dopen2(file_.id(), name_.dataset.c_str(), H5P_DEFAULT), H5Dclose);
+    if (!data_.valid()) {
+      return invalid_input(fmt::format("'{}': expected a dataset '{}', found {}", name_.path,
+                                       name_.dataset, members_of(file_.id())));
+    }
+    const Handle type(H5Dget_type(data_.id()), H5Tclose), space(H5Dget_space(data_.id()), H5Sclose);
+    const auto number = number_of(type.id());
+    const int rank = H5Sget_simple_extent_ndims(space.id());
+    if (!number || rank < 1) {
+      return invalid_input(
+          fmt::format("'{}': expected the dataset '{}' to be an array of integers or of float32 or "
+                      "float64, found something else",
+                      name_.path, name_.dataset));
+    }
+    number_ = *number;
+    std::vector<hsize_t> sizes(static_cast<size_t>(rank));
+    H5Sget_simple_extent_dims(space.id(), sizes.data(), nullptr);
+    shape_.assign(sizes.begin(), sizes.end());
+    if (std::ranges::find(shape_, 0) != shape_.end()) {
+      return invalid_input(fmt::format("'{}': expected elements in the dataset '{}', found none",
+                                       name_.path, name_.dataset));
+    }
+    return {};
+  }
+
+  int64_t file_bytes() const override { return bytes_; }
+
+ protected:
+  Status read_box(const Box& box, std::byte* to) const override {
+    std::vector<hsize_t> begin, size;
+    for (const Interval& dim : box.dims) {
+      begin.push_back(static_cast<hsize_t>(dim.begin));
+      size.push_back(static_cast<hsize_t>(dim.size));
+    }
+    const auto volume = static_cast<hsize_t>(box.volume());
+    const std::lock_guard<std::mutex> lock(library());
+    const Handle space(H5Dget_space(data_.id()), H5Sclose),
+        memory(H5Screate_simple(1, &volume, nullptr), H5Sclose);
+    const bool selected = H5Sselect_hyperslab(space.id(), H5S_SELECT_SET, begin.data(), nullptr,
+                                              size.data(), nullptr) >= 0;
+    if (selected && H5Dread(data_.id(), type_in_memory(number_), memory.id(), space.id(),
+                            H5P_DEFAULT, to) >= 0) {
+      return {};
+    }
+    return invalid_input(
+        fmt::format("cannot read {} of the dataset '{}' of '{}': it is damaged, or "
+                    "packed by a filter that is not here",
+                    box.to_string(), name_.dataset, name_.path));
+  }
+
+ private:
+  ArrayName name_;
+  int64_t bytes_ = 0;
+  Handle file_, data_;
+};
+
+}  // namespace
+
+bool have_hdf5() { return true; }
+
+Status write_hdf5(const std::string& path,
+                  const std::vector<std::pair<std::string, const ArrayFile*>>& arrays) {
+  const std::lock_guard<std::mutex> lock(library());
+  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
+  const auto failed = [&] { return invalid_input(fmt::format("cannot write '{}'", path)); };
+  const Handle file(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT), H5Fclose);
+  if (!file.valid()) return failed();
+  for (const auto& [name, array] : arrays) {
+    const std::vector<hsize_t> sizes(array->shape().begin(), array->shape().end());
+    const Handle space(H5Screate_simple(static_cast<int>(sizes.size()), sizes.data(), nullptr),
+                       H5Sclose);
+    const hid_t type = type_in_memory(array->number());
+    const Handle data(H5Dcreate2(file.id(), name.c_str(), type, space.id(), H5P_DEFAULT,
+                                 H5P_DEFAULT, H5P_DEFAULT),
+                      H5Dclose);
+    if (!data.valid()) return failed();
+    // A sample at a time: arrays may be larger than memory.
+    Box box = Box::whole(array->shape());
+    box.dims[0].size = 1;
+    const auto volume = static_cast<hsize_t>(box.volume());
+    std::vector<std::byte> sample(
+        static_cast<size_t>(box.volume() * number_bytes(array->number())));
+    const Handle memory(H5Screate_simple(1, &volume, nullptr), H5Sclose);
+    std::vector<hsize_t> begin(sizes.size(), 0), size = sizes;
+    size[0] = 1;
+    for (int64_t i = 0; i < array->shape()[0]; ++i) {
+      box.dims[0].begin = i;
+      begin[0] = static_cast<hsize_t>(i);
+      TESSERA_TRY_VOID(array->read(box, sample.data()));
+      const bool selected = H5Sselect_hyperslab(space.id(), H5S_SELECT_SET, begin.data(), nullptr,
+                                                size.data(), nullptr) >= 0;
+      if (!selected ||
+          H5Dwrite(data.id(), type, memory.id(), space.id(), H5P_DEFAULT, sample.data()) < 0)
+        return failed();
+    }
+  }
+  if (H5Fflush(file.id(), H5F_SCOPE_LOCAL) < 0) return failed();
+  return {};
+}
+
+Result<std::unique_ptr<ArrayFile>> open_hdf5(const ArrayName& name) {
+  auto file = std::make_unique<Hdf5File>(name);
+  TESSERA_TRY_VOID(file->open());
+  return std::unique_ptr<ArrayFile>(std::move(file));
+}
+
+}  // namespace tessera

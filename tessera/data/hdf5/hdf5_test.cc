@@ -1,0 +1,98 @@
+#include <gtest/gtest.h>
+#include <hdf5.h>
+
+#include "tessera/data/array_file.h"
+#include "tessera/data/test_files.h"
+
+namespace tessera {
+namespace {
+
+using Hdf5 = TestFiles;
+
+template <class T>
+std::vector<T> read(const ArrayFile& array, const Box& box) {
+  std::vector<T> numbers(static_cast<size_t>(box.volume()));
+  const Status status = array.read(box, reinterpret_cast<std::byte*>(numbers.data()));
+  EXPECT_TRUE(status) << status.error().message;
+  return numbers;
+}
+
+std::vector<int16_t> counting(size_t count) {
+  std::vector<int16_t> numbers(count);
+  for (size_t i = 0; i < count; ++i) numbers[i] = static_cast<int16_t>(i);
+  return numbers;
+}
+
+TEST_F(Hdf5, BoxesOfADatasetAreThoseOfTheNumpyArrayItWasMadeOf) {
+  const std::string npy_file =
+      write("x.npy", npy("<i2", "(3, 2, 4, 4)", bytes_of(counting(3 * 2 * 4 * 4))));
+  const auto numpy = open_array_file(array_name(npy_file));
+  ASSERT_TRUE(numpy) << numpy.error().message;
+  ASSERT_TRUE(write_hdf5(path("x.h5"), {{"volumes", numpy->get()}}));
+  const auto dataset = open_array_file(array_name(path("x.h5") + ":volumes"));
+  ASSERT_TRUE(dataset) << dataset.error().message;
+  EXPECT_EQ((*dataset)->shape(), (std::vector<int64_t>{3, 2, 4, 4}));
+  EXPECT_EQ((*dataset)->number(), Number::kInt16);
+  const int64_t made = (*numpy)->bytes_read();
+  EXPECT_EQ(made, 2 * (*numpy)->elements());
+  int64_t volume = 0;
+  for (const Box& box :
+       {Box({{1, 1}, {0, 2}, {2, 2}, {0, 4}}), Box({{0, 3}, {1, 1}, {0, 4}, {1, 2}}),
+        Box({{2, 1}, {0, 2}, {0, 4}, {0, 4}})}) {
+    EXPECT_EQ(read<int16_t>(**dataset, box), read<int16_t>(**numpy, box)) << box.to_string();
+    volume += box.volume();
+    EXPECT_EQ((*dataset)->bytes_read(), 2 * volume);
+    EXPECT_EQ((*numpy)->bytes_read(), 2 * volume + made);
+  }
+}
+
+TEST_F(Hdf5, BigEndianNumbersOfOtherProgramsAreReadToo) {
+  const hid_t file = H5Fcreate(path("b.h5").c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  const hsize_t size = 3;
+  const hid_t space = H5Screate_simple(1, &size, nullptr);
+  const hid_t data =
+      H5Dcreate2(file, "x", H5T_IEEE_F32BE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+  const std::vector<float> numbers = {1.5, -2, 1e9};
+  H5Dwrite(data, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, numbers.data());
+  H5Dclose(data);
+  const hid_t texts = H5Tcopy(H5T_C_S1);
+  H5Dclose(H5Dcreate2(file, "names", texts, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+  H5Tclose(texts);
+  H5Sclose(space);
+  H5Fclose(file);
+  const auto array = open_array_file({path("b.h5"), "x"});
+  ASSERT_TRUE(array) << array.error().message;
+  EXPECT_EQ(read<float>(**array, Box({{0, 3}})), numbers);
+  EXPECT_EQ(open_array_file({path("b.h5"), "names"}).error().message,
+            "'" + path("b.h5") +
+                "': expected the dataset 'names' to be an array of integers or of float32 or "
+                "float64, found something else");
+}
+
+TEST_F(Hdf5, ErrorsAreOneLine) {
+  const auto error = [](const ArrayName& name) {
+    const auto array = open_array_file(name);
+    return array ? "" : array.error().message;
+  };
+  const auto numpy = open_array_file({write("x.npy", npy("|u1", "(2,)", "\1\2")), ""});
+  ASSERT_TRUE(write_hdf5(path("x.h5"), {{"a", numpy->get()}, {"b", numpy->get()}}));
+  EXPECT_EQ(error({path("x.h5"), "volumes"}),
+            "'" + path("x.h5") + "': expected a dataset 'volumes', found a, b");
+  EXPECT_EQ(error({path("y.h5"), "a"}),
+            "cannot read '" + path("y.h5") + "': No such file or directory");
+  const std::string other = write("z.h5", "no HDF5");
+  EXPECT_EQ(error({other, "a"}),
+            "'" + other + "': expected an HDF5 file, found another or a damaged one");
+  EXPECT_EQ(write_hdf5(path("no/folder.h5"), {}).error().message,
+            "cannot write '" + path("no/folder.h5") + "'");
+}
+
+TEST(ArrayNames, HaveADatasetBehindTheSuffix) {
+  EXPECT_EQ(array_name("a:b/x.h5:g/volumes").path, "a:b/x.h5");
+  EXPECT_EQ(array_name("a:b/x.h5:g/volumes").dataset, "g/volumes");
+  EXPECT_EQ(array_name("x.hdf5:v").dataset, "v");
+  EXPECT_EQ(array_name("x.npy").dataset, "");
+}
+
+}  // namespace
+}  // namespace tessera

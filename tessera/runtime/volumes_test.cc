@@ -1,0 +1,132 @@
+// Training on volumes from files: every plan and both kinds of file give the same samples in the
+// same order, and each rank reads its part of them alone.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "tessera/data/array_file.h"
+#include "tessera/data/test_files.h"
+#include "tessera/runtime/session.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kSamples = 10, kBatch = 4, kSteps = 4, kChannels = 2, kWidth = 16;
+constexpr int64_t kVoxels = kChannels * kWidth * kWidth * kWidth, kOutputs = 3;
+
+class Volumes : public TestFiles {
+ protected:
+  Volumes() {
+    std::vector<int16_t> x(kSamples * kVoxels);
+    for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<int16_t>(i * 7919 % 1001) - 500;
+    std::vector<float> y(kSamples * kOutputs);
+    for (size_t i = 0; i < y.size(); ++i) y[i] = static_cast<float>(i % 7) / 7;
+    config_.model = "cosmoflow:width=16,channels=2,filters=2,outputs=3,dropout=0";
+    config_.data = DataConfig();
+    config_.data.arrays = {
+        {"volume", write("x.npy", npy("<i2", "(10, 2, 16, 16, 16)", bytes_of(x)))},
+        {"targets", write("y.npy", npy("<f4", "(10, 3)", bytes_of(y)))}};
+    config_.data.scale = 0.002;
+    config_.batch = kBatch;
+    config_.steps = kSteps;
+    config_.precision = "float64";
+    config_.optimizer.lr = 1e-2;
+    config_.optimizer.warmup = 1;
+  }
+
+  // The same arrays as datasets.
+  void pack() {
+    const auto volumes = open_array_file({path("x.npy"), ""});
+    const auto labels = open_array_file({path("y.npy"), ""});
+    ASSERT_TRUE(volumes && labels);
+    ASSERT_TRUE(write_hdf5(path("u.h5"), {{"volumes", volumes->get()}, {"labels", labels->get()}}));
+    config_.data.arrays.clear();
+    config_.data.hdf5 = {path("u.h5"), "volumes", "labels"};
+  }
+
+  struct Ran {
+    std::vector<double> losses;
+    TrainingSummary summary;
+  };
+  Ran run(const std::string& plan) {
+    Ran out;
+    config_.plan = plan;
+    TrainingCallbacks callbacks;
+    callbacks.step = [&](const StepReport& report) { out.losses.push_back(report.loss); };
+    const auto summary = run_training(config_, callbacks);
+    EXPECT_TRUE(summary) << plan << ": " << (summary ? "" : summary.error().message);
+    if (summary) out.summary = *summary;
+    return out;
+  }
+
+  RunConfig config_;
+};
+
+// Bytes of int16 volumes and float32 labels.
+constexpr int64_t kVolumeBytes = kSteps * kBatch * kVoxels * 2;
+constexpr int64_t kLabelBytes = kSteps * kBatch * kOutputs * 4;
+
+TEST_F(Volumes, TrainAlikeUnderEveryPlanFromEitherKindOfFile) {
+  const std::vector<double> serial = run("serial").losses;
+  ASSERT_EQ(serial.size(), static_cast<size_t>(kSteps));
+  EXPECT_NE(serial.front(), serial.back());
+  for (const bool hdf5 : {false, true}) {
+    if (hdf5 && !have_hdf5()) continue;
+    if (hdf5) pack();
+    for (const char* plan :
+         {"serial", "spatial(d=2)", "spatial(h=2, w=2)", "spatial(w=3, dp=2)", "filter_parallel(2)",
+          "split_brain(2)", "spatial(d=2, pp=2, micro_batches=2)", "zero(3, 4)"}) {
+      const std::vector<double> losses = run(plan).losses;
+      ASSERT_EQ(losses.size(), serial.size()) << plan;
+      for (size_t i = 0; i < serial.size(); ++i)
+        EXPECT_NEAR(losses[i], serial[i], 1e-11 * serial[i]) << plan << (hdf5 ? " hdf5" : "");
+    }
+  }
+}
+
+// A piece of the depth, and the planes of its neighbours under the windows of the first convolution.
+TEST_F(Volumes, EachRankReadsItsPieceAndTheHaloAlone) {
+  if (have_hdf5()) pack();
+  constexpr int64_t kPlane = kVolumeBytes / kWidth;
+  const TrainingSummary serial = run("serial").summary;
+  EXPECT_EQ(serial.data_bytes_read, kVolumeBytes + kLabelBytes);
+  for (const int64_t d : {2, 4}) {
+    const TrainingSummary found = run(fmt::format("spatial(d={})", d)).summary;
+    EXPECT_EQ(found.data_bytes_read, kVolumeBytes + 2 * (d - 1) * kPlane + kLabelBytes) << d;
+    const int64_t halo = d == 2 ? kPlane : 2 * kPlane;
+    EXPECT_EQ(found.data_bytes_read_of_a_rank, kVolumeBytes / d + halo + kLabelBytes / d) << d;
+  }
+  // Replicas and channels cut what they read without a rest.
+  for (const char* plan : {"data_parallel(2)", "channel_parallel(2)"}) {
+    const TrainingSummary found = run(plan).summary;
+    EXPECT_EQ(found.data_bytes_read, kVolumeBytes + kLabelBytes) << plan;
+    EXPECT_EQ(found.data_bytes_read_of_a_rank, (kVolumeBytes + kLabelBytes) / 2) << plan;
+  }
+}
+
+TEST_F(Volumes, WrongDatasetsAreOneLine) {
+  if (!have_hdf5()) GTEST_SKIP() << "built without HDF5";
+  pack();
+  const auto error = [&] {
+    const auto failed = run_training(config_, {});
+    EXPECT_FALSE(failed);
+    return failed ? "" : failed.error().message;
+  };
+  const std::string file = path("u.h5");
+  config_.data.hdf5.inputs = "volume";
+  EXPECT_EQ(error(), "data: '" + file + "': expected a dataset 'volume', found labels, volumes");
+  config_.data.hdf5.inputs = "labels";
+  EXPECT_EQ(error(),
+            "data: '" + file +
+                ":labels': expected the shape [samples, 2, 16, 16, 16] for the input 'volume', "
+                "found [10, 3]");
+  config_.data.hdf5 = {path("v.h5"), "volumes", "labels"};
+  EXPECT_EQ(error(), "data: cannot read '" + path("v.h5") + "': No such file or directory");
+  config_.model = "dlrm:dense=3,rows=7-5,bags=1,width=4,bottom=6-4,top=5-1";
+  EXPECT_NE(
+      error().find("expected a model with one input and its targets for the keys 'inputs' and "
+                   "'labels', found"),
+      std::string::npos);
+}
+
+}  // namespace
+}  // namespace tessera
