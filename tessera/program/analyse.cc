@@ -167,6 +167,7 @@ class Analyser {
     for (const Tensor& tensor : graph_.tensors())
       out_.tensor_shapes.push_back(out_.shapes.shape(tensor.id));
     out_.ops = plan_.ops;
+    for (const Op& op : graph_.ops()) sum_replicas_in_one_order(op);
     out_.consumers = graph_.consumers();
     out_.homes.resize(graph_.tensors().size());
     first_state_.resize(graph_.tensors().size());
@@ -190,6 +191,30 @@ class Analyser {
   }
 
  private:
+  // Along an axis that cuts no dim of the op its ranks compute the same. Where the op sums over its
+  // loop, they walk the loop in the same order too, whatever the plan's skew: replicas would else
+  // differ by roundings, which no checkpoint of one of them holds.
+  void sum_replicas_in_one_order(const Op& op) {
+    OpPlan& plan = out_.ops[op.id.index()];
+    const LoopOf loop = loop_of(plan);
+    if (!loop.exists() || loop.split.skew.empty()) return;
+    bool sums = false;
+    for (size_t output = 0; output < op.annotation.outputs.size(); ++output)
+      sums = sums || op.annotation.reduces(loop.op_dim, output);
+    if (!sums) return;
+    const auto cuts_nothing = [&](const SkewAxis& skew) {
+      return std::none_of(plan.dims.begin(), plan.dims.end(), [&](const DimSplit& split) {
+        return std::find(split.axes.begin(), split.axes.end(), skew.axis) != split.axes.end();
+      });
+    };
+    DimSplit& split = plan.dims[static_cast<size_t>(loop.op_dim)];
+    const size_t before = split.skew.size();
+    std::erase_if(split.skew, cuts_nothing);
+    // The steps of nested rings are those of all their axes.
+    if (split.order == StepOrder::kNested && split.skew.size() < before) split.skew.clear();
+    if (split.skew.empty()) split.order = StepOrder::kAligned;
+  }
+
   bool has_micro_batch_dim(const Op& op) const {
     return op.annotation.find(plan_.plan.micro_batch_dim) >= 0;
   }

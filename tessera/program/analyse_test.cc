@@ -183,5 +183,32 @@ TEST(Followers, update_in_the_layout_of_the_state) {
   }
 }
 
+// The order in which the op that makes the tensor walks its loop over the batch.
+StepOrder order_of_maker(const Analysed& found, const std::string& tensor) {
+  const Op& op = found.graph().op(found.graph().tensor(found.graph().find_tensor(tensor)).producer);
+  return found.get()
+      .ops[op.id.index()]
+      .dims[static_cast<size_t>(op.annotation.find("batch"))]
+      .order;
+}
+
+// Ranks that compute the same sum add its terms in one order: copies of a parameter would else drift
+// apart by roundings. What each rank makes of its own, or does not sum, is walked as the plan says.
+TEST(Loops, that_sum_are_in_one_order_on_ranks_that_compute_the_same) {
+  const std::string rotated =
+      "mesh = { a = 2 }\nsplit = [\n  { ops = \"*\", dim = \"batch\", over = \"time:2\", order = "
+      "\"rotated\", skew = \"a\" },\n";
+  const auto alike = analysed(perceptron(), rotated + "]\n");
+  ASSERT_TRUE(alike->analysis) << alike->analysis.error().message;
+  EXPECT_EQ(order_of_maker(*alike, "up"), StepOrder::kRotated);
+  EXPECT_EQ(order_of_maker(*alike, "grad.up.weight"), StepOrder::kAligned);
+  EXPECT_EQ(order_of_maker(*alike, "grad.down.weight"), StepOrder::kAligned);
+  const auto cut = analysed(
+      perceptron(), rotated + "  { ops = \"{up,act}\", dim = \"ffn\", over = \"a\" },\n]\n");
+  ASSERT_TRUE(cut->analysis) << cut->analysis.error().message;
+  EXPECT_EQ(order_of_maker(*cut, "grad.up.weight"), StepOrder::kRotated);
+  EXPECT_EQ(order_of_maker(*cut, "grad.down.weight"), StepOrder::kAligned);
+}
+
 }  // namespace
 }  // namespace tessera
