@@ -558,6 +558,11 @@ TEST(Recipes, ErrorsNameRecipeAndArgument) {
       {"per_op(\"a2\", \"mlp=ffn\")",
        "recipe per_op: spec: expected splits such as 'heads:a' or 'batch:a+b', found 'mlp=ffn'"},
       {"megatron(zero=4)", "recipe megatron: expected zero = 0, 1, 2 or 3, found 4"},
+      {"channel_parallel(2)",
+       "recipe channel_parallel: expected convolutions over a dim 'height' (as resnet has), found "
+       "none"},
+      {"split_brain(2)",
+       "recipe split_brain: expected convolutions in front of dense layers, found none"},
   };
   for (const Case& c : cases) EXPECT_EQ(emit(c.call, graph), c.message) << c.call;
   EXPECT_EQ(emit("tensor_parallel(2)", test_mlp()),

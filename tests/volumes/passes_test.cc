@@ -142,6 +142,17 @@ std::vector<Sends> closed_forms() {
       {"spatial(h=2, until=\"blocks.2\")", kVolumes, is_volume,
        b * (256 * 2 + 2 * 64 * 2 + 64 * 4 + 64 * 4 / 2),
        b * (64 * 4 / 2 + 16 * 4 / 2 + 2 * 64 * 4 + 64 * 2)},
+      // ---- by channels, of the same maps. What two convolutions make is scattered and its gradient
+      // gathered; or what the second reads is gathered, and again for its weight's gradient, and
+      // its gradient scattered. Then maps go to samples.
+      {"channel_parallel(2, until=\"blocks.2\")", kVolumes, is_volume,
+       b * (2 * 4096 + 4 * 512 + 4 * 64 / 2), b * (2 * 4096 + 4 * 512 + 4 * 64 / 2)},
+      {"filter_parallel(2, until=\"blocks.2\")", kVolumes, is_volume, b * (2 * 512 + 4 * 64 / 2),
+       b * (2 * 2 * 512 + 4 * 64 / 2)},
+      // ---- dense layers in groups: 256 features of each sample.
+      {"split_brain(2, scheme=a)", kVolumes, is_volume, b * 256, 2 * b * 256},
+      {"split_brain(2, scheme=b)", kVolumes, is_volume, b * 256, 2 * b * 256},
+      {"split_brain(2)", kVolumes, is_volume, b * 256, 2 * b * 256},
       // ---- tables (docs/theory/zionex-dlrm.md section 4). Whole or by columns: each vector goes to
       // the rank of its sample. By rows: sums are scattered, gradients gathered. A table on a node,
       // or columns on nodes, and rows on its ranks: both, one behind the other.

@@ -117,6 +117,9 @@ std::vector<OpId> CutMaps::behind(const Graph& graph) const {
 }
 
 Result<CutMaps> uncut_maps(const RecipeArguments& arguments, const Graph& graph) {
+  if (spatial_dims(graph).empty()) {
+    return invalid_input("expected convolutions over a dim 'height' (as resnet has), found none");
+  }
   CutMaps cut;
   cut.ops.resize(graph.ops().size(), false);
   cut.end = static_cast<int32_t>(graph.ops().size());
@@ -160,9 +163,6 @@ Status cut_tiles(PlanText& text, const Graph& graph, const RecipeArguments& argu
 Status cut_space(PlanText& text, const Graph& graph, const RecipeArguments& arguments,
                  CutMaps& cut) {
   const std::vector<std::string> dims = spatial_dims(graph);
-  if (dims.empty()) {
-    return invalid_input("expected convolutions over a dim 'height' (as resnet has), found none");
-  }
   const size_t skipped = kSpace.size() - std::min(dims.size(), kSpace.size());
   for (size_t i = 0; i < skipped; ++i) {
     if (!text.has(kSpace[i])) continue;
@@ -241,6 +241,7 @@ Status cut_channels(PlanText& text, const Graph& graph, const RecipeArguments& a
   }
   if (!any) return invalid_input("expected convolutions with channels (as resnet has), found none");
   for (const auto& [key, ops] : cuts) {
+    if (text.product(key.second) == 1) continue;
     text.split(alternatives(patterns_of(graph, ops, key.first)), key.first, key.second);
   }
   if (text.has("filters") && arguments.flag("keep") && !read.empty())

@@ -30,17 +30,18 @@ struct CutMaps {
   // The forward ops with a batch behind the last one that is cut.
   std::vector<OpId> behind(const Graph& graph) const;
 };
-// From the argument `until`. Error: it selects no op.
+// From the argument `until`. Errors: the model has no convolutions; `until` selects no op.
 Result<CutMaps> uncut_maps(const RecipeArguments& arguments, const Graph& graph);
 
 // Cuts depth, height and width of all ops that have enough of them over the axes d, h and w.
-// Errors: no convolutions; an axis of a dim that the model lacks, or too long for every map.
+// Errors: an axis of a dim that the model lacks, or too long for every map.
 Status cut_space(PlanText& text, const Graph& graph, const RecipeArguments& arguments,
                  CutMaps& cut);
 
 // Cuts channels over the axes `channels` (what convolutions sum over) and `filters` (what they
 // make), and between convolutions what works on channels one by one. With both axes the layers take
-// turns: what one makes over an axis, the next one sums over it. Errors: no convolutions.
+// turns: what one makes over an axis, the next one sums over it. Error: no convolution has channels
+// that can be cut.
 Status cut_channels(PlanText& text, const Graph& graph, const RecipeArguments& arguments,
                     CutMaps& cut);
 
