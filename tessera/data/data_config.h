@@ -4,6 +4,7 @@
 //   data = { files = "train.bin", format = "uint16" }      # tokens
 //   data = [{ files = "a.idx", weight = 3 }, { files = "b.idx", weight = 1 }]
 //   data = { arrays = { images = "x.npy", targets = "y.npy" }, scale = 0.0625 }
+//   data = { arrays = { images = "x.npy", targets = "y.npy" }, shift = 4, flip = true }
 //   data = { clicks = "day.clicks" }
 //   data = "random"
 #pragma once
@@ -38,8 +39,11 @@ struct DataConfig {
   std::vector<TokenFilesConfig> tokens;
   std::map<std::string, std::string> arrays;  // .npy file by input of the model
   double scale = 1;                           // factor of the numbers of arrays
-  std::string clicks;                         // a file of clicks (click_file.h)
-  bool random = false;                        // other random inputs each step
+  std::map<std::string, int64_t> ahead;       // inputs that get the samples of so many steps later
+  int64_t shift = 0;    // floating maps of arrays are moved by up to so many places in two dims
+  bool flip = false;    // and half of them are mirrored along the last dim
+  std::string clicks;   // a file of clicks (click_file.h)
+  bool random = false;  // other random inputs each step
 
   bool given() const { return random || !tokens.empty() || !arrays.empty() || !clicks.empty(); }
   friend bool operator==(const DataConfig&, const DataConfig&) = default;

@@ -8,17 +8,17 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <string>
 
 #include "tessera/base/result.h"
+#include "tessera/data/data_config.h"
 #include "tessera/runtime/data.h"
 
 namespace tessera {
 
-// `files`: .npy by input of the model; every input that a model does not make itself has one.
-// Numbers for floating inputs are multiplied by `scale`; those of integer inputs are in the range
+// `config.arrays`: .npy by input of the model; every input that the trainer does not make (the number
+// of the step) has one. Numbers for floating inputs are multiplied by `config.scale`; those of integer inputs are in the range
 // that the model says, or -1: of targets, which the loss then ignores, and in the empty places of
 // bags of ids.
 //
@@ -26,10 +26,17 @@ namespace tessera {
 // those that count samples (the batch, of a resnet also `sample`), where dims of size 1 do not
 // matter, or it is flat: [samples, number of elements].
 //
+// `config.ahead`: an input gets, n steps early, the samples that its file has for the step n later; so
+// of two inputs that share a file one may be ahead of the other.
+//
+// `config.shift` and `flip`: what a floating input has for each sample is moved by -shift to shift
+// places along each of its last two dims, zeros coming in, and then mirrored along the last dim or
+// not, all equally likely. That is drawn by input, step and place in the batch, so two inputs with
+// the same samples are changed independently.
+//
 // Errors, one line each: a file that cannot be read or is damaged; an input that is missing or that
 // the model lacks; shapes that do not fit; integers from numbers with a fraction; arrays with
 // different numbers of samples. An integer out of range is found when it is read.
-Result<std::unique_ptr<DataSource>> open_arrays(const std::map<std::string, std::string>& files,
-                                                double scale, const DataWants& wants);
+Result<std::unique_ptr<DataSource>> open_arrays(const DataConfig& config, const DataWants& wants);
 
 }  // namespace tessera

@@ -13,6 +13,13 @@ namespace {
 
 using Arrays = TestFiles;
 
+DataConfig of_files(std::map<std::string, std::string> files, double scale = 1) {
+  DataConfig config;
+  config.arrays = std::move(files);
+  config.scale = scale;
+  return config;
+}
+
 Model mlp(int64_t batch, const std::string& spec = "mlp:in=3,hidden=8,out=4") {
   auto model = build_model(spec, batch);
   EXPECT_TRUE(model) << model.error().message;
@@ -63,9 +70,11 @@ TEST_F(Arrays, GiveEachSampleOnceAPassAndAPartIsThatPartOfTheWhole) {
   for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i);
   for (size_t i = 0; i < y.size(); ++i) y[i] = static_cast<uint8_t>(i % 4);
   const Model model = mlp(kBatch);
-  const auto data = open_arrays({{"x", write("x.npy", npy("<f4", "(10, 3)", bytes_of(x)))},
-                                 {"targets", write("y.npy", npy("|u1", "(10,)", bytes_of(y)))}},
-                                0.5, {&model});
+  const auto data =
+      open_arrays(of_files({{"x", write("x.npy", npy("<f4", "(10, 3)", bytes_of(x)))},
+                            {"targets", write("y.npy", npy("|u1", "(10,)", bytes_of(y)))}},
+                           0.5),
+                  {&model});
   ASSERT_TRUE(data) << data.error().message;
   EXPECT_EQ((*data)->files(), 2);
   std::vector<int64_t> order;
@@ -93,11 +102,11 @@ TEST_F(Arrays, MayLeaveOutDimsOfOneOrBeFlat) {
   const std::string bytes(80, '\1');
   for (const char* shape : {"(5, 4, 4)", "(5, 4, 4, 1)", "(5, 16)"}) {
     const std::string x = write("x.npy", npy("|u1", shape, bytes));
-    const auto data = open_arrays({{"images", x}, {"targets", y}}, 1, {&model});
+    const auto data = open_arrays(of_files({{"images", x}, {"targets", y}}), {&model});
     EXPECT_TRUE(data) << shape << ": " << data.error().message;
   }
   const std::string x = write("x.npy", npy("|u1", "(5, 2, 8)", bytes));
-  EXPECT_EQ(open_arrays({{"images", x}, {"targets", y}}, 1, {&model}).error().message,
+  EXPECT_EQ(open_arrays(of_files({{"images", x}, {"targets", y}}), {&model}).error().message,
             "data: '" + x +
                 "': expected the shape [samples, 4, 4, 1] for the input 'images', found [5, 2, 8]");
 }
@@ -107,7 +116,7 @@ TEST_F(Arrays, ErrorsAreOneLine) {
   const std::string x = write("x.npy", npy("<f4", "(2, 3)", std::string(24, '\0')));
   const std::string y = write("y.npy", npy("|i1", "(2,)", std::string("\1\7", 2)));
   const auto error = [&](const std::map<std::string, std::string>& files) {
-    const auto data = open_arrays(files, 1, {&model});
+    const auto data = open_arrays(of_files(files), {&model});
     return data ? "" : data.error().message;
   };
   EXPECT_EQ(error({{"x", x}}),
@@ -127,7 +136,7 @@ TEST_F(Arrays, ErrorsAreOneLine) {
   const std::string f = write("f.npy", npy("<f4", "(2,)", std::string(8, '\0')));
   EXPECT_EQ(error({{"x", x}, {"targets", f}}),
             "data: '" + f + "': expected integers for the input 'targets', found float32");
-  const auto data = open_arrays({{"x", x}, {"targets", y}}, 1, {&model});
+  const auto data = open_arrays(of_files({{"x", x}, {"targets", y}}), {&model});
   ASSERT_TRUE(data);
   std::vector<int64_t> memory(2);
   const auto to =
@@ -135,6 +144,92 @@ TEST_F(Arrays, ErrorsAreOneLine) {
   const Tensor& targets = model.graph.tensor(model.graph.find_tensor("targets"));
   EXPECT_EQ((*data)->load(1, targets, Box({{0, 2}}), to).error().message,
             "data: '" + y + "', element 1: expected a number from 0 to 3, found 7");
+}
+
+// Maps whose numbers are all different, so that what came from where is seen.
+class MovedArrays : public TestFiles {
+ protected:
+  static constexpr int64_t kSamples = 6, kBatch = 4, kSide = 8;
+  MovedArrays() {
+    std::vector<float> x(kSamples * kSide * kSide);
+    for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i + 1);
+    const std::string file = write("x.npy", npy("<f4", "(6, 1, 8, 8)", bytes_of(x)));
+    const std::string y =
+        write("y.npy", npy("<i8", "(6,)", bytes_of(std::vector<int64_t>{0, 1, 2, 3, 4, 0})));
+    config_ = of_files({{"images", file}, {"images_ahead", file}, {"targets", y}});
+    config_.ahead["images_ahead"] = 1;
+  }
+  // Of a sample in the batch.
+  std::vector<double> map_of(const DataSource& data, const std::string& input, int64_t step,
+                             int64_t sample) {
+    return load(data, model_, input, step,
+                Box({{0, 1}, {sample, 1}, {0, 1}, {0, kSide}, {0, kSide}}));
+  }
+  const Model model_ = mlp(kBatch, "smc:width=2,image=8,channels=1,classes=5");
+  DataConfig config_;
+};
+
+TEST_F(MovedArrays, AnInputMayBeAStepAhead) {
+  const auto data = open_arrays(config_, {&model_});
+  ASSERT_TRUE(data) << data.error().message;
+  for (int64_t step = 1; step <= 9; ++step) {  // over the ends of passes
+    for (int64_t sample = 0; sample < kBatch; ++sample)
+      EXPECT_EQ(map_of(**data, "images_ahead", step, sample),
+                map_of(**data, "images", step + 1, sample));
+  }
+}
+
+TEST_F(MovedArrays, MapsAreMovedAndMirroredEachTimeAnew) {
+  const auto plain = open_arrays(config_, {&model_});
+  config_.shift = 2;
+  config_.flip = true;
+  const auto moved = open_arrays(config_, {&model_});
+  ASSERT_TRUE(plain && moved);
+  std::set<std::vector<int64_t>> moves;
+  int64_t alike = 0, all = 0;
+  for (int64_t step = 1; step <= 40; ++step) {
+    for (int64_t sample = 0; sample < kBatch; ++sample, ++all) {
+      const auto before = map_of(**plain, "images", step, sample),
+                 after = map_of(**moved, "images", step, sample);
+      // Brute force: exactly one of the 50 moves gives what is there.
+      int64_t fits = 0;
+      for (int64_t down = -2; down <= 2; ++down) {
+        for (int64_t right = -2; right <= 2; ++right) {
+          for (int64_t mirrored = 0; mirrored < 2; ++mirrored) {
+            bool same = true;
+            for (int64_t y = 0; y < kSide; ++y) {
+              for (int64_t x = 0; x < kSide; ++x) {
+                const int64_t from_y = y - down, from_x = (mirrored ? kSide - 1 - x : x) - right;
+                const bool inside = from_y >= 0 && from_y < kSide && from_x >= 0 && from_x < kSide;
+                const double expected =
+                    inside ? before[static_cast<size_t>(from_y * kSide + from_x)] : 0;
+                same = same && after[static_cast<size_t>(y * kSide + x)] == expected;
+              }
+            }
+            if (!same) continue;
+            ++fits;
+            moves.insert({down, right, mirrored});
+          }
+        }
+      }
+      EXPECT_EQ(fits, 1);
+      // The other input has the same sample, a step before, moved by itself.
+      if (step > 1 && map_of(**moved, "images_ahead", step - 1, sample) == after) ++alike;
+    }
+  }
+  EXPECT_GT(moves.size(), 40U);
+  EXPECT_LT(alike, all / 10);
+}
+
+TEST_F(MovedArrays, WrongKeysAreOneLine) {
+  const Model flat = mlp(2);
+  const std::string x = write("f.npy", npy("<f4", "(2, 3)", std::string(24, '\0')));
+  const std::string y = write("t.npy", npy("|i1", "(2,)", std::string("\1\2", 2)));
+  DataConfig config = of_files({{"x", x}, {"targets", y}});
+  config.flip = true;
+  EXPECT_EQ(open_arrays(config, {&flat}).error().message,
+            "data: 'shift' and 'flip' move maps: expected two dims or more of each sample of the "
+            "input 'x', found [batch=2, in=3]");
 }
 
 }  // namespace

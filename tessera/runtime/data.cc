@@ -89,7 +89,7 @@ Result<std::unique_ptr<DataSource>> open_tokens(const DataConfig& config, const 
 Result<std::unique_ptr<DataSource>> open_data(const DataConfig& config, const DataWants& wants) {
   if (config.random) return std::make_unique<RandomSource>(wants);
   if (!config.clicks.empty()) return open_clicks(config.clicks, wants);
-  if (!config.arrays.empty()) return open_arrays(config.arrays, config.scale, wants);
+  if (!config.arrays.empty()) return open_arrays(config, wants);
   return open_tokens(config, wants);
 }
 

@@ -150,6 +150,7 @@ TEST(RunConfig, DataAsTextIsReadBackAsItWas) {
         R"([{ files = "a.idx", weight = 3 }, { files = ["b", "c"], format = "uint16", weight = 0.1,
              documents = "padded", end_of_document = 7 }])",
         R"({ arrays = { images = "x.npy", "odd name" = "y.npy" }, scale = 1e-3 })",
+        R"({ arrays = { x = "x.npy", y = "x.npy" }, ahead = { y = 1 }, shift = 4, flip = true })",
         R"({ clicks = "runs/a \"day\".clicks" })"}) {
     RunConfig config, again;
     ASSERT_TRUE(set_run_key(config, fmt::format("data={}", value)));
@@ -207,7 +208,8 @@ TEST(RunConfig, ErrorsOfDataTablesNameTheKey) {
             "run.toml:1: expected data.arrays to be a table of .npy files by input of the model, "
             "found an integer");
   EXPECT_EQ(parse_error("data = { arrays = { x = \"x.npy\" }, weight = 3 }\n"),
-            "run.toml:1: data: expected the keys 'arrays' and 'scale' together, found 'weight'");
+            "run.toml:1: data: expected the keys 'arrays', 'scale', 'ahead', 'shift' and 'flip' "
+            "together, found 'weight'");
   EXPECT_EQ(parse_error("data = [{ files = \"a\" }, \"b\"]\n"),
             "run.toml:1: expected data to be a list of tables, or one of globs, found a list");
 }

@@ -33,6 +33,7 @@ struct StepReport {
   int64_t memory_bytes = 0;                 // planned arena of a rank, on the device
   int64_t resident_bytes = 0;               // of this process, now
   std::optional<ClickQuality> eval_clicks;  // beside eval_loss, of a model that predicts clicks
+  std::optional<double> eval_accuracy;      // likewise, of one that gives each sample a class
 };
 
 struct CheckpointSummary {
@@ -66,6 +67,7 @@ struct TrainingSummary {
   double first_loss = 0, last_loss = 0;
   std::optional<double> eval_loss;  // the last
   std::optional<ClickQuality> eval_clicks;
+  std::optional<double> eval_accuracy;
   double tokens_per_s = 0;  // median over steps (the first left out if there are more than 2)
   int64_t parameters = 0;
   int64_t peak_memory_bytes = 0;              // arena of the rank with the most

@@ -12,6 +12,7 @@
 #include "tessera/compile/compile.h"
 #include "tessera/plan/load.h"
 #include "tessera/runtime/checkpointing.h"
+#include "tessera/runtime/class_evaluation.h"
 #include "tessera/runtime/click_evaluation.h"
 #include "tessera/runtime/inputs.h"
 #include "tessera/runtime/interpreter.h"
@@ -207,22 +208,32 @@ class RankRun {
   struct Evaluated {
     double loss = 0;
     std::optional<ClickQuality> clicks;
+    std::optional<double> accuracy;
   };
   Evaluated evaluate() {
     Evaluated result;
     std::optional<ClickEvaluation> clicks;
-    if (ClickEvaluation::applies(*compiled().model)) clicks.emplace(compiled().graph());
+    std::optional<ClassEvaluation> classes;
+    const Model& model = *compiled().model;
+    if (ClickEvaluation::applies(model)) {
+      clicks.emplace(compiled().graph());
+    } else if (ClassEvaluation::applies(model, compiled().graph())) {
+      classes.emplace(model, compiled().graph());
+    }
     for (int64_t batch = 1; batch <= job_.config.eval.batches; ++batch) {
       executor_->evaluate(
           batch,
           [&](const Tensor& tensor, const Box& region, const kernels::Array& to) {
             job_.data_errors.expect(job_.data.evaluation->load(batch, tensor, region, to));
           },
-          clicks ? clicks->observation(batch) : nullptr);
+          clicks    ? clicks->observation(batch)
+          : classes ? classes->observation(batch)
+                    : nullptr);
       result.loss += loss_at_rank_0();
     }
     result.loss /= static_cast<double>(job_.config.eval.batches);
     if (clicks) result.clicks = clicks->gather(world_);
+    if (classes) result.accuracy = classes->gather(world_);
     return result;
   }
 
@@ -246,10 +257,12 @@ class RankRun {
                       {},
                       job_.start.arena_bytes,
                       rss_bytes(),
+                      {},
                       {}};
     if (evaluated) {
       report.eval_loss = eval_loss_ = evaluated->loss;
       report.eval_clicks = eval_clicks_ = evaluated->clicks;
+      report.eval_accuracy = eval_accuracy_ = evaluated->accuracy;
     }
     if (job_.metrics != nullptr) TESSERA_TRY_VOID(job_.metrics->step(report));
     if (job_.callbacks.step) job_.callbacks.step(report);
@@ -312,6 +325,7 @@ class RankRun {
     result.last_loss = last_loss_;
     result.eval_loss = eval_loss_;
     result.eval_clicks = eval_clicks_;
+    result.eval_accuracy = eval_accuracy_;
     result.tokens_per_s = rates_.empty() ? 0 : median(rates_);
     result.parameters = job_.start.parameters;
     result.process_peak_bytes = peak_rss_bytes();
@@ -333,6 +347,7 @@ class RankRun {
   double first_loss_ = kNone, last_loss_ = kNone;
   std::optional<double> eval_loss_;
   std::optional<ClickQuality> eval_clicks_;
+  std::optional<double> eval_accuracy_;
 };
 
 // `rank`: whose arena is shown.

@@ -63,8 +63,14 @@ std::string duration_text(double seconds) {
   return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
 }
 
-// Of an evaluation: "0.5012", of a model that predicts clicks "0.5012, NE 0.8210, AUC 0.7611".
-std::string eval_text(double loss, const std::optional<ClickQuality>& clicks) {
+// Of an evaluation: "0.5012", of a model that predicts clicks "0.5012, NE 0.8210, AUC 0.7611", of one
+// that gives classes "0.5012, accuracy 0.9120".
+template <class Report>
+std::string eval_text(const Report& report) {
+  const double loss = *report.eval_loss;
+  const std::optional<ClickQuality>& clicks = report.eval_clicks;
+  if (report.eval_accuracy)
+    return fmt::format("{:.4f}, accuracy {:.4f}", loss, *report.eval_accuracy);
   if (!clicks) return fmt::format("{:.4f}", loss);
   const auto number = [](double value) {
     return std::isfinite(value) ? fmt::format("{:.4f}", value) : std::string("none");
@@ -73,12 +79,14 @@ std::string eval_text(double loss, const std::optional<ClickQuality>& clicks) {
                      number(clicks->auc));
 }
 
-void add_eval(Json& json, const std::optional<double>& loss,
-              const std::optional<ClickQuality>& clicks) {
-  if (loss) json["eval_loss"] = *loss;
-  if (!clicks) return;
-  json["eval_normalized_entropy"] = clicks->normalized_entropy;  // null if it is not a number
-  json["eval_auc"] = clicks->auc;
+template <class Report>
+void add_eval(Json& json, const Report& report) {
+  if (report.eval_loss) json["eval_loss"] = *report.eval_loss;
+  if (report.eval_accuracy) json["eval_accuracy"] = *report.eval_accuracy;
+  if (!report.eval_clicks) return;
+  // null if it is not a number
+  json["eval_normalized_entropy"] = report.eval_clicks->normalized_entropy;
+  json["eval_auc"] = report.eval_clicks->auc;
 }
 
 // What the user sees while a run goes on: on a terminal one line that is written anew, else a line
@@ -153,7 +161,7 @@ void Progress::step(const StepReport& report) {
               {"loss", report.loss},
               {"step_time_s", report.step_time_s},
               {"tokens_per_s", report.tokens_per_s}};
-    add_eval(json, report.eval_loss, report.eval_clicks);
+    add_eval(json, report);
     return write(json.dump() + "\n");
   }
   ++done_;
@@ -161,7 +169,7 @@ void Progress::step(const StepReport& report) {
   shown_ = Clock::now();
   const double left = seconds_since(start_) / static_cast<double>(done_) *
                       static_cast<double>(steps_ - report.step);
-  if (report.eval_loss) eval_text_ = "  eval " + eval_text(*report.eval_loss, report.eval_clicks);
+  if (report.eval_loss) eval_text_ = "  eval " + eval_text(report);
   const std::string line =
       fmt::format("step {:>{}}/{}  loss {:.4f}{}  {:>7} tokens/s  {} left", report.step,
                   std::to_string(steps_).size(), steps_, report.loss,
@@ -196,7 +204,7 @@ Json summary_json(const TrainingSummary& summary) {
               {"peak_memory_bytes", summary.peak_memory_bytes},
               {"process_peak_bytes", summary.process_peak_bytes},
               {"bytes_sent", std::move(sent)}}}};
-  add_eval(json["summary"], summary.eval_loss, summary.eval_clicks);
+  add_eval(json["summary"], summary);
   if (const CheckpointSummary& one = summary.checkpoints; one.saved + one.resumed_from > 0) {
     json["summary"]["checkpoints"] = {
         {"resumed_from", one.resumed_from},   {"saved", one.saved},
@@ -222,9 +230,7 @@ int Progress::finish(const TrainingSummary& summary) {
     sent.push_back(fmt::format("{} {}", kind, short_bytes(bytes)));
   }
   const std::string eval =
-      summary.eval_loss
-          ? fmt::format(" (eval {})", eval_text(*summary.eval_loss, summary.eval_clicks))
-          : std::string();
+      summary.eval_loss ? fmt::format(" (eval {})", eval_text(summary)) : std::string();
   write(fmt::format("loss {:.4f} -> {:.4f}{} in {}, {}; median {} tokens/s\n", summary.first_loss,
                     summary.last_loss, eval, plural(summary.steps, "step"),
                     duration_text(seconds_since(start_)),
