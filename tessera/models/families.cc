@@ -17,6 +17,7 @@
 #include "tessera/models/mlp.h"
 #include "tessera/models/nemotron_h.h"
 #include "tessera/models/resnet.h"
+#include "tessera/models/smc.h"
 #include "tessera/models/swin.h"
 #include "tessera/models/t5.h"
 #include "tessera/models/unet3d.h"
@@ -141,6 +142,7 @@ Samples samples_of(const SwinConfig& config) {
   return {squared(config.image / config.patch), config.classes};
 }
 Samples samples_of(const ResnetConfig& config) { return {1, config.classes}; }
+Samples samples_of(const SmcConfig& config) { return {1, config.classes}; }
 Samples samples_of(const CosmoflowConfig& config) { return {1, config.outputs}; }
 Samples samples_of(const Unet3dConfig& config) { return {1, config.classes}; }
 
@@ -285,7 +287,15 @@ std::vector<ModelFamily> make_families() {
                             build_resnet,
                             samples_of,
                             {"resnet:layers=18,width=4,image=32,classes=5,ghost=2",
-                             "resnet:layers=50,width=4,image=32,classes=5,ghost=1"}}),
+                             "resnet:layers=50,width=4,image=32,classes=5,ghost=1",
+                             "resnet:layers=18,width=4,image=32,classes=5,ghost=2,running=0.9"}}),
+      family<SmcConfig>({"smc",
+                         "small convolutional network with soft labels of its own, classification",
+                         model_keys,
+                         complete,
+                         build_smc,
+                         samples_of,
+                         {"smc:width=4,image=16,classes=5,ghost=2,steps=4"}}),
       family<CosmoflowConfig>({"cosmoflow",
                                "convolutional network for volumes, regression",
                                model_keys,

@@ -90,7 +90,7 @@ class RankRun {
       executor_->run_step(step,
                           [&](const Tensor& tensor, const Box& region, const kernels::Array& to) {
                             load_input(job_, step, tensor, region, to);
-                            data_read_ += job_.data.training->bytes_of(tensor, region);
+                            data_read_ += job_.data.training->bytes_of(step, tensor, region);
                           });
       add_sent(before);
       TESSERA_TRY_VOID(report(step));
