@@ -1,32 +1,28 @@
 #!/usr/bin/env python3
-"""Resolution chosen for each image (Yan, Luo and Ceze, 2021), small: several programs over one set of weights.
+"""Images of any resolution by one set of weights (after Yan, Luo and Ceze, 2021), small: a program for each shape.
 
     .venv/bin/python examples/resolution/resolution.py [--program build/tessera]
 
-Shapes of 6 to 28 pixels lie on noise of 64 x 64. A residual network is trained at 32 x 32 with random-resized crops, on
-four folds and on all images. Then
-  - it is evaluated at six resolutions and four crops: the same weights, a program for each shape;
-  - a scale model of three convolutions at 16 x 16 learns, from what the networks of the folds get right on images that they
-    were not trained on, at which resolutions an image will be read right;
-  - each image of the test set goes to the program of the least resolution that the scale model trusts.
-Prints accuracies, multiply-adds, times and the bytes of a two-level pyramid. The exit code is 0 if all of these hold, else 1:
-  (1) accuracy over resolution has one peak, and it is at a smaller resolution when objects appear larger;
-  (2) resolution chosen by image is within half a point of the best fixed one or above it, at 80 % of its multiply-adds;
-  (3) no choice beats the oracle, which is right wherever some resolution is;
-  (5) the time of an image grows with its multiply-adds.
+Shapes of 6 to 28 pixels lie on noise of 64 x 64. A convolutional network of four stages is trained at 32 x 32 with
+random-resized crops. `tessera evaluate` then takes its weights at six resolutions and four crops, and this prints accuracy,
+multiply-adds, time of an image, and what an image reads of a two-level pyramid. The exit code is 0 if these hold, else 1:
+  - the network reads most images right at the resolution that it was trained at, and fewer at the smallest and the largest;
+  - an oracle, which is right wherever some resolution is, beats every fixed resolution;
+  - the time of an image grows with its multiply-adds.
 """
 import argparse
 import json
 import pathlib
+import shutil
 import subprocess
 import sys
 
 import numpy
 
-SIDE, CLASSES, FOLDS = 64, 8, 4
+SIDE, CLASSES = 64, 8
 RESOLUTIONS = (16, 24, 32, 48, 64, 80)
 CROPS = {25: 32, 56: 48, 75: 56, 100: 64}  # share of the area in %: side in pixels
-TRAINED_AT, SCALE_AT = 32, 16
+TRAINED_AT = 32
 TRAIN, TEST = 1200, 600
 BATCH = 60
 NOISE = 0.5
@@ -84,6 +80,8 @@ def random_crops(random, images):
 
 
 class Workload:
+    """Runs of the program in a folder of their own."""
+
     def __init__(self, options):
         self.program, self.folder, self.steps = options.program, options.folder.resolve(), options.steps
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -102,19 +100,27 @@ class Workload:
     def data(self, name, images, targets):
         return f'{{ arrays = {{ images = "{self.save(name + "_images", images)}", targets = "{self.save(name + "_labels", targets)}" }} }}'
 
-    def train(self, name, run_file, data, **keys):
+    def train(self, name, model, data):
         checkpoints = self.folder / f"{name}_checkpoints"
-        subprocess.run(["rm", "-rf", str(checkpoints)], check=True)
-        keys = {"data": data, "checkpoint.dir": json.dumps(str(checkpoints)), "checkpoint.every": 1000000, "checkpoint.keep": 1, **keys}
+        shutil.rmtree(checkpoints, ignore_errors=True)
+        keys = {"model": json.dumps(model), "data": data, "steps": self.steps, "checkpoint.dir": json.dumps(str(checkpoints))}
         sets = [part for key, value in keys.items() for part in ("--set", f"{key}={value}")]
-        self.run("train", run_file, *sets, "--json")
+        self.run("train", HERE / "resolution.toml", *sets, "--json")
         return checkpoints
+
+    def model(self, name, *network_arguments):
+        path = self.folder / f"{name}.graph"
+        path.write_text(network(*network_arguments))
+        return str(path)
+
+    def backbone(self, side):
+        return self.model(f"backbone{side}", (16, 32, 64, 128), side)
 
     def train_backbone(self, name, images, labels):
         random = numpy.random.default_rng(11)
-        crops = numpy.concatenate([random_crops(random, images) for _ in range(3)])
-        data = self.data(name, crops[:, None], numpy.tile(labels, 3))
-        return self.train(name, HERE / "backbone.toml", data[:-1] + ", flip = true }", steps=self.steps)
+        crops = numpy.concatenate([random_crops(random, images) for _ in range(4)])
+        data = self.data(name, crops[:, None], numpy.tile(labels, 4))
+        return self.train(name, self.backbone(TRAINED_AT), data)
 
     def outputs(self, model, weights, data, count):
         out = self.folder / "outputs.npy"
@@ -124,59 +130,53 @@ class Workload:
 
     def right(self, weights, images, labels, crop, resolution):
         """Which of the images the network reads right, and what that took."""
-        model = f"resnet:layers=18,width=8,image={resolution},channels=1,classes={CLASSES},ghost={BATCH},running=0.9"
         data = self.data("look", resized(images, crop, resolution)[:, None], labels)
-        logits, found = self.outputs(model, weights, data, len(images))
+        logits, found = self.outputs(self.backbone(resolution), weights, data, len(images))
         return logits.argmax(1) == labels, found
 
 
-def scale_graph(channels):
-    """Three convolutions with stride 2, a mean over the map, a number for each resolution, binary cross entropy."""
-    lines = ['graph "scale"', f"input %images [batch={BATCH}, channels=1, height={SCALE_AT}, width={SCALE_AT}] float32",
-             f"input %targets [batch={BATCH}, resolutions={len(RESOLUTIONS)}] float32"]
+def network(channels, side):
+    """The text of a graph: 3 x 3 convolutions with stride 2, a mean over the map, a linear layer, cross entropy."""
+    outputs = ("classes", CLASSES)
+    batch, rows = ("batch", BATCH), [("batch", BATCH), outputs]
+    lines = [f'graph "at{side}"', f"input %images [batch={BATCH}, channels=1, height={side}, width={side}] float32",
+             f"input %targets [batch={BATCH}] int64"]
 
-    def op(name, dims, kind, inputs, attributes=""):
-        size = ", ".join(f"{dim}={n}" for dim, n in dims)
-        lines.append(f"activation %{name} [{size}] float32")
-        lines.append(f'forward op "{name}" %{name} = {kind}({", ".join("%" + one for one in inputs)}) {{{attributes}}}')
+    def op(name, dims, kind, inputs, attributes="", made=None):
+        for one in made or [name]:
+            lines.append(f"activation %{one} [{', '.join(f'{dim}={n}' for dim, n in dims)}] float32")
+        left, right = (", ".join("%" + one for one in some) for some in (made or [name], inputs))
+        lines.append(f'forward op "{name}" {left} = {kind}({right})' + (f" {{{attributes}}}" if attributes else ""))
         return name
 
-    x, inner, from_size, side = "images", "channels", 1, SCALE_AT
-    batch = ("batch", BATCH)
-    for i, size in enumerate(channels):
+    def parameter(name, dims, init):
+        lines.append(f"parameter %{name} [{', '.join(f'{dim}={n}' for dim, n in dims)}] float32 init={init}")
+        return name
+
+    x, inner, size = "images", "source", 1
+    for i, width in enumerate(channels):
         outer, side = f"channels_{i}", (side + 1) // 2
-        deviation = (2 / (from_size * 9)) ** 0.5
-        source = "source" if i == 0 else inner
-        lines.append(f"parameter %conv_{i}.weight [{outer}={size}, {source}={from_size}, kernel_height=3, kernel_width=3] float32 init=normal({deviation})")
-        lines.append(f"parameter %conv_{i}.bias [{outer}={size}] float32 init=zeros")
-        maps = [batch, (outer, size), ("height", side), ("width", side)]
-        x = op(f"conv_{i}", maps, "conv", [x, f"conv_{i}.weight"], 'stride="2", padding="1"')
-        x = op(f"act_{i}", maps, "relu", [op(f"biased_{i}", maps, "add", [x, f"conv_{i}.bias"])])
-        inner, from_size = outer, size
-    x = op("pool", [batch, (inner, from_size)], "reduce_sum", [x], f'dims="height width", factor={1 / side**2}')
-    n = len(RESOLUTIONS)
-    lines.append(f"parameter %head.weight [{inner}={from_size}, resolutions={n}] float32 init=normal({from_size ** -0.5})")
-    lines.append(f"parameter %head.bias [resolutions={n}] float32 init=zeros")
-    rows = [batch, ("resolutions", n)]
-    logits = op("head", rows, "einsum", [x, "head.weight", "head.bias"],
-                f'spec="batch {inner}+, {inner} resolutions, resolutions -> batch resolutions"')
-    each = op("each", rows, "sub", [op("softplus", rows, "softplus", [logits]), op("product", rows, "mul", [logits, "targets"])])
-    op("loss", [], "reduce_sum", [each], f'dims="batch resolutions", factor={1 / (BATCH * n)}')
+        kernel = [(outer, width), (inner, size), ("kernel_height", 3), ("kernel_width", 3)]
+        weight = parameter(f"conv_{i}.weight", kernel, f"normal({(2 / (9 * size)) ** 0.5})")
+        bias = parameter(f"conv_{i}.bias", [(outer, width)], "zeros")
+        maps = [batch, (outer, width), ("height", side), ("width", side)]
+        x = op(f"conv_{i}", maps, "conv", [x, weight], 'stride="2", padding="1"')
+        x = op(f"act_{i}", maps, "relu", [op(f"biased_{i}", maps, "add", [x, bias])])
+        inner, size = outer, width
+    x = op("pool", [batch, (inner, size)], "reduce_sum", [x], f'dims="height width", factor={1 / side**2}')
+    head = [parameter("head.weight", [(inner, size), outputs], f"normal({size ** -0.5})"), parameter("head.bias", [outputs], "zeros")]
+    logits = op("head", rows, "einsum", [x, *head], f'spec="batch {inner}+, {inner} {outputs[0]}, {outputs[0]} -> batch {outputs[0]}"')
+    op("loss.cross_entropy", [batch], "cross_entropy", [logits, "targets"], made=["loss.lse", "loss.picked"])
+    op("loss.each", [batch], "sub", ["loss.lse", "loss.picked"])
+    op("loss", [], "reduce_sum", ["loss.each"], f'dims="batch", factor={1 / BATCH}')
     return "\n".join(lines + ["loss %loss", ""])
-
-
-def one_peak(accuracies, tolerance):
-    """Up to the largest one it does not fall, and behind it it does not rise, by more than the tolerance."""
-    top = int(numpy.argmax(accuracies))
-    rises = numpy.diff(accuracies)
-    return bool((rises[:top] > -tolerance).all() and (rises[top:] < tolerance).all())
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", default="build/tessera")
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("runs/resolution"))
-    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--steps", type=int, default=600)
     options = parser.parse_args()
     work = Workload(options)
     random = numpy.random.default_rng(5)
@@ -189,83 +189,27 @@ def main():
         if not holds:
             failed.append(what)
 
-    # Labels of the scale model: what networks get right on images that they have not seen.
-    right = numpy.zeros((TRAIN, len(RESOLUTIONS)), bool)
-    for fold in range(FOLDS):
-        out = (numpy.arange(TRAIN) // CLASSES) % FOLDS == fold  # as many of each class
-        weights = work.train_backbone(f"fold{fold}", images[~out], labels[~out])
-        for i, resolution in enumerate(RESOLUTIONS):
-            right[out, i], _ = work.right(weights, images[out], labels[out], 64, resolution)
-        print(f"fold {fold}: right at {RESOLUTIONS}: {numpy.round(100 * right[out].mean(0), 1)} %", flush=True)
     weights = work.train_backbone("all", images, labels)
-
-    # (1) Accuracy by resolution and crop, one set of weights.
-    peaks, multiply_adds, seconds = {}, [], []
+    by_crop = {}
     print("crop  " + "".join(f"{r:8}" for r in RESOLUTIONS) + "   accuracy by resolution, %")
     for share, crop in CROPS.items():
         found = [work.right(weights, test_images, test_labels, crop, r) for r in RESOLUTIONS]
-        accuracies = numpy.array([100 * one[0].mean() for one in found])
-        print(f"{share:3} % " + "".join(f"{a:8.1f}" for a in accuracies), flush=True)
-        check(one_peak(accuracies, 1.5), f"(1) one peak at a crop of {share} % (tolerance 1.5 points)")
-        peaks[share] = RESOLUTIONS[int(numpy.argmax(accuracies))]
-        if share == 100:
-            whole = numpy.stack([one[0] for one in found], 1)
-            multiply_adds = numpy.array([one[1]["multiply_adds_per_sample"] for one in found])
-            seconds = numpy.array([one[1]["seconds_per_sample"] for one in found])
-    check(peaks[25] < peaks[100] and peaks[25] <= peaks[56] <= peaks[100],
-          f"(1) the peak is at a smaller resolution when objects appear larger: {peaks}")
-
-    # (5) Time against multiply-adds.
-    print("resolution, million multiply-adds, microseconds an image, time over multiply-adds relative to 32 pixels:")
-    base = seconds[2] / multiply_adds[2]
+        by_crop[share] = numpy.stack([one[0] for one in found], 1)
+        print(f"{share:3} % " + "".join(f"{100 * a:8.1f}" for a in by_crop[share].mean(0)), flush=True)
+    right = by_crop[56]  # objects appear as large as in training
+    fixed, oracle = 100 * right.mean(0), 100 * right.any(1).mean()
+    at = RESOLUTIONS.index(TRAINED_AT)
+    check(fixed[at] > 60 and fixed[at] > max(fixed[0], fixed[-1]) + 10,
+          f"{fixed[at]:.1f} % are read right at {TRAINED_AT} pixels, {fixed[0]:.1f} % at {RESOLUTIONS[0]} and {fixed[-1]:.1f} % at {RESOLUTIONS[-1]}")
+    check((oracle >= fixed).all(), f"the oracle is right on {oracle:.1f} %")
+    multiply_adds = numpy.array([one[1]["multiply_adds_per_sample"] for one in found])
+    seconds = numpy.array([one[1]["seconds_per_sample"] for one in found])
+    small_level, both = 32 * 32, 32 * 32 + SIDE * SIDE  # a byte a pixel; what 64 x 64 adds to a level of 32 x 32
+    print("resolution, million multiply-adds, microseconds an image, time over multiply-adds (1 at 32 pixels), bytes read")
     for r, adds, time in zip(RESOLUTIONS, multiply_adds, seconds):
-        print(f"  {r:3}{adds / 1e6:8.3f}{1e6 * time:9.0f}{time / adds / base:7.2f}")
-    check(seconds[-1] > 2 * seconds[0], "(5) 80 pixels take more than twice the time of 16")
-
-    # (2) The scale model chooses.
-    graph = work.folder / "scale.graph"
-    graph.write_text(scale_graph((16, 32, 64)))
-    small = resized(images, 64, SCALE_AT)[:, None]
-    run_file = work.folder / "scale.toml"
-    run_file.write_text(f'model = {json.dumps(str(graph))}\nsteps = {options.steps}\noptimizer = {{ kind = "adamw", lr = 3e-3, min_lr = 0.0 }}\n')
-    scale = work.train("scale", run_file, work.data("scale", small, right.astype(numpy.float32)))
-
-    def trust(of):
-        data = work.data("scale_look", resized(of, 64, SCALE_AT)[:, None], numpy.zeros((len(of), len(RESOLUTIONS)), numpy.float32))
-        logits, found = work.outputs(str(graph), scale, data, len(of))
-        return 1 / (1 + numpy.exp(-logits)), found["multiply_adds_per_sample"]
-
-    def choose(trusted, least):
-        """The least resolution that is trusted so much; else the most trusted one."""
-        enough = trusted > least
-        return numpy.where(enough.any(1), enough.argmax(1), trusted.argmax(1))
-
-    rows = numpy.arange(TRAIN)
-    trusted, own_adds = trust(images)
-    best_on_train = right.mean(0).max()
-    # The least trust at which the training images, as the folds read them, lose nothing.
-    levels = [level for level in numpy.arange(0.5, 1, 0.01) if right[rows, choose(trusted, level)].mean() >= best_on_train]
-    level = levels[0] if levels else 0.99
-    trusted, _ = trust(test_images)
-    chosen = choose(trusted, level)
-    dynamic = 100 * whole[numpy.arange(TEST), chosen].mean()
-    dynamic_adds = multiply_adds[chosen].mean() + own_adds
-    fixed = 100 * whole.mean(0)
-    best = int(numpy.argmax(fixed))
-    oracle = 100 * whole.any(1).mean()
-    shares = numpy.bincount(chosen, minlength=len(RESOLUTIONS)) / TEST
-    print(f"chosen at a trust of {level:.2f}: " + ", ".join(f"{r} px {100 * s:.0f} %" for r, s in zip(RESOLUTIONS, shares)))
-    print(f"accuracy {dynamic:.1f} % at {dynamic_adds / 1e6:.3f} million multiply-adds (with the scale model's {own_adds / 1e6:.3f}); "
-          f"best fixed resolution {RESOLUTIONS[best]}: {fixed[best]:.1f} % at {multiply_adds[best] / 1e6:.3f}")
-    check(dynamic >= fixed[best] - 0.5 and dynamic_adds <= 0.8 * multiply_adds[best],
-          f"(2) {dynamic - fixed[best]:+.1f} points at {100 * dynamic_adds / multiply_adds[best]:.0f} % of the multiply-adds")
-    check(oracle >= dynamic and (oracle >= fixed).all(), f"(3) the oracle is right on {oracle:.1f} %")
-
-    # Storage: a byte a pixel; a level of 32 x 32, and what 64 x 64 adds to it.
-    small_level, both = 32 * 32, 32 * 32 + SIDE * SIDE
-    needed = numpy.array([small_level if r <= 32 else both for r in RESOLUTIONS])
-    print(f"bytes of a two-level pyramid: {needed[chosen].mean():.0f} an image by choice, {needed[best]} at the best fixed "
-          f"resolution, {SIDE * SIDE} of the plain image")
+        ratio = time / adds / (seconds[at] / multiply_adds[at])
+        print(f"  {r:8}{adds / 1e6:12.3f}{1e6 * time:12.0f}{ratio:12.2f}{small_level if r <= 32 else both:12}")
+    check(seconds[-1] > 2 * seconds[0], f"80 pixels take {seconds[-1] / seconds[0]:.1f} times the time of 16")
     sys.exit(1 if failed else 0)
 
 

@@ -21,7 +21,7 @@ import numpy
 CLASSES, CHANNELS, SIDE = 10, 3, 16
 TRAIN, EVAL = 1000, 500
 WRONG = 0.4  # share of the training labels
-NOISE = 1.0
+NOISE = 4.0
 HERE = pathlib.Path(__file__).resolve().parent
 
 
@@ -105,7 +105,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", default="build/tessera")
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=800)
+    parser.add_argument("--steps", type=int, default=500)
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("runs/smc"))
     options = parser.parse_args()
     drops = {0.9: [], 0: []}

@@ -105,6 +105,12 @@ Result<WithoutUpdates> without_updates(const Graph& forward) {
   return out;
 }
 
+Result<Graph> with_updates_last(Graph forward) {
+  if (!has_updates(forward)) return forward;
+  TESSERA_TRY(WithoutUpdates parts, without_updates(forward));
+  return with_updates(std::move(parts.forward), parts.updates);
+}
+
 Result<Graph> with_updates(Graph graph, const std::vector<CarriedUpdate>& updates) {
   GraphBuilder builder(std::move(graph));
   builder.set_phase(Phase::kUpdate);

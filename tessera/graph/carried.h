@@ -49,6 +49,8 @@ struct WithoutUpdates {
 bool has_updates(const Graph& graph);
 // The graph's update ops may make new values of buffers alone; an Error names one that does not.
 Result<WithoutUpdates> without_updates(const Graph& forward);
+// The graph with its update ops behind all others, where differentiate puts them.
+Result<Graph> with_updates_last(Graph forward);
 // Adds them behind all ops. An Error if the graph lacks what one of them reads.
 Result<Graph> with_updates(Graph graph, const std::vector<CarriedUpdate>& updates);
 

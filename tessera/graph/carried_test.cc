@@ -88,13 +88,12 @@ TEST(Carried, WrongOnesAreOneLine) {
     const auto training = differentiate(*graph, OptimizerSpec{});
     return training ? std::string("no error") : training.error().message;
   };
-  EXPECT_EQ(
-      error_of([](GraphBuilder& g) {
-        const auto other = g.buffer("other", {{"out", 2}}, {Init::Kind::kZeros});
-        carry(g, other, g.graph().find_tensor("y"));
-      }),
-      "op 'other.carry' (carry): expected value of dims [out=2], found 'y' [batch=4, out=2] "
-      "float32");
+  EXPECT_EQ(error_of([](GraphBuilder& g) {
+              const auto other = g.buffer("other", {{"out", 2}}, {Init::Kind::kZeros});
+              carry(g, other, g.graph().find_tensor("y"));
+            }),
+            "op 'other.carry' (carry): expected value of dims [out=2], found 'y' [batch=4, out=2] "
+            "float32");
   EXPECT_EQ(error_of([](GraphBuilder& g) {
               carry(g, g.buffer("other", {{"out", 2}}, {Init::Kind::kZeros}),
                     g.graph().find_tensor("mean"), {.keep = 1});

@@ -722,7 +722,7 @@ Result<Graph> differentiate(const Graph& forward, const OptimizerSpec& optimizer
   TESSERA_TRY_VOID(check_groups(optimizer, forward));
   if (freezes(optimizer)) {
     const Graph model = with_frozen_groups(forward, optimizer);
-    if (trains(forward) && !trains(model)) {
+    if (!trains(model)) {
       return invalid_input(fmt::format(
           "optimizer.group: expected a parameter that is trained, found kind '{}' for all of them",
           kNoOptimizer));

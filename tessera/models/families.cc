@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "tessera/graph/carried.h"
 #include "tessera/models/bert.h"
 #include "tessera/models/contract.h"
 #include "tessera/models/cosmoflow.h"
@@ -179,6 +180,7 @@ Result<Model> build_row(const Row<Config>& row, const ModelArguments& arguments,
   TESSERA_TRY_VOID(row.complete(config));
   Model model;
   TESSERA_TRY(model.graph, row.build(config, batch));
+  TESSERA_TRY(model.graph, with_updates_last(std::move(model.graph)));
   if (auto status = check_contract(model.graph); !status)
     return model_error(row.name, status.error().message);
   model.family = row.name;

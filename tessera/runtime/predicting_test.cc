@@ -177,6 +177,7 @@ TEST_F(Predicting, APartOfAModelIsThatOfAnotherRunAndStaysSo) {
       EXPECT_NEAR(losses[plan][i], losses["serial"][i], 1e-9) << plan;
   }
   EXPECT_NE(losses["serial"][0], losses["serial"][2]);
+  c.checkpoint.dir = "";
   c.weights_of = "encoder";
   const auto wrong = run_training(c, {});
   ASSERT_FALSE(wrong);

@@ -30,10 +30,12 @@ Graph training_graph() {
 
 class Smc : public ::testing::Test {
  protected:
-  Smc() : graph_(training_graph()), w_(graph_) {
+  Smc() : graph_(training_graph()), w_(graph_) { begin(1, 1); }
+  // The first step, on images in [-width, width).
+  void begin(double width, double width_ahead) {
     w_.initialise();
-    w_.randomise(id("images"));
-    w_.randomise(id("images_ahead"));
+    w_.randomise(id("images"), -width, width);
+    w_.randomise(id("images_ahead"), -width_ahead, width_ahead);
     w_.randomise(id("soft_labels"), -3, 3);
     w_.set(id("targets"), {0, 2, 1, 2});
     run(1);
@@ -78,6 +80,7 @@ TEST_F(Smc, TheShareOfSoftLabelsRisesAlongACosine) {
 TEST_F(Smc, TheLossAndItsGradientAreThoseOfTheFormula) {
   const std::vector<double> targets = get("targets"), q = get("soft_labels");
   for (const double t : {0.0, 3.0, 8.0}) {
+    w_.randomise(id("soft_labels"), -3, 3);
     run(t + 1);
     const double a = kAlpha * (1 - (1 + std::cos(std::numbers::pi * t / kSteps)) / 2);
     const std::vector<double> z = get("head"), hard = softmax(z, 1), own = softmax(z, kTau),
@@ -116,12 +119,10 @@ TEST_F(Smc, OnlyThePassAheadMovesWhatRuns) {
   for (const std::string& name : carried) before.push_back(get(name));
   EXPECT_EQ(before[0], get("ahead.head"));
   const double loss = get("loss.mean")[0];
-  w_.randomise(id("images"), -2, 3);
-  run(1);
+  begin(2, 1);
   EXPECT_NE(get("loss.mean")[0], loss);
   for (size_t i = 0; i < carried.size(); ++i) EXPECT_EQ(get(carried[i]), before[i]) << carried[i];
-  w_.randomise(id("images_ahead"), -2, 3);
-  run(1);
+  begin(2, 2);
   for (size_t i = 0; i < carried.size(); ++i) EXPECT_NE(get(carried[i]), before[i]) << carried[i];
 }
 
