@@ -141,8 +141,8 @@ TEST_F(Arrays, ErrorsAreOneLine) {
   const auto floats = open_arrays({{"x", nan}, {"targets", y}}, 1, {&model});
   ASSERT_TRUE(floats);
   std::vector<double> rows(6);
-  const auto into =
-      kernels::Array::contiguous(reinterpret_cast<std::byte*>(rows.data()), DType::kFloat64, {2, 3});
+  const auto into = kernels::Array::contiguous(reinterpret_cast<std::byte*>(rows.data()),
+                                               DType::kFloat64, {2, 3});
   const Tensor& input = model.graph.tensor(model.graph.find_tensor("x"));
   EXPECT_EQ((*floats)->load(1, input, Box({{0, 2}, {0, 3}}), into).error().message,
             "data: '" + nan + "', element 4: expected a number, found NaN");
