@@ -46,9 +46,9 @@ struct DataConfig {
   std::vector<TokenFilesConfig> tokens;
   std::map<std::string, std::string> arrays;  // "x.npy" or "x.h5:dataset" by input of the model
   Hdf5Config hdf5;
-  double scale = 1;                           // factor of the numbers of arrays
-  std::string clicks;                         // a file of clicks (click_file.h)
-  bool random = false;                        // other random inputs each step
+  double scale = 1;     // factor of the numbers of arrays
+  std::string clicks;   // a file of clicks (click_file.h)
+  bool random = false;  // other random inputs each step
 
   bool given() const {
     return random || !tokens.empty() || !arrays.empty() || hdf5.given() || !clicks.empty();
