@@ -4,11 +4,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <functional>
 #include <map>
 #include <optional>
 
+#include "tessera/data/array_file.h"
 #include "tessera/data/npy_file.h"
 #include "tessera/data/test_files.h"
 #include "tessera/runtime/session.h"
@@ -113,6 +116,50 @@ TEST_F(Predicting, ImagesOfAnySizeTakeTheSameWeights) {
     EXPECT_GT(made->multiply_adds, before);
     before = made->multiply_adds;
   }
+}
+
+TEST_F(Predicting, SamplesWithoutATargetDoNotCount) {
+  train();
+  const auto all = predict(config(16));
+  ASSERT_TRUE(all) << all.error().message;
+  PredictConfig c = config(16);
+  std::vector<int64_t> y;
+  int64_t right = 0, count = 0;
+  for (int64_t i = 0; i < kSamples; ++i) {
+    y.push_back(i % 4 == 0 ? -1 : i % 3);
+    if (y.back() < 0) continue;
+    const auto first = all->outputs.begin() + 3 * i;
+    ++count;
+    if (std::max_element(first, first + 3) - first == y.back()) ++right;
+  }
+  ASSERT_TRUE(write_npy(c.data.arrays["targets"], y, {kSamples}));
+  const auto some = predict(c);
+  ASSERT_TRUE(some) << some.error().message;
+  EXPECT_EQ(some->accuracy, static_cast<double>(right) / static_cast<double>(count));
+  ASSERT_TRUE(write_npy(c.data.arrays["targets"], std::vector<int64_t>(kSamples, -1), {kSamples}));
+  const auto none = predict(c);
+  ASSERT_TRUE(none) << none.error().message;
+  ASSERT_TRUE(none->accuracy.has_value());
+  EXPECT_TRUE(std::isnan(*none->accuracy));
+}
+
+TEST_F(Predicting, OfAnHdf5FileAreThoseOfItsArrays) {
+  if (!have_hdf5()) GTEST_SKIP() << "built without HDF5";
+  train();
+  PredictConfig c = config(16);
+  const auto expected = predict(c);
+  ASSERT_TRUE(expected) << expected.error().message;
+  const auto images = open_array_file({c.data.arrays["images"], ""}),
+             targets = open_array_file({c.data.arrays["targets"], ""});
+  ASSERT_TRUE(images && targets);
+  c.data = DataConfig();
+  c.data.hdf5 = {path("all.h5"), "images", "classes"};
+  ASSERT_TRUE(
+      write_hdf5(c.data.hdf5.file, {{"images", images->get()}, {"classes", targets->get()}}));
+  const auto made = predict(c);
+  ASSERT_TRUE(made) << made.error().message;
+  EXPECT_EQ(made->outputs, expected->outputs);
+  EXPECT_EQ(made->accuracy, expected->accuracy);
 }
 
 TEST_F(Predicting, WrongInputIsOneLine) {
