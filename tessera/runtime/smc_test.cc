@@ -78,9 +78,10 @@ TEST_F(Smc, TheShareOfSoftLabelsRisesAlongACosine) {
 }
 
 TEST_F(Smc, TheLossAndItsGradientAreThoseOfTheFormula) {
-  const std::vector<double> targets = get("targets"), q = get("soft_labels");
+  const std::vector<double> targets = get("targets");
   for (const double t : {0.0, 3.0, 8.0}) {
     w_.randomise(id("soft_labels"), -3, 3);
+    const std::vector<double> q = get("soft_labels");  // the run puts the next ones there
     run(t + 1);
     const double a = kAlpha * (1 - (1 + std::cos(std::numbers::pi * t / kSteps)) / 2);
     const std::vector<double> z = get("head"), hard = softmax(z, 1), own = softmax(z, kTau),
