@@ -57,7 +57,7 @@ class Evaluate(RuntimeTest):
                 for image in (8, 16, 32)]
         self.assertEqual(adds, sorted(adds))
         text = self.expect_text("evaluate", self.model(8), "--weights", f"{self.folder}/checkpoints", "--data", self.data(8), "--batch", "4")
-        self.assertRegex(text, r"^12 samples: loss [\d.]+, accuracy [\d.]+; [\d.e+-]+ ms and [\d.]+ million multiply-adds a sample\n$")
+        self.assertRegex(text, r"^12 samples: loss [\d.]+, accuracy [\d.]+ %; [\d.e+-]+ ms and [\d.]+ million multiply-adds a sample\n$")
 
     def test_wrong_input_is_one_line(self):
         self.train()
