@@ -357,7 +357,7 @@ std::vector<KindInfo> elementwise_kinds() {
   KindInfo add = binary("add", "a + b, broadcast by dim name", /*linear=*/true, differentiate_add);
   add.merges = Combiner::kSum;
   KindInfo equal = binary("equal", "1 where a = b, else 0, broadcast by dim name", /*linear=*/false,
-                          /*differentiate=*/nullptr);
+                          /*rule=*/nullptr);
   return {
       add,
       binary("sub", "a - b, broadcast by dim name", /*linear=*/true, differentiate_sub),
