@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Simulated strong scaling of networks that are cut in space, beside the published performance model.
 
-    benchmarks/run_spatial.py build/tessera --out docs/results/DATE-spatial.md
+    benchmarks/run_spatial.py build/tessera --out RESULTS.md
 
 Each row is one `tessera simulate` on examples/clusters/lassen.toml (512 to 2,048 V100 with 16 GB) at batch 64. Times are
 those of a rank that has neighbours on both sides: computation, halos, all-reduces, and what of the last two the

@@ -214,6 +214,7 @@ int run(int argc, const char* const* argv) {
   add_launch(commands);
   add_rescale(commands);
   add_sample(commands);
+  add_evaluate(commands);
   add_checkpoint(commands);
   add_data(commands);
   add_cache(commands);

@@ -108,6 +108,7 @@ void add_import(Commands& commands);
 void add_launch(Commands& commands);
 void add_rescale(Commands& commands);
 void add_sample(Commands& commands);
+void add_evaluate(Commands& commands);
 void add_checkpoint(Commands& commands);
 void add_cache(Commands& commands);
 void add_data(Commands& commands);

@@ -86,6 +86,10 @@ std::string short_number(double value) {
   return unit == 0 ? fmt::format("{:g}", value) : fmt::format("{:.4g}{}", value, kUnits[unit]);
 }
 
+std::string accuracy_text(double share) {
+  return std::isfinite(share) ? fmt::format("accuracy {:.2f} %", 100 * share) : "accuracy none";
+}
+
 std::string plural(int64_t count, std::string_view noun) {
   return fmt::format("{} {}{}", grouped(count), noun, count == 1 ? "" : "s");
 }

@@ -60,6 +60,11 @@ Result<int> run_sample(const SampleOptions& options) {
   return commands->sample(options);
 }
 
+Result<int> run_evaluate(const EvaluateOptions& options) {
+  TESSERA_TRY(const RunCommands* commands, run_commands("evaluate"));
+  return commands->evaluate(options);
+}
+
 Result<int> run_launch(const LaunchOptions& options) {
   TESSERA_TRY(const RunCommands* commands, run_commands("launch"));
   return commands->launch(options);

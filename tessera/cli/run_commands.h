@@ -1,4 +1,5 @@
-// The commands that execute models (train, launch, verify, profile, sample), after their options
+// The commands that execute models (train, launch, verify, profile, sample,
+// evaluate), after their options
 // have been read. They need the runtime, which needs libtorch, and loading libtorch takes longer
 // than most planning commands. So the runtime is a library of its own, libtessera_runtime.so in the
 // program's folder, and is loaded by the first call of a function below. A build without libtorch
@@ -61,6 +62,14 @@ struct SampleOptions {
 };
 Result<int> run_sample(const SampleOptions& options);
 
+struct EvaluateOptions {
+  std::string model, weights, data, plan = "serial", precision = "float32", out;
+  int64_t batch = 64, samples = 0;
+  double timeout_s = 60;
+  bool json = false;
+};
+Result<int> run_evaluate(const EvaluateOptions& options);
+
 struct LaunchOptions {
   std::string run_file;
   std::optional<int64_t> ranks;
@@ -75,6 +84,7 @@ struct RunCommands {
   Result<int> (*verify)(const VerifyOptions& options);
   Result<int> (*profile)(const ProfileOptions& options);
   Result<int> (*sample)(const SampleOptions& options);
+  Result<int> (*evaluate)(const EvaluateOptions& options);
   Result<int> (*launch)(const LaunchOptions& options);
 };
 

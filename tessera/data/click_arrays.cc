@@ -7,25 +7,10 @@
 #include <vector>
 
 #include "tessera/base/text.h"
+#include "tessera/data/npy_file.h"
 
 namespace tessera {
 namespace {
-
-// NumPy's format 1: the head is padded so that the elements begin at a multiple of 64 bytes.
-template <class T>
-Status write_array(const std::string& path, const char* type, const std::string& shape,
-                   const std::vector<T>& numbers) {
-  std::string head =
-      fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}", type, shape);
-  head.resize((head.size() + 10 + 64) / 64 * 64 - 10, ' ');
-  head.back() = '\n';
-  std::string bytes("\x93NUMPY\1\0", 8);
-  bytes += static_cast<char>(head.size() % 256);
-  bytes += static_cast<char>(head.size() / 256);
-  bytes += head;
-  bytes.append(reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(T));
-  return write_file(path, bytes);
-}
 
 Status write_dense(const ClickFile& file, const std::string& path, int64_t width) {
   std::vector<float> dense;
@@ -33,7 +18,7 @@ Status write_dense(const ClickFile& file, const std::string& path, int64_t width
     const auto numbers = file.dense(i);
     dense.insert(dense.end(), numbers.begin(), numbers.end());
   }
-  return write_array(path, "<f4", fmt::format("{}, {}", file.samples(), width), dense);
+  return write_npy(path, dense, {file.samples(), width});
 }
 
 Status write_ids(const ClickFile& file, const std::string& path, const ClickInput& input) {
@@ -43,14 +28,14 @@ Status write_ids(const ClickFile& file, const std::string& path, const ClickInpu
     bags.lengths.push_back(static_cast<int32_t>(ids.size()));
     bags.ids.insert(bags.ids.end(), ids.begin(), ids.end());
   }
-  return write_array(path, "<i8", fmt::format("{}, {}", file.samples(), input.sample_elements),
-                     padded(bags, input.sample_elements));
+  return write_npy(path, padded(bags, input.sample_elements),
+                   {file.samples(), input.sample_elements});
 }
 
 Status write_targets(const ClickFile& file, const std::string& path) {
   std::vector<int64_t> targets;
   for (int64_t i = 0; i < file.samples(); ++i) targets.push_back(file.label(i) > 0 ? 1 : 0);
-  return write_array(path, "<i8", fmt::format("{},", file.samples()), targets);
+  return write_npy(path, targets, {file.samples()});
 }
 
 }  // namespace

@@ -95,17 +95,50 @@ Result<TokenFilesConfig> read_tokens(const toml::table& table) {
   return config;
 }
 
+Status read_count(const std::string& key, const toml::node& node, int64_t& value) {
+  constexpr int64_t kMost = 1 << 20;
+  const auto* number = node.as_integer();
+  if (number == nullptr || number->get() < 0 || number->get() > kMost) {
+    return expected(key, fmt::format("a whole number from 0 to {}", kMost), node);
+  }
+  value = number->get();
+  return {};
+}
+
+Status read_ahead(const toml::node& node, DataConfig& config) {
+  const toml::table* inputs = node.as_table();
+  if (inputs == nullptr) return expected("data.ahead", "a table of steps by input", node);
+  for (const auto& [input, steps] : *inputs) {
+    const std::string name(input.str());
+    TESSERA_TRY_VOID(read_count("data.ahead." + name, steps, config.ahead[name]));
+  }
+  return {};
+}
+
+// A key beside `arrays`.
+Status read_array_key(const std::string& name, const toml::node& node, DataConfig& config) {
+  if (name == "scale") return read_positive("data.scale", node, config.scale);
+  if (name == "ahead") return read_ahead(node, config);
+  if (name == "shift") return read_count("data.shift", node, config.shift);
+  if (name == "flip") {
+    const auto* flip = node.as_boolean();
+    if (flip == nullptr) return expected("data.flip", "true or false", node);
+    config.flip = flip->get();
+    return {};
+  }
+  return invalid_input(fmt::format(
+      "data: expected the keys 'arrays', 'scale', 'ahead', 'shift' and 'flip' together, "
+      "found '{}'",
+      name));
+}
+
 Result<DataConfig> read_arrays(const toml::table& table) {
   DataConfig config;
   for (const auto& [key, node] : table) {
     const std::string name(key.str());
-    if (name == "scale") {
-      TESSERA_TRY_VOID(read_positive("data.scale", node, config.scale));
-      continue;
-    }
     if (name != "arrays") {
-      return invalid_input(
-          fmt::format("data: expected the keys 'arrays' and 'scale' together, found '{}'", name));
+      TESSERA_TRY_VOID(read_array_key(name, node, config));
+      continue;
     }
     const toml::table* arrays = node.as_table();
     if (arrays == nullptr || arrays->empty()) {
@@ -119,6 +152,11 @@ Result<DataConfig> read_arrays(const toml::table& table) {
       }
       config.arrays[std::string(input.str())] = path->get();
     }
+  }
+  for (const auto& [input, steps] : config.ahead) {
+    if (config.arrays.contains(input)) continue;
+    return invalid_input(
+        fmt::format("data.ahead: expected an input that has an array, found '{}'", input));
   }
   return config;
 }
@@ -253,8 +291,16 @@ std::string to_text(const DataConfig& config) {
     for (const auto& [input, file] : config.arrays) {
       arrays.push_back(quoted(input) + " = " + quoted(file));
     }
-    return fmt::format("{{ arrays = {{ {} }}, scale = {} }}", join(arrays, ", "),
-                       number_text(config.scale));
+    std::string text = fmt::format("{{ arrays = {{ {} }}, scale = {}", join(arrays, ", "),
+                                   number_text(config.scale));
+    std::vector<std::string> ahead;
+    for (const auto& [input, steps] : config.ahead) {
+      ahead.push_back(fmt::format("{} = {}", quoted(input), steps));
+    }
+    if (!ahead.empty()) text += fmt::format(", ahead = {{ {} }}", join(ahead, ", "));
+    if (config.shift > 0) text += fmt::format(", shift = {}", config.shift);
+    if (config.flip) text += ", flip = true";
+    return text + " }";
   }
   const bool plain = config.tokens.size() == 1 && config == DataConfig(config.tokens[0].files);
   if (plain) return list_text(config.tokens[0].files);

@@ -13,6 +13,7 @@
 #include "tessera/base/check.h"
 #include "tessera/base/text.h"
 #include "tessera/graph/builder.h"
+#include "tessera/graph/carried.h"
 #include "tessera/graph/kinds.h"
 #include "tessera/graph/optimizers.h"
 #include "tessera/graph/repeat.h"
@@ -296,18 +297,10 @@ class Differentiator {
   std::vector<std::vector<RowGradient>> row_gradients_;
 };
 
-// Does the group's pattern match the parameter's name, or a prefix of it before a '.'?
-bool takes(const OptimizerGroup& group, const std::string& name) {
-  for (size_t end = name.find('.');; end = name.find('.', end + 1)) {
-    if (glob_match(group.parameters, std::string_view(name).substr(0, end))) return true;
-    if (end == std::string::npos) return false;
-  }
-}
-
 // The last group that takes the parameter; null: none does.
 const OptimizerGroup* own_group_of(const OptimizerSpec& spec, const std::string& name) {
   for (auto group = spec.groups.rbegin(); group != spec.groups.rend(); ++group) {
-    if (takes(*group, name)) return &*group;
+    if (takes(group->parameters, name)) return &*group;
   }
   return nullptr;
 }
@@ -316,16 +309,18 @@ const OptimizerGroup* own_group_of(const OptimizerSpec& spec, const std::string&
 const Tensor* first_taken(const OptimizerGroup& group, const Graph& forward, const Tensor*& last) {
   for (const Tensor& tensor : forward.tensors()) {
     if (tensor.role != Role::kParameter) continue;
-    if (takes(group, tensor.name)) return &tensor;
+    if (takes(group.parameters, tensor.name)) return &tensor;
     last = &tensor;
   }
   return nullptr;
 }
 
 Status check_group(const OptimizerGroup& group, const Graph& forward) {
-  if (!group.kind.empty() && find_optimizer(group.kind) == nullptr) {
-    return invalid_input(fmt::format("group '{}': expected an optimizer ({}), found '{}'",
-                                     group.parameters, join(optimizer_names(), ", "), group.kind));
+  const bool known = group.kind.empty() || group.kind == kNoOptimizer;
+  if (!known && find_optimizer(group.kind) == nullptr) {
+    return invalid_input(fmt::format("group '{}': expected an optimizer ({}) or {}, found '{}'",
+                                     group.parameters, join(optimizer_names(), ", "), kNoOptimizer,
+                                     group.kind));
   }
   const Tensor* parameter = nullptr;  // to name an example
   if (first_taken(group, forward, parameter) != nullptr) return {};
@@ -648,7 +643,37 @@ Result<std::vector<bool>> updated_by_rows(const Graph& forward, const OptimizerS
   return out;
 }
 
+// Does the graph have a parameter that is trained?
+bool trains(const Graph& graph) {
+  return std::any_of(graph.tensors().begin(), graph.tensors().end(), [](const Tensor& tensor) {
+    return tensor.role == Role::kParameter && tensor.trained;
+  });
+}
+
+// Does a group leave its parameters as they are?
+bool freezes(const OptimizerSpec& spec) {
+  return std::any_of(spec.groups.begin(), spec.groups.end(),
+                     [](const OptimizerGroup& group) { return group.kind == kNoOptimizer; });
+}
+
 }  // namespace
+
+bool takes(std::string_view pattern, std::string_view name) {
+  for (size_t end = name.find('.');; end = name.find('.', end + 1)) {
+    if (glob_match(pattern, name.substr(0, end))) return true;
+    if (end == std::string_view::npos) return false;
+  }
+}
+
+Graph with_frozen_groups(Graph forward, const OptimizerSpec& spec) {
+  for (size_t i = 0; i < forward.tensors().size() && freezes(spec); ++i) {
+    Tensor& tensor = forward.tensor(TensorId(i));
+    if (tensor.role != Role::kParameter) continue;
+    const OptimizerGroup* group = own_group_of(spec, tensor.name);
+    if (group != nullptr && group->kind == kNoOptimizer) tensor.trained = false;
+  }
+  return forward;
+}
 
 const std::string& optimizer_of(const OptimizerSpec& spec, const std::string& parameter) {
   const OptimizerGroup* group = own_group_of(spec, parameter);
@@ -683,6 +708,11 @@ std::optional<double> OptimizerSpec::value(std::string_view attribute) const {
 }
 
 Result<Graph> differentiate(const Graph& forward, const OptimizerSpec& optimizer) {
+  if (has_updates(forward)) {
+    TESSERA_TRY(const WithoutUpdates parts, without_updates(forward));
+    TESSERA_TRY(Graph graph, differentiate(parts.forward, optimizer));
+    return with_updates(std::move(graph), parts.updates);
+  }
   std::vector<std::string> kinds = optimizer_names();
   kinds.emplace_back(kNoOptimizer);
   if (std::find(kinds.begin(), kinds.end(), optimizer.kind) == kinds.end()) {
@@ -690,6 +720,18 @@ Result<Graph> differentiate(const Graph& forward, const OptimizerSpec& optimizer
         fmt::format("expected an optimizer ({}), found '{}'", join(kinds, ", "), optimizer.kind));
   }
   TESSERA_TRY_VOID(check_groups(optimizer, forward));
+  if (freezes(optimizer)) {
+    const Graph model = with_frozen_groups(forward, optimizer);
+    if (!trains(model)) {
+      return invalid_input(fmt::format(
+          "optimizer.group: expected a parameter that is trained, found kind '{}' for all of them",
+          kNoOptimizer));
+    }
+    OptimizerSpec others = optimizer;
+    std::erase_if(others.groups,
+                  [](const OptimizerGroup& group) { return group.kind == kNoOptimizer; });
+    return differentiate(model, others);
+  }
   TESSERA_TRY(std::vector<bool> by_rows, updated_by_rows(forward, optimizer));
   Differentiator differentiator(forward, optimizer, std::move(by_rows));
   TESSERA_TRY_VOID(differentiator.run());

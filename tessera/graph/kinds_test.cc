@@ -489,7 +489,7 @@ TEST(KindsTest, ExpansionsMakeTheSameTensorsWithFewerFrozenDims) {
       }
     }
   }
-  EXPECT_EQ(expanded, 6u + 2u + 6u) << "norms and softmax, batch norm, attention";
+  EXPECT_EQ(expanded, 6u + 3u + 6u) << "norms and softmax, batch norm, attention";
 }
 
 // The kinds in the first cells of the tables of docs/reference/ops.md.

@@ -120,7 +120,12 @@ TensorId table_of(const Graph& graph, TensorId id);
 std::vector<std::string> tables_by_rows(const Graph& forward, const OptimizerSpec& spec);
 // The kind of optimizer that the spec gives to the parameter of that name.
 const std::string& optimizer_of(const OptimizerSpec& spec, const std::string& parameter);
-// Does each group name an optimizer, and take some parameter of the model? Errors: the first that
+// Does the pattern of a group match the parameter's name, or a prefix of it before a '.'?
+bool takes(std::string_view pattern, std::string_view name);
+// The graph with the parameters that the spec gives the optimizer kNoOptimizer left as they are
+// (Tensor::trained): they have neither gradients nor states.
+Graph with_frozen_groups(Graph forward, const OptimizerSpec& spec);
+// Does each group name an optimizer or kNoOptimizer, and take some parameter of the model? Errors: the first that
 // does not.
 Status check_groups(const OptimizerSpec& spec, const Graph& forward);
 // The spec without the groups that take no parameter of the graph: for a graph that is a part of the

@@ -8,6 +8,7 @@
 
 #include "tessera/base/check.h"
 #include "tessera/graph/builder.h"
+#include "tessera/graph/carried.h"
 #include "tessera/graph/kinds.h"
 
 namespace tessera {
@@ -381,6 +382,11 @@ Result<Graph> apply_precision(const Graph& forward, DType compute, std::optional
   if (!is_floating(compute)) {
     return invalid_input(
         fmt::format("expected a floating dtype to compute in, found {}", dtype_name(compute)));
+  }
+  if (has_updates(forward)) {
+    TESSERA_TRY(const WithoutUpdates parts, without_updates(forward));
+    TESSERA_TRY(Graph narrow, apply_precision(parts.forward, compute, parameter));
+    return with_updates(std::move(narrow), parts.updates);
   }
   return PrecisionPass(forward, compute, parameter).run();
 }

@@ -70,7 +70,8 @@ std::string input_without_batch(const Graph& graph) {
   for (const Tensor& tensor : graph.tensors()) {
     const bool has = std::any_of(tensor.dims.begin(), tensor.dims.end(),
                                  [](const Dim& dim) { return dim.name == "batch"; });
-    if (tensor.role == Role::kInput && !has)
+    const bool made = tensor.init.kind != Init::Kind::kNone;  // by the trainer: the step's number
+    if (tensor.role == Role::kInput && !has && !made)
       return fmt::format("input '{}' {}", tensor.name, describe(tensor.dims));
   }
   return "";

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "tessera/graph/carried.h"
 #include "tessera/models/bert.h"
 #include "tessera/models/contract.h"
 #include "tessera/models/cosmoflow.h"
@@ -17,6 +18,7 @@
 #include "tessera/models/mlp.h"
 #include "tessera/models/nemotron_h.h"
 #include "tessera/models/resnet.h"
+#include "tessera/models/smc.h"
 #include "tessera/models/swin.h"
 #include "tessera/models/t5.h"
 #include "tessera/models/unet3d.h"
@@ -141,6 +143,7 @@ Samples samples_of(const SwinConfig& config) {
   return {squared(config.image / config.patch), config.classes};
 }
 Samples samples_of(const ResnetConfig& config) { return {1, config.classes}; }
+Samples samples_of(const SmcConfig& config) { return {1, config.classes}; }
 Samples samples_of(const CosmoflowConfig& config) { return {1, config.outputs}; }
 Samples samples_of(const Unet3dConfig& config) { return {1, config.classes}; }
 
@@ -177,6 +180,7 @@ Result<Model> build_row(const Row<Config>& row, const ModelArguments& arguments,
   TESSERA_TRY_VOID(row.complete(config));
   Model model;
   TESSERA_TRY(model.graph, row.build(config, batch));
+  TESSERA_TRY(model.graph, with_updates_last(std::move(model.graph)));
   if (auto status = check_contract(model.graph); !status)
     return model_error(row.name, status.error().message);
   model.family = row.name;
@@ -285,7 +289,15 @@ std::vector<ModelFamily> make_families() {
                             build_resnet,
                             samples_of,
                             {"resnet:layers=18,width=4,image=32,classes=5,ghost=2",
-                             "resnet:layers=50,width=4,image=32,classes=5,ghost=1"}}),
+                             "resnet:layers=50,width=4,image=32,classes=5,ghost=1",
+                             "resnet:layers=18,width=4,image=32,classes=5,ghost=2,running=0.9"}}),
+      family<SmcConfig>({"smc",
+                         "small convolutional network with soft labels of its own, classification",
+                         model_keys,
+                         complete,
+                         build_smc,
+                         samples_of,
+                         {"smc:width=4,image=16,classes=5,ghost=2,steps=4"}}),
       family<CosmoflowConfig>({"cosmoflow",
                                "convolutional network for volumes, regression",
                                model_keys,

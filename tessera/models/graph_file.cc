@@ -20,13 +20,23 @@ int64_t size_of(const Tensor& tensor, std::string_view name) {
   return 0;
 }
 
-// The forward ops and what they read and make. A tensor that only other phases touch (gradients,
-// states, the learning rate) is left out.
+// Is the op forward, or does it change running state (graph/carried.h)?
+bool is_of_the_model(const Graph& graph, const Op& op) {
+  return op.phase == Phase::kForward ||
+         (op.phase == Phase::kUpdate &&
+          std::all_of(op.outputs.begin(), op.outputs.end(), [&](TensorId output) {
+            const TensorId old = graph.tensor(output).update_of;
+            return old.valid() && graph.tensor(old).role == Role::kBuffer;
+          }));
+}
+
+// The forward ops, those that change running state, and what they read and make. A tensor that only
+// other phases touch (gradients, states, the learning rate) is left out.
 Graph forward_part(const Graph& graph) {
   std::vector<bool> kept(graph.tensors().size());
   std::vector<bool> read(graph.tensors().size());
   for (const Op& op : graph.ops()) {
-    const bool forward = op.phase == Phase::kForward;
+    const bool forward = is_of_the_model(graph, op);
     for (const TensorId input : op.inputs) {
       read[input.index()] = true;
       if (forward) kept[input.index()] = true;
@@ -43,11 +53,15 @@ Graph forward_part(const Graph& graph) {
     copy.producer = {};
     now[tensor.id.index()] = out.add_tensor(std::move(copy));
   }
+  for (size_t i = 0; i < out.tensors().size(); ++i) {
+    TensorId& old = out.tensor(TensorId(i)).update_of;
+    if (old.valid()) old = now[old.index()];
+  }
   const auto renumber = [&](std::vector<TensorId>& ids) {
     for (TensorId& id : ids) id = now[id.index()];
   };
   for (const Op& op : graph.ops()) {
-    if (op.phase != Phase::kForward) continue;
+    if (!is_of_the_model(graph, op)) continue;
     Op copy = op;
     renumber(copy.inputs);
     renumber(copy.outputs);

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "tessera/models/nn.h"
+#include "tessera/models/running_norm.h"
 
 namespace tessera {
 namespace {
@@ -40,7 +41,10 @@ class Builder {
     return convolution(g_, name, x, in, out, {"height", "width"}, kernel, stride);
   }
   TensorId norm(const std::string& name, TensorId x, const Dim& channels) {
-    return batch_norm(g_, name, x, channels, "sample height width", config_.eps);
+    constexpr const char* kOver = "sample height width";
+    if (config_.running == 0) return batch_norm(g_, name, x, channels, kOver, config_.eps);
+    return running_batch_norm(g_, name, x, channels, kOver,
+                              {.keep = config_.running, .eps = config_.eps});
   }
 
   // Convolution n of a block, its norm and, unless it is the last, its activation.
@@ -87,6 +91,9 @@ std::vector<ModelKey> model_keys(ResnetConfig& config) {
       {"classes", &config.classes, "classes"},
       {"ghost", &config.ghost, "images whose batch norm statistics are taken together"},
       {"eps", &config.eps, "epsilon of the batch norms"},
+      {"running", &config.running,
+       "share of the running statistics that a step keeps (0.9); evaluations normalise by them. 0: "
+       "there are none"},
       {"dtype", &config.dtype, "of parameters and activations"},
   };
 }
@@ -101,7 +108,7 @@ Status complete(ResnetConfig& config) {
     return model_error("resnet",
                        fmt::format("width={} must be at most {}", config.width, kMaxWidth));
   }
-  return {};
+  return check_running("resnet", config.running);
 }
 
 Result<Graph> build_resnet(const ResnetConfig& config, int64_t batch) {

@@ -17,6 +17,7 @@ struct ResnetConfig {
   int64_t image = 224, channels = 3, classes = 1000;
   int64_t ghost = 32;  // images whose statistics are taken together; a smaller batch: all of it
   double eps = 1e-5;
+  double running = 0;  // of running statistics a step keeps this share; 0: there are none
   DType dtype = DType::kFloat32;
 };
 

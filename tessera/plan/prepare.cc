@@ -43,8 +43,13 @@ Result<Graph> training_graph(const Graph& forward, const Plan& plan, Precision p
                 shape_forward(model, plan, precision.compute, precision.parameter));
     return differentiate(shaped, optimizer);
   };
-  if (!exact) return train(forward);
-  TESSERA_TRY(Graph narrow, train(in_one_dtype(forward, DType::kFloat32)));
+  const bool freezes =
+      std::any_of(optimizer.groups.begin(), optimizer.groups.end(),
+                  [](const OptimizerGroup& group) { return group.kind == kNoOptimizer; });
+  const Graph frozen = freezes ? with_frozen_groups(forward, optimizer) : Graph();
+  const Graph& model = freezes ? frozen : forward;
+  if (!exact) return train(model);
+  TESSERA_TRY(Graph narrow, train(in_one_dtype(model, DType::kFloat32)));
   return in_one_dtype(std::move(narrow), DType::kFloat64);
 }
 

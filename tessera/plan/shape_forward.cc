@@ -9,6 +9,7 @@
 
 #include "tessera/base/check.h"
 #include "tessera/base/text.h"
+#include "tessera/graph/carried.h"
 #include "tessera/graph/kinds.h"
 #include "tessera/graph/transform.h"
 #include "tessera/plan/prepare.h"
@@ -220,6 +221,11 @@ Result<Graph> apart_and_reordered(const Graph& forward, const Plan& plan) {
 
 Result<Graph> shape_forward(const Graph& forward, const Plan& plan, std::optional<DType> compute,
                             std::optional<DType> parameter) {
+  if (has_updates(forward)) {
+    TESSERA_TRY(const WithoutUpdates parts, without_updates(forward));
+    TESSERA_TRY(Graph shaped, shape_forward(parts.forward, plan, compute, parameter));
+    return with_updates(std::move(shaped), parts.updates);
+  }
   TESSERA_TRY(Graph graph, apart_and_reordered(forward, plan));
   if (compute) {
     TESSERA_TRY(graph, apply_precision(graph, *compute, parameter));

@@ -245,8 +245,25 @@ class Analyser {
     return {};
   }
 
+  // What rests lives across steps as a whole, of which a micro-batch would be a part.
+  Status check_at_rest(const Tensor& tensor) const {
+    const bool rests = persistent(tensor.role) && !tensor.update_of.valid();
+    const bool of_samples =
+        rests && std::any_of(tensor.dims.begin(), tensor.dims.end(), [&](const Dim& dim) {
+          return dim.name == plan_.plan.micro_batch_dim;
+        });
+    if (!of_samples) return {};
+    return invalid_input(fmt::format(
+        "{}: micro_batches = {}: tensor '{}' keeps something of each '{}' from step to "
+        "step; use micro_batches = 1",
+        plan_.plan.file, plan_.plan.micro_batches, tensor.name, plan_.plan.micro_batch_dim));
+  }
+
   Status assign_blocks() {
     const bool many = plan_.plan.micro_batches > 1;
+    for (const Tensor& tensor : graph_.tensors()) {
+      if (many) TESSERA_TRY_VOID(check_at_rest(tensor));
+    }
     enum class Dependence : uint8_t { kNone, kInside, kAfter };
     std::vector<Dependence> tensors(graph_.tensors().size(), Dependence::kNone);
     for (const Op& op : graph_.ops()) {
@@ -491,7 +508,7 @@ class Analyser {
   }
 
   // Ops that no entry names follow what is at rest: update ops the first optimizer state of their
-  // parameter (or the parameter itself), norms of a gradient the same, sums and casts that make a
+  // parameter (or the parameter itself) or the buffer that they change, norms of a gradient the same, sums and casts that make a
   // parameter's gradient too, or the gradient's home if the plan says one; those that read a
   // parameter alone the parameter's.
   void follow(const Op& op) {
@@ -505,6 +522,10 @@ class Analyser {
         const Tensor& input = graph_.tensor(op.inputs[i]);
         if (is_state_of_parameter(input))
           return adopt(op, op.annotation.inputs[i], out_.homes[input.id.index()]);
+      }
+      for (size_t i = 0; i < op.inputs.size(); ++i) {
+        if (is_new_value_of(op, op.inputs[i]))
+          return adopt(op, op.annotation.inputs[i], out_.homes[op.inputs[i].index()]);
       }
       const TensorId parameter = updates_[op.id.index()];
       if (parameter.valid()) return adopt_update(op, parameter);
@@ -529,6 +550,13 @@ class Analyser {
                plan.stage == out_.home_stage[first.id.index()] && loop_of(plan).op_dim < 0) {
       adopt(op, op.annotation.inputs[0], out_.homes[first.id.index()]);
     }
+  }
+
+  // Does the op make the new value of that buffer?
+  bool is_new_value_of(const Op& op, TensorId buffer) const {
+    return graph_.tensor(buffer).role == Role::kBuffer &&
+           std::any_of(op.outputs.begin(), op.outputs.end(),
+                       [&](TensorId output) { return graph_.tensor(output).update_of == buffer; });
   }
 
   bool is_state_of_parameter(const Tensor& tensor) const {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "tessera/base/permutation.h"
+#include "tessera/base/philox.h"
 #include "tessera/base/text.h"
 #include "tessera/data/array_file.h"
 #include "tessera/data/match_files.h"
@@ -20,6 +22,21 @@
 namespace tessera {
 namespace {
 
+// How one dim of a sample is moved, and then mirrored or not.
+struct Move {
+  int64_t by = 0;
+  bool mirrored = false;
+  // The element that comes to stand there; outside of the dim: none does.
+  int64_t source(int64_t at, int64_t size) const { return (mirrored ? size - 1 - at : at) - by; }
+  // Those that come to stand in the interval.
+  Interval sources(Interval at, int64_t size) const {
+    if (at.empty()) return {};
+    const int64_t first = source(mirrored ? at.end() - 1 : at.begin, size);
+    return intersect({first, at.size}, {0, size});
+  }
+};
+using Moves = SmallVector<Move, 4>;  // by dim of a sample
+
 struct OpenedArray {
   std::string name;  // of the file, with the dataset
   std::unique_ptr<ArrayFile> file;
@@ -29,10 +46,12 @@ struct OpenedArray {
   // By dim of a sample in the input: the array's dim; 0: it has one element and none there. Empty: a
   // sample is flat in the array.
   std::vector<size_t> dims;
-  std::vector<int64_t> strides;  // by dim of a sample in the input
-  int64_t values = 0;            // of an integer input: in [0, values)
-  bool ignores = false;          // -1 is allowed
-  double scale = 1;              // of a floating input
+  std::vector<int64_t> sizes, strides;  // by dim of a sample in the input
+  int64_t values = 0;                   // of an integer input: in [0, values)
+  bool ignores = false;                 // -1 is allowed
+  double scale = 1;                     // of a floating input
+  int64_t ahead = 0;                    // steps
+  bool moved = false;                   // along the last two dims
 
   int64_t samples() const { return file->shape().front(); }
 };
@@ -60,6 +79,7 @@ bool match_dims(const std::vector<int64_t>& input, OpenedArray& array) {
     const bool flat = sample.size() == 1 && sample.front() == product_of(rest);
     if (!same && !flat) continue;
     array.leading = leading;
+    array.sizes = rest;
     array.strides = row_major_strides(rest);
     size_t at = 1;
     for (size_t d = 0; same && d < rest.size(); ++d) {
@@ -104,6 +124,14 @@ Status read_sample(const OpenedArray& array, int64_t sample, const Box& rest, st
   return {};
 }
 
+// What of a sample comes to stand in the box.
+Box sources(const OpenedArray& array, const Box& rest, const Moves& moves) {
+  Box from = rest;
+  for (size_t d = 0; d < rest.rank(); ++d)
+    from.dims[d] = moves[d].sources(rest.dims[d], array.sizes[d]);
+  return from;
+}
+
 // Calls f(coordinates from the box's first element, how many of them there were before).
 template <class F>
 void each_place(const Box& box, F&& f) {
@@ -117,7 +145,7 @@ void each_place(const Box& box, F&& f) {
 
 class ArraySource : public DataSource {
  public:
-  ArraySource(const DataWants& wants, double scale) : wants_(wants), scale_(scale) {}
+  ArraySource(const DataWants& wants, const DataConfig& config) : wants_(wants), config_(config) {}
 
   Status add(const Tensor& tensor, const ArrayName& name) {
     OpenedArray array;
@@ -133,7 +161,7 @@ class ArraySource : public DataSource {
                     shape.end(), ", "),
           tensor.name, fmt::join(array.file->shape(), ", ")));
     }
-    if (!is_target(tensor.name)) array.scale = scale_;
+    if (!is_target(tensor.name)) array.scale = config_.scale;
     const bool integers = !is_floating(tensor.dtype);
     if (integers && !is_integer(array.file->number())) {
       return data_error(fmt::format("'{}': expected integers for the input '{}', found {}",
@@ -146,6 +174,11 @@ class ArraySource : public DataSource {
       array.values = values_of_input(*wants_.model, tensor);
       array.ignores = is_target(tensor.name) || holds_bags(wants_.model->graph, tensor);
     }
+    if (const auto ahead = config_.ahead.find(tensor.name); ahead != config_.ahead.end()) {
+      array.ahead = ahead->second;
+    }
+    array.moved = !integers && !is_target(tensor.name) && (config_.shift > 0 || config_.flip);
+    if (array.moved) TESSERA_TRY_VOID(check_map(tensor, array));
     if (!arrays_.empty()) TESSERA_TRY_VOID(check_alike(arrays_.begin()->second, array));
     arrays_.emplace(tensor.name, std::move(array));
     return {};
@@ -154,25 +187,21 @@ class ArraySource : public DataSource {
   Status load(int64_t step, const Tensor& tensor, const Box& region,
               const kernels::Array& to) const override {
     const OpenedArray& array = arrays_.at(tensor.name);
-    const auto leading = static_cast<std::ptrdiff_t>(array.leading);
-    const Box samples(Box::Dims(region.dims.begin(), region.dims.begin() + leading)),
-        rest(Box::Dims(region.dims.begin() + leading, region.dims.end()));
-    const int64_t first = (step - 1) * array.samples_of_batch, bytes = dtype_bytes(to.dtype);
+    const Box rest = rest_of(array, region);
+    const int64_t bytes = dtype_bytes(to.dtype);
     std::vector<std::byte> numbers(
         static_cast<size_t>(rest.volume() * number_bytes(array.file->number())));
     Status status;
-    each_place(samples, [&](const std::vector<int64_t>& at, int64_t) {
-      int64_t place = 0, begin = 0;
-      for (size_t d = 0; d < at.size(); ++d) {
-        place = place * tensor.dims[d].size + region.dims[d].begin + at[d];
-        begin += at[d] * to.strides[d];
-      }
-      place += first;
-      const int64_t sample = permuted(place % array.samples(), array.samples(), wants_.seed,
-                                      wants_.stream, place / array.samples());
-      if (status) status = read_sample(array, sample, rest, numbers.data());
+    each_sample(array, step, tensor, region, [&](const std::vector<int64_t>& at, int64_t place) {
+      int64_t begin = 0;
+      for (size_t d = 0; d < at.size(); ++d) begin += at[d] * to.strides[d];
+      const int64_t sample = sample_at(array, place);
+      const Moves moves = moves_of(array, tensor.name, place);
+      const Box from = sources(array, rest, moves);
+      if (status && !from.empty()) status = read_sample(array, sample, from, numbers.data());
       if (!status) return;
-      status = store_all(array, sample, rest, numbers.data(), to.data + begin * bytes, to);
+      const Part part{sample, from, numbers.data()};
+      status = store_all(array, part, rest, moves, to.data + begin * bytes, to);
     });
     return status;
   }
@@ -183,10 +212,19 @@ class ArraySource : public DataSource {
     for (const auto& [path, size] : paths()) bytes += size;
     return bytes;
   }
-  int64_t bytes_of(const Tensor& tensor, const Box& region) const override {
-    const auto array = arrays_.find(tensor.name);
-    if (array == arrays_.end()) return 0;
-    return region.volume() * number_bytes(array->second.file->number());
+  int64_t samples() const override {
+    return arrays_.empty() ? 0 : arrays_.begin()->second.samples();
+  }
+  int64_t bytes_of(int64_t step, const Tensor& tensor, const Box& region) const override {
+    const auto found = arrays_.find(tensor.name);
+    if (found == arrays_.end()) return 0;
+    const OpenedArray& array = found->second;
+    const Box rest = rest_of(array, region);
+    int64_t elements = 0;
+    each_sample(array, step, tensor, region, [&](const std::vector<int64_t>&, int64_t place) {
+      elements += sources(array, rest, moves_of(array, tensor.name, place)).volume();
+    });
+    return elements * number_bytes(array.file->number());
   }
   int64_t bytes_read() const override {
     int64_t bytes = 0;
@@ -203,6 +241,65 @@ class ArraySource : public DataSource {
     return paths;
   }
 
+  // A box of a sample as it was read.
+  struct Part {
+    int64_t sample = 0;
+    Box box;
+    const std::byte* numbers = nullptr;
+  };
+
+  static Box rest_of(const OpenedArray& array, const Box& region) {
+    const auto leading = static_cast<std::ptrdiff_t>(array.leading);
+    return Box(Box::Dims(region.dims.begin() + leading, region.dims.end()));
+  }
+
+  // Calls f(coordinates from the region's first sample, place of the sample in the run).
+  template <class F>
+  static void each_sample(const OpenedArray& array, int64_t step, const Tensor& tensor,
+                          const Box& region, F&& f) {
+    const auto leading = static_cast<std::ptrdiff_t>(array.leading);
+    const Box samples(Box::Dims(region.dims.begin(), region.dims.begin() + leading));
+    const int64_t first = (step - 1 + array.ahead) * array.samples_of_batch;
+    each_place(samples, [&](const std::vector<int64_t>& at, int64_t) {
+      int64_t place = 0;
+      for (size_t d = 0; d < at.size(); ++d)
+        place = place * tensor.dims[d].size + region.dims[d].begin + at[d];
+      f(at, first + place);
+    });
+  }
+
+  int64_t sample_at(const OpenedArray& array, int64_t place) const {
+    const int64_t sample = place % array.samples();
+    if (wants_.in_order) return sample;
+    return permuted(sample, array.samples(), wants_.seed, wants_.stream, place / array.samples());
+  }
+
+  // Drawn by counters of their own for each input and place of the run.
+  Moves moves_of(const OpenedArray& array, const std::string& input, int64_t place) const {
+    Moves moves;
+    for (size_t d = 0; d < array.sizes.size(); ++d) moves.push_back({});
+    if (!array.moved) return moves;
+    const std::string stream = wants_.stream + ".moves." + input;
+    const Philox philox{static_cast<uint64_t>(wants_.seed),
+                        stable_hash(stream.data(), stream.size())};
+    const std::array<uint32_t, 4> words = philox.block(static_cast<uint64_t>(place));
+    const auto places = static_cast<uint32_t>(2 * config_.shift + 1);
+    const auto by = [&](size_t word) {
+      return static_cast<int64_t>(words[word] % places) - config_.shift;
+    };
+    moves[moves.size() - 2] = {by(0), false};
+    moves[moves.size() - 1] = {by(1), config_.flip && (words[2] & 1U) != 0};
+    return moves;
+  }
+
+  static Status check_map(const Tensor& tensor, const OpenedArray& array) {
+    if (array.sizes.size() >= 2) return {};
+    return data_error(
+        fmt::format("'shift' and 'flip' move maps: expected two dims or more of each sample of the "
+                    "input '{}', found {}",
+                    tensor.name, describe(tensor.dims)));
+  }
+
   static Status check_alike(const OpenedArray& a, const OpenedArray& b) {
     if (a.samples() != b.samples()) {
       return data_error(fmt::format("expected as many samples in '{}' as in '{}', {}, found {}",
@@ -217,18 +314,26 @@ class ArraySource : public DataSource {
     return {};
   }
 
-  // The numbers of a box of a sample to where its first element goes, `at`.
-  Status store_all(const OpenedArray& array, int64_t sample, const Box& rest,
-                   const std::byte* numbers, std::byte* at, const kernels::Array& to) const {
+  // What comes to stand in a box of a sample, to where its first element goes, `at`; zeros where
+  // nothing does.
+  Status store_all(const OpenedArray& array, const Part& part, const Box& rest, const Moves& moves,
+                   std::byte* at, const kernels::Array& to) const {
     Status status;
     const int64_t bytes = dtype_bytes(to.dtype), step = number_bytes(array.file->number());
-    each_place(rest, [&](const std::vector<int64_t>& place, int64_t i) {
-      int64_t offset = 0, element = sample * array.sample_elements;
+    each_place(rest, [&](const std::vector<int64_t>& place, int64_t) {
+      int64_t offset = 0, element = part.sample * array.sample_elements, number = 0;
+      bool inside = true;
       for (size_t d = 0; d < place.size(); ++d) {
+        const Interval have = part.box.dims[d];
+        const int64_t from = moves[d].source(rest.dims[d].begin + place[d], array.sizes[d]);
         offset += place[d] * to.strides[array.leading + d];
-        element += (rest.dims[d].begin + place[d]) * array.strides[d];
+        element += from * array.strides[d];
+        number = number * have.size + from - have.begin;
+        inside = inside && from >= have.begin && from < have.end();
       }
-      if (auto stored = store(array, element, numbers + i * step, at + offset * bytes, to.dtype);
+      if (!inside) return kernels::store_element(at + offset * bytes, to.dtype, 0.0);
+      const std::byte* source = part.numbers + number * step;
+      if (auto stored = store(array, element, source, at + offset * bytes, to.dtype);
           !stored && status) {
         status = std::move(stored);
       }
@@ -263,18 +368,23 @@ class ArraySource : public DataSource {
   }
 
   DataWants wants_;
-  double scale_;
+  DataConfig config_;
   std::map<std::string, OpenedArray> arrays_;
 };
 
+// Is it an input that the trainer does not make (the number of the step)?
+bool has_array(const Tensor& tensor) {
+  return tensor.role == Role::kInput && tensor.init.kind == Init::Kind::kNone;
+}
+
 }  // namespace
 
-Result<std::unique_ptr<DataSource>> open_arrays(const std::map<std::string, std::string>& files,
-                                                double scale, const DataWants& wants) {
-  auto source = std::make_unique<ArraySource>(wants, scale);
+Result<std::unique_ptr<DataSource>> open_arrays(const DataConfig& config, const DataWants& wants) {
+  const std::map<std::string, std::string>& files = config.arrays;
+  auto source = std::make_unique<ArraySource>(wants, config);
   std::vector<std::string> inputs;
   for (const Tensor& tensor : wants.model->graph.tensors()) {
-    if (tensor.role == Role::kInput) inputs.push_back(tensor.name);
+    if (has_array(tensor)) inputs.push_back(tensor.name);
   }
   for (const auto& [name, path] : files) {
     if (std::find(inputs.begin(), inputs.end(), name) != inputs.end()) continue;
@@ -302,8 +412,7 @@ Result<std::map<std::string, std::string>> arrays_of_hdf5(const Hdf5Config& conf
   std::map<std::string, std::string> arrays;
   std::vector<std::string> names;
   for (const Tensor& tensor : model.graph.tensors()) {
-    const bool fed = tensor.role == Role::kInput && !tensor.dims.empty();
-    if (!fed) continue;
+    if (!has_array(tensor)) continue;
     names.push_back(tensor.name);
     const std::string& dataset = is_target(tensor.name) ? config.labels : config.inputs;
     arrays[tensor.name] = config.file + ":" + dataset;

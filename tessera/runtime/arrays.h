@@ -8,19 +8,19 @@
 // and pass. Nothing is kept in memory: the permutation is a Feistel network on the numbers below N.
 #pragma once
 
-#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
 
 #include "tessera/base/result.h"
+#include "tessera/data/data_config.h"
 #include "tessera/runtime/data.h"
 
 namespace tessera {
 
-// `files`: by input of the model "x.npy" or "x.h5:dataset" (data/array_file.h); every input that a
-// model does not make itself has one.
-// Numbers for floating inputs are multiplied by `scale`, but for targets; those of integer inputs are in the range
+// `config.arrays`: by input of the model "x.npy" or "x.h5:dataset" (data/array_file.h); every input
+// that the trainer does not make (the number of the step) has one.
+// Numbers for floating inputs are multiplied by `config.scale`, but for targets; those of integer inputs are in the range
 // that the model says, or -1: of targets, which the loss then ignores, and in the empty places of
 // bags of ids.
 //
@@ -28,11 +28,19 @@ namespace tessera {
 // those that count samples (the batch, of a resnet also `sample`), where dims of size 1 do not
 // matter, or it is flat: [samples, number of elements].
 //
+// `config.ahead`: an input gets, n steps early, the samples that its file has for the step n later; so
+// of two inputs that share a file one may be ahead of the other.
+//
+// `config.shift` and `flip`: what a floating input that is no target has for each sample is moved by
+// -shift to shift places along each of its last two dims, zeros coming in, and then mirrored along
+// the last dim or not, all equally likely. That is drawn by input, step and place in the batch, so
+// two inputs with the same samples are changed independently. Of the file a rank reads what comes to
+// stand in its box.
+//
 // Errors, one line each: a file that cannot be read or is damaged; an input that is missing or that
 // the model lacks; shapes that do not fit; integers from numbers with a fraction; arrays with
 // different numbers of samples. An integer out of range, and NaN, is found when it is read.
-Result<std::unique_ptr<DataSource>> open_arrays(const std::map<std::string, std::string>& files,
-                                                double scale, const DataWants& wants);
+Result<std::unique_ptr<DataSource>> open_arrays(const DataConfig& config, const DataWants& wants);
 
 // The same names for the datasets of one HDF5 file. Error: the model has other inputs than one and
 // its targets.

@@ -12,6 +12,8 @@
 #include "tessera/base/check.h"
 #include "tessera/base/convert.h"
 #include "tessera/base/text.h"
+#include "tessera/graph/carried.h"
+#include "tessera/graph/optimizers.h"
 #include "tessera/program/text.h"
 #include "tessera/runtime/arena.h"
 #include "tessera/runtime/ranks.h"
@@ -26,9 +28,15 @@ using Clock = std::chrono::steady_clock;
 constexpr std::string_view kResidual = "residual";
 constexpr std::string_view kLossScale = "loss_scale";
 
-bool is_state(const Tensor& tensor) {
-  return (tensor.role == Role::kParameter || tensor.role == Role::kOptimizerState) &&
-         !tensor.producer.valid();
+// By tensor: parameters, optimizer states and the buffers that steps change.
+std::vector<bool> state_of(const Graph& graph) {
+  std::vector<bool> state = carried_buffers(graph);
+  for (const Tensor& tensor : graph.tensors()) {
+    if (tensor.producer.valid()) continue;
+    if (tensor.role == Role::kParameter || tensor.role == Role::kOptimizerState)
+      state[tensor.id.index()] = true;
+  }
+  return state;
 }
 
 // A state that belongs to no parameter: that of the loss scale.
@@ -46,14 +54,22 @@ std::string without_dtype(const std::string& model) {
   return at == std::string::npos ? model : model.substr(0, at);
 }
 
+// Is it among what the run file's key `weights_of` names? "": all is.
+bool begins_with_weights(std::string_view pattern, std::string_view name) {
+  return pattern.empty() || takes(pattern, name);
+}
+
 // What a source must have for the run, by name and shape. A state that belongs to no parameter (the loss scale)
 // may be missing: other precisions have none.
 Status check_tensors(const TensorSource& source, const Graph& graph, bool only_parameters,
-                     std::vector<std::string>& notes) {
-  int64_t rounded = 0;
+                     std::string_view pattern, std::vector<std::string>& notes) {
+  int64_t rounded = 0, wanted = 0;
   std::string first, begins;
+  const std::vector<bool> state = state_of(graph);
   for (const Tensor& tensor : graph.tensors()) {
-    if (!is_state(tensor) || (only_parameters && tensor.role != Role::kParameter)) continue;
+    if (!state[tensor.id.index()] || (only_parameters && tensor.role != Role::kParameter)) continue;
+    if (!begins_with_weights(pattern, tensor.name)) continue;
+    ++wanted;
     const SourceArray* array = source.find(tensor.name);
     if (array == nullptr && is_of_the_run(tensor)) {
       begins = tensor.name;
@@ -70,6 +86,11 @@ Status check_tensors(const TensorSource& source, const Graph& graph, bool only_p
       first = fmt::format("{} from {} to {}", tensor.name, dtype_name(array->dtype),
                           dtype_name(tensor.dtype));
     }
+  }
+  if (wanted == 0 && !pattern.empty()) {
+    return invalid_input(fmt::format(
+        "weights_of: expected a pattern of the model's parameters, found '{}', which none has",
+        pattern));
   }
   if (!begins.empty())
     notes.push_back(fmt::format("{}: it has no {}, which begins anew", source.where(), begins));
@@ -92,7 +113,7 @@ Status check_run(const CheckpointSource& source, const RunConfig& config, const 
     return invalid_input(fmt::format("{}: expected the checkpoint's seed {}, found {}",
                                      source.where(), manifest.seed, config.seed));
   }
-  TESSERA_TRY_VOID(check_tensors(source, compiled.graph(), false, notes));
+  TESSERA_TRY_VOID(check_tensors(source, compiled.graph(), false, "", notes));
   for (const ManifestTensor& tensor : manifest.tensors) {
     if (tensor.role == kLossScale || tensor.role == kResidual) continue;
     const auto& all = compiled.graph().tensors();
@@ -186,7 +207,8 @@ Result<RunOrigin> open_origin(const RunConfig& config, const Compiled& compiled,
   }
   if (origin.candidates.empty() && !config.weights.empty()) {
     TESSERA_TRY(origin.weights, open_source(config.weights));
-    TESSERA_TRY_VOID(check_tensors(*origin.weights, compiled.graph(), true, origin.notes));
+    TESSERA_TRY_VOID(
+        check_tensors(*origin.weights, compiled.graph(), true, config.weights_of, origin.notes));
   }
   return origin;
 }
@@ -223,8 +245,9 @@ struct Checkpointing::Impl {
   // ---- what is held
   std::vector<const Home*> state_homes() const {
     std::vector<const Home*> homes;
+    const std::vector<bool> state = state_of(graph());
     for (const Home& home : program.homes) {
-      if (is_state(graph().tensor(home.tensor)) && !home.region.empty()) homes.push_back(&home);
+      if (state[home.tensor.index()] && !home.region.empty()) homes.push_back(&home);
     }
     return homes;
   }
@@ -466,8 +489,12 @@ struct Checkpointing::Impl {
     const Clock::time_point start = Clock::now();
     for (const Home* home : state_homes()) {
       const Tensor& tensor = graph().tensor(home->tensor);
-      if (tensor.role != Role::kParameter) continue;
+      if (tensor.role == Role::kOptimizerState) continue;
+      if (!begins_with_weights(job.config.weights_of, tensor.name)) continue;
       const SourceArray* array = source.find(tensor.name);
+      // Weights need not have the running state that a run of the model keeps beside them.
+      const bool fits = array != nullptr && array->shape == tensor.shape();
+      if (tensor.role == Role::kBuffer && !fits) continue;
       TESSERA_CHECK(array != nullptr, "{}", tensor.name);
       HostArray values{home->tensor, home->region, program.buffer(home->buffer).dtype, {}};
       std::byte* out = executor.memory(*home);

@@ -40,11 +40,17 @@ std::optional<size_t> targets_of(const Graph& graph, const Op& op) {
 
 }  // namespace
 
+// An op that is there for the log-sum-exp of its logits alone compares nothing: nobody reads the logit
+// of the target.
 OpId ClassEvaluation::op_of(const Model& model, const Graph& graph) {
   OpId found;
   if (model.text > 0) return found;
+  const auto readers = graph.consumers();
+  const auto is_read = [&](TensorId id) { return !readers[id.index()].empty(); };
   for (const Op& op : graph.ops()) {
-    if (!targets_of(graph, op)) continue;
+    if (!targets_of(graph, op) || !std::all_of(op.outputs.begin(), op.outputs.end(), is_read)) {
+      continue;
+    }
     if (found.valid()) return {};
     found = op.id;
   }

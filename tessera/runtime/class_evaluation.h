@@ -24,7 +24,7 @@ namespace tessera {
 class ClassEvaluation {
  public:
   // The op of the training graph that reads integer targets and logits with one dim more, that of
-  // the classes. Invalid: there is none, or several, or a batch has more than a million targets, or
+  // the classes, and whose outputs are all read. Invalid: there is none, or several, or a batch has more than a million targets, or
   // the model reads text, whose classes are tokens.
   static OpId op_of(const Model& model, const Graph& graph);
   ClassEvaluation(const Graph& graph, OpId op);

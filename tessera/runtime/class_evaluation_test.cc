@@ -88,6 +88,7 @@ TEST_F(ClassEvaluations, OfModelsThatReadTextThereAreNone) {
   EXPECT_FALSE(has("dlrm:dense=3,rows=7-5,width=4,bottom=6-4,top=5-1"));
   EXPECT_FALSE(has("cosmoflow:width=16,channels=2,filters=2,outputs=3"));  // numbers, no classes
   EXPECT_TRUE(has("vit:layers=1,hidden=8,heads=2,image=8,patch=4,classes=5"));
+  EXPECT_TRUE(has("smc:width=2,image=8,classes=3,ghost=2"));  // has other log-sum-exps of logits
   EXPECT_TRUE(has("resnet:layers=18,width=4,image=32,classes=5,ghost=2"));
 }
 

@@ -54,13 +54,13 @@ TEST_F(Clicks, GiveWhatTheArraysOfTheFileGive) {
   const auto opened = ClickFile::open(file);
   ASSERT_TRUE(opened);
   ASSERT_TRUE(write_click_arrays(*opened, path("arrays")));
-  std::map<std::string, std::string> files;
+  DataConfig files;
   for (const ClickInput& input : click_inputs(opened->schema())) {
-    files[input.name] = path("arrays/" + input.name + ".npy");
+    files.arrays[input.name] = path("arrays/" + input.name + ".npy");
   }
   for (const char* stream : {"data", "eval"}) {
     const DataWants wants{&model, 3, stream};
-    const auto clicks = open_clicks(file, wants), arrays = open_arrays(files, 1, wants);
+    const auto clicks = open_clicks(file, wants), arrays = open_arrays(files, wants);
     ASSERT_TRUE(clicks) << clicks.error().message;
     ASSERT_TRUE(arrays) << arrays.error().message;
     EXPECT_EQ((*clicks)->files(), 1);

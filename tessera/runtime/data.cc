@@ -91,10 +91,11 @@ Result<std::unique_ptr<DataSource>> open_data(const DataConfig& config, const Da
   if (config.random) return std::make_unique<RandomSource>(wants);
   if (!config.clicks.empty()) return open_clicks(config.clicks, wants);
   if (!config.nodes.empty()) return open_nodes(config.nodes, config.part, wants);
-  if (!config.arrays.empty()) return open_arrays(config.arrays, config.scale, wants);
+  if (!config.arrays.empty()) return open_arrays(config, wants);
   if (config.hdf5.given()) {
-    TESSERA_TRY(const auto arrays, arrays_of_hdf5(config.hdf5, *wants.model));
-    return open_arrays(arrays, config.scale, wants);
+    DataConfig datasets = config;
+    TESSERA_TRY(datasets.arrays, arrays_of_hdf5(config.hdf5, *wants.model));
+    return open_arrays(datasets, wants);
   }
   return open_tokens(config, wants);
 }

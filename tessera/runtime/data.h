@@ -29,11 +29,15 @@ class DataSource {
   // tensor's dtype. Thread-safe. Error: data that does not fit the model, found while it is read.
   virtual Status load(int64_t step, const Tensor& tensor, const Box& region,
                       const kernels::Array& to) const = 0;
-  virtual int64_t files() const = 0;  // 0: none are read
-  virtual int64_t bytes() const = 0;  // of these
+  virtual int64_t files() const = 0;             // 0: none are read
+  virtual int64_t bytes() const = 0;             // of these
+  virtual int64_t samples() const { return 0; }  // of arrays, each once; 0: there is no such number
   // What load() takes from files for the region, and what it has taken so far. 0: it is not counted,
   // as of text, of which windows overlap.
-  virtual int64_t bytes_of(const Tensor& /*tensor*/, const Box& /*region*/) const { return 0; }
+  virtual int64_t bytes_of(int64_t /*step*/, const Tensor& /*tensor*/,
+                           const Box& /*region*/) const {
+    return 0;
+  }
   virtual int64_t bytes_read() const { return 0; }
 };
 
@@ -42,6 +46,7 @@ struct DataWants {
   int64_t seed = 1;
   std::string stream = "data";  // sources with different streams draw independently
   std::string beside = "";      // a folder: relative files may lie there too
+  bool in_order = false;  // arrays: sample i of the batches is sample i of the file, none is drawn
 };
 // Errors are one line and begin with "data: ".
 Result<std::unique_ptr<DataSource>> open_data(const DataConfig& config, const DataWants& wants);

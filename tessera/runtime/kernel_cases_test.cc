@@ -111,11 +111,15 @@ TensorId of_positive(GraphBuilder& g, DType t, const char* kind, Attributes attr
   const TensorId x = g.op1("positive", "exp", {parameter(g, "x", {kB, kH}, t)});
   return g.op1("op", kind, {x}, std::move(attributes));
 }
-TensorId batch_norm_case(GraphBuilder& g, DType t, const char* dims) {
-  return g.op("op", "batch_norm",
-              {parameter(g, "x", map_dims(2), t), parameter(g, "gamma", {{"c", 4}}, t),
-               parameter(g, "beta", {{"c", 4}}, t)},
-              {{"dims", std::string(dims)}})[0];
+TensorId batch_norm_case(GraphBuilder& g, DType t, const char* dims, bool runs = false) {
+  std::vector<TensorId> inputs = {parameter(g, "x", map_dims(2), t),
+                                  parameter(g, "gamma", {{"c", 4}}, t),
+                                  parameter(g, "beta", {{"c", 4}}, t)};
+  if (runs) {
+    for (const char* name : {"running_mean", "running_variance"})
+      inputs.push_back(g.buffer(name, {{"c", 4}}, {Init::Kind::kOnes}, DType::kFloat64));
+  }
+  return g.op("op", "batch_norm", inputs, {{"dims", std::string(dims)}})[0];
 }
 
 // Sequences of 5 tokens, in chunks that do not divide them. Step sizes and decays of a fair size.
@@ -307,6 +311,10 @@ const std::vector<Case>& cases() {
       {"batch_norm", [](auto& g, DType t) { return batch_norm_case(g, t, "s y x"); }},
       {"batch_norm_expanded", [](auto& g, DType t) { return batch_norm_case(g, t, "s y x"); }, 1,
        true},
+      {"batch_norm_running",
+       [](auto& g, DType t) { return batch_norm_case(g, t, "s y x", true); }},
+      {"batch_norm_running_expanded",
+       [](auto& g, DType t) { return batch_norm_case(g, t, "s y x", true); }, 1, true},
       {"batch_norm_of_all", [](auto& g, DType t) { return batch_norm_case(g, t, "b s y x"); }},
       {"rms_norm",
        [](auto& g, DType t) {
@@ -511,6 +519,15 @@ const std::vector<Case>& cases() {
        }},
       {"log", [](auto& g, DType t) { return of_positive(g, t, "log"); }},
       {"sqrt", [](auto& g, DType t) { return of_positive(g, t, "sqrt"); }},
+      {"cos",
+       [](auto& g, DType t) { return g.op1("op", "cos", {parameter(g, "x", {kB, kH}, t)}); }},
+      {"sin",
+       [](auto& g, DType t) { return g.op1("op", "sin", {parameter(g, "x", {kB, kH}, t)}); }},
+      {"in_evaluation",
+       [](auto& g, DType t) {
+         return g.op1("op", "in_evaluation",
+                      {parameter(g, "x", {kB, kS, kH}, t), g.input("other", {kS}, t)});
+       }},
       {"power",
        [](auto& g, DType t) { return of_positive(g, t, "power", {{"exponent", -1.5}}); }},
       {"clamp",

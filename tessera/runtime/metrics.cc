@@ -150,6 +150,7 @@ Status MetricsWriter::step(const StepReport& report) {
             {"memory_bytes", report.memory_bytes},
             {"resident_bytes", report.resident_bytes}};
   if (report.eval_loss) json["eval_loss"] = number(*report.eval_loss);
+  if (report.eval_accuracy) json["eval_accuracy"] = number(*report.eval_accuracy);
   if (report.eval_clicks) {
     json["eval_normalized_entropy"] = number(report.eval_clicks->normalized_entropy);
     json["eval_auc"] = number(report.eval_clicks->auc);

@@ -288,7 +288,7 @@ TEST(OptimizersTest, GroupsHaveARateADecayAndAnOptimizerOfTheirOwn) {
   GraphBuilder g("none");
   EXPECT_EQ(differentiate(g.graph(), wrong).error().message,
             "group 'w': expected an optimizer (adafactor, adagrad, adamw, lamb, lars, lion, muon, "
-            "row_adam, row_sgd, rowwise_adagrad, sgd), "
+            "row_adam, row_sgd, rowwise_adagrad, sgd) or none, "
             "found 'adan'");
   wrong.groups = {{"we*", 1, std::nullopt, ""}};
   g.parameter("body.w", {{"x", 2}}, {Init::Kind::kZeros});

@@ -47,6 +47,7 @@ std::vector<Key> keys_of(RunConfig& c) {
           {"eval.every", &c.eval.every, 1},
           {"eval.batches", &c.eval.batches, 1},
           {"weights", &c.weights},
+          {"weights_of", &c.weights_of},
           {"checkpoint.dir", &c.checkpoint.dir},
           {"checkpoint.every", &c.checkpoint.every, 1},
           {"checkpoint.keep", &c.checkpoint.keep, 1},
@@ -117,11 +118,18 @@ struct SetValue {
   }
 };
 
+// An optimizer, or none: the group is left as it is.
+std::vector<std::string> kinds_of_a_group() {
+  std::vector<std::string> kinds = optimizer_names();
+  kinds.emplace_back(kNoOptimizer);
+  return kinds;
+}
+
 std::vector<Key> keys_of(OptimizerGroup& group, double& decay) {
   return {{"parameters", &group.parameters},
           {"rate", &group.rate, 0},
           {"weight_decay", &decay, 0},
-          {"kind", &group.kind, 0, optimizer_names()},
+          {"kind", &group.kind, 0, kinds_of_a_group()},
           {"rounding", &group.rounding, 0, kRoundings}};
 }
 

@@ -80,6 +80,8 @@ struct RunConfig {
   EvalConfig eval;
   CheckpointConfig checkpoint;
   std::string weights;  // a file or folder that parameters begin with; "": initial values
+  // Those alone begin so whose names the pattern takes, as one of optimizer.group does; "": all.
+  std::string weights_of;
   bool resume = false;  // from the newest checkpoint; not a key of the file
   int data_line = 0;    // of the key `data` in the file; 0: not from the file
 };

@@ -150,6 +150,7 @@ TEST(RunConfig, DataAsTextIsReadBackAsItWas) {
         R"([{ files = "a.idx", weight = 3 }, { files = ["b", "c"], format = "uint16", weight = 0.1,
              documents = "padded", end_of_document = 7 }])",
         R"({ arrays = { images = "x.npy", "odd name" = "y.npy" }, scale = 1e-3 })",
+        R"({ arrays = { x = "x.npy", y = "x.npy" }, ahead = { y = 1 }, shift = 4, flip = true })",
         R"({ clicks = "runs/a \"day\".clicks" })", R"({ nodes = "graphs/a", part = "val" })",
         R"({ nodes = "graphs/a" })"}) {
     RunConfig config, again;
@@ -216,7 +217,8 @@ TEST(RunConfig, ErrorsOfDataTablesNameTheKey) {
             "run.toml:1: expected data.arrays to be a table of files by input of the model, "
             "found an integer");
   EXPECT_EQ(parse_error("data = { arrays = { x = \"x.npy\" }, weight = 3 }\n"),
-            "run.toml:1: data: expected the keys 'arrays' and 'scale' together, found 'weight'");
+            "run.toml:1: data: expected the keys 'arrays', 'scale', 'ahead', 'shift' and 'flip' "
+            "together, found 'weight'");
   EXPECT_EQ(parse_error("data = { hdf5 = \"a.h5\", inputs = \"x\" }\n"),
             "run.toml:1: data: expected the key 'labels' beside 'hdf5', found none");
   EXPECT_EQ(parse_error("data = { hdf5 = \"a.h5\", inputs = 3, labels = \"y\" }\n"),

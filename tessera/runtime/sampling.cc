@@ -14,7 +14,7 @@
 #include "tessera/compile/compile.h"
 #include "tessera/plan/load.h"
 #include "tessera/plan/prepare.h"
-#include "tessera/plan/selector.h"
+#include "tessera/runtime/forward_only.h"
 #include "tessera/runtime/inputs.h"
 #include "tessera/runtime/interpreter.h"
 #include "tessera/runtime/ranks.h"
@@ -73,35 +73,6 @@ struct ForwardModel {
   std::vector<Program> programs;
 };
 
-// What of a plan is about training is left out: the order of a step (one sample passes the stages one
-// after the other, with its tokens in their order), what is computed again or kept for the backward
-// pass, codecs, and entries about tensors that the forward graph lacks (states, gradients).
-Plan forward_part(Plan plan, const Graph& graph) {
-  const Plan plain;
-  plan.micro_batches = plain.micro_batches;
-  plan.schedule = plain.schedule;
-  plan.schedule_table = plain.schedule_table;
-  plan.reorders = plain.reorders;
-  plan.compress = plain.compress;
-  std::vector<std::string_view> names;
-  for (const Tensor& tensor : graph.tensors()) names.push_back(tensor.name);
-  PathIndex index(names);
-  std::erase_if(plan.stores, [&](const StoreEntry& entry) {
-    if (entry.tensors == "role:parameter") return false;
-    const std::vector<bool>& selected = index.select(entry.tensors);
-    return std::find(selected.begin(), selected.end(), true) == selected.end();
-  });
-  for (StoreEntry& entry : plan.stores) {
-    entry.recompute.reset();
-    entry.keep.reset();
-    entry.keep_over.reset();
-  }
-  std::erase_if(plan.splits, [](const SplitEntry& entry) {
-    return entry.phase.value_or(Phase::kForward) != Phase::kForward;
-  });
-  return plan;
-}
-
 Status lower_forward(const SampleConfig& config, ForwardModel& out) {
   TESSERA_TRY(const DType compute, parse_dtype(config.precision));
   TESSERA_TRY(const Model smallest,
@@ -122,24 +93,6 @@ Status lower_forward(const SampleConfig& config, ForwardModel& out) {
               Lowering::create(std::make_shared<const Graph>(std::move(prepared.graph)),
                                std::move(prepared.plan), {{out.logits}}));
   TESSERA_TRY(out.programs, lower_and_verify(*out.lowering));
-  return {};
-}
-
-Status check_weights(const Graph& graph, const TensorSource& source) {
-  for (const Tensor& tensor : graph.tensors()) {
-    if (tensor.role != Role::kParameter) continue;
-    const SourceArray* array = source.find(tensor.name);
-    if (array == nullptr) {
-      return sample_error(fmt::format("weights '{}': expected the parameter '{}' [{}], found none",
-                                      source.where(), tensor.name,
-                                      fmt::join(tensor.shape(), ", ")));
-    }
-    if (array->shape != tensor.shape()) {
-      return sample_error(fmt::format("weights '{}': expected the shape [{}] of '{}', found [{}]",
-                                      source.where(), fmt::join(tensor.shape(), ", "), tensor.name,
-                                      fmt::join(array->shape, ", ")));
-    }
-  }
   return {};
 }
 
@@ -168,7 +121,7 @@ class RankSampler {
     TESSERA_TRY(const std::unique_ptr<RankExecutor> executor,
                 RankExecutor::create(graph_, program_, world_, options));
     executor->initialise();
-    TESSERA_TRY_VOID(load_weights(*executor));
+    TESSERA_TRY_VOID(load_parameters(*executor, graph_, program_, source_));
     const Philox philox{static_cast<uint64_t>(config_.seed), stable_hash("sample", 6)};
     for (int64_t i = 0; i < config_.count; ++i) {
       world_.barrier();
@@ -193,19 +146,6 @@ class RankSampler {
  private:
   int64_t seen() const {
     return std::min(static_cast<int64_t>(shared_.text.size()), forward_.model.seq);
-  }
-
-  Status load_weights(RankExecutor& executor) const {
-    for (const Home& home : program_.homes) {
-      const Tensor& tensor = graph_.tensor(home.tensor);
-      if (tensor.role != Role::kParameter) continue;
-      HostArray values{home.tensor, home.region, program_.buffer(home.buffer).dtype, {}};
-      values.data.resize(static_cast<size_t>(home.region.volume() * dtype_bytes(values.dtype)));
-      TESSERA_TRY_VOID(
-          source_.read(*source_.find(tensor.name), home.region, values.dtype, values.data.data()));
-      executor.write(home, values);
-    }
-    return {};
   }
 
   // All samples of the batch are the text so far; behind it stand zeros, which no token before sees.
@@ -296,7 +236,8 @@ Result<std::vector<int64_t>> sample_tokens(const SampleConfig& config,
   TESSERA_TRY_VOID(lower_forward(config, forward));
   TESSERA_TRY_VOID(check_prompt(config, forward.model));
   TESSERA_TRY(const std::unique_ptr<TensorSource> source, open_source(config.weights));
-  TESSERA_TRY_VOID(check_weights(forward.lowering->graph(), *source));
+  if (auto fits = check_weights(forward.lowering->graph(), *source); !fits)
+    return sample_error(fits.error().message);
   Shared shared;
   shared.text = config.prompt;
   shared.logits.resize(static_cast<size_t>(forward.model.vocab));

@@ -42,14 +42,16 @@ struct Job {
   DataErrors data_errors = {};
 };
 
-void load_input(Job& job, int64_t step, const Tensor& tensor, const Box& region,
-                const kernels::Array& to) {
+// What the trainer knows of the step, or the samples of a batch of the source: training has one batch
+// a step.
+void load_input(Job& job, const DataSource& source, int64_t step, int64_t batch,
+                const Tensor& tensor, const Box& region, const kernels::Array& to) {
   if (tensor.init.kind == Init::Kind::kLearningRate) {
     load_scalar(learning_rate(job.config.optimizer, step, job.config.steps), to);
   } else if (tensor.init.kind == Init::Kind::kStep) {
     load_scalar(static_cast<double>(step), to);
   } else {
-    job.data_errors.expect(job.data.training->load(step, tensor, region, to));
+    job.data_errors.expect(source.load(batch, tensor, region, to));
   }
 }
 
@@ -89,8 +91,8 @@ class RankRun {
       }
       executor_->run_step(step,
                           [&](const Tensor& tensor, const Box& region, const kernels::Array& to) {
-                            load_input(job_, step, tensor, region, to);
-                            data_read_ += job_.data.training->bytes_of(tensor, region);
+                            load_input(job_, *job_.data.training, step, step, tensor, region, to);
+                            data_read_ += job_.data.training->bytes_of(step, tensor, region);
                           });
       add_sent(before);
       TESSERA_TRY_VOID(report(step));
@@ -211,7 +213,7 @@ class RankRun {
     std::optional<ClickQuality> clicks;
     std::optional<double> accuracy;
   };
-  Evaluated evaluate() {
+  Evaluated evaluate(int64_t step) {
     Evaluated result;
     std::optional<ClickEvaluation> clicks;
     std::optional<ClassEvaluation> classes;
@@ -225,7 +227,7 @@ class RankRun {
       executor_->evaluate(
           batch,
           [&](const Tensor& tensor, const Box& region, const kernels::Array& to) {
-            job_.data_errors.expect(job_.data.evaluation->load(batch, tensor, region, to));
+            load_input(job_, *job_.data.evaluation, step, batch, tensor, region, to);
           },
           clicks    ? clicks->observation(batch)
           : classes ? classes->observation()
@@ -244,7 +246,7 @@ class RankRun {
     const Clock::time_point now = Clock::now();
     const double seconds = std::chrono::duration<double>(now - last_).count();
     std::optional<Evaluated> evaluated;
-    if (evaluates_after(job_.config, step)) evaluated = evaluate();
+    if (evaluates_after(job_.config, step)) evaluated = evaluate(step);
     last_ = Clock::now();
     if (world_.rank() != 0) return {};
     const double rate = static_cast<double>(job_.start.tokens_per_step) / seconds;

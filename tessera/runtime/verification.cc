@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "tessera/compile/compile.h"
+#include "tessera/graph/carried.h"
 #include "tessera/plan/load.h"
 #include "tessera/runtime/inputs.h"
 #include "tessera/runtime/interpreter.h"
@@ -29,7 +30,7 @@ struct Held {
 
 struct RankResult {
   std::vector<std::vector<Held>> steps;  // loss and gradients after each step
-  std::vector<Held> parameters;          // after the last
+  std::vector<Held> parameters;          // after the last, and running state
   Traffic predicted;                     // of all steps, and of the changes of plan between them
   comm::Counters counted;
   struct Memory {
@@ -54,10 +55,12 @@ std::string display_name(const Graph& graph, TensorId id) {
 }
 
 std::vector<Held> read_homes(const RankExecutor& executor, const Graph& graph,
-                             const std::vector<Home>& homes, bool parameters_only) {
+                             const std::vector<Home>& homes, bool trained_only) {
   std::vector<Held> held;
+  const std::vector<bool> carried = carried_buffers(graph);
   for (const Home& home : homes) {
-    if (parameters_only && graph.tensor(home.tensor).role != Role::kParameter) continue;
+    const bool trained = graph.tensor(home.tensor).role == Role::kParameter;
+    if (trained_only && !trained && !carried[home.tensor.index()]) continue;
     if (home.region.empty()) continue;
     held.push_back({display_name(graph, home.tensor), home.region, executor.read(home).values()});
   }

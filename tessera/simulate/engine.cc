@@ -9,9 +9,9 @@
 
 namespace tessera::engine {
 
-Engine::Engine(const Play& play, const Timetable* when, Texts& texts)
+Engine::Engine(const Play& play, const Timetable* when, RunItemsTable& run_items)
     : play_(play),
-      texts_(texts),
+      run_items_(run_items),
       path_(when == nullptr ? play.rules.path : when->path),
       micro_batches_(when == nullptr ? play.micro_batches : when->micro_batches) {
   const size_t n = play.players.size();
@@ -100,18 +100,18 @@ void Engine::on_post() {
   std::ranges::pop_heap(posts_, std::greater<>());
   const Post due = posts_.back();
   posts_.pop_back();
-  const Text& words = text(text_of(due.player, due.run));
-  post(due.player, words.items[static_cast<size_t>(due.item)],
-       schedule(due.player)[static_cast<size_t>(due.run)].micro_batch, words.ref);
+  const RunItems& of_run = run_items(run_items_of(due.player, due.run));
+  post(due.player, of_run.items[static_cast<size_t>(due.item)],
+       schedule(due.player)[static_cast<size_t>(due.run)].micro_batch, of_run.ref);
 }
 
 void Engine::schedule_step(int32_t p, double time) { agenda_.set(p, time, order_++); }
 
-int32_t Engine::text_of(int32_t p, int32_t run) {
+int32_t Engine::run_items_of(int32_t p, int32_t run) {
   const auto block = static_cast<size_t>(schedule(p)[static_cast<size_t>(run)].block);
   const bool first = first_run_[static_cast<size_t>(p)][block] == run;
   const bool last = last_run_[static_cast<size_t>(p)][block] == run;
-  return texts_.index_of(p, static_cast<int32_t>(block), first, last);
+  return run_items_.index_of(p, static_cast<int32_t>(block), first, last);
 }
 
 // Most handles are of collectives that are only played in stretches; those have no slots.
@@ -151,8 +151,8 @@ void Engine::spend(int32_t p, double until, Spent what, int32_t label, int32_t c
     a.d = until;
     return;
   }
-  if (!a.spans.empty() && a.spans.back().what == what && a.spans.back().text < 0 && cause < 0 &&
-      a.spans.back().cause < 0 && a.spans.back().label == label) {
+  if (!a.spans.empty() && a.spans.back().what == what && a.spans.back().run_items < 0 &&
+      cause < 0 && a.spans.back().cause < 0 && a.spans.back().label == label) {
     a.spans.back().end = until;
   } else {
     a.spans.push_back({a.d, until, what, label, cause});
@@ -165,27 +165,27 @@ void Engine::spend(int32_t p, double until, Spent what, int32_t label, int32_t c
 void Engine::begin_run(int32_t p) {
   Actor& a = actor(p);
   a.at = 0;
-  a.text = text_of(p, a.run);
+  a.run_items = run_items_of(p, a.run);
   if (p == watched_) watch_run(p);
   if (play_.rules.messages_block) return post_receives(p, a.run, a.h);
   if (a.run == 0) post_receives(p, 0, a.h);
-  post_receives(p, a.run + 1, a.h + text(a.text).host);
+  post_receives(p, a.run + 1, a.h + run_items(a.run_items).host);
 }
 
 // Receives of a run are posted by the host, at the earliest when the run before it begins.
 void Engine::post_receives(int32_t p, int32_t run, double host_at) {
   if (run >= static_cast<int32_t>(schedule(p).size())) return;
-  const int32_t index = text_of(p, run);
-  for (size_t i = 0; i < text(index).receives.size(); ++i) {
-    const int32_t at = text(index).receives[i];
-    const double time = std::max(now_, host_at + text(index).host_before[i]);
+  const int32_t index = run_items_of(p, run);
+  for (size_t i = 0; i < run_items(index).receives.size(); ++i) {
+    const int32_t at = run_items(index).receives[i];
+    const double time = std::max(now_, host_at + run_items(index).host_before[i]);
     if (time > now_) {
       actor(p).host_bound = std::max(actor(p).host_bound, time);
       posts_.push_back({time, order_++, p, run, at});
       std::ranges::push_heap(posts_, std::greater<>());
     } else {
-      post(p, text(index).items[static_cast<size_t>(at)],
-           schedule(p)[static_cast<size_t>(run)].micro_batch, text(index).ref);
+      post(p, run_items(index).items[static_cast<size_t>(at)],
+           schedule(p)[static_cast<size_t>(run)].micro_batch, run_items(index).ref);
     }
   }
 }
@@ -196,16 +196,16 @@ void Engine::advance(int32_t p) {
   if (a.state == State::kDraining) return finish_player(p);
   const auto runs = static_cast<int32_t>(schedule(p).size());
   while (a.run < runs) {
-    if (a.text < 0) begin_run(p);
-    while (a.at < static_cast<int32_t>(text(a.text).items.size())) {
+    if (a.run_items < 0) begin_run(p);
+    while (a.at < static_cast<int32_t>(run_items(a.run_items).items.size())) {
       if (begin_stretch(p)) return;
-      if (!step(p, text(a.text).items[static_cast<size_t>(a.at)])) return;
+      if (!step(p, run_items(a.run_items).items[static_cast<size_t>(a.at)])) return;
       ++a.at;
     }
     const Run& run = run_of(p);
     a.past[family_of(p, run.block)].push_back(static_cast<int32_t>(run.micro_batch));
     ++a.run;
-    a.text = -1;
+    a.run_items = -1;
   }
   finish_player(p);
 }
@@ -272,13 +272,13 @@ bool Engine::step_compute(int32_t p, const Item& item) {
 
 void Engine::finish_compute(int32_t p) {
   Actor& a = actor(p);
-  const Item& item = text(a.text).items[static_cast<size_t>(a.at)];
+  const Item& item = run_items(a.run_items).items[static_cast<size_t>(a.at)];
   a.state = State::kReady;
   PlayerResult& result = results_[static_cast<size_t>(p)];
   result.busy_s[static_cast<size_t>(Lane::kCompute)] += now_ - a.started;
   if (play_.rules.events) {
-    trace_.push_back({player(p).rank, Lane::kCompute, 0, text(a.text).ref, item.instruction,
-                      run_of(p).micro_batch, a.started, now_, item.label, -1, 0});
+    trace_.push_back({player(p).rank, Lane::kCompute, 0, run_items(a.run_items).ref,
+                      item.instruction, run_of(p).micro_batch, a.started, now_, item.label, -1, 0});
   }
   spend(p, now_, item.spent, item.label);
   ++a.at;
@@ -294,7 +294,7 @@ bool Engine::step_join(int32_t p, const Item& item) {
   }
   a.h += item.host_s;
   if (item.kind == ItemKind::kReceive) {
-    post(p, item, run_of(p).micro_batch, text(a.text).ref);
+    post(p, item, run_of(p).micro_batch, run_items(a.run_items).ref);
   } else {
     join(p, item);
   }
@@ -326,7 +326,7 @@ void Engine::resume(int32_t p, int32_t t) {
   attribute_wait(p, t);
   a.state = State::kReady;
   a.slot = -1;
-  const Item& item = text(a.text).items[static_cast<size_t>(a.at)];
+  const Item& item = run_items(a.run_items).items[static_cast<size_t>(a.at)];
   a.h += item.host_s;
   if (item.blocks_host) hold_host(a);
   ++a.at;
@@ -371,11 +371,11 @@ void Engine::expose(int32_t p, int32_t t) {
 }
 
 Result<Outcome> run(const Play& play) {
-  Texts texts(play);
-  return run(play, nullptr, texts);
+  RunItemsTable run_items(play);
+  return run(play, nullptr, run_items);
 }
-Result<Outcome> run(const Play& play, const Timetable* when, Texts& texts) {
-  return Engine(play, when, texts).run();
+Result<Outcome> run(const Play& play, const Timetable* when, RunItemsTable& run_items) {
+  return Engine(play, when, run_items).run();
 }
 
 }  // namespace tessera::engine

@@ -157,9 +157,9 @@ struct Timetable {
   std::vector<std::vector<Run>> schedules;  // by player
   bool path = false;                        // Outcome::critical_path
 };
-class Texts;  // stretch.h
-// Plays of one Play have their texts in common. `when`: null for the play's own schedules.
-Result<Outcome> run(const Play& play, const Timetable* when, Texts& texts);
+class RunItemsTable;  // stretch.h
+// Plays of one Play have the items of runs in common. `when`: null for the play's own schedules.
+Result<Outcome> run(const Play& play, const Timetable* when, RunItemsTable& run_items);
 
 // Max-min fair rates (progressive filling, section 4.4) of transfers at one device, each between 0
 // and 1 of its own full speed. Uses: out and in of the inner link, out and in of the NIC.

@@ -32,14 +32,14 @@ void Engine::add_stretch_parts(const Span& span, int32_t p, double until,
   std::vector<PathPart> parts;
   double h = span.h;
   double d = span.start;
-  const Text& words = text(span.text);
+  const RunItems& of_run = run_items(span.run_items);
   for (int32_t i = span.from; i < span.to && d < until; ++i) {
-    const Item& item = words.items[static_cast<size_t>(i)];
+    const Item& item = of_run.items[static_cast<size_t>(i)];
     h += item.host_s;
     if (only_host(item)) continue;
     const double start = std::max({d, span.d, h + item.launch_s});
     if (start > d) parts.push_back({p, Spent::kHost, item.label, d, std::min(start, until)});
-    d = start + device_time(item, words, span.beside);
+    d = start + device_time(item, of_run, span.beside);
     if (start < until) parts.push_back({p, item.spent, item.label, start, std::min(d, until)});
   }
   out.insert(out.end(), parts.rbegin(), parts.rend());
@@ -69,7 +69,7 @@ std::vector<PathPart> Engine::critical_path() const {
       p = cause;
       continue;
     }
-    if (span.text >= 0) {
+    if (span.run_items >= 0) {
       add_stretch_parts(span, p, std::min(at, span.end), out);
     } else {
       out.push_back({p, span.what, span.label, span.start, std::min(at, span.end)});
@@ -90,7 +90,7 @@ std::vector<PathPart> Engine::critical_path() const {
 
 // ---- deadlock
 
-// For what a player that is not finished waits, in words; `next`: the player to blame, -1: none.
+// For what a player that is not finished waits, in of_run; `next`: the player to blame, -1: none.
 int32_t Engine::first_in_stream(int32_t player, const Part& part) const {
   const auto& queue =
       actors_[static_cast<size_t>(player)].queues[static_cast<size_t>(part.item->stream)];
@@ -161,17 +161,17 @@ tl::unexpected<Error> Engine::deadlock() const {
   int32_t p = 0;
   while (actors_[static_cast<size_t>(p)].state == State::kFinished) ++p;
   std::vector<int32_t> path;
-  std::vector<std::string> words;
+  std::vector<std::string> of_run;
   while (p >= 0 && std::find(path.begin(), path.end(), p) == path.end()) {
     path.push_back(p);
     int32_t next = -1;
-    words.push_back(waits_text(p, next));
+    of_run.push_back(waits_text(p, next));
     p = next;
   }
   const auto first = std::find(path.begin(), path.end(), p);
   std::string message;
   for (auto it = p < 0 ? path.end() - 1 : first; it != path.end(); ++it) {
-    message += (message.empty() ? "" : ", ") + words[static_cast<size_t>(it - path.begin())];
+    message += (message.empty() ? "" : ", ") + of_run[static_cast<size_t>(it - path.begin())];
   }
   return check_failed("deadlock: " + message);
 }

@@ -153,7 +153,7 @@ void Engine::note_player(int32_t p, Mark& mark) {
   notes.words(
       {static_cast<int64_t>(a.state),
        a.run - static_cast<int64_t>(one.first) - mark.round * static_cast<int64_t>(runs_a_round(p)),
-       a.at, a.text, a.outstanding, a.loud, a.issued,
+       a.at, a.run_items, a.outstanding, a.loud, a.issued,
        (a.loading ? 1 : 0) + (a.links_see_compute ? 2 : 0)});
   notes.moment(a.d);
   mark.hosts.push_back((a.state == State::kStretch ? a.stretch.h : a.h) - mark.time);
@@ -286,7 +286,7 @@ void Engine::leave_out(const Mark& before, const Mark& now, int64_t times) {
   }
   for (size_t i = before.stretches; i < now.stretches; ++i) {
     const PlayedStretch& one = played_stretches_[i];
-    std::vector<int64_t>& played = stretches_of(one.text, one.manner);
+    std::vector<int64_t>& played = stretches_of(one.run_items, one.manner);
     played[static_cast<size_t>(one.from)] += times;
     played[static_cast<size_t>(one.to)] -= times;
   }

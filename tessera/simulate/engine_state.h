@@ -19,8 +19,8 @@ struct Span {
   Spent what = Spent::kCompute;
   int32_t label = 0;
   int32_t cause = -1;  // kBubble: the player that came last, at the span's end
-  // A stretch: items [from, to) of a text; h and d when it began.
-  int32_t text = -1, from = 0, to = 0;
+  // A stretch: items [from, to) of a run; h and d when it began.
+  int32_t run_items = -1, from = 0, to = 0;
   double h = 0, d = 0;
   Beside beside = Beside::kNothing;  // paths have no rigid stretches
 };
@@ -73,7 +73,7 @@ class Queue {
   size_t first_ = 0;
 };
 
-// What a player in State::kStretch is at: items [from, to) of its text from the host clock `h` and
+// What a player in State::kStretch is at: items [from, to) of its run from the host clock `h` and
 // the device's time `d` on. Before them, where a stretch was cut, the item that was at work then:
 // the head, which began at `head_start` and ends at `d`.
 struct Stretch {
@@ -90,8 +90,8 @@ struct Actor {  // a player at work
   State state = State::kReady;
   double h = 0, d = 0;
   int32_t run = 0;  // index into the schedule
-  int32_t at = 0;   // item of the run's text
-  int32_t text = -1;
+  int32_t at = 0;   // item of the run
+  int32_t run_items = -1;
   double started = 0, left = 0, rate = 1, updated = 0;  // the kernel that runs
   int32_t slot = -1;                                    // that it waits for
   int32_t outstanding = 0;                              // transfers that are not done
@@ -138,7 +138,7 @@ class TransferList {
 inline constexpr double kNever = std::numeric_limits<double>::infinity();
 
 struct PlayedStretch {  // items [from, to)
-  int32_t text = 0, from = 0, to = 0;
+  int32_t run_items = 0, from = 0, to = 0;
   Manner manner;
 };
 
@@ -155,14 +155,14 @@ struct Mark {
 
 class Engine {
  public:
-  Engine(const Play& play, const Timetable* when, Texts& texts);  // null: its own
+  Engine(const Play& play, const Timetable* when, RunItemsTable& run_items);  // null: its own
   Result<Outcome> run();
 
  private:
   // engine.cc: players
   void find_ends();
   void begin_run(int32_t p);
-  int32_t text_of(int32_t p, int32_t run);
+  int32_t run_items_of(int32_t p, int32_t run);
   void post_receives(int32_t p, int32_t run, double host_at);
   void advance(int32_t p);
   bool step(int32_t p, const Item& item);  // false: something else must happen first
@@ -206,8 +206,8 @@ class Engine {
   void change_rate(int32_t p);
   Beside beside_of(int32_t p);
   double head_rate(int32_t p);
-  std::vector<int64_t>& stretches_of(int32_t text, Manner manner);
-  void account_stretches(int32_t text, Manner manner, PlayerResult& result);
+  std::vector<int64_t>& stretches_of(int32_t run_items, Manner manner);
+  void account_stretches(int32_t run_items, Manner manner, PlayerResult& result);
   void account_stretches();
 
   // engine_transfers.cc
@@ -268,7 +268,7 @@ class Engine {
   const Run& run_of(int32_t p) const {
     return schedule(p)[static_cast<size_t>(actors_[static_cast<size_t>(p)].run)];
   }
-  const Text& text(int32_t index) const { return texts_[index]; }
+  const RunItems& run_items(int32_t index) const { return run_items_[index]; }
   Transfer& transfer(int32_t t) { return transfers_[static_cast<size_t>(t)]; }
   Slot& slot(int32_t p, int32_t s) {
     return slots_[static_cast<size_t>(p)][static_cast<size_t>(s)];
@@ -276,10 +276,10 @@ class Engine {
 
   const Play& play_;
   std::vector<Actor> actors_;
-  Texts& texts_;
+  RunItemsTable& run_items_;
   std::vector<const std::vector<Run>*> schedules_;  // by player
   bool path_;                                       // keep what the critical path is made of
-  // By text, Manner and item, as differences: how often it was played in a stretch.
+  // By run items, Manner and item, as differences: how often it was played in a stretch.
   std::vector<std::array<std::vector<int64_t>, kManners>> stretches_;
   std::vector<std::vector<int32_t>> first_run_, last_run_;  // by player and block
   std::vector<std::vector<Slot>> slots_;                    // by player

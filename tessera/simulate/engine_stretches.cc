@@ -29,8 +29,8 @@ Cut cut_on_device(const Stretch& stretch, const std::vector<Suffix>& suffixes, d
           start_of(*item), start_of(*item)};
 }
 
-Cut cut_at(const Stretch& stretch, const Text& words, double now) {
-  const std::vector<Suffix>& suffixes = words.of(stretch.manner);
+Cut cut_at(const Stretch& stretch, const RunItems& of_run, double now) {
+  const std::vector<Suffix>& suffixes = of_run.of(stretch.manner);
   const Suffix& whole = suffixes[static_cast<size_t>(stretch.from)];
   if (stretch.manner.rigid || stretch.from == stretch.to ||
       stretch.h + whole.lead <= stretch.d + whole.device) {
@@ -38,10 +38,10 @@ Cut cut_at(const Stretch& stretch, const Text& words, double now) {
   }
   Cut cut{stretch.from, stretch.h, stretch.d, 0};
   for (; cut.item < stretch.to; ++cut.item) {
-    const Item& item = words.items[static_cast<size_t>(cut.item)];
+    const Item& item = of_run.items[static_cast<size_t>(cut.item)];
     if (!only_host(item)) {
       cut.start = std::max(cut.d, cut.h + item.host_s + item.launch_s);
-      const double end = cut.start + device_time(item, words, stretch.manner.beside);
+      const double end = cut.start + device_time(item, of_run, stretch.manner.beside);
       if (end > now) break;
       cut.d = end;
     }
@@ -51,9 +51,9 @@ Cut cut_at(const Stretch& stretch, const Text& words, double now) {
 }
 
 // Is the item behind the first of its bundle? No stretch begins there.
-bool in_bundle(const Text& words, int32_t item) {
-  if (static_cast<size_t>(item) == words.items.size()) return false;
-  const Bundle* bundle = words.bundle(static_cast<size_t>(item));
+bool in_bundle(const RunItems& of_run, int32_t item) {
+  if (static_cast<size_t>(item) == of_run.items.size()) return false;
+  const Bundle* bundle = of_run.bundle(static_cast<size_t>(item));
   return bundle != nullptr && bundle->issue != item;
 }
 
@@ -70,22 +70,22 @@ Beside Engine::beside_of(int32_t p) {
 
 double Engine::head_rate(int32_t p) {
   const Actor& a = actor(p);
-  const Text& words = text(a.text);
-  const Item& head = words.items[static_cast<size_t>(a.stretch.head)];
-  return head.kind == ItemKind::kCompute ? 1 / words.slowed(a.stretch.manner.beside) : 1;
+  const RunItems& of_run = run_items(a.run_items);
+  const Item& head = of_run.items[static_cast<size_t>(a.stretch.head)];
+  return head.kind == ItemKind::kCompute ? 1 / of_run.slowed(a.stretch.manner.beside) : 1;
 }
 
 // From the item on, if it is in a stretch and nothing but messages moves at this player.
 bool Engine::begin_stretch(int32_t p) {
   Actor& a = actor(p);
   if (a.loud > 0) return false;
-  const Text& words = text(a.text);
+  const RunItems& of_run = run_items(a.run_items);
   const Beside beside = beside_of(p);
   const double d = std::max(a.d, now_);
   const auto at = static_cast<size_t>(a.at);
-  if (words.items[at].kind == ItemKind::kWait) return false;
+  if (of_run.items[at].kind == ItemKind::kWait) return false;
   const Manner manner = manner_of(p, beside, a.at, a.h, d);
-  if (words.of(manner)[at].end <= a.at + 1) return false;
+  if (of_run.of(manner)[at].end <= a.at + 1) return false;
   a.stretch.head = -1;
   play_stretch(p, manner, a.at, a.h, d);
   return true;
@@ -93,12 +93,12 @@ bool Engine::begin_stretch(int32_t p) {
 
 // Rigid where that goes further and no item waits for the host.
 Manner Engine::manner_of(int32_t p, Beside beside, int32_t from, double h, double d) {
-  const Text& words = text(actor(p).text);
+  const RunItems& of_run = run_items(actor(p).run_items);
   const Manner plain{beside, false}, rigid{beside, true};
-  if (path_ || words.bundles().empty()) return plain;
-  const Suffix& further = words.of(rigid)[static_cast<size_t>(from)];
-  const bool can = actor(p).issued == 0 && !in_bundle(words, from) &&
-                   further.end > words.of(plain)[static_cast<size_t>(from)].end &&
+  if (path_ || of_run.bundles().empty()) return plain;
+  const Suffix& further = of_run.of(rigid)[static_cast<size_t>(from)];
+  const bool can = actor(p).issued == 0 && !in_bundle(of_run, from) &&
+                   further.end > of_run.of(plain)[static_cast<size_t>(from)].end &&
                    h + further.lead <= d + further.device;
   return can ? rigid : plain;
 }
@@ -106,7 +106,7 @@ Manner Engine::manner_of(int32_t p, Beside beside, int32_t from, double h, doubl
 // The items from `from` on, behind the head if there is one.
 void Engine::play_stretch(int32_t p, Manner manner, int32_t from, double h, double d) {
   Actor& a = actor(p);
-  const Suffix& rest = text(a.text).of(manner)[static_cast<size_t>(from)];
+  const Suffix& rest = run_items(a.run_items).of(manner)[static_cast<size_t>(from)];
   a.state = State::kStretch;
   a.stretch.manner = manner;
   a.stretch.from = from;
@@ -120,7 +120,8 @@ void Engine::play_stretch(int32_t p, Manner manner, int32_t from, double h, doub
 void Engine::finish_stretch(int32_t p) {
   Actor& a = actor(p);
   finish_head(p);
-  a.h = a.stretch.h + text(a.text).of(a.stretch.manner)[static_cast<size_t>(a.stretch.from)].host;
+  a.h = a.stretch.h +
+        run_items(a.run_items).of(a.stretch.manner)[static_cast<size_t>(a.stretch.from)].host;
   count_stretch(p, a.stretch.to, now_);
   a.at = a.stretch.to;
   a.state = State::kReady;
@@ -130,7 +131,7 @@ void Engine::finish_stretch(int32_t p) {
 void Engine::finish_head(int32_t p) {
   Actor& a = actor(p);
   if (a.stretch.head < 0) return;
-  const Item& item = text(a.text).items[static_cast<size_t>(a.stretch.head)];
+  const Item& item = run_items(a.run_items).items[static_cast<size_t>(a.stretch.head)];
   a.stretch.head = -1;
   const double time = a.stretch.d - a.stretch.head_start;
   PlayerResult& result = results_[static_cast<size_t>(p)];
@@ -147,17 +148,17 @@ void Engine::count_stretch(int32_t p, int32_t to, double end) {
   Actor& a = actor(p);
   const Stretch& stretch = a.stretch;
   if (to == stretch.from) return;
-  const std::vector<Suffix>& suffixes = text(a.text).of(stretch.manner);
-  std::vector<int64_t>& played = stretches_of(a.text, stretch.manner);
+  const std::vector<Suffix>& suffixes = run_items(a.run_items).of(stretch.manner);
+  std::vector<int64_t>& played = stretches_of(a.run_items, stretch.manner);
   ++played[static_cast<size_t>(stretch.from)];
   --played[static_cast<size_t>(to)];
-  if (watched_ >= 0) played_stretches_.push_back({a.text, stretch.from, to, stretch.manner});
+  if (watched_ >= 0) played_stretches_.push_back({a.run_items, stretch.from, to, stretch.manner});
   const double device =
       suffixes[static_cast<size_t>(stretch.from)].device - suffixes[static_cast<size_t>(to)].device;
   results_[static_cast<size_t>(p)].spent_s[static_cast<size_t>(Spent::kHost)] +=
       std::max(0.0, end - a.d - device);
   if (path_) {
-    a.spans.push_back({a.d, end, Spent::kCompute, 0, -1, a.text, stretch.from, to, stretch.h,
+    a.spans.push_back({a.d, end, Spent::kCompute, 0, -1, a.run_items, stretch.from, to, stretch.h,
                        stretch.d, stretch.manner.beside});
   }
   a.d = std::max(a.d, end);
@@ -173,15 +174,15 @@ Engine::CutOff Engine::cut_stretch(int32_t p) {
     return CutOff::kAtWork;
   }
   finish_head(p);
-  const Text& words = text(a.text);
-  const Cut cut = cut_at(stretch, words, now_);
+  const RunItems& of_run = run_items(a.run_items);
+  const Cut cut = cut_at(stretch, of_run, now_);
   if (cut.item == stretch.to) return CutOff::kEnds;
-  if (stretch.manner.rigid && in_bundle(words, cut.item)) {
-    leave_in_bundle(p, *words.bundle(static_cast<size_t>(cut.item)));
+  if (stretch.manner.rigid && in_bundle(of_run, cut.item)) {
+    leave_in_bundle(p, *of_run.bundle(static_cast<size_t>(cut.item)));
     return CutOff::kLeft;
   }
   count_stretch(p, cut.item, cut.d);
-  const Item& item = words.items[static_cast<size_t>(cut.item)];
+  const Item& item = of_run.items[static_cast<size_t>(cut.item)];
   stretch.from = cut.item;
   stretch.h = cut.h;
   stretch.d = cut.d;
@@ -202,13 +203,13 @@ void Engine::leave_stretch(int32_t p) {
   const Stretch& stretch = a.stretch;
   a.h = stretch.h;
   if (stretch.head < 0) {
-    const Item& item = text(a.text).items[static_cast<size_t>(stretch.from)];
+    const Item& item = run_items(a.run_items).items[static_cast<size_t>(stretch.from)];
     a.at = stretch.from;
     a.state = State::kReady;
     a.host_bound = std::max(a.host_bound, a.h + item.host_s + item.launch_s);
     return schedule_step(p, std::max(now_, a.h + item.host_s + item.launch_s));
   }
-  const Item& item = text(a.text).items[static_cast<size_t>(stretch.head)];
+  const Item& item = run_items(a.run_items).items[static_cast<size_t>(stretch.head)];
   a.at = stretch.head;
   if (item.kind == ItemKind::kCompute) {
     a.state = State::kComputing;
@@ -241,20 +242,20 @@ void Engine::change_rate(int32_t p) {
   if (beside == a.stretch.manner.beside) return;
   const CutOff how = cut_stretch(p);
   if (how == CutOff::kEnds || how == CutOff::kLeft) return;
-  const Text& words = text(a.text);
+  const RunItems& of_run = run_items(a.run_items);
   const Stretch& stretch = a.stretch;
   if (how == CutOff::kWaits) {
     const Manner manner = manner_of(p, beside, stretch.from, stretch.h, stretch.d);
-    if (words.of(manner)[static_cast<size_t>(stretch.from)].end == stretch.from) {
+    if (of_run.of(manner)[static_cast<size_t>(stretch.from)].end == stretch.from) {
       return leave_stretch(p);
     }
     return play_stretch(p, manner, stretch.from, stretch.h, stretch.d);
   }
-  const Item& head = words.items[static_cast<size_t>(stretch.head)];
+  const Item& head = of_run.items[static_cast<size_t>(stretch.head)];
   const bool kernel = head.kind == ItemKind::kCompute;
   if (!kernel && head.use.nic > 0) return leave_stretch(p);
   const double left = std::max(0.0, stretch.head_left);
-  const double end = now_ + left * (kernel ? words.slowed(beside) : 1);
+  const double end = now_ + left * (kernel ? of_run.slowed(beside) : 1);
   play_stretch(p, manner_of(p, beside, stretch.from, stretch.h, end), stretch.from, stretch.h, end);
 }
 
@@ -262,28 +263,28 @@ void Engine::change_rate(int32_t p) {
 // itself.
 void Engine::leave_in_bundle(int32_t p, const Bundle& bundle) {
   Actor& a = actor(p);
-  const Text& words = text(a.text);
-  const std::vector<Suffix>& suffixes = words.of(a.stretch.manner);
+  const RunItems& of_run = run_items(a.run_items);
+  const std::vector<Suffix>& suffixes = of_run.of(a.stretch.manner);
   const Beside beside = a.stretch.manner.beside;
   const Suffix& whole = suffixes[static_cast<size_t>(a.stretch.from)];
   const double start =
       a.stretch.d + whole.device - suffixes[static_cast<size_t>(bundle.issue)].device;
-  const InBundle now = play_bundle(words, bundle, beside, std::max(0.0, now_ - start));
+  const InBundle now = play_bundle(of_run, bundle, beside, std::max(0.0, now_ - start));
   a.h = a.stretch.h + whole.host - suffixes[static_cast<size_t>(now.item)].host;
   count_stretch(p, bundle.issue, start);
-  spend(p, start, Spent::kHost, words.items[static_cast<size_t>(bundle.issue)].label);
-  const std::vector<double>& started = words.started(beside);
+  spend(p, start, Spent::kHost, of_run.items[static_cast<size_t>(bundle.issue)].label);
+  const std::vector<double>& started = of_run.started(beside);
   for (int32_t k = bundle.issue + 1; k < now.item; ++k) {
     const auto i = static_cast<size_t>(k);
-    if (only_host(words.items[i])) continue;
-    results_[static_cast<size_t>(p)].busy_s[static_cast<size_t>(words.items[i].lane)] +=
+    if (only_host(of_run.items[i])) continue;
+    results_[static_cast<size_t>(p)].busy_s[static_cast<size_t>(of_run.items[i].lane)] +=
         started[i + 1] - started[i];
-    spend(p, start + started[i + 1], words.items[i].spent, words.items[i].label);
+    spend(p, start + started[i + 1], of_run.items[i].spent, of_run.items[i].label);
   }
   a.at = now.item;
   if (now.item < bundle.wait) {
     a.state = State::kComputing;
-    a.h += words.items[static_cast<size_t>(now.item)].host_s;
+    a.h += of_run.items[static_cast<size_t>(now.item)].host_s;
     a.started = start + started[static_cast<size_t>(now.item)];
     a.updated = now_;
     a.left = now.left;
@@ -296,7 +297,7 @@ void Engine::leave_in_bundle(int32_t p, const Bundle& bundle) {
     a.rate = compute_rate(p);
     return schedule_step(p, now_ + a.left / a.rate);
   }
-  const int32_t s = slot_of(p, words.items[static_cast<size_t>(bundle.issue)]);
+  const int32_t s = slot_of(p, of_run.items[static_cast<size_t>(bundle.issue)]);
   if (slot(p, s).done) return schedule_step(p, now_);  // it ends now
   a.state = State::kWaiting;
   a.slot = s;
@@ -304,7 +305,7 @@ void Engine::leave_in_bundle(int32_t p, const Bundle& bundle) {
 
 // The collective of a bundle from now on, as one of its own.
 void Engine::take_over(int32_t p, const Bundle& bundle, const InBundle& now, double start) {
-  const Item& item = text(actor(p).text).items[static_cast<size_t>(bundle.issue)];
+  const Item& item = run_items(actor(p).run_items).items[static_cast<size_t>(bundle.issue)];
   if (now.latency_left == 0 && now.collective_left == 0) {
     PlayerResult& result = results_[static_cast<size_t>(p)];
     result.busy_s[static_cast<size_t>(item.lane)] += now.collective_end;
@@ -327,7 +328,7 @@ std::vector<int64_t>& Engine::stretches_of(int32_t index, Manner manner) {
   const auto i = static_cast<size_t>(index);
   if (i >= stretches_.size()) stretches_.resize(i + 1);
   std::vector<int64_t>& played = stretches_[i][manner.index()];
-  if (played.empty()) played.assign(text(index).items.size() + 1, 0);
+  if (played.empty()) played.assign(run_items(index).items.size() + 1, 0);
   return played;
 }
 
@@ -335,17 +336,17 @@ void Engine::account_stretches(int32_t index, Manner manner, PlayerResult& resul
   if (static_cast<size_t>(index) >= stretches_.size()) return;
   const std::vector<int64_t>& played = stretches_[static_cast<size_t>(index)][manner.index()];
   if (played.empty()) return;
-  const Text& words = text(index);
+  const RunItems& of_run = run_items(index);
   const auto b = static_cast<size_t>(manner.beside);
   int64_t count = 0;
-  for (size_t i = 0; i < words.items.size(); ++i) {
+  for (size_t i = 0; i < of_run.items.size(); ++i) {
     count += played[i];
-    const Item& item = words.items[i];
+    const Item& item = of_run.items[i];
     if (count == 0 || only_host(item)) continue;
     const auto times = static_cast<double>(count);
-    double busy = device_time(item, words, manner.beside), spent = busy;
-    if (const Bundle* bundle = manner.rigid ? words.bundle(i) : nullptr) {
-      const auto& started = words.started(manner.beside);
+    double busy = device_time(item, of_run, manner.beside), spent = busy;
+    if (const Bundle* bundle = manner.rigid ? of_run.bundle(i) : nullptr) {
+      const auto& started = of_run.started(manner.beside);
       const bool issue = bundle->issue == static_cast<int32_t>(i);
       busy = issue ? bundle->collective[b] : started[i + 1] - started[i];
       spent = issue ? bundle->total[b] - started[static_cast<size_t>(bundle->wait)] : busy;
@@ -360,9 +361,9 @@ void Engine::account_stretches(int32_t index, Manner manner, PlayerResult& resul
 }
 
 void Engine::account_stretches() {
-  for (int32_t index = 0; index < texts_.size(); ++index) {
+  for (int32_t index = 0; index < run_items_.size(); ++index) {
     for (const Beside beside : {Beside::kNothing, Beside::kMessages}) {
-      PlayerResult& result = results_[static_cast<size_t>(text(index).player)];
+      PlayerResult& result = results_[static_cast<size_t>(run_items(index).player)];
       account_stretches(index, {beside, false}, result);
       account_stretches(index, {beside, true}, result);
     }

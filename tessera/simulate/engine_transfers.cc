@@ -53,7 +53,7 @@ void Engine::join(int32_t p, const Item& item) {
   const Run& run = run_of(p);
   const int32_t t = transfer_of(p, item, run.micro_batch);
   const int32_t s = slot_of(p, item);
-  transfer(t).parts.push_back({p, s, &item, text(actor(p).text).ref, false, -1});
+  transfer(t).parts.push_back({p, s, &item, run_items(actor(p).run_items).ref, false, -1});
   transfer(t).last = p;
   transfer(t).ready = now_;
   slot(p, s) = {t, false};
@@ -83,7 +83,7 @@ int32_t Engine::join_underway(int32_t p, const Item& item, double start_s) {
   const int32_t t = transfer_of(p, item, run.micro_batch);
   Transfer& moving = transfer(t);
   const int32_t s = slot_of(p, item);
-  moving.parts.push_back({p, s, &item, text(actor(p).text).ref, true, -1});
+  moving.parts.push_back({p, s, &item, run_items(actor(p).run_items).ref, true, -1});
   moving.last = p;
   moving.ready = moving.start = start_s;
   moving.heads = 1;

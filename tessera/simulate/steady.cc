@@ -46,7 +46,7 @@ int64_t rounded_up(int64_t value, int64_t unit) { return (value + unit - 1) / un
 
 }  // namespace
 
-SteadyPlay::SteadyPlay(const Play& play) : play_(play), texts_(play) {}
+SteadyPlay::SteadyPlay(const Play& play) : play_(play), run_items_(play) {}
 
 const Rounds* SteadyPlay::rounds() {
   if (!std::exchange(known_, true)) {
@@ -64,10 +64,10 @@ bool SteadyPlay::has_two_sizes() const {
   });
 }
 
-Result<Outcome> SteadyPlay::run_whole() { return engine::run(play_, nullptr, texts_); }
+Result<Outcome> SteadyPlay::run_whole() { return engine::run(play_, nullptr, run_items_); }
 Result<Outcome> SteadyPlay::run_without(int64_t left_out) {
   const Timetable when = without_rounds(play_, own_timetable(play_), *rounds(), left_out);
-  return engine::run(play_, &when, texts_);
+  return engine::run(play_, &when, run_items_);
 }
 
 Result<Outcome> SteadyPlay::run() {

@@ -36,7 +36,7 @@ class SteadyPlay {
   Result<Outcome> run_without(int64_t left_out);
 
   const Play& play_;
-  Texts texts_;
+  RunItemsTable run_items_;
   bool known_ = false;  // rounds_ has been looked for
   std::shared_ptr<const std::vector<Rounds>> rounds_;
 };

@@ -45,8 +45,9 @@ TEST_P(SteadyNamed, WithoutRoundsItIsTheScheduleOfFewer) {
       PipelineShape small = shape;
       small.micro_batches -= left_out;
       const double expected = run(play_of(GetParam(), small))->end_s;
-      Texts texts(whole);
-      EXPECT_NEAR(run(whole, &fewer, texts)->end_s, expected, 1e-9 * expected) << n << " places";
+      RunItemsTable run_items(whole);
+      EXPECT_NEAR(run(whole, &fewer, run_items)->end_s, expected, 1e-9 * expected)
+          << n << " places";
     }
   }
 }

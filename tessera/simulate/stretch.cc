@@ -35,13 +35,13 @@ std::optional<Bundle> bundle_at(std::span<const Item> items, size_t first) {
 }
 
 // Plays the bundle up to `until` after its issue. `started` gets when its items begin.
-InBundle play(const Text& text, const Bundle& bundle, Beside beside, double until,
+InBundle play(const RunItems& run_items, const Bundle& bundle, Beside beside, double until,
               std::vector<double>* started) {
-  const Item& issue = text.items[static_cast<size_t>(bundle.issue)];
+  const Item& issue = run_items.items[static_cast<size_t>(bundle.issue)];
   const bool inner = issue.use.inner > 0;
-  const double alone = 1 / text.slowed(beside);
-  const double crowded = inner ? 1 / text.crowded(beside) : alone;
-  const double shared = inner ? 1 / text.rules.collective_slowdown : 1;
+  const double alone = 1 / run_items.slowed(beside);
+  const double crowded = inner ? 1 / run_items.crowded(beside) : alone;
+  const double shared = inner ? 1 / run_items.rules.collective_slowdown : 1;
   InBundle now{bundle.issue + 1, 0, issue.latency_s, issue.work_s, 0};
   double time = 0;
   // Time goes on by `step`, in which the collective's phase does not change.
@@ -63,7 +63,7 @@ InBundle play(const Text& text, const Bundle& bundle, Beside beside, double unti
   };
   for (; now.item < bundle.wait; ++now.item) {
     if (started != nullptr) (*started)[static_cast<size_t>(now.item)] = time;
-    const Item& item = text.items[static_cast<size_t>(now.item)];
+    const Item& item = run_items.items[static_cast<size_t>(now.item)];
     now.left = device_time(item);
     while (now.left > 0) {
       const bool flows = now.latency_left == 0 && now.collective_left > 0;
@@ -90,17 +90,17 @@ InBundle play(const Text& text, const Bundle& bundle, Beside beside, double unti
   return now;
 }
 
-// `out` is that of the text.
-void find_bundles(const Text& text, Stretches& out) {
-  for (size_t i = 0; i < text.items.size(); ++i) {
-    if (text.items[i].kind != ItemKind::kIssue || is_pair(text.items, i)) continue;
-    auto bundle = bundle_at(text.items, i);
+// `out` is that of the items.
+void find_bundles(const RunItems& run_items, Stretches& out) {
+  for (size_t i = 0; i < run_items.items.size(); ++i) {
+    if (run_items.items[i].kind != ItemKind::kIssue || is_pair(run_items.items, i)) continue;
+    auto bundle = bundle_at(run_items.items, i);
     if (!bundle) continue;
-    for (auto& started : out.started) started.resize(text.items.size());
+    for (auto& started : out.started) started.resize(run_items.items.size());
     for (const Beside beside : {Beside::kNothing, Beside::kMessages}) {
       const auto b = static_cast<size_t>(beside);
-      const InBundle end =
-          play(text, *bundle, beside, std::numeric_limits<double>::infinity(), &out.started[b]);
+      const InBundle end = play(run_items, *bundle, beside, std::numeric_limits<double>::infinity(),
+                                &out.started[b]);
       bundle->collective[b] = end.collective_end;
       bundle->total[b] =
           std::max(end.collective_end, out.started[b][static_cast<size_t>(bundle->wait)]);
@@ -113,12 +113,12 @@ void find_bundles(const Text& text, Stretches& out) {
   }
 }
 
-std::vector<bool> items_inside(const Text& text, Manner manner) {
-  const std::span<const Item> items = text.items;
+std::vector<bool> items_inside(const RunItems& run_items, Manner manner) {
+  const std::span<const Item> items = run_items.items;
   std::vector<bool> inside(items.size(), false);
   for (size_t i = 0; i < items.size(); ++i) {
     if (items[i].kind == ItemKind::kCompute || items[i].kind == ItemKind::kHost ||
-        (manner.rigid && text.bundle(i) != nullptr)) {
+        (manner.rigid && run_items.bundle(i) != nullptr)) {
       inside[i] = true;
     } else if (is_pair(items, i) && (manner.beside == Beside::kNothing || items[i].use.nic == 0)) {
       inside[i] = inside[i + 1] = true;
@@ -128,18 +128,19 @@ std::vector<bool> items_inside(const Text& text, Manner manner) {
 }
 
 // From the item to the end of its stretch, if `next` is from the one behind it.
-double device_from(const Text& text, Manner manner, size_t i, const Suffix& next) {
-  const Bundle* bundle = manner.rigid ? text.bundle(i) : nullptr;
-  if (bundle == nullptr) return device_time(text.items[i], text, manner.beside) + next.device;
+double device_from(const RunItems& run_items, Manner manner, size_t i, const Suffix& next) {
+  const Bundle* bundle = manner.rigid ? run_items.bundle(i) : nullptr;
+  if (bundle == nullptr)
+    return device_time(run_items.items[i], run_items, manner.beside) + next.device;
   const auto b = static_cast<size_t>(manner.beside);
-  const auto& started = text.started(manner.beside);
+  const auto& started = run_items.started(manner.beside);
   const double end = static_cast<int32_t>(i) == bundle->wait ? bundle->total[b] : started[i + 1];
   return end - started[i] + next.device;
 }
 
-void find_stretches(const Text& text, Manner manner, std::vector<Suffix>& suffixes) {
-  const std::span<const Item> items = text.items;
-  const std::vector<bool> inside = items_inside(text, manner);
+void find_stretches(const RunItems& run_items, Manner manner, std::vector<Suffix>& suffixes) {
+  const std::span<const Item> items = run_items.items;
+  const std::vector<bool> inside = items_inside(run_items, manner);
   // A stretch must not begin at the wait of a pair: the issue is then outside.
   for (size_t i = items.size(); i-- > 0;) {
     Suffix& suffix = suffixes[i];
@@ -148,7 +149,7 @@ void find_stretches(const Text& text, Manner manner, std::vector<Suffix>& suffix
     const bool more = i + 1 < items.size() && inside[i + 1];
     const Suffix next = more ? suffixes[i + 1] : no_items(i + 1);
     suffix.end = next.end;
-    suffix.device = device_from(text, manner, i, next);
+    suffix.device = device_from(run_items, manner, i, next);
     suffix.host = item.host_s + next.host;
     suffix.lead = item.host_s + next.lead;
     if (!only_host(item)) {
@@ -170,61 +171,61 @@ bool alike(const Item& a, const Item& b) {
          a.handle == b.handle && a.lag == b.lag && a.blocks_host == b.blocks_host;
 }
 
-Text make_items(const Block& block, bool first, bool last, double slower, const Rules& rules) {
-  Text text;
-  text.ref = block.ref;
-  text.rules = rules;
+RunItems make_items(const Block& block, bool first, bool last, double slower, const Rules& rules) {
+  RunItems run_items;
+  run_items.ref = block.ref;
+  run_items.rules = rules;
   const auto in = [&](const Item& item) { return is_in(item, first, last); };
-  text.items = block.items;
+  run_items.items = block.items;
   if (slower != 1 || !std::ranges::all_of(block.items, in)) {
-    text.own.reserve(block.items.size());
-    std::ranges::copy_if(block.items, std::back_inserter(text.own), in);
-    for (Item& item : text.own) {
+    run_items.own.reserve(block.items.size());
+    std::ranges::copy_if(block.items, std::back_inserter(run_items.own), in);
+    for (Item& item : run_items.own) {
       if (item.kind == ItemKind::kCompute) item.work_s *= slower;
     }
-    text.items = text.own;
+    run_items.items = run_items.own;
   }
-  for (size_t i = 0; i < text.items.size(); ++i) {
-    const Item& item = text.items[i];
+  for (size_t i = 0; i < run_items.items.size(); ++i) {
+    const Item& item = run_items.items[i];
     if (item.kind == ItemKind::kReceive && item.ahead) {
-      text.receives.push_back(static_cast<int32_t>(i));
-      text.host_before.push_back(text.host);
+      run_items.receives.push_back(static_cast<int32_t>(i));
+      run_items.host_before.push_back(run_items.host);
     }
-    text.host += item.host_s;
+    run_items.host += item.host_s;
   }
-  return text;
+  return run_items;
 }
 
-void add_stretches(Text& text, bool compact) {
+void add_stretches(RunItems& run_items, bool compact) {
   auto out = std::make_shared<Stretches>();
-  text.stretches = out;
-  const size_t size = text.items.size();
+  run_items.stretches = out;
+  const size_t size = run_items.items.size();
   out->bundle_of.assign(size, -1);
-  if (compact) find_bundles(text, *out);
+  if (compact) find_bundles(run_items, *out);
   for (const Manner manner : {Manner{Beside::kNothing, false}, Manner{Beside::kMessages, false},
                               Manner{Beside::kNothing, true}, Manner{Beside::kMessages, true}}) {
     if (manner.rigid && out->bundles.empty()) continue;
     std::vector<Suffix>& suffixes = out->suffixes[manner.index()];
     suffixes.resize(size + 1);
     for (size_t i = 0; i <= size; ++i) suffixes[i] = no_items(i);
-    if (compact) find_stretches(text, manner, suffixes);
+    if (compact) find_stretches(run_items, manner, suffixes);
   }
 }
 
 }  // namespace
 
-Text make_text(const Block& block, bool first, bool last, double slower, const Rules& rules,
-               bool compact) {
-  Text text = make_items(block, first, last, slower, rules);
-  add_stretches(text, compact);
-  return text;
+RunItems make_run_items(const Block& block, bool first, bool last, double slower,
+                        const Rules& rules, bool compact) {
+  RunItems run_items = make_items(block, first, last, slower, rules);
+  add_stretches(run_items, compact);
+  return run_items;
 }
 
-InBundle play_bundle(const Text& text, const Bundle& bundle, Beside beside, double until) {
-  return play(text, bundle, beside, until, nullptr);
+InBundle play_bundle(const RunItems& run_items, const Bundle& bundle, Beside beside, double until) {
+  return play(run_items, bundle, beside, until, nullptr);
 }
 
-Texts::Texts(const Play& play) : play_(play) {
+RunItemsTable::RunItemsTable(const Play& play) : play_(play) {
   size_t blocks = 0;
   for (const Player& player : play.players) {
     index_.emplace_back().assign(player.blocks.size(), {-1, -1, -1, -1});
@@ -233,11 +234,11 @@ Texts::Texts(const Play& play) : play_(play) {
   different_.resize(blocks);
 }
 
-int32_t Texts::make(int32_t player, int32_t block, bool first, bool last) {
+int32_t RunItemsTable::make(int32_t player, int32_t block, bool first, bool last) {
   const auto b = static_cast<size_t>(block);
   const Player& whose = play_.players[static_cast<size_t>(player)];
   std::array<int32_t, 4>& known = index_[static_cast<size_t>(player)][b];
-  // Runs whose conditions choose the same items have one text.
+  // Runs whose conditions choose the same items have them in common.
   const std::vector<Item>& items = whose.blocks[b].items;
   const auto any = [&](When when) {
     return std::ranges::any_of(items, [when](const Item& item) { return item.when == when; });
@@ -247,18 +248,18 @@ int32_t Texts::make(int32_t player, int32_t block, bool first, bool last) {
   int32_t& plain = known[(has_first ? 1u : 0u) + (has_last ? 2u : 0u)];
   if (plain >= 0) return own = plain;
   own = plain = size();
-  texts_.push_back(make_items(whose.blocks[b], has_first, has_last, whose.slower, play_.rules));
-  Text& text = texts_.back();
-  text.player = player;
+  run_items_.push_back(make_items(whose.blocks[b], has_first, has_last, whose.slower, play_.rules));
+  RunItems& run_items = run_items_.back();
+  run_items.player = player;
   const bool compact = play_.rules.compact && play_.rules.jitter == 0 && !play_.rules.events;
   for (const int32_t one : different_[b]) {
-    const Text& other = texts_[static_cast<size_t>(one)];
-    if (compact && whose.pool < 0 && std::ranges::equal(text.items, other.items, alike)) {
-      text.stretches = other.stretches;
+    const RunItems& other = run_items_[static_cast<size_t>(one)];
+    if (compact && whose.pool < 0 && std::ranges::equal(run_items.items, other.items, alike)) {
+      run_items.stretches = other.stretches;
       return own;
     }
   }
-  add_stretches(text, compact && whose.pool < 0);
+  add_stretches(run_items, compact && whose.pool < 0);
   if (whose.pool < 0) different_[b].push_back(own);
   return own;
 }

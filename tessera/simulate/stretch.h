@@ -47,7 +47,7 @@ struct Bundle {
   std::array<double, kBesides> total{}, collective{};
 };
 
-// Of the items of a text. Texts whose items take equal times have it in common.
+// Of the items of a run. Those that take equal times have it in common.
 struct Stretches {
   // By Manner and item, one past the last too; of rigid ones only where there are bundles.
   std::array<std::vector<Suffix>, kManners> suffixes;
@@ -56,7 +56,7 @@ struct Stretches {
   std::array<std::vector<double>, kBesides> started;  // by item of a bundle, since its issue
 };
 
-struct Text {
+struct RunItems {
   BlockRef ref;
   int32_t player = 0;
   std::span<const Item> items;  // the block's, or own
@@ -67,9 +67,9 @@ struct Text {
   double host = 0;                  // of all items
   Rules rules;                      // of the play
 
-  Text() = default;
-  Text(Text&&) = default;
-  Text& operator=(Text&&) = default;
+  RunItems() = default;
+  RunItems(RunItems&&) = default;
+  RunItems& operator=(RunItems&&) = default;
 
   const std::vector<Suffix>& of(Manner manner) const { return stretches->suffixes[manner.index()]; }
   const std::vector<Bundle>& bundles() const { return stretches->bundles; }
@@ -96,8 +96,8 @@ inline double device_time(const Item& item) {
   return only_host(item) ? 0 : item.latency_s + item.work_s;
 }
 // The same of an item in a stretch, outside bundles.
-inline double device_time(const Item& item, const Text& text, Beside beside) {
-  return device_time(item) * (item.kind == ItemKind::kCompute ? text.slowed(beside) : 1);
+inline double device_time(const Item& item, const RunItems& run_items, Beside beside) {
+  return device_time(item) * (item.kind == ItemKind::kCompute ? run_items.slowed(beside) : 1);
 }
 
 // A bundle some time after its issue.
@@ -108,33 +108,33 @@ struct InBundle {
   double collective_left = 0;  // of its work, at full speed
   double collective_end = 0;   // since the issue, if nothing of it is left
 };
-InBundle play_bundle(const Text& text, const Bundle& bundle, Beside beside, double until);
+InBundle play_bundle(const RunItems& run_items, const Bundle& bundle, Beside beside, double until);
 
-// `block` outlives the text. `slower`: of a straggler's kernels.
-Text make_text(const Block& block, bool first, bool last, double slower, const Rules& rules,
-               bool compact);
+// `block` outlives the items. `slower`: of a straggler's kernels.
+RunItems make_run_items(const Block& block, bool first, bool last, double slower,
+                        const Rules& rules, bool compact);
 
-// The texts of a play, each made when it is first asked for.
-class Texts {
+// The items of all runs of a play, each made when it is first asked for.
+class RunItemsTable {
  public:
-  explicit Texts(const Play& play);  // outlives it
+  explicit RunItemsTable(const Play& play);  // outlives it
   // Of a block's run, which may be its first and its last.
   int32_t index_of(int32_t player, int32_t block, bool first, bool last) {
     const int32_t index = index_[static_cast<size_t>(player)][static_cast<size_t>(block)]
                                 [(first ? 1u : 0u) + (last ? 2u : 0u)];
     return index < 0 ? make(player, block, first, last) : index;
   }
-  const Text& operator[](int32_t index) const { return texts_[static_cast<size_t>(index)]; }
-  int32_t size() const { return static_cast<int32_t>(texts_.size()); }
+  const RunItems& operator[](int32_t index) const { return run_items_[static_cast<size_t>(index)]; }
+  int32_t size() const { return static_cast<int32_t>(run_items_.size()); }
 
  private:
   int32_t make(int32_t player, int32_t block, bool first, bool last);
 
   const Play& play_;
-  std::deque<Text> texts_;  // addresses of items stay
+  std::deque<RunItems> run_items_;  // addresses of items stay
   // By player, block and first + 2 last; -1: not made.
   std::vector<std::vector<std::array<int32_t, 4>>> index_;
-  std::vector<std::vector<int32_t>> different_;  // by block: texts without stretches in common
+  std::vector<std::vector<int32_t>> different_;  // by block: without stretches in common
 };
 
 }  // namespace tessera::engine

@@ -153,11 +153,11 @@ TEST(Stretches, TimesOfABundle) {
   Rules rules;
   rules.inner_slowdown = 1.25;
   rules.collective_slowdown = 2;
-  const Text text = make_text(block, false, false, 1, rules, true);
-  ASSERT_EQ(text.bundles().size(), 1);
-  EXPECT_DOUBLE_EQ(text.bundles()[0].total[0], 1.25 + (2 - 0.625));
-  EXPECT_DOUBLE_EQ(text.of({Beside::kNothing, true})[0].device, 1.25 + 1.375 + 3);
-  const InBundle half = play_bundle(text, text.bundles()[0], Beside::kNothing, 0.625);
+  const RunItems run_items = make_run_items(block, false, false, 1, rules, true);
+  ASSERT_EQ(run_items.bundles().size(), 1);
+  EXPECT_DOUBLE_EQ(run_items.bundles()[0].total[0], 1.25 + (2 - 0.625));
+  EXPECT_DOUBLE_EQ(run_items.of({Beside::kNothing, true})[0].device, 1.25 + 1.375 + 3);
+  const InBundle half = play_bundle(run_items, run_items.bundles()[0], Beside::kNothing, 0.625);
   EXPECT_EQ(half.item, 1);
   EXPECT_DOUBLE_EQ(half.left, 0.5);
   EXPECT_DOUBLE_EQ(half.collective_left, 2 - 0.3125);

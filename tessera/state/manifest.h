@@ -34,7 +34,7 @@ struct ManifestBox {
 
 struct ManifestTensor {
   std::string name;
-  std::string role;  // "parameter", "optimizer_state", "loss_scale", "residual" (of a rank)
+  std::string role;  // "parameter", "optimizer_state", "buffer", "loss_scale", "residual"
   DType dtype = DType::kFloat32;
   std::vector<int64_t> shape;      // of the whole tensor
   std::vector<ManifestBox> boxes;  // disjoint; together the tensor

@@ -1,8 +1,9 @@
 """tessera data. How to run it: cli.py."""
+import json
 import os
 import struct
 
-from cli import ROOT, CliTest, main
+from cli import ROOT, CliTest, main, run
 
 
 class Data(CliTest):
@@ -27,6 +28,41 @@ class Data(CliTest):
             self.assertEqual(feature["ids"], len(given))
             self.assertLessEqual(feature["rows_used"], len(set(given)))
             self.assertGreaterEqual(feature["rows_used"], 0.85 * len(set(given)))
+
+    def npy(self, name, kind, shape, numbers):
+        head = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
+        with open(self.path(name), "wb") as file:
+            file.write(b"\x93NUMPY\1\0" + struct.pack("<H", len(head)) + head.encode() + numbers)
+        return self.path(name)
+
+    def test_arrays_become_datasets_that_a_run_reads_by_its_pieces(self):
+        images = self.npy("x.npy", "<i2", (6, 1, 8, 8, 8), struct.pack("<3072h", *range(3072)))
+        labels = self.npy("y.npy", "<f4", (6, 2), struct.pack("<12f", *range(12)))
+        out = self.path("u.h5")
+        made = self.run_hdf5("data", "hdf5", f"volumes={images}", f"labels={labels}", "--out", out)
+        if made is None:
+            return
+        self.assertEqual(made, f"{out}:volumes: int16 [6, 1, 8, 8, 8]\n{out}:labels: float32 [6, 2]\n")
+        config = ('model = "cosmoflow:width=8,channels=1,filters=2,outputs=2"\nbatch = 2\nsteps = 2\n'
+                  'data = {{ hdf5 = "{}", inputs = "{}", labels = "labels", scale = 0.001 }}\n')
+        answer = run("train", self.write("run.toml", config.format(out, "volumes")), "--plan", "spatial(d=2)", "--json")
+        self.assertEqual(answer.code, 0, answer.err)
+        read = json.loads(answer.out.strip().split("\n")[-1])["summary"]["data_bytes_read"]
+        # Four volumes of 1,024 bytes; of the border two planes of 128 bytes twice; four labels of 8.
+        self.assertEqual(read, {"all_ranks": 4 * (1024 + 2 * 128) + 32, "of_a_rank": 4 * (512 + 128) + 16})
+        wrong = self.write("wrong.toml", config.format(out, "volume"))
+        self.expect_error(2, f"data: '{out}': expected a dataset 'volume', found labels, volumes ({wrong}:4)", "train", wrong)
+        self.expect_error(2, "data: hdf5: expected NAME=FILE.npy with another name for each dataset, found 'x'", "data", "hdf5",
+                          "x", "--out", out)
+
+    # None: the program was built without HDF5, and says so.
+    def run_hdf5(self, *arguments):
+        answer = run(*arguments)
+        if answer.code == 2 and "built without libhdf5-dev" in answer.err:
+            print("skipped: built without HDF5")
+            return None
+        self.assertEqual(answer.code, 0, answer.err)
+        return answer.out
 
     def test_a_bad_line_leaves_no_file(self):
         line = "\t".join(["0"] + ["1"] * 13 + ["ab"] * 26)

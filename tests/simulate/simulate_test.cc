@@ -370,6 +370,32 @@ TEST(Simulate, UnevenShardsPayTheNetwork) {
   EXPECT_GT(found, 100 << 20);
 }
 
+// A halo is a plane or two of a piece, not the piece; and tiles that need none hide most of it.
+TEST(Simulate, HalosPayForWhatTheyMoveAndTilesHideThem) {
+  const std::string model = "cosmoflow:width=128,dropout=0";
+  const Cluster cluster = load_cluster("dgx-v100-16:1").value();
+  const auto exchange = [&](const std::string& plan) {
+    const Simulation step = simulated(planned({model, plan, 8}), cluster, options_of());
+    TrafficRow sum;
+    for (const TrafficRow& row : step.roles.front().traffic) {
+      if (row.kind != "exchange") continue;
+      sum.count += row.count;
+      sum.bytes += row.bytes;
+      sum.seconds += row.seconds;
+      sum.exposed_s += row.exposed_s;
+    }
+    return sum;
+  };
+  const TrafficRow whole = exchange("spatial(d=8)"), tiles = exchange("spatial(d=8, tiles=4)");
+  EXPECT_GT(whole.count, 8);
+  EXPECT_EQ(tiles.bytes, whole.bytes);
+  EXPECT_EQ(tiles.count, whole.count);
+  const double moved = static_cast<double>(whole.bytes) / cluster.parts[0].type.inner.rate;
+  EXPECT_GT(whole.seconds, moved);
+  EXPECT_LT(whole.seconds, 10 * moved + static_cast<double>(whole.count) * 1e-4);
+  EXPECT_LT(tiles.exposed_s, 0.7 * whole.exposed_s);
+}
+
 // Gradients of narrow copies are gradients of parameters to a style that overlaps none.
 TEST(Simulate, ACollectiveOfNarrowGradientsIsOneOfParameters) {
   const std::string file = testing::TempDir() + "narrow_gradients.toml";

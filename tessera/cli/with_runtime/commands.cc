@@ -6,6 +6,7 @@ extern "C" const tessera::cli::RunCommands* tessera_run_commands() {
                                                        .verify = commands::verify,
                                                        .profile = commands::profile,
                                                        .sample = commands::sample,
+                                                       .evaluate = commands::evaluate,
                                                        .launch = commands::launch};
   return &kCommands;
 }

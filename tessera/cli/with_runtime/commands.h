@@ -10,5 +10,6 @@ Result<int> verify(const VerifyOptions& options);
 Result<int> launch(const LaunchOptions& options);
 Result<int> profile(const ProfileOptions& options);
 Result<int> sample(const SampleOptions& options);
+Result<int> evaluate(const EvaluateOptions& options);
 
 }  // namespace tessera::cli::with_runtime

@@ -67,17 +67,15 @@ std::string duration_text(double seconds) {
 // "0.5012, NE 0.8210, AUC 0.7611", of one that predicts classes "0.5012, accuracy 81.30 %".
 template <typename Report>
 std::string eval_text(const Report& report) {
-  const auto number = [](double value, double factor, const char* unit) {
-    return std::isfinite(value) ? fmt::format("{:.{}f}{}", value * factor, factor > 1 ? 2 : 4, unit)
-                                : std::string("none");
+  const auto number = [](double value) {
+    return std::isfinite(value) ? fmt::format("{:.4f}", value) : std::string("none");
   };
   std::string text = fmt::format("{:.4f}", *report.eval_loss);
   if (report.eval_clicks) {
-    text += fmt::format(", NE {}, AUC {}", number(report.eval_clicks->normalized_entropy, 1, ""),
-                        number(report.eval_clicks->auc, 1, ""));
+    text += fmt::format(", NE {}, AUC {}", number(report.eval_clicks->normalized_entropy),
+                        number(report.eval_clicks->auc));
   }
-  if (report.eval_accuracy)
-    text += fmt::format(", accuracy {}", number(*report.eval_accuracy, 100, " %"));
+  if (report.eval_accuracy) text += ", " + accuracy_text(*report.eval_accuracy);
   return text;
 }
 

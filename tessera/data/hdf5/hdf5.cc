@@ -1,5 +1,6 @@
 // Datasets of HDF5 files, read by hyperslabs.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <hdf5.h>
 
 #include <algorithm>
@@ -141,14 +142,27 @@ class Hdf5File : public ArrayFile {
     std::vector<hsize_t> sizes(static_cast<size_t>(rank));
     H5Sget_simple_extent_dims(space.id(), sizes.data(), nullptr);
     shape_.assign(sizes.begin(), sizes.end());
-    if (std::ranges::find(shape_, 0) != shape_.end()) {
-      return invalid_input(fmt::format("'{}': expected elements in the dataset '{}', found none",
-                                       name_.path, name_.dataset));
-    }
-    return {};
+    return check_elements();
   }
 
   int64_t file_bytes() const override { return bytes_; }
+
+ private:
+  // At least one, and so many that their numbers can be counted: heads may say anything.
+  Status check_elements() const {
+    constexpr int64_t kMost = int64_t{1} << 50;
+    int64_t elements = 1;
+    for (const int64_t size : shape_) {
+      if (size < 1 || size > kMost / elements) {
+        return invalid_input(
+            fmt::format("'{}': expected 1 to 2^50 elements in the dataset '{}', "
+                        "found the shape [{}]",
+                        name_.path, name_.dataset, fmt::join(shape_, ", ")));
+      }
+      elements *= size;
+    }
+    return {};
+  }
 
  protected:
   Status read_box(const Box& box, std::byte* to) const override {

@@ -58,6 +58,10 @@ TEST_F(Hdf5, BigEndianNumbersOfOtherProgramsAreReadToo) {
   const hid_t texts = H5Tcopy(H5T_C_S1);
   H5Dclose(H5Dcreate2(file, "names", texts, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
   H5Tclose(texts);
+  const hsize_t none = 0;
+  const hid_t empty = H5Screate_simple(1, &none, nullptr);
+  H5Dclose(H5Dcreate2(file, "empty", H5T_IEEE_F32LE, empty, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+  H5Sclose(empty);
   H5Sclose(space);
   H5Fclose(file);
   const auto array = open_array_file({path("b.h5"), "x"});
@@ -67,6 +71,9 @@ TEST_F(Hdf5, BigEndianNumbersOfOtherProgramsAreReadToo) {
             "'" + path("b.h5") +
                 "': expected the dataset 'names' to be an array of integers or of float32 or "
                 "float64, found something else");
+  EXPECT_EQ(open_array_file({path("b.h5"), "empty"}).error().message,
+            "'" + path("b.h5") +
+                "': expected 1 to 2^50 elements in the dataset 'empty', found the shape [0]");
 }
 
 TEST_F(Hdf5, ErrorsAreOneLine) {

@@ -72,15 +72,28 @@ std::vector<Dim> with(std::vector<Dim> dims, const char* name, int64_t size) {
   return dims;
 }
 
-// (x, gamma, beta; dims, eps) -> (y, mean, rstd)
+// (x, gamma, beta[, running mean, running variance]; dims, eps) -> (y, mean, rstd)
 Result<Inferred> infer_batch_norm(const Operands& x) {
   TESSERA_TRY(Norm n, read_norm(x, x[0]));
   TESSERA_TRY_VOID(read_channel(x[1], "gamma", x[0], n));
   TESSERA_TRY_VOID(read_channel(x[2], "beta", x[0], n));
   const DType dtype = statistics_dtype(x[0].dtype);
-  return conclude(x,
-                  fmt::format("{0}, {1}, {1} -> {2}, {3}, {3}", n.frozen, n.channel, n.all, n.rest),
-                  {x[0].dims, n.kept, n.kept}, {x[0].dtype, dtype, dtype});
+  std::string running;
+  if (x.count() == 4) {
+    return invalid_input("expected a running mean and a running variance, found one of them");
+  }
+  for (size_t i = 3; i < x.count(); ++i) {
+    TESSERA_TRY_VOID(expect_dims(x[i], i == 3 ? "running mean" : "running variance", x[1].dims));
+    if (!is_floating(x[i].dtype)) {
+      return invalid_input(
+          fmt::format("expected running statistics of a floating dtype, found {}", describe(x[i])));
+    }
+    running += ", " + n.channel;
+  }
+  return conclude(
+      x,
+      fmt::format("{0}, {1}, {1}{4} -> {2}, {3}, {3}", n.frozen, n.channel, n.all, n.rest, running),
+      {x[0].dims, n.kept, n.kept}, {x[0].dtype, dtype, dtype});
 }
 
 // (dy, x, gamma, mean, rstd; dims) -> (dx, dgamma, dbeta)
@@ -172,6 +185,7 @@ InputGradients differentiate_batch_norm(GraphBuilder& builder, const Op& op,
   InputGradients out = builder.op(op.path + ".grad", "batch_norm_grad",
                                   {dy[0], op.inputs[0], op.inputs[1], op.outputs[1], op.outputs[2]},
                                   {{"dims", op.text("dims")}});
+  out.resize(op.inputs.size());  // running statistics have none
   for (size_t i = 0; i < out.size(); ++i) {
     if (!wanted[i]) out[i] = {};
   }
@@ -180,15 +194,38 @@ InputGradients differentiate_batch_norm(GraphBuilder& builder, const Op& op,
 
 std::vector<std::string> statistics_dims(const Op& op) { return words(op.text("dims")); }
 
+// In the dtype of the statistics, if it has another one.
+TensorId as_statistic(GraphBuilder& builder, const std::string& path, TensorId id, DType dtype) {
+  if (builder.tensor(id).dtype == dtype) return id;
+  return builder.op1(path, "cast", {id}, {{"dtype", std::string(dtype_name(dtype))}});
+}
+
+// What an evaluation normalises by: (variance + eps) to the power -1/2, and the mean.
+std::vector<TensorId> running_statistics(GraphBuilder& builder, const Op& op, DType dtype) {
+  const std::string path = op.path + ".running";
+  const std::string name(dtype_name(dtype));
+  const TensorId mean = as_statistic(builder, path + ".mean", op.inputs[3], dtype);
+  const TensorId variance = as_statistic(builder, path + ".variance", op.inputs[4], dtype);
+  const TensorId eps = builder.op1(path + ".eps", "fill", {},
+                                   {{"value", op.number("eps")}, {"dims", ""}, {"dtype", name}});
+  const TensorId sum = builder.op1(path + ".sum", "add", {variance, eps});
+  return {mean, builder.op1(path + ".rstd", "power", {sum}, {{"exponent", -0.5}})};
+}
+
 std::vector<TensorId> expand_batch_norm(GraphBuilder& builder, const Op& op) {
   begin_expansion(builder, op);
   const Attributes dims = {{"dims", op.text("dims")}};
   const TensorId stats = builder.op1(op.path + ".moments", "batch_moments", {op.inputs[0]}, dims);
   const auto finished =
       builder.op(op.path + ".finish", "norm_finish", {stats}, {{"eps", op.number("eps")}});
-  const TensorId y =
-      builder.op1(op.path + ".apply", "batch_apply",
-                  {op.inputs[0], finished[0], finished.back(), op.inputs[1], op.inputs[2]}, dims);
+  TensorId mean = finished[0], rstd = finished.back();
+  if (op.inputs.size() > 3 && builder.ok()) {
+    const auto running = running_statistics(builder, op, builder.tensor(mean).dtype);
+    mean = builder.op1(op.path + ".mean_or_running", "in_evaluation", {mean, running[0]});
+    rstd = builder.op1(op.path + ".rstd_or_running", "in_evaluation", {rstd, running[1]});
+  }
+  const TensorId y = builder.op1(op.path + ".apply", "batch_apply",
+                                 {op.inputs[0], mean, rstd, op.inputs[1], op.inputs[2]}, dims);
   return {y, finished[0], finished.back()};
 }
 
@@ -250,6 +287,7 @@ std::vector<KindInfo> batch_norm_kinds() {
   KindInfo norm =
       part("batch_norm", "(x - mean) * rstd * gamma + beta, statistics over the named dims", 3,
            infer_batch_norm, 8);
+  norm.max_inputs = 5;
   norm.output_names = {"y", "mean", "rstd"};
   norm.outputs = 3;
   norm.bytes = ByteRule::kTwice;

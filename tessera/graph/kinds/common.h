@@ -19,6 +19,7 @@ namespace tessera::kinds {
 // The families; kinds.cc joins them.
 std::vector<KindInfo> attention_kinds();
 std::vector<KindInfo> batch_norm_kinds();
+std::vector<KindInfo> carried_kinds();
 std::vector<KindInfo> contraction_kinds();
 std::vector<KindInfo> convolution_kinds();
 std::vector<KindInfo> elementwise_kinds();

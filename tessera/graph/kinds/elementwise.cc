@@ -181,6 +181,21 @@ InputGradients differentiate_log(GraphBuilder& builder, const Op& op, const Outp
   return {builder.op1(op.path + ".dx", "div", {dy[0], op.inputs[0]})};
 }
 
+// dx = -dy sin(x)
+InputGradients differentiate_cos(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
+                                 const std::vector<bool>&) {
+  const TensorId slope = builder.op1(op.path + ".dx.slope", "sin", {op.inputs[0]});
+  const TensorId product = builder.op1(op.path + ".dx.product", "mul", {dy[0], slope});
+  return {builder.op1(op.path + ".dx", "scale", {product}, {{"factor", -1.0}})};
+}
+
+// dx = dy cos(x)
+InputGradients differentiate_sin(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
+                                 const std::vector<bool>&) {
+  const TensorId slope = builder.op1(op.path + ".dx.slope", "cos", {op.inputs[0]});
+  return {builder.op1(op.path + ".dx", "mul", {dy[0], slope})};
+}
+
 // dx = dy / (2 y)
 InputGradients differentiate_sqrt(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
                                   const std::vector<bool>&) {
@@ -342,7 +357,7 @@ std::vector<KindInfo> elementwise_kinds() {
   KindInfo add = binary("add", "a + b, broadcast by dim name", /*linear=*/true, differentiate_add);
   add.merges = Combiner::kSum;
   KindInfo equal = binary("equal", "1 where a = b, else 0, broadcast by dim name", /*linear=*/false,
-                          /*differentiate=*/nullptr);
+                          /*rule=*/nullptr);
   return {
       add,
       binary("sub", "a - b, broadcast by dim name", /*linear=*/true, differentiate_sub),
@@ -394,6 +409,8 @@ std::vector<KindInfo> elementwise_kinds() {
       unary("exp", "e to the x", 1, differentiate_exp),
       unary("log", "natural logarithm", 8, differentiate_log),
       unary("sqrt", "square root", 4, differentiate_sqrt),
+      unary("cos", "cosine", 8, differentiate_cos),
+      unary("sin", "sine", 8, differentiate_sin),
       power,
       unary("sigmoid", "1 / (1 + e to the -x)", 4, differentiate_sigmoid),
       unary("tanh", "hyperbolic tangent", 8, differentiate_tanh),

@@ -8,6 +8,7 @@
 #include <ATen/ops/var_mean.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "tessera/base/text.h"
 #include "tessera/runtime/kernels/maps.h"
@@ -63,18 +64,28 @@ void put_sum(const Array& out, const at::Tensor& values, bool add) {
   put(out, missing.empty() ? values : at::sum(values, missing, true), add);
 }
 
-// (x, gamma, beta; dims, eps) -> (y, mean, rstd)
+// (x, gamma, beta[, running mean, running variance]; dims, eps) -> (y, mean, rstd); an evaluation
+// takes the running statistics, if there are any.
 Kernel batch_norm(const KernelCall& call) {
   const Norm norm(call, 0);
+  const bool runs = call.inputs.size() > 3;
   return [over = norm.over(), wide = norm.wide(), eps = call.op->number("eps", 1e-5),
-          x = norm.input(0), gamma = norm.input(1), beta = norm.input(2), y = norm.output(0),
-          mean = norm.output(1), rstd = norm.output(2)] {
+          x = norm.input(0), gamma = norm.input(1), beta = norm.input(2),
+          running_mean = norm.input(runs ? 3 : 1), running_variance = norm.input(runs ? 4 : 1),
+          y = norm.output(0), mean = norm.output(1), rstd = norm.output(2), runs,
+          context = call.context] {
     const at::Tensor values = read(x, wide);
-    const auto [variance, center] = at::var_mean(values, over, std::optional<at::Scalar>(0), true);
+    at::Tensor variance, center;
+    if (runs && context->evaluating) {
+      variance = read(running_variance, wide);
+      center = read(running_mean, wide);
+    } else {
+      std::tie(variance, center) = at::var_mean(values, over, std::optional<at::Scalar>(0), true);
+    }
     const at::Tensor scale = (variance + eps).rsqrt();
     put(y, (values - center) * (scale * read(gamma, wide)) + read(beta, wide), false);
-    put(mean, center, false);
-    put(rstd, scale, false);
+    put(mean, center.expand(mean.shape), false);
+    put(rstd, scale.expand(mean.shape), false);
   };
 }
 

@@ -2,6 +2,7 @@
 #include <ATen/ops/add.h>
 #include <ATen/ops/amax.h>
 #include <ATen/ops/clamp.h>
+#include <ATen/ops/cos.h>
 #include <ATen/ops/div.h>
 #include <ATen/ops/eq.h>
 #include <ATen/ops/exp.h>
@@ -16,6 +17,7 @@
 #include <ATen/ops/relu.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/sigmoid.h>
+#include <ATen/ops/sin.h>
 #include <ATen/ops/softplus.h>
 #include <ATen/ops/sqrt.h>
 #include <ATen/ops/sub.h>
@@ -145,6 +147,12 @@ Kernel logarithm(const KernelCall& call) {
 Kernel square_root(const KernelCall& call) {
   return unary(call, [](auto& y, const auto& x) { at::sqrt_out(y, x); });
 }
+Kernel cosine(const KernelCall& call) {
+  return unary(call, [](auto& y, const auto& x) { at::cos_out(y, x); });
+}
+Kernel sine(const KernelCall& call) {
+  return unary(call, [](auto& y, const auto& x) { at::sin_out(y, x); });
+}
 Kernel power(const KernelCall& call) {
   return unary(call, [exponent = call.op->number("exponent")](auto& y, const auto& x) {
     at::pow_out(y, x, exponent);
@@ -219,6 +227,18 @@ struct NotZero {
   size_t bytes;
   uint64_t mask = ~uint64_t{0};
 };
+
+// (x, other) -> x, or other while an evaluation runs. y may be the memory of x.
+Kernel in_evaluation(const KernelCall& call) {
+  const auto order = op_dims(call.op->annotation.outputs[0]);
+  const Array &x = call.inputs[0], &y = call.outputs[0];
+  const Kernel keep = x.data == y.data ? Kernel() : prepare_copy(x, y),
+               take = prepare_copy(input_along(call, 1, order), y);
+  return [keep, take, context = call.context] {
+    const Kernel& now = context->evaluating ? take : keep;
+    if (now) now();
+  };
+}
 
 // (c, a[, b]; otherwise, negate)
 Kernel choose(const KernelCall& call) {
@@ -457,6 +477,7 @@ constexpr KernelInfo kKernels[] = {
     {"div", divide},
     {"equal", equal},
     {"where", choose},
+    {"in_evaluation", in_evaluation},
     {"scale", scale},
     {"gelu", gelu},
     {"gelu_erf", gelu_erf},
@@ -465,6 +486,8 @@ constexpr KernelInfo kKernels[] = {
     {"exp", exponential},
     {"log", logarithm},
     {"sqrt", square_root},
+    {"cos", cosine},
+    {"sin", sine},
     {"power", power},
     {"clamp", clamp},
     {"clamp_grad", clamp_grad},

@@ -254,6 +254,20 @@ Kernel decayed_mean(const KernelCall& call) {
   });
 }
 
+// (buffer, value) -> keep buffer + (1 - keep) (factor value + offset)
+Kernel carry(const KernelCall& call) {
+  return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
+    const A keep = static_cast<A>(call.op->number("keep")),
+            factor = static_cast<A>(call.op->number("factor")),
+            offset = static_cast<A>(call.op->number("offset"));
+    return update_rows<A, 1, 2>(call, {0}, 0, [=] {
+      return [=](const std::array<A, 2>& x) {
+        return std::array<A, 1>{keep * x[0] + (1 - keep) * (factor * x[1] + offset)};
+      };
+    });
+  });
+}
+
 // (square of weights, square of gradient[, coefficient]) -> trust |w| / (|g| + weight_decay |w|); 1
 // where a norm is 0.
 Kernel trust_ratio(const KernelCall& call) {
@@ -436,6 +450,7 @@ constexpr KernelInfo kKernels[] = {
     {"momentum_direction", momentum_direction},
     {"lars", lars},
     {"apply_update", apply_update},
+    {"carry", carry},
     {"decayed_mean", decayed_mean},
     {"trust_ratio", trust_ratio},
     {"adafactor_rate", adafactor_rate},

@@ -1,0 +1,70 @@
+#include "tessera/runtime/forward_only.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "tessera/plan/selector.h"
+
+namespace tessera {
+
+Plan forward_part(Plan plan, const Graph& graph) {
+  const Plan plain;
+  plan.micro_batches = plain.micro_batches;
+  plan.schedule = plain.schedule;
+  plan.schedule_table = plain.schedule_table;
+  plan.reorders = plain.reorders;
+  plan.compress = plain.compress;
+  std::vector<std::string_view> names;
+  for (const Tensor& tensor : graph.tensors()) names.push_back(tensor.name);
+  PathIndex index(names);
+  std::erase_if(plan.stores, [&](const StoreEntry& entry) {
+    if (entry.tensors == "role:parameter") return false;
+    const std::vector<bool>& selected = index.select(entry.tensors);
+    return std::find(selected.begin(), selected.end(), true) == selected.end();
+  });
+  for (StoreEntry& entry : plan.stores) {
+    entry.recompute.reset();
+    entry.keep.reset();
+    entry.keep_over.reset();
+  }
+  std::erase_if(plan.splits, [](const SplitEntry& entry) {
+    return entry.phase.value_or(Phase::kForward) != Phase::kForward;
+  });
+  return plan;
+}
+
+Status check_weights(const Graph& graph, const TensorSource& source) {
+  for (const Tensor& tensor : graph.tensors()) {
+    if (tensor.role != Role::kParameter) continue;
+    const SourceArray* array = source.find(tensor.name);
+    if (array == nullptr) {
+      return invalid_input(fmt::format("weights '{}': expected the parameter '{}' [{}], found none",
+                                       source.where(), tensor.name,
+                                       fmt::join(tensor.shape(), ", ")));
+    }
+    if (array->shape != tensor.shape()) {
+      return invalid_input(fmt::format("weights '{}': expected the shape [{}] of '{}', found [{}]",
+                                       source.where(), fmt::join(tensor.shape(), ", "), tensor.name,
+                                       fmt::join(array->shape, ", ")));
+    }
+  }
+  return {};
+}
+
+Status load_parameters(RankExecutor& executor, const Graph& graph, const Program& program,
+                       const TensorSource& source) {
+  for (const Home& home : program.homes) {
+    const Tensor& tensor = graph.tensor(home.tensor);
+    const SourceArray* array = source.find(tensor.name);
+    if (array == nullptr || array->shape != tensor.shape()) continue;  // as its Init says
+    HostArray values{home.tensor, home.region, program.buffer(home.buffer).dtype, {}};
+    values.data.resize(static_cast<size_t>(home.region.volume() * dtype_bytes(values.dtype)));
+    TESSERA_TRY_VOID(source.read(*array, home.region, values.dtype, values.data.data()));
+    executor.write(home, values);
+  }
+  return {};
+}
+
+}  // namespace tessera

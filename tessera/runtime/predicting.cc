@@ -1,0 +1,231 @@
+#include "tessera/runtime/predicting.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "tessera/compile/compile.h"
+#include "tessera/graph/carried.h"
+#include "tessera/models/model.h"
+#include "tessera/models/multiply_adds.h"
+#include "tessera/plan/load.h"
+#include "tessera/plan/prepare.h"
+#include "tessera/runtime/data.h"
+#include "tessera/runtime/forward_only.h"
+#include "tessera/runtime/inputs.h"
+#include "tessera/runtime/interpreter.h"
+#include "tessera/runtime/kernels/nest.h"
+#include "tessera/runtime/ranks.h"
+#include "tessera/state/source.h"
+
+namespace tessera {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+tl::unexpected<Error> evaluate_error(std::string_view message) {
+  return invalid_input(fmt::format("evaluate: {}", message));
+}
+
+// The forward graph, lowered so that the output that the loss compares with targets is kept.
+struct Forward {
+  Model model;
+  TensorId output, targets;
+  std::optional<Lowering> lowering;
+  std::vector<Program> programs;
+};
+
+Status lower_forward(const PredictConfig& config, Forward& out) {
+  TESSERA_TRY(const DType compute, parse_dtype(config.precision));
+  TESSERA_TRY(const int64_t batch, batch_of(config.model, 0, config.batch));
+  TESSERA_TRY(out.model, build_model(config.model, batch, storage_dtype(compute)));
+  TESSERA_TRY(const WithoutUpdates parts, without_updates(out.model.graph));
+  TESSERA_TRY(Plan plan, load_plan(config.plan, parts.forward, "", compute));
+  plan = forward_part(std::move(plan), parts.forward);
+  plan.precision = computing_in(compute, plan.precision);
+  TESSERA_TRY(Graph shaped,
+              shape_forward(parts.forward, plan, plan.precision.compute, plan.precision.parameter));
+  TESSERA_TRY(Prepared prepared, prepare(std::move(shaped), plan));
+  for (const TensorId id : compared_with_targets(prepared.graph)) {
+    if (!out.output.valid() && prepared.graph.tensor(id).elements() % batch == 0) out.output = id;
+  }
+  out.targets = prepared.graph.find_tensor("targets");
+  if (!out.output.valid() || !out.targets.valid()) {
+    return evaluate_error(
+        fmt::format("expected a model whose loss compares an output with 'targets', found '{}'",
+                    out.model.spec));
+  }
+  TESSERA_TRY(out.lowering,
+              Lowering::create(std::make_shared<const Graph>(std::move(prepared.graph)),
+                               std::move(prepared.plan), {{out.output}}));
+  TESSERA_TRY(out.programs, lower_and_verify(*out.lowering));
+  return {};
+}
+
+// The loss on this rank, if it has it.
+std::optional<double> read_loss(const RankExecutor& executor, const Program& program,
+                                TensorId loss) {
+  for (const Home& home : program.fetches) {
+    if (home.tensor == loss && !home.region.empty()) return executor.read(home).values().at(0);
+  }
+  return std::nullopt;
+}
+
+// What the ranks make together.
+struct Shared {
+  std::vector<double> outputs, targets;  // of whole batches
+  std::vector<std::optional<double>> losses;
+  double fastest = 0;  // seconds of a batch
+  Status data;
+  std::mutex mutex;
+};
+
+class RankPredictor {
+ public:
+  RankPredictor(const Forward& forward, const DataSource& data, const TensorSource& source,
+                Shared& shared, comm::Communicator& world)
+      : forward_(forward),
+        program_(forward.programs[static_cast<size_t>(world.rank())]),
+        graph_(forward.lowering->graph()),
+        data_(data),
+        source_(source),
+        shared_(shared),
+        world_(world) {}
+
+  Status run() {
+    ExecutorOptions options{1, threads_of_rank(world_.size()), false};
+    TESSERA_TRY(const std::unique_ptr<RankExecutor> executor,
+                RankExecutor::create(graph_, program_, world_, options));
+    executor->initialise();
+    TESSERA_TRY_VOID(load_parameters(*executor, graph_, program_, source_));
+    for (size_t batch = 0; batch < shared_.losses.size(); ++batch) {
+      world_.barrier();
+      const Clock::time_point start = Clock::now();
+      executor->evaluate(static_cast<int64_t>(batch) + 1,
+                         [&](const Tensor& tensor, const Box& region, const kernels::Array& to) {
+                           load(static_cast<int64_t>(batch), tensor, region, to);
+                         });
+      world_.barrier();
+      const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+      hand_over(*executor, batch, seconds);
+    }
+    return {};
+  }
+
+ private:
+  void load(int64_t batch, const Tensor& tensor, const Box& region, const kernels::Array& to) {
+    if (tensor.init.kind == Init::Kind::kStep) return load_scalar(1, to);
+    if (tensor.init.kind == Init::Kind::kLearningRate) return load_scalar(0, to);
+    Status status = data_.load(batch + 1, tensor, region, to);
+    const std::lock_guard<std::mutex> lock(shared_.mutex);
+    if (!status && shared_.data) shared_.data = std::move(status);
+    if (tensor.id != forward_.targets) return;
+    const int64_t first = batch * tensor.elements();
+    each_element(tensor, region, to, [&](int64_t offset, int64_t index) {
+      const std::byte* at = to.data + offset * dtype_bytes(to.dtype);
+      shared_.targets[static_cast<size_t>(first + index)] =
+          is_floating(to.dtype) ? kernels::load_element<double>(at, to.dtype)
+                                : static_cast<double>(*reinterpret_cast<const int64_t*>(at));
+    });
+  }
+
+  void hand_over(const RankExecutor& executor, size_t batch, double seconds) {
+    const std::lock_guard<std::mutex> lock(shared_.mutex);
+    if (shared_.fastest == 0 || seconds < shared_.fastest) shared_.fastest = seconds;
+    const std::optional<double> loss = read_loss(executor, program_, graph_.loss);
+    if (loss) shared_.losses[batch] = loss;
+    const Tensor& output = graph_.tensor(forward_.output);
+    const std::vector<int64_t> strides = row_major_strides(output.shape());
+    for (const Home& home : program_.fetches) {
+      if (home.tensor != forward_.output || home.region.empty()) continue;
+      const int64_t first = static_cast<int64_t>(batch) * output.elements();
+      std::vector<int64_t> at(home.region.rank(), 0);
+      for (const double value : executor.read(home).values()) {
+        int64_t place = first;
+        for (size_t d = 0; d < at.size(); ++d)
+          place += (home.region.dims[d].begin + at[d]) * strides[d];
+        shared_.outputs[static_cast<size_t>(place)] = value;
+        for (size_t d = at.size(); d-- > 0 && ++at[d] == home.region.dims[d].size;) at[d] = 0;
+      }
+    }
+  }
+
+  const Forward& forward_;
+  const Program& program_;
+  const Graph& graph_;
+  const DataSource& data_;
+  const TensorSource& source_;
+  Shared& shared_;
+  comm::Communicator& world_;
+};
+
+// Of the samples with a target: the share that have their largest output at the target's place.
+double accuracy_of(const Predictions& made) {
+  const auto width = static_cast<size_t>(made.width);
+  int64_t right = 0, count = 0;
+  for (size_t i = 0; i < made.targets.size(); ++i) {
+    if (made.targets[i] < 0) continue;
+    ++count;
+    const auto first = made.outputs.begin() + static_cast<std::ptrdiff_t>(i * width);
+    const auto best = std::max_element(first, first + static_cast<std::ptrdiff_t>(width));
+    if (static_cast<double>(best - first) == made.targets[i]) ++right;
+  }
+  if (count == 0) return std::numeric_limits<double>::quiet_NaN();
+  return static_cast<double>(right) / static_cast<double>(count);
+}
+
+}  // namespace
+
+Result<Predictions> predict(const PredictConfig& config) {
+  if (comm::mpi_launched()) {
+    return evaluate_error("expected to run as one process, found mpirun: its ranks are threads");
+  }
+  if (config.data.arrays.empty() && !config.data.hdf5.given())
+    return evaluate_error("expected data of arrays, found other data or none");
+  Forward forward;
+  TESSERA_TRY_VOID(lower_forward(config, forward));
+  const Model& model = forward.model;
+  TESSERA_TRY(const std::unique_ptr<DataSource> data,
+              open_data(config.data, {&model, 1, "evaluate", config.beside, true}));
+  TESSERA_TRY(const std::unique_ptr<TensorSource> source, open_source(config.weights));
+  const Graph& graph = forward.lowering->graph();
+  if (auto fits = check_weights(graph, *source); !fits) return evaluate_error(fits.error().message);
+  Predictions made;
+  made.samples = config.samples == 0 ? data->samples() : config.samples;
+  const int64_t batches = (made.samples + model.batch - 1) / model.batch;
+  const int64_t target_width = graph.tensor(forward.targets).elements() / model.batch;
+  made.width = graph.tensor(forward.output).elements() / model.batch;
+  Shared shared;
+  shared.outputs.resize(static_cast<size_t>(batches * model.batch * made.width));
+  shared.targets.resize(static_cast<size_t>(batches * model.batch * target_width));
+  shared.losses.resize(static_cast<size_t>(batches));
+  comm::Options options;
+  options.timeout =
+      std::chrono::milliseconds(static_cast<int64_t>(std::ceil(config.timeout_s * 1000)));
+  const auto ranks = static_cast<int>(forward.programs.size());
+  TESSERA_TRY_VOID(comm::run_threads(ranks, options, [&](comm::Communicator& world) {
+    const Status status = RankPredictor(forward, *data, *source, shared, world).run();
+    if (!status) throw comm::CommFault{status.error().message};
+  }));
+  TESSERA_TRY_VOID(shared.data);
+  for (const std::optional<double>& loss : shared.losses)
+    made.loss += loss.value_or(0) / static_cast<double>(batches);
+  shared.outputs.resize(static_cast<size_t>(made.samples * made.width));
+  shared.targets.resize(static_cast<size_t>(made.samples * target_width));
+  made.outputs = std::move(shared.outputs);
+  made.targets = std::move(shared.targets);
+  made.seconds_a_sample = shared.fastest / static_cast<double>(model.batch);
+  made.multiply_adds = multiply_adds_a_sample(model);
+  const bool classes = target_width == 1 && !is_floating(graph.tensor(forward.targets).dtype);
+  if (classes && made.width > 1) made.accuracy = accuracy_of(made);
+  return made;
+}
+
+}  // namespace tessera

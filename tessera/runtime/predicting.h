@@ -1,0 +1,49 @@
+// What a model with given weights says of samples: the forward pass alone, of every sample of an
+// array once, in the array's own order. The weights know no shape of the samples: models of one
+// family that differ in the size of their images take the same ones, each with a program of its own.
+//
+//   PredictConfig config{"resnet:layers=18,image=32", "checkpoints"};
+//   config.data.arrays = {{"images", "x32.npy"}, {"targets", "y.npy"}};
+//   TESSERA_TRY(const Predictions made, predict(config));
+//   made.outputs[i * made.width + c];   // logit of class c of sample i
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/base/result.h"
+#include "tessera/data/data_config.h"
+
+namespace tessera {
+
+struct PredictConfig {
+  std::string model;
+  std::string weights;  // a path for open_source (state/source.h): a file, a folder, a checkpoint
+  DataConfig data = {};
+  std::string plan = "serial";
+  std::string precision = "float32";
+  int64_t batch = 64;
+  int64_t samples = 0;  // the first ones; 0: those of the arrays, once
+  double timeout_s = 60;
+  std::string beside = "";  // a folder: relative files may lie there too
+};
+
+struct Predictions {
+  int64_t samples = 0;
+  int64_t width = 0;            // of an output: what the loss compares with `targets`
+  std::vector<double> outputs;  // by sample; what stands in front of its last dims, flat
+  std::vector<double> targets;  // likewise, as many as the model has for a sample
+  double loss = 0;              // mean over whole batches, which begin anew behind the last sample
+  // Of a model that gives each sample a class: the share that is right of the samples whose target is
+  // not -1; NaN without any.
+  std::optional<double> accuracy = std::nullopt;
+  double seconds_a_sample = 0;  // the fastest batch's
+  double multiply_adds = 0;     // of a sample: products and convolutions
+};
+// Errors, one line each: a model without targets to compare an output with, data that is no array,
+// weights that lack a parameter or have it in another shape.
+Result<Predictions> predict(const PredictConfig& config);
+
+}  // namespace tessera

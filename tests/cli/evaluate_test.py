@@ -1,0 +1,77 @@
+"""tessera evaluate, and the accuracy of evaluations. How to run it: cli.py."""
+import array
+import ast
+import json
+import pathlib
+import struct
+
+from cli import RuntimeTest, main, run
+
+SAMPLES = 12
+
+
+class Evaluate(RuntimeTest):
+    def npy(self, name, code, values, shape):
+        head = f"{{'descr': '{code}', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
+        path = pathlib.Path(self.folder, name)
+        path.write_bytes(b"\x93NUMPY\1\0" + struct.pack("<H", len(head)) + head.encode() + values.tobytes())
+        return str(path)
+
+    def data(self, image):
+        """Images whose brightness tells the class."""
+        pixels = [float(i % 3) + 0.1 * (k % 5) for i in range(SAMPLES) for k in range(image * image)]
+        images = self.npy(f"x{image}.npy", "<f4", array.array("f", pixels), (SAMPLES, 1, image, image))
+        labels = self.npy("y.npy", "<i8", array.array("q", [i % 3 for i in range(SAMPLES)]), (SAMPLES,))
+        return f'{{ arrays = {{ images = "{images}", targets = "{labels}" }} }}'
+
+    def model(self, image):
+        return f"resnet:layers=18,width=2,channels=1,classes=3,ghost=4,running=0.5,image={image}"
+
+    def train(self):
+        run_file = pathlib.Path(self.folder, "run.toml")
+        run_file.write_text(f'model = "{self.model(16)}"\ndata = {self.data(16)}\nbatch = 4\nsteps = 3\n'
+                            f'checkpoint = {{ dir = "{self.folder}/checkpoints" }}\n'
+                            f"[eval]\ndata = {self.data(16)}\nevery = 3\nbatches = 3\n")
+        return json.loads(self.expect_text("train", str(run_file), "--json").splitlines()[-1])["summary"]
+
+    def test_agrees_with_the_run_that_made_the_weights(self):
+        summary = self.train()
+        out = f"{self.folder}/logits.npy"
+        found = self.expect_json("evaluate", self.model(16), "--weights", f"{self.folder}/checkpoints", "--data", self.data(16),
+                                 "--batch", "4", "--out", out, "--json")
+        self.assertEqual(found["samples"], SAMPLES)
+        self.assertEqual(found["accuracy"], summary["eval_accuracy"])
+        self.assertAlmostEqual(found["loss"], summary["eval_loss"], places=5)
+        content = pathlib.Path(out).read_bytes()
+        length = struct.unpack("<H", content[8:10])[0]
+        self.assertEqual(ast.literal_eval(content[10:10 + length].decode()),
+                         {"descr": "<f8", "fortran_order": False, "shape": (SAMPLES, 3)})
+        logits = array.array("d", content[10 + length:])
+        right = sum(max(range(3), key=lambda c: logits[3 * i + c]) == i % 3 for i in range(SAMPLES))
+        self.assertEqual(right / SAMPLES, found["accuracy"])
+
+    def test_images_of_other_sizes_take_the_same_weights(self):
+        self.train()
+        adds = [self.expect_json("evaluate", self.model(image), "--weights", f"{self.folder}/checkpoints", "--data", self.data(image),
+                                 "--batch", "4", "--plan", "data_parallel(2)" if image == 8 else "serial", "--json")["multiply_adds_per_sample"]
+                for image in (8, 16, 32)]
+        self.assertEqual(adds, sorted(adds))
+        text = self.expect_text("evaluate", self.model(8), "--weights", f"{self.folder}/checkpoints", "--data", self.data(8), "--batch", "4")
+        self.assertRegex(text, r"^12 samples: loss [\d.]+, accuracy [\d.]+ %; [\d.e+-]+ ms and [\d.]+ million multiply-adds a sample\n$")
+
+    def test_wrong_input_is_one_line(self):
+        self.train()
+        weights = f"{self.folder}/checkpoints"
+        answer = run("evaluate", self.model(16), "--weights", weights, "--data", "'random'")
+        self.assertEqual((answer.code, answer.err), (2, "tessera: evaluate: expected data of arrays, found other data or none\n"))
+        answer = run("evaluate", self.model(16), "--weights", weights, "--data", "{ arrays = 3 }")
+        self.assertEqual(answer.code, 2)
+        self.assertIn("tessera: evaluate: --data: ", answer.err)
+        answer = run("evaluate", self.model(16).replace("classes=3", "classes=5"), "--weights", weights, "--data", self.data(16), "--batch", "4")
+        self.assertEqual(answer.code, 2)
+        self.assertIn("of 'head.weight'", answer.err)
+        self.assertEqual(answer.err.count("\n"), 1)
+
+
+if __name__ == "__main__":
+    main()
