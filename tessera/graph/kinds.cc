@@ -15,13 +15,27 @@ using KindTable = std::map<std::string, KindInfo, std::less<>>;
 
 KindTable make_table() {
   KindTable table;
-  for (auto family :
-       {kinds::attention_kinds, kinds::batch_norm_kinds, kinds::convolution_kinds,
-        kinds::pooling_kinds, kinds::position_kinds, kinds::contraction_kinds,
-        kinds::elementwise_kinds, kinds::indexing_kinds, kinds::loss_kinds, kinds::moe_kinds,
-        kinds::normalisation_kinds, kinds::normalisation_grad_kinds,
-        kinds::normalisation_part_kinds, kinds::optimizer_kinds, kinds::reduction_kinds,
-        kinds::row_update_kinds, kinds::scan_kinds, kinds::shape_kinds, kinds::sparse_kinds}) {
+  for (auto family : {kinds::attention_kinds,
+                      kinds::batch_norm_kinds,
+                      kinds::convolution_kinds,
+                      kinds::pooling_kinds,
+                      kinds::position_kinds,
+                      kinds::contraction_kinds,
+                      kinds::elementwise_kinds,
+                      kinds::indexing_kinds,
+                      kinds::loss_kinds,
+                      kinds::moe_kinds,
+                      kinds::normalisation_kinds,
+                      kinds::normalisation_grad_kinds,
+                      kinds::normalisation_part_kinds,
+                      kinds::optimizer_kinds,
+                      kinds::quantise_kinds,
+                      kinds::reduction_kinds,
+                      kinds::row_update_kinds,
+                      kinds::sampling_kinds,
+                      kinds::scan_kinds,
+                      kinds::shape_kinds,
+                      kinds::sparse_kinds}) {
     for (KindInfo& info : family()) {
       TESSERA_CHECK(info.infer && info.flops && info.work, "kind '{}' is incomplete", info.name);
       TESSERA_CHECK(info.outputs == 1 || info.output_names.size() == info.outputs, "kind '{}'",

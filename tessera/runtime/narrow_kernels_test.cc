@@ -76,6 +76,7 @@ Graph other_kinds(DType t) {
   g.op1("filled", "fill", {},
         {{"dims", std::string("a=3 b=4")}, {"value", 0.3}, {"dtype", name(t)}});
   g.op1("largest", "reduce_max", {p}, {{"dims", std::string("b")}});
+  g.op1("ids", "code_ids", {p});
   std::vector<TensorId> state;
   for (const char* one : {"s0", "s1", "s2", "s3", "s4"}) state.push_back(g.input(one, {}, t));
   g.op("next", "loss_scale", state);

@@ -346,6 +346,7 @@ std::vector<KindInfo> elementwise_kinds() {
       binary("sub", "a - b, broadcast by dim name", /*linear=*/true, differentiate_sub),
       binary("mul", "a * b, broadcast by dim name", /*linear=*/false, differentiate_mul),
       binary("div", "a / b, broadcast by dim name", /*linear=*/false, differentiate_div),
+      binary("equal", "1 where a and b are equal, else 0", /*linear=*/false, nullptr),
       {.name = "where",
        .summary = "a where c is not 0 (negate: where it is 0), else b, or a number without b",
        .min_inputs = 2,

@@ -3,6 +3,7 @@
 #include <ATen/ops/amax.h>
 #include <ATen/ops/clamp.h>
 #include <ATen/ops/div.h>
+#include <ATen/ops/eq.h>
 #include <ATen/ops/exp.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/gelu_backward.h>
@@ -66,6 +67,9 @@ Kernel mul(const KernelCall& call) {
 }
 Kernel divide(const KernelCall& call) {
   return binary(call, [](auto& y, const auto& a, const auto& b) { at::div_out(y, a, b); });
+}
+Kernel equal(const KernelCall& call) {
+  return binary(call, [](auto& y, const auto& a, const auto& b) { at::eq_out(y, a, b); });
 }
 template <class A>
 using UnaryRow = void (*RowOps<A>::*)(A* y, const A* x, int64_t n);
@@ -451,6 +455,7 @@ constexpr KernelInfo kKernels[] = {
     {"add_n", add_n, 0b1},
     {"max_n", max_n},
     {"div", divide},
+    {"equal", equal},
     {"where", choose},
     {"scale", scale},
     {"gelu", gelu},
