@@ -268,7 +268,9 @@ OpWork work_of(const Graph& graph, const Program& program, const Compute& comput
     work.kind = WorkClass::kElementwise;  // a sum or a copy
   } else {
     measure_matmul(op, compute, work);
-    work.winograd = work.kind == WorkClass::kConvolution && takes_winograd(op.annotation);
+    // A convolution with groups is a batch of products, too small for the transform.
+    work.winograd =
+        work.kind == WorkClass::kConvolution && work.batch == 1 && takes_winograd(op.annotation);
   }
   return work;
 }

@@ -30,8 +30,10 @@ KindTable make_table() {
                       kinds::normalisation_grad_kinds,
                       kinds::normalisation_part_kinds,
                       kinds::optimizer_kinds,
+                      kinds::quantise_kinds,
                       kinds::reduction_kinds,
                       kinds::row_update_kinds,
+                      kinds::sampling_kinds,
                       kinds::scan_kinds,
                       kinds::shape_kinds,
                       kinds::sparse_kinds}) {

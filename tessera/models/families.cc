@@ -6,22 +6,26 @@
 #include <utility>
 
 #include "tessera/graph/carried.h"
+#include "tessera/models/alexnet.h"
 #include "tessera/models/bert.h"
 #include "tessera/models/contract.h"
 #include "tessera/models/cosmoflow.h"
 #include "tessera/models/dhen.h"
 #include "tessera/models/dlrm.h"
 #include "tessera/models/evoformer.h"
+#include "tessera/models/ga_planes.h"
 #include "tessera/models/gpt.h"
 #include "tessera/models/llama.h"
 #include "tessera/models/mixtral.h"
 #include "tessera/models/mlp.h"
+#include "tessera/models/mobilenet_v2.h"
 #include "tessera/models/nemotron_h.h"
 #include "tessera/models/resnet.h"
 #include "tessera/models/smc.h"
 #include "tessera/models/swin.h"
 #include "tessera/models/t5.h"
 #include "tessera/models/unet3d.h"
+#include "tessera/models/vgg.h"
 #include "tessera/models/vit.h"
 
 namespace tessera {
@@ -144,7 +148,12 @@ Samples samples_of(const SwinConfig& config) {
 }
 Samples samples_of(const ResnetConfig& config) { return {1, config.classes}; }
 Samples samples_of(const SmcConfig& config) { return {1, config.classes}; }
+Samples samples_of(const VggConfig& config) { return {1, config.classes}; }
+Samples samples_of(const AlexnetConfig& config) { return {1, config.classes}; }
+Samples samples_of(const MobilenetV2Config& config) { return {1, config.classes}; }
 Samples samples_of(const CosmoflowConfig& config) { return {1, config.outputs}; }
+// Its targets are numbers: no input has classes.
+Samples samples_of(const GaPlanesConfig&) { return {1, 2}; }
 Samples samples_of(const Unet3dConfig& config) { return {1, config.classes}; }
 
 Samples samples_of(const EvoformerConfig& config) {
@@ -290,7 +299,32 @@ std::vector<ModelFamily> make_families() {
                             samples_of,
                             {"resnet:layers=18,width=4,image=32,classes=5,ghost=2",
                              "resnet:layers=50,width=4,image=32,classes=5,ghost=1",
-                             "resnet:layers=18,width=4,image=32,classes=5,ghost=2,running=0.9"}}),
+                             "resnet:layers=18,width=4,image=32,classes=5,ghost=2,running=0.9",
+                             "resnet:layers=50,width=4,widen=2,image=32,classes=5,ghost=1"}}),
+      family<VggConfig>({"vgg",
+                         "convolutions of 3 x 3 and dense layers, classification",
+                         model_keys,
+                         complete,
+                         build_vgg,
+                         samples_of,
+                         {"vgg:layers=11,width=2,image=32,dense=6-4,classes=5,dropout=0.1",
+                          "vgg:layers=13,form=cifar,norm=1,width=2,classes=5,ghost=2"}}),
+      family<AlexnetConfig>({"alexnet",
+                             "AlexNet, classification",
+                             model_keys,
+                             complete,
+                             build_alexnet,
+                             samples_of,
+                             {"alexnet:form=cifar,width=4,classes=5",
+                              "alexnet:form=cifar,width=4,classes=5,dense=6-4,dropout=0.1"}}),
+      family<MobilenetV2Config>(
+          {"mobilenet_v2",
+           "depth-wise convolutions in inverted residual blocks, classification",
+           model_keys,
+           complete,
+           build_mobilenet_v2,
+           samples_of,
+           {"mobilenet_v2:multiplier=0.1,divisor=2,image=64,classes=5,ghost=2,dropout=0.1"}}),
       family<SmcConfig>({"smc",
                          "small convolutional network with soft labels of its own, classification",
                          model_keys,
@@ -312,6 +346,22 @@ std::vector<ModelFamily> make_families() {
                             build_unet3d,
                             samples_of,
                             {"unet3d:width=16,filters=2,classes=3,ghost=2"}}),
+      family<GaPlanesConfig>(
+          {"ga_planes",
+           "a field interpolated from grids on lines, planes and a volume, regression",
+           model_keys,
+           complete,
+           build_ga_planes,
+           samples_of,
+           {"ga_planes:lines=2,planes=2,volume=1,line_size=5,plane_size=4,volume_size=3,samples=4,"
+            "init=1",
+            "ga_planes:training=semiconvex,lines=2,planes=2,line_size=5,plane_size=4,volume_size=3,"
+            "hidden=4,samples=4,init=1",
+            "ga_planes:training=nonconvex,lines=0,planes=2,volume=0,plane_size=4,hidden=4,samples="
+            "0,"
+            "combine=product,init=1",
+            "ga_planes:space=2,training=linear,lines=2,planes=1,line_size=5,plane_size=3,samples=0,"
+            "combine=product,init=1"}}),
       family<DlrmConfig>({"dlrm",
                           "recommender: tables of categories, interaction, click or not",
                           model_keys,

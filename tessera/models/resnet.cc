@@ -57,8 +57,10 @@ class Builder {
 
   // x [batch, sample, channels, height, width] -> the same with `channels` and a stride.
   TensorId block(TensorId x, int64_t width, int64_t expansion, int64_t stride) {
-    const Dim in{"channels", size_of(g_, x, "channels")}, out{"channels", width * expansion};
-    const Dim inner{"inner", width}, outer{"outer", width};
+    const int64_t wide = width * config_.widen;
+    const Dim in{"channels", size_of(g_, x, "channels")},
+        out{"channels", expansion == 1 ? wide : width * expansion};
+    const Dim inner{"inner", wide}, outer{"outer", wide};
     TensorId h = x;
     if (expansion == 1) {
       h = layer(1, h, in, inner, 3, stride, true);
@@ -86,6 +88,7 @@ std::vector<ModelKey> model_keys(ResnetConfig& config) {
   return {
       {"layers", &config.layers, "18 and 34 (basic blocks), 50, 101 and 152 (bottlenecks)"},
       {"width", &config.width, "channels behind the first convolution"},
+      {"widen", &config.widen, "times the channels inside the blocks (wide residual networks)"},
       {"image", &config.image, "height and width in pixels"},
       {"channels", &config.channels, "of a pixel"},
       {"classes", &config.classes, "classes"},
@@ -107,6 +110,10 @@ Status complete(ResnetConfig& config) {
   if (config.width > kMaxWidth) {
     return model_error("resnet",
                        fmt::format("width={} must be at most {}", config.width, kMaxWidth));
+  }
+  if (config.widen > kMaxWidth / config.width) {
+    return model_error("resnet", fmt::format("width times widen, {} x {}, must be at most {}",
+                                             config.width, config.widen, kMaxWidth));
   }
   return check_running("resnet", config.running);
 }

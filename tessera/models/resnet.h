@@ -14,6 +14,9 @@ namespace tessera {
 struct ResnetConfig {
   int64_t layers = 50;
   int64_t width = 64;  // channels of the stem
+  // Wide residual networks (Zagoruyko and Komodakis, 2016): so many times the channels inside the
+  // bottlenecks, or of the basic blocks.
+  int64_t widen = 1;
   int64_t image = 224, channels = 3, classes = 1000;
   int64_t ghost = 32;  // images whose statistics are taken together; a smaller batch: all of it
   double eps = 1e-5;

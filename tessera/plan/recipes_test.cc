@@ -533,7 +533,7 @@ TEST(Recipes, ErrorsNameRecipeAndArgument) {
       {"recompute(norm+moe)",
        "recipe recompute: recompute = moe needs ops blocks.*.moe, found none"},
       {"recompute(none+none)",
-       "recipe recompute: recompute = none+none selects nothing that stays in its block"},
+       "recipe recompute: recompute = none+none selects nothing that stays inside the blocks"},
       {"recompute(mla_up)",
        "recipe recompute: recompute = mla_up needs latent attention (the dim 'rank'), found none"},
       {"recompute(scan)",

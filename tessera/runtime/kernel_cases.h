@@ -27,6 +27,7 @@ struct Case {
 std::ostream& operator<<(std::ostream& out, const Case& c);
 
 const std::vector<Case>& cases();
+std::vector<Case> image_cases();  // are among them
 // The sizes at which other code is taken: blocks of queries, several heads a block, products by
 // either library.
 const std::vector<Case>& large_cases();

@@ -142,10 +142,8 @@ TensorId causal_conv_case(GraphBuilder& g, DType t, int64_t width) {
 
 Attributes text(const char* key, const char* value) { return {{key, std::string(value)}}; }
 
-}  // namespace
-
-const std::vector<Case>& cases() {
-  static const std::vector<Case> all = {
+std::vector<Case> general_cases() {
+  return {
       {"einsum_linear",
        [](auto& g, DType t) {
          return einsum_case(g, t, {kB, kS, kH}, {kH, kF}, "b s h+, h f -> b s f");
@@ -529,7 +527,9 @@ const std::vector<Case>& cases() {
                       {parameter(g, "x", {kB, kS, kH}, t), g.input("other", {kS}, t)});
        }},
       {"power",
-       [](auto& g, DType t) { return of_positive(g, t, "power", {{"exponent", -1.5}}); }},
+       [](auto& g, DType t) {
+         return of_positive(g, t, "power", {{"exponent", -1.5}});
+       }},
       {"clamp",
        [](auto& g, DType t) {
          return g.op1("op", "clamp", {parameter(g, "x", {kB, kH}, t)},
@@ -604,8 +604,7 @@ const std::vector<Case>& cases() {
          const std::vector<TensorId> edges = {g.input("segments_begin", {kS}, DType::kInt64),
                                               g.input("end", {kS}, DType::kInt64),
                                               g.input("columns", {{"e", 9}}, DType::kInt64)};
-         return g.op1("op", "spmm",
-                      {edges[0], edges[1], edges[2], parameter(g, "x", {kV, kH}, t)},
+         return g.op1("op", "spmm", {edges[0], edges[1], edges[2], parameter(g, "x", {kV, kH}, t)},
                       {{"sampler", std::string("quadratic")}, {"width", 2}, {"rescale", 1}});
        }},
       {"gather_along_the_last_dim",
@@ -670,7 +669,8 @@ const std::vector<Case>& cases() {
                       {{"dim", std::string("h")}, {"blocks", int64_t{4}}});
        }},
       {"attention_window", [](auto& g, DType t) { return attention_form(g, t, "cw"); }},
-      {"attention_window_of_both_sides", [](auto& g, DType t) { return attention_form(g, t, "w"); }},
+      {"attention_window_of_both_sides",
+       [](auto& g, DType t) { return attention_form(g, t, "w"); }},
       {"attention_segments", [](auto& g, DType t) { return attention_form(g, t, "cs"); }},
       {"attention_bias", [](auto& g, DType t) { return attention_form(g, t, "b"); }},
       {"attention_bias_causal", [](auto& g, DType t) { return attention_form(g, t, "cb"); }},
@@ -685,9 +685,8 @@ const std::vector<Case>& cases() {
       {"window_mask",
        [](auto& g, DType t) {
          const auto x = parameter(g, "x", {kB, {"seq", 7}, {"kv", 7}}, t);
-         return g.op1(
-             "op", "causal_mask", {x},
-             {{"causal", int64_t{0}}, {"window", int64_t{3}}, {"gradient", int64_t{1}}});
+         return g.op1("op", "causal_mask", {x},
+                      {{"causal", int64_t{0}}, {"window", int64_t{3}}, {"gradient", int64_t{1}}});
        }},
       {"attention_of_the_last_queries",
        [](auto& g, DType t) {
@@ -697,6 +696,16 @@ const std::vector<Case>& cases() {
          return g.op("op", "attention", {q, k, v}, {{"causal", int64_t{1}}})[0];
        }},
   };
+}
+
+}  // namespace
+
+const std::vector<Case>& cases() {
+  static const std::vector<Case> all = [] {
+    std::vector<Case> every = general_cases();
+    for (Case& one : image_cases()) every.push_back(std::move(one));
+    return every;
+  }();
   return all;
 }
 

@@ -14,6 +14,7 @@
 #include "tessera/graph/kinds.h"
 #include "tessera/runtime/kernels/family.h"
 #include "tessera/runtime/kernels/nest.h"
+#include "tessera/runtime/kernels/sampling.h"
 
 namespace tessera::kernels {
 namespace {
@@ -27,7 +28,8 @@ const std::map<std::string_view, KernelInfo>& registry() {
          {attention_kernels(), batch_norm_kernels(), convolution_kernels(), einsum_kernels(),
           indexing_kernels(), pointwise_kernels(), row_update_kernels(), scan_kernels(),
           shape_kernels(), norm_kernels(), lookup_kernels(), moe_kernels(), random_kernels(),
-          position_kernels(), sparse_kernels(), update_kernels()}) {
+          position_kernels(), quantise_kernels(), sampling_kernels(), sparse_kernels(),
+          update_kernels()}) {
       for (const KernelInfo& info : family) kinds.emplace(info.kind, info);
     }
     return kinds;

@@ -90,6 +90,7 @@ Graph other_kinds(DType t) {
   g.op("rowwise_adagrad", "rowwise_adagrad", {weight, of_rows, ids, pooled, rate}, modes);
   g.op("row_adam", "row_adam", {weight, first, second, ids, pooled, rate, step}, modes);
   g.op1("row_squares", "row_sum_squares", {weight, ids, pooled}, modes);
+  g.op1("codes", "code_ids", {p});
   std::vector<TensorId> state;
   for (const char* one : {"s0", "s1", "s2", "s3", "s4"}) state.push_back(g.input(one, {}, t));
   g.op("next", "loss_scale", state);

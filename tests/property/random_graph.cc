@@ -107,7 +107,19 @@ class GraphMaker {
                          Attributes attributes = {}) {
       return g_.op1(name + suffix, kind, std::move(inputs), std::move(attributes));
     };
-    switch (c_.below(6)) {
+    switch (c_.below(8)) {
+      case 6: return grid(name, x);
+      case 7: {  // the largest of each word's places, at those places again
+        const TensorId places = op1(".ids", "rename", {ids_}, {{"from", "seq"}, {"to", "k"}});
+        const TensorId moved = op1(".moved", "rename", {x}, {{"from", "seq"}, {"to", "k"}});
+        const Dim f = dims(x).back();
+        const TensorId most =
+            op1(".most", "scatter_max", {moved, places},
+                {{"dim", "slots"},
+                 {"dims", fmt::format("batch={} slots=12 {}={}", batch_, f.name, f.size)}});
+        const TensorId back = op1(".back", "gather", {most, places}, {{"dim", "slots"}});
+        return op1(".out", "rename", {back}, {{"from", "k"}, {"to", "seq"}});
+      }
       case 0: return op1("", "where", {ids_, x}, {{"otherwise", 0.25}});
       case 1: {
         const TensorId square = op1(".square", "mul", {x, x});
@@ -129,6 +141,18 @@ class GraphMaker {
         return op1("", c_.of<std::string>({"leaky_relu", "tanh", "sigmoid", "softplus"}).c_str(),
                    {x});
     }
+  }
+
+  // A plane, or a line, at points that x says.
+  TensorId grid(const std::string& name, TensorId x) {
+    const bool plane = c_.one_in(2);
+    std::vector<Dim> places = {feature(), {"rows", c_.of<int64_t>({2, 3, 5})}};
+    if (plane) places.push_back({"columns", c_.of<int64_t>({4, 3})});
+    const TensorId points =
+        g_.op1(name + ".points", "tanh",
+               {product(name + ".at", x, {{"coordinates", plane ? int64_t{2} : int64_t{1}}})});
+    return g_.op1(name, "grid_sample", {weight(name + ".grid.weight", places), points},
+                  {{"dims", plane ? "rows columns" : "rows"}});
   }
 
   TensorId bias(const std::string& name, TensorId x) {
@@ -256,7 +280,9 @@ class GraphMaker {
     const uint32_t layers = 1 + c_.below(3);
     for (uint32_t i = 0; i < layers; ++i) {
       const std::string at = fmt::format("{}.map{}", name, i);
-      switch (c_.below(4)) {
+      switch (c_.below(7)) {
+        case 4: y = spread_convolution(at, y, channels); break;
+        case 5: y = other_size(at, y); break;
         case 0: {
           const int64_t kernel = c_.of<int64_t>({3, 1});
           const Dim filters{fmt::format("{}_c{}", name, i + 1), c_.of<int64_t>({2, 4, 3})};
@@ -274,8 +300,13 @@ class GraphMaker {
           break;
         }
         default:
-          y = g_.op1(at, c_.of<std::string>({"avg_pool", "sum_pool", "max_pool"}), {y},
-                     {{"kernel", "3"}, {"padding", "1"}});
+          if (c_.one_in(3)) {
+            y = g_.op1(at, "avg_pool", {y},
+                       {{"kernel", "3"}, {"padding", "1"}, {"count_padding", int64_t{0}}});
+          } else {
+            y = g_.op1(at, c_.of<std::string>({"avg_pool", "sum_pool", "max_pool"}), {y},
+                       {{"kernel", "3"}, {"padding", "1"}});
+          }
       }
     }
     const Dim out = feature();
@@ -283,6 +314,36 @@ class GraphMaker {
                   {y, weight(name + ".out.weight", {channels, width, out})},
                   {{"spec", fmt::format("batch {0}+ seq width+, {0} width {1} -> batch seq {1}",
                                         channels.name, out.name)}});
+  }
+
+  // A convolution of each channel, or of each of two groups of channels, by itself, whose kernel
+  // skips elements.
+  TensorId spread_convolution(const std::string& name, TensorId x, Dim& channels) {
+    const bool paired = channels.size % 2 == 0 && c_.one_in(2);
+    const int64_t groups = paired ? 2 : channels.size, dilation = 1 + c_.below(2);
+    const Dim filters{name + "_out", paired ? c_.of<int64_t>({2, 6}) : channels.size};
+    const TensorId w = weight(
+        name + ".weight", {filters, {name + "_in", channels.size / groups}, {"kh", 3}, {"kw", 3}});
+    channels = filters;
+    return g_.op1(name, "conv", {x, w},
+                  {{"padding", fmt::format("{}", dilation)},
+                   {"dilation", fmt::format("{}", dilation)},
+                   {"groups", groups}});
+  }
+
+  // Maps of more places, or of another number of columns, and back to the first sizes.
+  TensorId other_size(const std::string& name, TensorId x) {
+    const int64_t width = dims(x).back().size;
+    const std::string mode = c_.of<std::string>({"linear", "nearest"});
+    const auto sizes = [](int64_t seq, int64_t columns) {
+      return fmt::format("seq={} width={}", seq, columns);
+    };
+    const int64_t times = c_.of<int64_t>({2, 3}), columns = c_.of<int64_t>({width, width + 1});
+    const TensorId more = g_.op1(name + ".more", "resize", {x},
+                                 {{"dims", sizes(times * seq_, columns)},
+                                  {"mode", mode},
+                                  {"corners", int64_t{c_.below(2)}}});
+    return g_.op1(name + ".less", "resize", {more}, {{"dims", sizes(seq_, width)}, {"mode", mode}});
   }
 
   // Each token goes to its most probable experts, which are products.

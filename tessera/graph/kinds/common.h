@@ -32,8 +32,10 @@ std::vector<KindInfo> normalisation_part_kinds();  // used by expansions
 std::vector<KindInfo> optimizer_kinds();
 std::vector<KindInfo> pooling_kinds();
 std::vector<KindInfo> position_kinds();
+std::vector<KindInfo> quantise_kinds();
 std::vector<KindInfo> reduction_kinds();
 std::vector<KindInfo> row_update_kinds();
+std::vector<KindInfo> sampling_kinds();
 std::vector<KindInfo> scan_kinds();
 std::vector<KindInfo> shape_kinds();
 std::vector<KindInfo> sparse_kinds();

@@ -17,32 +17,60 @@ std::vector<Dim> last(const std::vector<Dim>& dims, size_t count) {
   return {dims.end() - static_cast<std::ptrdiff_t>(count), dims.end()};
 }
 
+// How the channels of x, of the weight and of y are spelled with op dims. Without groups they are
+// `in` and `out`, the names that the weight has. With groups a channel of y reads those of its own
+// group alone: the dim that counts groups is in all three. One channel a group on both sides
+// (depth-wise) is a single dim, named as the channels of y are.
+struct Channels {
+  std::string of_x, of_weight, of_y;
+};
+
+Channels name_channels(const Dim& out, const Dim& in, int64_t groups) {
+  if (groups == 1) return {in.name, fmt::format("{} {}", out.name, in.name), out.name};
+  if (out.size == groups && in.size == 1)
+    return {out.name, fmt::format("{} 1", out.name), out.name};
+  const std::string group = out.name + ".group", inside = in.name + ".in", made = out.name + ".out";
+  return {fmt::format("({} {})", group, inside), fmt::format("({} {}) {}", group, made, inside),
+          fmt::format("({} {})", group, made)};
+}
+
 // What the three kinds share: names and sizes of the iteration space, x [lead.., in, spatial..],
 // w [out, in, kernel..], y [lead.., out, positions..].
 struct Convolution {
   std::vector<Dim> lead;
-  std::string in, out;  // op dims: the names that the weight has
+  Channels channels;
+  std::vector<int64_t> kernel;  // elements of the weight; a dilated window spans more
   Windows windows;
 
   std::string x(bool plain = false) const {
-    return fmt::format("{} {} {}", spell(lead), in,
+    return fmt::format("{} {} {}", spell(lead), channels.of_x,
                        plain ? windows.spell_plain() : windows.spell_through(WindowUse::kUnder));
   }
   std::string w() const {
-    std::string text = fmt::format("{} {}", out, in);
-    for (const Window& window : windows.windows) text += fmt::format(" {}", window.kernel);
+    std::string text = channels.of_weight;
+    for (const int64_t elements : kernel) text += fmt::format(" {}", elements);
     return text;
   }
   std::string y(bool plain = true) const {
-    return fmt::format("{} {} {}", spell(lead), out,
+    return fmt::format("{} {} {}", spell(lead), channels.of_y,
                        plain ? windows.spell_plain() : windows.spell_through(WindowUse::kOver));
   }
 };
 
+constexpr size_t kMostSpatial = 3;
+
 Status check_weight(const Tensor& w, std::string_view what) {
-  if (w.dims.size() == 4 || w.dims.size() == 5) return {};
+  if (w.dims.size() > 2 && w.dims.size() <= 2 + kMostSpatial) return {};
   return invalid_input(fmt::format(
-      "expected {} with the dims out, in and 2 or 3 of the kernel, found {}", what, describe(w)));
+      "expected {} with the dims out, in and 1 to 3 of the kernel, found {}", what, describe(w)));
+}
+
+// The groups divide the channels of y; a weight has the channels of x of one group.
+Result<int64_t> read_groups(const Operands& x, const Dim& out) {
+  const int64_t groups = x.integer("groups");
+  if (groups >= 1 && out.size % groups == 0) return groups;
+  return invalid_input(fmt::format("expected groups that divide the {} channels '{}', found {}",
+                                   out.size, out.name, groups));
 }
 
 // A batch dim, the channels and the spatial dims.
@@ -59,10 +87,17 @@ Status check_channels(const Tensor& x, std::string_view what, size_t spatial, in
       fmt::format("expected {} with {} channels, found {}", what, wanted, describe(x)));
 }
 
-std::vector<int64_t> sizes_of(const std::vector<Dim>& dims) {
-  std::vector<int64_t> sizes;
-  for (const Dim& dim : dims) sizes.push_back(dim.size);
-  return sizes;
+// The windows that a kernel reads: `dilation` elements of x lie between two of a kernel's own.
+Status set_windows(Convolution& c, const Operands& x, std::vector<Dim> spatial,
+                   const std::vector<Dim>& kernel) {
+  TESSERA_TRY(const std::vector<int64_t> dilation, window_numbers(x, "dilation", kernel.size(), 1));
+  std::vector<int64_t> spans;
+  for (size_t d = 0; d < kernel.size(); ++d) {
+    c.kernel.push_back(kernel[d].size);
+    spans.push_back((kernel[d].size - 1) * dilation[d] + 1);
+  }
+  TESSERA_TRY(c.windows, read_windows(x, std::move(spatial), spans));
+  return {};
 }
 
 // y of the windows is what was given?
@@ -78,18 +113,25 @@ Result<Inferred> infer_conv(const Operands& x) {
   TESSERA_TRY_VOID(expect_equal_dtypes(x));
   TESSERA_TRY_VOID(check_weight(x[1], "a weight"));
   const size_t spatial = x[1].dims.size() - 2;
+  TESSERA_TRY(const int64_t groups, read_groups(x, x[1].dims[0]));
   TESSERA_TRY_VOID(check_map(x[0], "x", spatial));
-  TESSERA_TRY_VOID(check_channels(x[0], "x", spatial, x[1].dims[1].size));
+  TESSERA_TRY_VOID(check_channels(x[0], "x", spatial, x[1].dims[1].size * groups));
   Convolution c;
   c.lead = first(x[0].dims, x[0].dims.size() - spatial - 1);
-  c.out = x[1].dims[0].name;
-  c.in = x[1].dims[1].name;
-  TESSERA_TRY(c.windows,
-              read_windows(x, last(x[0].dims, spatial), sizes_of(last(x[1].dims, spatial))));
+  c.channels = name_channels(x[1].dims[0], x[1].dims[1], groups);
+  TESSERA_TRY_VOID(set_windows(c, x, last(x[0].dims, spatial), last(x[1].dims, spatial)));
   std::vector<Dim> y = c.lead;
   y.push_back(x[1].dims[0]);
   return conclude(x, fmt::format("{}, {} -> {}", c.x(), c.w(), c.y()),
                   {join_dims(std::move(y), c.windows.positions())}, {x[0].dtype});
+}
+
+// Those that the three kinds have in common.
+Attributes window_attributes(const Op& op) {
+  return {{"stride", op.text("stride")},
+          {"padding", op.text("padding")},
+          {"dilation", op.text("dilation")},
+          {"groups", op.integer("groups")}};
 }
 
 InputGradients differentiate_conv(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
@@ -98,7 +140,7 @@ InputGradients differentiate_conv(GraphBuilder& builder, const Op& op, const Out
   const std::vector<Dim> x = builder.tensor(op.inputs[0]).dims,
                          w = builder.tensor(op.inputs[1]).dims;
   const size_t spatial = w.size() - 2;
-  Attributes attributes = {{"stride", op.text("stride")}, {"padding", op.text("padding")}};
+  Attributes attributes = window_attributes(op);
   if (wanted[0]) {
     Attributes of_input = attributes;
     of_input["dims"] = dims_text(last(x, spatial));
@@ -119,6 +161,7 @@ Result<Inferred> infer_input_grad(const Operands& x) {
   TESSERA_TRY_VOID(expect_equal_dtypes(x));
   TESSERA_TRY_VOID(check_weight(x[1], "a weight"));
   const size_t spatial = x[1].dims.size() - 2;
+  TESSERA_TRY(const int64_t groups, read_groups(x, x[1].dims[0]));
   TESSERA_TRY_VOID(check_map(x[0], "dy", spatial));
   TESSERA_TRY_VOID(check_channels(x[0], "dy", spatial, x[1].dims[0].size));
   TESSERA_TRY(std::vector<Dim> under, parse_dims(x.text("dims")));
@@ -128,12 +171,11 @@ Result<Inferred> infer_input_grad(const Operands& x) {
   }
   Convolution c;
   c.lead = first(x[0].dims, x[0].dims.size() - spatial - 1);
-  c.out = x[1].dims[0].name;
-  c.in = x[1].dims[1].name;
-  TESSERA_TRY(c.windows, read_windows(x, std::move(under), sizes_of(last(x[1].dims, spatial))));
+  c.channels = name_channels(x[1].dims[0], x[1].dims[1], groups);
+  TESSERA_TRY_VOID(set_windows(c, x, std::move(under), last(x[1].dims, spatial)));
   TESSERA_TRY_VOID(check_positions(x[0], c.windows));
   std::vector<Dim> dx = c.lead;
-  dx.push_back({x.text("channels"), x[1].dims[1].size});
+  dx.push_back({x.text("channels"), x[1].dims[1].size * groups});
   return conclude(x, fmt::format("{}, {} -> {}", c.y(false), c.w(), c.x(true)),
                   {join_dims(std::move(dx), c.windows.spatial)}, {x[0].dtype});
 }
@@ -154,7 +196,7 @@ InputGradients differentiate_conv_transpose(GraphBuilder& builder, const Op& op,
                                             const std::vector<bool>& wanted) {
   InputGradients out(2);
   const std::vector<Dim> w = builder.tensor(op.inputs[1]).dims;
-  Attributes attributes = {{"stride", op.text("stride")}, {"padding", op.text("padding")}};
+  Attributes attributes = window_attributes(op);
   if (wanted[0]) {
     out[0] = builder.op1(op.path + ".dx", "conv", {dy[0], op.inputs[1]}, attributes);
   }
@@ -181,13 +223,27 @@ Result<Inferred> infer_weight_grad(const Operands& x) {
     return invalid_input(fmt::format("expected dy with the batch dims of x, found {} for {}",
                                      describe(x[0]), describe(x[1])));
   }
-  c.out = x.text("filters");
-  c.in = x.text("channels");
-  TESSERA_TRY(c.windows, read_windows(x, last(x[1].dims, spatial), sizes_of(kernel)));
+  const Dim out{x.text("filters"), x[0].dims[lead].size};
+  TESSERA_TRY(const int64_t groups, read_groups(x, out));
+  const Dim& channels = x[1].dims[lead];
+  if (channels.size % groups != 0) {
+    return invalid_input(fmt::format("expected x with channels that {} groups divide, found {}",
+                                     groups, describe(x[1])));
+  }
+  const std::vector<Dim> dw = {out, {x.text("channels"), channels.size / groups}};
+  c.channels = name_channels(dw[0], dw[1], groups);
+  TESSERA_TRY_VOID(set_windows(c, x, last(x[1].dims, spatial), kernel));
   TESSERA_TRY_VOID(check_positions(x[0], c.windows));
-  const std::vector<Dim> dw = {{c.out, x[0].dims[lead].size}, {c.in, x[1].dims[lead].size}};
   return conclude(x, fmt::format("{}, {} -> {}", c.y(), c.x(), c.w()), {join_dims(dw, kernel)},
                   {x[0].dtype});
+}
+
+// Attribute `groups` holds the size of the dim that all three operands have.
+PositionRule place_in_groups(const Op& op, int dim) {
+  const Annotation& a = op.annotation;
+  const bool shared =
+      a.inputs[0].contains(dim) && a.inputs[1].contains(dim) && a.outputs[0].contains(dim);
+  return shared && op.integer("groups") > 1 ? PositionRule::kSize : PositionRule::kFree;
 }
 
 int64_t conv_flops(const Op& op) { return 2 * window_points(op); }
@@ -195,15 +251,16 @@ int64_t conv_flops(const Op& op) { return 2 * window_points(op); }
 }  // namespace
 
 std::vector<KindInfo> convolution_kinds() {
-  const std::vector<AttributeInfo> windows = {text_attribute("stride", "1"),
-                                              text_attribute("padding", "0")};
+  const std::vector<AttributeInfo> windows = {
+      text_attribute("stride", "1"), text_attribute("padding", "0"),
+      text_attribute("dilation", "1"), integer_attribute("groups", 1)};
   std::vector<AttributeInfo> of_input = windows, of_weight = windows;
   for (const char* name : {"dims", "channels"}) of_input.push_back(text_attribute(name));
   for (const char* name : {"kernel", "filters", "channels"})
     of_weight.push_back(text_attribute(name));
   return {
       {.name = "conv",
-       .summary = "convolution (cross-correlation) over the last 2 or 3 dims",
+       .summary = "convolution (cross-correlation) over the last 1 to 3 dims",
        .min_inputs = 2,
        .max_inputs = 2,
        .attributes = windows,
@@ -212,7 +269,7 @@ std::vector<KindInfo> convolution_kinds() {
        .flops = conv_flops,
        .work = WorkClass::kConvolution,
        .family = FamilyRule::kConvolution,
-       .position = position_free,
+       .position = place_in_groups,
        .accumulates = true},
       {.name = "conv_transpose",
        .summary = "transposed convolution: each element adds its window to the result",
@@ -224,7 +281,7 @@ std::vector<KindInfo> convolution_kinds() {
        .flops = conv_flops,
        .work = WorkClass::kConvolution,
        .family = FamilyRule::kConvolution,
-       .position = position_free,
+       .position = place_in_groups,
        .accumulates = true},
       {.name = "conv_input_grad",
        .summary = "(dy, w) -> dx of conv",
@@ -236,7 +293,7 @@ std::vector<KindInfo> convolution_kinds() {
        .work = WorkClass::kConvolution,
        .family = FamilyRule::kConvolution,
        .gradient = true,
-       .position = position_free,
+       .position = place_in_groups,
        .accumulates = true},
       {.name = "conv_weight_grad",
        .summary = "(dy, x) -> dw of conv",
@@ -248,7 +305,7 @@ std::vector<KindInfo> convolution_kinds() {
        .work = WorkClass::kConvolution,
        .family = FamilyRule::kConvolution,
        .gradient = true,
-       .position = position_free,
+       .position = place_in_groups,
        .accumulates = true},
   };
 }

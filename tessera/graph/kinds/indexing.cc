@@ -1,4 +1,4 @@
-// gather and scatter_add, which are each other's derivative, and cumsum.
+// gather and scatter_add, which are each other's derivative, scatter_max, collect and cumsum.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -77,6 +77,35 @@ Result<Inferred> infer_scatter_add(const Operands& x) {
       expect_dims(x[0], "x", picked_dims(output, static_cast<size_t>(position), x[1].dims)));
   return conclude(x, fmt::format("{}, {} -> {}", spell(x[0].dims), spell(x[1].dims), spell(output)),
                   {output}, {x[0].dtype});
+}
+
+// As scatter_add, but what places name is merged by its largest element.
+Result<Inferred> infer_scatter_max(const Operands& x) {
+  TESSERA_TRY(Inferred out, infer_scatter_add(x));
+  return conclude(x,
+                  fmt::format("{}, {} -> {} {{max}}", spell(x[0].dims), spell(x[1].dims),
+                              spell(out.outputs[0])),
+                  {out.outputs[0]}, {x[0].dtype});
+}
+
+// Equal elements that are the largest of their place share its gradient evenly.
+InputGradients differentiate_scatter_max(GraphBuilder& builder, const Op& op,
+                                         const OutputGradients& dy,
+                                         const std::vector<bool>& wanted) {
+  InputGradients out(2);
+  if (!wanted[0]) return out;
+  const TensorId ids = op.inputs[1];
+  const Attributes along = {{"dim", op.text("dim")}};
+  const Attributes onto = {{"dim", op.text("dim")}, {"dims", op.text("dims")}};
+  const std::string path = op.path + ".dx";
+  const TensorId most = builder.op1(path + ".most", "gather", {op.outputs[0], ids}, along);
+  const TensorId is = builder.op1(path + ".is", "equal", {op.inputs[0], most});
+  const TensorId count = builder.op1(path + ".count", "scatter_add", {is, ids}, onto);
+  const TensorId sharers = builder.op1(path + ".sharers", "clamp", {count}, {{"min", 1.0}});
+  const TensorId share = builder.op1(path + ".share", "div", {dy[0], sharers});
+  const TensorId there = builder.op1(path + ".there", "gather", {share, ids}, along);
+  out[0] = builder.op1(path, "mul", {is, there});
+  return out;
 }
 
 InputGradients differentiate_scatter_add(GraphBuilder& builder, const Op& op,
@@ -165,6 +194,17 @@ std::vector<KindInfo> indexing_kinds() {
        .position = place_in_index,
        .size_attributes = {"dims"},
        .accumulates = true},
+      {.name = "scatter_max",
+       .summary = "the largest elements of x at the places along a dim that ids name",
+       .min_inputs = 2,
+       .max_inputs = 2,
+       .attributes = {text_attribute("dim"), text_attribute("dims")},
+       .infer = infer_by(infer_scatter_max),
+       .differentiate = differentiate_scatter_max,
+       .flops = scatter_flops,
+       .work = WorkClass::kLookup,
+       .position = place_in_index,
+       .size_attributes = {"dims"}},
       {.name = "collect",
        .summary = "x at its places along a dim, zeros at the others: pieces add up to the whole",
        .attributes = {text_attribute("dim")},

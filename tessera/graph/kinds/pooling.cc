@@ -96,6 +96,7 @@ InputGradients differentiate_sum_pool(GraphBuilder& builder, const Op& op,
                                       const OutputGradients& dy, const std::vector<bool>&) {
   Op mean = op;
   mean.path += ".mean";
+  mean.attributes["count_padding"] = int64_t{1};
   const TensorId dx = differentiate_avg_pool(builder, mean, dy, {})[0];
   return {builder.op1(op.path + ".dx", "scale", {dx},
                       {{"factor", static_cast<double>(window_volume(op))}})};
@@ -122,11 +123,13 @@ KindInfo pool(std::string name, std::string summary, size_t inputs, InferFunctio
 std::vector<KindInfo> pooling_kinds() {
   KindInfo largest = pool("max_pool", "largest element of each window", 1, infer_pool);
   largest.differentiate = differentiate_max_pool;
-  KindInfo mean = pool("avg_pool", "mean of each window, padding counted", 1, infer_pool);
+  KindInfo mean = pool("avg_pool", "mean of each window, padding counted or not", 1, infer_pool);
+  mean.attributes.push_back(integer_attribute("count_padding", 1));
   mean.differentiate = differentiate_avg_pool;
   mean.linear = true;
   KindInfo mean_grad = pool("avg_pool_grad", "dy -> dx of avg_pool", 1, infer_avg_pool_grad);
   mean_grad.attributes.push_back(text_attribute("dims"));
+  mean_grad.attributes.push_back(integer_attribute("count_padding", 1));
   mean_grad.linear = true;
   KindInfo sum = pool("sum_pool", "sum of each window, padding is 0", 1, infer_pool);
   sum.differentiate = differentiate_sum_pool;

@@ -58,8 +58,8 @@ Result<std::vector<int64_t>> window_numbers(const Operands& x, std::string_view 
 
 Result<Windows> read_windows(const Operands& x, std::vector<Dim> spatial,
                              const std::vector<int64_t>& kernel) {
-  if (spatial.size() != 2 && spatial.size() != 3) {
-    return invalid_input(fmt::format("expected 2 or 3 spatial dims, found {}", spatial.size()));
+  if (spatial.empty() || spatial.size() > 3) {
+    return invalid_input(fmt::format("expected 1 to 3 spatial dims, found {}", spatial.size()));
   }
   TESSERA_TRY(const std::vector<int64_t> stride, window_numbers(x, "stride", spatial.size(), 1));
   TESSERA_TRY(const std::vector<int64_t> padding, window_numbers(x, "padding", spatial.size(), 0));

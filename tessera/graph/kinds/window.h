@@ -27,7 +27,7 @@ struct Windows {
 // One number for each of `count` dims, or one for all: "3 3", "3". At least `least`.
 Result<std::vector<int64_t>> window_numbers(const Operands& x, std::string_view attribute,
                                             size_t count, int64_t least);
-// Reads stride and padding; checks that a window fits: 2 or 3 spatial dims, padding below kernel.
+// Reads stride and padding; checks that a window fits: 1 to 3 spatial dims, padding below kernel.
 Result<Windows> read_windows(const Operands& x, std::vector<Dim> spatial,
                              const std::vector<int64_t>& kernel);
 

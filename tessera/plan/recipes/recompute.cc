@@ -188,7 +188,8 @@ Result<Asked> ops_to_recompute(const Blocked& blocks, const std::string& what) {
 }
 
 Status nothing_selected(const std::string& what) {
-  return invalid_input(fmt::format("recompute = {} selects nothing that stays in its block", what));
+  return invalid_input(
+      fmt::format("recompute = {} selects nothing that stays inside the blocks", what));
 }
 
 Result<PlanText> emit_recompute(const RecipeArguments& arguments, const Graph& graph) {

@@ -13,6 +13,8 @@
 #include <ATen/ops/max_pool2d_with_indices_backward.h>
 #include <ATen/ops/max_pool3d_with_indices.h>
 #include <ATen/ops/max_pool3d_with_indices_backward.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/tensor.h>
 
 #include <limits>
 
@@ -83,7 +85,7 @@ std::vector<Interval> spatial_intervals(const KernelCall& call, const OperandDim
 }
 
 struct Frame {
-  std::vector<int64_t> kernel;
+  std::vector<int64_t> kernel;  // elements from the first to the last of a window
   WindowNumbers windows;
   bool pools = false;  // those of libtorch pad at most half a kernel, maps of at least a kernel
 
@@ -143,26 +145,43 @@ std::vector<int64_t> covered(const std::vector<Interval>& positions, const Frame
 }
 
 // ---- convolutions
-Frame conv_frame(const Op& op, const Array& weight) {
-  const size_t spatial = weight.shape.size() - 2;
-  return {{weight.shape.end() - static_cast<std::ptrdiff_t>(spatial), weight.shape.end()},
-          window_numbers(op, spatial),
-          false};
+struct ConvNumbers {
+  Frame frame;
+  size_t spatial = 2;
+  std::vector<int64_t> dilation, zeros;
+  int64_t groups = 1;  // in the piece
+};
+
+// Of the op and the weight of the piece, [out, in of a group, kernel..]; `in` are the piece's
+// channels of x. A piece has whole groups.
+ConvNumbers conv_numbers(const Op& op, const Array& weight, int64_t in) {
+  ConvNumbers n;
+  n.spatial = weight.shape.size() - 2;
+  n.dilation = numbers_of(op, "dilation", n.spatial);
+  n.zeros.assign(n.spatial, 0);
+  n.frame.windows = window_numbers(op, n.spatial);
+  for (size_t d = 0; d < n.spatial; ++d)
+    n.frame.kernel.push_back((weight.shape[d + 2] - 1) * n.dilation[d] + 1);
+  if (op.integer("groups") > 1) n.groups = in / std::max<int64_t>(1, weight.shape[1]);
+  return n;
+}
+
+int64_t channels_of(const Array& map, const Array& weight) {
+  return map.shape[map.shape.size() + 1 - weight.shape.size()];
 }
 
 // (x, w; stride, padding) -> y
 Kernel conv(const KernelCall& call) {
-  const Frame frame = conv_frame(*call.op, call.inputs[1]);
-  const size_t spatial = frame.kernel.size();
+  const ConvNumbers n =
+      conv_numbers(*call.op, call.inputs[1], channels_of(call.inputs[0], call.inputs[1]));
   const Annotation& annotation = call.op->annotation;
-  const Placed placed = frame.place(spatial_intervals(call, annotation.inputs[0], spatial),
-                                    spatial_intervals(call, annotation.outputs[0], spatial));
-  const std::vector<int64_t> ones(spatial, 1), zeros(spatial, 0);
-  return [=, stride = frame.windows.stride, x = call.inputs[0], w = call.inputs[1],
-          y = call.outputs[0], add = call.add[0]] {
+  const Placed placed = n.frame.place(spatial_intervals(call, annotation.inputs[0], n.spatial),
+                                      spatial_intervals(call, annotation.outputs[0], n.spatial));
+  return [=, x = call.inputs[0], w = call.inputs[1], y = call.outputs[0], add = call.add[0]] {
     put(y,
-        at::convolution(padded(with_one_lead(at_least_float(x), spatial + 1), placed.pads),
-                        at_least_float(w), {}, stride, placed.padding, ones, false, zeros, 1),
+        at::convolution(padded(with_one_lead(at_least_float(x), n.spatial + 1), placed.pads),
+                        at_least_float(w), {}, n.frame.windows.stride, placed.padding, n.dilation,
+                        false, n.zeros, n.groups),
         add);
   };
 }
@@ -170,48 +189,46 @@ Kernel conv(const KernelCall& call) {
 // (dy, w) -> dx: of the elements of dx, from the windows that hold them.
 Kernel conv_input_grad(const KernelCall& call) {
   if (call.inputs[0].empty()) return nothing_reached(call.outputs[0], call.add[0]);
-  const Frame frame = conv_frame(*call.op, call.inputs[1]);
-  const size_t spatial = frame.kernel.size();
+  const ConvNumbers n =
+      conv_numbers(*call.op, call.inputs[1], channels_of(call.outputs[0], call.inputs[1]));
   const Annotation& annotation = call.op->annotation;
-  const auto positions = spatial_intervals(call, annotation.inputs[0], spatial),
-             elements = spatial_intervals(call, annotation.outputs[0], spatial);
-  const Placed placed = frame.place(elements, positions);
+  const auto positions = spatial_intervals(call, annotation.inputs[0], n.spatial),
+             elements = spatial_intervals(call, annotation.outputs[0], n.spatial);
+  const Placed placed = n.frame.place(elements, positions);
   std::vector<int64_t> shape = call.outputs[0].shape;
   std::vector<int64_t> back;
   if (!placed.pads.empty()) {  // of all elements under the windows; then what belongs to the piece
-    const std::vector<int64_t> sizes = covered(positions, frame);
-    std::copy(sizes.begin(), sizes.end(), shape.end() - static_cast<std::ptrdiff_t>(spatial));
-    back = frame.to_cover(elements, positions, -1);
+    const std::vector<int64_t> sizes = covered(positions, n.frame);
+    std::copy(sizes.begin(), sizes.end(), shape.end() - static_cast<std::ptrdiff_t>(n.spatial));
+    back = n.frame.to_cover(elements, positions, -1);
   }
-  const std::vector<int64_t> ones(spatial, 1), zeros(spatial, 0);
-  return [=, stride = frame.windows.stride, dy = call.inputs[0], weight = call.inputs[1],
-          out = call.outputs[0], add = call.add[0]] {
-    const at::Tensor gradient = with_one_lead(at_least_float(dy), spatial + 1);
-    const at::Tensor x =
-        with_one_lead(at::empty({1}, gradient.options()).expand(shape), spatial + 1);
-    const auto [dx, dw, db] = at::convolution_backward(
-        gradient, x, at_least_float(weight), at::OptionalIntArrayRef(), stride, placed.padding,
-        ones, false, zeros, 1, {true, false, false});
-    put(out, padded(dx, back), add);
-  };
+  return
+      [=, dy = call.inputs[0], weight = call.inputs[1], out = call.outputs[0], add = call.add[0]] {
+        const at::Tensor gradient = with_one_lead(at_least_float(dy), n.spatial + 1);
+        const at::Tensor x =
+            with_one_lead(at::empty({1}, gradient.options()).expand(shape), n.spatial + 1);
+        const auto [dx, dw, db] = at::convolution_backward(
+            gradient, x, at_least_float(weight), at::OptionalIntArrayRef(), n.frame.windows.stride,
+            placed.padding, n.dilation, false, n.zeros, n.groups, {true, false, false});
+        put(out, padded(dx, back), add);
+      };
 }
 
 // (dy, x) -> dw
 Kernel conv_weight_grad(const KernelCall& call) {
-  const Frame frame = conv_frame(*call.op, call.outputs[0]);
-  const size_t spatial = frame.kernel.size();
+  const ConvNumbers n =
+      conv_numbers(*call.op, call.outputs[0], channels_of(call.inputs[1], call.outputs[0]));
   const Annotation& annotation = call.op->annotation;
-  const Placed placed = frame.place(spatial_intervals(call, annotation.inputs[1], spatial),
-                                    spatial_intervals(call, annotation.inputs[0], spatial));
-  const std::vector<int64_t> ones(spatial, 1), zeros(spatial, 0);
-  return [=, stride = frame.windows.stride, dy = call.inputs[0], operand = call.inputs[1],
-          out = call.outputs[0], add = call.add[0]] {
-    const at::Tensor gradient = with_one_lead(at_least_float(dy), spatial + 1);
-    const at::Tensor x = padded(with_one_lead(at_least_float(operand), spatial + 1), placed.pads);
+  const Placed placed = n.frame.place(spatial_intervals(call, annotation.inputs[1], n.spatial),
+                                      spatial_intervals(call, annotation.inputs[0], n.spatial));
+  return [=, dy = call.inputs[0], operand = call.inputs[1], out = call.outputs[0],
+          add = call.add[0]] {
+    const at::Tensor gradient = with_one_lead(at_least_float(dy), n.spatial + 1);
+    const at::Tensor x = padded(with_one_lead(at_least_float(operand), n.spatial + 1), placed.pads);
     const at::Tensor w = at::empty({1}, gradient.options()).expand(out.shape);
-    const auto [dx, dw, db] =
-        at::convolution_backward(gradient, x, w, at::OptionalIntArrayRef(), stride, placed.padding,
-                                 ones, false, zeros, 1, {false, true, false});
+    const auto [dx, dw, db] = at::convolution_backward(
+        gradient, x, w, at::OptionalIntArrayRef(), n.frame.windows.stride, placed.padding,
+        n.dilation, false, n.zeros, n.groups, {false, true, false});
     put(out, dw, add);
   };
 }
@@ -290,8 +307,33 @@ Kernel max_pool_grad(const KernelCall& call) {
   };
 }
 
+// How many elements of the tensor each window of the piece has, [1, 1, positions..], where padding
+// does not count; undefined where all count alike.
+at::Tensor counts_of(const KernelCall& call, const PoolNumbers& n, const OperandDims& positions,
+                     const OperandDims& elements) {
+  if (call.op->integer("count_padding") != 0) return {};
+  const Annotation& annotation = call.op->annotation;
+  at::Tensor counts = at::ones({1, 1}, at::kDouble);
+  const auto of = spatial_intervals(call, positions, n.spatial);
+  for (size_t d = 0; d < n.spatial; ++d) {
+    const size_t dim = elements.dims.size() - n.spatial + d;
+    const auto read = annotation.window_read(elements, dim);
+    const int64_t extent =
+        read ? read->extent : annotation.dims[static_cast<size_t>(elements.dims[dim].front())].size;
+    std::vector<double> inside;
+    for (int64_t i = of[d].begin; i < of[d].end(); ++i) {
+      const Interval window = n.frame.span({i, 1}, d);
+      const int64_t begin = std::max<int64_t>(window.begin, 0);
+      inside.push_back(static_cast<double>(std::min(window.end(), extent) - begin));
+    }
+    counts = counts.unsqueeze(-1).mul(at::tensor(inside));
+  }
+  return counts;
+}
+
 // Sums of windows over `divisor`; none: over the elements of a window.
-Kernel window_sums(const KernelCall& call, std::optional<int64_t> divisor) {
+Kernel window_sums(const KernelCall& call, std::optional<int64_t> divisor,
+                   const at::Tensor& counts = {}) {
   const PoolNumbers n = pool_numbers(*call.op);
   const Annotation& annotation = call.op->annotation;
   const Placed placed = n.frame.place(spatial_intervals(call, annotation.inputs[0], n.spatial),
@@ -299,13 +341,18 @@ Kernel window_sums(const KernelCall& call, std::optional<int64_t> divisor) {
   return [=, x = call.inputs[0], y = call.outputs[0]] {
     const at::Tensor maps = padded(maps_of(x, n.spatial), placed.pads);
     const auto &kernel = n.frame.kernel, &stride = n.frame.windows.stride;
-    put(y,
+    const at::Tensor sums =
         n.spatial == 2 ? at::avg_pool2d(maps, kernel, stride, placed.padding, false, true, divisor)
-                       : at::avg_pool3d(maps, kernel, stride, placed.padding, false, true, divisor),
-        false);
+                       : at::avg_pool3d(maps, kernel, stride, placed.padding, false, true, divisor);
+    put(y, counts.defined() ? sums.div(counts.to(sums.scalar_type())) : sums, false);
   };
 }
-Kernel avg_pool(const KernelCall& call) { return window_sums(call, std::nullopt); }
+Kernel avg_pool(const KernelCall& call) {
+  const Annotation& annotation = call.op->annotation;
+  const at::Tensor counts =
+      counts_of(call, pool_numbers(*call.op), annotation.outputs[0], annotation.inputs[0]);
+  return window_sums(call, counts.defined() ? std::optional<int64_t>(1) : std::nullopt, counts);
+}
 Kernel sum_pool(const KernelCall& call) { return window_sums(call, 1); }
 
 Kernel avg_pool_grad(const KernelCall& call) {
@@ -321,16 +368,20 @@ Kernel avg_pool_grad(const KernelCall& call) {
     std::copy(sizes.begin(), sizes.end(), shape.end() - static_cast<std::ptrdiff_t>(n.spatial));
     back = n.frame.to_cover(elements, positions, -1);
   }
+  const at::Tensor counts = counts_of(call, n, annotation.inputs[0], annotation.outputs[0]);
+  const std::optional<int64_t> divisor =
+      counts.defined() ? std::optional<int64_t>(1) : std::nullopt;
   return [=, dy = call.inputs[0], dx = call.outputs[0]] {
-    const at::Tensor gradient = maps_of(dy, n.spatial);
+    at::Tensor gradient = maps_of(dy, n.spatial);
+    if (counts.defined()) gradient = gradient.div(counts.to(gradient.scalar_type()));
     const at::Tensor shape_only =
         with_one_lead(at::empty({1}, gradient.options()).expand(shape), n.spatial).unsqueeze(1);
     const auto &kernel = n.frame.kernel, &stride = n.frame.windows.stride;
-    const at::Tensor whole =
-        n.spatial == 2 ? at::avg_pool2d_backward(gradient, shape_only, kernel, stride,
-                                                 placed.padding, false, true, std::nullopt)
-                       : at::avg_pool3d_backward(gradient, shape_only, kernel, stride,
-                                                 placed.padding, false, true, std::nullopt);
+    const at::Tensor whole = n.spatial == 2
+                                 ? at::avg_pool2d_backward(gradient, shape_only, kernel, stride,
+                                                           placed.padding, false, true, divisor)
+                                 : at::avg_pool3d_backward(gradient, shape_only, kernel, stride,
+                                                           placed.padding, false, true, divisor);
     put(dx, padded(whole, back), false);
   };
 }

@@ -1,7 +1,8 @@
-// gather, scatter_add and cumsum. Of the dim that ids index, a piece has an interval: what ids name
+// gather, scatter_add, scatter_max and cumsum. Of the dim that ids index, a piece has an interval: what ids name
 // outside it belongs to other pieces.
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "tessera/runtime/kernels/nest.h"
 #include "tessera/runtime/kernels/rows.h"
@@ -88,6 +89,30 @@ Kernel scatter_add(const KernelCall& call) {
   });
 }
 
+// (x, ids; dim, dims) -> y. A place that no id of the piece names has the identity of the maximum.
+Kernel scatter_max(const KernelCall& call) {
+  return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
+    const Annotation& annotation = call.op->annotation;
+    const Array& y = call.outputs[0];
+    const Picking p(call, y, annotation.outputs[0], annotation.inputs[0]);
+    const Array x = input_along(call, 0, op_dims(annotation.inputs[0]));
+    const Nest<3> nest({&x, &p.ids, &p.table}, x.shape.size());
+    const Nest<1> out({&y}, y.shape.size());
+    return [=, dtype = y.dtype] {
+      out.each([&](const std::array<std::byte*, 1>& at) {
+        store_element(at[0], dtype, -std::numeric_limits<A>::infinity());
+      });
+      nest.each([&](const std::array<std::byte*, 3>& at) {
+        const int64_t place = *reinterpret_cast<const int64_t*>(at[1]) - p.places.begin;
+        if (place < 0 || place >= p.places.size) return;
+        std::byte* most = at[2] + place * p.step;
+        const A value = load_element<A>(at[0], dtype);
+        if (value > load_element<A>(most, dtype)) store_element(most, dtype, value);
+      });
+    };
+  });
+}
+
 // (x; dim, reverse) -> y. Sums in the compute type.
 Kernel cumsum(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
@@ -157,6 +182,7 @@ constexpr KernelInfo kKernels[] = {
     {"collect", collect, 0b1, collected},
     {"gather", gather, 0b1},
     {"scatter_add", scatter_add, 0b1},
+    {"scatter_max", scatter_max},
     {"cumsum", cumsum},
 };
 

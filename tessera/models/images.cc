@@ -1,0 +1,138 @@
+#include "tessera/models/images.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "tessera/models/config.h"
+
+namespace tessera {
+namespace {
+
+std::string spell(const std::vector<Dim>& dims) {
+  std::string out;
+  for (const Dim& dim : dims)
+    out += fmt::format("{}{}={}", out.empty() ? "" : " ", dim.name, dim.size);
+  return out;
+}
+
+TensorId constant(GraphBuilder& g, const std::string& name, const std::vector<Dim>& dims,
+                  double value, DType dtype) {
+  return g.op1(
+      name, "fill", {},
+      {{"value", value}, {"dims", spell(dims)}, {"dtype", std::string(dtype_name(dtype))}});
+}
+
+}  // namespace
+
+Result<ImageInputs> image_inputs(GraphBuilder& g, std::string_view family, int64_t batch,
+                                 int64_t ghost, int64_t channels, int64_t image, DType dtype) {
+  std::vector<Dim> lead = {{"batch", batch}};
+  if (ghost > 0) {
+    const int64_t together = std::min(ghost, batch);
+    if (batch % together != 0) {
+      return model_error(family, fmt::format("batch={} must be a multiple of ghost={}, or below it",
+                                             batch, ghost));
+    }
+    lead = {{"batch", batch / together}, {"sample", together}};
+  }
+  std::vector<Dim> dims = lead;
+  for (const Dim& dim : {Dim{"channels", channels}, Dim{"height", image}, Dim{"width", image}})
+    dims.push_back(dim);
+  ImageInputs out;
+  out.images = g.input("images", dims, dtype);
+  out.targets = g.input("targets", lead, DType::kInt64);
+  return out;
+}
+
+TensorId image_convolution(GraphBuilder& g, const std::string& name, TensorId x, const Dim& in,
+                           const Dim& out, const ConvolutionOptions& options) {
+  if (!g.ok()) return {};
+  const DType dtype = g.tensor(x).dtype;
+  const int64_t kernel = options.kernel;
+  const auto fan_out =
+      static_cast<double>(kernel * kernel * out.size) / static_cast<double>(options.groups);
+  const TensorId w = g.parameter(name + ".weight",
+                                 {out,
+                                  {in.name, in.size / options.groups},
+                                  {"kernel_height", kernel},
+                                  {"kernel_width", kernel}},
+                                 normal(std::sqrt(2 / fan_out)), dtype);
+  const int64_t padding = options.padding < 0 ? kernel / 2 : options.padding;
+  const Attributes attributes = {{"stride", fmt::format("{}", options.stride)},
+                                 {"padding", fmt::format("{}", padding)},
+                                 {"groups", options.groups}};
+  if (!options.bias) return g.op1(name, "conv", {x, w}, attributes);
+  const TensorId y = g.op1(name + ".conv", "conv", {x, w}, attributes);
+  const TensorId bias = g.parameter(name + ".bias", {out}, {Init::Kind::kZeros}, dtype);
+  return g.op1(name, "add", {y, bias});
+}
+
+TensorId image_max_pool(GraphBuilder& g, const std::string& name, TensorId x, int64_t kernel,
+                        int64_t stride) {
+  return g.op1(name, "max_pool", {x},
+               {{"kernel", fmt::format("{0} {0}", kernel)}, {"stride", fmt::format("{}", stride)}});
+}
+
+TensorId dense_layer(GraphBuilder& g, const std::string& name, TensorId x,
+                     const std::vector<std::string>& in, const Dim& out, double dropout_p) {
+  double fan_in = 1;
+  for (const std::string& dim : in) fan_in *= static_cast<double>(size_of(g, x, dim));
+  x = linear(g, name, x, in, {out}, {normal(std::sqrt(2 / fan_in))});
+  x = g.op1(name + ".act", "relu", {x});
+  return dropout(g, name + ".dropout", x, dropout_p, name);
+}
+
+TensorId group_norm(GraphBuilder& g, const std::string& name, TensorId x, const Dim& channels,
+                    int64_t groups, std::string_view over, double eps) {
+  if (!g.ok()) return {};
+  const Tensor input = g.tensor(x);
+  const Dim group{channels.name + "_group", groups},
+      inside{channels.name + "_inside", channels.size / std::max<int64_t>(1, groups)};
+  int64_t first = 0;
+  while (input.dims[static_cast<size_t>(first)].name != channels.name) ++first;
+  const TensorId apart = g.op1(name + ".groups", "ungroup", {x},
+                               {{"dim", channels.name}, {"names", spell({group, inside})}});
+  const TensorId one = constant(g, name + ".one", {group}, 1, input.dtype),
+                 zero = constant(g, name + ".zero", {group}, 0, input.dtype);
+  const std::vector<TensorId> normed =
+      g.op(name + ".norm", "batch_norm", {apart, one, zero},
+           {{"dims", fmt::format("{} {}", inside.name, over)}, {"eps", eps}});
+  const TensorId together =
+      g.op1(name + ".together", "group", {normed.empty() ? TensorId() : normed[0]},
+            {{"first", first}, {"count", int64_t{2}}, {"name", channels.name}});
+  const TensorId gamma =
+      g.parameter(name + ".weight", {channels}, {Init::Kind::kOnes}, input.dtype);
+  const TensorId beta = g.parameter(name + ".bias", {channels}, {Init::Kind::kZeros}, input.dtype);
+  return g.op1(name, "add", {g.op1(name + ".scaled", "mul", {together, gamma}), beta});
+}
+
+TensorId scatter_mean(GraphBuilder& g, const std::string& name, TensorId x, TensorId ids,
+                      const std::string& dim, const std::string& dims) {
+  if (!g.ok()) return {};
+  const Attributes onto = {{"dim", dim}, {"dims", dims}};
+  const TensorId sum = g.op1(name + ".sum", "scatter_add", {x, ids}, onto);
+  const Tensor like = g.tensor(x);
+  const TensorId ones = constant(g, name + ".ones", like.dims, 1, like.dtype);
+  const TensorId count = g.op1(name + ".count", "scatter_add", {ones, ids}, onto);
+  const TensorId least = g.op1(name + ".least", "clamp", {count}, {{"min", 1.0}});
+  return g.op1(name, "div", {sum, least});
+}
+
+Quantised vector_quantised(GraphBuilder& g, const std::string& name, TensorId z,
+                           TensorId codebook) {
+  const TensorId point = g.op1(name + ".point", "stop_gradient", {z}),
+                 codes = g.op1(name + ".codes", "stop_gradient", {codebook});
+  const TensorId score = g.op1(name + ".score", "code_score", {point, codes});
+  const TensorId place = g.op1(name + ".place", "code_place", {point, codes, score});
+  Quantised out;
+  out.ids = g.op1(name + ".ids", "code_ids", {place});
+  out.codes = g.op1(name + ".code", "embedding", {out.ids, codebook});
+  const TensorId difference = g.op1(name + ".difference", "sub", {out.codes, z});
+  const TensorId constant = g.op1(name + ".constant", "stop_gradient", {difference});
+  out.straight = g.op1(name, "add", {z, constant});
+  return out;
+}
+
+}  // namespace tessera

@@ -1,0 +1,123 @@
+#include "tessera/models/vgg.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "tessera/models/images.h"
+
+namespace tessera {
+namespace {
+
+constexpr size_t kStages = 5;
+constexpr std::array<int64_t, kStages> kMultiples = {1, 2, 4, 8, 8};  // of the first width
+
+struct Depth {
+  int64_t layers;
+  std::array<int64_t, kStages> convolutions;
+};
+constexpr std::array<Depth, 4> kDepths = {
+    {{11, {1, 1, 2, 2, 2}}, {13, {2, 2, 2, 2, 2}}, {16, {2, 2, 3, 3, 3}}, {19, {2, 2, 4, 4, 4}}}};
+
+const Depth* depth_of(int64_t layers) {
+  const auto* found = std::find_if(kDepths.begin(), kDepths.end(),
+                                   [layers](const Depth& d) { return d.layers == layers; });
+  return found == kDepths.end() ? nullptr : found;
+}
+
+}  // namespace
+
+std::vector<ModelKey> model_keys(VggConfig& config) {
+  return {
+      {"layers", &config.layers, "11, 13, 16 or 19"},
+      {"form",
+       &config.form,
+       "image, dense and classes as of that data set",
+       "",
+       {"imagenet", "cifar"}},
+      {"norm", &config.norm, "batch norm behind each convolution"},
+      {"bias", &config.bias, "of the convolutions; without effect where a norm is behind"},
+      {"width", &config.width, "channels of the first stage"},
+      {"image",
+       &config.image,
+       "height and width in pixels; a multiple of 32",
+       "224 (cifar: 32)",
+       {},
+       0},
+      {"dense",
+       &config.dense,
+       "widths of the dense layers before the last; 0: none",
+       "4096-4096 (cifar: 0)",
+       {},
+       0},
+      {"channels", &config.channels, "of a pixel"},
+      {"classes", &config.classes, "classes", "1000 (cifar: 10)", {}, 0},
+      {"dropout", &config.dropout, "behind the dense layers before the last"},
+      {"ghost", &config.ghost, "images whose batch norm statistics are taken together"},
+      {"eps", &config.eps, "epsilon of the batch norms"},
+      {"dtype", &config.dtype, "of parameters and activations"},
+  };
+}
+
+Status complete(VggConfig& config) {
+  if (depth_of(config.layers) == nullptr) {
+    return model_error("vgg",
+                       fmt::format("layers={} must be one of 11, 13, 16 and 19", config.layers));
+  }
+  const bool cifar = config.form == "cifar";
+  if (config.image == 0) config.image = cifar ? 32 : 224;
+  if (config.classes == 0) config.classes = cifar ? 10 : 1000;
+  if (config.dense.empty())
+    config.dense = cifar ? std::vector<int64_t>{0} : std::vector<int64_t>{4096, 4096};
+  if (config.image % (1 << kStages) != 0)
+    return model_error("vgg", fmt::format("image={} must be a multiple of 32", config.image));
+  const bool none = config.dense == std::vector<int64_t>{0};
+  if (!none && std::count(config.dense.begin(), config.dense.end(), 0) > 0) {
+    return model_error("vgg", "dense must be 0 or a list of widths of at least 1");
+  }
+  return {};
+}
+
+Result<Graph> build_vgg(const VggConfig& config, int64_t batch) {
+  GraphBuilder g("vgg");
+  TESSERA_TRY(const ImageInputs inputs,
+              image_inputs(g, "vgg", batch, config.norm ? config.ghost : 0, config.channels,
+                           config.image, config.dtype));
+  TensorId x = inputs.images;
+  const Depth& depth = *depth_of(config.layers);
+  Dim in{"channels", config.channels};
+  int64_t block = 0;
+  for (size_t stage = 0; stage < kStages; ++stage) {
+    for (int64_t i = 0; i < depth.convolutions[stage] && g.ok(); ++i, ++block) {
+      // Neighbours name their channels differently, so that a plan may cut every other one.
+      const Dim out{block % 2 == 0 ? "inner" : "channels", config.width * kMultiples[stage]};
+      ConvolutionOptions options;
+      options.bias = config.bias;
+      g.push(fmt::format("blocks.{}", block));
+      x = image_convolution(g, "conv", x, in, out, options);
+      if (config.norm) x = batch_norm(g, "bn", x, out, kNormedImages, config.eps);
+      x = g.op1("act", "relu", {x});
+      if (i + 1 == depth.convolutions[stage]) x = image_max_pool(g, "pool", x, 2, 2);
+      g.pop();
+      in = out;
+    }
+  }
+  std::vector<std::string> from = {in.name, "height", "width"};
+  int64_t layer = 0;
+  for (const int64_t width : config.dense) {
+    if (width == 0) break;
+    const Dim out{layer % 2 == 0 ? "features" : "units", width};
+    x = dense_layer(g, fmt::format("head.dense_{}", ++layer), x, from, out, config.dropout);
+    from = {out.name};
+  }
+  double fan_in = 1;
+  for (const std::string& dim : from) fan_in *= static_cast<double>(size_of(g, x, dim));
+  x = linear(g, "head.out", x, from, {{"classes", config.classes}},
+             {normal(1 / std::sqrt(fan_in))});
+  cross_entropy_loss(g, x, inputs.targets);
+  return g.finish();
+}
+
+}  // namespace tessera
