@@ -11,6 +11,7 @@
 
 #include "tessera/graph/optimizers.h"
 #include "tessera/search/question.h"
+#include "tessera/search/step_bound.h"
 #include "tessera/search/with_part.h"
 
 namespace tessera {
@@ -389,11 +390,20 @@ Result<PlanAnswer> PlanSearch::answer(std::vector<PlanCandidate> ranked, const s
     TESSERA_TRY(answer.simulation, simulate_choice(best.choice, false));
     best.step_s = answer.simulation->step_time_s;
     TESSERA_TRY(answer.plan, text_of(best.choice));
-    answer.bound_s =
-        answer.simulation->model_flops /
-        (answer.simulation->peak_flops * static_cast<double>(question_.cluster->devices()));
+    set_bound(answer);
   }
   return answer;
+}
+
+void PlanSearch::set_bound(PlanAnswer& answer) const {
+  answer.bound_s =
+      answer.simulation->model_flops /
+      (answer.simulation->peak_flops * static_cast<double>(question_.cluster->devices()));
+  answer.bound_of = "the model's arithmetic at peak rate";
+  const auto least = least_step_s(question_, fold_);
+  if (!least || *least <= answer.bound_s) return;
+  answer.bound_s = *least;
+  answer.bound_of = "each op at the rate of its best shape, on all devices at once";
 }
 
 bool is_small(const PlanQuestion& question, const Fold& fold) {

@@ -66,6 +66,7 @@ class PlanSearch {
   void judge_best(const std::vector<PlanCandidate>& ranked, const EditsOf& edits_of,
                   PlanAnswer& answer);
   size_t programs_allowed() const;
+  void set_bound(PlanAnswer& answer) const;
   Error no_choice(const std::string& refusal) const;
 
   const PlanQuestion& question_;

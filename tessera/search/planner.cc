@@ -205,13 +205,13 @@ std::string to_text(const PlanAnswer& answer, const PlanQuestion& question, bool
         "step      {} ({} by formula)\n"
         "memory    {} a device{}\n"
         "devices   {} of {}\n"
-        "bound     {} (the model's arithmetic at peak rate), gap {:.2f} times\n"
+        "bound     {} ({}), gap {:.2f} times\n"
         "searched  {} choices ranked by formula from {} folded programs, {} programs simulated; "
         "{}\n",
         best.choice.str(), time_text(*best.step_s), time_text(best.estimate.step_s),
         size_text(best.need_bytes),
         answer.limit_bytes > 0 ? " of " + size_text(answer.limit_bytes) : "",
-        answer.simulation->ranks, question.cluster->devices(), time_text(answer.bound_s),
+        answer.simulation->ranks, question.cluster->devices(), time_text(answer.bound_s), answer.bound_of,
         *best.step_s / answer.bound_s, answer.estimated, answer.folded_programs,
         answer.simulated.size(), answer.ended);
     if (question.part) {

@@ -77,8 +77,9 @@ struct PlanAnswer {
   int64_t left_out_for_part = 0;  // plans that the part rules out, or makes equal to others
   int64_t folded_programs = 0;    // programs of the folded model that were simulated for it
   double limit_bytes = 0;         // 0: none
-  // No plan can be faster: the model's arithmetic at the peak rate of all devices.
+  // No plan can be faster (step_bound.h), and why.
   double bound_s = 0;
+  std::string bound_of;
   std::string ended;  // why: "no other choice is expected to be faster", "stopped"
   // The best step by formula with twice the memory, and with twice the rates of all links.
   std::optional<double> with_twice_memory_s;
