@@ -164,8 +164,7 @@ Result<std::optional<OneHotAnswer>> solve_one_hot_by_cbc(const OneHotProblem& pr
   for (const OneHotLimit& limit : problem.limits) add_limit(model, limit, choices);
   model.solve();
   if (model.is_infeasible()) return std::nullopt;
-  if (!model.is_optimal())
-    return fault("CBC ended without a proof that its answer is optimal");
+  if (!model.is_optimal()) return fault("CBC ended without a proof that its answer is optimal");
   OneHotAnswer out;
   for (const std::vector<int>& own : choices) {
     size_t best = 0;

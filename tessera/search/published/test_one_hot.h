@@ -15,7 +15,8 @@ inline OneHotProblem random_problem(Random& random, bool limits) {
   for (int v = 0; v < count; ++v) {
     auto& node = out.nodes.emplace_back();
     for (int s = random.up_to(3); s >= 0; --s)
-      node.push_back(random.up_to(20) == 0 ? std::numeric_limits<double>::infinity() : random.up_to(9));
+      node.push_back(random.up_to(20) == 0 ? std::numeric_limits<double>::infinity()
+                                           : random.up_to(9));
   }
   for (int e = random.up_to(2 * count); e > 0; --e) {
     const auto u = static_cast<size_t>(random.up_to(count - 1));
@@ -25,7 +26,8 @@ inline OneHotProblem random_problem(Random& random, bool limits) {
     for (size_t a = 0; a < out.nodes[u].size(); ++a) {
       auto& row = edge.cost.emplace_back();
       for (size_t b = 0; b < out.nodes[v].size(); ++b) {
-        row.push_back(random.up_to(9) == 0 ? std::numeric_limits<double>::infinity() : random.up_to(9));
+        row.push_back(random.up_to(9) == 0 ? std::numeric_limits<double>::infinity()
+                                           : random.up_to(9));
       }
     }
     out.edges.push_back(std::move(edge));
