@@ -1,5 +1,5 @@
 # Third-party libraries, all from the system except libtorch (a Python wheel in .venv, see scripts/setup).
-# Sets TESSERA_HAVE_TORCH and TESSERA_HAVE_MPI.
+# Sets TESSERA_HAVE_TORCH, TESSERA_HAVE_MPI and TESSERA_HAVE_CBC.
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
@@ -78,6 +78,16 @@ if(NOT TESSERA_USE_HDF5 STREQUAL "OFF")
   pkg_check_modules(hdf5 QUIET IMPORTED_TARGET hdf5)
 endif()
 tessera_optional("HDF5" TESSERA_USE_HDF5 "${hdf5_FOUND}" TESSERA_HAVE_HDF5)
+
+# Of CBC, a solver of integer programs, only the header is needed here: its library is loaded when a program is solved.
+set(cbc_found FALSE)
+if(NOT TESSERA_USE_CBC STREQUAL "OFF")
+  find_path(TESSERA_CBC_INCLUDE_DIR coin/Cbc_C_Interface.h)
+  if(TESSERA_CBC_INCLUDE_DIR)
+    set(cbc_found TRUE)
+  endif()
+endif()
+tessera_optional("CBC" TESSERA_USE_CBC "${cbc_found}" TESSERA_HAVE_CBC)
 
 # Programs (not tests) that plan allocate many small objects; sanitizers bring an allocator of their own.
 set(mimalloc_FOUND FALSE)

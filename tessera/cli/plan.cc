@@ -171,6 +171,24 @@ Json candidate_json(const PlanCandidate& candidate) {
   return out;
 }
 
+Json blocks_json(const PlanAnswer& answer) {
+  Json out = Json::array();
+  for (const PlanBlock& row : answer.blocks) {
+    out.push_back({{"first", row.first},
+                   {"last", row.last},
+                   {"units", row.units},
+                   {"chosen", row.chosen},
+                   {"passes_s", row.passes_s},
+                   {"activation_bytes", std::llround(row.activation_bytes)},
+                   {"resting_bytes", std::llround(row.resting_bytes)}});
+    if (row.next.empty()) continue;
+    out.back()["next"] = row.next;
+    out.back()["next_passes_s"] = row.next_s;
+    out.back()["next_activation_bytes"] = std::llround(row.next_activation_bytes);
+  }
+  return out;
+}
+
 std::string answer_json(const PlanAnswer& answer, const PlanQuestion& question,
                         const PlanOptions& options) {
   Json tried = Json::array(), curve = Json::array();
@@ -195,6 +213,10 @@ std::string answer_json(const PlanAnswer& answer, const PlanQuestion& question,
   out["ended"] = answer.ended;
   if (answer.with_twice_memory_s)
     out["estimated_with_twice_memory_s"] = *answer.with_twice_memory_s;
+  if (!answer.blocks.empty()) out["blocks"] = blocks_json(answer);
+  if (answer.with_twice_memory)
+    out["with_twice_memory"] = candidate_json(*answer.with_twice_memory);
+  if (answer.with_twice_rates) out["with_twice_rates"] = candidate_json(*answer.with_twice_rates);
   out["simulated"] = std::move(tried);
   out["curve"] = std::move(curve);
   return out.dump() + "\n";
@@ -205,6 +227,7 @@ Result<PlanQuestion> question_of(const PlanOptions& options, const Cluster& clus
   question.model = options.subject;
   question.cluster = &cluster;
   question.evaluations = static_cast<size_t>(options.evaluations);
+  question.explain = options.explain;
   TESSERA_TRY(question.options.style, parse_style(options.style));
   TESSERA_TRY(question.optimizer, parse_optimizer_text(options.optimizer));
   TESSERA_TRY(question.compute, parse_dtype(options.precision));
@@ -301,7 +324,8 @@ void add_plan(Commands& commands) {
       .at_least(1);
   command.flag(
       "--explain", options->explain,
-      "Also the candidates beside the answer, what binds, and what more memory would bring");
+      "Also the candidates beside the answer, what each block does and costs, what binds, and what "
+      "twice the memory or bandwidth would bring (three searches)");
   command.footer(
       "Examples:\n"
       "  tessera plan gpt:layers=24,hidden=1024,heads=16,seq=1024,vocab=50304 --cluster dgx-a100:4 "

@@ -296,6 +296,58 @@ struct OpCosts::Impl {
     cost.uncertainty = class_constants(work.kind).uncertainty;
   }
 
+  // ---- what no cut can beat (OpCosts::least_s)
+  double least_matmul(double flops, double bytes, std::string_view wanted, double scale) const {
+    const auto [arithmetic, rate] = peak(wanted);
+    const double best = matmul_constants(device.generation, arithmetic).best;
+    return std::max(flops / (rate * best * scale), bytes / memory_rate(WorkClass::kMatmul));
+  }
+
+  // Of the parts of a price that are not proportional to the work: alignment, tiles, waves, halves
+  // of rates, the best value. The others are as in the functions above.
+  double least_seconds(const OpWork& work) const {
+    const double bytes = work.bytes_read + work.bytes_written;
+    OpCost cost;
+    switch (work.kind) {
+      case WorkClass::kMatmul:
+      case WorkClass::kConvolution: {
+        const std::string_view arithmetic = matmul_arithmetic(work);
+        const bool narrow = arithmetic == "fp8" || arithmetic == "fp4";
+        double scale = style.matmul_efficiency;
+        if (work.grouped) scale *= narrow ? constants->grouped_narrow : constants->grouped;
+        if (work.kind == WorkClass::kConvolution) scale *= kImplicitProduct;
+        if (work.winograd && peak(arithmetic).first == "fp32") scale *= kWinograd;
+        return least_matmul(2 * work.batch * work.m * work.n * work.k, bytes, arithmetic, scale);
+      }
+      case WorkClass::kAttention: {
+        if (!style.fused_attention) {
+          const double product = 2 * score_elements(work) * work.head_dim;
+          const double twice = work.backward ? kUnfusedBackward : 1;
+          const double passes = style.attention_passes * (work.backward ? kBackwardPasses : 1);
+          const auto element = static_cast<double>(dtype_bytes(work.dtype));
+          return 2 * twice *
+                     least_matmul(product, 0, plain_arithmetic(work.dtype),
+                                  style.attention_efficiency) +
+                 passes * element * score_elements(work) / memory_rate(WorkClass::kElementwise);
+        }
+        const double best =
+            work.backward ? constants->attention_backward : constants->attention_forward;
+        const double rate = peak(plain_arithmetic(work.dtype)).second;
+        return std::max(work.flops / (rate * best * style.attention_efficiency),
+                        bytes / memory_rate(WorkClass::kAttention));
+      }
+      case WorkClass::kScan: price_scan(work, 0, cost); return cost.kernel_s;
+      case WorkClass::kElementwise:
+      case WorkClass::kNorm:
+      case WorkClass::kLoss:
+      case WorkClass::kLookup:
+      case WorkClass::kRouting:
+      case WorkClass::kOptimizer:
+      case WorkClass::kMove: price_memory(work, cost); return cost.kernel_s;
+    }
+    return 0;
+  }
+
   // Launches that a style saves: fused neighbours share one, so do many tensors of an update.
   double launches(const OpWork& work, const OpCost& cost) const {
     double count = cost.kernels;
@@ -394,6 +446,11 @@ OpScratch scratch_of(const OpWork& work, const Style& style) {
 }
 
 OpCosts::OpCosts(OpCosts&&) noexcept = default;
+
+std::optional<double> OpCosts::least_s(const OpWork& work) const {
+  if (impl_->profile != nullptr) return {};
+  return impl_->least_seconds(work);
+}
 
 OpCost OpCosts::cost(const OpWork& work, double occupied_units) const {
   const auto found = impl_->known.find(KeyView{work, occupied_units});

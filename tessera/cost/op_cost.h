@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -86,6 +87,10 @@ class OpCosts {
   // `occupied_units`: of the device's units, those that communication kernels hold meanwhile: the
   // tiles of a matrix product go in more waves (section 5.1).
   OpCost cost(const OpWork& work, double occupied_units = 0) const;
+  // The pieces into which a plan cuts the work take no less together, whatever their shapes: each
+  // of cost() reaches at most the rate that the best shape would, all flops are done, and each
+  // operand is moved once. Nothing where prices are measured: those follow no rule.
+  std::optional<double> least_s(const OpWork& work) const;
 
  private:
   struct Impl;

@@ -445,5 +445,40 @@ TEST(OpCost, a_convolution_is_a_product_at_its_own_rate) {
   }
 }
 
+// OpCosts::least_s: products cut along any of their dims, scores along heads and queries, passes
+// anywhere.
+RC_GTEST_PROP(OpCosts, no_cut_beats_the_least_time, ()) {
+  const auto size = [](int most) {
+    return static_cast<double>(*rc::gen::inRange(1, most)) * *rc::gen::element(1., 8., 64.);
+  };
+  const auto pieces = static_cast<double>(*rc::gen::inRange(1, 9));
+  const std::vector<std::string> styles = {"tessera", "megatron", "fsdp"};
+  const OpCosts costs(*rc::gen::element(a100(), h100()),
+                      *parse_style(styles[static_cast<size_t>(*rc::gen::inRange(0, 3))]), nullptr);
+  const DType dtype = *rc::gen::element(DType::kFloat32, DType::kBFloat16);
+  const double m = size(200), n = size(200), k = size(200);
+  const double least = *costs.least_s(product(m * pieces, n, k, dtype));
+  RC_ASSERT(least <= pieces * costs.cost(product(m, n, k, dtype)).kernel_s);
+  // Along n and k the pieces read more together.
+  RC_ASSERT(*costs.least_s(product(m, n * pieces, k, dtype)) <=
+            pieces * costs.cost(product(m, n, k, dtype)).kernel_s);
+  RC_ASSERT(*costs.least_s(product(m, n, k * pieces, dtype)) <=
+            pieces * costs.cost(product(m, n, k, dtype)).kernel_s);
+  const bool causal = *rc::gen::arbitrary<bool>(), backward = *rc::gen::arbitrary<bool>();
+  const double seq = 64 * static_cast<double>(*rc::gen::inRange(1, 64));
+  RC_ASSERT(*costs.least_s(attention(2, seq, 4 * pieces, causal, backward)) <=
+            pieces * costs.cost(attention(2, seq, 4, causal, backward)).kernel_s);
+  for (const WorkClass kind : {WorkClass::kElementwise, WorkClass::kNorm, WorkClass::kLoss,
+                               WorkClass::kLookup, WorkClass::kOptimizer}) {
+    RC_ASSERT(*costs.least_s(passes_over(kind, m * n * pieces, 2, 1)) * (1 - 1e-12) <=
+              pieces * costs.cost(passes_over(kind, m * n, 2, 1)).kernel_s);
+  }
+}
+
+TEST(OpCosts, measured_prices_have_no_least_time) {
+  const Profile profile = products_profile();
+  EXPECT_FALSE(OpCosts(a100(), Style(), &profile).least_s(product(64, 64, 64)).has_value());
+}
+
 }  // namespace
 }  // namespace tessera

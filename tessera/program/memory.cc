@@ -51,6 +51,11 @@ bool overlap(const Item& a, const Item& b) {
   if (a.repeats == b.repeats) return meet(a.first, a.last, b);
   if (a.repeats != nullptr && b.repeats != nullptr) return false;
   const Item &one = a.repeats != nullptr ? b : a, &many = a.repeats != nullptr ? a : b;
+  // Most often one lives for the whole step, or at an end of it.
+  if (many.repeats->empty()) return false;
+  for (const int64_t start : {many.repeats->front(), many.repeats->back()}) {
+    if (meet(start + many.first, start + many.last, one)) return true;
+  }
   // The last run whose interval begins before `one` ends.
   const auto run =
       std::upper_bound(many.repeats->begin(), many.repeats->end(), one.last - many.first);
@@ -63,10 +68,26 @@ class Placed {
  public:
   void add(const Item& item, int64_t behind) {
     std::vector<Entry>& entries = by_runs_[item.repeats];
-    const auto where =
+    auto next =
         std::upper_bound(entries.begin(), entries.end(), item.offset,
                          [](int64_t at, const Entry& entry) { return at < entry.item.offset; });
-    entries.insert(where, {item, behind});
+    // Neighbours without a gap that live equally long are as one: a place is free behind both or
+    // behind neither.
+    const auto joins = [](const Entry& a, const Entry& b) {
+      return a.behind == b.item.offset && a.item.first == b.item.first &&
+             a.item.last == b.item.last;
+    };
+    const Entry entry{item, behind};
+    const bool joins_next = next != entries.end() && joins(entry, *next);
+    if (next != entries.begin() && joins(*std::prev(next), entry)) {
+      const auto before = std::prev(next);
+      before->behind = joins_next ? next->behind : behind;
+      if (joins_next) entries.erase(next);
+    } else if (joins_next) {
+      next->item.offset = item.offset;
+    } else {
+      entries.insert(next, entry);
+    }
   }
 
   // The lowest place from `base` on that is free during the item's whole interval.

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <optional>
 
 #include "tessera/base/check.h"
 #include "tessera/simulate/memory.h"
@@ -277,11 +278,13 @@ struct Estimator::Sums {
     UnitLayout layout;
     size_t units = 0;
     UnitPrice sum;
+    friend bool operator==(const Alike&, const Alike&) = default;
   };
   std::vector<Alike> groups;
   UnitLayout last;           // of the last unit
   double leaving_bytes = 0;  // of the last unit, of one sequence, whole
   double conversion_s = 0, alive_bytes = 0, overhead_bytes = 0, slowest_slice = 0;
+  friend bool operator==(const Sums&, const Sums&) = default;
 };
 
 Estimator::~Estimator() = default;
@@ -419,18 +422,26 @@ Estimate Estimator::estimate(Choice& choice, const std::vector<const UnitPrices*
     plain.cuts = balanced.cuts;
     plain.units.clear();
     plain.sharded = 0;
-    for (size_t s = 0; s < stages; ++s) balanced.sums.push_back(sums(plain, by_unit, {}, s));
-  }
-  choice.cuts = balanced.cuts;
-  std::vector<Sums> all = balanced.sums;
-  for (size_t s = 0; s < all.size(); ++s) {
-    all[s].last = common_layout(choice, s);
-    for (Sums::Alike& group : all[s].groups) {
-      group.sharded = choice.sharded;
-      group.layout = all[s].last;
+    StageSums& known = balanced.stages;
+    for (size_t s = 0; s < stages; ++s) {
+      Sums own = sums(plain, by_unit, {}, s);
+      const auto same = std::find(known.sums.begin(), known.sums.end(), own);
+      known.of_stage.push_back(static_cast<size_t>(same - known.sums.begin()));
+      if (same == known.sums.end()) known.sums.push_back(std::move(own));
     }
   }
-  return estimate_stages(choice, all, sequences * choice.axes.front().size);
+  choice.cuts = balanced.cuts;
+  std::vector<Sums> all = balanced.stages.sums;
+  const UnitLayout layout = common_layout(choice, 0);  // all stages have the same mesh
+  for (Sums& own : all) {
+    own.last = layout;
+    for (Sums::Alike& group : own.groups) {
+      group.sharded = choice.sharded;
+      group.layout = layout;
+    }
+  }
+  return estimate_stages(choice, all, balanced.stages.of_stage,
+                         sequences * choice.axes.front().size);
 }
 
 std::vector<size_t> Estimator::balance(const std::vector<const UnitPrices*>& by_place,
@@ -447,16 +458,20 @@ std::vector<size_t> Estimator::balance(const std::vector<const UnitPrices*>& by_
   return balance_stages(by_stage);
 }
 
-Estimator::Messages Estimator::messages(const Choice& choice, const std::vector<Stage>& work,
+Estimator::Messages Estimator::messages(const Choice& choice, const std::vector<const Stage*>& work,
                                         int64_t micro_batch) const {
   const auto p = static_cast<size_t>(choice.stages);
+  const bool alike = is_uniform_ && choice.stage_axes.empty();
   Messages out;
+  double priced_bytes = -1;
   for (size_t s = 0; s + 1 < work.size(); ++s) {
     const double bytes =
-        work[s].leaving_bytes * work[s].slowest_slice * static_cast<double>(micro_batch);
+        work[s]->leaving_bytes * work[s]->slowest_slice * static_cast<double>(micro_batch);
+    if (alike && bytes == priced_bytes) continue;
+    priced_bytes = bytes;
     int64_t from = 0, to = ground(choice, 1 % choice.stages).first_device;
     const int64_t share = std::min(std::max<int64_t>(to, 1), cluster_.type_of(0).devices);
-    if (!is_uniform_ || !choice.stage_axes.empty()) {
+    if (!alike) {
       from = ground(choice, static_cast<int64_t>(s % p)).first_device;
       to = ground(choice, static_cast<int64_t>((s + 1) % p)).first_device;
     }
@@ -471,22 +486,30 @@ Estimate Estimator::estimate_units(const Choice& choice,
                                    const std::vector<const UnitPrices*>& prices,
                                    int64_t micro_batch, const std::vector<UnitLayout>& layouts) {
   std::vector<Sums> all;
-  for (size_t s = 0; s < std::max<size_t>(choice.cuts.size(), 1); ++s)
+  std::vector<size_t> of_stage;
+  for (size_t s = 0; s < std::max<size_t>(choice.cuts.size(), 1); ++s) {
     all.push_back(sums(choice, prices, layouts, s));
-  return estimate_stages(choice, all, micro_batch);
+    of_stage.push_back(s);
+  }
+  return estimate_stages(choice, all, of_stage, micro_batch);
 }
 
 Estimate Estimator::estimate_stages(const Choice& choice, const std::vector<Sums>& sums,
-                                    int64_t micro_batch) {
+                                    const std::vector<size_t>& of_stage, int64_t micro_batch) {
   const auto p = static_cast<size_t>(choice.stages);
   const ScheduleFacts* schedule = schedule_of(choice);
   TESSERA_CHECK(schedule != nullptr, "{} has no schedule", choice.str());
-  std::vector<Stage> work;
-  for (size_t s = 0; s < sums.size(); ++s) {
-    // On a uniform machine meshes of equal size are priced as the first one, whatever node they
-    // begin in.
-    const bool alike = is_uniform_ && choice.stage_axes.empty();
-    work.push_back(stage(choice, sums[s], ground(choice, alike ? 0 : static_cast<int64_t>(s % p))));
+  // On a uniform machine meshes of equal size are priced as the first one, whatever node they begin
+  // in. Stages that are alike in the same place are priced once.
+  const bool alike = is_uniform_ && choice.stage_axes.empty();
+  const size_t places = alike ? 1 : p;
+  std::vector<std::optional<Stage>> priced(sums.size() * places);
+  std::vector<const Stage*> work;
+  for (size_t s = 0; s < of_stage.size(); ++s) {
+    const size_t place = alike ? 0 : s % p;
+    std::optional<Stage>& one = priced[of_stage[s] * places + place];
+    if (!one) one = stage(choice, sums[of_stage[s]], ground(choice, static_cast<int64_t>(place)));
+    work.push_back(&*one);
   }
 
   // Places: chunk c of place q is stage c * p + q.
@@ -496,7 +519,7 @@ Estimate Estimator::estimate_stages(const Choice& choice, const std::vector<Sums
   for (size_t place = 0; place < p; ++place) {
     double load = 0, place_once = 0, rests = 0, flies = 0, alive = 0, gathered = 0, overhead = 0;
     for (size_t s = place; s < work.size(); s += p) {
-      const Stage& stage = work[s];
+      const Stage& stage = *work[s];
       load += stage.forward_s + stage.backward_s;
       place_once += stage.once_s;
       rests += stage.rests_bytes;

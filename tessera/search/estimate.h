@@ -131,9 +131,13 @@ class Estimator {
  private:
   struct Stage;
   struct Sums;  // over the units of a stage
+  struct StageSums {
+    std::vector<Sums> sums;        // of stages that are not alike
+    std::vector<size_t> of_stage;  // which of them
+  };
   struct Balanced {
     std::vector<size_t> cuts;
-    std::vector<Sums> sums;
+    StageSums stages;
   };
   struct Ground {  // where a place of the pipeline lies
     int64_t first_rank = 0, first_device = 0;
@@ -148,7 +152,7 @@ class Estimator {
   double slowness(int64_t first_device, int64_t ranks) const;
   Stage stage(const Choice& choice, Sums sums, const Ground& ground) const;
   Estimate estimate_stages(const Choice& choice, const std::vector<Sums>& sums,
-                           int64_t micro_batch);
+                           const std::vector<size_t>& of_stage, int64_t micro_batch);
   const GroupPlacement& placed(int64_t replicas, const Ground& ground) const;
   void add_replicas(DType compute, int64_t sharded, const UnitLayout& layout, int64_t first_device,
                     size_t units, UnitPrice& sum, Stage& out) const;
@@ -156,7 +160,7 @@ class Estimator {
     double arrives_s = 0;   // from its beginning to its end
     double occupies_s = 0;  // the links
   };
-  Messages messages(const Choice& choice, const std::vector<Stage>& work,
+  Messages messages(const Choice& choice, const std::vector<const Stage*>& work,
                     int64_t micro_batch) const;
   double capacity(const Choice& choice, int64_t place) const;
   double neighbours_bytes(const Choice& choice, int64_t place) const;

@@ -10,7 +10,9 @@
 #include <unordered_map>
 
 #include "tessera/graph/optimizers.h"
+#include "tessera/search/explain.h"
 #include "tessera/search/question.h"
+#include "tessera/search/step_bound.h"
 #include "tessera/search/with_part.h"
 
 namespace tessera {
@@ -50,13 +52,16 @@ Result<std::string> PlanSearch::text_of(const Choice& choice) const {
   return fmt::format("# {} with {}\n{}", choice.str(), question_.part->plan.file, to_toml(plan));
 }
 
-Result<Simulation> PlanSearch::simulate_choice(const Choice& choice, bool quick) {
+Result<std::unique_ptr<Lowering>> PlanSearch::lower_choice(const Choice& choice) {
   TESSERA_TRY(const Plan plan, plan_of(choice));
-  TESSERA_TRY(const auto lowering, compiler_.lower(forward_, plan, {question_.optimizer}));
+  return compiler_.lower(forward_, plan, {question_.optimizer});
+}
+
+Result<Simulation> PlanSearch::simulate_quickly(const Lowering& lowering) const {
   SimulateOptions options = question_.options;
-  options.steady_state = quick;
-  if (quick) options.memory_details = options.critical_path = options.events = false;
-  return simulate(*lowering, *question_.cluster, options);
+  options.steady_state = true;
+  options.memory_details = options.critical_path = options.events = false;
+  return simulate(lowering, *question_.cluster, options);
 }
 
 bool PlanSearch::judge(PlanCandidate& candidate, const std::vector<PlanCandidate>& before) {
@@ -66,12 +71,15 @@ bool PlanSearch::judge(PlanCandidate& candidate, const std::vector<PlanCandidate
     const auto plan = plan_of(candidate.choice);
     if (plan && !judged_.insert(to_toml(*plan)).second) return false;
   }
-  const auto simulation = simulate_choice(candidate.choice, true);
+  auto lowering = lower_choice(candidate.choice);
+  const auto simulation =
+      lowering ? simulate_quickly(**lowering) : tl::unexpected(lowering.error());
   if (!simulation) {
     candidate.refused = simulation.error().message;
     if (question_.part && !without_part_) without_part_ = candidate.choice;
     return !question_.part;
   }
+  judged_lowering_ = std::move(*lowering);
   candidate.step_s = simulation->step_time_s;
   candidate.fits = true;
   const auto asked = static_cast<double>(question_.memory_limit_bytes);
@@ -282,17 +290,21 @@ void PlanSearch::judge_pool(Pool& pool, size_t most, PlanAnswer& answer) {
     }
     pool.learn(*next);
     const bool better = next->fits && (!answer.best || *next->step_s < best_s());
-    if (better) answer.best = answer.simulated.size();
+    if (better) {
+      answer.best = answer.simulated.size();
+      best_lowering_ = std::move(judged_lowering_);
+    }
     answer.simulated.push_back(*std::move(next));
   }
 }
 
-void PlanSearch::judge_best(const std::vector<PlanCandidate>& ranked, const EditsOf& edits_of,
+void PlanSearch::judge_best(std::vector<PlanCandidate> ranked, const EditsOf& edits_of,
                             PlanAnswer& answer) {
   const size_t most = programs_allowed();
   const size_t too_large = std::max(kTooLarge, most / kAlways);
   Pool pool(question_.margin, too_large);
-  for (const PlanCandidate& candidate : ranked) pool.add(candidate);
+  for (PlanCandidate& candidate : ranked) pool.add(std::move(candidate));
+  ranked = {};
   // A third is left for edits of the best, which a choice that is better only by the formula's error
   // shall not use up.
   judge_pool(pool, edits_of ? most - most / 3 : most, answer);
@@ -360,6 +372,20 @@ Error PlanSearch::no_choice(const std::string& refusal) const {
                               : refusal)};
 }
 
+namespace {
+
+// Ways to cut a stage beside its replicas, each once.
+std::vector<std::vector<ChoiceAxis>> inner_axes_of(const std::vector<PlanCandidate>& ranked) {
+  std::vector<std::vector<ChoiceAxis>> out;
+  for (const PlanCandidate& candidate : ranked) {
+    std::vector<ChoiceAxis> axes(candidate.choice.axes.begin() + 1, candidate.choice.axes.end());
+    if (std::find(out.begin(), out.end(), axes) == out.end()) out.push_back(std::move(axes));
+  }
+  return out;
+}
+
+}  // namespace
+
 Result<PlanAnswer> PlanSearch::answer(std::vector<PlanCandidate> ranked, const std::string& refusal,
                                       const EditsOf& edits_of) {
   if (ranked.empty()) return tl::unexpected(no_choice(refusal));
@@ -381,19 +407,33 @@ Result<PlanAnswer> PlanSearch::answer(std::vector<PlanCandidate> ranked, const s
       answer.with_twice_memory_s = std::min(answer.with_twice_memory_s.value_or(step), step);
     }
   }
-  judge_best(ranked, edits_of, answer);
+  std::vector<std::vector<ChoiceAxis>> offered;
+  if (question_.explain) offered = inner_axes_of(ranked);
+  judge_best(std::move(ranked), edits_of, answer);
   if (answer.simulated.empty() && without_part_) return tl::unexpected(why_not(*without_part_));
   answer.folded_programs = pricer_->simulated();
   if (answer.best) {
     PlanCandidate& best = answer.simulated[*answer.best];
-    TESSERA_TRY(answer.simulation, simulate_choice(best.choice, false));
+    TESSERA_TRY(answer.simulation,
+                simulate(*best_lowering_, *question_.cluster, question_.options));
     best.step_s = answer.simulation->step_time_s;
     TESSERA_TRY(answer.plan, text_of(best.choice));
-    answer.bound_s =
-        answer.simulation->model_flops /
-        (answer.simulation->peak_flops * static_cast<double>(question_.cluster->devices()));
+    set_bound(answer);
+    if (question_.explain)
+      answer.blocks = explain_blocks(question_, *forward_, fold_, *pricer_, best.choice, offered);
   }
   return answer;
+}
+
+void PlanSearch::set_bound(PlanAnswer& answer) const {
+  answer.bound_s =
+      answer.simulation->model_flops /
+      (answer.simulation->peak_flops * static_cast<double>(question_.cluster->devices()));
+  answer.bound_of = "the model's arithmetic at peak rate";
+  const auto least = least_step_s(question_, fold_);
+  if (!least || *least <= answer.bound_s) return;
+  answer.bound_s = *least;
+  answer.bound_of = "each op at the rate of its best shape, on all devices at once";
 }
 
 bool is_small(const PlanQuestion& question, const Fold& fold) {

@@ -50,7 +50,8 @@ class PlanSearch {
   explicit PlanSearch(const PlanQuestion& question) : question_(question) {}
   // With the question's part in it.
   Result<Plan> plan_of(const Choice& choice) const;
-  Result<Simulation> simulate_choice(const Choice& choice, bool quick);
+  Result<std::unique_ptr<Lowering>> lower_choice(const Choice& choice);
+  Result<Simulation> simulate_quickly(const Lowering& lowering) const;
   // Lowers and simulates the candidate's program, and notes the outcome in it. False: it was so
   // judged before, or the question's part makes an earlier candidate's plan of it or cannot stand in
   // it.
@@ -63,9 +64,9 @@ class PlanSearch {
   // expected to be faster.
   void judge_pool(Pool& pool, size_t most, PlanAnswer& answer);
   std::optional<size_t> worth_an_edit(const PlanAnswer& answer, const std::set<size_t>& done) const;
-  void judge_best(const std::vector<PlanCandidate>& ranked, const EditsOf& edits_of,
-                  PlanAnswer& answer);
+  void judge_best(std::vector<PlanCandidate> ranked, const EditsOf& edits_of, PlanAnswer& answer);
   size_t programs_allowed() const;
+  void set_bound(PlanAnswer& answer) const;
   Error no_choice(const std::string& refusal) const;
 
   const PlanQuestion& question_;
@@ -75,6 +76,8 @@ class PlanSearch {
   double limit_ = 0;
   bool is_small_ = false;
   Compiler compiler_;
+  // Of the candidate that was judged last, and of the best one.
+  std::unique_ptr<const Lowering> judged_lowering_, best_lowering_;
   std::set<std::string> judged_;        // plans with the part in them
   std::optional<Choice> without_part_;  // the first candidate in which the part cannot stand
 };

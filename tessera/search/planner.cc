@@ -8,6 +8,7 @@
 #include "tessera/base/text.h"
 #include "tessera/plan/recipes/parts.h"
 #include "tessera/plan/schedule.h"
+#include "tessera/search/explain.h"
 #include "tessera/search/planners/alpa.h"
 #include "tessera/search/planners/galvatron.h"
 #include "tessera/search/planners/rannc.h"
@@ -166,8 +167,13 @@ Result<PlanAnswer> find_plan(const PlanQuestion& question, const std::string& pl
   std::vector<std::string> names;
   for (const Planner& one : all_planners()) {
     if (one.name == planner) {
-      TESSERA_TRY(const PlanQuestion fixed, fixed_by_part(question));
-      return one.find(fixed);
+      TESSERA_TRY(PlanQuestion fixed, fixed_by_part(question));
+      TESSERA_TRY(PlanAnswer answer, one.find(fixed));
+      if (!question.explain || !answer.best) return answer;
+      answer.with_twice_rates = answer_after(fixed, one, "link:inner*2,link:bridge*2,link:nic*2");
+      fixed.memory_limit_bytes *= 2;
+      answer.with_twice_memory = answer_after(fixed, one, "device:memory*2");
+      return answer;
     }
     names.push_back(one.name);
   }
@@ -205,14 +211,14 @@ std::string to_text(const PlanAnswer& answer, const PlanQuestion& question, bool
         "step      {} ({} by formula)\n"
         "memory    {} a device{}\n"
         "devices   {} of {}\n"
-        "bound     {} (the model's arithmetic at peak rate), gap {:.2f} times\n"
+        "bound     {} ({}), gap {:.2f} times\n"
         "searched  {} choices ranked by formula from {} folded programs, {} programs simulated; "
         "{}\n",
         best.choice.str(), time_text(*best.step_s), time_text(best.estimate.step_s),
         size_text(best.need_bytes),
         answer.limit_bytes > 0 ? " of " + size_text(answer.limit_bytes) : "",
         answer.simulation->ranks, question.cluster->devices(), time_text(answer.bound_s),
-        *best.step_s / answer.bound_s, answer.estimated, answer.folded_programs,
+        answer.bound_of, *best.step_s / answer.bound_s, answer.estimated, answer.folded_programs,
         answer.simulated.size(), answer.ended);
     if (question.part) {
       out += fmt::format("contains  {}, which left out {} of the plans that were to be simulated\n",
@@ -234,6 +240,7 @@ std::string to_text(const PlanAnswer& answer, const PlanQuestion& question, bool
     out += fmt::format("With twice the memory the best choice by formula takes {}\n",
                        time_text(*answer.with_twice_memory_s));
   }
+  if (answer.best && !answer.blocks.empty()) out += explanation_text(answer);
   return out;
 }
 

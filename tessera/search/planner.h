@@ -51,6 +51,9 @@ struct PlanQuestion {
   // Formulas err: a choice is not simulated if it is expected to be so many times slower than the
   // best program; for a choice that differs little from a simulated one the margin is narrower.
   double margin = 1.1;
+  // Also PlanAnswer::blocks, with_twice_memory and with_twice_rates, for which the search is made
+  // three times.
+  bool explain = false;
   std::function<void(const std::string&)> progress;  // what is being done; may be empty
   std::function<bool()> stop;                        // true: answer with the best so far
 };
@@ -65,6 +68,17 @@ struct PlanCandidate {
   std::string refused;  // why it could not be lowered
 };
 
+// Neighbouring units of the model that do the same (explain.h).
+struct PlanBlock {
+  std::string first, last;  // names of units
+  int64_t units = 0;
+  std::string chosen;   // "tp: heads ffn; recompute selective; sharded 1"
+  double passes_s = 0;  // of one unit and micro-batch, forward and backward
+  double activation_bytes = 0, resting_bytes = 0;  // of one unit
+  std::string next;                                // the fastest other way; empty: none was ranked
+  double next_s = 0, next_activation_bytes = 0;
+};
+
 struct PlanAnswer {
   std::vector<PlanCandidate> simulated;  // in the order in which they were tried
   std::optional<size_t> best;            // the fastest that fits
@@ -77,11 +91,16 @@ struct PlanAnswer {
   int64_t left_out_for_part = 0;  // plans that the part rules out, or makes equal to others
   int64_t folded_programs = 0;    // programs of the folded model that were simulated for it
   double limit_bytes = 0;         // 0: none
-  // No plan can be faster: the model's arithmetic at the peak rate of all devices.
+  // No plan can be faster (step_bound.h), and why.
   double bound_s = 0;
+  std::string bound_of;
   std::string ended;  // why: "no other choice is expected to be faster", "stopped"
-  // The best step by formula with twice the memory, and with twice the rates of all links.
+  // The best step by formula with twice the memory.
   std::optional<double> with_twice_memory_s;
+  // Of a question that asks to explain: what each block does, and the answers on a machine whose
+  // devices have twice the memory, and on one whose links have twice the rates.
+  std::vector<PlanBlock> blocks;
+  std::optional<PlanCandidate> with_twice_memory, with_twice_rates;
 };
 
 struct Planner {

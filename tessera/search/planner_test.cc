@@ -82,6 +82,36 @@ TEST(Planner, TheAnswerFitsAndMoreMemoryIsNeverSlower) {
   EXPECT_GE(answers, 3U);
 }
 
+TEST(Planner, EachBlockIsExplained) {
+  const auto asked = ask(kGpt, "dgx-a100:1", 8);
+  asked->question.fixed = {{"devices", "4"}, {"tp", "2"}};
+  asked->question.evaluations = 4;
+  asked->question.explain = true;
+  const PlanAnswer answer = find_plan(asked->question, "auto").value();
+  ASSERT_TRUE(answer.best.has_value());
+  int64_t units = 0, layers = 0;
+  for (const PlanBlock& row : answer.blocks) {
+    units += row.units;
+    if (row.first.starts_with("blocks.")) layers += row.units;
+    EXPECT_GE(row.passes_s, 0);
+    EXPECT_NE(row.next, row.chosen);
+    if (row.units > 1) {
+      EXPECT_NE(row.chosen.find("tp: "), std::string::npos) << row.chosen;
+    }
+  }
+  EXPECT_EQ(layers, 4);
+  EXPECT_GT(units, layers);
+  // What is better of the machine makes nothing slower.
+  ASSERT_TRUE(answer.with_twice_memory && answer.with_twice_rates);
+  EXPECT_LE(*answer.with_twice_memory->step_s, 1.001 * step_of(answer));
+  EXPECT_LE(*answer.with_twice_rates->step_s, 1.001 * step_of(answer));
+  const std::string text = to_text(answer, asked->question, true);
+  for (const char* part :
+       {"Blocks (both passes", "blocks.1 to blocks.3 (3)", "at rest", "next best ",
+        "with twice the memory: ", "with twice the rates of all links: "})
+    EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
+}
+
 // Edits lead to the same plans again and again; each is simulated once.
 TEST(Planner, NoChoiceIsSimulatedTwice) {
   const auto asked = ask(kGpt, "dgx-a100:1", 8);

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "tessera/base/text.h"
 #include "tessera/graph/optimizers.h"
+#include "tessera/search/op_units.h"
 #include "tessera/search/with_part.h"
 
 namespace tessera {
@@ -15,84 +15,7 @@ namespace {
 
 constexpr int64_t kMicroBatches = 2;  // the last one, in which gradients move, and one before it
 
-// Which unit each op and tensor of a lowered graph belongs to. What belongs to no op of the model
-// (the norm of all gradients) goes with the last unit.
-class Units {
- public:
-  Units(const Graph& graph, const Fold& fold) : graph_(graph), last_(fold.folded_units - 1) {
-    std::map<std::string, int> by_path;
-    for (const Op& op : fold.graph.ops()) by_path[op.path] = fold.unit_of[op.id.index()];
-    const auto readers = graph.consumers();
-    of_op_.assign(graph.ops().size(), -1);
-    // Forward ops that the model does not have (narrow copies of parameters) go with their reader,
-    // which stands behind them.
-    for (size_t i = graph.ops().size(); i-- > 0;) {
-      const Op& op = graph.ops()[i];
-      if (op.phase != Phase::kForward) continue;
-      // Ops of a slice, and what cuts their operands: "<path>#<slice>", "<path>@part<i>#<slice>".
-      auto it = by_path.find(op.path);
-      if (it == by_path.end()) it = by_path.find(op.path.substr(0, op.path.find_first_of("@#")));
-      if (it != by_path.end()) {
-        of_op_[i] = it->second;
-        continue;
-      }
-      for (const TensorId output : op.outputs) {
-        for (const OpId reader : readers[output.index()])
-          of_op_[i] = of_op_[i] < 0 ? of_op_[reader.index()] : of_op_[i];
-      }
-    }
-    for (const Op& op : graph.ops()) {
-      int& unit = of_op_[op.id.index()];
-      if (unit >= 0 || op.phase == Phase::kForward) continue;
-      if (op.mirror.valid()) unit = of_op_[op.mirror.index()];
-      for (const TensorId output : op.outputs) {
-        const TensorId updated = graph.tensor(output).update_of;
-        if (unit < 0 && updated.valid()) unit = of_parameter(updated, readers);
-      }
-      for (const TensorId input : op.inputs) {
-        const OpId producer = graph.tensor(input).producer;
-        if (op.phase == Phase::kBackward && unit < 0 && producer.valid())
-          unit = of_op_[producer.index()];
-      }
-    }
-    of_tensor_.assign(graph.tensors().size(), -1);
-    for (const Tensor& tensor : graph.tensors()) {
-      int& unit = of_tensor_[tensor.id.index()];
-      unit = tensor.producer.valid() ? of_op_[tensor.producer.index()]
-                                     : of_parameter(tensor.id, readers);
-    }
-  }
-
-  size_t of(OpId op) const { return known(op.valid() ? of_op_[op.index()] : -1); }
-  size_t of(TensorId tensor) const { return known(of_tensor_[tensor.index()]); }
-  // The slice that the op works on, of so many; the last one for what belongs to none.
-  size_t slice_of(OpId id, size_t slices) const {
-    if (id.valid() && graph_.op(id).mirror.valid()) id = graph_.op(id).mirror;
-    const std::string path = id.valid() ? graph_.op(id).path : "";
-    const size_t mark = path.rfind('#');
-    if (mark == std::string::npos) return slices - 1;
-    return static_cast<size_t>(parse_int(path.substr(mark + 1)).value_or(0)) % slices;
-  }
-
- private:
-  size_t known(int unit) const { return static_cast<size_t>(unit < 0 ? last_ : unit); }
-  // Of a parameter or what belongs to one: the unit of its first reader.
-  int of_parameter(TensorId id, const std::vector<std::vector<OpId>>& readers) const {
-    const Tensor& tensor = graph_.tensor(id);
-    const TensorId parameter = tensor.role == Role::kOptimizerState ? tensor.of : id;
-    if (!parameter.valid()) return -1;
-    for (const OpId reader : readers[parameter.index()]) {
-      if (graph_.op(reader).phase == Phase::kForward) return of_op_[reader.index()];
-    }
-    return -1;
-  }
-
-  const Graph& graph_;
-  int last_;
-  std::vector<int> of_op_, of_tensor_;
-};
-
-void divide_time(UnitPrices& costs, const Units& units, const Program& program,
+void divide_time(UnitPrices& costs, const OpUnits& units, const Program& program,
                  const Simulation& simulation) {
   const auto n = static_cast<double>(program.micro_batches);
   double now = 0;
@@ -133,7 +56,7 @@ void divide_time(UnitPrices& costs, const Units& units, const Program& program,
   costs.units.back().once_s += std::max(0.0, simulation.step_time_s - now);
 }
 
-void divide_memory(UnitPrices& costs, const Units& units, const Program& program,
+void divide_memory(UnitPrices& costs, const OpUnits& units, const Program& program,
                    const Graph& graph, const MemoryUse& memory) {
   double held = 0;
   for (const Buffer& buffer : program.buffers) {
@@ -265,7 +188,7 @@ Result<UnitPrices> UnitPricer::simulate_units(const UnitQuestion& question) {
   TESSERA_TRY(
       const Simulation simulation,
       simulate(*lowering, question.on != nullptr ? *question.on : *model_.cluster, options));
-  const Units units(lowering->graph(), *model->fold);
+  const OpUnits units(lowering->graph(), *model->fold);
   UnitPrices costs;
   costs.units.resize(static_cast<size_t>(model->fold->folded_units));
   costs.slice_s.assign(question.slices.size(), std::vector<double>(costs.units.size()));

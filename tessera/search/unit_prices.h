@@ -35,6 +35,7 @@ struct UnitPrice {                       // seconds, and bytes of one device
   double copy_bytes = 0;        // kept for the step: narrow copies of parameters
   double activation_bytes = 0;  // from the forward to the backward pass of a micro-batch
   double leaving_bytes = 0;     // activations of one sequence that later units read, uncut
+  friend bool operator==(const UnitPrice&, const UnitPrice&) = default;
 };
 
 // Tensors of equal size that would have this sum and this sum of squares: few large ones count, many
@@ -106,8 +107,11 @@ class UnitPricer {
                                                 const Plan& plan);
   Result<UnitPrices> simulate_units(const UnitQuestion& question);
 
+  // Questions come back to the same numbers of sequences: so many graphs are differentiated once.
+  static constexpr size_t kKeptGraphs = 24;
+
   PricedModel model_;
-  Compiler compiler_;
+  Compiler compiler_{kKeptGraphs};
   std::map<int64_t, Folded> folded_;  // by batch
   std::map<std::string, Result<UnitPrices>> known_;
   int64_t simulated_ = 0;

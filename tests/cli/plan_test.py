@@ -1,9 +1,13 @@
 """tessera plan: recipes, planners, and the plans of the examples. How to run it: cli.py."""
+import json
 import os
 import pathlib
+import pty
 import re
+import signal
+import subprocess
 
-from cli import CliTest, MODEL, ROOT, has_runtime, main, run
+from cli import CliTest, MODEL, ROOT, has_runtime, main, program, run
 
 
 class PlanCommand(CliTest):
@@ -102,6 +106,30 @@ class Planner(CliTest):
         text = self.expect_text("plan", MODEL, "--cluster", "local:2", "--batch", "8", "--explain", "--fix", "tp=2")
         self.assertIn("# Candidates, as they were tried (* the answer):\n", text)
         self.assertIn("# Time of the devices: compute ", text)
+        self.assertIn("# Blocks (both passes; of one unit of the row):\n", text)
+        self.assertIn("#   with twice the memory: ", text)
+        answer = self.expect_json("plan", MODEL, "--cluster", "local:2", "--batch", "8", "--explain", "--fix", "tp=2",
+                                  "--json")
+        self.assertIn("tp: ", " ".join(row["chosen"] for row in answer["blocks"]))
+        self.assertLessEqual(answer["with_twice_memory"]["step_time_s"], 1.001 * answer["best"]["step_time_s"])
+
+    def test_progress_is_shown_and_an_interrupted_search_gives_the_best_so_far(self):
+        model = "gpt:layers=32,hidden=2560,heads=32,seq=1024,vocab=51200"
+        terminal, errors = pty.openpty()
+        self.addCleanup(os.close, terminal)
+        search = subprocess.Popen([program(), "plan", model, "--cluster", "dgx-a100:8", "--batch", "512", "--evaluations",
+                                   "100000", "--json"], stdout=subprocess.PIPE, stderr=errors, text=True)
+        os.close(errors)
+        self.addCleanup(search.kill)
+        shown = b""
+        while b"plan: " not in shown:  # after a second
+            shown += os.read(terminal, 4096)
+        search.send_signal(signal.SIGINT)
+        out = search.communicate(timeout=120)[0]
+        self.assertEqual(search.returncode, 0)
+        answer = json.loads(out)
+        self.assertEqual(answer["ended"], "stopped")
+        self.assertIn("mesh = ", answer["text"])
 
     def test_the_plan_contains_the_given_part(self):
         part = os.path.join(self.folder, "part.toml")

@@ -11,6 +11,7 @@
 #include "tessera/compile/compile.h"
 #include "tessera/search/estimate.h"
 #include "tessera/search/fold.h"
+#include "tessera/search/step_bound.h"
 
 namespace tessera::planner_test {
 namespace {
@@ -194,9 +195,31 @@ const SimulatedPlan* Instance::best() const {
   return out;
 }
 
+namespace {
+
+// Of all enumerated plans, also those that do not fit.
+void expect_no_plan_beats_the_bound(const Instance& instance) {
+  PlanQuestion question = instance.question;
+  Cluster used = instance.cluster;  // the plans have so many devices
+  used.parts.front().nodes = 1;
+  used.parts.front().type.devices = parse_int(question.fixed.at("devices")).value();
+  question.cluster = &used;
+  Compiler compiler;
+  const auto model =
+      compiler.model(question.model, question.batch, storage_dtype(question.compute)).value();
+  const auto bound = least_step_s(question, fold_layers(model->graph).value());
+  ASSERT_TRUE(bound.has_value()) << instance.str();
+  EXPECT_GT(*bound, 0);
+  for (const SimulatedPlan& plan : instance.plans)
+    EXPECT_LE(*bound, plan.step_s) << instance.str() << ": " << plan.choice;
+}
+
+}  // namespace
+
 void compare(Instance& instance, Outcome& outcome) {
   ++outcome.instances;
   const SimulatedPlan* best = instance.best();
+  expect_no_plan_beats_the_bound(instance);
   const auto answer = find_plan(instance.question, "auto");
   ASSERT_TRUE(answer.has_value()) << instance.str() << ": " << answer.error().message;
   if (best == nullptr) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "tessera/compile/compile.h"
@@ -43,6 +44,25 @@ class Found {
     return out;
   }
   std::string text() const { return to_text(answer_, question_, true); }
+  // Of the plan's program on rank 0: the collectives in the forward pass of the ops whose paths begin
+  // so, by kind.
+  std::map<CollectiveKind, int> collectives(const std::string& scope) const {
+    Compiler compiler;
+    const auto model = compiler.model(question_.model, question_.batch, DType::kFloat32).value();
+    const auto lowering =
+        compiler.lower(forward_of(model), parse_plan(answer_.plan, "answer").value()).value();
+    const Program program = lowering->lower(0).value();
+    std::map<CollectiveKind, int> out;
+    for (const auto& [ref, block] : program.blocks) {
+      for (const Instruction& instruction : block) {
+        const auto* issue = std::get_if<Issue>(&instruction.body);
+        if (issue == nullptr || ref.kind != BlockKind::kForward || !instruction.cause.valid())
+          continue;
+        if (lowering->graph().op(instruction.cause).path.starts_with(scope)) ++out[issue->kind];
+      }
+    }
+    return out;
+  }
 
  private:
   Cluster cluster_;
@@ -55,6 +75,19 @@ const std::string kTwoSites = TESSERA_SOURCE_DIR "/examples/clusters/two_sites.t
 TEST(Rediscovery, AHugeEmbeddingIsCutAlongTheVocabulary) {
   const Found found("gpt:layers=1,hidden=512,heads=8,seq=64,vocab=1000000", "dgx-a100:1", 8);
   EXPECT_TRUE(found.cuts().contains("vocab")) << found.text();
+}
+
+// Megatron's block: attention and MLP are cut by columns, then by rows, and each ends with one sum
+// (or, with tokens cut between them, with its two halves).
+TEST(Rediscovery, ATransformerBlockOnOneNodeHasTwoSums) {
+  const Found found("gpt:layers=4,hidden=4096,heads=32,seq=1024,vocab=51200", "dgx-a100:1", 4,
+                    {{"tp", "8"}, {"pp", "1"}, {"dp", "1"}});
+  EXPECT_TRUE(found.cuts().contains("heads") && found.cuts().contains("ffn")) << found.text();
+  const std::map<CollectiveKind, int> sums = {{CollectiveKind::kAllReduce, 2}};
+  const std::map<CollectiveKind, int> halves = {{CollectiveKind::kReduceScatter, 2},
+                                                {CollectiveKind::kAllGather, 2}};
+  const auto has = found.collectives("blocks.1.");
+  EXPECT_TRUE(has == sums || has == halves) << found.text();
 }
 
 TEST(Rediscovery, ManyExpertsAreSpread) {

@@ -26,6 +26,8 @@ constexpr const char* kAuto = "auto";
 constexpr int64_t kMostRanks = 6400, kLeastPlacements = 48, kMostPlacements = 400;
 constexpr double kGain = .9995;      // of the time, or less: another way is kept
 constexpr double kTablesShare = .9;  // of a device's memory
+// Of the parameters' bytes: with less in tables, where these lie is not what a step depends on.
+constexpr double kLeastShare = .25;
 
 using Spreads = std::vector<TableSpread>;
 
@@ -39,6 +41,20 @@ std::vector<std::vector<LookUp>> by_table(const Graph& forward) {
     out[it->second].push_back(std::move(one));
   }
   return out;
+}
+
+// Of the bytes of all parameters, those of tables.
+double share_of_tables(const Graph& forward) {
+  std::set<TensorId> tables;
+  for (const LookUp& one : look_ups_of(forward)) tables.insert(one.table);
+  double own = 0, all = 0;
+  for (const Tensor& tensor : forward.tensors()) {
+    if (tensor.role != Role::kParameter) continue;
+    const auto bytes = static_cast<double>(tensor.bytes());
+    all += bytes;
+    own += tables.contains(tensor.id) ? bytes : 0;
+  }
+  return all > 0 ? own / all : 0;
 }
 
 // The devices that plans use: whole nodes, or some devices of one.
@@ -347,7 +363,7 @@ bool may_spread_tables(const PlanQuestion& question) {
   if (!are_degrees_open(question) || shape_of(question).all() < 2) return false;
   const auto model =
       Compiler().model(question.model, question.batch, storage_dtype(question.compute));
-  return model && !look_ups_of((*model)->graph).empty();
+  return model && share_of_tables((*model)->graph) >= kLeastShare;
 }
 
 Result<PlanAnswer> plan_tables(const PlanQuestion& question, const std::string& planner) {

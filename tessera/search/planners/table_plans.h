@@ -42,8 +42,8 @@ struct TableSpread {
 std::string table_plan_text(const Graph& forward, int64_t nodes, int64_t devices_a_node,
                             const std::vector<TableSpread>& spreads, const std::string& heading);
 
-// Has the question's model tables that a plan may spread, on more than one device, and does the
-// question leave open how?
+// Has the question's model tables that a plan may spread, on more than one device, of which a step
+// may depend (a quarter of the parameters or more), and does the question leave open how?
 bool may_spread_tables(const PlanQuestion& question);
 
 // `planner`: a name of search/tables/shard.h. Errors: those of find_plan; a model without tables;

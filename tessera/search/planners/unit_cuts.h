@@ -19,6 +19,7 @@
 #include "tessera/cost/collective_cost.h"
 #include "tessera/search/dim_lists.h"
 #include "tessera/search/plan_search.h"
+#include "tessera/search/published/one_hot.h"
 
 namespace tessera {
 
@@ -80,6 +81,11 @@ class UnitCuts {
   // The candidates of the units first .. last - 1 in that answer.
   std::vector<size_t> chosen(const CutSet& set, size_t first, size_t last,
                              const CutWeights& weights) const;
+
+  // The question that `ranges` and `chosen` answer, as the integer program of the publication: the
+  // check of their answers.
+  published::OneHotProblem chain_problem(const CutSet& set, size_t first, size_t last,
+                                         const CutWeights& weights) const;
 
   // Seconds for a byte of gradients that so many replicas of `inner` devices sum.
   double gradient_rate(int64_t replicas, int64_t inner) const;

@@ -3,6 +3,7 @@
 #include <functional>
 
 #include "tessera/search/planners/test_questions.h"
+#include "tessera/search/published/one_hot_cbc.h"
 
 namespace tessera {
 namespace {
@@ -58,6 +59,31 @@ TEST(UnitCuts, TheChainEqualsBruteForce) {
         EXPECT_NEAR(cost_of(fold, set, first, found, weights), least, 1e-9 * least);
         EXPECT_EQ(ranges.back().units, count);
       }
+    }
+  }
+}
+
+// The same chain by programs that share no code with it: branch and bound, and CBC where it is built
+// in. Longer ranges than brute force can try.
+TEST(UnitCuts, TheChainEqualsTheIntegerProgram) {
+  const auto asked = ask("gpt:layers=12,hidden=256,heads=4,seq=128,vocab=1024", "dgx-v100:1", 8);
+  const auto search = PlanSearch::begin(asked->question).value();
+  UnitCuts cuts(*search);
+  cuts.set_lists({{"batch"}, {"seq"}, {"heads", "ffn"}, {"vocab", "ffn"}}, {});
+  const CutSet& set = cuts.candidates({1, 2}, 4, "none");
+  ASSERT_EQ(set.cuts.size(), 4U);
+  const size_t last = search->fold().units.size();
+  for (const CutWeights weights : {CutWeights{0, 0}, CutWeights{1, 1e-11}}) {
+    for (const size_t first : {size_t{0}, size_t{3}}) {
+      const double chain = cuts.ranges(set, first, last, weights).back().cost_s;
+      const auto problem = cuts.chain_problem(set, first, last, weights);
+      EXPECT_NEAR(published::solve_one_hot(problem)->cost, chain, 1e-9 * chain);
+      EXPECT_NEAR(published::cost_of(problem, cuts.chosen(set, first, last, weights)), chain,
+                  1e-9 * chain);
+      if (!published::cbc_available()) continue;
+      const auto by_cbc = published::solve_one_hot_by_cbc(problem);
+      ASSERT_TRUE(by_cbc.has_value() && by_cbc->has_value());
+      EXPECT_NEAR((*by_cbc)->cost, chain, 1e-9 * chain);
     }
   }
 }

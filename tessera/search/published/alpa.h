@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -132,6 +133,12 @@ std::vector<std::vector<ShardingChoice>> sharding_choices(const ShardingGraph& g
 OneHotProblem sharding_problem(const ShardingGraph& graph, const ShardingMesh& mesh,
                                const std::vector<std::vector<ShardingChoice>>& choices);
 std::optional<ShardingPlan> best_sharding(const ShardingGraph& graph, const ShardingMesh& mesh);
+// The same by another solver of the integer program; errors are the solver's.
+using OneHotSolver =
+    std::function<Result<std::optional<OneHotAnswer>>(const OneHotProblem& problem)>;
+Result<std::optional<ShardingPlan>> best_sharding(const ShardingGraph& graph,
+                                                  const ShardingMesh& mesh,
+                                                  const OneHotSolver& solve);
 
 // ---- Sizes of the models that it was measured on (section 7) ----
 struct AlpaModel {

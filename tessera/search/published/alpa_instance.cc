@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "tessera/search/published/alpa.h"
+#include "tessera/search/published/one_hot_cbc.h"
 #include "tessera/search/published/systems.h"
 
 namespace tessera::published {
@@ -250,6 +251,13 @@ Result<ShardingGraph> read_graph(const JsonTable& in) {
   return graph;
 }
 
+// What solves the integer program: our own search, or CBC.
+Result<OneHotSolver> read_solver(const JsonTable& in) {
+  std::string solver = "own";
+  TESSERA_TRY_VOID(in.choice("solver", solver, {"own", "cbc"}));
+  return solver == "own" ? OneHotSolver(solve_one_hot) : OneHotSolver(solve_one_hot_by_cbc);
+}
+
 Result<Json> sharding(const JsonTable& in) {
   TESSERA_TRY(const ShardingGraph graph, read_graph(in));
   ShardingMesh mesh;
@@ -263,7 +271,8 @@ Result<Json> sharding(const JsonTable& in) {
     if (read.size() != 2) return in.error(key, "expected two numbers, one for each axis");
     *values = {read[0], read[1]};
   }
-  const auto plan = best_sharding(graph, mesh);
+  TESSERA_TRY(const auto solve, read_solver(in));
+  TESSERA_TRY(const auto plan, best_sharding(graph, mesh, solve));
   if (!plan) return Json{{"fits", false}};
   Json ops;
   for (size_t v = 0; v < graph.ops.size(); ++v) {
@@ -337,7 +346,8 @@ Result<Json> strategies(const JsonTable& in) {
     problem.edges.push_back(std::move(edge));
   }
   TESSERA_TRY_VOID(read_limits(in, names, problem));
-  const auto answer = solve_one_hot(problem);
+  TESSERA_TRY(const auto solve, read_solver(in));
+  TESSERA_TRY(const auto answer, solve(problem));
   if (!answer) return Json{{"fits", false}};
   Json chosen;
   for (size_t v = 0; v < names.size(); ++v) chosen[names[v]] = answer->choices[v];

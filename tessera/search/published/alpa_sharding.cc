@@ -277,12 +277,14 @@ OneHotProblem sharding_problem(const ShardingGraph& graph, const ShardingMesh& m
   return problem;
 }
 
-std::optional<ShardingPlan> best_sharding(const ShardingGraph& graph, const ShardingMesh& mesh) {
+Result<std::optional<ShardingPlan>> best_sharding(const ShardingGraph& graph,
+                                                  const ShardingMesh& mesh,
+                                                  const OneHotSolver& solve) {
   const auto choices = sharding_choices(graph, mesh);
   for (const auto& own : choices) {
     if (own.empty()) return std::nullopt;
   }
-  const auto answer = solve_one_hot(sharding_problem(graph, mesh, choices));
+  TESSERA_TRY(const auto answer, solve(sharding_problem(graph, mesh, choices)));
   if (!answer) return std::nullopt;
   ShardingPlan plan{answer->cost, answer->cost, {}, answer->proved};
   for (size_t v = 0; v < choices.size(); ++v) {
@@ -290,6 +292,10 @@ std::optional<ShardingPlan> best_sharding(const ShardingGraph& graph, const Shar
     plan.communication -= plan.ops.back().tie_break;
   }
   return plan;
+}
+
+std::optional<ShardingPlan> best_sharding(const ShardingGraph& graph, const ShardingMesh& mesh) {
+  return best_sharding(graph, mesh, OneHotSolver(solve_one_hot)).value();
 }
 
 }  // namespace tessera::published

@@ -4,7 +4,7 @@
 
 #include <limits>
 
-#include "tessera/search/published/test_random.h"
+#include "tessera/search/published/test_one_hot.h"
 
 namespace tessera::published {
 namespace {
@@ -20,41 +20,6 @@ double by_trying_all(const OneHotProblem& problem) {
     while (v < choices.size() && ++choices[v] == problem.nodes[v].size()) choices[v++] = 0;
     if (v == choices.size()) return best;
   }
-}
-
-OneHotProblem random_problem(Random& random, bool limits) {
-  OneHotProblem out;
-  const int count = 1 + random.up_to(6);
-  for (int v = 0; v < count; ++v) {
-    auto& node = out.nodes.emplace_back();
-    for (int s = random.up_to(3); s >= 0; --s)
-      node.push_back(random.up_to(20) == 0 ? kInfinity : random.up_to(9));
-  }
-  for (int e = random.up_to(2 * count); e > 0; --e) {
-    const auto u = static_cast<size_t>(random.up_to(count - 1));
-    const auto v = static_cast<size_t>(random.up_to(count - 1));
-    if (u == v) continue;
-    OneHotEdge edge{u, v, {}};
-    for (size_t a = 0; a < out.nodes[u].size(); ++a) {
-      auto& row = edge.cost.emplace_back();
-      for (size_t b = 0; b < out.nodes[v].size(); ++b) {
-        row.push_back(random.up_to(9) == 0 ? kInfinity : random.up_to(9));
-      }
-    }
-    out.edges.push_back(std::move(edge));
-  }
-  for (int k = limits ? 1 + random.up_to(1) : 0; k > 0; --k) {
-    OneHotLimit limit;
-    for (size_t v = 0; v < out.nodes.size(); ++v) {
-      if (random.up_to(3) == 0) continue;
-      limit.nodes.push_back(v);
-      auto& row = limit.amount.emplace_back();
-      for (size_t s = 0; s < out.nodes[v].size(); ++s) row.push_back(random.up_to(5));
-    }
-    limit.most = random.up_to(2 * count);
-    out.limits.push_back(std::move(limit));
-  }
-  return out;
 }
 
 TEST(OneHot, IsAsCheapAsTheBestOfAllChoices) {

@@ -1,0 +1,23 @@
+// The integer program of one_hot.h, solved by a program of another origin: COIN-OR's CBC. It checks
+// our own solver and the chain program of planners/unit_cuts.h, which share no code with it.
+//
+// CBC is optional twice: without its header (Debian coinor-libcbc-dev, scripts/setup) the build takes
+// the stub no_cbc/, and the library itself is loaded when a problem is solved. Problems of a few
+// hundred choices are meant.
+#pragma once
+
+#include <optional>
+
+#include "tessera/base/result.h"
+#include "tessera/search/published/one_hot.h"
+
+namespace tessera::published {
+
+// Is it built in, and can its library be loaded?
+bool cbc_available();
+
+// As solve_one_hot: none if nothing is allowed. `branches` stays 0. Errors: CBC is not there (the
+// line says what to install); it ended without a proof.
+Result<std::optional<OneHotAnswer>> solve_one_hot_by_cbc(const OneHotProblem& problem);
+
+}  // namespace tessera::published
