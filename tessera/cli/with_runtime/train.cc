@@ -203,6 +203,8 @@ Json summary_json(const TrainingSummary& summary) {
         {"bytes_written", one.bytes_written}, {"bytes_read", one.bytes_read},
         {"memory_bytes", one.memory_bytes},   {"seconds", one.seconds}};
   }
+  if (!summary.row_caches.empty())
+    json["summary"]["row_caches"] = Json::parse(event_text(summary.row_caches))["row_caches"];
   return json;
 }
 
@@ -232,6 +234,13 @@ int Progress::finish(const TrainingSummary& summary) {
   write(fmt::format("peak memory of a rank {}, of the process {}; sent: {}\n",
                     short_bytes(summary.peak_memory_bytes), short_bytes(summary.process_peak_bytes),
                     sent.empty() ? "nothing" : join(sent, ", ")));
+  for (const TableCacheSummary& one : summary.row_caches) {
+    write(fmt::format(
+        "cache of {}: {} of {} rows, {}; hit rate {:.2f} %, rows in {}, out {}, "
+        "without a slot {}\n",
+        one.table, grouped(one.slots), grouped(one.rows), one.policy, 100 * one.hit_rate(),
+        grouped(one.rows_in), grouped(one.rows_out), grouped(one.overflow_rows)));
+  }
   if (const CheckpointSummary& one = summary.checkpoints; one.saved > 0) {
     write(fmt::format("{} of {} in all, for which steps waited {:.2f} s{}\n",
                       plural(one.saved, "checkpoint"), short_bytes(one.bytes_written), one.seconds,
