@@ -25,8 +25,11 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // By alternative of Instruction::body.
-constexpr std::array<const char*, 8> kClasses = {"compute", "collective", "send", "receive",
-                                                 "wait",    "copy",       "load", "free"};
+constexpr std::array<const char*, 10> kClasses = {"compute",   "collective", "send", "receive",
+                                                  "wait",      "copy",       "load", "free",
+                                                  "row fetch", "row release"};
+constexpr size_t kUsualClasses =
+    8;  // the others are of tables with a cache, and shown where one is
 static_assert(std::variant_size_v<decltype(Instruction::body)> == kClasses.size());
 constexpr std::array kTiers = {Tier::kDevice, Tier::kHost, Tier::kDisk};
 
@@ -71,7 +74,10 @@ std::string stage_text(const RankClass& role) {
 
 Json role_json(const RoleFacts& facts) {
   Json instructions = Json::object(), sent = Json::object(), arena = Json::object();
-  for (size_t i = 0; i < kClasses.size(); ++i) instructions[kClasses[i]] = facts.instructions[i];
+  for (size_t i = 0; i < kClasses.size(); ++i) {
+    if (i < kUsualClasses || facts.instructions[i] > 0)
+      instructions[kClasses[i]] = facts.instructions[i];
+  }
   for (const auto& [kind, bytes] : facts.sent) sent[kind] = bytes;
   for (const Tier tier : kTiers) {
     arena[std::string(tier_name(tier))] = facts.arena[static_cast<size_t>(tier)];
@@ -155,12 +161,16 @@ std::string roles_json(const InspectOptions& options, const Compiled& planned,
 
 std::string instruction_table(const std::vector<RoleFacts>& roles) {
   std::vector<std::string> head{"stage", "ranks", "first", "mesh"};
-  head.insert(head.end(), kClasses.begin(), kClasses.end());
+  const bool rows = std::any_of(roles.begin(), roles.end(), [](const RoleFacts& facts) {
+    return facts.instructions[kUsualClasses] > 0;
+  });
+  const size_t shown = rows ? kClasses.size() : kUsualClasses;
+  head.insert(head.end(), kClasses.begin(), kClasses.begin() + static_cast<std::ptrdiff_t>(shown));
   Table table(head);
   for (const RoleFacts& facts : roles) {
     std::vector<std::string> row{stage_text(facts.role), grouped(facts.role.ranks),
                                  std::to_string(facts.role.representative), facts.mesh};
-    for (const int64_t count : facts.instructions) row.push_back(grouped(count));
+    for (size_t i = 0; i < shown; ++i) row.push_back(grouped(facts.instructions[i]));
     table.add(std::move(row));
   }
   return table.to_string();

@@ -170,7 +170,9 @@ std::string explain_tensor(const ResolvedPlan& resolved, const Graph& graph, Ten
     add(tensor_plan.keep_over_entry,
         "kept over " + join(*plan.stores[entry].keep_over, ", ") + " for the backward pass");
   }
-  add(tensor_plan.tier_entry, fmt::format("tier {}", tier_name(tensor_plan.tier)));
+  const Tier rests = tensor_plan.cache ? tensor_plan.cache->rest : tensor_plan.tier;
+  add(tensor_plan.tier_entry, fmt::format("tier {}{}", tier_name(rests),
+                                          tensor_plan.cache ? ", some rows on the device" : ""));
   add(tensor_plan.recompute_entry, tensor_plan.recompute ? "recomputed" : "kept");
   return text;
 }

@@ -28,8 +28,10 @@ const Names kPlanKeys{
 const Names kSplitKeys{"ops", "phase", "dim", "over", "order", "skew"};
 const Names kPinKeys{"ops", "phase", "axis", "at"};
 const Names kStageKeys{"ops", "at", "mesh", "devices", "device_order"};
-const Names kStoreKeys{"tensors",  "over",      "dim",  "tier",
-                       "fraction", "recompute", "keep", "keep_over"};
+const Names kStoreKeys{"tensors",   "over", "dim",       "tier", "fraction",
+                       "recompute", "keep", "keep_over", "cache"};
+const Names kRowCacheKeys{"slots", "policy", "window", "counted", "prefetch", "zipf"};
+const Names kRowCachePolicies{"lookahead", "dataset", "lfu", "lru"};
 const Names kPrefetchKeys{"units", "ahead"};
 const Names kKeeps{"block", "micro_batch", "step"};
 const Names kLoopKeys{"ops", "dim", "steps", "sizes", "recompute", "stages"};
@@ -252,6 +254,45 @@ Result<StageEntry> read_stage(const Reader& reader) {
   return entry;
 }
 
+// A number from `least` on.
+Status read_number(const Reader& reader, std::string_view key, double least, double& value) {
+  const toml::node* node = reader.find(key);
+  if (node == nullptr) return {};
+  const auto number = node->value<double>();
+  if (!node->is_number() || !number)
+    return reader.error(reader.line_of(*node), fmt::format("expected {} = a number, found {}", key,
+                                                           type_text(node->type())));
+  value = *number;
+  if (std::isfinite(value) && value >= least) return {};
+  return reader.error(reader.line_of(*node),
+                      fmt::format("expected {} of {} or more, found {}", key, least, value));
+}
+
+Result<RowCacheRule> read_cache(const Reader& reader) {
+  RowCacheRule rule;
+  TESSERA_TRY_VOID(reader.allow(kRowCacheKeys));
+  TESSERA_TRY_VOID(reader.require("slots"));
+  TESSERA_TRY_VOID(read_number(reader, "slots", 0, rule.slots));
+  const bool whole = rule.slots == std::floor(rule.slots);
+  if (rule.slots <= 0 || (rule.slots > 1 && !whole)) {
+    return reader.error(reader.line_of("slots"),
+                        fmt::format("expected slots = a number of rows, or a share of them between "
+                                    "0 and 1, found {}",
+                                    rule.slots));
+  }
+  if (reader.has("policy")) {
+    TESSERA_TRY_VOID(reader.string("policy", rule.policy));
+    if (std::find(kRowCachePolicies.begin(), kRowCachePolicies.end(), rule.policy) ==
+        kRowCachePolicies.end())
+      return reader.not_one_of("policy", "policy", rule.policy, kRowCachePolicies);
+  }
+  TESSERA_TRY_VOID(reader.integer("window", 0, rule.window));
+  TESSERA_TRY_VOID(reader.integer("counted", 0, rule.counted));
+  TESSERA_TRY_VOID(reader.boolean("prefetch", rule.prefetch));
+  TESSERA_TRY_VOID(read_number(reader, "zipf", 0, rule.zipf));
+  return rule;
+}
+
 Result<StoreEntry> read_store(const Reader& reader, const Plan& plan) {
   StoreEntry entry;
   entry.line = reader.line();
@@ -311,6 +352,15 @@ Result<StoreEntry> read_store(const Reader& reader, const Plan& plan) {
                           "'keep_over' needs keep = \"micro_batch\" or keep = \"step\"");
     }
     entry.keep_over = std::move(over);
+  }
+  if (reader.has("cache")) {
+    std::optional<Reader> cache;
+    TESSERA_TRY_VOID(reader.table("cache", "{ slots = 10000, policy = \"lookahead\" }", cache));
+    if (!entry.tier || *entry.tier == Tier::kDevice) {
+      return reader.error(reader.line_of("cache"),
+                          "'cache' in [[store]] needs tier = \"host\" or tier = \"disk\"");
+    }
+    TESSERA_TRY(entry.cache, read_cache(*cache));
   }
   if (!entry.over && !entry.tier && !entry.recompute && !entry.keep && !entry.keep_over) {
     return reader.error(
@@ -641,6 +691,7 @@ Result<PlanPart> parse_part(std::string_view text, std::string_view file, const 
   return part;
 }
 
+const std::vector<std::string>& row_cache_policies() { return kRowCachePolicies; }
 std::string_view keep_name(Keep keep) { return kKeeps[static_cast<size_t>(keep)]; }
 
 std::string_view tier_name(Tier tier) {

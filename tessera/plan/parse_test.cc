@@ -62,6 +62,19 @@ TEST(ParsePlan, ReadsEveryKey) {
   EXPECT_EQ(plan->precision.compute, DType::kBFloat16);
 }
 
+TEST(ParsePlan, CachesOfRowsAreKeptByTheText) {
+  const auto plan = parse_plan(
+      "store = [ { tensors = \"t*\", tier = \"disk\", cache = { slots = 0.25, policy = \"lfu\", "
+      "window = 3, counted = 7, prefetch = false, zipf = 0.9 } }, { tensors = \"u\", tier = "
+      "\"host\", cache = { slots = 12 } } ]");
+  ASSERT_TRUE(plan.has_value()) << plan.error().message;
+  EXPECT_EQ(plan->stores[0].cache, (RowCacheRule{0.25, "lfu", 3, 7, false, 0.9}));
+  EXPECT_EQ(plan->stores[1].cache, (RowCacheRule{12, "lookahead", 8, 0, true, 1.05}));
+  const auto again = parse_plan(to_toml(*plan));
+  ASSERT_TRUE(again.has_value()) << to_toml(*plan) << again.error().message;
+  EXPECT_EQ(*again, *plan);
+}
+
 TEST(ParsePlan, AnEmptyTextIsOneRank) {
   const auto plan = parse_plan("");
   ASSERT_TRUE(plan.has_value());
@@ -182,6 +195,22 @@ TEST(ParsePlan, ErrorsAreOneLineWithPlaceAndTheNearestName) {
       {"store = [ { tensors = \"*\" } ]",
        "plan.toml:1: [[store]] needs at least one of 'over', 'tier', 'recompute', 'keep', "
        "'keep_over'"},
+      {"store = [ { tensors = \"*\", cache = { slots = 10 } } ]",
+       "plan.toml:1: 'cache' in [[store]] needs tier = \"host\" or tier = \"disk\""},
+      {"store = [ { tensors = \"*\", tier = \"host\", cache = 10 } ]",
+       "plan.toml:1: 'cache' in [[store]]: expected { slots = 10000, policy = \"lookahead\" }, "
+       "found an integer"},
+      {"store = [ { tensors = \"*\", tier = \"host\", cache = { policy = \"lru\" } } ]",
+       "plan.toml:1: cache needs the key 'slots'"},
+      {"store = [ { tensors = \"*\", tier = \"host\", cache = { slots = 1.5 } } ]",
+       "plan.toml:1: expected slots = a number of rows, or a share of them between 0 and 1, found "
+       "1.5"},
+      {"store = [ { tensors = \"*\", tier = \"host\", cache = { slots = 9, policy = \"lruu\" } } ]",
+       "plan.toml:1: unknown policy 'lruu', did you mean 'lru'?"},
+      {"store = [ { tensors = \"*\", tier = \"disk\", cache = { slots = 9, zipf = -1 } } ]",
+       "plan.toml:1: expected zipf of 0 or more, found -1"},
+      {"store = [ { tensors = \"*\", tier = \"disk\", cache = { slots = 9, windw = 1 } } ]",
+       "plan.toml:1: unknown key 'windw' in cache, did you mean 'window'?"},
       {"store = [ { tensors = \"*\", dim = \"h\", tier = \"host\" } ]",
        "plan.toml:1: 'dim' in [[store]] needs 'over'"},
       {"[precision]\ncompute = \"bfloat\"",

@@ -40,7 +40,8 @@ bool overrides(const StageEntry& later, const StageEntry& earlier) {
 bool overrides(const StoreEntry& later, const StoreEntry& earlier) {
   return later.tensors == earlier.tensors && (later.over || !earlier.over) &&
          (later.tier || !earlier.tier) && (later.recompute || !earlier.recompute) &&
-         (later.keep || !earlier.keep) && (later.keep_over || !earlier.keep_over);
+         (later.keep || !earlier.keep) && (later.keep_over || !earlier.keep_over) &&
+         (later.tier || !earlier.cache);
 }
 bool overrides(const CompressEntry& later, const CompressEntry& earlier) {
   return later.tensors == earlier.tensors && later.on == earlier.on;

@@ -76,6 +76,17 @@ std::string entry_toml(const ReorderEntry& entry) {
                      entry.pieces);
 }
 
+// What is as it is anyway is left out.
+std::string cache_toml(const RowCacheRule& rule) {
+  const RowCacheRule usual;
+  std::string out = fmt::format("{{ slots = {}, policy = {}", rule.slots, quoted(rule.policy));
+  if (rule.window != usual.window) out += fmt::format(", window = {}", rule.window);
+  if (rule.counted != usual.counted) out += fmt::format(", counted = {}", rule.counted);
+  if (rule.prefetch != usual.prefetch) out += fmt::format(", prefetch = {}", rule.prefetch);
+  if (rule.zipf != usual.zipf) out += fmt::format(", zipf = {}", rule.zipf);
+  return out + " }";
+}
+
 std::string entry_toml(const StoreEntry& entry) {
   std::string out = fmt::format("tensors = {}", quoted(entry.tensors));
   if (entry.over) out += ", over = " + names_text(*entry.over);
@@ -88,6 +99,7 @@ std::string entry_toml(const StoreEntry& entry) {
   if (entry.recompute) out += fmt::format(", recompute = {}", *entry.recompute);
   if (entry.keep) out += ", keep = " + quoted(keep_name(*entry.keep));
   if (entry.keep_over) out += ", keep_over = " + names_text(*entry.keep_over);
+  if (entry.cache) out += ", cache = " + cache_toml(*entry.cache);
   return out;
 }
 
@@ -344,8 +356,9 @@ bool operator==(const StageEntry& a, const StageEntry& b) {
 }
 
 bool operator==(const StoreEntry& a, const StoreEntry& b) {
-  return std::tie(a.tensors, a.over, a.dim, a.tier, a.fraction, a.recompute, a.keep, a.keep_over) ==
-         std::tie(b.tensors, b.over, b.dim, b.tier, b.fraction, b.recompute, b.keep, b.keep_over);
+  return std::tie(a.tensors, a.over, a.dim, a.tier, a.fraction, a.recompute, a.keep, a.keep_over,
+                  a.cache) == std::tie(b.tensors, b.over, b.dim, b.tier, b.fraction, b.recompute,
+                                       b.keep, b.keep_over, b.cache);
 }
 
 bool operator==(const CompressEntry& a, const CompressEntry& b) {

@@ -98,6 +98,19 @@ struct StageEntry {
   int line = 0;
   friend bool operator==(const StageEntry& a, const StageEntry& b);
 };
+// Of a tensor that rests on the host or on disk: some of its rows (its first dim) are on the device,
+// in slots, and ops that name rows by ids read and change them there (docs/strategies/row-cache.md).
+// A table and its optimizer states have one cache, so a row travels with its states.
+struct RowCacheRule {
+  double slots = 0;  // rows, on each rank that holds some; below 1: that share of those it holds
+  std::string policy = "lookahead";  // which row leaves
+  int64_t window = 8;                // batches that the policy knows ahead; not all policies ask
+  int64_t counted = 0;               // so many first batches are counted before the run
+  bool prefetch = true;              // rows of the next batch come beside this one
+  double zipf = 1.05;                // ids follow Zipf's law with this exponent: for the simulator
+  friend bool operator==(const RowCacheRule&, const RowCacheRule&) = default;
+};
+const std::vector<std::string>& row_cache_policies();
 struct StoreEntry {
   std::string tensors;  // glob over tensor names, or "role:parameter" and so on
   // Axes over which the tensor is sharded at rest, beyond its default home.
@@ -113,6 +126,7 @@ struct StoreEntry {
   std::optional<Keep> keep;
   // Some of the axes over which the tensor rests in shards: those that still cut the kept copy.
   std::optional<std::vector<std::string>> keep_over;
+  std::optional<RowCacheRule> cache;  // with `tier`
   int line = 0;
   friend bool operator==(const StoreEntry& a, const StoreEntry& b);
 };
@@ -227,7 +241,13 @@ struct TensorPlan {
   Axes over;        // of the mesh of the tensor's home stage
   std::string dim;  // "" = default rule
   bool has_over = false;
-  Tier tier = Tier::kDevice;
+  Tier tier = Tier::kDevice;  // where ops find it; with a cache, the device
+  // Rows of it rest elsewhere.
+  struct Cached {
+    RowCacheRule rule;
+    Tier rest = Tier::kHost;
+  };
+  std::optional<Cached> cache;
   bool recompute = false;
   // Unset: an activation's copy that is cut into as many pieces as its home, or more, is kept from
   // the forward to the backward pass, every other copy for its block (program/walk/holds.h).

@@ -530,8 +530,11 @@ class Resolver {
       if (entry.keep_over) TESSERA_TRY_VOID(apply_keep_over(e, share));
       if (!entry.tier) continue;
       for (TensorId id : share) {
-        out_.tensors[id.index()].tier = *entry.tier;
-        out_.tensors[id.index()].tier_entry = static_cast<int>(e);
+        TensorPlan& tensor = out_.tensors[id.index()];
+        tensor.tier = entry.cache ? Tier::kDevice : *entry.tier;
+        tensor.tier_entry = static_cast<int>(e);
+        tensor.cache.reset();
+        if (entry.cache) tensor.cache = TensorPlan::Cached{*entry.cache, *entry.tier};
       }
     }
     find_recomputed();

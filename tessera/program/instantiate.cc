@@ -12,6 +12,7 @@
 #include "tessera/program/crossing.h"
 #include "tessera/program/instructions.h"
 #include "tessera/program/place_text.h"
+#include "tessera/program/row_caches.h"
 #include "tessera/program/walk.h"
 
 namespace tessera {
@@ -128,6 +129,7 @@ class Instantiation {
     fill_in_waits();
     write_schedule();
     set_once();
+    TESSERA_TRY_VOID(hold_by_rows(out_, graph_, *in_.plan, ordinals_, next_handle_));
     std::erase_if(out_.blocks, [](const auto& block) { return block.second.empty(); });
     if (in_.sizes->size() == 1) {
       plan_memory(out_, offsets);
@@ -559,7 +561,7 @@ class Instantiation {
           [&](Copy& copy) {
             if (copy.write == Write::kAddExceptFirst) visit(copy.to.buffer, copy.write);
           },
-          [](OneOf<Issue, Send, Recv, Wait, Load, Free> auto&) {});
+          [](OneOf<Issue, Send, Recv, Wait, Load, Free, FetchRows, ReleaseRows> auto&) {});
     }
   }
 

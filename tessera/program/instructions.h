@@ -117,6 +117,10 @@ void accesses(const Instruction& instruction, const Visit& visit) {
         touch(copy.to, access_mode(copy.write));
       },
       [&](const Load& load) { touch(load.to, AccessMode::kSet); },
+      [&](const FetchRows& fetch) {
+        for (const RowIds& ids : fetch.ids) maybe(ids.view, AccessMode::kRead);
+      },
+      [](const ReleaseRows&) {},
       [&](const Free& free) {
         visit(Access{free.buffer, nullptr, AccessMode::kFree});
       });
@@ -126,8 +130,9 @@ void accesses(const Instruction& instruction, const Visit& visit) {
 // one begins.
 inline int handle_of(const Instruction& instruction) {
   return match(
-      instruction, [](const OneOf<Issue, Send, Recv, Copy> auto& body) { return body.handle; },
-      [](const OneOf<Compute, Wait, Load, Free> auto&) { return -1; });
+      instruction,
+      [](const OneOf<Issue, Send, Recv, Copy, FetchRows> auto& body) { return body.handle; },
+      [](const OneOf<Compute, Wait, Load, Free, ReleaseRows> auto&) { return -1; });
 }
 
 // One end of a message between two ranks.
@@ -149,9 +154,8 @@ inline std::optional<MessageEnd> message_of(const Instruction& instruction) {
   return match(
       instruction, [&](const Send& send) -> std::optional<MessageEnd> { return end(true, send); },
       [&](const Recv& recv) -> std::optional<MessageEnd> { return end(false, recv); },
-      [](const OneOf<Compute, Issue, Wait, Copy, Load, Free> auto&) -> std::optional<MessageEnd> {
-        return std::nullopt;
-      });
+      [](const OneOf<Compute, Issue, Wait, Copy, Load, Free, FetchRows, ReleaseRows> auto&)
+          -> std::optional<MessageEnd> { return std::nullopt; });
 }
 
 }  // namespace tessera

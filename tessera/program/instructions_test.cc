@@ -17,7 +17,8 @@ namespace {
 using Body = decltype(Instruction::body);
 
 TEST(Instructions, cases_are_exhaustive_only_if_each_kind_has_its_own) {
-  const auto some = [](const OneOf<Compute, Issue, Send, Recv, Copy, Load> auto&) {};
+  const auto some =
+      [](const OneOf<Compute, Issue, Send, Recv, Copy, Load, FetchRows, ReleaseRows> auto&) {};
   const auto wait = [](const Wait&) {};
   const auto free = [](const Free&) {};
   const auto everything = [](const auto&) {};
@@ -55,6 +56,10 @@ std::vector<TestPrograms> samples() {
   for (const char* plan : {"one_f_one_b(2, 4)", "zero(3, 2)", "summa(2)",
                            "offload(dp=2,zero=2,to=disk,activations=true,micro_batches=2)"})
     out.push_back(lower_all(trained(test_transformer()), plan));
+  out.push_back(lower_all(test_table(),
+                          "mesh = { dp = 1 }\nstore = [ { tensors = \"{,optimizer.*.}table\", tier "
+                          "= \"host\", cache = { "
+                          "slots = 100 } } ]\n"));
   return out;
 }
 

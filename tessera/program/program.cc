@@ -126,6 +126,7 @@ int64_t Program::runs(BlockRef ref) const {
 int64_t Buffer::bytes() const {
   int64_t elements = 1;
   for (int64_t size : shape) elements *= size;
+  if (places > 0 && shape[0] > 0) elements = elements / shape[0] * places;
   return elements * dtype_bytes(dtype);
 }
 
@@ -172,7 +173,9 @@ bool is_lossy(const Program& program) {
       const bool lossy = match(
           instruction,
           [](const OneOf<Issue, Send, Recv> auto& moves) { return moves.codec.has_value(); },
-          [](const OneOf<Compute, Wait, Copy, Load, Free> auto&) { return false; });
+          [](const OneOf<Compute, Wait, Copy, Load, Free, FetchRows, ReleaseRows> auto&) {
+            return false;
+          });
       if (lossy) return true;
     }
   }
@@ -200,10 +203,24 @@ Volume volume(const Program& program, const Graph& graph, bool (*keep)(const Ten
             out.by_kind["send"] +=
                 Traffic{message_bytes(send.codec, dtype, elements) * times, times};
           },
-          [](const OneOf<Compute, Recv, Wait, Copy, Load, Free> auto&) {});
+          [](const OneOf<Compute, Recv, Wait, Copy, Load, Free, FetchRows, ReleaseRows> auto&) {});
     }
   }
   return out;
+}
+
+int cache_of(const Program& program, BufferId held) {
+  for (size_t c = 0; c < program.caches.size(); ++c) {
+    const std::vector<BufferId>& of = program.caches[c].held;
+    if (std::find(of.begin(), of.end(), held) != of.end()) return static_cast<int>(c);
+  }
+  return -1;
+}
+
+int64_t row_bytes(const Program& program, const RowCache& cache) {
+  int64_t bytes = 0;
+  for (const BufferId rest : cache.rests) bytes += program.buffer(rest).bytes();
+  return cache.rows.size == 0 ? 0 : bytes / cache.rows.size;
 }
 
 std::map<std::pair<Tier, Tier>, int64_t> copied_bytes(const Program& program) {

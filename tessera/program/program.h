@@ -58,6 +58,7 @@ struct Buffer {
       -1;  // bytes in the tier's arena; kMicroBatch: of slot 0, slot k lies k * slot_bytes further
   int64_t slots = 1;  // kMicroBatch: micro-batches that hold a copy at the same time
   int64_t slot_bytes = 0;
+  int64_t places = 0;  // not 0: there is room for so many of its rows (RowCache)
   int64_t bytes() const;
   int64_t slot(int64_t micro_batch) const { return micro_batch % slots; }
   int64_t offset_at(int64_t micro_batch) const { return offset + slot(micro_batch) * slot_bytes; }
@@ -179,8 +180,34 @@ struct Free {
   friend bool operator==(const Free&, const Free&) = default;
 };
 
+// The rows of a table that ids name get places in its cache (RowCache). Which rows come, which leave
+// and what place each has is decided at once; the rows move beside the instructions behind it, until
+// the wait of the handle. From there to the release, ops that name rows by these ids may touch them.
+// A batch that was fetched ahead is taken over by the next step's fetch of the same ids.
+struct RowIds {
+  TensorId tensor;
+  Box region;
+  std::optional<View> view;  // absent where ids of the next step are asked for: the data gives them
+  friend bool operator==(const RowIds&, const RowIds&) = default;
+};
+struct FetchRows {
+  int handle = 0;
+  int cache = 0;  // index into Program::caches
+  std::vector<RowIds> ids;
+  bool ahead = false;        // of the next step
+  int64_t expected_in = 0;   // rows that move in a run on the average, to the device
+  int64_t expected_out = 0;  // and from it, by the law that the plan gives
+  friend bool operator==(const FetchRows&, const FetchRows&) = default;
+};
+// The rows of a fetch may leave from here on. What of them changed and has no slot goes back.
+struct ReleaseRows {
+  int fetch = 0;         // handle of the fetch
+  bool changed = false;  // an op has changed them
+  friend bool operator==(const ReleaseRows&, const ReleaseRows&) = default;
+};
+
 struct Instruction {
-  std::variant<Compute, Issue, Send, Recv, Wait, Copy, Load, Free> body;
+  std::variant<Compute, Issue, Send, Recv, Wait, Copy, Load, Free, FetchRows, ReleaseRows> body;
   When when = When::kAlways;
   OpId cause;  // the op for which it is done (fault messages, traces); = op of a Compute
   friend bool operator==(const Instruction&, const Instruction&) = default;
@@ -230,6 +257,20 @@ struct Home {
   friend bool operator==(const Home&, const Home&) = default;
 };
 
+// A table and its states of which the device has some rows. A buffer that is `held` has the shape
+// of all rows, and memory for Buffer::places of them; together with the buffer beside it in `rests`
+// it holds the tensor's value. The index says which row is where: a word for each row of the table,
+// two for each slot. Places behind the slots are for rows of a batch that find no slot.
+struct RowCache {
+  std::vector<BufferId> held, rests;
+  BufferId index;
+  Interval rows;  // of the table: the first dim of what is held
+  int64_t slots = 0, places = 0;
+  std::string policy;
+  int64_t window = 0, counted = 0;  // as of the plan
+  friend bool operator==(const RowCache&, const RowCache&) = default;
+};
+
 struct Program {
   int rank = 0;
   int64_t ranks = 1;
@@ -242,6 +283,7 @@ struct Program {
   std::array<int64_t, 3> arena_bytes{};  // by Tier
   std::vector<Group> groups;
   std::vector<Buffer> buffers;
+  std::vector<RowCache> caches;
   ByBlock<std::vector<Instruction>> blocks;
   std::vector<BlockRunStep> schedule;  // prologue first, update last
   std::vector<Home> homes;
@@ -268,6 +310,9 @@ struct Program {
   int64_t slots() const;  // the most micro-batches that are in flight
   friend bool operator==(const Program&, const Program&) = default;
 };
+
+int cache_of(const Program& program, BufferId held);  // index into Program::caches; -1: none
+int64_t row_bytes(const Program& program, const RowCache& cache);  // of a row with its states
 
 // Is the region (of a tensor, or of an op's iteration space) one that moves with the micro-batch,
 // and along which dim? -1: no.

@@ -47,6 +47,26 @@ inline Graph test_perceptron() {
   return graph ? *graph : Graph();
 }
 
+// Look-ups of a table beside a dense product, trained.
+inline Graph test_table(const std::string& optimizer = "rowwise_adagrad") {
+  GraphBuilder g("table");
+  const Dim batch{"batch", 8}, rows{"rows", 1000}, width{"width", 4};
+  const Init init{Init::Kind::kNormal, 1};
+  const TensorId table = g.parameter("table", {rows, width}, init, DType::kFloat64);
+  const TensorId weight = g.parameter("weight", {width, {"out", 4}}, init, DType::kFloat64);
+  const TensorId ids = g.input("ids", {batch, {"bag", 2}}, DType::kInt64);
+  const TensorId x = g.input("x", {batch, width}, DType::kFloat64);
+  const TensorId bottom = g.op1("bottom", "einsum", {x, weight},
+                                {{"spec", std::string("batch width+, width out -> batch out")}});
+  const TensorId half = g.op1("half", "reduce_sum", {bottom}, {{"dims", std::string("batch out")}});
+  const TensorId y = g.op1("look_up", "embedding_bag", {ids, table});
+  const TensorId sum = g.op1("sum", "reduce_sum", {y}, {{"dims", std::string("batch width")}});
+  g.graph().loss = g.op1("loss", "add_n", {half, sum});
+  OptimizerSpec spec;
+  spec.kind = optimizer;
+  return trained(*g.finish(), spec);
+}
+
 // `plan`: TOML, or a recipe call.
 inline TestPrograms lower_all(const Graph& graph, const std::string& plan) {
   TestPrograms out;

@@ -64,6 +64,17 @@ class Printer {
   std::string print(const Load& load) const {
     return fmt::format("load {} -> {}", region(load.tensor, load.region), view(load.to));
   }
+  std::string print(const FetchRows& fetch) const {
+    std::vector<std::string> ids;
+    for (const RowIds& one : fetch.ids)
+      ids.push_back(region(one.tensor, one.region) + (one.view ? " " + view(*one.view) : ""));
+    return fmt::format("fetch_rows #{} cache {}{} ({}) expect {} in {} out", fetch.handle,
+                       fetch.cache, fetch.ahead ? " ahead" : "", join(ids, ", "), fetch.expected_in,
+                       fetch.expected_out);
+  }
+  std::string print(const ReleaseRows& release) const {
+    return fmt::format("release_rows of {}{}", release.fetch, release.changed ? " changed" : "");
+  }
   std::string print(const Free& free) const { return fmt::format("free %{}", free.buffer.value); }
 
   const Program& program_;
@@ -155,7 +166,20 @@ std::string Printer::header() const {
                        tensor(b.tensor), dtype_name(b.dtype), numbers(b.shape), tier_name(b.tier),
                        lifetime_name(b.lifetime), b.offset);
     if (b.slots > 1) out += fmt::format(" slots {} x {}", b.slots, b.slot_bytes);
+    if (b.places > 0) out += fmt::format(" places {}", b.places);
     out += "\n";
+  }
+  const auto buffers = [](const std::vector<BufferId>& ids) {
+    std::vector<std::string> parts;
+    for (const BufferId id : ids) parts.push_back(fmt::format("%{}", id.value));
+    return "(" + join(parts, ", ") + ")";
+  };
+  for (const RowCache& c : p.caches) {
+    out += fmt::format(
+        "cache held {} rests {} index %{} rows {} size {} slots {} places {} policy {} window {} "
+        "counted {}\n",
+        buffers(c.held), buffers(c.rests), c.index.value, c.rows.begin, c.rows.size, c.slots,
+        c.places, quoted(c.policy), c.window, c.counted);
   }
   for (const Home& h : p.homes) {
     out += fmt::format("home {} %{}\n", region(h.tensor, h.region), h.buffer.value);
@@ -217,6 +241,12 @@ std::string label(const Instruction& instruction, const Graph& graph) {
     }
     std::string operator()(const Free& free) const {
       return fmt::format("free %{}", free.buffer.value);
+    }
+    std::string operator()(const FetchRows& fetch) const {
+      return fmt::format("fetch_rows #{} cache {}", fetch.handle, fetch.cache);
+    }
+    std::string operator()(const ReleaseRows& release) const {
+      return fmt::format("release_rows of {}", release.fetch);
     }
   };
   return std::visit(Visitor{graph}, instruction.body);

@@ -22,6 +22,9 @@ class Parser {
   void header(Cursor& in);
   void group(Cursor& in);
   void buffer(Cursor& in);
+  void cache(Cursor& in);
+  std::vector<BufferId> buffer_list(Cursor& in);
+  FetchRows fetch_rows(Cursor& in);
   Home home(Cursor& in);
   void schedule(Cursor& in);
   Instruction instruction(Cursor& in);
@@ -110,7 +113,67 @@ void Parser::buffer(Cursor& in) {
     in.expect("x");
     out.slot_bytes = in.integer();
   }
+  if (in.accept("places")) out.places = in.integer();
   program_.buffers.push_back(std::move(out));
+}
+
+std::vector<BufferId> Parser::buffer_list(Cursor& in) {
+  std::vector<BufferId> out;
+  in.expect("(");
+  if (in.accept(")")) return out;
+  do {
+    out.push_back(buffer_id(in));
+  } while (!in.failed() && in.accept(","));
+  in.expect(")");
+  return out;
+}
+
+void Parser::cache(Cursor& in) {
+  RowCache out;
+  in.expect("held");
+  out.held = buffer_list(in);
+  in.expect("rests");
+  out.rests = buffer_list(in);
+  in.expect("index");
+  out.index = buffer_id(in);
+  in.expect("rows");
+  out.rows.begin = in.integer();
+  in.expect("size");
+  out.rows.size = in.integer();
+  in.expect("slots");
+  out.slots = in.integer();
+  in.expect("places");
+  out.places = in.integer();
+  in.expect("policy");
+  out.policy = in.quoted();
+  in.expect("window");
+  out.window = in.integer();
+  in.expect("counted");
+  out.counted = in.integer();
+  program_.caches.push_back(std::move(out));
+}
+
+FetchRows Parser::fetch_rows(Cursor& in) {
+  FetchRows out;
+  out.handle = handle(in);
+  in.expect("cache");
+  out.cache = in.small();
+  out.ahead = in.accept("ahead");
+  in.expect("(");
+  do {
+    RowIds ids;
+    ids.tensor = tensor(in);
+    ids.region = in.box();
+    if (Cursor next = in; next.accept("%")) ids.view = view(in);
+    out.ids.push_back(std::move(ids));
+  } while (!in.failed() && in.accept(","));
+  in.expect(")");
+  in.expect("expect");
+  out.expected_in = in.integer();
+  in.expect("in");
+  out.expected_out = in.integer();
+  in.expect("out");
+  return out;
 }
 
 Home Parser::home(Cursor& in) {
@@ -161,6 +224,8 @@ void Parser::header(Cursor& in) {
     group(in);
   } else if (in.accept("buffer")) {
     buffer(in);
+  } else if (in.accept("cache")) {
+    cache(in);
   } else if (in.accept("home")) {
     program_.homes.push_back(home(in));
   } else if (in.accept("fetch")) {
@@ -294,6 +359,14 @@ Instruction Parser::instruction(Cursor& in) {
     in.expect("->");
     body.to = view(in);
     out.body = std::move(body);
+  } else if (in.accept("fetch_rows")) {
+    out.body = fetch_rows(in);
+  } else if (in.accept("release_rows")) {
+    ReleaseRows body;
+    in.expect("of");
+    body.fetch = in.small();
+    body.changed = in.accept("changed");
+    out.body = body;
   } else if (in.accept("free")) {
     out.body = Free{buffer_id(in)};
   } else {

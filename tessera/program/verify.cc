@@ -61,6 +61,10 @@ bool Interpretation::check_rest(Rank& rank) {
   if (handle >= 0) {
     return reject(&rank, "lifetime", {}, fmt::format("handle #{} is never waited for", handle));
   }
+  if (!rank.fetched.empty()) {
+    return reject(&rank, "rows", {},
+                  fmt::format("the rows of fetch #{} are never released", rank.fetched[0].handle));
+  }
   bool good = true;
   for (const Home& home : rank.program().homes) {
     const TensorId updated = updated_[home.tensor.index()];

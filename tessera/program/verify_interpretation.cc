@@ -137,6 +137,8 @@ bool Interpretation::execute(Rank& rank, const Instruction& instruction, const P
         return check(rank, rank.state.write(what.to, mb, pieces, nullptr));
       },
       [&](const Copy& what) { return copy(rank, instruction, what, prepared); },
+      [&](const FetchRows& what) { return fetch_rows(rank, instruction, what, prepared); },
+      [&](const ReleaseRows& what) { return release_rows(rank, what); },
       [&](const OneOf<Send, Recv> auto&) {
         return message(rank, instruction, *message_of(instruction), prepared);
       });
@@ -183,7 +185,81 @@ bool Interpretation::finish_copy(Rank& rank, const Pending& pending, const Copy&
   return pending.sets || check(rank, rank.state.add(copy.to, mb, pieces));
 }
 
+// The ids are read at once; the rows come by the wait.
+bool Interpretation::fetch_rows(Rank& rank, const Instruction& instruction, const FetchRows& fetch,
+                                const Prepared& prepared) {
+  const int64_t mb = rank.step().micro_batch;
+  Fetched fetched{fetch.handle, fetch.cache, {}, false, false};
+  for (size_t i = 0; i < fetch.ids.size(); ++i) {
+    const RowIds& ids = fetch.ids[i];
+    const Box region = prepared.regions[i].at(mb);
+    if (ids.view &&
+        !check(rank, rank.state.read(*ids.view, mb, ids.tensor, region, true, nullptr))) {
+      return false;
+    }
+    fetched.ids.emplace_back(ids.tensor, region);
+  }
+  if (!fetch.ahead) rank.fetched.push_back(std::move(fetched));
+  const size_t id = communications_.size();
+  auto created = std::make_unique<Communication>();
+  created->members = {rank.program().rank};
+  created->arrivals.resize(1);
+  created->arrivals[0].here = true;
+  created->arrived = 1;
+  communications_.push_back(std::move(created));
+  block_at(rank, id, instruction, fetch.handle);
+  return true;
+}
+
+bool Interpretation::finish_rows(Rank& rank, const FetchRows& fetch) {
+  for (Fetched& fetched : rank.fetched) {
+    if (fetched.handle == fetch.handle) fetched.there = true;
+  }
+  return true;
+}
+
+bool Interpretation::release_rows(Rank& rank, const ReleaseRows& release) {
+  const auto found = std::find_if(rank.fetched.begin(), rank.fetched.end(),
+                                  [&](const Fetched& f) { return f.handle == release.fetch; });
+  const auto wrong = [&](const std::string& what) {
+    return reject(&rank, "rows", {},
+                  fmt::format("releases rows of fetch #{} {}", release.fetch, what));
+  };
+  if (found == rank.fetched.end()) return wrong("that was not made, or is released");
+  if (!found->there) return wrong("before they are there: expected its wait before");
+  if (found->changed && !release.changed) return wrong("as unchanged, which an op has changed");
+  rank.fetched.erase(found);
+  return true;
+}
+
+bool Interpretation::touch_rows(Rank& rank, const Compute& compute, const Prepared& prepared) {
+  if (!prepared.rows) return true;
+  const int64_t mb = rank.step().micro_batch;
+  for (const size_t input : prepared.rows->ids) {
+    const TensorId tensor = prepared.op->inputs[input];
+    const Box region = prepared.regions[input].at(mb);
+    if (region.empty()) continue;
+    bool there = false;
+    for (Fetched& fetched : rank.fetched) {
+      if (fetched.cache != prepared.rows->cache || !fetched.there) continue;
+      const bool names = std::any_of(fetched.ids.begin(), fetched.ids.end(), [&](const auto& ids) {
+        return ids.first == tensor && ids.second.contains(region);
+      });
+      if (!names) continue;
+      there = true;
+      fetched.changed = fetched.changed || prepared.rows->changes;
+    }
+    if (there) continue;
+    return reject(&rank, "rows", tensor,
+                  fmt::format("touches rows of %{} that the ids {} name: expected a fetch of them, "
+                              "and its wait, before",
+                              compute.inputs[input].buffer.value, region.to_string()));
+  }
+  return true;
+}
+
 bool Interpretation::compute(Rank& rank, const Compute& compute, const Prepared& prepared) {
+  if (!touch_rows(rank, compute, prepared)) return false;
   const int64_t mb = rank.step().micro_batch;
   const Op& op = *prepared.op;
   std::vector<std::vector<Piece>> inputs;
@@ -468,7 +544,8 @@ bool Interpretation::finish(Rank& rank, const Pending& done) {
                      rank.state.finish(body.view, done.micro_batch, !sends, done.communication,
                                        sends ? nullptr : &communication.arrivals[0].values[0]));
       },
-      [](const OneOf<Compute, Wait, Load, Free> auto&) {
+      [&](const FetchRows& fetch) { return finish_rows(rank, fetch); },
+      [](const OneOf<Compute, Wait, Load, Free, ReleaseRows> auto&) {
         TESSERA_CHECK(false, "expected an instruction that has a handle");
         return false;
       });

@@ -52,6 +52,14 @@ class Interpretation {
     const Instruction* instruction = nullptr;
     bool sets = true;  // a copy that does not add
   };
+  // A fetch of rows that is not released.
+  struct Fetched {
+    int handle = 0;
+    int cache = 0;
+    std::vector<std::pair<TensorId, Box>> ids;
+    bool there = false;
+    bool changed = false;
+  };
   struct Rank {
     explicit Rank(const Graph& graph, const PreparedProgram& p) : prepared(&p), state(graph, p) {}
     const PreparedProgram* prepared;
@@ -62,6 +70,7 @@ class Interpretation {
     BlockRef family() const { return program().family(step().block); }
     int64_t runs_before() { return run[family()]; }
     std::unordered_map<int, std::vector<Pending>> pending;
+    std::vector<Fetched> fetched;
     int waits_for = -1;  // communication at which it is blocked
     const Program& program() const { return *prepared->program; }
     const BlockRunStep& step() const { return program().schedule[position]; }
@@ -85,6 +94,11 @@ class Interpretation {
   bool finish_collective(Rank& rank, const Pending& pending, const Issue& issue);
   bool copy(Rank& rank, const Instruction& instruction, const Copy& copy, const Prepared& prepared);
   bool finish_copy(Rank& rank, const Pending& pending, const Copy& copy);
+  bool fetch_rows(Rank& rank, const Instruction& instruction, const FetchRows& fetch,
+                  const Prepared& prepared);
+  bool finish_rows(Rank& rank, const FetchRows& fetch);
+  bool release_rows(Rank& rank, const ReleaseRows& release);
+  bool touch_rows(Rank& rank, const Compute& compute, const Prepared& prepared);
   const std::vector<Piece>* collected(Rank& rank, Communication& communication, size_t transfer,
                                       size_t member);
   bool other_size(const Rank& rank, const Wait& wait) const;

@@ -9,6 +9,7 @@
 #include "tessera/graph/kinds.h"
 #include "tessera/program/instructions.h"
 #include "tessera/program/text.h"
+#include "tessera/program/verify_rows.h"
 
 namespace tessera::verifying {
 namespace {
@@ -98,6 +99,9 @@ class Preparer {
   bool check_program();
   bool check_schedule();
   bool check_buffers();
+  bool check(const Failure& failure) {
+    return !failure || reject(failure.rule, failure.tensor, "{}", failure.message);
+  }
   bool check_memory();
   bool check_groups();
   bool check_homes(const std::vector<Home>& homes, bool persistent);
@@ -115,6 +119,7 @@ class Preparer {
                       TensorId tensor);
   bool prepare(const Issue& issue, Prepared& out);
   bool prepare(const Copy& copy, Prepared& out);
+  bool prepare(const FetchRows& fetch, Prepared& out);
   bool prepare_message(const MessageEnd& end, Prepared& out);
   bool prepare_transfer(const Issue& issue, const Transfer& transfer, Prepared& out);
   bool check_kind(const Issue& issue, const Transfer& transfer);
@@ -153,7 +158,10 @@ class Preparer {
 PreparedProgram Preparer::run() {
   PreparedProgram out;
   out.program = &program_;
-  if (!check_program() || !check_schedule() || !check_buffers() || !check_groups()) return out;
+  if (!check_program() || !check_schedule() || !check_buffers() || !check_groups() ||
+      !check(problem_of_caches(program_))) {
+    return out;
+  }
   check_memory();
   check_homes(program_.homes, true);
   check_homes(program_.fetches, false);
@@ -351,7 +359,31 @@ Moving Preparer::region_of(TensorId tensor, const Box& region) const {
   return out;
 }
 
+bool Preparer::prepare(const FetchRows& fetch, Prepared& out) {
+  if (!new_handle(fetch.handle)) return false;
+  if (fetch.cache < 0 || static_cast<size_t>(fetch.cache) >= program_.caches.size())
+    return reject("instruction", {}, "no cache {}", fetch.cache);
+  if (fetch.ids.empty()) return reject("instruction", {}, "expected ids");
+  for (const RowIds& ids : fetch.ids) {
+    if (!known(ids.tensor)) return reject("instruction", {}, "unknown tensor {}", ids.tensor.value);
+    const Tensor& tensor = graph_.tensor(ids.tensor);
+    if (is_floating(tensor.dtype))
+      return reject("instruction", tensor.id, "expected ids, found {}", dtype_name(tensor.dtype));
+    out.regions.push_back(region_of(ids.tensor, ids.region));
+    if (!check_inside(out.regions.back(), tensor.shape(), ids.tensor)) return false;
+    if (ids.view.has_value() == fetch.ahead) {
+      return reject("instruction", tensor.id,
+                    "expected a view of ids of this step, and none of the next step's");
+    }
+    if (fetch.ahead && tensor.role != Role::kInput)
+      return reject("instruction", tensor.id, "expected ids that the data gives");
+    if (ids.view && !check_view(*ids.view, ids.tensor, ids.region)) return false;
+  }
+  return true;
+}
+
 bool Preparer::prepare(const Instruction& instruction, Prepared& out) {
+  if (!check(problem_of_moves(program_, instruction))) return false;
   return match(
       instruction, [&](const Compute& compute) { return prepare(compute, out); },
       [&](const Issue& issue) { return prepare(issue, out); },
@@ -362,6 +394,8 @@ bool Preparer::prepare(const Instruction& instruction, Prepared& out) {
       },
       [&](const Recv&) { return prepare_message(*message_of(instruction), out); },
       [&](const Copy& copy) { return prepare(copy, out); },
+      [&](const FetchRows& fetch) { return prepare(fetch, out); },
+      [](const ReleaseRows&) { return true; },
       [&](const Load& load) {
         if (!prepare_region(load.tensor, load.region, load.to, out) ||
             !on_device(load.to, load.tensor)) {
@@ -478,7 +512,7 @@ bool Preparer::prepare(const Compute& compute, Prepared& out) {
     out.linear = out.linear && dims.dims == annotation.outputs[0].dims;
   }
   return prepare_outputs(compute, out) && check_tiers(compute, op) &&
-         check_overwrites(compute, op, out);
+         check_overwrites(compute, op, out) && check(find_row_use(program_, compute, op, out.rows));
 }
 
 // Also: frozen dims are whole, but for keys behind the last query; an op that is nothing (of a

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,7 +32,13 @@ struct PreparedOutput {
 
 // By instruction. `regions`: inputs of a compute; hold then need of each transfer by member; else
 // the one region.
+struct RowUse {  // of a cache, by a compute
+  int cache = 0;
+  std::vector<size_t> ids;  // inputs
+  bool changes = false;
+};
 struct Prepared {
+  std::optional<RowUse> rows;
   const Op* op = nullptr;
   const KindInfo* kind = nullptr;
   Moving box;

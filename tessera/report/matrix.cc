@@ -77,7 +77,7 @@ Sent sent_by(const Program& program) {
             const int64_t bytes = message_bytes(send.codec, dtype, send.region.volume());
             if (bytes > 0) sent[send.peer] += bytes * times;
           },
-          [](const OneOf<Compute, Recv, Wait, Copy, Load, Free> auto&) {});
+          [](const OneOf<Compute, Recv, Wait, Copy, Load, Free, FetchRows, ReleaseRows> auto&) {});
     }
   }
   return sent;

@@ -110,6 +110,22 @@ Result<Step> read_step(const Json& object, const std::string& place) {
   return step;
 }
 
+Result<std::vector<RunRecord::RowCache>> read_caches(const Json& list, const std::string& place) {
+  std::vector<RunRecord::RowCache> caches;
+  const bool objects =
+      list.is_array() &&
+      std::all_of(list.begin(), list.end(), [](const Json& one) { return one.is_object(); });
+  if (!objects) return invalid_input(place + ": row_caches: expected a list of objects");
+  for (const Json& one : list) {
+    Line line(one, place + ": row_caches");
+    caches.push_back({line.text("table"), line.text("policy"), line.integer("rows"),
+                      line.integer("slots"), line.number("hit_rate"), line.integer("rows_in"),
+                      line.integer("rows_out"), line.integer("overflow_rows")});
+    TESSERA_TRY_VOID(line.status());
+  }
+  return caches;
+}
+
 std::string bytes_text(double bytes) {
   static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   size_t unit = 0;
@@ -239,6 +255,10 @@ Result<RunRecord> parse_run_record(std::string_view text, const std::string& fil
       record.starts.push_back(std::move(read));
       continue;
     }
+    if (const auto caches = json.find("row_caches"); caches != json.end()) {
+      TESSERA_TRY(record.row_caches, read_caches(*caches, place));
+      continue;
+    }
     TESSERA_TRY(const Step step, read_step(json, place));
     if (!record.starts.empty() && record.starts.back().first_step == 0)
       record.starts.back().first_step = step.step;
@@ -360,6 +380,22 @@ std::string tables_text(const RunRecord& record) {
   return out;
 }
 
+std::string caches_text(const RunRecord& record) {
+  if (record.row_caches.empty()) return "";
+  size_t widest = 5;
+  for (const RunRecord::RowCache& one : record.row_caches)
+    widest = std::max(widest, one.table.size());
+  std::string out = fmt::format(
+      "\ncaches of rows\n{:<{}} {:<9} {:>11} {:>11} {:>9} {:>12} {:>12} {:>12}\n", "table", widest,
+      "policy", "rows", "slots", "hit rate", "rows in", "rows out", "without slot");
+  for (const RunRecord::RowCache& one : record.row_caches) {
+    out += fmt::format("{:<{}} {:<9} {:>11} {:>11} {:>7.2f} % {:>12} {:>12} {:>12}\n", one.table,
+                       widest, one.policy, one.rows, one.slots, 100 * one.hit_rate, one.rows_in,
+                       one.rows_out, one.overflow_rows);
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string draw(const RunRecord& record, int64_t width, int64_t height) {
@@ -381,7 +417,7 @@ std::string draw(const RunRecord& record, int64_t width, int64_t height) {
          memory.text(fmt::format("resident memory of the process (planned for a rank: {})",
                                  bytes_text(static_cast<double>(last.memory_bytes))),
                      bytes_text) +
-         (tables.empty() ? "" : "\n" + tables);
+         (tables.empty() ? "" : "\n" + tables) + caches_text(record);
 }
 
 }  // namespace tessera

@@ -44,8 +44,16 @@ struct RunRecord {
     std::optional<double> normalized_entropy, auc;  // beside it, of a model that predicts clicks
     std::optional<double> accuracy;                 // of one that predicts classes
   };
-  std::vector<Start> starts;  // the second and later ones are restarts
-  std::vector<Step> steps;    // each once, in order; of a step made again the later line
+  // A cache of rows of a table, on all ranks.
+  struct RowCache {
+    std::string table, policy;
+    int64_t rows = 0, slots = 0;
+    double hit_rate = 0;  // of look-ups
+    int64_t rows_in = 0, rows_out = 0, overflow_rows = 0;
+  };
+  std::vector<RowCache> row_caches;  // of the last run that came to its end
+  std::vector<Start> starts;         // the second and later ones are restarts
+  std::vector<Step> steps;           // each once, in order; of a step made again the later line
 };
 
 // Errors, one line with file:line: no JSON object, a key that is missing or of another type, no

@@ -100,7 +100,7 @@ class CaseRun {
         [&](const Copy& copy) {
           if (copy.handle < 0) key = family_of(program_, copy);
         },
-        [](const OneOf<Issue, Send, Recv, Wait, Load, Free> auto&) {});
+        [](const OneOf<Issue, Send, Recv, Wait, Load, Free, FetchRows, ReleaseRows> auto&) {});
     if (!key.name.empty()) repeats.add(key, ranks_, seconds, clock_ == RecordClock::kSteady);
   }
 

@@ -20,6 +20,7 @@
 #include "tessera/program/communication.h"
 #include "tessera/program/instructions.h"
 #include "tessera/runtime/arena.h"
+#include "tessera/runtime/cached_tables.h"
 #include "tessera/runtime/copier.h"
 #include "tessera/runtime/initialise.h"
 #include "tessera/runtime/kernels/nest.h"
@@ -74,21 +75,6 @@ struct Flight {
   std::string name;      // for the profile
 };
 
-std::vector<double> to_double(const std::byte* data, DType dtype, int64_t n) {
-  std::vector<double> values(static_cast<size_t>(n));
-  for (int64_t i = 0; i < n; ++i) {
-    const std::byte* at = data + i * dtype_bytes(dtype);
-    int64_t integer = 0;
-    if (dtype == DType::kInt64) {
-      std::memcpy(&integer, at, sizeof integer);
-      values[static_cast<size_t>(i)] = static_cast<double>(integer);
-    } else {
-      values[static_cast<size_t>(i)] = kernels::load_element<double>(at, dtype);
-    }
-  }
-  return values;
-}
-
 int64_t read_clock(RecordClock which) {
   timespec now{};
   clock_gettime(which == RecordClock::kSteady ? CLOCK_MONOTONIC : CLOCK_THREAD_CPUTIME_ID, &now);
@@ -101,10 +87,6 @@ std::string first_line(std::string_view text) {
 
 }  // namespace
 
-std::vector<double> HostArray::values() const {
-  return to_double(data.data(), dtype, region.volume());
-}
-
 struct RankExecutor::Impl {
   const Graph& graph;
   const Program& program;
@@ -115,6 +97,7 @@ struct RankExecutor::Impl {
   DiskFile disk;
   kernels::KernelContext context;
   std::array<int64_t, kTiers> peak{};
+  CachedTables tables;
   ByBlock<std::vector<Extent>> extents;
   ByBlock<std::vector<Variants>> variants;
   std::vector<int> groups;  // by index into Program::groups
@@ -192,9 +175,13 @@ struct RankExecutor::Impl {
       const auto index = static_cast<size_t>(tier);
       TESSERA_TRY(arenas[index], Arena::create(tier, program.arena_bytes[index]));
     }
-    auto file = DiskFile::create(program.arena_bytes[static_cast<size_t>(Tier::kDisk)]);
+    auto file = DiskFile::create(CachedTables::disk_bytes(program));
     if (!file) return fault(fmt::format("rank {}: {}", program.rank, file.error().message));
     disk = std::move(*file);
+    const Status cached = tables.prepare(graph, program, options, [this](BufferId id) {
+      return buffer_data(program.buffer(id), 0);
+    });
+    if (!cached) return fault(fmt::format("rank {}: {}", program.rank, cached.error().message));
     for (const Group& group : program.groups) groups.push_back(communicator.group(group.members));
     for (const auto& [ref, block] : program.blocks) {
       extents[ref].resize(block.size());
@@ -293,7 +280,14 @@ struct RankExecutor::Impl {
           add_flight(copy.handle, b, instruction.when, "copy");
           flights.at(copy.handle).copies = true;
         },
-        [&](const Load& one) { prepare_loads(one, made); }, [](const OneOf<Wait, Free> auto&) {});
+        [&](const FetchRows& fetch) {
+          const RowCache& cache = program.caches[static_cast<size_t>(fetch.cache)];
+          label.tensor = graph.tensor(program.buffer(cache.held.front()).tensor).name;
+          add_flight(fetch.handle, b, instruction.when, "rows");
+          flights.at(fetch.handle).copies = true;
+        },
+        [&](const Load& one) { prepare_loads(one, made); },
+        [](const OneOf<Wait, Free, ReleaseRows> auto&) {});
   }
 
   void prepare_variants(const Compute& compute, Variants& v) const {
@@ -329,6 +323,14 @@ struct RankExecutor::Impl {
     context.step = step;
     for (const Run& run : schedule) run_block(run);
     for (auto& [handle, flight] : flights) wait_all(flight);
+    if (context.evaluating) expect(tables.end_evaluation(), {});
+  }
+
+  void expect(const Status& status, const comm::Label& where) const {
+    if (status) return;
+    throw comm::CommFault{fmt::format("rank {}: op {}, tensor {}: {}", program.rank,
+                                      where.op.empty() ? "none" : where.op, where.tensor,
+                                      status.error().message)};
   }
 
   // What an evaluation executes: what is done for forward ops, and, but for blocks of the backward
@@ -359,7 +361,10 @@ struct RankExecutor::Impl {
             instruction, [](const Wait&) { return true; },
             [&](const Issue& issue) { return forward || (!backward && moves(issue)); },
             [&](const Copy& copy) { return forward || (!backward && made_forward(copy.tensor)); },
-            [&](const OneOf<Compute, Send, Recv, Load, Free> auto&) { return forward; }));
+            [&](const FetchRows& fetch) { return forward && !fetch.ahead; },
+            [&](const OneOf<Compute, Send, Recv, Load, Free, ReleaseRows> auto&) {
+              return forward;
+            }));
       }
     }
   }
@@ -398,6 +403,7 @@ struct RankExecutor::Impl {
         [](const Load&) { return std::string("load"); },
         [](const Copy&) { return std::string("copy"); },
         [](const Free&) { return std::string("free"); },
+        [](const OneOf<FetchRows, ReleaseRows> auto&) { return std::string("rows"); },
         [](const OneOf<Issue, Send, Recv> auto&) { return std::string("issue"); });
   }
 
@@ -409,6 +415,8 @@ struct RankExecutor::Impl {
         [&](const Recv& receive) { execute_receive(run, i, receive); },
         [&](const Wait& wait) { execute_wait(run, wait); },
         [&](const Copy& copy) { execute_copy(run, i, copy); },
+        [&](const FetchRows& fetch) { execute_fetch(run, i, fetch); },
+        [&](const ReleaseRows& one) { expect(tables.release(one), labels[run.block][i]); },
         [&](const Load& one) { execute_load(run, i, one); }, [](const Free&) {});
   }
 
@@ -458,7 +466,23 @@ struct RankExecutor::Impl {
       call.add.push_back(adds(output.write, run));
     }
     call.context = &context;
-    return kernels::prepare_kernel(call);
+    const Kernel names = tables.name_places(op, compute, call);
+    Kernel kernel = kernels::prepare_kernel(call);
+    if (!names || !kernel) return kernel;
+    return [names, kernel = std::move(kernel)] {
+      names();
+      kernel();
+    };
+  }
+
+  void execute_fetch(const Run& run, size_t i, const FetchRows& fetch) {
+    std::vector<Array> ids;
+    for (const RowIds& one : fetch.ids) {
+      if (one.view) ids.push_back(array(*one.view, run.micro_batch));
+    }
+    const auto job = tables.fetch(fetch, context.step, context.evaluating, ids);
+    if (!job) expect(tl::unexpected(job.error()), labels[run.block][i]);
+    if (*job != nullptr) start(run, fetch.handle, copier.submit(*job));
   }
 
   comm::ArrayView comm_view(const std::optional<View>& view, const Box& box,
@@ -644,18 +668,24 @@ void RankExecutor::initialise(const std::set<TensorId>& but) {
     impl_->extend(extent, whole);
     impl_->touch(extent, 0);
     if (but.contains(home.tensor)) continue;
-    const Buffer& buffer = impl_->program.buffer(home.buffer);
+    const Buffer& buffer = impl_->program.buffer(impl_->tables.rest_of(home.buffer));
     const auto init = [&](const Array& to) {
       tessera::initialise(impl_->graph.tensor(home.tensor), home.region, impl_->options.seed, to);
     };
     if (buffer.tier != Tier::kDisk) {
-      init(impl_->array(whole, 0));
+      init(impl_->array({buffer.id, whole.box}, 0));
       continue;
     }
+    if (buffer.id != home.buffer) continue;  // rows of a file are made when they are read
     HostArray values{home.tensor, home.region, buffer.dtype, {}};
     values.data.resize(static_cast<size_t>(buffer.bytes()));
     init(Array::contiguous(values.data.data(), buffer.dtype, buffer.shape));
     write(home, values);
+  }
+  for (const BufferId id : impl_->tables.beside_homes()) {
+    Extent extent;
+    impl_->extend(extent, {id, Box::whole(impl_->program.buffer(id).shape)});
+    impl_->touch(extent, 0);
   }
   for (const std::span<float> residual : impl_->residuals())
     std::fill(residual.begin(), residual.end(), 0.0F);
@@ -709,6 +739,11 @@ void RankExecutor::check_disk(const Status& status, const Home& home) const {
 HostArray RankExecutor::read(const Home& home) const {
   const Buffer& buffer = impl_->program.buffer(home.buffer);
   HostArray result{home.tensor, home.region, buffer.dtype, {}};
+  if (CachedRows* rows = impl_->tables.rows_of(home.buffer)) {
+    result.data.resize(static_cast<size_t>(home.region.volume() * dtype_bytes(buffer.dtype)));
+    check_disk(rows->read(home.buffer, result.data.data()), home);
+    return result;
+  }
   TESSERA_CHECK(buffer.bytes() == home.region.volume() * dtype_bytes(buffer.dtype), "home {} of {}",
                 buffer.name, home.region.to_string());
   result.data.resize(static_cast<size_t>(buffer.bytes()));
@@ -726,7 +761,9 @@ void RankExecutor::write(const Home& home, const HostArray& array) {
   TESSERA_CHECK(array.region == home.region && array.dtype == buffer.dtype,
                 "home {} of {}, array of {}", buffer.name, home.region.to_string(),
                 array.region.to_string());
-  if (buffer.tier == Tier::kDisk) {
+  if (CachedRows* rows = impl_->tables.rows_of(home.buffer)) {
+    check_disk(rows->write(home.buffer, array.data.data()), home);
+  } else if (buffer.tier == Tier::kDisk) {
     check_disk(impl_->disk.write(buffer.offset, array.data.data(), buffer.bytes()), home);
   } else {
     std::copy(array.data.begin(), array.data.end(), impl_->buffer_data(buffer, 0));
@@ -734,12 +771,14 @@ void RankExecutor::write(const Home& home, const HostArray& array) {
 }
 
 std::byte* RankExecutor::memory(const Home& home) {
+  if (CachedRows* rows = impl_->tables.rows_of(home.buffer)) return rows->rest(home.buffer, true);
   const Buffer& buffer = impl_->program.buffer(home.buffer);
   TESSERA_CHECK(buffer.bytes() == home.region.volume() * dtype_bytes(buffer.dtype), "home {} of {}",
                 buffer.name, home.region.to_string());
   return buffer.tier == Tier::kDisk ? nullptr : impl_->buffer_data(buffer, 0);
 }
 const std::byte* RankExecutor::memory(const Home& home) const {
+  if (CachedRows* rows = impl_->tables.rows_of(home.buffer)) return rows->rest(home.buffer, false);
   return const_cast<RankExecutor*>(this)->memory(
       home);  // NOLINT(cppcoreguidelines-pro-type-const-cast)
 }
@@ -748,8 +787,10 @@ std::vector<std::span<float>> RankExecutor::residuals() const { return impl_->re
 
 std::array<int64_t, 3> RankExecutor::peak_bytes() const { return impl_->peak; }
 int64_t RankExecutor::scratch_bytes() const {
-  return impl_->context.scratch.bytes() + impl_->context.accumulate.bytes();
+  return impl_->context.scratch.bytes() + impl_->context.accumulate.bytes() +
+         impl_->tables.scratch_bytes();
 }
+std::vector<RowCacheReport> RankExecutor::row_caches() const { return impl_->tables.reports(); }
 const std::map<std::string, double>& RankExecutor::profile() const { return impl_->seconds; }
 
 }  // namespace tessera

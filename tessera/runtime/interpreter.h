@@ -73,10 +73,24 @@ enum class RecordClock : uint8_t {
   kProcessor,  // of the rank's own thread: what others take of its core does not count
 };
 
+// The same for any step, called for regions of ids of the steps to come: caches of rows look ahead.
+using AheadFunction = std::function<void(int64_t step, const Tensor& tensor, const Box& region,
+                                         const kernels::Array& to)>;
+
+// What happened in a cache of rows (RowCache) since the executor was made, evaluations apart.
+struct RowCacheReport {
+  TensorId table;
+  std::string policy;
+  int64_t rows = 0, slots = 0, row_bytes = 0;  // of this rank
+  int64_t batches = 0, lookups = 0, lookup_misses = 0;
+  int64_t rows_in = 0, rows_out = 0, overflow_rows = 0;
+};
+
 struct ExecutorOptions {
   uint64_t seed = 0;
-  int threads = 1;       // inside one kernel: this rank's share of the cores
-  bool profile = false;  // measure the time of each kind of instruction
+  int threads = 1;           // inside one kernel: this rank's share of the cores
+  bool profile = false;      // measure the time of each kind of instruction
+  AheadFunction ahead = {};  // empty: what comes is not known
 };
 
 class RankExecutor {
@@ -109,7 +123,8 @@ class RankExecutor {
   // A home or a fetch of the program (fetches: after a step).
   HostArray read(const Home& home) const;
   void write(const Home& home, const HostArray& array);
-  // Where the home lies: its region, row-major. Null: on disk, so that it must be read and written.
+  // Where the home lies: its region, row-major, until the next step. Null: on disk, so that it must
+  // be read and written. Of a table of which the device has some rows: where all rest, up to date.
   std::byte* memory(const Home& home);
   const std::byte* memory(const Home& home) const;
   // What codecs with error feedback carry from step to step, in the order of the program; their
@@ -118,6 +133,7 @@ class RankExecutor {
 
   // By tier: the highest end of any buffer that an executed instruction touched, homes included.
   std::array<int64_t, 3> peak_bytes() const;
+  std::vector<RowCacheReport> row_caches() const;
   int64_t scratch_bytes() const;  // beside the arenas: sums and intermediates inside kernels
   // Seconds by op kind, "wait <collective>", "load", "copy"; only with ExecutorOptions::profile.
   const std::map<std::string, double>& profile() const;

@@ -128,6 +128,23 @@ std::string event_text(const LoadReport& report) {
       .dump();
 }
 
+std::string event_text(const std::vector<TableCacheSummary>& caches) {
+  Json all = Json::array();
+  for (const TableCacheSummary& one : caches) {
+    all.push_back({{"table", one.table},
+                   {"policy", one.policy},
+                   {"rows", one.rows},
+                   {"slots", one.slots},
+                   {"row_bytes", one.row_bytes},
+                   {"hit_rate", one.hit_rate()},
+                   {"lookups", one.lookups},
+                   {"rows_in", one.rows_in},
+                   {"rows_out", one.rows_out},
+                   {"overflow_rows", one.overflow_rows}});
+  }
+  return Json{{"row_caches", std::move(all)}}.dump();
+}
+
 std::string event_text(const ChangeReport& report) {
   return Json{
       {"change",

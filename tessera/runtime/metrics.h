@@ -7,6 +7,9 @@
 //   {"step": 50, …, "eval_loss": 0.5, "eval_normalized_entropy": 0.8, "eval_auc": 0.76}
 //   {"saved": {"step": 50, "path": "checkpoints/step-000000000050", "bytes": 4096, "waited_s": 0.01,
 //              "seconds": 0.2}}
+//   {"row_caches": [{"table": "tables.0.weight", "policy": "lookahead", "rows": 1000, "slots": 100,
+//                    "row_bytes": 68, "hit_rate": 0.9, "lookups": 5120, "rows_in": 512,
+//                    "rows_out": 410, "overflow_rows": 0}]}
 //
 // A run that is started again in the same folder appends: another start, then its steps, which may
 // repeat steps that the earlier one had made after its last checkpoint; the later line counts.
@@ -33,6 +36,7 @@ inline constexpr std::string_view kMetricsFile = "metrics.jsonl";
 std::string event_text(const SaveReport& report);
 std::string event_text(const LoadReport& report);
 std::string event_text(const ChangeReport& report);
+std::string event_text(const std::vector<TableCacheSummary>& caches);  // at the end of a run
 
 class MetricsWriter {
  public:

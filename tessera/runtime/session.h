@@ -60,6 +60,19 @@ struct LoadReport {
   double seconds = 0;
 };
 
+// A cache of rows of a table, on all ranks that have one, over the run; evaluations apart.
+struct TableCacheSummary {
+  std::string table, policy;
+  int64_t rows = 0, slots = 0,
+          row_bytes = 0;  // of the rank with the longest rows; sums of the others
+  int64_t lookups = 0, lookup_misses = 0;
+  int64_t rows_in = 0, rows_out = 0, overflow_rows = 0;
+  double hit_rate() const {  // of look-ups
+    return lookups == 0 ? 1.0
+                        : 1.0 - static_cast<double>(lookup_misses) / static_cast<double>(lookups);
+  }
+};
+
 struct TrainingSummary {
   int64_t steps = 0;
   int64_t ranks = 1;
@@ -76,6 +89,7 @@ struct TrainingSummary {
   // Of arrays of samples, from files, without evaluations: all ranks, and the rank with the most.
   int64_t data_bytes_read = 0, data_bytes_read_of_a_rank = 0;
   CheckpointSummary checkpoints;
+  std::vector<TableCacheSummary> row_caches;  // by table, in the model's order
 };
 
 // What is known before the first step, for the head line of a terminal.

@@ -205,8 +205,18 @@ class RankTrace {
     met_.emplace_back(flight.event, flight.meeting);
   }
 
+  void add(const Executed& one, const Instruction& instruction, const FetchRows& fetch) {
+    const RowCache& cache = program_.caches[static_cast<size_t>(fetch.cache)];
+    const Tier rests = program_.buffer(cache.rests.front()).tier;
+    push(one, Lane::kCopy, graph_.tensor(program_.buffer(cache.held.front()).tensor).name,
+         fmt::format("rows from {}", tier_name(rests)))
+        .channel = static_cast<int32_t>(program_.groups.size());
+    open(one, instruction, fetch.handle, {});
+  }
+
   void add(const Executed&, const Instruction&, const Load&) {}
   void add(const Executed&, const Instruction&, const Free&) {}
+  void add(const Executed&, const Instruction&, const ReleaseRows&) {}
 
   const Lowering& lowering_;
   const Graph& graph_;

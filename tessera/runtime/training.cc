@@ -11,6 +11,7 @@
 #include "tessera/base/statistics.h"
 #include "tessera/compile/compile.h"
 #include "tessera/plan/load.h"
+#include "tessera/runtime/cache_totals.h"
 #include "tessera/runtime/checkpointing.h"
 #include "tessera/runtime/class_evaluation.h"
 #include "tessera/runtime/click_evaluation.h"
@@ -100,15 +101,20 @@ class RankRun {
       TESSERA_TRY_VOID(checkpoints_->after_step(*executor_, step));
     }
     TESSERA_TRY_VOID(end_checkpoints());
-    return summary();
+    TrainingSummary result = summary();
+    if (!result.row_caches.empty() && job_.metrics != nullptr && world_.rank() == 0)
+      TESSERA_TRY_VOID(job_.metrics->event(event_text(result.row_caches)));
+    return result;
   }
 
  private:
-  static ExecutorOptions options_of(const Job& job, const comm::Communicator& world) {
+  static ExecutorOptions options_of(Job& job, const comm::Communicator& world) {
     const int ranks_here = job.start.transport == "mpi" ? 1 : world.size();
     const int threads =
         job.config.threads > 0 ? static_cast<int>(job.config.threads) : threads_of_rank(ranks_here);
-    return {static_cast<uint64_t>(job.config.seed), threads, false};
+    return {static_cast<uint64_t>(job.config.seed), threads, false,
+            [&job](int64_t step, const Tensor& tensor, const Box& region,
+                   const kernels::Array& to) { load_input(job, step, tensor, region, to); }};
   }
 
   const Compiled& compiled() const { return executor_.period().compiled; }
@@ -132,6 +138,7 @@ class RankRun {
   Status begin_step(int64_t step) {
     if (executor_.begins_period(step)) TESSERA_TRY_VOID(end_checkpoints());
     const int64_t peak = checkpoint_job_ ? executor_->peak_bytes()[0] : 0;
+    if (checkpoint_job_ && executor_.begins_period(step)) caches_.add(*executor_, compiled());
     const std::vector<double> before = bytes_sent(world_);
     TESSERA_TRY(const auto change, executor_.begin_step(step));
     if (!checkpoint_job_ || change) {
@@ -338,6 +345,8 @@ class RankRun {
     result.parameters = job_.start.parameters;
     result.process_peak_bytes = peak_rss_bytes();
     result.checkpoints = saved_;
+    caches_.add(*executor_, compiled());
+    result.row_caches = caches_.gather(world_, job_.periods);
     return result;
   }
 
@@ -349,6 +358,7 @@ class RankRun {
   CheckpointSummary saved_;  // in the periods before
   int64_t peak_bytes_ = 0;   // likewise
   int64_t data_read_ = 0;    // bytes of files
+  CacheTotals caches_;
   int owner_ = 0;
   std::vector<double> sent_, rates_;
   std::vector<Executed> recorded_;

@@ -69,7 +69,12 @@ std::vector<Held> read_homes(const RankExecutor& executor, const Graph& graph,
 
 Status run_rank(const std::vector<Period>& periods, const VerifyConfig& config,
                 comm::Communicator& world, RankResult& result) {
-  PeriodExecutor executor(periods, world, {static_cast<uint64_t>(config.seed), 1, false});
+  ExecutorOptions options{static_cast<uint64_t>(config.seed), 1, false, {}};
+  options.ahead = [&](int64_t step, const Tensor& tensor, const Box& region,
+                      const kernels::Array& to) {
+    load_random(*periods.front().compiled.model, config.seed, step, tensor, region, to);
+  };
+  PeriodExecutor executor(periods, world, options);
   const auto end_period = [&] {
     result.memory.push_back({executor.program().arena_bytes, executor->peak_bytes()});
   };

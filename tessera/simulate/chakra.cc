@@ -11,6 +11,7 @@
 
 #include "tessera/base/text.h"
 #include "tessera/cost/op_cost.h"
+#include "tessera/program/instructions.h"
 #include "tessera/simulate/chrome_trace.h"
 
 namespace tessera {
@@ -288,7 +289,15 @@ class Exporter {
     attributes.integer("tensor_size", attribute::kUint64, bytes(load.to));
     in_line(add(NodeType::kMemLoad, "load", attributes));
   }
-  void one(const Free&) {}
+  void one(const FetchRows& fetch) {
+    const RowCache& cache = program_.caches[static_cast<size_t>(fetch.cache)];
+    NodeAttributes attributes = common();
+    attributes.integer("tensor_size", attribute::kUint64,
+                       (fetch.expected_in + fetch.expected_out) * row_bytes(program_, cache));
+    copies_[0] = add(NodeType::kMemLoad, "fetch rows", attributes, after(copies_, 0));
+    beside(fetch.handle, copies_[0]);
+  }
+  void one(const OneOf<ReleaseRows, Free> auto&) {}
 
   const Program& program_;
   ProcessGroups& process_groups_;

@@ -622,6 +622,25 @@ class PlayerOutline {
     add_wait(item.handle, 0, false);
   }
 
+  // Rows that come and rows that leave, those that are expected.
+  void add(const Instruction&, const FetchRows& fetch) {
+    const RowCache& cache = program_.caches[static_cast<size_t>(fetch.cache)];
+    const Tier rests = program_.buffer(cache.rests.front()).tier;
+    const int64_t bytes = (fetch.expected_in + fetch.expected_out) * row_bytes(program_, cache);
+    Item& item =
+        push(ItemKind::kIssue, PriceTag::kCopy,
+             entry<PricedCopy>(shared_.out.copies, shared_.copies,
+                               {device_, bytes, fetch.expected_out > 0 && rests == Tier::kDisk,
+                                rests == Tier::kDisk}));
+    item.lane = Lane::kCopy;
+    item.spent = Spent::kCopy;
+    item.stream = static_cast<int32_t>(program_.groups.size());
+    const std::string route = fmt::format("rows from {}", tier_name(rests));
+    item.account = account("copy", route, 0);
+    item.label = tensor_label(program_.buffer(cache.held.front()).tensor, route);
+    item.handle = handles_.at(fetch.handle);
+  }
+  void add(const Instruction&, const ReleaseRows&) {}
   void add(const Instruction&, const Load&) {}
   void add(const Instruction&, const Free&) {}
 

@@ -3,6 +3,7 @@ plans for its tables. How to run it: cli.py."""
 import json
 import os
 import re
+import resource
 import tomllib
 
 from cli import ROOT, RuntimeTest, main, run
@@ -68,6 +69,25 @@ class Recommender(RuntimeTest):
                         self.assertAlmostEqual(a[key], b[key], delta=1e-9, msg=f"{plan}, step {a['step']}, {key}")
         first, last = [step["eval_normalized_entropy"] for step in serial if "eval_loss" in step]
         self.assertLess(last, first)
+
+    def test_a_recommender_on_128_devices_is_simulated_within_a_second(self):
+        """MLPerf's DLRM with cross interaction on 16 nodes of 8, the platform of the ZionEX sheet: exchanges shown, hidden and
+        exposed."""
+        rows = ("40000000-39060-17295-7424-20265-3-7122-1543-63-40000000-3067956-405282-10-2209-11938-155-4-976-14-40000000-40000000-"
+                "40000000-590152-12973-108-36")
+        bags = "3-2-1-2-6-1-1-1-1-7-3-8-1-6-9-5-1-1-1-12-100-27-10-3-1-1"
+        model = (f"dlrm:dense=13,rows={rows},bags={bags},width=128,bottom=512-256-128,top=1024-1024-512-256-1,interaction=cross")
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        answer = self.expect_json("simulate", model, "--plan", "tables(8,table_row,nodes=16)", "--cluster", "dgx-a100-40:16",
+                                  "--batch", "65536", "--optimizer", "adagrad,tables.*=rowwise_adagrad", "--json")
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        self.assertLess(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 1)
+        self.assertGreater(answer["step_time_s"], 0)
+        text = self.expect_text("simulate", model, "--plan", "tables(8,table_row,nodes=16)", "--cluster", "dgx-a100-40:16",
+                                "--batch", "65536", "--optimizer", "adagrad,tables.*=rowwise_adagrad")
+        self.assertRegex(text, r"(?m)^transfer +over +count +sent +busy +exposed +algorithm$")
+        self.assertRegex(text, r"(?m)^exchange +nodes dp ")
+        self.assertRegex(text, r"(?m)^reduce_scatter +dp ")
 
     def test_criteo_logs_are_trained_on(self):
         out = os.path.join(self.folder, "sample.clicks")

@@ -64,7 +64,7 @@ class Expander {
           // A copy's wait ends by itself: no partner is needed.
           if (found != handles.end()) out_.events[r].push_back({-1, found->second});
         },
-        [](const OneOf<Compute, Copy, Load, Free> auto&) {});
+        [](const OneOf<Compute, Copy, Load, Free, FetchRows, ReleaseRows> auto&) {});
   }
   int create(const std::vector<int>& members) {
     out_.members.push_back(members);

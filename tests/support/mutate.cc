@@ -332,13 +332,13 @@ void Mutator::coding(const Place& place) {
         residual = moves.residual;
       },
       [&](const Recv& recv) { codec = recv.codec; },
-      [](const OneOf<Compute, Wait, Copy, Load, Free> auto&) {});
+      [](const OneOf<Compute, Wait, Copy, Load, Free, FetchRows, ReleaseRows> auto&) {});
   if (!codec) return;
   const auto edit = [&](const std::string& kind, auto change) {
     add(kind, place, [place, change](Programs& p) {
       match(
           at(p, place), [&](OneOf<Issue, Send, Recv> auto& moves) { change(moves); },
-          [](OneOf<Compute, Wait, Copy, Load, Free> auto&) {});
+          [](OneOf<Compute, Wait, Copy, Load, Free, FetchRows, ReleaseRows> auto&) {});
     });
   };
   const Codec other =
@@ -372,7 +372,7 @@ void Mutator::messages(const Place& place) {
     add(kind, place, [place, change](Programs& p) {
       match(
           at(p, place), [&](OneOf<Send, Recv> auto& one) { change(one); },
-          [](OneOf<Compute, Issue, Wait, Copy, Load, Free> auto&) {});
+          [](OneOf<Compute, Issue, Wait, Copy, Load, Free, FetchRows, ReleaseRows> auto&) {});
     });
   };
   if (wrong != peer) edit("wrong_peer", [wrong](auto& one) { one.peer = wrong; });

@@ -216,6 +216,8 @@ Json summary_json(const TrainingSummary& summary) {
         {"bytes_written", one.bytes_written}, {"bytes_read", one.bytes_read},
         {"memory_bytes", one.memory_bytes},   {"seconds", one.seconds}};
   }
+  if (!summary.row_caches.empty())
+    json["summary"]["row_caches"] = Json::parse(event_text(summary.row_caches))["row_caches"];
   return json;
 }
 
@@ -247,6 +249,13 @@ int Progress::finish(const TrainingSummary& summary) {
     write(fmt::format("read of files {}, of the rank with the most {}\n",
                       short_bytes(summary.data_bytes_read),
                       short_bytes(summary.data_bytes_read_of_a_rank)));
+  }
+  for (const TableCacheSummary& one : summary.row_caches) {
+    write(fmt::format(
+        "cache of {}: {} of {} rows, {}; hit rate {:.2f} %, rows in {}, out {}, "
+        "without a slot {}\n",
+        one.table, grouped(one.slots), grouped(one.rows), one.policy, 100 * one.hit_rate(),
+        grouped(one.rows_in), grouped(one.rows_out), grouped(one.overflow_rows)));
   }
   if (const CheckpointSummary& one = summary.checkpoints; one.saved > 0) {
     write(fmt::format("{} of {} in all, for which steps waited {:.2f} s{}\n",

@@ -47,8 +47,21 @@ Result<CacheIndex> CacheIndex::make(const CacheOptions& options) {
   TESSERA_TRY(index.policy_, cache_policy(options.policy));
   CachePolicy& policy = index.policy_;
   policy.counts_uses = policy.counts_uses && !(policy.given_is_all && !options.counts.empty());
-  index.rows_.resize(static_cast<size_t>(options.rows));
-  index.slots_.resize(static_cast<size_t>(std::min(options.slots, options.rows)));
+  const auto rows = static_cast<size_t>(options.rows),
+             slots = static_cast<size_t>(std::min(options.slots, options.rows));
+  if (options.memory.empty()) {
+    index.own_rows_.resize(rows);
+    index.own_slots_.resize(slots);
+    index.rows_ = index.own_rows_;
+    index.slots_ = index.own_slots_;
+  } else {
+    TESSERA_CHECK(
+        std::ssize(options.memory) == memory_bytes(options.rows, static_cast<int64_t>(slots)),
+        "index: memory of {} bytes", options.memory.size());
+    std::byte* behind = options.memory.data() + rows * sizeof(uint32_t);
+    index.rows_ = {new (options.memory.data()) uint32_t[rows](), rows};
+    index.slots_ = {new (behind) Slot[slots](), slots};
+  }
   for (size_t row = 0; row < options.counts.size(); ++row) {
     const int64_t count = options.counts[row];
     if (count < 0) {
@@ -77,8 +90,7 @@ bool CacheIndex::evictable(int32_t place) const {
 }
 
 int64_t CacheIndex::index_bytes() const {
-  return static_cast<int64_t>(rows_.capacity() * sizeof(uint32_t) +
-                              slots_.capacity() * sizeof(Slot));
+  return static_cast<int64_t>(rows_.size_bytes() + slots_.size_bytes());
 }
 
 int64_t CacheIndex::scratch_bytes() const {
@@ -174,6 +186,19 @@ void CacheIndex::evict(size_t wanted, std::vector<int32_t>& freed, std::vector<R
   }
 }
 
+Status CacheIndex::count(std::span<const int64_t> ids) {
+  TESSERA_TRY_VOID(check(ids));
+  TESSERA_CHECK(counts_.batches == 0 && used_ == 0, "count() comes before the first batch");
+  if (!policy_.given_counts) return {};
+  if (policy_.given_is_all) policy_.counts_uses = false;
+  for (const int64_t id : ids) {
+    if (id < 0) continue;
+    uint32_t& key = rows_[static_cast<size_t>(id)];
+    key = std::min(key + 1, kMostKey);
+  }
+  return {};
+}
+
 // ---- the batches to come
 
 Status CacheIndex::announce(std::span<const int64_t> ids) {
@@ -205,7 +230,6 @@ Status CacheIndex::announce(std::span<const int64_t> ids) {
 
 // The first announced batch begins: its rows are used next where the window says so.
 void CacheIndex::advance_window() {
-  begins_ = {};
   if (window_.empty()) return;
   begins_ = std::move(window_.front());
   window_.pop_front();
@@ -272,7 +296,7 @@ std::vector<RowMove> CacheIndex::warm(double share) {
   return in;
 }
 
-Status CacheIndex::begin(std::span<const int64_t> ids, CacheBatch& batch) {
+Status CacheIndex::begin(std::span<const int64_t> ids, CacheBatch& batch, bool in_turn) {
   TESSERA_TRY_VOID(check(ids));
   TESSERA_CHECK(open_ < kMostOpen, "at most {} batches are open", kMostOpen);
   ++open_;
@@ -291,7 +315,8 @@ Status CacheIndex::begin(std::span<const int64_t> ids, CacheBatch& batch) {
     candidates_.clear();
     limit_ = 0;
   }
-  advance_window();
+  begins_ = {};
+  if (in_turn) advance_window();
 
   // Rows that have a place are pinned at their first id; the others are numbered.
   for (const int64_t id : ids) {
@@ -389,15 +414,27 @@ std::vector<RowMove> CacheIndex::finish(const CacheBatch& batch, bool changed) {
 
 std::vector<RowMove> CacheIndex::flush() {
   std::vector<RowMove> out;
-  for (int32_t place = 0; place < used_; ++place) {
-    Slot& slot = slots_[static_cast<size_t>(place)];
-    if ((slot.use & kChanged) == 0) continue;
+  const auto clean = [&](int32_t place) {
+    Slot& slot = this->slot(place);
+    if ((slot.use & kChanged) == 0) return;
     slot.use &= ~kChanged;
     out.push_back({slot.row, place});
-  }
+  };
+  for (int32_t place = 0; place < used_; ++place) clean(place);
+  for (int64_t i = 0; i < overflow_places(); ++i) clean(static_cast<int32_t>(slots() + i));
   sort_by_row(out);
   counts_.rows_out += std::ssize(out);
   return out;
+}
+
+void CacheIndex::clear() {
+  TESSERA_CHECK(open_ == 0, "{} batches are open", open_);
+  for (int32_t place = 0; place < used_; ++place) {
+    if (slot(place).row != kNoRow) leave(place);
+  }
+  used_ = 0;
+  candidates_.clear();
+  limit_ = 0;
 }
 
 std::string CacheIndex::violation() const {

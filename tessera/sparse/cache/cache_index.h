@@ -88,6 +88,9 @@ struct CacheOptions {
   std::string policy = "lookahead";
   // How often the data set uses each row, for policies that start from counts; empty: 0 for all.
   std::span<const int64_t> counts = {};
+  // Where the index lies: 4 bytes for each row and behind them 8 for each slot, aligned to 4, which
+  // outlive it. Empty: in memory of its own.
+  std::span<std::byte> memory = {};
 };
 
 class CacheIndex {
@@ -97,6 +100,15 @@ class CacheIndex {
   // Errors: rows or slots out of range, a policy that is not known, counts of another number of
   // rows or below 0. More slots than rows are the rows.
   static Result<CacheIndex> make(const CacheOptions& options);
+  CacheIndex(CacheIndex&&) noexcept = default;
+  CacheIndex& operator=(CacheIndex&&) noexcept = default;
+  CacheIndex(const CacheIndex&) = delete;
+  CacheIndex& operator=(const CacheIndex&) = delete;
+  ~CacheIndex() = default;
+  // Bytes that CacheOptions::memory must have.
+  static constexpr int64_t memory_bytes(int64_t rows, int64_t slots) {
+    return int64_t{sizeof(uint32_t)} * rows + int64_t{sizeof(Slot)} * slots;
+  }
 
   int64_t rows() const { return static_cast<int64_t>(rows_.size()); }
   int64_t slots() const { return static_cast<int64_t>(slots_.size()); }
@@ -109,18 +121,25 @@ class CacheIndex {
   // to `share` of all slots, rounded up. Before the first batch. Returns what to read.
   std::vector<RowMove> warm(double share);
 
+  // Counts uses of rows in the data set, as CacheOptions::counts does, before the first batch.
+  Status count(std::span<const int64_t> ids);
+
   // Tells the ids of a batch to come, in the order of the begins. A hint: batches that begin with
   // other ids, or were never announced, are served as well. Policies without a window ignore it.
   Status announce(std::span<const int64_t> ids);
   int64_t announced() const { return static_cast<int64_t>(window_.size()); }
 
   // Error, and nothing has happened: an id that is not below rows().
-  Status begin(std::span<const int64_t> ids, CacheBatch& batch);
+  // `in_turn`: it is the next of the announced batches, if there are any; a batch beside them (of an
+  // evaluation) is not.
+  Status begin(std::span<const int64_t> ids, CacheBatch& batch, bool in_turn = true);
   // Ends the use of the batch's places. Returns rows of the overflow to write back.
   std::vector<RowMove> finish(const CacheBatch& batch, bool changed);
   void mark_changed(int32_t place) { slot(place).use |= kChanged; }
-  // All rows in slots that changed, to be written back; they stay, unchanged. For checkpoints.
+  // All rows at places that changed, to be written back; they stay, unchanged. For checkpoints.
   std::vector<RowMove> flush();
+  // No row has a place any more; what was flushed before is what counts. No batch is open.
+  void clear();
 
   int32_t place_of(int64_t row) const;  // -1: none
   int64_t index_bytes() const;
@@ -178,8 +197,12 @@ class CacheIndex {
 
   CachePolicy policy_;
   CacheCounts counts_;
-  std::vector<uint32_t> rows_;
-  std::vector<Slot> slots_, overflow_;
+  CacheIndex() = default;
+  std::vector<uint32_t> own_rows_;  // empty where memory was given
+  std::vector<Slot> own_slots_;
+  std::span<uint32_t> rows_;
+  std::span<Slot> slots_;
+  std::vector<Slot> overflow_;
   std::vector<int32_t> free_overflow_;
   int64_t used_ = 0;  // slots 0 .. used_ - 1 have been used
   int open_ = 0;

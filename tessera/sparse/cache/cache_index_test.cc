@@ -358,5 +358,75 @@ RC_GTEST_PROP(CacheIndexProperty, InvariantsHoldForOpenBatchesAndWrongAnnounceme
   }
 }
 
+TEST(CacheIndexTest, LiesInMemoryThatIsGiven) {
+  std::vector<uint32_t> memory(10 + 2 * 3, 7);
+  const auto bytes = std::as_writable_bytes(std::span(memory));
+  EXPECT_EQ(std::ssize(bytes), CacheIndex::memory_bytes(10, 3));
+  CacheIndex given = make({.rows = 10, .slots = 3, .policy = "lru", .memory = bytes});
+  CacheIndex own = make({.rows = 10, .slots = 3, .policy = "lru"});
+  CacheBatch a, b;
+  for (const std::vector<int64_t>& ids :
+       std::vector<std::vector<int64_t>>{{1, 2}, {3, 4}, {1, 9, 4}, {2, -1, 2}, {0, 1, 2, 3, 4}}) {
+    ASSERT_TRUE(given.begin(ids, a));
+    ASSERT_TRUE(own.begin(ids, b));
+    EXPECT_EQ(a.places, b.places);
+    EXPECT_EQ(given.finish(a, true), own.finish(b, true));
+    EXPECT_EQ(given.violation(), "");
+  }
+  EXPECT_EQ(given.counts(), own.counts());
+  EXPECT_EQ(given.index_bytes(), own.index_bytes());
+}
+
+// A batch beside the announced ones leaves the window alone.
+TEST(CacheIndexTest, ABatchOutOfTurnDoesNotBeginTheAnnouncedOne) {
+  CacheIndex index = make({.rows = 10, .slots = 4, .policy = "lookahead"});
+  ASSERT_TRUE(index.announce(std::vector<int64_t>{1, 2}));
+  ASSERT_TRUE(index.announce(std::vector<int64_t>{3}));
+  CacheBatch batch;
+  ASSERT_TRUE(index.begin(std::vector<int64_t>{7, 8}, batch, false));
+  index.finish(batch, false);
+  EXPECT_EQ(index.announced(), 2);
+  ASSERT_TRUE(index.begin(std::vector<int64_t>{1, 2}, batch));
+  EXPECT_EQ(index.announced(), 1);
+  index.finish(batch, true);
+  EXPECT_EQ(index.violation(), "");
+}
+
+TEST(CacheIndexTest, CountingIsTheSameAsGivenCounts) {
+  const std::vector<int64_t> counts = {0, 3, 1, 0, 2};
+  CacheIndex given = make({.rows = 5, .slots = 2, .policy = "dataset", .counts = counts});
+  CacheIndex counted = make({.rows = 5, .slots = 2, .policy = "dataset"});
+  ASSERT_TRUE(counted.count(std::vector<int64_t>{1, 4, -1, 1}));
+  ASSERT_TRUE(counted.count(std::vector<int64_t>{1, 2, 4}));
+  EXPECT_FALSE(counted.count(std::vector<int64_t>{5}));
+  CacheBatch a, b;
+  for (const int64_t id : {0, 1, 2, 4, 3, 0, 1}) {
+    ASSERT_TRUE(given.begin(std::vector<int64_t>{id}, a));
+    ASSERT_TRUE(counted.begin(std::vector<int64_t>{id}, b));
+    EXPECT_EQ(a.in, b.in);
+    EXPECT_EQ(a.out, b.out);
+    given.finish(a, true);
+    counted.finish(b, true);
+  }
+}
+
+// What changed at a place behind the slots is written back as well, and nothing has a place then.
+TEST(CacheIndexTest, AFlushedIndexMayBeCleared) {
+  CacheIndex index = make({.rows = 10, .slots = 2, .policy = "lru"});
+  CacheBatch first, second;
+  ASSERT_TRUE(index.begin(std::vector<int64_t>{1, 2, 3}, first));
+  ASSERT_TRUE(index.begin(std::vector<int64_t>{1, 2, 3}, second));
+  EXPECT_TRUE(index.finish(first, true).empty());  // all are used still
+  const std::vector<RowMove> out = index.flush();
+  ASSERT_EQ(out.size(), 3U);
+  EXPECT_TRUE(index.flush().empty());
+  EXPECT_TRUE(index.finish(second, false).empty());
+  index.clear();
+  EXPECT_EQ(index.violation(), "");
+  for (int64_t row = 0; row < 10; ++row) EXPECT_EQ(index.place_of(row), -1);
+  ASSERT_TRUE(index.begin(std::vector<int64_t>{3, 4}, first));
+  EXPECT_EQ(first.in.size(), 2U);
+}
+
 }  // namespace
 }  // namespace tessera::sparse

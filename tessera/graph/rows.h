@@ -1,0 +1,22 @@
+// Which operands of an op name rows of a table, and which rows: what those need to know who keep a
+// table by rows (program/row_caches.h), whatever the op's kind.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "tessera/graph/graph.h"
+
+namespace tessera {
+
+// The inputs whose ids name the rows that the op touches (touches_rows, kinds.h); none if it touches
+// no rows. Ids below 0 name none.
+std::vector<size_t> ids_of_rows(const Op& op);
+
+// The op's dim that counts the rows of that input, the first dim of the table.
+int row_dim(const Op& op, size_t input);
+
+// Does the op take of that input, a table, the sizes of its dims alone, and no value?
+bool reads_sizes_alone(const Op& op, size_t input);
+
+}  // namespace tessera

@@ -1,0 +1,209 @@
+// Tables of which the device has some rows: under every policy, and however the table is cut besides,
+// what is trained is what the serial run trains; and where nothing else is summed in another order,
+// to the last bit.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "tessera/graph/builder.h"
+#include "tessera/models/model.h"
+#include "tessera/plan/load.h"
+#include "tessera/program/row_caches.h"
+#include "tessera/runtime/session.h"
+#include "tessera/sparse/cache/replay.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kBatch = 12;
+const std::vector<std::string> kRowOptimizers = {"row_sgd", "adagrad", "rowwise_adagrad",
+                                                 "row_adam"};
+const std::string kDlrm =
+    "dlrm:dense=4,rows=100-50-40-30,width=12,bottom=8-12,top=8-1,bags=3-1-2-5";
+
+VerifyConfig config_of(const std::string& optimizer, double clip, int64_t steps) {
+  VerifyConfig config;
+  config.batch = kBatch;
+  config.steps = steps;
+  config.timeout_s = 60;
+  config.optimizer.kind = optimizer;
+  config.optimizer.clip = clip;
+  config.optimizer.lr = 0.01;
+  return config;
+}
+
+std::string store(const std::string& tensors, const std::string& tier, const std::string& cache) {
+  return fmt::format(
+      "store = [{{ tensors = \"{{,optimizer.*.}}{}\", tier = \"{}\", cache = {{ {} }} }}]\n",
+      tensors, tier, cache);
+}
+
+// Two features with bags of three and of one, on one table: loss = sum(y c).
+Model one_table() {
+  GraphBuilder g("one_table");
+  const Dim batch{"batch", kBatch}, rows{"rows", 60}, width{"width", 6};
+  const TensorId table =
+      g.parameter("table", {rows, width}, {Init::Kind::kNormal, 1}, DType::kFloat64);
+  std::vector<TensorId> losses;
+  Model model;
+  for (const int64_t bag : {3, 1}) {
+    const std::string name = fmt::format("feature{}", bag);
+    const TensorId ids = g.input("ids." + name, {batch, {"bag", bag}}, DType::kInt64);
+    InputRule rule;
+    rule.input = "ids." + name;
+    rule.values = 60;
+    rule.mask = InputRule::Mask::kBag;
+    model.inputs.push_back(rule);
+    const TensorId c = g.input("c." + name, {batch, width}, DType::kFloat64);
+    const TensorId y = g.op1(name, "embedding_bag", {ids, table});
+    const TensorId product = g.op1(name + ".product", "mul", {y, c});
+    losses.push_back(g.op1(name + ".loss", "reduce_sum", {product}, {{"dims", "batch width"}}));
+  }
+  g.graph().loss = g.op1("loss", "add_n", losses);
+  auto graph = g.finish();
+  EXPECT_TRUE(graph) << (graph ? "" : graph.error().message);
+  model.batch = kBatch;
+  model.graph = graph.value_or(Graph());
+  return model;
+}
+
+TEST(RowCachesTest, TrainToTheLastBitUnderEveryPolicyAndCut) {
+  const std::string features = "{feature1,feature3}";
+  const auto over = [&](const char* dim, const char* axis) {
+    return "{ ops = \"" + features + "\", dim = \"" + dim + "\", over = \"" + axis + "\" }";
+  };
+  const std::vector<std::string> cuts = {
+      "mesh = { a = 1 }\n",
+      "mesh = { a = 2 }\nsplit = [{ ops = \"*\", dim = \"batch\", over = \"a\" }]\n",
+      "mesh = { a = 3 }\nsplit = [" + over("rows", "a") + "]\n",
+      "mesh = { a = 2 }\npin = [{ ops = \"" + features + "\", axis = \"a\", at = 1 }]\n",
+      "mesh = { a = 4 }\nsplit = [" + over("width", "a") + "]\n",
+      "mesh = { a = 2, b = 2 }\nsplit = [" + over("rows", "b") + ", " + over("width", "a") + "]\n",
+  };
+  const std::vector<std::string> caches = {
+      "slots = 48, policy = \"lookahead\", window = 3",  // all rows that are open find a slot
+      "slots = 7, policy = \"lookahead\", window = 2, counted = 2",
+      "slots = 0.4, policy = \"lfu\", prefetch = false",
+      "slots = 5, policy = \"lru\"",
+      "slots = 20, policy = \"dataset\", counted = 3",
+      "slots = 60",
+  };
+  const Model model = one_table();
+  size_t turn = 0;
+  for (const std::string& optimizer : kRowOptimizers) {
+    for (const std::string& cut : cuts) {
+      const bool columns = cut.find("width") != std::string::npos;
+      if (columns && optimizer == "rowwise_adagrad") continue;  // it wants whole rows
+      for (const char* tier : {"host", "disk"}) {
+        const std::string plan = cut + store("table", tier, caches[turn++ % caches.size()]);
+        const auto report = verify_model(model, plan, config_of(optimizer, 0, 6));
+        ASSERT_TRUE(report) << optimizer << "\n" << plan << report.error().message;
+        EXPECT_TRUE(report->ok) << optimizer << "\n" << plan << report->why;
+        EXPECT_EQ(report->parameters_error, 0) << optimizer << "\n" << plan;
+        EXPECT_EQ(report->peak_predicted, report->peak_counted) << plan;
+      }
+    }
+  }
+}
+
+// A whole recommender on one rank: losses, gradients and parameters, each policy with each optimizer.
+TEST(RowCachesTest, ARecommenderIsTheSerialOneToTheLastBit) {
+  for (const std::string& optimizer : kRowOptimizers) {
+    for (const std::string& policy : row_cache_policies()) {
+      for (const char* slots : {"0.1", "0.9"}) {
+        const Model model = build_model(kDlrm, kBatch, DType::kFloat64).value();
+        const std::string plan =
+            store("tables.*", "host",
+                  fmt::format("slots = {}, policy = \"{}\", counted = 2", slots, policy));
+        const auto report = verify_model(model, plan, config_of(optimizer, 1, 4));
+        ASSERT_TRUE(report) << plan << report.error().message;
+        EXPECT_TRUE(report->ok) << plan << report->why;
+        EXPECT_EQ(report->parameters_error + report->loss_error + report->gradients_error, 0)
+            << optimizer << plan;
+      }
+    }
+  }
+}
+
+TEST(RowCachesTest, EveryShardingOfDlrmIsEqualToSerial) {
+  const Model model = build_model(kDlrm, kBatch, DType::kFloat64).value();
+  for (const std::string& optimizer : kRowOptimizers) {
+    for (const char* recipe :
+         {"tables(3)", "tables(2,row)", "tables(2,table_row,nodes=2)", "tables(3,replica)",
+          "tables(4,column)", "tables(2,micro_batches=2)", "tables(2,row,micro_batches=5)"}) {
+      const bool columns = std::string(recipe).find("column") != std::string::npos;
+      if (columns && optimizer == "rowwise_adagrad") continue;
+      const auto text = load_plan_text(recipe, model.graph, "test", DType::kFloat64);
+      ASSERT_TRUE(text) << recipe << text.error().message;
+      const std::string plan = text->text + store("tables.*", "host", "slots = 0.3");
+      const auto report = verify_model(model, plan, config_of(optimizer, 1, 3));
+      ASSERT_TRUE(report) << plan << report.error().message;
+      EXPECT_TRUE(report->ok) << optimizer << "\n" << plan << report->why;
+    }
+  }
+}
+
+std::string refusal(const std::string& plan, const std::string& optimizer) {
+  const Model model = build_model(kDlrm, kBatch, DType::kFloat64).value();
+  const auto report = verify_model(model, plan, config_of(optimizer, 0, 1));
+  return report ? "" : report.error().message;
+}
+
+TEST(RowCachesTest, RefuseWhatNeedsAllRows) {
+  const std::string cache = "slots = 4", own = store("tables.0.weight", "host", cache);
+  EXPECT_EQ(refusal(own, "adamw"),
+            "plan:1: cache of tensor 'tables.0.weight': expected ops that name rows by ids (a "
+            "look-up, an optimizer that updates by rows), found op 'optimizer.tables.0.weight' "
+            "(adamw), which needs all rows");
+  EXPECT_EQ(
+      refusal("store = [{ tensors = \"tables.*\", tier = \"host\", cache = { slots = 4 } }]\n",
+              "adagrad"),
+      "plan:1: cache of tensor 'tables.0.weight': expected the same cache for "
+      "'optimizer.sum.tables.0.weight', as a row travels with its states (tensors = "
+      "\"{,optimizer.*.}tables.0.weight\")");
+  // Row-wise Adagrad wants whole rows, and gathers them.
+  const std::string columns =
+      "mesh = { a = 2 }\nsplit = [{ ops = \"tables.0\", dim = \"width\", over = \"a\" }]\n";
+  EXPECT_EQ(refusal(columns + own, "rowwise_adagrad"),
+            "plan:3: cache of tensor 'tables.0.weight': expected that ranks use the rows that they "
+            "hold, found that the whole tensor is moved for op 'optimizer.tables.0.weight'");
+  const std::string dense = "mesh = { a = 1 }\n" + store("top.0.weight", "host", cache);
+  EXPECT_EQ(
+      refusal(dense, "row_sgd"),
+      "plan:2: cache of tensor 'top.0.weight': expected ops that name rows by ids (a look-up, "
+      "an optimizer that updates by rows), found op 'top.0' (einsum), which needs all rows");
+}
+
+// Of Zipf's law, what a cache that keeps the most frequent rows misses: by the formula, and by
+// replay of a trace.
+TEST(RowCachesTest, ExpectedRowsAreThoseOfAReplay) {
+  for (const double exponent : {0.9, 1.2}) {
+    sparse::ZipfTrace what;
+    what.rows = 20'000;
+    what.batches = 40;
+    what.batch = 1024;
+    what.exponent = exponent;
+    const sparse::LookupTrace trace = sparse::make_trace(what);
+    // The law's own counts: those of a much longer trace.
+    sparse::ZipfTrace longer = what;
+    longer.batches = 400;
+    const std::vector<int64_t> counts = sparse::make_trace(longer).counts(what.rows);
+    for (const int64_t slots : {1'000, 4'000}) {
+      sparse::CacheOptions options;
+      options.rows = what.rows;
+      options.slots = slots;
+      options.policy = "dataset";
+      options.counts = counts;
+      sparse::ReplayOptions how;
+      how.warm = 1;
+      const auto replayed = sparse::replay(trace, options, how);
+      ASSERT_TRUE(replayed);
+      const double counted =
+          static_cast<double>(replayed->rows_in) / static_cast<double>(what.batches);
+      const double expected = expected_rows_behind(slots, what.rows, 1024, exponent);
+      EXPECT_NEAR(expected / counted, 1, 0.1) << exponent << " " << slots;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera
