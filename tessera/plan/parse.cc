@@ -259,9 +259,10 @@ Status read_number(const Reader& reader, std::string_view key, double least, dou
   const toml::node* node = reader.find(key);
   if (node == nullptr) return {};
   const auto number = node->value<double>();
-  if (!node->is_number() || !number)
+  if (!node->is_number() || !number) {
     return reader.error(reader.line_of(*node), fmt::format("expected {} = a number, found {}", key,
                                                            type_text(node->type())));
+  }
   value = *number;
   if (std::isfinite(value) && value >= least) return {};
   return reader.error(reader.line_of(*node),
