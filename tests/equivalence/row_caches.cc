@@ -173,6 +173,11 @@ TEST(RowCachesTest, RefuseWhatNeedsAllRows) {
       "an optimizer that updates by rows), found op 'top.0' (einsum), which needs all rows");
 }
 
+TEST(RowCachesTest, PoliciesOfPlansAreThoseOfTheCache) {
+  for (const std::string& policy : row_cache_policies())
+    EXPECT_TRUE(sparse::cache_policy(policy)) << policy;
+}
+
 // Of Zipf's law, what a cache that keeps the most frequent rows misses: by the formula, and by
 // replay of a trace.
 TEST(RowCachesTest, ExpectedRowsAreThoseOfAReplay) {

@@ -32,6 +32,7 @@ TEST(BigTable, OfTwentyGigabytesIsTrainedInTheMemoryOfItsCache) {
   std::fclose(file);
   config.plan = plan;
   const auto summary = run_training(config, {});
+  std::filesystem::remove(plan);
   ASSERT_TRUE(summary) << summary.error().message;
   ASSERT_EQ(summary->row_caches.size(), 1U);
   const TableCacheSummary& cache = summary->row_caches[0];
