@@ -2,6 +2,15 @@
 // volumes_test.cc): docs/theory/hybrid-3d-cnn.md section 4 and docs/theory/splitbrain.md section 4.
 #include <fmt/format.h>
 
+#include <memory>
+
+#include "tessera/models/model.h"
+#include "tessera/plan/prepare.h"
+#include "tessera/plan/recipes.h"
+#include "tessera/program/lower.h"
+#include "tessera/program/place_form.h"
+
+// Behind all others: its names are short.
 #include "models_and_tensors.h"
 
 namespace tessera {
@@ -170,6 +179,34 @@ TEST(Tiles, send_what_the_whole_piece_sends) {
               whole.calls(0, CollectiveKind::kExchange, Measured::any))
         << call;
   }
+}
+
+// What steps read through windows stands in the text of a place, which parses back.
+TEST(Tiles, stand_in_texts_of_places) {
+  const auto model = build_model(kVolumes, kBatch, DType::kFloat64);
+  const auto text = emit_recipe("spatial(d=2, tiles=4)", model->graph);
+  const auto plan = parse_plan(*text, "plan.toml");
+  const auto graph = training_graph(model->graph, *plan, plan->precision, OptimizerSpec{});
+  const auto prepared = prepare(*graph, *plan);
+  ASSERT_TRUE(prepared) << prepared.error().message;
+  const auto lowering =
+      Lowering::create(std::make_shared<const Graph>(prepared->graph), prepared->plan);
+  ASSERT_TRUE(lowering) << lowering.error().message;
+  const std::string written = to_text(lowering->texts(), PlaceId(0), lowering->graph());
+  EXPECT_NE(written.find(" read ~3/1/1 8 of 8"), std::string::npos);
+  // The tiles inside come first.
+  const auto at = [&](int step) {
+    const std::string named = step == 0 ? "" : fmt::format(" step {}", step);
+    return written.find(fmt::format("compute \"blocks.1.conv\"{} (", named));
+  };
+  EXPECT_LT(at(1), at(0));
+  EXPECT_LT(at(2), at(0));
+  EXPECT_LT(at(0), at(3));
+  const auto parsed = parse_place_text(written, lowering->graph(), "text");
+  ASSERT_TRUE(parsed) << parsed.error().message;
+  std::vector<PlaceText> again = lowering->texts();
+  again[0] = *parsed;
+  EXPECT_EQ(to_text(again, PlaceId(0), lowering->graph()), written);
 }
 
 }  // namespace
