@@ -280,6 +280,12 @@ class UnrollPass {
       }
     }
     if (from_.loss.valid()) joined_[from_.loss.index()] = true;
+    // What nothing in the graph reads is made for somebody else: running state (carried.h).
+    const auto readers = from_.consumers();
+    for (const Op& op : from_.ops()) {
+      const TensorId made = op.outputs[0];
+      if (op.outputs.size() == 1 && readers[made.index()].empty()) joined_[made.index()] = true;
+    }
   }
 
   bool waits_for_run(const Op& op) const { return waits_for(op) < op.inputs.size(); }

@@ -136,6 +136,8 @@ TEST(Carried, RunningStatisticsEqualTheSerialRun) {
   expect_equal_to_serial(kRunning, "data_parallel(2,micro_batches=2)", 8);
   expect_equal_to_serial(kRunning, "fsdp(2)", 4);
   expect_equal_to_serial(kRunning, "one_f_one_b(pp=2,micro_batches=3)", 6);
+  // Halves of the batch pass in opposite directions.
+  expect_equal_to_serial(kRunning, "chimera(pp=2)", 8);
   expect_equal_to_serial(kRunning, "megatron(pp=2,dp=2,zero=1,micro_batches=2,recompute=full)", 8);
 }
 
@@ -152,6 +154,7 @@ TEST(Carried, AQueueOfSoftLabelsEqualsTheSerialRun) {
   expect_equal_to_serial(kSmc, "data_parallel(2)", 8);
   expect_equal_to_serial(kSmc, "data_parallel(4)", 8);
   expect_equal_to_serial(kSmc, "zero(stage=3, dp=2)", 4);
+  expect_equal_to_serial(kSmc, "chimera(pp=2)", 8);
 }
 
 TEST(Carried, WhatIsKeptOfEachSampleNeedsTheWholeBatchAtOnce) {
