@@ -309,8 +309,7 @@ std::vector<Case> general_cases() {
       {"batch_norm", [](auto& g, DType t) { return batch_norm_case(g, t, "s y x"); }},
       {"batch_norm_expanded", [](auto& g, DType t) { return batch_norm_case(g, t, "s y x"); }, 1,
        true},
-      {"batch_norm_running",
-       [](auto& g, DType t) { return batch_norm_case(g, t, "s y x", true); }},
+      {"batch_norm_running", [](auto& g, DType t) { return batch_norm_case(g, t, "s y x", true); }},
       {"batch_norm_running_expanded",
        [](auto& g, DType t) { return batch_norm_case(g, t, "s y x", true); }, 1, true},
       {"batch_norm_of_all", [](auto& g, DType t) { return batch_norm_case(g, t, "b s y x"); }},
@@ -518,9 +517,13 @@ std::vector<Case> general_cases() {
       {"log", [](auto& g, DType t) { return of_positive(g, t, "log"); }},
       {"sqrt", [](auto& g, DType t) { return of_positive(g, t, "sqrt"); }},
       {"cos",
-       [](auto& g, DType t) { return g.op1("op", "cos", {parameter(g, "x", {kB, kH}, t)}); }},
+       [](auto& g, DType t) {
+         return g.op1("op", "cos", {parameter(g, "x", {kB, kH}, t)});
+       }},
       {"sin",
-       [](auto& g, DType t) { return g.op1("op", "sin", {parameter(g, "x", {kB, kH}, t)}); }},
+       [](auto& g, DType t) {
+         return g.op1("op", "sin", {parameter(g, "x", {kB, kH}, t)});
+       }},
       {"in_evaluation",
        [](auto& g, DType t) {
          return g.op1("op", "in_evaluation",
