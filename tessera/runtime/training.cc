@@ -112,9 +112,11 @@ class RankRun {
     const int ranks_here = job.start.transport == "mpi" ? 1 : world.size();
     const int threads =
         job.config.threads > 0 ? static_cast<int>(job.config.threads) : threads_of_rank(ranks_here);
-    return {static_cast<uint64_t>(job.config.seed), threads, false,
-            [&job](int64_t step, const Tensor& tensor, const Box& region,
-                   const kernels::Array& to) { load_input(job, step, tensor, region, to); }};
+    return {
+        static_cast<uint64_t>(job.config.seed), threads, false,
+        [&job](int64_t step, const Tensor& tensor, const Box& region, const kernels::Array& to) {
+          load_input(job, *job.data.training, step, step, tensor, region, to);
+        }};
   }
 
   const Compiled& compiled() const { return executor_.period().compiled; }
