@@ -426,14 +426,24 @@ Result<PlanAnswer> PlanSearch::answer(std::vector<PlanCandidate> ranked, const s
 }
 
 void PlanSearch::set_bound(PlanAnswer& answer) const {
+  if (const auto least = least_step_s(question_, fold_)) {
+    answer.bound_s = *least;
+    answer.bound_of = "each op at the rate of its best shape, on all devices at once";
+    return;
+  }
+  // Nodes of other kinds count as if each were the fastest one.
+  const auto& first = question_.cluster->parts.front().type.device.peak;
+  double faster = 1;
+  for (const ClusterPart& part : question_.cluster->parts) {
+    for (const auto& [arithmetic, rate] : part.type.device.peak) {
+      const auto own = first.find(arithmetic);
+      if (own != first.end() && own->second > 0) faster = std::max(faster, rate / own->second);
+    }
+  }
   answer.bound_s =
       answer.simulation->model_flops /
-      (answer.simulation->peak_flops * static_cast<double>(question_.cluster->devices()));
+      (answer.simulation->peak_flops * faster * static_cast<double>(question_.cluster->devices()));
   answer.bound_of = "the model's arithmetic at peak rate";
-  const auto least = least_step_s(question_, fold_);
-  if (!least || *least <= answer.bound_s) return;
-  answer.bound_s = *least;
-  answer.bound_of = "each op at the rate of its best shape, on all devices at once";
 }
 
 bool is_small(const PlanQuestion& question, const Fold& fold) {

@@ -107,7 +107,7 @@ TEST(Planner, EachBlockIsExplained) {
   EXPECT_LE(*answer.with_twice_rates->step_s, 1.001 * step_of(answer));
   const std::string text = to_text(answer, asked->question, true);
   for (const char* part :
-       {"Blocks (both passes", "blocks.1 to blocks.3 (3)", "at rest", "next best ",
+       {"Blocks (both passes", "blocks.0 to blocks.3 (4)", "at rest", "next best ",
         "with twice the memory: ", "with twice the rates of all links: "})
     EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
 }

@@ -103,13 +103,14 @@ class Planner(CliTest):
                                              "--json")["ok"])
 
     def test_candidates_are_explained(self):
-        text = self.expect_text("plan", MODEL, "--cluster", "local:2", "--batch", "8", "--explain", "--fix", "tp=2")
+        text = self.expect_text("plan", MODEL, "--cluster", "local:2", "--batch", "8", "--explain", "--fix", "tp=2",
+                                "--evaluations", "8")
         self.assertIn("# Candidates, as they were tried (* the answer):\n", text)
         self.assertIn("# Time of the devices: compute ", text)
         self.assertIn("# Blocks (both passes; of one unit of the row):\n", text)
         self.assertIn("#   with twice the memory: ", text)
         answer = self.expect_json("plan", MODEL, "--cluster", "local:2", "--batch", "8", "--explain", "--fix", "tp=2",
-                                  "--json")
+                                  "--evaluations", "8", "--json")
         self.assertIn("tp: ", " ".join(row["chosen"] for row in answer["blocks"]))
         self.assertLessEqual(answer["with_twice_memory"]["step_time_s"], 1.001 * answer["best"]["step_time_s"])
 
