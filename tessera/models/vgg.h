@@ -14,7 +14,7 @@ struct VggConfig {
   int64_t layers = 16;  // with parameters, in the form for ImageNet: 11, 13, 16 or 19
   std::string form = "imagenet";
   bool norm = false;
-  bool bias = true;                // of the convolutions; a norm behind takes its effect away
+  bool bias = true;                 // of the convolutions; a norm behind takes its effect away
   int64_t width = 64;               // channels of the first stage
   int64_t image = 0;                // 0: as of the form
   std::vector<int64_t> dense = {};  // widths of the layers before the last one; {0}: none
