@@ -116,8 +116,9 @@ TensorId batch_norm_case(GraphBuilder& g, DType t, const char* dims, bool runs =
                                   parameter(g, "gamma", {{"c", 4}}, t),
                                   parameter(g, "beta", {{"c", 4}}, t)};
   if (runs) {
+    const DType statistics = t == DType::kFloat64 ? t : DType::kFloat32;
     for (const char* name : {"running_mean", "running_variance"})
-      inputs.push_back(g.buffer(name, {{"c", 4}}, {Init::Kind::kOnes}, DType::kFloat64));
+      inputs.push_back(g.buffer(name, {{"c", 4}}, {Init::Kind::kOnes}, statistics));
   }
   return g.op("op", "batch_norm", inputs, {{"dims", std::string(dims)}})[0];
 }
