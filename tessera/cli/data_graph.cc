@@ -22,7 +22,7 @@ tl::unexpected<Error> graph_error(std::string_view message) {
   return invalid_input(fmt::format("data: graph: {}", message));
 }
 
-// What holds of any matrix: its sizes, and the share of its edges that samples of a width take.
+// Prints what any matrix has: its sizes, and the share of its edges that samples of a width take.
 std::string describe(const sparse::CsrGraph& graph, Json& json) {
   json["rows"] = graph.rows();
   json["columns"] = graph.column_count;

@@ -32,7 +32,7 @@ class ArrayFile {
   // The elements of the box, which lies inside the shape: row-major, packed, in the file's type of
   // number but little-endian. Thread-safe. Error: one line.
   Status read(const Box& box, std::byte* to) const;
-  // What read() has taken from the file so far: elements times the bytes of one there.
+  // Bytes that read() has taken from the file so far: elements times the bytes of one in the file.
   int64_t bytes_read() const { return bytes_read_; }
 
  protected:

@@ -26,7 +26,7 @@ namespace tessera {
 
 struct Carry {
   double keep = 0;  // of the old value; 0: it is replaced
-  // What is new is factor * value + offset.
+  // The new part is factor * value + offset.
   double factor = 1, offset = 0;
 };
 // Adds the op "<buffer>.carry". The value has the buffer's dims, in any floating dtype.

@@ -280,7 +280,7 @@ class UnrollPass {
       }
     }
     if (from_.loss.valid()) joined_[from_.loss.index()] = true;
-    // What nothing in the graph reads is made for somebody else: running state (carried.h).
+    // A tensor that no op reads is made for use outside the graph, as running state is (carried.h).
     const auto readers = from_.consumers();
     for (const Op& op : from_.ops()) {
       const TensorId made = op.outputs[0];

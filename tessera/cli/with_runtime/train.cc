@@ -63,7 +63,7 @@ std::string duration_text(double seconds) {
   return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
 }
 
-// Of an evaluation, in a report of a step or the summary: "0.5012", of a model that predicts clicks
+// The text of an evaluation in a report of a step or the summary: "0.5012", of a model of clicks
 // "0.5012, NE 0.8210, AUC 0.7611", of one that predicts classes "0.5012, accuracy 81.30 %".
 template <typename Report>
 std::string eval_text(const Report& report) {

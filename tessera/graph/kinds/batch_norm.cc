@@ -200,7 +200,7 @@ TensorId as_statistic(GraphBuilder& builder, const std::string& path, TensorId i
   return builder.op1(path, "cast", {id}, {{"dtype", std::string(dtype_name(dtype))}});
 }
 
-// What an evaluation normalises by: (variance + eps) to the power -1/2, and the mean.
+// The numbers that an evaluation normalises by: (variance + eps) to the power -1/2, and the mean.
 std::vector<TensorId> running_statistics(GraphBuilder& builder, const Op& op, DType dtype) {
   const std::string path = op.path + ".running";
   const std::string name(dtype_name(dtype));
