@@ -62,62 +62,147 @@ bool overlap(const Item& a, const Item& b) {
   return run != many.repeats->begin() && many.last + *std::prev(run) >= one.first;
 }
 
-// The items that have been placed, grouped by the runs in which they repeat. Items of two different
-// groups are never alive at the same time, but for those that do not repeat (null).
-class Placed {
+// Placed items that lie one behind the other, and what can be said of all of them at once, so that a
+// search for a free place looks at a block of them instead of at each.
+class PlacedBlock {
  public:
-  void add(const Item& item, int64_t behind) {
-    std::vector<Entry>& entries = by_runs_[item.repeats];
+  struct Entry {
+    Item item;
+    int64_t behind;  // where the next item may begin
+  };
+  static constexpr size_t kMost = 64;
+
+  explicit PlacedBlock(std::vector<Entry> entries) : entries_(std::move(entries)) { sum_up(); }
+
+  const std::vector<Entry>& entries() const { return entries_; }
+  int64_t offset() const { return entries_.front().item.offset; }
+  bool is_full() const { return entries_.size() >= kMost; }
+
+  // In order of offsets.
+  void add(const Entry& entry) {
     auto next =
-        std::upper_bound(entries.begin(), entries.end(), item.offset,
-                         [](int64_t at, const Entry& entry) { return at < entry.item.offset; });
+        std::upper_bound(entries_.begin(), entries_.end(), entry.item.offset,
+                         [](int64_t at, const Entry& other) { return at < other.item.offset; });
     // Neighbours without a gap that live equally long are as one: a place is free behind both or
     // behind neither.
     const auto joins = [](const Entry& a, const Entry& b) {
       return a.behind == b.item.offset && a.item.first == b.item.first &&
              a.item.last == b.item.last;
     };
-    const Entry entry{item, behind};
-    const bool joins_next = next != entries.end() && joins(entry, *next);
-    if (next != entries.begin() && joins(*std::prev(next), entry)) {
+    const bool joins_next = next != entries_.end() && joins(entry, *next);
+    if (next != entries_.begin() && joins(*std::prev(next), entry)) {
       const auto before = std::prev(next);
-      before->behind = joins_next ? next->behind : behind;
-      if (joins_next) entries.erase(next);
+      before->behind = joins_next ? next->behind : entry.behind;
+      if (joins_next) entries_.erase(next);
     } else if (joins_next) {
-      next->item.offset = item.offset;
+      next->item.offset = entry.item.offset;
     } else {
-      entries.insert(next, entry);
+      entries_.insert(next, entry);
+    }
+    sum_up();
+  }
+
+  PlacedBlock split() {
+    const auto half = entries_.begin() + static_cast<std::ptrdiff_t>(entries_.size() / 2);
+    PlacedBlock rest(std::vector<Entry>(half, entries_.end()));
+    entries_.erase(half, entries_.end());
+    sum_up();
+    return rest;
+  }
+
+  // No entry is alive while the item is.
+  bool is_clear_of(const Item& item) const { return !overlap(hull_, item); }
+  // All entries are alive while the item is, and no gap between them holds it.
+  bool is_closed_to(const Item& item) const {
+    return widest_gap_ < item.bytes && common_.first <= common_.last && overlap(common_, item);
+  }
+  int64_t behind() const { return behind_; }  // all entries
+
+ private:
+  void sum_up() {
+    hull_ = common_ = entries_.front().item;
+    behind_ = entries_.front().behind;
+    widest_gap_ = 0;
+    for (const Entry& entry : entries_) {
+      hull_.first = std::min(hull_.first, entry.item.first);
+      hull_.last = std::max(hull_.last, entry.item.last);
+      common_.first = std::max(common_.first, entry.item.first);
+      common_.last = std::min(common_.last, entry.item.last);
+      widest_gap_ = std::max(widest_gap_, entry.item.offset - behind_);
+      behind_ = std::max(behind_, entry.behind);
     }
   }
 
-  // The lowest place from `base` on that is free during the item's whole interval.
+  std::vector<Entry> entries_;
+  Item hull_, common_;  // the interval in which some entry lives, and that in which all do
+  int64_t behind_ = 0, widest_gap_ = 0;
+};
+
+// The items that have been placed, grouped by the runs in which they repeat. Items of two different
+// groups are never alive at the same time, but for those that do not repeat (null).
+class Placed {
+ public:
+  void add(const Item& item, int64_t behind) {
+    std::vector<PlacedBlock>& blocks = by_runs_[item.repeats];
+    const PlacedBlock::Entry entry{item, behind};
+    auto next =
+        std::upper_bound(blocks.begin(), blocks.end(), item.offset,
+                         [](int64_t at, const PlacedBlock& block) { return at < block.offset(); });
+    if (next != blocks.begin()) --next;
+    if (next == blocks.end()) {
+      blocks.emplace_back(std::vector<PlacedBlock::Entry>{entry});
+      return;
+    }
+    next->add(entry);
+    if (next->is_full()) {
+      PlacedBlock rest = next->split();
+      blocks.insert(std::next(next), std::move(rest));
+    }
+  }
+
+  // The lowest place from `base` on that is free during the item's whole interval. Each entry that is
+  // in the way moves the place behind it; places only grow, so that no entry is looked at twice.
   int64_t first_free(const Item& item, int64_t base) {
     parts_.clear();
-    for (const auto& [runs, entries] : by_runs_) {
+    for (const auto& [runs, blocks] : by_runs_) {
       const bool meets = runs == item.repeats || runs == nullptr || item.repeats == nullptr;
-      if (meets && !entries.empty()) parts_.push_back({entries.data(), &entries.back() + 1});
+      if (meets && !blocks.empty()) parts_.push_back({blocks.data(), &blocks.back() + 1});
     }
     int64_t at = base;
-    while (!parts_.empty()) {  // by offset, until all that come are behind the item's last byte
-      const auto first = std::ranges::min_element(
-          parts_, {}, [](const Part& part) { return part.next->item.offset; });
-      const Entry& entry = *first->next;
-      if (entry.item.offset - at >= item.bytes) break;
-      if (entry.behind > at && overlap(entry.item, item)) at = entry.behind;
-      if (++first->next == first->end) parts_.erase(first);
+    for (bool moved = true; moved;) {
+      const int64_t before = at;
+      for (Part& part : parts_) at = part.pass(item, at);
+      moved = at != before && parts_.size() > 1;
     }
     return at;
   }
 
  private:
-  struct Entry {
-    Item item;
-    int64_t behind;  // where the next item may begin
-  };
   struct Part {
-    const Entry *next, *end;
+    const PlacedBlock *block, *end;
+    size_t entry = 0;  // of the block
+
+    // Where the item may begin, as far as the entries in front of its last byte say.
+    int64_t pass(const Item& item, int64_t at) {
+      for (; block != end; ++block, entry = 0) {
+        if (entry == 0) {
+          if (block->offset() - at >= item.bytes) return at;
+          if (block->is_clear_of(item)) continue;
+          if (block->is_closed_to(item)) {
+            at = std::max(at, block->behind());
+            continue;
+          }
+        }
+        for (; entry < block->entries().size(); ++entry) {
+          const PlacedBlock::Entry& next = block->entries()[entry];
+          if (next.item.offset - at >= item.bytes) return at;
+          if (next.behind > at && overlap(next.item, item)) at = next.behind;
+        }
+      }
+      return at;
+    }
   };
-  std::map<const Runs*, std::vector<Entry>> by_runs_;  // each by offset
+  std::map<const Runs*, std::vector<PlacedBlock>> by_runs_;  // each by offset
   std::vector<Part> parts_;
 };
 
@@ -360,11 +445,13 @@ class MemoryPlanner {
     return found;
   }
 
-  // Run r of the schedule starts at start_[r]; in a micro-batch, block k starts at line_[k].
+  // Run r of the schedule starts at start_[r]; in a micro-batch, block k starts at line_[k]. Only
+  // offsets depend on intervals.
   Item interval(const Buffer& buffer) const {
     Item item;
     item.buffer = buffer.id.index();
     item.bytes = buffer.bytes();
+    if (!offsets_) return item;
     const Touch& touch = touches_[buffer.id.index()];
     if (touched(touch)) {
       if (buffer.lifetime == Lifetime::kStep || order_[first_block(touch)].once()) {
@@ -438,7 +525,7 @@ class MemoryPlanner {
       }
       instructions = std::move(out);
     }
-    find_touches();  // positions have moved
+    if (offsets_) find_touches();  // positions have moved
   }
 
   void assign_offsets() {
@@ -495,7 +582,7 @@ class MemoryPlanner {
         classes[{first_block(touch), free_block(touch)}].items.push_back(interval(buffer));
       } else {
         items.push_back(interval(buffer));
-        if (const auto taken = taken_at(buffer.id)) {
+        if (const auto taken = offsets_ ? taken_at(buffer.id) : std::nullopt) {
           items.back().first = std::min(items.back().first, start_[1]);
           items.back().last = *taken;
           items.back().repeats = nullptr;

@@ -215,6 +215,33 @@ const GroupPlacement& Estimator::placed(int64_t replicas, const Ground& ground) 
   return it->second;
 }
 
+size_t Estimator::HashNumbers::operator()(const std::array<int64_t, 4>& numbers) const {
+  uint64_t out = 0;
+  for (const int64_t number : numbers) {
+    out = (out ^ static_cast<uint64_t>(number)) * 0x9e3779b97f4a7c15;
+    out ^= out >> 32;
+  }
+  return out;
+}
+
+double Estimator::collective_s(CollectiveKind kind, const GroupPlacement& placed,
+                               int64_t bytes) const {
+  const auto [it, is_new] = collective_s_.try_emplace(
+      {static_cast<int64_t>(kind), reinterpret_cast<intptr_t>(&placed), bytes, 0});
+  if (is_new) it->second = collectives_.collective(kind, placed, bytes).seconds();
+  return it->second;
+}
+
+Estimator::MessageTime Estimator::message_time(int64_t from, int64_t to, int64_t bytes,
+                                               int64_t share) const {
+  const auto [it, is_new] = message_s_.try_emplace({from, to, bytes, share});
+  if (is_new) {
+    const CollectiveCost cost = collectives_.message(from, to, bytes, share);
+    it->second = {cost.seconds(), cost.transfer_s};
+  }
+  return it->second;
+}
+
 // Adds units whose parameters rest alike: what they cost alone, and what the replicas' gradients and
 // parameters add to it.
 void Estimator::add_replicas(DType compute, int64_t sharded, const UnitLayout& layout,
@@ -225,8 +252,7 @@ void Estimator::add_replicas(DType compute, int64_t sharded, const UnitLayout& l
     const auto d = static_cast<double>(replicas);
     const GroupPlacement& group = placed(replicas, {first_device, first_device, layout.stride});
     const auto moves = [&](CollectiveKind kind, double pieces, double bytes) {
-      return pieces *
-             collectives_.collective(kind, group, static_cast<int64_t>(bytes / pieces)).seconds();
+      return pieces * collective_s(kind, group, static_cast<int64_t>(bytes / pieces));
     };
     const auto beside = [&](double computes, double moved) {  // time of both
       return hides ? std::max(computes, moved) : computes + moved;
@@ -458,11 +484,12 @@ std::vector<size_t> Estimator::balance(const std::vector<const UnitPrices*>& by_
   return balance_stages(by_stage);
 }
 
-Estimator::Messages Estimator::messages(const Choice& choice, const std::vector<const Stage*>& work,
-                                        int64_t micro_batch) const {
+Estimator::MessageTime Estimator::messages(const Choice& choice,
+                                           const std::vector<const Stage*>& work,
+                                           int64_t micro_batch) const {
   const auto p = static_cast<size_t>(choice.stages);
   const bool alike = is_uniform_ && choice.stage_axes.empty();
-  Messages out;
+  MessageTime out;
   double priced_bytes = -1;
   for (size_t s = 0; s + 1 < work.size(); ++s) {
     const double bytes =
@@ -475,9 +502,9 @@ Estimator::Messages Estimator::messages(const Choice& choice, const std::vector<
       from = ground(choice, static_cast<int64_t>(s % p)).first_device;
       to = ground(choice, static_cast<int64_t>((s + 1) % p)).first_device;
     }
-    const CollectiveCost cost = collectives_.message(from, to, static_cast<int64_t>(bytes), share);
-    out.arrives_s = std::max(out.arrives_s, cost.seconds());
-    out.occupies_s = std::max(out.occupies_s, cost.transfer_s);
+    const MessageTime one = message_time(from, to, static_cast<int64_t>(bytes), share);
+    out.arrives_s = std::max(out.arrives_s, one.arrives_s);
+    out.occupies_s = std::max(out.occupies_s, one.occupies_s);
   }
   return out;
 }
@@ -542,7 +569,7 @@ Estimate Estimator::estimate_stages(const Choice& choice, const std::vector<Sums
     out.capacity_bytes = has;
   }
   const bool hides = !cluster_.type_of(0).device.synchronous;
-  const Messages between = p > 1 ? messages(choice, work, micro_batch) : Messages{};
+  const MessageTime between = p > 1 ? messages(choice, work, micro_batch) : MessageTime{};
   const double crossing = between.occupies_s * static_cast<double>(choice.chunks);
   out.step_s = m * (hides ? std::max(most, crossing) : most) + once;
   if (p > 1) {

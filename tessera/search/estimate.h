@@ -18,6 +18,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "tessera/cost/collective_cost.h"
@@ -154,14 +155,17 @@ class Estimator {
   Estimate estimate_stages(const Choice& choice, const std::vector<Sums>& sums,
                            const std::vector<size_t>& of_stage, int64_t micro_batch);
   const GroupPlacement& placed(int64_t replicas, const Ground& ground) const;
-  void add_replicas(DType compute, int64_t sharded, const UnitLayout& layout, int64_t first_device,
-                    size_t units, UnitPrice& sum, Stage& out) const;
-  struct Messages {         // the slowest from a stage to the next
+  double collective_s(CollectiveKind kind, const GroupPlacement& placed, int64_t bytes) const;
+  struct MessageTime {
     double arrives_s = 0;   // from its beginning to its end
     double occupies_s = 0;  // the links
   };
-  Messages messages(const Choice& choice, const std::vector<const Stage*>& work,
-                    int64_t micro_batch) const;
+  MessageTime message_time(int64_t from, int64_t to, int64_t bytes, int64_t share) const;
+  void add_replicas(DType compute, int64_t sharded, const UnitLayout& layout, int64_t first_device,
+                    size_t units, UnitPrice& sum, Stage& out) const;
+  // The slowest from a stage to the next.
+  MessageTime messages(const Choice& choice, const std::vector<const Stage*>& work,
+                       int64_t micro_batch) const;
   double capacity(const Choice& choice, int64_t place) const;
   double neighbours_bytes(const Choice& choice, int64_t place) const;
   // The kinds of the devices that hold this place of the pipeline.
@@ -178,6 +182,13 @@ class Estimator {
   std::map<std::pair<std::vector<const UnitPrices*>, int64_t>, Balanced> balanced_;
   // By replicas, first device and distance of the replicas.
   mutable std::map<std::array<int64_t, 3>, GroupPlacement> placed_;
+  // Choices that differ in schedule, micro-batches or recomputation move the same bytes between the
+  // same devices. By kind, address in placed_ and bytes; by both devices, bytes and share.
+  struct HashNumbers {
+    size_t operator()(const std::array<int64_t, 4>& numbers) const;
+  };
+  mutable std::unordered_map<std::array<int64_t, 4>, double, HashNumbers> collective_s_;
+  mutable std::unordered_map<std::array<int64_t, 4>, MessageTime, HashNumbers> message_s_;
 };
 
 }  // namespace tessera

@@ -82,11 +82,6 @@ Ranking::Ranking(const PlanQuestion& question, const Fold& fold, UnitPricer& pri
                  question.memory_limit_bytes),
       limit_(memory_limit(question)) {}
 
-bool Ranking::is_of(const Choice& choice, const Shape& shape) {
-  return choice.stages == shape.stages && choice.axes[0].size == shape.replicas &&
-         choice.ranks() == shape.stages * shape.replicas * shape.inner;
-}
-
 std::vector<Ranking::Shape> Ranking::shapes() const {
   const int64_t all = question_.cluster->devices();
   // A small cluster may leave any number of its devices unused, a large one all but a power of two.
@@ -305,20 +300,24 @@ std::vector<PlanCandidate> Ranking::rank(Space& space) {
 
 void Ranking::rank_shapes(const Space& space, const std::vector<std::string>& levels,
                           std::vector<PlanCandidate>& out) {
-  const size_t before = out.size();
+  // By shape: the least time of a choice that recomputation may help because it is too large.
+  std::map<Shape, double> too_large_s;
   for (const std::string& level : levels) {
     if (question_.progress) question_.progress("ranking choices, recompute " + level);
     for (const Shape& shape : shapes()) {
       if (question_.stop && question_.stop() && !out.empty()) return;
-      // Is there a choice of this shape that recomputation may help: too large, and fast enough?
-      const bool is_first = is_small_ || level == levels.front();
-      const bool helps =
-          is_first || std::any_of(out.begin() + static_cast<std::ptrdiff_t>(before), out.end(),
-                                  [&](const PlanCandidate& one) {
-                                    return is_of(one.choice, shape) && !surely_fits(one.estimate) &&
-                                           (best_s_ == 0 || one.estimate.step_s < best_s_);
-                                  });
-      if (helps) rank_shape(shape, space, level, out);
+      const auto known = too_large_s.find(shape);
+      const bool helps = is_small_ || level == levels.front() ||
+                         (known != too_large_s.end() && (best_s_ == 0 || known->second < best_s_));
+      if (!helps) continue;
+      const size_t before = out.size();
+      rank_shape(shape, space, level, out);
+      for (size_t i = before; i < out.size(); ++i) {
+        const Estimate& estimate = out[i].estimate;
+        if (surely_fits(estimate)) continue;
+        double& least = too_large_s.try_emplace(shape, estimate.step_s).first->second;
+        least = std::min(least, estimate.step_s);
+      }
     }
   }
 }

@@ -54,9 +54,9 @@ class Ranking {
   void add_all_lists(Space& space, int64_t size) const;
   struct Shape {  // how the devices are divided
     int64_t stages, replicas, inner;
+    friend auto operator<=>(const Shape&, const Shape&) = default;
   };
   std::vector<Shape> shapes() const;
-  static bool is_of(const Choice& choice, const Shape& shape);
   // A way to cut a stage, with the sequences of a micro-batch of one replica.
   struct Inside {
     std::vector<ChoiceAxis> axes;

@@ -181,13 +181,14 @@ Result<UnitPrices> UnitPricer::simulate_units(const UnitQuestion& question) {
   TESSERA_TRY(const Plan plan, parse_plan(text, choice.str()));
   ++simulated_;
   TESSERA_TRY(const auto lowering, lower_units(*model, question, plan));
-  TESSERA_TRY(const Program program, lowering->lower(0, false));
   SimulateOptions options = model_.options;
   options.events = true;
   options.critical_path = options.memory_details = options.steady_state = false;
-  TESSERA_TRY(
-      const Simulation simulation,
-      simulate(*lowering, question.on != nullptr ? *question.on : *model_.cluster, options));
+  options.memory = !question.passes_only;
+  Simulator simulator(*lowering);
+  TESSERA_TRY(const Simulation simulation,
+              simulator.run(question.on != nullptr ? *question.on : *model_.cluster, options));
+  const Program& program = simulator.program_of(0);
   const OpUnits units(lowering->graph(), *model->fold);
   UnitPrices costs;
   costs.units.resize(static_cast<size_t>(model->fold->folded_units));

@@ -60,8 +60,8 @@ struct UnitQuestion {
   std::vector<ChoiceAxis> axes;
   int64_t sequences = 1;
   std::string recompute = "none";
-  // Without the optimizer: quicker to answer where only the passes are compared. once_s and
-  // state_bytes are then too small.
+  // Without the optimizer and the peak: quicker to answer where only the passes are compared.
+  // once_s, state_bytes, transient_bytes and overhead_bytes are then too small.
   bool passes_only = false;
   // The machine whose first devices hold the stage, of one kind of nodes (Kinds::cluster); null:
   // that of the priced model.

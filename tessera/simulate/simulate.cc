@@ -233,6 +233,7 @@ Simulation summarise(const Lowered& lowered, const ModelFacts& model, const Clus
   for (RankResult& role : out.roles) {
     const Program& program = lowered.programs.at(role.representative);
     role.device = lowered.devices.device_of(role.representative);
+    if (!options.memory) continue;
     if (!options.memory_details && out.events.empty()) {
       role.memory = memory_use(program, sizes.of(program, graph, options.style), cluster,
                                lowered.devices, out.step_time_s);
@@ -308,8 +309,8 @@ Result<Simulation> Simulator::run(const Cluster& cluster, const SimulateOptions&
   const RankDevices devices = options.devices.value_or(lowering.plan().devices);
   TESSERA_TRY_VOID(check_size(lowering, cluster, devices, options));
   OutlineKey key = key_of(cluster, devices, options);
-  const bool offsets =
-      options.memory_details || options.style.allocator == Style::Allocator::kPlanned;
+  const bool offsets = options.memory && (options.memory_details ||
+                                          options.style.allocator == Style::Allocator::kPlanned);
   if (offsets && !impl_->lowered.offsets) {  // programs with offsets do for all
     impl_->lowered.programs.clear();
     impl_->lowered.offsets = true;
@@ -341,6 +342,8 @@ Result<Simulation> Simulator::run(const Cluster& cluster, const SimulateOptions&
   return summarise(impl_->lowered, impl_->model, cluster, outline, options, priced, outcome,
                    micro_batch_s, impl_->sizes);
 }
+
+const Program& Simulator::program_of(int rank) const { return impl_->lowered.programs.at(rank); }
 
 Result<Simulation> simulate(const Lowering& lowering, const Cluster& cluster,
                             const SimulateOptions& options) {

@@ -27,8 +27,9 @@ struct SimulateOptions {
   // predictions of many micro-batches. There is no critical path then.
   bool steady_state = false;
   bool micro_batch_time = false;  // Simulation::micro_batch
+  bool memory = true;  // RankResult::memory; false: it is all zero, where only times are asked
   // MemoryUse::timeline and at_peak, and the sizes of the planned arenas; these also where the
-  // style's allocator is the planned one.
+  // style's allocator is the planned one. Only with `memory`.
   bool memory_details = true;
   // Simulation::critical_path. Without it, events and jitter, rounds that repeat exactly are
   // counted (engine_rounds.cc); the result is the same to rounding.
@@ -55,6 +56,9 @@ class Simulator {
   ~Simulator();
   Simulator(Simulator&&) noexcept;
   Result<Simulation> run(const Cluster& cluster, const SimulateOptions& options);
+  // The program of a rank that the last run played for itself (Simulation::played_by). Valid until
+  // the next run.
+  const Program& program_of(int rank) const;
 
  private:
   struct Impl;
