@@ -1,13 +1,13 @@
 #include "tessera/cost/collective_cost.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
-#include <map>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include "tessera/base/check.h"
+#include "tessera/base/small_vector.h"
 #include "tessera/cost/collective_curves.h"
 #include "tessera/cost/collective_profile.h"
 #include "tessera/cost/nccl_tuner.h"
@@ -271,12 +271,13 @@ namespace {
 
 // The device by which a group's node type is known: of the parts that it touches, the first device
 // of the one with the slowest links between nodes (if it spans any) and in them.
-int64_t slowest_part(const Cluster& cluster, const std::set<int64_t>& parts, bool spans_nodes) {
+int64_t slowest_part(const Cluster& cluster, const SmallVector<int64_t, 4>& parts,
+                     bool spans_nodes) {
   std::optional<std::pair<double, double>> slowest;
   int64_t found = 0, first = 0;
   for (size_t p = 0; p < cluster.parts.size(); ++p) {
     const auto& [type, nodes] = cluster.parts[p];
-    if (parts.contains(static_cast<int64_t>(p))) {
+    if (std::find(parts.begin(), parts.end(), static_cast<int64_t>(p)) != parts.end()) {
       const double nics = static_cast<double>(type.nics) * type.nic.rate;
       const auto rates =
           spans_nodes ? std::pair{nics, type.inner.rate} : std::pair{type.inner.rate, nics};
@@ -290,20 +291,36 @@ int64_t slowest_part(const Cluster& cluster, const std::set<int64_t>& parts, boo
   return found;
 }
 
+struct MembersOfNode {
+  int64_t node = 0, count = 0;
+  friend auto operator<=>(const MembersOfNode&, const MembersOfNode&) = default;
+};
+using NodeMembers = SmallVector<MembersOfNode, 8>;
+
 // Sets the tier that is crossed: switches above the nodes, tier by tier, until one is above all.
-void climb(const Cluster& cluster, const std::map<int64_t, int64_t>& members, GroupPlacement& out) {
-  std::map<int64_t, int64_t> below;  // nodes of the group, by switch (of tier -1: the node)
-  for (const auto& [node, count] : members) below[node] = 1;
+// `members`: by node, ascending.
+void climb(const Cluster& cluster, const NodeMembers& members, GroupPlacement& out) {
+  NodeMembers below;  // nodes of the group, by switch (of tier -1: the node)
+  for (const MembersOfNode& one : members) below.push_back({one.node, 1});
   out.tier = 0;
   out.nodes_a_switch = cluster.tiers.empty() ? out.nodes : 1;
   for (size_t t = 0; t < cluster.tiers.size(); ++t) {
     const int64_t radix = cluster.tiers[t].radix;
-    std::map<int64_t, int64_t> above;
-    for (const auto& [id, nodes] : below) above[radix > 0 ? id / radix : 0] += nodes;
+    size_t above = 0;  // the switch that the entries before belong to
+    for (size_t i = 0; i < below.size(); ++i) {
+      const int64_t id = radix > 0 ? below[i].node / radix : 0;
+      if (i > 0 && below[above].node == id) {
+        below[above].count += below[i].count;
+      } else {
+        above = i > 0 ? above + 1 : 0;
+        below[above] = {id, below[i].count};
+      }
+    }
+    below.resize(above + 1);
     out.tier = static_cast<int64_t>(t);
-    if (above.size() == 1) return;
-    for (const auto& [id, nodes] : above) out.nodes_a_switch = std::max(out.nodes_a_switch, nodes);
-    below = std::move(above);
+    if (below.size() == 1) return;
+    for (const MembersOfNode& one : below)
+      out.nodes_a_switch = std::max(out.nodes_a_switch, one.count);
   }
 }
 
@@ -315,28 +332,41 @@ GroupPlacement place_group(const Cluster& cluster, const std::vector<int64_t>& d
   GroupPlacement out;
   out.members = static_cast<int64_t>(devices.size());
   out.groups_a_node = groups_a_node;
-  std::map<int64_t, int64_t> members;  // by node
-  std::set<int64_t> parts;
-  std::map<int64_t, std::set<int64_t>> sockets;  // by node
-  auto at = members.end();
+  NodeMembers members;
+  SmallVector<int64_t, 4> parts;
+  SmallVector<std::array<int64_t, 2>, 8> sockets;  // that hold a member: node and number
   for (const int64_t device : devices) {
     const Location location = cluster.locate(device);
-    if (at == members.end() || at->first != location.node) {  // neighbours are mostly on one node
-      at = members.try_emplace(location.node, 0).first;
-      parts.insert(location.part);
+    if (members.empty() || members.back().node != location.node) {
+      members.push_back({location.node, 0});
+      if (std::find(parts.begin(), parts.end(), location.part) == parts.end())
+        parts.push_back(location.part);
     }
-    ++at->second;
+    ++members.back().count;
     const NodeType& type = cluster.parts[static_cast<size_t>(location.part)].type;
-    if (type.sockets > 1) {
-      sockets[location.node].insert(location.local * type.sockets / type.devices);
+    if (type.sockets > 1)
+      sockets.push_back({location.node, location.local * type.sockets / type.devices});
+  }
+  // Members of a node that are not neighbours in the group.
+  std::sort(members.begin(), members.end());
+  size_t kept = 0;
+  for (size_t i = 1; i < members.size(); ++i) {
+    if (members[i].node == members[kept].node) {
+      members[kept].count += members[i].count;
+    } else {
+      members[++kept] = members[i];
     }
   }
+  members.resize(kept + 1);
   out.nodes = static_cast<int64_t>(members.size());
-  for (const auto& [node, count] : members) {
-    out.members_a_node = std::max(out.members_a_node, count);
-  }
-  for (const auto& [node, held] : sockets) {
-    out.sockets = std::max(out.sockets, static_cast<int64_t>(held.size()));
+  for (const MembersOfNode& one : members)
+    out.members_a_node = std::max(out.members_a_node, one.count);
+  std::sort(sockets.begin(), sockets.end());
+  sockets.erase(std::unique(sockets.begin(), sockets.end()), sockets.end());
+  int64_t of_node = 0;
+  for (size_t i = 0; i < sockets.size(); ++i) {
+    of_node = i > 0 && sockets[i][0] == sockets[i - 1][0] ? of_node + 1 : 1;
+    out.sockets = std::max(out.sockets, of_node);
   }
   out.device = slowest_part(cluster, parts, out.nodes > 1);
   if (out.nodes > 1) climb(cluster, members, out);

@@ -1,9 +1,12 @@
 #include "tessera/simulate/classes.h"
 
 #include <algorithm>
+#include <array>
 #include <set>
 #include <string>
+#include <unordered_map>
 
+#include "tessera/base/small_vector.h"
 #include "tessera/cost/collective_cost.h"
 #include "tessera/program/instructions.h"
 
@@ -31,10 +34,29 @@ std::vector<GroupSet> group_sets(const Lowering& lowering, const std::map<int, P
   return out;
 }
 
-// What a rank of a group sees of it: the members' colours.
-std::vector<int64_t> view_of(const std::vector<int>& members, const std::vector<int32_t>& colours) {
-  std::vector<int64_t> out;
-  for (const int member : members) out.push_back(colours[static_cast<size_t>(member)]);
+// What a rank sees of a group or of a message's peer: numbers.
+using View = SmallVector<int64_t, 12>;
+struct HashNumbers {
+  template <class Numbers>
+  size_t operator()(const Numbers& numbers) const {
+    uint64_t out = 0;
+    for (const int64_t number : numbers) {
+      out = (out ^ static_cast<uint64_t>(number)) * 0x9e3779b97f4a7c15;
+      out ^= out >> 32;
+    }
+    return out;
+  }
+};
+
+// Of a group: the members' colours.
+View view_of(const std::vector<int>& members, const std::vector<int32_t>& colours) {
+  View out;
+  int64_t last = -2;
+  for (const int member : members) {
+    const int64_t colour = colours[static_cast<size_t>(member)];
+    if (colour != last) out.push_back(colour);
+    last = colour;
+  }
   std::sort(out.begin(), out.end());
   out.erase(std::unique(out.begin(), out.end()), out.end());
   out.push_back(-1);
@@ -42,24 +64,24 @@ std::vector<int64_t> view_of(const std::vector<int>& members, const std::vector<
 }
 
 // How they lie on the machine: what the price of what they do together depends on.
-std::vector<int64_t> lie_of(const GroupPlacement& where) {
-  return {where.nodes, where.members_a_node, where.groups_a_node, where.sockets,
-          where.tier,  where.nodes_a_switch, where.device};
+void add_lie(const GroupPlacement& where, View& out) {
+  for (const int64_t number : {where.nodes, where.members_a_node, where.groups_a_node,
+                               where.sockets, where.tier, where.nodes_a_switch, where.device})
+    out.push_back(number);
 }
 
 // Of a message. Replicas whose messages take more or fewer switches count as equal where none of
 // these is over-subscribed: a hop is a microsecond, and telling them apart doubles the classes.
-std::vector<int64_t> lie_of_message(const Cluster& cluster, int64_t from, int64_t to,
-                                    int64_t share) {
+void add_lie_of_message(const Cluster& cluster, int64_t from, int64_t to, int64_t share,
+                        View& out) {
   GroupPlacement where = place_group(cluster, {from, to}, share);
   while (where.tier > 0 &&
          cluster.tiers[static_cast<size_t>(where.tier - 1)].oversubscription <= 1) {
     --where.tier;
   }
   where.nodes_a_switch = 1;
-  std::vector<int64_t> out = lie_of(where);
+  add_lie(where, out);
   out.push_back(cluster.locate(from).local == cluster.locate(to).local ? 1 : 0);  // rail
-  return out;
 }
 
 // Whom the ranks of a role exchange messages with: at which place, how many coordinates further on
@@ -116,17 +138,26 @@ bool refine(std::vector<int32_t>& colours, const std::vector<int32_t>& roles,
             NodeSharing& sharing, const Cluster& cluster, const RankDevices& devices, bool first) {
   std::set<int32_t> before(colours.begin(), colours.end());
   before.erase(-1);
-  std::vector<std::vector<int64_t>> seen(colours.size());
-  for (size_t rank = 0; rank < colours.size(); ++rank) seen[rank].push_back(colours[rank]);
-  std::map<std::vector<int64_t>, int64_t> views;  // numbers of what is seen
-  const auto number_of = [&](std::vector<int64_t> view) {
-    return views.try_emplace(std::move(view), static_cast<int64_t>(views.size())).first->second;
+  // What a rank has seen so far is a number: that of its colour, or of what it had seen before
+  // together with what it sees now.
+  std::vector<int64_t> seen(colours.begin(), colours.end());
+  int64_t next = 1 + *std::max_element(seen.begin(), seen.end());
+  std::unordered_map<std::array<int64_t, 2>, int64_t, HashNumbers> both;
+  const auto see = [&](int64_t rank, int64_t view) {
+    int64_t& now = seen[static_cast<size_t>(rank)];
+    const auto [it, is_new] = both.try_emplace({now, view}, next);
+    next += is_new ? 1 : 0;
+    now = it->second;
+  };
+  std::unordered_map<View, int64_t, HashNumbers> views;  // numbers of what is seen
+  const auto number_of = [&](const View& view) {
+    return views.try_emplace(view, static_cast<int64_t>(views.size())).first->second;
   };
   for (const GroupSet& set : sets) {
     const int64_t size = set.mesh->size();
+    std::vector<int64_t> coordinates(set.mesh->axes.size());
     for (int64_t i = 0; i < size; ++i) {
       // The first member of each group speaks for it.
-      std::vector<int64_t> coordinates(set.mesh->axes.size());
       int64_t rest = i;
       for (size_t a = set.mesh->axes.size(); a-- > 0;) {
         coordinates[a] = rest % set.mesh->axes[a].size;
@@ -137,37 +168,39 @@ bool refine(std::vector<int32_t>& colours, const std::vector<int32_t>& roles,
         continue;
       }
       const std::vector<int> members = set.mesh->group(coordinates, set.axes);
-      std::vector<int64_t> view = view_of(members, colours);
+      View view = view_of(members, colours);
       if (first) {
-        const auto lie = lie_of(place_group(cluster, devices.devices_of(members),
-                                            sharing.groups_a_node(set.names, members)));
-        view.insert(view.end(), lie.begin(), lie.end());
+        add_lie(place_group(cluster, devices.devices_of(members),
+                            sharing.groups_a_node(set.names, members)),
+                view);
       }
-      const int64_t seen_by_all = number_of(std::move(view));
-      for (const int member : members) seen[static_cast<size_t>(member)].push_back(seen_by_all);
+      const int64_t seen_by_all = number_of(view);
+      for (const int member : members) see(member, seen_by_all);
     }
   }
+  std::vector<View> peers_of_rank;
   for (const Peers& some : peers) {
     for (int64_t rank = 0; rank < static_cast<int64_t>(colours.size()); ++rank) {
       if (roles[static_cast<size_t>(rank)] != some.role) continue;
-      auto& mine = seen[static_cast<size_t>(rank)];
       const std::vector<int64_t> from = some.mesh->coordinates(rank);
       // Peers that get equally much are told apart by nothing but what they are.
       const int64_t beside = first ? sharing.ranks_on_node(some.place, rank) : 1;
-      std::vector<std::vector<int64_t>> peers_of_rank;
+      peers_of_rank.clear();
       for (const auto& [to, elements] : some.steps) {
         const int64_t peer = some.peer(from, to.first, to.second);
-        peers_of_rank.push_back({elements, colours[static_cast<size_t>(peer)]});
-        if (!first) continue;
-        const auto lie =
-            lie_of_message(cluster, devices.device_of(rank), devices.device_of(peer), beside);
-        peers_of_rank.back().insert(peers_of_rank.back().end(), lie.begin(), lie.end());
+        View& view = peers_of_rank.emplace_back();
+        view.push_back(elements);
+        view.push_back(colours[static_cast<size_t>(peer)]);
+        if (first) {
+          add_lie_of_message(cluster, devices.device_of(rank), devices.device_of(peer), beside,
+                             view);
+        }
       }
       std::sort(peers_of_rank.begin(), peers_of_rank.end());
-      for (auto& view : peers_of_rank) mine.push_back(number_of(std::move(view)));
+      for (const View& view : peers_of_rank) see(rank, number_of(view));
     }
   }
-  std::map<std::vector<int64_t>, int32_t> number;
+  std::unordered_map<int64_t, int32_t> number;
   for (size_t rank = 0; rank < colours.size(); ++rank) {
     if (colours[rank] < 0) continue;
     colours[rank] =
