@@ -63,10 +63,11 @@ TensorId image_convolution(GraphBuilder& g, const std::string& name, TensorId x,
   const Attributes attributes = {{"stride", fmt::format("{}", options.stride)},
                                  {"padding", fmt::format("{}", padding)},
                                  {"groups", options.groups}};
-  if (!options.bias) return g.op1(name, "conv", {x, w}, attributes);
-  const TensorId y = g.op1(name + ".conv", "conv", {x, w}, attributes);
+  const TensorId y = g.op1(name, "conv", {x, w}, attributes);
+  if (!options.bias) return y;
+  // Beside the convolution, not above it: a pattern of a plan must select each of them alone.
   const TensorId bias = g.parameter(name + ".bias", {out}, {Init::Kind::kZeros}, dtype);
-  return g.op1(name, "add", {y, bias});
+  return g.op1(name + "_bias", "add", {y, bias});
 }
 
 TensorId image_max_pool(GraphBuilder& g, const std::string& name, TensorId x, int64_t kernel,

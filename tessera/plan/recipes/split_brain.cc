@@ -115,8 +115,14 @@ Result<PlanText> emit_split_brain(const RecipeArguments& arguments, const Graph&
   TESSERA_TRY_VOID(check_scheme(arguments, graph, part));
   const std::string all = fmt::format("dp,{}", kGroup), &scheme = arguments.text("scheme");
   // No more turns than a rank has samples; none of them: the batch is not known yet.
-  const int64_t ranks = text.product(all), samples = size_of(graph, "*", "batch") / ranks;
-  const int64_t turns = samples == 0 ? text.size(kGroup) : std::min(text.size(kGroup), samples);
+  const int64_t ranks = text.product(all), batch = size_of(graph, "*", "batch");
+  const int64_t samples = batch / ranks;
+  int64_t turns = samples == 0 ? text.size(kGroup) : std::min(text.size(kGroup), samples);
+  if (scheme == "c" && turns > 1 && text.has("dp") && samples > 0 && batch % ranks != 0) {
+    text.notes.push_back(fmt::format(
+        "scheme = a: turns take equal parts, which {} samples on {} ranks are not", batch, ranks));
+    turns = 1;
+  }
   TESSERA_TRY_VOID(data_parallel(text, graph, all));
   const auto of_part = [&](const std::vector<OpId>& ops) {
     return alternatives(patterns_of(graph, ops, "batch"));

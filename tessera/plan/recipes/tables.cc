@@ -51,7 +51,8 @@ Result<PlanText> emit_tables(const RecipeArguments& arguments, const Graph& grap
     if (one_rank || by == "replica") break;
     const auto& [rows, width] = dims;
     const std::string ops = alternatives(patterns_of(graph, ids));
-    text.split(ops, "batch", "");
+    const auto has_batch = [&](OpId op) { return graph.op(op).annotation.find("batch") >= 0; };
+    if (std::ranges::any_of(ids, has_batch)) text.split(ops, "batch", "");
     if (by == "row") text.split(ops, rows, all);
     if (by == "column") text.split(ops, width, all);
     if (by == "grid") text.split(ops, width, "nodes");
