@@ -115,6 +115,7 @@ Estimator::Estimator(const Cluster& cluster, const Style& style, const std::vect
     : cluster_(cluster),
       kinds_(cluster),
       is_uniform_(kinds_.count() == 1 && cluster.tiers.empty()),
+      style_(style),
       collectives_(cluster, style),
       units_(units),
       memory_limit_(static_cast<double>(memory_limit_bytes)) {}
@@ -224,11 +225,21 @@ size_t Estimator::HashNumbers::operator()(const std::array<int64_t, 4>& numbers)
   return out;
 }
 
-double Estimator::collective_s(CollectiveKind kind, const GroupPlacement& placed,
-                               int64_t bytes) const {
+const Estimator::TransferTime& Estimator::collective_time(CollectiveKind kind,
+                                                          const GroupPlacement& placed,
+                                                          int64_t bytes) const {
   const auto [it, is_new] = collective_s_.try_emplace(
       {static_cast<int64_t>(kind), reinterpret_cast<intptr_t>(&placed), bytes, 0});
-  if (is_new) it->second = collectives_.collective(kind, placed, bytes).seconds();
+  if (is_new) {
+    const CollectiveCost cost = collectives_.collective(kind, placed, bytes);
+    TransferTime& time = it->second;
+    time.seconds = cost.seconds();
+    if (cost.nic_fraction > 0) time.slows = style_.network_slowdown;
+    if (cost.inner_fraction > 0) {
+      time.slows = std::max(time.slows, style_.compute_slowdown);
+      time.slowed_times = style_.collective_slowdown;
+    }
+  }
   return it->second;
 }
 
@@ -251,11 +262,21 @@ void Estimator::add_replicas(DType compute, int64_t sharded, const UnitLayout& l
   if (replicas > 1) {
     const auto d = static_cast<double>(replicas);
     const GroupPlacement& group = placed(replicas, {first_device, first_device, layout.stride});
-    const auto moves = [&](CollectiveKind kind, double pieces, double bytes) {
-      return pieces * collective_s(kind, group, static_cast<int64_t>(bytes / pieces));
+    constexpr int64_t kSmallPiece = 16 << 10;  // bytes; its time is nearly all latency
+    // `large` pieces hold all bytes but those of the small pieces, which cost latency alone.
+    const auto moves = [&](CollectiveKind kind, double large, double pieces, double bytes) {
+      TransferTime all = collective_time(kind, group, static_cast<int64_t>(bytes / large));
+      all.seconds *= large;
+      if (pieces > large)
+        all.seconds += (pieces - large) * collective_time(kind, group, kSmallPiece).seconds;
+      return all;
     };
-    const auto beside = [&](double computes, double moved) {  // time of both
-      return hides ? std::max(computes, moved) : computes + moved;
+    // Both run at once, and slow each other down, until the shorter one has ended.
+    const auto beside = [&](double computes, const TransferTime& moved) {
+      if (!hides) return computes + moved.seconds;
+      const double slowed = computes * moved.slows, transfer = moved.seconds * moved.slowed_times;
+      if (slowed >= transfer) return computes + transfer * (1 - 1 / moved.slows);
+      return moved.seconds + slowed * (1 - 1 / moved.slowed_times);
     };
     const bool is_narrow = compute != storage_dtype(compute);
     // Gradients move in buckets, parameters tensor by tensor.
@@ -264,21 +285,27 @@ void Estimator::add_replicas(DType compute, int64_t sharded, const UnitLayout& l
     const double buckets = std::clamp(std::ceil(sum.gradient_bytes / kBucketBytes), 1.0, tensors);
     const double weights = is_narrow ? sum.copy_bytes : sum.parameter_bytes;
     if (sharded == 0) {
-      sum.once_s +=
-          beside(sum.backward_s, moves(CollectiveKind::kAllReduce, buckets, sum.gradient_bytes)) -
-          sum.backward_s;
+      const auto reduce = moves(CollectiveKind::kAllReduce, buckets, buckets, sum.gradient_bytes);
+      sum.once_s += beside(sum.backward_s, reduce) - sum.backward_s;
     } else {
-      const double reduce = moves(CollectiveKind::kReduceScatter, buckets, sum.gradient_bytes);
-      const double gather = moves(CollectiveKind::kAllGather, tensors, weights);
+      // What moves once a step moves in buckets. In every micro-batch small tensors are joined only
+      // up to the next large one: of a transformer's layer, two in three pieces are small.
+      const auto joined = [&](double large) { return std::min(sum.parameters, 3 * large); };
+      const TransferTime reduce =
+          moves(CollectiveKind::kReduceScatter, buckets, sharded < 2 ? buckets : joined(buckets),
+                sum.gradient_bytes);
+      const TransferTime gather = moves(CollectiveKind::kAllGather, tensors,
+                                        sharded < 3 ? tensors : joined(tensors), weights);
       sum.once_s /= d;
-      if (sharded == 1) sum.once_s += beside(sum.backward_s, reduce) - sum.backward_s + gather;
-      if (sharded == 2) {
-        sum.backward_s = beside(sum.backward_s, reduce);
-        sum.once_s += gather;
-      }
+      // Once a step parameters are gathered in front of their first use.
+      if (sharded < 3) sum.once_s += beside(sum.forward_s, gather) - sum.forward_s;
+      if (sharded == 1) sum.once_s += beside(sum.backward_s, reduce) - sum.backward_s;
+      if (sharded == 2) sum.backward_s = beside(sum.backward_s, reduce);
       if (sharded == 3) {
         sum.forward_s = beside(sum.forward_s, gather);
-        sum.backward_s = beside(sum.backward_s, gather + reduce);
+        TransferTime both = gather;
+        both.seconds += reduce.seconds;
+        sum.backward_s = beside(sum.backward_s, both);
       }
     }
     if (sharded >= 3) {
@@ -356,6 +383,7 @@ Estimator::Sums Estimator::sums(const Choice& choice, const std::vector<const Un
     sum.forward_s += unit.forward_s;
     sum.backward_s += unit.backward_s;
     sum.once_s += unit.once_s;
+    sum.parameters += unit.parameters;
     sum.parameter_squares += unit.parameter_squares;
     sum.parameter_bytes += unit.parameter_bytes;
     sum.gradient_bytes += unit.gradient_bytes;

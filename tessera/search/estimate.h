@@ -155,7 +155,13 @@ class Estimator {
   Estimate estimate_stages(const Choice& choice, const std::vector<Sums>& sums,
                            const std::vector<size_t>& of_stage, int64_t micro_batch);
   const GroupPlacement& placed(int64_t replicas, const Ground& ground) const;
-  double collective_s(CollectiveKind kind, const GroupPlacement& placed, int64_t bytes) const;
+  struct TransferTime {
+    double seconds = 0;       // alone
+    double slows = 1;         // times longer that computation takes beside it
+    double slowed_times = 1;  // times longer that it takes beside computation
+  };
+  const TransferTime& collective_time(CollectiveKind kind, const GroupPlacement& placed,
+                                      int64_t bytes) const;
   struct MessageTime {
     double arrives_s = 0;   // from its beginning to its end
     double occupies_s = 0;  // the links
@@ -174,6 +180,7 @@ class Estimator {
   const Cluster& cluster_;
   Kinds kinds_;
   bool is_uniform_;  // one kind of nodes under one switch: all neighbourhoods are alike
+  const Style& style_;
   CollectiveCosts collectives_;
   const std::vector<FoldUnit>& units_;
   double memory_limit_;
@@ -187,7 +194,7 @@ class Estimator {
   struct HashNumbers {
     size_t operator()(const std::array<int64_t, 4>& numbers) const;
   };
-  mutable std::unordered_map<std::array<int64_t, 4>, double, HashNumbers> collective_s_;
+  mutable std::unordered_map<std::array<int64_t, 4>, TransferTime, HashNumbers> collective_s_;
   mutable std::unordered_map<std::array<int64_t, 4>, MessageTime, HashNumbers> message_s_;
 };
 

@@ -72,6 +72,7 @@ void divide_memory(UnitPrices& costs, const OpUnits& units, const Program& progr
       case Role::kParameter:
         cost.parameter_squares += bytes * bytes;
         cost.parameter_bytes += bytes;
+        cost.parameters += 1;
         break;
       case Role::kBuffer: cost.parameter_bytes += bytes; break;
       case Role::kGradient: cost.gradient_bytes += bytes; break;
