@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "tessera/base/check.h"
+#include "tessera/plan/overlapping_parts.h"
 #include "tessera/plan/reshard.h"
 
 namespace tessera {
@@ -141,8 +142,7 @@ std::vector<Layout> gather_steps(const Layout& landing, const Layout& need, cons
 
 Layout leaving_layout(const Layout& made, const std::optional<Layout>& need, const Mesh& mesh,
                       const std::vector<int64_t>& shape) {
-  Layout complete = made;
-  complete.partial.clear();
+  Layout complete = completed(made, mesh, shape);
   complete.at.clear();  // to several ranks, before they send
   complete = normalise(std::move(complete), mesh, shape);
   if (need && need->complete() && need->at.empty()) complete = *need;

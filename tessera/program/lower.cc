@@ -271,6 +271,7 @@ std::vector<Varying> causal_cuts(const Graph& graph, const ResolvedPlan& resolve
       for (int64_t step = 0; step < steps; ++step) {
         const Box box = compute_box(op, plan, shapes, mesh, coordinates, step);
         if (masks) sizes.push_back(std::llround(2 * visible_points(op, box)));
+        sizes.push_back(box.dims[kv].size);
         if (!reads_fewer) continue;
         const int64_t end = std::min(box.dims[kv].end(), box.dims[q].end());
         sizes.push_back(std::max<int64_t>(0, end - box.dims[kv].begin));

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "tessera/base/text.h"
+#include "tessera/graph/band.h"
 #include "tessera/graph/kinds.h"
 #include "tessera/program/instructions.h"
 #include "tessera/program/text.h"
@@ -32,9 +33,24 @@ Moving moving(Box at_zero, const Box& at_one, const Moving& box) {
   return out;
 }
 
-// Points above the diagonal of a causal pair are executed by nobody. The box that sees a query's
-// last key counts for the keys behind it, one above the diagonal for none.
-Box counted_by_queries(const Annotation& annotation, Box box) {
+// `some` of `all`, whose rest counts for it at the ends that it reaches; outside of all it is nothing.
+Interval stretched(Interval some, Interval all, int64_t size) {
+  if (intersect(some, all).empty()) return {some.begin, 0};
+  const int64_t begin = some.begin <= all.begin ? 0 : some.begin;
+  const int64_t end = some.end() >= all.end() ? size : some.end();
+  return {begin, end - begin};
+}
+
+// Points above the diagonal of a causal pair, and those outside of a band, are executed by nobody.
+// The box that sees a query's last key counts for the keys behind it, one that sees the first for
+// those before it, and one that sees none for none.
+Box counted_by_queries(const Op& op, Box box) {
+  const Annotation& annotation = op.annotation;
+  if (const auto band = band_of(op)) {
+    Interval& keys = box.dims[static_cast<size_t>(band->key)];
+    keys = stretched(keys, band->keys_seen(box.dims[static_cast<size_t>(band->query)]), band->size);
+    return box;
+  }
   for (size_t d = 0; d < annotation.dims.size(); ++d) {
     const int query = annotation.dims[d].causal_of;
     if (query < 0) continue;
@@ -51,8 +67,10 @@ Box counted_by_queries(const Annotation& annotation, Box box) {
 
 // The same for an output that has the keys and lacks the queries: the box that holds the first
 // query of a key counts for the queries before it.
-Box counted(const Annotation& annotation, const OperandDims& output, const Box& box) {
-  Box out = counted_by_queries(annotation, box);
+Box counted(const Op& op, const OperandDims& output, const Box& box) {
+  const Annotation& annotation = op.annotation;
+  Box out = counted_by_queries(op, box);
+  if (band_of(op)) return out;  // what has the keys: its elements apart, stretches_of
   for (size_t d = 0; d < annotation.dims.size(); ++d) {
     const int query = annotation.dims[d].causal_of;
     if (query < 0 || !output.contains(static_cast<int>(d)) || output.contains(query)) continue;
@@ -64,6 +82,36 @@ Box counted(const Annotation& annotation, const OperandDims& output, const Box& 
     } else if (queries.begin <= keys.begin) {
       queries = {0, queries.end()};
     }
+  }
+  return out;
+}
+
+// The elements of such an output, where the keys have a band: which queries see a key depends on
+// the key. Runs of keys whose points are counted alike, with what they stand for; by tensor dim.
+struct KeyStretch {
+  size_t tensor_dim = 0;
+  Interval keys;
+  Box box;
+};
+std::vector<KeyStretch> stretches_of(const Op& op, const OperandDims& output, const Box& box) {
+  std::vector<KeyStretch> out;
+  const auto band = band_of(op);
+  if (!band || output.contains(band->query)) return out;
+  const auto query = static_cast<size_t>(band->query);
+  const Interval keys = box.dims[static_cast<size_t>(band->key)], queries = box.dims[query];
+  for (size_t t = 0; t < output.dims.size() && !keys.empty(); ++t) {
+    if (output.dims[t] != DimGroup{band->key}) continue;
+    std::set<int64_t> cuts{keys.begin, keys.end()};
+    for (const int64_t at : {queries.begin - band->before, queries.begin + band->after,
+                             queries.end() - band->before, queries.end() + band->after}) {
+      if (at > keys.begin && at < keys.end()) cuts.insert(at);
+    }
+    for (auto at = cuts.begin(); std::next(at) != cuts.end(); ++at) {
+      KeyStretch stretch{t, {*at, *std::next(at) - *at}, box};
+      stretch.box.dims[query] = stretched(queries, band->queries_seeing(stretch.keys), band->size);
+      out.push_back(std::move(stretch));
+    }
+    return out;
   }
   return out;
 }
@@ -502,7 +550,7 @@ bool Preparer::prepare(const Compute& compute, Prepared& out) {
   if (out.kind == nullptr) return reject("instruction", {}, "unknown kind {}", op.kind);
   if (!check_box(compute, op, out)) return false;
   const Annotation& annotation = op.annotation;
-  const Box next = out.box.at(1);
+  const Box next = Moving{compute.box, out.box.dim, out.box.step, out.box.larger}.at(1);
   out.linear = out.kind->linear;
   for (size_t i = 0; i < op.inputs.size(); ++i) {
     const OperandDims& dims = annotation.inputs[i];
@@ -538,7 +586,7 @@ bool Preparer::check_box(const Compute& compute, const Op& op, Prepared& out) {
     }
   }
   if (!check_inside(out.box, sizes, op.outputs.empty() ? TensorId() : op.outputs[0])) return false;
-  out.box.box = counted_by_queries(annotation, std::move(out.box.box));
+  out.box.box = counted_by_queries(op, std::move(out.box.box));
   return true;
 }
 
@@ -551,8 +599,13 @@ bool Preparer::prepare_outputs(const Compute& compute, Prepared& out) {
     PreparedOutput output;
     output.region =
         moving(project(annotation, dims, compute.box), project(annotation, dims, next), out.box);
-    output.box = {counted(annotation, dims, compute.box), out.box.dim, out.box.step,
-                  out.box.larger};
+    output.box = {counted(op, dims, compute.box), out.box.dim, out.box.step, out.box.larger};
+    for (KeyStretch& stretch : stretches_of(op, dims, compute.box)) {
+      Moving region = output.region;
+      region.box.dims[stretch.tensor_dim] = stretch.keys;
+      output.stretches.push_back(
+          {std::move(region), {std::move(stretch.box), out.box.dim, out.box.step, out.box.larger}});
+    }
     for (size_t d = 0; d < annotation.dims.size(); ++d) {
       if (!dims.contains(static_cast<int>(d))) output.reduced.push_back(static_cast<int>(d));
     }
