@@ -197,6 +197,17 @@ TEST(Band, of_a_ring_ends_where_the_window_does) {
   EXPECT_EQ(elements[3], 3 * chunk) << "each rank but the first needs the chunk before its own";
 }
 
+// Pieces of nested rings pass ranks that do not see them.
+TEST(Band, of_nested_rings_leaves_out_no_piece_that_others_take_from_it) {
+  const std::string plan =
+      "mesh = { a = 2, b = 3 }\n"
+      "split = [{ ops = \"*\", dim = \"seq\", over = [\"a\", \"b\"] },\n"
+      "{ ops = \"core\", dim = \"kv\", over = \"time:6\", order = \"nested\", "
+      "skew = [\"-a\", \"-b\"] }]\n";
+  for (const int64_t window : {2, 4, 7})
+    expect_accepted(lower_all(attention({12, window, 1}), plan));
+}
+
 TEST(Band, is_rejected_if_parts_of_gradients_stay_where_they_are) {
   const Graph graph = attention({12, 4, 1});
   int rejected = 0, changed = 0;
