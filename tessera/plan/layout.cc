@@ -7,6 +7,7 @@
 #include <queue>
 
 #include "tessera/base/check.h"
+#include "tessera/plan/overlapping_parts.h"
 
 namespace tessera {
 
@@ -35,6 +36,19 @@ bool Layout::pins(AxisId axis) const {
 bool Layout::holds_at(const std::vector<int64_t>& coordinates) const {
   return std::all_of(at.begin(), at.end(), [&](const AxisPin& pin) {
     return coordinates[pin.axis.index()] == pin.coordinate;
+  });
+}
+
+bool parts_overlap(const Layout& layout, size_t dim) {
+  const auto is_partial = [&](AxisId axis) {
+    return std::find(layout.partial.begin(), layout.partial.end(), axis) != layout.partial.end();
+  };
+  return layout.window(dim) != nullptr && std::ranges::any_of(layout.shards[dim], is_partial);
+}
+
+bool parts_overlap(const Layout& layout) {
+  return std::ranges::any_of(layout.windows, [&](const Layout::DimWindow& window) {
+    return parts_overlap(layout, window.dim);
   });
 }
 
@@ -101,6 +115,10 @@ Layout normalise(Layout layout, const Mesh& mesh, const std::vector<int64_t>& sh
   std::erase_if(layout.at, [&](const AxisPin& pin) { return shape.empty() || trivial(pin.axis); });
   std::sort(layout.at.begin(), layout.at.end());
   erase_if(layout.partial, trivial);
+  for (size_t d = 0; d < shape.size() && !layout.partial.empty(); ++d) {
+    if (layout.window(d) != nullptr) continue;
+    for (const AxisId axis : layout.shards[d]) erase_value(layout.partial, axis);
+  }
   std::sort(layout.partial.begin(), layout.partial.end());
   if (layout.partial.empty()) layout.combiner = Combiner::kSum;
   return layout;
@@ -125,6 +143,12 @@ Interval dim_interval(const Layout& layout, size_t dim, int64_t size, const Mesh
 
 Layout without_windows(Layout layout, const Mesh& mesh, const std::vector<int64_t>& shape) {
   layout.windows.clear();
+  return normalise(std::move(layout), mesh, shape);
+}
+
+Layout completed(Layout layout, const Mesh& mesh, const std::vector<int64_t>& shape) {
+  if (parts_overlap(layout)) layout.windows.clear();
+  layout.partial.clear();
   return normalise(std::move(layout), mesh, shape);
 }
 
@@ -236,16 +260,20 @@ int64_t busiest_of_exchange(const Layout& from, const Layout& to, const Mesh& me
 // long to say who, what the coordinate receives, or a rank in the middle.
 int64_t elements_after(CollectiveKind kind, const Layout& from, const Layout& to, const Mesh& mesh,
                        const std::vector<int64_t>& shape) {
-  if (kind != CollectiveKind::kExchange || (to.windows.empty() && to.at.empty() && from.at.empty()))
+  const bool adds = parts_overlap(from) && from.partial != to.partial;
+  if (kind != CollectiveKind::kExchange ||
+      (!adds && to.windows.empty() && to.at.empty() && from.at.empty()))
     return local_elements(to, mesh, shape);
   constexpr int64_t kManyRanks = 256;
-  if (to.windows.empty() && mesh.size() <= kManyRanks)
+  if (!adds && to.windows.empty() && mesh.size() <= kManyRanks)
     return busiest_of_exchange(from, to, mesh, shape);
   std::vector<int64_t> middle;
   for (const MeshAxis& axis : mesh.axes) middle.push_back(axis.size / 2);
   go_to_pins(to, middle);
   const Box needs = region_of(to, mesh, shape, middle);
-  return needs.volume() - intersect(needs, region_of(from, mesh, shape, middle)).volume();
+  const Box holds = region_of(from, mesh, shape, middle);
+  // What a rank sends of its parts, it receives as much of.
+  return (adds ? holds : needs).volume() - intersect(needs, holds).volume();
 }
 
 // All ordered, non-empty selections from `axes` (a mesh has few).
@@ -335,6 +363,7 @@ class PathSearch {
   }
 
   void expand(const Layout& layout, double distance) {
+    if (parts_overlap(layout)) return add_overlaps(layout, distance);
     Axes free;
     for (AxisId axis : axes_) {
       if (!layout.uses(axis)) free.push_back(axis);
@@ -380,6 +409,21 @@ class PathSearch {
       }
       if (layout.complete()) reach(layout, distance, CollectiveKind::kExchange, false, axes, to_);
     }
+  }
+
+  // Parts of the same elements go to the rank that has these in its piece.
+  void add_overlaps(const Layout& layout, double distance) {
+    Layout next = layout;
+    Axes axes;
+    std::erase_if(next.windows, [&](const Layout::DimWindow& window) {
+      if (!parts_overlap(layout, window.dim)) return false;
+      for (const AxisId axis : layout.shards[window.dim]) {
+        axes.push_back(axis);
+        erase_value(next.partial, axis);
+      }
+      return true;
+    });
+    reach(layout, distance, CollectiveKind::kExchange, false, std::move(axes), std::move(next));
   }
 
   // Does the axis cut a dim that the target cuts otherwise? Along others each rank keeps its place.

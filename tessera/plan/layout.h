@@ -30,7 +30,7 @@ struct Layout {
   // By tensor dim: cuts fall on multiples of this number (the inner size of a bracket). Normalised.
   SmallVector<int64_t, 4> grain;
   // Dims that are read through windows, in order: the axes cut the op's dim, and a rank has what
-  // its piece reads. Such a layout is what an op needs; nothing is made or at rest in it.
+  // its piece reads. An op needs such a layout, or makes parts in it (overlapping_parts.h).
   struct DimWindow {
     size_t dim = 0;
     WindowRead read;

@@ -38,6 +38,15 @@ LoopOf loop_of(const OpPlan& plan) {
   return {};
 }
 
+std::optional<Band> narrowing_band(const Op& op, const OpPlan& plan) {
+  std::optional<Band> band = band_of(op);
+  if (!band) return std::nullopt;
+  const DimSplit& keys = plan.dims[static_cast<size_t>(band->key)];
+  const bool narrows = keys.axes.empty() && keys.skew.empty() &&
+                       !plan.dims[static_cast<size_t>(band->query)].axes.empty();
+  return narrows ? band : std::nullopt;
+}
+
 int leading_dim(const Annotation& annotation, const DimGroup& group) {
   for (int dim : group) {
     if (annotation.dims[static_cast<size_t>(dim)].size != 1) return dim;
@@ -73,6 +82,7 @@ Axes real_axes(const Axes& axes, const Mesh& mesh) {
 Layout operand_layout(const Op& op, const OpPlan& plan, const OperandDims& operand,
                       const Mesh& mesh, const std::vector<int64_t>& shape) {
   Layout layout = Layout::whole(shape.size());
+  const std::optional<Band> band = narrowing_band(op, plan);
   for (size_t d = 0; d < operand.dims.size(); ++d) {
     const int lead = leading_dim(op.annotation, operand.dims[d]);
     if (lead < 0) continue;
@@ -80,6 +90,10 @@ Layout operand_layout(const Op& op, const OpPlan& plan, const OperandDims& opera
     layout.grain[d] = inner_size(op.annotation, operand.dims[d]);
     if (const auto read = op.annotation.window_read(operand, d))
       layout.windows.push_back({d, *read});
+    // What has the queries, too, is cut by their axes already.
+    if (!band || lead != band->key || operand.contains(band->query)) continue;
+    layout.shards[d] = plan.dims[static_cast<size_t>(band->query)].axes;
+    layout.windows.push_back({d, band->read()});
   }
   layout.at.assign(plan.at.begin(), plan.at.end());
   return normalise(std::move(layout), mesh, shape);

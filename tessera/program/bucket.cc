@@ -23,6 +23,12 @@ int64_t elements(const TextTransfer& transfer, const PlaceText& text, const Shap
                   evaluate(transfer.to.region, text.mesh, shape, origin).volume());
 }
 
+// What moves a chunk after the other does so in order to begin early.
+bool in_chunks(const TextIssue& issue) {
+  return std::ranges::any_of(issue.transfers,
+                             [](const TextTransfer& t) { return bool(t.to.region.piece); });
+}
+
 bool alike(const TextInstruction& a, const TextIssue& x, const TextInstruction& b,
            const TextIssue& y, const ShapeRule& shapes) {
   const auto dtype = [&](const TextIssue& issue) {
@@ -30,7 +36,7 @@ bool alike(const TextInstruction& a, const TextIssue& x, const TextInstruction& 
   };
   return a.when == b.when && x.kind == y.kind && x.axes == y.axes && x.combiner == y.combiner &&
          dtype(x) == dtype(y) && x.compression == y.compression && !x.classify && !y.classify &&
-         x.unit == y.unit;
+         !in_chunks(x) && !in_chunks(y) && x.unit == y.unit;
 }
 
 // The buckets that may still take more, and how many of them each buffer is in.

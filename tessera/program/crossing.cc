@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "tessera/base/check.h"
+#include "tessera/plan/overlapping_parts.h"
 #include "tessera/plan/reshard.h"
 
 namespace tessera {
@@ -62,18 +63,20 @@ std::vector<AxisId> followed_axes(const TextCross& cross, const Mesh& from_mesh,
 // Boxes of at least kLeastCut elements are cut along their longest dim. A smaller message is over
 // before it matters who sends it.
 constexpr int64_t kMostPieces = 4, kLeastCut = int64_t{1} << 14;
-ReshardSide in_pieces(const ReshardSide& side, int64_t pieces) {
+ReshardSide in_pieces(const ReshardSide& side, int64_t pieces, std::optional<size_t> whole) {
   ReshardSide out;
   for (const ReshardHolder& holder : side) {
     if (pieces == 1 || holder.box.volume() < kLeastCut) {
       out.push_back(holder);
       continue;
     }
-    const auto longest = std::ranges::max_element(holder.box.dims, {}, &Interval::size);
-    const auto dim = static_cast<size_t>(longest - holder.box.dims.begin());
+    size_t longest = whole == size_t{0} && holder.box.rank() > 1 ? 1 : 0;
+    for (size_t d = 0; d < holder.box.rank(); ++d) {
+      if (d != whole && holder.box.dims[d].size > holder.box.dims[longest].size) longest = d;
+    }
     for (int64_t i = 0; i < pieces; ++i) {
       out.push_back(holder);
-      out.back().box.dims[dim] = split_interval(*longest, pieces, i);
+      out.back().box.dims[longest] = split_interval(holder.box.dims[longest], pieces, i);
     }
   }
   return out;
@@ -94,7 +97,7 @@ bool share_ranks(const Mesh& a, const Mesh& b) {
 }
 
 Layout cut_into_shares(const Layout& layout, const Axes& axes, const Mesh& mesh,
-                       const std::vector<int64_t>& shape) {
+                       const std::vector<int64_t>& shape, const Layout* sender) {
   Axes whole_over;
   for (const AxisId axis : axes) {
     if (mesh.axis(axis).size > 1 && !layout.uses(axis)) whole_over.push_back(axis);
@@ -105,21 +108,26 @@ Layout cut_into_shares(const Layout& layout, const Axes& axes, const Mesh& mesh,
   const std::vector<int64_t> origin(mesh.axes.size(), 0);
   Layout best = layout;
   int64_t least = region_of(layout, mesh, shape, origin).volume();
+  size_t chosen = 0;
   for (size_t d = 0; d < shape.size() && !whole_over.empty(); ++d) {
     Layout cut = layout;
     cut.shards[d].insert(cut.shards[d].end(), whole_over.begin(), whole_over.end());
     const int64_t share = region_of(cut, mesh, shape, origin).volume();
-    if (share >= least) continue;
+    const bool within = sender != nullptr && best != layout && 16 * share <= 17 * least &&
+                        !sender->shards[d].empty() && sender->shards[chosen].empty();
+    if (share >= least && !within) continue;
     least = share;
+    chosen = d;
     best = std::move(cut);
   }
   return normalise(std::move(best), mesh, shape);
 }
 
-Layout shared_landing(const Layout& need, const Mesh& mesh, const std::vector<int64_t>& shape) {
+Layout shared_landing(const Layout& need, const Mesh& mesh, const std::vector<int64_t>& shape,
+                      const Layout* sender) {
   Axes all;
   for (size_t a = 0; a < mesh.axes.size(); ++a) all.emplace_back(a);
-  return cut_into_shares(need, all, mesh, shape);
+  return cut_into_shares(need, all, mesh, shape, sender);
 }
 
 std::vector<Layout> gather_steps(const Layout& landing, const Layout& need, const Mesh& mesh,
@@ -139,10 +147,55 @@ std::vector<Layout> gather_steps(const Layout& landing, const Layout& need, cons
   return steps;
 }
 
+std::optional<Axes> gathered_axes(const Layout& cut, const Layout& whole) {
+  if (!cut.complete() || !whole.complete() || cut.at != whole.at || !cut.windows.empty() ||
+      !whole.windows.empty() || !cuts_further(cut, whole))
+    return std::nullopt;
+  std::optional<Axes> axes;
+  for (size_t d = 0; d < cut.shards.size(); ++d) {
+    const Axes &finer = cut.shards[d], &kept = whole.shards[d];
+    if (finer == kept) continue;
+    if (axes) return std::nullopt;  // two dims at once
+    axes = Axes(finer.begin() + static_cast<std::ptrdiff_t>(kept.size()), finer.end());
+  }
+  return axes;
+}
+
+std::optional<StepPiece> first_chunk(const Layout& from, const Layout& landing,
+                                     const std::vector<Layout>& spread, const Mesh& mesh,
+                                     const std::vector<int64_t>& shape, int64_t bytes_per_element) {
+  // Smaller messages are not worth their latency; more chunks save little (1/8 of the gather is left).
+  constexpr int64_t kMostChunks = 8, kLeastBytes = int64_t{1} << 20;
+  const std::vector<int64_t> origin(mesh.axes.size(), 0);
+  const Box share = region_of(landing, mesh, shape, origin);
+  const int64_t chunks = std::min(kMostChunks, share.volume() * bytes_per_element / kLeastBytes);
+  if (chunks < 2) return std::nullopt;
+  const Layout* at = &landing;
+  std::vector<bool> gathered(shape.size(), false);
+  for (const Layout& step : spread) {
+    if (step == *at) continue;
+    if (!gathered_axes(*at, step)) return std::nullopt;
+    for (size_t d = 0; d < shape.size(); ++d)
+      gathered[d] = gathered[d] || step.shards[d] != at->shards[d];
+    at = &step;
+  }
+  if (at == &landing) return std::nullopt;  // nothing is gathered
+  for (size_t d = 0; d < shape.size(); ++d) {
+    if (gathered[d] || !from.shards[d].empty()) continue;
+    if (share.dims[d].size / landing.grain[d] < chunks) continue;
+    StepPiece piece;
+    piece.dim = d;
+    piece.prefix = landing.shards[d].size();
+    piece.steps = chunks;
+    piece.grain = landing.grain[d];
+    return piece;
+  }
+  return std::nullopt;
+}
+
 Layout leaving_layout(const Layout& made, const std::optional<Layout>& need, const Mesh& mesh,
                       const std::vector<int64_t>& shape) {
-  Layout complete = made;
-  complete.partial.clear();
+  Layout complete = completed(made, mesh, shape);
   complete.at.clear();  // to several ranks, before they send
   complete = normalise(std::move(complete), mesh, shape);
   if (need && need->complete() && need->at.empty()) complete = *need;
@@ -154,14 +207,15 @@ Layout arriving_layout(std::string_view resharding, const Mesh& from_mesh, const
   need.at.clear();  // what only one coordinate needs arrives at all of them
   if (resharding == "direct" || share_ranks(from_mesh, to_mesh)) return need;
   if (resharding == "gather" || !axes_match(from_mesh, to_mesh))
-    return shared_landing(need, to_mesh, shape);
+    return shared_landing(need, to_mesh, shape, &from);
   if (cuts_further(from, need)) return from;
-  return cuts_further(need, from) ? need : shared_landing(need, to_mesh, shape);
+  return cuts_further(need, from) ? need : shared_landing(need, to_mesh, shape, &from);
 }
 
 std::shared_ptr<const CrossRoutes> plan_routes(const Mesh& from_mesh, const Layout& from,
                                                const Mesh& to_mesh, const Layout& to,
-                                               const std::vector<int64_t>& shape) {
+                                               const std::vector<int64_t>& shape,
+                                               std::optional<size_t> chunked) {
   constexpr int64_t kMostPairs = int64_t{1} << 22;
   if (axes_match(from_mesh, to_mesh) && (cuts_further(from, to) || cuts_further(to, from)))
     return nullptr;
@@ -174,7 +228,7 @@ std::shared_ptr<const CrossRoutes> plan_routes(const Mesh& from_mesh, const Layo
   const ReshardSide receivers = reshard_side(to_mesh, to, shape, 1);
   ReshardPlan best;
   for (int64_t pieces = 1; pieces == 1 || (pieces <= kMostPieces && is_uneven(best)); ++pieces) {
-    auto plan = reshard(senders, in_pieces(receivers, pieces), options);
+    auto plan = reshard(senders, in_pieces(receivers, pieces, chunked), options);
     TESSERA_CHECK(plan.has_value(), "{}", plan.error().message);
     if (pieces == 1 || plan->busiest_bytes < best.busiest_bytes) best = std::move(*plan);
   }
@@ -207,7 +261,8 @@ std::vector<CrossPiece> cross_sources(const TextCross& cross, const Mesh& from_m
         cross.routes->begin(), cross.routes->end(), CrossRoute{0, to_mesh.rank_at(to), {}},
         [](const CrossRoute& a, const CrossRoute& b) { return a.to < b.to; });
     for (auto it = first; it != last; ++it) {
-      out.push_back({from_mesh.coordinates(it->from), it->region});
+      Box region = intersect(it->region, need);
+      if (!region.empty()) out.push_back({from_mesh.coordinates(it->from), std::move(region)});
     }
     return out;
   }

@@ -15,19 +15,33 @@ namespace tessera {
 bool share_ranks(const Mesh& a, const Mesh& b);
 
 // `layout`, cut further over those of `axes` that it does not use, so that replicas of a piece have a
-// share each. The dim that is cut is the one that leaves the smallest share, ties: the first; the
+// share each. The dim that is cut is the one that leaves the smallest share, or one at most a
+// sixteenth larger that `sender` cuts, so that a share is in one rank's piece, then the first; the
 // axis whose ranks are nearest together is the outermost of the new cuts. `layout` itself if no axis
 // or no dim is left.
 Layout cut_into_shares(const Layout& layout, const Axes& axes, const Mesh& mesh,
-                       const std::vector<int64_t>& shape);
+                       const std::vector<int64_t>& shape, const Layout* sender = nullptr);
 // Over all axes: replicas of a piece of `need` receive a share each instead of the piece each, and
 // gathers inside the place make `need` of it.
-Layout shared_landing(const Layout& need, const Mesh& mesh, const std::vector<int64_t>& shape);
+Layout shared_landing(const Layout& need, const Mesh& mesh, const std::vector<int64_t>& shape,
+                      const Layout* sender = nullptr);
 // From shares to `need`, axis by axis, `need` last. The axis whose ranks are farthest apart goes
 // first: shares are smallest then, and each enters every node once for each of its ranks that has
 // another share, not once for each rank. Just `need` where `landing` is not so made of it.
 std::vector<Layout> gather_steps(const Layout& landing, const Layout& need, const Mesh& mesh,
                                  const std::vector<int64_t>& shape);
+
+// A large tensor crosses in chunks if it is gathered behind the messages: what has arrived is gathered
+// while the next chunk is under way, so that the time is that of the slower of both and not of their
+// sum (docs/adr/0063-what-is-spread-inside-crosses-in-chunks.md). The first chunk: a step of a loop
+// over a dim that no gather touches and that senders (`from`) have whole, so that all of them send of
+// each chunk; none: the shares are small, no dim is long enough, or `spread` (of gather_steps) is no
+// sequence of gathers.
+std::optional<StepPiece> first_chunk(const Layout& from, const Layout& landing,
+                                     const std::vector<Layout>& spread, const Mesh& mesh,
+                                     const std::vector<int64_t>& shape, int64_t bytes_per_element);
+// The axes along which a gather makes `whole` of `cut`; none: it takes another conversion.
+std::optional<Axes> gathered_axes(const Layout& cut, const Layout& whole);
 
 // In which layout parts of a sum (`made`) are completed before they cross to a place that needs
 // them as `need` (of the sending mesh; none: it has not the axes): scattered over the axes over
@@ -49,9 +63,12 @@ Layout arriving_layout(std::string_view resharding, const Mesh& from_mesh, const
 // meshes are too large to visit every pair of tiles. Senders: the holder with the fewest bytes so far (plan/reshard.h,
 // order kGenerated with each rank a host of its own). Large pieces are cut in up to four where some
 // rank would have a tenth more to send than its share.
+// `chunked`: the dim of which each message takes a part after the other, so that no piece is cut
+// along it.
 std::shared_ptr<const CrossRoutes> plan_routes(const Mesh& from_mesh, const Layout& from,
                                                const Mesh& to_mesh, const Layout& to,
-                                               const std::vector<int64_t>& shape);
+                                               const std::vector<int64_t>& shape,
+                                               std::optional<size_t> chunked = std::nullopt);
 
 // A piece that crosses, and who sends it (coordinates on the sending mesh).
 struct CrossPiece {

@@ -55,7 +55,8 @@ Box evaluate(const Region& region, const Mesh& mesh, const std::vector<int64_t>&
   if (piece.read) step = piece.read->of(step);
   if (piece.queries > 0) {
     const Interval queries = cut_interval(piece.queries, 1, piece.query_axes, mesh, coordinates);
-    if (queries.end() <= step.begin) step.size = 0;
+    const bool too_early = piece.reach > 0 && step.end() <= queries.begin - piece.reach;
+    if (queries.end() <= step.begin || too_early) step.size = 0;
   }
   box.dims[piece.dim] = intersect(box.dims[piece.dim], step);
   return box;
@@ -77,6 +78,12 @@ Box compute_box(const Op& op, const OpPlan& plan, const ShapeRule& shapes, const
           step_interval(interval, split.steps, step, split.order, split.skew, mesh, coordinates);
     }
     box.dims.push_back(interval);
+  }
+  if (const auto band = narrowing_band(op, plan)) {  // of all queries of the rank, in every step
+    const auto query = static_cast<size_t>(band->query);
+    Interval& keys = box.dims[static_cast<size_t>(band->key)];
+    keys = intersect(keys, band->keys_seen(cut_interval(space[query], 1, plan.dims[query].axes,
+                                                        mesh, coordinates)));
   }
   return box;
 }
@@ -279,8 +286,9 @@ class Instantiation {
       compute.outputs.push_back(std::move(o));
     }
     // Keys that none of the queries sees add nothing.
-    if (any && (sets || !masked(op.annotation, compute.box)))
-      push(text, {std::move(compute), {}, {}});
+    const auto band = band_of(op);
+    const bool nothing = masked(op.annotation, compute.box) || (band && band->misses(compute.box));
+    if (any && (sets || !nothing)) push(text, {std::move(compute), {}, {}});
   }
 
   int group_of(const Axes& axes) {

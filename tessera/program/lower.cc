@@ -34,6 +34,7 @@ struct Lowering::Impl {
   bool several_places() const;
   // Of ranks at one place; of_rank: index into `out`, by rank.
   void add_roles(PlaceId place, std::vector<RankClass>& out, std::vector<int32_t>& of_rank) const;
+  void tell_peers_apart(std::vector<RankClass>& classes, std::vector<int32_t>& of_rank) const;
   std::vector<RankClass> roles(std::vector<int32_t>& of_rank) const;
   InstantiateInput input() const {
     return {graph.get(),      &plan, &analysis.ops, &texts, &micro_batch_sizes,
@@ -271,6 +272,7 @@ std::vector<Varying> causal_cuts(const Graph& graph, const ResolvedPlan& resolve
       for (int64_t step = 0; step < steps; ++step) {
         const Box box = compute_box(op, plan, shapes, mesh, coordinates, step);
         if (masks) sizes.push_back(std::llround(2 * visible_points(op, box)));
+        sizes.push_back(box.dims[kv].size);
         if (!reads_fewer) continue;
         const int64_t end = std::min(box.dims[kv].end(), box.dims[q].end());
         sizes.push_back(std::max<int64_t>(0, end - box.dims[kv].begin));
@@ -287,7 +289,7 @@ std::vector<Varying> uneven_crossings(const ResolvedPlan& plan, const PlaceText&
                                       const ShapeRule& shapes) {
   using Sizes = std::vector<int64_t>;
   std::vector<Varying> out;
-  std::set<std::tuple<bool, PlaceId, Sizes, Layout, Layout>> seen;
+  std::set<std::tuple<bool, PlaceId, Sizes, Layout, Layout, int64_t>> seen;
   for (const auto& [ref, block] : text.blocks) {
     for (const TextInstruction& instruction : block) {
       const auto* found = std::get_if<TextCross>(&instruction.body);
@@ -298,8 +300,9 @@ std::vector<Varying> uneven_crossings(const ResolvedPlan& plan, const PlaceText&
       if (crosses_to_twins(*cross, from_mesh, to_mesh)) continue;
       const Sizes shape = shapes.shape(cross->tensor);
       const PlaceId other = cross->sends ? cross->to_place : cross->from_place;
-      if (!seen.insert(
-                   {cross->sends, other, shape, cross->from.region.layout, cross->to.region.layout})
+      const auto& chunk = cross->to.region.piece;
+      if (!seen.insert({cross->sends, other, shape, cross->from.region.layout,
+                        cross->to.region.layout, chunk ? chunk->step : 0})
                .second) {
         continue;
       }
@@ -388,7 +391,58 @@ std::vector<RankClass> Lowering::Impl::roles(std::vector<int32_t>& of_rank) cons
     of_rank[static_cast<size_t>(rank)] = static_cast<int32_t>(out.size());
     out.push_back(std::move(alone));
   }
+  tell_peers_apart(out, of_rank);
   return out;
+}
+
+// Ranks of a class exchange messages with ranks of the same classes. Planned routes need not be so:
+// where there are 12 receivers for 8 senders, one of two receivers that see the same may be served by
+// a sender that serves others too.
+void Lowering::Impl::tell_peers_apart(std::vector<RankClass>& classes,
+                                      std::vector<int32_t>& of_rank) const {
+  std::vector<std::shared_ptr<const CrossRoutes>> crossings;  // each once
+  for (const PlaceText& text : texts) {
+    for (const auto& [ref, block] : text.blocks) {
+      for (const TextInstruction& instruction : block) {
+        const auto* cross = std::get_if<TextCross>(&instruction.body);
+        if (cross == nullptr || cross->sends) continue;
+        for (const auto& routes : {cross->routes, cross->smaller_routes}) {
+          if (routes && std::ranges::find(crossings, routes) == crossings.end())
+            crossings.push_back(routes);
+        }
+      }
+    }
+  }
+  for (size_t before = 0; !crossings.empty() && before != classes.size();) {
+    before = classes.size();
+    std::vector<std::vector<std::vector<int32_t>>> peers(of_rank.size());  // by crossing
+    for (const auto& routes : crossings) {
+      for (auto& seen : peers) seen.emplace_back();
+      for (const CrossRoute& route : *routes) {
+        const auto from = static_cast<size_t>(route.from), to = static_cast<size_t>(route.to);
+        peers[from].back().push_back(of_rank[to]);
+        peers[to].back().push_back(of_rank[from]);
+      }
+    }
+    const std::vector<int32_t> old = of_rank;
+    std::map<std::pair<int32_t, std::vector<std::vector<int32_t>>>, int32_t> known;
+    for (int32_t c = 0; c < static_cast<int32_t>(before); ++c) {
+      const auto rank = static_cast<size_t>(classes[static_cast<size_t>(c)].representative);
+      known.emplace(std::make_pair(c, peers[rank]), c);
+    }
+    for (RankClass& one : classes) one.ranks = 0;
+    for (size_t rank = 0; rank < of_rank.size(); ++rank) {
+      if (old[rank] < 0) continue;
+      const auto [it, fresh] = known.emplace(std::make_pair(old[rank], peers[rank]),
+                                             static_cast<int32_t>(classes.size()));
+      if (fresh) {
+        classes.push_back(
+            {classes[static_cast<size_t>(old[rank])].stages, static_cast<int>(rank), 0});
+      }
+      of_rank[rank] = it->second;
+      ++classes[static_cast<size_t>(it->second)].ranks;
+    }
+  }
 }
 
 bool Lowering::Impl::several_places() const {

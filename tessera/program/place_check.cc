@@ -111,7 +111,11 @@ class Checker {
       if (window.dim >= rank || window.read.extent != of.dims[window.dim].size)
         return wrong("the halo of '{}' is of no dim of this size", of.name);
     }
-    bool once = use(layout.partial);
+    Axes whole = layout.partial;  // axes of parts that overlap cut a dim, too
+    for (const Layout::DimWindow& window : layout.windows) {
+      for (const AxisId axis : layout.shards[window.dim]) erase_value(whole, axis);
+    }
+    bool once = use(whole);
     for (const AxisPin& pin : layout.at) {
       once = once && use({pin.axis});
       if (once && (pin.coordinate < 0 || pin.coordinate >= mesh.axis(pin.axis).size)) {
@@ -192,7 +196,8 @@ class Checker {
       return wrong("expected arrays to move, and axes to move them along");
     if (issue.classify && issue.transfers.size() > 1)
       return wrong("expected one array, as who needs it decides what the collective is");
-    if (!issue.classify && reduces(issue.kind) != issue.combiner.has_value())
+    const bool either = issue.kind == CollectiveKind::kExchange;
+    if (!issue.classify && !either && reduces(issue.kind) != issue.combiner.has_value())
       return wrong("expected a combiner if and only if parts are reduced");
     for (AxisId axis : issue.axes) {
       if (!axis.valid() || axis.index() >= text_.mesh.axes.size())

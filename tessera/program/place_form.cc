@@ -68,6 +68,7 @@ std::string piece_text(const StepPiece& piece, const Mesh& mesh) {
   if (piece.read) out += fmt::format(" read {}", window_text(*piece.read));
   if (piece.queries != 0)
     out += fmt::format(" queries {} ({})", piece.queries, names(piece.query_axes, mesh, ", "));
+  if (piece.reach != 0) out += fmt::format(" reach {}", piece.reach);
   return out;
 }
 

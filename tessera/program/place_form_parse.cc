@@ -222,6 +222,7 @@ class Parser {
         in.expect(")");
       }
     }
+    if (in.accept("reach")) out.reach = in.integer();
     return out;
   }
 

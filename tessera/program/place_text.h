@@ -39,6 +39,9 @@ struct StepPiece {
   // it: the queries are what these axes cut of a dim of `queries` elements; 0: never left out.
   int64_t queries = 0;
   Axes query_axes;
+  // Left out, too, where it ends more than so many elements before all of the queries; 0: never.
+  int64_t reach = 0;
+  void leave_out_nowhere() { queries = reach = 0; }
   bool skewed_by(AxisId axis) const {
     return std::any_of(skew.begin(), skew.end(), [&](const SkewAxis& s) { return s.axis == axis; });
   }

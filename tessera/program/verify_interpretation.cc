@@ -296,7 +296,15 @@ std::vector<Piece> Interpretation::results(const Compute& compute, const Prepare
   const Output& output = compute.outputs[o];
   const Box region = prepared.outputs[o].region.at(micro_batch);
   std::vector<Piece> pieces{{relative(region, region), region, output.tensor, nullptr}};
-  if (inputs.empty()) {
+  if (inputs.empty() && !prepared.outputs[o].stretches.empty()) {
+    pieces.clear();
+    for (const PreparedOutput::Stretch& stretch : prepared.outputs[o].stretches) {
+      const Box here = stretch.region.at(micro_batch);
+      pieces.push_back(
+          {relative(here, region), here, output.tensor,
+           make_leaf(op, o, prepared.outputs[o].reduced, stretch.box.at(micro_batch))});
+    }
+  } else if (inputs.empty()) {
     pieces[0].parts =
         make_leaf(op, o, prepared.outputs[o].reduced, prepared.outputs[o].box.at(micro_batch));
   } else {

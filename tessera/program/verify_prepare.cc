@@ -9,6 +9,7 @@
 #include "tessera/graph/kinds.h"
 #include "tessera/program/instructions.h"
 #include "tessera/program/text.h"
+#include "tessera/program/verify_points.h"
 #include "tessera/program/verify_rows.h"
 
 namespace tessera::verifying {
@@ -28,42 +29,6 @@ Moving moving(Box at_zero, const Box& at_one, const Moving& box) {
     if (step == 0) continue;
     out.dim = static_cast<int>(i);
     out.step = step;
-  }
-  return out;
-}
-
-// Points above the diagonal of a causal pair are executed by nobody. The box that sees a query's
-// last key counts for the keys behind it, one above the diagonal for none.
-Box counted_by_queries(const Annotation& annotation, Box box) {
-  for (size_t d = 0; d < annotation.dims.size(); ++d) {
-    const int query = annotation.dims[d].causal_of;
-    if (query < 0) continue;
-    const int64_t end = box.dims[static_cast<size_t>(query)].end();
-    Interval& keys = box.dims[d];
-    if (keys.begin >= end) {
-      keys.size = 0;
-    } else if (keys.end() >= end) {
-      keys.size = annotation.dims[d].size - keys.begin;
-    }
-  }
-  return box;
-}
-
-// The same for an output that has the keys and lacks the queries: the box that holds the first
-// query of a key counts for the queries before it.
-Box counted(const Annotation& annotation, const OperandDims& output, const Box& box) {
-  Box out = counted_by_queries(annotation, box);
-  for (size_t d = 0; d < annotation.dims.size(); ++d) {
-    const int query = annotation.dims[d].causal_of;
-    if (query < 0 || !output.contains(static_cast<int>(d)) || output.contains(query)) continue;
-    const Interval keys = box.dims[d];
-    Interval& queries = out.dims[static_cast<size_t>(query)];
-    out.dims[d] = keys;
-    if (queries.end() <= keys.begin) {
-      queries.size = 0;
-    } else if (queries.begin <= keys.begin) {
-      queries = {0, queries.end()};
-    }
   }
   return out;
 }
@@ -502,7 +467,7 @@ bool Preparer::prepare(const Compute& compute, Prepared& out) {
   if (out.kind == nullptr) return reject("instruction", {}, "unknown kind {}", op.kind);
   if (!check_box(compute, op, out)) return false;
   const Annotation& annotation = op.annotation;
-  const Box next = out.box.at(1);
+  const Box next = Moving{compute.box, out.box.dim, out.box.step, out.box.larger}.at(1);
   out.linear = out.kind->linear;
   for (size_t i = 0; i < op.inputs.size(); ++i) {
     const OperandDims& dims = annotation.inputs[i];
@@ -538,7 +503,7 @@ bool Preparer::check_box(const Compute& compute, const Op& op, Prepared& out) {
     }
   }
   if (!check_inside(out.box, sizes, op.outputs.empty() ? TensorId() : op.outputs[0])) return false;
-  out.box.box = counted_by_queries(annotation, std::move(out.box.box));
+  out.box.box = counted_by_queries(op, std::move(out.box.box));
   return true;
 }
 
@@ -551,8 +516,13 @@ bool Preparer::prepare_outputs(const Compute& compute, Prepared& out) {
     PreparedOutput output;
     output.region =
         moving(project(annotation, dims, compute.box), project(annotation, dims, next), out.box);
-    output.box = {counted(annotation, dims, compute.box), out.box.dim, out.box.step,
-                  out.box.larger};
+    output.box = {counted(op, dims, compute.box), out.box.dim, out.box.step, out.box.larger};
+    for (KeyStretch& stretch : stretches_of(op, dims, compute.box)) {
+      Moving region = output.region;
+      region.box.dims[stretch.tensor_dim] = stretch.keys;
+      output.stretches.push_back(
+          {std::move(region), {std::move(stretch.box), out.box.dim, out.box.step, out.box.larger}});
+    }
     for (size_t d = 0; d < annotation.dims.size(); ++d) {
       if (!dims.contains(static_cast<int>(d))) output.reduced.push_back(static_cast<int>(d));
     }

@@ -28,6 +28,11 @@ struct PreparedOutput {
   Moving box;                // for which points of the iteration space its value stands
   std::vector<int> reduced;  // op dims that the output lacks
   int alias = -1;            // input that this output may overwrite; -1: none
+  // Of keys with a band: where their elements stand for different points, each stretch apart.
+  struct Stretch {
+    Moving region, box;
+  };
+  std::vector<Stretch> stretches;
 };
 
 // By instruction. `regions`: inputs of a compute; hold then need of each transfer by member; else

@@ -34,6 +34,7 @@
 #include <map>
 #include <set>
 
+#include "tessera/graph/band.h"
 #include "tessera/program/place_text.h"
 
 namespace tessera {
@@ -73,6 +74,9 @@ struct LoopOf {  // an op's time loop
   bool exists() const { return op_dim >= 0; }
 };
 LoopOf loop_of(const OpPlan& plan);
+// The op's band, if the axes that cut the queries narrow the keys: a rank reads and makes what lies
+// in the band of its queries alone. Not where keys are cut themselves, or rotate.
+std::optional<Band> narrowing_band(const Op& op, const OpPlan& plan);
 // Position in a group of the op dim that moves when the tensor dim is cut: the first of size > 1.
 // And the size behind it.
 int leading_dim(const Annotation& annotation, const DimGroup& group);

@@ -35,7 +35,8 @@ struct Measured {
   int64_t stored(size_t rank, Keep keep = any) const;
   int64_t of_the_step(size_t rank, Keep keep = any) const;  // across its micro-batches
 };
-// `plan`: a recipe call; `more`: what its text does not say. The model in float64.
+// `plan`: a recipe call, or a plan's text that begins with its mesh; `more`: what the recipe's text
+// does not say. The model in float64.
 Measured measure(const std::string& model, const std::string& plan, int64_t batch,
                  const std::string& more = "");
 

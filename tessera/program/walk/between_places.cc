@@ -56,11 +56,73 @@ void BetweenPlaces::cross(TensorId tensor, PlaceId source, BlockRef block, const
                std::nullopt};
   to.buffer = writer_.new_buffer(place, tensor, "recv", to.region);
   to.block = arrives;
-  send(there, here, tensor, from, to);
-  for (const Layout& step : gather_steps(*to.region.layout, landing, mesh, facts_.shape(tensor))) {
-    to = converter_.convert(here, tensor, to, step);
+  const std::vector<Layout> spread =
+      gather_steps(*to.region.layout, landing, mesh, facts_.shape(tensor));
+  if (const auto chunk = chunk_of(there, here, tensor, from, to, spread)) {
+    to = cross_in_chunks(there, here, tensor, from, to, spread, *chunk);
+  } else {
+    send(there, here, tensor, from, to);
+    for (const Layout& step : spread) to = converter_.convert(here, tensor, to, step);
   }
   holds_.set_home(place, tensor, to);
+}
+
+// Only what follows routes, and is as it was sent.
+std::optional<StepPiece> BetweenPlaces::chunk_of(const Site& from_site, const Site& to_site,
+                                                 TensorId tensor, const Held& from, const Held& to,
+                                                 const std::vector<Layout>& spread) {
+  const TensorPlan& plan = facts_.tensor_plan(tensor);
+  const bool coded =
+      std::ranges::any_of(plan.compress, [](const auto& c) { return c.has_value(); });
+  if (coded || plan.tier != Tier::kDevice) return std::nullopt;
+  const std::vector<int64_t>& shape = facts_.shape(tensor);
+  auto chunk =
+      first_chunk(*from.region.layout, *to.region.layout, spread, facts_.mesh(to_site.place), shape,
+                  dtype_bytes(facts_.tensor(tensor).dtype));
+  if (!chunk || !find_routes(shape, from_site.place, to_site.place, from.region.layout,
+                             to.region.layout, chunk->dim))
+    return std::nullopt;
+  return chunk;
+}
+
+// A chunk is gathered once, by the first gather, before the next ones go on with the chunk before it.
+Held BetweenPlaces::cross_in_chunks(const Site& from_site, const Site& to_site, TensorId tensor,
+                                    const Held& from, const Held& to,
+                                    const std::vector<Layout>& spread, const StepPiece& chunk) {
+  const auto of_step = [&](const Held& held, int64_t step) {
+    Held out = held;
+    out.region.piece = chunk;
+    out.region.piece.own().step = step;
+    return out;
+  };
+  for (int64_t step = 0; step < chunk.steps; ++step)
+    send(from_site, to_site, tensor, from, of_step(to, step));
+  std::vector<Held> stages{to};
+  for (const Layout& layout : spread) {
+    if (layout == *stages.back().region.layout) continue;
+    Held next;
+    next.region = {layout, std::nullopt};
+    next.buffer = writer_.new_buffer(to_site.place, tensor,
+                                     collective_name(CollectiveKind::kAllGather), next.region);
+    next.block = to_site.block;
+    stages.push_back(std::move(next));
+  }
+  const auto gathers = static_cast<int64_t>(stages.size()) - 1;
+  for (int64_t turn = 0; turn < chunk.steps + gathers - 1; ++turn) {
+    for (int64_t stage = 0; stage < gathers; ++stage) {
+      const int64_t step = turn - stage;
+      if (step < 0 || step >= chunk.steps) continue;
+      const Held &cut = stages[static_cast<size_t>(stage)],
+                 &whole = stages[static_cast<size_t>(stage) + 1];
+      TextIssue issue;
+      issue.handle = writer_.new_handle();
+      issue.kind = CollectiveKind::kAllGather;
+      issue.axes = *gathered_axes(*cut.region.layout, *whole.region.layout);
+      issue.transfers.push_back({tensor, of_step(cut, step).view(), of_step(whole, step).view()});
+      writer_.emit(to_site, std::move(issue));
+    }
+  }
+  return stages.back();
 }
 
 // Both sides of a crossing.
@@ -74,7 +136,9 @@ void BetweenPlaces::send(const Site& from_site, const Site& to_site, TensorId te
   receiving.from = from.view();
   receiving.to = to.view();
   const auto routes = [&](const std::vector<int64_t>& shape) {
-    return find_routes(shape, from_site.place, to_site.place, from.region.layout, to.region.layout);
+    const Shared<StepPiece>& chunk = to.region.piece;
+    return find_routes(shape, from_site.place, to_site.place, from.region.layout, to.region.layout,
+                       chunk ? std::optional(chunk->dim) : std::nullopt);
   };
   receiving.routes = routes(facts_.shape(tensor));
   const std::vector<int64_t> smaller = facts_.smaller_shape(tensor);
@@ -121,12 +185,14 @@ const std::vector<BlockRun>& BetweenPlaces::schedule_of(PlaceId place) const {
 
 std::shared_ptr<const CrossRoutes> BetweenPlaces::find_routes(const std::vector<int64_t>& shape,
                                                               PlaceId source, PlaceId place,
-                                                              const Layout& from,
-                                                              const Layout& to) {
-  const auto key = std::make_tuple(source, place, shape, from, to);
+                                                              const Layout& from, const Layout& to,
+                                                              std::optional<size_t> chunked) {
+  const auto key = std::make_tuple(source, place, shape, from, to, chunked);
   auto it = routes_.find(key);
   if (it == routes_.end()) {
-    it = routes_.emplace(key, plan_routes(facts_.mesh(source), from, facts_.mesh(place), to, shape))
+    it = routes_
+             .emplace(key, plan_routes(facts_.mesh(source), from, facts_.mesh(place), to, shape,
+                                       chunked))
              .first;
   }
   return it->second;

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <tuple>
 #include <vector>
 
@@ -33,17 +34,25 @@ class BetweenPlaces {
   const std::vector<BlockRun>& schedule_of(PlaceId place) const;
   std::shared_ptr<const CrossRoutes> find_routes(const std::vector<int64_t>& shape, PlaceId source,
                                                  PlaceId place, const Layout& from,
-                                                 const Layout& to);
+                                                 const Layout& to, std::optional<size_t> chunked);
   void send(const Site& from_site, const Site& to_site, TensorId tensor, const Held& from,
             const Held& to);
+
+  std::optional<StepPiece> chunk_of(const Site& from_site, const Site& to_site, TensorId tensor,
+                                    const Held& from, const Held& to,
+                                    const std::vector<Layout>& spread);
+  Held cross_in_chunks(const Site& from_site, const Site& to_site, TensorId tensor,
+                       const Held& from, const Held& to, const std::vector<Layout>& spread,
+                       const StepPiece& chunk);
 
   const Facts& facts_;
   TextWriter& writer_;
   Holds& holds_;
   Converter& converter_;
   Completion& completion_;
-  std::map<std::tuple<PlaceId, PlaceId, std::vector<int64_t>, Layout, Layout>,
-           std::shared_ptr<const CrossRoutes>>
+  std::map<
+      std::tuple<PlaceId, PlaceId, std::vector<int64_t>, Layout, Layout, std::optional<size_t>>,
+      std::shared_ptr<const CrossRoutes>>
       routes_;
 };
 

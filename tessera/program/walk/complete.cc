@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tessera/graph/kinds.h"
+#include "tessera/plan/overlapping_parts.h"
 #include "tessera/program/crossing.h"
 #include "tessera/program/walk/needs.h"
 
@@ -12,9 +13,7 @@ namespace tessera {
 
 Held Completion::complete(const Site& site, TensorId tensor, const Held& from,
                           const std::optional<Layout>& wanted) {
-  Layout target = from.region.layout;
-  target.partial.clear();
-  target = normalise(std::move(target), facts_.mesh(site.place), facts_.shape(tensor));
+  Layout target = completed(from.region.layout, facts_.mesh(site.place), facts_.shape(tensor));
   if (wanted && wanted->complete()) target = *wanted;
   Held done = converter_.convert(site, tensor, from, target);
   holds_.set_home(site.place, tensor, done);

@@ -29,8 +29,7 @@ Held Converter::convert(const Site& site, TensorId tensor, Held from, const Layo
     next.region = {step.to, std::nullopt};
     if (!step.slice) {
       const bool whole_buffer = writer_.buffer(place, from.buffer).region == from.region;
-      const bool reduces =
-          step.kind == CollectiveKind::kAllReduce || step.kind == CollectiveKind::kReduceScatter;
+      const bool reduces = step.to.partial.size() < from.region.layout->partial.size();
       const bool in_place = step.kind == CollectiveKind::kAllReduce && whole_buffer;
       if (step.kind == CollectiveKind::kReduceScatter && whole_buffer &&
           compression(tensor, CollectiveKind::kAllReduce))

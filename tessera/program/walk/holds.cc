@@ -43,7 +43,8 @@ const Held* Holds::best(PlaceId place, TensorId tensor, BlockRef block, const La
     const Layout& layout = held->region.layout;
     if (layout.partial != need->partial && !need->complete()) continue;
     // What other windows have read may lack elements: those that a stride has passed over.
-    if (!layout.windows.empty() && layout.windows != need->windows) continue;
+    const bool copied = layout.complete() && !layout.windows.empty();
+    if (copied && layout.windows != need->windows) continue;
     const double cost = paths_.cost(place, tensor, layout, *need);
     if (best == nullptr || cost < best_cost) {
       best = held;

@@ -27,6 +27,7 @@ bool sends_less_as_sum(const Facts& facts, const Holds& holds, ConversionPaths& 
 
 // Are the dims that the layout cuts the same ones in operands and result, and may they be cut?
 bool may_stay_cut(const Op& op, const Layout& layout) {
+  if (!layout.windows.empty()) return false;
   const Annotation& annotation = op.annotation;
   for (size_t d = 0; d < layout.shards.size(); ++d) {
     if (layout.shards[d].empty()) continue;

@@ -32,6 +32,9 @@ void leave_out_masked(const Facts& facts, const Op& op, StepPiece& piece) {
     return;
   piece.queries = facts.analysis().shapes.space(op)[static_cast<size_t>(query)];
   piece.query_axes = axes;
+  // Through a nested ring pieces come from ranks with later queries, too, and must have been there.
+  if (piece.order == StepOrder::kNested) return;
+  if (const auto band = band_of(op)) piece.reach = band->before;
 }
 
 }  // namespace tessera

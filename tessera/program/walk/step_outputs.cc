@@ -18,7 +18,7 @@ void leave_out_alike(std::vector<SteppedOutput>& outputs) {
       outputs.begin(), outputs.end(),
       [](const SteppedOutput& output) { return output.piece && output.piece->queries == 0; });
   for (SteppedOutput& output : outputs) {
-    if (computes && output.piece) output.piece->queries = 0;
+    if (computes && output.piece) output.piece->leave_out_nowhere();
   }
 }
 
@@ -83,7 +83,7 @@ SteppedOutput StepOutputs::prepare_one(const Op& op, size_t output) {
   }
   if (!axes.empty()) {
     leave_out_masked(facts_, op, *out.piece);
-    if (out.piece->query_axes != axes) out.piece->queries = 0;
+    if (out.piece->query_axes != axes) out.piece->leave_out_nowhere();
   }
   out.home.region = {home, std::nullopt};
   out.home.block = site.block;
@@ -167,7 +167,7 @@ TextView StepOutputs::reduce_to_holder(const Op& op, TensorId tensor, const Step
   piece.step = step;
   const Region part{stepped.made, piece};
   TextView made{writer_.new_buffer(place, tensor, fmt::format("part{}", step), part), part};
-  piece.queries = 0;  // the holder takes it, whoever has a part
+  piece.leave_out_nowhere();  // the holder takes it, whoever has a part
   const Region mine{stepped.home.region.layout, piece};
   TextView arrives{stepped.home.buffer, mine};
   if (over_micro_batches)
@@ -198,7 +198,7 @@ TextView StepOutputs::travel(const Op& op, TensorId tensor, SteppedOutput& stepp
   const auto region = [&](int64_t at, bool limited) {
     Region out{stepped.made, loop};
     out.piece.own().step = at;
-    if (!limited) out.piece.own().queries = 0;
+    if (!limited) out.piece.own().leave_out_nowhere();
     return out;
   };
   Region part = region(step, true);
