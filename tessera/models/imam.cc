@@ -291,10 +291,14 @@ class Decoder : public Layers {
   }
 };
 
+DType loss_dtype(const ImamConfig& config) {
+  return dtype_bytes(config.dtype) < dtype_bytes(DType::kFloat32) ? DType::kFloat32 : config.dtype;
+}
+
 // The loss of an occupancy: summed over the queries of a shape.
 TensorId shape_loss(GraphBuilder& g, const ImamConfig& config, TensorId logits, TensorId targets) {
   if (!g.ok()) return {};
-  const DType wide = g.tensor(targets).dtype;
+  const DType wide = loss_dtype(config);
   if (wide != config.dtype) {
     logits = g.op1("loss.cast", "cast", {logits}, {{"dtype", std::string(dtype_name(wide))}});
   }
@@ -314,9 +318,12 @@ TensorId code_loss(GraphBuilder& g, const ImamConfig& config, TensorId z,
   const auto part = [&](const char* name, TensorId x, double weight) {
     return g.op1(name, "scale", {x}, {{"factor", config.quantiser * weight}});
   };
-  return g.op1(
+  const TensorId sum = g.op1(
       "loss.quantised", "add",
       {part("loss.towards_code", points, 1), part("loss.towards_point", codes, config.codebook)});
+  const DType wide = loss_dtype(config);
+  if (wide == config.dtype) return sum;
+  return g.op1("loss.quantised_cast", "cast", {sum}, {{"dtype", std::string(dtype_name(wide))}});
 }
 
 // A pass over the classes and tokens of shapes.
@@ -475,7 +482,6 @@ Result<Graph> build_imam(const ImamConfig& config, int64_t batch) {
   const Reads reads = reads_of(config);
   const Dim shapes{"batch", batch}, coordinate{"coordinate", 3}, seq{"seq", config.tokens()},
       queries{"queries", config.queries};
-  const bool narrow = dtype_bytes(config.dtype) < dtype_bytes(DType::kFloat32);
   TensorId points, tokens, classes, asked, targets;
   if (reads.points)
     points = g.input("points", {shapes, {"points", config.points}, coordinate}, config.dtype);
@@ -483,7 +489,7 @@ Result<Graph> build_imam(const ImamConfig& config, int64_t batch) {
   if (reads.classes) classes = g.input("classes", {shapes}, DType::kInt64);
   if (reads.queries) {
     asked = g.input("queries", {shapes, queries, coordinate}, config.dtype);
-    targets = g.input("targets", {shapes, queries}, narrow ? DType::kFloat32 : config.dtype);
+    targets = g.input("targets", {shapes, queries}, loss_dtype(config));
   } else if (reads.tokens) {
     targets = g.input("targets", {shapes, seq}, DType::kInt64);
   }
