@@ -3,8 +3,8 @@
 
     .venv/bin/python examples/imam/imam.py [--program build/tessera]
 
-A shape is the union of some of {sphere, box, torus} with random sizes and places, turned at random; which of them it has is
-its class, one of 7. The auto-encoder (examples/imam/imam.toml) sees 512 points of each of 4,200 surfaces and learns which of
+A shape is the union of some of {sphere, box, torus} with random sizes and places, turned at random about the vertical axis,
+as large as fits into the middle of [-1, 1]^3; which of the three it has is its class, one of 7. The auto-encoder (examples/imam/imam.toml) sees 512 points of each of 4,200 surfaces and learns which of
 512 queries are inside; then it is frozen, and a transformer (imam_tokens.toml) learns the tokens that it makes, as a
 pipeline of two ranks. All figures are of 350 shapes that were held back. The exit code is 0 if these hold, else 1:
   - the intersection over union of shapes that are rebuilt is at least 0.85, at queries that are spread evenly;
@@ -24,16 +24,17 @@ CLASSES, KINDS = 7, 3
 CODES, SIDE = 256, 8  # of the codebook; of the map of tokens
 TRAIN, TEST, TEST_QUERIES = 4200, 350, 2048
 POINTS = QUERIES = 512
+BOX, TUBE = numpy.array([1, 0.8, 0.6], numpy.float32), 0.4  # halves of a box's sides, radius of a torus's tube, of its size
 HERE = pathlib.Path(__file__).resolve().parent
 
 
-def rotations(random, count):
-    """From quaternions that are spread evenly."""
-    q = random.normal(size=(count, 4))
-    w, x, y, z = (q / numpy.linalg.norm(q, axis=1, keepdims=True)).T
-    rows = [1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w), 2 * (x * y + z * w), 1 - 2 * (x * x + z * z),
-            2 * (y * z - x * w), 2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y)]
-    return numpy.stack(rows, 1).reshape(count, 3, 3).astype(numpy.float32)
+def turns(random, count):
+    """Rotations about the vertical axis."""
+    angle = random.uniform(0, 2 * numpy.pi, count)
+    matrix = numpy.zeros((count, 3, 3), numpy.float32)
+    matrix[:, 0, 0] = matrix[:, 1, 1] = numpy.cos(angle)
+    matrix[:, 1, 0], matrix[:, 0, 1], matrix[:, 2, 2] = numpy.sin(angle), -numpy.sin(angle), 1
+    return matrix
 
 
 def distance_to(kind, size, p):
@@ -41,9 +42,9 @@ def distance_to(kind, size, p):
     if kind == 0:
         return numpy.linalg.norm(p, axis=2) - size
     if kind == 1:
-        q = abs(p) - size[..., None] * numpy.array([1, 0.8, 0.6], numpy.float32)
+        q = abs(p) - size[..., None] * BOX
         return numpy.linalg.norm(numpy.maximum(q, 0), axis=2) + numpy.minimum(q.max(2), 0)
-    return numpy.hypot(numpy.linalg.norm(p[..., :2], axis=2) - size, p[..., 2]) - 0.4 * size
+    return numpy.hypot(numpy.linalg.norm(p[..., :2], axis=2) - size, p[..., 2]) - TUBE * size
 
 
 class Shapes:
@@ -52,7 +53,15 @@ class Shapes:
         self.has = ((self.classes[:, None] + 1) >> numpy.arange(KINDS) & 1).astype(bool)
         self.size = random.uniform(0.4, [0.65, 0.55, 0.55], (count, KINDS)).astype(numpy.float32)
         self.middle = random.uniform(-0.25, 0.25, (count, KINDS, 3)).astype(numpy.float32)
-        self.turn = [rotations(random, count) for _ in range(KINDS)]
+        self.turn = [turns(random, count) for _ in range(KINDS)]
+        # The union fills [-0.9, 0.9] along its longest side.
+        reach = self.size[..., None] * numpy.stack([numpy.ones((count, 3)), abs(self.turn[1]) @ BOX,
+                                                    numpy.tile([1 + TUBE, 1 + TUBE, TUBE], (count, 1))], 1)
+        ends = [numpy.where(self.has[..., None], self.middle + sign * reach, -sign * 9) for sign in (-1, 1)]
+        low, high = ends[0].min(1), ends[1].max(1)
+        scale = (1.8 / (high - low).max(1)).astype(numpy.float32)
+        self.size *= scale[:, None]
+        self.middle = ((self.middle - ((low + high) / 2)[:, None]) * scale[:, None, None]).astype(numpy.float32)
 
     def distance(self, p):
         best = numpy.full(p.shape[:2], 9, numpy.float32)
@@ -157,7 +166,7 @@ class Workload:
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", default="build/tessera")
-    parser.add_argument("--steps", type=int, default=1600, help="of the auto-encoder")
+    parser.add_argument("--steps", type=int, default=1800, help="of the auto-encoder")
     parser.add_argument("--token-steps", type=int, default=800, help="of the transformer")
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("runs/imam"))
     options = parser.parse_args()

@@ -30,7 +30,7 @@ RESOLUTIONS = (16, 24, 32, 48, 64, 80)
 CROPS = {25: 32, 56: 48, 75: 56, 100: 64}  # share of the area in %: side in pixels
 TRAINED_AT = 32
 TRAIN, TEST = 1200, 600
-IN_TURN, ROUNDS, FOLDS = (48, 24, 64, 16, 32), 2, 4
+IN_TURN, ROUNDS, FOLDS = (32, 16, 48, 24), 2, 4
 SCALE_SIDE = 16  # of what the scale model looks at
 BATCH = 60
 NOISE = 0.5
@@ -140,7 +140,7 @@ class Workload:
             data = self.data("turn", crops[:, None], numpy.tile(labels, 2))
             left = 1 - turn / len(turns)
             more = {"optimizer.lr": 3e-3 * left, "optimizer.min_lr": 3e-3 * max(0, left - 1 / len(turns)), "optimizer.warmup": 5,
-                    "steps": max(1, self.steps // 6)}
+                    "steps": max(1, self.steps // 8), "threads": 1}
             if weights is not None:
                 more["weights"] = json.dumps(str(weights))
             weights = self.train(f"{name}_{turn % 2}", self.backbone(side), data, **more)

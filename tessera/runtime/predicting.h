@@ -36,8 +36,9 @@ struct Predictions {
   int64_t samples = 0;
   int64_t width = 0;            // of an output: what is looked at
   std::vector<double> outputs;  // by sample; what stands in front of its last dims, flat
-  std::vector<double> targets;  // likewise, as many as the model has for a sample; none: it has none
-  double loss = 0;              // mean over whole batches, which begin anew behind the last sample
+  std::vector<double>
+      targets;      // likewise, as many as the model has for a sample; none: it has none
+  double loss = 0;  // mean over whole batches, which begin anew behind the last sample
   // Of a model that gives each sample a class, where no other tensor is asked for: the share that is right of the samples whose target is
   // not -1; NaN without any.
   std::optional<double> accuracy = std::nullopt;
