@@ -13,11 +13,15 @@ Then CosmoFlow at 64^3 under a 2-way split of the volume and under 2-way data pa
 of a rank under 1 to 8 parts of the volume.
 """
 import argparse
+import array
 import datetime
 import json
+import math
 import pathlib
+import random
 import resource
 import statistics
+import struct
 import sys
 import tempfile
 
@@ -35,11 +39,11 @@ LAYERS = [  # dims, channels in and out, kernel, stride, size, batch
     ("CosmoFlow, 3^3, 8^3", 3, (32, 64, 3, 1), 8, 4),
     ("U-Net, 3^3, 16^3", 3, (32, 64, 3, 1), 16, 2),
 ]
-NETWORKS = {  # spec, the peer's name, size, batch
-    "ResNet-50, 64 px": ("resnet:layers=50,image=64,ghost={ghost}", "resnet50", 64, 16),
-    "CosmoFlow, 32^3": ("cosmoflow:width=32", "cosmoflow", 32, 16),
+NETWORKS = {  # spec, the peer's name, size, batch, shapes of a sample's inputs
+    "ResNet-50, 64 px": ("resnet:layers=50,image=64,ghost={ghost}", "resnet50", 64, 16, {"images": (3, 64, 64), "targets": ()}),
+    "CosmoFlow, 32^3": ("cosmoflow:width=32", "cosmoflow", 32, 16, {"volume": (4, 32, 32, 32), "targets": (4,)}),
 }
-LARGE, LARGE_BATCH = "cosmoflow:width=64", 4
+LARGE, LARGE_BATCH, LARGE_INPUTS = "cosmoflow:width=64", 4, {"volume": (4, 64, 64, 64), "targets": (4,)}
 
 
 def layer_graph(dims, layer, size, batch):
@@ -77,10 +81,23 @@ class Bench:
         self.warmup, self.steps, self.repeats = (2, 4, 2) if args.quick else (3, 12, 5)
         self.torch = ""
 
-    def ours(self, model, plan, batch, steps):
+    def data(self, inputs, batch):
+        """Arrays of random samples, one batch, as the peer has them; classes where a sample has one number."""
+        parts = []
+        for name, shape in inputs.items():
+            path = self.folder / f"{name}_{'x'.join(map(str, shape))}_{batch}.npy"
+            if not path.exists():
+                count, dims = batch * math.prod(shape), (batch, *shape)
+                numbers = array.array("f", (random.gauss(0, 1) for _ in range(count))) if shape else array.array("q", range(count))
+                head = f"{{'descr': '{'<f4' if shape else '<i8'}', 'fortran_order': False, 'shape': ({', '.join(map(str, dims))},), }}"
+                path.write_bytes(b"\x93NUMPY\1\0" + struct.pack("<H", 118) + head.ljust(117).encode() + b"\n" + numbers.tobytes())
+            parts.append(f'{name} = "{path}"')
+        return "{ arrays = { " + ", ".join(parts) + " } }"
+
+    def ours(self, model, plan, batch, steps, inputs):
         """Times of the steps, the summary, processor seconds of the process."""
         run = self.folder / "run.toml"
-        run.write_text(f'model = "{model}"\ndata = "random"\nbatch = {batch}\nsteps = {self.warmup + steps}\nplan = "{plan}"\nthreads = 1\n'
+        run.write_text(f'model = "{model}"\ndata = {self.data(inputs, batch)}\nbatch = {batch}\nsteps = {self.warmup + steps}\nplan = "{plan}"\nthreads = 1\n'
                        "[optimizer]\nkind = \"sgd\"\nlr = 1e-6\nmin_lr = 1e-6\nwarmup = 0\nmomentum = 0.9\nweight_decay = 0\nclip = 0\n")
         before = processor_seconds()
         out, _ = run_peers.execute([self.program, "train", run, "--json"])
@@ -102,11 +119,11 @@ class Bench:
         out, _ = run_peers.execute([self.program, "inspect", model, "--batch", batch, "--json"])
         return json.loads(out)["parameters"]
 
-    def compare(self, name, model, plan, batch, peer, ranks):
+    def compare(self, name, model, plan, batch, inputs, peer, ranks):
         """A row: the fastest steps, and ratios of theirs to ours."""
         mine, other, ratios, processor = [], [], [], []
         for repeat in range(1 + self.repeats):
-            times, _, used = self.ours(model, plan, batch, self.steps)
+            times, _, used = self.ours(model, plan, batch, self.steps, inputs)
             peers, _, peer_used = peer(self.steps)
             if repeat == 0:
                 continue
@@ -114,7 +131,7 @@ class Bench:
             other.append(min(peers))
             ratios.append(other[-1] / mine[-1])
             if ranks == 1:
-                short, short_peer = self.ours(model, plan, batch, 0)[2], peer(0)[2]
+                short, short_peer = self.ours(model, plan, batch, 0, inputs)[2], peer(0)[2]
                 processor.append((peer_used - short_peer) / max(1e-9, used - short))
         spent = f"{statistics.median(processor):.2f}" if processor else "-"
         row = (f"| {name} | {ranks} | `{plan}` | {min(mine) * 1e3:.2f} ms | {min(other) * 1e3:.2f} ms | {statistics.median(ratios):.2f} | "
@@ -128,23 +145,24 @@ class Bench:
             path.write_text(layer_graph(dims, layer, size, batch))
             text = "-".join(map(str, layer))
             yield self.compare(f"{name}: {layer[0]} to {layer[1]} channels, batch {batch}", path, "serial", batch,
-                               lambda steps: self.theirs(f"conv{dims}d", size, batch, 1, steps, text), 1)
+                               {"source": (layer[0],) + (size,) * dims}, lambda steps: self.theirs(f"conv{dims}d", size, batch, 1, steps, text), 1)
 
     def networks(self):
-        for name, (spec, peer, size, batch) in NETWORKS.items():
+        for name, (spec, peer, size, batch, inputs) in NETWORKS.items():
             for ranks, plan in ((1, "serial"), (2, "data_parallel(2)"), (2, "spatial(h=2)" if "resnet" in spec else "spatial(d=2)")):
                 # Batch norm of a replica is over its own images, as DistributedDataParallel's.
                 model = spec.format(ghost=batch // (2 if plan.startswith("data") else 1))
                 expected, found = self.theirs(peer, size, batch, 1, 0)[1], self.parameters(model, batch)
                 if expected != found:
                     sys.exit(f"{name}: expected as many parameters as PyTorch's network has, {expected:,}, found {found:,}")
-                yield self.compare(f"{name}, batch {batch}", model, plan, batch, lambda steps: self.theirs(peer, size, batch, ranks, steps), ranks)
+                yield self.compare(f"{name}, batch {batch}", model, plan, batch, inputs,
+                                   lambda steps: self.theirs(peer, size, batch, ranks, steps), ranks)
 
     def space_against_samples(self):
         ratios, spatial, samples = [], [], []
         for repeat in range(1 + self.repeats):
-            cut, _, _ = self.ours(LARGE, "spatial(d=2)", LARGE_BATCH, self.steps)
-            data, _, _ = self.ours(LARGE, "data_parallel(2)", LARGE_BATCH, self.steps)
+            cut, _, _ = self.ours(LARGE, "spatial(d=2)", LARGE_BATCH, self.steps, LARGE_INPUTS)
+            data, _, _ = self.ours(LARGE, "data_parallel(2)", LARGE_BATCH, self.steps, LARGE_INPUTS)
             if repeat > 0:
                 spatial.append(min(cut))
                 samples.append(min(data))
