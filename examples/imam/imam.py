@@ -166,8 +166,8 @@ class Workload:
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", default="build/tessera")
-    parser.add_argument("--steps", type=int, default=1800, help="of the auto-encoder")
-    parser.add_argument("--token-steps", type=int, default=800, help="of the transformer")
+    parser.add_argument("--steps", type=int, default=1400, help="of the auto-encoder")
+    parser.add_argument("--token-steps", type=int, default=250, help="of the transformer")
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("runs/imam"))
     options = parser.parse_args()
     work = Workload(options)
