@@ -10,7 +10,9 @@ void add_evaluate(Commands& commands) {
   const auto options = std::make_shared<EvaluateOptions>();
   Command command =
       commands.add("evaluate", "What a model with given weights makes of arrays of samples");
-  command.option("MODEL", options->model, "Model whose loss compares an output with 'targets'")
+  command
+      .option("MODEL", options->model,
+              "Model whose loss compares an output with 'targets'; with --tensor any")
       .required();
   command
       .option("--weights", options->weights,
@@ -28,6 +30,9 @@ void add_evaluate(Commands& commands) {
       .at_least(0);
   command.option("--out", options->out,
                  "Write what is compared with the targets here, .npy [samples, numbers]");
+  command.option(
+      "--tensor", options->tensor,
+      "Look at this tensor of the model instead: one that the batch is the first dim of");
   command.option("--plan", options->plan, "Plan file or recipe call; default serial");
   add_precision(command, options->precision);
   command.option("--timeout", options->timeout_s, "Seconds that a rank waits for others")

@@ -63,7 +63,7 @@ struct SampleOptions {
 Result<int> run_sample(const SampleOptions& options);
 
 struct EvaluateOptions {
-  std::string model, weights, data, plan = "serial", precision = "float32", out;
+  std::string model, weights, data, plan = "serial", precision = "float32", out, tensor;
   int64_t batch = 64, samples = 0;
   double timeout_s = 60;
   bool json = false;

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <map>
 #include <optional>
 
@@ -374,6 +375,9 @@ class GraphParser {
     }
     TESSERA_TRY(const std::string text, number_text(cursor));
     if (auto integer = parse_int(text)) return Attribute(*integer);
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();  // bounds of `clamp`
+    if (text == "inf") return Attribute(kInfinity);
+    if (text == "-inf") return Attribute(-kInfinity);
     TESSERA_TRY(const double value, parse_double(text));
     return Attribute(value);
   }

@@ -15,6 +15,7 @@
 #include "tessera/models/evoformer.h"
 #include "tessera/models/ga_planes.h"
 #include "tessera/models/gpt.h"
+#include "tessera/models/imam.h"
 #include "tessera/models/llama.h"
 #include "tessera/models/mixtral.h"
 #include "tessera/models/mlp.h"
@@ -154,6 +155,14 @@ Samples samples_of(const MobilenetV2Config& config) { return {1, config.classes}
 Samples samples_of(const CosmoflowConfig& config) { return {1, config.outputs}; }
 // Its targets are numbers: no input has classes.
 Samples samples_of(const GaPlanesConfig&) { return {1, 2}; }
+// The tokens of a shape, which the transformer predicts; targets of the other parts are numbers.
+Samples samples_of(const ImamConfig& config) {
+  Samples samples = {config.tokens(), config.codes, 0, {}};
+  for (const char* tokens : {"tokens", "targets"})
+    samples.inputs.push_back({tokens, config.codes, "tokens", config.tokens()});
+  samples.inputs.push_back({"classes", config.classes, "classes", 1});
+  return samples;
+}
 Samples samples_of(const Unet3dConfig& config) { return {1, config.classes}; }
 
 Samples samples_of(const EvoformerConfig& config) {
@@ -291,16 +300,18 @@ std::vector<ModelFamily> make_families() {
            build_swin,
            samples_of,
            {"swin:depths=2-2,hidden=8,heads=2,image=16,patch=2,window=2,classes=5"}}),
-      family<ResnetConfig>({"resnet",
-                            "residual convolutional network, classification",
-                            model_keys,
-                            complete,
-                            build_resnet,
-                            samples_of,
-                            {"resnet:layers=18,width=4,image=32,classes=5,ghost=2",
-                             "resnet:layers=50,width=4,image=32,classes=5,ghost=1",
-                             "resnet:layers=18,width=4,image=32,classes=5,ghost=2,running=0.9",
-                             "resnet:layers=50,width=4,widen=2,image=32,classes=5,ghost=1"}}),
+      family<ResnetConfig>(
+          {"resnet",
+           "residual convolutional network, classification",
+           model_keys,
+           complete,
+           build_resnet,
+           samples_of,
+           {"resnet:layers=18,width=4,image=32,classes=5,ghost=2",
+            "resnet:layers=50,width=4,image=32,classes=5,ghost=1",
+            "resnet:layers=18,width=4,image=32,classes=5,ghost=2,running=0.9",
+            "resnet:layers=50,width=4,widen=2,image=32,classes=5,ghost=1",
+            "resnet:form=cifar,layers=10,width=2,widen=2,image=8,classes=5,ghost=2"}}),
       family<VggConfig>({"vgg",
                          "convolutions of 3 x 3 and dense layers, classification",
                          model_keys,
@@ -362,6 +373,20 @@ std::vector<ModelFamily> make_families() {
             "combine=product,init=1",
             "ga_planes:space=2,training=linear,lines=2,planes=1,line_size=5,plane_size=3,samples=0,"
             "combine=product,init=1"}}),
+      family<ImamConfig>(
+          {"imam",
+           "shapes as codes: a vector-quantised auto-encoder, and a transformer of its codes",
+           model_keys,
+           complete,
+           build_imam,
+           samples_of,
+           {"imam:points=12,queries=6,plane=8,features=4,downs=1,middle=1,depth=2,codes=7,"
+            "code_width=3,code_init=1",
+            "imam:part=transformer,points=12,plane=4,features=2,downs=1,middle=1,depth=1,codes=7,"
+            "code_width=3,code_init=1,layers=2,hidden=8,heads=2,classes=3",
+            "imam:part=sequence,plane=4,downs=1,middle=1,depth=1,codes=16,layers=2,hidden=8,"
+            "heads=2,classes=3,dropout=0,mlp_dropout=0",
+            "imam:part=decoder,queries=6,plane=8,features=4,downs=1,middle=2,depth=2,codes=7"}}),
       family<DlrmConfig>({"dlrm",
                           "recommender: tables of categories, interaction, click or not",
                           model_keys,

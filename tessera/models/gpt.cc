@@ -29,16 +29,8 @@ TensorId block(GraphBuilder& g, TensorId x, const GptConfig& config, TensorId se
   heads.dropout = config.attention_dropout;
   heads.dropout_key = path + ".weights";
   g.push(path);
-  TensorId h = layer_norm(g, "ln_1", x, config.eps);
-  h = attention(g, "attn", h, heads);
-  h = dropout(g, "attn.dropout", h, config.dropout, path + ".attn");
-  x = g.op1("attn.residual", "add", {x, h});
-  h = layer_norm(g, "ln_2", x, config.eps);
-  h = linear(g, "mlp.up", h, {"hidden"}, {{"ffn", config.ffn}}, in);
-  h = g.op1("mlp.act", config.activation, {h});
-  h = linear(g, "mlp.down", h, {"ffn"}, {{"hidden", config.hidden}}, out);
-  h = dropout(g, "mlp.dropout", h, config.dropout, path + ".mlp");
-  x = g.op1("mlp.residual", "add", {x, h});
+  x = pre_norm_block(g, x, config.eps, heads, {config.ffn, config.activation, in, out},
+                     {config.dropout, config.dropout, path});
   g.pop();
   return x;
 }

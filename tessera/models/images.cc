@@ -46,6 +46,54 @@ Result<ImageInputs> image_inputs(GraphBuilder& g, std::string_view family, int64
   return out;
 }
 
+ModelKey form_key(std::string& form, std::string meaning) {
+  return {"form", &form, std::move(meaning), "", {"imagenet", "cifar"}};
+}
+ModelKey form_image_key(int64_t& image, std::string meaning) {
+  return {"image", &image, std::move(meaning), "224 (cifar: 32)", {}, 0};
+}
+ModelKey form_classes_key(int64_t& classes) {
+  return {"classes", &classes, "classes", "1000 (cifar: 10)", {}, 0};
+}
+ModelKey dense_key(std::vector<int64_t>& dense) {
+  return {"dense",
+          &dense,
+          "widths of the dense layers before the last; 0: none",
+          "4096-4096 (cifar: 0)",
+          {},
+          0};
+}
+
+void complete_form(const std::string& form, int64_t& image, int64_t& classes) {
+  const bool cifar = form == "cifar";
+  if (image == 0) image = cifar ? 32 : 224;
+  if (classes == 0) classes = cifar ? 10 : 1000;
+}
+
+Status complete_dense(std::string_view family, const std::string& form,
+                      std::vector<int64_t>& dense) {
+  const std::vector<int64_t> none = {0};
+  if (dense.empty()) dense = form == "cifar" ? none : std::vector<int64_t>{4096, 4096};
+  if (dense != none && std::count(dense.begin(), dense.end(), 0) > 0)
+    return model_error(family, "dense must be 0 or a list of widths of at least 1");
+  return {};
+}
+
+void dense_classifier(GraphBuilder& g, TensorId x, std::vector<std::string> from,
+                      const std::vector<int64_t>& widths, double dropout_p, double last_dropout_p,
+                      int64_t classes, TensorId targets) {
+  for (size_t i = 0; widths.front() != 0 && i < widths.size(); ++i) {
+    const Dim out{i % 2 == 0 ? "features" : "units", widths[i]};
+    x = dense_layer(g, fmt::format("head.dense_{}", i + 1), x, from, out,
+                    i + 1 == widths.size() ? last_dropout_p : dropout_p);
+    from = {out.name};
+  }
+  double fan_in = 1;
+  for (const std::string& dim : from) fan_in *= static_cast<double>(size_of(g, x, dim));
+  x = linear(g, "head.out", x, from, {{"classes", classes}}, {normal(1 / std::sqrt(fan_in))});
+  cross_entropy_loss(g, x, targets);
+}
+
 TensorId image_convolution(GraphBuilder& g, const std::string& name, TensorId x, const Dim& in,
                            const Dim& out, const ConvolutionOptions& options) {
   if (!g.ok()) return {};

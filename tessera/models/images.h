@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tessera/models/config.h"
 #include "tessera/models/nn.h"
 
 namespace tessera {
@@ -19,6 +20,23 @@ struct ImageInputs {
 };
 Result<ImageInputs> image_inputs(GraphBuilder& g, std::string_view family, int64_t batch,
                                  int64_t ghost, int64_t channels, int64_t image, DType dtype);
+// Keys of classifiers that come in a form for ImageNet and one for CIFAR: what is left open is as of
+// the form.
+ModelKey form_key(std::string& form, std::string meaning);
+ModelKey form_image_key(int64_t& image, std::string meaning);
+ModelKey form_classes_key(int64_t& classes);
+ModelKey dense_key(std::vector<int64_t>& dense);
+// Fills in image and classes (0) of the form: 224 and 1000, of CIFAR 32 and 10.
+void complete_form(const std::string& form, int64_t& image, int64_t& classes);
+// Fills in the widths of the dense layers before the last ({}), and checks them: {0}: none.
+Status complete_dense(std::string_view family, const std::string& form,
+                      std::vector<int64_t>& dense);
+// The dense layers head.dense_1, .. behind a map, of which the last one has a dropout of its own,
+// head.out, and the mean cross entropy of the targets.
+void dense_classifier(GraphBuilder& g, TensorId x, std::vector<std::string> from,
+                      const std::vector<int64_t>& widths, double dropout_p, double last_dropout_p,
+                      int64_t classes, TensorId targets);
+
 // The dims of such images that a batch norm takes statistics over.
 inline constexpr std::string_view kNormedImages = "sample height width";
 

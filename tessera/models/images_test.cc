@@ -131,6 +131,22 @@ TEST(MobilenetV2, ConvolvesEachChannelByItselfInsideABlock) {
             "model 'mobilenet_v2': multiplier=0 must be above 0 and at most 1024");
 }
 
+TEST(WideResnet, HasThePublishedNumbersOfParametersAndMultiplyAddsInTheFormForCifar) {
+  EXPECT_EQ(parameters_of("resnet:form=cifar,layers=28,widen=10"), 36'479'194);
+  EXPECT_EQ(parameters_of("resnet:form=cifar,layers=16,widen=8"), 10'961'370);
+  EXPECT_EQ(parameters_of("resnet:form=cifar,layers=40,widen=4"), 8'949'210);
+  EXPECT_EQ(parameters_of("resnet:form=cifar,layers=40,widen=2"), 2'243'546);
+  EXPECT_NEAR(gmac_of("resnet:form=cifar,layers=28,widen=10"), 5.245, 0.005);
+  const Graph graph = graph_of("resnet:form=cifar,layers=28,widen=10", 2);
+  EXPECT_EQ(dims_of(graph, "images"), "[batch=1, sample=2, channels=3, height=32, width=32]");
+  EXPECT_EQ(dims_of(graph, "blocks.0.shortcut.conv.weight"),
+            "[channels=160, source=16, kernel_height=1, kernel_width=1]");
+  EXPECT_EQ(dims_of(graph, "final.act"), "[batch=1, sample=2, channels=640, height=8, width=8]");
+  EXPECT_EQ(
+      error_of("resnet:form=cifar,layers=18"),
+      "model 'resnet': layers=18 must be 6 n + 4 in the form cifar: 10, 16, 22, 28 and so on");
+}
+
 TEST(WideResnet, HasThePublishedNumbersOfParameters) {
   EXPECT_EQ(parameters_of("resnet:layers=50,widen=2"), 68'883'240);
   EXPECT_EQ(parameters_of("resnet:layers=101,widen=2"), 126'886'696);

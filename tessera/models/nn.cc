@@ -225,12 +225,14 @@ TensorId feed_forward(GraphBuilder& g, std::string_view scope, TensorId x,
 }
 
 TensorId pre_norm_block(GraphBuilder& g, TensorId x, double eps, const AttentionOptions& heads,
-                        const MlpOptions& mlp) {
+                        const MlpOptions& mlp, const BranchDropout& dropped) {
   TensorId h = layer_norm(g, "ln_1", x, eps);
   h = attention(g, "attn", h, heads);
+  h = dropout(g, "attn.dropout", h, dropped.attention, dropped.key + ".attn");
   x = g.op1("attn.residual", "add", {x, h});
   h = layer_norm(g, "ln_2", x, eps);
   h = feed_forward(g, "mlp", h, mlp);
+  h = dropout(g, "mlp.dropout", h, dropped.mlp, dropped.key + ".mlp");
   return g.op1("mlp.residual", "add", {x, h});
 }
 

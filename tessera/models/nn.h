@@ -104,10 +104,15 @@ struct MlpOptions {
 TensorId feed_forward(GraphBuilder& g, std::string_view scope, TensorId x,
                       const MlpOptions& options);
 
-// A bidirectional block in pre-norm form over x [batch, seq, hidden]: ops ln_1, attn.*,
-// attn.residual, ln_2, mlp.*, mlp.residual.
+// A block in pre-norm form over x [batch, seq, hidden]: ops ln_1, attn.*, attn.residual, ln_2,
+// mlp.*, mlp.residual, and with dropout of the branches attn.dropout and mlp.dropout, whose keys are
+// `<key>.attn` and `<key>.mlp`.
+struct BranchDropout {
+  double attention = 0, mlp = 0;
+  std::string key;
+};
 TensorId pre_norm_block(GraphBuilder& g, TensorId x, double eps, const AttentionOptions& heads,
-                        const MlpOptions& mlp);
+                        const MlpOptions& mlp, const BranchDropout& dropped = {});
 
 // Logits, op `name`: x times a table [vocab, hidden], which is `table` (the token embedding) if
 // tied, else a parameter `head.weight` of its own.

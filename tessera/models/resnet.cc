@@ -6,7 +6,7 @@
 #include <array>
 #include <cmath>
 
-#include "tessera/models/nn.h"
+#include "tessera/models/images.h"
 #include "tessera/models/running_norm.h"
 
 namespace tessera {
@@ -30,6 +30,8 @@ const Depth* depth_of(int64_t layers) {
                                    [layers](const Depth& d) { return d.layers == layers; });
   return found == kDepths.end() ? nullptr : found;
 }
+
+bool is_for_cifar(const ResnetConfig& config) { return config.form == "cifar"; }
 
 class Builder {
  public:
@@ -77,7 +79,57 @@ class Builder {
     return g_.op1("act", "relu", {g_.op1("residual", "add", {x, h})});
   }
 
+  // All layers in front of the mean over the map.
+  TensorId for_imagenet(TensorId x) {
+    const Depth& depth = *depth_of(config_.layers);
+    const Dim stem{"channels", config_.width};
+    x = conv("embed.conv", x, {"source", config_.channels}, stem, 7, 2);
+    x = norm("embed.bn", x, stem);
+    x = g_.op1("embed.act", "relu", {x});
+    x = g_.op1("embed.pool", "max_pool", {x},
+               {{"kernel", std::string("3")},
+                {"stride", std::string("2")},
+                {"padding", std::string("1")}});
+    int64_t index = 0, width = config_.width;
+    for (size_t stage = 0; stage < depth.blocks.size(); ++stage, width *= 2) {
+      for (int64_t i = 0; i < depth.blocks[stage] && g_.ok(); ++i, ++index) {
+        g_.push(fmt::format("blocks.{}", index));
+        x = block(x, width, depth.expansion, stage > 0 && i == 0 ? 2 : 1);
+        g_.pop();
+      }
+    }
+    return x;
+  }
+
+  // Three stages of blocks whose norms and activations are in front of their convolutions.
+  TensorId for_cifar(TensorId x) {
+    constexpr int64_t kCifarStages = 3;
+    const int64_t blocks = (config_.layers - 4) / (2 * kCifarStages);
+    x = conv("embed.conv", x, {"source", config_.channels}, {"channels", config_.width}, 3, 1);
+    int64_t index = 0, width = config_.width * config_.widen;
+    for (int64_t stage = 0; stage < kCifarStages; ++stage, width *= 2) {
+      for (int64_t i = 0; i < blocks && g_.ok(); ++i, ++index) {
+        g_.push(fmt::format("blocks.{}", index));
+        x = block_before(x, width, stage > 0 && i == 0 ? 2 : 1);
+        g_.pop();
+      }
+    }
+    x = norm("final.bn", x, {"channels", size_of(g_, x, "channels")});
+    return g_.op1("final.act", "relu", {x});
+  }
+
  private:
+  TensorId block_before(TensorId x, int64_t width, int64_t stride) {
+    const Dim in{"channels", size_of(g_, x, "channels")}, inner{"inner", width},
+        out{"channels", width};
+    TensorId h = g_.op1("act_1", "relu", {norm("bn_1", x, in)});
+    if (stride != 1 || in.size != out.size)
+      x = conv("shortcut.conv", h, {"source", in.size}, out, 1, stride);
+    h = conv("conv_1", h, in, inner, 3, stride);
+    h = g_.op1("act_2", "relu", {norm("bn_2", h, inner)});
+    return g_.op1("residual", "add", {x, conv("conv_2", h, inner, out, 3, 1)});
+  }
+
   GraphBuilder& g_;
   const ResnetConfig& config_;
 };
@@ -86,12 +138,14 @@ class Builder {
 
 std::vector<ModelKey> model_keys(ResnetConfig& config) {
   return {
-      {"layers", &config.layers, "18 and 34 (basic blocks), 50, 101 and 152 (bottlenecks)"},
-      {"width", &config.width, "channels behind the first convolution"},
+      {"layers", &config.layers,
+       "18 and 34 (basic blocks), 50, 101 and 152 (bottlenecks); in the form for CIFAR 6 n + 4"},
+      form_key(config.form, "blocks, width, image and classes as of that data set"),
+      {"width", &config.width, "channels behind the first convolution", "64 (cifar: 16)", {}, 0},
       {"widen", &config.widen, "times the channels inside the blocks (wide residual networks)"},
-      {"image", &config.image, "height and width in pixels"},
+      form_image_key(config.image, "height and width in pixels"),
       {"channels", &config.channels, "of a pixel"},
-      {"classes", &config.classes, "classes"},
+      form_classes_key(config.classes),
       {"ghost", &config.ghost, "images whose batch norm statistics are taken together"},
       {"eps", &config.eps, "epsilon of the batch norms"},
       {"running", &config.running,
@@ -103,7 +157,15 @@ std::vector<ModelKey> model_keys(ResnetConfig& config) {
 
 Status complete(ResnetConfig& config) {
   constexpr int64_t kMaxWidth = int64_t{1} << 22;
-  if (depth_of(config.layers) == nullptr) {
+  const bool cifar = is_for_cifar(config);
+  if (config.width == 0) config.width = cifar ? 16 : 64;
+  complete_form(config.form, config.image, config.classes);
+  if (cifar && (config.layers < 10 || (config.layers - 4) % 6 != 0)) {
+    return model_error("resnet", fmt::format("layers={} must be 6 n + 4 in the form cifar: 10, 16, "
+                                             "22, 28 and so on",
+                                             config.layers));
+  }
+  if (!cifar && depth_of(config.layers) == nullptr) {
     return model_error(
         "resnet", fmt::format("layers={} must be one of 18, 34, 50, 101 and 152", config.layers));
   }
@@ -119,43 +181,17 @@ Status complete(ResnetConfig& config) {
 }
 
 Result<Graph> build_resnet(const ResnetConfig& config, int64_t batch) {
-  const int64_t ghost = std::min(config.ghost, batch);
-  if (batch % ghost != 0) {
-    return model_error("resnet", fmt::format("batch={} must be a multiple of ghost={}, or below it",
-                                             batch, config.ghost));
-  }
-  const Depth& depth = *depth_of(config.layers);
   GraphBuilder g("resnet");
   Builder net(g, config);
-  const Dim groups{"batch", batch / ghost}, samples{"sample", ghost};
-  TensorId x = g.input("images",
-                       {groups,
-                        samples,
-                        {"channels", config.channels},
-                        {"height", config.image},
-                        {"width", config.image}},
-                       config.dtype);
-  const TensorId targets = g.input("targets", {groups, samples}, DType::kInt64);
-  const Dim stem{"channels", config.width};
-  x = net.conv("embed.conv", x, {"source", config.channels}, stem, 7, 2);
-  x = net.norm("embed.bn", x, stem);
-  x = g.op1("embed.act", "relu", {x});
-  x = g.op1(
-      "embed.pool", "max_pool", {x},
-      {{"kernel", std::string("3")}, {"stride", std::string("2")}, {"padding", std::string("1")}});
-  int64_t index = 0, width = config.width;
-  for (size_t stage = 0; stage < depth.blocks.size(); ++stage, width *= 2) {
-    for (int64_t i = 0; i < depth.blocks[stage] && g.ok(); ++i, ++index) {
-      g.push(fmt::format("blocks.{}", index));
-      x = net.block(x, width, depth.expansion, stage > 0 && i == 0 ? 2 : 1);
-      g.pop();
-    }
-  }
+  TESSERA_TRY(const ImageInputs inputs, image_inputs(g, "resnet", batch, config.ghost,
+                                                     config.channels, config.image, config.dtype));
+  TensorId x =
+      is_for_cifar(config) ? net.for_cifar(inputs.images) : net.for_imagenet(inputs.images);
   x = mean_pool(g, x, "height width");
   const LinearOptions head = {
       normal(1 / std::sqrt(static_cast<double>(size_of(g, x, "channels"))))};
   x = linear(g, "head", x, {"channels"}, {{"classes", config.classes}}, head);
-  cross_entropy_loss(g, x, targets);
+  cross_entropy_loss(g, x, inputs.targets);
   return g.finish();
 }
 

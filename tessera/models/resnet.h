@@ -1,6 +1,9 @@
-// A residual convolutional network, ResNet v1.5 (He et al., 2016; the stride of a bottleneck is at
+// A residual convolutional network. In the form for ImageNet it is ResNet v1.5 (He et al., 2016; the stride of a bottleneck is at
 // its 3 x 3 convolution, as in the usual frameworks): 18 and 34 layers of basic blocks, 50, 101 and
-// 152 of bottlenecks. Batch norm has the statistics of `ghost` images: the graph's dims are batch
+// 152 of bottlenecks. In the form for CIFAR it is the wide residual network (Zagoruyko and Komodakis,
+// 2016): a convolution of 3 x 3 to `width` channels, three stages of basic blocks with `width`,
+// twice and four times that, times `widen`, whose norms and activations stand in front of their
+// convolutions, and a norm behind the last; WRN-28-10 is `form=cifar,layers=28,widen=10`. Batch norm has the statistics of `ghost` images: the graph's dims are batch
 // (groups of so many images) and sample (the images of a group), so a split of batch is exact and
 // means what data-parallel frameworks compute, where every replica normalises by its own images.
 // A split of sample is synchronized batch norm.
@@ -13,11 +16,12 @@ namespace tessera {
 
 struct ResnetConfig {
   int64_t layers = 50;
-  int64_t width = 64;  // channels of the stem
+  std::string form = "imagenet";
+  int64_t width = 0;  // channels of the stem; 0: as of the form
   // Wide residual networks (Zagoruyko and Komodakis, 2016): so many times the channels inside the
   // bottlenecks, or of the basic blocks.
   int64_t widen = 1;
-  int64_t image = 224, channels = 3, classes = 1000;
+  int64_t image = 0, channels = 3, classes = 0;  // 0: as of the form
   int64_t ghost = 32;  // images whose statistics are taken together; a smaller batch: all of it
   double eps = 1e-5;
   double running = 0;  // of running statistics a step keeps this share; 0: there are none

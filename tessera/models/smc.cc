@@ -8,7 +8,7 @@
 #include <numbers>
 
 #include "tessera/graph/carried.h"
-#include "tessera/models/nn.h"
+#include "tessera/models/images.h"
 #include "tessera/models/running_norm.h"
 
 namespace tessera {
@@ -147,25 +147,12 @@ Status complete(SmcConfig& config) {
 }
 
 Result<Graph> build_smc(const SmcConfig& config, int64_t batch) {
-  const int64_t ghost = std::min(config.ghost, batch);
-  if (batch % ghost != 0) {
-    return model_error("smc", fmt::format("batch={} must be a multiple of ghost={}, or below it",
-                                          batch, config.ghost));
-  }
   GraphBuilder g("smc");
   Builder net(g, config);
-  const Dim groups{"batch", batch / ghost}, samples{"sample", ghost};
-  const auto images = [&](const char* name) {
-    return g.input(name,
-                   {groups,
-                    samples,
-                    {"channels", config.channels},
-                    {"height", config.image},
-                    {"width", config.image}},
-                   config.dtype);
-  };
-  TensorId now = images("images"), next = images("images_ahead");
-  const TensorId targets = g.input("targets", {groups, samples}, DType::kInt64);
+  TESSERA_TRY(const ImageInputs inputs, image_inputs(g, "smc", batch, config.ghost, config.channels,
+                                                     config.image, config.dtype));
+  const std::vector<Dim> dims = g.tensor(inputs.images).dims;
+  TensorId now = inputs.images, next = g.input("images_ahead", dims, config.dtype);
   // A function of both passes in turn, which share parameters.
   const auto both = [&](const auto& layer) {
     g.push_shared("");
@@ -181,7 +168,7 @@ Result<Graph> build_smc(const SmcConfig& config, int64_t batch) {
     g.pop();
   }
   both([&](TensorId x, bool) { return net.logits(x); });
-  net.loss(now, next, targets);
+  net.loss(now, next, inputs.targets);
   return g.finish();
 }
 

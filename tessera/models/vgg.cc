@@ -32,28 +32,14 @@ const Depth* depth_of(int64_t layers) {
 std::vector<ModelKey> model_keys(VggConfig& config) {
   return {
       {"layers", &config.layers, "11, 13, 16 or 19"},
-      {"form",
-       &config.form,
-       "image, dense and classes as of that data set",
-       "",
-       {"imagenet", "cifar"}},
+      form_key(config.form, "image, dense and classes as of that data set"),
       {"norm", &config.norm, "batch norm behind each convolution"},
       {"bias", &config.bias, "of the convolutions; without effect where a norm is behind"},
       {"width", &config.width, "channels of the first stage"},
-      {"image",
-       &config.image,
-       "height and width in pixels; a multiple of 32",
-       "224 (cifar: 32)",
-       {},
-       0},
-      {"dense",
-       &config.dense,
-       "widths of the dense layers before the last; 0: none",
-       "4096-4096 (cifar: 0)",
-       {},
-       0},
+      form_image_key(config.image, "height and width in pixels; a multiple of 32"),
+      dense_key(config.dense),
       {"channels", &config.channels, "of a pixel"},
-      {"classes", &config.classes, "classes", "1000 (cifar: 10)", {}, 0},
+      form_classes_key(config.classes),
       {"dropout", &config.dropout, "behind the dense layers before the last"},
       {"ghost", &config.ghost, "images whose batch norm statistics are taken together"},
       {"eps", &config.eps, "epsilon of the batch norms"},
@@ -66,18 +52,10 @@ Status complete(VggConfig& config) {
     return model_error("vgg",
                        fmt::format("layers={} must be one of 11, 13, 16 and 19", config.layers));
   }
-  const bool cifar = config.form == "cifar";
-  if (config.image == 0) config.image = cifar ? 32 : 224;
-  if (config.classes == 0) config.classes = cifar ? 10 : 1000;
-  if (config.dense.empty())
-    config.dense = cifar ? std::vector<int64_t>{0} : std::vector<int64_t>{4096, 4096};
+  complete_form(config.form, config.image, config.classes);
   if (config.image % (1 << kStages) != 0)
     return model_error("vgg", fmt::format("image={} must be a multiple of 32", config.image));
-  const bool none = config.dense == std::vector<int64_t>{0};
-  if (!none && std::count(config.dense.begin(), config.dense.end(), 0) > 0) {
-    return model_error("vgg", "dense must be 0 or a list of widths of at least 1");
-  }
-  return {};
+  return complete_dense("vgg", config.form, config.dense);
 }
 
 Result<Graph> build_vgg(const VggConfig& config, int64_t batch) {
@@ -104,19 +82,8 @@ Result<Graph> build_vgg(const VggConfig& config, int64_t batch) {
       in = out;
     }
   }
-  std::vector<std::string> from = {in.name, "height", "width"};
-  int64_t layer = 0;
-  for (const int64_t width : config.dense) {
-    if (width == 0) break;
-    const Dim out{layer % 2 == 0 ? "features" : "units", width};
-    x = dense_layer(g, fmt::format("head.dense_{}", ++layer), x, from, out, config.dropout);
-    from = {out.name};
-  }
-  double fan_in = 1;
-  for (const std::string& dim : from) fan_in *= static_cast<double>(size_of(g, x, dim));
-  x = linear(g, "head.out", x, from, {{"classes", config.classes}},
-             {normal(1 / std::sqrt(fan_in))});
-  cross_entropy_loss(g, x, inputs.targets);
+  dense_classifier(g, x, {in.name, "height", "width"}, config.dense, config.dropout, config.dropout,
+                   config.classes, inputs.targets);
   return g.finish();
 }
 

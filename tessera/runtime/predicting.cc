@@ -11,6 +11,7 @@
 #include <optional>
 #include <utility>
 
+#include "tessera/base/toml_reader.h"
 #include "tessera/compile/compile.h"
 #include "tessera/graph/carried.h"
 #include "tessera/models/model.h"
@@ -42,6 +43,33 @@ struct Forward {
   std::vector<Program> programs;
 };
 
+// What is looked at.
+Result<TensorId> output_of(const PredictConfig& config, const Graph& graph, const Model& model) {
+  if (!config.tensor.empty()) {
+    const TensorId id = graph.find_tensor(config.tensor);
+    if (!id.valid()) {
+      std::vector<std::string> names;
+      for (const Tensor& tensor : graph.tensors()) names.push_back(tensor.name);
+      return evaluate_error(fmt::format("expected a tensor of '{}', found '{}'{}", model.family,
+                                        config.tensor, did_you_mean(config.tensor, names)));
+    }
+    const Tensor& tensor = graph.tensor(id);
+    if (!tensor.dims.empty() && tensor.dims[0].name == "batch" &&
+        tensor.elements() % model.batch == 0)
+      return id;
+    return evaluate_error(
+        fmt::format("expected a tensor whose first dim is the batch, found '{}' {}", config.tensor,
+                    describe(tensor.dims)));
+  }
+  if (graph.find_tensor("targets").valid()) {
+    for (const TensorId id : compared_with_targets(graph)) {
+      if (graph.tensor(id).elements() % model.batch == 0) return id;
+    }
+  }
+  return evaluate_error(fmt::format(
+      "expected a model whose loss compares an output with 'targets', found '{}'", model.spec));
+}
+
 Status lower_forward(const PredictConfig& config, Forward& out) {
   TESSERA_TRY(const DType compute, parse_dtype(config.precision));
   TESSERA_TRY(const int64_t batch, batch_of(config.model, 0, config.batch));
@@ -53,15 +81,8 @@ Status lower_forward(const PredictConfig& config, Forward& out) {
   TESSERA_TRY(Graph shaped,
               shape_forward(parts.forward, plan, plan.precision.compute, plan.precision.parameter));
   TESSERA_TRY(Prepared prepared, prepare(std::move(shaped), plan));
-  for (const TensorId id : compared_with_targets(prepared.graph)) {
-    if (!out.output.valid() && prepared.graph.tensor(id).elements() % batch == 0) out.output = id;
-  }
+  TESSERA_TRY(out.output, output_of(config, prepared.graph, out.model));
   out.targets = prepared.graph.find_tensor("targets");
-  if (!out.output.valid() || !out.targets.valid()) {
-    return evaluate_error(
-        fmt::format("expected a model whose loss compares an output with 'targets', found '{}'",
-                    out.model.spec));
-  }
   TESSERA_TRY(out.lowering,
               Lowering::create(std::make_shared<const Graph>(std::move(prepared.graph)),
                                std::move(prepared.plan), {{out.output}}));
@@ -200,7 +221,8 @@ Result<Predictions> predict(const PredictConfig& config) {
   Predictions made;
   made.samples = config.samples == 0 ? data->samples() : config.samples;
   const int64_t batches = (made.samples + model.batch - 1) / model.batch;
-  const int64_t target_width = graph.tensor(forward.targets).elements() / model.batch;
+  const int64_t target_width =
+      forward.targets.valid() ? graph.tensor(forward.targets).elements() / model.batch : 0;
   made.width = graph.tensor(forward.output).elements() / model.batch;
   Shared shared;
   shared.outputs.resize(static_cast<size_t>(batches * model.batch * made.width));
@@ -223,7 +245,8 @@ Result<Predictions> predict(const PredictConfig& config) {
   made.targets = std::move(shared.targets);
   made.seconds_a_sample = shared.fastest / static_cast<double>(model.batch);
   made.multiply_adds = multiply_adds_a_sample(model);
-  const bool classes = target_width == 1 && !is_floating(graph.tensor(forward.targets).dtype);
+  const bool classes = config.tensor.empty() && target_width == 1 &&
+                       !is_floating(graph.tensor(forward.targets).dtype);
   if (classes && made.width > 1) made.accuracy = accuracy_of(made);
   return made;
 }

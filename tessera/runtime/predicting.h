@@ -26,23 +26,27 @@ struct PredictConfig {
   std::string precision = "float32";
   int64_t batch = 64;
   int64_t samples = 0;  // the first ones; 0: those of the arrays, once
+  // What to look at, a tensor whose first dim is the batch; "": what the loss compares with `targets`.
+  std::string tensor = "";
   double timeout_s = 60;
   std::string beside = "";  // a folder: relative files may lie there too
 };
 
 struct Predictions {
   int64_t samples = 0;
-  int64_t width = 0;            // of an output: what the loss compares with `targets`
+  int64_t width = 0;            // of an output: what is looked at
   std::vector<double> outputs;  // by sample; what stands in front of its last dims, flat
-  std::vector<double> targets;  // likewise, as many as the model has for a sample
-  double loss = 0;              // mean over whole batches, which begin anew behind the last sample
-  // Of a model that gives each sample a class: the share that is right of the samples whose target is
+  std::vector<double>
+      targets;      // likewise, as many as the model has for a sample; none: it has none
+  double loss = 0;  // mean over whole batches, which begin anew behind the last sample
+  // Of a model that gives each sample a class, where no other tensor is asked for: the share that is right of the samples whose target is
   // not -1; NaN without any.
   std::optional<double> accuracy = std::nullopt;
   double seconds_a_sample = 0;  // the fastest batch's
   double multiply_adds = 0;     // of a sample: products and convolutions
 };
-// Errors, one line each: a model without targets to compare an output with, data that is no array,
+// Errors, one line each: a model without targets to compare an output with, a tensor that the model
+// does not have or that is not of samples, data that is no array,
 // weights that lack a parameter or have it in another shape.
 Result<Predictions> predict(const PredictConfig& config);
 

@@ -59,9 +59,26 @@ class Evaluate(RuntimeTest):
         text = self.expect_text("evaluate", self.model(8), "--weights", f"{self.folder}/checkpoints", "--data", self.data(8), "--batch", "4")
         self.assertRegex(text, r"^12 samples: loss [\d.]+, accuracy [\d.]+ %; [\d.e+-]+ ms and [\d.]+ million multiply-adds a sample\n$")
 
+    def test_another_tensor_may_be_asked_for(self):
+        self.train()
+        arguments = ("evaluate", self.model(16), "--weights", f"{self.folder}/checkpoints", "--data", self.data(16), "--batch", "4",
+                     "--json", "--out")
+        found = self.expect_json(*arguments, f"{self.folder}/head.npy")
+        self.assertIn("accuracy", found)
+        asked = self.expect_json(*arguments, f"{self.folder}/asked.npy", "--tensor", "head")
+        self.assertNotIn("accuracy", asked)
+        self.assertEqual(asked["loss"], found["loss"])
+        self.assertEqual(*[pathlib.Path(self.folder, name).read_bytes() for name in ("head.npy", "asked.npy")])
+        self.expect_json(*arguments, f"{self.folder}/pool.npy", "--tensor", "final.pool", "--plan", "data_parallel(2)")
+        self.assertIn(b"(12, 16)", pathlib.Path(self.folder, "pool.npy").read_bytes()[:128])
+
     def test_wrong_input_is_one_line(self):
         self.train()
         weights = f"{self.folder}/checkpoints"
+        for tensor, found in (("haed", "expected a tensor of 'resnet', found 'haed', did you mean 'head'?"),
+                              ("head.weight", "expected a tensor whose first dim is the batch, found 'head.weight' [channels=16, classes=3]")):
+            answer = run("evaluate", self.model(16), "--weights", weights, "--data", self.data(16), "--batch", "4", "--tensor", tensor)
+            self.assertEqual((answer.code, answer.err), (2, f"tessera: evaluate: {found}\n"))
         answer = run("evaluate", self.model(16), "--weights", weights, "--data", "'random'")
         self.assertEqual((answer.code, answer.err), (2, "tessera: evaluate: expected data of arrays, found other data or none\n"))
         answer = run("evaluate", self.model(16), "--weights", weights, "--data", "{ arrays = 3 }")

@@ -24,6 +24,7 @@ Result<int> evaluate(const EvaluateOptions& options) {
   config.precision = options.precision;
   config.batch = options.batch;
   config.samples = options.samples;
+  config.tensor = options.tensor;
   config.timeout_s = options.timeout_s;
   TESSERA_TRY(const Predictions made, predict(config));
   if (!options.out.empty())
