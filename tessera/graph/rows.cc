@@ -14,9 +14,11 @@ std::vector<size_t> ids_of_rows(const Op& op) {
   std::vector<size_t> found;
   std::istringstream modes(op.text("modes"));
   size_t input = 1 + kind.optimizer->states.size();
-  for (std::string mode; modes >> mode; input += 2) found.push_back(input);
+  for (std::string mode; modes >> mode; input += operands_of_look_up(mode)) found.push_back(input);
   return found;
 }
+
+size_t operands_of_look_up(std::string_view mode) { return mode == kWeightedLookUp ? 3 : 2; }
 
 int row_dim(const Op& op, size_t input) { return op.annotation.inputs[input].dims[0][0]; }
 

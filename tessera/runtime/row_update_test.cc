@@ -19,8 +19,8 @@ constexpr double kStep = 3;
 
 struct LookUp {
   int64_t samples = 1, bag = 1;
-  bool bags = true, mean = false;
-  Values ids, dy;
+  bool bags = true, mean = false, weighted = false;
+  Values ids, dy, weights;
 };
 
 struct Case {
@@ -40,6 +40,7 @@ Case random_case(std::mt19937& random) {
     one.bags = random() % 4 != 0;
     one.bag = one.bags ? up_to(5) : 1;
     one.mean = one.bags && random() % 2 == 0;
+    one.weighted = !one.mean && random() % 2 == 0;
     const bool hot = random() % 3 == 0;
     const auto row = static_cast<double>(random() % out.rows);
     for (int64_t s = 0; s < one.samples; ++s) {
@@ -47,6 +48,7 @@ Case random_case(std::mt19937& random) {
       for (int64_t i = 0; i < one.bag; ++i) {
         const double id = hot && random() % 2 == 0 ? row : static_cast<double>(random() % out.rows);
         one.ids.push_back(i < there ? id : -1);
+        one.weights.push_back(one.weighted ? normal(random) : 1);
       }
       for (int64_t w = 0; w < out.width; ++w) one.dy.push_back(normal(random));
     }
@@ -74,7 +76,8 @@ Dense dense_of(const Case& of) {
         out.touched[static_cast<size_t>(id)] = true;
         for (int64_t w = 0; w < of.width; ++w) {
           out.gradient[static_cast<size_t>(id * of.width + w)] +=
-              one.dy[static_cast<size_t>(s * of.width + w)] / (one.mean ? there : 1);
+              one.dy[static_cast<size_t>(s * of.width + w)] *
+              one.weights[static_cast<size_t>(s * one.bag + i)] / (one.mean ? there : 1);
         }
       }
     }
@@ -104,7 +107,11 @@ std::vector<Values> run_op(const char* kind, const Case& of, const std::vector<V
     add(one.bags ? std::vector<Dim>{samples, {"bag", one.bag}} : std::vector<Dim>{samples},
         DType::kInt64, one.ids);
     add({samples, width}, DType::kFloat64, one.dy);
-    modes += one.mean ? "mean " : "sum ";
+    if (one.weighted) {
+      add(one.bags ? std::vector<Dim>{samples, {"bag", one.bag}} : std::vector<Dim>{samples},
+          DType::kFloat64, one.weights);
+    }
+    modes += one.mean ? "mean " : one.weighted ? "weighted " : "sum ";
   }
   for (const double scalar : scalars) add({}, DType::kFloat64, {scalar});
   Attributes attributes = {{"modes", modes}};

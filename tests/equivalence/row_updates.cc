@@ -133,6 +133,28 @@ TEST(RowUpdatesTest, DenseLayersMayHaveAnotherOptimizer) {
   }
 }
 
+// Bags whose rows have weights that are trained: what a place adds to its row, and its weight's own
+// gradient, under every cut, by rows and with gradients of the table's size.
+TEST(RowUpdatesTest, WeightedBagsAreEqualToSerial) {
+  std::vector<std::string> optimizers = kRowOptimizers;
+  optimizers.insert(optimizers.end(), {"adamw", "sgd"});
+  for (const std::string& optimizer : optimizers) {
+    for (const char* plan :
+         {"tables(3)", "tables(2,row)", "tables(4,column)", "tables(2,table_row,nodes=2)",
+          "tables(2,grid,nodes=3)", "tables(3,replica,zero=2)", "tables(2,zero=3)",
+          "tables(2,row,micro_batches=3)", "tables(2,micro_batches=2)"}) {
+      VerifyConfig config = config_of(optimizer, 1);
+      config.optimizer.lr = 0.01;
+      config.model =
+          "dlrm:dense=4,rows=100-50-40-30,width=12,bottom=8-12,top=8-1,bags=3-1-2-5,mode=position";
+      config.plan = plan;
+      const auto report = verify_plan(config);
+      ASSERT_TRUE(report) << optimizer << " " << plan << ": " << report.error().message;
+      EXPECT_TRUE(report->ok) << optimizer << " " << plan << ": " << report->why;
+    }
+  }
+}
+
 // Rows of a gradient carry the loss scale until they are added to a row.
 TEST(RowUpdatesTest, TheLossScaleMakesNoDifference) {
   const auto model = build_model(kSmall, kBatch, DType::kFloat32);

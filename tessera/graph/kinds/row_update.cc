@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "tessera/graph/kinds/common.h"
+#include "tessera/graph/rows.h"
 
 namespace tessera::kinds {
 namespace {
@@ -29,45 +30,64 @@ Status expect_table(const Tensor& table) {
                                    describe(table)));
 }
 
-// The operands ids and dy of each look-up, from operand `first` on, added to the annotation. Their
-// dims but the width are frozen under names of their own: every piece of the table reads all ids.
+// Operands of all look-ups.
+size_t look_up_operands(const Names& modes) {
+  size_t count = 0;
+  for (const std::string& mode : modes) count += operands_of_look_up(mode);
+  return count;
+}
+
+Status expect_look_up(std::string_view mode, const Tensor& ids, const Tensor& dy,
+                      const Tensor* weights, const Dim& width) {
+  if (mode != "sum" && mode != "mean" && mode != kWeightedLookUp) {
+    return invalid_input(fmt::format("expected mode \"sum\", \"mean\" or \"{}\", found \"{}\"",
+                                     kWeightedLookUp, mode));
+  }
+  TESSERA_TRY_VOID(expect_dtype(ids, "ids", DType::kInt64));
+  std::vector<Dim> lead = dy.dims;
+  if (!lead.empty()) lead.pop_back();
+  const bool bags = ids.dims.size() == lead.size() + 1;
+  const std::vector<Dim> samples = bags ? without_last(ids.dims) : ids.dims;
+  if (dy.dims.empty() || dy.dims.back() != width || samples != lead || !is_floating(dy.dtype)) {
+    return invalid_input(fmt::format(
+        "expected a floating dy with the dims of ids, but that of a bag, and then {}={}, found "
+        "{} for {}",
+        width.name, width.size, describe(dy), describe(ids)));
+  }
+  if (weights == nullptr || (is_floating(weights->dtype) && weights->dims == ids.dims)) return {};
+  return invalid_input(
+      fmt::format("expected floating weights with the dims of ids, found {} for {}",
+                  describe(*weights), describe(ids)));
+}
+
+// The operands ids, dy and weights of each look-up, from operand `first` on, added to the
+// annotation. Their dims but the width are frozen under names of their own: every piece of the table
+// reads all ids.
 Status spell_look_ups(const Operands& x, size_t first, std::string& annotation) {
   const Dim& width = x[0].dims[1];
   const Names modes = words(x.text("modes"));
-  if (modes.empty() || x.count() < first + 2 * modes.size()) {
+  if (modes.empty() || x.count() < first + look_up_operands(modes)) {
     return invalid_input(fmt::format(
         "expected ids and dy for each of {} look-up(s) (attribute modes), found {} operand(s)",
         modes.size(), x.count() < first ? 0 : x.count() - first));
   }
-  for (size_t k = 0; k < modes.size(); ++k) {
-    if (modes[k] != "sum" && modes[k] != "mean") {
-      return invalid_input(
-          fmt::format("expected mode \"sum\" or \"mean\", found \"{}\"", modes[k]));
-    }
-    const Tensor &ids = x[first + 2 * k], &dy = x[first + 2 * k + 1];
-    TESSERA_TRY_VOID(expect_dtype(ids, "ids", DType::kInt64));
-    std::vector<Dim> lead = dy.dims;
-    if (!lead.empty()) lead.pop_back();
-    const bool bags = ids.dims.size() == lead.size() + 1;
-    const std::vector<Dim> samples = bags ? without_last(ids.dims) : ids.dims;
-    if (dy.dims.empty() || dy.dims.back() != width || samples != lead || !is_floating(dy.dtype)) {
-      return invalid_input(fmt::format(
-          "expected a floating dy with the dims of ids, but that of a bag, and then {}={}, found "
-          "{} for {}",
-          width.name, width.size, describe(dy), describe(ids)));
-    }
+  size_t at = first;
+  for (size_t k = 0; k < modes.size(); at += operands_of_look_up(modes[k]), ++k) {
+    const Tensor &ids = x[at], &dy = x[at + 1];
+    const bool weighted = operands_of_look_up(modes[k]) > 2;
+    TESSERA_TRY_VOID(expect_look_up(modes[k], ids, dy, weighted ? &x[at + 2] : nullptr, width));
     std::string own;
-    for (size_t d = 0; d < lead.size(); ++d) own += fmt::format("id{}_{}^ ", k, d);
-    annotation += fmt::format(", {}, {}{}",
-                              bags          ? fmt::format("{}bag{}^", own, k)
-                              : own.empty() ? "()"
-                                            : own,
-                              own, width.name);
+    for (size_t d = 0; d + 1 < dy.dims.size(); ++d) own += fmt::format("id{}_{}^ ", k, d);
+    const std::string spelled = ids.dims.size() == dy.dims.size() ? fmt::format("{}bag{}^", own, k)
+                                : own.empty()                     ? "()"
+                                                                  : own;
+    annotation += fmt::format(", {}, {}{}", spelled, own, width.name);
+    if (weighted) annotation += ", " + spelled;
   }
   return {};
 }
 
-// (p, states, ids and dy of each look-up, lr[, step][, coefficient[, skip]])
+// (p, states, ids, dy and weights of each look-up, lr[, step][, coefficient[, skip]])
 Result<Inferred> infer_row_update(const Operands& x, const OptimizerInfo& optimizer) {
   const Tensor& table = x[0];
   TESSERA_TRY_VOID(expect_table(table));
@@ -100,7 +120,7 @@ Result<Inferred> infer_row_update(const Operands& x, const OptimizerInfo& optimi
     scalars.emplace_back(scalar == Init::Kind::kStep ? "step" : "lr");
   const size_t required = scalars.size();
   scalars.insert(scalars.end(), {"coefficient", "skip"});
-  const size_t begin = first + 2 * words(x.text("modes")).size();
+  const size_t begin = first + look_up_operands(words(x.text("modes")));
   if (x.count() < begin + required || x.count() > begin + scalars.size()) {
     return invalid_input(fmt::format("expected {} to {} scalars behind the look-ups, found {}",
                                      required, scalars.size(), x.count() - begin));
@@ -120,13 +140,13 @@ Result<Inferred> infer_rowwise_adagrad(const Operands& x) {
 }
 Result<Inferred> infer_row_adam(const Operands& x) { return infer_row_update(x, row_adam); }
 
-// (p, ids and dy of each look-up) -> the sum of squares of the rows of p's gradient. Of p the dims
+// (p, ids, dy and weights of each look-up) -> the sum of squares of the rows of p's gradient. Of p the dims
 // alone count: by them a plan cuts the op as it cuts the table.
 Result<Inferred> infer_row_sum_squares(const Operands& x) {
   TESSERA_TRY_VOID(expect_table(x[0]));
   std::string annotation = spell(x[0].dims);
   TESSERA_TRY_VOID(spell_look_ups(x, 1, annotation));
-  if (const size_t wanted = 1 + 2 * words(x.text("modes")).size(); x.count() != wanted)
+  if (const size_t wanted = 1 + look_up_operands(words(x.text("modes"))); x.count() != wanted)
     return invalid_input(fmt::format("expected {} operands, found {}", wanted, x.count()));
   return conclude(x, annotation + " -> ()", {{}}, {statistics_dtype(x[0].dtype)});
 }
@@ -140,10 +160,12 @@ int64_t elements_looked_up(const Op& op) {
   const int64_t width = size(annotation.inputs[0].dims[1]);
   const auto states = op.info->optimizer ? op.info->optimizer->states.size() : 0;
   int64_t out = 0;
-  for (size_t k = 0; k < words(op.text("modes")).size(); ++k) {
+  size_t at = 1 + states;
+  for (const std::string& mode : words(op.text("modes"))) {
     int64_t ids = 1;
-    for (const DimGroup& group : annotation.inputs[1 + states + 2 * k].dims) ids *= size(group);
+    for (const DimGroup& group : annotation.inputs[at].dims) ids *= size(group);
     out += ids * width;
+    at += operands_of_look_up(mode);
   }
   return out;
 }

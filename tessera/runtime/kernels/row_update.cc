@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "tessera/base/philox.h"
+#include "tessera/graph/rows.h"
 #include "tessera/runtime/kernels/nest.h"
 #include "tessera/runtime/kernels/rows.h"
 
@@ -40,8 +41,8 @@ Place* sort_by_row(Place* places, Place* other, size_t count, int64_t rows) {
   return places;
 }
 
-// The gradient of the rows of a piece of a table, from operand `first` on: ids and dy of each
-// look-up. Of a call, so it lives as long as its arrays.
+// The gradient of the rows of a piece of a table, from operand `first` on: ids, dy and weights of
+// each look-up. A place with a weight is a sample of its own. Of a call, so it lives as long as its arrays.
 template <class A>
 class RowGradients {
  public:
@@ -51,19 +52,23 @@ class RowGradients {
     std::istringstream modes(call.op->text("modes"));
     int64_t places = 0, samples = 0;
     size_t operand = first;
-    for (std::string mode; modes >> mode; operand += 2) {
+    for (std::string mode; modes >> mode; operand += operands_of_look_up(mode)) {
       const Array &ids = call.inputs[operand], &dy = call.inputs[operand + 1];
+      const bool weighted = operands_of_look_up(mode) > 2;
+      const Array& weights = weighted ? call.inputs[operand + 2] : ids;
       const size_t lead = dy.shape.size() - 1;
       const bool bags = ids.shape.size() > lead;
-      LookUp one{Nest<2>({&dy, &ids}, lead), Row<A>(dy), ids.dtype};
+      LookUp one{Nest<3>({&dy, &ids, &weights}, lead), Row<A>(dy), ids.dtype, weights.dtype};
       one.mean = mode == "mean";
+      one.weighted = weighted;
       if (bags) {
+        one.weight_step = weights.strides.back() * dtype_bytes(weights.dtype);
         one.bag = ids.shape.back();
         one.step = ids.strides.back() * dtype_bytes(ids.dtype);
       }
       int64_t of_this = 1;
       for (size_t d = 0; d < lead; ++d) of_this *= dy.shape[d];
-      samples += of_this;
+      samples += weighted ? of_this * one.bag : of_this;
       places += of_this * one.bag;
       look_ups_.push_back(std::move(one));
     }
@@ -114,11 +119,12 @@ class RowGradients {
 
  private:
   struct LookUp {
-    Nest<2> samples;
+    Nest<3> samples;  // dy, ids, weights (or ids again)
     Row<A> dy;
-    DType id_type;
+    DType id_type, weight_type;
     int64_t bag = 1, step = 0;  // ids of a bag, bytes between them
-    bool mean = false;
+    int64_t weight_step = 0;    // bytes between the weights of a bag
+    bool mean = false, weighted = false;
   };
   struct Sample {
     const LookUp* look_up;
@@ -136,7 +142,17 @@ class RowGradients {
     size_t places = 0;
     uint32_t sample = 0;
     for (const LookUp& one : look_ups_) {
-      one.samples.each([&](const std::array<std::byte*, 2>& at) {
+      one.samples.each([&](const std::array<std::byte*, 3>& at) {
+        if (one.weighted) {
+          for (int64_t i = 0; i < one.bag; ++i) {
+            const int64_t id = id_at(at[1] + i * one.step, one.id_type), row = id - rows_.begin;
+            if (id < 0 || row < 0 || row >= rows_.size) continue;
+            places_[places++] = {static_cast<uint32_t>(row), sample};
+            samples_[sample++] = {&one, at[0],
+                                  load_element<A>(at[2] + i * one.weight_step, one.weight_type)};
+          }
+          return;
+        }
         int64_t there = 0;
         for (int64_t i = 0; i < one.bag; ++i) {
           const int64_t id = id_at(at[1] + i * one.step, one.id_type), row = id - rows_.begin;
@@ -215,7 +231,7 @@ class Rounding {
   std::shared_ptr<std::vector<uint32_t>> words_;
 };
 
-// (p, states, ids and dy of each look-up, lr[, step][, coefficient[, skip]]) -> (p', states').
+// (p, states, ids, dy and weights of each look-up, lr[, step][, coefficient[, skip]]) -> (p', states').
 // `prepare(scale, rate, step)` gives f(row index, gradient), which changes the outputs in place;
 // outputs that lie elsewhere are copied first.
 template <class A, class Prepare, class Soon>
@@ -229,7 +245,7 @@ Kernel update_of_rows(const KernelCall& call, size_t scalars, Prepare prepare, S
   }
   std::istringstream modes(call.op->text("modes"));
   size_t at = tables;
-  for (std::string mode; modes >> mode;) at += 2;
+  for (std::string mode; modes >> mode;) at += operands_of_look_up(mode);
   const auto scalar = [&](size_t i, double otherwise) {
     const Array from = i < call.inputs.size() ? call.inputs[i] : Array{};
     return [from, otherwise] {
@@ -361,7 +377,7 @@ Kernel row_adam(const KernelCall& call) {
   });
 }
 
-// (p, ids and dy of each look-up) -> s. A row's squares are summed in the compute type, the rows in
+// (p, ids, dy and weights of each look-up) -> s. A row's squares are summed in the compute type, the rows in
 // double.
 Kernel row_sum_squares(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
