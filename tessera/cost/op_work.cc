@@ -63,7 +63,7 @@ void count_rows(const Program& program, const Op& op, const Compute& compute, Op
     const double share = there > 0 ? touched / there : 0;
     work.elements = std::max(work.elements, share * size.elements);
     work.bytes_read += share * size.bytes;
-    if (compute.outputs.size() == tables && op.info->optimizer)
+    if (i < compute.outputs.size() && touches_rows(op, i))
       work.bytes_written += share * size_of(program, compute.outputs[i].view).bytes;
   }
 }

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "tessera/graph/builder.h"
+#include "tessera/graph/transform.h"
 #include "tessera/runtime/testing.h"
 
 namespace tessera {
@@ -87,7 +88,8 @@ Dense dense_of(const Case& of) {
 
 // The op of that kind on the case, with states as given; returns its outputs.
 std::vector<Values> run_op(const char* kind, const Case& of, const std::vector<Values>& tables,
-                           bool state_a_row, const std::vector<double>& scalars) {
+                           bool state_a_row, const std::vector<double>& scalars,
+                           bool expanded = false) {
   GraphBuilder g("rows");
   const Dim rows{"rows", of.rows}, width{"width", of.width};
   std::vector<TensorId> inputs;
@@ -120,11 +122,19 @@ std::vector<Values> run_op(const char* kind, const Case& of, const std::vector<V
   auto built = g.finish();
   EXPECT_TRUE(built) << kind << ": " << (built ? "" : built.error().message);
   if (!built) return {};
+  std::vector<std::string> names;
+  for (const TensorId output : outputs) names.push_back(built->tensor(output).name);
+  if (expanded) {
+    auto taken_apart = expand_ops(*built, {OpId(0)});
+    EXPECT_TRUE(taken_apart) << (taken_apart ? "" : taken_apart.error().message);
+    if (!taken_apart) return {};
+    built = *taken_apart;
+  }
   testing::Workspace work(*built, 1);
   for (size_t i = 0; i < inputs.size(); ++i) work.set(inputs[i], values[i]);
   work.run();
   std::vector<Values> out;
-  for (const TensorId output : outputs) out.push_back(work.get(output));
+  for (const std::string& name : names) out.push_back(work.get(built->find_tensor(name)));
   return out;
 }
 
@@ -187,6 +197,11 @@ TEST(RowUpdateTest, IsTheDenseStepOfTheRowsThatWereLookedUp) {
     ASSERT_EQ(wise.size(), 2U);
     expect_near(wise[0], rowwise, what + " rowwise_adagrad");
     expect_near(wise[1], rowwise_sum, what + " rowwise_adagrad sum");
+    // The same in three ops, whose sums a cut of the width makes in parts.
+    const auto apart = run_op("rowwise_adagrad", one, {p, a_row}, true, {kRate, kClip}, true);
+    ASSERT_EQ(apart.size(), 2U);
+    expect_near(apart[0], rowwise, what + " rowwise_adagrad taken apart");
+    expect_near(apart[1], rowwise_sum, what + " rowwise_adagrad taken apart, sum");
     const auto moments = run_op("row_adam", one, {p, first, second}, false, {kRate, kStep, kClip});
     ASSERT_EQ(moments.size(), 3U);
     expect_near(moments[0], adam, what + " row_adam");

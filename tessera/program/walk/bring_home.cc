@@ -6,8 +6,13 @@
 namespace tessera {
 
 void BringHome::produced(const Op& op, TensorId tensor, const Held& made) {
-  if (facts_.tensor(tensor).update_of.valid()) return put_back(op, tensor, made);
   const PlaceId place = facts_.place_of(op);
+  if (facts_.tensor(tensor).update_of.valid()) {
+    put_back(op, tensor, made);
+    // Ops behind the update may read the new value.
+    if (facts_.first_reader(tensor) != nullptr) holds_.set_home(place, tensor, made);
+    return;
+  }
   const bool summed = facts_.sums_micro_batches(tensor);
   holds_.set_home(place, tensor, made);
   if (summed) sharded_.scatter_each_time(op, tensor);

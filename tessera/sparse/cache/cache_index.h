@@ -142,6 +142,7 @@ class CacheIndex {
   void clear();
 
   int32_t place_of(int64_t row) const;  // -1: none
+  int64_t row_at(int32_t place) const { return slot(place).row; }  // of a place that has one
   int64_t index_bytes() const;
   int64_t scratch_bytes() const;
   std::string violation() const;  // of the invariants; "": none
