@@ -27,6 +27,7 @@ class AheadPass {
     for (const Tensor& tensor : graph.tensors()) {
       if (tensor.update_of.valid()) newest_[tensor.update_of.index()] = tensor.id;
     }
+    find_what_stays();
   }
 
   Result<Graph> run() {
@@ -39,11 +40,8 @@ class AheadPass {
     const std::vector<bool> first = updates_of_what_is_read();
     for (const Op& op : graph_.ops()) {
       if (op.phase == Phase::kUpdate) continue;
-      if (!moved_[op.id.index()]) {
-        copy(op);
-      } else if (stale_[op.id.index()]) {
-        ahead(op);
-      }
+      if (!moved_[op.id.index()] || stays_[op.id.index()]) copy(op);
+      if (stale_[op.id.index()]) ahead(op);
     }
     const auto updates = [&](bool wanted) {
       for (const Op& op : graph_.ops()) {
@@ -61,6 +59,19 @@ class AheadPass {
   }
 
  private:
+  // What depends on no input is the same for every batch: the rest of the step makes its own.
+  void find_what_stays() {
+    stays_.resize(graph_.ops().size());
+    for (const Op& op : graph_.ops()) {
+      stays_[op.id.index()] = moved_[op.id.index()] &&
+                              std::all_of(op.inputs.begin(), op.inputs.end(), [&](TensorId id) {
+                                const Tensor& tensor = graph_.tensor(id);
+                                return tensor.producer.valid() ? stays_[tensor.producer.index()]
+                                                               : tensor.role != Role::kInput;
+                              });
+    }
+  }
+
   // What a moved op reads is there one step early: inputs, what rests, and what others make of such.
   Status check() const {
     for (const Op& op : graph_.ops()) {
@@ -98,7 +109,7 @@ class AheadPass {
   // Of what is made ahead and read by the rest of the step.
   void add_buffers() {
     for (const Op& op : graph_.ops()) {
-      if (!moved_[op.id.index()]) continue;
+      if (!moved_[op.id.index()] || stays_[op.id.index()]) continue;
       for (const TensorId output : op.outputs) {
         if (!is_read_by_others(output)) continue;
         const Tensor& made = graph_.tensor(output);
@@ -130,14 +141,19 @@ class AheadPass {
   }
 
   void add_op(const Op& op, const std::vector<TensorId>& inputs, std::vector<TensorId>& made) {
+    const bool again = &made == &next_ && stays_[op.id.index()];
     Op copied = op;
     copied.inputs = inputs;
+    if (again) copied.path += ".ahead";
     for (TensorId& output : copied.outputs) {
       const TensorId from = output;
-      output = add(graph_.tensor(from));
+      Tensor tensor = graph_.tensor(from);
+      if (again) tensor.name += ".ahead";
+      output = add(std::move(tensor));
       made[from.index()] = output;
     }
-    ops_[op.id.index()] = to_.graph().add_op(std::move(copied));
+    const OpId id = to_.graph().add_op(std::move(copied));
+    if (!again) ops_[op.id.index()] = id;
   }
 
   void copy(const Op& op) {
@@ -186,6 +202,7 @@ class AheadPass {
   const Graph& graph_;
   GraphBuilder to_{"ahead"};
   std::vector<bool> moved_, stale_;  // by op
+  std::vector<bool> stays_;          // moved ones that depend on no input
   std::vector<TensorId> tensors_;    // what stands for a tensor in this step
   std::vector<OpId> ops_;
   std::vector<TensorId> next_;                                 // its like of the next step

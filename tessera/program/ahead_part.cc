@@ -17,7 +17,26 @@ namespace {
 class AheadSlice {
  public:
   AheadSlice(const Program& program, const Graph& graph)
-      : program_(program), graph_(graph), ahead_(buffers_ahead(graph)) {}
+      : program_(program),
+        graph_(graph),
+        ahead_(buffers_ahead(graph)),
+        made_(graph.tensors().size()),
+        read_(graph.tensors().size()) {
+    for (const Tensor& tensor : graph.tensors()) {
+      const TensorId old = tensor.update_of;
+      if (old.valid() && ahead_[old.index()]) made_[tensor.id.index()] = true;
+    }
+    for (auto op = graph.ops().rbegin(); op != graph.ops().rend(); ++op) {
+      if (std::none_of(op->outputs.begin(), op->outputs.end(),
+                       [&](TensorId output) { return made_[output.index()]; }))
+        continue;
+      for (const TensorId input : op->inputs) {
+        const Tensor& tensor = graph.tensor(input);
+        const bool rests = !tensor.producer.valid() || tensor.update_of.valid();
+        (rests ? read_ : made_)[input.index()] = true;
+      }
+    }
+  }
 
   Result<std::optional<AheadPart>> run() {
     AheadPart part;
@@ -57,6 +76,13 @@ class AheadSlice {
   bool belongs(const Instruction& instruction) const {
     if (const auto* wait = std::get_if<Wait>(&instruction.body))
       return handles_.contains(wait->handle);
+    // All members of a collective say the same of it, also those that receive nothing.
+    if (const auto* issue = std::get_if<Issue>(&instruction.body)) {
+      return std::any_of(issue->transfers.begin(), issue->transfers.end(),
+                         [&](const Transfer& transfer) {
+                           return made_[transfer.tensor.index()] || read_[transfer.tensor.index()];
+                         });
+    }
     bool found = false;
     accesses(instruction, [&](const Access& access) {
       found = found || (writes(access.mode) && wanted_.contains(access.buffer));
@@ -71,8 +97,8 @@ class AheadSlice {
     };
     if (const auto* issue = std::get_if<Issue>(&instruction.body)) {
       for (const Transfer& transfer : issue->transfers) {
-        const bool receives = !transfer.out || wanted_.contains(transfer.out->buffer);
-        if (receives && transfer.in) want(transfer.in->buffer);
+        const bool receives = transfer.out && wanted_.contains(transfer.out->buffer);
+        if ((receives || made_[transfer.tensor.index()]) && transfer.in) want(transfer.in->buffer);
       }
       return;
     }
@@ -81,19 +107,38 @@ class AheadSlice {
     });
   }
 
+  tl::unexpected<Error> changes(BufferId buffer) const {
+    const TensorId tensor = program_.buffer(buffer).tensor;
+    return invalid_input(
+        fmt::format("dim \"step\": expected that ops ahead read tensors where they rest, found "
+                    "that '{}' changes "
+                    "on the way",
+                    tensor.valid() ? graph_.tensor(tensor).name : program_.buffer(buffer).name));
+  }
+
+  // What travels with a wanted tensor may rest: a tensor that its ranks share out is then what it
+  // was, since each of them sends what rests. A new value that lies elsewhere until it is brought
+  // home would be none.
+  Status check(const Transfer& transfer) const {
+    const bool brings =
+        transfer.in && !rests(transfer.in->buffer) && !wanted_.contains(transfer.in->buffer);
+    if (brings && graph_.tensor(transfer.tensor).update_of.valid())
+      return changes(transfer.in->buffer);
+    return {};
+  }
+
   Status check(const AheadPart& part) const {
     for (const auto& [ref, block] : program_.blocks) {
       for (size_t i = 0; i < block.size(); ++i) {
         if (!part.instructions.at(ref)[i]) continue;
+        if (const auto* issue = std::get_if<Issue>(&block[i].body)) {
+          for (const Transfer& transfer : issue->transfers) TESSERA_TRY_VOID(check(transfer));
+          continue;
+        }
         Status status;
         accesses(block[i], [&](const Access& access) {
-          if (!writes(access.mode) || !rests(access.buffer) || wanted_.contains(access.buffer))
-            return;
-          const TensorId tensor = program_.buffer(access.buffer).tensor;
-          status = invalid_input(fmt::format(
-              "dim \"step\": expected that ops ahead read tensors where they rest, found that '{}' "
-              "changes on the way",
-              tensor.valid() ? graph_.tensor(tensor).name : program_.buffer(access.buffer).name));
+          if (writes(access.mode) && rests(access.buffer) && !wanted_.contains(access.buffer))
+            status = changes(access.buffer);
         });
         TESSERA_TRY_VOID(std::move(status));
       }
@@ -103,7 +148,9 @@ class AheadSlice {
 
   const Program& program_;
   const Graph& graph_;
-  const std::vector<bool> ahead_;  // by tensor
+  const std::vector<bool> ahead_;  // by tensor: buffers to be filled
+  // By tensor: what their new values are made of one after the other, and what rests of that.
+  std::vector<bool> made_, read_;
   std::set<BufferId> wanted_;
   std::set<int> handles_;
 };

@@ -77,8 +77,8 @@ class Recommender(RuntimeTest):
             return self.write(name, f'mesh = {{ dp = 2 }}\nsplit = [{ahead}{{ ops = "*", dim = "batch", over = "dp" }}]\n'
                                     'pin = [{ ops = "tables.1", axis = "dp", at = 1 }]\n' + first)
         plain, ahead, stale = plan("plain.toml", ""), plan("ahead.toml", "ahead"), plan("stale.toml", "ahead_stale")
-        data, _ = self.clicks("train.clicks", "40,9", 16 * 12)
-        other, _ = self.clicks("eval.clicks", "40,9", 32, "--first", "100000")
+        data, _ = self.clicks("train.clicks", "40,9", 16 * 12, "--dense", "2")
+        other, _ = self.clicks("eval.clicks", "40,9", 32, "--first", "100000", "--dense", "2")
         folder = f"{self.folder}/checkpoints"
         run_file = self.write("run.toml", f'model = "{SMALL}"\ndata = {{ clicks = "{data}" }}\nbatch = 16\nsteps = 12\n'
                                           f'precision = "float64"\neval = {{ data = {{ clicks = "{other}" }}, every = 3, batches = 2 }}\n'

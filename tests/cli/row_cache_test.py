@@ -77,16 +77,21 @@ class RowCache(RuntimeTest):
 
     def test_bits_that_round_are_those_of_the_row_wherever_it_is(self):
         """Of 16-bit tables: rounding is drawn by the row's number in the whole table, not by its slot."""
-        def losses(rounding, *plan):
-            run_file = self.write("narrow.toml", f'model = "{MODEL},dtype=bfloat16"\ndata = "random"\nbatch = 16\nsteps = 12\n'
+        def losses(rounding, slots=None, mesh="mesh = { dp = 1 }\n"):
+            run_file = self.write("narrow.toml", f'model = "{MODEL}"\ndata = "random"\nbatch = 16\nsteps = 12\n'
                                                  f'[optimizer]\nkind = "rowwise_adagrad"\nlr = 0.05\nrounding = "{rounding}"\n')
-            return self.train(run_file, *plan)[0]
+            store = STORE.format("host", f"slots = {slots}") if slots else ""
+            plan = self.write("narrow.plan.toml", mesh + 'precision = { parameter = "bfloat16" }\n' + store)
+            return self.train(run_file, "--plan", plan)[0]
         plain = losses("stochastic")
         self.assertNotEqual(plain, losses("nearest"))
         for slots in (9, 150):
-            self.assertEqual(losses("stochastic", "--plan", self.plan("host", f"slots = {slots}")), plain)
-        rows = 'mesh = { dp = 2 }\nsplit = [{ ops = "tables", dim = "rows", over = "dp" }]\n'
-        self.assertEqual(losses("stochastic", "--plan", self.plan("host", "slots = 30", rows)), plain)
+            self.assertEqual(losses("stochastic", slots), plain)
+        for dim in ("rows", "width"):
+            split = f'mesh = {{ dp = 2 }}\nsplit = [{{ ops = "tables", dim = "{dim}", over = "dp" }}]\n'
+            found = losses("stochastic", 30, split)
+            self.assertEqual({step: round(loss, 5) for step, loss in found.items()},
+                             {step: round(loss, 5) for step, loss in plain.items()})
 
     def test_verify_counts_what_is_predicted(self):
         report = self.expect_json("verify", MODEL, "--plan", self.plan("host", "slots = 0.2"), "--batch", "16", "--json",

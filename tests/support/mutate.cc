@@ -314,6 +314,7 @@ void Mutator::transport(const Place& place) {
   const Instruction& instruction = get(place);
   if (handle_of(instruction) < 0) return;
   if (std::holds_alternative<Copy>(instruction.body) && !matters(place)) return;
+  if (std::holds_alternative<FetchRows>(instruction.body)) return;  // fetches()
   add("drop_one_side", place, [place](Programs& p) { erase_with_waits(p, place); });
   add("duplicate_one_side", place, [place](Programs& p) {
     auto& block = p[place.rank].block(place.block);
@@ -485,9 +486,13 @@ void Mutator::fetches(const Place& place) {
   const auto* fetch = std::get_if<FetchRows>(&get(place).body);
   if (fetch == nullptr || fetch->ahead) return;  // a step is right without what comes ahead
   add("drop_fetch", place, [place](Programs& p) { erase_with_waits(p, place); });
-  if (fetch->ids.size() > 1) {
-    add("fetch_fewer_rows", place,
-        [place](Programs& p) { std::get<FetchRows>(at(p, place).body).ids.pop_back(); });
+  if (!fetch->ids.empty() && fetch->ids[0].view && fetch->ids[0].region.rank() > 0 &&
+      fetch->ids[0].region.dims.back().size > 1) {
+    add("fetch_fewer_rows", place, [place](Programs& p) {
+      RowIds& ids = std::get<FetchRows>(at(p, place).body).ids[0];
+      --ids.region.dims.back().size;
+      --ids.view->box.dims.back().size;
+    });
   }
   const auto caches = static_cast<int>(programs_[place.rank].caches.size());
   if (caches < 2) return;

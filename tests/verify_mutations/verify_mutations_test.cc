@@ -48,7 +48,7 @@ const std::map<std::string, Pin>& pins() {
       {"drop_one_side", {{"lifetime", "message", "operand", "order"}, {"coverage"}}},
       {"drop_release", {{"rows"}}},
       {"drop_run", {{"lifetime", "message", "operand", "order"}, {"coverage"}}},
-      {"drop_wait", {{"lifetime"}}},
+      {"drop_wait", {{"lifetime"}, {"rows"}}},
       {"duplicate_compute", {{"coverage", "operand"}}},
       {"duplicate_one_side", {{"instruction"}}},
       {"fetch_fewer_rows", {{"rows"}}},
