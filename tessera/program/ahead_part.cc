@@ -20,21 +20,14 @@ class AheadSlice {
       : program_(program),
         graph_(graph),
         ahead_(buffers_ahead(graph)),
-        made_(graph.tensors().size()),
+        made_(made_ahead(graph)),
         read_(graph.tensors().size()) {
-    for (const Tensor& tensor : graph.tensors()) {
-      const TensorId old = tensor.update_of;
-      if (old.valid() && ahead_[old.index()]) made_[tensor.id.index()] = true;
-    }
-    for (auto op = graph.ops().rbegin(); op != graph.ops().rend(); ++op) {
-      if (std::none_of(op->outputs.begin(), op->outputs.end(),
+    for (const Op& op : graph.ops()) {
+      if (std::none_of(op.outputs.begin(), op.outputs.end(),
                        [&](TensorId output) { return made_[output.index()]; }))
         continue;
-      for (const TensorId input : op->inputs) {
-        const Tensor& tensor = graph.tensor(input);
-        const bool rests = !tensor.producer.valid() || tensor.update_of.valid();
-        (rests ? read_ : made_)[input.index()] = true;
-      }
+      for (const TensorId input : op.inputs)
+        read_[input.index()] = !made_[input.index()] && !ahead_[input.index()];
     }
   }
 
@@ -45,7 +38,6 @@ class AheadSlice {
       part.homes.push_back(home);
       wanted_.insert(home.buffer);
     }
-    if (part.homes.empty()) return std::nullopt;
     for (const auto& [ref, block] : program_.blocks) part.instructions[ref].resize(block.size());
     while (grow(part)) {
     }
@@ -156,6 +148,25 @@ class AheadSlice {
 };
 
 }  // namespace
+
+std::vector<bool> made_ahead(const Graph& graph) {
+  const std::vector<bool> buffers = buffers_ahead(graph);
+  std::vector<bool> made(graph.tensors().size());
+  for (const Tensor& tensor : graph.tensors()) {
+    const TensorId old = tensor.update_of;
+    if (old.valid() && buffers[old.index()]) made[tensor.id.index()] = true;
+  }
+  for (auto op = graph.ops().rbegin(); op != graph.ops().rend(); ++op) {
+    if (std::none_of(op->outputs.begin(), op->outputs.end(),
+                     [&](TensorId output) { return made[output.index()]; }))
+      continue;
+    for (const TensorId input : op->inputs) {
+      const Tensor& tensor = graph.tensor(input);
+      if (tensor.producer.valid() && !tensor.update_of.valid()) made[input.index()] = true;
+    }
+  }
+  return made;
+}
 
 Result<std::optional<AheadPart>> ahead_part(const Program& program, const Graph& graph) {
   const bool any = std::any_of(graph.tensors().begin(), graph.tensors().end(), is_of_next_step);

@@ -19,6 +19,10 @@ struct AheadPart {
 // would write what other parts of the step need.
 Result<std::optional<AheadPart>> ahead_part(const Program& program, const Graph& graph);
 
+// By tensor: of what the new values of those buffers are made, one after the other, and they
+// themselves; not what rests, of which that is made.
+std::vector<bool> made_ahead(const Graph& graph);
+
 // The program with the instructions of that part alone, whose bytes a start of a run sends besides
 // those of its steps.
 Program program_of(const AheadPart& part, const Program& program);

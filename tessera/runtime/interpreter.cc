@@ -10,7 +10,6 @@
 #include <exception>
 #include <numeric>
 #include <optional>
-#include <set>
 #include <span>
 #include <unordered_map>
 #include <utility>
@@ -119,7 +118,7 @@ struct RankExecutor::Impl {
   std::optional<AheadPart> ahead;         // what is made for the next step
   bool filled = false, filling = false;   // is it there for the step that comes?
   const ByBlock<std::vector<bool>>* executed = nullptr;  // what is executed; null: all
-  Copier copier;                                       // last: it ends before what it works on
+  Copier copier;                                         // last: it ends before what it works on
 
   Impl(const Graph& g, const Program& p, comm::Communicator& c, ExecutorOptions o)
       : graph(g), program(p), communicator(c), options(o), thread(options.threads) {
@@ -350,17 +349,15 @@ struct RankExecutor::Impl {
   // than in the step, and the step's memory plan holds.
   void find_forward() {
     if (!of_forward.empty()) return;
-    std::set<OpId> ahead_ops;
-    for (const auto& [ref, block] : program.blocks) {
-      for (size_t i = 0; ahead && i < block.size(); ++i) {
-        const auto* compute = std::get_if<Compute>(&block[i].body);
-        if (compute != nullptr && ahead->instructions.at(ref)[i]) ahead_ops.insert(compute->op);
-      }
-    }
+    const std::vector<bool> of_next_step = tessera::made_ahead(graph);
+    const auto works_ahead = [&](OpId op) {
+      const std::vector<TensorId>& made = graph.op(op).outputs;
+      return !made.empty() && of_next_step[made[0].index()];
+    };
     const auto made_forward = [&](TensorId tensor) {
       const OpId producer = graph.tensor(tensor).producer;
       return producer.valid() && graph.op(producer).phase == Phase::kForward &&
-             !ahead_ops.contains(producer);
+             !works_ahead(producer);
     };
     const auto moves = [&](const Issue& issue) {
       return std::any_of(issue.transfers.begin(), issue.transfers.end(),
@@ -372,7 +369,7 @@ struct RankExecutor::Impl {
       for (const Instruction& instruction : block) {
         const OpId cause = instruction.cause;
         const bool forward =
-            cause.valid() && graph.op(cause).phase == Phase::kForward && !ahead_ops.contains(cause);
+            cause.valid() && graph.op(cause).phase == Phase::kForward && !works_ahead(cause);
         chosen.push_back(match(
             instruction, [](const Wait&) { return true; },
             [&](const Issue& issue) { return forward || (!backward && moves(issue)); },

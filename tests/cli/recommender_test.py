@@ -83,7 +83,7 @@ class Recommender(RuntimeTest):
         run_file = self.write("run.toml", f'model = "{SMALL}"\ndata = {{ clicks = "{data}" }}\nbatch = 16\nsteps = 12\n'
                                           f'precision = "float64"\neval = {{ data = {{ clicks = "{other}" }}, every = 3, batches = 2 }}\n'
                                           '[optimizer]\nkind = "rowwise_adagrad"\nlr = 0.05\n')
-        kept = ["--set", f'checkpoint={{ dir = "{folder}", every = 6 }}']
+        kept = ["--set", f"checkpoint.dir={folder}", "--set", "checkpoint.every=6"]
         def figures(lines):
             return [(line["step"], line["loss"], line.get("eval_loss")) for line in lines if "loss" in line]
         expected = figures(self.train(run_file, "--plan", plain)[0])
