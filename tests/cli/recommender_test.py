@@ -90,9 +90,11 @@ class Recommender(RuntimeTest):
         self.assertEqual(figures(self.train(run_file, "--plan", ahead, *kept)[0]), expected)
         os.rename(f"{folder}/step-000000000012", f"{self.folder}/kept")
         for after in (ahead, plain):
-            lines, summary = self.train(run_file, "--plan", after, *kept, "--resume")
-            self.assertEqual(summary["checkpoints"]["resumed_from"], 6)
-            self.assertEqual(figures(lines), expected[6:])
+            answer = run("train", run_file, "--plan", after, *kept, "--resume", "--json")
+            self.assertEqual(answer.code, 0, answer.err)
+            lines = [json.loads(line) for line in answer.out.splitlines()]
+            self.assertEqual(lines[-1]["summary"]["checkpoints"]["resumed_from"], 6)
+            self.assertEqual(figures(lines[:-1]), expected[6:])
             os.rename(f"{folder}/step-000000000012", f"{self.folder}/kept_{'ahead' if after == ahead else 'plain'}")
         late = figures(self.train(run_file, "--plan", stale)[0])
         self.assertEqual(late[0][1], expected[0][1])  # the first step has nothing old
