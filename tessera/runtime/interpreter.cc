@@ -1,3 +1,6 @@
+// A rank's program, executed: memory, prepared instructions, and the step.
+//
+// Length: one class, whose instructions share its arenas, prepared operands and what is under way.
 #include "tessera/runtime/interpreter.h"
 
 #include <fmt/format.h>
