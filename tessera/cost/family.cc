@@ -155,8 +155,8 @@ FamilyKey rows_family(const Compute& compute, const Op& op, std::string name) {
 
 FamilyKey table_family(const Program& program, const Op& op, const Compute& compute,
                        std::string name) {
-  // Update by rows: (table, states, ids, dy, ...). Look-up: (ids, table) -> y; gradient: (ids, dy)
-  // -> dtable.
+  // Update by rows: (table, states, ids, dy, ...). Look-up: (ids, table, ...) -> y; gradient: (ids,
+  // dy, ...) -> dtable.
   if (info_of(op).bytes == ByteRule::kRows) {
     int64_t ids = 0;
     for (size_t i = 0; i < compute.inputs.size(); ++i) {
@@ -166,7 +166,7 @@ FamilyKey table_family(const Program& program, const Op& op, const Compute& comp
     return {name, {as_size(ids), as_size(compute.inputs[0].box.dims.back().size)}};
   }
   const bool forward = info_of(op).bytes != ByteRule::kTableGrad;
-  const View& rows = forward ? compute.outputs[0].view : compute.inputs[1];
+  const View& rows = compute.inputs[1];
   const int64_t width = rows.box.rank() == 0 ? 1 : rows.box.dims.back().size;
   const double count = as_size(compute.inputs[0].box.volume());
   if (forward) return {name, {count, as_size(width)}};

@@ -63,7 +63,7 @@ void count_rows(const Program& program, const Op& op, const Compute& compute, Op
     const double share = there > 0 ? touched / there : 0;
     work.elements = std::max(work.elements, share * size.elements);
     work.bytes_read += share * size.bytes;
-    if (compute.outputs.size() == tables && op.info->optimizer)
+    if (i < compute.outputs.size() && touches_rows(op, i))
       work.bytes_written += share * size_of(program, compute.outputs[i].view).bytes;
   }
 }
@@ -86,7 +86,7 @@ void count_bytes(const Program& program, const Op& op, const Compute& compute, O
     if (i == 1 && view == compute.inputs[0]) continue;  // a * a
     const ViewSize size = size_of(program, view);
     if (i == 1 && rule == ByteRule::kTable) {
-      work.bytes_read += bytes_of_rows(program, compute, compute.outputs[0].view);
+      work.bytes_read += bytes_of_rows(program, compute, view);
       continue;
     }
     work.elements = std::max(work.elements, size.elements);

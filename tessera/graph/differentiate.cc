@@ -197,8 +197,12 @@ class Differentiator {
       if (!wanted[i] || !by_rows_[op.inputs[i].index()]) continue;
       const bool mean = op.attributes.contains("mode") && op.text("mode") == "mean";
       builder_.set_mirror(op.id);
-      row_gradients_[table_of(graph(), op.inputs[i]).index()].push_back(
-          {collected(op.path + ".ids", op.inputs[0]), collected(op.path + ".dy", dy), mean});
+      RowGradient one;
+      one.ids = collected(op.path + ".ids", op.inputs[0]);
+      one.dy = collected(op.path + ".dy", dy);
+      if (op.inputs.size() > 2) one.weights = collected(op.path + ".weights", op.inputs[2]);
+      one.mean = mean;
+      row_gradients_[table_of(graph(), op.inputs[i]).index()].push_back(one);
       wanted[i] = false;
     }
   }

@@ -7,6 +7,7 @@
 #include "tessera/base/check.h"
 #include "tessera/base/text.h"
 #include "tessera/graph/kinds/common.h"
+#include "tessera/graph/rows.h"
 
 namespace tessera {
 namespace {
@@ -288,8 +289,8 @@ bool looks_up_rows(const Op& op) { return info_of(op).bytes == ByteRule::kTable;
 
 bool touches_rows(const Op& op, size_t input) {
   if (looks_up_rows(op)) return input == 1;
-  const KindInfo& kind = info_of(op);
-  return kind.bytes == ByteRule::kRows && kind.optimizer && input <= kind.optimizer->states.size();
+  return info_of(op).bytes == ByteRule::kRows && input < tables_of_rows(op) &&
+         !reads_sizes_alone(op, input);
 }
 
 bool is_linear(const Op& op) {

@@ -329,6 +329,21 @@ TEST(KindsTest, ErrorsSayWhatWasExpectedAndWhatWasFound) {
        {{"modes", "sum sum"}},
        "expected ids and dy for each of 2 look-up(s) (attribute modes), found 3 operand(s)",
        {}},
+      {"row_squares",
+       {"rows=7 width=4", "int64 batch=2 bag=3", "batch=2 width=4", ""},
+       {{"modes", "sum"}},
+       "expected 3 operands, found 4",
+       {}},
+      {"row_sums",
+       {"rows=7", "int64 batch=2 bag=3", "all_ids=5"},
+       {{"modes", "ids"}, {"width", 4}},
+       "expected squares of dims [all_ids=6], found 'x2' [all_ids=5] float32",
+       {}},
+      {"rowwise_step",
+       {"rows=7 width=4", "rows=7", "int64 batch=2 bag=3", "batch=2 width=4", "", "", "", ""},
+       {{"modes", "sum"}},
+       "expected 1 to 3 scalars behind the look-ups, found 4",
+       {}},
       {"row_adagrad",
        {"rows=7 width=4", "rows=7", "int64 batch=2 bag=3", "batch=2 width=4", ""},
        {{"modes", "sum"}},
@@ -337,7 +352,23 @@ TEST(KindsTest, ErrorsSayWhatWasExpectedAndWhatWasFound) {
       {"row_sum_squares",
        {"rows=7 width=4", "int64 batch=2 bag=3", "batch=2 width=4"},
        {{"modes", "max"}},
-       "expected mode \"sum\" or \"mean\", found \"max\"",
+       "expected mode \"sum\", \"mean\" or \"weighted\", found \"max\"",
+       {}},
+      {"row_sgd",
+       {"rows=7 width=4", "int64 batch=2 bag=3", "batch=2 width=4", "batch=2", ""},
+       {{"modes", "weighted"}},
+       "expected floating weights with the dims of ids, found 'x3' [batch=2] float32 for 'x1' "
+       "[batch=2, bag=3] int64",
+       {}},
+      {"embedding_bag",
+       {"int64 batch=2 bag=3", "rows=7 width=4", "batch=2 bag=3"},
+       {{"mode", "mean"}},
+       "expected mode \"sum\" of a bag with weights, found \"mean\"",
+       {}},
+      {"embedding_bag",
+       {"int64 batch=2 bag=3", "rows=7 width=4", "batch=2 bag=4"},
+       {},
+       "expected weights of dims [batch=2, bag=3], found 'x2' [batch=2, bag=4] float32",
        {}},
       {"moe_route",
        {"b=2 s=6 e=4"},
@@ -489,7 +520,8 @@ TEST(KindsTest, ExpansionsMakeTheSameTensorsWithFewerFrozenDims) {
       }
     }
   }
-  EXPECT_EQ(expanded, 6u + 3u + 6u) << "norms and softmax, batch norm, attention";
+  EXPECT_EQ(expanded, 6u + 3u + 6u + 1u)
+      << "norms and softmax, batch norm, attention, row-wise Adagrad";
 }
 
 // The kinds in the first cells of the tables of docs/reference/ops.md.

@@ -439,7 +439,11 @@ Attributes ParameterUpdate::add_rows(std::vector<TensorId>& inputs) const {
   std::string modes;
   for (const RowGradient& one : gradient_.rows) {
     inputs.insert(inputs.end(), {one.ids, one.dy});
-    modes += (modes.empty() ? "" : " ") + std::string(one.mean ? "mean" : "sum");
+    if (one.weights.valid()) inputs.push_back(one.weights);
+    const bool weighted = one.weights.valid();
+    modes += (modes.empty() ? "" : " ") + std::string(one.mean   ? "mean"
+                                                      : weighted ? "weighted"
+                                                                 : "sum");
   }
   return {{"modes", modes}};
 }

@@ -30,6 +30,7 @@ struct UpdateScalars {
 // of a bag, which is the last) and the table's width, belongs to the rows that the ids name.
 struct RowGradient {
   TensorId ids, dy;
+  TensorId weights;   // of the ids of a bag; none: 1
   bool mean = false;  // divided by the number of ids in the bag
 };
 
@@ -82,7 +83,7 @@ class ParameterUpdate {
   void by_one_op(const std::string& kind);
   // The same for a kind that updates rows (OptimizerInfo::by_rows).
   void by_rows(const std::string& kind);
-  // Behind a parameter and its states: ids and dy of each look-up. Returns the attributes that say
+  // Behind a parameter and its states: ids, dy and weights of each look-up. Returns the attributes that say
   // how they are read.
   Attributes add_rows(std::vector<TensorId>& inputs) const;
   // The scalars behind an update op's own: the coefficient of clipping and the flag that skips.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string_view>
 #include <vector>
 
 #include "tessera/graph/graph.h"
@@ -12,6 +13,15 @@ namespace tessera {
 // The inputs whose ids name the rows that the op touches (touches_rows, kinds.h); none if it touches
 // no rows. Ids below 0 name none.
 std::vector<size_t> ids_of_rows(const Op& op);
+
+// A look-up in the attribute `modes` of an op that reads what look-ups add to a table: its operands
+// are ids and dy, and weights of the ids if the word is "weighted"; or ids alone.
+inline constexpr std::string_view kWeightedLookUp = "weighted", kIdsAlone = "ids";
+size_t operands_of_look_up(std::string_view mode);
+
+// Of an op that reads what look-ups add to a table: its operands before the first ids, the table and
+// what else has a row for each of the table's.
+size_t tables_of_rows(const Op& op);
 
 // The op's dim that counts the rows of that input, the first dim of the table.
 int row_dim(const Op& op, size_t input);

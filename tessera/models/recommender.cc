@@ -20,7 +20,11 @@ std::vector<ModelKey> sample_keys(RecommenderConfig& config) {
 
 std::vector<ModelKey> storage_keys(RecommenderConfig& config) {
   return {
-      {"mode", &config.mode, "of bags", {}, {"sum", "mean"}},
+      {"mode",
+       &config.mode,
+       "of bags; position: a sum with a trained weight for each place of a bag",
+       {},
+       {"sum", "mean", "position"}},
       {"dtype", &config.dtype, "of parameters and activations"},
   };
 }
@@ -79,6 +83,21 @@ RecommenderInputs recommender_inputs(GraphBuilder& g, const RecommenderConfig& c
   return inputs;
 }
 
+namespace {
+
+// A weight for each place of a bag of feature f, for every sample: at first 1.
+TensorId weights_of_places(GraphBuilder& g, size_t f, TensorId ids, DType dtype) {
+  const std::string path = fmt::format("positions.{}", f);
+  const std::vector<Dim> dims = g.tensor(ids).dims;
+  const TensorId weight = g.parameter(path + ".weight", {dims.back()}, {Init::Kind::kOnes}, dtype);
+  std::string text;
+  for (const Dim& dim : dims)
+    text += fmt::format("{}{}={}", text.empty() ? "" : " ", dim.name, dim.size);
+  return g.op1(path, "broadcast_to", {weight}, {{"dims", text}});
+}
+
+}  // namespace
+
 std::vector<TensorId> field_vectors(GraphBuilder& g, const RecommenderConfig& config,
                                     const RecommenderInputs& inputs) {
   const Dim one{"fields", 1}, width{"width", config.width};
@@ -89,8 +108,11 @@ std::vector<TensorId> field_vectors(GraphBuilder& g, const RecommenderConfig& co
     const double range = std::sqrt(1 / static_cast<double>(rows.size));
     const TensorId table = g.parameter(fmt::format("tables.{}.weight", f), {rows, width},
                                        {Init::Kind::kUniform, range}, config.dtype);
-    fields.push_back(g.op1(fmt::format("tables.{}", f), "embedding_bag", {inputs.ids[f], table},
-                           {{"mode", config.mode}}));
+    std::vector<TensorId> operands = {inputs.ids[f], table};
+    const bool weighted = config.mode == "position";
+    if (weighted) operands.push_back(weights_of_places(g, f, inputs.ids[f], config.dtype));
+    fields.push_back(g.op1(fmt::format("tables.{}", f), "embedding_bag", operands,
+                           {{"mode", weighted ? std::string("sum") : config.mode}}));
   }
   return fields;
 }

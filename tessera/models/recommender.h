@@ -1,7 +1,8 @@
 // What recommenders share: the numbers and categories of a sample become vectors, and the loss
 // compares a logit with the click. The families dlrm and dhen differ in what lies between.
 //
-// Op paths: bottom.<i>, tables.<f> (dims batch, fields, bag, rows, width), top.<i>, loss.*.
+// Op paths: bottom.<i>, tables.<f> (dims batch, fields, bag, rows, width), positions.<f> (with
+// mode=position), top.<i>, loss.*.
 #pragma once
 
 #include <string>
@@ -19,7 +20,7 @@ struct RecommenderConfig {
   int64_t width = 64;               // of a row, and of the bottom MLP's last layer
   std::vector<int64_t> bottom = {512, 256, 64};
   std::vector<int64_t> top = {512, 256, 1};
-  std::string mode = "sum";  // of bags
+  std::string mode = "sum";  // of bags: sum, mean, position
   DType dtype = DType::kFloat32;
 };
 
@@ -39,8 +40,8 @@ struct RecommenderInputs {
 };
 RecommenderInputs recommender_inputs(GraphBuilder& g, const RecommenderConfig& config,
                                      int64_t batch);
-// The bottom MLP's vector of the numbers and the sum (mean) of each bag's rows, each [batch,
-// fields = 1, width].
+// The bottom MLP's vector of the numbers and the sum (mean, weighted sum) of each bag's rows, each
+// [batch, fields = 1, width].
 std::vector<TensorId> field_vectors(GraphBuilder& g, const RecommenderConfig& config,
                                     const RecommenderInputs& inputs);
 

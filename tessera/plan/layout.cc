@@ -373,11 +373,15 @@ class PathSearch {
       if (layout.grain[d] != 1 && !layout.shards[d].empty() && layout != from_) continue;
       if (layout.window(d) != nullptr) continue;
       for (const Axes& run : suffixes(layout.shards[d])) {
-        // What is wanted at one coordinate is not sent to the others first.
-        if (std::any_of(run.begin(), run.end(), [&](AxisId axis) { return to_.pins(axis); }))
-          continue;
         Layout gathered = layout;
         gathered.shards[d].resize(gathered.shards[d].size() - run.size());
+        // What is wanted at one coordinate is not sent to the others first.
+        const auto pinned = [&](AxisId axis) { return to_.pins(axis); };
+        if (std::all_of(run.begin(), run.end(), pinned)) {
+          go_to(run, gathered);
+          reach(layout, distance, CollectiveKind::kExchange, false, run, gathered);
+        }
+        if (std::any_of(run.begin(), run.end(), pinned)) continue;
         reach(layout, distance, CollectiveKind::kAllGather, false, run, gathered);
         for (size_t e = 0; e < shape_.size(); ++e) {
           if (e == d || shape_[e] == 1) continue;
@@ -407,7 +411,8 @@ class PathSearch {
       for (AxisId axis : axes_) {
         if (moves_over(axis, layout)) axes.push_back(axis);
       }
-      if (layout.complete()) reach(layout, distance, CollectiveKind::kExchange, false, axes, to_);
+      if (layout.complete() && !crosses_once(layout))
+        reach(layout, distance, CollectiveKind::kExchange, false, axes, to_);
     }
   }
 
@@ -424,6 +429,32 @@ class PathSearch {
       return true;
     });
     reach(layout, distance, CollectiveKind::kExchange, false, std::move(axes), std::move(next));
+  }
+
+  // At the coordinates that the target has on these axes.
+  void go_to(const Axes& axes, Layout& layout) const {
+    for (const AxisPin& pin : to_.at) {
+      if (std::find(axes.begin(), axes.end(), pin.axis) != axes.end()) layout.at.push_back(pin);
+    }
+    std::sort(layout.at.begin(), layout.at.end());
+  }
+
+  // Do several ranks at one coordinate want the same, which each of them could have a share of
+  // first? Then shares go there, and are spread among them: each element goes to the coordinate once
+  // (docs/adr/0027-cross-once-and-spread-inside.md).
+  bool crosses_once(const Layout& layout) const {
+    for (size_t d = 0; d < shape_.size(); ++d) {
+      const bool gathers = layout.window(d) == nullptr && (layout.grain[d] == 1 || layout == from_);
+      const Axes& axes = layout.shards[d];
+      if (!gathers) continue;
+      size_t shared = axes.size();
+      while (shared > 0 && to_.pins(axes[shared - 1])) --shared;
+      const bool comes = shared < axes.size();
+      if (comes && std::any_of(axes.begin(), axes.begin() + static_cast<std::ptrdiff_t>(shared),
+                               [&](AxisId axis) { return !to_.uses(axis); }))
+        return true;
+    }
+    return false;
   }
 
   // Does the axis cut a dim that the target cuts otherwise? Along others each rank keeps its place.

@@ -9,6 +9,7 @@
 #include "tessera/base/text.h"
 #include "tessera/base/toml.h"
 #include "tessera/base/toml_reader.h"
+#include "tessera/plan/ahead_split.h"
 #include "tessera/plan/part.h"
 #include "tessera/plan/plan.h"
 
@@ -207,6 +208,19 @@ Result<SplitEntry> read_split(const Reader& reader, const Plan& plan) {
   TESSERA_TRY_VOID(reader.string("ops", entry.ops));
   TESSERA_TRY_VOID(reader.string("dim", entry.dim));
   TESSERA_TRY_VOID(reader.strings("over", entry.over));
+  if (is_ahead(entry)) {
+    if (entry.over != Names{std::string(kAhead)} && entry.over != Names{std::string(kStale)}) {
+      return reader.error(reader.line_of("over"),
+                          fmt::format("dim \"{}\": expected over = \"{}\" or \"{}\", found \"{}\"",
+                                      kStepDim, kAhead, kStale, join(entry.over, ", ")));
+    }
+    for (const std::string_view key : {"phase", "order", "skew"}) {
+      if (reader.has(key))
+        return reader.error(reader.line_of(key),
+                            fmt::format("'{}' says nothing of dim \"{}\"", key, kStepDim));
+    }
+    return entry;
+  }
   TESSERA_TRY_VOID(take_steps(reader, entry.over, entry.steps));
   TESSERA_TRY_VOID(check_axes(reader, "over", entry.over, plan));
   TESSERA_TRY_VOID(read_phase(reader, entry.phase));

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "tessera/base/text.h"
+#include "tessera/plan/ahead_split.h"
 
 namespace tessera {
 namespace {
@@ -110,6 +111,7 @@ std::vector<std::pair<std::string, int>> PlanPart::missing_axes() const {
   for (const std::string& item : plan.device_order.axes)
     name(item.substr(0, item.find(':')), plan.device_order.line);
   for (const SplitEntry& entry : plan.splits) {
+    if (is_ahead(entry)) continue;
     for (const std::string& axis : entry.over) name(axis, entry.line);
     for (const std::string& axis : entry.skew) name(without_sign(axis), entry.line);
   }

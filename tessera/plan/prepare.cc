@@ -1,5 +1,7 @@
 #include "tessera/plan/prepare.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -8,6 +10,7 @@
 #include "tessera/graph/builder.h"
 #include "tessera/graph/optimizers.h"
 #include "tessera/graph/transform.h"
+#include "tessera/plan/ahead_split.h"
 #include "tessera/plan/selection.h"
 
 namespace tessera {
@@ -62,7 +65,8 @@ template <class Transform>
 Result<GraphVariants*> GraphVariants::variant(Variant wanted, const Transform& transform) {
   constexpr size_t kMost = 4;
   const auto found = std::find_if(variants_.begin(), variants_.end(), [&](const Variant& other) {
-    return other.expanded == wanted.expanded && other.recomputed == wanted.recomputed;
+    return other.expanded == wanted.expanded && other.recomputed == wanted.recomputed &&
+           other.ahead == wanted.ahead;
   });
   if (found != variants_.end()) {
     variants_.splice(variants_.begin(), variants_, found);
@@ -76,25 +80,48 @@ Result<GraphVariants*> GraphVariants::variant(Variant wanted, const Transform& t
 }
 
 Result<GraphVariants*> GraphVariants::expanded(const std::vector<OpId>& ops) {
-  return variant({ops, {}, nullptr}, [&](const Graph& graph) { return expand_ops(graph, ops); });
+  return variant({ops, {}, {}, nullptr},
+                 [&](const Graph& graph) { return expand_ops(graph, ops); });
 }
 
 Result<GraphVariants*> GraphVariants::recomputed(const std::vector<TensorId>& tensors) {
-  return variant({{}, tensors, nullptr},
+  return variant({{}, tensors, {}, nullptr},
                  [&](const Graph& graph) { return recompute_ops(graph, tensors); });
 }
 
-// Expansions first, so that clones are of expanded ops. Each round frees dims for good; a few are
-// enough.
+Result<GraphVariants*> GraphVariants::ahead(const AheadOps& ops) {
+  return variant({{}, {}, ops, nullptr},
+                 [&](const Graph& graph) { return moved_ahead(graph, ops); });
+}
+
+namespace {
+
+Result<GraphVariants*> move_ahead(GraphVariants& graphs, const Plan& plan) {
+  TESSERA_TRY(const AheadOps ops, ops_ahead(plan, *graphs.graph(), graphs.names()));
+  if (ops.empty()) return &graphs;
+  auto moved = graphs.ahead(ops);
+  if (moved) return moved;
+  const auto entry = std::find_if(plan.splits.begin(), plan.splits.end(), is_ahead);
+  return plan_error(plan, entry->line,
+                    fmt::format("dim \"{}\": {}", kStepDim, moved.error().message));
+}
+
+}  // namespace
+
+// Expansions first, so that clones are of expanded ops; ops move ahead last. Each round frees dims
+// for good; a few are enough.
 Result<SharedPrepared> prepare_shared(GraphVariants& differentiated, const Plan& plan) {
   constexpr int kMostRounds = 8;
   GraphVariants* graphs = &differentiated;
+  bool moves = std::any_of(plan.splits.begin(), plan.splits.end(), is_ahead);
   for (int round = 0; round < kMostRounds; ++round) {
     TESSERA_TRY(ResolvedPlan resolved, resolve(plan, *graphs->graph(), graphs->names()));
     if (!resolved.to_expand.empty()) {
       TESSERA_TRY(graphs, graphs->expanded(resolved.to_expand));
     } else if (!resolved.to_recompute.empty()) {
       TESSERA_TRY(graphs, graphs->recomputed(resolved.to_recompute));
+    } else if (std::exchange(moves, false)) {
+      TESSERA_TRY(graphs, move_ahead(*graphs, plan));
     } else {
       return SharedPrepared{graphs->graph(), std::move(resolved)};
     }

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "tessera/graph/ahead.h"
 #include "tessera/graph/builder.h"
 #include "tessera/plan/plan.h"
 
@@ -55,11 +56,14 @@ class GraphVariants {
   // call.
   Result<GraphVariants*> expanded(const std::vector<OpId>& ops);
   Result<GraphVariants*> recomputed(const std::vector<TensorId>& tensors);
+  // As moved_ahead (graph/ahead.h).
+  Result<GraphVariants*> ahead(const AheadOps& ops);
 
  private:
   struct Variant {
     std::vector<OpId> expanded;
     std::vector<TensorId> recomputed;
+    AheadOps ahead;
     std::unique_ptr<GraphVariants> graphs;
   };
   template <class Transform>

@@ -10,9 +10,11 @@
 
 #include "tessera/base/text.h"
 #include "tessera/graph/kinds.h"
+#include "tessera/plan/ahead_split.h"
 #include "tessera/plan/plan.h"
 #include "tessera/plan/selection.h"
 #include "tessera/plan/stages.h"
+#include "tessera/plan/update_expansions.h"
 
 namespace tessera {
 namespace {
@@ -128,6 +130,7 @@ class Resolver {
     const auto last = std::unique(out_.to_expand.begin(), out_.to_expand.end());
     out_.to_expand.erase(last, out_.to_expand.end());
     drop_overridden_expansions();
+    for (const OpId id : updates_to_expand(graph_, out_.ops)) out_.to_expand.push_back(id);
     return {};
   }
 
@@ -235,6 +238,7 @@ class Resolver {
 
   Status apply_split(size_t e) {
     const SplitEntry& entry = plan().splits[e];
+    if (is_ahead(entry)) return {};  // moves ops (prepare.h)
     TESSERA_TRY(const auto selected,
                 selection_.ops(entry.ops, entry.phase.value_or(Phase::kForward), entry.line));
     OpId with_dim, without_axis, frozen, windowed;

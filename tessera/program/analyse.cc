@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tessera/base/check.h"
+#include "tessera/graph/ahead.h"
 #include "tessera/graph/kinds.h"
 #include "tessera/graph/optimizers.h"
 #include "tessera/program/walk.h"
@@ -280,6 +281,7 @@ class Analyser {
     }
     enum class Dependence : uint8_t { kNone, kInside, kAfter };
     std::vector<Dependence> tensors(graph_.tensors().size(), Dependence::kNone);
+    const std::vector<bool> behind = behind_updates(graph_);
     for (const Op& op : graph_.ops()) {
       Dependence before = Dependence::kNone;
       OpId culprit;
@@ -291,7 +293,7 @@ class Analyser {
       }
       const bool inside = has_micro_batch_dim(op);
       if (many) TESSERA_TRY_VOID(check_micro_batch_dim(op));
-      if (op.phase == Phase::kUpdate) {
+      if (behind[op.id.index()]) {
         out_.blocks.emplace_back(BlockKind::kUpdate);
       } else if (!many) {
         // With one micro-batch the phase decides, but for what is made of tensors at rest: to be
@@ -447,14 +449,29 @@ class Analyser {
     return none;
   }
 
+  // The op by which a tensor at rest lies, and what it reads: where only updates read the tensor
+  // itself, the first op that reads the new value (ops that work ahead, graph/ahead.h).
+  std::pair<const Op*, TensorId> first_to_read(TensorId tensor) const {
+    const Op* reader = first_reader(tensor);
+    if (reader == nullptr || reader->phase != Phase::kUpdate) return {reader, tensor};
+    for (const OpId id : out_.consumers[tensor.index()]) {
+      for (const TensorId made : graph_.op(id).outputs) {
+        if (graph_.tensor(made).update_of != tensor) continue;
+        const Op* next = first_reader(made);
+        if (next != nullptr && next->phase != Phase::kUpdate) return {next, made};
+      }
+    }
+    return {reader, tensor};
+  }
+
   void place_at_rest(const Tensor& tensor) {
     Layout layout = Layout::whole(tensor.dims.size());
     StageId stage(0);
-    if (const Op* reader = first_reader(tensor.id)) {
+    if (const auto [reader, read_as] = first_to_read(tensor.id); reader != nullptr) {
       const OpPlan& plan = out_.ops[reader->id.index()];
       stage = plan.stage;
       const size_t operand =
-          static_cast<size_t>(std::find(reader->inputs.begin(), reader->inputs.end(), tensor.id) -
+          static_cast<size_t>(std::find(reader->inputs.begin(), reader->inputs.end(), read_as) -
                               reader->inputs.begin());
       const Mesh& mesh = plan_.stages[stage.index()].mesh;
       const OperandDims& read = reader->annotation.inputs[operand];
@@ -574,7 +591,7 @@ class Analyser {
   }
 
   bool is_state_of_parameter(const Tensor& tensor) const {
-    return tensor.role == Role::kOptimizerState && tensor.of.valid() &&
+    return tensor.role == Role::kOptimizerState && tensor.of.valid() && !tensor.update_of.valid() &&
            graph_.tensor(tensor.of).role == Role::kParameter;
   }
 

@@ -9,6 +9,7 @@
 #include <set>
 #include <utility>
 
+#include "tessera/graph/ahead.h"
 #include "tessera/graph/kinds.h"
 #include "tessera/graph/rows.h"
 #include "tessera/program/instructions.h"
@@ -150,17 +151,6 @@ class RowHolding {
     const auto found = cache_of_.find(view.buffer);
     return found == cache_of_.end() ? -1 : found->second;
   }
-  // An op is given places for rows. What it makes may depend on rows as ids name them, and not on
-  // where elements are in the table.
-  static bool place_free(const Op& op, size_t input) {
-    const OperandDims& table = op.annotation.inputs[input];
-    for (size_t d = 1; d < table.dims.size(); ++d) {
-      for (const int dim : table.dims[d]) {
-        if (position_rule(op, dim) != PositionRule::kFree) return false;
-      }
-    }
-    return true;
-  }
   bool whole(const View& view) const {
     return view.box == Box::whole(program_.buffer(view.buffer).shape);
   }
@@ -208,13 +198,6 @@ class RowHolding {
       if (!touches_rows(op, i) || !whole(compute.inputs[i])) return needs_all(op.inputs[i]);
       if (use.cache >= 0 && use.cache != cache)
         return error(op.inputs[i], "op '" + op.path + "' reads rows of two tables");
-      if (!place_free(op, i)) {
-        return error(op.inputs[i],
-                     fmt::format("expected ops whose values do not depend on where in "
-                                 "the table they lie, found op '{}' ({}), as one that "
-                                 "rounds stochastically",
-                                 op.path, op.kind));
-      }
       use.cache = cache;
       named.insert(compute.inputs[i].buffer);
     }
@@ -240,6 +223,13 @@ class RowHolding {
     const bool updates = op.phase == Phase::kUpdate && !use.writes;
     if (updates) return needs_all(tables_[static_cast<size_t>(use.cache)]);
     for (const size_t i : ids_of_rows(op)) {
+      if (is_of_next_step(tensor(op.inputs[i]))) {
+        return error(
+            tables_[static_cast<size_t>(use.cache)],
+            fmt::format("expected look-ups in the step of their batch, found op '{}', which "
+                        "works one step ahead",
+                        op.path));
+      }
       use.ids.push_back({op.inputs[i], project(op.annotation, op.annotation.inputs[i], compute.box),
                          compute.inputs[i]});
     }

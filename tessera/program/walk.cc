@@ -1,5 +1,5 @@
 // The walk over ops itself: what rests is placed first, then each op is written with its steps,
-// updates behind all others, then what is fetched at the end of the step. What an op needs and
+// updates and what reads their results behind all others, then what is fetched at the end of the step. What an op needs and
 // makes is in tessera/program/walk.
 #include "tessera/program/walk.h"
 
@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "tessera/base/check.h"
+#include "tessera/graph/ahead.h"
 #include "tessera/program/walk/bring_home.h"
 #include "tessera/program/walk/linear_parts.h"
 #include "tessera/program/walk/materialise.h"
@@ -23,12 +24,13 @@ class Walker {
 
   std::vector<PlaceText> run() {
     for (const Tensor& tensor : graph_.tensors()) place_persistent(tensor);
+    const std::vector<bool> behind = behind_updates(graph_);
     for (const Op& op : graph_.ops()) {
-      if (op.phase != Phase::kUpdate) walk(op);
+      if (!behind[op.id.index()]) walk(op);
     }
     sharded_.finish();
     for (const Op& op : graph_.ops()) {
-      if (op.phase == Phase::kUpdate) walk(op);
+      if (behind[op.id.index()]) walk(op);
     }
     fetch_all();
     rest_in_tiers();

@@ -58,6 +58,10 @@ class CachedRows {
   kernels::Kernel places_of(const kernels::Array& from, const kernels::Array& to) const;
   bool in_turn(int handle) const;  // is it a fetch that each step makes of ids that the data gives?
   int64_t places() const { return cache().places; }
+  // The row at a place, counted from the whole table's first.
+  int64_t row_at(int64_t place) const {
+    return cache().rows.begin + index_->row_at(static_cast<int32_t>(place));
+  }
 
   // All rows of a tensor that is held, brought up to date; null: they rest in a file.
   std::byte* rest(BufferId held, bool to_be_written);

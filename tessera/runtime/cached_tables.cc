@@ -93,6 +93,7 @@ Kernel CachedTables::name_places(const Op& op, const Compute& compute, kernels::
     if (dim.size > 0) dim = {0, of->places()};
   }
   if (rows == nullptr) return {};
+  call.row_at = [rows](int64_t place) { return rows->row_at(place); };
   for (size_t o = 0; o < compute.outputs.size(); ++o) {
     if (rows_of(compute.outputs[o].view.buffer) == rows) call.outputs[o].shape[0] = rows->places();
   }

@@ -12,6 +12,7 @@
 #include "tessera/base/check.h"
 #include "tessera/base/convert.h"
 #include "tessera/base/text.h"
+#include "tessera/graph/ahead.h"
 #include "tessera/graph/carried.h"
 #include "tessera/graph/optimizers.h"
 #include "tessera/program/text.h"
@@ -31,7 +32,10 @@ constexpr std::string_view kLossScale = "loss_scale";
 // By tensor: parameters, optimizer states and the buffers that steps change.
 std::vector<bool> state_of(const Graph& graph) {
   std::vector<bool> state = carried_buffers(graph);
+  const std::vector<bool> ahead = buffers_ahead(graph);
   for (const Tensor& tensor : graph.tensors()) {
+    // What is made for the next step is made again when a run goes on.
+    if (ahead[tensor.id.index()]) state[tensor.id.index()] = false;
     if (tensor.producer.valid()) continue;
     if (tensor.role == Role::kParameter || tensor.role == Role::kOptimizerState)
       state[tensor.id.index()] = true;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "tessera/plan/ahead_split.h"
 #include "tessera/plan/selector.h"
 
 namespace tessera {
@@ -30,7 +31,7 @@ Plan forward_part(Plan plan, const Graph& graph) {
     entry.keep_over.reset();
   }
   std::erase_if(plan.splits, [](const SplitEntry& entry) {
-    return entry.phase.value_or(Phase::kForward) != Phase::kForward;
+    return entry.phase.value_or(Phase::kForward) != Phase::kForward || is_ahead(entry);
   });
   return plan;
 }

@@ -1,3 +1,6 @@
+// A rank's program, executed: memory, prepared instructions, and the step.
+//
+// Length: one class, whose instructions share its arenas, prepared operands and what is under way.
 #include "tessera/runtime/interpreter.h"
 
 #include <fmt/format.h>
@@ -17,6 +20,8 @@
 #include "tessera/base/check.h"
 #include "tessera/base/text.h"
 #include "tessera/comm/coded.h"
+#include "tessera/graph/ahead.h"
+#include "tessera/program/ahead_part.h"
 #include "tessera/program/communication.h"
 #include "tessera/program/instructions.h"
 #include "tessera/runtime/arena.h"
@@ -113,7 +118,10 @@ struct RankExecutor::Impl {
   std::vector<Executed>* recorded = nullptr;  // of the step that runs
   RecordClock clock = RecordClock::kSteady;
   ByBlock<std::vector<bool>> of_forward;  // by instruction; made by the first evaluation
-  Copier copier;                          // last: it ends before what it works on
+  std::optional<AheadPart> ahead;         // what is made for the next step
+  bool filled = false, filling = false;   // is it there for the step that comes?
+  const ByBlock<std::vector<bool>>* executed = nullptr;  // what is executed; null: all
+  Copier copier;                                         // last: it ends before what it works on
 
   Impl(const Graph& g, const Program& p, comm::Communicator& c, ExecutorOptions o)
       : graph(g), program(p), communicator(c), options(o), thread(options.threads) {
@@ -192,6 +200,7 @@ struct RankExecutor::Impl {
       for (size_t i = 0; i < block.size(); ++i) prepare_instruction(ref, i, block[i]);
     }
     prepare_schedule();
+    TESSERA_TRY(ahead, ahead_part(program, graph));
     return {};
   }
 
@@ -343,9 +352,15 @@ struct RankExecutor::Impl {
   // than in the step, and the step's memory plan holds.
   void find_forward() {
     if (!of_forward.empty()) return;
+    const std::vector<bool> of_next_step = tessera::made_ahead(graph);
+    const auto works_ahead = [&](OpId op) {
+      const std::vector<TensorId>& made = graph.op(op).outputs;
+      return !made.empty() && of_next_step[made[0].index()];
+    };
     const auto made_forward = [&](TensorId tensor) {
       const OpId producer = graph.tensor(tensor).producer;
-      return producer.valid() && graph.op(producer).phase == Phase::kForward;
+      return producer.valid() && graph.op(producer).phase == Phase::kForward &&
+             !works_ahead(producer);
     };
     const auto moves = [&](const Issue& issue) {
       return std::any_of(issue.transfers.begin(), issue.transfers.end(),
@@ -356,7 +371,8 @@ struct RankExecutor::Impl {
       const bool backward = ref.kind == BlockKind::kBackward || ref.kind == BlockKind::kWeight;
       for (const Instruction& instruction : block) {
         const OpId cause = instruction.cause;
-        const bool forward = cause.valid() && graph.op(cause).phase == Phase::kForward;
+        const bool forward =
+            cause.valid() && graph.op(cause).phase == Phase::kForward && !works_ahead(cause);
         chosen.push_back(match(
             instruction, [](const Wait&) { return true; },
             [&](const Issue& issue) { return forward || (!backward && moves(issue)); },
@@ -378,7 +394,7 @@ struct RankExecutor::Impl {
       if ((instruction.when == When::kFirst && !run.first) ||
           (instruction.when == When::kLast && !run.last))
         continue;
-      if (context.evaluating && !of_forward.at(run.block)[i]) continue;
+      if (executed != nullptr && !executed->at(run.block)[i]) continue;
       touch(touched[i], run.micro_batch);
       if (recorded != nullptr) {
         const int64_t begin = read_clock(clock);
@@ -641,9 +657,26 @@ struct RankExecutor::Impl {
     if (*kernel) (*kernel)();
   }
 
+  // An input of the step to come is that step's; where the part that is made ahead is executed alone,
+  // this is the step to come.
   void execute_load(const Run& run, size_t i, const Load& one) {
     const auto& [region, to] = at_place(operands[run.block][i].loads, run);
-    if (!region.empty()) (*load)(graph.tensor(one.tensor), region, to);
+    if (region.empty()) return;
+    const Tensor& tensor = graph.tensor(one.tensor);
+    if (!is_of_next_step(tensor)) return (*load)(tensor, region, to);
+    const Tensor& now = graph.tensor(tensor.of);
+    if (filling) return (*load)(now, region, to);
+    TESSERA_CHECK(options.ahead, "nobody gives the next batch's '{}'", now.name);
+    options.ahead(context.step + 1, now, region, to);
+  }
+
+  // What the step that begins finds ready: of the inputs that `load` gives.
+  void fill_ahead(int64_t step) {
+    filling = true;
+    executed = &ahead->instructions;
+    run_step(step);
+    executed = nullptr;
+    filling = false;
   }
 };
 
@@ -662,6 +695,7 @@ Result<std::unique_ptr<RankExecutor>> RankExecutor::create(const Graph& graph,
 }
 
 void RankExecutor::initialise(const std::set<TensorId>& but) {
+  impl_->filled = false;
   for (const Home& home : impl_->program.homes) {
     const View whole{home.buffer, Box::whole(impl_->program.buffer(home.buffer).shape)};
     Extent extent;
@@ -697,6 +731,11 @@ void RankExecutor::take_memory() {
 
 void RankExecutor::run_step(int64_t step, const LoadFunction& load) {
   impl_->load = &load;
+  if (impl_->ahead && !std::exchange(impl_->filled, true)) {
+    std::vector<Executed>* recorded = std::exchange(impl_->recorded, nullptr);
+    impl_->fill_ahead(step);
+    impl_->recorded = recorded;
+  }
   impl_->run_step(step);
   impl_->recorded = nullptr;
 }
@@ -707,11 +746,24 @@ void RankExecutor::evaluate(int64_t step, const LoadFunction& load, const Observ
     saved.insert(saved.end(), residual.begin(), residual.end());
   impl_->find_forward();
   impl_->load = &load;
+  // The evaluation has batches of its own; the next step's is there again behind it.
+  std::vector<HostArray> of_next_step;
+  if (impl_->ahead) {
+    for (const Home& home : impl_->ahead->homes) of_next_step.push_back(read(home));
+    impl_->fill_ahead(step);
+  }
   impl_->observed = observed;
   impl_->context.evaluating = true;
+  impl_->executed = &impl_->of_forward;
   impl_->run_step(step);
+  impl_->executed = nullptr;
   impl_->context.evaluating = false;
   impl_->observed = nullptr;
+  for (size_t i = 0; i < of_next_step.size(); ++i) {
+    const bool filled = impl_->filled;
+    write(impl_->ahead->homes[i], of_next_step[i]);
+    impl_->filled = filled;
+  }
   auto next = saved.begin();
   for (const std::span<float> residual : impl_->residuals()) {
     std::copy_n(next, residual.size(), residual.begin());
@@ -757,6 +809,7 @@ HostArray RankExecutor::read(const Home& home) const {
 }
 
 void RankExecutor::write(const Home& home, const HostArray& array) {
+  impl_->filled = false;
   const Buffer& buffer = impl_->program.buffer(home.buffer);
   TESSERA_CHECK(array.region == home.region && array.dtype == buffer.dtype,
                 "home {} of {}, array of {}", buffer.name, home.region.to_string(),
@@ -771,6 +824,7 @@ void RankExecutor::write(const Home& home, const HostArray& array) {
 }
 
 std::byte* RankExecutor::memory(const Home& home) {
+  impl_->filled = false;
   if (CachedRows* rows = impl_->tables.rows_of(home.buffer)) return rows->rest(home.buffer, true);
   const Buffer& buffer = impl_->program.buffer(home.buffer);
   TESSERA_CHECK(buffer.bytes() == home.region.volume() * dtype_bytes(buffer.dtype), "home {} of {}",
@@ -779,8 +833,11 @@ std::byte* RankExecutor::memory(const Home& home) {
 }
 const std::byte* RankExecutor::memory(const Home& home) const {
   if (CachedRows* rows = impl_->tables.rows_of(home.buffer)) return rows->rest(home.buffer, false);
-  return const_cast<RankExecutor*>(this)->memory(
+  const bool filled = impl_->filled;
+  const std::byte* at = const_cast<RankExecutor*>(this)->memory(
       home);  // NOLINT(cppcoreguidelines-pro-type-const-cast)
+  impl_->filled = filled;
+  return at;
 }
 
 std::vector<std::span<float>> RankExecutor::residuals() const { return impl_->residuals(); }

@@ -437,6 +437,13 @@ std::vector<Case> general_cases() {
          return g.op1("op", "embedding_bag", {ids, parameter(g, "x", {kV, kH}, t)},
                       text("mode", "mean"));
        }},
+      {"embedding_bag_weighted",
+       [](auto& g, DType t) {
+         const Dim bag{"bag", 3};
+         const auto ids = g.input("targets", {kB, kS, bag}, DType::kInt64);
+         return g.op1("op", "embedding_bag",
+                      {ids, parameter(g, "x", {kV, kH}, t), parameter(g, "w", {kB, kS, bag}, t)});
+       }},
       {"reduce_sum",
        [](auto& g, DType t) {
          return g.op1("op", "reduce_sum", {parameter(g, "x", {kB, kS, kH}, t)},

@@ -70,6 +70,9 @@ struct KernelCall {
   std::vector<Array> inputs, outputs;
   std::vector<bool> add;  // by output: add to (merge into) what is there
   KernelContext* context = nullptr;
+  // Of an op on some rows of a table, whose ids name places: the row that is at a place, counted
+  // from the whole table's first, when the closure runs. Empty: rows are where the box says.
+  std::function<int64_t(int64_t place)> row_at = {};
 };
 
 using Kernel = std::function<void()>;  // empty: nothing to do

@@ -90,6 +90,13 @@ Graph other_kinds(DType t) {
   g.op("rowwise_adagrad", "rowwise_adagrad", {weight, of_rows, ids, pooled, rate}, modes);
   g.op("row_adam", "row_adam", {weight, first, second, ids, pooled, rate, step}, modes);
   g.op1("row_squares", "row_sum_squares", {weight, ids, pooled}, modes);
+  const TensorId squares = g.op1("squares", "row_squares", {weight, ids, pooled}, modes);
+  g.op1("row_sums", "row_sums", {of_rows, ids, squares},
+        {{"modes", std::string("ids")}, {"width", int64_t{4}}});
+  g.op1("rowwise_step", "rowwise_step", {weight, of_rows, ids, pooled, rate}, modes);
+  const TensorId of_ids = g.input("of_ids", {samples, {"bag", 2}}, t);
+  const Attributes weighted = {{"modes", std::string("weighted")}};
+  g.op("row_sgd_weighted", "row_sgd", {weight, ids, pooled, of_ids, rate}, weighted);
   g.op1("codes", "code_ids", {p});
   g.op1("carried", "carry", {p, gradient}, {{"keep", 0.9}, {"factor", 0.5}, {"offset", 0.1}});
   std::vector<TensorId> state;

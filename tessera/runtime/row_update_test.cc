@@ -7,6 +7,7 @@
 #include <random>
 
 #include "tessera/graph/builder.h"
+#include "tessera/graph/transform.h"
 #include "tessera/runtime/testing.h"
 
 namespace tessera {
@@ -19,8 +20,8 @@ constexpr double kStep = 3;
 
 struct LookUp {
   int64_t samples = 1, bag = 1;
-  bool bags = true, mean = false;
-  Values ids, dy;
+  bool bags = true, mean = false, weighted = false;
+  Values ids, dy, weights;
 };
 
 struct Case {
@@ -40,6 +41,7 @@ Case random_case(std::mt19937& random) {
     one.bags = random() % 4 != 0;
     one.bag = one.bags ? up_to(5) : 1;
     one.mean = one.bags && random() % 2 == 0;
+    one.weighted = !one.mean && random() % 2 == 0;
     const bool hot = random() % 3 == 0;
     const auto row = static_cast<double>(random() % out.rows);
     for (int64_t s = 0; s < one.samples; ++s) {
@@ -47,6 +49,7 @@ Case random_case(std::mt19937& random) {
       for (int64_t i = 0; i < one.bag; ++i) {
         const double id = hot && random() % 2 == 0 ? row : static_cast<double>(random() % out.rows);
         one.ids.push_back(i < there ? id : -1);
+        one.weights.push_back(one.weighted ? normal(random) : 1);
       }
       for (int64_t w = 0; w < out.width; ++w) one.dy.push_back(normal(random));
     }
@@ -74,7 +77,8 @@ Dense dense_of(const Case& of) {
         out.touched[static_cast<size_t>(id)] = true;
         for (int64_t w = 0; w < of.width; ++w) {
           out.gradient[static_cast<size_t>(id * of.width + w)] +=
-              one.dy[static_cast<size_t>(s * of.width + w)] / (one.mean ? there : 1);
+              one.dy[static_cast<size_t>(s * of.width + w)] *
+              one.weights[static_cast<size_t>(s * one.bag + i)] / (one.mean ? there : 1);
         }
       }
     }
@@ -84,7 +88,8 @@ Dense dense_of(const Case& of) {
 
 // The op of that kind on the case, with states as given; returns its outputs.
 std::vector<Values> run_op(const char* kind, const Case& of, const std::vector<Values>& tables,
-                           bool state_a_row, const std::vector<double>& scalars) {
+                           bool state_a_row, const std::vector<double>& scalars,
+                           bool expanded = false) {
   GraphBuilder g("rows");
   const Dim rows{"rows", of.rows}, width{"width", of.width};
   std::vector<TensorId> inputs;
@@ -104,7 +109,11 @@ std::vector<Values> run_op(const char* kind, const Case& of, const std::vector<V
     add(one.bags ? std::vector<Dim>{samples, {"bag", one.bag}} : std::vector<Dim>{samples},
         DType::kInt64, one.ids);
     add({samples, width}, DType::kFloat64, one.dy);
-    modes += one.mean ? "mean " : "sum ";
+    if (one.weighted) {
+      add(one.bags ? std::vector<Dim>{samples, {"bag", one.bag}} : std::vector<Dim>{samples},
+          DType::kFloat64, one.weights);
+    }
+    modes += one.mean ? "mean " : one.weighted ? "weighted " : "sum ";
   }
   for (const double scalar : scalars) add({}, DType::kFloat64, {scalar});
   Attributes attributes = {{"modes", modes}};
@@ -113,11 +122,19 @@ std::vector<Values> run_op(const char* kind, const Case& of, const std::vector<V
   auto built = g.finish();
   EXPECT_TRUE(built) << kind << ": " << (built ? "" : built.error().message);
   if (!built) return {};
+  std::vector<std::string> names;
+  for (const TensorId output : outputs) names.push_back(built->tensor(output).name);
+  if (expanded) {
+    auto taken_apart = expand_ops(*built, {OpId(0)});
+    EXPECT_TRUE(taken_apart) << (taken_apart ? "" : taken_apart.error().message);
+    if (!taken_apart) return {};
+    built = *taken_apart;
+  }
   testing::Workspace work(*built, 1);
   for (size_t i = 0; i < inputs.size(); ++i) work.set(inputs[i], values[i]);
   work.run();
   std::vector<Values> out;
-  for (const TensorId output : outputs) out.push_back(work.get(output));
+  for (const std::string& name : names) out.push_back(work.get(built->find_tensor(name)));
   return out;
 }
 
@@ -180,6 +197,11 @@ TEST(RowUpdateTest, IsTheDenseStepOfTheRowsThatWereLookedUp) {
     ASSERT_EQ(wise.size(), 2U);
     expect_near(wise[0], rowwise, what + " rowwise_adagrad");
     expect_near(wise[1], rowwise_sum, what + " rowwise_adagrad sum");
+    // The same in three ops, whose sums a cut of the width makes in parts.
+    const auto apart = run_op("rowwise_adagrad", one, {p, a_row}, true, {kRate, kClip}, true);
+    ASSERT_EQ(apart.size(), 2U);
+    expect_near(apart[0], rowwise, what + " rowwise_adagrad taken apart");
+    expect_near(apart[1], rowwise_sum, what + " rowwise_adagrad taken apart, sum");
     const auto moments = run_op("row_adam", one, {p, first, second}, false, {kRate, kStep, kClip});
     ASSERT_EQ(moments.size(), 3U);
     expect_near(moments[0], adam, what + " row_adam");

@@ -8,8 +8,10 @@
 #include <utility>
 
 #include "tessera/compile/compile.h"
+#include "tessera/graph/ahead.h"
 #include "tessera/graph/carried.h"
 #include "tessera/plan/load.h"
+#include "tessera/program/ahead_part.h"
 #include "tessera/runtime/inputs.h"
 #include "tessera/runtime/interpreter.h"
 #include "tessera/runtime/periods.h"
@@ -57,10 +59,11 @@ std::string display_name(const Graph& graph, TensorId id) {
 std::vector<Held> read_homes(const RankExecutor& executor, const Graph& graph,
                              const std::vector<Home>& homes, bool trained_only) {
   std::vector<Held> held;
-  const std::vector<bool> carried = carried_buffers(graph);
+  const std::vector<bool> carried = carried_buffers(graph), ahead = buffers_ahead(graph);
   for (const Home& home : homes) {
     const bool trained = graph.tensor(home.tensor).role == Role::kParameter;
     if (trained_only && !trained && !carried[home.tensor.index()]) continue;
+    if (ahead[home.tensor.index()]) continue;  // of the step to come
     if (home.region.empty()) continue;
     held.push_back({display_name(graph, home.tensor), home.region, executor.read(home).values()});
   }
@@ -99,7 +102,16 @@ Status run_rank(const std::vector<Period>& periods, const VerifyConfig& config,
                        });
     for (const auto& [kind, traffic] : volume(program, compiled.graph()).by_kind)
       result.predicted += traffic;
-    result.lossy = result.lossy || is_lossy(program);
+    result.lossy = result.lossy || is_lossy(program) || works_on_old_values(compiled.graph());
+    // A run, and each plan that it changes to, begins with what the first step finds ready.
+    if (step == executor.period().first_step) {
+      TESSERA_TRY(const auto ahead, ahead_part(program, compiled.graph()));
+      if (ahead) {
+        for (const auto& [kind, traffic] :
+             volume(program_of(*ahead, program), compiled.graph()).by_kind)
+          result.predicted += traffic;
+      }
+    }
     result.steps.push_back(read_homes(*executor, compiled.graph(), program.fetches, false));
     const auto next = &executor.period() + 1;
     const bool last = next == periods.data() + periods.size() || next->first_step > step + 1;

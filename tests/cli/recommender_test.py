@@ -70,6 +70,36 @@ class Recommender(RuntimeTest):
         first, last = [step["eval_normalized_entropy"] for step in serial if "eval_loss" in step]
         self.assertLess(last, first)
 
+    def test_look_ups_one_step_ahead_give_the_same_run(self):
+        """Losses, evaluations in between, and what goes on from a checkpoint, under either plan."""
+        def plan(name, over, first=""):
+            ahead = f'{{ ops = "tables.*", dim = "step", over = "{over}" }}, ' if over else ""
+            return self.write(name, f'mesh = {{ dp = 2 }}\nsplit = [{ahead}{{ ops = "*", dim = "batch", over = "dp" }}]\n'
+                                    'pin = [{ ops = "tables.1", axis = "dp", at = 1 }]\n' + first)
+        plain, ahead, stale = plan("plain.toml", ""), plan("ahead.toml", "ahead"), plan("stale.toml", "ahead_stale")
+        data, _ = self.clicks("train.clicks", "40,9", 16 * 12, "--dense", "2")
+        other, _ = self.clicks("eval.clicks", "40,9", 32, "--first", "100000", "--dense", "2")
+        folder = f"{self.folder}/checkpoints"
+        run_file = self.write("run.toml", f'model = "{SMALL}"\ndata = {{ clicks = "{data}" }}\nbatch = 16\nsteps = 12\n'
+                                          f'precision = "float64"\neval = {{ data = {{ clicks = "{other}" }}, every = 3, batches = 2 }}\n'
+                                          '[optimizer]\nkind = "rowwise_adagrad"\nlr = 0.05\n')
+        kept = ["--set", f"checkpoint.dir={folder}", "--set", "checkpoint.every=6"]
+        def figures(lines):
+            return [(line["step"], line["loss"], line.get("eval_loss")) for line in lines if "loss" in line]
+        expected = figures(self.train(run_file, "--plan", plain)[0])
+        self.assertEqual(figures(self.train(run_file, "--plan", ahead, *kept)[0]), expected)
+        os.rename(f"{folder}/step-000000000012", f"{self.folder}/kept")
+        for after in (ahead, plain):
+            answer = run("train", run_file, "--plan", after, *kept, "--resume", "--json")
+            self.assertEqual(answer.code, 0, answer.err)
+            lines = [json.loads(line) for line in answer.out.splitlines()]
+            self.assertEqual(lines[-1]["summary"]["checkpoints"]["resumed_from"], 6)
+            self.assertEqual(figures(lines[:-1]), expected[6:])
+            os.rename(f"{folder}/step-000000000012", f"{self.folder}/kept_{'ahead' if after == ahead else 'plain'}")
+        late = figures(self.train(run_file, "--plan", stale)[0])
+        self.assertEqual(late[0][1], expected[0][1])  # the first step has nothing old
+        self.assertNotEqual(late[-1][1], expected[-1][1])
+
     def test_a_recommender_on_128_devices_is_simulated_within_a_second(self):
         """MLPerf's DLRM with cross interaction on 16 nodes of 8, the platform of the ZionEX sheet: exchanges shown, hidden and
         exposed."""

@@ -3,7 +3,7 @@ run it: cli.py."""
 import json
 import os
 
-from cli import ROOT, RuntimeTest, main, run
+from cli import ROOT, MpiTest, RuntimeTest, main, run
 
 MODEL = "dlrm:dense=2,rows=400-60,bags=3-1,width=4,bottom=4,top=4-1"
 STORE = 'store = [{{ tensors = "{{,optimizer.*.}}tables.*", tier = "{}", cache = {{ {} }} }}]\n'
@@ -75,6 +75,24 @@ class RowCache(RuntimeTest):
         cached, _ = self.train(file, *evaluated, "--plan", self.plan("host", "slots = 30"))
         self.assertEqual(cached, plain)
 
+    def test_bits_that_round_are_those_of_the_row_wherever_it_is(self):
+        """Of 16-bit tables: rounding is drawn by the row's number in the whole table, not by its slot."""
+        def losses(rounding, slots=None, mesh="mesh = { dp = 1 }\n"):
+            run_file = self.write("narrow.toml", f'model = "{MODEL}"\ndata = "random"\nbatch = 16\nsteps = 12\n'
+                                                 f'[optimizer]\nkind = "rowwise_adagrad"\nlr = 0.05\nrounding = "{rounding}"\n')
+            store = STORE.format("host", f"slots = {slots}") if slots else ""
+            plan = self.write("narrow.plan.toml", mesh + 'precision = { parameter = "bfloat16" }\n' + store)
+            return self.train(run_file, "--plan", plan)[0]
+        plain = losses("stochastic")
+        self.assertNotEqual(plain, losses("nearest"))
+        for slots in (9, 150):
+            self.assertEqual(losses("stochastic", slots), plain)
+        for dim in ("rows", "width"):
+            split = f'mesh = {{ dp = 2 }}\nsplit = [{{ ops = "tables", dim = "{dim}", over = "dp" }}]\n'
+            found = losses("stochastic", 30, split)
+            self.assertEqual({step: round(loss, 5) for step, loss in found.items()},
+                             {step: round(loss, 5) for step, loss in plain.items()})
+
     def test_verify_counts_what_is_predicted(self):
         report = self.expect_json("verify", MODEL, "--plan", self.plan("host", "slots = 0.2"), "--batch", "16", "--json",
                                   "--optimizer", "row_adam")
@@ -104,6 +122,29 @@ class RowCache(RuntimeTest):
     def test_the_example_names_its_plan(self):
         text = (ROOT / "examples/dlrm_big_table.toml").read_text(encoding="utf-8")
         self.assertIn('plan = "dlrm_big_table.plan.toml"', text)
+
+
+class RowCacheOnProcesses(MpiTest):
+    """Ranks are processes: each with the caches of its rows."""
+    def losses_of(self, answer):
+        self.assertEqual(answer.code, 0, answer.err)
+        lines = [json.loads(line) for line in answer.out.splitlines() if line.startswith("{")]
+        return {line["step"]: line["loss"] for line in lines if "loss" in line}, lines[-1]["summary"]
+
+    def test_losses_are_those_of_threads(self):
+        run_file = self.write("run.toml", f'model = "{MODEL}"\ndata = "random"\nbatch = 12\nsteps = 8\n'
+                                          '[optimizer]\nkind = "rowwise_adagrad"\nlr = 0.05\n')
+        store = STORE.format("host", 'slots = 0.2, policy = "lookahead", window = 3')
+        for ranks, split in ((2, 'pin = [{ ops = "tables.0", axis = "dp", at = 1 }, { ops = "tables.1", axis = "dp", at = 0 }]'),
+                             (3, 'split = [{ ops = "tables", dim = "rows", over = "dp" }]'),
+                             (4, 'split = [{ ops = "tables", dim = "width", over = "dp" }]')):
+            plan = self.write("plan.toml", f"mesh = {{ dp = {ranks} }}\n{split}\n{store}")
+            processes, summary = self.losses_of(self.mpirun(ranks, "train", run_file, "--plan", plan, "--json"))
+            self.assertEqual(summary["transport"], "mpi")
+            threads, other = self.losses_of(run("train", run_file, "--plan", plan, "--json"))
+            self.assertEqual(processes, threads)
+            self.assertEqual(summary["row_caches"], other["row_caches"])
+            self.assertGreater(summary["row_caches"][0]["rows_out"], 0)
 
 
 if __name__ == "__main__":

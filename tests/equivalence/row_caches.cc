@@ -4,66 +4,20 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "tessera/graph/builder.h"
-#include "tessera/models/model.h"
+#include "row_models.h"
 #include "tessera/plan/load.h"
 #include "tessera/program/row_caches.h"
-#include "tessera/runtime/session.h"
 #include "tessera/sparse/cache/replay.h"
 
 namespace tessera {
 namespace {
 
-constexpr int64_t kBatch = 12;
-const std::vector<std::string> kRowOptimizers = {"row_sgd", "adagrad", "rowwise_adagrad",
-                                                 "row_adam"};
-const std::string kDlrm =
-    "dlrm:dense=4,rows=100-50-40-30,width=12,bottom=8-12,top=8-1,bags=3-1-2-5";
-
-VerifyConfig config_of(const std::string& optimizer, double clip, int64_t steps) {
-  VerifyConfig config;
-  config.batch = kBatch;
-  config.steps = steps;
-  config.timeout_s = 60;
-  config.optimizer.kind = optimizer;
-  config.optimizer.clip = clip;
-  config.optimizer.lr = 0.01;
-  return config;
-}
+using namespace row_models;  // NOLINT(google-build-using-namespace)
 
 std::string store(const std::string& tensors, const std::string& tier, const std::string& cache) {
   return fmt::format(
       "store = [{{ tensors = \"{{,optimizer.*.}}{}\", tier = \"{}\", cache = {{ {} }} }}]\n",
       tensors, tier, cache);
-}
-
-// Two features with bags of three and of one, on one table: loss = sum(y c).
-Model one_table() {
-  GraphBuilder g("one_table");
-  const Dim batch{"batch", kBatch}, rows{"rows", 60}, width{"width", 6};
-  const TensorId table =
-      g.parameter("table", {rows, width}, {Init::Kind::kNormal, 1}, DType::kFloat64);
-  std::vector<TensorId> losses;
-  Model model;
-  for (const int64_t bag : {3, 1}) {
-    const std::string name = fmt::format("feature{}", bag);
-    const TensorId ids = g.input("ids." + name, {batch, {"bag", bag}}, DType::kInt64);
-    InputRule rule;
-    rule.input = "ids." + name;
-    rule.values = 60;
-    rule.mask = InputRule::Mask::kBag;
-    model.inputs.push_back(rule);
-    const TensorId c = g.input("c." + name, {batch, width}, DType::kFloat64);
-    const TensorId y = g.op1(name, "embedding_bag", {ids, table});
-    const TensorId product = g.op1(name + ".product", "mul", {y, c});
-    losses.push_back(g.op1(name + ".loss", "reduce_sum", {product}, {{"dims", "batch width"}}));
-  }
-  g.graph().loss = g.op1("loss", "add_n", losses);
-  auto graph = g.finish();
-  EXPECT_TRUE(graph) << (graph ? "" : graph.error().message);
-  model.batch = kBatch;
-  model.graph = graph.value_or(Graph());
-  return model;
 }
 
 TEST(RowCachesTest, TrainToTheLastBitUnderEveryPolicyAndCut) {
@@ -87,18 +41,16 @@ TEST(RowCachesTest, TrainToTheLastBitUnderEveryPolicyAndCut) {
       "slots = 20, policy = \"dataset\", counted = 3",
       "slots = 60",
   };
-  const Model model = one_table();
+  const Model model = one_table(60);
   size_t turn = 0;
   for (const std::string& optimizer : kRowOptimizers) {
     for (const std::string& cut : cuts) {
-      const bool columns = cut.find("width") != std::string::npos;
-      if (columns && optimizer == "rowwise_adagrad") continue;  // it wants whole rows
       for (const char* tier : {"host", "disk"}) {
         const std::string plan = cut + store("table", tier, caches[turn++ % caches.size()]);
         const auto report = verify_model(model, plan, config_of(optimizer, 0, 6));
         ASSERT_TRUE(report) << optimizer << "\n" << plan << report.error().message;
         EXPECT_TRUE(report->ok) << optimizer << "\n" << plan << report->why;
-        EXPECT_EQ(report->parameters_error, 0) << optimizer << "\n" << plan;
+        EXPECT_LE(report->parameters_error, allowed_error(optimizer, plan)) << optimizer << plan;
         EXPECT_EQ(report->peak_predicted, report->peak_counted) << plan;
       }
     }
@@ -130,8 +82,6 @@ TEST(RowCachesTest, EveryShardingOfDlrmIsEqualToSerial) {
     for (const char* recipe :
          {"tables(3)", "tables(2,row)", "tables(2,table_row,nodes=2)", "tables(3,replica)",
           "tables(4,column)", "tables(2,micro_batches=2)", "tables(2,row,micro_batches=5)"}) {
-      const bool columns = std::string(recipe).find("column") != std::string::npos;
-      if (columns && optimizer == "rowwise_adagrad") continue;
       const auto text = load_plan_text(recipe, model.graph, "test", DType::kFloat64);
       ASSERT_TRUE(text) << recipe << text.error().message;
       const std::string plan = text->text + store("tables.*", "host", "slots = 0.3");
@@ -160,12 +110,6 @@ TEST(RowCachesTest, RefuseWhatNeedsAllRows) {
       "plan:1: cache of tensor 'tables.0.weight': expected the same cache for "
       "'optimizer.sum.tables.0.weight', as a row travels with its states (tensors = "
       "\"{,optimizer.*.}tables.0.weight\")");
-  // Row-wise Adagrad wants whole rows, and gathers them.
-  const std::string columns =
-      "mesh = { a = 2 }\nsplit = [{ ops = \"tables.0\", dim = \"width\", over = \"a\" }]\n";
-  EXPECT_EQ(refusal(columns + own, "rowwise_adagrad"),
-            "plan:3: cache of tensor 'tables.0.weight': expected that ranks use the rows that they "
-            "hold, found that the whole tensor is moved for op 'optimizer.tables.0.weight'");
   const std::string dense = "mesh = { a = 1 }\n" + store("top.0.weight", "host", cache);
   EXPECT_EQ(
       refusal(dense, "row_sgd"),

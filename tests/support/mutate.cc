@@ -105,9 +105,9 @@ class Mutator {
 
   std::vector<Mutation> run() {
     const std::vector<void (Mutator::*)(const Place&)> kinds = {
-        &Mutator::computes,   &Mutator::operands,  &Mutator::outputs,
-        &Mutator::attributes, &Mutator::transport, &Mutator::collectives,
-        &Mutator::waits,      &Mutator::order,     &Mutator::memory};
+        &Mutator::computes,  &Mutator::operands,    &Mutator::outputs, &Mutator::attributes,
+        &Mutator::transport, &Mutator::collectives, &Mutator::waits,   &Mutator::order,
+        &Mutator::memory,    &Mutator::fetches,     &Mutator::releases};
     for (auto kind : kinds) {
       for (size_t r = 0; r < programs_.size(); ++r) {
         for (const auto& [ref, block] : programs_[r].blocks) {
@@ -169,6 +169,9 @@ class Mutator {
   void waits(const Place& place);
   void order(const Place& place);
   void memory(const Place& place);
+  void fetches(const Place& place);
+  void releases(const Place& place);
+  bool touches_rows(const Place& place) const;
   void schedules(size_t rank);
   void arenas(size_t rank);
   std::vector<Place> partners(const Place& place) const;
@@ -311,6 +314,7 @@ void Mutator::transport(const Place& place) {
   const Instruction& instruction = get(place);
   if (handle_of(instruction) < 0) return;
   if (std::holds_alternative<Copy>(instruction.body) && !matters(place)) return;
+  if (std::holds_alternative<FetchRows>(instruction.body)) return;  // fetches()
   add("drop_one_side", place, [place](Programs& p) { erase_with_waits(p, place); });
   add("duplicate_one_side", place, [place](Programs& p) {
     auto& block = p[place.rank].block(place.block);
@@ -475,6 +479,66 @@ void Mutator::waits(const Place& place) {
   add("drop_wait", place, [place](Programs& p) { erase(p, place); });
   add("wrong_wait", place,
       [place](Programs& p) { std::get<Wait>(at(p, place).body).handle += 1000003; });
+}
+
+// Rows of a table that a step needs: not fetched, not all of them, or another table's.
+void Mutator::fetches(const Place& place) {
+  const auto* fetch = std::get_if<FetchRows>(&get(place).body);
+  if (fetch == nullptr || fetch->ahead) return;  // a step is right without what comes ahead
+  add("drop_fetch", place, [place](Programs& p) { erase_with_waits(p, place); });
+  if (!fetch->ids.empty() && fetch->ids[0].view && fetch->ids[0].region.rank() > 0 &&
+      fetch->ids[0].region.dims.back().size > 1) {
+    add("fetch_fewer_rows", place, [place](Programs& p) {
+      RowIds& ids = std::get<FetchRows>(at(p, place).body).ids[0];
+      --ids.region.dims.back().size;
+      --ids.view->box.dims.back().size;
+    });
+  }
+  const auto caches = static_cast<int>(programs_[place.rank].caches.size());
+  if (caches < 2) return;
+  add("fetch_of_other_table", place, [place, caches](Programs& p) {
+    int& cache = std::get<FetchRows>(at(p, place).body).cache;
+    cache = (cache + 1) % caches;
+  });
+}
+
+bool Mutator::touches_rows(const Place& place) const {
+  const auto* compute = std::get_if<Compute>(&get(place).body);
+  return compute != nullptr &&
+         std::any_of(compute->outputs.begin(), compute->outputs.end(), [&](const Output& output) {
+           return programs_[place.rank].buffer(output.view.buffer).places > 0;
+         });
+}
+
+// Rows that may leave while an op changes them, that stay for ever, or whose change is forgotten.
+void Mutator::releases(const Place& place) {
+  const auto* release = std::get_if<ReleaseRows>(&get(place).body);
+  if (release == nullptr) return;
+  add("drop_release", place, [place](Programs& p) { erase(p, place); });
+  add("release_of_another", place,
+      [place](Programs& p) { std::get<ReleaseRows>(at(p, place).body).fetch += 1000003; });
+  if (!release->changed) return;
+  add("release_unchanged", place,
+      [place](Programs& p) { std::get<ReleaseRows>(at(p, place).body).changed = false; });
+  for (size_t i = place.index; i-- > 0;) {
+    if (!touches_rows({place.rank, place.block, i})) continue;
+    const auto& block = programs_[place.rank].block(place.block);
+    const auto between = [&](const Instruction& one) {
+      return std::holds_alternative<ReleaseRows>(one.body) ||
+             std::holds_alternative<Compute>(one.body);
+    };
+    // The update whose rows it releases stands right before it.
+    const bool next =
+        std::none_of(block.begin() + static_cast<std::ptrdiff_t>(i) + 1,
+                     block.begin() + static_cast<std::ptrdiff_t>(place.index), between);
+    if (next) {
+      add("release_too_early", place, [place, i](Programs& p) {
+        auto& instructions = p[place.rank].block(place.block);
+        std::swap(instructions[i], instructions[place.index]);
+      });
+    }
+    break;
+  }
 }
 
 // Swaps a writer with the reader behind it, and the issues of two different collectives of one

@@ -12,6 +12,8 @@
 
 #include "support/borders.h"
 #include "support/mutate.h"
+#include "tessera/models/model.h"
+#include "tessera/plan/load.h"
 #include "tessera/program/test_programs.h"
 #include "tessera/program/verify.h"
 
@@ -21,8 +23,8 @@ namespace {
 // Rejections by class and rule.
 using Counts = std::map<std::string, std::map<std::string, int>>;
 
-constexpr std::array kRules{"operand", "coverage", "instruction", "tier",
-                            "message", "order",    "lifetime",    "memory"};
+constexpr std::array kRules{"operand", "coverage", "instruction", "tier", "message",
+                            "order",   "lifetime", "memory",      "rows"};
 
 struct Pin {
   std::set<std::string> rules;     // each rejects some of the class
@@ -41,18 +43,25 @@ const std::map<std::string, Pin>& pins() {
       {"drop_collective", {{"coverage", "lifetime", "operand"}}},
       {"drop_compute", {{"coverage", "lifetime"}, {"operand"}}},
       {"drop_copy", {{"lifetime"}, {"operand"}}},
+      {"drop_fetch", {{"rows"}}},
       {"drop_load", {{"lifetime"}}},
       {"drop_one_side", {{"lifetime", "message", "operand", "order"}, {"coverage"}}},
+      {"drop_release", {{"rows"}}},
       {"drop_run", {{"lifetime", "message", "operand", "order"}, {"coverage"}}},
-      {"drop_wait", {{"lifetime"}}},
+      {"drop_wait", {{"lifetime"}, {"rows"}}},
       {"duplicate_compute", {{"coverage", "operand"}}},
       {"duplicate_one_side", {{"instruction"}}},
+      {"fetch_fewer_rows", {{"rows"}}},
+      {"fetch_of_other_table", {{"rows"}}},
       {"first_add", {{"lifetime"}}},
       {"forget_accumulation", {{"coverage", "operand"}}},
       {"free_too_early", {{"lifetime"}}},
       {"overlapping_offset", {{"lifetime", "memory"}}},
       {"read_before_write", {{"lifetime"}, {"operand"}}},
       {"reduce_before_last_micro_batch", {{"lifetime"}}},
+      {"release_of_another", {{"rows"}}},
+      {"release_too_early", {{"rows"}}},
+      {"release_unchanged", {{"rows"}}},
       {"set_to_add", {{"lifetime"}, {"instruction"}}},
       {"shared_residual", {{"instruction"}}},
       {"small_arena", {{"memory"}}},
@@ -225,6 +234,48 @@ TEST_P(MutationsOfKind, are_rejected) {
 INSTANTIATE_TEST_SUITE_P(Plans, MutationsOfKind, testing::ValuesIn(kKindsOfPlan),
                          [](const auto& test) { return std::string(test.param.name); });
 
+// Tables on many ranks, rows of which are on the device: what is exchanged of them, fetched and
+// released. The model has two features on tables of their own.
+constexpr const char* kTables = "dlrm:dense=2,rows=12-9,width=4,bottom=4,top=4-1,bags=2-3";
+constexpr const char* kRowsOnHost =
+    "store = [{ tensors = \"{,optimizer.*.}tables.*\", tier = \"host\", cache = { slots = 4 } }]\n";
+struct PlanOfTables {
+  const char *name, *plan, *optimizer;
+  bool cached = false;
+};
+const std::array kPlansOfTables{
+    PlanOfTables{"by_table", "tables(2)", "row_adam"},
+    PlanOfTables{"by_row", "tables(2,row)", "rowwise_adagrad"},
+    PlanOfTables{"by_column", "tables(2,column)", "rowwise_adagrad"},
+    PlanOfTables{"grid", "tables(2,grid,nodes=2)", "row_sgd"},
+    PlanOfTables{"cached", "tables(1)", "rowwise_adagrad", true},
+    PlanOfTables{"cached_by_table", "tables(2)", "row_adam", true},
+    PlanOfTables{"cached_by_row", "tables(2,row)", "adagrad", true},
+    PlanOfTables{"cached_micro_batches", "tables(2,micro_batches=2)", "row_sgd", true},
+};
+
+Counts count_of_tables(const PlanOfTables& of) {
+  OptimizerSpec optimizer;
+  optimizer.kind = of.optimizer;
+  const auto model = build_model(kTables, 4, DType::kFloat32);
+  EXPECT_TRUE(model);
+  const auto text = load_plan_text(of.plan, model->graph, "", DType::kFloat32);
+  EXPECT_TRUE(text) << of.plan << (text ? "" : text.error().message);
+  const auto compiled =
+      compile_model(kTables, 4, text->text + (of.cached ? kRowsOnHost : ""), optimizer);
+  EXPECT_TRUE(compiled) << of.plan << (compiled ? "" : compiled.error().message);
+  if (!compiled) return {};
+  return count_rejections(compiled->graph(), compiled->programs, of.name, 6);
+}
+
+class MutationsOfTables : public testing::TestWithParam<PlanOfTables> {};
+
+TEST_P(MutationsOfTables, are_rejected) {
+  expect_pinned(count_of_tables(GetParam()), GetParam().name);
+}
+INSTANTIATE_TEST_SUITE_P(Plans, MutationsOfTables, testing::ValuesIn(kPlansOfTables),
+                         [](const auto& test) { return std::string(test.param.name); });
+
 class MutationsOfBorder : public testing::TestWithParam<Border> {};
 
 TEST_P(MutationsOfBorder, are_rejected) {
@@ -254,6 +305,7 @@ TEST(EachRule, rejects_some_of_each_class_that_it_should) {
     const TestPrograms lowered = lower_all(trained(test_transformer()), plan);
     add(count_rejections(lowered.graph, lowered.programs, plan, 12));
   }
+  for (const PlanOfTables& plan : kPlansOfTables) add(count_of_tables(plan));
   std::cout << table(all);
   for (const auto& [kind, pin] : pins()) {
     for (const std::string& rule : pin.rules)

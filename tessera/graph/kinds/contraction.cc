@@ -273,7 +273,8 @@ int64_t embedding_grad_flops(const Op& op) {
 }
 
 // ---- embedding_bag
-// The last dim of the ids is that of a bag. A mean divides by the ids of the whole bag.
+// The last dim of the ids is that of a bag. A mean divides by the ids of the whole bag. Weights have
+// the dims of the ids and the table's dtype.
 Result<std::string> spell_bags(const Operands& x) {
   TESSERA_TRY_VOID(expect_dtype(x[0], "ids", DType::kInt64));
   if (x[0].dims.empty()) {
@@ -283,7 +284,14 @@ Result<std::string> spell_bags(const Operands& x) {
   const std::string& mode = x.text("mode");
   if (mode != "sum" && mode != "mean")
     return invalid_input(fmt::format("expected mode \"sum\" or \"mean\", found \"{}\"", mode));
+  if (mode == "mean" && x.count() > 2)
+    return invalid_input("expected mode \"sum\" of a bag with weights, found \"mean\"");
   return spell(x[0].dims) + (mode == "mean" ? "^" : "+");
+}
+
+Status expect_weights(const Tensor& weights, const Tensor& ids, DType dtype) {
+  TESSERA_TRY_VOID(expect_dims(weights, "weights", ids.dims));
+  return expect_dtype(weights, "weights", dtype);
 }
 
 std::vector<Dim> without_bag(const Tensor& ids) {
@@ -292,41 +300,79 @@ std::vector<Dim> without_bag(const Tensor& ids) {
   return lead;
 }
 
+Status expect_bag_table(const Tensor& table) {
+  if (table.dims.size() == 2 && is_floating(table.dtype)) return {};
+  return invalid_input(fmt::format("expected a floating table with 2 dims (rows, width), found {}",
+                                   describe(table)));
+}
+
+Status expect_bag_gradient(const Tensor& dy, const Tensor& ids) {
+  std::vector<Dim> lead = dy.dims;
+  if (!lead.empty()) lead.pop_back();
+  if (!dy.dims.empty() && lead == without_bag(ids) && is_floating(dy.dtype)) return {};
+  return invalid_input(fmt::format(
+      "expected a floating dy with the dims of ids, but the bag's, and one more, found {} for {}",
+      describe(dy), describe(ids)));
+}
+
 Result<Inferred> infer_embedding_bag(const Operands& x) {
   TESSERA_TRY(const std::string bags, spell_bags(x));
-  if (x[1].dims.size() != 2 || !is_floating(x[1].dtype)) {
-    return invalid_input(fmt::format(
-        "expected a floating table with 2 dims (rows, width), found {}", describe(x[1])));
+  TESSERA_TRY_VOID(expect_bag_table(x[1]));
+  std::string inputs = bags + ", " + spell(x[1].dims);
+  if (x.count() > 2) {
+    TESSERA_TRY_VOID(expect_weights(x[2], x[0], x[1].dtype));
+    inputs += ", " + spell(x[2].dims);
   }
   std::vector<Dim> output = without_bag(x[0]);
   output.push_back(x[1].dims[1]);
-  return conclude(x, fmt::format("{}, {} -> {}", bags, spell(x[1].dims), spell(output)), {output},
-                  {x[1].dtype});
+  return conclude(x, inputs + " -> " + spell(output), {output}, {x[1].dtype});
 }
 
 InputGradients differentiate_embedding_bag(GraphBuilder& builder, const Op& op,
                                            const OutputGradients& dy,
                                            const std::vector<bool>& wanted) {
-  InputGradients out(2);
-  if (!wanted[1]) return out;
-  const Dim rows = builder.tensor(op.inputs[1]).dims.at(0);
-  out[1] = builder.op1(op.path + ".dtable", "embedding_bag_grad", {op.inputs[0], dy[0]},
-                       {{"rows", rows.size}, {"rows_name", rows.name}, {"mode", op.text("mode")}});
+  InputGradients out(op.inputs.size());
+  if (wanted[1]) {
+    const Dim rows = builder.tensor(op.inputs[1]).dims.at(0);
+    std::vector<TensorId> inputs = {op.inputs[0], dy[0]};
+    if (op.inputs.size() > 2) inputs.push_back(op.inputs[2]);
+    out[1] =
+        builder.op1(op.path + ".dtable", "embedding_bag_grad", inputs,
+                    {{"rows", rows.size}, {"rows_name", rows.name}, {"mode", op.text("mode")}});
+  }
+  if (op.inputs.size() > 2 && wanted[2]) {
+    out[2] = builder.op1(op.path + ".dweights", "embedding_bag_weights_grad",
+                         {op.inputs[0], op.inputs[1], dy[0]}, {});
+  }
   return out;
 }
 
 Result<Inferred> infer_embedding_bag_grad(const Operands& x) {
   TESSERA_TRY(const std::string bags, spell_bags(x));
-  std::vector<Dim> lead = x[1].dims;
-  if (!lead.empty()) lead.pop_back();
-  if (x[1].dims.empty() || lead != without_bag(x[0]) || !is_floating(x[1].dtype)) {
-    return invalid_input(fmt::format(
-        "expected a floating dy with the dims of ids, but the bag's, and one more, found {} for {}",
-        describe(x[1]), describe(x[0])));
+  TESSERA_TRY_VOID(expect_bag_gradient(x[1], x[0]));
+  std::string inputs = bags + ", " + spell(x[1].dims);
+  if (x.count() > 2) {
+    TESSERA_TRY_VOID(expect_weights(x[2], x[0], x[1].dtype));
+    inputs += ", " + spell(x[2].dims);
   }
   const std::vector<Dim> output = {{x.text("rows_name"), x.integer("rows")}, x[1].dims.back()};
-  return conclude(x, fmt::format("{}, {} -> {}", bags, spell(x[1].dims), spell(output)), {output},
-                  {x[1].dtype});
+  return conclude(x, inputs + " -> " + spell(output), {output}, {x[1].dtype});
+}
+
+// (ids, table, dy) -> dweights: of each id the inner product of its row and dy. A piece of the rows
+// or of the width makes a part of it.
+Result<Inferred> infer_embedding_bag_weights_grad(const Operands& x) {
+  TESSERA_TRY_VOID(expect_dtype(x[0], "ids", DType::kInt64));
+  TESSERA_TRY_VOID(expect_bag_table(x[1]));
+  if (x[0].dims.empty() || x[2].dims.empty() || x[2].dims.back() != x[1].dims[1]) {
+    return invalid_input(fmt::format("expected dy of rows of {}, found {} for {}", describe(x[1]),
+                                     describe(x[2]), describe(x[0])));
+  }
+  TESSERA_TRY_VOID(expect_bag_gradient(x[2], x[0]));
+  return conclude(x,
+                  fmt::format("{}, {}, {} -> {}", spell(x[0].dims), spell(x[1].dims),
+                              spell(x[2].dims), spell(x[0].dims)),
+                  {x[0].dims}, {x[2].dtype});
 }
 
 // One addition for each element of a row and each id.
@@ -334,7 +380,10 @@ int64_t rows_added(const Op& op, const DimGroup& rows) {
   return iteration_points(op) / op.annotation.dims[static_cast<size_t>(rows[0])].size;
 }
 int64_t embedding_bag_flops(const Op& op) {
-  return rows_added(op, op.annotation.inputs[1].dims[0]);
+  return rows_added(op, op.annotation.inputs[1].dims[0]) * (op.inputs.size() > 2 ? 2 : 1);
+}
+int64_t embedding_bag_weights_grad_flops(const Op& op) {
+  return 2 * rows_added(op, op.annotation.inputs[1].dims[0]);
 }
 
 }  // namespace
@@ -381,9 +430,10 @@ std::vector<KindInfo> contraction_kinds() {
        .position = place_in_embedding_grad,
        .accumulates = true},
       {.name = "embedding_bag",
-       .summary = "sums or means of rows of a table, whose ids stand in bags padded with -1",
+       .summary = "sums, weighted sums or means of rows of a table, whose ids stand in bags padded "
+                  "with -1",
        .min_inputs = 2,
-       .max_inputs = 2,
+       .max_inputs = 3,
        .attributes = {text_attribute("mode", "sum")},
        .infer = infer_by(infer_embedding_bag),
        .differentiate = differentiate_embedding_bag,
@@ -394,10 +444,23 @@ std::vector<KindInfo> contraction_kinds() {
        .position = place_in_embedding,
        .in_dtype_of_table = true,
        .accumulates = true},
+      {.name = "embedding_bag_weights_grad",
+       .summary =
+           "gradient of the weights of bags: inner products of dy with the rows of their ids",
+       .min_inputs = 3,
+       .max_inputs = 3,
+       .infer = infer_by(infer_embedding_bag_weights_grad),
+       .flops = embedding_bag_weights_grad_flops,
+       .work = WorkClass::kLookup,
+       .bytes = ByteRule::kTable,
+       .family = FamilyRule::kTable,
+       .gradient = true,
+       .position = place_in_embedding,
+       .accumulates = true},
       {.name = "embedding_bag_grad",
        .summary = "gradient of the table: rows of dy added up by the ids of their bags",
        .min_inputs = 2,
-       .max_inputs = 2,
+       .max_inputs = 3,
        .attributes = {integer_attribute("rows"), text_attribute("rows_name"),
                       text_attribute("mode", "sum")},
        .infer = infer_by(infer_embedding_bag_grad),

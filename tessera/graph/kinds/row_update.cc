@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "tessera/graph/kinds/common.h"
+#include "tessera/graph/rows.h"
 
 namespace tessera::kinds {
 namespace {
@@ -29,45 +30,64 @@ Status expect_table(const Tensor& table) {
                                    describe(table)));
 }
 
-// The operands ids and dy of each look-up, from operand `first` on, added to the annotation. Their
-// dims but the width are frozen under names of their own: every piece of the table reads all ids.
+// Operands of all look-ups.
+size_t look_up_operands(const Names& modes) {
+  size_t count = 0;
+  for (const std::string& mode : modes) count += operands_of_look_up(mode);
+  return count;
+}
+
+Status expect_look_up(std::string_view mode, const Tensor& ids, const Tensor& dy,
+                      const Tensor* weights, const Dim& width) {
+  if (mode != "sum" && mode != "mean" && mode != kWeightedLookUp) {
+    return invalid_input(fmt::format("expected mode \"sum\", \"mean\" or \"{}\", found \"{}\"",
+                                     kWeightedLookUp, mode));
+  }
+  TESSERA_TRY_VOID(expect_dtype(ids, "ids", DType::kInt64));
+  std::vector<Dim> lead = dy.dims;
+  if (!lead.empty()) lead.pop_back();
+  const bool bags = ids.dims.size() == lead.size() + 1;
+  const std::vector<Dim> samples = bags ? without_last(ids.dims) : ids.dims;
+  if (dy.dims.empty() || dy.dims.back() != width || samples != lead || !is_floating(dy.dtype)) {
+    return invalid_input(fmt::format(
+        "expected a floating dy with the dims of ids, but that of a bag, and then {}={}, found "
+        "{} for {}",
+        width.name, width.size, describe(dy), describe(ids)));
+  }
+  if (weights == nullptr || (is_floating(weights->dtype) && weights->dims == ids.dims)) return {};
+  return invalid_input(
+      fmt::format("expected floating weights with the dims of ids, found {} for {}",
+                  describe(*weights), describe(ids)));
+}
+
+// The operands ids, dy and weights of each look-up, from operand `first` on, added to the
+// annotation. Their dims but the width are frozen under names of their own: every piece of the table
+// reads all ids.
 Status spell_look_ups(const Operands& x, size_t first, std::string& annotation) {
   const Dim& width = x[0].dims[1];
   const Names modes = words(x.text("modes"));
-  if (modes.empty() || x.count() < first + 2 * modes.size()) {
+  if (modes.empty() || x.count() < first + look_up_operands(modes)) {
     return invalid_input(fmt::format(
         "expected ids and dy for each of {} look-up(s) (attribute modes), found {} operand(s)",
         modes.size(), x.count() < first ? 0 : x.count() - first));
   }
-  for (size_t k = 0; k < modes.size(); ++k) {
-    if (modes[k] != "sum" && modes[k] != "mean") {
-      return invalid_input(
-          fmt::format("expected mode \"sum\" or \"mean\", found \"{}\"", modes[k]));
-    }
-    const Tensor &ids = x[first + 2 * k], &dy = x[first + 2 * k + 1];
-    TESSERA_TRY_VOID(expect_dtype(ids, "ids", DType::kInt64));
-    std::vector<Dim> lead = dy.dims;
-    if (!lead.empty()) lead.pop_back();
-    const bool bags = ids.dims.size() == lead.size() + 1;
-    const std::vector<Dim> samples = bags ? without_last(ids.dims) : ids.dims;
-    if (dy.dims.empty() || dy.dims.back() != width || samples != lead || !is_floating(dy.dtype)) {
-      return invalid_input(fmt::format(
-          "expected a floating dy with the dims of ids, but that of a bag, and then {}={}, found "
-          "{} for {}",
-          width.name, width.size, describe(dy), describe(ids)));
-    }
+  size_t at = first;
+  for (size_t k = 0; k < modes.size(); at += operands_of_look_up(modes[k]), ++k) {
+    const Tensor &ids = x[at], &dy = x[at + 1];
+    const bool weighted = operands_of_look_up(modes[k]) > 2;
+    TESSERA_TRY_VOID(expect_look_up(modes[k], ids, dy, weighted ? &x[at + 2] : nullptr, width));
     std::string own;
-    for (size_t d = 0; d < lead.size(); ++d) own += fmt::format("id{}_{}^ ", k, d);
-    annotation += fmt::format(", {}, {}{}",
-                              bags          ? fmt::format("{}bag{}^", own, k)
-                              : own.empty() ? "()"
-                                            : own,
-                              own, width.name);
+    for (size_t d = 0; d + 1 < dy.dims.size(); ++d) own += fmt::format("id{}_{}^ ", k, d);
+    const std::string spelled = ids.dims.size() == dy.dims.size() ? fmt::format("{}bag{}^", own, k)
+                                : own.empty()                     ? "()"
+                                                                  : own;
+    annotation += fmt::format(", {}, {}{}", spelled, own, width.name);
+    if (weighted) annotation += ", " + spelled;
   }
   return {};
 }
 
-// (p, states, ids and dy of each look-up, lr[, step][, coefficient[, skip]])
+// (p, states, ids, dy and weights of each look-up, lr[, step][, coefficient[, skip]])
 Result<Inferred> infer_row_update(const Operands& x, const OptimizerInfo& optimizer) {
   const Tensor& table = x[0];
   TESSERA_TRY_VOID(expect_table(table));
@@ -100,7 +120,7 @@ Result<Inferred> infer_row_update(const Operands& x, const OptimizerInfo& optimi
     scalars.emplace_back(scalar == Init::Kind::kStep ? "step" : "lr");
   const size_t required = scalars.size();
   scalars.insert(scalars.end(), {"coefficient", "skip"});
-  const size_t begin = first + 2 * words(x.text("modes")).size();
+  const size_t begin = first + look_up_operands(words(x.text("modes")));
   if (x.count() < begin + required || x.count() > begin + scalars.size()) {
     return invalid_input(fmt::format("expected {} to {} scalars behind the look-ups, found {}",
                                      required, scalars.size(), x.count() - begin));
@@ -120,15 +140,139 @@ Result<Inferred> infer_rowwise_adagrad(const Operands& x) {
 }
 Result<Inferred> infer_row_adam(const Operands& x) { return infer_row_update(x, row_adam); }
 
-// (p, ids and dy of each look-up) -> the sum of squares of the rows of p's gradient. Of p the dims
+// (p, ids, dy and weights of each look-up) -> the sum of squares of the rows of p's gradient. Of p the dims
 // alone count: by them a plan cuts the op as it cuts the table.
 Result<Inferred> infer_row_sum_squares(const Operands& x) {
   TESSERA_TRY_VOID(expect_table(x[0]));
   std::string annotation = spell(x[0].dims);
   TESSERA_TRY_VOID(spell_look_ups(x, 1, annotation));
-  if (const size_t wanted = 1 + 2 * words(x.text("modes")).size(); x.count() != wanted)
+  if (const size_t wanted = 1 + look_up_operands(words(x.text("modes"))); x.count() != wanted)
     return invalid_input(fmt::format("expected {} operands, found {}", wanted, x.count()));
   return conclude(x, annotation + " -> ()", {{}}, {statistics_dtype(x[0].dtype)});
+}
+
+// ---- the same in pieces of the width, for kinds that need something of whole rows (ADR 0066)
+//
+// A number for each id of all look-ups, in their order: the sum of squares of what is added to its
+// row, at the first id that names the row; 0 at all others. A piece of rows or of the width makes a
+// part of it.
+int64_t ids_of_look_ups(const Operands& x, size_t first) {
+  int64_t count = 0;
+  size_t at = first;
+  for (const std::string& mode : words(x.text("modes"))) {
+    int64_t ids = 1;
+    for (const Dim& dim : x[at].dims) ids *= dim.size;
+    count += ids;
+    at += operands_of_look_up(mode);
+  }
+  return count;
+}
+
+Result<Inferred> infer_row_squares(const Operands& x) {
+  TESSERA_TRY_VOID(expect_table(x[0]));
+  std::string annotation = spell(x[0].dims);
+  TESSERA_TRY_VOID(spell_look_ups(x, 1, annotation));
+  if (const size_t wanted = 1 + look_up_operands(words(x.text("modes"))); x.count() != wanted)
+    return invalid_input(fmt::format("expected {} operands, found {}", wanted, x.count()));
+  return conclude(x, annotation + " -> all_ids^", {{{"all_ids", ids_of_look_ups(x, 1)}}},
+                  {statistics_dtype(x[0].dtype)});
+}
+
+// (sum, ids of each look-up, squares[, coefficient[, skip]]; modes, width) -> sum'
+Result<Inferred> infer_row_sums(const Operands& x) {
+  const Tensor& sum = x[0];
+  if (sum.dims.size() != 1 || !is_floating(sum.dtype)) {
+    return invalid_input(
+        fmt::format("expected a floating sum with one dim (rows), found {}", describe(sum)));
+  }
+  const Names modes = words(x.text("modes"));
+  const size_t squares = 1 + modes.size();
+  if (modes.empty() || x.count() <= squares || x.count() > squares + 3) {
+    return invalid_input(fmt::format(
+        "expected ids of each of {} look-up(s) (attribute modes), squares and up to 2 scalars, "
+        "found {} operand(s)",
+        modes.size(), x.count() - 1));
+  }
+  std::string annotation = spell(sum.dims);
+  for (size_t k = 0; k < modes.size(); ++k) {
+    TESSERA_TRY_VOID(expect_dtype(x[1 + k], "ids", DType::kInt64));
+    if (modes[k] != kIdsAlone)
+      return invalid_input(fmt::format("expected mode \"{}\", found \"{}\"", kIdsAlone, modes[k]));
+    std::string own;
+    for (size_t d = 0; d < x[1 + k].dims.size(); ++d) own += fmt::format("id{}_{}^ ", k, d);
+    annotation += ", " + (own.empty() ? "()" : own);
+  }
+  TESSERA_TRY_VOID(expect_dims(x[squares], "squares", {{"all_ids", ids_of_look_ups(x, 1)}}));
+  annotation += ", all_ids^";
+  for (size_t i = squares + 1; i < x.count(); ++i) {
+    TESSERA_TRY_VOID(expect_dims(x[i], i == squares + 1 ? "coefficient" : "skip", {}));
+    annotation += ", ()";
+  }
+  return conclude(x, annotation + " -> " + spell(sum.dims), {sum.dims}, {sum.dtype});
+}
+
+// (p, sum', look-ups, lr[, coefficient[, skip]]) -> p', with the sums of the rows as they are now
+Result<Inferred> infer_row_step(const Operands& x) {
+  TESSERA_TRY_VOID(expect_table(x[0]));
+  TESSERA_TRY_VOID(expect_dims(x[1], "sum", {x[0].dims[0]}));
+  std::string annotation = spell(x[0].dims) + ", " + x[0].dims[0].name;
+  TESSERA_TRY_VOID(spell_look_ups(x, 2, annotation));
+  const size_t begin = 2 + look_up_operands(words(x.text("modes")));
+  if (x.count() <= begin || x.count() > begin + 3) {
+    return invalid_input(
+        fmt::format("expected 1 to 3 scalars behind the look-ups, found {}", x.count() - begin));
+  }
+  for (size_t i = begin; i < x.count(); ++i) {
+    TESSERA_TRY_VOID(expect_dims(x[i], "scalar", {}));
+    annotation += ", ()";
+  }
+  return conclude(x, annotation + " -> " + spell(x[0].dims), {x[0].dims}, {x[0].dtype});
+}
+
+Names width_of_table(const Op& op) {
+  const auto dim = static_cast<size_t>(op.annotation.inputs[0].dims[1][0]);
+  return {op.annotation.dims[dim].name};
+}
+
+std::vector<TensorId> expand_rowwise_adagrad(GraphBuilder& builder, const Op& op) {
+  builder.set_role(Role::kActivation);
+  const std::vector<TensorId>& x = op.inputs;
+  const auto tables = static_cast<std::ptrdiff_t>(1 + rowwise_adagrad.states.size());
+  const Names modes = words(op.text("modes"));
+  const auto look_ups = static_cast<std::ptrdiff_t>(look_up_operands(modes));
+  std::vector<TensorId> added(x.begin() + tables, x.begin() + tables + look_ups),
+      scalars(x.begin() + tables + look_ups, x.end());
+  const auto joined = [](std::initializer_list<TensorId> first, const std::vector<TensorId>& then) {
+    std::vector<TensorId> all = first;
+    all.insert(all.end(), then.begin(), then.end());
+    return all;
+  };
+  const TensorId squares = builder.op1(op.path + ".squares", "row_squares", joined({x[0]}, added),
+                                       {{"modes", op.text("modes")}});
+  std::vector<TensorId> of_sums = {x[1]};
+  std::string ids;
+  size_t at = 0;
+  for (const std::string& mode : modes) {
+    of_sums.push_back(added[at]);
+    ids += (ids.empty() ? "" : " ") + std::string(kIdsAlone);
+    at += operands_of_look_up(mode);
+  }
+  of_sums.push_back(squares);
+  of_sums.insert(of_sums.end(), scalars.begin() + 1, scalars.end());  // without the rate
+  const TensorId sum = builder.op1(op.path + ".sums", "row_sums", of_sums,
+                                   {{"modes", ids}, {"width", builder.tensor(x[0]).dims[1].size}});
+  const TensorId p = builder.op1(op.path + ".step", "rowwise_step",
+                                 joined({x[0], sum},
+                                        [&] {
+                                          std::vector<TensorId> rest = added;
+                                          rest.insert(rest.end(), scalars.begin(), scalars.end());
+                                          return rest;
+                                        }()),
+                                 {{"modes", op.text("modes")},
+                                  {"rounding", op.text("rounding")},
+                                  {"stream", op.path},
+                                  {"eps", op.number("eps")}});
+  return {p, sum};
 }
 
 // An element of a row for each id.
@@ -137,13 +281,15 @@ int64_t elements_looked_up(const Op& op) {
   const auto size = [&](const DimGroup& group) {
     return annotation.dims[static_cast<size_t>(group[0])].size;
   };
-  const int64_t width = size(annotation.inputs[0].dims[1]);
-  const auto states = op.info->optimizer ? op.info->optimizer->states.size() : 0;
+  const int64_t width =
+      annotation.inputs[0].dims.size() > 1 ? size(annotation.inputs[0].dims[1]) : 1;
   int64_t out = 0;
-  for (size_t k = 0; k < words(op.text("modes")).size(); ++k) {
+  size_t at = tables_of_rows(op);
+  for (const std::string& mode : words(op.text("modes"))) {
     int64_t ids = 1;
-    for (const DimGroup& group : annotation.inputs[1 + states + 2 * k].dims) ids *= size(group);
+    for (const DimGroup& group : annotation.inputs[at].dims) ids *= size(group);
     out += ids * width;
+    at += operands_of_look_up(mode);
   }
   return out;
 }
@@ -159,7 +305,8 @@ PositionRule place(const Op& op, int dim) {
 
 // Which way an element is rounded depends on its column, too.
 PositionRule place_of_update(const Op& op, int dim) {
-  const bool column = op.annotation.inputs[0].dims[1] == DimGroup{dim};
+  const std::vector<DimGroup>& table = op.annotation.inputs[0].dims;
+  const bool column = table.size() > 1 && table[1] == DimGroup{dim};
   return column && op.text("rounding") != "nearest" ? PositionRule::kIndex : place(op, dim);
 }
 
@@ -204,6 +351,26 @@ std::vector<KindInfo> row_update_kinds() {
                                  infer_rowwise_adagrad, rowwise_adagrad);
   rowwise.flops = per_element<5>;
   rowwise.attributes.push_back(number_attribute("eps", 1e-8));
+  rowwise.expandable = width_of_table;
+  rowwise.expand = expand_rowwise_adagrad;
+  KindInfo row_squares = row_kind(
+      "row_squares", "sums of squares of the rows of a table's gradient", infer_row_squares);
+  row_squares.min_inputs = 3;
+  row_squares.flops = per_element<3>;
+  row_squares.accumulates = true;
+  KindInfo row_sums =
+      row_kind("row_sums", "the sums of rowwise_adagrad, from squares of rows", infer_row_sums);
+  row_sums.min_inputs = 3;
+  row_sums.flops = per_element<3>;
+  row_sums.attributes.push_back(integer_attribute("width"));
+  KindInfo step = row_kind(
+      "rowwise_step", "the step of rowwise_adagrad, with the sums as they are now", infer_row_step);
+  step.min_inputs = 5;
+  step.flops = per_element<3>;
+  step.attributes.push_back(text_attribute("rounding", "nearest"));
+  step.attributes.push_back(text_attribute("stream", ""));
+  step.attributes.push_back(number_attribute("eps", 1e-8));
+  step.position = place_of_update;
   KindInfo adam = update_kind("row_adam", "Adam of the rows of a table that were looked up",
                               infer_row_adam, row_adam);
   adam.flops = per_element<13>;
@@ -215,8 +382,8 @@ std::vector<KindInfo> row_update_kinds() {
   squares.min_inputs = 3;
   squares.flops = per_element<3>;
   squares.accumulates = true;
-  return {std::move(sgd), std::move(adagrad), std::move(rowwise), std::move(adam),
-          std::move(squares)};
+  return {std::move(sgd),     std::move(adagrad),     std::move(rowwise),  std::move(adam),
+          std::move(squares), std::move(row_squares), std::move(row_sums), std::move(step)};
 }
 
 }  // namespace tessera::kinds

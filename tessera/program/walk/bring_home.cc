@@ -6,8 +6,13 @@
 namespace tessera {
 
 void BringHome::produced(const Op& op, TensorId tensor, const Held& made) {
-  if (facts_.tensor(tensor).update_of.valid()) return put_back(op, tensor, made);
   const PlaceId place = facts_.place_of(op);
+  if (facts_.tensor(tensor).update_of.valid()) {
+    const Held home = put_back(op, tensor, made);
+    // Ops behind the update may read the new value where it rests.
+    if (facts_.first_reader(tensor) != nullptr) holds_.set_home(place, tensor, home);
+    return;
+  }
   const bool summed = facts_.sums_micro_batches(tensor);
   holds_.set_home(place, tensor, made);
   if (summed) sharded_.scatter_each_time(op, tensor);
@@ -31,15 +36,16 @@ void BringHome::send_to_readers(const Op& op, TensorId tensor) {
 }
 
 // The new value of a tensor at rest, made in the update op's layout inside its own buffer, back
-// to its home layout.
-void BringHome::put_back(const Op& op, TensorId tensor, const Held& made) {
+// to its home layout, where it is held then.
+Held BringHome::put_back(const Op& op, TensorId tensor, const Held& made) {
   Site site = facts_.site(op);
   const Held home = *holds_.home(site.place, facts_.tensor(tensor).update_of);
-  if (made.region.layout == home.region.layout) return;
+  if (made.region.layout == home.region.layout) return made;
   site.block = BlockKind::kUpdate;
   const Held back = converter_.convert(site, tensor, made, home.region.layout, home.buffer);
-  if (back.buffer == home.buffer) return;
-  writer_.emit(site, TextCopy{tensor, back.view(), home.view(), Write::kSet});
+  if (back.buffer != home.buffer)
+    writer_.emit(site, TextCopy{tensor, back.view(), home.view(), Write::kSet});
+  return {home.buffer, home.region, -1, site.block};
 }
 
 }  // namespace tessera

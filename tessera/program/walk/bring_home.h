@@ -22,7 +22,7 @@ class BringHome {
   void produced(const Op& op, TensorId tensor, const Held& made);
 
  private:
-  void put_back(const Op& op, TensorId tensor, const Held& made);
+  Held put_back(const Op& op, TensorId tensor, const Held& made);
   void send_to_readers(const Op& op, TensorId tensor);
 
   const Facts& facts_;

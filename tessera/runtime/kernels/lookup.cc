@@ -92,17 +92,39 @@ Kernel embedding_grad(const KernelCall& call) {
   });
 }
 
-// The ids of a bag stand one step behind the other; those below 0 are none.
+// The ids of a bag stand one step behind the other; those below 0 are none. So do their weights, if
+// the call has some behind ids and table.
 struct Bag {
   int64_t size = 0, step = 0;  // ids, bytes
   DType dtype = DType::kInt64;
-  bool mean = false;
+  bool mean = false, weighted = false;
+  int64_t weight_step = 0;  // bytes
+  DType weight_dtype = DType::kFloat32;
 
   Bag(const KernelCall& call, const Array& ids)
       : size(ids.shape.back()),
         step(ids.strides.back() * dtype_bytes(ids.dtype)),
         dtype(ids.dtype),
-        mean(call.op->text("mode") == "mean") {}
+        mean(call.op->text("mode") == "mean"),
+        weighted(call.inputs.size() > 2) {
+    if (!weighted) return;
+    const Array& weights = call.inputs[2];
+    weight_step = weights.strides.back() * dtype_bytes(weights.dtype);
+    weight_dtype = weights.dtype;
+  }
+
+  // Along the samples: the weights; without some, the ids again.
+  static Array weights_along(const KernelCall& call, const std::vector<int>& order) {
+    return input_along(call, call.inputs.size() > 2 ? 2 : 0, order);
+  }
+  // Are all terms of the sum rows times one factor?
+  bool has_one_factor() const { return !weighted; }
+  bool plain() const { return !mean && !weighted; }
+  // Of place i.
+  template <class A>
+  A weight(const std::byte* weights, int64_t i, A factor) const {
+    return weighted ? load_element<A>(weights + i * weight_step, weight_dtype) : factor;
+  }
 
   int64_t id(const std::byte* ids, int64_t i) const { return load_id(ids + i * step, dtype); }
   // Of its sum.
@@ -152,16 +174,18 @@ Kernel sums_of_bags(const KernelCall& call, const Nest<2>& nest, const Bag& bag,
   };
 }
 
-// (ids, table; mode) -> y
+// (ids, table[, weights]; mode) -> y
 Kernel embedding_bag(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const Annotation& annotation = call.op->annotation;
     auto order = op_dims(annotation.outputs[0]);
     const Array y = output_along(call, 0, order), ids = input_along(call, 0, order),
                 table = call.inputs[1];
+    const Array weights = Bag::weights_along(call, order);
     const Bag bag(call, call.inputs[0]);
     const Interval rows = call.box.dims[static_cast<size_t>(op_dims(annotation.inputs[1])[0])];
-    const Nest<2> nest({&y, &ids}, order.size() - 1);
+    const Nest<2> samples({&y, &ids}, order.size() - 1);
+    const Nest<3> nest({&y, &ids, &weights}, order.size() - 1);
     const Row<A> yr(y), tr(table);
     const int64_t step = table.strides[0] * dtype_bytes(table.dtype), n = yr.size();
     const bool add = call.add[0];
@@ -170,10 +194,10 @@ Kernel embedding_bag(const KernelCall& call) {
     // rows can be fetched ahead of the bag that adds them.
     constexpr DType kOwn = sizeof(A) == 8 ? DType::kFloat64 : DType::kFloat32;
     const bool direct = table.dtype == kOwn && table.strides[1] == 1 && y.dtype == kOwn &&
-                        (y.strides.back() == 1 || n <= 1);
-    if (direct) return sums_of_bags<A>(call, nest, bag, rows, table, step, n);
+                        (y.strides.back() == 1 || n <= 1) && bag.has_one_factor();
+    if (direct) return sums_of_bags<A>(call, samples, bag, rows, table, step, n);
     return [=, &ops] {
-      nest.each([&](const std::array<std::byte*, 2>& at) {
+      nest.each([&](const std::array<std::byte*, 3>& at) {
         A* out = yr.write(at[0]);
         if (add) {
           const A* old = yr.read(at[0]);
@@ -186,7 +210,8 @@ Kernel embedding_bag(const KernelCall& call) {
           const int64_t id = bag.id(at[1], i), row = id - rows.begin;
           if (id < 0 || row < 0 || row >= rows.size) continue;
           const A* in = tr.read(table.data + row * step);
-          bag.mean ? ops.multiply_add(out, in, factor, n) : ops.add(out, in, n);
+          bag.plain() ? ops.add(out, in, n)
+                      : ops.multiply_add(out, in, bag.weight(at[2], i, factor), n);
         }
         yr.commit(at[0]);
       });
@@ -194,16 +219,50 @@ Kernel embedding_bag(const KernelCall& call) {
   });
 }
 
-// (ids, dy; rows, mode) -> dtable. Sums in float or double: through scratch where the table is
+// (ids, table, dy) -> dweights. Ids of other pieces of the table, and places without an id, give 0.
+Kernel embedding_bag_weights_grad(const KernelCall& call) {
+  return with_compute_type(call.inputs[2].dtype, [&]<class A>() -> Kernel {
+    const Annotation& annotation = call.op->annotation;
+    const auto order = op_dims(annotation.inputs[2]);
+    const Array dy = call.inputs[2], table = call.inputs[1], ids = input_along(call, 0, order),
+                made = output_along(call, 0, order);
+    const Array &bags = call.inputs[0], &weights = call.outputs[0];
+    const Interval rows = call.box.dims[static_cast<size_t>(op_dims(annotation.inputs[1])[0])];
+    const Nest<3> nest({&dy, &ids, &made}, order.size() - 1);
+    const Row<A> dyr(dy), tr(table);
+    const int64_t n = dyr.size(), step = table.strides[0] * dtype_bytes(table.dtype),
+                  bag = bags.shape.back(), id_step = bags.strides.back() * dtype_bytes(bags.dtype),
+                  weight_step = weights.strides.back() * dtype_bytes(weights.dtype);
+    const bool add = call.add[0];
+    return [=, id_type = ids.dtype, dtype = weights.dtype, data = table.data] {
+      nest.each([&](const std::array<std::byte*, 3>& at) {
+        const A* gradient = dyr.read(at[0]);
+        for (int64_t i = 0; i < bag; ++i) {
+          const int64_t id = load_id(at[1] + i * id_step, id_type), row = id - rows.begin;
+          std::byte* out = at[2] + i * weight_step;
+          A sum = add ? load_element<A>(out, dtype) : A{0};
+          if (id >= 0 && row >= 0 && row < rows.size) {
+            const A* of = tr.read(data + row * step);
+            for (int64_t k = 0; k < n; ++k) sum += of[k] * gradient[k];
+          }
+          store_element(out, dtype, sum);
+        }
+      });
+    };
+  });
+}
+
+// (ids, dy[, weights]; rows, mode) -> dtable. Sums in float or double: through scratch where the table is
 // neither. A row's terms are added in the order of samples and bags.
 Kernel embedding_bag_grad(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const Annotation& annotation = call.op->annotation;
     const auto order = op_dims(annotation.inputs[1]);
-    const Array dy = call.inputs[1], ids = input_along(call, 0, order), table = call.outputs[0];
+    const Array dy = call.inputs[1], ids = input_along(call, 0, order), table = call.outputs[0],
+                weights = Bag::weights_along(call, order);
     const Bag bag(call, call.inputs[0]);
     const Interval rows = call.box.dims[static_cast<size_t>(op_dims(annotation.outputs[0])[0])];
-    const Nest<2> nest({&dy, &ids}, order.size() - 1);
+    const Nest<3> nest({&dy, &ids, &weights}, order.size() - 1);
     const Row<A> dyr(dy), tr(table);
     const int64_t n = dyr.size(), step = table.strides[0] * dtype_bytes(table.dtype);
     const bool add = call.add[0];
@@ -223,13 +282,14 @@ Kernel embedding_bag_grad(const KernelCall& call) {
       if (!direct || !add) {
         for (int64_t row = 0; row < rows.size; ++row) std::fill_n(sum_row(row), n, A{0});
       }
-      nest.each([&](const std::array<std::byte*, 2>& at) {
+      nest.each([&](const std::array<std::byte*, 3>& at) {
         const A factor = bag.factor<A>(at[1]);
         const A* in = dyr.read(at[0]);
         for (int64_t i = 0; i < bag.size; ++i) {
           const int64_t id = bag.id(at[1], i), row = id - rows.begin;
           if (id < 0 || row < 0 || row >= rows.size) continue;
-          bag.mean ? ops.multiply_add(sum_row(row), in, factor, n) : ops.add(sum_row(row), in, n);
+          bag.plain() ? ops.add(sum_row(row), in, n)
+                      : ops.multiply_add(sum_row(row), in, bag.weight(at[2], i, factor), n);
         }
       });
       if (direct) return;
@@ -317,6 +377,7 @@ constexpr KernelInfo kKernels[] = {
     {"embedding", embedding, 0b1, vocabulary_of_table},
     {"embedding_grad", embedding_grad, 0b1, vocabulary_of_gradient},
     {"embedding_bag", embedding_bag, 0b1, vocabulary_of_table},
+    {"embedding_bag_weights_grad", embedding_bag_weights_grad, 0b1, vocabulary_of_table},
     {"embedding_bag_grad", embedding_bag_grad, 0b1, vocabulary_of_gradient},
     {"cross_entropy", cross_entropy, 0, vocabulary_of_logits},
     {"cross_entropy_grad", cross_entropy_grad, 0, vocabulary_of_logits},

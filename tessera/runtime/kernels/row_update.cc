@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "tessera/base/philox.h"
+#include "tessera/graph/rows.h"
 #include "tessera/runtime/kernels/nest.h"
 #include "tessera/runtime/kernels/rows.h"
 
@@ -40,30 +41,36 @@ Place* sort_by_row(Place* places, Place* other, size_t count, int64_t rows) {
   return places;
 }
 
-// The gradient of the rows of a piece of a table, from operand `first` on: ids and dy of each
-// look-up. Of a call, so it lives as long as its arrays.
+// The gradient of the rows of a piece of a table, from operand `first` on: ids, dy and weights of
+// each look-up. A place with a weight is a sample of its own. Of a call, so it lives as long as its arrays.
 template <class A>
 class RowGradients {
  public:
-  RowGradients(const KernelCall& call, size_t first)
-      : rows_(call.box.dims[static_cast<size_t>(op_dims(call.op->annotation.inputs[0])[0])]),
+  // `numbered`: each() tells of a row the first id that names it.
+  RowGradients(const KernelCall& call, size_t first, bool numbered = false)
+      : numbered_(numbered),
+        rows_(call.box.dims[static_cast<size_t>(op_dims(call.op->annotation.inputs[0])[0])]),
         width_(call.inputs[0].shape[1]) {
     std::istringstream modes(call.op->text("modes"));
     int64_t places = 0, samples = 0;
     size_t operand = first;
-    for (std::string mode; modes >> mode; operand += 2) {
+    for (std::string mode; modes >> mode; operand += operands_of_look_up(mode)) {
       const Array &ids = call.inputs[operand], &dy = call.inputs[operand + 1];
+      const bool weighted = operands_of_look_up(mode) > 2;
+      const Array& weights = weighted ? call.inputs[operand + 2] : ids;
       const size_t lead = dy.shape.size() - 1;
       const bool bags = ids.shape.size() > lead;
-      LookUp one{Nest<2>({&dy, &ids}, lead), Row<A>(dy), ids.dtype};
+      LookUp one{Nest<3>({&dy, &ids, &weights}, lead), Row<A>(dy), ids.dtype, weights.dtype};
       one.mean = mode == "mean";
+      one.weighted = weighted;
       if (bags) {
+        one.weight_step = weights.strides.back() * dtype_bytes(weights.dtype);
         one.bag = ids.shape.back();
         one.step = ids.strides.back() * dtype_bytes(ids.dtype);
       }
       int64_t of_this = 1;
       for (size_t d = 0; d < lead; ++d) of_this *= dy.shape[d];
-      samples += of_this;
+      samples += weighted || numbered ? of_this * one.bag : of_this;
       places += of_this * one.bag;
       look_ups_.push_back(std::move(one));
     }
@@ -80,8 +87,9 @@ class RowGradients {
     sum_ = reinterpret_cast<A*>(memory + sample_bytes + 2 * place_bytes);
   }
 
-  // Calls f(row, gradient) for each row that an id names, in ascending order, and `soon(row)` some
-  // rows before that, to fetch what f will need.
+  // Calls f(row, gradient, number of the first id of all look-ups that names it, if they are
+  // numbered) for each row that an id names, in ascending order, and `soon(row)` some rows before
+  // that, to fetch what f will need.
   template <class F, class Soon>
   void each(F&& f, Soon&& soon) const {
     const size_t count = collect();
@@ -95,7 +103,7 @@ class RowGradients {
       while (end < count && places[end].row == row) ++end;
       const Sample& first = samples_[places[i].sample];
       if (end == i + 1 && first.factor == A{1}) {
-        f(row, first.look_up->dy.read(first.dy));
+        f(row, first.look_up->dy.read(first.dy), places[i].sample);
       } else {
         std::fill_n(sum_, width_, A{0});
         for (size_t k = i; k < end; ++k) {
@@ -104,7 +112,7 @@ class RowGradients {
           one.factor == A{1} ? ops.add(sum_, dy, width_)
                              : ops.multiply_add(sum_, dy, one.factor, width_);
         }
-        f(row, sum_);
+        f(row, sum_, places[i].sample);
       }
       i = end;
     }
@@ -114,11 +122,12 @@ class RowGradients {
 
  private:
   struct LookUp {
-    Nest<2> samples;
+    Nest<3> samples;  // dy, ids, weights (or ids again)
     Row<A> dy;
-    DType id_type;
+    DType id_type, weight_type;
     int64_t bag = 1, step = 0;  // ids of a bag, bytes between them
-    bool mean = false;
+    int64_t weight_step = 0;    // bytes between the weights of a bag
+    bool mean = false, weighted = false;
   };
   struct Sample {
     const LookUp* look_up;
@@ -136,8 +145,24 @@ class RowGradients {
     size_t places = 0;
     uint32_t sample = 0;
     for (const LookUp& one : look_ups_) {
-      one.samples.each([&](const std::array<std::byte*, 2>& at) {
+      one.samples.each([&](const std::array<std::byte*, 3>& at) {
         int64_t there = 0;
+        if (one.weighted || numbered_) {  // each place is a sample
+          const uint32_t first = sample;
+          for (int64_t i = 0; i < one.bag; ++i) {
+            const int64_t id = id_at(at[1] + i * one.step, one.id_type), row = id - rows_.begin;
+            there += id >= 0 ? 1 : 0;
+            if (id >= 0 && row >= 0 && row < rows_.size)
+              places_[places++] = {static_cast<uint32_t>(row), sample};
+            const A weight =
+                one.weighted ? load_element<A>(at[2] + i * one.weight_step, one.weight_type) : A{1};
+            samples_[sample++] = {&one, at[0], weight};
+          }
+          if (!one.mean) return;
+          const A factor = A{1} / static_cast<A>(std::max<int64_t>(there, 1));
+          for (uint32_t s = first; s < sample; ++s) samples_[s].factor = factor;
+          return;
+        }
         for (int64_t i = 0; i < one.bag; ++i) {
           const int64_t id = id_at(at[1] + i * one.step, one.id_type), row = id - rows_.begin;
           there += id >= 0 ? 1 : 0;
@@ -151,6 +176,7 @@ class RowGradients {
     return places;
   }
 
+  bool numbered_ = false;
   Interval rows_;
   int64_t width_ = 0;
   std::vector<LookUp> look_ups_;
@@ -191,8 +217,11 @@ class Rounding {
     first_column_ = columns.begin;
     size_ = columns.size;
     width_ = annotation.dims[static_cast<size_t>(dims[1])].size;
+    row_at_ = call.row_at;
     context_ = call.context;
-    path_ = stable_hash(call.op->path.data(), call.op->path.size());
+    const bool named = call.op->attributes.contains("stream");
+    const std::string& stream = named ? call.op->text("stream") : call.op->path;
+    path_ = stable_hash(stream.data(), stream.size());
     constexpr int64_t kAround = 8;  // the first and the last block are drawn whole
     words_ = std::make_shared<std::vector<uint32_t>>(static_cast<size_t>(size_ + kAround));
   }
@@ -200,7 +229,8 @@ class Rounding {
   const uint32_t* of_row(uint32_t row) const {
     if (context_ == nullptr) return nullptr;
     constexpr int64_t kBlock = 4;
-    const int64_t first = (first_row_ + row) * width_ + first_column_, block = first / kBlock,
+    const int64_t whole = row_at_ ? row_at_(row) : first_row_ + row,
+                  first = whole * width_ + first_column_, block = first / kBlock,
                   end = (first + size_ + kBlock - 1) / kBlock;
     const int64_t step = context_->step;
     const uint64_t stream = stable_hash(reinterpret_cast<const char*>(&step), sizeof step, path_);
@@ -210,34 +240,39 @@ class Rounding {
 
  private:
   int64_t first_row_ = 0, first_column_ = 0, size_ = 0, width_ = 0;
+  std::function<int64_t(int64_t)> row_at_;
   const KernelContext* context_ = nullptr;  // null: to the nearest
   uint64_t path_ = 0;
   std::shared_ptr<std::vector<uint32_t>> words_;
 };
 
-// (p, states, ids and dy of each look-up, lr[, step][, coefficient[, skip]]) -> (p', states').
+// A scalar operand, or what stands for it where there is none.
+std::function<double()> scalar_of(const KernelCall& call, size_t i, double otherwise) {
+  const Array from = i < call.inputs.size() ? call.inputs[i] : Array{};
+  return [from, otherwise] {
+    return from.data == nullptr ? otherwise : load_element<double>(from.data, from.dtype);
+  };
+}
+
+// (p, states, ids, dy and weights of each look-up, lr[, step][, coefficient[, skip]]) -> (p', states').
 // `prepare(scale, rate, step)` gives f(row index, gradient), which changes the outputs in place;
 // outputs that lie elsewhere are copied first.
 template <class A, class Prepare, class Soon>
 Kernel update_of_rows(const KernelCall& call, size_t scalars, Prepare prepare, Soon soon) {
-  const size_t tables = call.outputs.size();
+  const size_t tables = tables_of_rows(*call.op);
   auto gradients = std::make_shared<RowGradients<A>>(call, tables);
   std::vector<Kernel> copies;
-  for (size_t i = 0; i < tables; ++i) {
+  for (size_t i = 0; i < call.outputs.size(); ++i) {
     if (call.outputs[i].data != call.inputs[i].data)
       copies.push_back(prepare_copy(call.inputs[i], call.outputs[i]));
   }
   std::istringstream modes(call.op->text("modes"));
   size_t at = tables;
-  for (std::string mode; modes >> mode;) at += 2;
-  const auto scalar = [&](size_t i, double otherwise) {
-    const Array from = i < call.inputs.size() ? call.inputs[i] : Array{};
-    return [from, otherwise] {
-      return from.data == nullptr ? otherwise : load_element<double>(from.data, from.dtype);
-    };
-  };
-  const auto lr = scalar(at, 0), step = scalar(scalars > 1 ? at + 1 : SIZE_MAX, 0),
-             coefficient = scalar(at + scalars, 1), skip = scalar(at + scalars + 1, 0);
+  for (std::string mode; modes >> mode;) at += operands_of_look_up(mode);
+  const auto lr = scalar_of(call, at, 0),
+             step = scalar_of(call, scalars > 1 ? at + 1 : SIZE_MAX, 0),
+             coefficient = scalar_of(call, at + scalars, 1),
+             skip = scalar_of(call, at + scalars + 1, 0);
   return [=, copies = std::move(copies)] {
     for (const Kernel& copy : copies) copy();
     if (skip() != 0) return;
@@ -254,7 +289,7 @@ Kernel row_sgd(const KernelCall& call) {
     return update_of_rows<A>(
         call, 1,
         [=, &ops](double scale, double rate, double) {
-          return [=, &ops, by = static_cast<A>(-rate * scale)](uint32_t row, const A* g) {
+          return [=, &ops, by = static_cast<A>(-rate * scale)](uint32_t row, const A* g, uint32_t) {
             std::byte* at = p.at(row);
             const A* old = p.row.read(at);
             A* made = p.row.write(at);
@@ -276,8 +311,8 @@ Kernel row_adagrad(const KernelCall& call) {
     return update_of_rows<A>(
         call, 1,
         [=, &ops](double scale, double rate, double) {
-          return [=, &ops, factor = static_cast<A>(scale), lr = static_cast<A>(rate)](uint32_t row,
-                                                                                      const A* g) {
+          return [=, &ops, factor = static_cast<A>(scale), lr = static_cast<A>(rate)](
+                     uint32_t row, const A* g, uint32_t) {
             std::byte *at = p.at(row), *sum_at = sum.at(row);
             ops.adagrad(p.row.write(at), sum.row.write(sum_at), p.row.read(at), g,
                         sum.row.read(sum_at), factor, lr, eps, p.row.size());
@@ -304,7 +339,7 @@ Kernel rowwise_adagrad(const KernelCall& call) {
     return update_of_rows<A>(
         call, 1,
         [=, &ops](double scale, double rate, double) {
-          return [=, &ops](uint32_t row, const A* g) {
+          return [=, &ops](uint32_t row, const A* g, uint32_t) {
             std::byte *at = p.at(row), *sum_at = sums.data + row * sum_step;
             const A factor = static_cast<A>(scale);
             const A total = load_element<A>(sum_at, sums.dtype) +
@@ -344,7 +379,7 @@ Kernel row_adam(const KernelCall& call) {
                                    static_cast<A>(rate / (1 - std::pow(beta1, step))),
                                    static_cast<A>(1 / std::sqrt(1 - std::pow(beta2, step))),
                                    static_cast<A>(eps)};
-          return [=, &ops](uint32_t row, const A* g) {
+          return [=, &ops](uint32_t row, const A* g, uint32_t) {
             std::byte *p_at = p.at(row), *m_at = m.at(row), *v_at = v.at(row);
             ops.adamw(p.row.write(p_at), m.row.write(m_at), v.row.write(v_at), p.row.read(p_at), g,
                       m.row.read(m_at), v.row.read(v_at), constants, p.row.size());
@@ -361,7 +396,7 @@ Kernel row_adam(const KernelCall& call) {
   });
 }
 
-// (p, ids and dy of each look-up) -> s. A row's squares are summed in the compute type, the rows in
+// (p, ids, dy and weights of each look-up) -> s. A row's squares are summed in the compute type, the rows in
 // double.
 Kernel row_sum_squares(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
@@ -372,12 +407,102 @@ Kernel row_sum_squares(const KernelCall& call) {
     return [=, &ops] {
       double total = add ? load_element<double>(out.data, out.dtype) : 0.0;
       gradients->each(
-          [&](uint32_t, const A* g) {
+          [&](uint32_t, const A* g, uint32_t) {
             total += static_cast<double>(ops.sum_squares(g, gradients->width()));
           },
           [](uint32_t) {});
       store_element(out.data, out.dtype, total);
     };
+  });
+}
+
+// (p, ids, dy and weights of each look-up) -> squares
+Kernel row_squares(const KernelCall& call) {
+  return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
+    auto gradients = std::make_shared<RowGradients<A>>(call, 1, /*numbered=*/true);
+    const Array out = call.outputs[0];
+    const bool add = call.add[0];
+    const RowOps<A>& ops = row_ops<A>();
+    const int64_t step = out.strides[0] * dtype_bytes(out.dtype);
+    return [=, &ops] {
+      for (int64_t i = 0; !add && i < out.shape[0]; ++i)
+        store_element(out.data + i * step, out.dtype, A{0});
+      gradients->each(
+          [&](uint32_t, const A* g, uint32_t first) {
+            std::byte* at = out.data + int64_t{first} * step;
+            const A before = load_element<A>(at, out.dtype);
+            store_element(at, out.dtype, before + ops.sum_squares(g, gradients->width()));
+          },
+          [](uint32_t) {});
+    };
+  });
+}
+
+// (sum, ids of each look-up, squares[, coefficient[, skip]]; width) -> sum'
+Kernel row_sums(const KernelCall& call) {
+  return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
+    const auto dim = static_cast<size_t>(op_dims(call.op->annotation.inputs[0])[0]);
+    const Interval rows = call.box.dims[dim];
+    const Array sums = call.outputs[0];
+    const size_t behind = 1 + ids_of_rows(*call.op).size();
+    const Array squares = call.inputs[behind];
+    const auto coefficient = scalar_of(call, behind + 1, 1), skip = scalar_of(call, behind + 2, 0);
+    std::vector<std::pair<Nest<1>, DType>> look_ups;
+    for (size_t k = 1; k < behind; ++k) {
+      const Array& ids = call.inputs[k];
+      look_ups.emplace_back(Nest<1>({&ids}, ids.shape.size()), ids.dtype);
+    }
+    Kernel copy;
+    if (sums.data != call.inputs[0].data) copy = prepare_copy(call.inputs[0], sums);
+    const auto width = static_cast<A>(call.op->integer("width"));
+    const int64_t step = sums.strides[0] * dtype_bytes(sums.dtype),
+                  square_step = squares.strides[0] * dtype_bytes(squares.dtype);
+    return [=] {
+      if (copy) copy();
+      if (skip() != 0) return;
+      const A factor = static_cast<A>(coefficient());
+      const std::byte* square_at = squares.data;
+      for (const auto& [ids, type] : look_ups) {
+        ids.each([&, dtype = type](const std::array<std::byte*, 1>& at) {
+          const int64_t id = dtype == DType::kInt32 ? *reinterpret_cast<const int32_t*>(at[0])
+                                                    : *reinterpret_cast<const int64_t*>(at[0]);
+          const A square = load_element<A>(square_at, squares.dtype);
+          square_at += square_step;
+          const int64_t row = id - rows.begin;
+          if (square == A{0} || id < 0 || row < 0 || row >= rows.size) return;
+          std::byte* sum_at = sums.data + row * step;
+          store_element(sum_at, sums.dtype,
+                        load_element<A>(sum_at, sums.dtype) + factor * factor * square / width);
+        });
+      }
+    };
+  });
+}
+
+// (p, sum', look-ups, lr[, coefficient[, skip]]) -> p'
+Kernel rowwise_step(const KernelCall& call) {
+  return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
+    const Rows<A> p(call.outputs[0]);
+    const Rounding<A> rounding(call);
+    const Array sums = call.inputs[1];
+    const int64_t n = p.row.size(), sum_step = sums.strides[0] * dtype_bytes(sums.dtype);
+    const RowOps<A>& ops = row_ops<A>();
+    const A eps = static_cast<A>(call.op->number("eps"));
+    return update_of_rows<A>(
+        call, 1,
+        [=, &ops](double scale, double rate, double) {
+          return [=, &ops, by = -static_cast<A>(rate) * static_cast<A>(scale)](
+                     uint32_t row, const A* g, uint32_t) {
+            std::byte* at = p.at(row);
+            const A total = load_element<A>(sums.data + row * sum_step, sums.dtype);
+            const A* old = p.row.read(at);
+            A* made = p.row.write(at);
+            if (made != old) std::copy(old, old + n, made);
+            ops.multiply_add(made, g, by / (std::sqrt(total) + eps), n);
+            p.row.commit(at, rounding.of_row(row));
+          };
+        },
+        [=](uint32_t row) { p.fetch(row); });
   });
 }
 
@@ -389,6 +514,9 @@ constexpr KernelInfo kKernels[] = {
     {"rowwise_adagrad", rowwise_adagrad, 0, rows_of_table},
     {"row_adam", row_adam, 0, rows_of_table},
     {"row_sum_squares", row_sum_squares, 0b1, rows_of_table},
+    {"row_squares", row_squares, 0b1, rows_of_table},
+    {"row_sums", row_sums, 0, rows_of_table},
+    {"rowwise_step", rowwise_step, 0, rows_of_table},
 };
 
 }  // namespace

@@ -141,7 +141,8 @@ class CacheIndex {
   // No row has a place any more; what was flushed before is what counts. No batch is open.
   void clear();
 
-  int32_t place_of(int64_t row) const;  // -1: none
+  int32_t place_of(int64_t row) const;                             // -1: none
+  int64_t row_at(int32_t place) const { return slot(place).row; }  // of a place that has one
   int64_t index_bytes() const;
   int64_t scratch_bytes() const;
   std::string violation() const;  // of the invariants; "": none

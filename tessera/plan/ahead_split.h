@@ -1,0 +1,22 @@
+// Splits of "step", the batches of a run, one a step (ADR 0067): `over = "ahead"` moves ops to the
+// end of the step before, behind the updates of what they read; with "ahead_stale" they do not wait
+// for those. Private to tessera/plan, but for is_ahead.
+#pragma once
+
+#include <string_view>
+
+#include "tessera/graph/ahead.h"
+#include "tessera/plan/plan.h"
+#include "tessera/plan/selection.h"
+
+namespace tessera {
+
+inline constexpr std::string_view kStepDim = "step", kAhead = "ahead", kStale = "ahead_stale";
+
+inline bool is_ahead(const SplitEntry& entry) { return entry.dim == kStepDim; }
+// Are values of the run a step old?
+bool is_stale(const Plan& plan);
+// What the plan's entries move; a later entry overrides an earlier one.
+Result<AheadOps> ops_ahead(const Plan& plan, const Graph& graph, GraphNames& names);
+
+}  // namespace tessera

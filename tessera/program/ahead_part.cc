@@ -1,0 +1,190 @@
+#include "tessera/program/ahead_part.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "tessera/graph/ahead.h"
+#include "tessera/program/instructions.h"
+
+namespace tessera {
+namespace {
+
+// Backwards from the buffers to be filled: what writes a wanted buffer, and what that reads, up to
+// what rests.
+class AheadSlice {
+ public:
+  AheadSlice(const Program& program, const Graph& graph)
+      : program_(program),
+        graph_(graph),
+        ahead_(buffers_ahead(graph)),
+        made_(made_ahead(graph)),
+        read_(graph.tensors().size()) {
+    for (const Op& op : graph.ops()) {
+      if (std::none_of(op.outputs.begin(), op.outputs.end(),
+                       [&](TensorId output) { return made_[output.index()]; }))
+        continue;
+      for (const TensorId input : op.inputs)
+        read_[input.index()] = !made_[input.index()] && !ahead_[input.index()];
+    }
+  }
+
+  Result<std::optional<AheadPart>> run() {
+    AheadPart part;
+    for (const Home& home : program_.homes) {
+      if (!ahead_[home.tensor.index()]) continue;
+      part.homes.push_back(home);
+      wanted_.insert(home.buffer);
+    }
+    for (const auto& [ref, block] : program_.blocks) part.instructions[ref].resize(block.size());
+    while (grow(part)) {
+    }
+    TESSERA_TRY_VOID(check(part));
+    return part;
+  }
+
+ private:
+  bool rests(BufferId buffer) const {
+    return program_.buffer(buffer).lifetime == Lifetime::kPersistent;
+  }
+
+  // Takes in what writes a wanted buffer; did anything come in?
+  bool grow(AheadPart& part) {
+    bool grew = false;
+    for (const auto& [ref, block] : program_.blocks) {
+      std::vector<bool>& chosen = part.instructions[ref];
+      for (size_t i = block.size(); i-- > 0;) {
+        if (chosen[i] || !belongs(block[i])) continue;
+        grew = chosen[i] = true;
+        if (const int handle = handle_of(block[i]); handle >= 0) handles_.insert(handle);
+        want_what_is_read(block[i]);
+      }
+    }
+    return grew;
+  }
+
+  bool belongs(const Instruction& instruction) const {
+    if (const auto* wait = std::get_if<Wait>(&instruction.body))
+      return handles_.contains(wait->handle);
+    // All members of a collective say the same of it, also those that receive nothing.
+    if (const auto* issue = std::get_if<Issue>(&instruction.body)) {
+      return std::any_of(issue->transfers.begin(), issue->transfers.end(),
+                         [&](const Transfer& transfer) {
+                           return made_[transfer.tensor.index()] || read_[transfer.tensor.index()];
+                         });
+    }
+    bool found = false;
+    accesses(instruction, [&](const Access& access) {
+      found = found || (writes(access.mode) && wanted_.contains(access.buffer));
+    });
+    return found;
+  }
+
+  // Of a collective what is sent for a wanted buffer; what travels with it may be anything.
+  void want_what_is_read(const Instruction& instruction) {
+    const auto want = [&](BufferId buffer) {
+      if (!rests(buffer)) wanted_.insert(buffer);
+    };
+    if (const auto* issue = std::get_if<Issue>(&instruction.body)) {
+      for (const Transfer& transfer : issue->transfers) {
+        const bool receives = transfer.out && wanted_.contains(transfer.out->buffer);
+        if ((receives || made_[transfer.tensor.index()]) && transfer.in) want(transfer.in->buffer);
+      }
+      return;
+    }
+    accesses(instruction, [&](const Access& access) {
+      if (reads(access.mode)) want(access.buffer);
+    });
+  }
+
+  tl::unexpected<Error> changes(BufferId buffer) const {
+    const TensorId tensor = program_.buffer(buffer).tensor;
+    return invalid_input(
+        fmt::format("dim \"step\": expected that ops ahead read tensors where they rest, found "
+                    "that '{}' changes "
+                    "on the way",
+                    tensor.valid() ? graph_.tensor(tensor).name : program_.buffer(buffer).name));
+  }
+
+  // What travels with a wanted tensor may rest: a tensor that its ranks share out is then what it
+  // was, since each of them sends what rests. A new value that lies elsewhere until it is brought
+  // home would be none.
+  Status check(const Transfer& transfer) const {
+    const bool brings =
+        transfer.in && !rests(transfer.in->buffer) && !wanted_.contains(transfer.in->buffer);
+    if (brings && graph_.tensor(transfer.tensor).update_of.valid())
+      return changes(transfer.in->buffer);
+    return {};
+  }
+
+  Status check(const AheadPart& part) const {
+    for (const auto& [ref, block] : program_.blocks) {
+      for (size_t i = 0; i < block.size(); ++i) {
+        if (!part.instructions.at(ref)[i]) continue;
+        if (const auto* issue = std::get_if<Issue>(&block[i].body)) {
+          for (const Transfer& transfer : issue->transfers) TESSERA_TRY_VOID(check(transfer));
+          continue;
+        }
+        Status status;
+        accesses(block[i], [&](const Access& access) {
+          if (writes(access.mode) && rests(access.buffer) && !wanted_.contains(access.buffer))
+            status = changes(access.buffer);
+        });
+        TESSERA_TRY_VOID(std::move(status));
+      }
+    }
+    return {};
+  }
+
+  const Program& program_;
+  const Graph& graph_;
+  const std::vector<bool> ahead_;  // by tensor: buffers to be filled
+  // By tensor: what their new values are made of one after the other, and what rests of that.
+  std::vector<bool> made_, read_;
+  std::set<BufferId> wanted_;
+  std::set<int> handles_;
+};
+
+}  // namespace
+
+std::vector<bool> made_ahead(const Graph& graph) {
+  const std::vector<bool> buffers = buffers_ahead(graph);
+  std::vector<bool> made(graph.tensors().size());
+  for (const Tensor& tensor : graph.tensors()) {
+    const TensorId old = tensor.update_of;
+    if (old.valid() && buffers[old.index()]) made[tensor.id.index()] = true;
+  }
+  for (auto op = graph.ops().rbegin(); op != graph.ops().rend(); ++op) {
+    if (std::none_of(op->outputs.begin(), op->outputs.end(),
+                     [&](TensorId output) { return made[output.index()]; }))
+      continue;
+    for (const TensorId input : op->inputs) {
+      const Tensor& tensor = graph.tensor(input);
+      if (tensor.producer.valid() && !tensor.update_of.valid()) made[input.index()] = true;
+    }
+  }
+  return made;
+}
+
+Result<std::optional<AheadPart>> ahead_part(const Program& program, const Graph& graph) {
+  const bool any = std::any_of(graph.tensors().begin(), graph.tensors().end(), is_of_next_step);
+  if (!any) return std::nullopt;
+  return AheadSlice(program, graph).run();
+}
+
+Program program_of(const AheadPart& part, const Program& program) {
+  Program out = program;
+  for (auto& [ref, block] : out.blocks) {
+    std::vector<Instruction> kept;
+    const std::vector<bool>& chosen = part.instructions.at(ref);
+    for (size_t i = 0; i < block.size(); ++i) {
+      if (chosen[i]) kept.push_back(std::move(block[i]));
+    }
+    block = std::move(kept);
+  }
+  return out;
+}
+
+}  // namespace tessera

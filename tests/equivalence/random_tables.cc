@@ -1,0 +1,109 @@
+#include "random_tables.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gtest/gtest.h>
+
+#include <random>
+#include <set>
+
+#include "row_models.h"
+#include "tessera/plan/load.h"
+#include "tessera/program/row_caches.h"
+
+namespace tessera {
+namespace {
+
+using namespace row_models;  // NOLINT(google-build-using-namespace)
+
+struct RandomTables {
+  std::string model, plan, what;
+  VerifyConfig config;
+};
+
+class Draw {
+ public:
+  explicit Draw(uint64_t seed) : random_(seed) {}
+  int64_t up_to(int64_t most) {
+    return static_cast<int64_t>(random_() % static_cast<uint64_t>(most)) + 1;
+  }
+  bool one_in(int64_t n) { return up_to(n) == 1; }
+  template <class T>
+  T of(const std::vector<T>& all) {
+    return all[static_cast<size_t>(up_to(static_cast<int64_t>(all.size())) - 1)];
+  }
+
+ private:
+  std::mt19937_64 random_;
+};
+
+// Tables of one row are the hot row of all samples; bags are of random lengths, empty ones among
+// them, and of few rows, so that ids repeat.
+std::string random_model(Draw& draw, bool columns) {
+  std::vector<int64_t> rows, bags;
+  for (int64_t t = draw.up_to(4); t > 0; --t) {
+    rows.push_back(draw.of<int64_t>({1, 2, 3, 7, 19, 60}));
+    bags.push_back(draw.up_to(5));
+  }
+  const int64_t width =
+      draw.of<int64_t>(columns ? std::vector<int64_t>{4, 6, 7} : std::vector<int64_t>{1, 2, 3, 6});
+  return fmt::format("dlrm:dense=3,rows={},bags={},width={},bottom=4-{},top=4-1,mode={}",
+                     fmt::join(rows, "-"), fmt::join(bags, "-"), width, width,
+                     draw.of<std::string>({"sum", "mean", "position"}));
+}
+
+RandomTables random_tables(uint64_t seed) {
+  Draw draw(seed);
+  RandomTables out;
+  const std::string by =
+      draw.of<std::string>({"table", "row", "column", "table_row", "grid", "replica"});
+  const int64_t nodes = by == "table_row" || by == "grid" ? 1 + draw.up_to(2) : draw.up_to(2);
+  const int64_t dp = draw.up_to(nodes == 1 ? 4 : 2), ranks = nodes * dp;
+  const int64_t micro_batches = draw.one_in(4) ? draw.up_to(3) : 1;
+  out.model = random_model(draw, by == "column" || by == "grid");
+  const std::string optimizer =
+      draw.of<std::string>({"row_sgd", "adagrad", "rowwise_adagrad", "row_adam", "adamw"});
+  out.config = config_of(optimizer, draw.one_in(2) ? 1 : 0, draw.up_to(3));
+  out.config.batch = ranks * micro_batches + draw.up_to(6);
+  out.config.seed = static_cast<int64_t>(seed % 1000);
+  const auto model = build_model(out.model, out.config.batch, DType::kFloat64);
+  EXPECT_TRUE(model) << out.model << (model ? "" : model.error().message);
+  if (!model) return out;
+  const std::string recipe =
+      fmt::format("tables({},by={},nodes={},micro_batches={})", dp, by, nodes, micro_batches);
+  const auto text = load_plan_text(recipe, model->graph, "random", DType::kFloat64);
+  EXPECT_TRUE(text) << recipe << (text ? "" : text.error().message);
+  if (!text) return out;
+  out.plan = text->text;
+  if (optimizer != "adamw" && draw.one_in(2)) {
+    out.plan += fmt::format(
+        "store = [{{ tensors = \"{{,optimizer.*.}}tables.*\", tier = \"{}\", cache = {{ slots = "
+        "{}, "
+        "policy = \"{}\", window = {}, prefetch = {} }} }}]\n",
+        draw.of<std::string>({"host", "disk"}), draw.of<std::string>({"1", "3", "0.3", "0.9"}),
+        draw.of(row_cache_policies()), draw.up_to(4), draw.one_in(2));
+  } else if (micro_batches == 1 && draw.one_in(2)) {
+    out.plan = with_split(out.plan,
+                          "{ ops = \"{tables,positions}.*\", dim = \"step\", over = \"ahead\" },");
+  }
+  out.what = fmt::format("{} batch={} {} {} steps={}\n{}", out.model, out.config.batch, optimizer,
+                         recipe, out.config.steps, out.plan);
+  return out;
+}
+
+}  // namespace
+
+void expect_random_tables_equal(int64_t first, int64_t count, uint64_t seed) {
+  for (int64_t n = first; n < first + count; ++n) {
+    const RandomTables one = random_tables(seed * 1'000'003 + static_cast<uint64_t>(n));
+    const auto model = build_model(one.model, one.config.batch, DType::kFloat64);
+    ASSERT_TRUE(model) << "case " << n;
+    const auto report = verify_model(*model, one.plan, one.config);
+    ASSERT_TRUE(report) << "case " << n << ": " << one.what << report.error().message;
+    ASSERT_TRUE(report->ok) << "case " << n << ": " << one.what << report->why;
+    ASSERT_FALSE(report->lossy) << "case " << n << ": " << one.what;
+    ASSERT_EQ(report->bytes_predicted, report->bytes_counted) << "case " << n << ": " << one.what;
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,107 @@
+// Look-ups of the next batch right behind the tables' update (a split of "step"): the run is the
+// serial one, to the last bit where nothing else is summed in another order; and where look-ups do
+// not wait for the update, it is not, and is marked so.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "row_models.h"
+#include "tessera/plan/load.h"
+
+namespace tessera {
+namespace {
+
+using namespace row_models;  // NOLINT(google-build-using-namespace)
+
+std::string ahead(const std::string& ops, const std::string& over = "ahead") {
+  return fmt::format("{{ ops = \"{}\", dim = \"step\", over = \"{}\" }},\n", ops, over);
+}
+
+std::string recipe_with_split(const std::string& recipe, const Graph& graph,
+                              const std::string& entry) {
+  const auto text = load_plan_text(recipe, graph, "test", DType::kFloat64);
+  EXPECT_TRUE(text) << recipe << (text ? "" : text.error().message);
+  return text ? with_split(text->text, entry) : "";
+}
+
+TEST(StepsAheadTest, TrainToTheLastBitHoweverTheTableIsCut) {
+  const std::string features = "{feature1,feature3}";
+  const auto over = [&](const char* dim, const char* axis) {
+    return "{ ops = \"" + features + "\", dim = \"" + dim + "\", over = \"" + axis + "\" },\n";
+  };
+  const std::string entry = ahead(features);
+  const std::vector<std::string> plans = {
+      "mesh = { a = 1 }\nsplit = [" + entry + "]\n",
+      "mesh = { a = 2 }\nsplit = [" + entry + "{ ops = \"*\", dim = \"batch\", over = \"a\" }]\n",
+      "mesh = { a = 3 }\nsplit = [" + entry + over("rows", "a") + "]\n",
+      "mesh = { a = 4 }\nsplit = [" + entry + over("width", "a") + "]\n",
+      "mesh = { a = 2, b = 3 }\nsplit = [" + entry + over("rows", "b") + over("width", "a") + "]\n",
+      "mesh = { a = 2 }\nsplit = [" + entry + "]\npin = [{ ops = \"" + features +
+          "\", axis = \"a\", at = 1 }]\n",
+  };
+  const Model model = one_table(18);
+  for (const std::string& optimizer : kRowOptimizers) {
+    for (const std::string& plan : plans) {
+      const auto report = verify_model(model, plan, config_of(optimizer, 0, 4));
+      ASSERT_TRUE(report) << optimizer << "\n" << plan << report.error().message;
+      EXPECT_TRUE(report->ok) << optimizer << "\n" << plan << report->why;
+      EXPECT_FALSE(report->lossy) << plan;
+      EXPECT_LE(report->parameters_error, allowed_error(optimizer, plan)) << optimizer << plan;
+      EXPECT_EQ(report->bytes_predicted, report->bytes_counted) << plan;
+      EXPECT_EQ(report->peak_predicted, report->peak_counted) << plan;
+    }
+  }
+}
+
+TEST(StepsAheadTest, EveryShardingOfDlrmIsEqualToSerial) {
+  for (const std::string& spec : {kDlrm, kDlrm + ",mode=position"}) {
+    const bool weighted = spec != kDlrm;
+    const Model model = build_model(spec, kBatch, DType::kFloat64).value();
+    const std::string entry = ahead(weighted ? "{tables,positions}.*" : "tables.*");
+    for (const char* optimizer : {"rowwise_adagrad", "row_adam", "adamw"}) {
+      for (const char* recipe : {"tables(1)", "tables(3)", "tables(2,row)", "tables(4,column)",
+                                 "tables(2,table_row,nodes=2)", "tables(2,grid,nodes=3)",
+                                 "tables(3,replica)", "tables(3,zero=1)"}) {
+        const std::string plan = recipe_with_split(recipe, model.graph, entry);
+        const auto report = verify_model(model, plan, config_of(optimizer, 1, 3));
+        ASSERT_TRUE(report) << optimizer << "\n" << plan << report.error().message;
+        EXPECT_TRUE(report->ok) << optimizer << "\n" << plan << report->why;
+        EXPECT_FALSE(report->lossy) << plan;
+      }
+    }
+  }
+}
+
+TEST(StepsAheadTest, OldValuesAreMarkedAsSuch) {
+  const Model model = build_model(kDlrm, kBatch, DType::kFloat64).value();
+  for (const char* recipe : {"tables(1)", "tables(2)", "tables(3,row)"}) {
+    const std::string plan =
+        recipe_with_split(recipe, model.graph, ahead("tables.*", "ahead_stale"));
+    const auto report = verify_model(model, plan, config_of("adagrad", 0, 4));
+    ASSERT_TRUE(report) << plan << report.error().message;
+    EXPECT_TRUE(report->ok) << plan << report->why;
+    EXPECT_TRUE(report->lossy) << plan;
+    EXPECT_GT(report->loss_error, 1e-9) << plan;  // from the second step on
+  }
+}
+
+std::string refusal(const std::string& plan) {
+  const Model model = build_model(kDlrm, kBatch, DType::kFloat64).value();
+  const auto report = verify_model(model, plan, config_of("adagrad", 0, 1));
+  return report ? "" : report.error().message;
+}
+
+TEST(StepsAheadTest, RefuseWhatIsNotThereOneStepEarly) {
+  EXPECT_EQ(
+      refusal("mesh = { a = 1 }\nmicro_batches = 2\nsplit = [" + ahead("tables.*") + "]\n"),
+      "plan:3: dim \"step\": expected one micro-batch and one stage, as what is made ahead is "
+      "kept for a whole batch");
+  EXPECT_EQ(
+      refusal("mesh = { a = 1 }\nsplit = [" + ahead("top.*") + "]\n"),
+      "plan:2: dim \"step\": expected ops that read inputs, parameters and what others of them "
+      "make, found op 'top.0', which reads 'interaction.join' of op 'interaction.join'");
+  EXPECT_EQ(refusal("mesh = { a = 1 }\nsplit = [" + ahead("tables.*", "later") + "]\n"),
+            "plan:2: dim \"step\": expected over = \"ahead\" or \"ahead_stale\", found \"later\"");
+}
+
+}  // namespace
+}  // namespace tessera
