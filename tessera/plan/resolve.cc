@@ -10,6 +10,7 @@
 
 #include "tessera/base/text.h"
 #include "tessera/graph/kinds.h"
+#include "tessera/plan/halos.h"
 #include "tessera/plan/plan.h"
 #include "tessera/plan/selection.h"
 #include "tessera/plan/stages.h"
@@ -128,6 +129,7 @@ class Resolver {
     const auto last = std::unique(out_.to_expand.begin(), out_.to_expand.end());
     out_.to_expand.erase(last, out_.to_expand.end());
     drop_overridden_expansions();
+    settle_halos(graph_, out_);
     return {};
   }
 
@@ -209,6 +211,8 @@ class Resolver {
     DimSplit split;
     split.steps = entry.steps;
     split.order = entry.order;
+    split.rims = entry.rims;
+    split.computes_halo = entry.computes_halo;
     split.entry = static_cast<int>(e);
     for (const std::string& name : entry.over) split.axes.push_back(mesh.find(name));
     for (const std::string& name : entry.skew) {
@@ -388,6 +392,7 @@ class Resolver {
       if (read[t].size() != 1 || made[t].size() != 1) return false;
       DimSplit split = out_.ops[from.index()].dims[static_cast<size_t>(made[t][0])];
       if (split.steps > 1) return false;
+      split.rims = split.computes_halo = false;
       const StageId here = out_.ops[op.id.index()].stage, there = out_.ops[from.index()].stage;
       if (here != there && !move_split(split, there, here)) return false;
       if (split.split()) cut.emplace_back(static_cast<size_t>(read[t][0]), split);
@@ -490,7 +495,8 @@ class Resolver {
                           mesh_of(op.id).axis(axis).name, op.path, dim_of(first), line(first),
                           dim_of(second), line(second)));
         }
-        if (first.steps > 1 && second.steps > 1) {
+        if ((first.steps > 1 || first.rims) && (second.steps > 1 || second.rims) &&
+            !(first.rims && second.rims)) {
           return error(
               line(second),
               fmt::format("op '{}' has two time loops: over '{}' (line {}) and '{}' (line {})",

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "tessera/base/shared.h"
+#include "tessera/plan/halos.h"
 #include "tessera/plan/layout.h"
 #include "tessera/program/program.h"
 
@@ -39,6 +40,22 @@ struct StepPiece {
   // it: the queries are what these axes cut of a dim of `queries` elements; 0: never left out.
   int64_t queries = 0;
   Axes query_axes;
+  // Of a loop over interior and rims: the tensor's dims of it, instead of the one above.
+  struct Rim {
+    size_t dim = 0;  // of the tensor
+    RimCut cut;
+    std::optional<WindowRead> read{};  // as above
+    friend bool operator==(const Rim&, const Rim&) = default;
+  };
+  std::vector<Rim> rims;
+  // May pieces of two steps have elements in common?
+  bool overlaps() const {
+    return read || std::any_of(rims.begin(), rims.end(), [](const Rim& rim) { return rim.read; });
+  }
+  bool moves_over(size_t d) const {
+    if (rims.empty()) return dim == d;
+    return std::any_of(rims.begin(), rims.end(), [d](const Rim& rim) { return rim.dim == d; });
+  }
   bool skewed_by(AxisId axis) const {
     return std::any_of(skew.begin(), skew.end(), [&](const SkewAxis& s) { return s.axis == axis; });
   }
