@@ -67,7 +67,6 @@ const Features& all_features() {
                                  "split: frozen dim",
                                  "split: dim read through windows",
                                  "split: rims",
-                                 "split: rims of several dims",
                                  "split: halo computed",
                                  "pin",
                                  "order: rotated",

@@ -379,7 +379,7 @@ class PlanMaker {
     const bool cut = over_axes > 0 && over.size() == over_axes;
     if (cut && dim.window && !loops.steps && c_.one_in(2)) {
       over.emplace_back("\"time:rims\"");
-      features_.insert(loops.rims ? "split: rims of several dims" : "split: rims");
+      features_.insert("split: rims");
       loops.rims = true;
     }
     // What readers with windows need of it is computed, not sent.
