@@ -199,9 +199,10 @@ struct DataStore::Impl {
         Wanted one;
         one.input = static_cast<size_t>(list[i++]);
         const auto rank = static_cast<size_t>(list[i++]);
-        for (size_t d = 0; d < rank; ++d, i += 2)
+        for (size_t d = 0; d < rank; ++d, i += 2) {
           one.region.dims.push_back(
               {static_cast<int64_t>(list[i]), static_cast<int64_t>(list[i + 1])});
+        }
         of_rank.push_back(std::move(one));
       }
     }
@@ -304,9 +305,10 @@ struct DataStore::Impl {
     step.pieces = pieces_of(mine, number);
     for (size_t load = 0; load < mine.size(); ++load) {
       auto& numbers = step.numbers.emplace_back();
-      for (const SamplePiece& piece : step.pieces[load])
+      for (const SamplePiece& piece : step.pieces[load]) {
         numbers.emplace_back(
             static_cast<size_t>(piece.box.volume() * kept[mine[load].input].number_bytes));
+      }
     }
     for (int other = 0; other < world.size(); ++other) {
       if (other == me()) continue;
