@@ -407,8 +407,8 @@ TEST(Simulate, HalosOfSeveralLayersAreFewerExchangesAndMoreWork) {
   const std::string model = "vgg:layers=13,form=cifar,image=64,dropout=0";
   const Cluster cluster = load_cluster("dgx-v100-16:1").value();
   const auto step = [&](int layers) {
-    return simulated(planned({model, fmt::format("spatial(h=8, layers={})", layers), 8}), cluster,
-                     options_of())
+    return simulated(planned({model, "spatial(h=8, layers=" + std::to_string(layers) + ")", 8}),
+                     cluster, options_of())
         .roles.front();
   };
   const auto exchanges = [](const auto& role) {
