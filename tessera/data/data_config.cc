@@ -8,6 +8,7 @@
 
 #include "tessera/base/text.h"
 #include "tessera/base/toml_reader.h"
+#include "tessera/base/units.h"
 #include "tessera/data/token_file.h"
 
 namespace tessera {
@@ -115,10 +116,32 @@ Status read_ahead(const toml::node& node, DataConfig& config) {
   return {};
 }
 
+// The bytes that a rank may keep: "16 GiB", or a number of them.
+Status read_store(const toml::node& node, DataConfig& config) {
+  const auto wrong = [&] {
+    return expected("data.store", "what a rank may keep of the samples, as \"16 GiB\"", node);
+  };
+  if (const auto* text = node.as_string()) {
+    const auto bytes = parse_quantity(text->get(), Quantity::kBytes);
+    if (!bytes) return invalid_input("data.store: " + bytes.error().message);
+    if (*bytes < 1 || *bytes > 1e18) {
+      return invalid_input(
+          fmt::format("expected data.store to be above 0, found \"{}\"", text->get()));
+    }
+    config.store_bytes = std::llround(*bytes);
+    return {};
+  }
+  const auto* number = node.as_integer();
+  if (number == nullptr || number->get() < 1) return wrong();
+  config.store_bytes = number->get();
+  return {};
+}
+
 // A key beside `arrays`.
 Status read_array_key(const std::string& name, const toml::node& node, DataConfig& config) {
   if (name == "scale") return read_positive("data.scale", node, config.scale);
   if (name == "ahead") return read_ahead(node, config);
+  if (name == "store") return read_store(node, config);
   if (name == "shift") return read_count("data.shift", node, config.shift);
   if (name == "flip") {
     const auto* flip = node.as_boolean();
@@ -127,7 +150,7 @@ Status read_array_key(const std::string& name, const toml::node& node, DataConfi
     return {};
   }
   return invalid_input(fmt::format(
-      "data: expected the keys 'arrays', 'scale', 'ahead', 'shift' and 'flip' together, "
+      "data: expected the keys 'arrays', 'scale', 'ahead', 'shift', 'flip' and 'store' together, "
       "found '{}'",
       name));
 }
@@ -172,12 +195,16 @@ Result<DataConfig> read_hdf5(const toml::table& table) {
       TESSERA_TRY_VOID(read_positive("data.scale", node, config.scale));
       continue;
     }
+    if (name == "store") {
+      TESSERA_TRY_VOID(read_store(node, config));
+      continue;
+    }
     const auto text = std::find_if(texts.begin(), texts.end(),
                                    [&](const auto& one) { return one.first == name; });
     if (text == texts.end()) {
       return invalid_input(
-          fmt::format("data: expected the keys 'hdf5', 'inputs', 'labels' and 'scale' together, "
-                      "found '{}'",
+          fmt::format("data: expected the keys 'hdf5', 'inputs', 'labels', 'scale' and 'store' "
+                      "together, found '{}'",
                       name));
     }
     const auto* value = node.as_string();
@@ -262,6 +289,10 @@ std::string number_text(double value) {
   return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
 }
 
+std::string store_text(const DataConfig& config) {
+  return config.store_bytes > 0 ? fmt::format(", store = {}", config.store_bytes) : "";
+}
+
 std::string table_text(const TokenFilesConfig& config) {
   std::string text = "{ files = " + list_text(config.files);
   if (!config.format.empty()) text += ", format = " + quoted(config.format);
@@ -282,9 +313,9 @@ std::string to_text(const DataConfig& config) {
     return fmt::format("{{ nodes = {}, part = {} }}", quoted(config.nodes), quoted(config.part));
   }
   if (config.hdf5.given()) {
-    return fmt::format("{{ hdf5 = {}, inputs = {}, labels = {}, scale = {} }}",
+    return fmt::format("{{ hdf5 = {}, inputs = {}, labels = {}, scale = {}{} }}",
                        quoted(config.hdf5.file), quoted(config.hdf5.inputs),
-                       quoted(config.hdf5.labels), number_text(config.scale));
+                       quoted(config.hdf5.labels), number_text(config.scale), store_text(config));
   }
   if (!config.arrays.empty()) {
     std::vector<std::string> arrays;
@@ -300,7 +331,7 @@ std::string to_text(const DataConfig& config) {
     if (!ahead.empty()) text += fmt::format(", ahead = {{ {} }}", join(ahead, ", "));
     if (config.shift > 0) text += fmt::format(", shift = {}", config.shift);
     if (config.flip) text += ", flip = true";
-    return text + " }";
+    return text + store_text(config) + " }";
   }
   const bool plain = config.tokens.size() == 1 && config == DataConfig(config.tokens[0].files);
   if (plain) return list_text(config.tokens[0].files);

@@ -6,6 +6,7 @@
 //   data = { arrays = { images = "x.npy", targets = "y.npy" }, scale = 0.0625 }
 //   data = { hdf5 = "universes.h5", inputs = "volumes", labels = "parameters" }
 //   data = { arrays = { images = "x.npy", targets = "y.npy" }, shift = 4, flip = true }
+//   data = { hdf5 = "universes.h5", inputs = "volumes", labels = "parameters", store = "16 GiB" }
 //   data = { clicks = "day.clicks" }
 //   data = { nodes = "data/graphs/cora", part = "train" }
 //   data = "random"
@@ -50,10 +51,13 @@ struct DataConfig {
   Hdf5Config hdf5;
   double scale = 1;                      // factor of the numbers of arrays
   std::map<std::string, int64_t> ahead;  // inputs that get the samples of so many steps later
-  int64_t shift = 0;   // floating maps of arrays are moved by up to so many places in two dims
-  bool flip = false;   // and half of them are mirrored along the last dim
-  std::string clicks;  // a file of clicks (click_file.h)
-  std::string nodes;   // what the names of files about a graph's nodes begin with
+  int64_t shift = 0;  // floating maps of arrays are moved by up to so many places in two dims
+  bool flip = false;  // and half of them are mirrored along the last dim
+  // Arrays are read once and kept by the ranks, each of which may use so many bytes; 0: files are
+  // read at each step.
+  int64_t store_bytes = 0;
+  std::string clicks;          // a file of clicks (click_file.h)
+  std::string nodes;           // what the names of files about a graph's nodes begin with
   std::string part = "train";  // of these nodes, whose classes are told: train, val or test
   bool random = false;         // other random inputs each step
 

@@ -162,8 +162,9 @@ class Comparer {
     const DimSplit& given = given_.resolved.ops[op.id.index()].dims[d];
     const DimSplit& expected = expected_.ops[op.id.index()].dims[d];
     const Pieces found = given_pieces(op, given), wanted = expected_pieces(op, expected);
-    const bool same_steps =
-        given.steps == expected.steps && (given.steps == 1 || given.order == expected.order);
+    const bool same_steps = given.steps == expected.steps &&
+                            (given.steps == 1 || given.order == expected.order) &&
+                            given.rims == expected.rims;
     if (found == wanted && same_steps) return {};
     if (!is_weighty(op)) {
       small_ops_.add(op.path);

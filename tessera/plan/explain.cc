@@ -27,6 +27,8 @@ std::string split_text_of(const DimSplit& split, const Mesh& mesh) {
                                 : split.order == StepOrder::kNested ? " nested"
                                                                     : ""));
   }
+  if (split.rims) parts.emplace_back("time:rims");
+  if (!split.grown.empty()) parts.emplace_back("with its halo");
   return parts.empty() ? "not split" : "over " + join(parts, ", ");
 }
 

@@ -59,9 +59,9 @@ Axes Layout::axes() const {
   return out;
 }
 
-const WindowRead* Layout::window(size_t dim) const {
+const Layout::DimWindow* Layout::window(size_t dim) const {
   for (const DimWindow& window : windows) {
-    if (window.dim == dim) return &window.read;
+    if (window.dim == dim) return &window;
   }
   return nullptr;
 }
@@ -133,12 +133,21 @@ Interval cut_interval(int64_t size, int64_t grain, const Axes& axes, const Mesh&
   return {interval.begin * grain, interval.size * grain};
 }
 
+Interval grown_interval(const std::vector<WindowRead>& grown, int64_t size, const Axes& axes,
+                        const Mesh& mesh, const std::vector<int64_t>& coordinates) {
+  Interval interval =
+      cut_interval(grown.empty() ? size : grown.back().size, 1, axes, mesh, coordinates);
+  for (auto read = grown.rbegin(); read != grown.rend(); ++read) interval = read->of(interval);
+  return interval;
+}
+
 Interval dim_interval(const Layout& layout, size_t dim, int64_t size, const Mesh& mesh,
                       const std::vector<int64_t>& coordinates) {
-  const WindowRead* window = layout.window(dim);
+  const Layout::DimWindow* window = layout.window(dim);
   if (window == nullptr)
     return cut_interval(size, layout.grain[dim], layout.shards[dim], mesh, coordinates);
-  return window->of(cut_interval(window->size, 1, layout.shards[dim], mesh, coordinates));
+  return window->read.of(
+      grown_interval(window->behind, window->read.size, layout.shards[dim], mesh, coordinates));
 }
 
 Layout without_windows(Layout layout, const Mesh& mesh, const std::vector<int64_t>& shape) {
@@ -466,7 +475,7 @@ class PathSearch {
     };
     if (pin_of(layout) != pin_of(to_)) return true;
     for (size_t d = 0; d < shape_.size(); ++d) {
-      const WindowRead *from = layout.window(d), *to = to_.window(d);
+      const Layout::DimWindow *from = layout.window(d), *to = to_.window(d);
       const bool same_window = from == nullptr || to == nullptr ? from == to : *from == *to;
       if (same_window && layout.shards[d] == to_.shards[d] && layout.grain[d] == to_.grain[d])
         continue;

@@ -30,10 +30,13 @@ struct Layout {
   // By tensor dim: cuts fall on multiples of this number (the inner size of a bracket). Normalised.
   SmallVector<int64_t, 4> grain;
   // Dims that are read through windows, in order: the axes cut the op's dim, and a rank has what
-  // its piece reads. An op needs such a layout, or makes parts in it (overlapping_parts.h).
+  // its piece reads. An op needs such a layout, or makes it: parts (overlapping_parts.h), or pieces
+  // with halos that it computes (DimSplit::grown). Nothing is at rest in it.
   struct DimWindow {
     size_t dim = 0;
     WindowRead read;
+    // The op's dim is read through windows in turn, nearest first; the axes cut the dim behind them.
+    std::vector<WindowRead> behind{};
     friend bool operator==(const DimWindow&, const DimWindow&) = default;
     friend auto operator<=>(const DimWindow&, const DimWindow&) = default;
   };
@@ -51,8 +54,8 @@ struct Layout {
   bool pins(AxisId axis) const;
   // Do the coordinates lie where the tensor is held?
   bool holds_at(const std::vector<int64_t>& coordinates) const;
-  Axes axes() const;                           // the axes that cut a dim, sorted
-  const WindowRead* window(size_t dim) const;  // null: not read through one
+  Axes axes() const;                          // the axes that cut a dim, sorted
+  const DimWindow* window(size_t dim) const;  // null: not read through one
   friend bool operator==(const Layout&, const Layout&) = default;
   friend auto operator<=>(const Layout&, const Layout&) = default;
 };
@@ -65,6 +68,10 @@ Layout normalise(Layout layout, const Mesh& mesh, const std::vector<int64_t>& sh
 // of `grain`.
 Interval cut_interval(int64_t size, int64_t grain, const Axes& axes, const Mesh& mesh,
                       const std::vector<int64_t>& coordinates);
+// What a dim of `size` has of it that is read through `grown`, one behind the other, nearest first:
+// the axes cut the dim behind the last one.
+Interval grown_interval(const std::vector<WindowRead>& grown, int64_t size, const Axes& axes,
+                        const Mesh& mesh, const std::vector<int64_t>& coordinates);
 // The same of a dim of the layout, with its halo.
 Interval dim_interval(const Layout& layout, size_t dim, int64_t size, const Mesh& mesh,
                       const std::vector<int64_t>& coordinates);

@@ -26,7 +26,7 @@ const Names kPlanKeys{
     "place",        "prefetch",      "resharding",      "loop",         "expand",
     "reorder",      "compress",      "resident_bytes",  "device_order", "pin",
 };
-const Names kSplitKeys{"ops", "phase", "dim", "over", "order", "skew"};
+const Names kSplitKeys{"ops", "phase", "dim", "over", "order", "skew", "halo"};
 const Names kPinKeys{"ops", "phase", "axis", "at"};
 const Names kStageKeys{"ops", "at", "mesh", "devices", "device_order"};
 const Names kStoreKeys{"tensors",   "over", "dim",       "tier", "fraction",
@@ -44,6 +44,7 @@ const Names kLossScaleKeys{"initial", "growth", "interval", "backoff", "hysteres
 const Names kReshardings{"auto", "direct", "gather"};
 const Names kPhases{"forward", "backward", "update"};
 const Names kOrders{"aligned", "rotated", "nested"};
+const Names kHalos{"send", "compute"};
 const Names kTiers{"device", "host", "disk"};
 const Names kDTypes{"float64", "float32", "bfloat16", "float16"};
 
@@ -131,8 +132,8 @@ Status check_axes(const Reader& reader, std::string_view key, const Names& axes,
   return {};
 }
 
-// Takes "time:4" off the end of `over`.
-Status take_steps(const Reader& reader, Names& over, int64_t& steps) {
+// Takes "time:4" or "time:rims" off the end of `over`.
+Status take_steps(const Reader& reader, Names& over, int64_t& steps, bool& rims) {
   for (size_t i = 0; i < over.size(); ++i) {
     if (over[i] != "time" && !over[i].starts_with("time:")) continue;
     const int line = reader.line_of("over");
@@ -141,12 +142,14 @@ Status take_steps(const Reader& reader, Names& over, int64_t& steps) {
           line,
           fmt::format("'{}' must be the last item of 'over' (a time loop is innermost)", over[i]));
     }
+    rims = over[i] == "time:rims";
     const auto number = over[i] == "time" ? parse_int("") : parse_int(over[i].substr(5));
-    if (!number || *number < 1) {
-      return reader.error(
-          line, fmt::format("expected 'time:N' with N >= 1 steps in 'over', found '{}'", over[i]));
+    if (!rims && (!number || *number < 1)) {
+      return reader.error(line, fmt::format("expected 'time:N' with N >= 1 steps, or 'time:rims', "
+                                            "in 'over', found '{}'",
+                                            over[i]));
     }
-    steps = *number;
+    steps = rims ? 1 : *number;
     over.pop_back();
     return {};
   }
@@ -221,7 +224,7 @@ Result<SplitEntry> read_split(const Reader& reader, const Plan& plan) {
     }
     return entry;
   }
-  TESSERA_TRY_VOID(take_steps(reader, entry.over, entry.steps));
+  TESSERA_TRY_VOID(take_steps(reader, entry.over, entry.steps, entry.rims));
   TESSERA_TRY_VOID(check_axes(reader, "over", entry.over, plan));
   TESSERA_TRY_VOID(read_phase(reader, entry.phase));
   std::string order = "aligned";
@@ -235,6 +238,15 @@ Result<SplitEntry> read_split(const Reader& reader, const Plan& plan) {
   }
   TESSERA_TRY_VOID(reader.strings("skew", entry.skew));
   TESSERA_TRY_VOID(check_skew(reader, entry, plan));
+  std::string halo = "send";
+  TESSERA_TRY_VOID(reader.string("halo", halo));
+  const auto way = std::find(kHalos.begin(), kHalos.end(), halo);
+  if (way == kHalos.end()) return reader.not_one_of("halo", "halo", halo, kHalos);
+  entry.computes_halo = halo == "compute";
+  if (entry.computes_halo && entry.steps > 1) {
+    return reader.error(reader.line_of("halo"),
+                        "halo = \"compute\" needs a dim that is not cut into steps");
+  }
   return entry;
 }
 

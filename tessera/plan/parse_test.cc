@@ -148,7 +148,8 @@ TEST(ParsePlan, ErrorsAreOneLineWithPlaceAndTheNearestName) {
        "@stage "
        "where a place has several), found 'X0'"},
       {"split = [ { ops = \"*\", dim = \"ffn\", over = \"time:0\" } ]",
-       "plan.toml:1: expected 'time:N' with N >= 1 steps in 'over', found 'time:0'"},
+       "plan.toml:1: expected 'time:N' with N >= 1 steps, or 'time:rims', in 'over', found "
+       "'time:0'"},
       {"mesh = { tp = 2 }\nsplit = [ { ops = \"*\", dim = \"ffn\", over = [\"time:2\", \"tp\"] } ]",
        "plan.toml:2: 'time:2' must be the last item of 'over' (a time loop is innermost)"},
       {"split = [ { ops = \"*\", dim = \"ffn\" } ]", "plan.toml:1: [[split]] needs the key 'over'"},

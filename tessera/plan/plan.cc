@@ -48,12 +48,14 @@ std::string mesh_toml(const NamedSizes& mesh) {
 std::string entry_toml(const SplitEntry& entry) {
   std::vector<std::string> over = entry.over;
   if (entry.steps > 1) over.push_back(fmt::format("time:{}", entry.steps));
+  if (entry.rims) over.emplace_back("time:rims");
   std::string out = fmt::format("ops = {}", quoted(entry.ops));
   if (entry.phase) out += fmt::format(", phase = {}", quoted(phase_name(*entry.phase)));
   out += fmt::format(", dim = {}, over = {}", quoted(entry.dim), names_text(over));
   if (entry.order == StepOrder::kRotated) out += ", order = \"rotated\"";
   if (entry.order == StepOrder::kNested) out += ", order = \"nested\"";
   if (!entry.skew.empty()) out += ", skew = " + names_text(entry.skew);
+  if (entry.computes_halo) out += ", halo = \"compute\"";
   return out;
 }
 
@@ -326,8 +328,9 @@ std::string to_toml(const DeviceOrder& order) {
 }
 
 bool operator==(const SplitEntry& a, const SplitEntry& b) {
-  return std::tie(a.ops, a.phase, a.dim, a.over, a.steps, a.order, a.skew) ==
-         std::tie(b.ops, b.phase, b.dim, b.over, b.steps, b.order, b.skew);
+  return std::tie(a.ops, a.phase, a.dim, a.over, a.steps, a.order, a.skew, a.rims,
+                  a.computes_halo) ==
+         std::tie(b.ops, b.phase, b.dim, b.over, b.steps, b.order, b.skew, b.rims, b.computes_halo);
 }
 
 bool operator==(const PinEntry& a, const PinEntry& b) {

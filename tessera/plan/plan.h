@@ -77,6 +77,9 @@ struct SplitEntry {
   // Axes whose coordinates shift a rotated or nested loop. "-cp": the piece's number falls from
   // step to step.
   std::vector<std::string> skew;
+  bool rims = false;  // "time:rims": the interior first, then the rims (halos.h)
+  // halo = "compute": each rank computes the halo of what the ops make, in place of receiving it.
+  bool computes_halo = false;
   int line = 0;
   friend bool operator==(const SplitEntry& a, const SplitEntry& b);
 };
@@ -226,6 +229,11 @@ struct DimSplit {
   int64_t steps = 1;  // op-scoped time loop, inside the axes
   StepOrder order = StepOrder::kAligned;
   std::vector<SkewAxis> skew;
+  bool rims = false;           // a loop over interior and rims, with the op's other such dims
+  bool computes_halo = false;  // as the entry says; what comes of it is in `grown`
+  // Not empty: a rank computes more than its piece, what readers need of it. The op's dim is read
+  // through these windows, one behind the other, nearest first; the axes cut the dim behind the last.
+  std::vector<WindowRead> grown;
   int entry = -1;  // index into Plan::splits that decided; -1 none
   bool split() const { return !axes.empty() || steps > 1; }
 };

@@ -11,6 +11,7 @@
 #include "tessera/base/text.h"
 #include "tessera/graph/kinds.h"
 #include "tessera/plan/ahead_split.h"
+#include "tessera/plan/halos.h"
 #include "tessera/plan/plan.h"
 #include "tessera/plan/selection.h"
 #include "tessera/plan/stages.h"
@@ -131,6 +132,7 @@ class Resolver {
     out_.to_expand.erase(last, out_.to_expand.end());
     drop_overridden_expansions();
     for (const OpId id : updates_to_expand(graph_, out_.ops)) out_.to_expand.push_back(id);
+    settle_halos(graph_, out_);
     return {};
   }
 
@@ -212,6 +214,8 @@ class Resolver {
     DimSplit split;
     split.steps = entry.steps;
     split.order = entry.order;
+    split.rims = entry.rims;
+    split.computes_halo = entry.computes_halo;
     split.entry = static_cast<int>(e);
     for (const std::string& name : entry.over) split.axes.push_back(mesh.find(name));
     for (const std::string& name : entry.skew) {
@@ -392,6 +396,7 @@ class Resolver {
       if (read[t].size() != 1 || made[t].size() != 1) return false;
       DimSplit split = out_.ops[from.index()].dims[static_cast<size_t>(made[t][0])];
       if (split.steps > 1) return false;
+      split.rims = split.computes_halo = false;
       const StageId here = out_.ops[op.id.index()].stage, there = out_.ops[from.index()].stage;
       if (here != there && !move_split(split, there, here)) return false;
       if (split.split()) cut.emplace_back(static_cast<size_t>(read[t][0]), split);
@@ -494,7 +499,8 @@ class Resolver {
                           mesh_of(op.id).axis(axis).name, op.path, dim_of(first), line(first),
                           dim_of(second), line(second)));
         }
-        if (first.steps > 1 && second.steps > 1) {
+        if ((first.steps > 1 || first.rims) && (second.steps > 1 || second.rims) &&
+            !(first.rims && second.rims)) {
           return error(
               line(second),
               fmt::format("op '{}' has two time loops: over '{}' (line {}) and '{}' (line {})",

@@ -34,7 +34,12 @@ std::vector<int64_t> ShapeRule::space(const Op& op) const {
 
 LoopOf loop_of(const OpPlan& plan) {
   for (size_t d = 0; d < plan.dims.size(); ++d) {
-    if (plan.dims[d].steps > 1) return {static_cast<int>(d), plan.dims[d]};
+    const DimSplit& split = plan.dims[d];
+    if (split.steps > 1) return {static_cast<int>(d), split, split.steps, {}};
+    if (!split.rims) continue;
+    std::vector<int> rims = rim_dims(plan);
+    const int64_t steps = rim_steps(rims.size());
+    return {static_cast<int>(d), split, steps, std::move(rims)};
   }
   return {};
 }
@@ -87,14 +92,19 @@ Layout operand_layout(const Op& op, const OpPlan& plan, const OperandDims& opera
   for (size_t d = 0; d < operand.dims.size(); ++d) {
     const int lead = leading_dim(op.annotation, operand.dims[d]);
     if (lead < 0) continue;
-    layout.shards[d] = plan.dims[static_cast<size_t>(lead)].axes;
+    const DimSplit& split = plan.dims[static_cast<size_t>(lead)];
+    layout.shards[d] = split.axes;
     layout.grain[d] = inner_size(op.annotation, operand.dims[d]);
-    if (const auto read = op.annotation.window_read(operand, d))
-      layout.windows.push_back({d, *read});
+    if (const auto read = op.annotation.window_read(operand, d)) {
+      layout.windows.push_back({d, *read, split.grown});
+    } else if (!split.grown.empty() && operand.dims[d].size() == 1) {
+      layout.windows.push_back(
+          {d, split.grown.front(), {split.grown.begin() + 1, split.grown.end()}});
+    }
     // What has the queries, too, is cut by their axes already.
     if (!band || lead != band->key || operand.contains(band->query)) continue;
     layout.shards[d] = plan.dims[static_cast<size_t>(band->query)].axes;
-    layout.windows.push_back({d, band->read()});
+    layout.windows.push_back({d, band->read(), {}});
   }
   layout.at.assign(plan.at.begin(), plan.at.end());
   return normalise(std::move(layout), mesh, shape);
@@ -114,10 +124,31 @@ Layout made_layout(const Op& op, const OpPlan& plan, size_t output, const Mesh& 
   return normalise(std::move(layout), mesh, shape);
 }
 
+namespace {
+
+std::optional<StepPiece> rim_piece(const Op& op, const OpPlan& plan, const OperandDims& operand,
+                                   const Graph& graph, const LoopOf& loop, int64_t step) {
+  StepPiece piece;
+  piece.steps = loop.steps;
+  piece.step = step;
+  for (size_t d = 0; d < operand.dims.size(); ++d) {
+    const int lead = leading_dim(op.annotation, operand.dims[d]);
+    if (std::find(loop.rims.begin(), loop.rims.end(), lead) == loop.rims.end()) continue;
+    piece.rims.push_back(
+        {d, rim_cut(op, plan, lead, graph), op.annotation.window_read(operand, d)});
+  }
+  if (piece.rims.empty()) return std::nullopt;
+  piece.dim = piece.rims.front().dim;
+  return piece;
+}
+
+}  // namespace
+
 std::optional<StepPiece> step_piece(const Op& op, const OpPlan& plan, const OperandDims& operand,
-                                    const Mesh& mesh, int64_t step) {
+                                    const Mesh& mesh, const Graph& graph, int64_t step) {
   const LoopOf loop = loop_of(plan);
   if (!loop.exists()) return std::nullopt;
+  if (!loop.rims.empty()) return rim_piece(op, plan, operand, graph, loop, step);
   for (size_t d = 0; d < operand.dims.size(); ++d) {
     if (leading_dim(op.annotation, operand.dims[d]) != loop.op_dim) continue;
     StepPiece piece;
@@ -438,7 +469,7 @@ class Analyser {
   size_t looped_dim(const Op& reader, TensorId tensor) const {
     const size_t none = graph_.tensor(tensor).dims.size();
     const LoopOf loop = loop_of(out_.ops[reader.id.index()]);
-    if (!loop.exists()) return none;
+    if (!loop.exists() || !loop.rims.empty()) return none;
     for (size_t i = 0; i < reader.inputs.size(); ++i) {
       if (reader.inputs[i] != tensor) continue;
       const OperandDims& operand = reader.annotation.inputs[i];

@@ -44,6 +44,11 @@ Box evaluate(const Region& region, const Mesh& mesh, const std::vector<int64_t>&
   Box box = region_of(region.layout, mesh, shape, coordinates);
   if (!region.piece) return box;
   const StepPiece& piece = *region.piece;
+  for (const StepPiece::Rim& rim : piece.rims) {
+    const Interval made = rim_interval(rim.cut, piece.step, mesh, coordinates);
+    box.dims[rim.dim] = intersect(box.dims[rim.dim], rim.read ? rim.read->of(made) : made);
+  }
+  if (!piece.rims.empty()) return box;
   const Axes& axes = region.layout->shards[piece.dim];
   const Axes outer(axes.begin(), axes.begin() + static_cast<std::ptrdiff_t>(piece.prefix));
   const Interval whole = cut_interval(piece.read ? piece.read->size : shape[piece.dim], piece.grain,
@@ -72,7 +77,12 @@ Box compute_box(const Op& op, const OpPlan& plan, const ShapeRule& shapes, const
   }
   for (size_t d = 0; d < space.size(); ++d) {
     const DimSplit& split = plan.dims[d];
-    Interval interval = cut_interval(space[d], 1, split.axes, mesh, coordinates);
+    if (split.rims) {
+      const RimCut cut = rim_cut(op, plan, static_cast<int>(d), *shapes.graph);
+      box.dims.push_back(rim_interval(cut, step, mesh, coordinates));
+      continue;
+    }
+    Interval interval = grown_interval(split.grown, space[d], split.axes, mesh, coordinates);
     if (split.steps > 1) {
       interval =
           step_interval(interval, split.steps, step, split.order, split.skew, mesh, coordinates);

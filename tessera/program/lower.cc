@@ -129,10 +129,14 @@ void add_axes(Axes& to, const Axes& axes) {
 // what each peer takes of it. Peers are named by their distance, so that inner ranks are alike.
 void add_halo(const PlaceText& text, const Shared<Layout>& layout, size_t d, int64_t size,
               std::set<std::string>& seen, std::vector<Varying>& out) {
-  const WindowRead& read = *layout->window(d);
-  std::string name =
-      fmt::format("{}~{}/{}/{}/{}/{}", size, static_cast<int>(read.use), read.window.kernel,
-                  read.window.stride, read.window.padding, read.size);
+  const Layout::DimWindow& window = *layout->window(d);
+  std::string name = std::to_string(size);
+  const auto add_name = [&name](const WindowRead& read) {
+    name += fmt::format("~{}/{}/{}/{}/{}", static_cast<int>(read.use), read.window.kernel,
+                        read.window.stride, read.window.padding, read.size);
+  };
+  add_name(window.read);
+  std::ranges::for_each(window.behind, add_name);
   for (AxisId axis : layout->shards[d]) name += ":" + std::to_string(axis.value);
   if (!seen.insert(name).second) return;
   out.push_back(

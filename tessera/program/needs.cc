@@ -16,7 +16,7 @@ constexpr size_t kLeaving = 2;  // copies that leave a tier, under way at a time
 // Another step's piece of the same loop over the same layout. What steps read through windows
 // overlaps.
 bool apart(const Region& a, const Region& b) {
-  if (!a.piece || !b.piece || a.piece->step == b.piece->step || a.piece->read) return false;
+  if (!a.piece || !b.piece || a.piece->step == b.piece->step || a.piece->overlaps()) return false;
   StepPiece same = *a.piece;
   same.step = b.piece->step;
   return same == *b.piece && a.layout == b.layout;

@@ -110,6 +110,12 @@ class Checker {
     for (const Layout::DimWindow& window : layout.windows) {
       if (window.dim >= rank || window.read.extent != of.dims[window.dim].size)
         return wrong("the halo of '{}' is of no dim of this size", of.name);
+      int64_t size = window.read.size;
+      for (const WindowRead& read : window.behind) {
+        if (read.extent != size)
+          return wrong("the windows of '{}' do not lie one behind the other", of.name);
+        size = read.size;
+      }
     }
     Axes whole = layout.partial;  // axes of parts that overlap cut a dim, too
     for (const Layout::DimWindow& window : layout.windows) {
@@ -131,6 +137,12 @@ class Checker {
     if (piece.dim >= rank || piece.prefix > layout.shards[piece.dim].size() || piece.step < 0 ||
         piece.step >= piece.steps)
       return wrong("the piece of '{}' is none of its loop's", of.name);
+    for (const StepPiece::Rim& rim : piece.rims) {
+      const bool fits = rim.dim < rank && rim.cut.position < rim.cut.dims &&
+                        piece.steps == rim_steps(rim.cut.dims) &&
+                        (rim.read ? rim.read->extent : rim.cut.size) == of.dims[rim.dim].size;
+      if (!fits) return wrong("the rims of '{}' are of no dim of this size", of.name);
+    }
     if (piece.read && piece.read->extent != of.dims[piece.dim].size)
       return wrong("the halo of a piece of '{}' is of no dim of this size", of.name);
     return {};

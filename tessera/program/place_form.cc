@@ -36,7 +36,10 @@ std::string layout_text(const Layout& layout, const Mesh& mesh, const std::vecto
     cuts.push_back(fmt::format("{}: {}", d < dims.size() ? dims[d].name : "?",
                                axes.empty() ? "-" : names(axes, mesh, ".")));
     if (layout.grain[d] != 1) cuts.back() += fmt::format("*{}", layout.grain[d]);
-    if (const WindowRead* read = layout.window(d)) cuts.back() += window_text(*read);
+    if (const Layout::DimWindow* window = layout.window(d)) {
+      cuts.back() += window_text(window->read);
+      for (const WindowRead& read : window->behind) cuts.back() += " of " + window_text(read);
+    }
   }
   std::string out = fmt::format("[{}]", fmt::join(cuts, ", "));
   for (const AxisPin& pin : layout.at)
@@ -57,7 +60,24 @@ std::string_view order_name(StepOrder order) {
   return "nested";
 }
 
+// "1: 0 of 2 size 16 (h) grown ~3/1/1 16 of 16 inside ~3/1/1 16 of 16 read ~3/1/1 16 of 16": the
+// tensor's dim 1 is the first one of the two dims of the loop.
+std::string rim_text(const StepPiece::Rim& rim, const Mesh& mesh) {
+  std::string out = fmt::format("{}: {} of {} size {} ({})", rim.dim, rim.cut.position,
+                                rim.cut.dims, rim.cut.size, names(rim.cut.axes, mesh, ", "));
+  for (const WindowRead& read : rim.cut.grown) out += " grown " + window_text(read);
+  for (const WindowRead& read : rim.cut.inside) out += " inside " + window_text(read);
+  if (rim.read) out += " read " + window_text(*rim.read);
+  return out;
+}
+
 std::string piece_text(const StepPiece& piece, const Mesh& mesh) {
+  if (!piece.rims.empty()) {
+    std::vector<std::string> rims;
+    for (const StepPiece::Rim& rim : piece.rims) rims.push_back(rim_text(rim, mesh));
+    return fmt::format(" step {} of {} rims {{{}}}", piece.step, piece.steps,
+                       fmt::join(rims, "; "));
+  }
   std::string out = fmt::format(" step {} of {} along {} inside {} {}", piece.step, piece.steps,
                                 piece.dim, piece.prefix, order_name(piece.order));
   std::vector<std::string> skew;

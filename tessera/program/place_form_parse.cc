@@ -143,7 +143,13 @@ class Parser {
       in.expect(":");
       layout.shards.push_back(in.accept("-") ? Axes() : axes(in, place, "."));
       layout.grain.push_back(in.accept("*") ? in.integer() : 1);
-      if (in.accept("~")) layout.windows.push_back({layout.shards.size() - 1, window(in)});
+      if (in.accept("~")) {
+        layout.windows.push_back({layout.shards.size() - 1, window(in)});
+        while (!in.failed() && in.accept("of")) {
+          in.expect("~");
+          layout.windows.back().behind.push_back(window(in));
+        }
+      }
     }
     while (!in.failed() && in.accept("at(")) {
       AxisPin pin;
@@ -188,11 +194,47 @@ class Parser {
     return out;
   }
 
+  StepPiece::Rim rim(Cursor& in, PlaceId place) {
+    StepPiece::Rim out;
+    out.dim = static_cast<size_t>(in.small());
+    in.expect(":");
+    out.cut.position = static_cast<size_t>(in.small());
+    in.expect("of");
+    out.cut.dims = static_cast<size_t>(in.small());
+    in.expect("size");
+    out.cut.size = in.integer();
+    in.expect("(");
+    out.cut.axes = axes(in, place, ",");
+    in.expect(")");
+    const auto windows = [&](const char* word, std::vector<WindowRead>& to) {
+      while (!in.failed() && in.accept(word)) {
+        in.expect("~");
+        to.push_back(window(in));
+      }
+    };
+    windows("grown", out.cut.grown);
+    windows("inside", out.cut.inside);
+    if (in.accept("read")) {
+      in.expect("~");
+      out.read = window(in);
+    }
+    return out;
+  }
+
   StepPiece piece(Cursor& in, PlaceId place) {
     StepPiece out;
     out.step = in.integer();
     in.expect("of");
     out.steps = in.integer();
+    if (in.accept("rims")) {
+      in.expect("{");
+      do {
+        out.rims.push_back(rim(in, place));
+      } while (!in.failed() && in.accept(";"));
+      in.expect("}");
+      if (!out.rims.empty()) out.dim = out.rims.front().dim;
+      return out;
+    }
     in.expect("along");
     out.dim = static_cast<size_t>(in.small());
     in.expect("inside");

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "tessera/base/shared.h"
+#include "tessera/plan/halos.h"
 #include "tessera/plan/layout.h"
 #include "tessera/program/program.h"
 
@@ -42,6 +43,22 @@ struct StepPiece {
   // Left out, too, where it ends more than so many elements before all of the queries; 0: never.
   int64_t reach = 0;
   void leave_out_nowhere() { queries = reach = 0; }
+  // Of a loop over interior and rims: the tensor's dims of it, instead of the one above.
+  struct Rim {
+    size_t dim = 0;  // of the tensor
+    RimCut cut;
+    std::optional<WindowRead> read{};  // as above
+    friend bool operator==(const Rim&, const Rim&) = default;
+  };
+  std::vector<Rim> rims;
+  // May pieces of two steps have elements in common?
+  bool overlaps() const {
+    return read || std::any_of(rims.begin(), rims.end(), [](const Rim& rim) { return rim.read; });
+  }
+  bool moves_over(size_t d) const {
+    if (rims.empty()) return dim == d;
+    return std::any_of(rims.begin(), rims.end(), [d](const Rim& rim) { return rim.dim == d; });
+  }
   bool skewed_by(AxisId axis) const {
     return std::any_of(skew.begin(), skew.end(), [&](const SkewAxis& s) { return s.axis == axis; });
   }

@@ -94,7 +94,7 @@ void Walker::walk(const Op& op) {
 void Walker::walk_steps(const Op& op) {
   const Site site = facts_.site(op);
   const LoopOf loop = loop_of(facts_.op_plan(op));
-  const int64_t steps = loop.exists() ? loop.split.steps : 1;
+  const int64_t steps = loop.steps;
   std::vector<SteppedOperand> operands;
   for (size_t i = 0; i < op.inputs.size(); ++i) operands.push_back(operands_.prepare(op, i));
   std::vector<SteppedOutput> outputs = outputs_.prepare(op);

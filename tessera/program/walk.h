@@ -68,9 +68,11 @@ struct WalkInput {
 // their layout.
 std::vector<PlaceText> write_place_texts(const WalkInput& input, Analysis& analysis);
 
-struct LoopOf {  // an op's time loop
-  int op_dim = -1;
+struct LoopOf {     // an op's time loop
+  int op_dim = -1;  // the first one, of a loop over interior and rims
   DimSplit split;
+  int64_t steps = 1;
+  std::vector<int> rims;  // op dims of a loop over interior and rims; empty: it is none
   bool exists() const { return op_dim >= 0; }
 };
 LoopOf loop_of(const OpPlan& plan);
@@ -88,7 +90,7 @@ Layout operand_layout(const Op& op, const OpPlan& plan, const OperandDims& opera
 Layout made_layout(const Op& op, const OpPlan& plan, size_t output, const Mesh& mesh,
                    const std::vector<int64_t>& shape);
 std::optional<StepPiece> step_piece(const Op& op, const OpPlan& plan, const OperandDims& operand,
-                                    const Mesh& mesh, int64_t step);
+                                    const Mesh& mesh, const Graph& graph, int64_t step);
 // The same layout on another mesh, axis by name; nullopt if an axis is missing there or has another
 // size.
 std::optional<Layout> translate(const Layout& layout, const Mesh& from, const Mesh& to);

@@ -241,6 +241,7 @@ Json op_json(const ResolvedPlan& plan, const Op& op) {
                           mesh.axis(axis).size);
     }
     if (split.steps > 1) over += fmt::format("{}time:{}", over.empty() ? "" : ",", split.steps);
+    if (split.rims) over += over.empty() ? "time:rims" : ",time:rims";
     splits += fmt::format("{}{}/{}", splits.empty() ? "" : "  ", op.annotation.dims[d].name, over);
     if (split.entry >= 0) {
       lines.push_back(plan.plan.splits[static_cast<size_t>(split.entry)].line);

@@ -16,6 +16,7 @@
 #include "tessera/data/array_file.h"
 #include "tessera/data/match_files.h"
 #include "tessera/data/numbers.h"
+#include "tessera/runtime/data_store.h"
 #include "tessera/runtime/inputs.h"
 #include "tessera/runtime/kernels/nest.h"
 
@@ -143,7 +144,7 @@ void each_place(const Box& box, F&& f) {
   }
 }
 
-class ArraySource : public DataSource {
+class ArraySource : public DataSource, public SampleAccess {
  public:
   ArraySource(const DataWants& wants, const DataConfig& config) : wants_(wants), config_(config) {}
 
@@ -187,23 +188,12 @@ class ArraySource : public DataSource {
   Status load(int64_t step, const Tensor& tensor, const Box& region,
               const kernels::Array& to) const override {
     const OpenedArray& array = arrays_.at(tensor.name);
-    const Box rest = rest_of(array, region);
-    const int64_t bytes = dtype_bytes(to.dtype);
     std::vector<std::byte> numbers(
-        static_cast<size_t>(rest.volume() * number_bytes(array.file->number())));
-    Status status;
-    each_sample(array, step, tensor, region, [&](const std::vector<int64_t>& at, int64_t place) {
-      int64_t begin = 0;
-      for (size_t d = 0; d < at.size(); ++d) begin += at[d] * to.strides[d];
-      const int64_t sample = sample_at(array, place);
-      const Moves moves = moves_of(array, tensor.name, place);
-      const Box from = sources(array, rest, moves);
-      if (status && !from.empty()) status = read_sample(array, sample, from, numbers.data());
-      if (!status) return;
-      const Part part{sample, from, numbers.data()};
-      status = store_all(array, part, rest, moves, to.data + begin * bytes, to);
+        static_cast<size_t>(rest_of(array, region).volume() * number_bytes(array.file->number())));
+    return load_parts(step, tensor, region, to, [&](Part& part) {
+      part.numbers = numbers.data();
+      return read_sample(array, part.sample, part.box, numbers.data());
     });
-    return status;
   }
 
   int64_t files() const override { return static_cast<int64_t>(paths().size()); }
@@ -231,6 +221,48 @@ class ArraySource : public DataSource {
     for (const auto& [name, array] : arrays_) bytes += array.file->bytes_read();
     return bytes;
   }
+  const SampleAccess* samples_one_by_one() const override { return this; }
+
+  // ---- samples one by one
+  std::vector<std::string> inputs() const override {
+    std::vector<std::string> names;
+    for (const auto& [name, array] : arrays_) names.push_back(name);
+    return names;
+  }
+  Box sample_box(const std::string& input) const override {
+    return Box::whole(arrays_.at(input).sizes);
+  }
+  int64_t samples_of(const std::string& input) const override {
+    return arrays_.at(input).samples();
+  }
+  int64_t bytes_of_number(const std::string& input) const override {
+    return number_bytes(arrays_.at(input).file->number());
+  }
+  size_t leading_dims(const std::string& input) const override { return arrays_.at(input).leading; }
+  std::vector<SamplePiece> pieces(int64_t step, const Tensor& tensor,
+                                  const Box& region) const override {
+    const OpenedArray& array = arrays_.at(tensor.name);
+    const Box rest = rest_of(array, region);
+    std::vector<SamplePiece> out;
+    each_sample(array, step, tensor, region, [&](const std::vector<int64_t>&, int64_t place) {
+      Box from = sources(array, rest, moves_of(array, tensor.name, place));
+      if (!from.empty()) out.push_back({sample_at(array, place), std::move(from)});
+    });
+    return out;
+  }
+  Status read_piece(const std::string& input, const SamplePiece& piece,
+                    std::byte* to) const override {
+    return read_sample(arrays_.at(input), piece.sample, piece.box, to);
+  }
+  Status load_pieces(int64_t step, const Tensor& tensor, const Box& region,
+                     const kernels::Array& to,
+                     const std::function<const std::byte*(size_t)>& numbers) const override {
+    size_t next = 0;
+    return load_parts(step, tensor, region, to, [&](Part& part) -> Status {
+      part.numbers = numbers(next++);
+      return {};
+    });
+  }
 
  private:
   // Sizes of the files: several datasets may lie in one.
@@ -247,6 +279,26 @@ class ArraySource : public DataSource {
     Box box;
     const std::byte* numbers = nullptr;
   };
+
+  // load(), where `read` gives the numbers of each part that is not empty, in order.
+  template <class Read>
+  Status load_parts(int64_t step, const Tensor& tensor, const Box& region, const kernels::Array& to,
+                    Read&& read) const {
+    const OpenedArray& array = arrays_.at(tensor.name);
+    const Box rest = rest_of(array, region);
+    const int64_t bytes = dtype_bytes(to.dtype);
+    Status status;
+    each_sample(array, step, tensor, region, [&](const std::vector<int64_t>& at, int64_t place) {
+      int64_t begin = 0;
+      for (size_t d = 0; d < at.size(); ++d) begin += at[d] * to.strides[d];
+      const Moves moves = moves_of(array, tensor.name, place);
+      Part part{sample_at(array, place), sources(array, rest, moves), nullptr};
+      if (status && !part.box.empty()) status = read(part);
+      if (!status) return;
+      status = store_all(array, part, rest, moves, to.data + begin * bytes, to);
+    });
+    return status;
+  }
 
   static Box rest_of(const OpenedArray& array, const Box& region) {
     const auto leading = static_cast<std::ptrdiff_t>(array.leading);

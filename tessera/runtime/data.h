@@ -22,6 +22,8 @@
 
 namespace tessera {
 
+class SampleAccess;  // data_store.h
+
 class DataSource {
  public:
   virtual ~DataSource() = default;
@@ -39,6 +41,8 @@ class DataSource {
     return 0;
   }
   virtual int64_t bytes_read() const { return 0; }
+  // Samples one by one, for those who keep them; null: this source has none.
+  virtual const SampleAccess* samples_one_by_one() const { return nullptr; }
 };
 
 struct DataWants {

@@ -216,16 +216,18 @@ TEST(RunConfig, ErrorsOfDataTablesNameTheKey) {
   EXPECT_EQ(parse_error("data = { arrays = 3 }\n"),
             "run.toml:1: expected data.arrays to be a table of files by input of the model, "
             "found an integer");
-  EXPECT_EQ(parse_error("data = { arrays = { x = \"x.npy\" }, weight = 3 }\n"),
-            "run.toml:1: data: expected the keys 'arrays', 'scale', 'ahead', 'shift' and 'flip' "
-            "together, found 'weight'");
+  EXPECT_EQ(
+      parse_error("data = { arrays = { x = \"x.npy\" }, weight = 3 }\n"),
+      "run.toml:1: data: expected the keys 'arrays', 'scale', 'ahead', 'shift', 'flip' and 'store' "
+      "together, found 'weight'");
   EXPECT_EQ(parse_error("data = { hdf5 = \"a.h5\", inputs = \"x\" }\n"),
             "run.toml:1: data: expected the key 'labels' beside 'hdf5', found none");
   EXPECT_EQ(parse_error("data = { hdf5 = \"a.h5\", inputs = 3, labels = \"y\" }\n"),
             "run.toml:1: expected data.inputs to be the name of a dataset, found an integer");
   EXPECT_EQ(
       parse_error("data = { hdf5 = \"a.h5\", inputs = \"x\", labels = \"y\", files = \"z\" }\n"),
-      "run.toml:1: data: expected the keys 'hdf5', 'inputs', 'labels' and 'scale' together, "
+      "run.toml:1: data: expected the keys 'hdf5', 'inputs', 'labels', 'scale' and 'store' "
+      "together, "
       "found 'files'");
   EXPECT_EQ(parse_error("data = [{ files = \"a\" }, \"b\"]\n"),
             "run.toml:1: expected data to be a list of tables, or one of globs, found a list");

@@ -15,6 +15,10 @@ Result<RunData> open_run_data(const RunConfig& config, const Model& model) {
   }
   data.training = std::move(*training);
   if (!config.eval.data.given()) return data;
+  if (config.eval.data.store_bytes > 0) {
+    return invalid_input("eval.data: expected 'store' in 'data' alone" +
+                         place_of_key(config, "eval.data", config.eval.data_line));
+  }
   auto evaluation = open_data(config.eval.data, {&model, config.seed, "eval", beside});
   if (!evaluation) {
     return invalid_input("eval." + evaluation.error().message +

@@ -88,6 +88,9 @@ struct TrainingSummary {
   std::map<std::string, int64_t> bytes_sent;  // by kind of collective, all ranks, whole run
   // Of arrays of samples, from files, without evaluations: all ranks, and the rank with the most.
   int64_t data_bytes_read = 0, data_bytes_read_of_a_rank = 0;
+  // Of samples that are kept in the ranks' memory (data_store.h): what the rank with the most keeps,
+  // and what all ranks sent one another of it in the whole run.
+  int64_t data_bytes_kept_of_a_rank = 0, data_bytes_moved = 0;
   CheckpointSummary checkpoints;
   std::vector<TableCacheSummary> row_caches;  // by table, in the model's order
 };

@@ -4,7 +4,11 @@
 // Errors are relative: the largest difference of an element over the largest element of its tensor,
 // or over `floor` times the largest element of all gradients (of all parameters), where that is
 // more. The floor is for tensors that are 0 in exact arithmetic, such as the gradient of the bias of
-// attention's keys: both runs have rounding noise there.
+// attention's keys: both runs have rounding noise there. In float64 a gradient that adds up the
+// elements of one tensor, as a bias has it, is measured by the largest of these elements where that
+// is more: in front of a norm they cancel, and what is left are their roundings, which may be far
+// above 1e-15 of the largest gradient. A parameter with such a gradient moves by roundings alone, and
+// is measured by the largest of all parameters.
 //
 // Float64: 1e-9 unless the caller says otherwise. The two runs differ by 1e-16 for each sum that
 // is taken in another order, and a missing or doubled contribution is an error of order 1.

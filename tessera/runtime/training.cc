@@ -15,6 +15,7 @@
 #include "tessera/runtime/checkpointing.h"
 #include "tessera/runtime/class_evaluation.h"
 #include "tessera/runtime/click_evaluation.h"
+#include "tessera/runtime/data_store.h"
 #include "tessera/runtime/inputs.h"
 #include "tessera/runtime/interpreter.h"
 #include "tessera/runtime/metrics.h"
@@ -44,15 +45,17 @@ struct Job {
 };
 
 // What the trainer knows of the step, or the samples of a batch of the source: training has one batch
-// a step.
+// a step. `store`: keeps the samples of the source; null: they are read from files.
 void load_input(Job& job, const DataSource& source, int64_t step, int64_t batch,
-                const Tensor& tensor, const Box& region, const kernels::Array& to) {
+                const Tensor& tensor, const Box& region, const kernels::Array& to,
+                const DataStore* store = nullptr) {
   if (tensor.init.kind == Init::Kind::kLearningRate) {
     load_scalar(learning_rate(job.config.optimizer, step, job.config.steps), to);
   } else if (tensor.init.kind == Init::Kind::kStep) {
     load_scalar(static_cast<double>(step), to);
   } else {
-    job.data_errors.expect(source.load(batch, tensor, region, to));
+    job.data_errors.expect(store != nullptr ? store->load(batch, tensor, region, to)
+                                            : source.load(batch, tensor, region, to));
   }
 }
 
@@ -81,20 +84,23 @@ class RankRun {
     TESSERA_TRY_VOID(begin_step((candidates.empty() ? 0 : candidates.front().step) + 1));
     TESSERA_TRY(const int64_t done, checkpoints_->restore(*executor_));
     find_loss();  // also: nobody runs before all are ready
+    open_store();
     last_ = Clock::now();
     for (int64_t step = done + 1; step <= job_.config.steps; ++step) {
       TESSERA_TRY_VOID(begin_step(step));
+      if (store_)
+        store_->begin(step, step < job_.config.steps && !executor_.begins_period(step + 1));
       const std::vector<double> before = bytes_sent(world_);
       const bool traced = step == job_.callbacks.trace_step;
       if (traced) {
         world_.barrier();
         executor_->record(&recorded_);
       }
-      executor_->run_step(step,
-                          [&](const Tensor& tensor, const Box& region, const kernels::Array& to) {
-                            load_input(job_, *job_.data.training, step, step, tensor, region, to);
-                            data_read_ += job_.data.training->bytes_of(step, tensor, region);
-                          });
+      executor_->run_step(
+          step, [&](const Tensor& tensor, const Box& region, const kernels::Array& to) {
+            load_input(job_, *job_.data.training, step, step, tensor, region, to, store_.get());
+            if (!store_) data_read_ += job_.data.training->bytes_of(step, tensor, region);
+          });
       add_sent(before);
       TESSERA_TRY_VOID(report(step));
       if (traced) TESSERA_TRY_VOID(hand_over_trace());
@@ -117,6 +123,19 @@ class RankRun {
         [&job](int64_t step, const Tensor& tensor, const Box& region, const kernels::Array& to) {
           load_input(job, *job.data.training, step, step, tensor, region, to);
         }};
+  }
+
+  // Reads the samples that this rank keeps, if the run keeps them.
+  void open_store() {
+    if (job_.config.data.store_bytes == 0) return;
+    auto opened = DataStore::create(*job_.data.training, compiled().graph(), executor_.program(),
+                                    world_, job_.config.data.store_bytes);
+    if (!opened) {
+      return job_.data_errors.expect(invalid_input(
+          opened.error().message + place_of_key(job_.config, "data", job_.config.data_line)));
+    }
+    store_ = std::move(*opened);
+    data_read_ = store_->bytes_kept();
   }
 
   const Compiled& compiled() const { return executor_.period().compiled; }
@@ -156,6 +175,7 @@ class RankRun {
     add_sent(before);
     peak_bytes_ = std::max(peak_bytes_, peak);
     find_loss();
+    if (store_) store_->follow(compiled().graph(), executor_.program());
     ChangeReport report;
     report.after = step - 1;
     report.plan = compiled().plan().plan.file;
@@ -321,6 +341,8 @@ class RankRun {
   TrainingSummary summary() {
     std::vector<double> mine = sent_;
     mine.push_back(static_cast<double>(data_read_));
+    mine.push_back(store_ ? static_cast<double>(store_->bytes_kept()) : 0);
+    mine.push_back(store_ ? static_cast<double>(store_->bytes_moved()) : 0);
     mine.push_back(static_cast<double>(std::max(peak_bytes_, executor_->peak_bytes()[0])));
     TrainingSummary result;
     const std::vector<std::string> kinds = sent_kinds();
@@ -331,6 +353,9 @@ class RankRun {
       const auto read = static_cast<int64_t>(one[kinds.size()]);
       result.data_bytes_read += read;
       result.data_bytes_read_of_a_rank = std::max(result.data_bytes_read_of_a_rank, read);
+      result.data_bytes_kept_of_a_rank =
+          std::max(result.data_bytes_kept_of_a_rank, static_cast<int64_t>(one[kinds.size() + 1]));
+      result.data_bytes_moved += static_cast<int64_t>(one[kinds.size() + 2]);
       result.peak_memory_bytes =
           std::max(result.peak_memory_bytes, static_cast<int64_t>(one.back()));
     }
@@ -357,9 +382,10 @@ class RankRun {
   PeriodExecutor executor_;
   std::optional<CheckpointJob> checkpoint_job_;  // of the current period
   std::optional<Checkpointing> checkpoints_;
-  CheckpointSummary saved_;  // in the periods before
-  int64_t peak_bytes_ = 0;   // likewise
-  int64_t data_read_ = 0;    // bytes of files
+  CheckpointSummary saved_;           // in the periods before
+  int64_t peak_bytes_ = 0;            // likewise
+  int64_t data_read_ = 0;             // bytes of files
+  std::unique_ptr<DataStore> store_;  // null: files are read at each step
   CacheTotals caches_;
   int owner_ = 0;
   std::vector<double> sent_, rates_;

@@ -125,6 +125,29 @@ TEST(Verification, EveryDroppedSumIsFound) {
   }
 }
 
+// In front of a norm the gradient of a bias is zero: a sum of large terms that cancel. It is measured
+// by these, and what is wrong is found all the same.
+TEST(Verification, AGradientThatCancelsIsMeasuredByItsTerms) {
+  VerifyConfig c;
+  c.model = "vgg:layers=11,form=cifar,norm=1,image=32,width=2,classes=5,ghost=2";
+  c.plan = "spatial(h=2)";
+  c.batch = 4;
+  const auto sound = verify_plan(c);
+  ASSERT_TRUE(sound) << sound.error().message;
+  EXPECT_TRUE(sound->ok) << sound->why;
+  int found = 0, all = 1;
+  for (; found < all; ++found) {
+    expect_found(
+        c,
+        [&](const Graph&, std::vector<Program>& programs) {
+          all = count_sums(programs.front());
+          drop(programs, found);
+        },
+        fmt::format("sum {}: ", found));
+  }
+  EXPECT_GT(all, 1);
+}
+
 // What a micro-batch adds to a gradient replaces what is there.
 TEST(Verification, ForgottenMicroBatchesAreFound) {
   for (const char* dtype : kDTypes) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "tessera/base/permutation.h"
 #include "tessera/data/array_file.h"
 #include "tessera/data/test_files.h"
 #include "tessera/runtime/session.h"
@@ -101,6 +102,87 @@ TEST_F(Volumes, EachRankReadsItsPieceAndTheHaloAlone) {
     EXPECT_EQ(found.data_bytes_read, kVolumeBytes + kLabelBytes) << plan;
     EXPECT_EQ(found.data_bytes_read_of_a_rank, (kVolumeBytes + kLabelBytes) / 2) << plan;
   }
+}
+
+// What samples are under any plan, with and without a store, is the same to the last bit.
+TEST_F(Volumes, AStoreGivesWhatFilesGive) {
+  config_.data.shift = 2;
+  config_.data.flip = true;
+  for (const char* plan :
+       {"spatial(h=2, w=2)", "spatial(w=3, dp=2)", "spatial(d=2, pp=2, micro_batches=2)"}) {
+    config_.data.store_bytes = 0;
+    const std::vector<double> files = run(plan).losses;
+    config_.data.store_bytes = 1 << 20;
+    const Ran store = run(plan);
+    EXPECT_EQ(store.losses, files) << plan;
+    // Ten samples once, though the run takes 16: more than a pass.
+    EXPECT_EQ(store.summary.data_bytes_read, kSamples * (kVoxels * 2 + kOutputs * 4)) << plan;
+  }
+}
+
+// 1 / ranks of the files, and of later passes nothing.
+TEST_F(Volumes, EachRankReadsItsShareOnce) {
+  if (have_hdf5()) pack();
+  config_.data.store_bytes = 1 << 20;
+  constexpr int64_t kAll = kSamples * (kVoxels * 2 + kOutputs * 4);
+  for (const auto& [plan, ranks] : std::vector<std::pair<std::string, int64_t>>{
+           {"serial", 1}, {"spatial(d=2)", 2}, {"data_parallel(2)", 2}, {"spatial(d=2, h=2)", 4}}) {
+    for (const int64_t steps : {int64_t{1}, kSteps}) {
+      config_.steps = steps;
+      const TrainingSummary found = run(plan).summary;
+      EXPECT_EQ(found.data_bytes_read, kAll) << plan;
+      // The labels of ten samples are shared by 4 ranks as 3, 3, 2 and 2.
+      const int64_t labels = (kSamples + ranks - 1) / ranks * kOutputs * 4;
+      EXPECT_EQ(found.data_bytes_read_of_a_rank, kSamples * kVoxels * 2 / ranks + labels) << plan;
+      EXPECT_EQ(found.data_bytes_kept_of_a_rank, found.data_bytes_read_of_a_rank) << plan;
+    }
+  }
+}
+
+// Sample n is kept by replica n mod 2. A sample that the other one takes moves; the pieces of a
+// volume that is cut in space stay where they are, but for a plane under the windows at the border.
+TEST_F(Volumes, SamplesMoveToTheReplicasThatTakeThem) {
+  int64_t elsewhere = 0;
+  for (int64_t place = 0; place < kSteps * kBatch; ++place) {
+    const int64_t sample =
+        permuted(place % kSamples, kSamples, config_.seed, "data", place / kSamples);
+    elsewhere += sample % 2 != place % kBatch / (kBatch / 2) ? 1 : 0;
+  }
+  ASSERT_GT(elsewhere, 0);
+  config_.data.store_bytes = 1 << 20;
+  EXPECT_EQ(run("serial").summary.data_bytes_moved, 0);
+  EXPECT_EQ(run("data_parallel(2)").summary.data_bytes_moved,
+            elsewhere * (kVoxels * 2 + kOutputs * 4));
+  constexpr int64_t kPlanes = kVolumeBytes / kWidth * 2;
+  EXPECT_EQ(run("spatial(d=2)").summary.data_bytes_moved, kPlanes + elsewhere * kOutputs * 4);
+}
+
+TEST_F(Volumes, AStoreThatDoesNotFitIsOneLine) {
+  const auto error = [&](const std::string& plan, int64_t bytes) {
+    config_.plan = plan;
+    config_.data.store_bytes = bytes;
+    const auto failed = run_training(config_, {});
+    return failed ? std::string("it fits") : failed.error().message;
+  };
+  constexpr int64_t kAll = kSamples * (kVoxels * 2 + kOutputs * 4);
+  EXPECT_EQ(error("serial", kAll), "it fits");
+  EXPECT_EQ(error("serial", kAll - 1),
+            "data.store: expected at least 160.12 KiB (163,960 bytes), which rank 0 keeps of the "
+            "samples, found 160.12 KiB (163,959 bytes)");
+  EXPECT_EQ(error("data_parallel(2)", kAll / 2), "it fits");
+  EXPECT_EQ(error("data_parallel(2)", 1000),
+            "data.store: expected at least 80.06 KiB (81,980 bytes), which rank 0 keeps of the "
+            "samples, found 1000 bytes");
+}
+
+// A plan that begins in the middle of the run reads nothing anew.
+TEST_F(Volumes, AStoreOutlivesAChangeOfThePlan) {
+  config_.changes = {{2, "data_parallel(2)"}};
+  const std::vector<double> files = run("spatial(d=2)").losses;
+  config_.data.store_bytes = 1 << 20;
+  const Ran store = run("spatial(d=2)");
+  EXPECT_EQ(store.losses, files);
+  EXPECT_EQ(store.summary.data_bytes_read, kSamples * (kVoxels * 2 + kOutputs * 4));
 }
 
 TEST_F(Volumes, WrongDatasetsAreOneLine) {

@@ -4,13 +4,17 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <utility>
 
 #include "tessera/base/text.h"
+#include "tessera/data/array_file.h"
 #include "tessera/data/click_file.h"
 #include "tessera/data/corpus.h"
 #include "tessera/data/criteo.h"
@@ -35,6 +39,28 @@ namespace {
 namespace fs = std::filesystem;
 
 // ---- data
+
+// The bytes of a file with six volumes and their labels.
+std::string hdf5_of_samples() {
+  const std::string folder = fs::temp_directory_path() / fmt::format("tessera_h5_{}", ::getpid());
+  fs::create_directories(folder);
+  const auto write = [&](const std::string& name, const std::string& bytes) {
+    std::ofstream(folder + name, std::ios::binary) << bytes;
+    return folder + name;
+  };
+  const auto volumes =
+      open_array_file({write("/x.npy", npy("<i2", "(6, 1, 4, 4, 4)", std::string(768, '\1'))), ""});
+  const auto labels =
+      open_array_file({write("/y.npy", npy("<f4", "(6, 3)", std::string(72, '\2'))), ""});
+  EXPECT_TRUE(volumes && labels);
+  EXPECT_TRUE(
+      write_hdf5(folder + "/u.h5", {{"volumes", volumes->get()}, {"labels", labels->get()}}));
+  std::ifstream in(folder + "/u.h5", std::ios::binary);
+  std::string bytes{std::istreambuf_iterator<char>(in), {}};
+  in.close();
+  fs::remove_all(folder);
+  return bytes;
+}
 
 // Opens the file as a run would, and reads sequences of it.
 Status read_corpus(const std::string& path, TokenFormat format, bool padded) {
@@ -115,6 +141,31 @@ TEST(FuzzData, npy_of_samples) {
         }
         return {};
       });
+}
+
+// A dataset's head may promise anything; what it promises is read sample by sample, as a run does.
+Status read_samples(const std::string& path, const char* dataset) {
+  constexpr int64_t kMostBytes = 1 << 20;
+  TESSERA_TRY(const auto array, open_array_file({path, dataset}));
+  Box box = Box::whole(array->shape());
+  box.dims[0].size = 1;
+  const int64_t bytes = box.volume() * number_bytes(array->number());
+  if (bytes > kMostBytes) return invalid_input("a model has no samples of this size");
+  std::vector<std::byte> numbers(static_cast<size_t>(bytes));
+  for (int64_t sample = 0; sample < std::min<int64_t>(array->shape()[0], 8); ++sample) {
+    box.dims[0].begin = sample;
+    TESSERA_TRY_VOID(array->read(box, numbers.data()));
+  }
+  return {};
+}
+
+TEST(FuzzData, hdf5) {
+  if (!have_hdf5()) GTEST_SKIP() << "built without HDF5";
+  Fuzz fuzz("hdf5", {{"u.h5", hdf5_of_samples()}});
+  fuzz.run([](const std::string& folder) -> Status {
+    TESSERA_TRY_VOID(read_samples(folder + "/u.h5", "volumes"));
+    return read_samples(folder + "/u.h5", "labels");
+  });
 }
 
 TEST(FuzzData, raw_tokens) {

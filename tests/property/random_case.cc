@@ -66,6 +66,8 @@ const Features& all_features() {
                                  "split: backward",
                                  "split: frozen dim",
                                  "split: dim read through windows",
+                                 "split: rims",
+                                 "split: halo computed",
                                  "pin",
                                  "order: rotated",
                                  "order: rotated, falling",

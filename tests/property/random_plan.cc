@@ -345,9 +345,12 @@ class PlanMaker {
   struct Drawn {
     std::string over, extra;
   };
+  struct OpLoops {  // over time, of one op
+    bool steps = false, rims = false;
+  };
   // How one dim is split; takes axes from `free`.
   Drawn draw_split(const Op& op, size_t index, const OpDim& dim, const MeshAxes& axes,
-                   MeshAxes& free, bool& loop) {
+                   MeshAxes& free, OpLoops& loops) {
     std::vector<std::string> over;
     const bool over_time_only = is_weighted(op, dim.name);
     Drawn out;
@@ -365,16 +368,34 @@ class PlanMaker {
     if (over_axes > 0 && dim.window) features_.insert("split: dim read through windows");
     if (over_axes > 0 && in_loop(index, dim.name)) features_.insert("loop: split over an axis");
     // Pieces of a dim that is read through windows do not move around rings.
-    if (!loop && most >= 2 && c_.one_in(5)) {
+    if (!loops.steps && !loops.rims && most >= 2 && c_.one_in(5)) {
       int64_t steps = std::min<int64_t>(most, c_.of<int64_t>({2, 3, 4}));
       if (!dim.window && c_.one_in(2)) out.extra = skewed(axes, most, steps);
       over.push_back(fmt::format("\"time:{}\"", steps));
-      loop = true;
+      loops.steps = true;
       features_.insert(over_axes > 0 ? "split: axis and time" : "split: time");
       if (over_time_only) features_.insert("split: keys over time");
     }
+    const bool cut = over_axes > 0 && over.size() == over_axes;
+    if (cut && dim.window && !loops.steps && c_.one_in(2)) {
+      over.emplace_back("\"time:rims\"");
+      features_.insert("split: rims");
+      loops.rims = true;
+    }
+    // What readers with windows need of it is computed, not sent.
+    if (cut && has_windows() && c_.one_in(2)) {
+      out.extra += "halo = \"compute\"\n";
+      features_.insert("split: halo computed");
+    }
     out.over = fmt::format("{}", fmt::join(over, ", "));
     return out;
+  }
+
+  bool has_windows() const {
+    return std::any_of(shaped_.ops().begin(), shaped_.ops().end(), [](const Op& op) {
+      return std::any_of(op.annotation.dims.begin(), op.annotation.dims.end(),
+                         [](const OpDim& dim) { return dim.window.has_value(); });
+    });
   }
 
   static bool splittable(const Op& op, const OpDim& dim) {
@@ -389,11 +410,11 @@ class PlanMaker {
       const MeshAxes& axes = at_.axes[static_cast<size_t>(stage)];
       if (axes.empty()) continue;
       MeshAxes free = axes;
-      bool loop = false;
+      OpLoops loops;
       for (const OpDim& dim : op.annotation.dims) {
         if (!splittable(op, dim)) continue;
-        const Drawn drawn = draw_split(op, op.id.index(), dim, axes, free, loop);
-        if (!drawn.extra.empty()) skewed_.insert(op.path);
+        const Drawn drawn = draw_split(op, op.id.index(), dim, axes, free, loops);
+        if (drawn.extra.starts_with("order")) skewed_.insert(op.path);
         if (drawn.over.empty()) continue;
         tables_ += fmt::format("[[split]]\nops = \"{}\"\ndim = \"{}\"\nover = [{}]\n{}", op.path,
                                dim.name, drawn.over, drawn.extra);
@@ -418,11 +439,11 @@ class PlanMaker {
       const MeshAxes& axes = at_.axes[static_cast<size_t>(stage)];
       if (axes.empty()) continue;
       MeshAxes free = axes;
-      bool loop = false;
+      OpLoops loops;
       for (const OpDim& dim : op.annotation.dims) {
         if (!splittable(op, dim)) continue;
-        const Drawn drawn = draw_split(op, shaped_.ops().size(), dim, axes, free, loop);
-        if (!drawn.extra.empty()) skewed_.insert(graph->op(op.mirror).path);
+        const Drawn drawn = draw_split(op, shaped_.ops().size(), dim, axes, free, loops);
+        if (drawn.extra.starts_with("order")) skewed_.insert(graph->op(op.mirror).path);
         tables_ += fmt::format(
             "[[split]]\nops = \"{}\"\nphase = \"backward\"\ndim = \"{}\"\nover = [{}]\n{}", op.path,
             dim.name, drawn.over, drawn.extra);

@@ -394,6 +394,31 @@ TEST(Simulate, HalosPayForWhatTheyMoveAndTilesHideThem) {
   EXPECT_GT(whole.seconds, moved);
   EXPECT_LT(whole.seconds, 10 * moved + static_cast<double>(whole.count) * 1e-4);
   EXPECT_LT(tiles.exposed_s, 0.7 * whole.exposed_s);
+  // With two dims cut every tile waits for the halo of one of them; the interior does not.
+  const TrafficRow two = exchange("spatial(d=4, h=2)"),
+                   rims = exchange("spatial(d=4, h=2, rims=true)");
+  EXPECT_EQ(rims.bytes, two.bytes);
+  EXPECT_EQ(rims.count, two.count);
+  EXPECT_LT(rims.exposed_s, 0.7 * two.exposed_s);
+}
+
+// One halo of two layers' widths: fewer exchanges, and more work.
+TEST(Simulate, HalosOfSeveralLayersAreFewerExchangesAndMoreWork) {
+  const std::string model = "vgg:layers=13,form=cifar,image=64,dropout=0";
+  const Cluster cluster = load_cluster("dgx-v100-16:1").value();
+  const auto step = [&](int layers) {
+    return simulated(planned({model, "spatial(h=8, layers=" + std::to_string(layers) + ")", 8}),
+                     cluster, options_of())
+        .roles.front();
+  };
+  const auto exchanges = [](const auto& role) {
+    int64_t count = 0;
+    for (const TrafficRow& row : role.traffic) count += row.kind == "exchange" ? row.count : 0;
+    return count;
+  };
+  const auto one = step(1), two = step(2);
+  EXPECT_LT(exchanges(two), exchanges(one));
+  EXPECT_GT(two.flops, one.flops);
 }
 
 // Gradients of narrow copies are gradients of parameters to a style that overlaps none.

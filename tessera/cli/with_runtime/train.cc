@@ -209,6 +209,10 @@ Json summary_json(const TrainingSummary& summary) {
     json["summary"]["data_bytes_read"] = {{"all_ranks", summary.data_bytes_read},
                                           {"of_a_rank", summary.data_bytes_read_of_a_rank}};
   }
+  if (summary.data_bytes_kept_of_a_rank > 0) {
+    json["summary"]["data_store"] = {{"bytes_of_a_rank", summary.data_bytes_kept_of_a_rank},
+                                     {"bytes_moved", summary.data_bytes_moved}};
+  }
   add_eval(json["summary"], summary);
   if (const CheckpointSummary& one = summary.checkpoints; one.saved + one.resumed_from > 0) {
     json["summary"]["checkpoints"] = {
@@ -249,6 +253,11 @@ int Progress::finish(const TrainingSummary& summary) {
     write(fmt::format("read of files {}, of the rank with the most {}\n",
                       short_bytes(summary.data_bytes_read),
                       short_bytes(summary.data_bytes_read_of_a_rank)));
+  }
+  if (summary.data_bytes_kept_of_a_rank > 0) {
+    write(fmt::format("samples kept by the rank with the most {}, sent between ranks {}\n",
+                      short_bytes(summary.data_bytes_kept_of_a_rank),
+                      short_bytes(summary.data_bytes_moved)));
   }
   for (const TableCacheSummary& one : summary.row_caches) {
     write(fmt::format(

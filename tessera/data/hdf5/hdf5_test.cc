@@ -1,6 +1,9 @@
 #include <gtest/gtest.h>
 #include <hdf5.h>
 
+#include <fstream>
+#include <iterator>
+
 #include "tessera/data/array_file.h"
 #include "tessera/data/test_files.h"
 
@@ -92,6 +95,24 @@ TEST_F(Hdf5, ErrorsAreOneLine) {
             "'" + other + "': expected an HDF5 file, found another or a damaged one");
   EXPECT_EQ(write_hdf5(path("no/folder.h5"), {}).error().message,
             "cannot write '" + path("no/folder.h5") + "'");
+}
+
+// A number in the head that sends the library to an address outside of the file: it crashes.
+TEST_F(Hdf5, DamageThatTheLibraryDoesNotSurviveIsOneLine) {
+  const auto volumes =
+      open_array_file({write("x.npy", npy("<i2", "(6, 1, 4, 4, 4)", std::string(768, '\1'))), ""});
+  const auto labels =
+      open_array_file({write("y.npy", npy("<f4", "(6, 3)", std::string(72, '\2'))), ""});
+  ASSERT_TRUE(volumes && labels);
+  ASSERT_TRUE(write_hdf5(path("u.h5"), {{"volumes", volumes->get()}, {"labels", labels->get()}}));
+  std::ifstream in(path("u.h5"), std::ios::binary);
+  std::string bytes{std::istreambuf_iterator<char>(in), {}};
+  bytes.insert(144, "9223372036854775807");
+  const std::string damaged = write("damaged.h5", bytes);
+  const auto opened = open_array_file({damaged, "volumes"});
+  ASSERT_FALSE(opened);
+  EXPECT_EQ(opened.error().message,
+            "'" + damaged + "': expected an HDF5 file, found another or a damaged one");
 }
 
 TEST(ArrayNames, HaveADatasetBehindTheSuffix) {

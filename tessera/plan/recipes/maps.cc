@@ -158,10 +158,52 @@ Status cut_tiles(PlanText& text, const Graph& graph, const RecipeArguments& argu
   return {};
 }
 
+// How many ops with halos along the dim lie on the longest way to each forward op, itself included.
+std::vector<int64_t> halos_before(const Graph& graph, const std::string& dim) {
+  std::vector<int64_t> out(graph.ops().size(), 0);
+  for (const Op& op : graph.ops()) {
+    if (op.phase != Phase::kForward) continue;
+    int64_t& most = out[op.id.index()];
+    for (TensorId input : op.inputs) {
+      const OpId maker = graph.tensor(input).producer;
+      if (maker.valid()) most = std::max(most, out[maker.index()]);
+    }
+    const int d = op.annotation.find(dim);
+    if (d < 0 || !op_dim(op, d).window) continue;
+    const Window& window = *op_dim(op, d).window;
+    if (window.kernel > window.stride) ++most;
+  }
+  return out;
+}
+
+// Of `layers` ops with halos, one behind the other, all but the last one make the halo of the next.
+Status compute_halos(PlanText& text, const Graph& graph, const RecipeArguments& arguments,
+                     const std::string& dim, const std::string& over,
+                     const std::vector<OpId>& cut) {
+  const int64_t layers = arguments.number("layers");
+  if (layers == 1) return {};
+  const std::vector<int64_t> before = halos_before(graph, dim);
+  std::vector<OpId> inside;
+  for (OpId op : cut) {
+    if (before[op.index()] % layers != 0) inside.push_back(op);
+  }
+  if (inside.empty()) {
+    return invalid_input(fmt::format(
+        "layers = {} leaves no op along the dim '{}' whose halo could be computed", layers, dim));
+  }
+  text.split(alternatives(patterns_of(graph, inside, dim)), dim, over);
+  text.splits.back().emplace_back("halo", "\"compute\"");
+  return {};
+}
+
 }  // namespace
 
 Status cut_space(PlanText& text, const Graph& graph, const RecipeArguments& arguments,
                  CutMaps& cut) {
+  if (arguments.flag("rims") && arguments.number("tiles") > 1) {
+    return invalid_input(
+        fmt::format("rims = true: expected tiles = 1, found {}", arguments.number("tiles")));
+  }
   const std::vector<std::string> dims = spatial_dims(graph);
   const size_t skipped = kSpace.size() - std::min(dims.size(), kSpace.size());
   for (size_t i = 0; i < skipped; ++i) {
@@ -193,7 +235,10 @@ Status cut_space(PlanText& text, const Graph& graph, const RecipeArguments& argu
       return invalid_input(fmt::format("{} = {} leaves no op whose dim '{}' has {} elements",
                                        kSpace[i], ranks, name, least));
     }
-    text.split(alternatives(patterns_of(graph, ops, name)), name, kSpace[i]);
+    const std::string over =
+        fmt::format("{}{}", kSpace[i], arguments.flag("rims") ? ",time:rims" : "");
+    text.split(alternatives(patterns_of(graph, ops, name)), name, over);
+    TESSERA_TRY_VOID(compute_halos(text, graph, arguments, name, over, ops));
     if (i == tiled) TESSERA_TRY_VOID(cut_tiles(text, graph, arguments, name, kSpace[i], cut));
   }
   return {};
@@ -264,6 +309,11 @@ std::vector<RecipeArgument> map_arguments(std::string_view first) {
   out.push_back(number("tiles", "1",
                        "tiles of the outermost cut dim in each piece, one after the other: those "
                        "that need no halo are computed while it arrives"));
+  out.push_back(
+      flag("rims", false, "what needs no halo is computed while halos arrive, the rims behind it"));
+  out.push_back(number("layers", "1",
+                       "ops with halos, one behind the other, for which one wider halo is "
+                       "exchanged; what lies in the halos is computed twice"));
   out.push_back(number("channels", "1", "pieces of the channels that convolutions sum over"));
   out.push_back(number("filters", "1", "pieces of the channels that convolutions make"));
   out.push_back(

@@ -45,8 +45,8 @@ Status cut_space(PlanText& text, const Graph& graph, const RecipeArguments& argu
 Status cut_channels(PlanText& text, const Graph& graph, const RecipeArguments& arguments,
                     CutMaps& cut);
 
-// The arguments d, h, w, least, until and samples, those of parts.h, then tiles, channels, filters and
-// keep.
+// The arguments d, h, w, least, until and samples, those of parts.h, then tiles, rims, layers,
+// channels, filters and keep.
 // `first`: the one of them that comes first and has to be given; "": none.
 std::vector<RecipeArgument> map_arguments(std::string_view first);
 

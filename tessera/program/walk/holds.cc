@@ -21,6 +21,33 @@ const Held* Holds::home(PlaceId place, TensorId tensor) const {
   return it == at(place).home.end() ? nullptr : &it->second;
 }
 
+namespace {
+
+// Does each rank have its piece of the tensor, whatever it has around it?
+bool holds_pieces(const Layout& layout, const Mesh& mesh, const std::vector<int64_t>& shape) {
+  Layout plain = layout;
+  plain.windows.clear();
+  Axes axes;
+  for (const Layout::DimWindow& window : layout.windows) {
+    const Axes& cut = layout.shards[window.dim];
+    axes.insert(axes.end(), cut.begin(), cut.end());
+  }
+  std::vector<int64_t> at(mesh.axes.size(), 0);
+  for (;;) {
+    const Box piece = region_of(plain, mesh, shape, at);
+    if (!piece.empty() && !region_of(layout, mesh, shape, at).contains(piece)) return false;
+    size_t a = 0;
+    for (; a < axes.size(); ++a) {
+      int64_t& coordinate = at[axes[a].index()];
+      if (++coordinate < mesh.axis(axes[a]).size) break;
+      coordinate = 0;
+    }
+    if (a == axes.size()) return true;
+  }
+}
+
+}  // namespace
+
 const Held* Holds::best(PlaceId place, TensorId tensor, BlockRef block, const Layout* need) const {
   SmallVector<const Held*, 8> candidates;
   if (const Held* at_home = home(place, tensor)) candidates.push_back(at_home);
@@ -44,7 +71,9 @@ const Held* Holds::best(PlaceId place, TensorId tensor, BlockRef block, const La
     if (layout.partial != need->partial && !need->complete()) continue;
     // What other windows have read may lack elements: those that a stride has passed over.
     const bool copied = layout.complete() && !layout.windows.empty();
-    if (copied && layout.windows != need->windows) continue;
+    if (copied && layout.windows != need->windows &&
+        !holds_pieces(layout, facts_.mesh(place), facts_.shape(tensor)))
+      continue;
     const double cost = paths_.cost(place, tensor, layout, *need);
     if (best == nullptr || cost < best_cost) {
       best = held;

@@ -21,7 +21,8 @@ Layout need_of(const Facts& facts, const Op& op, size_t operand) {
 
 Layout staged_layout(const Layout& need, const StepPiece& piece, const Layout& hold,
                      const Mesh& mesh, const std::vector<int64_t>& shape) {
-  if (piece.read) return need;  // with what lies around the pieces of all steps
+  if (piece.read || !piece.rims.empty())
+    return need;  // with what lies around the pieces of all steps
   const auto extended = [&](const Axes& axes) {
     Layout out = need;
     out.grain[piece.dim] = piece.grain;  // as the steps cut it
@@ -50,8 +51,8 @@ Layout landing_layout(const Facts& facts, TensorId tensor, const Op& reader,
   const size_t operand = operand_index(facts.graph(), reader, tensor);
   const Mesh& mesh = facts.mesh(facts.place_of(reader));
   Layout need = without_windows(need_of(facts, reader, operand), mesh, facts.shape(tensor));
-  const auto piece =
-      step_piece(reader, facts.op_plan(reader), reader.annotation.inputs[operand], mesh, 0);
+  const auto piece = step_piece(reader, facts.op_plan(reader), reader.annotation.inputs[operand],
+                                mesh, facts.graph(), 0);
   if (!piece || !hint) return need;
   return staged_layout(need, *piece, *hint, mesh, facts.shape(tensor));
 }

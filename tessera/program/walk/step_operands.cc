@@ -29,7 +29,8 @@ SteppedOperand StepOperands::prepare(const Op& op, size_t operand) {
   const Mesh& mesh = facts_.mesh(facts_.place_of(op));
   SteppedOperand out;
   out.need = need_of(facts_, op, operand);
-  out.piece = step_piece(op, facts_.op_plan(op), op.annotation.inputs[operand], mesh, 0);
+  out.piece =
+      step_piece(op, facts_.op_plan(op), op.annotation.inputs[operand], mesh, facts_.graph(), 0);
   if (out.piece) leave_out_masked(facts_, op, *out.piece);
   Layout target = out.need;
   const TensorId tensor = op.inputs[operand];
@@ -41,7 +42,7 @@ SteppedOperand StepOperands::prepare(const Op& op, size_t operand) {
         target.shards[d].begin() + static_cast<std::ptrdiff_t>(out.need.shards[d].size()),
         target.shards[d].end());
   }
-  if (out.piece && out.piece->read) find_at_rest(op, operand, out);
+  if (out.piece && out.piece->overlaps()) find_at_rest(op, operand, out);
   if (!out.axes.empty()) out.known = fetched_before(op, tensor, out);
   if (out.known != nullptr) {
     out.known->last_reader = op.id;
@@ -57,22 +58,22 @@ void StepOperands::find_at_rest(const Op& op, size_t operand, SteppedOperand& st
   const TensorId tensor = op.inputs[operand];
   const Mesh& mesh = facts_.mesh(facts_.place_of(op));
   const std::vector<int64_t>& shape = facts_.shape(tensor);
-  const size_t dim = stepped.piece->dim;
   if (facts_.tensor(tensor).role == Role::kInput) return;  // loaded with its halo
-  for (const Layout::DimWindow& window : stepped.need.windows) {
-    if (window.dim != dim) return;  // all steps need that halo
-  }
   const auto rests = materialiser_.before_need(op, tensor, stepped.need);
   if (!rests || *rests->region.layout != without_windows(stepped.need, mesh, shape)) return;
   stepped.rests = *rests;
   stepped.at_rest.assign(static_cast<size_t>(stepped.piece->steps), true);
   std::vector<int64_t> at(mesh.axes.size(), 0);
-  const Axes& axes = stepped.need.shards[dim];
+  Axes axes;
+  for (const Layout::DimWindow& window : stepped.need.windows) {
+    const Axes& cut = stepped.need.shards[window.dim];
+    axes.insert(axes.end(), cut.begin(), cut.end());
+  }
   for (bool more = true; more;) {
-    const Interval held = dim_interval(stepped.rests.region.layout, dim, shape[dim], mesh, at);
+    const Box held = region_of(stepped.rests.region.layout, mesh, shape, at);
     for (int64_t step = 0; step < stepped.piece->steps; ++step) {
-      const Interval read = evaluate(step_region(stepped, step), mesh, shape, at).dims[dim];
-      const bool inside = read.empty() || (read.begin >= held.begin && read.end() <= held.end());
+      const Box read = evaluate(step_region(stepped, step), mesh, shape, at);
+      const bool inside = read.empty() || held.contains(read);
       if (!inside) stepped.at_rest[static_cast<size_t>(step)] = false;
     }
     more = false;

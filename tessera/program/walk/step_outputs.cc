@@ -62,7 +62,7 @@ SteppedOutput StepOutputs::prepare_one(const Op& op, size_t output) {
   const TensorId tensor = op.outputs[output];
   SteppedOutput out;
   out.made = made_layout(op, plan, output, mesh, facts_.shape(tensor));
-  out.piece = step_piece(op, plan, op.annotation.outputs[output], mesh, 0);
+  out.piece = step_piece(op, plan, op.annotation.outputs[output], mesh, facts_.graph(), 0);
   if (const auto term = sums_.begin_term(site, tensor, out.made)) {
     out.term = *term;
     out.home = *sums_.made(facts_.tensor(term->sum).producer);
@@ -101,7 +101,8 @@ SteppedOutput StepOutputs::prepare_one(const Op& op, size_t output) {
 // part need not wait for the others. Empty: parts are collected, and merged at the end.
 Axes StepOutputs::homeward_axes(const SteppedOutput& stepped, TensorId tensor,
                                 PlaceId place) const {
-  if (!stepped.piece || stepped.made.combiner != Combiner::kSum) return {};
+  if (!stepped.piece || !stepped.piece->rims.empty() || stepped.made.combiner != Combiner::kSum)
+    return {};
   const StepPiece& piece = *stepped.piece;
   const std::optional<Layout> target = destination(facts_, tensor, place, stepped.made);
   Axes extended = stepped.made.shards[piece.dim];

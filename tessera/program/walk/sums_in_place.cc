@@ -75,7 +75,8 @@ std::optional<Layout> SumsInPlace::made_alike(const Op& sum) const {
       return std::nullopt;
     const OpPlan& plan = facts_.op_plan(op);
     const Mesh& mesh = facts_.mesh(place);
-    if (rests && step_piece(op, plan, op.annotation.outputs[output], mesh, 0)) return std::nullopt;
+    if (rests && step_piece(op, plan, op.annotation.outputs[output], mesh, facts_.graph(), 0))
+      return std::nullopt;
     Layout layout = made_layout(op, plan, output, mesh, facts_.shape(input));
     if (made && layout != *made) return std::nullopt;
     made = std::move(layout);

@@ -1,0 +1,177 @@
+// Interior and rims, and halos that are computed twice (tessera/plan/halos.h): what plans compute and
+// send, against closed forms, in elements summed over ranks (as volumes_test.cc).
+#include <fmt/format.h>
+
+#include <memory>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "tessera/models/model.h"
+#include "tessera/plan/prepare.h"
+#include "tessera/plan/recipes.h"
+#include "tessera/program/lower.h"
+#include "tessera/program/place_form.h"
+
+// Behind all others: its names are short.
+#include "models_and_tensors.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kBatch = 4;
+// Layers 1 and 2 convolve volumes of 8^3 and 4^3.
+const std::string kVolumes = "cosmoflow:width=16,channels=2,filters=4,outputs=3,dropout=0";
+// Layers 2 and 3 are convolutions of maps of 32 x 32 behind one another.
+const std::string kMaps = "vgg:layers=13,form=cifar,image=64,width=2,classes=5,dropout=0";
+
+// ---- interior and rims
+TEST(Rims, send_what_the_whole_piece_sends) {
+  for (const char* call : {"spatial(d=2{})", "spatial(h=4{})", "spatial(d=2, w=2{})",
+                           "spatial(d=2, h=2, w=2{})", "spatial(h=2, filters=2{})"}) {
+    const Measured whole = measure(kVolumes, fmt::format(fmt::runtime(call), ""), kBatch);
+    const Measured rims = measure(kVolumes, fmt::format(fmt::runtime(call), ", rims=true"), kBatch);
+    EXPECT_EQ(rims.sent(), whole.sent()) << call;
+    EXPECT_EQ(rims.calls(0, CollectiveKind::kExchange, Measured::any),
+              whole.calls(0, CollectiveKind::kExchange, Measured::any))
+        << call;
+  }
+}
+
+// The boxes that a rank computes of an op in the forward pass, and how many of them before the block
+// waits for the first time behind the first of them.
+struct Computed {
+  std::vector<Box> boxes;
+  size_t before_wait = 0;
+};
+Computed computed(const Measured& measured, size_t rank, std::string_view op) {
+  Computed out;
+  bool waited = false;
+  for (const auto& [ref, block] : measured.programs[rank].blocks) {
+    if (ref.kind != BlockKind::kForward) continue;
+    for (const Instruction& instruction : block) {
+      const auto* compute = std::get_if<Compute>(&instruction.body);
+      waited = waited || (!out.boxes.empty() && std::holds_alternative<Wait>(instruction.body));
+      if (compute == nullptr || measured.graph.op(compute->op).path != op) continue;
+      out.boxes.push_back(compute->box);
+      if (!waited) ++out.before_wait;
+    }
+  }
+  return out;
+}
+
+// One step is the interior, which starts in front of the wait; the slabs make up the rest, each place
+// once.
+TEST(Rims, are_what_the_interior_leaves_of_the_piece) {
+  const std::string op = "blocks.1.conv";
+  for (const auto& [plan, slabs] : std::vector<std::pair<std::string, size_t>>{
+           {"spatial(d=3{})", 2}, {"spatial(d=3, h=3{})", 4}, {"spatial(d=3, h=3, w=3{})", 6}}) {
+    const Measured whole = measure(kVolumes, fmt::format(fmt::runtime(plan), ""), kBatch);
+    const Measured rims = measure(kVolumes, fmt::format(fmt::runtime(plan), ", rims=true"), kBatch);
+    for (size_t rank = 0; rank < whole.programs.size(); ++rank) {
+      const Computed piece = computed(whole, rank, op), steps = computed(rims, rank, op);
+      ASSERT_EQ(piece.boxes.size(), 1U);
+      EXPECT_EQ(steps.before_wait, 1U) << plan << rank;
+      EXPECT_LE(steps.boxes.size(), 1 + slabs) << plan << rank;
+      int64_t volume = 0;
+      for (size_t i = 0; i < steps.boxes.size(); ++i) {
+        EXPECT_TRUE(piece.boxes[0].contains(steps.boxes[i]));
+        volume += steps.boxes[i].volume();
+        for (size_t j = 0; j < i; ++j)
+          EXPECT_TRUE(intersect(steps.boxes[i], steps.boxes[j]).empty()) << plan << rank;
+      }
+      EXPECT_EQ(volume, piece.boxes[0].volume()) << plan << rank;
+    }
+    // Pieces of 3, 3 and 2 of 8: the rank in the middle has one place inside along each dim.
+    const size_t middle = whole.programs.size() / 2;
+    const Computed steps = computed(rims, middle, op);
+    EXPECT_EQ(steps.boxes.size(), 1 + slabs) << plan;
+    int64_t inside = kBatch * 8 * 4 * 27;  // batch, filters, channels, kernel
+    for (size_t d = 0; d < 3; ++d) inside *= d < slabs / 2 ? 1 : 8;
+    EXPECT_EQ(steps.boxes[0].volume(), inside) << plan;
+  }
+}
+
+// ---- halos that are computed: of two convolutions behind one another, on maps of n x n with c
+// channels in front, e between and f behind.
+
+bool read_by_2(const Tensor& t) { return t.name == "blocks.1.pool"; }
+bool read_by_3(const Tensor& t) { return t.name == "blocks.2.act"; }
+bool gradient_behind_3(const Tensor& t) { return t.name.starts_with("grad.blocks.3.conv"); }
+bool gradient_behind_2(const Tensor& t) { return t.name.starts_with("grad.blocks.2.conv"); }
+// Of maps, not of weights and biases.
+bool is_map(const Tensor& t) { return t.dims.size() == 4 && t.dims[0].name == "batch"; }
+
+TEST(Layers, exchange_one_halo_of_both_widths) {
+  constexpr int64_t n = 32, c = 2, e = 4, f = 4;
+  for (const int64_t g : {2, 4}) {
+    const int64_t rows = 2 * (g - 1) * kBatch * n;  // a row on both sides of each border
+    const auto of = [&](int64_t layers) {
+      return measure(kMaps, fmt::format("spatial(h={}, layers={})", g, layers), kBatch);
+    };
+    const Measured one = of(1), two = of(2);
+    const auto sent = [](const Measured& found, BlockKind block, Measured::Keep keep) {
+      return found.sent_in(block, keep);
+    };
+    static const auto behind_3 = [](const Tensor& t) { return is_map(t) && gradient_behind_3(t); };
+    static const auto behind_2 = [](const Tensor& t) { return is_map(t) && gradient_behind_2(t); };
+    EXPECT_EQ(sent(one, BlockKind::kForward, read_by_2), rows * c) << g;
+    EXPECT_EQ(sent(two, BlockKind::kForward, read_by_2), rows * c * 2) << g;
+    EXPECT_EQ(sent(one, BlockKind::kForward, read_by_3), rows * e) << g;
+    EXPECT_EQ(sent(two, BlockKind::kForward, read_by_3), 0) << g;
+    EXPECT_EQ(sent(one, BlockKind::kBackward, behind_3), rows * f) << g;
+    EXPECT_EQ(sent(two, BlockKind::kBackward, behind_3), rows * f * 2) << g;
+    EXPECT_EQ(sent(one, BlockKind::kBackward, behind_2), rows * e) << g;
+    EXPECT_EQ(sent(two, BlockKind::kBackward, behind_2), 0) << g;
+    // Copies that were taken in the forward pass serve the gradients of the weights.
+    EXPECT_EQ(sent(two, BlockKind::kBackward, read_by_2), 0) << g;
+    EXPECT_EQ(sent(two, BlockKind::kBackward, read_by_3), 0) << g;
+    const auto calls = [](const Measured& found, Measured::Keep keep) {
+      return found.calls(0, CollectiveKind::kExchange, keep);
+    };
+    for (const auto& pair : std::vector<std::pair<Measured::Keep, Measured::Keep>>{
+             {read_by_2, read_by_3}, {behind_3, behind_2}}) {
+      EXPECT_EQ(calls(one, pair.first) + calls(one, pair.second), 2) << g;
+      EXPECT_EQ(calls(two, pair.first) + calls(two, pair.second), 1) << g;
+    }
+    // Each rank makes a row of its neighbours' maps.
+    const auto work = [&](const Measured& found) {
+      int64_t volume = 0;
+      for (size_t rank = 0; rank < found.programs.size(); ++rank)
+        volume += computed(found, rank, "blocks.2.conv").boxes.at(0).volume();
+      return volume;
+    };
+    EXPECT_EQ(work(two) * n, work(one) * (n + 2 * (g - 1))) << g;
+    const auto last = [&](const Measured& found) {
+      return computed(found, 0, "blocks.3.conv").boxes.at(0);
+    };
+    EXPECT_EQ(last(two), last(one)) << g;
+  }
+}
+
+// Rims, and what is read through several windows, stand in the text of a place, which parses back.
+TEST(Rims, stand_in_texts_of_places) {
+  const auto model = build_model(kMaps, kBatch, DType::kFloat64);
+  const auto text = emit_recipe("spatial(h=2, w=2, rims=true, layers=2)", model->graph);
+  ASSERT_TRUE(text) << text.error().message;
+  const auto plan = parse_plan(*text, "plan.toml");
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_EQ(*parse_plan(to_toml(*plan), "plan.toml"), *plan);
+  const auto graph = training_graph(model->graph, *plan, plan->precision, OptimizerSpec{});
+  const auto prepared = prepare(*graph, *plan);
+  ASSERT_TRUE(prepared) << prepared.error().message;
+  const auto lowering =
+      Lowering::create(std::make_shared<const Graph>(prepared->graph), prepared->plan);
+  ASSERT_TRUE(lowering) << lowering.error().message;
+  const std::string written = to_text(lowering->texts(), PlaceId(0), lowering->graph());
+  EXPECT_NE(written.find("rims {"), std::string::npos);
+  EXPECT_NE(written.find("~3/1/1 32 of 32 of ~3/1/1 32 of 32"), std::string::npos);
+  const auto parsed = parse_place_text(written, lowering->graph(), "text");
+  ASSERT_TRUE(parsed) << parsed.error().message;
+  std::vector<PlaceText> again = lowering->texts();
+  again[0] = *parsed;
+  EXPECT_EQ(to_text(again, PlaceId(0), lowering->graph()), written);
+}
+
+}  // namespace
+}  // namespace tessera
