@@ -28,6 +28,7 @@ constexpr double kSurely = .9;         // of the memory: the formula cannot err 
 constexpr double kListGain = .998;     // of the time, or less: an edit of the dims is kept
 constexpr double kHopeless = 1.3;      // so many times the best time at the least
 constexpr int64_t kAllCounts = 8;      // on so few devices any number of them may be used
+constexpr size_t kAllBorders = 64;  // if there are no more, all borders of a small model are ranked
 
 const std::vector<int64_t> kMoreChunks = {2, 3, 4, 6, 8};
 const std::vector<int64_t> kChunks = {1, 2, 3, 4, 6, 8};  // of a schedule that no space has
@@ -154,7 +155,8 @@ const std::vector<Ranking::Inside>& Ranking::priced(int64_t inner, const Space& 
   };
   std::vector<Growing> all;
   for (auto& axes : to_price) {
-    const int64_t least = over_batch(axes);
+    // The pieces of the batch may be unequal, which is rarely of use.
+    const int64_t least = is_small_ ? 1 : over_batch(axes);
     all.push_back({std::move(axes), least});
   }
   std::set<int64_t> rounds;
@@ -268,7 +270,18 @@ void Ranking::rank_shards(Choice choice, const Inside& inside, std::vector<PlanC
       const double step = candidate.estimate.step_s;
       if (surely_fits(candidate.estimate) && (best_s_ == 0 || step < best_s_)) best_s_ = step;
       out.push_back(std::move(candidate));
+      if (is_small_) rank_borders(choice, out);
     }
+  }
+}
+
+void Ranking::rank_borders(const Choice& choice, std::vector<PlanCandidate>& out) {
+  for (std::vector<size_t>& cuts : all_cuts(fold_.units.size(), choice.cuts.size(), kAllBorders)) {
+    if (cuts == choice.cuts) continue;
+    PlanCandidate candidate;
+    candidate.choice = choice;
+    candidate.choice.cuts = std::move(cuts);
+    if (estimate_edit(candidate)) out.push_back(std::move(candidate));
   }
 }
 
