@@ -93,6 +93,7 @@ struct PlanAnswer {
   int64_t left_out_for_part = 0;  // plans that the part rules out, or makes equal to others
   int64_t folded_programs = 0;    // programs of the folded model that were simulated for it
   double limit_bytes = 0;         // 0: none
+  std::string offloaded;          // what rests on the host, a name of offload.h; empty: nothing
   // No plan can be faster (step_bound.h), and why.
   double bound_s = 0;
   std::string bound_of;
