@@ -188,8 +188,8 @@ class Planner(CliTest):
         self.assertRegex(text, r"\nhost +\S+ GB a device \(optimizer state\)\n")
         self.assertIn('tier = "host"', pathlib.Path(path).read_text())
         self.assertEqual(self.expect_json(*question, "--fix", "offload=states", "--json")["offload"], "states")
-        self.expect_error(2, "plan: --fix offload=disk: expected offload = none or optimizer or states or all", *question, "--fix",
-                          "offload=disk")
+        self.expect_error(2, "plan: --fix offload=disk: expected offload = none or optimizer or states or all, found 'disk', "
+                             "did you mean 'none'?", *question, "--fix", "offload=disk")
 
     def test_wrong_questions(self):
         question = ["plan", MODEL, "--cluster", "local:2", "--batch", "8"]
