@@ -124,6 +124,14 @@ TEST(Rediscovery, StagesAcrossTheSlowLink) {
   EXPECT_TRUE(found.choice().stages > 1 && !found.choice().replicas_apart) << found.text();
 }
 
+// A volume of 512 x 512 x 512 voxels does not fit a device of 16 GB: samples are cut in space.
+TEST(Rediscovery, LargeVolumesAreCutInSpace) {
+  const Found found("cosmoflow:width=512", "dgx-v100-16:1", 4, {}, 0, DType::kFloat32);
+  const std::set<std::string> cuts = found.cuts();
+  EXPECT_TRUE(cuts.contains("depth") || cuts.contains("height") || cuts.contains("width"))
+      << found.text();
+}
+
 // Early layers of Swin hold the most activations: where memory is short, these are recomputed.
 TEST(Rediscovery, EarlySwinLayersAreRecomputed) {
   const Found found("swin", "dgx-v100-16:1", 256, {{"devices", "8"}}, 4000000000, DType::kFloat32);
