@@ -101,9 +101,10 @@ std::vector<Ranking::Shape> Ranking::shapes() const {
   for (const ClusterPart& part : question_.cluster->parts)
     counts.insert(whole_parts += part.nodes * part.type.devices);
   if (fixed_number(question_, "devices") > 0) counts = {fixed_number(question_, "devices")};
-  // Twice a node's devices: beyond it the inner axis crosses the network in every layer.
-  const int64_t most_inner =
-      std::max<int64_t>(2 * question_.cluster->type_of(0).devices, fixed_number(question_, "tp"));
+  // Twice a node's devices: beyond it the inner axis crosses the network in every layer. Where nodes
+  // have one device or two, all axes do.
+  const int64_t most_inner = std::max(
+      {2 * question_.cluster->type_of(0).devices, kAllCounts, fixed_number(question_, "tp")});
   std::vector<Shape> out;
   for (const int64_t used : counts) {
     if (used > all) continue;

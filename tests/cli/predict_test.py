@@ -104,7 +104,7 @@ class Reproduce(CliTest):
             self.assertEqual(costs[0], costs[1])
             self.assertIsNotNone(costs[0][-1])
         path = self.write("x.json", json.dumps(instance | {"solver": "simplex"}))
-        self.expect_error(2, f'{path}: solver: expected own or cbc, found "simplex"', "reproduce", "alpa", path)
+        self.expect_error(2, f'{path}: cases[0]: solver: expected one of own, cbc, found "simplex"', "reproduce", "alpa", path)
 
     def test_another_answer_than_expected_is_exit_code_1(self):
         path = self.write("x.json", '{"ask": "strategies", "devices": 8, "expected": {"strategies": 23}}')

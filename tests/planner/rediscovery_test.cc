@@ -17,8 +17,9 @@ class Found {
  public:
   Found(const std::string& model, const std::string& machine, int64_t batch,
         const std::map<std::string, std::string>& fixed = {}, int64_t limit = 0,
-        DType compute = DType::kBFloat16)
+        DType compute = DType::kBFloat16, int64_t devices_a_node = 0)
       : cluster_(load_cluster(machine).value()) {
+    if (devices_a_node > 0) cluster_.parts.front().type.devices = devices_a_node;
     question_.model = model;
     question_.batch = batch;
     question_.cluster = &cluster_;
@@ -129,6 +130,15 @@ TEST(Rediscovery, LargeVolumesAreCutInSpace) {
   const Found found("cosmoflow:width=512", "dgx-v100-16:1", 4, {}, 0, DType::kFloat32);
   const std::set<std::string> cuts = found.cuts();
   EXPECT_TRUE(cuts.contains("depth") || cuts.contains("height") || cuts.contains("width"))
+      << found.text();
+}
+
+// SplitBrain: replicas of the convolutions share the dense layers, whose gradients would take most of
+// the step on a link of 25 Gb/s.
+TEST(Rediscovery, DenseLayersBehindConvolutionsAreShared) {
+  const Found found("vgg", "2080ti:8", 64, {{"pp", "1"}}, 0, DType::kFloat32, 1);
+  const std::set<std::string> cuts = found.cuts();
+  EXPECT_TRUE(cuts.contains("batch") && (cuts.contains("features") || cuts.contains("units")))
       << found.text();
 }
 
