@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 
 #include "tessera/base/text.h"
 
@@ -21,6 +22,7 @@ constexpr double kMostLoss = 1.08;  // of the time, for less memory
 // An outer list is given up if its first dim alone takes more than this share of the time that the
 // best single axis takes.
 constexpr double kFarOff = 1.25;
+constexpr double kParameterShare = .05;  // of all elements: such parameters are worth a cut
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
 bool has(const DimList& list, const std::string& name) {
@@ -46,6 +48,42 @@ double passes_s(const UnitPrices& prices, const std::vector<int64_t>& counts) {
   }
   return out;
 }
+
+namespace {
+
+double once_s(const UnitPrices& prices, const std::vector<int64_t>& counts) {
+  double out = 0;
+  for (size_t u = 0; u < counts.size(); ++u)
+    out += static_cast<double>(counts[u]) * prices.units[u].once_s;
+  return out;
+}
+
+// Dims that cut parameters of at least this share of the elements.
+std::vector<std::string> dims_of_parameters(const Graph& forward, double share) {
+  std::map<std::string, double> elements;
+  double all = 0;
+  std::vector<bool> seen(forward.tensors().size());
+  for (const Op& op : forward.ops()) {
+    for (const TensorId input : op.inputs) {
+      const Tensor& tensor = forward.tensor(input);
+      if (tensor.role != Role::kParameter || seen[input.index()]) continue;
+      seen[input.index()] = true;
+      const auto own = static_cast<double>(tensor.elements());
+      all += own;
+      for (const OpDim& dim : op.annotation.dims) {
+        const ChoiceAxis axis{"tp", 2, {dim.name}};
+        if (dim.name != "batch" && dim_to_cut(op, axis) == dim.name) elements[dim.name] += own;
+      }
+    }
+  }
+  std::vector<std::string> out;
+  for (const auto& [name, own] : elements) {
+    if (own >= share * all) out.push_back(name);
+  }
+  return out;
+}
+
+}  // namespace
 
 double activations_bytes(const UnitPrices& prices, const std::vector<int64_t>& counts) {
   double out = 0;
@@ -78,13 +116,15 @@ std::optional<size_t> DimListSearch::price(const DimList& list, const AxesOf& ax
   for (size_t i = 0; i < tried_.size(); ++i) {
     if (tried_[i].cuts == cuts) return i;
   }
-  const auto prices = pricer_.price({axes(list), sequences, "none", true});
+  const auto prices = pricer_.price({axes(list), sequences, "none", !counts_gradients_});
   if (!prices) {
     refusal_ = prices.error().message;
     return {};
   }
   const auto each = static_cast<double>(sequences);
-  tried_.push_back({list, cuts, passes_s(**prices, counts_) / each, held_bytes(**prices, counts_),
+  const double time_s =
+      passes_s(**prices, counts_) + (counts_gradients_ ? once_s(**prices, counts_) : 0);
+  tried_.push_back({list, cuts, time_s / each, held_bytes(**prices, counts_),
                     activations_bytes(**prices, counts_)});
   return tried_.size() - 1;
 }
@@ -173,6 +213,26 @@ std::vector<DimList> DimListSearch::find_lists(int64_t size, int64_t sequences) 
   };
   grow_and_keep({}, sequences, 3);
   grow_and_keep({"batch"}, sequences * size, 2);
+  for (const DimList& list : lists_for_gradients(axes, sequences * size)) add(list);
+  return out;
+}
+
+std::vector<DimList> DimListSearch::lists_for_gradients(const AxesOf& axes, int64_t sequences) {
+  const DimList replicas = {"batch"};
+  const auto prices = pricer_.price({axes(replicas), sequences, "none"});
+  if (!prices || once_s(**prices, counts_) <= passes_s(**prices, counts_)) return {};
+  const std::vector<std::string> before = dims_;
+  for (const std::string& dim : dims_of_parameters(fold_.graph, kParameterShare)) {
+    if (!has(dims_, dim)) dims_.push_back(dim);
+  }
+  counts_gradients_ = true;
+  grow(replicas, axes, sequences, kBeam, kNever);
+  counts_gradients_ = false;
+  dims_ = before;
+  std::vector<DimList> out;
+  for (const Tried& one : tried_) {
+    if (out.size() < 2 && one.list != replicas && has(one.list, "batch")) out.push_back(one.list);
+  }
   return out;
 }
 

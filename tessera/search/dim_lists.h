@@ -47,6 +47,9 @@ class DimListSearch {
   // of a sequence; once without replicas and once from {"batch"} on. Of each, those that no other
   // list beats in both time and memory are returned, the fastest first; and each of these made
   // longer at its end by dims that save activations for at most a few percent of time.
+  // Where the gradients of replicas take longer than the passes of a micro-batch, lists before
+  // {"batch"} also grow by what shortens both together: ops with many parameters and little work,
+  // as dense layers behind convolutions, are then cut along dims of their own (SplitBrain).
   // `size`: devices of the axis; `sequences`: of the smallest micro-batch.
   std::vector<DimList> find_lists(int64_t size, int64_t sequences);
 
@@ -73,6 +76,8 @@ class DimListSearch {
   // It gives up when the first dim leaves the time above `most_s`.
   void grow(const DimList& first, const AxesOf& axes, int64_t sequences, size_t beam,
             double most_s);
+  // The lists of the second kind in find_lists(): at most two, the fastest first.
+  std::vector<DimList> lists_for_gradients(const AxesOf& axes, int64_t sequences);
   DimList save_memory(const DimList& list, const AxesOf& axes, int64_t sequences);
 
   const Fold& fold_;
@@ -80,6 +85,7 @@ class DimListSearch {
   std::function<void(const std::string&)> progress_;
   std::vector<int64_t> counts_;
   std::vector<std::string> dims_;
+  bool counts_gradients_ = false;  // among Tried::time_s: what replicas move once a step
   std::vector<Tried> tried_;
   std::string refusal_;
 };

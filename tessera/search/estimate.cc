@@ -96,6 +96,23 @@ std::vector<size_t> balance_stages(const std::vector<double>& times, size_t stag
   return balance_stages(UnitTimes(stages, &times));
 }
 
+std::vector<std::vector<size_t>> all_cuts(size_t units, size_t stages, size_t most) {
+  std::vector<std::vector<size_t>> out;
+  if (stages < 2 || stages > units) return out;
+  // Borders count up from the left-most ones like the digits of a number.
+  std::vector<size_t> cuts(stages);
+  for (size_t s = 0; s < stages; ++s) cuts[s] = s;
+  while (true) {
+    if (out.size() == most) return {};
+    out.push_back(cuts);
+    size_t s = stages - 1;
+    while (s > 0 && cuts[s] == units - stages + s) --s;
+    if (s == 0) return out;
+    ++cuts[s];
+    for (size_t later = s + 1; later < stages; ++later) cuts[later] = cuts[later - 1] + 1;
+  }
+}
+
 Kinds::Kinds(const Cluster& cluster) : cluster_(cluster) {
   for (const ClusterPart& part : cluster.parts) {
     size_t kind = 0;

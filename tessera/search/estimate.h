@@ -44,6 +44,10 @@ std::vector<size_t> balance_stages(const std::vector<double>& times, size_t stag
 // stage s.
 std::vector<size_t> balance_stages(const std::vector<const std::vector<double>*>& times);
 
+// All ways to cut a row of units into so many stages of at least one unit: the first unit of each
+// stage. Empty: they are more than `most`, or there is but one stage.
+std::vector<std::vector<size_t>> all_cuts(size_t units, size_t stages, size_t most);
+
 // What of a unit rests on a device if its parameters rest so over the replicas (Choice::sharded):
 // parameters, gradients, optimizer state, and copies kept for the step.
 double resting_bytes(const UnitPrice& unit, const Choice& choice, int64_t sharded,

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <random>
+#include <set>
 
 #include "tessera/compile/compile.h"
 #include "tessera/simulate/memory.h"
@@ -89,6 +91,22 @@ TEST(BalanceStages, OfEqualsTheMostEven) {
   std::sort(sizes.begin(), sizes.end());
   EXPECT_EQ(sizes, (std::vector<size_t>{2, 2, 3}));
   EXPECT_EQ(balance_stages({1, 1, 1, 1}, 4), (std::vector<size_t>{0, 1, 2, 3}));
+}
+
+// As many as there are ways to choose the borders, each once.
+TEST(AllCuts, AreAllOfThem) {
+  for (const auto& [units, stages, count] : std::vector<std::array<size_t, 3>>{
+           {5, 2, 4}, {5, 3, 6}, {5, 5, 1}, {9, 4, 56}, {2, 3, 0}, {4, 1, 0}}) {
+    const auto all = all_cuts(units, stages, 100);
+    EXPECT_EQ(all.size(), count);
+    EXPECT_EQ(std::set<std::vector<size_t>>(all.begin(), all.end()).size(), count);
+    for (const auto& cuts : all) {
+      EXPECT_EQ(cuts.front(), 0U);
+      EXPECT_LT(cuts.back(), units);
+      EXPECT_TRUE(std::is_sorted(cuts.begin(), cuts.end(), std::less_equal<>()));
+    }
+  }
+  EXPECT_TRUE(all_cuts(9, 4, 55).empty());
 }
 
 // The estimate of a choice beside the simulation of its program.

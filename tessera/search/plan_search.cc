@@ -67,7 +67,7 @@ Result<Simulation> PlanSearch::simulate_quickly(const Lowering& lowering) const 
 bool PlanSearch::judge(PlanCandidate& candidate, const std::vector<PlanCandidate>& before) {
   const auto is_same = [&](const PlanCandidate& other) { return other.choice == candidate.choice; };
   if (std::any_of(before.begin(), before.end(), is_same)) return false;
-  if (question_.part) {
+  if (question_.part || is_small_) {
     const auto plan = plan_of(candidate.choice);
     if (plan && !judged_.insert(to_toml(*plan)).second) return false;
   }
@@ -90,6 +90,11 @@ bool PlanSearch::judge(PlanCandidate& candidate, const std::vector<PlanCandidate
     const double capacity =
         asked > 0 && device > 0 ? std::min(asked, device) : std::max(asked, device);
     if (capacity > 0 && role.memory.high > capacity) candidate.fits = false;
+    // As if all devices of a node had as much on its host.
+    const NodeType& node = question_.cluster->type_of(role.device);
+    const int64_t on_host = role.memory.arena_bytes[static_cast<size_t>(Tier::kHost)];
+    const int64_t sharing = std::min(candidate.choice.ranks(), node.devices);
+    if (node.host_bytes > 0 && on_host * sharing > node.host_bytes) candidate.fits = false;
   }
   return true;
 }
@@ -128,8 +133,9 @@ constexpr int kRespects = 8;           // in which two choices may be alike
 constexpr int kStrangers = 4;  // in so few respects alike, choices teach nothing of each other
 
 // How much the expectations of candidates may err: the less the more they are like what was
-// simulated; more, at a search's beginning; by kSmallMargin.
-enum class Care : uint8_t { kNarrow, kWide, kAll };
+// simulated; more, at a search's beginning; by kSmallMargin; by anything, so that every candidate is
+// simulated.
+enum class Care : uint8_t { kNarrow, kWide, kAll, kEvery };
 
 int alike(const Choice& a, const Choice& b) {
   const auto inner = [](const Choice& choice) {
@@ -157,14 +163,18 @@ int alike(const Choice& a, const Choice& b) {
 class PlanSearch::Pool {
  public:
   // `most_too_large`: candidates that may be taken though they are not expected to fit.
-  Pool(double margin, size_t most_too_large) : margin_(margin), most_too_large_(most_too_large) {}
+  Pool(double margin, size_t most_too_large, bool is_small)
+      : margin_(margin), most_too_large_(most_too_large), is_small_(is_small) {}
+
+  size_t size() const { return all_.size(); }
 
   void add(PlanCandidate candidate) {
-    // Choices of equal estimates are nearly always one plan, written in two ways.
+    // Choices of equal estimates are nearly always one plan, written in two ways. Of small models the
+    // texts are compared before a program is made.
     std::vector<size_t>& equal_steps = by_step_[candidate.estimate.step_s];
     for (const size_t known : equal_steps) {
       const Waiting& other = all_[known];
-      if (other.estimate.memory_bytes == candidate.estimate.memory_bytes &&
+      if (!is_small_ && other.estimate.memory_bytes == candidate.estimate.memory_bytes &&
           other.choice.stages == candidate.choice.stages &&
           other.choice.units == candidate.choice.units &&
           other.choice.cuts == candidate.choice.cuts)
@@ -198,8 +208,9 @@ class PlanSearch::Pool {
       const double allowed = care == Care::kAll ? std::max(margin_, kSmallMargin)
                                                 : 1 + (margin_ - 1) * unlike / kRespects;
       const double has = waiting.estimate.capacity_bytes;
-      const bool fits = has <= 0 || waiting.memory_bytes() <= allowed * has;
-      if (best_s > 0 && (!fits || waiting.step_s() > allowed * best_s)) continue;
+      const bool fits = care == Care::kEvery || has <= 0 || waiting.memory_bytes() <= allowed * has;
+      const bool is_slow = care != Care::kEvery && waiting.step_s() > allowed * best_s;
+      if (best_s > 0 && (!fits || is_slow)) continue;
       waiting.fits = fits;
       if (next == nullptr || waiting.comes_before(*next)) next = &waiting;
     }
@@ -254,6 +265,7 @@ class PlanSearch::Pool {
   double margin_;
   size_t too_large_ = 0;  // candidates that were taken though they were not expected to fit
   size_t most_too_large_;
+  bool is_small_;
   std::vector<Waiting> all_;
   std::unordered_map<double, std::vector<size_t>> by_step_;  // where in all_, by estimated time
   std::vector<Lesson> lessons_;
@@ -262,6 +274,7 @@ class PlanSearch::Pool {
 void PlanSearch::judge_pool(Pool& pool, size_t most, PlanAnswer& answer) {
   const size_t all = programs_allowed();
   const auto best_s = [&] { return answer.best ? *answer.simulated[*answer.best].step_s : 0; };
+  const bool has_room = is_small_ && question_.evaluations >= answer.simulated.size() + pool.size();
   while (true) {
     if (question_.stop && question_.stop() && !answer.simulated.empty()) {
       answer.ended = "stopped";
@@ -272,12 +285,14 @@ void PlanSearch::judge_pool(Pool& pool, size_t most, PlanAnswer& answer) {
       return;
     }
     const bool is_early = answer.simulated.size() < all / kAlways;
-    auto next = pool.take(best_s(), is_small_  ? Care::kAll
-                                    : is_early ? Care::kWide
-                                               : Care::kNarrow);
+    auto next = pool.take(best_s(), has_room    ? Care::kEvery
+                                    : is_small_ ? Care::kAll
+                                    : is_early  ? Care::kWide
+                                                : Care::kNarrow);
     if (!next) {
-      answer.ended = answer.best ? "no other choice is expected to be faster"
-                                 : "no other choice is expected to fit";
+      answer.ended = has_room      ? "all choices were simulated"
+                     : answer.best ? "no other choice is expected to be faster"
+                                   : "no other choice is expected to fit";
       return;
     }
     say(fmt::format("simulating {} of at most {}: {}", answer.simulated.size() + 1, most,
@@ -302,7 +317,7 @@ void PlanSearch::judge_best(std::vector<PlanCandidate> ranked, const EditsOf& ed
                             PlanAnswer& answer) {
   const size_t most = programs_allowed();
   const size_t too_large = std::max(kTooLarge, most / kAlways);
-  Pool pool(question_.margin, too_large);
+  Pool pool(question_.margin, too_large, is_small_);
   for (PlanCandidate& candidate : ranked) pool.add(std::move(candidate));
   ranked = {};
   // A third is left for edits of the best, which a choice that is better only by the formula's error
@@ -317,7 +332,7 @@ void PlanSearch::judge_best(std::vector<PlanCandidate> ranked, const EditsOf& ed
     if (!source) return;
     done.insert(*source);
     const PlanCandidate from = answer.simulated[*source];
-    Pool edits(is_cheap ? question_.margin : 1, too_large);
+    Pool edits(is_cheap ? question_.margin : 1, too_large, is_small_);
     edits.learn(from);
     for (PlanCandidate& edit : edits_of(from)) {
       const bool gains = edit.estimate.step_s <= kEditGain * from.estimate.step_s ||
@@ -446,17 +461,26 @@ void PlanSearch::set_bound(PlanAnswer& answer) const {
   answer.bound_of = "the model's arithmetic at peak rate";
 }
 
+namespace {
+
+int64_t most_devices(const PlanQuestion& question) {
+  const int64_t fixed = fixed_number(question, "devices");
+  return fixed > 0 ? fixed : question.cluster->devices();
+}
+
+}  // namespace
+
 bool is_small(const PlanQuestion& question, const Fold& fold) {
   size_t ops = 0;
   for (const FoldUnit& unit : fold.units) ops += unit.ops.size();
-  const int64_t fixed = fixed_number(question, "devices");
-  const int64_t devices = fixed > 0 ? fixed : question.cluster->devices();
-  return devices <= kSmallDevices && ops <= kOps / kMostPrograms;
+  const int64_t devices = most_devices(question);
+  return devices <= kSmallDevices && static_cast<int64_t>(ops) * devices <= kSmallOps;
 }
 
 size_t PlanSearch::programs_allowed() const {
   if (question_.evaluations > 0) return question_.evaluations;
-  if (is_small_) return kMostOfSmall;
+  if (is_small_)
+    return 2 * kMostOfSmall / static_cast<size_t>(std::max<int64_t>(2, most_devices(question_)));
   return std::clamp(kOps / forward_->ops().size(), kLeastPrograms, kMostPrograms);
 }
 

@@ -9,6 +9,7 @@
 #include "tessera/plan/recipes/parts.h"
 #include "tessera/plan/schedule.h"
 #include "tessera/search/explain.h"
+#include "tessera/search/offload.h"
 #include "tessera/search/planners/alpa.h"
 #include "tessera/search/planners/galvatron.h"
 #include "tessera/search/planners/rannc.h"
@@ -40,7 +41,10 @@ Status check_question(const PlanQuestion& question) {
   for (const auto& [key, meaning] : fix_keys()) keys.push_back(key);
   RecipeArgument schedule = recipes::schedule_argument();
   schedule.choices = schedule_names();
-  const std::vector<RecipeArgument> texts = {schedule, recipes::recompute_argument()};
+  RecipeArgument offload = schedule;
+  offload.name = "offload";
+  offload.choices = offload_names();
+  const std::vector<RecipeArgument> texts = {schedule, recipes::recompute_argument(), offload};
   for (const auto& [key, value] : question.fixed) {
     if (std::find(keys.begin(), keys.end(), key) == keys.end()) {
       return invalid_input(
@@ -82,6 +86,16 @@ std::string candidate_row(const PlanCandidate& candidate, bool is_best) {
                      size_text(candidate.estimate.memory_bytes), outcome);
 }
 
+// What rests on the host beside a device, at the most; "" if nothing does.
+std::string host_line(const PlanAnswer& answer) {
+  if (answer.offloaded.empty()) return "";
+  int64_t most = 0;
+  for (const RankResult& role : answer.simulation->roles)
+    most = std::max(most, role.memory.arena_bytes[static_cast<size_t>(Tier::kHost)]);
+  return fmt::format("host      {} a device ({})\n", size_text(static_cast<double>(most)),
+                     offload_text(answer.offloaded));
+}
+
 // What keeps the best plan from being faster, by share of the devices' time.
 std::string what_binds(const Simulation& simulation) {
   std::array<double, kSpent> spent{};
@@ -114,6 +128,14 @@ Result<PlanAnswer> find_with_tables(const PlanQuestion& question) {
   return step_s(*spread) < step_s(*plain) ? spread : plain;
 }
 
+Result<PlanAnswer> find_automatically(const PlanQuestion& question) {
+  const auto fixed = question.fixed.find("offload");
+  if (fixed != question.fixed.end() && fixed->second != offload_names().front())
+    return find_offloaded(question, fixed->second);
+  TESSERA_TRY(PlanAnswer answer, find_with_tables(question));
+  return find_with_offload(question, std::move(answer));
+}
+
 }  // namespace
 
 const std::vector<std::pair<std::string, std::string>>& fix_keys() {
@@ -127,6 +149,7 @@ const std::vector<std::pair<std::string, std::string>>& fix_keys() {
       {"zero", "what rests in shards over the replicas: 0 nothing, 1, 2, 3"},
       {"recompute", "none, selective, full, or modules"},
       {"schedule", "of the pipeline"},
+      {"offload", "what rests on the host: none, optimizer, states, all (planner auto)"},
       {"replicas_apart", "0: neighbouring devices hold one stage, 1: neighbouring stages"}};
   return keys;
 }
@@ -134,7 +157,7 @@ const std::vector<std::pair<std::string, std::string>>& fix_keys() {
 const std::vector<Planner>& all_planners() {
   static const std::vector<Planner> planners = {
       {"auto", "finds which dims each axis cuts, then meshes, stages, shards and recomputation",
-       [](const PlanQuestion& question) { return find_with_tables(question); }},
+       [](const PlanQuestion& question) { return find_automatically(question); }},
       {"megatron_grid",
        "all (tp, pp, dp, micro-batch, chunks, ZeRO, recompute) with Megatron's dims: the baseline",
        [](const PlanQuestion& question) {
@@ -201,7 +224,11 @@ std::string to_text(const PlanAnswer& answer, const PlanQuestion& question, bool
           "more devices, a smaller batch or a larger limit would help; by formula the smallest "
           "choice needs {}\n",
           answer.simulated.size(), size_text(smallest->need_bytes), size_text(answer.limit_bytes),
-          size_text(smallest->need_bytes - answer.limit_bytes), smallest->choice.str(),
+          size_text(smallest->need_bytes - answer.limit_bytes),
+          smallest->choice.str() +
+              (answer.offloaded.empty()
+                   ? ""
+                   : fmt::format(", {} on the host", offload_text(answer.offloaded))),
           size_text(answer.curve.front().estimate.memory_bytes));
     }
   } else {
@@ -210,13 +237,14 @@ std::string to_text(const PlanAnswer& answer, const PlanQuestion& question, bool
         "{}\n"
         "step      {} ({} by formula)\n"
         "memory    {} a device{}\n"
+        "{}"
         "devices   {} of {}\n"
         "bound     {} ({}), gap {:.2f} times\n"
         "searched  {} choices ranked by formula from {} folded programs, {} programs simulated; "
         "{}\n",
         best.choice.str(), time_text(*best.step_s), time_text(best.estimate.step_s),
         size_text(best.need_bytes),
-        answer.limit_bytes > 0 ? " of " + size_text(answer.limit_bytes) : "",
+        answer.limit_bytes > 0 ? " of " + size_text(answer.limit_bytes) : "", host_line(answer),
         answer.simulation->ranks, question.cluster->devices(), time_text(answer.bound_s),
         answer.bound_of, *best.step_s / answer.bound_s, answer.estimated, answer.folded_programs,
         answer.simulated.size(), answer.ended);

@@ -29,8 +29,9 @@ namespace tessera {
 // Programs that a search may simulate: few of large models, many of small ones.
 inline constexpr size_t kLeastPrograms = 12, kMostPrograms = 256;
 // Of a small model on at most so many devices the space is searched without the shortcuts that rest
-// on formulas, with so many programs at the most.
-inline constexpr int64_t kSmallDevices = 2;
+// on formulas, with so many programs at the most on two devices, fewer on more. Small: its ops, each counted on every device, are
+// at most so many, so that a program takes milliseconds.
+inline constexpr int64_t kSmallDevices = 8, kSmallOps = 160;
 inline constexpr size_t kMostOfSmall = 1024;
 struct PlanQuestion {
   std::string model;  // a model's text
@@ -46,7 +47,8 @@ struct PlanQuestion {
   // what it says of degrees, micro-batches and the schedule is not searched.
   std::optional<PlanPart> part;
   // Programs of the whole model that may be simulated; 0: between kLeastPrograms and kMostPrograms,
-  // by the number of the model's ops.
+  // by the number of the model's ops. Where a small model's choices are no more than that, all of
+  // them are simulated, and the answer is the best of the space.
   size_t evaluations = 0;
   // Formulas err: a choice is not simulated if it is expected to be so many times slower than the
   // best program; for a choice that differs little from a simulated one the margin is narrower.
@@ -91,6 +93,7 @@ struct PlanAnswer {
   int64_t left_out_for_part = 0;  // plans that the part rules out, or makes equal to others
   int64_t folded_programs = 0;    // programs of the folded model that were simulated for it
   double limit_bytes = 0;         // 0: none
+  std::string offloaded;          // what rests on the host, a name of offload.h; empty: nothing
   // No plan can be faster (step_bound.h), and why.
   double bound_s = 0;
   std::string bound_of;

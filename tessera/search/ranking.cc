@@ -28,6 +28,7 @@ constexpr double kSurely = .9;         // of the memory: the formula cannot err 
 constexpr double kListGain = .998;     // of the time, or less: an edit of the dims is kept
 constexpr double kHopeless = 1.3;      // so many times the best time at the least
 constexpr int64_t kAllCounts = 8;      // on so few devices any number of them may be used
+constexpr size_t kAllBorders = 64;  // if there are no more, all borders of a small model are ranked
 
 const std::vector<int64_t> kMoreChunks = {2, 3, 4, 6, 8};
 const std::vector<int64_t> kChunks = {1, 2, 3, 4, 6, 8};  // of a schedule that no space has
@@ -95,9 +96,10 @@ std::vector<Ranking::Shape> Ranking::shapes() const {
   for (const ClusterPart& part : question_.cluster->parts)
     counts.insert(whole_parts += part.nodes * part.type.devices);
   if (fixed_number(question_, "devices") > 0) counts = {fixed_number(question_, "devices")};
-  // Twice a node's devices: beyond it the inner axis crosses the network in every layer.
-  const int64_t most_inner =
-      std::max<int64_t>(2 * question_.cluster->type_of(0).devices, fixed_number(question_, "tp"));
+  // Twice a node's devices: beyond it the inner axis crosses the network in every layer. Where nodes
+  // have one device or two, all axes do.
+  const int64_t most_inner = std::max(
+      {2 * question_.cluster->type_of(0).devices, kAllCounts, fixed_number(question_, "tp")});
   std::vector<Shape> out;
   for (const int64_t used : counts) {
     if (used > all) continue;
@@ -149,7 +151,8 @@ const std::vector<Ranking::Inside>& Ranking::priced(int64_t inner, const Space& 
   };
   std::vector<Growing> all;
   for (auto& axes : to_price) {
-    const int64_t least = over_batch(axes);
+    // The pieces of the batch may be unequal, which is rarely of use.
+    const int64_t least = is_small_ ? 1 : over_batch(axes);
     all.push_back({std::move(axes), least});
   }
   std::set<int64_t> rounds;
@@ -263,7 +266,18 @@ void Ranking::rank_shards(Choice choice, const Inside& inside, std::vector<PlanC
       const double step = candidate.estimate.step_s;
       if (surely_fits(candidate.estimate) && (best_s_ == 0 || step < best_s_)) best_s_ = step;
       out.push_back(std::move(candidate));
+      if (is_small_) rank_borders(choice, out);
     }
+  }
+}
+
+void Ranking::rank_borders(const Choice& choice, std::vector<PlanCandidate>& out) {
+  for (std::vector<size_t>& cuts : all_cuts(fold_.units.size(), choice.cuts.size(), kAllBorders)) {
+    if (cuts == choice.cuts) continue;
+    PlanCandidate candidate;
+    candidate.choice = choice;
+    candidate.choice.cuts = std::move(cuts);
+    if (estimate_edit(candidate)) out.push_back(std::move(candidate));
   }
 }
 

@@ -78,6 +78,8 @@ class Ranking {
                       std::vector<PlanCandidate>& out);
   // A candidate for each kind of sharding, and each order of replicas and stages.
   void rank_shards(Choice choice, const Inside& inside, std::vector<PlanCandidate>& out);
+  // The choice with all other borders between its stages.
+  void rank_borders(const Choice& choice, std::vector<PlanCandidate>& out);
   // The prices on each kind of nodes; empty: one of them refuses.
   std::vector<const UnitPrices*> price_kinds(UnitQuestion question);
 

@@ -177,6 +177,20 @@ class Planner(CliTest):
         self.assertEqual((answer.code, answer.out), (1, ""))
         self.assertTrue(answer.err.startswith("tessera: plan: nothing fits: the smallest of "), answer.err)
 
+    def test_what_does_not_fit_on_the_device_rests_on_the_host(self):
+        question = ["plan", "gpt:layers=8,hidden=1024,heads=16,seq=512,vocab=8192", "--cluster", "2080ti:1", "--batch", "8",
+                    "--precision", "float16", "--fix", "devices=1", "--memory-limit", "2.3 GB", "--evaluations", "24"]
+        answer = run(*question, "--fix", "offload=none")
+        self.assertEqual((answer.code, answer.out), (1, ""))
+        self.assertIn("nothing fits", answer.err)
+        path = os.path.join(self.folder, "offloaded.toml")
+        text = self.expect_text(*question, "--fix", "offload=optimizer", "--out", path)
+        self.assertRegex(text, r"\nhost +\S+ GB a device \(optimizer state\)\n")
+        self.assertIn('tier = "host"', pathlib.Path(path).read_text())
+        self.assertEqual(self.expect_json(*question, "--fix", "offload=states", "--json")["offload"], "states")
+        self.expect_error(2, "plan: --fix offload=disk: expected offload = none or optimizer or states or all, found 'disk', "
+                             "did you mean 'none'?", *question, "--fix", "offload=disk")
+
     def test_wrong_questions(self):
         question = ["plan", MODEL, "--cluster", "local:2", "--batch", "8"]
         self.expect_error(2, "plan: --fix: expected KEY=VALUE, found 'tp'", *question, "--fix", "tp")

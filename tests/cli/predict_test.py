@@ -2,7 +2,7 @@
 import json
 import os
 
-from cli import CliTest, main, run
+from cli import CliTest, ROOT, main, run
 
 
 class Predict(CliTest):
@@ -85,6 +85,26 @@ class Reproduce(CliTest):
         self.assertEqual([system["name"] for system in claims["systems"]],
                          ["galvatron", "alpa", "terapipe", "opfence", "rannc", "dtfm", "splitbrain"])
         self.assertIn("not reproducible: ", self.expect_text("reproduce", "--list"))
+
+    def test_cbc_finds_the_cost_that_our_own_solver_finds(self):
+        for name in ("alpa_strategies_chain", "alpa_strategies_memory"):
+            instance = json.loads((ROOT / "tests" / "reproduce" / f"{name}.json").read_text())
+            for case in [instance] + instance.get("cases", []):  # of several answers of one cost either may be found
+                case.pop("expected", None)
+            costs = []
+            for solver in ("own", "cbc"):
+                path = self.write(f"{solver}.json", json.dumps(instance | {"solver": solver}))
+                answer = run("reproduce", "alpa", path, "--json")
+                if "built without CBC" in answer.err:
+                    self.assertEqual(answer.code, 2)
+                    return
+                self.assertEqual(answer.code, 0, answer.err)
+                found = json.loads(answer.out)
+                costs.append([case["answer"].get("cost") for case in found.get("cases", [found])])
+            self.assertEqual(costs[0], costs[1])
+            self.assertIsNotNone(costs[0][-1])
+        path = self.write("x.json", json.dumps(instance | {"solver": "simplex"}))
+        self.expect_error(2, f'{path}: cases[0]: solver: expected one of own, cbc, found "simplex"', "reproduce", "alpa", path)
 
     def test_another_answer_than_expected_is_exit_code_1(self):
         path = self.write("x.json", '{"ask": "strategies", "devices": 8, "expected": {"strategies": 23}}')

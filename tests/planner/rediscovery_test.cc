@@ -17,8 +17,9 @@ class Found {
  public:
   Found(const std::string& model, const std::string& machine, int64_t batch,
         const std::map<std::string, std::string>& fixed = {}, int64_t limit = 0,
-        DType compute = DType::kBFloat16)
+        DType compute = DType::kBFloat16, int64_t devices_a_node = 0)
       : cluster_(load_cluster(machine).value()) {
+    if (devices_a_node > 0) cluster_.parts.front().type.devices = devices_a_node;
     question_.model = model;
     question_.batch = batch;
     question_.cluster = &cluster_;
@@ -122,6 +123,23 @@ TEST(Rediscovery, StagesAcrossTheSlowLink) {
   const Found found("gpt:layers=16,hidden=4096,heads=32,seq=64,vocab=1000", kTwoSites, 64,
                     {{"devices", "64"}});
   EXPECT_TRUE(found.choice().stages > 1 && !found.choice().replicas_apart) << found.text();
+}
+
+// A volume of 512 x 512 x 512 voxels does not fit a device of 16 GB: samples are cut in space.
+TEST(Rediscovery, LargeVolumesAreCutInSpace) {
+  const Found found("cosmoflow:width=512", "dgx-v100-16:1", 4, {}, 0, DType::kFloat32);
+  const std::set<std::string> cuts = found.cuts();
+  EXPECT_TRUE(cuts.contains("depth") || cuts.contains("height") || cuts.contains("width"))
+      << found.text();
+}
+
+// SplitBrain: replicas of the convolutions share the dense layers, whose gradients would take most of
+// the step on a link of 25 Gb/s.
+TEST(Rediscovery, DenseLayersBehindConvolutionsAreShared) {
+  const Found found("vgg", "2080ti:8", 64, {{"pp", "1"}}, 0, DType::kFloat32, 1);
+  const std::set<std::string> cuts = found.cuts();
+  EXPECT_TRUE(cuts.contains("batch") && (cuts.contains("features") || cuts.contains("units")))
+      << found.text();
 }
 
 // Early layers of Swin hold the most activations: where memory is short, these are recomputed.

@@ -5,14 +5,68 @@
 namespace tessera::planner_test {
 namespace {
 
-// A few of the instances of small_instances_slow_test.cc.
+// A hundred of the sort of small_instances_slow_test.cc.
+TEST(SmallInstances, WithAllProgramsAutoIsAsFastAsBruteForce) {
+  for (uint64_t seed = 0; seed < 98; ++seed)
+    expect_as_fast_as_brute_force(*random_instance(seed, 2, Size::kTiny));
+  for (uint64_t seed = 98; seed < 100; ++seed)
+    expect_as_fast_as_brute_force(*random_instance(seed, 4, Size::kTiny));
+}
+
 TEST(SmallInstances, AutoFitsAndIsNearlyAsFastAsBruteForce) {
   Outcome outcome;
-  for (uint64_t seed = 0; seed < 6; ++seed) compare(*random_instance(seed, 2), outcome);
-  std::printf("%ld of %ld as fast as brute force, the worst %.4f times: %s\n", outcome.equal,
-              outcome.instances, outcome.worst, outcome.worst_instance.c_str());
+  for (uint64_t seed = 200; seed < 203; ++seed)
+    compare(*random_instance(seed, 2, Size::kSmall), outcome);
   EXPECT_LE(outcome.worst, 1.5) << outcome.worst_instance;
   EXPECT_GE(outcome.equal + 1, outcome.instances);
+}
+
+// Much if nothing fits or no choice is left.
+double step_s(const PlanQuestion& question) {
+  const auto answer = find_plan(question, "auto");
+  return answer && answer->best ? *answer->simulated[*answer->best].step_s : 1e9;
+}
+
+TEST(SmallInstances, MoreMemoryIsNeverSlower) {
+  for (uint64_t seed = 300; seed < 303; ++seed) {
+    const auto instance = random_instance(seed, 2, Size::kTiny);
+    PlanQuestion question = instance->question;
+    question.evaluations = kEnough;
+    question.memory_limit_bytes = 0;
+    const double free_s = step_s(question);
+    double before_s = 1e9;
+    const double needs = instance->best()->bytes;
+    for (const double share : {.3, .6, .9, .95, 1.0, 1.2}) {
+      question.memory_limit_bytes = static_cast<int64_t>(share * needs);
+      const double now_s = step_s(question);
+      EXPECT_LE(now_s, before_s) << instance->str() << " with " << share;
+      EXPECT_GE(now_s, free_s) << instance->str() << " with " << share;
+      before_s = now_s;
+    }
+  }
+}
+
+TEST(SmallInstances, MoreChoicesAreNeverSlower) {
+  for (uint64_t seed = 400; seed < 402; ++seed) {
+    const auto instance = random_instance(seed, 2, Size::kTiny);
+    PlanQuestion question = instance->question;
+    question.evaluations = kEnough;
+    question.memory_limit_bytes = 0;
+    question.fixed.clear();
+    const double free_s = step_s(question);
+    const std::vector<std::pair<std::string, std::string>> choices = {
+        {"devices", "2"}, {"devices", "4"},       {"pp", "1"},           {"schedule", "1f1b"},
+        {"tp", "1"},      {"micro_batches", "1"}, {"recompute", "full"}, {"zero", "0"}};
+    for (const auto& [key, value] : choices) {
+      PlanQuestion fixed = question;
+      fixed.fixed[key] = value;
+      const double fixed_s = step_s(fixed);
+      EXPECT_GE(fixed_s, free_s) << instance->str() << " with " << key << "=" << value;
+      // A second one beside it.
+      fixed.fixed["dp"] = "1";
+      EXPECT_GE(step_s(fixed), fixed_s) << instance->str() << " with " << key << "=" << value;
+    }
+  }
 }
 
 }  // namespace

@@ -1,0 +1,140 @@
+#include "tessera/search/offload.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "tessera/base/text.h"
+#include "tessera/search/ranking.h"
+#include "tessera/search/with_part.h"
+
+namespace tessera {
+namespace {
+
+constexpr double kStateShare = .15;  // of a device's peak at least: else its absence helps little
+constexpr double kBinds = .95;       // of the time, or less, with twice the memory
+
+struct Level {
+  std::string name, what, text;
+};
+
+const std::vector<Level>& levels() {
+  static const std::vector<Level> all = {
+      {"optimizer", "optimizer state",
+       "store = [ { tensors = \"optimizer.*\", tier = \"host\" } ]"},
+      {"states", "optimizer state, gradients and parameters",
+       "store = [\n"
+       "  { tensors = \"optimizer.*\", tier = \"host\" },\n"
+       "  { tensors = \"role:parameter\", tier = \"host\", keep = \"step\" },\n"
+       "  { tensors = \"role:gradient\", tier = \"host\" },\n"
+       "]"},
+      {"all", "optimizer state, gradients, parameters and activations",
+       "store = [\n"
+       "  { tensors = \"optimizer.*\", tier = \"host\" },\n"
+       "  { tensors = \"role:parameter\", tier = \"host\", keep = \"block\" },\n"
+       "  { tensors = \"role:gradient\", tier = \"host\" },\n"
+       "  { tensors = \"role:activation\", tier = \"host\" },\n"
+       "]"}};
+  return all;
+}
+
+// Entries of the question's own part stand behind, so they decide.
+Result<PlanQuestion> with_level(const PlanQuestion& question, const Level& level) {
+  TESSERA_TRY(PlanPart part, parse_part(level.text, level.what + " on the host", planned_axes()));
+  PlanQuestion out = question;
+  if (!question.part) {
+    out.part = std::move(part);
+    return out;
+  }
+  std::vector<StoreEntry>& stores = out.part->plan.stores;
+  stores.insert(stores.begin(), part.plan.stores.begin(), part.plan.stores.end());
+  if (!out.part->has("store")) out.part->keys.emplace_back("store");
+  return out;
+}
+
+bool has_host(const Cluster& cluster) {
+  return std::all_of(cluster.parts.begin(), cluster.parts.end(), [](const ClusterPart& part) {
+    return !part.type.device.synchronous && part.type.host_bytes > 0 &&
+           part.type.device.memory_bytes > 0;
+  });
+}
+
+bool speaks_of_tiers(const PlanPart& part) {
+  return std::any_of(part.plan.stores.begin(), part.plan.stores.end(),
+                     [](const StoreEntry& entry) { return entry.tier || entry.cache; });
+}
+
+// Would the step be shorter with more memory, and is enough of what is full optimizer state?
+bool may_be_faster(const PlanAnswer& answer) {
+  const double step_s = *answer.simulated[*answer.best].step_s;
+  if (!answer.with_twice_memory_s || *answer.with_twice_memory_s > kBinds * step_s) return false;
+  const std::string state = "optimizer state";
+  double most = 0;
+  for (const RankResult& role : answer.simulation->roles) {
+    double bytes = 0;
+    for (const LiveBuffer& buffer : role.memory.at_peak)
+      bytes += buffer.what == state ? static_cast<double>(buffer.bytes) : 0;
+    most = std::max(most, bytes / role.memory.high);
+  }
+  return most >= kStateShare;
+}
+
+double smallest_need(const PlanAnswer& answer) {
+  double out = std::numeric_limits<double>::infinity();
+  for (const PlanCandidate& candidate : answer.simulated) {
+    if (candidate.step_s) out = std::min(out, candidate.need_bytes);
+  }
+  return out;
+}
+
+bool is_better(const PlanAnswer& a, const PlanAnswer& b) {
+  if (a.best.has_value() != b.best.has_value()) return a.best.has_value();
+  if (!a.best) return smallest_need(a) < smallest_need(b);
+  return *a.simulated[*a.best].step_s < *b.simulated[*b.best].step_s;
+}
+
+}  // namespace
+
+const std::vector<std::string>& offload_names() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> out = {"none"};
+    for (const Level& level : levels()) out.push_back(level.name);
+    return out;
+  }();
+  return names;
+}
+
+std::string offload_text(const std::string& name) {
+  for (const Level& level : levels()) {
+    if (level.name == name) return level.what;
+  }
+  return "";
+}
+
+Result<PlanAnswer> find_offloaded(const PlanQuestion& question, const std::string& name) {
+  const auto level = std::find_if(levels().begin(), levels().end(),
+                                  [&](const Level& one) { return one.name == name; });
+  TESSERA_TRY(const PlanQuestion asked, with_level(question, *level));
+  TESSERA_TRY(PlanAnswer answer, find_in_space(asked, whole_space));
+  answer.offloaded = name;
+  return answer;
+}
+
+Result<PlanAnswer> find_with_offload(const PlanQuestion& question, PlanAnswer plain) {
+  if (question.fixed.contains("offload") || plain.limit_bytes <= 0 ||
+      !has_host(*question.cluster) || (question.part && speaks_of_tiers(*question.part)))
+    return plain;
+  const bool fits = plain.best.has_value();
+  if (fits && !may_be_faster(plain)) return plain;
+  PlanAnswer best = std::move(plain);
+  for (const Level& level : levels()) {
+    // What fits without copies of activations is faster without them.
+    if (best.best && &level == &levels().back()) break;
+    if (question.stop && question.stop()) break;
+    if (question.progress) question.progress("with " + level.what + " on the host");
+    auto answer = find_offloaded(question, level.name);
+    if (answer && is_better(*answer, best)) best = *std::move(answer);
+  }
+  return best;
+}
+
+}  // namespace tessera

@@ -1,0 +1,35 @@
+// Plans whose tensors rest in the host's memory. Which tensors is a part of a plan (plan/part.h), as a
+// user would write it for --with; the rest is searched around it, with prices of programs that have
+// it. So there is no second cost model, and no planner knows what a copy to the host costs.
+//
+//   optimizer   the optimizer's state, which the host then updates
+//   states      gradients and parameters too; parameters come to the device once a step
+//   all         parameters for each use, and activations that the backward pass reads
+//
+//   TESSERA_TRY(PlanAnswer answer, find_in_space(question, whole_space));
+//   TESSERA_TRY(answer, find_with_offload(question, std::move(answer)));
+//
+// Asked only where it can help, because each is a search of its own: where nothing fits, or where
+// memory binds and a good part of it is optimizer state. A machine whose devices are the host's own
+// cores gains nothing.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tessera/search/planner.h"
+
+namespace tessera {
+
+// Values of `--fix offload=`: "none" and the names above.
+const std::vector<std::string>& offload_names();
+// What rests on the host, for people: "optimizer state".
+std::string offload_text(const std::string& name);
+
+// The answer or a better one: one that fits, then the faster one. If nothing fits the one that lacks
+// least. Errors: those of a search whose `offload` is fixed.
+Result<PlanAnswer> find_with_offload(const PlanQuestion& question, PlanAnswer plain);
+// The answer to a question that fixes `offload` to another name than "none".
+Result<PlanAnswer> find_offloaded(const PlanQuestion& question, const std::string& name);
+
+}  // namespace tessera
