@@ -131,7 +131,8 @@ std::vector<Values> run_op(const char* kind, const Case& of, const std::vector<V
     built = *taken_apart;
   }
   testing::Workspace work(*built, 1);
-  for (size_t i = 0; i < inputs.size(); ++i) work.set(inputs[i], values[i]);
+  for (size_t i = 0; i < inputs.size(); ++i)
+    work.set(built->find_tensor("x" + std::to_string(i)), values[i]);
   work.run();
   std::vector<Values> out;
   for (const std::string& name : names) out.push_back(work.get(built->find_tensor(name)));
