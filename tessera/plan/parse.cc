@@ -218,9 +218,10 @@ Result<SplitEntry> read_split(const Reader& reader, const Plan& plan) {
                                       kStepDim, kAhead, kStale, join(entry.over, ", ")));
     }
     for (const std::string_view key : {"phase", "order", "skew"}) {
-      if (reader.has(key))
+      if (reader.has(key)) {
         return reader.error(reader.line_of(key),
                             fmt::format("'{}' says nothing of dim \"{}\"", key, kStepDim));
+      }
     }
     return entry;
   }
