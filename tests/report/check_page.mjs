@@ -20,7 +20,7 @@ async function open(browser) {
   page.on('console', (message) => expect(!['error', 'warn'].includes(message.type()), `console: ${message.text()}`));
   page.on('pageerror', (error) => failures.push(`error in the page: ${error.message}`));
   page.on('request', (request) => expect(/^(file|data|blob):/.test(request.url()), `the page asks for ${request.url()}`));
-  await page.goto(pathToFileURL(path.resolve(page_file)), { waitUntil: 'load' });
+  await page.goto(pathToFileURL(path.resolve(page_file)), { waitUntil: 'load', timeout: 120_000 });
 
   // Every chart shows something: its pixels are not all alike.
   const blank = await page.evaluate(() => [...document.querySelectorAll('.chart')].filter((div) => div.offsetParent).filter((div) => {
