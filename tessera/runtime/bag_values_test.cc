@@ -1,7 +1,6 @@
 // Bags of rows beside PyTorch's embedding_bag: sums, means and weighted sums, and the gradients of
 // table and weights that its autograd gives, in float64.
 #include <ATen/ops/embedding_bag.h>
-#include <ATen/ops/from_blob.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
@@ -13,11 +12,14 @@
 
 #include "tessera/graph/builder.h"
 #include "tessera/runtime/testing.h"
+#include "tessera/runtime/torch_values.h"
 
 namespace tessera {
 namespace {
 
 using testing::relative_error;
+using testing::tensor_of;
+using testing::values_of;
 using Values = std::vector<double>;
 
 struct Bags {
@@ -71,15 +73,6 @@ Values run_op(const Bags& of, const char* kind, const std::vector<std::string>& 
   return work.get(y);
 }
 
-at::Tensor tensor(const Values& values, at::IntArrayRef shape) {
-  return at::from_blob(const_cast<double*>(values.data()), shape, at::kDouble).clone();
-}
-Values values(const at::Tensor& tensor) {
-  const at::Tensor flat = tensor.contiguous();
-  const auto* begin = flat.data_ptr<double>();
-  return {begin, begin + flat.numel()};
-}
-
 TEST(BagValues, AreThoseOfPyTorch) {
   std::mt19937 random(20261126);
   for (int n = 0; n < 200; ++n) {
@@ -99,12 +92,12 @@ TEST(BagValues, AreThoseOfPyTorch) {
         }
       }
       const auto count = static_cast<int64_t>(ids.size());
-      const at::Tensor table = tensor(bags.table, {bags.rows, bags.width}).requires_grad_(true);
-      const at::Tensor of_ids = tensor(weights, {count}).requires_grad_(weighted);
+      const at::Tensor table = tensor_of(bags.table, {bags.rows, bags.width}).requires_grad_(true);
+      const at::Tensor of_ids = tensor_of(weights, {count}).requires_grad_(weighted);
       const at::Tensor y = std::get<0>(at::embedding_bag(
           table, at::tensor(ids, at::kLong), at::tensor(offsets, at::kLong), false, mean ? 1 : 0,
           false, weighted ? std::optional<at::Tensor>(of_ids) : std::optional<at::Tensor>()));
-      torch::autograd::backward({y}, {tensor(bags.dy, {bags.samples, bags.width})});
+      torch::autograd::backward({y}, {tensor_of(bags.dy, {bags.samples, bags.width})});
       const std::string what = std::string(mode) + ", case " + std::to_string(n);
 
       std::vector<std::string> forward = {"ids", "table"}, backward = {"ids", "dy"};
@@ -112,13 +105,13 @@ TEST(BagValues, AreThoseOfPyTorch) {
       if (weighted) backward.emplace_back("weights");
       Attributes attributes = {{"mode", std::string(mean ? "mean" : "sum")}};
       EXPECT_LT(
-          relative_error(run_op(bags, "embedding_bag", forward, attributes), values(y.detach())),
+          relative_error(run_op(bags, "embedding_bag", forward, attributes), values_of(y.detach())),
           1e-13)
           << what;
       attributes["rows"] = bags.rows;
       attributes["rows_name"] = std::string("rows");
       const Values gradient =
-          table.grad().defined() ? values(table.grad()) : Values(bags.table.size());
+          table.grad().defined() ? values_of(table.grad()) : Values(bags.table.size());
       EXPECT_LT(relative_error(run_op(bags, "embedding_bag_grad", backward, attributes), gradient),
                 1e-13)
           << what;
@@ -129,7 +122,8 @@ TEST(BagValues, AreThoseOfPyTorch) {
         if (bags.ids[i] >= 0) there.push_back(own[i]);
         EXPECT_TRUE(bags.ids[i] >= 0 || own[i] == 0) << what;
       }
-      const Values theirs = of_ids.grad().defined() ? values(of_ids.grad()) : Values(there.size());
+      const Values theirs =
+          of_ids.grad().defined() ? values_of(of_ids.grad()) : Values(there.size());
       EXPECT_LT(relative_error(there, theirs), 1e-13) << what;
     }
   }

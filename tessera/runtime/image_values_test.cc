@@ -1,7 +1,6 @@
 // What the kinds of images and grids compute, beside PyTorch's functions of the same meaning and
 // sums written out, in float64. Their gradients: kernels_test.cc, by finite differences.
 #include <ATen/ops/avg_pool2d.h>
-#include <ATen/ops/from_blob.h>
 #include <ATen/ops/grid_sampler_2d.h>
 #include <ATen/ops/grid_sampler_3d.h>
 #include <ATen/ops/group_norm.h>
@@ -19,11 +18,14 @@
 #include "tessera/graph/builder.h"
 #include "tessera/models/images.h"
 #include "tessera/runtime/testing.h"
+#include "tessera/runtime/torch_values.h"
 
 namespace tessera {
 namespace {
 
 using testing::relative_error;
+using testing::tensor_of;
+using testing::values_of;
 using testing::Workspace;
 using Values = std::vector<double>;
 using Build = std::function<TensorId(GraphBuilder&)>;
@@ -52,15 +54,6 @@ struct Executed {
   std::unique_ptr<Workspace> work;
   TensorId result;
 };
-
-at::Tensor tensor(const Values& values, at::IntArrayRef shape) {
-  return at::from_blob(const_cast<double*>(values.data()), shape, at::kDouble).clone();
-}
-Values values(const at::Tensor& tensor) {
-  const at::Tensor flat = tensor.contiguous();
-  const auto* begin = flat.data_ptr<double>();
-  return {begin, begin + flat.numel()};
-}
 
 TensorId map(GraphBuilder& g, const char* name, std::vector<Dim> dims) {
   return g.input(name, std::move(dims), DType::kFloat64);
@@ -108,9 +101,9 @@ TEST(ImageValues, MeansWithoutPaddingAreThoseOfPyTorch) {
         "op", "avg_pool", {map(g, "x", {{"b", 2}, {"c", 3}, {"y", 7}, {"x", 6}})},
         {{"kernel", "3 4"}, {"stride", "2 1"}, {"padding", "1 2"}, {"count_padding", int64_t{0}}});
   });
-  const at::Tensor x = tensor(run.of("x"), {2, 3, 7, 6});
+  const at::Tensor x = tensor_of(run.of("x"), {2, 3, 7, 6});
   EXPECT_LT(
-      relative_error(run.y(), values(at::avg_pool2d(x, {3, 4}, {2, 1}, {1, 2}, false, false))),
+      relative_error(run.y(), values_of(at::avg_pool2d(x, {3, 4}, {2, 1}, {1, 2}, false, false))),
       1e-14);
 }
 
@@ -125,11 +118,11 @@ TEST(ImageValues, OtherSizesAreThoseOfPyTorch) {
                           {"mode", std::string(mode)},
                           {"corners", int64_t{corners}}});
           });
-      const at::Tensor x = tensor(run.of("x"), {2, 2, 4, 3});
+      const at::Tensor x = tensor_of(run.of("x"), {2, 2, 4, 3});
       const at::Tensor expected = std::string(mode) == "nearest"
                                       ? at::upsample_nearest2d(x, {height, width})
                                       : at::upsample_bilinear2d(x, {height, width}, corners);
-      EXPECT_LT(relative_error(run.y(), values(expected)), 1e-13)
+      EXPECT_LT(relative_error(run.y(), values_of(expected)), 1e-13)
           << height << " x " << width << " " << mode << " " << corners;
     }
   }
@@ -137,8 +130,9 @@ TEST(ImageValues, OtherSizesAreThoseOfPyTorch) {
     return g.op1("op", "resize", {map(g, "x", {{"b", 2}, {"c", 2}, {"z", 3}, {"y", 4}, {"x", 2}})},
                  {{"dims", "z=6 y=2 x=5"}});
   });
-  const at::Tensor x = tensor(run.of("x"), {2, 2, 3, 4, 2});
-  EXPECT_LT(relative_error(run.y(), values(at::upsample_trilinear3d(x, {6, 2, 5}, false))), 1e-13);
+  const at::Tensor x = tensor_of(run.of("x"), {2, 2, 3, 4, 2});
+  EXPECT_LT(relative_error(run.y(), values_of(at::upsample_trilinear3d(x, {6, 2, 5}, false))),
+            1e-13);
 }
 
 // PyTorch's coordinates of a point are in the order of the dims from the last to the first.
@@ -149,10 +143,11 @@ TEST(ImageValues, GridsAtPointsAreThoseOfPyTorch) {
     return g.op1("op", "grid_sample", {grid, points}, {{"dims", "y x"}});
   });
   plane.work->randomise(plane.graph->find_tensor("points"), -1.3, 1.3);
-  const at::Tensor grid = tensor(plane.of("grid"), {2, 3, 4, 5});
-  const at::Tensor points = tensor(plane.of("points"), {2, 1, 40, 2}).flip({3});
+  const at::Tensor grid = tensor_of(plane.of("grid"), {2, 3, 4, 5});
+  const at::Tensor points = tensor_of(plane.of("points"), {2, 1, 40, 2}).flip({3});
   const at::Tensor sampled = at::grid_sampler_2d(grid, points, 0, 0, true);
-  EXPECT_LT(relative_error(plane.y(), values(sampled.reshape({2, 3, 40}).transpose(1, 2))), 1e-13);
+  EXPECT_LT(relative_error(plane.y(), values_of(sampled.reshape({2, 3, 40}).transpose(1, 2))),
+            1e-13);
 
   Executed volume([](GraphBuilder& g) {
     const TensorId of = map(g, "grid", {{"c", 2}, {"z", 3}, {"y", 4}, {"x", 2}});
@@ -160,10 +155,10 @@ TEST(ImageValues, GridsAtPointsAreThoseOfPyTorch) {
                  {{"dims", "x y z"}});
   });
   volume.work->randomise(volume.graph->find_tensor("points"), -1.3, 1.3);
-  const at::Tensor cube = tensor(volume.of("grid"), {1, 2, 3, 4, 2});
-  const at::Tensor places = tensor(volume.of("points"), {1, 1, 1, 30, 3});
+  const at::Tensor cube = tensor_of(volume.of("grid"), {1, 2, 3, 4, 2});
+  const at::Tensor places = tensor_of(volume.of("points"), {1, 1, 1, 30, 3});
   const at::Tensor inside = at::grid_sampler_3d(cube, places, 0, 0, true);
-  EXPECT_LT(relative_error(volume.y(), values(inside.reshape({2, 30}).transpose(0, 1))), 1e-13);
+  EXPECT_LT(relative_error(volume.y(), values_of(inside.reshape({2, 30}).transpose(0, 1))), 1e-13);
 }
 
 TEST(ImageValues, NormsOfGroupsOfChannelsAreThoseOfPyTorch) {
@@ -173,11 +168,12 @@ TEST(ImageValues, NormsOfGroupsOfChannelsAreThoseOfPyTorch) {
       const TensorId x = map(g, "x", {{"b", 2}, {"c", kChannels}, {"y", 3}, {"x", 4}});
       return group_norm(g, "norm", x, {"c", kChannels}, groups, "y x", 0.1);
     });
-    const at::Tensor x = tensor(run.of("x"), {2, kChannels, 3, 4});
-    const at::Tensor gamma = tensor(run.of("norm.weight"), {kChannels}),
-                     beta = tensor(run.of("norm.bias"), {kChannels});
-    EXPECT_LT(relative_error(run.y(), values(at::group_norm(x, groups, gamma, beta, 0.1, false))),
-              1e-13)
+    const at::Tensor x = tensor_of(run.of("x"), {2, kChannels, 3, 4});
+    const at::Tensor gamma = tensor_of(run.of("norm.weight"), {kChannels}),
+                     beta = tensor_of(run.of("norm.bias"), {kChannels});
+    EXPECT_LT(
+        relative_error(run.y(), values_of(at::group_norm(x, groups, gamma, beta, 0.1, false))),
+        1e-13)
         << groups;
   }
 }

@@ -166,6 +166,10 @@ State whole_state(const std::vector<Held>& held) {
   return state;
 }
 
+// A gradient that adds up one tensor cancels if it is smaller than this share of the largest element
+// that it adds: its roundings are those of its terms. Others are measured by their own size.
+constexpr double kCancels = 1e-3;
+
 // The largest element of each tensor that a gradient is a sum of, by the gradient's name. Takes the
 // tensors out of the serial run's state.
 using LargestTerms = std::map<std::string, double>;
@@ -261,11 +265,14 @@ Status compare(const Graph& graph, const RankResult& serial,
   std::map<std::string, bool> cancels;  // gradients that are roundings of their terms in each step
   for (size_t step = 0; step < serial.steps.size(); ++step) {
     State state = whole_state(serial.steps[step]);
-    const LargestTerms terms = take_terms(graph, state);
+    LargestTerms terms = take_terms(graph, state);
+    std::erase_if(terms, [&](const auto& entry) {
+      const auto sum = state.find(entry.first);
+      // A gradient that is not compared, or one whose own size says enough.
+      return sum == state.end() || largest_of(sum->second) > kCancels * entry.second;
+    });
     for (const auto& [name, largest] : terms) {
-      const auto sum = state.find(name);
-      if (sum == state.end()) continue;  // no gradient that is compared
-      const bool rounding = largest_of(sum->second) <= tolerances.gradients * largest;
+      const bool rounding = largest_of(state.at(name)) <= tolerances.gradients * largest;
       const auto [before, first] = cancels.try_emplace(name, true);
       before->second = before->second && rounding;
     }

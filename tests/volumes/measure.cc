@@ -8,6 +8,7 @@
 #include "tessera/plan/prepare.h"
 #include "tessera/plan/recipes.h"
 #include "tessera/program/lower.h"
+#include "tessera/program/place_form.h"
 
 namespace tessera {
 namespace {
@@ -32,6 +33,18 @@ Volume sum(const std::vector<Program>& programs, const Graph& graph, Measured::K
 }
 
 constexpr int64_t kBytes = 8;
+
+Prepared prepared_by(const std::string& model, const std::string& plan, int64_t batch,
+                     const std::string& more) {
+  const Model built = taken(build_model(model, batch, DType::kFloat64), model);
+  const std::string text =
+      (plan.starts_with("mesh") ? plan : taken(emit_recipe(plan, built.graph), plan)) + more;
+  const Plan parsed = taken(parse_plan(text, plan), plan);
+  EXPECT_EQ(taken(parse_plan(to_toml(parsed), plan), plan), parsed) << plan;
+  const Graph graph =
+      taken(training_graph(built.graph, parsed, parsed.precision, OptimizerSpec{}), model);
+  return taken(prepare(graph, parsed), plan);
+}
 
 }  // namespace
 
@@ -114,13 +127,7 @@ int64_t Measured::of_the_step(size_t rank, Keep keep) const {
 Measured measure(const std::string& model, const std::string& plan, int64_t batch,
                  const std::string& more) {
   Measured out;
-  const Model built = taken(build_model(model, batch, DType::kFloat64), model);
-  const std::string text =
-      (plan.starts_with("mesh") ? plan : taken(emit_recipe(plan, built.graph), plan)) + more;
-  const Plan parsed = taken(parse_plan(text, plan), plan);
-  const Graph graph =
-      taken(training_graph(built.graph, parsed, parsed.precision, OptimizerSpec{}), model);
-  const Prepared prepared = taken(prepare(graph, parsed), plan);
+  const Prepared prepared = prepared_by(model, plan, batch, more);
   out.graph = prepared.graph;
   out.mesh = prepared.plan.stages.front().mesh;
   out.micro_batches = prepared.plan.plan.micro_batches;
@@ -131,6 +138,19 @@ Measured measure(const std::string& model, const std::string& plan, int64_t batc
     out.programs.push_back(taken(lowering->lower(rank), plan));
   }
   return out;
+}
+
+std::string text_of_place(const std::string& model, const std::string& plan, int64_t batch) {
+  const Prepared prepared = prepared_by(model, plan, batch, "");
+  const auto lowering =
+      Lowering::create(std::make_shared<const Graph>(prepared.graph), prepared.plan);
+  EXPECT_TRUE(lowering.has_value()) << plan << ": " << (lowering ? "" : lowering.error().message);
+  if (!lowering) return "";
+  const std::string written = to_text(lowering->texts(), PlaceId(0), lowering->graph());
+  std::vector<PlaceText> again = lowering->texts();
+  again[0] = taken(parse_place_text(written, lowering->graph(), "text"), plan);
+  EXPECT_EQ(to_text(again, PlaceId(0), lowering->graph()), written);
+  return written;
 }
 
 }  // namespace tessera

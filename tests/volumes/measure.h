@@ -39,5 +39,7 @@ struct Measured {
 // does not say. The model in float64.
 Measured measure(const std::string& model, const std::string& plan, int64_t batch,
                  const std::string& more = "");
+// The text of the first place under the plan, which must parse back to itself.
+std::string text_of_place(const std::string& model, const std::string& plan, int64_t batch);
 
 }  // namespace tessera

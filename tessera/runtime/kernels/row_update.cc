@@ -327,35 +327,46 @@ Kernel row_adagrad(const KernelCall& call) {
   });
 }
 
+// p -= rate * scale * g / (sqrt(total) + eps). What a row's total is: total_of(sum_at, factor, g, n).
+template <class A, class TotalOf>
+Kernel rowwise(const KernelCall& call, const Array& sums, const TotalOf& total_of) {
+  const Rows<A> p(call.outputs[0]);
+  const Rounding<A> rounding(call);
+  const int64_t n = p.row.size(), sum_step = sums.strides[0] * dtype_bytes(sums.dtype);
+  const RowOps<A>& ops = row_ops<A>();
+  const A eps = static_cast<A>(call.op->number("eps"));
+  return update_of_rows<A>(
+      call, 1,
+      [=, &ops](double scale, double rate, double) {
+        return [=, &ops](uint32_t row, const A* g, uint32_t) {
+          std::byte* at = p.at(row);
+          const A factor = static_cast<A>(scale);
+          const A total = total_of(sums.data + row * sum_step, factor, g, n);
+          const A* old = p.row.read(at);
+          A* made = p.row.write(at);
+          if (made != old) std::copy(old, old + n, made);
+          ops.multiply_add(made, g, -static_cast<A>(rate) * factor / (std::sqrt(total) + eps), n);
+          p.row.commit(at, rounding.of_row(row));
+        };
+      },
+      [=](uint32_t row) {
+        p.fetch(row);
+        __builtin_prefetch(sums.data + row * sum_step, 1);
+      });
+}
+
 // The row's sum grows by the mean of its squared gradients.
 Kernel rowwise_adagrad(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
-    const Rows<A> p(call.outputs[0]);
-    const Rounding<A> rounding(call);
-    const Array sums = call.outputs[1];
-    const int64_t n = p.row.size(), sum_step = sums.strides[0] * dtype_bytes(sums.dtype);
     const RowOps<A>& ops = row_ops<A>();
-    const A eps = static_cast<A>(call.op->number("eps"));
-    return update_of_rows<A>(
-        call, 1,
-        [=, &ops](double scale, double rate, double) {
-          return [=, &ops](uint32_t row, const A* g, uint32_t) {
-            std::byte *at = p.at(row), *sum_at = sums.data + row * sum_step;
-            const A factor = static_cast<A>(scale);
-            const A total = load_element<A>(sum_at, sums.dtype) +
-                            factor * factor * ops.sum_squares(g, n) / static_cast<A>(n);
-            store_element(sum_at, sums.dtype, total);
-            const A* old = p.row.read(at);
-            A* made = p.row.write(at);
-            if (made != old) std::copy(old, old + n, made);
-            ops.multiply_add(made, g, -static_cast<A>(rate) * factor / (std::sqrt(total) + eps), n);
-            p.row.commit(at, rounding.of_row(row));
-          };
-        },
-        [=](uint32_t row) {
-          p.fetch(row);
-          __builtin_prefetch(sums.data + row * sum_step, 1);
-        });
+    const DType dtype = call.outputs[1].dtype;
+    return rowwise<A>(call, call.outputs[1],
+                      [dtype, &ops](std::byte* sum_at, A factor, const A* g, int64_t n) {
+                        const A total = load_element<A>(sum_at, dtype) +
+                                        factor * factor * ops.sum_squares(g, n) / static_cast<A>(n);
+                        store_element(sum_at, dtype, total);
+                        return total;
+                      });
   });
 }
 
@@ -482,27 +493,10 @@ Kernel row_sums(const KernelCall& call) {
 // (p, sum', look-ups, lr[, coefficient[, skip]]) -> p'
 Kernel rowwise_step(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
-    const Rows<A> p(call.outputs[0]);
-    const Rounding<A> rounding(call);
-    const Array sums = call.inputs[1];
-    const int64_t n = p.row.size(), sum_step = sums.strides[0] * dtype_bytes(sums.dtype);
-    const RowOps<A>& ops = row_ops<A>();
-    const A eps = static_cast<A>(call.op->number("eps"));
-    return update_of_rows<A>(
-        call, 1,
-        [=, &ops](double scale, double rate, double) {
-          return [=, &ops, by = -static_cast<A>(rate) * static_cast<A>(scale)](
-                     uint32_t row, const A* g, uint32_t) {
-            std::byte* at = p.at(row);
-            const A total = load_element<A>(sums.data + row * sum_step, sums.dtype);
-            const A* old = p.row.read(at);
-            A* made = p.row.write(at);
-            if (made != old) std::copy(old, old + n, made);
-            ops.multiply_add(made, g, by / (std::sqrt(total) + eps), n);
-            p.row.commit(at, rounding.of_row(row));
-          };
-        },
-        [=](uint32_t row) { p.fetch(row); });
+    const DType dtype = call.inputs[1].dtype;
+    return rowwise<A>(call, call.inputs[1], [dtype](const std::byte* sum_at, A, const A*, int64_t) {
+      return load_element<A>(sum_at, dtype);
+    });
   });
 }
 
