@@ -59,7 +59,8 @@ class AheadPass {
   }
 
  private:
-  // What depends on no input is the same for every batch: the rest of the step makes its own.
+  // Finds the moved ops that depend on no input. They make the same values for every batch, so the
+  // rest of the step computes them again instead of reading a buffer.
   void find_what_stays() {
     stays_.resize(graph_.ops().size());
     for (const Op& op : graph_.ops()) {
@@ -72,7 +73,8 @@ class AheadPass {
     }
   }
 
-  // What a moved op reads is there one step early: inputs, what rests, and what others make of such.
+  // A moved op runs one step early, so it may read only what exists by then: inputs of the next step,
+  // tensors at rest, and outputs of other moved ops.
   Status check() const {
     for (const Op& op : graph_.ops()) {
       if (!moved_[op.id.index()]) continue;
@@ -106,7 +108,7 @@ class AheadPass {
     });
   }
 
-  // Of what is made ahead and read by the rest of the step.
+  // A buffer for each tensor that moved ops make and the rest of the step reads.
   void add_buffers() {
     for (const Op& op : graph_.ops()) {
       if (!moved_[op.id.index()] || stays_[op.id.index()]) continue;
@@ -121,7 +123,7 @@ class AheadPass {
     }
   }
 
-  // By op: updates on which the newest values depend that exact ops read.
+  // By op: is it an update op that makes, directly or not, the newest values that exact ops read?
   std::vector<bool> updates_of_what_is_read() const {
     std::vector<bool> wanted(graph_.ops().size());
     const auto want = [&](TensorId tensor) {

@@ -112,9 +112,13 @@ TensorId image_convolution(GraphBuilder& g, const std::string& name, TensorId x,
                                  {"padding", fmt::format("{}", padding)},
                                  {"groups", options.groups}};
   const TensorId y = g.op1(name, "conv", {x, w}, attributes);
-  if (!options.bias) return y;
-  // Beside the convolution, not above it: a pattern of a plan must select each of them alone.
-  const TensorId bias = g.parameter(name + ".bias", {out}, {Init::Kind::kZeros}, dtype);
+  return options.bias ? with_bias(g, name, y, out) : y;
+}
+
+TensorId with_bias(GraphBuilder& g, const std::string& name, TensorId y, const Dim& channels) {
+  if (!g.ok()) return {};
+  const TensorId bias =
+      g.parameter(name + ".bias", {channels}, {Init::Kind::kZeros}, g.tensor(y).dtype);
   return g.op1(name + "_bias", "add", {y, bias});
 }
 

@@ -53,6 +53,9 @@ struct ConvolutionOptions {
 // `in` names the channels of x in the weight; its size is that of all of them.
 TensorId image_convolution(GraphBuilder& g, const std::string& name, TensorId x, const Dim& in,
                            const Dim& out, const ConvolutionOptions& options);
+// y with `<name>.bias` added along its channels, by an op `<name>_bias`: beside the op `<name>` that
+// makes y, not above it, so that a pattern of a plan can select each of them alone.
+TensorId with_bias(GraphBuilder& g, const std::string& name, TensorId y, const Dim& channels);
 // Largest elements of square windows of height and width, op `<name>`.
 TensorId image_max_pool(GraphBuilder& g, const std::string& name, TensorId x, int64_t kernel,
                         int64_t stride);

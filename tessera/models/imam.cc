@@ -30,7 +30,7 @@ class Layers {
   Layers(GraphBuilder& g, const ImamConfig& config) : g_(g), config_(config) {}
 
  protected:
-  // Of the last dim of x.
+  // A dense layer over the last dim of x.
   TensorId dense(const std::string& name, TensorId x, const Dim& out, bool bias = true) {
     if (!g_.ok()) return {};
     const Dim in = g_.tensor(x).dims.back();
@@ -76,14 +76,12 @@ class Layers {
         {{"channels", in}, {"wider", channels}, {"kernel_height", 2}, {"kernel_width", 2}},
         normal(std::sqrt(2 / static_cast<double>(in))), config_.dtype);
     const int64_t height = 2 * size_of(g_, x, "height"), width = 2 * size_of(g_, x, "width");
-    x = g_.op1(name + ".conv", "conv_transpose", {x, w},
+    x = g_.op1(name, "conv_transpose", {x, w},
                {{"dims", sizes_text({{"height", height}, {"width", width}})},
                 {"channels", std::string("channels")},
                 {"stride", std::string("2")},
                 {"padding", std::string("0")}});
-    const TensorId bias =
-        g_.parameter(name + ".bias", {{"channels", channels}}, {Init::Kind::kZeros}, config_.dtype);
-    return g_.op1(name, "add", {x, bias});
+    return with_bias(g_, name, x, {"channels", channels});
   }
 
   // As many channels as x has; `levels` maps, each of half the side and twice the channels.
@@ -404,7 +402,7 @@ class Transformer {
   const ImamConfig& config_;
 };
 
-// Of the four parts, by the names of `part`.
+// Which inputs the model reads: each of the four values of `part` reads others.
 struct Reads {
   bool points, tokens, queries, classes;
 };

@@ -50,7 +50,8 @@ std::string dims_of(const Graph& graph, std::string_view name) {
   return id.valid() ? describe(graph.tensor(id).dims) : "none";
 }
 
-// Of the transformer: blocks, embeddings of tokens, classes, start and positions, the head.
+// The parameters of the transformer: its blocks, the embeddings of tokens, classes, start and
+// positions, and the head.
 int64_t transformer_count(int64_t layers, int64_t h, int64_t codes, int64_t classes,
                           int64_t tokens) {
   const int64_t block = 12 * h * h + 13 * h;  // 4 products with biases, 4h wide MLP, two norms

@@ -16,7 +16,7 @@ inline constexpr std::string_view kStepDim = "step", kAhead = "ahead", kStale = 
 inline bool is_ahead(const SplitEntry& entry) { return entry.dim == kStepDim; }
 // Are values of the run a step old?
 bool is_stale(const Plan& plan);
-// What the plan's entries move; a later entry overrides an earlier one.
+// The ops that the plan's entries move. A later entry overrides an earlier one for the same op.
 Result<AheadOps> ops_ahead(const Plan& plan, const Graph& graph, GraphNames& names);
 
 }  // namespace tessera

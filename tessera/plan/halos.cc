@@ -108,7 +108,7 @@ class Settler {
     return true;
   }
 
-  // Of the readers' needs the one that is the most.
+  // The piece grows to what the reader that needs most elements needs.
   void grow(const Op& op, int dim) {
     DimSplit& split = plan_.ops[op.id.index()].dims[static_cast<size_t>(dim)];
     if (!may_grow(op, dim)) return;

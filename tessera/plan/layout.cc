@@ -281,7 +281,8 @@ int64_t elements_after(CollectiveKind kind, const Layout& from, const Layout& to
   go_to_pins(to, middle);
   const Box needs = region_of(to, mesh, shape, middle);
   const Box holds = region_of(from, mesh, shape, middle);
-  // What a rank sends of its parts, it receives as much of.
+  // Where parts are added, a rank sends the part of its box that others have in their pieces, and it
+  // receives as many elements as it sends.
   return (adds ? holds : needs).volume() - intersect(needs, holds).volume();
 }
 
@@ -384,7 +385,8 @@ class PathSearch {
       for (const Axes& run : suffixes(layout.shards[d])) {
         Layout gathered = layout;
         gathered.shards[d].resize(gathered.shards[d].size() - run.size());
-        // What is wanted at one coordinate is not sent to the others first.
+        // If only the ranks at one coordinate want the tensor, it is sent to these directly and not
+        // gathered by all ranks first.
         const auto pinned = [&](AxisId axis) { return to_.pins(axis); };
         if (std::all_of(run.begin(), run.end(), pinned)) {
           go_to(run, gathered);

@@ -82,7 +82,8 @@ class AheadSlice {
     return found;
   }
 
-  // Of a collective what is sent for a wanted buffer; what travels with it may be anything.
+  // Of a collective only those transfers matter that fill a wanted buffer: others may travel in the
+  // same collective, and what they send is not wanted.
   void want_what_is_read(const Instruction& instruction) {
     const auto want = [&](BufferId buffer) {
       if (!rests(buffer)) wanted_.insert(buffer);

@@ -116,6 +116,8 @@ TEST(Imam, PartsMakeTheSameNumbersOfTheSameCodes) {
 TEST(Imam, RecipesComputeWhatTheSerialPlanDoes) {
   for (const auto& [model, plan] : {std::pair{kShapes, "zero(3,2)"},
                                     {kShapes, "data_parallel(3)"},
+                                    {kShapes, "filter_parallel(2)"},
+                                    {kShapes, "spatial(h=2, channels=2)"},
                                     {kTokens, "megatron(tp=2,dp=3)"}}) {
     VerifyConfig config;
     config.model = model;

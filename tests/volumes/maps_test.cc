@@ -159,6 +159,17 @@ TEST(SplitBrain, pairs_move_what_the_second_layer_makes_in_place_of_what_it_read
   }
 }
 
+// Turns take equal parts of the batch. Where replicas and groups do not divide it, or it has fewer
+// samples than ranks, the group takes all at once, as under scheme = a.
+TEST(SplitBrain, takes_no_turns_where_ranks_have_unequal_samples) {
+  for (const int64_t batch : {4, 8, 10}) {
+    const Measured turns = measure(kDense, "split_brain(3, dp=3)", batch);
+    const Measured at_once = measure(kDense, "split_brain(3, dp=3, scheme=a)", batch);
+    EXPECT_EQ(turns.programs.size(), 9U) << batch;
+    EXPECT_EQ(turns.sent(), at_once.sent()) << batch;
+  }
+}
+
 // ---- tiles: the halo is exchanged once for all of them
 TEST(Tiles, send_what_the_whole_piece_sends) {
   for (const char* call : {"spatial(d=2{})", "spatial(h=4{})", "spatial(w=2, dp=2{})",

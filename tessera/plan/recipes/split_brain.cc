@@ -118,7 +118,7 @@ Result<PlanText> emit_split_brain(const RecipeArguments& arguments, const Graph&
   const int64_t ranks = text.product(all), batch = size_of(graph, "*", "batch");
   const int64_t samples = batch / ranks;
   int64_t turns = samples == 0 ? text.size(kGroup) : std::min(text.size(kGroup), samples);
-  if (scheme == "c" && turns > 1 && text.has("dp") && samples > 0 && batch % ranks != 0) {
+  if (scheme == "c" && turns > 1 && text.has("dp") && batch > 1 && batch % ranks != 0) {
     text.notes.push_back(fmt::format(
         "scheme = a: turns take equal parts, which {} samples on {} ranks are not", batch, ranks));
     turns = 1;
