@@ -128,10 +128,13 @@ Result<PlanAnswer> find_with_tables(const PlanQuestion& question) {
   return step_s(*spread) < step_s(*plain) ? spread : plain;
 }
 
-Result<PlanAnswer> find_automatically(const PlanQuestion& question) {
+bool asks_for_offload(const PlanQuestion& question) {
   const auto fixed = question.fixed.find("offload");
-  if (fixed != question.fixed.end() && fixed->second != offload_names().front())
-    return find_offloaded(question, fixed->second);
+  return fixed != question.fixed.end() && fixed->second != offload_names().front();
+}
+
+Result<PlanAnswer> find_automatically(const PlanQuestion& question) {
+  if (asks_for_offload(question)) return find_offloaded(question, question.fixed.at("offload"));
   TESSERA_TRY(PlanAnswer answer, find_with_tables(question));
   return find_with_offload(question, std::move(answer));
 }
@@ -157,7 +160,7 @@ const std::vector<std::pair<std::string, std::string>>& fix_keys() {
 const std::vector<Planner>& all_planners() {
   static const std::vector<Planner> planners = {
       {"auto", "finds which dims each axis cuts, then meshes, stages, shards and recomputation",
-       [](const PlanQuestion& question) { return find_automatically(question); }},
+       [](const PlanQuestion& question) { return find_automatically(question); }, true},
       {"megatron_grid",
        "all (tp, pp, dp, micro-batch, chunks, ZeRO, recompute) with Megatron's dims: the baseline",
        [](const PlanQuestion& question) {
@@ -190,6 +193,12 @@ Result<PlanAnswer> find_plan(const PlanQuestion& question, const std::string& pl
   std::vector<std::string> names;
   for (const Planner& one : all_planners()) {
     if (one.name == planner) {
+      if (asks_for_offload(question) && !one.offloads) {
+        return invalid_input(fmt::format(
+            "plan: --fix offload={}: expected --planner auto, found planner '{}', which "
+            "leaves all tensors on the devices",
+            question.fixed.at("offload"), planner));
+      }
       TESSERA_TRY(PlanQuestion fixed, fixed_by_part(question));
       TESSERA_TRY(PlanAnswer answer, one.find(fixed));
       if (!question.explain || !answer.best) return answer;

@@ -190,6 +190,8 @@ class Planner(CliTest):
         self.assertEqual(self.expect_json(*question, "--fix", "offload=states", "--json")["offload"], "states")
         self.expect_error(2, "plan: --fix offload=disk: expected offload = none or optimizer or states or all, found 'disk', "
                              "did you mean 'none'?", *question, "--fix", "offload=disk")
+        self.expect_error(2, "plan: --fix offload=states: expected --planner auto, found planner 'alpa', which leaves all tensors on "
+                             "the devices", *question, "--fix", "offload=states", "--planner", "alpa")
 
     def test_wrong_questions(self):
         question = ["plan", MODEL, "--cluster", "local:2", "--batch", "8"]
