@@ -62,10 +62,10 @@ activation %x {into}
 forward op "x" %x = add(%source, %shift.weight)
 activation %conv {out}
 forward op "conv" %conv = conv(%x, %conv.weight) {{stride="{stride}", padding="{kernel // 2}"}}
-activation %square {out}
-forward op "square" %square = mul(%conv, %conv)
+activation %relu {out}
+forward op "relu" %relu = relu(%conv)
 activation %loss [] float32
-forward op "loss" %loss = reduce_sum(%square) {{dims="batch out {' '.join(space)}", factor=0.5}}
+forward op "loss" %loss = reduce_sum(%relu) {{dims="batch out {' '.join(space)}", factor=0.5}}
 loss %loss
 """
 

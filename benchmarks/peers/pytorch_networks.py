@@ -2,9 +2,9 @@
 """The peer of benchmarks/run_networks.py: networks over images and volumes in PyTorch, trained on random samples.
 
 `resnet50` is ResNet v1.5, `cosmoflow` that of tessera/models/cosmoflow.h, `conv2d` and `conv3d` one convolution whose input
-is x plus a trained number for each channel, so that the backward pass makes both gradients; its loss is half of the sum of
-squares. SGD with momentum; DistributedDataParallel (gloo) over several ranks, one thread a rank. Prints one line of JSON:
-seconds of each timed step, the number of parameters, PyTorch's version.
+is x plus a trained number for each channel, so that the backward pass makes both gradients, and whose output goes through
+ReLU into a sum, so that little but the convolution is timed. SGD with momentum; DistributedDataParallel (gloo) over several
+ranks, one thread a rank. Prints one line of JSON: seconds of each timed step, the number of parameters, PyTorch's version.
 
     .venv/bin/python benchmarks/peers/pytorch_networks.py --network resnet50 --size 64 --batch 8 --ranks 2
     .venv/bin/python benchmarks/peers/pytorch_networks.py --network conv3d --layer 16-32-3-1 --size 16 --batch 4
@@ -78,7 +78,7 @@ def network_of(args):
         return cosmoflow(args.size), (4,) + (args.size,) * 3, nn.functional.mse_loss
     dims = int(args.network[4])
     layer = tuple(map(int, args.layer.split("-")))
-    return Layer(layer, dims), (layer[0],) + (args.size,) * dims, lambda y, _: 0.5 * (y * y).sum()
+    return Layer(layer, dims), (layer[0],) + (args.size,) * dims, lambda y, _: 0.5 * torch.relu(y).sum()
 
 
 def work(rank, args, port):

@@ -29,6 +29,13 @@ struct Move {
   bool mirrored = false;
   // The element that comes to stand there; outside of the dim: none does.
   int64_t source(int64_t at, int64_t size) const { return (mirrored ? size - 1 - at : at) - by; }
+  // The places, from the first of the interval `at`, to which the elements `have` come; one after
+  // the other, as they are in between.
+  Interval places(Interval have, Interval at, int64_t size) const {
+    if (have.empty()) return {};
+    const int64_t first = mirrored ? size - 1 - (have.end() - 1 + by) : have.begin + by;
+    return {first - at.begin, have.size};
+  }
   // Those that come to stand in the interval.
   Interval sources(Interval at, int64_t size) const {
     if (at.empty()) return {};
@@ -370,53 +377,120 @@ class ArraySource : public DataSource, public SampleAccess {
   // nothing does.
   Status store_all(const OpenedArray& array, const Part& part, const Box& rest, const Moves& moves,
                    std::byte* at, const kernels::Array& to) const {
-    Status status;
     const int64_t bytes = dtype_bytes(to.dtype), step = number_bytes(array.file->number());
-    each_place(rest, [&](const std::vector<int64_t>& place, int64_t) {
+    const size_t joined = first_joined(array, part, rest, moves, to);
+    const Box outer(
+        Box::Dims(rest.dims.begin(), rest.dims.begin() + static_cast<ptrdiff_t>(joined)));
+    // Along the last run: how many elements it has, and those for which the sample has a number.
+    Run run{.stride = rest.rank() == 0 ? bytes : to.strides.back() * bytes, .step = step};
+    int64_t length = 1;
+    for (size_t d = joined; d < rest.rank(); ++d) length *= rest.dims[d].size;
+    Interval inside{0, length};
+    if (joined + 1 == rest.rank()) {
+      const size_t d = joined;
+      inside = moves[d].places(part.box.dims[d], rest.dims[d], array.sizes[d]);
+      if (moves[d].mirrored) run.step = -step;
+    }
+    run.count = inside.size;
+    Status status;
+    each_place(outer, [&](const std::vector<int64_t>& place, int64_t) {
       int64_t offset = 0, element = part.sample * array.sample_elements, number = 0;
-      bool inside = true;
-      for (size_t d = 0; d < place.size(); ++d) {
+      bool has_numbers = !inside.empty();
+      for (size_t d = 0; d < rest.rank(); ++d) {
         const Interval have = part.box.dims[d];
-        const int64_t from = moves[d].source(rest.dims[d].begin + place[d], array.sizes[d]);
-        offset += place[d] * to.strides[array.leading + d];
+        const int64_t there = d < joined                            ? place[d]
+                              : d + 1 == rest.rank() && d == joined ? inside.begin
+                                                                    : 0;
+        const int64_t from = moves[d].source(rest.dims[d].begin + there, array.sizes[d]);
+        if (d < joined) offset += place[d] * to.strides[array.leading + d] * bytes;
         element += from * array.strides[d];
         number = number * have.size + from - have.begin;
-        inside = inside && from >= have.begin && from < have.end();
+        has_numbers = has_numbers && from >= have.begin && from < have.end();
       }
-      if (!inside) return kernels::store_element(at + offset * bytes, to.dtype, 0.0);
-      const std::byte* source = part.numbers + number * step;
-      if (auto stored = store(array, element, source, at + offset * bytes, to.dtype);
-          !stored && status) {
-        status = std::move(stored);
-      }
+      const Interval filled = has_numbers ? inside : Interval{0, 0};
+      zeros(at + offset, run.stride, {0, filled.begin}, to.dtype);
+      zeros(at + offset, run.stride, {filled.end(), length - filled.end()}, to.dtype);
+      if (filled.empty()) return;
+      run.source = part.numbers + number * step;
+      run.at = at + offset + inside.begin * run.stride;
+      run.element = element;
+      if (auto stored = store(array, run, to.dtype); !stored && status) status = std::move(stored);
     });
     return status;
   }
 
-  // `element`: which one of the array it is.
-  Status store(const OpenedArray& array, int64_t element, const std::byte* source, std::byte* at,
-               DType dtype) const {
-    const auto read = [&](auto wanted) {
-      return with_number(array.file->number(), [&](auto type) {
-        return static_cast<decltype(wanted)>(read_number<decltype(type)>(source));
-      });
+  // From this dim of the box on, elements follow one another in the sample, in what was read of it and
+  // where they go. The last dim is always among them; it alone may be moved, mirrored or read in part.
+  static size_t first_joined(const OpenedArray& array, const Part& part, const Box& rest,
+                             const Moves& moves, const kernels::Array& to) {
+    if (rest.rank() == 0) return 0;
+    const auto is_plain = [&](size_t d) {
+      return moves[d].by == 0 && !moves[d].mirrored && part.box.dims[d] == rest.dims[d];
     };
-    if (is_floating(dtype)) {
-      const double value = read(double{});
-      if (std::isnan(value)) {
-        return data_error(
-            fmt::format("'{}', element {}: expected a number, found NaN", array.name, element));
+    size_t d = rest.rank() - 1;
+    while (d > 0 && is_plain(d) && is_plain(d - 1) && rest.dims[d].size == array.sizes[d] &&
+           to.strides[array.leading + d - 1] == to.strides[array.leading + d] * rest.dims[d].size) {
+      --d;
+    }
+    return d;
+  }
+
+  // Numbers that follow one another, or precede one another, and go to places at equal distances.
+  struct Run {
+    int64_t stride = 0, step = 0;  // bytes between elements there, and between numbers
+    int64_t count = 0;
+    const std::byte* source = nullptr;
+    std::byte* at = nullptr;
+    int64_t element = 0;  // of the first: which one of the array it is
+    int64_t element_of(int64_t i) const { return step < 0 ? element - i : element + i; }
+  };
+
+  static void zeros(std::byte* at, int64_t stride, Interval places, DType dtype) {
+    for (int64_t i = places.begin; i < places.end(); ++i)
+      kernels::store_element(at + i * stride, dtype, 0.0);
+  }
+
+  Status store(const OpenedArray& array, const Run& run, DType dtype) const {
+    return with_number(array.file->number(), [&](auto type) {
+      using From = decltype(type);
+      if (!is_floating(dtype)) return store_integers<From>(array, run);
+      if (dtype == DType::kFloat32) {
+        return store_floating<From>(array, run, [](std::byte* at, double value) {
+          const auto narrow = static_cast<float>(value);
+          std::memcpy(at, &narrow, sizeof narrow);
+        });
       }
-      kernels::store_element(at, dtype, array.scale * value);
-      return {};
+      return store_floating<From>(array, run, [&](std::byte* at, double value) {
+        kernels::store_element(at, dtype, value);
+      });
+    });
+  }
+
+  template <class From, class Put>
+  static Status store_floating(const OpenedArray& array, const Run& run, Put&& put) {
+    int64_t first_nan = run.count;
+    for (int64_t i = 0; i < run.count; ++i) {
+      const auto value = static_cast<double>(read_number<From>(run.source + i * run.step));
+      if (std::isnan(value)) first_nan = std::min(first_nan, i);
+      put(run.at + i * run.stride, array.scale * value);
     }
-    const int64_t value = read(int64_t{});
-    if ((value >= 0 && value < array.values) || (value == -1 && array.ignores)) {
-      std::memcpy(at, &value, sizeof value);
-      return {};
+    if (first_nan == run.count) return {};
+    return data_error(fmt::format("'{}', element {}: expected a number, found NaN", array.name,
+                                  run.element_of(first_nan)));
+  }
+
+  template <class From>
+  static Status store_integers(const OpenedArray& array, const Run& run) {
+    for (int64_t i = 0; i < run.count; ++i) {
+      const auto value = static_cast<int64_t>(read_number<From>(run.source + i * run.step));
+      if ((value >= 0 && value < array.values) || (value == -1 && array.ignores)) {
+        std::memcpy(run.at + i * run.stride, &value, sizeof value);
+        continue;
+      }
+      return data_error(fmt::format("'{}', element {}: expected a number from 0 to {}, found {}",
+                                    array.name, run.element_of(i), array.values - 1, value));
     }
-    return data_error(fmt::format("'{}', element {}: expected a number from 0 to {}, found {}",
-                                  array.name, element, array.values - 1, value));
+    return {};
   }
 
   DataWants wants_;
