@@ -140,6 +140,11 @@ Box sources(const OpenedArray& array, const Box& rest, const Moves& moves) {
   return from;
 }
 
+template <class To, class From>
+To number_as(const std::byte* at) {
+  return static_cast<To>(read_number<From>(at));
+}
+
 // Calls f(coordinates from the box's first element, how many of them there were before).
 template <class F>
 void each_place(const Box& box, F&& f) {
@@ -470,7 +475,7 @@ class ArraySource : public DataSource, public SampleAccess {
   static Status store_floating(const OpenedArray& array, const Run& run, Put&& put) {
     int64_t first_nan = run.count;
     for (int64_t i = 0; i < run.count; ++i) {
-      const auto value = static_cast<double>(read_number<From>(run.source + i * run.step));
+      const auto value = number_as<double, From>(run.source + i * run.step);
       if (std::isnan(value)) first_nan = std::min(first_nan, i);
       put(run.at + i * run.stride, array.scale * value);
     }
@@ -482,7 +487,7 @@ class ArraySource : public DataSource, public SampleAccess {
   template <class From>
   static Status store_integers(const OpenedArray& array, const Run& run) {
     for (int64_t i = 0; i < run.count; ++i) {
-      const auto value = static_cast<int64_t>(read_number<From>(run.source + i * run.step));
+      const auto value = number_as<int64_t, From>(run.source + i * run.step);
       if ((value >= 0 && value < array.values) || (value == -1 && array.ignores)) {
         std::memcpy(run.at + i * run.stride, &value, sizeof value);
         continue;

@@ -1,17 +1,24 @@
 // Batch norm and the parts of its expansion: statistics over the dims that the attribute names, in
-// float (double for float64).
+// float (double for float64). Where the innermost of these dims are long enough, loops of rows.h do
+// the work, in two passes over x for the moments and one for each other result; else libtorch does.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/TensorBody.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/sum.h>
 #include <ATen/ops/var_mean.h>
 
 #include <algorithm>
+#include <array>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 #include "tessera/base/text.h"
 #include "tessera/runtime/kernels/maps.h"
+#include "tessera/runtime/kernels/nest.h"
+#include "tessera/runtime/kernels/rows.h"
 
 namespace tessera::kernels {
 namespace {
@@ -64,50 +71,257 @@ void put_sum(const Array& out, const at::Tensor& values, bool add) {
   put(out, missing.empty() ? values : at::sum(values, missing, true), add);
 }
 
+// The elements of arrays as x is, in cells that share statistics: a cell is one place of the dims
+// that are not summed over, and lies in rows of as many elements as its inner dims allow. Values by
+// cell are tensors as x is, with one element along the dims that are summed over.
+template <size_t N>
+class Cells {
+ public:
+  Cells(const std::array<Array, N>& arrays, const std::vector<int64_t>& over, at::ScalarType wide)
+      : arrays_(arrays), over_(over), wide_(wide), shape_(arrays[0].shape) {
+    std::vector<bool> summed(shape_.size(), false);
+    for (const int64_t d : over) {
+      summed[static_cast<size_t>(d)] = true;
+      count_ *= shape_[static_cast<size_t>(d)];
+      shape_[static_cast<size_t>(d)] = 1;
+    }
+    size_t inner = summed.size();
+    std::array<int64_t, N> strides;
+    strides.fill(1);
+    while (inner > 0 && summed[inner - 1] && joins(inner - 1, strides)) --inner;
+    std::vector<size_t> of_cell, of_row;
+    for (size_t d = 0; d < inner; ++d) (summed[d] ? of_row : of_cell).push_back(d);
+    cells_ = offsets(of_cell);
+    rows_ = offsets(of_row);
+    for (size_t k = 0; k < N; ++k) strides_[k] = strides[k];
+  }
+
+  double count() const { return static_cast<double>(count_); }
+  // Are rows so long that loops over them pay?
+  bool has_rows() const { return length_ >= kShortestRow; }
+  at::Tensor values() const { return at::empty(shape_, at::TensorOptions(wide_)); }
+  // Contiguous, one element a cell.
+  at::Tensor by_cell(const at::Tensor& values) const { return values.expand(shape_).contiguous(); }
+  at::Tensor read(size_t k) const { return tensor_of(arrays_[k]).to(wide_); }
+  const std::vector<int64_t>& over() const { return over_; }
+  const Array& array(size_t k) const { return arrays_[k]; }
+
+  template <class A>
+  Row<A> row(size_t k) const {
+    return Row<A>(arrays_[k].dtype, length_, strides_[k]);
+  }
+  int64_t length() const { return length_; }
+  // Calls f(number of the cell, addresses of a row) for all rows of a cell, and done(number) after
+  // the last one.
+  template <class F, class G>
+  void each(F&& f, G&& done) const {
+    for (size_t cell = 0; cell < cells_.size(); ++cell) {
+      for (const auto& row : rows_) {
+        std::array<std::byte*, N> at;
+        for (size_t k = 0; k < N; ++k) at[k] = arrays_[k].data + cells_[cell][k] + row[k];
+        f(cell, at);
+      }
+      done(cell);
+    }
+  }
+
+ private:
+  static constexpr int64_t kShortestRow = 4;
+
+  // Takes dim d into the rows, if its elements follow on in all arrays.
+  bool joins(size_t d, std::array<int64_t, N>& strides) {
+    const int64_t size = arrays_[0].shape[d];
+    if (size == 1) return true;
+    for (size_t k = 0; k < N; ++k) {
+      if (length_ > 1 && arrays_[k].strides[d] != strides[k] * length_) return false;
+    }
+    if (length_ == 1) {
+      for (size_t k = 0; k < N; ++k) strides[k] = arrays_[k].strides[d];
+    }
+    length_ *= size;
+    return true;
+  }
+  // In bytes, by array, of all places of the dims; the last dim is the fastest.
+  std::vector<std::array<int64_t, N>> offsets(const std::vector<size_t>& dims) const {
+    std::vector<std::array<int64_t, N>> out(1);
+    for (const size_t d : dims) {
+      std::vector<std::array<int64_t, N>> longer;
+      for (const auto& from : out) {
+        for (int64_t i = 0; i < arrays_[0].shape[d]; ++i) {
+          longer.push_back(from);
+          for (size_t k = 0; k < N; ++k)
+            longer.back()[k] += i * arrays_[k].strides[d] * dtype_bytes(arrays_[k].dtype);
+        }
+      }
+      out = std::move(longer);
+    }
+    return out;
+  }
+
+  std::array<Array, N> arrays_;
+  std::vector<int64_t> over_;
+  at::ScalarType wide_;
+  std::vector<int64_t> shape_;
+  int64_t count_ = 1, length_ = 1;
+  std::array<int64_t, N> strides_{};
+  std::vector<std::array<int64_t, N>> cells_, rows_;
+};
+
+template <class F>
+void with_wide(at::ScalarType wide, F&& f) {
+  if (wide == at::kDouble) return f.template operator()<double>();
+  f.template operator()<float>();
+}
+
+// Mean and population variance of array k of each cell.
+template <size_t N>
+std::pair<at::Tensor, at::Tensor> moments(const Cells<N>& cells, size_t k, at::ScalarType wide) {
+  if (!cells.has_rows()) {
+    const auto [variance, mean] =
+        at::var_mean(cells.read(k), cells.over(), std::optional<at::Scalar>(0), true);
+    return {mean, variance};
+  }
+  at::Tensor means = cells.values(), variances = cells.values();
+  with_wide(wide, [&]<class A>() {
+    const RowOps<A>& ops = row_ops<A>();
+    const Row<A> row = cells.template row<A>(k);
+    A* const mean = means.data_ptr<A>();
+    A* const variance = variances.data_ptr<A>();
+    double sum = 0;
+    cells.each([&](size_t, const auto& at) { sum += ops.sum(row.read(at[k]), cells.length()); },
+               [&](size_t cell) {
+                 mean[cell] = static_cast<A>(sum / cells.count());
+                 sum = 0;
+               });
+    cells.each(
+        [&](size_t cell, const auto& at) {
+          sum += ops.sum_squares_from(row.read(at[k]), mean[cell], cells.length());
+        },
+        [&](size_t cell) {
+          variance[cell] = static_cast<A>(sum / cells.count());
+          sum = 0;
+        });
+  });
+  return {means, variances};
+}
+
+// y = (x - mean) scale + shift; arrays x and y.
+void apply(const Cells<2>& cells, at::ScalarType wide, const at::Tensor& mean,
+           const at::Tensor& scale, const at::Tensor& shift) {
+  if (!cells.has_rows()) {
+    put(cells.array(1), (cells.read(0) - mean) * scale + shift, false);
+    return;
+  }
+  with_wide(wide, [&]<class A>() {
+    const RowOps<A>& ops = row_ops<A>();
+    const at::Tensor means = cells.by_cell(mean), scales = cells.by_cell(scale),
+                     shifts = cells.by_cell(shift);
+    const A *m = means.data_ptr<A>(), *a = scales.data_ptr<A>(), *b = shifts.data_ptr<A>();
+    const Row<A> from = cells.template row<A>(0), to = cells.template row<A>(1);
+    cells.each(
+        [&](size_t cell, const auto& at) {
+          ops.center_scale(to.write(at[1]), from.read(at[0]), m[cell], a[cell], b[cell],
+                           cells.length());
+          to.commit(at[1]);
+        },
+        [](size_t) {});
+  });
+}
+
+// Sums of dy and of dy (x - mean) rstd; arrays dy and x are the first two.
+template <size_t N>
+std::pair<at::Tensor, at::Tensor> gradient_sums(const Cells<N>& cells, at::ScalarType wide,
+                                                const at::Tensor& mean, const at::Tensor& rstd) {
+  if (!cells.has_rows()) {
+    const at::Tensor g = cells.read(0), xhat = (cells.read(1) - mean) * rstd;
+    return {at::sum(g, cells.over(), true), at::sum(g * xhat, cells.over(), true)};
+  }
+  at::Tensor sums = cells.values(), sums_xhat = cells.values();
+  with_wide(wide, [&]<class A>() {
+    const RowOps<A>& ops = row_ops<A>();
+    const at::Tensor means = cells.by_cell(mean), scales = cells.by_cell(rstd);
+    const A *m = means.data_ptr<A>(), *r = scales.data_ptr<A>();
+    A *const out = sums.data_ptr<A>(), *const out_xhat = sums_xhat.data_ptr<A>();
+    const Row<A> dy = cells.template row<A>(0), x = cells.template row<A>(1);
+    double sum = 0, sum_centered = 0;
+    cells.each(
+        [&](size_t cell, const auto& at) {
+          A s = 0, s_centered = 0;
+          ops.sums_centered(dy.read(at[0]), x.read(at[1]), m[cell], cells.length(), &s,
+                            &s_centered);
+          sum += s;
+          sum_centered += s_centered;
+        },
+        [&](size_t cell) {
+          out[cell] = static_cast<A>(sum);
+          out_xhat[cell] = static_cast<A>(sum_centered * r[cell]);
+          sum = sum_centered = 0;
+        });
+  });
+  return {sums, sums_xhat};
+}
+
+// dx = rstd gamma (dy - sum / n - xhat sum_xhat / n), xhat = (x - mean) rstd; arrays dy, x, dx.
+void input_gradient(const Cells<3>& cells, at::ScalarType wide, double n, const at::Tensor& mean,
+                    const at::Tensor& rstd, const at::Tensor& gamma, const at::Tensor& sum,
+                    const at::Tensor& sum_xhat) {
+  const at::Tensor scale = rstd * gamma, level = sum / n, slope = rstd * sum_xhat / n;
+  if (!cells.has_rows()) {
+    put(cells.array(2), scale * (cells.read(0) - level - (cells.read(1) - mean) * slope), false);
+    return;
+  }
+  with_wide(wide, [&]<class A>() {
+    const RowOps<A>& ops = row_ops<A>();
+    const at::Tensor means = cells.by_cell(mean), scales = cells.by_cell(scale),
+                     levels = cells.by_cell(level), slopes = cells.by_cell(slope);
+    const A *m = means.data_ptr<A>(), *a = scales.data_ptr<A>(), *l = levels.data_ptr<A>(),
+            *k = slopes.data_ptr<A>();
+    const Row<A> dy = cells.template row<A>(0), x = cells.template row<A>(1),
+                 dx = cells.template row<A>(2);
+    cells.each(
+        [&](size_t cell, const auto& at) {
+          ops.grad_centered(dx.write(at[2]), dy.read(at[0]), x.read(at[1]), m[cell], a[cell],
+                            l[cell], k[cell], cells.length());
+          dx.commit(at[2]);
+        },
+        [](size_t) {});
+  });
+}
+
 // (x, gamma, beta[, running mean, running variance]; dims, eps) -> (y, mean, rstd); an evaluation
 // takes the running statistics, if there are any.
 Kernel batch_norm(const KernelCall& call) {
   const Norm norm(call, 0);
   const bool runs = call.inputs.size() > 3;
-  return [over = norm.over(), wide = norm.wide(), eps = call.op->number("eps", 1e-5),
-          x = norm.input(0), gamma = norm.input(1), beta = norm.input(2),
-          running_mean = norm.input(runs ? 3 : 1), running_variance = norm.input(runs ? 4 : 1),
-          y = norm.output(0), mean = norm.output(1), rstd = norm.output(2), runs,
-          context = call.context] {
-    const at::Tensor values = read(x, wide);
+  return [cells = Cells<2>({norm.input(0), norm.output(0)}, norm.over(), norm.wide()),
+          wide = norm.wide(), eps = call.op->number("eps", 1e-5), gamma = norm.input(1),
+          beta = norm.input(2), running_mean = norm.input(runs ? 3 : 1),
+          running_variance = norm.input(runs ? 4 : 1), mean = norm.output(1), rstd = norm.output(2),
+          runs, context = call.context] {
     at::Tensor variance, center;
     if (runs && context->evaluating) {
       variance = read(running_variance, wide);
       center = read(running_mean, wide);
     } else {
-      std::tie(variance, center) = at::var_mean(values, over, std::optional<at::Scalar>(0), true);
+      std::tie(center, variance) = moments(cells, 0, wide);
     }
     const at::Tensor scale = (variance + eps).rsqrt();
-    put(y, (values - center) * (scale * read(gamma, wide)) + read(beta, wide), false);
+    apply(cells, wide, center, scale * read(gamma, wide), read(beta, wide));
     put(mean, center.expand(mean.shape), false);
     put(rstd, scale.expand(mean.shape), false);
   };
 }
 
-// dx from the two sums over n elements each.
-at::Tensor input_gradient(const at::Tensor& dy, const at::Tensor& xhat, const at::Tensor& scale,
-                          const at::Tensor& sum, const at::Tensor& sum_xhat, double n) {
-  return scale * (dy - sum / n - xhat * (sum_xhat / n));
-}
-
 // (dy, x, gamma, mean, rstd; dims) -> (dx, dgamma, dbeta)
 Kernel batch_norm_grad(const KernelCall& call) {
   const Norm norm(call, 1);
-  int64_t count = 1;
-  for (const int64_t d : norm.over()) count *= norm.input(1).shape[static_cast<size_t>(d)];
   return
-      [over = norm.over(), wide = norm.wide(), n = static_cast<double>(count), dy = norm.input(0),
-       x = norm.input(1), gamma = norm.input(2), mean = norm.input(3), rstd = norm.input(4),
-       dx = norm.output(0), dgamma = norm.output(1), dbeta = norm.output(2), add = call.add] {
-        const at::Tensor g = read(dy, wide), scale = read(rstd, wide);
-        const at::Tensor xhat = (read(x, wide) - read(mean, wide)) * scale;
-        const at::Tensor sum = at::sum(g, over, true), sum_xhat = at::sum(g * xhat, over, true);
-        put(dx, input_gradient(g, xhat, scale * read(gamma, wide), sum, sum_xhat, n), false);
+      [cells = Cells<3>({norm.input(0), norm.input(1), norm.output(0)}, norm.over(), norm.wide()),
+       wide = norm.wide(), gamma = norm.input(2), mean = norm.input(3), rstd = norm.input(4),
+       dgamma = norm.output(1), dbeta = norm.output(2), add = call.add] {
+        const at::Tensor center = read(mean, wide), scale = read(rstd, wide);
+        const auto [sum, sum_xhat] = gradient_sums(cells, wide, center, scale);
+        input_gradient(cells, wide, cells.count(), center, scale, read(gamma, wide), sum, sum_xhat);
         put_sum(dgamma, sum_xhat, add[1]);
         put_sum(dbeta, sum, add[2]);
       };
@@ -117,34 +331,32 @@ Kernel batch_norm_grad(const KernelCall& call) {
 // (x; dims) -> stats [.., 3]
 Kernel batch_moments(const KernelCall& call) {
   const Norm norm(call, 0);
-  int64_t count = 1;
-  for (const int64_t d : norm.over()) count *= norm.input(0).shape[static_cast<size_t>(d)];
-  return [over = norm.over(), wide = norm.wide(), n = static_cast<double>(count), x = norm.input(0),
+  return [cells = Cells<1>({norm.input(0)}, norm.over(), norm.wide()), wide = norm.wide(),
           stats = call.outputs[0]] {
-    const auto [variance, center] =
-        at::var_mean(read(x, wide), over, std::optional<at::Scalar>(0), false);
-    put(stats, at::stack({at::full_like(center, n), center, variance * n}, -1), false);
+    const auto [mean, variance] = moments(cells, 0, wide);
+    const at::Tensor all =
+        at::stack({at::full_like(mean, cells.count()), mean, variance * cells.count()}, -1);
+    put(stats, all.reshape(stats.shape), false);
   };
 }
 
 // (x, mean, rstd, gamma, beta) -> y
 Kernel batch_apply(const KernelCall& call) {
   const Norm norm(call, 0);
-  return [wide = norm.wide(), x = norm.input(0), mean = norm.input(1), rstd = norm.input(2),
-          gamma = norm.input(3), beta = norm.input(4), y = norm.output(0)] {
-    const at::Tensor scale = read(rstd, wide) * read(gamma, wide);
-    put(y, (read(x, wide) - read(mean, wide)) * scale + read(beta, wide), false);
+  return [cells = Cells<2>({norm.input(0), norm.output(0)}, norm.over(), norm.wide()),
+          wide = norm.wide(), mean = norm.input(1), rstd = norm.input(2), gamma = norm.input(3),
+          beta = norm.input(4)] {
+    apply(cells, wide, read(mean, wide), read(rstd, wide) * read(gamma, wide), read(beta, wide));
   };
 }
 
 // (dy, x, mean, rstd) -> sums [.., 2]
 Kernel batch_grad_sums(const KernelCall& call) {
   const Norm norm(call, 1);
-  return [over = norm.over(), wide = norm.wide(), dy = norm.input(0), x = norm.input(1),
-          mean = norm.input(2), rstd = norm.input(3), sums = call.outputs[0]] {
-    const at::Tensor g = read(dy, wide);
-    const at::Tensor xhat = (read(x, wide) - read(mean, wide)) * read(rstd, wide);
-    put(sums, at::stack({at::sum(g, over), at::sum(g * xhat, over)}, -1), false);
+  return [cells = Cells<2>({norm.input(0), norm.input(1)}, norm.over(), norm.wide()),
+          wide = norm.wide(), mean = norm.input(2), rstd = norm.input(3), sums = call.outputs[0]] {
+    const auto [sum, sum_xhat] = gradient_sums(cells, wide, read(mean, wide), read(rstd, wide));
+    put(sums, at::stack({sum, sum_xhat}, -1).reshape(sums.shape), false);
   };
 }
 
@@ -154,28 +366,26 @@ Kernel batch_grad_apply(const KernelCall& call) {
   const auto n = static_cast<double>(call.op->integer("count"));
   // Its last dim, of the two sums, is no dim of x.
   const int64_t step = call.inputs[5].strides.back() * dtype_bytes(call.inputs[5].dtype);
-  return [wide = norm.wide(), n, step, dy = norm.input(0), x = norm.input(1), gamma = norm.input(2),
-          mean = norm.input(3), rstd = norm.input(4), sums = norm.input(5), dx = norm.output(0)] {
-    Array second = sums;
-    second.data += step;
-    const at::Tensor scale = read(rstd, wide);
-    const at::Tensor xhat = (read(x, wide) - read(mean, wide)) * scale;
-    put(dx,
-        input_gradient(read(dy, wide), xhat, scale * read(gamma, wide), read(sums, wide),
-                       read(second, wide), n),
-        false);
-  };
+  return
+      [cells = Cells<3>({norm.input(0), norm.input(1), norm.output(0)}, norm.over(), norm.wide()),
+       wide = norm.wide(), n, step, gamma = norm.input(2), mean = norm.input(3),
+       rstd = norm.input(4), sums = norm.input(5)] {
+        Array second = sums;
+        second.data += step;
+        input_gradient(cells, wide, n, read(mean, wide), read(rstd, wide), read(gamma, wide),
+                       read(sums, wide), read(second, wide));
+      };
 }
 
 // (dy, x, mean, rstd) -> (dgamma, dbeta)
 Kernel batch_grad_params(const KernelCall& call) {
   const Norm norm(call, 1);
-  return [wide = norm.wide(), dy = norm.input(0), x = norm.input(1), mean = norm.input(2),
-          rstd = norm.input(3), dgamma = norm.output(0), dbeta = norm.output(1), add = call.add] {
-    const at::Tensor g = read(dy, wide);
-    const at::Tensor xhat = (read(x, wide) - read(mean, wide)) * read(rstd, wide);
-    put_sum(dgamma, g * xhat, add[0]);
-    put_sum(dbeta, g, add[1]);
+  return [cells = Cells<2>({norm.input(0), norm.input(1)}, norm.over(), norm.wide()),
+          wide = norm.wide(), mean = norm.input(2), rstd = norm.input(3), dgamma = norm.output(0),
+          dbeta = norm.output(1), add = call.add] {
+    const auto [sum, sum_xhat] = gradient_sums(cells, wide, read(mean, wide), read(rstd, wide));
+    put_sum(dgamma, sum_xhat, add[0]);
+    put_sum(dbeta, sum, add[1]);
   };
 }
 

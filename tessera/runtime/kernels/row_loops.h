@@ -235,6 +235,38 @@ void score_grad(A* dp, const A* p, A dot_value, A scale, int64_t n) {
   for (int64_t i = 0; i < n; ++i) dp[i] = p[i] * (dp[i] - dot_value) * scale;
 }
 
+template <class A>
+A sum_squares_from(const A* x, A center, int64_t n) {
+  A s = 0;
+#pragma omp simd reduction(+ : s)
+  for (int64_t i = 0; i < n; ++i) s += (x[i] - center) * (x[i] - center);
+  return s;
+}
+
+template <class A>
+void center_scale(A* y, const A* x, A center, A scale, A shift, int64_t n) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) y[i] = (x[i] - center) * scale + shift;
+}
+
+template <class A>
+void sums_centered(const A* dy, const A* x, A center, int64_t n, A* sum, A* sum_centered) {
+  A s0 = 0, s1 = 0;
+#pragma omp simd reduction(+ : s0, s1)
+  for (int64_t i = 0; i < n; ++i) {
+    s0 += dy[i];
+    s1 += dy[i] * (x[i] - center);
+  }
+  *sum = s0;
+  *sum_centered = s1;
+}
+
+template <class A>
+void grad_centered(A* dx, const A* dy, const A* x, A center, A scale, A level, A slope, int64_t n) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) dx[i] = scale * (dy[i] - level - (x[i] - center) * slope);
+}
+
 // gelu(x) = x s(u), s the logistic function, u = 2 sqrt(2/pi) (x + 0.044715 x^3): the tanh form,
 // since (1 + tanh(v)) / 2 = s(2 v).
 template <class A>
@@ -372,12 +404,37 @@ inline void philox(uint32_t* words, uint64_t seed, uint64_t stream, uint64_t fir
 
 template <class A>
 constexpr RowOps<A> kRowOps = {
-    add<A>,        multiply_add<A>, sum_rows<A>,  sum<A>,       sum_squares<A>,
-    max<A>,        moments<A>,      normalize<A>, scale_by<A>,  grad_sums<A>,
-    grad_apply<A>, grad_params<A>,  dot<A>,       sum_exp<A>,   exp_shifted<A>,
-    rotate<A>,     keep<A>,         adamw<A>,     sgd<A>,       adagrad<A>,
-    gelu<A>,       gelu_grad<A>,    silu<A>,      silu_grad<A>, softmax_scaled<A>,
-    exp_scaled<A>, score_grad<A>,
+    add<A>,
+    multiply_add<A>,
+    sum_rows<A>,
+    sum<A>,
+    sum_squares<A>,
+    max<A>,
+    moments<A>,
+    normalize<A>,
+    scale_by<A>,
+    grad_sums<A>,
+    grad_apply<A>,
+    grad_params<A>,
+    dot<A>,
+    sum_exp<A>,
+    exp_shifted<A>,
+    rotate<A>,
+    keep<A>,
+    adamw<A>,
+    sgd<A>,
+    adagrad<A>,
+    gelu<A>,
+    gelu_grad<A>,
+    silu<A>,
+    silu_grad<A>,
+    softmax_scaled<A>,
+    exp_scaled<A>,
+    score_grad<A>,
+    sum_squares_from<A>,
+    center_scale<A>,
+    sums_centered<A>,
+    grad_centered<A>,
 };
 constexpr RowTable kRowTable = {kRowOps<float>, kRowOps<double>, philox};
 

@@ -64,6 +64,14 @@ struct RowOps {
   void (*exp_scaled)(A* x, A scale, A shift, int64_t n);
   void (*score_grad)(A* dp, const A* p, A dot, A scale,
                      int64_t n);  // dp becomes p (dp - dot) scale
+  // Rows that share their statistics. Outputs may be the inputs.
+  A (*sum_squares_from)(const A* x, A center, int64_t n);  // sum (x - center)^2
+  void (*center_scale)(A* y, const A* x, A center, A scale, A shift,
+                       int64_t n);  // (x - center) scale + shift
+  void (*sums_centered)(const A* dy, const A* x, A center, int64_t n, A* sum,
+                        A* sum_centered);  // sum dy, sum dy (x - center)
+  void (*grad_centered)(A* dx, const A* dy, const A* x, A center, A scale, A level, A slope,
+                        int64_t n);  // scale (dy - level - (x - center) slope)
 };
 
 template <class A>
