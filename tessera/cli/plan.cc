@@ -159,7 +159,7 @@ class ProgressLine {
 };
 
 Json candidate_json(const PlanCandidate& candidate) {
-  Json out{{"choice", candidate.choice.str()},
+  Json out{{"choice", candidate.name()},
            {"estimated_step_s", candidate.estimate.step_s},
            {"estimated_memory_bytes", std::llround(candidate.estimate.memory_bytes)}};
   if (candidate.step_s) {

@@ -500,7 +500,10 @@ TEST(Recipes, ErrorsNameRecipeAndArgument) {
       {"summa(5)", "recipe summa: q = 5 is more than the 4 attention heads (heads = 4, group = 1)"},
       {"summa(2, cols=5)",
        "recipe summa: cols = 5 is more than the 4 attention heads (heads = 4, group = 1)"},
-      {"megatron(schedule=1f2b)", "recipe megatron: unknown schedule '1f2b', did you mean '1f1b'?"},
+      {"megatron(schedule=1f2b)",
+       "recipe megatron: expected schedule = 1f1b or eager_1f1b or gpipe or interleaved or zb_h1 "
+       "or zb_h2 or zb_v or chimera or nf1b or interlaced or token or token_1f1b, found '1f2b', "
+       "did you mean '1f1b'?"},
       {"megatron(sequence_shard=yes)",
        "recipe megatron: expected sequence_shard = true or false, found 'yes', did you mean "
        "'true'?"},

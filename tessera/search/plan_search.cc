@@ -79,11 +79,17 @@ bool PlanSearch::judge(PlanCandidate& candidate, const std::vector<PlanCandidate
     if (question_.part && !without_part_) without_part_ = candidate.choice;
     return !question_.part;
   }
+  note(**lowering, *simulation, candidate);
   judged_lowering_ = std::move(*lowering);
-  candidate.step_s = simulation->step_time_s;
+  return true;
+}
+
+void PlanSearch::note(const Lowering& lowering, const Simulation& simulation,
+                      PlanCandidate& candidate) const {
+  candidate.step_s = simulation.step_time_s;
   candidate.fits = true;
   const auto asked = static_cast<double>(question_.memory_limit_bytes);
-  for (const RankResult& role : simulation->roles) {
+  for (const RankResult& role : simulation.roles) {
     candidate.need_bytes = std::max(candidate.need_bytes, role.memory.high);
     const auto device =
         static_cast<double>(question_.cluster->type_of(role.device).device.memory_bytes);
@@ -93,10 +99,31 @@ bool PlanSearch::judge(PlanCandidate& candidate, const std::vector<PlanCandidate
     // As if all devices of a node had as much on its host.
     const NodeType& node = question_.cluster->type_of(role.device);
     const int64_t on_host = role.memory.arena_bytes[static_cast<size_t>(Tier::kHost)];
-    const int64_t sharing = std::min(candidate.choice.ranks(), node.devices);
+    const int64_t sharing = std::min(lowering.plan().ranks, node.devices);
     if (node.host_bytes > 0 && on_host * sharing > node.host_bytes) candidate.fits = false;
   }
-  return true;
+}
+
+void PlanSearch::judge_plan(const Plan& plan, PlanCandidate& candidate) {
+  const auto lowering = compiler_.lower(forward_, plan, {question_.optimizer});
+  const auto simulation =
+      lowering ? simulate_quickly(**lowering) : tl::unexpected(lowering.error());
+  if (!simulation) {
+    candidate.refused = simulation.error().message;
+    return;
+  }
+  note(**lowering, *simulation, candidate);
+  candidate.estimate.step_s = *candidate.step_s;
+  candidate.estimate.memory_bytes = candidate.need_bytes;
+}
+
+Result<PlanAnswer> PlanSearch::answer_with(PlanAnswer answer, const Plan& plan) {
+  PlanCandidate& best = answer.simulated[*answer.best];
+  TESSERA_TRY(const auto lowering, compiler_.lower(forward_, plan, {question_.optimizer}));
+  TESSERA_TRY(answer.simulation, simulate(*lowering, *question_.cluster, question_.options));
+  best.step_s = answer.simulation->step_time_s;
+  set_bound(answer);
+  return answer;
 }
 
 Error PlanSearch::why_not(const Choice& choice) {

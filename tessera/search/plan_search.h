@@ -44,6 +44,13 @@ class PlanSearch {
   Result<PlanAnswer> answer(std::vector<PlanCandidate> ranked, const std::string& refusal = "",
                             const EditsOf& edits_of = {});
 
+  // For planners whose plans are no choices. Lowers and simulates a plan and notes the outcome in the
+  // candidate.
+  void judge_plan(const Plan& plan, PlanCandidate& candidate);
+  // The end of such a planner: `answer` has its candidates and which of them is best, whose plan this
+  // is.
+  Result<PlanAnswer> answer_with(PlanAnswer answer, const Plan& plan);
+
   void say(const std::string& what) const;
 
  private:
@@ -52,6 +59,7 @@ class PlanSearch {
   Result<Plan> plan_of(const Choice& choice) const;
   Result<std::unique_ptr<Lowering>> lower_choice(const Choice& choice);
   Result<Simulation> simulate_quickly(const Lowering& lowering) const;
+  void note(const Lowering& lowering, const Simulation& simulation, PlanCandidate& candidate) const;
   // Lowers and simulates the candidate's program, and notes the outcome in it. False: it was so
   // judged before, or the question's part makes an earlier candidate's plan of it or cannot stand in
   // it.

@@ -13,6 +13,7 @@
 #include "tessera/search/planners/alpa.h"
 #include "tessera/search/planners/galvatron.h"
 #include "tessera/search/planners/rannc.h"
+#include "tessera/search/planners/recipes.h"
 #include "tessera/search/planners/table_plans.h"
 #include "tessera/search/planners/terapipe.h"
 #include "tessera/search/ranking.h"
@@ -39,8 +40,7 @@ Status check_question(const PlanQuestion& question) {
   }
   std::vector<std::string> keys;
   for (const auto& [key, meaning] : fix_keys()) keys.push_back(key);
-  RecipeArgument schedule = recipes::schedule_argument();
-  schedule.choices = schedule_names();
+  const RecipeArgument schedule = recipes::schedule_argument();
   RecipeArgument offload = schedule;
   offload.name = "offload";
   offload.choices = offload_names();
@@ -81,9 +81,13 @@ std::string candidate_row(const PlanCandidate& candidate, bool is_best) {
     outcome = fmt::format("{}, {}{}", time_text(*candidate.step_s), size_text(candidate.need_bytes),
                           candidate.fits ? "" : ": does not fit");
   }
-  return fmt::format("  {} {}\n      by formula {}, {}; program {}\n", is_best ? "*" : " ",
-                     candidate.choice.str(), time_text(candidate.estimate.step_s),
-                     size_text(candidate.estimate.memory_bytes), outcome);
+  const std::string formula =
+      candidate.call.empty()
+          ? fmt::format("by formula {}, {}; ", time_text(candidate.estimate.step_s),
+                        size_text(candidate.estimate.memory_bytes))
+          : "";
+  return fmt::format("  {} {}\n      {}program {}\n", is_best ? "*" : " ", candidate.name(),
+                     formula, outcome);
 }
 
 // What rests on the host beside a device, at the most; "" if nothing does.
@@ -181,6 +185,9 @@ const std::vector<Planner>& all_planners() {
        "pipelines of slices of a causal sequence, with tensor parallelism, replicas and "
        "micro-batches; slice lengths by a program on measured times",
        find_by_terapipe},
+      {"recipes",
+       "every recipe, with the arguments that are its fastest by simulation; --explain lists them",
+       find_by_recipes},
       {"neuroshard", "embedding tables by NeuroShard's search, and the rest as auto",
        [](const PlanQuestion& question) { return plan_tables(question, "neuroshard"); }},
       {"torchrec", "embedding tables by TorchRec's planner, and the rest as auto",
@@ -230,28 +237,30 @@ std::string to_text(const PlanAnswer& answer, const PlanQuestion& question, bool
     } else {
       out = fmt::format(
           "nothing fits: the smallest of {} simulated plans needs {} of {}, {} too much ({}); "
-          "more devices, a smaller batch or a larger limit would help; by formula the smallest "
-          "choice needs {}\n",
+          "more devices, a smaller batch or a larger limit would help{}\n",
           answer.simulated.size(), size_text(smallest->need_bytes), size_text(answer.limit_bytes),
           size_text(smallest->need_bytes - answer.limit_bytes),
-          smallest->choice.str() +
+          smallest->name() +
               (answer.offloaded.empty()
                    ? ""
                    : fmt::format(", {} on the host", offload_text(answer.offloaded))),
-          size_text(answer.curve.front().estimate.memory_bytes));
+          smallest->call.empty() ? "; by formula the smallest choice needs " +
+                                       size_text(answer.curve.front().estimate.memory_bytes)
+                                 : "");
     }
   } else {
     const PlanCandidate& best = answer.simulated[*answer.best];
     out = fmt::format(
         "{}\n"
-        "step      {} ({} by formula)\n"
+        "step      {}{}\n"
         "memory    {} a device{}\n"
         "{}"
         "devices   {} of {}\n"
         "bound     {} ({}), gap {:.2f} times\n"
         "searched  {} choices ranked by formula from {} folded programs, {} programs simulated; "
         "{}\n",
-        best.choice.str(), time_text(*best.step_s), time_text(best.estimate.step_s),
+        best.name(), time_text(*best.step_s),
+        best.call.empty() ? fmt::format(" ({} by formula)", time_text(best.estimate.step_s)) : "",
         size_text(best.need_bytes),
         answer.limit_bytes > 0 ? " of " + size_text(answer.limit_bytes) : "", host_line(answer),
         answer.simulation->ranks, question.cluster->devices(), time_text(answer.bound_s),

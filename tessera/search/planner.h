@@ -62,12 +62,14 @@ struct PlanQuestion {
 
 struct PlanCandidate {
   Choice choice;
+  std::string call;  // of a recipe, if the plan is what a recipe writes; then there is no choice
   Estimate estimate;
   // Of its program: nothing if it was not lowered, or was refused.
   std::optional<double> step_s;
   double need_bytes = 0;  // upper bound of the fullest rank
   bool fits = false;
   std::string refused;  // why it could not be lowered
+  std::string name() const { return call.empty() ? choice.str() : call; }
 };
 
 // Neighbouring units of the model that do the same (explain.h).

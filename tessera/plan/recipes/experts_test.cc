@@ -130,7 +130,9 @@ TEST(ExpertParallel, ErrorsNameRecipeAndArgument) {
   EXPECT_EQ(emit("expert_parallel(2, zero=4)", graph),
             "recipe expert_parallel: expected zero = 0, 1, 2 or 3, found 4");
   EXPECT_EQ(emit("expert_parallel(2, schedule=1f2b)", graph),
-            "recipe expert_parallel: unknown schedule '1f2b', did you mean '1f1b'?");
+            "recipe expert_parallel: expected schedule = 1f1b or eager_1f1b or gpipe or "
+            "interleaved or zb_h1 or zb_h2 or zb_v or chimera or nf1b or interlaced or token or "
+            "token_1f1b, found '1f2b', did you mean '1f1b'?");
 }
 
 }  // namespace

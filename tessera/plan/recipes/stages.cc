@@ -129,11 +129,6 @@ Status pipeline(PlanText& text, const Graph& graph, int64_t pp, const std::strin
 
 Status named_pipeline(PlanText& text, const Graph& graph, const RecipeArguments& arguments) {
   const std::string& schedule = arguments.text("schedule");
-  const auto names = schedule_names();
-  if (std::find(names.begin(), names.end(), schedule) == names.end()) {
-    return invalid_input(fmt::format("unknown schedule '{}', did you mean '{}'?", schedule,
-                                     nearest(schedule, names)));
-  }
   if (schedule.starts_with("token")) {
     return invalid_input(
         fmt::format("schedule '{}': expected token_pipeline(pp, slices)", schedule));
@@ -143,7 +138,8 @@ Status named_pipeline(PlanText& text, const Graph& graph, const RecipeArguments&
 }
 
 RecipeArgument schedule_argument() {
-  return {"schedule", "1f1b", "order of blocks: " + join(schedule_names(), ", "), 0, true};
+  return {"schedule", "1f1b", "order of blocks: " + join(schedule_names(), ", "),
+          0,          true,   schedule_names()};
 }
 
 RecipeArgument chunks_argument() {

@@ -1,0 +1,25 @@
+// The planner `recipes` (docs/planners/recipes.md): every recipe that fits the model and the machine,
+// with the arguments that are the fastest by simulation. It knows nothing of what a recipe does: its
+// arguments and their choices are those of the table of recipes, and which of its numbers count
+// ranks is found by writing plans. So the answer is the best of what users write by hand, a baseline
+// for planners with spaces of their own, and a new recipe is in it at once.
+//
+// Left out: recipes with an argument that is any text without a default (per_op, per_layer), and
+// plans that change values on their way (codecs).
+//
+//   TESSERA_TRY(const PlanAnswer answer, find_by_recipes(question));
+//   answer.simulated;      // the best call of each recipe, the fastest first
+#pragma once
+
+#include "tessera/search/planner.h"
+
+namespace tessera {
+
+// Of PlanQuestion::evaluations each recipe may simulate an equal share; 10 to 48 programs, by the
+// number of the model's ops, if none is given.
+// `fixed`: arguments of recipes by their names; a recipe without such an argument is left out.
+// Errors: no recipe has what is fixed; a part of a plan, which recipes do not take; what
+// PlanSearch::begin says.
+Result<PlanAnswer> find_by_recipes(const PlanQuestion& question);
+
+}  // namespace tessera
