@@ -4,7 +4,10 @@
 For each case and planner: the simulated step of the answer, its memory, the processor seconds and the memory that the
 search took. Writes a page of results with the date and the machine.
 
-Usage: run_planners.py PROGRAM [--out PAGE.md] [--cases NAME,NAME] [--planners NAME,NAME] [--seconds LIMIT]
+With --answers, what was answered before is read from a file and not asked again, so that a long run may be stopped and
+planners may be asked one after the other; the page has what the file has.
+
+Usage: run_planners.py PROGRAM [--out PAGE.md] [--cases NAME,NAME] [--planners NAME,NAME] [--seconds LIMIT] [--answers FILE]
 Example: benchmarks/run_planners.py build/tessera --out docs/results/2026-11-23-planners.md
 """
 import argparse
@@ -14,9 +17,11 @@ import os
 import pathlib
 import platform
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 GPT_175B = "gpt:layers=96,hidden=12288,heads=96,seq=2048,vocab=51200"
@@ -51,13 +56,39 @@ CASES = [
     ("two-generations", GPT_10B, "examples/clusters/two_generations.toml", 192, ""),
     ("two-sites", GPT_10B, "examples/clusters/two_sites.toml", 512, ""),
     ("gpt-2b-4x2080ti", "gpt:layers=24,hidden=1024,heads=16,seq=1024,vocab=51200", "2080ti:4", 32, ""),
+    ("gpt-125m-8x2080ti", "gpt:layers=12,hidden=768,heads=12,seq=1024,vocab=50304", "2080ti:1", 32, ""),
+    ("gpt-350m-1-tight", "gpt:layers=24,hidden=1024,heads=16,seq=1024,vocab=50304", "gh200:1", 16, "8 GB"),
+    ("llama-70b-long-64", LLAMA_70B.replace("seq=8192", "seq=65536"), "dgx-h100:8", 16, ""),
+    ("llama-8b-512", LLAMA_8B, "dgx-h100:64", 1024, ""),
+    ("gpt-1t-3072", "gpt:layers=128,hidden=25600,heads=160,seq=2048,vocab=51200", "dgx-a100:384", 3072, ""),
+    ("nemotron-h-32", "nemotron_h:pattern=M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-", "dgx-h100:4", 64, ""),
+    ("vit-large-16", "vit:layers=24,hidden=1024,heads=16", "dgx-a100:2", 512, ""),
+    ("swin-8-tight", "swin", "dgx-a100:1", 256, "6 GB"),
+    ("evoformer-64", "evoformer:layers=48,hidden=256,pair=128,heads=8,pair_heads=4,sequences=128,residues=256", "dgx-a100:8", 64, ""),
+    ("t5-3b-16-tight", "t5:layers=24,hidden=1024,heads=32,head_dim=128,ffn=16384,seq=512,vocab=32128", "dgx-a100:2", 128, "16 GB"),
+    ("resnet-152-64", "resnet:layers=152", "dgx-a100:8", 2048, ""),
+    ("wide-resnet-8", "resnet:layers=50,width=256", "dgx-v100:1", 128, ""),
+    ("vgg-16-64x2080ti", "vgg:layers=16", "2080ti:8", 64, ""),
+    ("alexnet-32x2080ti", "alexnet", "2080ti:4", 512, ""),
+    ("mobilenet-8", "mobilenet_v2", "dgx-a100:1", 1024, ""),
+    ("cosmoflow-512-32", "cosmoflow:width=512", "dgx-v100-16:4", 8, ""),
+    ("unet3d-256-16", "unet3d:width=256", "dgx-v100-16:2", 8, ""),
+    ("bert-base-two-sites", "bert:layers=12,hidden=768,heads=12,seq=512,vocab=30522", "examples/clusters/two_sites.toml", 512, ""),
+    ("mixtral-two-generations", MIXTRAL_SMALL, "examples/clusters/two_generations.toml", 128, ""),
+    ("mlp-16", "mlp:in=4096,hidden=16384,out=1024,layers=12", "dgx-a100:2", 4096, ""),
 ]
 
 
 def planners(program):
     listing = subprocess.run([program, "plan", "--help"], capture_output=True, text=True, check=True).stdout
-    known = ["auto", "megatron_grid", "alpa", "galvatron", "rannc", "terapipe"]
+    known = ["auto", "megatron_grid", "recipes", "alpa", "galvatron", "rannc", "terapipe"]
     return [name for name in known if name in listing]
+
+
+def processor_seconds(pid):
+    """Of the process so far."""
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def ask(program, case, planner, seconds):
@@ -69,13 +100,22 @@ def ask(program, case, planner, seconds):
         command += ["--memory-limit", limit]
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(command, stdout=out, stderr=errors, cwd=ROOT,
-                                   preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds)))
-        _, status, used = os.wait4(process.pid, 0)
+                                   preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (2 * seconds, 2 * seconds)))
+        stopped = False
+        while True:
+            done, status, used = os.wait4(process.pid, os.WNOHANG)
+            if done:
+                break
+            if not stopped and processor_seconds(process.pid) > seconds:
+                process.send_signal(signal.SIGINT)  # it answers with the best so far
+                stopped = True
+            time.sleep(0.2)
         process.returncode = os.waitstatus_to_exitcode(status)
         out.seek(0)
         errors.seek(0)
         text, message = out.read(), errors.read().strip().splitlines()
-    row = {"cpu_s": used.ru_utime + used.ru_stime, "peak_bytes": used.ru_maxrss * 1024}
+    row = {"stopped": stopped} if stopped else {}
+    row |= {"cpu_s": used.ru_utime + used.ru_stime, "peak_bytes": used.ru_maxrss * 1024}
     if process.returncode < 0:
         return row | {"failed": f"more than {seconds} s"}
     if process.returncode not in (0, 1):
@@ -93,7 +133,8 @@ def time_text(seconds):
 def page(rows, names, command):
     lines = ["# Planners compared under the simulator", "",
              f"{datetime.date.today().isoformat()}, `{command}` on {platform.machine()}, {os.cpu_count()} cores; "
-             "bfloat16. Steps are simulated; processor seconds and memory are those of the search itself.", "",
+             "bfloat16. Steps are simulated; processor seconds and memory are those of the search itself. Stopped: it was "
+             "interrupted after its time, and what stands there is the best so far.", "",
              "| case | devices' memory | " + " | ".join(names) + " | best of the others / auto |",
              "|---" * (len(names) + 3) + "|"]
     for case, answers in rows:
@@ -101,7 +142,7 @@ def page(rows, names, command):
         for name in names:
             answer = answers[name]
             what = time_text(answer["step_s"]) if "step_s" in answer else answer["failed"].split(":")[-1].strip()[:40]
-            cells.append(f"{what} ({answer['cpu_s']:.1f} s)")
+            cells.append(f"{what} ({answer['cpu_s']:.1f} s{', stopped' if answer.get('stopped') else ''})")
         others = [answers[name]["step_s"] for name in names if name != "auto" and "step_s" in answers[name]]
         own = answers.get("auto", {}).get("step_s")
         ratio = f"{min(others) / own:.3f}" if others and own else "-"
@@ -120,7 +161,9 @@ def main():
     parser.add_argument("--cases")
     parser.add_argument("--planners")
     parser.add_argument("--seconds", type=int, default=120)
+    parser.add_argument("--answers", type=pathlib.Path, help="JSON file of answers: read, and added to")
     options = parser.parse_args()
+    known = json.loads(options.answers.read_text()) if options.answers and options.answers.exists() else {}
     program = str(pathlib.Path(options.program).resolve())
     names = options.planners.split(",") if options.planners else planners(program)
     wanted = options.cases.split(",") if options.cases else [case[0] for case in CASES]
@@ -130,8 +173,11 @@ def main():
             continue
         answers = {}
         for name in names:
-            answers[name] = ask(program, case, name, options.seconds)
-            answer = answers[name]
+            key = f"{case[0]} {name}"
+            answer = answers[name] = known[key] if key in known else ask(program, case, name, options.seconds)
+            known[key] = answer
+            if options.answers:
+                options.answers.write_text(json.dumps(known, indent=1))
             what = time_text(answer["step_s"]) if "step_s" in answer else answer["failed"]
             print(f"{case[0]:18} {name:14} {what}  ({answer['cpu_s']:.1f} s, {answer['peak_bytes'] / 1e6:.0f} MB) "
                   f"{answer.get('plan', '')}", flush=True)

@@ -8,6 +8,7 @@
 #include "tessera/base/text.h"
 #include "tessera/plan/recipes/parts.h"
 #include "tessera/plan/schedule.h"
+#include "tessera/search/expansion.h"
 #include "tessera/search/explain.h"
 #include "tessera/search/offload.h"
 #include "tessera/search/planners/alpa.h"
@@ -139,8 +140,9 @@ bool asks_for_offload(const PlanQuestion& question) {
 
 Result<PlanAnswer> find_automatically(const PlanQuestion& question) {
   if (asks_for_offload(question)) return find_offloaded(question, question.fixed.at("offload"));
-  TESSERA_TRY(PlanAnswer answer, find_with_tables(question));
-  return find_with_offload(question, std::move(answer));
+  TESSERA_TRY(PlanAnswer plain, find_with_tables(question));
+  TESSERA_TRY(Expanded found, find_with_expansions(question, std::move(plain), find_with_tables));
+  return find_with_offload(found.question, std::move(found.answer));
 }
 
 }  // namespace

@@ -21,7 +21,8 @@ constexpr size_t kMostDegrees = 3;  // of one call that are above their least
 // Programs of a recipe that may be simulated unless the question says how many: few of large models.
 constexpr size_t kFewPrograms = 10, kManyPrograms = 48;
 constexpr size_t kOpsOfRecipe = 10000;  // of these programs together
-constexpr size_t kMostCalls = 20000;    // of one recipe that are written, at the most
+
+constexpr int64_t kMostTexts = 30000;  // of ops and their loops' steps: such programs take seconds
 
 // A call with its plan, and what its program takes.
 struct Tried {
@@ -58,10 +59,11 @@ class RecipeSweep {
     find_degrees();
     const std::vector<RecipeCall> starts = starts_of();
     const size_t first = std::max<size_t>(1, most_ / 3);
-    for (size_t i = 0; i < starts.size() && simulated_ < first && !stopped(); ++i) {
-      // Evenly over all, the first and the last among them.
-      const size_t step = std::max<size_t>(1, starts.size() / first);
-      if (i % step == 0) try_call(starts[i]);
+    // Evenly over all, and where these are refused the ones behind them.
+    const size_t step = std::max<size_t>(1, starts.size() / first);
+    for (size_t offset = 0; offset < step; ++offset) {
+      for (size_t i = offset; i < starts.size() && simulated_ < first && !stopped(); i += step)
+        try_call(starts[i]);
     }
     std::set<std::string> left;
     while (simulated_ < most_ && !stopped()) {
@@ -128,13 +130,19 @@ class RecipeSweep {
   }
 
   // Nothing if the recipe refuses the arguments, or writes what is no plan.
-  std::optional<Plan> plan_of(const RecipeCall& call) {
-    ++written_;
+  std::optional<Plan> plan_of(const RecipeCall& call) const {
     const auto text = emit_recipe(call, search_.forward(), to_string(call));
     if (!text) return {};
     auto plan = parse_plan(*text, to_string(call));
     return plan ? std::optional<Plan>(*std::move(plan)) : std::nullopt;
   }
+
+  // A number of which a plan has another number of ranks when it changes, and the power of it with
+  // which the ranks grow.
+  struct Degree {
+    const RecipeArgument* argument;
+    int power = 1;
+  };
 
   void find_degrees() {
     std::vector<RecipeCall> bases = {base_, base_};
@@ -145,47 +153,65 @@ class RecipeSweep {
     }
     for (const RecipeArgument& argument : recipe_.arguments) {
       if (argument.is_text || is_fixed(argument)) continue;
-      std::set<int64_t> ranks;
+      std::map<int64_t, int64_t> ranks;  // by value
       for (RecipeCall call : bases) {
         ranks.clear();
         for (const int64_t value : {1, 2, 3, 4}) {
           if (value < argument.minimum) continue;
           call.arguments.numbers[argument.name] = value;
-          if (const auto plan = plan_of(call)) ranks.insert(plan->ranks());
+          if (const auto plan = plan_of(call)) ranks[value] = plan->ranks();
         }
-        if (ranks.size() > 1) break;
+        if (!ranks.empty() && ranks.begin()->second != ranks.rbegin()->second) break;
       }
-      (ranks.size() > 1 ? degrees_ : numbers_).push_back(&argument);
+      if (ranks.empty() || ranks.begin()->second == ranks.rbegin()->second) {
+        numbers_.push_back(&argument);
+        continue;
+      }
+      const bool squares = ranks.contains(1) && ranks.contains(2) && ranks[2] == 4 * ranks[1];
+      degrees_.push_back({&argument, squares ? 2 : 1});
     }
   }
 
-  // All calls with as many ranks as devices whose degrees are divisors of that, few of them above
-  // their least: those with one such degree first.
-  std::vector<RecipeCall> starts_of() {
+  // Calls whose degrees are divisors of the number of devices, few of them above their least and of
+  // this product: those with one such degree first. Which of them have as many ranks as there are
+  // devices is seen when their plans are written.
+  std::vector<RecipeCall> starts_of() const {
     std::vector<RecipeCall> out;
     const std::vector<int64_t> values = divisors_of(devices_);
+    // What is fixed may cut the model over ranks already.
+    const auto least = plan_of(base_);
+    const int64_t ranks = least ? least->ranks() : 1;
     for (size_t above = 0; above <= std::min(kMostDegrees, degrees_.size()); ++above)
-      add_starts(base_, 0, above, devices_, values, out);
+      add_starts(base_, 0, above, ranks, ranks, values, out);
     return out;
   }
-  void add_starts(const RecipeCall& call, size_t from, size_t above, int64_t room,
-                  const std::vector<int64_t>& values, std::vector<RecipeCall>& out) {
-    if (written_ >= kMostCalls || stopped()) return;
+  // `product`: of the degrees so far; `ranks`: of their powers.
+  void add_starts(const RecipeCall& call, size_t from, size_t above, int64_t product, int64_t ranks,
+                  const std::vector<int64_t>& values, std::vector<RecipeCall>& out) const {
     if (above == 0) {
-      const auto plan = plan_of(call);
-      if (plan && plan->ranks() == devices_) out.push_back(call);
+      if (product == devices_ || ranks == devices_) out.push_back(call);
       return;
     }
     for (size_t i = from; i < degrees_.size(); ++i) {
       RecipeCall next = call;
-      int64_t& number = next.arguments.numbers[degrees_[i]->name];
-      const int64_t least = number;
+      int64_t& number = next.arguments.numbers[degrees_[i].argument->name];
+      const int64_t least = std::max<int64_t>(1, number);
       for (const int64_t value : values) {
-        if (value <= std::max<int64_t>(1, least) || value > room) continue;
+        if (value <= least || value % least != 0 || product * (value / least) > devices_) continue;
         number = value;
-        add_starts(next, i + 1, above - 1, room / value, values, out);
+        const int64_t times = value / least;
+        add_starts(next, i + 1, above - 1, product * times,
+                   ranks * (degrees_[i].power == 2 ? times * times : times), values, out);
       }
     }
+  }
+
+  // At most so many ops, each counted for every step of its longest loop, has the plan's program.
+  int64_t texts_of(const Plan& plan) const {
+    int64_t steps = 1;
+    for (const SplitEntry& entry : plan.splits) steps = std::max(steps, entry.steps);
+    for (const LoopEntry& entry : plan.loops) steps = std::max(steps, entry.steps);
+    return steps * static_cast<int64_t>(search_.forward().ops().size());
   }
 
   // Simulates the call's program, if it has as many ranks as there are devices and was not tried.
@@ -194,6 +220,7 @@ class RecipeSweep {
     auto plan = plan_of(call);
     // Values that change on their way are no answer to the question.
     if (!plan || plan->ranks() != devices_ || !plan->compress.empty()) return nullptr;
+    if (texts_of(*plan) > kMostTexts) return nullptr;
     PlanCandidate candidate;
     candidate.call = to_string(call);
     search_.say(fmt::format("{} of at most {}: {}", simulated_ + 1, most_, candidate.call));
@@ -244,12 +271,12 @@ class RecipeSweep {
         out.back().arguments.texts[argument.name] = choice;
       }
     }
-    for (const RecipeArgument* from : degrees_) {
+    for (const auto& [from, from_power] : degrees_) {
       const int64_t has = call.arguments.number(from->name);
       if (has < 2) continue;
       const int64_t factor = least_prime(has);
       if (has / factor < from->minimum) continue;
-      for (const RecipeArgument* to : degrees_) {
+      for (const auto& [to, to_power] : degrees_) {
         if (to == from) continue;
         out.push_back(call);
         out.back().arguments.numbers[from->name] = has / factor;
@@ -263,11 +290,12 @@ class RecipeSweep {
   PlanSearch& search_;
   const Recipe& recipe_;
   int64_t devices_;
-  size_t most_, simulated_ = 0, written_ = 0;
+  size_t most_, simulated_ = 0;
   RecipeCall base_;
-  std::vector<const RecipeArgument*> degrees_, numbers_;
-  std::set<std::string> known_;  // calls that were tried
-  std::vector<Tried> tried_;     // those that were simulated
+  std::vector<Degree> degrees_;
+  std::vector<const RecipeArgument*> numbers_;  // the others
+  std::set<std::string> known_;                 // calls that were tried
+  std::vector<Tried> tried_;                    // those that were simulated
 };
 
 }  // namespace

@@ -1,0 +1,77 @@
+#include "tessera/search/expansion.h"
+
+#include <gtest/gtest.h>
+
+#include "tessera/plan/part.h"
+#include "tessera/search/planners/test_questions.h"
+#include "tessera/search/ranking.h"
+#include "tessera/search/with_part.h"
+
+namespace tessera {
+namespace {
+
+const char* const kGpt = "gpt:layers=2,hidden=160,heads=4,seq=128,vocab=300";
+constexpr size_t kPrograms = 48;
+
+// The fastest of the space, with the text as a part; seconds.
+double fastest(PlanQuestion question, const char* part) {
+  if (part != nullptr) question.part = parse_part(part, "part.toml", planned_axes()).value();
+  return step_of(find_in_space(question, whole_space).value());
+}
+
+// On this machine's cores attention in products is faster than the fused kernel, by their measured or
+// presumed rates, or it is not: `auto` is as fast as the better of both searches.
+TEST(Expansions, AreChosenWhereTheyAreFaster) {
+  const auto asked = ask(kGpt, "local:2", 16);
+  asked->question.evaluations = kPrograms;
+  const double fused = fastest(asked->question, nullptr);
+  const double apart = fastest(asked->question, "expand = \"blocks.*.attn.core\"");
+  const PlanAnswer answer = find_plan(asked->question, "auto").value();
+  expect_sound(answer, asked->question);
+  EXPECT_LE(step_of(answer), std::min(fused, apart) * 1.001);
+  if (apart < .98 * fused) {
+    EXPECT_NE(answer.plan.find("\"blocks.*.attn.core\""), std::string::npos) << answer.plan;
+  }
+  if (apart > fused) {
+    EXPECT_EQ(answer.plan.find("attn.core"), std::string::npos) << answer.plan;
+  }
+}
+
+// A device whose fused kernels are at their roofline: products that write their scores cost more.
+TEST(Expansions, AreLeftWhereFusedKernelsAreFaster) {
+  const auto asked = ask("gpt:layers=4,hidden=1024,heads=16,seq=1024,vocab=1024", "dgx-a100:1", 32);
+  asked->question.compute = DType::kBFloat16;
+  PlanAnswer plain = find_in_space(asked->question, whole_space).value();
+  const double step = step_of(plain);
+  int searches = 0;
+  const auto found = find_with_expansions(asked->question, std::move(plain), [&](const auto& with) {
+                       ++searches;
+                       return find_in_space(with, whole_space);
+                     }).value();
+  EXPECT_EQ(searches, 0);
+  EXPECT_FALSE(found.question.part.has_value());
+  EXPECT_EQ(step_of(found.answer), step);
+}
+
+TEST(Expansions, OfAPartOfTheUsersStay) {
+  const auto asked = ask(kGpt, "local:2", 16);
+  asked->question.evaluations = kPrograms;
+  asked->question.part =
+      parse_part("expand = \"blocks.0.attn.core\"", "part.toml", planned_axes()).value();
+  const PlanAnswer answer = find_plan(asked->question, "auto").value();
+  ASSERT_TRUE(answer.best.has_value());
+  EXPECT_EQ(parse_plan(answer.plan).value().expand, std::vector<std::string>{"blocks.0.attn.core"});
+}
+
+// Entries of a user's part are in the answer beside the expansion.
+TEST(Expansions, GoWithAPartOfTheUsers) {
+  const auto asked = ask(kGpt, "local:2", 16);
+  asked->question.evaluations = kPrograms;
+  asked->question.part = parse_part("micro_batches = 2", "part.toml", planned_axes()).value();
+  const PlanAnswer answer = find_plan(asked->question, "auto").value();
+  expect_sound(answer, asked->question);
+  EXPECT_EQ(parse_plan(answer.plan).value().micro_batches, 2);
+}
+
+}  // namespace
+}  // namespace tessera
