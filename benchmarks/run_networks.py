@@ -75,6 +75,20 @@ def processor_seconds():
     return usage.ru_utime + usage.ru_stime
 
 
+def samples_of(folder, inputs, batch):
+    """The entry `data` of a run file: arrays of random samples, one batch; classes where a sample has one number."""
+    parts = []
+    for name, shape in inputs.items():
+        path = folder / f"{name}_{'x'.join(map(str, shape))}_{batch}.npy"
+        if not path.exists():
+            count, dims = batch * math.prod(shape), (batch, *shape)
+            numbers = array.array("f", (random.gauss(0, 1) for _ in range(count))) if shape else array.array("q", (i % 10 for i in range(count)))
+            head = f"{{'descr': '{'<f4' if shape else '<i8'}', 'fortran_order': False, 'shape': ({', '.join(map(str, dims))},), }}"
+            path.write_bytes(b"\x93NUMPY\1\0" + struct.pack("<H", 118) + head.ljust(117).encode() + b"\n" + numbers.tobytes())
+        parts.append(f'{name} = "{path}"')
+    return "{ arrays = { " + ", ".join(parts) + " } }"
+
+
 class Bench:
     def __init__(self, args, folder):
         self.program, self.python, self.folder = pathlib.Path(args.tessera).resolve(), args.python, folder
@@ -82,17 +96,7 @@ class Bench:
         self.torch = ""
 
     def data(self, inputs, batch):
-        """Arrays of random samples, one batch, as the peer has them; classes where a sample has one number."""
-        parts = []
-        for name, shape in inputs.items():
-            path = self.folder / f"{name}_{'x'.join(map(str, shape))}_{batch}.npy"
-            if not path.exists():
-                count, dims = batch * math.prod(shape), (batch, *shape)
-                numbers = array.array("f", (random.gauss(0, 1) for _ in range(count))) if shape else array.array("q", range(count))
-                head = f"{{'descr': '{'<f4' if shape else '<i8'}', 'fortran_order': False, 'shape': ({', '.join(map(str, dims))},), }}"
-                path.write_bytes(b"\x93NUMPY\1\0" + struct.pack("<H", 118) + head.ljust(117).encode() + b"\n" + numbers.tobytes())
-            parts.append(f'{name} = "{path}"')
-        return "{ arrays = { " + ", ".join(parts) + " } }"
+        return samples_of(self.folder, inputs, batch)
 
     def ours(self, model, plan, batch, steps, inputs):
         """Times of the steps, the summary, processor seconds of the process."""

@@ -1,0 +1,200 @@
+#!/usr/bin/env python3
+"""Plans that `auto` chooses for this machine, measured beside the recipes: writes docs/results/<date>-choices.md.
+
+Ten models of five families on two ranks and on four (--cluster local:2 and local:4; some under mpirun, some under a memory
+limit). For each case `tessera plan --planner auto` gives a plan and `--planner recipes` the best call of every recipe by
+simulation. The fastest of these by simulation are measured, and the plan of `auto` with them, in rounds that go over all of
+them in turn, so that what else the machine does falls on all alike; a plan counts with the median of the steps of its best
+run, the first two left out. Each plan of `auto` is also verified against the serial run, and its counted peak is compared
+with the limit.
+
+    benchmarks/run_choices.py build/tessera --profile machine.json      about 25 minutes on two idle cores
+    benchmarks/run_choices.py build/tessera --only gpt --rounds 1
+
+The profile is one that `tessera profile` wrote; without --profile the machine is measured first (some minutes).
+"""
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+
+import run_networks
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+GPT = "gpt:layers=4,hidden=192,heads=6,seq=128,vocab=512"
+LLAMA = "llama:layers=4,hidden=192,heads=6,kv_heads=2,seq=128,vocab=1024"
+BERT = "bert:layers=3,hidden=192,heads=4,seq=96,vocab=768"
+MOE = "mixtral:layers=2,hidden=160,heads=4,seq=96,vocab=320,ffn=320,experts=4"
+RESNET = "resnet:layers=18,image=32,width=16,ghost=4,classes=10"
+CASES = [  # name, model, batch, ranks, transport, memory limit
+    ("gpt", GPT, 16, 2, "threads", ""),
+    ("gpt", GPT, 16, 4, "threads", ""),
+    ("gpt, wide", "gpt:layers=2,hidden=384,heads=8,seq=128,vocab=640", 8, 2, "mpi", ""),
+    ("gpt, wide", "gpt:layers=2,hidden=384,heads=8,seq=128,vocab=640", 8, 4, "threads", "60 MB"),
+    ("gpt, large table", "gpt:layers=2,hidden=128,heads=4,seq=64,vocab=8192", 16, 2, "threads", ""),
+    ("gpt, large table", "gpt:layers=2,hidden=128,heads=4,seq=64,vocab=8192", 16, 4, "threads", ""),
+    ("llama", LLAMA, 8, 2, "threads", ""),
+    ("llama", LLAMA, 8, 4, "mpi", ""),
+    ("llama, long", "llama:layers=2,hidden=128,heads=4,kv_heads=2,seq=512,vocab=512", 4, 2, "threads", ""),
+    ("llama, long", "llama:layers=2,hidden=128,heads=4,kv_heads=2,seq=512,vocab=512", 4, 4, "threads", "40 MB"),
+    ("bert", BERT, 16, 2, "mpi", ""),
+    ("bert", BERT, 16, 4, "threads", ""),
+    ("experts", MOE, 8, 2, "threads", ""),
+    ("experts", MOE, 8, 4, "threads", ""),
+    ("experts, more", "mixtral:layers=2,hidden=128,heads=4,seq=64,vocab=320,ffn=256,experts=8", 16, 2, "threads", ""),
+    ("experts, more", "mixtral:layers=2,hidden=128,heads=4,seq=64,vocab=320,ffn=256,experts=8", 16, 4, "mpi", ""),
+    ("resnet", RESNET, 32, 2, "threads", ""),
+    ("resnet", RESNET, 32, 4, "threads", ""),
+    ("mlp", "mlp:in=256,hidden=1024,out=10,layers=4", 256, 2, "threads", "30 MB"),
+    ("mlp", "mlp:in=256,hidden=1024,out=10,layers=4", 256, 4, "threads", ""),
+]
+WITHIN = 1.03
+
+
+class Failure(Exception):
+    pass
+
+
+def execute(command, profile):
+    environment = dict(os.environ, TESSERA_PROFILE=str(profile))
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, env=environment, cwd=ROOT)
+    if done.returncode != 0:
+        raise Failure(f"{' '.join(str(word) for word in command)}: {done.stderr.strip().splitlines()[-1:]}")
+    return done.stdout
+
+
+class Session:
+    def __init__(self, args, folder):
+        self.tessera, self.profile, self.folder = pathlib.Path(args.tessera).resolve(), args.profile, folder
+        self.rounds, self.most = args.rounds, args.most
+        self.text = folder / "text.txt"
+        self.text.write_text(" ".join(str(i * 7919 % 100003) for i in range(60000)))
+
+    def question(self, model, batch, ranks, limit):
+        command = [self.tessera, "plan", model, "--cluster", f"local:{ranks}", "--batch", batch, "--json"]
+        return command + (["--memory-limit", limit] if limit else [])
+
+    def data(self, model, batch):
+        """Tokens of a text, or random samples where the model reads images or rows."""
+        inputs = {"resnet": {"images": (3, 32, 32), "targets": ()}, "mlp": {"x": (256,), "targets": ()}}
+        family = model.split(":")[0]
+        return run_networks.samples_of(self.folder, inputs[family], batch) if family in inputs else f'["{self.text}"]'
+
+    def measure(self, model, batch, plan, ranks, transport, step_s):
+        """Median seconds of the steps, and the counted peak of a rank in bytes."""
+        file = self.folder / "run.toml"
+        steps = max(12, min(60, int(1.5 / step_s)))
+        file.write_text(f'model = "{model}"\ndata = {self.data(model, batch)}\nbatch = {batch}\nsteps = {steps}\nplan = "{plan}"\nthreads = 1\n')
+        launcher = []
+        if transport == "mpi":
+            root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+            launcher = ["mpirun", "--oversubscribe", "-n", ranks] + root
+        out = execute([*launcher, self.tessera, "train", file, "--json"], self.profile)
+        lines = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+        times = [line["step_time_s"] for line in lines if "step" in line]
+        summary = next(line["summary"] for line in lines if "summary" in line)
+        return statistics.median(times[2:]), summary["peak_memory_bytes"]
+
+    def case(self, case):
+        """A row: what was chosen and measured, and whether it is within 3 % of the fastest recipe."""
+        name, model, batch, ranks, transport, limit = case
+        plans = {}
+        chosen = json.loads(execute(self.question(model, batch, ranks, limit) + ["--planner", "auto"], self.profile))
+        file = self.folder / "auto.toml"
+        file.write_text(chosen["text"])
+        plans["auto"] = (str(file), chosen["best"]["step_time_s"])
+        known = json.loads(execute(self.question(model, batch, ranks, limit) + ["--planner", "recipes"], self.profile))
+        recipes = [one for one in known["simulated"] if one.get("fits")]
+        for one in recipes[:self.most]:
+            plans[one["choice"]] = (one["choice"], one["step_time_s"])
+        verified = self.verify(model, batch, file)
+        ranks_of = {key: self.ranks(model, batch, plan) for key, (plan, _) in plans.items()}
+        best, peak = {}, 0
+        for _ in range(self.rounds):
+            for key, (plan, predicted) in plans.items():
+                seconds, memory = self.measure(model, batch, plan, ranks_of[key], transport, predicted)
+                best[key] = min(best.get(key, seconds), seconds)
+                peak = max(peak, memory) if key == "auto" else peak
+        fastest = min((key for key in best if key != "auto"), key=best.get)
+        return {"name": name, "model": model, "batch": batch, "ranks": ranks, "transport": transport, "limit": limit, "peak": peak,
+                "auto": chosen["best"]["choice"], "auto_s": best["auto"], "predicted_s": plans["auto"][1], "recipe": fastest,
+                "recipe_s": best[fastest], "recipe_predicted_s": plans[fastest][1], "measured": len(best), "known": len(recipes),
+                "verified": verified, "fits": not limit or peak <= float(limit.split()[0]) * 1e6}
+
+    def ranks(self, model, batch, plan):
+        out = json.loads(execute([self.tessera, "simulate", model, "--plan", plan, "--batch", batch, "--cluster", "local:8", "--json"],
+                                 self.profile))
+        return sum(role["ranks"] for role in out["roles"])
+
+    def verify(self, model, batch, plan):
+        try:
+            execute([self.tessera, "verify", model, "--plan", plan, "--batch", batch], self.profile)
+            return True
+        except Failure:
+            return False
+
+
+def page(rows, args, session):
+    good = sum(row["auto_s"] <= WITHIN * row["recipe_s"] for row in rows)
+    processor = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "unknown")
+    lines = [f"# Chosen plans, measured beside the recipes, {datetime.date.today()}", "",
+             f"`benchmarks/run_choices.py build/tessera --rounds {session.rounds} --most {session.most}` on {processor}, {os.cpu_count()} cores, "
+             f"{platform.system()}; load when it ended {os.getloadavg()[0]:.1f}. Each case: the plan that `auto` chose, and the "
+             f"{session.most} fastest recipes by simulation, each with its best arguments (`--planner recipes`). A plan counts with the "
+             "median step of its best run.", "",
+             f"- within 3 % of the fastest recipe that was measured, or faster: **{good} of {len(rows)}** (asked: 18 of 20)",
+             f"- verified against the serial run: {sum(row['verified'] for row in rows)} of {len(rows)}",
+             f"- counted peak within the limit, where there is one: {sum(row['fits'] for row in rows if row['limit'])} of "
+             f"{sum(bool(row['limit']) for row in rows)}", "",
+             "| model | ranks | limit | auto's plan | measured, ms | predicted, ms | fastest recipe | measured, ms | predicted, ms | "
+             "recipes measured, of those that fit | auto / recipe |", "|---" * 11 + "|"]
+    for row in rows:
+        lines.append(f"| {row['name']} | {row['ranks']} {row['transport']} | {row['limit'] or '-'} | `{row['auto']}` | {1e3 * row['auto_s']:.1f} | "
+                     f"{1e3 * row['predicted_s']:.1f} | `{row['recipe']}` | {1e3 * row['recipe_s']:.1f} | {1e3 * row['recipe_predicted_s']:.1f} | "
+                     f"{row['measured'] - 1} of {row['known']} | {row['auto_s'] / row['recipe_s']:.3f} |")
+    lines += ["", "## Models", ""]
+    lines += sorted({f"- {row['name']}: `{row['model']}`, batch {row['batch']}" for row in rows})
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tessera")
+    parser.add_argument("--profile", type=pathlib.Path)
+    parser.add_argument("--only", default="", help="cases whose name contains this")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--most", type=int, default=8, help="recipes that are measured in each case")
+    parser.add_argument("-o", "--out", type=pathlib.Path)
+    args = parser.parse_args()
+    rows = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        if args.profile is None:
+            args.profile = folder / "profile.json"
+            execute([pathlib.Path(args.tessera).resolve(), "profile", "--out", args.profile], args.profile)
+        args.profile = args.profile.resolve()
+        session = Session(args, folder)
+        for case in CASES:
+            if args.only not in case[0]:
+                continue
+            row = session.case(case)
+            rows.append(row)
+            print(f"{row['name']:18} {row['ranks']} {row['transport']:8} auto {1e3 * row['auto_s']:8.2f} ms ({1e3 * row['predicted_s']:.2f})  "
+                  f"{row['recipe']} {1e3 * row['recipe_s']:.2f} ms ({1e3 * row['recipe_predicted_s']:.2f})  "
+                  f"{row['auto_s'] / row['recipe_s']:.3f}  {row['auto']}", flush=True)
+            out = args.out or ROOT / f"docs/results/{datetime.date.today()}-choices.md"
+            out.write_text(page(rows, args, session), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except Failure as failure:
+        sys.exit(str(failure))
