@@ -68,12 +68,13 @@ TensorId gated_attention(GraphBuilder& g, TensorId x, TensorId pair, const Atten
   return g.op1("residual", "add", {x, y});
 }
 
-// Norm, linear, ReLU, linear.
-TensorId transition(GraphBuilder& g, std::string_view scope, TensorId x, int64_t ffn, double eps) {
+// Norm, linear, activation, linear.
+TensorId transition(GraphBuilder& g, std::string_view scope, TensorId x, int64_t ffn,
+                    const EvoformerConfig& config) {
   g.push(scope);
-  const TensorId h = layer_norm(g, "ln", x, eps);
+  const TensorId h = layer_norm(g, "ln", x, config.eps);
   g.pop();
-  const TensorId y = feed_forward(g, scope, h, {ffn, "relu", kWeights, kWeights});
+  const TensorId y = feed_forward(g, scope, h, {ffn, config.activation, kWeights, kWeights});
   return g.op1(std::string(scope) + ".residual", "add", {x, y});
 }
 
@@ -139,7 +140,7 @@ State block(GraphBuilder& g, State x, const EvoformerConfig& config, int64_t lay
       config.heads);
   x.msa = attend("attn.column", x.msa,
                  {"batch s r", "batch s2 r", "batch heads r s s2", "s2", "", ""}, config.heads);
-  x.msa = transition(g, "mlp.msa", x.msa, config.ffn, eps);
+  x.msa = transition(g, "mlp.msa", x.msa, config.ffn, config);
   x.pair = within(g, "outer", [&] { return outer_product_mean(g, x, config); });
   for (const bool outgoing : {true, false}) {
     x.pair = within(g, outgoing ? "triangle.outgoing" : "triangle.incoming",
@@ -154,7 +155,7 @@ State block(GraphBuilder& g, State x, const EvoformerConfig& config, int64_t lay
       {"batch r r2", "batch r3 r2", "batch r2 heads r r3", "r3", "batch r3 r", "batch heads r r3"},
       config.pair_heads);
   x.pair = transition(g, "mlp.pair", x.pair,
-                      std::max<int64_t>(config.ffn * config.pair / config.hidden, 1), eps);
+                      std::max<int64_t>(config.ffn * config.pair / config.hidden, 1), config);
   g.pop();
   return x;
 }
@@ -228,6 +229,11 @@ std::vector<ModelKey> model_keys(EvoformerConfig& config) {
       {"pair_heads", &config.pair_heads, "heads of triangle attention"},
       {"outer", &config.outer, "width of the factors of the outer product"},
       {"ffn", &config.ffn, "width of the transition; the pair's in proportion", "4 * hidden"},
+      {"activation",
+       &config.activation,
+       "of the transitions",
+       {},
+       {"gelu", "gelu_erf", "relu", "silu"}},
       {"masked", &config.masked, "masked tokens of an alignment", "15 %"},
       {"recycles", &config.recycles, "passes without gradient before the training pass", {}, {}, 0},
       {"eps", &config.eps, "epsilon of the layer norms"},

@@ -19,8 +19,9 @@ namespace tessera {
 struct EvoformerConfig {
   int64_t layers = 2, sequences = 8, residues = 16, vocab = 23, bins = 64;
   int64_t hidden = 32, pair = 16, heads = 4, pair_heads = 2, outer = 8;
-  int64_t ffn = 0;     // 0: 4 * hidden; of the pair transition ffn * pair / hidden
-  int64_t masked = 0;  // 0: 15 % of sequences * residues
+  std::string activation = "relu";  // of the transitions
+  int64_t ffn = 0;                  // 0: 4 * hidden; of the pair transition ffn * pair / hidden
+  int64_t masked = 0;               // 0: 15 % of sequences * residues
   int64_t recycles = 0;
   double eps = 1e-5;
   DType dtype = DType::kFloat32;
