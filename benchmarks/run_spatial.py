@@ -48,11 +48,12 @@ all-reduces are those of a rank with neighbours on both sides, added up; "waited
 waits for, mean over ranks. `tiles=4` computes the interior while the halo arrives ([adr 0058](../adr/0058-steps-that-read-through-windows.md)).
 
 The published model ([theory](../theory/hybrid-3d-cnn.md) section 6) adds messages and all-reduces by formula to times of computation, which
-here are the simulator's. Its constants are a network of 25.7 GB/s for each device and 1.2 us a message; "with these links": 6.25 GB/s (two
-cards of 12.5 GB/s for four devices) and 12 us. It assumes that gradients are summed entirely beside the backward pass and that
-each message has its link to itself. It holds within 10 % wherever its links are those of the cluster; with its own, where halos are
-a small part of the step. Ours is the longer one: the gradients of the first layers come last and are waited for, and an exchange over
-several nodes is priced as if each member sent to all others alike.
+here are the simulator's. It is compared twice, each time with one network on both sides: the cluster's (two cards of 12.5 GB/s for four
+devices, 12 us), and the one that the model's constants describe (25.7 GB/s for each device, 1.2 us). It assumes that gradients are summed
+entirely beside the backward pass, that an exchange costs its bytes and starts, and that tiles hide it entirely. With one network on both
+sides it holds within 10 % in every row. Where ours is longer, the gradients of the first layers come last and are waited for, and
+kernels of small tiles and exchanges take time to start; where it is shorter, halos inside a node go over NVLink, which the model
+counts at the network's rate.
 """.strip()
 
 

@@ -318,11 +318,12 @@ TEST(Exchange, with_neighbours_uses_the_cards_of_those_at_the_borders) {
       exchange(cluster, every(16), busiest, {2 * kFace, kFace, 2 * kFace, 2, 1});
   const double card = 12.5e9 * (1 - .44 / 3);  // reaches two nodes
   EXPECT_NEAR(halo.transfer_s, kFace / card, .01 * kFace / card);
-  EXPECT_LT(halo.seconds(), .3 * exchange(cluster, every(16), busiest, {}).seconds());
+  EXPECT_LT(halo.seconds(), .4 * exchange(cluster, every(16), busiest, {}).seconds());
   // More to one's own node than to others: the links inside decide.
   const CollectiveCost inner =
       exchange(cluster, every(16), busiest, {64 * kFace, kFace, kFace, 1, 1});
-  EXPECT_NEAR(inner.transfer_s, 64. * kFace / 75e9, .15 * inner.transfer_s);
+  const double links = .8 * 75e9;  // what collectives reach of a V100's
+  EXPECT_NEAR(inner.transfer_s, 64. * kFace / links, .01 * inner.transfer_s);
 }
 
 // Of a cube of 27 nodes the one in the middle (docs/adr/0080): both ways send as many bytes, but three
