@@ -18,6 +18,7 @@ namespace {
 // Latency of the NIC for which the tuner's constants hold; a cluster's difference from it is added.
 constexpr double kTunerNicSeconds = 12e-6;
 constexpr double kTunerError = .25, kRuleError = .3;
+constexpr int64_t kMeasuredDevices = 8;   // of the nodes on which all-to-alls were measured
 constexpr double kDiskRate = 1e9;         // of a node that does not say
 constexpr int64_t kSwitchSumMembers = 5;  // fewer are quicker by a ring (H200: 4 devices)
 
@@ -154,7 +155,8 @@ std::optional<TunerChoice> tuned(const TunerGroup& group, int64_t bytes) {
   return best;
 }
 
-void set_fractions(CollectiveCost& cost, CollectiveKind kind, const Machine& at, double bytes) {
+void set_fractions(CollectiveCost& cost, CollectiveKind kind, const Machine& at, double bytes,
+                   const ExchangeLoad& load) {
   const double seconds = cost.seconds();
   if (seconds <= 0) return;
   const double volume = collective_volume(kind, at.where.members, bytes);
@@ -163,7 +165,8 @@ void set_fractions(CollectiveCost& cost, CollectiveKind kind, const Machine& at,
     // All-to-all: what leaves the node, of all members; others: what passes one edge of the ring.
     const auto nodes = static_cast<double>(at.where.nodes);
     const double leaving =
-        kind == CollectiveKind::kAllToAll || kind == CollectiveKind::kExchange
+        load != ExchangeLoad{} ? static_cast<double>(load.leaving_a_node)
+        : kind == CollectiveKind::kAllToAll || kind == CollectiveKind::kExchange
             ? bytes * (nodes - 1) / nodes * static_cast<double>(at.where.members_a_node)
             : volume;
     cost.nic_fraction = std::min(1., leaving / (seconds * nics_of_group(at) * at.type.nic.rate));
@@ -190,26 +193,52 @@ CollectiveCost permute(const Machine& at, double bytes) {
   return cost;
 }
 
-// Each member has bytes / n for each other one. The part for other nodes goes through the NICs and,
-// where switches are oversubscribed, through their ways up; the part inside runs beside it. On
-// rail-aligned fabrics a message first goes to the device that sits on the receiver's rail.
-CollectiveCost all_to_all_over_nodes(const Machine& at, double bytes) {
+// What an exchange over nodes moves, in bytes of one direction.
+struct Away {
+  double leaving = 0, leaving_a_node = 0, inside = 0;  // as ExchangeLoad
+  int64_t nodes = 0;                                   // that talk to one another
+  double latency_s = 0;
+};
+// Each member has bytes / n for each other one.
+Away alike(const Machine& at, double bytes) {
   const auto members = static_cast<double>(at.where.members);
   const auto nodes = static_cast<double>(at.where.nodes);
   const auto k = static_cast<double>(at.where.members_a_node);
-  const double nic = nics_of_group(at) * at.type.nic.rate * at.style.network_efficiency / k;
-  const double away = bytes * (nodes - 1) / nodes;
-  const double network = away / (nic * std::min(kNicShare, all_to_all_nic_share(at.where.nodes)));
+  const double leaving = bytes * (nodes - 1) / nodes;
+  return {leaving, leaving * k, bytes * (k - 1) / members, at.where.nodes,
+          all_to_all_latency(at.where.nodes)};
+}
+// It starts as late as an all-to-all in which a member of a measured machine has as many peers in other
+// nodes.
+Away away_of(const ExchangeLoad& load) {
+  const int64_t nodes = load.nodes_reached + 1;
+  const int64_t as_many = 1 + (load.peers + kMeasuredDevices - 1) / kMeasuredDevices;
+  return {static_cast<double>(load.leaving), static_cast<double>(load.leaving_a_node),
+          static_cast<double>(load.inside), nodes, all_to_all_latency(std::min(nodes, as_many))};
+}
+
+// The part for other nodes goes through the NICs and, where switches are oversubscribed, through their
+// ways up; the part inside runs beside it. One member uses no more NICs than are next to it. On
+// rail-aligned fabrics a message first goes to the device that sits on the receiver's rail.
+CollectiveCost direct_over_nodes(const Machine& at, const Away& away) {
+  const auto nodes = static_cast<double>(at.where.nodes);
+  const auto k = static_cast<double>(at.where.members_a_node);
+  const double one = at.type.nic.rate * at.style.network_efficiency;
+  const double nics = nics_of_group(at) * one;
+  const double own =
+      std::max(1., static_cast<double>(at.type.nics) / static_cast<double>(at.type.devices)) * one;
+  const double share = std::min(kNicShare, all_to_all_nic_share(away.nodes));
+  const double network = std::max(away.leaving_a_node / nics, away.leaving / own) / share;
   const auto below = static_cast<double>(at.where.nodes_a_switch);
-  const double up = at.where.tier > 0
-                        ? bytes * (nodes - below) / nodes * oversubscription(at) / (nic * kNicShare)
-                        : 0;
-  double inside = bytes * (k - 1) / members;
-  if (at.cluster.rail_aligned) inside += away * (k - 1) / k;
+  const double up = at.where.tier > 0 ? away.leaving_a_node * (nodes - below) / (nodes - 1) *
+                                            oversubscription(at) / (nics * kNicShare)
+                                      : 0;
+  double inside = away.inside;
+  if (at.cluster.rail_aligned) inside += away.leaving * (k - 1) / k;
   CollectiveCost cost;
   cost.algorithm = "direct";
   cost.uncertainty = kTunerError;
-  cost.latency_s = std::max(0., all_to_all_latency(at.where.nodes) + network_lag(at));
+  cost.latency_s = std::max(0., away.latency_s + network_lag(at));
   cost.transfer_s = std::max({network, up, inside / inner_bus(at)});
   return cost;
 }
@@ -377,7 +406,7 @@ CollectiveCosts::CollectiveCosts(const Cluster& cluster, const Style& style)
     : cluster_(&cluster), style_(&style) {}
 
 CollectiveCost CollectiveCosts::price(CollectiveKind kind, const GroupPlacement& where,
-                                      int64_t bytes) const {
+                                      int64_t bytes, const ExchangeLoad& load) const {
   const Machine at{*cluster_, cluster_->type_of(where.device), *style_, where};
   TESSERA_CHECK(where.nodes == 1 || at.type.nics > 0, "no network between {} nodes of {}",
                 where.nodes, at.type.name);
@@ -401,7 +430,15 @@ CollectiveCost CollectiveCosts::price(CollectiveKind kind, const GroupPlacement&
     }
     if (exchange) return by_steps(kind, at, size);
   } else if (exchange) {
-    return all_to_all_over_nodes(at, size);
+    if (load == ExchangeLoad{}) return direct_over_nodes(at, alike(at, size));
+    if (load.leaving > 0) return direct_over_nodes(at, away_of(load));
+    // Nothing leaves a node: as in one of them.
+    GroupPlacement in_node = where;
+    in_node.members = where.members_a_node;
+    in_node.nodes = 1;
+    in_node.tier = -1;
+    const int64_t others = std::max<int64_t>(1, where.members_a_node - 1);
+    return price(kind, in_node, load.inside * where.members_a_node / others, {});
   }
   const auto choice = tuned(tuner_group(kind, at), bytes);
   TESSERA_CHECK(choice.has_value(), "no algorithm for {}", collective_name(kind));
@@ -414,7 +451,7 @@ CollectiveCost CollectiveCosts::price(CollectiveKind kind, const GroupPlacement&
 }
 
 CollectiveCost CollectiveCosts::collective(CollectiveKind kind, const GroupPlacement& where,
-                                           int64_t bytes) const {
+                                           int64_t bytes, const ExchangeLoad& load) const {
   CollectiveCost cost;
   cost.algorithm = "none";
   if (where.members < 2 || bytes <= 0) return cost;
@@ -434,12 +471,12 @@ CollectiveCost CollectiveCosts::collective(CollectiveKind kind, const GroupPlace
     cost.source = measured->source;
     cost.uncertainty = measured->uncertainty;
   } else {
-    cost = price(kind, where, bytes);
+    cost = price(kind, where, bytes, load);
   }
   cost.latency_s += style_->collective_gap_s;
   cost.units = std::min(at.type.device.generation->collective_units,
                         static_cast<double>(at.type.device.units));
-  set_fractions(cost, kind, at, static_cast<double>(bytes));
+  set_fractions(cost, kind, at, static_cast<double>(bytes), load);
   return cost;
 }
 

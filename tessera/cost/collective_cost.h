@@ -37,6 +37,18 @@ struct GroupPlacement {
 GroupPlacement place_group(const Cluster& cluster, const std::vector<int64_t>& devices,
                            int64_t groups_a_node);
 
+// What of an exchange goes where. In an all-to-all every member sends to all others alike; a halo goes to
+// neighbours, few of which sit in other nodes. Bytes are those of the busier direction.
+struct ExchangeLoad {
+  int64_t inside = 0;          // of the busiest member, to or from members of its own node
+  int64_t leaving = 0;         // of the busiest member, to or from other nodes
+  int64_t leaving_a_node = 0;  // of the busiest node, all its members together
+  int64_t nodes_reached = 0;   // other nodes that one node sends to, at most
+  int64_t peers = 0;           // members of other nodes that one member sends to, at most
+  // All zero: nothing is known, and the exchange is priced as an all-to-all.
+  friend auto operator<=>(const ExchangeLoad&, const ExchangeLoad&) = default;
+};
+
 struct CollectiveCost {
   double latency_s = 0;   // before bytes flow
   double transfer_s = 0;  // alone on its links
@@ -54,8 +66,10 @@ class CollectiveCosts {
  public:
   CollectiveCosts(const Cluster& cluster, const Style& style);
   // `bytes`: >= 0, of the whole array on one member: what all-reduce has in and out, what
-  // all-gather has out, reduce-scatter has in, all-to-all has in on one member.
-  CollectiveCost collective(CollectiveKind kind, const GroupPlacement& where, int64_t bytes) const;
+  // all-gather has out, reduce-scatter has in, all-to-all has in on one member. `load`: of an
+  // exchange over several nodes; nothing for other kinds.
+  CollectiveCost collective(CollectiveKind kind, const GroupPlacement& where, int64_t bytes,
+                            const ExchangeLoad& load = {}) const;
   // A message between two devices. `share`: messages of the same kind that leave the node at the
   // same time.
   CollectiveCost message(int64_t from, int64_t to, int64_t bytes, int64_t share = 1) const;
@@ -63,7 +77,8 @@ class CollectiveCosts {
   CollectiveCost copy(int64_t device, bool to_disk, bool from_disk, int64_t bytes) const;
 
  private:
-  CollectiveCost price(CollectiveKind kind, const GroupPlacement& where, int64_t bytes) const;
+  CollectiveCost price(CollectiveKind kind, const GroupPlacement& where, int64_t bytes,
+                       const ExchangeLoad& load) const;
 
   const Cluster* cluster_;  // both outlive this
   const Style* style_;

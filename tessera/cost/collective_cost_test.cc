@@ -279,6 +279,73 @@ TEST(Style_, efficiencies_scale_the_transfers) {
   EXPECT_NEAR(priced.group(kAll, every(2, 8), 8, kGibi).transfer_s, 2 * across, .01 * across);
 }
 
+// ---- exchanges of which it is known what goes where
+CollectiveCost exchange(const Cluster& cluster, const std::vector<int64_t>& devices, int64_t bytes,
+                        const ExchangeLoad& load) {
+  return CollectiveCosts(cluster, {})
+      .collective(CollectiveKind::kExchange, place_group(cluster, devices, 1), bytes, load);
+}
+
+// All members send to all others alike.
+TEST(Exchange, in_which_all_send_alike_costs_what_an_all_to_all_costs) {
+  for (const int64_t k : {1, 2, 4, 8}) {
+    for (const int64_t nodes : {2, 4, 8}) {
+      std::vector<int64_t> devices;
+      for (int64_t n = 0; n < nodes; ++n) {
+        for (int64_t i = 0; i < k; ++i) devices.push_back(8 * n + i);
+      }
+      const int64_t each = kMebi, bytes = each * k * nodes, away = each * k * (nodes - 1);
+      const ExchangeLoad load{each * (k - 1), away, away * k, nodes - 1, k * (nodes - 1)};
+      const Cluster cluster = dgx_a100(8);
+      EXPECT_NEAR(exchange(cluster, devices, bytes, load).seconds(),
+                  CollectiveCosts(cluster, {})
+                      .collective(kEach, place_group(cluster, devices, 1), bytes)
+                      .seconds(),
+                  k == 8 ? 1e-12 : 1e-4)  // with fewer peers it starts sooner
+          << k << " of " << nodes;
+    }
+  }
+}
+
+// Of 4 members a node on two cards one or two have neighbours in other nodes, a card each.
+TEST(Exchange, with_neighbours_uses_the_cards_of_those_at_the_borders) {
+  NodeType type = node(Generation::named("volta"), 75e9, 2, 12.5e9);
+  type.devices = 4;
+  const Cluster cluster = of(type, 4);
+  constexpr int64_t kFace = 64 * kMebi;
+  const int64_t busiest = 2 * kFace * 16 / 15;
+  const CollectiveCost halo =
+      exchange(cluster, every(16), busiest, {2 * kFace, kFace, 2 * kFace, 2, 1});
+  const double card = 12.5e9 * (1 - .44 / 3);  // reaches two nodes
+  EXPECT_NEAR(halo.transfer_s, kFace / card, .01 * kFace / card);
+  EXPECT_LT(halo.seconds(), .4 * exchange(cluster, every(16), busiest, {}).seconds());
+  // More to one's own node than to others: the links inside decide.
+  const CollectiveCost inner =
+      exchange(cluster, every(16), busiest, {64 * kFace, kFace, kFace, 1, 1});
+  const double links = .8 * 75e9;  // what collectives reach of a V100's
+  EXPECT_NEAR(inner.transfer_s, 64. * kFace / links, .01 * inner.transfer_s);
+}
+
+// Of a cube of 27 nodes the one in the middle (docs/adr/0080): both ways send as many bytes, but three
+// exchanges follow one another where corners travel by way of neighbours.
+TEST(Exchange, of_corners_is_sooner_over_directly_than_dim_by_dim) {
+  const Cluster cluster = dgx_a100(27);
+  const auto starts = [&](int64_t nodes, int64_t peers) {
+    return exchange(cluster, every(27, 8), kMebi, {0, kMebi, kMebi, nodes, peers}).latency_s;
+  };
+  EXPECT_NEAR(starts(2, 2), 37e-6, 1e-9);
+  EXPECT_NEAR(starts(8, 8), 37e-6, 1e-9);
+  EXPECT_NEAR(starts(26, 26), 47e-6, 1e-6);
+  EXPECT_LT(starts(26, 26), 2 * starts(2, 2));
+}
+
+TEST(Exchange, that_stays_in_nodes_costs_what_it_costs_in_one) {
+  const Cluster cluster = dgx_a100(2);
+  constexpr int64_t kEdge = 7 * kMebi;
+  EXPECT_NEAR(exchange(cluster, every(16), kEdge * 16 / 15, {kEdge, 0, 0, 0, 0}).seconds(),
+              exchange(cluster, every(8), kEdge * 8 / 7, {}).seconds(), 1e-9);
+}
+
 TEST(Trivial, groups_of_one_and_no_bytes_are_free) {
   const Priced a100{dgx_a100(1)};
   EXPECT_EQ(a100.group(kAll, every(1), 1, kGibi).seconds(), 0);

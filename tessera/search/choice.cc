@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "tessera/base/text.h"
 #include "tessera/cost/op_cost.h"
 #include "tessera/graph/kinds.h"
+#include "tessera/plan/recipes/maps.h"
 #include "tessera/plan/recipes/parts.h"
 #include "tessera/plan/selector.h"
 
@@ -91,6 +93,10 @@ class UnitView {
   std::string recompute() const {
     return own_ != nullptr ? own_->recompute.value_or(choice_.recompute) : choice_.recompute;
   }
+  int64_t halo_layers() const {
+    return own_ != nullptr ? own_->halo_layers.value_or(choice_.halos.layers)
+                           : choice_.halos.layers;
+  }
 
  private:
   const Choice& choice_;
@@ -108,14 +114,38 @@ bool is_used(const Choice& choice, size_t axis) {
                      [&](const auto& axes) { return axes[axis].size > 1; });
 }
 
+// The dims along which ops have halos, and by op how many halos lie on the way to it.
+using Halos = std::map<std::string, std::vector<int64_t>>;
+Halos halos_of(const Graph& forward) {
+  Halos out;
+  for (const Op& op : forward.ops()) {
+    for (const OpDim& dim : op.annotation.dims) {
+      const bool is_new = op.phase == Phase::kForward && recipes::has_halo(dim) &&
+                          may_cut(op, dim) && !out.contains(dim.name);
+      if (is_new) out.emplace(dim.name, recipes::halos_before(forward, dim.name));
+    }
+  }
+  return out;
+}
+
+bool asks_for_halos(const Choice& choice) {
+  return choice.halos != HaloChoice{} ||
+         std::any_of(choice.units.begin(), choice.units.end(),
+                     [](const UnitChoice& unit) { return unit.halo_layers.has_value(); });
+}
+
+// A row of the plan's splits: the dim, the axes and loops, and does the op make its readers' halos?
+using Cut = std::tuple<std::string, std::string, bool>;
+
 void write_splits(recipes::PlanText& text, const Choice& choice, const Graph& forward,
                   const std::vector<int>& unit_of) {
-  // By dim and axes, the ops that are cut so; in the order in which the graph meets them.
-  std::vector<std::pair<std::string, std::string>> order;
-  std::map<std::pair<std::string, std::string>, std::vector<OpId>> cut;
+  // The ops that are cut so; in the order in which the graph meets them.
+  std::vector<Cut> order;
+  std::map<Cut, std::vector<OpId>> cut;
   std::map<std::string, size_t> having;  // ops that may be cut along the dim
   // An entry leaves ops whole whose dim must stay whole, but not where the axis has one device.
   const bool has_small_stages = !choice.stage_axes.empty();
+  const Halos halos = asks_for_halos(choice) ? halos_of(forward) : Halos{};
   for (const Op& op : forward.ops()) {
     if (op.phase != Phase::kForward) continue;
     for (const OpDim& dim : op.annotation.dims) {
@@ -129,15 +159,22 @@ void write_splits(recipes::PlanText& text, const Choice& choice, const Graph& fo
       const std::string dim = dim_to_cut(op, axis);
       if (!dim.empty()) over[dim] += (over[dim].empty() ? "" : ",") + axis.name;
     }
-    for (const auto& entry : over) {
+    for (auto& [dim, axes] : over) {
+      const auto counted = halos.find(dim);
+      const bool may_have = counted != halos.end();
+      if (may_have && choice.halos.rims) axes += ",time:rims";
+      const bool makes_halo = may_have && counted->second[op.id.index()] % unit.halo_layers() != 0;
+      const Cut entry{dim, axes, makes_halo};
       if (!cut.contains(entry)) order.push_back(entry);
       cut[entry].push_back(op.id);
     }
   }
-  for (const auto& entry : order) {
+  for (const Cut& entry : order) {
+    const auto& [dim, over, makes_halo] = entry;
     const std::vector<OpId>& ops = cut[entry];
-    const bool all = ops.size() == having[entry.first];
-    text.split(all ? "*" : pattern_of(forward, ops), entry.first, entry.second);
+    const bool all = ops.size() == having[dim];
+    text.split(all ? "*" : pattern_of(forward, ops), dim, over);
+    if (makes_halo) text.splits.back().emplace_back("halo", "\"compute\"");
   }
 }
 
@@ -314,6 +351,16 @@ std::string dim_to_cut(const Op& op, const ChoiceAxis& axis) {
   return "";
 }
 
+bool has_halos(const Graph& forward, const std::vector<ChoiceAxis>& axes) {
+  return std::any_of(forward.ops().begin(), forward.ops().end(), [&](const Op& op) {
+    if (op.phase != Phase::kForward) return false;
+    return std::any_of(axes.begin(), axes.end(), [&](const ChoiceAxis& axis) {
+      const int d = axis.size > 1 ? op.annotation.find(dim_to_cut(op, axis)) : -1;
+      return d >= 0 && recipes::has_halo(op.annotation.dims[static_cast<size_t>(d)]);
+    });
+  });
+}
+
 const std::vector<ChoiceAxis>& Choice::axes_of_stage(size_t stage) const {
   return stage_axes.empty() ? axes : stage_axes[stage % stage_axes.size()];
 }
@@ -348,6 +395,8 @@ std::string Choice::str() const {
   if (micro_batches > 1) parts.push_back(fmt::format("micro_batches={}", micro_batches));
   if (sharded > 0) parts.push_back(fmt::format("sharded={}", sharded));
   if (recompute != "none") parts.push_back("recompute=" + recompute);
+  if (halos.rims) parts.emplace_back("rims");
+  if (halos.layers > 1) parts.push_back(fmt::format("halo_layers={}", halos.layers));
   if (!slices.empty()) parts.push_back(fmt::format("slices={}", fmt::join(slices, "+")));
   const auto own = std::count_if(units.begin(), units.end(),
                                  [](const UnitChoice& unit) { return unit != UnitChoice{}; });

@@ -32,12 +32,20 @@ struct ChoiceAxis {
   friend bool operator==(const ChoiceAxis&, const ChoiceAxis&) = default;
 };
 
+// What ranks do about the halos of dims that are cut and read through windows (plan/halos.h).
+struct HaloChoice {
+  bool rims = false;   // the interior first, while halos arrive, the rims behind it
+  int64_t layers = 1;  // ops with halos, one behind the other, for which one halo is exchanged
+  friend bool operator==(const HaloChoice&, const HaloChoice&) = default;
+};
+
 // What one unit does otherwise than the rest of the model.
 struct UnitChoice {
   // By axis of the unit's stage, the dims that it may cut; empty: those of the axes.
   std::vector<std::vector<std::string>> dims;
   std::optional<int64_t> sharded;
   std::optional<std::string> recompute;
+  std::optional<int64_t> halo_layers;
   friend bool operator==(const UnitChoice&, const UnitChoice&) = default;
 };
 
@@ -61,6 +69,7 @@ struct Choice {
   // gradients too (2), parameters too (3).
   int64_t sharded = 0;
   std::string recompute = "none";  // as the argument of the recipes
+  HaloChoice halos;
   // The pieces of the dim `slice_dim`, which follow one another; empty: it stays whole.
   std::vector<int64_t> slices;
   std::string slice_dim = "seq";
@@ -84,6 +93,9 @@ struct Choice {
 // The dim of the op that the axis cuts: the first of its list that the op has and may be cut along,
 // be it by an expansion (KindInfo::expandable). Empty: none.
 std::string dim_to_cut(const Op& op, const ChoiceAxis& axis);
+
+// Is some op cut along a dim that it reads through windows that overlap?
+bool has_halos(const Graph& forward, const std::vector<ChoiceAxis>& axes);
 
 // Which dim of each forward op each axis cuts, as one text. Axes with equal texts and sizes give the
 // same plan, whatever their lists are: where no op has both dims, their order does not matter.

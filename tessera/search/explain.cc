@@ -122,6 +122,9 @@ class Explainer {
         std::max<int64_t>(1, question_.batch / choice_.micro_batches / replicas(stage));
     asked.recompute = recompute;
     asked.on = &kinds_.cluster(0);
+    asked.halos = choice_.halos;
+    if (!choice_.units.empty())
+      asked.halos.layers = choice_.units[u].halo_layers.value_or(asked.halos.layers);
     const auto prices = pricer_.price(asked);
     if (!prices) return {};
     Way out;

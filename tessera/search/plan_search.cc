@@ -179,7 +179,8 @@ int alike(const Choice& a, const Choice& b) {
                    (replicas(a) == replicas(b) && a.replicas_apart == b.replicas_apart) +
                    same_axes() + (a.micro_batches == b.micro_batches && a.slices == b.slices) +
                    (a.schedule == b.schedule) + (a.chunks == b.chunks && a.cuts == b.cuts) +
-                   (a.sharded == b.sharded) + (a.recompute == b.recompute && a.units == b.units);
+                   (a.sharded == b.sharded) +
+                   (a.recompute == b.recompute && a.units == b.units && a.halos == b.halos);
   // The formula errs the most in what shards cost.
   return a.sharded == b.sharded ? same : std::min(same, kStrangers);
 }

@@ -62,7 +62,7 @@ Status check_question(const PlanQuestion& question) {
       continue;
     }
     const auto number = parse_int(value);
-    const std::map<std::string, int64_t> most = {{"zero", 3}, {"replicas_apart", 1}};
+    const std::map<std::string, int64_t> most = {{"zero", 3}, {"replicas_apart", 1}, {"rims", 1}};
     const auto bound = most.find(key);
     if (bound != most.end() && (!number || *number < 0 || *number > bound->second)) {
       return invalid_input(fmt::format("plan: --fix {}={}: expected a whole number from 0 to {}",
@@ -133,6 +133,25 @@ Result<PlanAnswer> find_with_tables(const PlanQuestion& question) {
   return step_s(*spread) < step_s(*plain) ? spread : plain;
 }
 
+// What planners that do not choose these leave as it is.
+Status check_own_keys(const PlanQuestion& question, const std::string& planner) {
+  struct Own {
+    std::string key, plain, does;
+  };
+  const std::vector<Own> all = {
+      {"offload", offload_names().front(), "leaves all tensors on the devices"},
+      {"rims", "0", "waits for halos before it computes"},
+      {"halo_layers", "1", "exchanges a halo for each layer"}};
+  for (const Own& own : all) {
+    const auto fixed = question.fixed.find(own.key);
+    if (fixed == question.fixed.end() || fixed->second == own.plain) continue;
+    return invalid_input(
+        fmt::format("plan: --fix {}={}: expected --planner auto, found planner '{}', which {}",
+                    own.key, fixed->second, planner, own.does));
+  }
+  return {};
+}
+
 bool asks_for_offload(const PlanQuestion& question) {
   const auto fixed = question.fixed.find("offload");
   return fixed != question.fixed.end() && fixed->second != offload_names().front();
@@ -159,6 +178,8 @@ const std::vector<std::pair<std::string, std::string>>& fix_keys() {
       {"recompute", "none, selective, full, or modules"},
       {"schedule", "of the pipeline"},
       {"offload", "what rests on the host: none, optimizer, states, all (planner auto)"},
+      {"rims", "1: interiors are computed while halos arrive, 0: not (planner auto)"},
+      {"halo_layers", "layers with halos for which one halo is exchanged (planner auto)"},
       {"replicas_apart", "0: neighbouring devices hold one stage, 1: neighbouring stages"}};
   return keys;
 }
@@ -202,12 +223,7 @@ Result<PlanAnswer> find_plan(const PlanQuestion& question, const std::string& pl
   std::vector<std::string> names;
   for (const Planner& one : all_planners()) {
     if (one.name == planner) {
-      if (asks_for_offload(question) && !one.offloads) {
-        return invalid_input(fmt::format(
-            "plan: --fix offload={}: expected --planner auto, found planner '{}', which "
-            "leaves all tensors on the devices",
-            question.fixed.at("offload"), planner));
-      }
+      if (!one.takes_all_keys) TESSERA_TRY_VOID(check_own_keys(question, planner));
       TESSERA_TRY(PlanQuestion fixed, fixed_by_part(question));
       TESSERA_TRY(PlanAnswer answer, one.find(fixed));
       if (!question.explain || !answer.best) return answer;

@@ -111,7 +111,7 @@ struct PlanAnswer {
 struct Planner {
   std::string name, summary;
   std::function<Result<PlanAnswer>(const PlanQuestion&)> find;
-  bool offloads = false;  // does it answer questions that fix `offload`?
+  bool takes_all_keys = false;  // of fix_keys(); else not those that only some planners search
 };
 const std::vector<Planner>& all_planners();
 // Errors: an unknown planner, a key of `fixed` that is none, a value that is no number, a batch

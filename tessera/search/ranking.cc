@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <bit>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <set>
 
 #include "tessera/base/text.h"
+#include "tessera/search/halo_choices.h"
 #include "tessera/search/partition.h"
 #include "tessera/search/plan_search.h"
 #include "tessera/search/question.h"
@@ -30,6 +32,8 @@ constexpr double kHopeless = 1.3;      // so many times the best time at the lea
 constexpr int64_t kAllCounts = 8;      // on so few devices any number of them may be used
 constexpr size_t kAllBorders = 64;  // if there are no more, all borders of a small model are ranked
 
+constexpr size_t kHaloShapes = 6;      // ways to cut a stage whose halos are tried otherwise
+constexpr double kHalosMaySave = 1.5;  // times the best time: slower choices are not tried so
 const std::vector<int64_t> kMoreChunks = {2, 3, 4, 6, 8};
 const std::vector<int64_t> kChunks = {1, 2, 3, 4, 6, 8};  // of a schedule that no space has
 
@@ -81,7 +85,8 @@ Ranking::Ranking(const PlanQuestion& question, const Fold& fold, UnitPricer& pri
       pricer_(pricer),
       estimator_(*question.cluster, question.options.style, fold.units,
                  question.memory_limit_bytes),
-      limit_(memory_limit(question)) {}
+      limit_(memory_limit(question)),
+      halos_(fixed_halos(question)) {}
 
 std::vector<Ranking::Shape> Ranking::shapes() const {
   const int64_t all = question_.cluster->devices();
@@ -169,6 +174,7 @@ const std::vector<Ranking::Inside>& Ranking::priced(int64_t inner, const Space& 
       if (one.is_done || sequences % one.least != 0) continue;
       UnitQuestion asked{one.axes, sequences, recompute};
       asked.on = &estimator_.kinds().cluster(0);
+      asked.halos = halos_;
       const auto prices = pricer_.price(asked);
       if (!prices) {
         refusal_ = prices.error().message;
@@ -197,7 +203,9 @@ const std::vector<Ranking::Inside>& Ranking::priced(int64_t inner, const Space& 
       if (is_beaten) {
         one.is_done = true;
       } else {
-        auto by_kind = price_kinds({one.axes, sequences, recompute});
+        UnitQuestion on_all{one.axes, sequences, recompute};
+        on_all.halos = halos_;
+        auto by_kind = price_kinds(std::move(on_all));
         if (!by_kind.empty()) it->second.push_back({one.axes, sequences, std::move(by_kind)});
       }
     }
@@ -293,6 +301,7 @@ void Ranking::rank_shape(const Shape& shape, const Space& space, const std::stri
     choice.micro_batches = question_.batch / micro_batch;
     choice.recompute = recompute;
     choice.compute = question_.compute;
+    choice.halos = halos_;
     if (allows(question_, "micro_batches", choice.micro_batches))
       rank_schedules(choice, space, inside, out);
   }
@@ -309,7 +318,34 @@ std::vector<PlanCandidate> Ranking::rank(Space& space) {
   rank_shapes(space, levels, out);
   if (space.own_lists) improve_lists(space, levels, out);
   refine(space, out);
+  if (space.own_units) rank_halos(out);
   return out;
+}
+
+void Ranking::rank_halos(std::vector<PlanCandidate>& out) {
+  if (!may_choose_halos(fold_.graph, question_)) return;
+  std::set<std::string> known;  // ways to cut a stage, with what these are priced by
+  std::vector<PlanCandidate> found;
+  double least_s = 0;
+  for (const PlanCandidate* candidate : in_order(out)) {
+    const Choice& from = candidate->choice;
+    const double step_s = candidate->estimate.step_s;
+    if (least_s > 0 && step_s > kHalosMaySave * least_s) continue;
+    if (least_s == 0) least_s = step_s;
+    std::string key = fmt::format("{} {}", from.micro_batches, from.recompute);
+    for (const ChoiceAxis& axis : from.axes)
+      key += fmt::format(" {}[{}]", axis.size, join(axis.dims, ","));
+    if (!known.contains(key) && known.size() == kHaloShapes) continue;
+    const std::vector<Choice> edits = halo_edits(from, fold_.graph, 0, question_);
+    if (edits.empty()) continue;
+    known.insert(key);
+    for (const Choice& edit : edits) {
+      PlanCandidate one;
+      one.choice = edit;
+      if (estimate_edit(one)) found.push_back(std::move(one));
+    }
+  }
+  std::move(found.begin(), found.end(), std::back_inserter(out));
 }
 
 void Ranking::rank_shapes(const Space& space, const std::vector<std::string>& levels,
@@ -395,7 +431,9 @@ std::optional<DimList> Ranking::improved_list(const PlanCandidate& start, const 
           question_.batch / from.choice.micro_batches / from.choice.axes.front().size;
       std::vector<PlanCandidate> ranked;
       for (const std::string& level : levels) {
-        inside.by_kind = price_kinds({inside.axes, inside.sequences, level});
+        UnitQuestion asked{inside.axes, inside.sequences, level};
+        asked.halos = halos_;
+        inside.by_kind = price_kinds(std::move(asked));
         if (inside.by_kind.empty()) break;
         Choice choice = from.choice;
         choice.axes[1].dims = list;
@@ -457,6 +495,7 @@ std::optional<PlanCandidate> Ranking::with_own_recomputation(const std::vector<C
   UnitQuestion asked;
   asked.axes.assign(plain.axes.begin() + 1, plain.axes.end());
   asked.sequences = question_.batch / plain.micro_batches / replicas;
+  asked.halos = plain.halos;
   std::vector<const UnitPrices*> prices;
   PartitionProblem problem;
   double gathered = 0;
@@ -517,16 +556,19 @@ bool Ranking::estimate_edit(PlanCandidate& candidate) {
   asked.axes.assign(choice.axes.begin() + 1, choice.axes.end());
   const int64_t micro_batch = question_.batch / choice.micro_batches;
   asked.sequences = micro_batch / choice.axes.front().size;
-  std::map<std::string, std::vector<const UnitPrices*>> by_level;
+  std::map<std::pair<std::string, int64_t>, std::vector<const UnitPrices*>> by_level;
   std::vector<const UnitPrices*> prices;
   int64_t stage = 0;
   for (size_t u = 0; u < fold_.units.size(); ++u) {
     const auto next = static_cast<size_t>(stage) + 1;
     if (next < choice.cuts.size() && choice.cuts[next] == u) ++stage;
     asked.recompute = choice.recompute;
-    if (!choice.units.empty())
+    asked.halos = choice.halos;
+    if (!choice.units.empty()) {
       asked.recompute = choice.units[u].recompute.value_or(asked.recompute);
-    auto& by_kind = by_level[asked.recompute];
+      asked.halos.layers = choice.units[u].halo_layers.value_or(asked.halos.layers);
+    }
+    auto& by_kind = by_level[{asked.recompute, asked.halos.layers}];
     if (by_kind.empty()) by_kind = price_kinds(asked);
     if (by_kind.empty()) return false;
     prices.push_back(estimator_.slowest_at(choice, stage % choice.stages, by_kind));
@@ -558,6 +600,8 @@ std::vector<PlanCandidate> Ranking::edits(const PlanCandidate& candidate, const 
       }
     }
   }
+  for (Choice& edit : halo_edits(from, fold_.graph, fold_.units.size(), question_))
+    add(std::move(edit));
   const ScheduleFacts* facts = estimator_.schedule_of(from);
   if (question_.fixed.contains("recompute") || (facts != nullptr && facts->splits_backward))
     return out;

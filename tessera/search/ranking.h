@@ -39,8 +39,8 @@ class Ranking {
   // Lists that turn out to be better than the space's are added to it.
   std::vector<PlanCandidate> rank(Space& space);
 
-  // A candidate with one border between stages moved by a few units, and with one level of
-  // recomputation less or more of the last units of each stage.
+  // A candidate with one border between stages moved by a few units, with one level of recomputation
+  // less or more of the last units of each stage, and with its halos treated otherwise.
   std::vector<PlanCandidate> edits(const PlanCandidate& candidate, const Space& space);
 
   // Sets the lists and the pairs of a space to what dim_lists.h finds on the smallest axis that the
@@ -98,6 +98,8 @@ class Ranking {
   // (partition.h).
   void refine(const Space& space, std::vector<PlanCandidate>& out);
   std::optional<PlanCandidate> with_own_recomputation(const std::vector<Choice>& levels);
+  // The best candidates that have halos, with these treated otherwise (halo_choices.h).
+  void rank_halos(std::vector<PlanCandidate>& out);
   // Sets the estimate of a choice with cuts and recomputation of its own. False: it has no price.
   bool estimate_edit(PlanCandidate& candidate);
 
@@ -110,6 +112,7 @@ class Ranking {
   // By devices inside a stage, recomputation, and the axes that were asked for.
   std::map<std::string, std::vector<Inside>> priced_;
   double limit_;       // of a device's memory; 0: none
+  HaloChoice halos_;   // what the question fixes
   double best_s_ = 0;  // of the choices that fit by formula; 0: none yet
   std::string refusal_;
 };

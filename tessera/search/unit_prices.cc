@@ -178,6 +178,7 @@ Result<UnitPrices> UnitPricer::simulate_units(const UnitQuestion& question) {
     choice.sliced_stages = true;
   }
   choice.slice_dim = question.slice_dim;
+  choice.halos = question.halos;
   TESSERA_TRY(const std::string text, write_plan(choice, *model->graph, {}, "units"));
   TESSERA_TRY(const Plan plan, parse_plan(text, choice.str()));
   ++simulated_;
@@ -207,8 +208,9 @@ Result<const UnitPrices*> UnitPricer::price(const UnitQuestion& question) {
                                                      : fmt::format("{}={} ", question.slice_dim,
                                                                    fmt::join(question.slices, "+"));
   const std::string key =
-      fmt::format("{} {} {} {} {}{}", fmt::ptr(question.on), question.sequences, question.recompute,
-                  question.passes_only, sliced, cuts_of(*model->graph, question.axes));
+      fmt::format("{} {} {} {} {}{} {} {}", fmt::ptr(question.on), question.sequences,
+                  question.recompute, question.passes_only, sliced, question.halos.rims,
+                  question.halos.layers, cuts_of(*model->graph, question.axes));
   auto it = known_.find(key);
   if (it == known_.end()) it = known_.emplace(key, simulate_units(question)).first;
   if (!it->second) return tl::unexpected(it->second.error());

@@ -69,6 +69,7 @@ struct UnitQuestion {
   // As Choice::slices, with one place: what slices leave to later ones is kept as in a pipeline.
   std::vector<int64_t> slices = {};
   std::string slice_dim = "seq";
+  HaloChoice halos = {};  // as Choice::halos
 };
 
 struct PricedModel {

@@ -12,6 +12,7 @@
 #include "tessera/graph/kinds.h"
 #include "tessera/program/communication.h"
 #include "tessera/program/instructions.h"
+#include "tessera/simulate/exchange_load.h"
 #include "tessera/simulate/rounds.h"
 
 namespace tessera {
@@ -110,6 +111,12 @@ struct Shared {  // by all players
   };
   std::vector<Sent> sent = {};                                 // by distinct issues
   std::vector<std::pair<const Issue*, int64_t>> busiest = {};  // likewise
+  struct Loaded {
+    const Issue* issue;
+    std::vector<int64_t> nodes;
+    ExchangeLoad load;
+  };
+  std::vector<Loaded> loads = {};  // likewise, and by where the members sit
   // By tensor: tokens on the way to or from their experts, made or read by an op that routes.
   std::vector<bool> routed = routed_tensors(lowered.lowering->graph());
 
@@ -143,6 +150,14 @@ struct Shared {  // by all players
     }
     busiest.emplace_back(&issue, most);
     return most;
+  }
+  // `nodes`: GroupFacts::nodes.
+  ExchangeLoad load(const Issue& issue, const std::vector<int64_t>& nodes) {
+    for (const Loaded& known : loads) {
+      if (known.nodes == nodes && moves_alike(*known.issue, issue)) return known.load;
+    }
+    loads.push_back({&issue, nodes, exchange_load(issue, nodes)});
+    return loads.back().load;
   }
   static bool moves_alike(const Issue& a, const Issue& b) {
     return a.kind == b.kind && a.combiner == b.combiner && a.dtype == b.dtype &&
@@ -241,6 +256,7 @@ class PlayerOutline {
     std::string axes;
     GroupPlacement where;
     std::vector<int64_t> classes;
+    std::vector<int64_t> nodes;  // by member, numbered in the order in which they come
   };
 
   void add_handles(BlockRef ref, const std::vector<Instruction>& block) {
@@ -353,6 +369,12 @@ class PlayerOutline {
     facts.where = place_group(shared_.cluster, shared_.lowered.devices.devices_of(group.members),
                               shared_.sharing.groups_a_node(group.axes, group.members));
     for (const int member : group.members) facts.classes.push_back(shared_.class_of(member));
+    std::map<int64_t, int64_t> numbers;
+    for (const int64_t device : shared_.lowered.devices.devices_of(group.members)) {
+      const int64_t node = shared_.cluster.locate(device).node;
+      facts.nodes.push_back(
+          numbers.try_emplace(node, static_cast<int64_t>(numbers.size())).first->second);
+    }
     std::sort(facts.classes.begin(), facts.classes.end());
     facts.classes.erase(std::unique(facts.classes.begin(), facts.classes.end()),
                         facts.classes.end());
@@ -382,6 +404,15 @@ class PlayerOutline {
       }
     }
     return message_bytes(issue.codec, issue.dtype, elements);
+  }
+
+  // What members of several nodes copy to one another, and where it goes.
+  ExchangeLoad load(const Issue& issue, const GroupFacts& facts) {
+    if (issue.kind != CollectiveKind::kExchange || issue.combiner || facts.where.nodes == 1)
+      return {};
+    const auto [it, fresh] = loads_.try_emplace(key_of(issue));
+    if (fresh) it->second = shared_.load(issue, facts.nodes);
+    return it->second;
   }
 
   // Equal layers send alike: who holds and needs what is listed once in a program, and alike in the
@@ -458,10 +489,10 @@ class PlayerOutline {
     const Group& group = program_.groups[static_cast<size_t>(issue.group)];
     const GroupFacts& where = facts(issue.group);
     const std::string kind(collective_name(issue.kind));
-    Item& item =
-        push(ItemKind::kIssue, PriceTag::kCollective,
-             entry<PricedCollective>(shared_.out.collectives, shared_.collectives,
-                                     {issue.kind, where.where, whole_bytes(issue), moves(issue)}));
+    Item& item = push(ItemKind::kIssue, PriceTag::kCollective,
+                      entry<PricedCollective>(shared_.out.collectives, shared_.collectives,
+                                              {issue.kind, where.where, whole_bytes(issue),
+                                               moves(issue), load(issue, where)}));
     item.lane = Lane::kCollective;
     item.spent = Spent::kCollective;
     item.handle = handles_.at(issue.handle);
@@ -662,6 +693,7 @@ class PlayerOutline {
   MessageChannels channels_;
   // By group, kind, dtype, combiner and lists of boxes.
   std::map<Key, int64_t> sent_bytes_, exchanged_;
+  std::map<Key, ExchangeLoad> loads_;
   std::map<Key, int64_t> seen_;
   std::map<Key, int32_t> sent_, received_;
   std::map<std::pair<BlockRef, size_t>, size_t> deferred_;  // wait -> issue

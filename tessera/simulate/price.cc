@@ -28,7 +28,7 @@ Costs costs_of(const Outline& outline, const Cluster& cluster, const Style& styl
   }
   const CollectiveCosts transfers(cluster, style);
   for (const PricedCollective& one : outline.collectives) {
-    out.collectives.push_back(transfers.collective(one.kind, one.where, one.bytes));
+    out.collectives.push_back(transfers.collective(one.kind, one.where, one.bytes, one.load));
   }
   for (const PricedMessage& one : outline.messages) {
     out.messages.push_back(transfers.message(one.from, one.to, one.bytes, one.share));

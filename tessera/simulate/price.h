@@ -32,6 +32,7 @@ struct PricedCollective {
   GroupPlacement where;
   int64_t bytes = 0;
   Moves moves = Moves::kOther;
+  ExchangeLoad load = {};  // of an exchange over several nodes
   friend auto operator<=>(const PricedCollective&, const PricedCollective&) = default;
 };
 struct PricedMessage {

@@ -105,6 +105,23 @@ ChannelDims channel_dims(const Op& op) {
   return out;
 }
 
+bool has_halo(const OpDim& dim) { return dim.window && dim.window->kernel > dim.window->stride; }
+
+std::vector<int64_t> halos_before(const Graph& graph, const std::string& dim) {
+  std::vector<int64_t> out(graph.ops().size(), 0);
+  for (const Op& op : graph.ops()) {
+    if (op.phase != Phase::kForward) continue;
+    int64_t& most = out[op.id.index()];
+    for (TensorId input : op.inputs) {
+      const OpId maker = graph.tensor(input).producer;
+      if (maker.valid()) most = std::max(most, out[maker.index()]);
+    }
+    const int d = op.annotation.find(dim);
+    if (d >= 0 && has_halo(op_dim(op, d))) ++most;
+  }
+  return out;
+}
+
 std::vector<OpId> CutMaps::behind(const Graph& graph) const {
   const auto last = std::find(ops.rbegin(), ops.rend(), true);
   std::vector<OpId> out;
@@ -156,24 +173,6 @@ Status cut_tiles(PlanText& text, const Graph& graph, const RecipeArguments& argu
   text.split(alternatives(patterns_of(graph, ops, dim)), dim,
              fmt::format("{},time:{}", axis, tiles));
   return {};
-}
-
-// How many ops with halos along the dim lie on the longest way to each forward op, itself included.
-std::vector<int64_t> halos_before(const Graph& graph, const std::string& dim) {
-  std::vector<int64_t> out(graph.ops().size(), 0);
-  for (const Op& op : graph.ops()) {
-    if (op.phase != Phase::kForward) continue;
-    int64_t& most = out[op.id.index()];
-    for (TensorId input : op.inputs) {
-      const OpId maker = graph.tensor(input).producer;
-      if (maker.valid()) most = std::max(most, out[maker.index()]);
-    }
-    const int d = op.annotation.find(dim);
-    if (d < 0 || !op_dim(op, d).window) continue;
-    const Window& window = *op_dim(op, d).window;
-    if (window.kernel > window.stride) ++most;
-  }
-  return out;
 }
 
 // Of `layers` ops with halos, one behind the other, all but the last one make the halo of the next.

@@ -45,6 +45,13 @@ Status cut_space(PlanText& text, const Graph& graph, const RecipeArguments& argu
 Status cut_channels(PlanText& text, const Graph& graph, const RecipeArguments& arguments,
                     CutMaps& cut);
 
+// Do pieces of the op read what their neighbours hold along that dim?
+bool has_halo(const OpDim& dim);
+// How many ops with halos along the dim lie on the longest way to each forward op, itself included.
+// Of `layers` of them, one behind the other, all but the last one make the halo of the next if those
+// ops compute halos whose number `layers` does not divide.
+std::vector<int64_t> halos_before(const Graph& graph, const std::string& dim);
+
 // The arguments d, h, w, least, until and samples, those of parts.h, then tiles, rims, layers,
 // channels, filters and keep.
 // `first`: the one of them that comes first and has to be given; "": none.
