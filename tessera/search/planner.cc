@@ -22,6 +22,7 @@ namespace tessera {
 namespace {
 
 constexpr size_t kBaselinePrograms = 48;
+constexpr int64_t kMostPrefetch = 64;  // blocks
 
 std::string size_text(double bytes) {
   if (bytes < 1e8) return fmt::format("{:.3g} MB", bytes / 1e6);
@@ -44,7 +45,11 @@ Status check_question(const PlanQuestion& question) {
   RecipeArgument offload = schedule;
   offload.name = "offload";
   offload.choices = offload_names();
-  const std::vector<RecipeArgument> texts = {schedule, recipes::recompute_argument(), offload};
+  RecipeArgument meshes = schedule;
+  meshes.name = "meshes";
+  meshes.choices = {"equal", "unequal"};
+  const std::vector<RecipeArgument> texts = {schedule, recipes::recompute_argument(), offload,
+                                             meshes};
   for (const auto& [key, value] : question.fixed) {
     if (std::find(keys.begin(), keys.end(), key) == keys.end()) {
       return invalid_input(
@@ -61,7 +66,8 @@ Status check_question(const PlanQuestion& question) {
       continue;
     }
     const auto number = parse_int(value);
-    const std::map<std::string, int64_t> most = {{"zero", 3}, {"replicas_apart", 1}};
+    const std::map<std::string, int64_t> most = {
+        {"zero", 3}, {"replicas_apart", 1}, {"prefetch", kMostPrefetch}};
     const auto bound = most.find(key);
     if (bound != most.end() && (!number || *number < 0 || *number > bound->second)) {
       return invalid_input(fmt::format("plan: --fix {}={}: expected a whole number from 0 to {}",
@@ -128,6 +134,27 @@ Result<PlanAnswer> find_with_tables(const PlanQuestion& question) {
   return step_s(*spread) < step_s(*plain) ? spread : plain;
 }
 
+// What planners that do not choose these leave as it is.
+Status check_own_keys(const PlanQuestion& question, const std::string& planner) {
+  struct Own {
+    std::string key, plain, does;
+  };
+  const std::vector<Own> all = {
+      {"offload", offload_names().front(), "leaves all tensors on the devices"},
+      {"meshes", "equal", "does not ask for unequal meshes"},
+      {"slices", "1", "does not ask for a number of slices"},
+      {"prefetch", std::to_string(TransferChoice{}.ahead), "gathers one block ahead"},
+      {"bucket_bytes", std::to_string(kPlainBucket), "leaves the size of buckets as it is"}};
+  for (const Own& own : all) {
+    const auto fixed = question.fixed.find(own.key);
+    if (fixed == question.fixed.end() || fixed->second == own.plain) continue;
+    return invalid_input(
+        fmt::format("plan: --fix {}={}: expected --planner auto, found planner '{}', which {}",
+                    own.key, fixed->second, planner, own.does));
+  }
+  return {};
+}
+
 bool asks_for_offload(const PlanQuestion& question) {
   const auto fixed = question.fixed.find("offload");
   return fixed != question.fixed.end() && fixed->second != offload_names().front();
@@ -153,6 +180,10 @@ const std::vector<std::pair<std::string, std::string>>& fix_keys() {
       {"recompute", "none, selective, full, or modules"},
       {"schedule", "of the pipeline"},
       {"offload", "what rests on the host: none, optimizer, states, all (planner auto)"},
+      {"meshes", "of stages: equal, or unequal (planner auto)"},
+      {"slices", "of the sequence in a pipeline; 1: it stays whole (planner auto)"},
+      {"prefetch", "blocks ahead of which parameters in shards are gathered (planner auto)"},
+      {"bucket_bytes", "up to which small collectives are joined (planner auto)"},
       {"replicas_apart", "0: neighbouring devices hold one stage, 1: neighbouring stages"}};
   return keys;
 }
@@ -193,12 +224,7 @@ Result<PlanAnswer> find_plan(const PlanQuestion& question, const std::string& pl
   std::vector<std::string> names;
   for (const Planner& one : all_planners()) {
     if (one.name == planner) {
-      if (asks_for_offload(question) && !one.offloads) {
-        return invalid_input(fmt::format(
-            "plan: --fix offload={}: expected --planner auto, found planner '{}', which "
-            "leaves all tensors on the devices",
-            question.fixed.at("offload"), planner));
-      }
+      if (!one.takes_all_keys) TESSERA_TRY_VOID(check_own_keys(question, planner));
       TESSERA_TRY(PlanQuestion fixed, fixed_by_part(question));
       TESSERA_TRY(PlanAnswer answer, one.find(fixed));
       if (!question.explain || !answer.best) return answer;

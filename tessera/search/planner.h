@@ -66,6 +66,8 @@ struct PlanCandidate {
   // Of its program: nothing if it was not lowered, or was refused.
   std::optional<double> step_s;
   double need_bytes = 0;  // upper bound of the fullest rank
+  // In which some rank waits for what replicas exchange: sums of gradients, parameters in shards.
+  double exposed_s = 0;
   bool fits = false;
   std::string refused;  // why it could not be lowered
 };
@@ -109,7 +111,7 @@ struct PlanAnswer {
 struct Planner {
   std::string name, summary;
   std::function<Result<PlanAnswer>(const PlanQuestion&)> find;
-  bool offloads = false;  // does it answer questions that fix `offload`?
+  bool takes_all_keys = false;  // of fix_keys(); else not those that only some planners search
 };
 const std::vector<Planner>& all_planners();
 // Errors: an unknown planner, a key of `fixed` that is none, a value that is no number, a batch
