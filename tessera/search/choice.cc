@@ -324,6 +324,7 @@ void write_shards(recipes::PlanText& text, const Choice& choice, const Graph& fo
   }
   // Parameters that rest in shards are gathered while the block before computes.
   if (parameters && recipes::block_count(forward) > 1) text.prefetch = "blocks.*";
+  text.ahead = choice.transfers.ahead;
 }
 
 Status write_recompute(recipes::PlanText& text, const Choice& choice, const Graph& forward,
@@ -398,6 +399,10 @@ std::string Choice::str() const {
   if (halos.rims) parts.emplace_back("rims");
   if (halos.layers > 1) parts.push_back(fmt::format("halo_layers={}", halos.layers));
   if (!slices.empty()) parts.push_back(fmt::format("slices={}", fmt::join(slices, "+")));
+  if (transfers.ahead != TransferChoice{}.ahead)
+    parts.push_back(fmt::format("prefetch={}", transfers.ahead));
+  if (transfers.bucket_bytes > 0)
+    parts.push_back(fmt::format("bucket_bytes={}", transfers.bucket_bytes));
   const auto own = std::count_if(units.begin(), units.end(),
                                  [](const UnitChoice& unit) { return unit != UnitChoice{}; });
   if (own > 0)
@@ -484,7 +489,9 @@ Result<std::string> write_plan(const Choice& choice, const Graph& forward,
                           choice.sliced_stages ? ", stages = true" : ""));
   }
   text.compute_in(std::string(dtype_name(choice.compute)));
-  return fmt::format("# {}\n{}", heading, text.str());
+  const int64_t bucket = choice.transfers.bucket_bytes;
+  return fmt::format("# {}\n{}{}", heading,
+                     bucket > 0 ? fmt::format("bucket_bytes = {}\n", bucket) : "", text.str());
 }
 
 }  // namespace tessera

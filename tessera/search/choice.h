@@ -49,6 +49,15 @@ struct UnitChoice {
   friend bool operator==(const UnitChoice&, const UnitChoice&) = default;
 };
 
+// How what rests in shards or is summed over ranks moves.
+struct TransferChoice {
+  // Parameters in shards are gathered so many blocks before the one that reads them.
+  int64_t ahead = 1;
+  int64_t bucket_bytes = 0;  // up to which small collectives are joined; 0: kPlainBucket
+  friend bool operator==(const TransferChoice&, const TransferChoice&) = default;
+};
+inline constexpr int64_t kPlainBucket = 25 << 20;  // of plans that do not say it
+
 struct Choice {
   std::vector<ChoiceAxis> axes;  // of the mesh of a stage, outermost first
   // Meshes of different sizes: the axes of each stage, with the names and dims of `axes`. Empty:
@@ -75,6 +84,7 @@ struct Choice {
   std::string slice_dim = "seq";
   // Each slice goes through the stages on its own; the schedule must be one of slices.
   bool sliced_stages = false;
+  TransferChoice transfers;
   DType compute = DType::kFloat32;
   // The first unit of each stage, stages * chunks of them; empty: one stage.
   std::vector<size_t> cuts;

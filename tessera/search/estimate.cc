@@ -142,6 +142,7 @@ struct Estimator::Stage {
   double forward_s = 0, backward_s = 0;  // of a micro-batch
   double once_s = 0;
   double rests_bytes = 0;       // from step to step, and kept for the step
+  double state_bytes = 0;       // of these the optimizer's
   double activation_bytes = 0;  // of a micro-batch in flight
   double alive_bytes = 0;       // inside a block, at the peak
   double gathered_bytes = 0;    // two units of what rests in shards
@@ -339,6 +340,7 @@ void Estimator::add_replicas(DType compute, int64_t sharded, const UnitLayout& l
   out.backward_s += sum.backward_s;
   out.once_s += sum.once_s;
   out.rests_bytes += sum_of_resting(sum);
+  out.state_bytes += sum.state_bytes;
   out.activation_bytes += sum.activation_bytes;
 }
 
@@ -589,12 +591,14 @@ Estimate Estimator::estimate_stages(const Choice& choice, const std::vector<Sums
   Estimate out;
   double most = 0, sum = 0, once = 0, fullest = 0, slice = 0;
   for (size_t place = 0; place < p; ++place) {
-    double load = 0, place_once = 0, rests = 0, flies = 0, alive = 0, gathered = 0, overhead = 0;
+    double load = 0, place_once = 0, rests = 0, state = 0, flies = 0, alive = 0, gathered = 0,
+           overhead = 0;
     for (size_t s = place; s < work.size(); s += p) {
       const Stage& stage = *work[s];
       load += stage.forward_s + stage.backward_s;
       place_once += stage.once_s;
       rests += stage.rests_bytes;
+      state += stage.state_bytes;
       flies += schedule->held[s] * stage.activation_bytes;
       slice = std::max(slice, stage.slowest_slice);
       alive = std::max(alive, stage.alive_bytes);
@@ -612,7 +616,9 @@ Estimate Estimator::estimate_stages(const Choice& choice, const std::vector<Sums
     fullest = full;
     out.memory_bytes = memory;
     out.capacity_bytes = has;
+    out.state_bytes = state;
   }
+  out.work_s = m * sum / static_cast<double>(p) + once;
   const bool hides = !cluster_.type_of(0).device.synchronous;
   const MessageTime between = p > 1 ? messages(choice, work, micro_batch) : MessageTime{};
   const double crossing = between.occupies_s * static_cast<double>(choice.chunks);

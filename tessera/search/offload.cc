@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "tessera/base/text.h"
+#include "tessera/search/plan_search.h"
 #include "tessera/search/ranking.h"
 #include "tessera/search/with_part.h"
 
@@ -12,28 +13,33 @@ namespace {
 
 constexpr double kStateShare = .15;  // of a device's peak at least: else its absence helps little
 constexpr double kBinds = .95;       // of the time, or less, with twice the memory
+constexpr size_t kProbes = 3;        // programs by which a search is judged before it is made
+constexpr double kMayImprove = 1.1;  // times the best: what a search finds beyond its probes
 
 struct Level {
   std::string name, what, text;
+  double states = 0;  // what leaves the device, in times the optimizer's state
 };
 
 const std::vector<Level>& levels() {
   static const std::vector<Level> all = {
-      {"optimizer", "optimizer state",
-       "store = [ { tensors = \"optimizer.*\", tier = \"host\" } ]"},
+      {"optimizer", "optimizer state", "store = [ { tensors = \"optimizer.*\", tier = \"host\" } ]",
+       1},
       {"states", "optimizer state, gradients and parameters",
        "store = [\n"
        "  { tensors = \"optimizer.*\", tier = \"host\" },\n"
        "  { tensors = \"role:parameter\", tier = \"host\", keep = \"step\" },\n"
        "  { tensors = \"role:gradient\", tier = \"host\" },\n"
-       "]"},
+       "]",
+       2},
       {"all", "optimizer state, gradients, parameters and activations",
        "store = [\n"
        "  { tensors = \"optimizer.*\", tier = \"host\" },\n"
        "  { tensors = \"role:parameter\", tier = \"host\", keep = \"block\" },\n"
        "  { tensors = \"role:gradient\", tier = \"host\" },\n"
        "  { tensors = \"role:activation\", tier = \"host\" },\n"
-       "]"}};
+       "]",
+       2}};
   return all;
 }
 
@@ -92,6 +98,45 @@ bool is_better(const PlanAnswer& a, const PlanAnswer& b) {
   return *a.simulated[*a.best].step_s < *b.simulated[*b.best].step_s;
 }
 
+// Of a search's curve: the fastest choices by formula that take less than best_s and would fit
+// without what leaves the device. What rests on the host makes no step shorter, so nothing else can
+// win.
+std::vector<PlanCandidate> worth_a_probe(const std::vector<PlanCandidate>& curve, double best_s,
+                                         const Level& level) {
+  std::vector<PlanCandidate> out;
+  for (const PlanCandidate& one : curve) {
+    const Estimate& estimate = one.estimate;
+    const double left = estimate.memory_bytes - level.states * estimate.state_bytes;
+    if (estimate.fits() || estimate.step_s >= best_s || left > estimate.capacity_bytes) continue;
+    out.push_back(one);
+    out.back().estimate.memory_bytes = left;
+  }
+  std::stable_sort(out.begin(), out.end(), [](const PlanCandidate& a, const PlanCandidate& b) {
+    return a.estimate.step_s < b.estimate.step_s;
+  });
+  if (out.size() > kProbes) out.resize(kProbes);
+  return out;
+}
+
+// Do the programs of such choices, with their tensors on the host, come near to the best? A search
+// around the level takes as long as the one before it, and is made only then.
+bool promises_a_gain(const PlanQuestion& question, const std::vector<PlanCandidate>& curve,
+                     double best_s, const Level& level) {
+  std::vector<PlanCandidate> probes = worth_a_probe(curve, best_s, level);
+  if (probes.empty()) return false;
+  auto asked = with_level(question, level);
+  if (!asked) return false;
+  asked->evaluations = kProbes;
+  asked->explain = false;
+  const auto search = PlanSearch::begin(*asked);
+  if (!search) return false;
+  const auto probed = (*search)->answer(std::move(probes));
+  return probed && std::any_of(probed->simulated.begin(), probed->simulated.end(),
+                               [&](const PlanCandidate& probe) {
+                                 return probe.step_s && *probe.step_s < kMayImprove * best_s;
+                               });
+}
+
 }  // namespace
 
 const std::vector<std::string>& offload_names() {
@@ -126,11 +171,14 @@ Result<PlanAnswer> find_with_offload(const PlanQuestion& question, PlanAnswer pl
   const bool fits = plain.best.has_value();
   if (fits && !may_be_faster(plain)) return plain;
   PlanAnswer best = std::move(plain);
+  const std::vector<PlanCandidate> curve = best.curve;
   for (const Level& level : levels()) {
     // What fits without copies of activations is faster without them.
     if (best.best && &level == &levels().back()) break;
     if (question.stop && question.stop()) break;
     if (question.progress) question.progress("with " + level.what + " on the host");
+    if (fits && !promises_a_gain(question, curve, *best.simulated[*best.best].step_s, level))
+      continue;
     auto answer = find_offloaded(question, level.name);
     if (answer && is_better(*answer, best)) best = *std::move(answer);
   }

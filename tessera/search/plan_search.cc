@@ -13,6 +13,7 @@
 #include "tessera/search/explain.h"
 #include "tessera/search/question.h"
 #include "tessera/search/step_bound.h"
+#include "tessera/search/transfer_choices.h"
 #include "tessera/search/with_part.h"
 
 namespace tessera {
@@ -89,6 +90,7 @@ void PlanSearch::note(const Lowering& lowering, const Simulation& simulation,
   candidate.step_s = simulation.step_time_s;
   candidate.fits = true;
   const auto asked = static_cast<double>(question_.memory_limit_bytes);
+  candidate.exposed_s = exposed_between_replicas(simulation, candidate.choice);
   for (const RankResult& role : simulation.roles) {
     candidate.need_bytes = std::max(candidate.need_bytes, role.memory.high);
     const auto device =
@@ -179,7 +181,7 @@ int alike(const Choice& a, const Choice& b) {
                    (replicas(a) == replicas(b) && a.replicas_apart == b.replicas_apart) +
                    same_axes() + (a.micro_batches == b.micro_batches && a.slices == b.slices) +
                    (a.schedule == b.schedule) + (a.chunks == b.chunks && a.cuts == b.cuts) +
-                   (a.sharded == b.sharded) +
+                   (a.sharded == b.sharded && a.transfers == b.transfers) +
                    (a.recompute == b.recompute && a.units == b.units && a.halos == b.halos);
   // The formula errs the most in what shards cost.
   return a.sharded == b.sharded ? same : std::min(same, kStrangers);
@@ -344,7 +346,7 @@ void PlanSearch::judge_pool(Pool& pool, size_t most, PlanAnswer& answer) {
 void PlanSearch::judge_best(std::vector<PlanCandidate> ranked, const EditsOf& edits_of,
                             PlanAnswer& answer) {
   const size_t most = programs_allowed();
-  const size_t too_large = std::max(kTooLarge, most / kAlways);
+  const size_t too_large = is_small_ ? most : std::max(kTooLarge, most / kAlways);
   Pool pool(question_.margin, too_large, is_small_);
   for (PlanCandidate& candidate : ranked) pool.add(std::move(candidate));
   ranked = {};

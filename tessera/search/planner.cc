@@ -24,6 +24,7 @@ namespace tessera {
 namespace {
 
 constexpr size_t kBaselinePrograms = 48;
+constexpr int64_t kMostPrefetch = 64;  // blocks
 
 std::string size_text(double bytes) {
   if (bytes < 1e8) return fmt::format("{:.3g} MB", bytes / 1e6);
@@ -45,7 +46,11 @@ Status check_question(const PlanQuestion& question) {
   RecipeArgument offload = schedule;
   offload.name = "offload";
   offload.choices = offload_names();
-  const std::vector<RecipeArgument> texts = {schedule, recipes::recompute_argument(), offload};
+  RecipeArgument meshes = schedule;
+  meshes.name = "meshes";
+  meshes.choices = {"equal", "unequal"};
+  const std::vector<RecipeArgument> texts = {schedule, recipes::recompute_argument(), offload,
+                                             meshes};
   for (const auto& [key, value] : question.fixed) {
     if (std::find(keys.begin(), keys.end(), key) == keys.end()) {
       return invalid_input(
@@ -62,7 +67,8 @@ Status check_question(const PlanQuestion& question) {
       continue;
     }
     const auto number = parse_int(value);
-    const std::map<std::string, int64_t> most = {{"zero", 3}, {"replicas_apart", 1}, {"rims", 1}};
+    const std::map<std::string, int64_t> most = {
+        {"zero", 3}, {"replicas_apart", 1}, {"rims", 1}, {"prefetch", kMostPrefetch}};
     const auto bound = most.find(key);
     if (bound != most.end() && (!number || *number < 0 || *number > bound->second)) {
       return invalid_input(fmt::format("plan: --fix {}={}: expected a whole number from 0 to {}",
@@ -141,7 +147,11 @@ Status check_own_keys(const PlanQuestion& question, const std::string& planner) 
   const std::vector<Own> all = {
       {"offload", offload_names().front(), "leaves all tensors on the devices"},
       {"rims", "0", "waits for halos before it computes"},
-      {"halo_layers", "1", "exchanges a halo for each layer"}};
+      {"halo_layers", "1", "exchanges a halo for each layer"},
+      {"meshes", "equal", "does not ask for unequal meshes"},
+      {"slices", "1", "does not ask for a number of slices"},
+      {"prefetch", std::to_string(TransferChoice{}.ahead), "gathers one block ahead"},
+      {"bucket_bytes", std::to_string(kPlainBucket), "leaves the size of buckets as it is"}};
   for (const Own& own : all) {
     const auto fixed = question.fixed.find(own.key);
     if (fixed == question.fixed.end() || fixed->second == own.plain) continue;
@@ -180,6 +190,10 @@ const std::vector<std::pair<std::string, std::string>>& fix_keys() {
       {"offload", "what rests on the host: none, optimizer, states, all (planner auto)"},
       {"rims", "1: interiors are computed while halos arrive, 0: not (planner auto)"},
       {"halo_layers", "layers with halos for which one halo is exchanged (planner auto)"},
+      {"meshes", "of stages: equal, or unequal (planner auto)"},
+      {"slices", "of the sequence in a pipeline; 1: it stays whole (planner auto)"},
+      {"prefetch", "blocks ahead of which parameters in shards are gathered (planner auto)"},
+      {"bucket_bytes", "up to which small collectives are joined (planner auto)"},
       {"replicas_apart", "0: neighbouring devices hold one stage, 1: neighbouring stages"}};
   return keys;
 }

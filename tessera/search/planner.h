@@ -67,6 +67,8 @@ struct PlanCandidate {
   // Of its program: nothing if it was not lowered, or was refused.
   std::optional<double> step_s;
   double need_bytes = 0;  // upper bound of the fullest rank
+  // In which some rank waits for what replicas exchange: sums of gradients, parameters in shards.
+  double exposed_s = 0;
   bool fits = false;
   std::string refused;  // why it could not be lowered
   std::string name() const { return call.empty() ? choice.str() : call; }

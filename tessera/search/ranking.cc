@@ -7,6 +7,7 @@
 #include <iterator>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <set>
 
 #include "tessera/base/text.h"
@@ -14,6 +15,10 @@
 #include "tessera/search/partition.h"
 #include "tessera/search/plan_search.h"
 #include "tessera/search/question.h"
+#include "tessera/search/sliced_pipelines.h"
+#include "tessera/search/slicer.h"
+#include "tessera/search/transfer_choices.h"
+#include "tessera/search/unequal_meshes.h"
 
 namespace tessera {
 namespace {
@@ -100,6 +105,15 @@ std::vector<Ranking::Shape> Ranking::shapes() const {
   int64_t whole_parts = 0;
   for (const ClusterPart& part : question_.cluster->parts)
     counts.insert(whole_parts += part.nodes * part.type.devices);
+  // Where more replicas divide the batch than divide all devices, some devices may stay unused.
+  const int64_t most_replicas = std::gcd(all, question_.batch);
+  std::map<int64_t, int64_t> only_replicas;  // by count: those for which it is tried
+  for (const int64_t replicas : divisors_of(question_.batch)) {
+    const int64_t used = replicas > all ? 0 : all / replicas * replicas;
+    if (replicas > most_replicas && used > all / 2 && !counts.contains(used))
+      only_replicas.emplace(used, replicas);
+  }
+  for (const auto& [used, replicas] : only_replicas) counts.insert(used);
   if (fixed_number(question_, "devices") > 0) counts = {fixed_number(question_, "devices")};
   // Twice a node's devices: beyond it the inner axis crosses the network in every layer. Where nodes
   // have one device or two, all axes do.
@@ -115,6 +129,8 @@ std::vector<Ranking::Shape> Ranking::shapes() const {
         const int64_t replicas = used / stages / inner;
         if (inner > most_inner || replicas > question_.batch) continue;
         if (!allows(question_, "tp", inner) || !allows(question_, "dp", replicas)) continue;
+        const auto only = only_replicas.find(used);
+        if (only != only_replicas.end() && only->second != replicas && counts.size() > 1) continue;
         out.push_back({stages, replicas, inner});
       }
     }
@@ -227,6 +243,8 @@ std::vector<const UnitPrices*> Ranking::price_kinds(UnitQuestion question) {
 std::vector<SpaceSchedule> Ranking::schedules_of(const Space& space) const {
   const auto fixed = question_.fixed.find("schedule");
   if (fixed == question_.fixed.end()) return space.schedules;
+  // Slices are cut into pipelines that were ranked whole.
+  if (slice_schedule(fixed->second) != nullptr) return {{kWholeSchedule}};
   for (const SpaceSchedule& own : space.schedules) {
     if (own.name == fixed->second) return {own};
   }
@@ -302,6 +320,7 @@ void Ranking::rank_shape(const Shape& shape, const Space& space, const std::stri
     choice.recompute = recompute;
     choice.compute = question_.compute;
     choice.halos = halos_;
+    choice.transfers = fixed_transfers(question_);
     if (allows(question_, "micro_batches", choice.micro_batches))
       rank_schedules(choice, space, inside, out);
   }
@@ -553,15 +572,23 @@ std::optional<PlanCandidate> Ranking::with_own_recomputation(const std::vector<C
 bool Ranking::estimate_edit(PlanCandidate& candidate) {
   const Choice& choice = candidate.choice;
   UnitQuestion asked;
-  asked.axes.assign(choice.axes.begin() + 1, choice.axes.end());
   const int64_t micro_batch = question_.batch / choice.micro_batches;
-  asked.sequences = micro_batch / choice.axes.front().size;
   std::map<std::pair<std::string, int64_t>, std::vector<const UnitPrices*>> by_level;
   std::vector<const UnitPrices*> prices;
   int64_t stage = 0;
   for (size_t u = 0; u < fold_.units.size(); ++u) {
     const auto next = static_cast<size_t>(stage) + 1;
-    if (next < choice.cuts.size() && choice.cuts[next] == u) ++stage;
+    const bool is_next = next < choice.cuts.size() && choice.cuts[next] == u;
+    if (is_next) ++stage;
+    if (u == 0 || (is_next && !choice.stage_axes.empty())) {
+      const std::vector<ChoiceAxis>& axes = choice.axes_of_stage(static_cast<size_t>(stage));
+      asked.axes.clear();
+      for (size_t a = 1; a < axes.size(); ++a) {
+        if (axes[a].size > 1) asked.axes.push_back(axes[a]);
+      }
+      asked.sequences = micro_batch / axes.front().size;
+      by_level.clear();
+    }
     asked.recompute = choice.recompute;
     asked.halos = choice.halos;
     if (!choice.units.empty()) {
@@ -580,7 +607,8 @@ bool Ranking::estimate_edit(PlanCandidate& candidate) {
 std::vector<PlanCandidate> Ranking::edits(const PlanCandidate& candidate, const Space& space) {
   std::vector<PlanCandidate> out;
   const Choice& from = candidate.choice;
-  if (!space.own_units) return out;
+  if (space.is_wide && !is_small_) out = transfer_edits(candidate, question_);
+  if (!space.own_units || !from.slices.empty()) return out;
   const auto add = [&](Choice choice) {
     PlanCandidate edit;
     edit.choice = std::move(choice);
@@ -679,7 +707,7 @@ Result<Space> whole_space(Ranking& ranking) {
   ranking.find_dims(space);
   space.recompute = {"none", "selective", "full"};
   space.schedules = {{"1f1b"}, {"interleaved", kMoreChunks}, {"zb_h1"}};
-  space.own_units = space.own_lists = true;
+  space.own_units = space.own_lists = space.is_wide = true;
   return space;
 }
 
@@ -692,13 +720,40 @@ Result<Space> megatron_space(Ranking& ranking) {
   return space;
 }
 
+namespace {
+
+// Adds pipelines that the grid of degrees lacks. Small questions are searched whole, without them; a
+// question that fixes them gets nothing else.
+void widen(PlanSearch& search, Ranking& ranking, const Space& space,
+           std::vector<PlanCandidate>& ranked, std::string& refusal) {
+  const PlanQuestion& question = search.question();
+  const bool searches = !is_small(question, search.fold());
+  const bool only_unequal = !allows(question, "meshes", "equal");
+  const bool only_sliced = asks_for_slices(question);
+  std::vector<PlanCandidate> more;
+  if (only_unequal || (searches && !only_sliced))
+    more = unequal_meshes(search, ranking, space, ranked);
+  if (only_sliced || (searches && !only_unequal)) {
+    std::string why;
+    auto sliced = sliced_pipelines(search, ranking, ranked, why);
+    if (only_sliced && !why.empty()) refusal = why;
+    std::move(sliced.begin(), sliced.end(), std::back_inserter(more));
+  }
+  if (only_unequal || only_sliced) ranked.clear();
+  std::move(more.begin(), more.end(), std::back_inserter(ranked));
+}
+
+}  // namespace
+
 Result<PlanAnswer> find_in_space(const PlanQuestion& question, const SpaceMaker& space_of) {
   TESSERA_TRY(const auto search, PlanSearch::begin(question));
   Ranking ranking(question, search->fold(), search->pricer());
   TESSERA_TRY(Space space, space_of(ranking));
   const auto edits = [&](const PlanCandidate& best) { return ranking.edits(best, space); };
-  TESSERA_TRY(PlanAnswer answer,
-              search->answer(ranking.rank(space), ranking.last_refusal(), edits));
+  std::vector<PlanCandidate> ranked = ranking.rank(space);
+  std::string refusal = ranking.last_refusal();
+  if (space.is_wide) widen(*search, ranking, space, ranked, refusal);
+  TESSERA_TRY(PlanAnswer answer, search->answer(std::move(ranked), refusal, edits));
   answer.lists = space.lists;
   return answer;
 }

@@ -30,6 +30,8 @@ struct Space {
   // times are balanced?
   bool own_units = false;
   bool own_lists = false;  // may the search change the lists?
+  // May stages have unequal meshes and slices, and transfers buckets and depths of their own?
+  bool is_wide = false;
 };
 
 class Ranking {
@@ -49,6 +51,7 @@ class Ranking {
 
   const std::string& last_refusal() const { return refusal_; }
   const Fold& fold() const { return fold_; }
+  Estimator& estimator() { return estimator_; }
 
  private:
   void add_all_lists(Space& space, int64_t size) const;

@@ -1,0 +1,26 @@
+// What a search tries about how replicas exchange: up to which size small collectives are joined, and
+// how early parameters that rest in shards are gathered. Both cost nothing where ranks do not wait for
+// replicas, and no formula knows what they save, so they are edits of choices whose programs were
+// simulated and were found to wait.
+//
+//   for (const PlanCandidate& edit : transfer_edits(best, question)) ...
+#pragma once
+
+#include <vector>
+
+#include "tessera/search/planner.h"
+
+namespace tessera {
+
+// What a question fixes with `prefetch` and `bucket_bytes`; the default where it fixes nothing.
+TransferChoice fixed_transfers(const PlanQuestion& question);
+
+// Seconds in which the rank that waits the most waits for collectives over axes that cut the batch.
+double exposed_between_replicas(const Simulation& simulation, const Choice& choice);
+
+// The candidate with collectives joined up to four times the size, or a quarter of it, and with
+// parameters gathered one block earlier. The estimates promise a part of the time for which
+// ranks wait. Empty if that is too little to be worth a program.
+std::vector<PlanCandidate> transfer_edits(const PlanCandidate& from, const PlanQuestion& question);
+
+}  // namespace tessera

@@ -1,0 +1,168 @@
+// What `auto` tries beyond the grid of degrees: token slices, unequal meshes, buckets and prefetch
+// depths, and devices that stay unused.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tessera/search/planners/test_questions.h"
+#include "tessera/search/ranking.h"
+#include "tessera/search/unequal_meshes.h"
+
+namespace tessera {
+namespace {
+
+PlanAnswer answer_of(Asked& asked, const std::map<std::string, std::string>& fixed) {
+  PlanQuestion question = asked.question;
+  for (const auto& [key, value] : fixed) question.fixed[key] = value;
+  return find_plan(question, "auto").value();
+}
+
+// One long sequence: without slices one place of the pipeline works at a time.
+TEST(WideSearch, SlicesWinOnALongSequence) {
+  const auto asked = ask("gpt:layers=8,hidden=1024,heads=16,seq=8192,vocab=1024", "2080ti:4", 1);
+  asked->question.compute = DType::kFloat16;
+  asked->question.evaluations = 24;
+  const PlanAnswer sliced = answer_of(*asked, {});
+  const PlanAnswer whole = answer_of(*asked, {{"slices", "1"}});
+  ASSERT_TRUE(sliced.best && whole.best);
+  EXPECT_TRUE(best_of(sliced).choice.sliced_stages) << best_of(sliced).choice.str();
+  EXPECT_TRUE(best_of(whole).choice.slices.empty());
+  EXPECT_LT(step_of(sliced), .8 * step_of(whole));
+  expect_sound(sliced, asked->question);
+}
+
+// Gathered parameters cross a network whose latency counts for each collective.
+TEST(WideSearch, LargeBucketsWinWhereShardsCrossTheNetwork) {
+  const auto asked =
+      ask("llama:layers=8,hidden=4096,heads=32,kv_heads=8,ffn=14336,seq=2048,vocab=32000",
+          "dgx-h100:8", 64);
+  asked->question.compute = DType::kBFloat16;
+  asked->question.fixed = {{"zero", "3"}, {"pp", "1"}, {"dp", "64"}};
+  const PlanAnswer own = answer_of(*asked, {});
+  const PlanAnswer plain =
+      answer_of(*asked, {{"bucket_bytes", std::to_string(kPlainBucket)}, {"prefetch", "1"}});
+  ASSERT_TRUE(own.best && plain.best);
+  EXPECT_GT(best_of(own).choice.transfers.bucket_bytes, kPlainBucket);
+  EXPECT_LT(step_of(own), .9 * step_of(plain));
+  EXPECT_NE(own.plan.find("bucket_bytes = "), std::string::npos) << own.plan;
+  expect_sound(own, asked->question);
+}
+
+TEST(WideSearch, TransfersCanBeFixed) {
+  const auto asked = ask("gpt:layers=4,hidden=256,heads=4,seq=64,vocab=512", "dgx-a100:1", 16);
+  const PlanAnswer answer = answer_of(*asked, {{"zero", "3"},
+                                               {"dp", "4"},
+                                               {"devices", "4"},
+                                               {"prefetch", "2"},
+                                               {"bucket_bytes", "1000000"}});
+  ASSERT_TRUE(answer.best.has_value());
+  for (const PlanCandidate& candidate : answer.simulated)
+    EXPECT_EQ(candidate.choice.transfers, (TransferChoice{2, 1000000}));
+  EXPECT_NE(answer.plan.find("ahead = 2"), std::string::npos) << answer.plan;
+  EXPECT_NE(answer.plan.find("bucket_bytes = 1000000"), std::string::npos) << answer.plan;
+  expect_sound(answer, asked->question);
+}
+
+TEST(WideSearch, SlicesCanBeFixed) {
+  const auto asked = ask("gpt:layers=4,hidden=256,heads=4,seq=64,vocab=512", "dgx-a100:1", 8);
+  const PlanAnswer answer = answer_of(*asked, {{"pp", "2"}, {"slices", "4"}});
+  ASSERT_TRUE(answer.best.has_value());
+  for (const PlanCandidate& candidate : answer.simulated)
+    EXPECT_EQ(candidate.choice.slices, (std::vector<int64_t>{16, 16, 16, 16}));
+  expect_sound(answer, asked->question);
+  const PlanAnswer scheduled = answer_of(*asked, {{"pp", "2"}, {"schedule", "token_1f1b"}});
+  ASSERT_TRUE(scheduled.best.has_value());
+  EXPECT_EQ(best_of(scheduled).choice.schedule, "token_1f1b");
+}
+
+// The fastest of all plans with two stages on sub-meshes of two devices and one.
+double best_unequal_s(const PlanQuestion& question) {
+  Compiler compiler;
+  const auto model =
+      compiler.model(question.model, question.batch, storage_dtype(question.compute)).value();
+  const Fold fold = fold_layers(model->graph).value();
+  double best = 1e9;
+  Choice choice;
+  choice.compute = question.compute;
+  choice.stages = 2;
+  for (const bool first_is_larger : {false, true}) {
+    const std::vector<ChoiceAxis> large = {{"dp", 2, {"batch"}}}, small = {{"dp", 1, {"batch"}}};
+    choice.stage_axes = {first_is_larger ? large : small, first_is_larger ? small : large};
+    choice.axes = choice.stage_axes.front();
+    for (size_t border = 1; border < fold.units.size(); ++border) {
+      choice.cuts = {0, border};
+      for (int64_t m = 1; m <= question.batch / 2; m *= 2) {
+        choice.micro_batches = m;
+        for (const char* schedule : {"1f1b", "zb_h1"}) {
+          choice.schedule = schedule;
+          for (choice.sharded = 0; choice.sharded <= 3; ++choice.sharded) {
+            const auto text = write_plan(choice, model->graph, fold.units, "all").value();
+            const auto lowering =
+                compiler.lower(forward_of(model), parse_plan(text).value()).value();
+            best = std::min(
+                best, simulate(*lowering, *question.cluster, question.options).value().step_time_s);
+          }
+        }
+      }
+    }
+  }
+  return best;
+}
+
+// Rows of devices of which no number of equal stages makes good use.
+TEST(WideSearch, UnequalMeshesAreNearlyAsFastAsTheBestOfAll) {
+  const auto asked = ask("mlp:layers=4,in=1024,hidden=4096,out=1024", "dgx-a100:1", 64);
+  asked->question.fixed = {
+      {"devices", "3"}, {"pp", "2"}, {"tp", "1"}, {"meshes", "unequal"}, {"recompute", "none"}};
+  asked->question.evaluations = 40;
+  const PlanAnswer answer = find_plan(asked->question, "auto").value();
+  ASSERT_TRUE(answer.best.has_value());
+  for (const PlanCandidate& candidate : answer.simulated) {
+    ASSERT_EQ(candidate.choice.stage_axes.size(), 2U);
+    EXPECT_NE(candidate.choice.stage_axes[0], candidate.choice.stage_axes[1]);
+  }
+  expect_sound(answer, asked->question);
+  EXPECT_LE(step_of(answer), 1.05 * best_unequal_s(asked->question));
+}
+
+// No number of replicas that divides the batch makes use of all devices.
+TEST(WideSearch, DevicesStayUnusedWhereThatIsFaster) {
+  const auto asked = ask("gpt:layers=2,hidden=1024,heads=16,seq=256,vocab=512", "dgx-a100:2", 15);
+  asked->question.fixed = {{"pp", "1"}, {"tp", "1"}};
+  const PlanAnswer answer = find_plan(asked->question, "auto").value();
+  ASSERT_TRUE(answer.best.has_value());
+  EXPECT_EQ(best_of(answer).choice.ranks(), 15);
+}
+
+TEST(WideSearch, WrongQuestions) {
+  const auto asked = ask("gpt:layers=2,hidden=64,heads=4,seq=32,vocab=64", "dgx-a100:1", 8);
+  const auto message = [&](const std::string& planner, const std::string& key,
+                           const std::string& value) {
+    asked->question.fixed = {{key, value}, {"devices", "4"}};
+    const auto answer = find_plan(asked->question, planner);
+    return answer ? std::string("no error") : answer.error().message;
+  };
+  EXPECT_EQ(message("alpa", "meshes", "unequal"),
+            "plan: --fix meshes=unequal: expected --planner auto, found planner 'alpa', which does "
+            "not ask for unequal meshes");
+  EXPECT_TRUE(
+      message("auto", "meshes", "uneven")
+          .starts_with(
+              "plan: --fix meshes=uneven: expected meshes = equal or unequal, found 'uneven'"))
+      << message("auto", "meshes", "uneven");
+  EXPECT_EQ(message("auto", "prefetch", "65"),
+            "plan: --fix prefetch=65: expected a whole number from 0 to 64");
+  EXPECT_EQ(message("auto", "slices", "0"),
+            "plan: --fix slices=0: expected a whole number of at least 1");
+  // A model without a causal sequence.
+  asked->question.model = "mlp:layers=3";
+  asked->question.fixed = {{"slices", "2"}, {"devices", "4"}};
+  const auto answer = find_plan(asked->question, "auto");
+  ASSERT_FALSE(answer.has_value());
+  EXPECT_NE(answer.error().message.find("expected a model with the dim 'seq', found none"),
+            std::string::npos)
+      << answer.error().message;
+}
+
+}  // namespace
+}  // namespace tessera
