@@ -21,7 +21,8 @@ void add_evaluate(Commands& commands) {
   command
       .option(
           "--data", options->data,
-          "As the key data of a run file: \"{ arrays = { images = 'x.npy', targets = 'y.npy' } }\"")
+          "As the key data of a run file: \"{ arrays = { images = 'x.npy', targets = 'y.npy' } }\" "
+          "or \"{ nodes = 'data/graphs/cora', part = 'test' }\"")
       .required();
   command.option("--batch", options->batch, "Samples that are looked at together; default 64")
       .at_least(1);
@@ -29,10 +30,25 @@ void add_evaluate(Commands& commands) {
       .option("--samples", options->samples, "Look at the first so many; default: all, each once")
       .at_least(0);
   command.option("--out", options->out,
-                 "Write what is compared with the targets here, .npy [samples, numbers]");
+                 "Write what is compared with the targets here, .npy [samples, numbers]; with "
+                 "--budget the network with the chosen samples, NAME.graph");
   command.option(
       "--tensor", options->tensor,
       "Look at this tensor of the model instead: one that the batch is the first dim of");
+  command
+      .option("--budget", options->budget,
+              "Of a graph network: choose how many edges of a node each layer samples at most, as "
+              "few as lose at most this much accuracy, for example 0.01")
+      .at_least(0);
+  command
+      .option("--sampler", options->sampler,
+              "With --budget: bucket (default), stride, quadratic or permutation")
+      .one_of({"bucket", "stride", "quadratic", "permutation"});
+  command
+      .option("--widths", options->widths,
+              "With --budget: widths that are tried, ascending; default powers of two")
+      .delimiter(',')
+      .at_least(1);
   command.option("--plan", options->plan, "Plan file or recipe call; default serial");
   add_precision(command, options->precision);
   command.option("--timeout", options->timeout_s, "Seconds that a rank waits for others")
@@ -46,7 +62,9 @@ void add_evaluate(Commands& commands) {
       "Examples:\n"
       "  tessera evaluate resnet:layers=18,width=16,image=48,classes=8,running=0.9 \\\n"
       "      --weights runs/checkpoints --data \"{ arrays = { images = 'x48.npy', targets = "
-      "'y.npy' } }\"\n");
+      "'y.npy' } }\"\n"
+      "  tessera evaluate runs/cora.graph --weights runs/checkpoints --budget 0.01 \\\n"
+      "      --data \"{ nodes = 'data/graphs/cora', part = 'val' }\" --out runs/narrow.graph\n");
   command.action([options] { return run_evaluate(*options); });
 }
 

@@ -66,6 +66,10 @@ struct EvaluateOptions {
   std::string model, weights, data, plan = "serial", precision = "float32", out, tensor;
   int64_t batch = 64, samples = 0;
   double timeout_s = 60;
+  // Of a graph network: choose widths of samples within this budget of accuracy.
+  std::optional<double> budget;
+  std::string sampler = "bucket";
+  std::vector<int64_t> widths;
   bool json = false;
 };
 Result<int> run_evaluate(const EvaluateOptions& options);

@@ -59,17 +59,26 @@ class AheadPass {
   }
 
  private:
-  // Finds the moved ops that depend on no input. They make the same values for every batch, so the
-  // rest of the step computes them again instead of reading a buffer.
+  // Finds the moved ops that the rest of the step computes again instead of reading a buffer: those
+  // that depend on no input, as they make the same values for every batch, and those that make
+  // integers of inputs (pieces of ids), which updates of a table need beside what was looked up.
   void find_what_stays() {
     stays_.resize(graph_.ops().size());
+    std::vector<bool> of_inputs(graph_.ops().size()), of_inputs_alone(graph_.ops().size());
     for (const Op& op : graph_.ops()) {
-      stays_[op.id.index()] = moved_[op.id.index()] &&
-                              std::all_of(op.inputs.begin(), op.inputs.end(), [&](TensorId id) {
-                                const Tensor& tensor = graph_.tensor(id);
-                                return tensor.producer.valid() ? stays_[tensor.producer.index()]
-                                                               : tensor.role != Role::kInput;
-                              });
+      bool any = false, all = true;
+      for (const TensorId id : op.inputs) {
+        const Tensor& tensor = graph_.tensor(id);
+        const bool made = tensor.producer.valid(), input = tensor.role == Role::kInput;
+        any = any || (made ? of_inputs[tensor.producer.index()] : input);
+        all = all && (made ? of_inputs_alone[tensor.producer.index()] : input);
+      }
+      const bool integers = std::none_of(op.outputs.begin(), op.outputs.end(), [&](TensorId id) {
+        return is_floating(graph_.tensor(id).dtype);
+      });
+      of_inputs[op.id.index()] = any;
+      of_inputs_alone[op.id.index()] = all;
+      stays_[op.id.index()] = moved_[op.id.index()] && (!any || (all && integers));
     }
   }
 
@@ -204,7 +213,7 @@ class AheadPass {
   const Graph& graph_;
   GraphBuilder to_{"ahead"};
   std::vector<bool> moved_, stale_;  // by op
-  std::vector<bool> stays_;          // moved ones that depend on no input
+  std::vector<bool> stays_;          // moved ones that this step computes, too
   std::vector<TensorId> tensors_;    // what stands for a tensor in this step
   std::vector<OpId> ops_;
   std::vector<TensorId> next_;                                 // its like of the next step

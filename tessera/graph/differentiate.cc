@@ -16,6 +16,7 @@
 #include "tessera/graph/carried.h"
 #include "tessera/graph/kinds.h"
 #include "tessera/graph/optimizers.h"
+#include "tessera/graph/pieces.h"
 #include "tessera/graph/repeat.h"
 
 namespace tessera {
@@ -384,7 +385,10 @@ class SumGroups {
 class Updater {
  public:
   Updater(Differentiator& differentiator, const OptimizerSpec& spec)
-      : differentiator_(differentiator), builder_(differentiator.builder()), spec_(spec) {
+      : differentiator_(differentiator),
+        builder_(differentiator.builder()),
+        spec_(spec),
+        origins_(builder_.graph()) {
     for (const Tensor& tensor : builder_.graph().tensors()) {
       if (tensor.role == Role::kParameter && tensor.trained) parameters_.push_back(tensor.id);
     }
@@ -609,7 +613,32 @@ class Updater {
     if (by_rows && scalars.coefficient.valid())
       scalars.coefficient = row_coefficient(scalars.coefficient);
     ParameterUpdate one(builder_, spec, parameter, differentiator_.gradient(parameter), scalars);
+    const size_t first = builder_.graph().ops().size();
     by_rows ? one.by_rows(optimizer.rows) : optimizer.update(one);
+    check_pieces(parameter, spec.kind, first);
+  }
+
+  // Of a table that rests in pieces, an update may read its own piece alone: ops from `first` on
+  // neither add up rows nor need all of them.
+  void check_pieces(TensorId parameter, const std::string& optimizer, size_t first) {
+    const Graph& graph = builder_.graph();
+    const Tensor& piece = graph.tensor(parameter);
+    if (!builder_.ok() || !origins_.of(parameter).piece) return;
+    for (size_t i = first; i < graph.ops().size(); ++i) {
+      const Annotation& annotation = graph.ops()[i].annotation;
+      const int rows = annotation.find(piece.dims[0].name);
+      if (rows < 0) continue;
+      bool apart = annotation.dims[static_cast<size_t>(rows)].mark != Mark::kFrozen;
+      for (size_t o = 0; o < annotation.outputs.size(); ++o)
+        apart = apart && !annotation.reduces(rows, o);
+      if (apart) continue;
+      builder_.fail(
+          fmt::format("optimizer '{}' reads all rows of table '{}' at once, which a loop over its "
+                      "rows keeps in pieces: leave it out of the loop, or name another optimizer "
+                      "for the table",
+                      optimizer, name_of_whole(piece.name)));
+      return;
+    }
   }
 
   ParameterUpdate update_of(TensorId parameter, const UpdateScalars& scalars) {
@@ -619,6 +648,7 @@ class Updater {
   Differentiator& differentiator_;
   GraphBuilder& builder_;
   const OptimizerSpec& spec_;
+  Origins origins_;
   std::vector<TensorId> parameters_;
   std::optional<SumGroups> sum_groups_;
   std::map<double, TensorId> rates_;
@@ -632,17 +662,27 @@ Result<std::vector<bool>> updated_by_rows(const Graph& forward, const OptimizerS
   std::vector<bool> out(forward.tensors().size(), false);
   const std::vector<std::string> tables =
       spec.by_rows ? *spec.by_rows : tables_by_rows(forward, spec);
+  if (tables.empty()) return out;
+  const Origins origins(forward);
+  std::map<std::string, std::vector<TensorId>> pieces;  // of each table; itself, if it rests whole
+  for (const Tensor& tensor : forward.tensors()) {
+    if (tensor.role == Role::kParameter) pieces[origins.of(tensor.id).name].push_back(tensor.id);
+  }
   for (const std::string& name : tables) {
-    const TensorId id = forward.find_tensor(name);
-    if (!id.valid() || !is_only_looked_up(forward, id)) {
+    const std::vector<TensorId>& parts = pieces[name];
+    const bool only = std::all_of(parts.begin(), parts.end(),
+                                  [&](TensorId part) { return is_only_looked_up(forward, part); });
+    if (parts.empty() || !only) {
       return invalid_input(fmt::format(
           "optimizer '{}' updates table '{}' by rows, so nothing but look-ups may read it, but the "
           "plan cuts or rewrites these (a loop over the table's dims): leave them out of the loop, "
           "or name another optimizer for the table",
           optimizer_of(spec, name), name));
     }
-    for (const Tensor& tensor : forward.tensors())
-      out[tensor.id.index()] = out[tensor.id.index()] || table_of(forward, tensor.id) == id;
+    for (const Tensor& tensor : forward.tensors()) {
+      const auto part = std::find(parts.begin(), parts.end(), table_of(forward, tensor.id));
+      if (part != parts.end()) out[tensor.id.index()] = true;
+    }
   }
   return out;
 }
@@ -663,7 +703,8 @@ bool freezes(const OptimizerSpec& spec) {
 }  // namespace
 
 bool takes(std::string_view pattern, std::string_view name) {
-  for (size_t end = name.find('.');; end = name.find('.', end + 1)) {
+  constexpr std::string_view kEnds = ".#";
+  for (size_t end = name.find_first_of(kEnds);; end = name.find_first_of(kEnds, end + 1)) {
     if (glob_match(pattern, name.substr(0, end))) return true;
     if (end == std::string_view::npos) return false;
   }

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "tessera/graph/kinds.h"
+#include "tessera/graph/pieces.h"
 
 namespace tessera {
 namespace {
@@ -445,7 +446,11 @@ Attributes ParameterUpdate::add_rows(std::vector<TensorId>& inputs) const {
                                                       : weighted ? "weighted"
                                                                  : "sum");
   }
-  return {{"modes", modes}};
+  std::string within;  // which rows of a larger table these are, as the look-ups say
+  for (const auto& [op, input] : readers(WorkClass::kLookup)) {
+    if (op->attributes.contains("within")) within = op->text("within");
+  }
+  return {{"modes", modes}, {"within", within}};
 }
 
 void ParameterUpdate::by_rows(const std::string& kind) {
@@ -458,6 +463,12 @@ void ParameterUpdate::by_rows(const std::string& kind) {
   const std::vector<TensorId> updated = inputs;
   Attributes attributes = add_rows(inputs);
   attributes.emplace("rounding", spec_.rounding);
+  // Elements of a piece are rounded as those of the whole table.
+  const auto within = std::get<std::string>(attributes.at("within"));
+  if (!within.empty()) {
+    attributes.emplace("stream",
+                       fmt::format("optimizer.{}", name_of_whole(tensor(parameter_).name)));
+  }
   for (const Init::Kind scalar : info.scalars)
     inputs.push_back(scalar == Init::Kind::kStep ? scalars_.step : scalars_.lr);
   add_flags(inputs);

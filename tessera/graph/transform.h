@@ -56,8 +56,8 @@ struct Unrolling {
 // what leaves it is joined under its own name: by "concat", or, where the dim was summed over, by
 // "add_n". Keys of a causal pair: those of the steps so far, joined anew for the backward pass.
 // Cut parameters, buffers and inputs are not kept either. A bias of a summed einsum is added by
-// step 0; dropout drops what it would drop unlooped.
-//
+// step 0; dropout drops what it would drop unlooped. A table whose rows are cut, and of which ops of
+// the loop alone look up rows, rests in pieces: parameters "<name>#<step>" (pieces.h).
 // Ops may have the dim in several sizes. Those that read or write pieces of the same tensors are
 // cut in proportion: the steps cut the greatest common divisor of their sizes, and an op whose dim
 // is n times as large (windows of heads) takes n times as much. Others are cut each on their own.

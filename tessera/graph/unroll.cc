@@ -45,8 +45,14 @@ class UnrollPass {
     for (const Op& op : from_.ops()) {
       if (looped_[op.id.index()]) TESSERA_TRY_VOID(check_blocks(op));
     }
+    TESSERA_TRY_VOID(find_pieces_at_rest());
     for (const Tensor& tensor : from_.tensors()) {
-      if (!tensor.producer.valid()) whole_[tensor.id.index()] = to_.graph().add_tensor(tensor);
+      if (tensor.producer.valid()) continue;
+      if (at_rest_[tensor.id.index()] != nullptr) {
+        add_pieces(tensor);
+      } else {
+        whole_[tensor.id.index()] = to_.graph().add_tensor(tensor);
+      }
     }
     for (const Op& op : from_.ops()) {
       if (looped_[op.id.index()]) {
@@ -304,6 +310,44 @@ class UnrollPass {
                     op.path, op.kind, name, how_.dim));
   }
 
+  // ---- tables whose rows are cut
+  // Parameters of which ops of the loop look up rows, and that nothing else reads, rest in pieces.
+  Status find_pieces_at_rest() {
+    at_rest_.assign(from_.tensors().size(), nullptr);
+    std::vector<bool> read_otherwise(from_.tensors().size());
+    for (const Op& op : from_.ops()) {
+      for (size_t i = 0; i < op.inputs.size(); ++i) {
+        const TensorId id = op.inputs[i];
+        const bool rows = looped_[op.id.index()] && looks_up_rows(op) && i == 1 &&
+                          need(op, i) == Need{Part::kPiece, 0};
+        if (!rows) {
+          read_otherwise[id.index()] = true;
+        } else if (from_.tensor(id).role == Role::kParameter) {
+          at_rest_[id.index()] = &op;
+        }
+      }
+    }
+    for (const Tensor& tensor : from_.tensors()) {
+      const Op*& reader = at_rest_[tensor.id.index()];
+      if (reader == nullptr) continue;
+      if (how_.blocks > 1)
+        return refuse(*reader, "counts the rows of a table: its pieces are intervals");
+      if (read_otherwise[tensor.id.index()]) reader = nullptr;
+    }
+    return {};
+  }
+
+  void add_pieces(const Tensor& tensor) {
+    const Chain& of = chain(*at_rest_[tensor.id.index()]);
+    for (size_t step = 0; step < steps(); ++step) {
+      Tensor part = tensor;
+      part.name = fmt::format("{}#{}", tensor.name, step);
+      part.dims[0].size = piece(of, tensor.dims[0].size, step).size;
+      parts_[{tensor.id, 0, static_cast<int>(Part::kPiece), step}] =
+          to_.graph().add_tensor(std::move(part));
+    }
+  }
+
   // ---- what an op reads
   // ------------------------------------------------------------------------
   TensorId operand(const Op& op, size_t i, size_t step) {
@@ -465,6 +509,7 @@ class UnrollPass {
   std::vector<bool> in_run_;     // by tensor of from_: made by an op that waits
   std::vector<OpId> run_;        // ops of the loop that wait for their steps
   bool flushed_ = false;
+  std::vector<const Op*> at_rest_;  // by tensor of from_: who reads a table that rests in pieces
   std::map<std::tuple<TensorId, int, int, size_t>, TensorId> parts_;  // position, Part, step
 };
 

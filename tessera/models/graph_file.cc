@@ -82,7 +82,9 @@ int64_t values_of(const Graph& graph, TensorId input) {
                                    [&](TensorId id) { return holds[id.index()]; });
     if (!reads) continue;
     for (size_t d = 0; d < op.annotation.dims.size(); ++d) {
-      if (position_rule(op, static_cast<int>(d)) != PositionRule::kIndex) continue;
+      const PositionRule rule = position_rule(op, static_cast<int>(d));
+      const bool row = looks_up_rows(op) && rule == PositionRule::kWithin;
+      if (rule != PositionRule::kIndex && !row) continue;
       const int64_t size = op.annotation.dims[d].size;
       least = least == 0 ? size : std::min(least, size);
     }

@@ -161,4 +161,29 @@ Result<Graph> build_graph_network(const GraphNetworkConfig& config) {
   return Network(config).build();
 }
 
+std::vector<OpId> sums_over_edges(const Graph& network) {
+  std::vector<OpId> out;
+  const TensorId begin = network.find_tensor("edges.begin");
+  for (const Op& op : network.ops()) {
+    if (begin.valid() && op.phase == Phase::kForward && !op.inputs.empty() &&
+        op.inputs[0] == begin && op.attributes.contains("sampler"))
+      out.push_back(op.id);
+  }
+  return out;
+}
+
+Graph with_samples(Graph network, const std::string& sampler, const std::vector<int64_t>& widths) {
+  const std::vector<OpId> sums = sums_over_edges(network);
+  for (size_t layer = 0; layer < sums.size(); ++layer) {
+    Op& op = network.op(sums[layer]);
+    const bool samples = sampler != "none";
+    op.attributes["sampler"] = sampler;
+    op.attributes["width"] = samples ? widths[layer] : int64_t{0};
+    op.attributes["seed"] = static_cast<int64_t>(layer);
+    // A sum over a sample is low by the share of the edges that it takes.
+    op.attributes["rescale"] = int64_t{samples && op.text("reduce") == "sum" ? 1 : 0};
+  }
+  return network;
+}
+
 }  // namespace tessera

@@ -42,4 +42,10 @@ struct GraphNetworkConfig {
 // Errors: of a size that is not positive, or of widths that are not one a layer.
 Result<Graph> build_graph_network(const GraphNetworkConfig& config);
 
+// The ops of such a network that add up over edges, one a layer; none: the graph is no such network.
+std::vector<OpId> sums_over_edges(const Graph& network);
+// The same network with samples of at most so many edges of a row, by layer, taken by `sampler`; by
+// "none", of all edges. What is sampled in each step anew stays so.
+Graph with_samples(Graph network, const std::string& sampler, const std::vector<int64_t>& widths);
+
 }  // namespace tessera

@@ -1,5 +1,7 @@
 #include "tessera/plan/ahead_split.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <string>
@@ -23,11 +25,19 @@ Result<AheadOps> ops_ahead(const Plan& plan, const Graph& graph, GraphNames& nam
   std::map<OpId, bool> found;
   for (const SplitEntry& entry : plan.splits) {
     if (!is_ahead(entry)) continue;
-    if (plan.micro_batches > 1 || plan.named_stages() > 1) {
+    if (plan.micro_batches > 1) {
       return plan_error(
           plan, entry.line,
-          "dim \"step\": expected one micro-batch and one stage, as what is made ahead "
-          "is kept for a whole batch");
+          fmt::format(
+              "dim \"step\": expected one micro-batch, as what is made ahead is kept for a "
+              "whole batch, or loop = [{{ ops = \"*\", dim = \"{}\", steps = {} }}] in place "
+              "of them, found micro_batches = {}",
+              plan.micro_batch_dim, plan.micro_batches, plan.micro_batches));
+    }
+    if (plan.named_stages() > 1) {
+      return plan_error(
+          plan, entry.line,
+          fmt::format("dim \"step\": expected one stage, found {}", plan.named_stages()));
     }
     TESSERA_TRY(const auto selected, selection.ops(entry.ops, Phase::kForward, entry.line));
     for (const OpId op : selected) found[op] = stale(entry);

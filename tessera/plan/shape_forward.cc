@@ -97,18 +97,19 @@ class Loop {
   }
 
   // Into how many shards the plan splits the dim in these ops: each step takes a part of every
-  // shard, so that it finds its piece where the dim is split already. A causal order allows
-  // intervals only. Shards of uneven size must be the same in all ops.
+  // shard, so that it finds its piece where the dim is split already. A causal order and the rows
+  // of a table allow intervals only. Shards of uneven size must be the same in all ops.
   void set_blocks(Unrolling& how) {
     std::set<std::vector<int64_t>> cuts;  // sizes of the axes
     for (const Op& op : graph_.ops()) {
       const int d = selected_[op.id.index()] ? op.annotation.find(entry_.dim) : -1;
       if (d < 0) continue;
-      for (const OpDim& dim : op.annotation.dims) {
-        if (dim.causal_of == d) {
-          how.blocks = 1;
-          return;
-        }
+      const auto in_order = [&](const OpDim& dim) { return dim.causal_of == d; };
+      // Rows of a table: its pieces rest apart, so that each is cut on its own.
+      const bool rows = looks_up_rows(op) && op.annotation.inputs[1].dims[0] == DimGroup{d};
+      if (rows || std::ranges::any_of(op.annotation.dims, in_order)) {
+        how.blocks = 1;
+        return;
       }
       const std::vector<int64_t> own = cut_of(op);
       if (own.empty()) continue;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "tessera/graph/ahead.h"
+#include "tessera/graph/rows.h"
 #include "tessera/program/instructions.h"
 
 namespace tessera {
@@ -58,6 +59,7 @@ class AheadSlice {
       for (size_t i = block.size(); i-- > 0;) {
         if (chosen[i] || !belongs(block[i])) continue;
         grew = chosen[i] = true;
+        if (const auto* compute = std::get_if<Compute>(&block[i].body)) want_rows(*compute);
         if (const int handle = handle_of(block[i]); handle >= 0) handles_.insert(handle);
         want_what_is_read(block[i]);
       }
@@ -68,6 +70,10 @@ class AheadSlice {
   bool belongs(const Instruction& instruction) const {
     if (const auto* wait = std::get_if<Wait>(&instruction.body))
       return handles_.contains(wait->handle);
+    if (const auto* fetch = std::get_if<FetchRows>(&instruction.body))
+      return fetches_.contains(fetch->handle);
+    if (const auto* release = std::get_if<ReleaseRows>(&instruction.body))
+      return fetches_.contains(release->fetch);
     // All members of a collective say the same of it, also those that receive nothing.
     if (const auto* issue = std::get_if<Issue>(&instruction.body)) {
       return std::any_of(issue->transfers.begin(), issue->transfers.end(),
@@ -80,6 +86,28 @@ class AheadSlice {
       found = found || (writes(access.mode) && wanted_.contains(access.buffer));
     });
     return found;
+  }
+
+  // The rows of a table of which the device has some are fetched and released as in the step.
+  void want_rows(const Compute& compute) {
+    const Op& op = graph_.op(compute.op);
+    const std::vector<size_t> ids = ids_of_rows(op);
+    const auto names = [&](const RowIds& row) {
+      return std::any_of(ids.begin(), ids.end(),
+                         [&](size_t input) { return op.inputs[input] == row.tensor; });
+    };
+    for (const View& view : compute.inputs) {
+      const int cache = cache_of(program_, view.buffer);
+      if (cache < 0) continue;
+      for (const auto& [ref, block] : program_.blocks) {
+        for (const Instruction& instruction : block) {
+          const auto* fetch = std::get_if<FetchRows>(&instruction.body);
+          if (fetch != nullptr && fetch->cache == cache && !fetch->ahead &&
+              std::any_of(fetch->ids.begin(), fetch->ids.end(), names))
+            fetches_.insert(fetch->handle);
+        }
+      }
+    }
   }
 
   // Of a collective only those transfers matter that fill a wanted buffer: others may travel in the
@@ -145,7 +173,7 @@ class AheadSlice {
   // By tensor: what their new values are made of one after the other, and what rests of that.
   std::vector<bool> made_, read_;
   std::set<BufferId> wanted_;
-  std::set<int> handles_;
+  std::set<int> handles_, fetches_;
 };
 
 }  // namespace

@@ -9,7 +9,6 @@
 #include <set>
 #include <utility>
 
-#include "tessera/graph/ahead.h"
 #include "tessera/graph/kinds.h"
 #include "tessera/graph/rows.h"
 #include "tessera/program/instructions.h"
@@ -223,13 +222,6 @@ class RowHolding {
     const bool updates = op.phase == Phase::kUpdate && !use.writes;
     if (updates) return needs_all(tables_[static_cast<size_t>(use.cache)]);
     for (const size_t i : ids_of_rows(op)) {
-      if (is_of_next_step(tensor(op.inputs[i]))) {
-        return error(
-            tables_[static_cast<size_t>(use.cache)],
-            fmt::format("expected look-ups in the step of their batch, found op '{}', which "
-                        "works one step ahead",
-                        op.path));
-      }
       use.ids.push_back({op.inputs[i], project(op.annotation, op.annotation.inputs[i], compute.box),
                          compute.inputs[i]});
     }

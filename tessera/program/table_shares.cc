@@ -1,8 +1,11 @@
 #include "tessera/program/table_shares.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "tessera/graph/optimizers.h"
+#include "tessera/graph/pieces.h"
 
 namespace tessera {
 namespace {
@@ -29,25 +32,38 @@ std::vector<std::string> tables_of(const Graph& forward) {
 
 std::vector<TableShare> table_shares(const Program& program, const std::vector<std::string>& tables,
                                      const Graph& graph) {
-  std::vector<TableShare> shares;
-  for (const std::string& name : tables) {
-    const TensorId table = graph.find_tensor(name);
+  const Origins origins(graph);
+  const auto share_of = [&](TensorId table) {
+    const Origin origin = origins.of(table);
     TableShare share;
-    share.table = name;
+    share.table = origin.name;
     share.rank = program.rank;
     for (const Home& home : program.homes) {
       const Buffer& buffer = whole_of(program, home);
       const Tensor& tensor = graph.tensor(home.tensor);
       if (home.tensor == table && !home.region.empty()) {
-        share.rows = home.region.dims[0];
-        share.columns = home.region.dims[1];
+        const Box region = origin.in_whole(home.region);
+        share.rows = region.dims[0];
+        share.columns = region.dims[1];
         share.tier = buffer.tier;
         share.bytes += buffer.bytes();
       } else if (tensor.role == Role::kOptimizerState && tensor.of == table) {
         share.state_bytes += buffer.bytes();
       }
     }
-    if (share.bytes + share.state_bytes > 0) shares.push_back(std::move(share));
+    return share;
+  };
+  std::map<std::string, std::vector<TensorId>> pieces;  // by name of the whole table
+  for (const Tensor& tensor : graph.tensors()) {
+    if (tensor.role == Role::kParameter && !tensor.producer.valid())
+      pieces[origins.of(tensor.id).name].push_back(tensor.id);
+  }
+  std::vector<TableShare> shares;
+  for (const std::string& name : tables) {
+    for (const TensorId piece : pieces[name]) {
+      TableShare share = share_of(piece);
+      if (share.bytes + share.state_bytes > 0) shares.push_back(std::move(share));
+    }
   }
   return shares;
 }

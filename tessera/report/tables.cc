@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "tessera/graph/kinds.h"
+#include "tessera/graph/pieces.h"
 #include "tessera/program/instructions.h"
 #include "tessera/report/report.h"
 
@@ -24,8 +25,9 @@ TableLoad load_of(const Program& program, const Graph& graph,
   TableLoad load;
   load.rank = program.rank;
   load.shares = table_shares(program, tables, graph);
+  const Origins origins(graph);
   const auto is_table = [&](TensorId id) {
-    return std::find(tables.begin(), tables.end(), graph.tensor(id).name) != tables.end();
+    return std::find(tables.begin(), tables.end(), origins.of(id).name) != tables.end();
   };
   for (const auto& [ref, block] : program.blocks) {
     const int64_t runs = program.runs(ref);

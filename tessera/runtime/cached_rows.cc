@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "tessera/base/check.h"
+#include "tessera/graph/pieces.h"
 #include "tessera/runtime/initialise.h"
 #include "tessera/runtime/kernels/nest.h"
 
@@ -44,6 +45,7 @@ Status CachedRows::prepare() {
     row_bytes_ += part.bytes;
     parts_.push_back(part);
   }
+  first_ = Origins(*wants_.graph).of(program.buffer(cache().held.front()).tensor).first;
   const Buffer& index = program.buffer(cache().index);
   sparse::CacheOptions options;
   options.rows = cache().rows.size;
@@ -65,16 +67,24 @@ Status CachedRows::open_file() {
       std::string(folder != nullptr && *folder != '\0' ? folder : "/tmp") + "/tessera.XXXXXX";
   if (mkdtemp(path.data()) == nullptr)
     return fault(fmt::format("disk tier: {}: {}", path, std::strerror(errno)));
-  const auto init = [this](int64_t row, std::byte* out) {
-    for (const Part& part : parts_) {
-      const Buffer& held = wants_.program->buffer(part.held);
-      Box region;
-      for (const Home& home : wants_.program->homes) {
-        if (home.buffer == part.held) region = home.region;
-      }
+  std::vector<std::pair<Tensor, Box>> begins;  // of each part, in the whole table
+  const Origins origins(*wants_.graph);
+  for (const Part& part : parts_) {
+    const TensorId tensor = wants_.program->buffer(part.held).tensor;
+    Box region;
+    for (const Home& home : wants_.program->homes) {
+      if (home.buffer == part.held) region = home.region;
+    }
+    const Origin origin = origins.of(tensor);
+    begins.emplace_back(whole_of(wants_.graph->tensor(tensor), origin), origin.in_whole(region));
+  }
+  const auto init = [this, begins = std::move(begins)](int64_t row, std::byte* out) {
+    for (size_t i = 0; i < parts_.size(); ++i) {
+      auto [tensor, region] = begins[i];
       region.dims[0] = {region.dims[0].begin + row, 1};
-      initialise(wants_.graph->tensor(held.tensor), region, wants_.seed,
-                 Array::contiguous(out + part.at, held.dtype, region.shape()));
+      initialise(tensor, region, wants_.seed,
+                 Array::contiguous(out + parts_[i].at, wants_.program->buffer(parts_[i].held).dtype,
+                                   region.shape()));
     }
   };
   const std::string file = path + "/rows";
@@ -105,7 +115,7 @@ void CachedRows::find_turns() {
 std::vector<int64_t> CachedRows::rows_of(std::vector<int64_t> ids) const {
   const Interval rows = cache().rows;
   for (int64_t& id : ids) {
-    const int64_t row = id - rows.begin;
+    const int64_t row = id - first_ - rows.begin;
     id = id >= 0 && row >= 0 && row < rows.size ? row : -1;
   }
   return ids;
@@ -280,7 +290,7 @@ kernels::Kernel CachedRows::places_of(const Array& from, const Array& to) const 
                                                 : *reinterpret_cast<const int32_t*>(at[0]);
       int64_t place = id;
       if (id >= 0) {
-        const int64_t row = id - rows.begin;
+        const int64_t row = id - first_ - rows.begin;
         place = row >= 0 && row < rows.size ? index_->place_of(row) : elsewhere;
       }
       if (dtype == DType::kInt64) {

@@ -60,7 +60,7 @@ class CachedRows {
   int64_t places() const { return cache().places; }
   // The row at a place, counted from the whole table's first.
   int64_t row_at(int64_t place) const {
-    return cache().rows.begin + index_->row_at(static_cast<int32_t>(place));
+    return first_ + cache().rows.begin + index_->row_at(static_cast<int32_t>(place));
   }
 
   // All rows of a tensor that is held, brought up to date; null: they rest in a file.
@@ -113,6 +113,7 @@ class CachedRows {
   CachedRowsWants wants_;
   std::vector<Part> parts_;
   int64_t row_bytes_ = 0;
+  int64_t first_ = 0;  // the table's first row in the whole, if it is a piece (graph/pieces.h)
   std::unique_ptr<sparse::FileRows> file_;
   std::unique_ptr<sparse::CacheIndex> index_;
   std::map<int, std::unique_ptr<Open>> open_;  // by handle

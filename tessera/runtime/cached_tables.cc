@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "tessera/graph/ahead.h"
 #include "tessera/graph/rows.h"
 #include "tessera/program/instructions.h"
 #include "tessera/runtime/kernels/nest.h"
@@ -31,13 +32,19 @@ Status CachedTables::prepare(const Graph& graph, const Program& program,
                              const std::function<std::byte*(BufferId)>& memory) {
   graph_ = &graph;
   program_ = &program;
-  ahead_ = options.ahead;
+  if (options.ahead) {  // an input of the next step is that of the step behind
+    ahead_ = [&graph, given = options.ahead](int64_t step, const Tensor& tensor, const Box& region,
+                                             const Array& to) {
+      const bool later = is_of_next_step(tensor);
+      given(later ? step + 1 : step, later ? graph.tensor(tensor.of) : tensor, region, to);
+    };
+  }
   by_buffer_.assign(program.buffers.size(), -1);
   for (size_t c = 0; c < program.caches.size(); ++c) {
     const auto number = static_cast<int>(c);
     for (const BufferId held : program.caches[c].held) by_buffer_[held.index()] = number;
     TESSERA_TRY(auto made,
-                CachedRows::make({&graph, &program, number, options.seed, memory, options.ahead}));
+                CachedRows::make({&graph, &program, number, options.seed, memory, ahead_}));
     caches_.push_back(std::move(made));
   }
   for (const auto& [ref, block] : program.blocks) {

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <future>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "tessera/base/check.h"
@@ -15,6 +16,7 @@
 #include "tessera/graph/ahead.h"
 #include "tessera/graph/carried.h"
 #include "tessera/graph/optimizers.h"
+#include "tessera/graph/pieces.h"
 #include "tessera/program/text.h"
 #include "tessera/runtime/arena.h"
 #include "tessera/runtime/ranks.h"
@@ -70,24 +72,26 @@ Status check_tensors(const TensorSource& source, const Graph& graph, bool only_p
   int64_t rounded = 0, wanted = 0;
   std::string first, begins;
   const std::vector<bool> state = state_of(graph);
+  const Origins origins(graph);
   for (const Tensor& tensor : graph.tensors()) {
     if (!state[tensor.id.index()] || (only_parameters && tensor.role != Role::kParameter)) continue;
-    if (!begins_with_weights(pattern, tensor.name)) continue;
+    const Origin origin = origins.of(tensor.id);
+    if (!begins_with_weights(pattern, origin.name)) continue;
     ++wanted;
-    const SourceArray* array = source.find(tensor.name);
+    const SourceArray* array = source.find(origin.name);
     if (array == nullptr && is_of_the_run(tensor)) {
       begins = tensor.name;
       continue;
     }
-    if (array == nullptr || array->shape != tensor.shape()) {
+    if (array == nullptr || array->shape != origin.shape) {
       return invalid_input(
-          fmt::format("{}: tensor {}: expected {}, found {}", source.where(), tensor.name,
-                      shape_text(tensor.dtype, tensor.shape()),
+          fmt::format("{}: tensor {}: expected {}, found {}", source.where(), origin.name,
+                      shape_text(tensor.dtype, origin.shape),
                       array == nullptr ? "none" : shape_text(array->dtype, array->shape)));
     }
     if (keeps_values(array->dtype, tensor.dtype)) continue;
     if (rounded++ == 0) {
-      first = fmt::format("{} from {} to {}", tensor.name, dtype_name(array->dtype),
+      first = fmt::format("{} from {} to {}", origin.name, dtype_name(array->dtype),
                           dtype_name(tensor.dtype));
     }
   }
@@ -118,11 +122,12 @@ Status check_run(const CheckpointSource& source, const RunConfig& config, const 
                                      source.where(), manifest.seed, config.seed));
   }
   TESSERA_TRY_VOID(check_tensors(source, compiled.graph(), false, "", notes));
+  std::set<std::string> names;
+  const Origins origins(compiled.graph());
+  for (const Tensor& tensor : compiled.graph().tensors()) names.insert(origins.of(tensor.id).name);
   for (const ManifestTensor& tensor : manifest.tensors) {
     if (tensor.role == kLossScale || tensor.role == kResidual) continue;
-    const auto& all = compiled.graph().tensors();
-    if (std::none_of(all.begin(), all.end(),
-                     [&](const Tensor& t) { return t.name == tensor.name; })) {
+    if (!names.contains(tensor.name)) {
       return invalid_input(
           fmt::format("{}: tensor {}: expected it in the run's model or optimizer, found none",
                       source.where(), tensor.name));
@@ -219,7 +224,7 @@ Result<RunOrigin> open_origin(const RunConfig& config, const Compiled& compiled,
 
 struct Checkpointing::Impl {
   Impl(const CheckpointJob& the_job, const Program& the_program, comm::Communicator& the_world)
-      : job(the_job), program(the_program), world(the_world) {
+      : job(the_job), program(the_program), world(the_world), origins(the_job.compiled.graph()) {
     for (const auto& [key, level] : levels_of(job.config)) {
       const bool durable = level->dir == job.config.checkpoint.dir;
       levels.push_back(std::make_unique<Level>(*level, durable));
@@ -321,20 +326,26 @@ struct Checkpointing::Impl {
       }
     }
     std::vector<int64_t> element_bytes;
+    std::map<std::string, size_t> places;  // pieces of one tensor have one place
     held.resize(all.size());
     for (auto& [id, place] : index) {
       const Tensor& tensor = graph().tensor(TensorId(id));
-      place = tensors.size();
+      const Origin origin = origins.of(tensor.id);
+      const auto [known, fresh] = places.try_emplace(origin.name, tensors.size());
+      place = known->second;
+      if (!fresh) continue;
       ManifestTensor one;
-      one.name = tensor.name;
+      one.name = origin.name;
       one.role = is_of_the_run(tensor) ? kLossScale : role_name(tensor.role);
       one.dtype = tensor.dtype;
-      one.shape = tensor.shape();
+      one.shape = origin.shape;
       tensors.push_back(std::move(one));
       element_bytes.push_back(dtype_bytes(tensor.dtype));
     }
     for (size_t rank = 0; rank < all.size(); ++rank) {
-      for (auto& [id, box] : homes[rank]) held[rank].push_back({index[id], std::move(box)});
+      for (auto& [id, box] : homes[rank]) {
+        held[rank].push_back({index[id], origins.of(TensorId(id)).in_whole(std::move(box))});
+      }
     }
     first_residual = tensors.size();
     for (size_t i = 0; i < residuals.size(); ++i) {
@@ -422,7 +433,8 @@ struct Checkpointing::Impl {
     const std::vector<const Home*> homes = state_homes();
     loading.on_disk.reserve(homes.size());
     for (const Home* home : homes) {
-      const auto place = places.find(graph().tensor(home->tensor).name);
+      const Origin origin = origins.of(home->tensor);
+      const auto place = places.find(origin.name);
       if (place == places.end()) continue;  // of these a note has been given
       const DType dtype = program.buffer(home->buffer).dtype;
       std::byte* out = executor.memory(*home);
@@ -433,7 +445,7 @@ struct Checkpointing::Impl {
         values.data.resize(static_cast<size_t>(home->region.volume() * dtype_bytes(dtype)));
         out = values.data.data();
       }
-      loading.wanted.push_back({place->second, home->region, dtype, out});
+      loading.wanted.push_back({place->second, origin.in_whole(home->region), dtype, out});
     }
     const auto residuals = executor.residuals();
     for (size_t i = 0; i < residuals.size(); ++i) {
@@ -494,20 +506,22 @@ struct Checkpointing::Impl {
     for (const Home* home : state_homes()) {
       const Tensor& tensor = graph().tensor(home->tensor);
       if (tensor.role == Role::kOptimizerState) continue;
-      if (!begins_with_weights(job.config.weights_of, tensor.name)) continue;
-      const SourceArray* array = source.find(tensor.name);
+      const Origin origin = origins.of(tensor.id);
+      if (!begins_with_weights(job.config.weights_of, origin.name)) continue;
+      const SourceArray* array = source.find(origin.name);
+      const Box region = origin.in_whole(home->region);
       // Weights need not have the running state that a run of the model keeps beside them.
-      const bool fits = array != nullptr && array->shape == tensor.shape();
+      const bool fits = array != nullptr && array->shape == origin.shape;
       if (tensor.role == Role::kBuffer && !fits) continue;
       TESSERA_CHECK(array != nullptr, "{}", tensor.name);
       HostArray values{home->tensor, home->region, program.buffer(home->buffer).dtype, {}};
       std::byte* out = executor.memory(*home);
       if (out == nullptr) {
         values.data.resize(static_cast<size_t>(home->region.volume() * dtype_bytes(values.dtype)));
-        TESSERA_TRY_VOID(source.read(*array, home->region, values.dtype, values.data.data()));
+        TESSERA_TRY_VOID(source.read(*array, region, values.dtype, values.data.data()));
         executor.write(*home, values);
       } else {
-        TESSERA_TRY_VOID(source.read(*array, home->region, values.dtype, out));
+        TESSERA_TRY_VOID(source.read(*array, region, values.dtype, out));
       }
     }
     world.barrier();
@@ -572,13 +586,16 @@ struct Checkpointing::Impl {
   // ---- writing
   // Where each part of this rank's shard lies.
   void homes_of_parts() {
-    std::map<std::string_view, std::vector<const Home*>> homes;
-    for (const Home* home : state_homes()) homes[graph().tensor(home->tensor).name].push_back(home);
+    std::map<std::string, std::vector<std::pair<const Home*, Box>>> homes;  // by name, in the whole
+    for (const Home* home : state_homes()) {
+      const Origin origin = origins.of(home->tensor);
+      homes[origin.name].emplace_back(home, origin.in_whole(home->region));
+    }
     part_homes.clear();
     for (const ShardPart& part : parts[static_cast<size_t>(world.rank())]) {
       const Home* holds = nullptr;
-      for (const Home* home : homes[tensors[part.tensor].name]) {
-        if (holds == nullptr && home->region.contains(part.box)) holds = home;
+      for (const auto& [home, region] : homes[tensors[part.tensor].name]) {
+        if (holds == nullptr && region.contains(part.box)) holds = home;
       }
       TESSERA_CHECK(holds != nullptr || part.tensor >= first_residual, "{} {}",
                     tensors[part.tensor].name, part.box.to_string());
@@ -605,8 +622,8 @@ struct Checkpointing::Impl {
     }
     const DType dtype = program.buffer(home->buffer).dtype;
     TESSERA_CHECK(dtype == tensors[part.tensor].dtype, "{}", tensors[part.tensor].name);
-    copy_cut_out(dtype_bytes(dtype), from, home->region, part.box, begin,
-                 static_cast<int64_t>(out.size()), out.data());
+    copy_cut_out(dtype_bytes(dtype), from, origins.of(home->tensor).in_whole(home->region),
+                 part.box, begin, static_cast<int64_t>(out.size()), out.data());
     return {};
   }
 
@@ -732,6 +749,7 @@ struct Checkpointing::Impl {
   const CheckpointJob& job;
   const Program& program;
   comm::Communicator& world;
+  Origins origins;
   uint64_t program_text = 0;
   std::vector<ManifestTensor> tensors;        // of all ranks: states, then residuals
   size_t first_residual = 0;                  // in `tensors`; they are sorted by rank

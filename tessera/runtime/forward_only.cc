@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "tessera/graph/pieces.h"
 #include "tessera/plan/ahead_split.h"
 #include "tessera/plan/selector.h"
 
@@ -37,17 +38,18 @@ Plan forward_part(Plan plan, const Graph& graph) {
 }
 
 Status check_weights(const Graph& graph, const TensorSource& source) {
+  const Origins origins(graph);
   for (const Tensor& tensor : graph.tensors()) {
     if (tensor.role != Role::kParameter) continue;
-    const SourceArray* array = source.find(tensor.name);
+    const Origin origin = origins.of(tensor.id);
+    const SourceArray* array = source.find(origin.name);
     if (array == nullptr) {
       return invalid_input(fmt::format("weights '{}': expected the parameter '{}' [{}], found none",
-                                       source.where(), tensor.name,
-                                       fmt::join(tensor.shape(), ", ")));
+                                       source.where(), origin.name, fmt::join(origin.shape, ", ")));
     }
-    if (array->shape != tensor.shape()) {
+    if (array->shape != origin.shape) {
       return invalid_input(fmt::format("weights '{}': expected the shape [{}] of '{}', found [{}]",
-                                       source.where(), fmt::join(tensor.shape(), ", "), tensor.name,
+                                       source.where(), fmt::join(origin.shape, ", "), origin.name,
                                        fmt::join(array->shape, ", ")));
     }
   }
@@ -56,13 +58,15 @@ Status check_weights(const Graph& graph, const TensorSource& source) {
 
 Status load_parameters(RankExecutor& executor, const Graph& graph, const Program& program,
                        const TensorSource& source) {
+  const Origins origins(graph);
   for (const Home& home : program.homes) {
-    const Tensor& tensor = graph.tensor(home.tensor);
-    const SourceArray* array = source.find(tensor.name);
-    if (array == nullptr || array->shape != tensor.shape()) continue;  // as its Init says
+    const Origin origin = origins.of(home.tensor);
+    const SourceArray* array = source.find(origin.name);
+    if (array == nullptr || array->shape != origin.shape) continue;  // as its Init says
     HostArray values{home.tensor, home.region, program.buffer(home.buffer).dtype, {}};
     values.data.resize(static_cast<size_t>(home.region.volume() * dtype_bytes(values.dtype)));
-    TESSERA_TRY_VOID(source.read(*array, home.region, values.dtype, values.data.data()));
+    TESSERA_TRY_VOID(
+        source.read(*array, origin.in_whole(home.region), values.dtype, values.data.data()));
     executor.write(home, values);
   }
   return {};

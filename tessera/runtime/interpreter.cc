@@ -21,6 +21,7 @@
 #include "tessera/base/text.h"
 #include "tessera/comm/coded.h"
 #include "tessera/graph/ahead.h"
+#include "tessera/graph/pieces.h"
 #include "tessera/program/ahead_part.h"
 #include "tessera/program/communication.h"
 #include "tessera/program/instructions.h"
@@ -432,7 +433,9 @@ struct RankExecutor::Impl {
         [&](const Wait& wait) { execute_wait(run, wait); },
         [&](const Copy& copy) { execute_copy(run, i, copy); },
         [&](const FetchRows& fetch) { execute_fetch(run, i, fetch); },
-        [&](const ReleaseRows& one) { expect(tables.release(one), labels[run.block][i]); },
+        [&](const ReleaseRows& one) {
+          expect(tables.release({one.fetch, one.changed && !filling}), labels[run.block][i]);
+        },
         [&](const Load& one) { execute_load(run, i, one); }, [](const Free&) {});
   }
 
@@ -496,7 +499,8 @@ struct RankExecutor::Impl {
     for (const RowIds& one : fetch.ids) {
       if (one.view) ids.push_back(array(*one.view, run.micro_batch));
     }
-    const auto job = tables.fetch(fetch, context.step, context.evaluating, ids);
+    // What is made for a step that begins is counted as little as an evaluation.
+    const auto job = tables.fetch(fetch, context.step, context.evaluating || filling, ids);
     if (!job) expect(tl::unexpected(job.error()), labels[run.block][i]);
     if (*job != nullptr) start(run, fetch.handle, copier.submit(*job));
   }
@@ -696,6 +700,7 @@ Result<std::unique_ptr<RankExecutor>> RankExecutor::create(const Graph& graph,
 
 void RankExecutor::initialise(const std::set<TensorId>& but) {
   impl_->filled = false;
+  const Origins origins(impl_->graph);
   for (const Home& home : impl_->program.homes) {
     const View whole{home.buffer, Box::whole(impl_->program.buffer(home.buffer).shape)};
     Extent extent;
@@ -704,7 +709,9 @@ void RankExecutor::initialise(const std::set<TensorId>& but) {
     if (but.contains(home.tensor)) continue;
     const Buffer& buffer = impl_->program.buffer(impl_->tables.rest_of(home.buffer));
     const auto init = [&](const Array& to) {
-      tessera::initialise(impl_->graph.tensor(home.tensor), home.region, impl_->options.seed, to);
+      const Origin origin = origins.of(home.tensor);
+      tessera::initialise(whole_of(impl_->graph.tensor(home.tensor), origin),
+                          origin.in_whole(home.region), impl_->options.seed, to);
     };
     if (buffer.tier != Tier::kDisk) {
       init(impl_->array({buffer.id, whole.box}, 0));

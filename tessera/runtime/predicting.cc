@@ -38,13 +38,16 @@ tl::unexpected<Error> evaluate_error(std::string_view message) {
 // The forward graph, lowered so that the output that the loss compares with targets is kept.
 struct Forward {
   Model model;
+  int64_t batch = 1;  // samples: of the batch, or the nodes of a graph, all of which a step reads
   TensorId output, targets;
   std::optional<Lowering> lowering;
   std::vector<Program> programs;
 };
 
 // What is looked at.
-Result<TensorId> output_of(const PredictConfig& config, const Graph& graph, const Model& model) {
+Result<TensorId> output_of(const PredictConfig& config, const Graph& graph,
+                           const Forward& forward) {
+  const Model& model = forward.model;
   if (!config.tensor.empty()) {
     const TensorId id = graph.find_tensor(config.tensor);
     if (!id.valid()) {
@@ -55,7 +58,7 @@ Result<TensorId> output_of(const PredictConfig& config, const Graph& graph, cons
     }
     const Tensor& tensor = graph.tensor(id);
     if (!tensor.dims.empty() && tensor.dims[0].name == "batch" &&
-        tensor.elements() % model.batch == 0)
+        tensor.elements() % forward.batch == 0)
       return id;
     return evaluate_error(
         fmt::format("expected a tensor whose first dim is the batch, found '{}' {}", config.tensor,
@@ -63,17 +66,26 @@ Result<TensorId> output_of(const PredictConfig& config, const Graph& graph, cons
   }
   if (graph.find_tensor("targets").valid()) {
     for (const TensorId id : compared_with_targets(graph)) {
-      if (graph.tensor(id).elements() % model.batch == 0) return id;
+      if (graph.tensor(id).elements() % forward.batch == 0) return id;
     }
   }
   return evaluate_error(fmt::format(
       "expected a model whose loss compares an output with 'targets', found '{}'", model.spec));
 }
 
-Status lower_forward(const PredictConfig& config, Forward& out) {
+Result<Model> model_of(const PredictConfig& config) {
   TESSERA_TRY(const DType compute, parse_dtype(config.precision));
   TESSERA_TRY(const int64_t batch, batch_of(config.model, 0, config.batch));
-  TESSERA_TRY(out.model, build_model(config.model, batch, storage_dtype(compute)));
+  return build_model(config.model, batch, storage_dtype(compute));
+}
+
+Status lower_forward(const PredictConfig& config, Forward& out) {
+  TESSERA_TRY(const DType compute, parse_dtype(config.precision));
+  out.batch = out.model.batch;
+  if (!config.data.nodes.empty()) {
+    const TensorId targets = out.model.graph.find_tensor("targets");
+    if (targets.valid()) out.batch = out.model.graph.tensor(targets).elements();
+  }
   TESSERA_TRY(const WithoutUpdates parts, without_updates(out.model.graph));
   TESSERA_TRY(Plan plan, load_plan(config.plan, parts.forward, "", compute));
   plan = forward_part(std::move(plan), parts.forward);
@@ -81,7 +93,7 @@ Status lower_forward(const PredictConfig& config, Forward& out) {
   TESSERA_TRY(Graph shaped,
               shape_forward(parts.forward, plan, plan.precision.compute, plan.precision.parameter));
   TESSERA_TRY(Prepared prepared, prepare(std::move(shaped), plan));
-  TESSERA_TRY(out.output, output_of(config, prepared.graph, out.model));
+  TESSERA_TRY(out.output, output_of(config, prepared.graph, out));
   out.targets = prepared.graph.find_tensor("targets");
   TESSERA_TRY(out.lowering,
               Lowering::create(std::make_shared<const Graph>(std::move(prepared.graph)),
@@ -205,28 +217,38 @@ double accuracy_of(const Predictions& made) {
 }  // namespace
 
 Result<Predictions> predict(const PredictConfig& config) {
+  TESSERA_TRY(Model model, model_of(config));
+  return predict(config, std::move(model));
+}
+
+Result<Predictions> predict(const PredictConfig& config, Model model) {
   if (comm::mpi_launched()) {
     return evaluate_error("expected to run as one process, found mpirun: its ranks are threads");
   }
-  if (config.data.arrays.empty() && !config.data.hdf5.given())
-    return evaluate_error("expected data of arrays, found other data or none");
+  const bool nodes = !config.data.nodes.empty();
+  if (config.data.arrays.empty() && !config.data.hdf5.given() && !nodes) {
+    return evaluate_error(
+        "expected data of arrays or of the nodes of a graph, found other data or none");
+  }
+  if (nodes && config.samples != 0)
+    return evaluate_error("expected --samples with data of arrays, found the nodes of a graph");
   Forward forward;
+  forward.model = std::move(model);
   TESSERA_TRY_VOID(lower_forward(config, forward));
-  const Model& model = forward.model;
   TESSERA_TRY(const std::unique_ptr<DataSource> data,
-              open_data(config.data, {&model, 1, "evaluate", config.beside, true}));
+              open_data(config.data, {&forward.model, 1, "evaluate", config.beside, true}));
   TESSERA_TRY(const std::unique_ptr<TensorSource> source, open_source(config.weights));
   const Graph& graph = forward.lowering->graph();
   if (auto fits = check_weights(graph, *source); !fits) return evaluate_error(fits.error().message);
   Predictions made;
-  made.samples = config.samples == 0 ? data->samples() : config.samples;
-  const int64_t batches = (made.samples + model.batch - 1) / model.batch;
+  made.samples = nodes ? forward.batch : config.samples == 0 ? data->samples() : config.samples;
+  const int64_t batches = (made.samples + forward.batch - 1) / forward.batch;
   const int64_t target_width =
-      forward.targets.valid() ? graph.tensor(forward.targets).elements() / model.batch : 0;
-  made.width = graph.tensor(forward.output).elements() / model.batch;
+      forward.targets.valid() ? graph.tensor(forward.targets).elements() / forward.batch : 0;
+  made.width = graph.tensor(forward.output).elements() / forward.batch;
   Shared shared;
-  shared.outputs.resize(static_cast<size_t>(batches * model.batch * made.width));
-  shared.targets.resize(static_cast<size_t>(batches * model.batch * target_width));
+  shared.outputs.resize(static_cast<size_t>(batches * forward.batch * made.width));
+  shared.targets.resize(static_cast<size_t>(batches * forward.batch * target_width));
   shared.losses.resize(static_cast<size_t>(batches));
   comm::Options options;
   options.timeout =
@@ -243,8 +265,9 @@ Result<Predictions> predict(const PredictConfig& config) {
   shared.targets.resize(static_cast<size_t>(made.samples * target_width));
   made.outputs = std::move(shared.outputs);
   made.targets = std::move(shared.targets);
-  made.seconds_a_sample = shared.fastest / static_cast<double>(model.batch);
-  made.multiply_adds = multiply_adds_a_sample(model);
+  made.seconds_a_sample = shared.fastest / static_cast<double>(forward.batch);
+  made.multiply_adds = multiply_adds_a_sample(forward.model);
+  if (nodes) made.multiply_adds /= static_cast<double>(forward.batch);
   const bool classes = config.tensor.empty() && target_width == 1 &&
                        !is_floating(graph.tensor(forward.targets).dtype);
   if (classes && made.width > 1) made.accuracy = accuracy_of(made);

@@ -1,6 +1,7 @@
 // What a model with given weights says of samples: the forward pass alone, of every sample of an
-// array once, in the array's own order. The weights know no shape of the samples: models of one
-// family that differ in the size of their images take the same ones, each with a program of its own.
+// array once, in the array's own order, or of all nodes of a graph. The weights know no shape of the
+// samples: models of one family that differ in the size of their images take the same ones, each
+// with a program of its own.
 //
 //   PredictConfig config{"resnet:layers=18,image=32", "checkpoints"};
 //   config.data.arrays = {{"images", "x32.npy"}, {"targets", "y.npy"}};
@@ -15,6 +16,7 @@
 
 #include "tessera/base/result.h"
 #include "tessera/data/data_config.h"
+#include "tessera/models/model.h"
 
 namespace tessera {
 
@@ -45,9 +47,12 @@ struct Predictions {
   double seconds_a_sample = 0;  // the fastest batch's
   double multiply_adds = 0;     // of a sample: products and convolutions
 };
+// The nodes of a graph (data.nodes) are one batch, and its nodes are the samples.
 // Errors, one line each: a model without targets to compare an output with, a tensor that the model
 // does not have or that is not of samples, data that is no array,
 // weights that lack a parameter or have it in another shape.
 Result<Predictions> predict(const PredictConfig& config);
+// The same of a model at hand, whatever config.model says.
+Result<Predictions> predict(const PredictConfig& config, Model model);
 
 }  // namespace tessera

@@ -11,6 +11,7 @@
 #include "tessera/graph/ahead.h"
 #include "tessera/graph/carried.h"
 #include "tessera/graph/kinds.h"
+#include "tessera/graph/pieces.h"
 #include "tessera/plan/load.h"
 #include "tessera/program/ahead_part.h"
 #include "tessera/runtime/inputs.h"
@@ -77,13 +78,17 @@ std::string display_name(const Graph& graph, TensorId id) {
 std::vector<Held> read_homes(const RankExecutor& executor, const Graph& graph,
                              const std::vector<Home>& homes, bool trained_only) {
   std::vector<Held> held;
+  const Origins origins(graph);
   const std::vector<bool> carried = carried_buffers(graph), ahead = buffers_ahead(graph);
   for (const Home& home : homes) {
     const bool trained = graph.tensor(home.tensor).role == Role::kParameter;
     if (trained_only && !trained && !carried[home.tensor.index()]) continue;
     if (ahead[home.tensor.index()]) continue;  // of the step to come
     if (home.region.empty()) continue;
-    held.push_back({display_name(graph, home.tensor), home.region, executor.read(home).values()});
+    const Origin origin = origins.of(home.tensor);
+    const std::string name = display_name(graph, home.tensor);
+    held.push_back({origin.piece ? std::string(name_of_whole(name)) : name,
+                    origin.in_whole(home.region), executor.read(home).values()});
   }
   return held;
 }

@@ -90,6 +90,49 @@ class Networks(RuntimeTest):
         self.assertEqual(len(re.findall(r'sampler="permutation"', pathlib.Path(model).read_text())), 2)
         self.assertGreater(self.train(model)[-1]["summary"]["eval_accuracy"], 0.77)
 
+    def test_widths_are_chosen_within_a_budget_of_accuracy(self):
+        model, weights = self.network(), os.path.join(self.folder, "weights")
+        summary = self.train(model, "--set", f"checkpoint.dir={weights}")[-1]["summary"]
+        def evaluate(network, part, *options):
+            data = f"{{ nodes = '{CORA}', part = '{part}' }}"
+            return self.expect_json("evaluate", network, "--weights", weights, "--data", data, "--json", *options)
+        test = evaluate(model, "test")
+        self.assertEqual((test["samples"], test["accuracy"]), (2708, summary["eval_accuracy"]))
+        full = evaluate(model, "val")["accuracy"]
+        for budget, sampler in (("0", "bucket"), ("0.02", "permutation"), ("0.1", "stride")):
+            narrow = os.path.join(self.folder, f"{sampler}.graph")
+            found = evaluate(model, "val", "--budget", budget, "--sampler", sampler, "--out", narrow)
+            self.assertEqual(found["accuracy_of_all_edges"], full)
+            self.assertGreaterEqual(found["accuracy"], full - float(budget))
+            self.assertEqual([layer["op"] for layer in found["layers"]], ["layers.0.out", "layers.1.out"])
+            self.assertTrue(all(layer["edges"] < layer["all_edges"] == 13264 for layer in found["layers"]), found)
+            # The network that is written says what was chosen; and no layer can be narrowed by one candidate.
+            self.assertEqual(evaluate(narrow, "val")["accuracy"], found["accuracy"])
+            widths = [layer["width"] for layer in found["layers"]]
+            for i in range(2):
+                if widths[i] > 1:
+                    fewer = [width // 2 if k == i else width for k, width in enumerate(widths)]
+                    other = os.path.join(self.folder, "other.graph")
+                    text = pathlib.Path(narrow).read_text(encoding="utf-8")
+                    for k, (was, now) in enumerate(zip(widths, fewer, strict=True)):
+                        text = re.sub(rf"(seed={k}\b[^\n]*width=){was}\b", rf"\g<1>{now}", text)
+                    pathlib.Path(other).write_text(text, encoding="utf-8")
+                    self.assertLess(evaluate(other, "val")["accuracy"], full - float(budget), f"{widths}, {fewer}")
+        table = self.expect_text("evaluate", model, "--weights", weights, "--data", f"{{ nodes = '{CORA}', part = 'val' }}", "--budget", "0.05",
+                                 "--widths", "1,4,170")
+        self.assertRegex(table, r"(?m)^layers\.1\.out +(1|4|170) +[\d,]+ +[\d.]+ %$")
+        self.assertRegex(table, r"accuracy \d\d\.\d\d % with these samples, accuracy \d\d\.\d\d % with all edges; \d+ evaluations\n$")
+        def refused(code, message, *options):
+            self.expect_error(code, message, "evaluate", model, "--weights", weights, "--data", f"{{ nodes = '{CORA}', part = 'val' }}", *options)
+        refused(2, "evaluate: expected widths above 0 that ascend, found 4,2", "--budget", "0.01", "--widths", "4,2")
+        refused(2, "evaluate: expected --out NAME.graph with --budget, found 'x.npy'", "--budget", "0.01", "--out", "x.npy")
+        refused(2, "evaluate: expected --widths with --budget, found it alone", "--widths", "4")
+        refused(2, "evaluate: expected --samples with data of arrays, found the nodes of a graph", "--samples", "4")
+        answer = run("evaluate", model, "--weights", weights, "--data", f"{{ nodes = '{CORA}', part = 'val' }}", "--budget", "0", "--widths", "1")
+        self.assertEqual((answer.code, answer.out), (1, ""))
+        self.assertRegex(answer.err, r"^tessera: evaluate: expected an accuracy of at least 0\.\d{4} \(0\.\d{4} with all edges, a budget of 0\) at "
+                                     r"width 1, found 0\.\d{4}\n$")
+
     def test_the_record_has_the_accuracy(self):
         folder = os.path.join(self.folder, "record")
         answer = run("train", "examples/cora.toml", "--set", f"model={self.network()}", "--set", f"folder={folder}", "--steps", "40",

@@ -100,6 +100,35 @@ class Recommender(RuntimeTest):
         self.assertEqual(late[0][1], expected[0][1])  # the first step has nothing old
         self.assertNotEqual(late[-1][1], expected[-1][1])
 
+    def test_hot_rows_on_every_rank_give_the_same_run(self):
+        """Checkpoints know whole tables: a run goes on under a plan that cuts them otherwise. The record shows the pieces."""
+        data, _ = self.clicks("train.clicks", "40,9", 16 * 12, "--dense", "2")
+        run_file = self.write("run.toml", f'model = "{SMALL}"\ndata = {{ clicks = "{data}" }}\nbatch = 16\nsteps = 12\n'
+                                          'precision = "float64"\n[optimizer]\nkind = "row_adam"\nlr = 0.05\n')
+        def losses(lines):
+            return {line["step"]: line["loss"] for line in lines if "loss" in line}
+        expected = losses(self.train(run_file)[0])
+        for before, after in (("tables(2,row,hot=7)", "tables(2)"), ("tables(3)", "tables(2,column,hot=11)"),
+                              ("tables(2,hot=4)", "tables(3,row,hot=5)")):
+            folder = os.path.join(self.folder, before)
+            kept = ["--set", f"checkpoint.dir={folder}", "--set", "checkpoint.every=6"]
+            first, _ = self.train(run_file, "--plan", before, *kept, "--set", f"folder={self.folder}/record")
+            os.rename(f"{folder}/step-000000000012", f"{self.folder}/kept_{before}")
+            answer = run("train", run_file, "--plan", after, *kept, "--resume", "--json")
+            self.assertEqual(answer.code, 0, answer.err)
+            again = [json.loads(line) for line in answer.out.splitlines()]
+            self.assertEqual(again[-1]["summary"]["checkpoints"]["resumed_from"], 6)
+            for found, steps in ((losses(first), range(1, 13)), (losses(again[:-1]), range(7, 13))):
+                self.assertEqual(list(found), list(steps))
+                for step, loss in found.items():
+                    self.assertAlmostEqual(loss, expected[step], delta=1e-9, msg=f"{before}, {after}, step {step}")
+            if before == "tables(2,row,hot=7)":
+                self.assertRegex(self.expect_text("report", f"{self.folder}/record"),
+                                 r"(?m)^tables\.0\.weight +40 +4  rows 0-6 on 0 and 1, rows 7-23 on 0, rows 24-39 on 1$")
+        answer = run("train", run_file, "--plan", "tables(2)", "--change", "6:tables(2,row,hot=7)")
+        self.assertEqual((answer.code, answer.err.count("\n")), (2, 1), answer.err)
+        self.assertIn("tables.0.weight", answer.err)
+
     def test_a_recommender_on_128_devices_is_simulated_within_a_second(self):
         """MLPerf's DLRM with cross interaction on 16 nodes of 8, the platform of the ZionEX sheet: exchanges shown, hidden and
         exposed."""

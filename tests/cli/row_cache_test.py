@@ -75,6 +75,23 @@ class RowCache(RuntimeTest):
         cached, _ = self.train(file, *evaluated, "--plan", self.plan("host", "slots = 30"))
         self.assertEqual(cached, plain)
 
+    def test_look_ups_one_step_ahead_give_the_run_without(self):
+        """Also with evaluations in between, and after a checkpoint; the rows of the next batch come beside what is computed."""
+        ahead = 'mesh = { dp = 1 }\nsplit = [{ ops = "tables.*", dim = "step", over = "ahead" }]\n'
+        folder = os.path.join(self.folder, "checkpoints")
+        file = self.run_file(f'checkpoint = {{ dir = "{folder}", every = 6 }}\n')
+        evaluated = ["--set", 'eval.data="random"', "--set", "eval.every=3"]
+        plain, _ = self.train(file, *evaluated)
+        for i, cache in enumerate(('slots = 30', 'slots = 0.5, policy = "lfu"', 'slots = 20, prefetch = false')):
+            os.rename(os.path.join(folder, "step-000000000012"), os.path.join(self.folder, f"kept_{i}"))
+            os.rename(os.path.join(folder, "step-000000000006"), os.path.join(self.folder, f"early_{i}"))
+            found, summary = self.train(file, *evaluated, "--plan", self.plan("host", cache, ahead))
+            self.assertEqual(found, plain)
+            self.assertGreater(summary["row_caches"][0]["rows_out"], 0)
+        os.rename(os.path.join(folder, "step-000000000012"), os.path.join(self.folder, "last"))
+        again, summary = self.train(file, *evaluated, "--plan", self.plan("disk", "slots = 40", ahead), "--resume")
+        self.assertEqual(again, {step: plain[step] for step in range(7, 13)})
+
     def test_bits_that_round_are_those_of_the_row_wherever_it_is(self):
         """Of 16-bit tables: rounding is drawn by the row's number in the whole table, not by its slot."""
         def losses(rounding, slots=None, mesh="mesh = { dp = 1 }\n"):
@@ -87,6 +104,10 @@ class RowCache(RuntimeTest):
         self.assertNotEqual(plain, losses("nearest"))
         for slots in (9, 150):
             self.assertEqual(losses("stochastic", slots), plain)
+        hot = ('mesh = { dp = 2 }\nloop = [{ ops = "tables.0", dim = "rows", sizes = [30, 370] }]\n'
+               'split = [{ ops = "tables.0#1", dim = "rows", over = "dp" }]\n')
+        self.assertEqual({step: round(loss, 5) for step, loss in losses("stochastic", mesh=hot).items()},
+                         {step: round(loss, 5) for step, loss in plain.items()})
         for dim in ("rows", "width"):
             split = f'mesh = {{ dp = 2 }}\nsplit = [{{ ops = "tables", dim = "{dim}", over = "dp" }}]\n'
             found = losses("stochastic", 30, split)

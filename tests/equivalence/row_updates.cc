@@ -62,6 +62,85 @@ TEST(RowUpdatesTest, EveryShardingOfDlrmIsEqualToSerialWithClipping) {
   }
 }
 
+// The first rows of a table lie on every rank, the others are cut or are on one rank: a loop over the
+// rows makes two tables of it, each with its own splits.
+const std::string kFeatures = "{feature1,feature3}", kRest = "{feature1#1,feature3#1}";
+
+std::string hot_plan(const std::string& mesh, const std::string& splits,
+                     const std::string& more = "") {
+  return "mesh = { " + mesh + " }\nloop = [{ ops = \"" + kFeatures +
+         "\", dim = \"rows\", sizes = [5, 13] }]\nsplit = [\n  { ops = \"*\", dim = \"batch\", "
+         "over = "
+         "\"a\" },\n" +
+         splits + "]\n" + more;
+}
+
+std::string of_rest(const std::string& dim, const std::string& over) {
+  return "  { ops = \"" + kRest + "\", dim = \"" + dim + "\", over = " + over + " },\n";
+}
+
+TEST(RowUpdatesTest, HotRowsOnEveryRankAreTheSerialOnesToTheLastBit) {
+  const std::string whole = of_rest("batch", "[]"), by_rows = whole + of_rest("rows", "\"a\"");
+  const std::vector<std::string> plans = {
+      hot_plan("a = 1", ""),
+      hot_plan("a = 2", by_rows),
+      hot_plan("a = 3", whole, "pin = [{ ops = \"" + kRest + "\", axis = \"a\", at = 1 }]\n"),
+      hot_plan("a = 4", whole + of_rest("width", "\"a\"")),
+      hot_plan("a = 2, b = 3", whole + of_rest("width", "\"a\"") + of_rest("rows", "\"b\"")),
+      hot_plan("a = 2", by_rows, "store = [{ tensors = \"table#0\", over = \"a\" }]\n"),
+      hot_plan(
+          "a = 2", by_rows,
+          "store = [{ tensors = \"{,optimizer.*.}table#1\", tier = \"host\", cache = { slots = 4 "
+          "} }]\n"),
+      hot_plan("a = 2",
+               "  { ops = \"" + kFeatures + "\", dim = \"step\", over = \"ahead\" },\n" + by_rows),
+  };
+  const Model model = one_table(18);
+  for (const std::string& optimizer : kRowOptimizers) {
+    for (const std::string& plan : plans) {
+      const auto report = verify_model(model, plan, config_of(optimizer, 0));
+      ASSERT_TRUE(report) << optimizer << "\n" << plan << report.error().message;
+      EXPECT_TRUE(report->ok) << optimizer << "\n" << plan << report->why;
+      EXPECT_LE(report->parameters_error, allowed_error(optimizer, plan)) << optimizer << plan;
+      EXPECT_EQ(report->bytes_predicted, report->bytes_counted) << plan;
+    }
+  }
+}
+
+// By the recipe, with optimizers that make gradients of the table's size among them, and with means
+// and weights of bags, whose divisors are of the whole bag.
+TEST(RowUpdatesTest, TablesWithHotRowsAreEqualToSerial) {
+  std::vector<std::string> optimizers = kRowOptimizers;
+  optimizers.insert(optimizers.end(), {"adamw", "sgd"});
+  for (const std::string& optimizer : optimizers) {
+    for (const char* mode : {"sum", "mean", "position"}) {
+      for (const char* plan :
+           {"tables(3,hot=20)", "tables(2,row,hot=10)", "tables(4,column,hot=7)",
+            "tables(2,table_row,nodes=2,hot=30)", "tables(2,grid,nodes=3,hot=40)",
+            "tables(3,replica,hot=10)", "tables(2,row,hot=10,micro_batches=3,zero=1)"}) {
+        VerifyConfig config = config_of(optimizer, 1);
+        config.model = fmt::format("{},mode={}", kDlrm, mode);
+        config.plan = plan;
+        const auto report = verify_plan(config);
+        ASSERT_TRUE(report) << optimizer << " " << plan << ": " << report.error().message;
+        EXPECT_TRUE(report->ok) << optimizer << " " << plan << ": " << report->why;
+      }
+    }
+  }
+}
+
+TEST(RowUpdatesTest, RefuseAnOptimizerThatReadsAllRowsOfATableInPieces) {
+  VerifyConfig config = config_of("lamb", 0);
+  config.model = kDlrm;
+  config.plan = "tables(2,row,hot=10)";
+  const auto report = verify_plan(config);
+  ASSERT_FALSE(report);
+  EXPECT_EQ(
+      report.error().message,
+      "optimizer 'lamb' reads all rows of table 'tables.0.weight' at once, which a loop over its "
+      "rows keeps in pieces: leave it out of the loop, or name another optimizer for the table");
+}
+
 // Dense layers of a recommender with an optimizer of their own, sharded in all ways, beside tables by
 // rows.
 TEST(RowUpdatesTest, DenseLayersMayHaveAnotherOptimizer) {

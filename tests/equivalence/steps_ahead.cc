@@ -16,6 +16,13 @@ std::string ahead(const std::string& ops, const std::string& over = "ahead") {
   return fmt::format("{{ ops = \"{}\", dim = \"step\", over = \"{}\" }},\n", ops, over);
 }
 
+std::string cached(const char* tier, int64_t slots) {
+  return fmt::format(
+      "store = [{{ tensors = \"{{,optimizer.*.}}table\", tier = \"{}\", cache = {{ slots = {} }} "
+      "}}]\n",
+      tier, slots);
+}
+
 std::string recipe_with_split(const std::string& recipe, const Graph& graph,
                               const std::string& entry) {
   const auto text = load_plan_text(recipe, graph, "test", DType::kFloat64);
@@ -37,6 +44,12 @@ TEST(StepsAheadTest, TrainToTheLastBitHoweverTheTableIsCut) {
       "mesh = { a = 2, b = 3 }\nsplit = [" + entry + over("rows", "b") + over("width", "a") + "]\n",
       "mesh = { a = 2 }\nsplit = [" + entry + "]\npin = [{ ops = \"" + features +
           "\", axis = \"a\", at = 1 }]\n",
+      // Rows of the next batch are fetched with those of this one, which the update writes.
+      "mesh = { a = 1 }\nsplit = [" + entry + "]\n" + cached("host", 4),
+      "mesh = { a = 3 }\nsplit = [" + entry + over("rows", "a") + "]\n" + cached("host", 3),
+      "mesh = { a = 2 }\nsplit = [" + entry + over("width", "a") + "]\n" + cached("disk", 9),
+      "mesh = { a = 2 }\nsplit = [" + entry + "]\npin = [{ ops = \"" + features +
+          "\", axis = \"a\", at = 1 }]\n" + cached("host", 18),
   };
   const Model model = one_table(18);
   for (const std::string& optimizer : kRowOptimizers) {
@@ -48,6 +61,22 @@ TEST(StepsAheadTest, TrainToTheLastBitHoweverTheTableIsCut) {
       EXPECT_LE(report->parameters_error, allowed_error(optimizer, plan)) << optimizer << plan;
       EXPECT_EQ(report->bytes_predicted, report->bytes_counted) << plan;
       EXPECT_EQ(report->peak_predicted, report->peak_counted) << plan;
+    }
+  }
+}
+
+// A loop over the batch, whose look-ups are moved with the pieces of the ids that they read.
+TEST(StepsAheadTest, StepsOfALoopOverTheBatchAreEqualToSerial) {
+  const std::string looped = "loop = [{ ops = \"*\", dim = \"batch\", steps = 3 }]\n";
+  const Model model = build_model(kDlrm, kBatch, DType::kFloat64).value();
+  for (const char* optimizer : {"rowwise_adagrad", "row_adam", "adamw"}) {
+    for (const char* recipe :
+         {"tables(1)", "tables(2)", "tables(2,row)", "tables(2,column,nodes=2)"}) {
+      const std::string plan = recipe_with_split(recipe, model.graph, ahead("tables.*")) + looped;
+      const auto report = verify_model(model, plan, config_of(optimizer, 1, 3));
+      ASSERT_TRUE(report) << optimizer << "\n" << plan << report.error().message;
+      EXPECT_TRUE(report->ok) << optimizer << "\n" << plan << report->why;
+      EXPECT_FALSE(report->lossy) << plan;
     }
   }
 }
@@ -73,9 +102,13 @@ TEST(StepsAheadTest, EveryShardingOfDlrmIsEqualToSerial) {
 
 TEST(StepsAheadTest, OldValuesAreMarkedAsSuch) {
   const Model model = build_model(kDlrm, kBatch, DType::kFloat64).value();
-  for (const char* recipe : {"tables(1)", "tables(2)", "tables(3,row)"}) {
+  const std::string store =
+      "store = [{ tensors = \"{,optimizer.*.}tables.*\", tier = \"host\", cache = { slots = 9 } "
+      "}]\n";
+  for (const auto& [recipe, more] : std::vector<std::pair<std::string, std::string>>{
+           {"tables(1)", ""}, {"tables(2)", ""}, {"tables(3,row)", ""}, {"tables(2,row)", store}}) {
     const std::string plan =
-        recipe_with_split(recipe, model.graph, ahead("tables.*", "ahead_stale"));
+        recipe_with_split(recipe, model.graph, ahead("tables.*", "ahead_stale")) + more;
     const auto report = verify_model(model, plan, config_of("adagrad", 0, 4));
     ASSERT_TRUE(report) << plan << report.error().message;
     EXPECT_TRUE(report->ok) << plan << report->why;
@@ -93,8 +126,13 @@ std::string refusal(const std::string& plan) {
 TEST(StepsAheadTest, RefuseWhatIsNotThereOneStepEarly) {
   EXPECT_EQ(
       refusal("mesh = { a = 1 }\nmicro_batches = 2\nsplit = [" + ahead("tables.*") + "]\n"),
-      "plan:3: dim \"step\": expected one micro-batch and one stage, as what is made ahead is "
-      "kept for a whole batch");
+      "plan:3: dim \"step\": expected one micro-batch, as what is made ahead is kept for a whole "
+      "batch, or loop = [{ ops = \"*\", dim = \"batch\", steps = 2 }] in place of them, found "
+      "micro_batches = 2");
+  EXPECT_EQ(refusal("mesh = { pp = 2 }\nsplit = [" + ahead("tables.*") +
+                    "]\nstage = [{ ops = \"{bottom,tables,interaction}\", at = 0 }, { ops = "
+                    "\"{top,loss}\", at = 1 }]\n"),
+            "plan:2: dim \"step\": expected one stage, found 2");
   EXPECT_EQ(
       refusal("mesh = { a = 1 }\nsplit = [" + ahead("top.*") + "]\n"),
       "plan:2: dim \"step\": expected ops that read inputs, parameters and what others of them "

@@ -4,13 +4,55 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "tessera/base/text.h"
 #include "tessera/cli/output.h"
 #include "tessera/cli/with_runtime/commands.h"
 #include "tessera/data/npy_file.h"
+#include "tessera/models/graph_file.h"
+#include "tessera/runtime/choosing_widths.h"
 #include "tessera/runtime/predicting.h"
 #include "tessera/runtime/run_config.h"
 
 namespace tessera::cli::with_runtime {
+
+namespace {
+
+Result<int> choose(const EvaluateOptions& options, const PredictConfig& config) {
+  if (!options.out.empty() && !options.out.ends_with(kGraphSuffix)) {
+    return invalid_input(fmt::format("evaluate: expected --out NAME{} with --budget, found '{}'",
+                                     kGraphSuffix, options.out));
+  }
+  TESSERA_TRY(const ChosenWidths chosen,
+              choose_sample_widths({config, *options.budget, options.sampler, options.widths}));
+  if (!options.out.empty()) {
+    TESSERA_TRY_VOID(write_file(
+        options.out, fmt::format("# {} with samples: written by tessera evaluate --budget\n{}",
+                                 options.model, to_text(chosen.network))));
+  }
+  if (options.json) {
+    nlohmann::ordered_json json{{"accuracy", chosen.accuracy},
+                                {"accuracy_of_all_edges", chosen.full_accuracy},
+                                {"evaluations", chosen.asked},
+                                {"layers", nlohmann::ordered_json::array()}};
+    for (const ChosenWidths::Layer& layer : chosen.layers) {
+      json["layers"].push_back({{"op", layer.path},
+                                {"width", layer.width},
+                                {"edges", layer.edges},
+                                {"all_edges", layer.all_edges}});
+    }
+    return print(json.dump() + "\n");
+  }
+  Table table({"layer", "width of samples", "edges", "share"});
+  for (const ChosenWidths::Layer& layer : chosen.layers) {
+    const double share = static_cast<double>(layer.edges) / static_cast<double>(layer.all_edges);
+    table.add({layer.path, std::to_string(layer.width), grouped(layer.edges), percent(share)});
+  }
+  return print(fmt::format("{}{} with these samples, {} with all edges; {} evaluations\n",
+                           table.to_string(), accuracy_text(chosen.accuracy),
+                           accuracy_text(chosen.full_accuracy), chosen.asked));
+}
+
+}  // namespace
 
 Result<int> evaluate(const EvaluateOptions& options) {
   RunConfig keys;  // reads the data as a run file does
@@ -26,6 +68,9 @@ Result<int> evaluate(const EvaluateOptions& options) {
   config.samples = options.samples;
   config.tensor = options.tensor;
   config.timeout_s = options.timeout_s;
+  if (options.budget) return choose(options, config);
+  if (!options.widths.empty())
+    return invalid_input("evaluate: expected --widths with --budget, found it alone");
   TESSERA_TRY(const Predictions made, predict(config));
   if (!options.out.empty())
     TESSERA_TRY_VOID(write_npy(options.out, made.outputs, {made.samples, made.width}));

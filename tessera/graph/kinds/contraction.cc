@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "tessera/graph/kinds/common.h"
+#include "tessera/graph/pieces.h"
 
 namespace tessera::kinds {
 namespace {
@@ -300,8 +301,10 @@ std::vector<Dim> without_bag(const Tensor& ids) {
   return lead;
 }
 
-Status expect_bag_table(const Tensor& table) {
-  if (table.dims.size() == 2 && is_floating(table.dtype)) return {};
+// `within`: which rows of a larger table these are; ids name rows of the larger one.
+Status expect_bag_table(const Tensor& table, std::string_view within) {
+  if (table.dims.size() == 2 && is_floating(table.dtype))
+    return check_rows_within(within, table.dims[0]);
   return invalid_input(fmt::format("expected a floating table with 2 dims (rows, width), found {}",
                                    describe(table)));
 }
@@ -317,7 +320,7 @@ Status expect_bag_gradient(const Tensor& dy, const Tensor& ids) {
 
 Result<Inferred> infer_embedding_bag(const Operands& x) {
   TESSERA_TRY(const std::string bags, spell_bags(x));
-  TESSERA_TRY_VOID(expect_bag_table(x[1]));
+  TESSERA_TRY_VOID(expect_bag_table(x[1], x.text("within")));
   std::string inputs = bags + ", " + spell(x[1].dims);
   if (x.count() > 2) {
     TESSERA_TRY_VOID(expect_weights(x[2], x[0], x[1].dtype));
@@ -336,13 +339,15 @@ InputGradients differentiate_embedding_bag(GraphBuilder& builder, const Op& op,
     const Dim rows = builder.tensor(op.inputs[1]).dims.at(0);
     std::vector<TensorId> inputs = {op.inputs[0], dy[0]};
     if (op.inputs.size() > 2) inputs.push_back(op.inputs[2]);
-    out[1] =
-        builder.op1(op.path + ".dtable", "embedding_bag_grad", inputs,
-                    {{"rows", rows.size}, {"rows_name", rows.name}, {"mode", op.text("mode")}});
+    out[1] = builder.op1(op.path + ".dtable", "embedding_bag_grad", inputs,
+                         {{"rows", rows.size},
+                          {"rows_name", rows.name},
+                          {"mode", op.text("mode")},
+                          {"within", op.text("within")}});
   }
   if (op.inputs.size() > 2 && wanted[2]) {
     out[2] = builder.op1(op.path + ".dweights", "embedding_bag_weights_grad",
-                         {op.inputs[0], op.inputs[1], dy[0]}, {});
+                         {op.inputs[0], op.inputs[1], dy[0]}, {{"within", op.text("within")}});
   }
   return out;
 }
@@ -356,6 +361,7 @@ Result<Inferred> infer_embedding_bag_grad(const Operands& x) {
     inputs += ", " + spell(x[2].dims);
   }
   const std::vector<Dim> output = {{x.text("rows_name"), x.integer("rows")}, x[1].dims.back()};
+  TESSERA_TRY_VOID(check_rows_within(x.text("within"), output[0]));
   return conclude(x, inputs + " -> " + spell(output), {output}, {x[1].dtype});
 }
 
@@ -363,7 +369,7 @@ Result<Inferred> infer_embedding_bag_grad(const Operands& x) {
 // or of the width makes a part of it.
 Result<Inferred> infer_embedding_bag_weights_grad(const Operands& x) {
   TESSERA_TRY_VOID(expect_dtype(x[0], "ids", DType::kInt64));
-  TESSERA_TRY_VOID(expect_bag_table(x[1]));
+  TESSERA_TRY_VOID(expect_bag_table(x[1], x.text("within")));
   if (x[0].dims.empty() || x[2].dims.empty() || x[2].dims.back() != x[1].dims[1]) {
     return invalid_input(fmt::format("expected dy of rows of {}, found {} for {}", describe(x[1]),
                                      describe(x[2]), describe(x[0])));
@@ -373,6 +379,12 @@ Result<Inferred> infer_embedding_bag_weights_grad(const Operands& x) {
                   fmt::format("{}, {}, {} -> {}", spell(x[0].dims), spell(x[1].dims),
                               spell(x[2].dims), spell(x[0].dims)),
                   {x[0].dims}, {x[2].dtype});
+}
+
+// A loop over the rows tells each step which rows it has.
+PositionRule place_in_bags(const Op& op, int dim) {
+  const PositionRule rule = place_in_embedding(op, dim);
+  return rule == PositionRule::kIndex ? PositionRule::kWithin : rule;
 }
 
 // One addition for each element of a row and each id.
@@ -434,14 +446,14 @@ std::vector<KindInfo> contraction_kinds() {
                   "with -1",
        .min_inputs = 2,
        .max_inputs = 3,
-       .attributes = {text_attribute("mode", "sum")},
+       .attributes = {text_attribute("mode", "sum"), text_attribute("within", "")},
        .infer = infer_by(infer_embedding_bag),
        .differentiate = differentiate_embedding_bag,
        .flops = embedding_bag_flops,
        .work = WorkClass::kLookup,
        .bytes = ByteRule::kTable,
        .family = FamilyRule::kTable,
-       .position = place_in_embedding,
+       .position = place_in_bags,
        .in_dtype_of_table = true,
        .accumulates = true},
       {.name = "embedding_bag_weights_grad",
@@ -449,6 +461,7 @@ std::vector<KindInfo> contraction_kinds() {
            "gradient of the weights of bags: inner products of dy with the rows of their ids",
        .min_inputs = 3,
        .max_inputs = 3,
+       .attributes = {text_attribute("within", "")},
        .infer = infer_by(infer_embedding_bag_weights_grad),
        .flops = embedding_bag_weights_grad_flops,
        .work = WorkClass::kLookup,
@@ -462,7 +475,7 @@ std::vector<KindInfo> contraction_kinds() {
        .min_inputs = 2,
        .max_inputs = 3,
        .attributes = {integer_attribute("rows"), text_attribute("rows_name"),
-                      text_attribute("mode", "sum")},
+                      text_attribute("mode", "sum"), text_attribute("within", "")},
        .infer = infer_by(infer_embedding_bag_grad),
        .flops = embedding_grad_flops,
        .work = WorkClass::kLookup,

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "tessera/graph/kinds/common.h"
+#include "tessera/graph/pieces.h"
 #include "tessera/graph/rows.h"
 
 namespace tessera::kinds {
@@ -24,8 +25,10 @@ const OptimizerInfo row_adam = {.states = {"m", "v"},
                                 .scalars = {Init::Kind::kLearningRate, Init::Kind::kStep},
                                 .by_rows = true};
 
-Status expect_table(const Tensor& table) {
-  if (table.dims.size() == 2 && is_floating(table.dtype)) return {};
+// `within`: which rows of a larger table these are; ids name rows of the larger one.
+Status expect_table(const Tensor& table, std::string_view within) {
+  if (table.dims.size() == 2 && is_floating(table.dtype))
+    return check_rows_within(within, table.dims[0]);
   return invalid_input(fmt::format("expected a floating table with 2 dims (rows, width), found {}",
                                    describe(table)));
 }
@@ -90,7 +93,7 @@ Status spell_look_ups(const Operands& x, size_t first, std::string& annotation) 
 // (p, states, ids, dy and weights of each look-up, lr[, step][, coefficient[, skip]])
 Result<Inferred> infer_row_update(const Operands& x, const OptimizerInfo& optimizer) {
   const Tensor& table = x[0];
-  TESSERA_TRY_VOID(expect_table(table));
+  TESSERA_TRY_VOID(expect_table(table, x.text("within")));
   if (const std::string& rounding = x.text("rounding");
       rounding != "nearest" && rounding != "stochastic") {
     return invalid_input(
@@ -143,7 +146,7 @@ Result<Inferred> infer_row_adam(const Operands& x) { return infer_row_update(x, 
 // (p, ids, dy and weights of each look-up) -> the sum of squares of the rows of p's gradient. Of p the dims
 // alone count: by them a plan cuts the op as it cuts the table.
 Result<Inferred> infer_row_sum_squares(const Operands& x) {
-  TESSERA_TRY_VOID(expect_table(x[0]));
+  TESSERA_TRY_VOID(expect_table(x[0], x.text("within")));
   std::string annotation = spell(x[0].dims);
   TESSERA_TRY_VOID(spell_look_ups(x, 1, annotation));
   if (const size_t wanted = 1 + look_up_operands(words(x.text("modes"))); x.count() != wanted)
@@ -169,7 +172,7 @@ int64_t ids_of_look_ups(const Operands& x, size_t first) {
 }
 
 Result<Inferred> infer_row_squares(const Operands& x) {
-  TESSERA_TRY_VOID(expect_table(x[0]));
+  TESSERA_TRY_VOID(expect_table(x[0], x.text("within")));
   std::string annotation = spell(x[0].dims);
   TESSERA_TRY_VOID(spell_look_ups(x, 1, annotation));
   if (const size_t wanted = 1 + look_up_operands(words(x.text("modes"))); x.count() != wanted)
@@ -185,6 +188,7 @@ Result<Inferred> infer_row_sums(const Operands& x) {
     return invalid_input(
         fmt::format("expected a floating sum with one dim (rows), found {}", describe(sum)));
   }
+  TESSERA_TRY_VOID(check_rows_within(x.text("within"), sum.dims[0]));
   const Names modes = words(x.text("modes"));
   const size_t squares = 1 + modes.size();
   if (modes.empty() || x.count() <= squares || x.count() > squares + 3) {
@@ -213,7 +217,7 @@ Result<Inferred> infer_row_sums(const Operands& x) {
 
 // (p, sum', look-ups, lr[, coefficient[, skip]]) -> p', with the sums of the rows as they are now
 Result<Inferred> infer_row_step(const Operands& x) {
-  TESSERA_TRY_VOID(expect_table(x[0]));
+  TESSERA_TRY_VOID(expect_table(x[0], x.text("within")));
   TESSERA_TRY_VOID(expect_dims(x[1], "sum", {x[0].dims[0]}));
   std::string annotation = spell(x[0].dims) + ", " + x[0].dims[0].name;
   TESSERA_TRY_VOID(spell_look_ups(x, 2, annotation));
@@ -237,6 +241,7 @@ Names width_of_table(const Op& op) {
 std::vector<TensorId> expand_rowwise_adagrad(GraphBuilder& builder, const Op& op) {
   builder.set_role(Role::kActivation);
   const std::vector<TensorId>& x = op.inputs;
+  const std::string within = op.text("within"), stream = op.text("stream");
   const auto tables = static_cast<std::ptrdiff_t>(1 + rowwise_adagrad.states.size());
   const Names modes = words(op.text("modes"));
   const auto look_ups = static_cast<std::ptrdiff_t>(look_up_operands(modes));
@@ -248,7 +253,7 @@ std::vector<TensorId> expand_rowwise_adagrad(GraphBuilder& builder, const Op& op
     return all;
   };
   const TensorId squares = builder.op1(op.path + ".squares", "row_squares", joined({x[0]}, added),
-                                       {{"modes", op.text("modes")}});
+                                       {{"modes", op.text("modes")}, {"within", within}});
   std::vector<TensorId> of_sums = {x[1]};
   std::string ids;
   size_t at = 0;
@@ -259,8 +264,9 @@ std::vector<TensorId> expand_rowwise_adagrad(GraphBuilder& builder, const Op& op
   }
   of_sums.push_back(squares);
   of_sums.insert(of_sums.end(), scalars.begin() + 1, scalars.end());  // without the rate
-  const TensorId sum = builder.op1(op.path + ".sums", "row_sums", of_sums,
-                                   {{"modes", ids}, {"width", builder.tensor(x[0]).dims[1].size}});
+  const TensorId sum = builder.op1(
+      op.path + ".sums", "row_sums", of_sums,
+      {{"modes", ids}, {"width", builder.tensor(x[0]).dims[1].size}, {"within", within}});
   const TensorId p = builder.op1(op.path + ".step", "rowwise_step",
                                  joined({x[0], sum},
                                         [&] {
@@ -269,8 +275,9 @@ std::vector<TensorId> expand_rowwise_adagrad(GraphBuilder& builder, const Op& op
                                           return rest;
                                         }()),
                                  {{"modes", op.text("modes")},
+                                  {"within", within},
                                   {"rounding", op.text("rounding")},
-                                  {"stream", op.path},
+                                  {"stream", stream.empty() ? op.path : stream},
                                   {"eps", op.number("eps")}});
   return {p, sum};
 }
@@ -313,7 +320,7 @@ PositionRule place_of_update(const Op& op, int dim) {
 KindInfo row_kind(std::string name, std::string summary, InferFunction infer) {
   KindInfo kind{.name = std::move(name), .summary = std::move(summary)};
   kind.max_inputs = SIZE_MAX;
-  kind.attributes = {text_attribute("modes")};
+  kind.attributes = {text_attribute("modes"), text_attribute("within", "")};
   kind.infer = infer_by(infer);
   kind.work = WorkClass::kOptimizer;
   kind.bytes = ByteRule::kRows;
@@ -331,6 +338,8 @@ KindInfo update_kind(std::string name, std::string summary, InferFunction infer,
   for (const std::string& state : optimizer.states) kind.output_names.push_back(state);
   kind.optimizer = optimizer;
   kind.attributes.push_back(text_attribute("rounding", "nearest"));
+  // What the random bits of stochastic rounding are drawn for; "": the op's path.
+  kind.attributes.push_back(text_attribute("stream", ""));
   kind.position = place_of_update;
   return kind;
 }

@@ -1,11 +1,13 @@
 // Embedding tables on many devices, dense layers data parallel (docs/theory/zionex-dlrm.md
-// section 4): whole tables on one rank each, or their rows, their columns, or both cut.
+// section 4): whole tables on one rank each, or their rows, their columns, or both cut; the first
+// rows of each on every rank.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
 #include <numeric>
 
+#include "tessera/graph/kinds.h"
 #include "tessera/plan/look_ups.h"
 #include "tessera/plan/recipes/families.h"
 #include "tessera/plan/recipes/parts.h"
@@ -13,12 +15,22 @@
 namespace tessera::recipes {
 namespace {
 
+// A look-up whose table the plan spreads, and how.
+struct Spread {
+  LookUp look_up;
+  std::string ops;   // what reads the rows that are spread
+  int64_t rows = 0;  // how many these are
+  bool hot = false;  // the table's first rows lie on every rank, in a piece of their own
+};
+
 // By table: the place of each, the largest first to the place with the least (LPT, Graham 1969).
-std::vector<int64_t> balanced(const Graph& graph, const std::vector<LookUp>& tables,
+std::vector<int64_t> balanced(const Graph& graph, const std::vector<Spread>& tables,
                               int64_t places) {
   std::vector<size_t> order(tables.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  const auto elements = [&](size_t table) { return graph.tensor(tables[table].table).elements(); };
+  const auto elements = [&](size_t table) {
+    return tables[table].rows * graph.tensor(tables[table].look_up.table).dims[1].size;
+  };
   std::ranges::stable_sort(order, std::greater<>(), elements);
   std::vector<int64_t> load(static_cast<size_t>(places), 0), place(tables.size(), 0);
   for (const size_t table : order) {
@@ -29,6 +41,32 @@ std::vector<int64_t> balanced(const Graph& graph, const std::vector<LookUp>& tab
   return place;
 }
 
+// Tables of more than `hot` rows are cut into two (a loop over their rows): the first rows stay
+// replicated, and what reads the others, step 1 of the loop, is spread.
+Result<std::vector<Spread>> cut_hot_rows(PlanText& text, const Graph& graph, int64_t hot) {
+  std::vector<Spread> out;
+  std::map<std::pair<std::string, int64_t>, std::vector<std::string>> loops;  // by dim and its size
+  for (LookUp& look_up : look_ups_of(graph)) {
+    const int64_t rows = graph.tensor(look_up.table).dims[0].size;
+    Spread one{look_up, look_up.ops, rows, hot > 0 && rows > hot};
+    if (one.hot) {
+      const Op& op = graph.op(look_up.op);
+      if (const Status may = check_loopable(op, op.annotation.find(look_up.rows)); !may) {
+        return invalid_input(fmt::format("hot = {}: dim '{}' of op '{}' ({}) {}", hot, look_up.rows,
+                                         op.path, op.kind, may.error().message));
+      }
+      loops[{look_up.rows, rows}].push_back(look_up.ops);
+      one.ops += "#1";
+      one.rows -= hot;
+    }
+    out.push_back(std::move(one));
+  }
+  for (const auto& [dim, ops] : loops) {
+    text.loop(alternatives(ops), dim.first, fmt::format("sizes = [{}, {}]", hot, dim.second - hot));
+  }
+  return out;
+}
+
 Result<PlanText> emit_tables(const RecipeArguments& arguments, const Graph& graph) {
   TESSERA_TRY_VOID(check_zero(arguments));
   const int64_t nodes = arguments.number("nodes"), dp = arguments.number("dp");
@@ -37,7 +75,7 @@ Result<PlanText> emit_tables(const RecipeArguments& arguments, const Graph& grap
   const std::string all = "dp,nodes";
   PlanText text{.mesh = {{"nodes", nodes}, {"dp", dp}},
                 .micro_batches = arguments.number("micro_batches")};
-  const std::vector<LookUp> tables = look_ups_of(graph);
+  TESSERA_TRY(const std::vector<Spread> tables, cut_hot_rows(text, graph, arguments.number("hot")));
   if (tables.empty()) {
     return invalid_input(
         "expected ops that look up rows of a table (as dlrm has, over a dim 'rows'), found none");
@@ -45,14 +83,31 @@ Result<PlanText> emit_tables(const RecipeArguments& arguments, const Graph& grap
   TESSERA_TRY_VOID(data_parallel(text, graph, all));
   const bool in_node = by == "table_row", one_rank = by == "table";
   const std::vector<int64_t> place = balanced(graph, tables, one_rank ? nodes * dp : nodes);
-  std::map<std::pair<std::string, std::string>, std::vector<OpId>> alike;  // by names of dims
-  for (const LookUp& table : tables) alike[{table.rows, table.width}].push_back(table.op);
-  for (const auto& [dims, ids] : alike) {
+  struct Alike {
+    std::vector<OpId> whole;         // look-ups of tables that are spread as a whole
+    std::vector<std::string> rests;  // what reads the rows of the others that are spread
+    bool has_batch = false;
+  };
+  std::map<std::pair<std::string, std::string>, Alike> alike;  // by names of dims
+  for (const Spread& table : tables) {
+    Alike& same = alike[{table.look_up.rows, table.look_up.width}];
+    if (table.hot) {
+      same.rests.push_back(table.ops);
+    } else {
+      same.whole.push_back(table.look_up.op);
+    }
+    same.has_batch = same.has_batch || graph.op(table.look_up.op).annotation.find("batch") >= 0;
+  }
+  for (const auto& [dims, same] : alike) {
     if (one_rank || by == "replica") break;
     const auto& [rows, width] = dims;
-    const std::string ops = alternatives(patterns_of(graph, ids));
-    const auto has_batch = [&](OpId op) { return graph.op(op).annotation.find("batch") >= 0; };
-    if (std::ranges::any_of(ids, has_batch)) text.split(ops, "batch", "");
+    std::vector<std::string> patterns = same.rests;
+    if (!same.whole.empty()) {
+      const std::vector<std::string> whole = patterns_of(graph, same.whole);
+      patterns.insert(patterns.end(), whole.begin(), whole.end());
+    }
+    const std::string ops = alternatives(patterns);
+    if (same.has_batch) text.split(ops, "batch", "");
     if (by == "row") text.split(ops, rows, all);
     if (by == "column") text.split(ops, width, all);
     if (by == "grid") text.split(ops, width, "nodes");
@@ -80,7 +135,11 @@ std::vector<Recipe> table_recipes() {
                "on a node and its rows on the ranks; columns over nodes and rows over ranks; "
                "every rank has all"),
         number("nodes", "1", "nodes of `dp` ranks"), micro_batches_argument("1"),
-        number("zero", "0", "0 to 3: what of the rest is sharded over the ranks", 0)},
+        number("zero", "0", "0 to 3: what of the rest is sharded over the ranks", 0),
+        number("hot", "0",
+               "rows at the beginning of each larger table that every rank has; the others are "
+               "spread",
+               0)},
        emit_tables}};
 }
 

@@ -6,6 +6,7 @@
 
 #include "tessera/runtime/kernels/nest.h"
 #include "tessera/runtime/kernels/rows.h"
+#include "tessera/runtime/kernels/table_rows.h"
 
 namespace tessera::kernels {
 namespace {
@@ -183,7 +184,7 @@ Kernel embedding_bag(const KernelCall& call) {
                 table = call.inputs[1];
     const Array weights = Bag::weights_along(call, order);
     const Bag bag(call, call.inputs[0]);
-    const Interval rows = call.box.dims[static_cast<size_t>(op_dims(annotation.inputs[1])[0])];
+    const Interval rows = rows_named(call, op_dims(annotation.inputs[1])[0]);
     const Nest<2> samples({&y, &ids}, order.size() - 1);
     const Nest<3> nest({&y, &ids, &weights}, order.size() - 1);
     const Row<A> yr(y), tr(table);
@@ -227,7 +228,7 @@ Kernel embedding_bag_weights_grad(const KernelCall& call) {
     const Array dy = call.inputs[2], table = call.inputs[1], ids = input_along(call, 0, order),
                 made = output_along(call, 0, order);
     const Array &bags = call.inputs[0], &weights = call.outputs[0];
-    const Interval rows = call.box.dims[static_cast<size_t>(op_dims(annotation.inputs[1])[0])];
+    const Interval rows = rows_named(call, op_dims(annotation.inputs[1])[0]);
     const Nest<3> nest({&dy, &ids, &made}, order.size() - 1);
     const Row<A> dyr(dy), tr(table);
     const int64_t n = dyr.size(), step = table.strides[0] * dtype_bytes(table.dtype),
@@ -261,7 +262,7 @@ Kernel embedding_bag_grad(const KernelCall& call) {
     const Array dy = call.inputs[1], ids = input_along(call, 0, order), table = call.outputs[0],
                 weights = Bag::weights_along(call, order);
     const Bag bag(call, call.inputs[0]);
-    const Interval rows = call.box.dims[static_cast<size_t>(op_dims(annotation.outputs[0])[0])];
+    const Interval rows = rows_named(call, op_dims(annotation.outputs[0])[0]);
     const Nest<3> nest({&dy, &ids, &weights}, order.size() - 1);
     const Row<A> dyr(dy), tr(table);
     const int64_t n = dyr.size(), step = table.strides[0] * dtype_bytes(table.dtype);

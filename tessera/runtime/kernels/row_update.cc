@@ -11,6 +11,7 @@
 #include "tessera/graph/rows.h"
 #include "tessera/runtime/kernels/nest.h"
 #include "tessera/runtime/kernels/rows.h"
+#include "tessera/runtime/kernels/table_rows.h"
 
 namespace tessera::kernels {
 namespace {
@@ -49,7 +50,7 @@ class RowGradients {
   // `numbered`: each() tells of a row the first id that names it.
   RowGradients(const KernelCall& call, size_t first, bool numbered = false)
       : numbered_(numbered),
-        rows_(call.box.dims[static_cast<size_t>(op_dims(call.op->annotation.inputs[0])[0])]),
+        rows_(rows_named(call, op_dims(call.op->annotation.inputs[0])[0])),
         width_(call.inputs[0].shape[1]) {
     std::istringstream modes(call.op->text("modes"));
     int64_t places = 0, samples = 0;
@@ -213,14 +214,14 @@ class Rounding {
     const Annotation& annotation = call.op->annotation;
     const auto dims = op_dims(annotation.inputs[0]);
     const Interval& columns = call.box.dims[static_cast<size_t>(dims[1])];
-    first_row_ = call.box.dims[static_cast<size_t>(dims[0])].begin;
+    first_row_ = rows_named(call, dims[0]).begin;
     first_column_ = columns.begin;
     size_ = columns.size;
     width_ = annotation.dims[static_cast<size_t>(dims[1])].size;
     row_at_ = call.row_at;
     context_ = call.context;
-    const bool named = call.op->attributes.contains("stream");
-    const std::string& stream = named ? call.op->text("stream") : call.op->path;
+    const std::string given = call.op->text("stream"),
+                      &stream = given.empty() ? call.op->path : given;
     path_ = stable_hash(stream.data(), stream.size());
     constexpr int64_t kAround = 8;  // the first and the last block are drawn whole
     words_ = std::make_shared<std::vector<uint32_t>>(static_cast<size_t>(size_ + kAround));
@@ -452,8 +453,7 @@ Kernel row_squares(const KernelCall& call) {
 // (sum, ids of each look-up, squares[, coefficient[, skip]]; width) -> sum'
 Kernel row_sums(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
-    const auto dim = static_cast<size_t>(op_dims(call.op->annotation.inputs[0])[0]);
-    const Interval rows = call.box.dims[dim];
+    const Interval rows = rows_named(call, op_dims(call.op->annotation.inputs[0])[0]);
     const Array sums = call.outputs[0];
     const size_t behind = 1 + ids_of_rows(*call.op).size();
     const Array squares = call.inputs[behind];

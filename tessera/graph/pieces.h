@@ -1,0 +1,60 @@
+// Tables that rest in pieces. A loop over the rows of a table (unroll, transform.h) makes parameters
+// of its own of the pieces, "<name>#<step>", so that each piece is kept and cut as a plan says. What
+// lives across steps is known by its name and its place in the whole tensor, whatever the plan is:
+// by these a piece is initialised, compared, stored and loaded.
+//
+//   const Origins origins(graph);
+//   origins.of(weight_1)     {name "tables.0.weight", rows 40000, first 1000}
+//   origins.of(anything else)   the tensor itself, first 0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/base/box.h"
+#include "tessera/base/result.h"
+#include "tessera/graph/graph.h"
+
+namespace tessera {
+
+// Ops on a piece say so by their attribute `within` (within.h): ids name rows of the whole table.
+// Does the text place the rows of a table, an interval, in a larger table?
+Status check_rows_within(std::string_view text, const Dim& rows);
+// What the attribute says of that dim, in one block: the op's first element in the larger tensor; 0
+// where it says nothing.
+int64_t begin_within(const Op& op, int op_dim);
+
+// What a tensor is a piece of.
+struct Origin {
+  std::string name;
+  std::vector<int64_t> shape;
+  int64_t first = 0;   // its first row there
+  bool piece = false;  // false: it is the tensor itself
+  Box in_whole(Box region) const;
+};
+
+// Of parameters, and of the gradients and optimizer states of parameters.
+class Origins {
+ public:
+  explicit Origins(const Graph& graph);
+  Origin of(TensorId tensor) const;
+
+ private:
+  struct Rows {
+    int64_t first = 0, whole = 0;
+  };
+  const Graph& graph_;
+  std::map<TensorId, Rows> pieces_;  // by parameter
+};
+
+// The tensor's name without the step of the loop that cut it.
+std::string_view name_of_whole(std::string_view piece);
+
+// The tensor as it is in the whole: under that name, with all rows. For what makes values by the
+// place of an element.
+Tensor whole_of(const Tensor& tensor, const Origin& origin);
+
+}  // namespace tessera
