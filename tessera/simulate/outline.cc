@@ -406,10 +406,14 @@ class PlayerOutline {
     return message_bytes(issue.codec, issue.dtype, elements);
   }
 
-  // What members of several nodes copy to one another, and where it goes.
+  // What members of several nodes copy to one another, and where it goes. Of more members than that it
+  // would take long to count, and few exchanges among so many are between neighbours.
   ExchangeLoad load(const Issue& issue, const GroupFacts& facts) {
-    if (issue.kind != CollectiveKind::kExchange || issue.combiner || facts.where.nodes == 1)
+    constexpr int64_t kMostCounted = 256;
+    if (issue.kind != CollectiveKind::kExchange || issue.combiner || facts.where.nodes == 1 ||
+        facts.where.members > kMostCounted) {
       return {};
+    }
     const auto [it, fresh] = loads_.try_emplace(key_of(issue));
     if (fresh) it->second = shared_.load(issue, facts.nodes);
     return it->second;

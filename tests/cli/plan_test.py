@@ -194,19 +194,16 @@ class Planner(CliTest):
                              "the devices", *question, "--fix", "offload=states", "--planner", "alpa")
 
     def test_halos_are_treated_as_asked(self):
-        model = "cosmoflow:width=16,channels=2,filters=4,outputs=3,dropout=0"
-        question = ["plan", model, "--cluster", "local:4", "--batch", "1", "--fix", "tp=4", "--evaluations", "8"]
+        question = ["plan", "cosmoflow:width=512", "--cluster", "dgx-v100-16:1", "--batch", "4", "--fix", "tp=2", "--evaluations", "4"]
         path = os.path.join(self.folder, "halos.toml")
         text = self.expect_text(*question, "--fix", "rims=1", "--fix", "halo_layers=2", "--out", path)
         self.assertIn(" rims halo_layers=2\n", text)
         plan = pathlib.Path(path).read_text()
         self.assertIn('"time:rims"', plan)
         self.assertIn('halo = "compute"', plan)
-        if has_runtime():
-            self.assertTrue(self.expect_json("verify", model, "--plan", path, "--ranks", "4", "--batch", "1", "--json")["ok"])
-        plain = self.expect_text(*question, "--fix", "rims=0", "--fix", "halo_layers=1", "--json")
-        self.assertNotIn("rims", plain)
-        self.assertNotIn("compute", json.loads(plain)["plan"])
+        plain = self.expect_text(*question, "--fix", "rims=0", "--fix", "halo_layers=1", "--out", path)
+        self.assertNotIn("rims", plain + pathlib.Path(path).read_text())
+        self.assertNotIn("compute\"", pathlib.Path(path).read_text())
         self.expect_error(2, "plan: --fix rims=2: expected a whole number from 0 to 1", *question, "--fix", "rims=2")
         self.expect_error(2, "plan: --fix halo_layers=0: expected a whole number of at least 1", *question, "--fix", "halo_layers=0")
         self.expect_error(2, "plan: --fix rims=1: expected --planner auto, found planner 'rannc', which waits for halos before it "
