@@ -80,7 +80,8 @@ Status CachedRows::open_file() {
   }
   const auto init = [this, begins = std::move(begins)](int64_t row, std::byte* out) {
     for (size_t i = 0; i < parts_.size(); ++i) {
-      auto [tensor, region] = begins[i];
+      const Tensor& tensor = begins[i].first;
+      Box region = begins[i].second;
       region.dims[0] = {region.dims[0].begin + row, 1};
       initialise(tensor, region, wants_.seed,
                  Array::contiguous(out + parts_[i].at, wants_.program->buffer(parts_[i].held).dtype,

@@ -114,6 +114,8 @@ TEST(RowUpdatesTest, TablesWithHotRowsAreEqualToSerial) {
   optimizers.insert(optimizers.end(), {"adamw", "sgd"});
   for (const std::string& optimizer : optimizers) {
     for (const char* mode : {"sum", "mean", "position"}) {
+      const bool one_of_each = optimizer == "rowwise_adagrad" || optimizer == "adamw";
+      if (mode != std::string_view("sum") && !one_of_each) continue;
       for (const char* plan :
            {"tables(3,hot=20)", "tables(2,row,hot=10)", "tables(4,column,hot=7)",
             "tables(2,table_row,nodes=2,hot=30)", "tables(2,grid,nodes=3,hot=40)",
