@@ -72,6 +72,7 @@ class MeshSearch {
     }
     if (allows(question_, "meshes", "equal") && question_.fixed.contains("meshes")) return {};
     const bool is_asked = question_.fixed.contains("meshes");
+    if (is_asked) best_s_ = kNever;  // of equal meshes, which are no answer
     struct Promise {
       double seconds = 0;
       int64_t stages = 1;
