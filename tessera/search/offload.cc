@@ -13,8 +13,7 @@ namespace {
 
 constexpr double kStateShare = .15;  // of a device's peak at least: else its absence helps little
 constexpr double kBinds = .95;       // of the time, or less, with twice the memory
-constexpr size_t kProbes = 3;        // programs by which a search is judged before it is made
-constexpr double kMayImprove = 1.1;  // times the best: what a search finds beyond its probes
+constexpr size_t kProbes = 4;        // programs by which a search is judged before it is made
 
 struct Level {
   std::string name, what, text;
@@ -118,8 +117,8 @@ std::vector<PlanCandidate> worth_a_probe(const std::vector<PlanCandidate>& curve
   return out;
 }
 
-// Do the programs of such choices, with their tensors on the host, come near to the best? A search
-// around the level takes as long as the one before it, and is made only then.
+// Do the programs of such choices, with their tensors on the host, beat the best? A search around
+// the level takes as long as the one before it, and is made only then.
 bool promises_a_gain(const PlanQuestion& question, const std::vector<PlanCandidate>& curve,
                      double best_s, const Level& level) {
   std::vector<PlanCandidate> probes = worth_a_probe(curve, best_s, level);
@@ -133,7 +132,7 @@ bool promises_a_gain(const PlanQuestion& question, const std::vector<PlanCandida
   const auto probed = (*search)->answer(std::move(probes));
   return probed && std::any_of(probed->simulated.begin(), probed->simulated.end(),
                                [&](const PlanCandidate& probe) {
-                                 return probe.step_s && *probe.step_s < kMayImprove * best_s;
+                                 return probe.step_s && *probe.step_s < best_s;
                                });
 }
 

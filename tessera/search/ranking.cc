@@ -107,13 +107,13 @@ std::vector<Ranking::Shape> Ranking::shapes() const {
     counts.insert(whole_parts += part.nodes * part.type.devices);
   // Where more replicas divide the batch than divide all devices, some devices may stay unused.
   const int64_t most_replicas = std::gcd(all, question_.batch);
-  std::map<int64_t, int64_t> only_replicas;  // by count: those for which it is tried
+  std::map<int64_t, int64_t> least_replicas;  // by count: with so many it is tried, and with more
   for (const int64_t replicas : divisors_of(question_.batch)) {
     const int64_t used = replicas > all ? 0 : all / replicas * replicas;
     if (replicas > most_replicas && used > all / 2 && !counts.contains(used))
-      only_replicas.emplace(used, replicas);
+      least_replicas.emplace(used, replicas);
   }
-  for (const auto& [used, replicas] : only_replicas) counts.insert(used);
+  for (const auto& [used, replicas] : least_replicas) counts.insert(used);
   if (fixed_number(question_, "devices") > 0) counts = {fixed_number(question_, "devices")};
   // Twice a node's devices: beyond it the inner axis crosses the network in every layer. Where nodes
   // have one device or two, all axes do.
@@ -129,8 +129,9 @@ std::vector<Ranking::Shape> Ranking::shapes() const {
         const int64_t replicas = used / stages / inner;
         if (inner > most_inner || replicas > question_.batch) continue;
         if (!allows(question_, "tp", inner) || !allows(question_, "dp", replicas)) continue;
-        const auto only = only_replicas.find(used);
-        if (only != only_replicas.end() && only->second != replicas && counts.size() > 1) continue;
+        const auto least = least_replicas.find(used);
+        if (least != least_replicas.end() && replicas < least->second && counts.size() > 1)
+          continue;
         out.push_back({stages, replicas, inner});
       }
     }

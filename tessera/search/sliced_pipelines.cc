@@ -101,9 +101,14 @@ std::vector<PlanCandidate> sliced_pipelines(PlanSearch& search, Ranking& ranking
     for (const SliceSchedule& schedule : kSliceSchedules) {
       if (!allows(question, "schedule", schedule.of_slices)) continue;
       PlanCandidate candidate;
-      candidate.choice = seed.from->choice;
-      const bool is_sliced = slicer.slice(candidate.choice, candidate.estimate, asked, **whole,
-                                          schedule, fixed_number(question, "slices"));
+      const auto slice = [&](int64_t count) {
+        candidate.choice = seed.from->choice;
+        return slicer.slice(candidate.choice, candidate.estimate, asked, **whole, schedule, count);
+      };
+      bool is_sliced = slice(fixed_number(question, "slices"));
+      // Where one slice would be the fastest, but slices are asked for.
+      if (is_sliced && !candidate.choice.sliced_stages && asks_for_slices(question))
+        is_sliced = slice(2);
       is_priced = is_priced || is_sliced;
       if (is_sliced && candidate.choice.sliced_stages) out.push_back(std::move(candidate));
     }

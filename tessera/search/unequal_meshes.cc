@@ -72,6 +72,7 @@ class MeshSearch {
     }
     if (allows(question_, "meshes", "equal") && question_.fixed.contains("meshes")) return {};
     const bool is_asked = question_.fixed.contains("meshes");
+    if (is_asked) best_s_ = kNever;  // of equal meshes, which are no answer
     struct Promise {
       double seconds = 0;
       int64_t stages = 1;
@@ -163,9 +164,10 @@ class MeshSearch {
       out.overhead_bytes =
           std::max(out.overhead_bytes, (*prices)->overhead_bytes + (*prices)->transient_bytes);
       std::vector<UnitCost> costs;  // by unit of the fold
-      for (const UnitPrice& unit : (*prices)->units)
+      for (const UnitPrice& unit : (*prices)->units) {
         costs.push_back(
             estimator_.unit_cost(unit, question_.compute, seed.sharded, layout, devices_));
+      }
       std::vector<double>& seconds = out.seconds.emplace_back(1, 0.0);
       out.resting.assign(1, 0.0);
       out.activations.assign(1, 0.0);

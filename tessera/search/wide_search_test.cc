@@ -75,54 +75,38 @@ TEST(WideSearch, SlicesCanBeFixed) {
   EXPECT_EQ(best_of(scheduled).choice.schedule, "token_1f1b");
 }
 
-// The fastest of all plans with two stages on sub-meshes of two devices and one.
-double best_unequal_s(const PlanQuestion& question) {
-  Compiler compiler;
-  const auto model =
-      compiler.model(question.model, question.batch, storage_dtype(question.compute)).value();
-  const Fold fold = fold_layers(model->graph).value();
-  double best = 1e9;
-  Choice choice;
-  choice.compute = question.compute;
-  choice.stages = 2;
-  for (const bool first_is_larger : {false, true}) {
-    const std::vector<ChoiceAxis> large = {{"dp", 2, {"batch"}}}, small = {{"dp", 1, {"batch"}}};
-    choice.stage_axes = {first_is_larger ? large : small, first_is_larger ? small : large};
-    choice.axes = choice.stage_axes.front();
-    for (size_t border = 1; border < fold.units.size(); ++border) {
-      choice.cuts = {0, border};
-      for (int64_t m = 1; m <= question.batch / 2; m *= 2) {
-        choice.micro_batches = m;
-        for (const char* schedule : {"1f1b", "zb_h1"}) {
-          choice.schedule = schedule;
-          for (choice.sharded = 0; choice.sharded <= 3; ++choice.sharded) {
-            const auto text = write_plan(choice, model->graph, fold.units, "all").value();
-            const auto lowering =
-                compiler.lower(forward_of(model), parse_plan(text).value()).value();
-            best = std::min(
-                best, simulate(*lowering, *question.cluster, question.options).value().step_time_s);
-          }
-        }
-      }
-    }
-  }
-  return best;
-}
-
-// Rows of devices of which no number of equal stages makes good use.
-TEST(WideSearch, UnequalMeshesAreNearlyAsFastAsTheBestOfAll) {
-  const auto asked = ask("mlp:layers=4,in=1024,hidden=4096,out=1024", "dgx-a100:1", 64);
-  asked->question.fixed = {
-      {"devices", "3"}, {"pp", "2"}, {"tp", "1"}, {"meshes", "unequal"}, {"recompute", "none"}};
-  asked->question.evaluations = 40;
-  const PlanAnswer answer = find_plan(asked->question, "auto").value();
-  ASSERT_TRUE(answer.best.has_value());
-  for (const PlanCandidate& candidate : answer.simulated) {
-    ASSERT_EQ(candidate.choice.stage_axes.size(), 2U);
-    EXPECT_NE(candidate.choice.stage_axes[0], candidate.choice.stage_axes[1]);
-  }
-  expect_sound(answer, asked->question);
-  EXPECT_LE(step_of(answer), 1.05 * best_unequal_s(asked->question));
+// Four layers on a node of two devices and one of one: of equal meshes none uses the third device well.
+TEST(WideSearch, UnequalMeshesWinOnUnequalNodes) {
+  Asked asked;
+  asked.cluster = parse_cluster(R"(
+name = "two-and-one"
+[[part]]
+like = "dgx-a100"
+nodes = 1
+devices = 2
+[part.nic]
+rate = "100 Gb/s"
+[[part]]
+like = "dgx-a100"
+nodes = 1
+devices = 1
+[part.nic]
+rate = "100 Gb/s"
+)",
+                                "two-and-one")
+                      .value();
+  asked.question.model = "gpt:layers=4,hidden=2048,heads=16,seq=2048,vocab=1024";
+  asked.question.batch = 32;
+  asked.question.cluster = &asked.cluster;
+  asked.question.options.style = parse_style("tessera").value();
+  asked.question.compute = DType::kBFloat16;
+  const PlanAnswer own = answer_of(asked, {});
+  const PlanAnswer equal = answer_of(asked, {{"meshes", "equal"}});
+  ASSERT_TRUE(own.best && equal.best);
+  EXPECT_EQ(best_of(own).choice.ranks(), 3);
+  EXPECT_FALSE(best_of(own).choice.stage_axes.empty()) << best_of(own).choice.str();
+  EXPECT_LT(step_of(own), .9 * step_of(equal));
+  expect_sound(own, asked.question);
 }
 
 // No number of replicas that divides the batch makes use of all devices.
