@@ -152,8 +152,8 @@ TEST_F(Predicting, AnInputIsWhatTheFileHolds) {
     ASSERT_TRUE(images);
     ASSERT_EQ((*images)->number(), Number::kFloat32);
     std::vector<float> held(static_cast<size_t>((*images)->elements()));
-    ASSERT_TRUE((*images)->read(Box::whole((*images)->shape()),
-                                reinterpret_cast<std::byte*>(held.data())));
+    ASSERT_TRUE(
+        (*images)->read(Box::whole((*images)->shape()), reinterpret_cast<std::byte*>(held.data())));
     c.tensor = "images";
     const auto made = predict(c);
     ASSERT_TRUE(made) << plan << ": " << made.error().message;

@@ -279,7 +279,7 @@ Status write_hdf5(const std::string& path,
       box.dims[0].begin = i;
       begin[0] = static_cast<hsize_t>(i);
       lock.unlock();  // the array may be a dataset, whose reader takes it
-      const Status read = array->read(box, sample.data());
+      Status read = array->read(box, sample.data());
       lock.lock();
       if (!read) return read;
       const bool selected = H5Sselect_hyperslab(space.id(), H5S_SELECT_SET, begin.data(), nullptr,
