@@ -190,7 +190,7 @@ Result<int> to_hdf5(const DataJob& job) {
                       "dataset, found '{}'",
                       item));
     }
-    auto array = open_array_file({item.substr(equals + 1), ""});
+    auto array = open_array_file(array_name(item.substr(equals + 1)));
     if (!array) return data_error(fmt::format("hdf5: {}", array.error().message));
     if ((*array)->shape().empty() || (*array)->elements() == 0) {
       return data_error(
@@ -257,7 +257,7 @@ void add_data(Commands& commands) {
   command.option("FILE", options->files,
                  "criteo: logs in Criteo's text format, globs too; show, arrays: a file of clicks; "
                  "graph: NAME.mtx, a list of edges, or what NAME_labels.tsv and so on begin with; "
-                 "hdf5: NAME=FILE.npy for each dataset");
+                 "hdf5: NAME=FILE.npy, or NAME=FILE.h5:DATASET, for each dataset");
   command.option("-o,--out", options->out,
                  "The file of clicks to write, NAME.clicks; arrays: the folder of NumPy arrays; "
                  "graph: the network, NAME.graph; hdf5: the HDF5 file");
@@ -312,7 +312,8 @@ void add_data(Commands& commands) {
       "  tessera data show made.clicks\n"
       "  tessera data arrays made.clicks --out arrays\n"
       "  tessera data graph data/graphs/cora --network gcn --out runs/cora.graph\n"
-      "  tessera data hdf5 volumes=x.npy parameters=y.npy --out universes.h5\n");
+      "  tessera data hdf5 volumes=x.npy parameters=y.npy --out universes.h5\n"
+      "  tessera data hdf5 'volumes=universes(width=64,samples=100):volumes' --out made.h5\n");
   command.action([options] { return run_data(*options); });
 }
 

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "tessera/data/generated_array.h"
 #include "tessera/data/mapped_file.h"
 
 namespace tessera {
@@ -65,7 +66,7 @@ Status ArrayFile::read(const Box& box, std::byte* to) const {
 }
 
 ArrayName array_name(const std::string& name) {
-  for (const std::string_view suffix : {".h5:", ".hdf5:"}) {
+  for (const std::string_view suffix : {".h5:", ".hdf5:", "):"}) {
     const size_t at = name.find(suffix);
     if (at == std::string::npos) continue;
     const size_t colon = at + suffix.size() - 1;
@@ -75,6 +76,7 @@ ArrayName array_name(const std::string& name) {
 }
 
 Result<std::unique_ptr<ArrayFile>> open_array_file(const ArrayName& name) {
+  if (is_generator(name.path)) return open_generated(name);
   return name.dataset.empty() ? open_npy(name.path) : open_hdf5(name);
 }
 

@@ -1,5 +1,6 @@
 // An array of numbers in a file, read by boxes, so that each rank reads only what it computes on: a
-// NumPy file, "x.npy", or a dataset of an HDF5 file, "x.h5:volumes" (also .hdf5).
+// NumPy file, "x.npy", a dataset of an HDF5 file, "x.h5:volumes" (also .hdf5), or one that a
+// generator makes, "universes(width=16):volumes" (generated_array.h).
 //
 //   TESSERA_TRY(const auto array, open_array_file("universes.h5:volumes"));
 //   std::vector<std::byte> numbers(box.volume() * number_bytes(array->number()));
@@ -32,7 +33,7 @@ class ArrayFile {
   // The elements of the box, which lies inside the shape: row-major, packed, in the file's type of
   // number but little-endian. Thread-safe. Error: one line.
   Status read(const Box& box, std::byte* to) const;
-  // Bytes that read() has taken from the file so far: elements times the bytes of one in the file.
+  // Bytes that read() has taken from the file, or made, so far: elements times the bytes of one.
   int64_t bytes_read() const { return bytes_read_; }
 
  protected:
@@ -44,7 +45,7 @@ class ArrayFile {
   mutable std::atomic<int64_t> bytes_read_ = 0;
 };
 
-// A name in two parts; `dataset` is empty of a NumPy file.
+// A name in two parts; `dataset` is empty of a NumPy file. `path` is the call of a generator, too.
 struct ArrayName {
   std::string path, dataset;
 };

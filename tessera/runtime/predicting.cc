@@ -83,9 +83,12 @@ Status lower_forward(const PredictConfig& config, Forward& out) {
   TESSERA_TRY(Prepared prepared, prepare(std::move(shaped), plan));
   TESSERA_TRY(out.output, output_of(config, prepared.graph, out.model));
   out.targets = prepared.graph.find_tensor("targets");
+  // An input is noted when it is loaded; anything else is fetched.
+  std::vector<TensorId> fetched;
+  if (prepared.graph.tensor(out.output).role != Role::kInput) fetched.push_back(out.output);
   TESSERA_TRY(out.lowering,
               Lowering::create(std::make_shared<const Graph>(std::move(prepared.graph)),
-                               std::move(prepared.plan), {{out.output}}));
+                               std::move(prepared.plan), {std::move(fetched)}));
   TESSERA_TRY(out.programs, lower_and_verify(*out.lowering));
   return {};
 }
@@ -147,11 +150,16 @@ class RankPredictor {
     Status status = data_.load(batch + 1, tensor, region, to);
     const std::lock_guard<std::mutex> lock(shared_.mutex);
     if (!status && shared_.data) shared_.data = std::move(status);
-    if (tensor.id != forward_.targets) return;
+    if (tensor.id == forward_.targets) note(tensor, batch, region, to, shared_.targets);
+    if (tensor.id == forward_.output) note(tensor, batch, region, to, shared_.outputs);
+  }
+
+  static void note(const Tensor& tensor, int64_t batch, const Box& region, const kernels::Array& to,
+                   std::vector<double>& out) {
     const int64_t first = batch * tensor.elements();
     each_element(tensor, region, to, [&](int64_t offset, int64_t index) {
       const std::byte* at = to.data + offset * dtype_bytes(to.dtype);
-      shared_.targets[static_cast<size_t>(first + index)] =
+      out[static_cast<size_t>(first + index)] =
           is_floating(to.dtype) ? kernels::load_element<double>(at, to.dtype)
                                 : static_cast<double>(*reinterpret_cast<const int64_t*>(at));
     });

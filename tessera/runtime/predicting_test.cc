@@ -143,6 +143,29 @@ TEST_F(Predicting, SamplesWithoutATargetDoNotCount) {
   EXPECT_TRUE(std::isnan(*none->accuracy));
 }
 
+TEST_F(Predicting, AnInputIsWhatTheFileHolds) {
+  train();
+  for (const std::string plan : {"serial", "spatial(h=2)"}) {
+    PredictConfig c = config(16);
+    c.plan = plan;
+    const auto images = open_array_file({c.data.arrays["images"], ""});
+    ASSERT_TRUE(images);
+    ASSERT_EQ((*images)->number(), Number::kFloat32);
+    std::vector<float> held(static_cast<size_t>((*images)->elements()));
+    ASSERT_TRUE(
+        (*images)->read(Box::whole((*images)->shape()), reinterpret_cast<std::byte*>(held.data())));
+    c.tensor = "images";
+    const auto made = predict(c);
+    ASSERT_TRUE(made) << plan << ": " << made.error().message;
+    EXPECT_EQ(made->width, 16 * 16);
+    EXPECT_EQ(made->outputs, std::vector<double>(held.begin(), held.end())) << plan;
+    c.tensor = "targets";
+    const auto targets = predict(c);
+    ASSERT_TRUE(targets) << plan << ": " << targets.error().message;
+    EXPECT_EQ(targets->outputs, targets->targets) << plan;
+  }
+}
+
 TEST_F(Predicting, OfAnHdf5FileAreThoseOfItsArrays) {
   if (!have_hdf5()) GTEST_SKIP() << "built without HDF5";
   train();

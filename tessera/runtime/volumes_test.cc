@@ -66,6 +66,25 @@ class Volumes : public TestFiles {
 constexpr int64_t kVolumeBytes = kSteps * kBatch * kVoxels * 2;
 constexpr int64_t kLabelBytes = kSteps * kBatch * kOutputs * 4;
 
+TEST_F(Volumes, OfAGeneratorTrainAlikeUnderEveryPlanAndKept) {
+  config_.model = "cosmoflow:width=8,channels=1,filters=2,outputs=1,dropout=0";
+  const std::string universes = "universes(width=16,samples=10,seed=3,cut=2):";
+  config_.data = DataConfig();
+  config_.data.arrays = {{"volume", universes + "volumes"}, {"targets", universes + "parameters"}};
+  const std::vector<double> serial = run("serial").losses;
+  ASSERT_EQ(serial.size(), static_cast<size_t>(kSteps));
+  EXPECT_NE(serial.front(), serial.back());
+  for (const int64_t store : {0, 1 << 20}) {
+    config_.data.store_bytes = store;
+    for (const char* plan : {"serial", "spatial(d=2)", "spatial(d=2, h=2)", "data_parallel(2)"}) {
+      const std::vector<double> losses = run(plan).losses;
+      ASSERT_EQ(losses.size(), serial.size()) << plan;
+      for (size_t i = 0; i < losses.size(); ++i)
+        EXPECT_NEAR(losses[i], serial[i], 1e-10 * serial[i]) << plan << ", store " << store;
+    }
+  }
+}
+
 TEST_F(Volumes, TrainAlikeUnderEveryPlanFromEitherKindOfFile) {
   const std::vector<double> serial = run("serial").losses;
   ASSERT_EQ(serial.size(), static_cast<size_t>(kSteps));

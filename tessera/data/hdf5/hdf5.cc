@@ -252,7 +252,7 @@ bool have_hdf5() { return true; }
 
 Status write_hdf5(const std::string& path,
                   const std::vector<std::pair<std::string, const ArrayFile*>>& arrays) {
-  const std::lock_guard<std::mutex> lock(library());
+  std::unique_lock<std::mutex> lock(library());
   H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
   const auto failed = [&] { return invalid_input(fmt::format("cannot write '{}'", path)); };
   const Handle file(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT), H5Fclose);
@@ -278,7 +278,10 @@ Status write_hdf5(const std::string& path,
     for (int64_t i = 0; i < array->shape()[0]; ++i) {
       box.dims[0].begin = i;
       begin[0] = static_cast<hsize_t>(i);
-      TESSERA_TRY_VOID(array->read(box, sample.data()));
+      lock.unlock();  // the array may be a dataset, whose reader takes it
+      Status read = array->read(box, sample.data());
+      lock.lock();
+      if (!read) return read;
       const bool selected = H5Sselect_hyperslab(space.id(), H5S_SELECT_SET, begin.data(), nullptr,
                                                 size.data(), nullptr) >= 0;
       if (!selected ||

@@ -49,6 +49,20 @@ TEST_F(Hdf5, BoxesOfADatasetAreThoseOfTheNumpyArrayItWasMadeOf) {
   }
 }
 
+TEST_F(Hdf5, DatasetsAreMadeOfDatasetsAndOfWhatAGeneratorMakes) {
+  const std::string made = "universes(width=4,samples=3,seed=2):volumes";
+  const auto generated = open_array_file(array_name(made));
+  ASSERT_TRUE(generated) << generated.error().message;
+  const Box whole = Box::whole((*generated)->shape());
+  ASSERT_TRUE(write_hdf5(path("a.h5"), {{"volumes", generated->get()}}));
+  const auto first = open_array_file({path("a.h5"), "volumes"});
+  ASSERT_TRUE(first) << first.error().message;
+  ASSERT_TRUE(write_hdf5(path("b.h5"), {{"x", first->get()}}));
+  const auto second = open_array_file({path("b.h5"), "x"});
+  ASSERT_TRUE(second) << second.error().message;
+  EXPECT_EQ(read<float>(**second, whole), read<float>(**generated, whole));
+}
+
 TEST_F(Hdf5, BigEndianNumbersOfOtherProgramsAreReadToo) {
   const hid_t file = H5Fcreate(path("b.h5").c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
   const hsize_t size = 3;

@@ -1,0 +1,41 @@
+// Synthetic universes: volumes of matter that are made up, each by a parameter that can be estimated
+// from it and from nothing else. How well it can be estimated at best follows from the definition
+// (docs/workloads/cosmoflow.md).
+//
+//   const Universes universes({.width = 16, .seed = 1});
+//   universes.parameter(7), universes.field(7);
+//
+// Universe i is a function of width, seed and i alone: any part of the data can be made anywhere.
+//   parameter t   uniform in [-1, 1)
+//   power         P(k) = c |k|^-(2 + t), whose wave numbers k are integers from -width / 2 to
+//                 width / 2 - 1 in each dim; P(0) = 0; c makes the mean of P 1
+//   field         white noise whose Fourier transform is multiplied by the root of P: Gaussian,
+//                 periodic, mean 0, variance 1. The larger t, the smoother it is.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace tessera {
+
+struct UniverseOptions {
+  int64_t width = 16;  // a power of two
+  int64_t seed = 1;
+};
+
+class Universes {
+ public:
+  explicit Universes(UniverseOptions options);
+  double parameter(int64_t universe) const;
+  // Of every place, row-major.
+  std::vector<float> field(int64_t universe) const;
+  // The power at the squares of the lengths of wave numbers.
+  std::vector<double> power(double parameter) const;
+
+ private:
+  UniverseOptions options_;
+  std::vector<int64_t> squares_;  // of the length of each place's wave number
+  std::vector<int64_t> counts_;   // by square: places
+};
+
+}  // namespace tessera
