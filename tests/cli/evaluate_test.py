@@ -80,7 +80,8 @@ class Evaluate(RuntimeTest):
             answer = run("evaluate", self.model(16), "--weights", weights, "--data", self.data(16), "--batch", "4", "--tensor", tensor)
             self.assertEqual((answer.code, answer.err), (2, f"tessera: evaluate: {found}\n"))
         answer = run("evaluate", self.model(16), "--weights", weights, "--data", "'random'")
-        self.assertEqual((answer.code, answer.err), (2, "tessera: evaluate: expected data of arrays, found other data or none\n"))
+        self.assertEqual((answer.code, answer.err), (2, "tessera: evaluate: expected data of arrays or of the nodes of a graph, "
+                         "found other data or none\n"))
         answer = run("evaluate", self.model(16), "--weights", weights, "--data", "{ arrays = 3 }")
         self.assertEqual(answer.code, 2)
         self.assertIn("tessera: evaluate: --data: ", answer.err)
