@@ -193,8 +193,9 @@ TEST_F(Predicting, WrongInputIsOneLine) {
     const auto made = predict(c);
     return made ? "" : made.error().message;
   };
-  EXPECT_EQ(error([](PredictConfig& c) { c.data = DataConfig{"random"}; }),
-            "evaluate: expected data of arrays, found other data or none");
+  EXPECT_EQ(
+      error([](PredictConfig& c) { c.data = DataConfig{"random"}; }),
+      "evaluate: expected data of arrays or of the nodes of a graph, found other data or none");
   const std::string wide = error([](PredictConfig& c) {
     c.model = "resnet:layers=18,width=4,channels=1,classes=3,ghost=4,running=0.5,image=16";
   });

@@ -98,7 +98,7 @@ TEST(WithPart, EqualPlansAreSimulatedOnce) {
   const auto has = [&](int64_t sharded) {
     return std::count_if(answer.simulated.begin(), answer.simulated.end(), [&](const auto& one) {
       return one.choice.sharded == sharded && one.choice.units.empty() &&
-             one.choice.recompute == "none";
+             one.choice.recompute == "none" && one.choice.transfers == TransferChoice{};
     });
   };
   EXPECT_EQ(has(0) + has(1), 1);
