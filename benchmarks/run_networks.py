@@ -136,7 +136,8 @@ class Bench:
             ratios.append(other[-1] / mine[-1])
             if ranks == 1:
                 short, short_peer = self.ours(model, plan, batch, 0, inputs)[2], peer(0)[2]
-                processor.append((peer_used - short_peer) / max(1e-9, used - short))
+                if used - short > 1:  # else the start of the process decides
+                    processor.append((peer_used - short_peer) / (used - short))
         spent = f"{statistics.median(processor):.2f}" if processor else "-"
         row = (f"| {name} | {ranks} | `{plan}` | {min(mine) * 1e3:.2f} ms | {min(other) * 1e3:.2f} ms | {statistics.median(ratios):.2f} | "
                f"{min(ratios):.2f} to {max(ratios):.2f} | {spent} |")
