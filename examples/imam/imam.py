@@ -15,6 +15,7 @@ import argparse
 import json
 import math
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -134,6 +135,7 @@ class Workload:
 
     def rebuild(self, test):
         weights = self.folder / "shapes"
+        shutil.rmtree(weights, ignore_errors=True)  # of a run before this one
         self.train("imam.toml", {"data": self.data("train", points="points", queries="queries", targets="inside"),
                                  "steps": self.options.steps, "checkpoint.dir": json.dumps(str(weights))})
         model = self.shapes_model.replace(f"queries={QUERIES}", f"queries={TEST_QUERIES}")
@@ -149,6 +151,7 @@ class Workload:
     def predict_tokens(self, weights, tokens):
         """The loss of a token, beside the entropy of tokens alone: by their shares in training, of the held-back ones."""
         out = self.folder / "tokens"
+        shutil.rmtree(out, ignore_errors=True)
         self.train("imam_tokens.toml", {"data": self.data("train", points="points", classes="classes"), "plan": json.dumps(str(HERE / "frozen_stage.toml")),
                                         "weights": json.dumps(str(weights)), "checkpoint.dir": json.dumps(str(out)),
                                         "steps": self.options.token_steps})
