@@ -66,7 +66,7 @@ struct EvaluateOptions {
   std::string model, weights, data, plan = "serial", precision = "float32", out, tensor;
   int64_t batch = 64, samples = 0;
   double timeout_s = 60;
-  // Of a graph network: choose widths of samples within this budget of accuracy.
+  // For a graph network: the accuracy that narrower samples may lose; unset: no widths are chosen.
   std::optional<double> budget;
   std::string sampler = "bucket";
   std::vector<int64_t> widths;

@@ -193,7 +193,7 @@ CollectiveCost permute(const Machine& at, double bytes) {
   return cost;
 }
 
-// What an exchange over nodes moves, in bytes of one direction.
+// The bytes that an exchange over nodes moves in its busier direction, and when it starts.
 struct Away {
   double leaving = 0, leaving_a_node = 0, inside = 0;  // as ExchangeLoad
   int64_t nodes = 0;                                   // that talk to one another

@@ -37,8 +37,9 @@ struct GroupPlacement {
 GroupPlacement place_group(const Cluster& cluster, const std::vector<int64_t>& devices,
                            int64_t groups_a_node);
 
-// What of an exchange goes where. In an all-to-all every member sends to all others alike; a halo goes to
-// neighbours, few of which sit in other nodes. Bytes are those of the busier direction.
+// How many bytes of an exchange stay inside a node and how many leave it. In an all-to-all every member
+// sends equally much to all others; the members of a halo exchange send to neighbours only, few of
+// which sit in other nodes. Bytes are those of the busier direction.
 struct ExchangeLoad {
   int64_t inside = 0;          // of the busiest member, to or from members of its own node
   int64_t leaving = 0;         // of the busiest member, to or from other nodes

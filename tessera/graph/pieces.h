@@ -27,7 +27,7 @@ Status check_rows_within(std::string_view text, const Dim& rows);
 // where it says nothing.
 int64_t begin_within(const Op& op, int op_dim);
 
-// What a tensor is a piece of.
+// The whole tensor of which a tensor is a piece, and where the piece lies in it.
 struct Origin {
   std::string name;
   std::vector<int64_t> shape;

@@ -85,7 +85,7 @@ Result<ChosenWidths> choose_sample_widths(const WidthsConfig& config) {
   const auto taken = [&](size_t layer, int64_t width) {
     return sparse::sampled_edges(edges, {sampler, width, static_cast<uint64_t>(layer)});
   };
-  // Of a layer: an addition for each edge and feature.
+  // The additions of a layer: one for each sampled edge and feature.
   const auto cost = [&](int64_t layer, int64_t width) {
     const Op& op = model.graph.op(sums[static_cast<size_t>(layer)]);
     const int64_t features = model.graph.tensor(op.outputs[0]).dims.back().size;

@@ -499,7 +499,8 @@ struct RankExecutor::Impl {
     for (const RowIds& one : fetch.ids) {
       if (one.view) ids.push_back(array(*one.view, run.micro_batch));
     }
-    // What is made for a step that begins is counted as little as an evaluation.
+    // Look-ups for the next step that are made before the first one are not counted, as evaluations are
+    // not.
     const auto job = tables.fetch(fetch, context.step, context.evaluating || filling, ids);
     if (!job) expect(tl::unexpected(job.error()), labels[run.block][i]);
     if (*job != nullptr) start(run, fetch.handle, copier.submit(*job));

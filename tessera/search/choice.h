@@ -32,7 +32,7 @@ struct ChoiceAxis {
   friend bool operator==(const ChoiceAxis&, const ChoiceAxis&) = default;
 };
 
-// What ranks do about the halos of dims that are cut and read through windows (plan/halos.h).
+// How ranks treat the halos of cut dims, which ops read through windows (plan/halos.h).
 struct HaloChoice {
   bool rims = false;   // the interior first, while halos arrive, the rims behind it
   int64_t layers = 1;  // ops with halos, one behind the other, for which one halo is exchanged
@@ -49,7 +49,7 @@ struct UnitChoice {
   friend bool operator==(const UnitChoice&, const UnitChoice&) = default;
 };
 
-// How what rests in shards or is summed over ranks moves.
+// How parameters in shards are gathered, and how small collectives are joined.
 struct TransferChoice {
   // Parameters in shards are gathered so many blocks before the one that reads them.
   int64_t ahead = 1;

@@ -33,9 +33,9 @@ struct Estimate {
   // may hold (0: no limit).
   double memory_bytes = 0;
   double capacity_bytes = 0;
-  // What the step would be without bubble and messages if all places had equal work.
+  // Seconds of the step without bubble and messages, if all places had equal work.
   double work_s = 0;
-  // Of that place: what of its memory is optimizer state.
+  // The optimizer state of that place; a part of its memory.
   double state_bytes = 0;
   bool fits() const { return capacity_bytes <= 0 || memory_bytes <= capacity_bytes; }
 };

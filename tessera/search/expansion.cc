@@ -39,16 +39,8 @@ Result<PlanQuestion> with_expansion(const PlanQuestion& question, const std::str
                                     const std::set<std::string>& patterns) {
   std::vector<std::string> quoted;
   for (const std::string& pattern : patterns) quoted.push_back(fmt::format("\"{}\"", pattern));
-  TESSERA_TRY(PlanPart part, parse_part(fmt::format("expand = [{}]\n", join(quoted, ", ")),
-                                        kinds + " taken apart", planned_axes()));
-  PlanQuestion out = question;
-  if (out.part) {
-    out.part->plan.expand = std::move(part.plan.expand);
-    out.part->keys.emplace_back("expand");
-  } else {
-    out.part = std::move(part);
-  }
-  return out;
+  return with_more(question, fmt::format("expand = [{}]\n", join(quoted, ", ")),
+                   kinds + " taken apart");
 }
 
 // Seconds of the passes of the folded model, cut as the choice cuts it; nothing if it is refused.
@@ -56,18 +48,12 @@ std::optional<double> passes_s(const PlanQuestion& question, const Choice& choic
   const int64_t fixed_batch = names_graph_file(question.model) ? question.batch : 0;
   UnitPricer pricer({question.model, question.compute, question.cluster, question.options,
                      fixed_batch, question.part, question.optimizer});
-  UnitQuestion asked;
-  if (!choice.axes.empty()) asked.axes.assign(choice.axes.begin() + 1, choice.axes.end());
-  const int64_t replicas = choice.axes.empty() ? 1 : choice.axes.front().size;
-  asked.sequences = std::max<int64_t>(1, question.batch / (replicas * choice.micro_batches));
-  asked.recompute = choice.recompute;
+  UnitQuestion asked = unit_question(choice, question.batch);
   asked.passes_only = true;
   const auto prices = pricer.price(asked);
   if (!prices) return {};
   return (*prices)->step_s;
 }
-
-double step_of(const PlanAnswer& answer) { return *answer.simulated[*answer.best].step_s; }
 
 }  // namespace
 
@@ -97,8 +83,7 @@ Result<Expanded> find_with_expansions(
   TESSERA_TRY(PlanQuestion asked, with_expansion(question, join(names, ", "), chosen));
   if (question.progress) question.progress("with " + join(names, ", ") + " taken apart");
   auto answer = find(asked);
-  if (answer && answer->best && step_of(*answer) < step_of(out.answer))
-    out = {std::move(asked), *std::move(answer)};
+  if (answer && is_better(*answer, out.answer)) out = {std::move(asked), *std::move(answer)};
   return out;
 }
 

@@ -1,6 +1,6 @@
-// What a search tries about the halos of dims that are cut: ops that compute their interior first, while
-// halos arrive, and neighbouring ops for which one wider halo is exchanged (plan/halos.h). Halos are
-// a part of few plans, so these are edits of choices that are fast already, and axes of no space.
+// Edits of how halos are treated: ops compute their interior first, while halos arrive, or one wider halo
+// is exchanged for several neighbouring ops (plan/halos.h). Few plans have halos, so a search tries
+// these edits on choices that are fast already; they are no dimension of a space.
 //
 //   for (const Choice& edit : halo_edits(best, forward, units, question)) ...
 #pragma once
@@ -19,8 +19,9 @@ HaloChoice fixed_halos(const PlanQuestion& question);
 bool may_choose_halos(const Graph& forward, const PlanQuestion& question);
 
 // The choice with interiors first, or no longer so; with a halo for an op more or less; and both.
-// Also with the wider halos among the last units only, where maps are small: of ever more of the
-// `units`; 0: without these. Without those that the question does not allow; empty if no dim with halos is cut.
+// Also with wider halos in the last 1, 2, 4, ... of the model's `units` only, whose maps are small
+// (`units` = 0: without these). Edits that the question does not allow are left out. Empty if no dim
+// with halos is cut.
 std::vector<Choice> halo_edits(const Choice& from, const Graph& forward, size_t units,
                                const PlanQuestion& question);
 

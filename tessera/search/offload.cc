@@ -42,18 +42,8 @@ const std::vector<Level>& levels() {
   return all;
 }
 
-// Entries of the question's own part stand behind, so they decide.
 Result<PlanQuestion> with_level(const PlanQuestion& question, const Level& level) {
-  TESSERA_TRY(PlanPart part, parse_part(level.text, level.what + " on the host", planned_axes()));
-  PlanQuestion out = question;
-  if (!question.part) {
-    out.part = std::move(part);
-    return out;
-  }
-  std::vector<StoreEntry>& stores = out.part->plan.stores;
-  stores.insert(stores.begin(), part.plan.stores.begin(), part.plan.stores.end());
-  if (!out.part->has("store")) out.part->keys.emplace_back("store");
-  return out;
+  return with_more(question, level.text, level.what + " on the host");
 }
 
 bool has_host(const Cluster& cluster) {
@@ -81,20 +71,6 @@ bool may_be_faster(const PlanAnswer& answer) {
     most = std::max(most, bytes / role.memory.high);
   }
   return most >= kStateShare;
-}
-
-double smallest_need(const PlanAnswer& answer) {
-  double out = std::numeric_limits<double>::infinity();
-  for (const PlanCandidate& candidate : answer.simulated) {
-    if (candidate.step_s) out = std::min(out, candidate.need_bytes);
-  }
-  return out;
-}
-
-bool is_better(const PlanAnswer& a, const PlanAnswer& b) {
-  if (a.best.has_value() != b.best.has_value()) return a.best.has_value();
-  if (!a.best) return smallest_need(a) < smallest_need(b);
-  return *a.simulated[*a.best].step_s < *b.simulated[*b.best].step_s;
 }
 
 // Of a search's curve: the fastest choices by formula that take less than best_s and would fit

@@ -310,7 +310,10 @@ void PlanSearch::judge_pool(Pool& pool, size_t most, PlanAnswer& answer) {
       answer.ended = "stopped";
       return;
     }
-    if (answer.simulated.size() >= most) {
+    // Of a small model the search goes on while nothing fits: estimates of memory err by more than
+    // plans differ where the limit is near to what every plan needs.
+    const bool lacks_memory = is_small_ && question_.evaluations == 0 && !answer.best;
+    if (answer.simulated.size() >= most && !lacks_memory) {
       answer.ended = fmt::format("{} programs were simulated (--evaluations)", most);
       return;
     }
@@ -346,7 +349,7 @@ void PlanSearch::judge_pool(Pool& pool, size_t most, PlanAnswer& answer) {
 void PlanSearch::judge_best(std::vector<PlanCandidate> ranked, const EditsOf& edits_of,
                             PlanAnswer& answer) {
   const size_t most = programs_allowed();
-  const size_t too_large = is_small_ ? most : std::max(kTooLarge, most / kAlways);
+  const size_t too_large = is_small_ ? ranked.size() : std::max(kTooLarge, most / kAlways);
   Pool pool(question_.margin, too_large, is_small_);
   for (PlanCandidate& candidate : ranked) pool.add(std::move(candidate));
   ranked = {};

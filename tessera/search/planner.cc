@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <set>
 
 #include "tessera/base/text.h"
@@ -131,12 +132,7 @@ Result<PlanAnswer> find_with_tables(const PlanQuestion& question) {
   auto plain = find_in_space(question, whole_space);
   if (!may_spread_tables(question)) return plain;
   auto spread = plan_tables(question, "auto");
-  if (!spread || !spread->best) return plain;
-  if (!plain || !plain->best) return spread;
-  const auto step_s = [](const PlanAnswer& answer) {
-    return *answer.simulated[*answer.best].step_s;
-  };
-  return step_s(*spread) < step_s(*plain) ? spread : plain;
+  return spread && spread->best && (!plain || is_better(*spread, *plain)) ? spread : plain;
 }
 
 // What planners that do not choose these leave as it is.
@@ -175,6 +171,19 @@ Result<PlanAnswer> find_automatically(const PlanQuestion& question) {
 }
 
 }  // namespace
+
+bool is_better(const PlanAnswer& a, const PlanAnswer& b) {
+  if (a.best.has_value() != b.best.has_value()) return a.best.has_value();
+  if (a.best) return *a.simulated[*a.best].step_s < *b.simulated[*b.best].step_s;
+  const auto least_need = [](const PlanAnswer& answer) {
+    double out = std::numeric_limits<double>::infinity();
+    for (const PlanCandidate& candidate : answer.simulated) {
+      if (candidate.step_s) out = std::min(out, candidate.need_bytes);
+    }
+    return out;
+  };
+  return least_need(a) < least_need(b);
+}
 
 const std::vector<std::pair<std::string, std::string>>& fix_keys() {
   static const std::vector<std::pair<std::string, std::string>> keys = {
@@ -289,15 +298,19 @@ std::string to_text(const PlanAnswer& answer, const PlanQuestion& question, bool
         "{}"
         "devices   {} of {}\n"
         "bound     {} ({}), gap {:.2f} times\n"
-        "searched  {} choices ranked by formula from {} folded programs, {} programs simulated; "
-        "{}\n",
+        "searched  {}{}\n",
         best.name(), time_text(*best.step_s),
         best.call.empty() ? fmt::format(" ({} by formula)", time_text(best.estimate.step_s)) : "",
         size_text(best.need_bytes),
         answer.limit_bytes > 0 ? " of " + size_text(answer.limit_bytes) : "", host_line(answer),
         answer.simulation->ranks, question.cluster->devices(), time_text(answer.bound_s),
-        answer.bound_of, *best.step_s / answer.bound_s, answer.estimated, answer.folded_programs,
-        answer.simulated.size(), answer.ended);
+        answer.bound_of, *best.step_s / answer.bound_s,
+        best.call.empty()
+            ? fmt::format("{} choices ranked by formula from {} folded programs, {} "
+                          "programs simulated; ",
+                          answer.estimated, answer.folded_programs, answer.simulated.size())
+            : "",
+        answer.ended);
     if (question.part) {
       out += fmt::format("contains  {}, which left out {} of the plans that were to be simulated\n",
                          question.part->plan.file, answer.left_out_for_part);
@@ -306,7 +319,8 @@ std::string to_text(const PlanAnswer& answer, const PlanQuestion& question, bool
   if (!explain) return out;
   std::vector<std::string> lists;
   for (const auto& list : answer.lists) lists.push_back("[" + join(list, ",") + "]");
-  out += fmt::format("\nDims that the inner axis was offered: {}\n", join(lists, " "));
+  if (!lists.empty())
+    out += fmt::format("\nDims that the inner axis was offered: {}\n", join(lists, " "));
   out += "\nCandidates, as they were tried (* the answer):\n";
   for (size_t i = 0; i < answer.simulated.size(); ++i) {
     out += candidate_row(answer.simulated[i], answer.best && *answer.best == i);

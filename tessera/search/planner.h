@@ -110,6 +110,10 @@ struct PlanAnswer {
   std::optional<PlanCandidate> with_twice_memory, with_twice_rates;
 };
 
+// Is `a` the better answer: one that fits, then the faster one; of two that found nothing the one that
+// lacks less memory?
+bool is_better(const PlanAnswer& a, const PlanAnswer& b);
+
 struct Planner {
   std::string name, summary;
   std::function<Result<PlanAnswer>(const PlanQuestion&)> find;

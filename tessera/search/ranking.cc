@@ -320,7 +320,7 @@ void Ranking::rank_shape(const Shape& shape, const Space& space, const std::stri
     choice.micro_batches = question_.batch / micro_batch;
     choice.recompute = recompute;
     choice.compute = question_.compute;
-    choice.halos = halos_;
+    if (has_halos(fold_.graph, choice.axes)) choice.halos = halos_;
     choice.transfers = fixed_transfers(question_);
     if (allows(question_, "micro_batches", choice.micro_batches))
       rank_schedules(choice, space, inside, out);
@@ -512,10 +512,7 @@ void Ranking::refine(const Space& space, std::vector<PlanCandidate>& out) {
 std::optional<PlanCandidate> Ranking::with_own_recomputation(const std::vector<Choice>& levels) {
   const Choice& plain = levels.front();
   const int64_t replicas = plain.axes.front().size;
-  UnitQuestion asked;
-  asked.axes.assign(plain.axes.begin() + 1, plain.axes.end());
-  asked.sequences = question_.batch / plain.micro_batches / replicas;
-  asked.halos = plain.halos;
+  UnitQuestion asked = unit_question(plain, question_.batch);
   std::vector<const UnitPrices*> prices;
   PartitionProblem problem;
   double gathered = 0;
@@ -573,7 +570,6 @@ std::optional<PlanCandidate> Ranking::with_own_recomputation(const std::vector<C
 bool Ranking::estimate_edit(PlanCandidate& candidate) {
   const Choice& choice = candidate.choice;
   UnitQuestion asked;
-  const int64_t micro_batch = question_.batch / choice.micro_batches;
   std::map<std::pair<std::string, int64_t>, std::vector<const UnitPrices*>> by_level;
   std::vector<const UnitPrices*> prices;
   int64_t stage = 0;
@@ -582,26 +578,20 @@ bool Ranking::estimate_edit(PlanCandidate& candidate) {
     const bool is_next = next < choice.cuts.size() && choice.cuts[next] == u;
     if (is_next) ++stage;
     if (u == 0 || (is_next && !choice.stage_axes.empty())) {
-      const std::vector<ChoiceAxis>& axes = choice.axes_of_stage(static_cast<size_t>(stage));
-      asked.axes.clear();
-      for (size_t a = 1; a < axes.size(); ++a) {
-        if (axes[a].size > 1) asked.axes.push_back(axes[a]);
-      }
-      asked.sequences = micro_batch / axes.front().size;
+      asked = unit_question(choice, question_.batch, static_cast<size_t>(stage));
       by_level.clear();
     }
-    asked.recompute = choice.recompute;
-    asked.halos = choice.halos;
     if (!choice.units.empty()) {
-      asked.recompute = choice.units[u].recompute.value_or(asked.recompute);
-      asked.halos.layers = choice.units[u].halo_layers.value_or(asked.halos.layers);
+      asked.recompute = choice.units[u].recompute.value_or(choice.recompute);
+      asked.halos.layers = choice.units[u].halo_layers.value_or(choice.halos.layers);
     }
     auto& by_kind = by_level[{asked.recompute, asked.halos.layers}];
     if (by_kind.empty()) by_kind = price_kinds(asked);
     if (by_kind.empty()) return false;
     prices.push_back(estimator_.slowest_at(choice, stage % choice.stages, by_kind));
   }
-  candidate.estimate = estimator_.estimate_units(choice, prices, micro_batch);
+  candidate.estimate =
+      estimator_.estimate_units(choice, prices, question_.batch / choice.micro_batches);
   return true;
 }
 

@@ -27,10 +27,7 @@ struct Seed {
 // How the units of a choice are priced.
 UnitQuestion question_of(const Choice& choice, const PlanQuestion& question,
                          const Estimator& estimator) {
-  UnitQuestion out;
-  out.axes.assign(choice.axes.begin() + 1, choice.axes.end());
-  out.sequences = question.batch / choice.micro_batches / choice.axes.front().size;
-  out.recompute = choice.recompute;
+  UnitQuestion out = unit_question(choice, question.batch);
   out.slice_dim = kSlicedDim;
   out.on = &estimator.kinds().cluster(0);
   return out;

@@ -1,7 +1,7 @@
-// What a search tries about how replicas exchange: up to which size small collectives are joined, and
-// how early parameters that rest in shards are gathered. Both cost nothing where ranks do not wait for
-// replicas, and no formula knows what they save, so they are edits of choices whose programs were
-// simulated and were found to wait.
+// Edits of how replicas exchange: the size up to which small collectives are joined, and how early
+// parameters in shards are gathered. No formula knows what they save, and they save nothing where ranks
+// do not wait for replicas. So a search tries them on choices whose programs were simulated and in
+// which ranks wait.
 //
 //   for (const PlanCandidate& edit : transfer_edits(best, question)) ...
 #pragma once

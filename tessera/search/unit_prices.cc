@@ -127,6 +127,23 @@ double slowest_slice(const UnitPrices& prices) {
   return all > 0 ? slowest / all : 1;
 }
 
+UnitQuestion unit_question(const Choice& choice, int64_t batch, size_t stage) {
+  UnitQuestion out;
+  int64_t replicas = 1;
+  const std::vector<ChoiceAxis>& axes = choice.axes_of_stage(stage);
+  for (size_t a = 0; a < axes.size(); ++a) {
+    if (a == 0) {
+      replicas = axes[a].size;
+    } else if (axes[a].size > 1) {
+      out.axes.push_back(axes[a]);
+    }
+  }
+  out.sequences = std::max<int64_t>(1, batch / choice.micro_batches / replicas);
+  out.recompute = choice.recompute;
+  out.halos = choice.halos;
+  return out;
+}
+
 int64_t UnitPricer::batch_of(const UnitQuestion& question) const {
   return model_.fixed_batch > 0 ? model_.fixed_batch : question.sequences * kMicroBatches;
 }

@@ -72,6 +72,10 @@ struct UnitQuestion {
   HaloChoice halos = {};  // as Choice::halos
 };
 
+// How the units of a stage of the choice are priced: its axes without the replicas, and a
+// micro-batch's sequences.
+UnitQuestion unit_question(const Choice& choice, int64_t batch, size_t stage = 0);
+
 struct PricedModel {
   std::string model;  // a model's text
   DType compute = DType::kFloat32;

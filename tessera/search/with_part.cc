@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <type_traits>
 
 #include "tessera/base/text.h"
@@ -52,6 +53,32 @@ Status fix(PlanQuestion& question, const std::string& key, const std::string& va
 const std::vector<std::string>& planned_axes() {
   static const std::vector<std::string> axes = {"pp", "dp", "tp_outer", "tp"};
   return axes;
+}
+
+Result<PlanQuestion> with_more(const PlanQuestion& question, std::string_view text,
+                               const std::string& name) {
+  TESSERA_TRY(PlanPart more, parse_part(text, name, planned_axes()));
+  PlanQuestion out = question;
+  if (!question.part) {
+    out.part = std::move(more);
+    return out;
+  }
+  const auto in_front = [](auto& own, auto& others) {
+    own.insert(own.begin(), std::make_move_iterator(others.begin()),
+               std::make_move_iterator(others.end()));
+  };
+  Plan& plan = out.part->plan;
+  in_front(plan.splits, more.plan.splits);
+  in_front(plan.pins, more.plan.pins);
+  in_front(plan.stores, more.plan.stores);
+  in_front(plan.compress, more.plan.compress);
+  in_front(plan.loops, more.plan.loops);
+  in_front(plan.reorders, more.plan.reorders);
+  in_front(plan.expand, more.plan.expand);
+  for (std::string& key : more.keys) {
+    if (!out.part->has(key)) out.part->keys.push_back(std::move(key));
+  }
+  return out;
 }
 
 Result<PlanQuestion> fixed_by_part(PlanQuestion question) {

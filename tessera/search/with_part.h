@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tessera/compile/compile.h"
@@ -16,6 +17,11 @@ namespace tessera {
 
 // The axes of plans that planners write, which entries of a part may name.
 const std::vector<std::string>& planned_axes();
+
+// The question whose part contains the text's entries, too, in front of its own, which so decide. The
+// text has entries only. `name`: what it says, for people. Errors: those of the text.
+Result<PlanQuestion> with_more(const PlanQuestion& question, std::string_view text,
+                               const std::string& name);
 
 // The question with the sizes of axes, the micro-batches and the schedule of its part among what is
 // fixed. An axis that planners do not write is the part's own affair: the search has the devices

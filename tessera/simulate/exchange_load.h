@@ -1,5 +1,5 @@
-// Where the bytes of an exchange go, from what its members hold and need: a halo goes to neighbours, few
-// of which sit in other nodes (cost/collective_cost.h prices it).
+// Counts the bytes of an exchange that stay inside nodes and that leave them, from what its members hold
+// and need (cost/collective_cost.h prices the count).
 #pragma once
 
 #include <cstdint>

@@ -14,6 +14,21 @@ using namespace row_models;  // NOLINT(google-build-using-namespace)
 const std::string kGpt = "gpt:layers=2,hidden=12,heads=4,seq=4,vocab=10,ffn=20,tied=0";
 const std::string kSmall = "dlrm:dense=4,rows=20-10,width=4,bottom=4,top=4-1";
 
+// One table of 18 rows under each of the plans and optimizers: parameters as near to the serial run's as
+// allowed_error says, bytes as predicted.
+void expect_as_serial(const std::vector<std::string>& plans) {
+  const Model model = one_table(18);
+  for (const std::string& optimizer : kRowOptimizers) {
+    for (const std::string& plan : plans) {
+      const auto report = verify_model(model, plan, config_of(optimizer, 0));
+      ASSERT_TRUE(report) << optimizer << "\n" << plan << report.error().message;
+      EXPECT_TRUE(report->ok) << optimizer << "\n" << plan << report->why;
+      EXPECT_LE(report->parameters_error, allowed_error(optimizer, plan)) << optimizer << plan;
+      EXPECT_EQ(report->bytes_predicted, report->bytes_counted) << plan;
+    }
+  }
+}
+
 TEST(RowUpdatesTest, AreTheSerialOnesToTheLastBitHoweverTheTableIsCut) {
   const std::string features = "{feature1,feature3}";
   const std::vector<std::string> plans = {
@@ -36,15 +51,7 @@ TEST(RowUpdatesTest, AreTheSerialOnesToTheLastBitHoweverTheTableIsCut) {
           "\", axis = \"a\", at = 1 }]\n"
           "store = [{ tensors = \"{,optimizer.*.}table\", tier = \"disk\" }]\n",
   };
-  const Model model = one_table(18);
-  for (const std::string& optimizer : kRowOptimizers) {
-    for (const std::string& plan : plans) {
-      const auto report = verify_model(model, plan, config_of(optimizer, 0));
-      ASSERT_TRUE(report) << optimizer << "\n" << plan << report.error().message;
-      EXPECT_TRUE(report->ok) << optimizer << "\n" << plan << report->why;
-      EXPECT_LE(report->parameters_error, allowed_error(optimizer, plan)) << optimizer << plan;
-    }
-  }
+  expect_as_serial(plans);
 }
 
 TEST(RowUpdatesTest, EveryShardingOfDlrmIsEqualToSerialWithClipping) {
@@ -95,16 +102,7 @@ TEST(RowUpdatesTest, HotRowsOnEveryRankAreTheSerialOnesToTheLastBit) {
       hot_plan("a = 2",
                "  { ops = \"" + kFeatures + "\", dim = \"step\", over = \"ahead\" },\n" + by_rows),
   };
-  const Model model = one_table(18);
-  for (const std::string& optimizer : kRowOptimizers) {
-    for (const std::string& plan : plans) {
-      const auto report = verify_model(model, plan, config_of(optimizer, 0));
-      ASSERT_TRUE(report) << optimizer << "\n" << plan << report.error().message;
-      EXPECT_TRUE(report->ok) << optimizer << "\n" << plan << report->why;
-      EXPECT_LE(report->parameters_error, allowed_error(optimizer, plan)) << optimizer << plan;
-      EXPECT_EQ(report->bytes_predicted, report->bytes_counted) << plan;
-    }
-  }
+  expect_as_serial(plans);
 }
 
 // By the recipe, with optimizers that make gradients of the table's size among them, and with means

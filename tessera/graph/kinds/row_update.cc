@@ -338,7 +338,7 @@ KindInfo update_kind(std::string name, std::string summary, InferFunction infer,
   for (const std::string& state : optimizer.states) kind.output_names.push_back(state);
   kind.optimizer = optimizer;
   kind.attributes.push_back(text_attribute("rounding", "nearest"));
-  // What the random bits of stochastic rounding are drawn for; "": the op's path.
+  // The name by which stochastic rounding draws its random bits; "": the op's path.
   kind.attributes.push_back(text_attribute("stream", ""));
   kind.position = place_of_update;
   return kind;

@@ -76,7 +76,7 @@ class RecipeSweep {
       }
       if (from == nullptr) break;
       left.insert(from->candidate.call);
-      go_on_from(from->call);
+      go_on_from(*from);
     }
     const Tried* best = nullptr;
     for (const Tried& one : tried_) {
@@ -232,25 +232,18 @@ class RecipeSweep {
   }
 
   // Goes to the first better neighbour until there is none.
-  void go_on_from(RecipeCall at) {
+  void go_on_from(Tried at) {
     bool gained = true;
     while (gained && simulated_ < most_ && !stopped()) {
       gained = false;
-      const PlanCandidate before = candidate_of(at);
-      for (const RecipeCall& next : neighbours(at)) {
+      for (const RecipeCall& next : neighbours(at.call)) {
         const Tried* one = try_call(next);
-        if (one == nullptr || !is_better(one->candidate, before)) continue;
-        at = one->call;
+        if (one == nullptr || !is_better(one->candidate, at.candidate)) continue;
+        at = *one;
         gained = true;
         break;
       }
     }
-  }
-  PlanCandidate candidate_of(const RecipeCall& call) const {
-    const std::string name = to_string(call);
-    const auto at = std::find_if(tried_.begin(), tried_.end(),
-                                 [&](const Tried& one) { return one.candidate.call == name; });
-    return at->candidate;
   }
 
   std::vector<RecipeCall> neighbours(const RecipeCall& call) const {
