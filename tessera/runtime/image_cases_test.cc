@@ -52,6 +52,16 @@ std::vector<Case> image_cases() {
          return conv(g, t, {{"b", 3}, {"c", 4}, {"x", 9}}, {{"o", 3}, {"c", 4}, {"k", 3}},
                      {{"stride", "2"}, {"padding", "1"}});
        }},
+      {"conv_of_many_single_elements",
+       [](auto& g, DType t) {
+         return conv(g, t, {{"b", 2}, {"c", 3}, {"y", 6}, {"x", 7}},
+                     {{"o", 4}, {"c", 3}, {"ky", 1}, {"kx", 1}}, {});
+       }},
+      {"conv_of_single_elements_with_stride",
+       [](auto& g, DType t) {
+         return conv(g, t, {{"b", 2}, {"c", 3}, {"y", 5}, {"x", 4}},
+                     {{"o", 4}, {"c", 3}, {"ky", 1}, {"kx", 1}}, {{"stride", "2 3"}});
+       }},
       {"conv_dilated",
        [](auto& g, DType t) {
          return conv(g, t, {{"b", 2}, {"c", 3}, {"y", 9}, {"x", 7}},

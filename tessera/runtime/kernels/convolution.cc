@@ -9,17 +9,19 @@
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/max_pool2d_with_indices.h>
-#include <ATen/ops/max_pool2d_with_indices_backward.h>
-#include <ATen/ops/max_pool3d_with_indices.h>
-#include <ATen/ops/max_pool3d_with_indices_backward.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "tessera/base/text.h"
+#include "tessera/runtime/kernels/largest_pool.h"
 #include "tessera/runtime/kernels/maps.h"
+#include "tessera/runtime/kernels/placed_result.h"
+#include "tessera/runtime/kernels/pointwise_convolution.h"
 
 namespace tessera::kernels {
 
@@ -170,6 +172,66 @@ int64_t channels_of(const Array& map, const Array& weight) {
   return map.shape[map.shape.size() + 1 - weight.shape.size()];
 }
 
+// Do all windows hold one element of the piece, so that channels are multiplied as matrices?
+bool is_pointwise(const ConvNumbers& n, const Placed& placed) {
+  const auto all = [](const std::vector<int64_t>& numbers, int64_t value) {
+    return std::all_of(numbers.begin(), numbers.end(), [&](int64_t x) { return x == value; });
+  };
+  return n.groups == 1 && all(n.frame.kernel, 1) && placed.pads.empty() && all(placed.padding, 0);
+}
+
+// [samples, channels, spatial..]: every `stride`-th element of each spatial dim of a map, which are
+// those that windows of one element read.
+at::Tensor under_windows(const at::Tensor& map, const ConvNumbers& n) {
+  at::Tensor taken = with_one_lead(map, n.spatial + 1);
+  for (size_t d = 0; d < n.spatial; ++d) {
+    taken = taken.slice(static_cast<int64_t>(d) + 2, 0, std::nullopt, n.frame.windows.stride[d]);
+  }
+  return taken;
+}
+
+// The same of a map of which each element is taken: [samples, channels, positions].
+at::Tensor by_position(const at::Tensor& map, const ConvNumbers& n) {
+  return with_one_lead(map, n.spatial + 1).flatten(2);
+}
+
+at::Tensor as_matrix(const at::Tensor& weight) {
+  return weight.reshape({weight.size(0), weight.size(1)});
+}
+
+// Calls f(tensor that it fills) on the array itself where `viewed` of it is a view and its type is
+// computed in, and on a temporary that is then put into it otherwise.
+template <class View, class F>
+void fill_through(const Array& out, bool add, View&& viewed, F&& f) {
+  const at::Tensor whole = tensor_of(out);
+  if (dtype_bytes(out.dtype) >= dtype_bytes(DType::kFloat32)) {
+    const at::Tensor direct = viewed(whole);
+    if (direct.data_ptr() == whole.data_ptr()) return f(direct, add);
+  }
+  const at::Tensor temporary = at::empty(
+      out.shape, at_least_float(out).options().memory_format(at::MemoryFormat::Contiguous));
+  f(viewed(temporary), false);
+  put(out, temporary, add);
+}
+
+// Puts what `compute` returns, a tensor of as many elements as the array, into the array; without a
+// copy if libtorch allocates it there (`turn`: as PlacedResult's).
+template <class F>
+void put_placed(const Array& out, bool add, std::optional<size_t>& turn, F&& compute) {
+  const at::Tensor to = tensor_of(out);
+  if (add || dtype_bytes(out.dtype) < dtype_bytes(DType::kFloat32) || !to.is_contiguous()) {
+    put(out, compute(), add);
+    return;
+  }
+  PlacedResult placed(to.data_ptr(), to.nbytes(), turn);
+  const at::Tensor result = compute();
+  if (!placed.holds(result.data_ptr())) {
+    put(out, result, false);
+  } else if (!result.is_contiguous()) {
+    put(out, result.clone(at::MemoryFormat::Contiguous), false);
+  }
+}
+
 // (x, w; stride, padding) -> y
 Kernel conv(const KernelCall& call) {
   const ConvNumbers n =
@@ -177,12 +239,23 @@ Kernel conv(const KernelCall& call) {
   const Annotation& annotation = call.op->annotation;
   const Placed placed = n.frame.place(spatial_intervals(call, annotation.inputs[0], n.spatial),
                                       spatial_intervals(call, annotation.outputs[0], n.spatial));
-  return [=, x = call.inputs[0], w = call.inputs[1], y = call.outputs[0], add = call.add[0]] {
-    put(y,
-        at::convolution(padded(with_one_lead(at_least_float(x), n.spatial + 1), placed.pads),
-                        at_least_float(w), {}, n.frame.windows.stride, placed.padding, n.dilation,
-                        false, n.zeros, n.groups),
-        add);
+  if (is_pointwise(n, placed)) {
+    return [=, x = call.inputs[0], w = call.inputs[1], y = call.outputs[0], add = call.add[0]] {
+      const at::Tensor from = under_windows(at_least_float(x), n).flatten(2),
+                       weight = as_matrix(at_least_float(w));
+      fill_through(
+          y, add, [&](const at::Tensor& to) { return by_position(to, n); },
+          [&](const at::Tensor& to, bool adds) { pointwise_convolution(to, from, weight, adds); });
+    };
+  }
+  return [=, x = call.inputs[0], w = call.inputs[1], y = call.outputs[0], add = call.add[0],
+          turn = std::optional<size_t>()]() mutable {
+    const at::Tensor from = padded(with_one_lead(at_least_float(x), n.spatial + 1), placed.pads),
+                     weight = at_least_float(w);
+    put_placed(y, add, turn, [&] {
+      return at::convolution(from, weight, {}, n.frame.windows.stride, placed.padding, n.dilation,
+                             false, n.zeros, n.groups);
+    });
   };
 }
 
@@ -195,6 +268,29 @@ Kernel conv_input_grad(const KernelCall& call) {
   const auto positions = spatial_intervals(call, annotation.inputs[0], n.spatial),
              elements = spatial_intervals(call, annotation.outputs[0], n.spatial);
   const Placed placed = n.frame.place(elements, positions);
+  if (is_pointwise(n, placed)) {
+    const std::vector<int64_t>& stride = n.frame.windows.stride;
+    const bool each = std::all_of(stride.begin(), stride.end(), [](int64_t s) { return s == 1; });
+    return [=, dy = call.inputs[0], w = call.inputs[1], dx = call.outputs[0], add = call.add[0]] {
+      const at::Tensor gradient = by_position(at_least_float(dy), n),
+                       weight = as_matrix(at_least_float(w)).t();
+      if (each) {
+        fill_through(
+            dx, add, [&](const at::Tensor& to) { return by_position(to, n); },
+            [&](const at::Tensor& to, bool adds) {
+              pointwise_convolution(to, gradient, weight, adds);
+            });
+        return;
+      }
+      const at::Tensor values =
+          at::empty({gradient.size(0), weight.size(0), gradient.size(2)}, gradient.options());
+      pointwise_convolution(values, gradient, weight, false);
+      const at::Tensor whole = at::zeros(dx.shape, gradient.options());  // between windows: nothing
+      const at::Tensor taken = under_windows(whole, n);
+      taken.copy_(values.view(taken.sizes()));
+      put(dx, whole, add);
+    };
+  }
   std::vector<int64_t> shape = call.outputs[0].shape;
   std::vector<int64_t> back;
   if (!placed.pads.empty()) {  // of all elements under the windows; then what belongs to the piece
@@ -202,16 +298,19 @@ Kernel conv_input_grad(const KernelCall& call) {
     std::copy(sizes.begin(), sizes.end(), shape.end() - static_cast<std::ptrdiff_t>(n.spatial));
     back = n.frame.to_cover(elements, positions, -1);
   }
-  return
-      [=, dy = call.inputs[0], weight = call.inputs[1], out = call.outputs[0], add = call.add[0]] {
-        const at::Tensor gradient = with_one_lead(at_least_float(dy), n.spatial + 1);
-        const at::Tensor x =
-            with_one_lead(at::empty({1}, gradient.options()).expand(shape), n.spatial + 1);
-        const auto [dx, dw, db] = at::convolution_backward(
-            gradient, x, at_least_float(weight), at::OptionalIntArrayRef(), n.frame.windows.stride,
-            placed.padding, n.dilation, false, n.zeros, n.groups, {true, false, false});
-        put(out, padded(dx, back), add);
-      };
+  return [=, dy = call.inputs[0], weight = call.inputs[1], out = call.outputs[0], add = call.add[0],
+          turn = std::optional<size_t>()]() mutable {
+    const at::Tensor gradient = with_one_lead(at_least_float(dy), n.spatial + 1);
+    const at::Tensor x =
+        with_one_lead(at::empty({1}, gradient.options()).expand(shape), n.spatial + 1);
+    const at::Tensor w = at_least_float(weight);
+    put_placed(out, add, turn, [&] {
+      const auto [dx, dw, db] = at::convolution_backward(
+          gradient, x, w, at::OptionalIntArrayRef(), n.frame.windows.stride, placed.padding,
+          n.dilation, false, n.zeros, n.groups, {true, false, false});
+      return padded(dx, back);
+    });
+  };
 }
 
 // (dy, x) -> dw
@@ -221,6 +320,15 @@ Kernel conv_weight_grad(const KernelCall& call) {
   const Annotation& annotation = call.op->annotation;
   const Placed placed = n.frame.place(spatial_intervals(call, annotation.inputs[1], n.spatial),
                                       spatial_intervals(call, annotation.inputs[0], n.spatial));
+  if (is_pointwise(n, placed)) {
+    return [=, dy = call.inputs[0], x = call.inputs[1], dw = call.outputs[0], add = call.add[0]] {
+      const at::Tensor gradient = by_position(at_least_float(dy), n),
+                       from = under_windows(at_least_float(x), n).flatten(2);
+      fill_through(dw, add, as_matrix, [&](const at::Tensor& to, bool adds) {
+        pointwise_weight_gradient(to, gradient, from, adds);
+      });
+    };
+  }
   return [=, dy = call.inputs[0], operand = call.inputs[1], out = call.outputs[0],
           add = call.add[0]] {
     const at::Tensor gradient = with_one_lead(at_least_float(dy), n.spatial + 1);
@@ -253,24 +361,38 @@ at::Tensor maps_of(const Array& x, size_t spatial) {
   return with_one_lead(at_least_float(x), spatial).unsqueeze(1);
 }
 
-constexpr double kLowest = -std::numeric_limits<double>::infinity();
-
-std::tuple<at::Tensor, at::Tensor> largest(const at::Tensor& x, const PoolNumbers& n,
-                                           const std::vector<int64_t>& padding) {
-  const auto &kernel = n.frame.kernel, &stride = n.frame.windows.stride;
-  return n.spatial == 2
-             ? at::max_pool2d_with_indices(x, kernel, stride, padding, n.dilation, false)
-             : at::max_pool3d_with_indices(x, kernel, stride, padding, n.dilation, false);
+// The elements that each window has in a piece, by spatial dim: [first, last), counted from the
+// piece's first element. Two spatial dims count as three with one element in front.
+LargestPool largest_pool(const KernelCall& call, const PoolNumbers& n, const OperandDims& elements,
+                         const OperandDims& positions) {
+  const auto piece = spatial_intervals(call, elements, n.spatial),
+             windows = spatial_intervals(call, positions, n.spatial);
+  LargestPool pool;
+  for (size_t d = n.spatial; d < pool.windows.size(); ++d) {
+    pool.elements[d - n.spatial] = 1;
+    pool.windows[d - n.spatial] = {{0, 1}};
+  }
+  for (size_t d = 0; d < n.spatial; ++d) {
+    const size_t to = pool.windows.size() - n.spatial + d;
+    pool.elements[to] = piece[d].size;
+    for (int64_t i = windows[d].begin; i < windows[d].end(); ++i) {
+      const Interval window = n.frame.span({i, 1}, d);
+      pool.windows[to].emplace_back(std::max(window.begin, piece[d].begin) - piece[d].begin,
+                                    std::min(window.end(), piece[d].end()) - piece[d].begin);
+    }
+  }
+  return pool;
 }
 
 Kernel max_pool(const KernelCall& call) {
-  const PoolNumbers n = pool_numbers(*call.op);
   const Annotation& annotation = call.op->annotation;
-  const Placed placed = n.frame.place(spatial_intervals(call, annotation.inputs[0], n.spatial),
-                                      spatial_intervals(call, annotation.outputs[0], n.spatial));
+  const LargestPool pool =
+      largest_pool(call, pool_numbers(*call.op), annotation.inputs[0], annotation.outputs[0]);
   return [=, x = call.inputs[0], y = call.outputs[0]] {
-    const at::Tensor maps = padded(maps_of(x, n.spatial), placed.pads, kLowest);
-    put(y, std::get<0>(largest(maps, n, placed.padding)), false);
+    const at::Tensor from = at_least_float(x).contiguous();
+    fill_through(
+        y, false, [](const at::Tensor& to) { return to.contiguous(); },
+        [&](const at::Tensor& to, bool) { pool.forward(to, from); });
   };
 }
 
@@ -279,30 +401,28 @@ Kernel max_pool_grad(const KernelCall& call) {
   if (call.inputs[0].empty()) return nothing_reached(call.outputs[0], false);
   const PoolNumbers n = pool_numbers(*call.op);
   const Annotation& annotation = call.op->annotation;
-  const auto positions = spatial_intervals(call, annotation.inputs[0], n.spatial),
-             beside = spatial_intervals(call, annotation.inputs[1], n.spatial),
+  const LargestPool pool = largest_pool(call, n, annotation.inputs[1], annotation.inputs[0]);
+  // x has what all windows of dx's elements read; what lies around the elements is cut off.
+  const auto beside = spatial_intervals(call, annotation.inputs[1], n.spatial),
              elements = spatial_intervals(call, annotation.outputs[0], n.spatial);
-  const Placed placed = n.frame.place(beside, positions);
-  std::vector<int64_t> back;  // from what dx is computed of to the piece
-  if (!placed.pads.empty()) {
-    back = n.frame.to_cover(elements, positions, -1);
-  } else if (beside != elements) {
+  std::vector<int64_t> back;
+  if (beside != elements) {
     for (size_t d = elements.size(); d-- > 0;) {
       back.push_back(beside[d].begin - elements[d].begin);
       back.push_back(elements[d].end() - beside[d].end());
     }
   }
   return [=, dy = call.inputs[0], x = call.inputs[1], dx = call.outputs[0]] {
-    const at::Tensor maps = padded(maps_of(x, n.spatial), placed.pads, kLowest),
-                     gradient = maps_of(dy, n.spatial);
-    const at::Tensor indices = std::get<1>(largest(maps, n, placed.padding));
-    const auto &kernel = n.frame.kernel, &stride = n.frame.windows.stride;
-    const at::Tensor whole =
-        n.spatial == 2
-            ? at::max_pool2d_with_indices_backward(gradient, maps, kernel, stride, placed.padding,
-                                                   n.dilation, false, indices)
-            : at::max_pool3d_with_indices_backward(gradient, maps, kernel, stride, placed.padding,
-                                                   n.dilation, false, indices);
+    const at::Tensor from = at_least_float(x).contiguous(),
+                     gradient = at_least_float(dy).contiguous();
+    if (back.empty()) {
+      fill_through(
+          dx, false, [](const at::Tensor& to) { return to.contiguous(); },
+          [&](const at::Tensor& to, bool) { pool.backward(to, gradient, from); });
+      return;
+    }
+    const at::Tensor whole = at::empty_like(from);
+    pool.backward(whole, gradient, from);
     put(dx, padded(whole, back), false);
   };
 }

@@ -10,6 +10,7 @@
 #include <mutex>
 
 #include "tessera/runtime/kernels.h"
+#include "tessera/runtime/kernels/placed_result.h"
 
 namespace tessera::kernels {
 
@@ -40,6 +41,7 @@ void configure_process() {
     mallopt(M_MMAP_THRESHOLD, 1 << 30);
     mallopt(M_TRIM_THRESHOLD, 1 << 30);
 #endif
+    PlacedResult::install();
     at::globalContext().setDeterministicAlgorithms(true, false);
     at::globalContext().setDeterministicFillUninitializedMemory(false);
   });

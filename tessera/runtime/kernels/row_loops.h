@@ -236,6 +236,22 @@ void score_grad(A* dp, const A* p, A dot_value, A scale, int64_t n) {
 }
 
 template <class A>
+void larger(A* y, const A* x, int64_t n) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) y[i] = x[i] <= y[i] || y[i] != y[i] ? y[i] : x[i];
+}
+
+template <class A>
+void larger_of(A* y, int32_t* which, const A* x, int32_t row, int64_t n) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) {
+    const bool keeps = x[i] <= y[i] || y[i] != y[i];
+    which[i] = keeps ? which[i] : row;
+    y[i] = keeps ? y[i] : x[i];
+  }
+}
+
+template <class A>
 A sum_squares_from(const A* x, A center, int64_t n) {
   A s = 0;
 #pragma omp simd reduction(+ : s)
@@ -435,6 +451,8 @@ constexpr RowOps<A> kRowOps = {
     center_scale<A>,
     sums_centered<A>,
     grad_centered<A>,
+    larger<A>,
+    larger_of<A>,
 };
 constexpr RowTable kRowTable = {kRowOps<float>, kRowOps<double>, philox};
 

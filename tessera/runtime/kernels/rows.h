@@ -72,6 +72,10 @@ struct RowOps {
                         A* sum_centered);  // sum dy, sum dy (x - center)
   void (*grad_centered)(A* dx, const A* dy, const A* x, A center, A scale, A level, A slope,
                         int64_t n);  // scale (dy - level - (x - center) slope)
+  // Largest of several rows. A NaN is larger than all numbers; of equal elements the first stays.
+  void (*larger)(A* y, const A* x, int64_t n);  // y = max(y, x)
+  // The same; where x is larger, which = row.
+  void (*larger_of)(A* y, int32_t* which, const A* x, int32_t row, int64_t n);
 };
 
 template <class A>

@@ -1,0 +1,120 @@
+#include "tessera/runtime/kernels/largest_pool.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "tessera/runtime/kernels/rows.h"
+
+namespace tessera::kernels {
+namespace {
+
+constexpr size_t kLast = LargestPool::kDims - 1;
+
+// Calls f(of the rows over which a row of windows lies the numbers, counted in the map) for each
+// row of windows of a map, in the order of memory.
+template <class F>
+void each_row_of_windows(const LargestPool& pool, F&& f) {
+  std::vector<int64_t> rows;
+  for (const auto& [first_plane, end_plane] : pool.windows[0]) {
+    for (const auto& [first, end] : pool.windows[1]) {
+      rows.clear();
+      for (int64_t plane = first_plane; plane < end_plane; ++plane) {
+        for (int64_t row = first; row < end; ++row) rows.push_back(plane * pool.elements[1] + row);
+      }
+      f(rows);
+    }
+  }
+}
+
+// Does x come before y, where larger elements come first? A NaN comes before all numbers.
+template <class A>
+bool is_larger(A x, A y) {
+  return !(x <= y || y != y);
+}
+
+template <class A>
+void run_forward(const LargestPool& pool, A* y, const A* x, int64_t maps) {
+  const RowOps<A>& ops = row_ops<A>();
+  const auto& [planes, heights, width] = pool.elements;
+  std::vector<A> largest(static_cast<size_t>(width));
+  for (int64_t map = 0; map < maps; ++map, x += planes * heights * width) {
+    each_row_of_windows(pool, [&](const std::vector<int64_t>& rows) {
+      std::fill(largest.begin(), largest.end(), -std::numeric_limits<A>::infinity());
+      for (const int64_t row : rows) ops.larger(largest.data(), x + row * width, width);
+      for (const auto& [first, end] : pool.windows[kLast]) {
+        A most = -std::numeric_limits<A>::infinity();
+        for (int64_t i = first; i < end; ++i) {
+          const A element = largest[static_cast<size_t>(i)];
+          most = is_larger(element, most) ? element : most;
+        }
+        *y++ = most;
+      }
+    });
+  }
+}
+
+template <class A>
+void run_backward(const LargestPool& pool, A* dx, const A* dy, const A* x, int64_t maps) {
+  const RowOps<A>& ops = row_ops<A>();
+  const auto& [planes, heights, width] = pool.elements;
+  const int64_t size = planes * heights * width;
+  const auto columns = static_cast<size_t>(width);
+  std::vector<A> largest(columns);
+  std::vector<int32_t> row_of(columns);  // position in `rows` of the largest element of a column
+  std::fill(dx, dx + maps * size, A{0});
+  for (int64_t map = 0; map < maps; ++map, x += size, dx += size) {
+    each_row_of_windows(pool, [&](const std::vector<int64_t>& rows) {
+      if (rows.empty()) {
+        dy += pool.windows[kLast].size();
+        return;
+      }
+      std::copy_n(x + rows.front() * width, columns, largest.begin());
+      std::fill(row_of.begin(), row_of.end(), 0);
+      for (size_t k = 1; k < rows.size(); ++k) {
+        ops.larger_of(largest.data(), row_of.data(), x + rows[k] * width, static_cast<int32_t>(k),
+                      width);
+      }
+      for (const auto& [first, end] : pool.windows[kLast]) {
+        const A gradient = *dy++;
+        if (first >= end) continue;
+        auto best = static_cast<size_t>(first);
+        for (auto i = best + 1; i < static_cast<size_t>(end); ++i) {
+          if (is_larger(largest[i], largest[best]) ||
+              (largest[i] == largest[best] && row_of[i] < row_of[best])) {
+            best = i;
+          }
+        }
+        dx[rows[static_cast<size_t>(row_of[best])] * width + static_cast<int64_t>(best)] +=
+            gradient;
+      }
+    });
+  }
+}
+
+int64_t maps_of(const LargestPool& pool, const at::Tensor& x) {
+  int64_t size = 1;
+  for (const int64_t extent : pool.elements) size *= extent;
+  return size == 0 ? 0 : x.numel() / size;
+}
+
+}  // namespace
+
+void LargestPool::forward(const at::Tensor& y, const at::Tensor& x) const {
+  const int64_t maps = maps_of(*this, x);
+  if (x.scalar_type() == at::kDouble) {
+    run_forward(*this, y.data_ptr<double>(), x.data_ptr<double>(), maps);
+  } else {
+    run_forward(*this, y.data_ptr<float>(), x.data_ptr<float>(), maps);
+  }
+}
+
+void LargestPool::backward(const at::Tensor& dx, const at::Tensor& dy, const at::Tensor& x) const {
+  const int64_t maps = maps_of(*this, x);
+  if (x.scalar_type() == at::kDouble) {
+    run_backward(*this, dx.data_ptr<double>(), dy.data_ptr<double>(), x.data_ptr<double>(), maps);
+  } else {
+    run_backward(*this, dx.data_ptr<float>(), dy.data_ptr<float>(), x.data_ptr<float>(), maps);
+  }
+}
+
+}  // namespace tessera::kernels
