@@ -1,10 +1,6 @@
 // conv, max_pool, avg_pool, sum_pool and their gradients, by libtorch's kernels on [batch, channels,
 // ..]. A piece has what its windows read. libtorch pads both sides alike; where a piece needs it on
 // one side (at the border of the tensor), a padded copy is made.
-#include <ATen/ops/avg_pool2d.h>
-#include <ATen/ops/avg_pool2d_backward.h>
-#include <ATen/ops/avg_pool3d.h>
-#include <ATen/ops/avg_pool3d_backward.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
@@ -18,10 +14,10 @@
 #include <limits>
 
 #include "tessera/base/text.h"
-#include "tessera/runtime/kernels/largest_pool.h"
 #include "tessera/runtime/kernels/maps.h"
 #include "tessera/runtime/kernels/placed_result.h"
 #include "tessera/runtime/kernels/pointwise_convolution.h"
+#include "tessera/runtime/kernels/window_pool.h"
 
 namespace tessera::kernels {
 
@@ -356,18 +352,13 @@ PoolNumbers pool_numbers(const Op& op) {
   return numbers;
 }
 
-// [maps, 1, spatial..]: a pool looks at one map at a time.
-at::Tensor maps_of(const Array& x, size_t spatial) {
-  return with_one_lead(at_least_float(x), spatial).unsqueeze(1);
-}
-
 // The elements that each window has in a piece, by spatial dim: [first, last), counted from the
 // piece's first element. Two spatial dims count as three with one element in front.
-LargestPool largest_pool(const KernelCall& call, const PoolNumbers& n, const OperandDims& elements,
-                         const OperandDims& positions) {
+WindowPool window_pool(const KernelCall& call, const PoolNumbers& n, const OperandDims& elements,
+                       const OperandDims& positions) {
   const auto piece = spatial_intervals(call, elements, n.spatial),
              windows = spatial_intervals(call, positions, n.spatial);
-  LargestPool pool;
+  WindowPool pool;
   for (size_t d = n.spatial; d < pool.windows.size(); ++d) {
     pool.elements[d - n.spatial] = 1;
     pool.windows[d - n.spatial] = {{0, 1}};
@@ -386,13 +377,13 @@ LargestPool largest_pool(const KernelCall& call, const PoolNumbers& n, const Ope
 
 Kernel max_pool(const KernelCall& call) {
   const Annotation& annotation = call.op->annotation;
-  const LargestPool pool =
-      largest_pool(call, pool_numbers(*call.op), annotation.inputs[0], annotation.outputs[0]);
+  const WindowPool pool =
+      window_pool(call, pool_numbers(*call.op), annotation.inputs[0], annotation.outputs[0]);
   return [=, x = call.inputs[0], y = call.outputs[0]] {
     const at::Tensor from = at_least_float(x).contiguous();
     fill_through(
         y, false, [](const at::Tensor& to) { return to.contiguous(); },
-        [&](const at::Tensor& to, bool) { pool.forward(to, from); });
+        [&](const at::Tensor& to, bool) { pool.largest(to, from); });
   };
 }
 
@@ -401,7 +392,7 @@ Kernel max_pool_grad(const KernelCall& call) {
   if (call.inputs[0].empty()) return nothing_reached(call.outputs[0], false);
   const PoolNumbers n = pool_numbers(*call.op);
   const Annotation& annotation = call.op->annotation;
-  const LargestPool pool = largest_pool(call, n, annotation.inputs[1], annotation.inputs[0]);
+  const WindowPool pool = window_pool(call, n, annotation.inputs[1], annotation.inputs[0]);
   // x has what all windows of dx's elements read; what lies around the elements is cut off.
   const auto beside = spatial_intervals(call, annotation.inputs[1], n.spatial),
              elements = spatial_intervals(call, annotation.outputs[0], n.spatial);
@@ -418,22 +409,22 @@ Kernel max_pool_grad(const KernelCall& call) {
     if (back.empty()) {
       fill_through(
           dx, false, [](const at::Tensor& to) { return to.contiguous(); },
-          [&](const at::Tensor& to, bool) { pool.backward(to, gradient, from); });
+          [&](const at::Tensor& to, bool) { pool.largest_gradient(to, gradient, from); });
       return;
     }
     const at::Tensor whole = at::empty_like(from);
-    pool.backward(whole, gradient, from);
+    pool.largest_gradient(whole, gradient, from);
     put(dx, padded(whole, back), false);
   };
 }
 
-// How many elements of the tensor each window of the piece has, [1, 1, positions..], where padding
-// does not count; undefined where all count alike.
+// How many elements of the tensor each window of the piece has, [positions..], where padding does
+// not count; undefined where all count alike.
 at::Tensor counts_of(const KernelCall& call, const PoolNumbers& n, const OperandDims& positions,
                      const OperandDims& elements) {
   if (call.op->integer("count_padding") != 0) return {};
   const Annotation& annotation = call.op->annotation;
-  at::Tensor counts = at::ones({1, 1}, at::kDouble);
+  at::Tensor counts = at::ones({}, at::kDouble);
   const auto of = spatial_intervals(call, positions, n.spatial);
   for (size_t d = 0; d < n.spatial; ++d) {
     const size_t dim = elements.dims.size() - n.spatial + d;
@@ -451,27 +442,32 @@ at::Tensor counts_of(const KernelCall& call, const PoolNumbers& n, const Operand
   return counts;
 }
 
-// Sums of windows over `divisor`; none: over the elements of a window.
-Kernel window_sums(const KernelCall& call, std::optional<int64_t> divisor,
-                   const at::Tensor& counts = {}) {
-  const PoolNumbers n = pool_numbers(*call.op);
+double one_over_volume(const PoolNumbers& n) {
+  double volume = 1;
+  for (const int64_t size : n.frame.kernel) volume *= static_cast<double>(size);
+  return 1 / volume;
+}
+
+// Sums of windows times the factor, or over `counts`.
+Kernel window_sums(const KernelCall& call, double factor, const at::Tensor& counts = {}) {
   const Annotation& annotation = call.op->annotation;
-  const Placed placed = n.frame.place(spatial_intervals(call, annotation.inputs[0], n.spatial),
-                                      spatial_intervals(call, annotation.outputs[0], n.spatial));
+  const WindowPool pool =
+      window_pool(call, pool_numbers(*call.op), annotation.inputs[0], annotation.outputs[0]);
   return [=, x = call.inputs[0], y = call.outputs[0]] {
-    const at::Tensor maps = padded(maps_of(x, n.spatial), placed.pads);
-    const auto &kernel = n.frame.kernel, &stride = n.frame.windows.stride;
-    const at::Tensor sums =
-        n.spatial == 2 ? at::avg_pool2d(maps, kernel, stride, placed.padding, false, true, divisor)
-                       : at::avg_pool3d(maps, kernel, stride, placed.padding, false, true, divisor);
-    put(y, counts.defined() ? sums.div(counts.to(sums.scalar_type())) : sums, false);
+    const at::Tensor from = at_least_float(x).contiguous();
+    fill_through(
+        y, false, [](const at::Tensor& to) { return to.contiguous(); },
+        [&](const at::Tensor& to, bool) {
+          pool.sums(to, from, factor);
+          if (counts.defined()) to.div_(counts.to(to.scalar_type()));
+        });
   };
 }
 Kernel avg_pool(const KernelCall& call) {
   const Annotation& annotation = call.op->annotation;
-  const at::Tensor counts =
-      counts_of(call, pool_numbers(*call.op), annotation.outputs[0], annotation.inputs[0]);
-  return window_sums(call, counts.defined() ? std::optional<int64_t>(1) : std::nullopt, counts);
+  const PoolNumbers n = pool_numbers(*call.op);
+  const at::Tensor counts = counts_of(call, n, annotation.outputs[0], annotation.inputs[0]);
+  return window_sums(call, counts.defined() ? 1.0 : one_over_volume(n), counts);
 }
 Kernel sum_pool(const KernelCall& call) { return window_sums(call, 1); }
 
@@ -479,30 +475,16 @@ Kernel avg_pool_grad(const KernelCall& call) {
   if (call.inputs[0].empty()) return nothing_reached(call.outputs[0], false);
   const PoolNumbers n = pool_numbers(*call.op);
   const Annotation& annotation = call.op->annotation;
-  const auto positions = spatial_intervals(call, annotation.inputs[0], n.spatial),
-             elements = spatial_intervals(call, annotation.outputs[0], n.spatial);
-  const Placed placed = n.frame.place(elements, positions);
-  std::vector<int64_t> shape = call.outputs[0].shape, back;
-  if (!placed.pads.empty()) {
-    const std::vector<int64_t> sizes = covered(positions, n.frame);
-    std::copy(sizes.begin(), sizes.end(), shape.end() - static_cast<std::ptrdiff_t>(n.spatial));
-    back = n.frame.to_cover(elements, positions, -1);
-  }
+  const WindowPool pool = window_pool(call, n, annotation.outputs[0], annotation.inputs[0]);
   const at::Tensor counts = counts_of(call, n, annotation.inputs[0], annotation.outputs[0]);
-  const std::optional<int64_t> divisor =
-      counts.defined() ? std::optional<int64_t>(1) : std::nullopt;
+  const double factor = counts.defined() ? 1.0 : one_over_volume(n);
   return [=, dy = call.inputs[0], dx = call.outputs[0]] {
-    at::Tensor gradient = maps_of(dy, n.spatial);
+    at::Tensor gradient = at_least_float(dy);
     if (counts.defined()) gradient = gradient.div(counts.to(gradient.scalar_type()));
-    const at::Tensor shape_only =
-        with_one_lead(at::empty({1}, gradient.options()).expand(shape), n.spatial).unsqueeze(1);
-    const auto &kernel = n.frame.kernel, &stride = n.frame.windows.stride;
-    const at::Tensor whole = n.spatial == 2
-                                 ? at::avg_pool2d_backward(gradient, shape_only, kernel, stride,
-                                                           placed.padding, false, true, divisor)
-                                 : at::avg_pool3d_backward(gradient, shape_only, kernel, stride,
-                                                           placed.padding, false, true, divisor);
-    put(dx, padded(whole, back), false);
+    gradient = gradient.contiguous();
+    fill_through(
+        dx, false, [](const at::Tensor& to) { return to.contiguous(); },
+        [&](const at::Tensor& to, bool) { pool.sums_gradient(to, gradient, factor); });
   };
 }
 

@@ -1,6 +1,8 @@
-// The pool of largest elements against libtorch's: values, ties, infinities and NaN.
-#include "tessera/runtime/kernels/largest_pool.h"
+// Pools against libtorch's: values, ties, infinities and NaN of the largest elements; sums.
+#include "tessera/runtime/kernels/window_pool.h"
 
+#include <ATen/ops/avg_pool3d.h>
+#include <ATen/ops/avg_pool3d_backward.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/max_pool3d_with_indices.h>
 #include <ATen/ops/max_pool3d_with_indices_backward.h>
@@ -20,8 +22,12 @@ struct Shape {
   std::array<int64_t, 3> size, kernel, stride, padding;
 };
 
-LargestPool pool_of(const Shape& shape) {
-  LargestPool pool;
+const std::vector<Shape> kShapes = {{{1, 9, 8}, {1, 3, 3}, {1, 2, 2}, {0, 1, 1}},
+                                    {{4, 6, 7}, {2, 2, 2}, {2, 2, 2}, {0, 0, 0}},
+                                    {{5, 5, 40}, {3, 2, 3}, {1, 3, 2}, {1, 0, 1}}};
+
+WindowPool pool_of(const Shape& shape) {
+  WindowPool pool;
   pool.elements = shape.size;
   for (size_t d = 0; d < 3; ++d) {
     const int64_t last = shape.size[d] + 2 * shape.padding[d] - shape.kernel[d];
@@ -34,12 +40,9 @@ LargestPool pool_of(const Shape& shape) {
   return pool;
 }
 
-TEST(LargestPool, IsLibtorchs) {
-  const std::vector<Shape> shapes = {{{1, 9, 8}, {1, 3, 3}, {1, 2, 2}, {0, 1, 1}},
-                                     {{4, 6, 7}, {2, 2, 2}, {2, 2, 2}, {0, 0, 0}},
-                                     {{5, 5, 40}, {3, 2, 3}, {1, 3, 2}, {1, 0, 1}}};
-  for (const Shape& shape : shapes) {
-    const LargestPool pool = pool_of(shape);
+TEST(WindowPool, LargestElementsAreLibtorchs) {
+  for (const Shape& shape : kShapes) {
+    const WindowPool pool = pool_of(shape);
     for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
       std::vector<int64_t> dims = {6, shape.size[0], shape.size[1], shape.size[2]};
       for (const bool ties : {false, true}) {
@@ -50,29 +53,46 @@ TEST(LargestPool, IsLibtorchs) {
         const auto [expected, indices] = at::max_pool3d_with_indices(
             x, shape.kernel, shape.stride, shape.padding, {1, 1, 1}, false);
         const at::Tensor y = at::empty_like(expected), dy = at::randn_like(expected);
-        pool.forward(y, x);
+        pool.largest(y, x);
         EXPECT_TRUE(y.equal(expected) || y.nan_to_num(-7).equal(expected.nan_to_num(-7)));
         EXPECT_GT(y.isnan().sum().item<int64_t>(), 0);
         const at::Tensor expected_dx = at::max_pool3d_with_indices_backward(
             dy, x, shape.kernel, shape.stride, shape.padding, {1, 1, 1}, false, indices);
         const at::Tensor dx = at::empty_like(x);
-        pool.backward(dx, dy, x);
+        pool.largest_gradient(dx, dy, x);
         EXPECT_TRUE(dx.allclose(expected_dx, 1e-6, 1e-6));
       }
     }
   }
 }
 
-TEST(LargestPool, AWindowInThePaddingHasNoElement) {
-  LargestPool pool;
+TEST(WindowPool, SumsAreLibtorchs) {
+  for (const Shape& shape : kShapes) {
+    const WindowPool pool = pool_of(shape);
+    const at::Tensor x = at::randn({6, shape.size[0], shape.size[1], shape.size[2]}, at::kDouble);
+    const at::Tensor expected =
+        at::avg_pool3d(x, shape.kernel, shape.stride, shape.padding, false, true, 7);
+    const at::Tensor y = at::empty_like(expected), dy = at::randn_like(expected);
+    pool.sums(y, x, 1.0 / 7);
+    EXPECT_TRUE(y.allclose(expected, 1e-12, 1e-12));
+    const at::Tensor dx = at::empty_like(x);
+    pool.sums_gradient(dx, dy, 1.0 / 7);
+    EXPECT_TRUE(dx.allclose(
+        at::avg_pool3d_backward(dy, x, shape.kernel, shape.stride, shape.padding, false, true, 7),
+        1e-12, 1e-12));
+  }
+}
+
+TEST(WindowPool, AWindowInThePaddingHasNoElement) {
+  WindowPool pool;
   pool.elements = {1, 1, 2};
   pool.windows = {{{{0, 1}}, {{0, 1}}, {{0, 2}, {2, 2}}}};
   const at::Tensor x = at::ones_like(at::randn({1, 1, 2})), y = at::randn({1, 1, 2});
-  pool.forward(y, x);
+  pool.largest(y, x);
   EXPECT_EQ(y[0][0][0].item<float>(), 1.0F);
   EXPECT_EQ(y[0][0][1].item<float>(), -std::numeric_limits<float>::infinity());
   const at::Tensor dx = at::randn({1, 1, 2});
-  pool.backward(dx, y, x);
+  pool.largest_gradient(dx, y, x);
   EXPECT_EQ(dx[0][0][0].item<float>(), 1.0F);
   EXPECT_EQ(dx[0][0][1].item<float>(), 0.0F);
 }

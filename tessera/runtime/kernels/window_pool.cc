@@ -1,4 +1,4 @@
-#include "tessera/runtime/kernels/largest_pool.h"
+#include "tessera/runtime/kernels/window_pool.h"
 
 #include <algorithm>
 #include <limits>
@@ -8,12 +8,12 @@
 namespace tessera::kernels {
 namespace {
 
-constexpr size_t kLast = LargestPool::kDims - 1;
+constexpr size_t kLast = WindowPool::kDims - 1;
 
 // Calls f(of the rows over which a row of windows lies the numbers, counted in the map) for each
 // row of windows of a map, in the order of memory.
 template <class F>
-void each_row_of_windows(const LargestPool& pool, F&& f) {
+void each_row_of_windows(const WindowPool& pool, F&& f) {
   std::vector<int64_t> rows;
   for (const auto& [first_plane, end_plane] : pool.windows[0]) {
     for (const auto& [first, end] : pool.windows[1]) {
@@ -33,7 +33,7 @@ bool is_larger(A x, A y) {
 }
 
 template <class A>
-void run_forward(const LargestPool& pool, A* y, const A* x, int64_t maps) {
+void find_largest(const WindowPool& pool, A* y, const A* x, int64_t maps) {
   const RowOps<A>& ops = row_ops<A>();
   const auto& [planes, heights, width] = pool.elements;
   std::vector<A> largest(static_cast<size_t>(width));
@@ -54,7 +54,7 @@ void run_forward(const LargestPool& pool, A* y, const A* x, int64_t maps) {
 }
 
 template <class A>
-void run_backward(const LargestPool& pool, A* dx, const A* dy, const A* x, int64_t maps) {
+void pass_to_largest(const WindowPool& pool, A* dx, const A* dy, const A* x, int64_t maps) {
   const RowOps<A>& ops = row_ops<A>();
   const auto& [planes, heights, width] = pool.elements;
   const int64_t size = planes * heights * width;
@@ -91,30 +91,82 @@ void run_backward(const LargestPool& pool, A* dx, const A* dy, const A* x, int64
   }
 }
 
-int64_t maps_of(const LargestPool& pool, const at::Tensor& x) {
+template <class A>
+void add_up(const WindowPool& pool, A* y, const A* x, int64_t maps, A factor) {
+  const RowOps<A>& ops = row_ops<A>();
+  const auto& [planes, heights, width] = pool.elements;
+  std::vector<A> sums(static_cast<size_t>(width));
+  for (int64_t map = 0; map < maps; ++map, x += planes * heights * width) {
+    each_row_of_windows(pool, [&](const std::vector<int64_t>& rows) {
+      std::fill(sums.begin(), sums.end(), A{0});
+      for (const int64_t row : rows) ops.add(sums.data(), x + row * width, width);
+      for (const auto& [first, end] : pool.windows[kLast]) {
+        A sum = 0;
+        for (int64_t i = first; i < end; ++i) sum += sums[static_cast<size_t>(i)];
+        *y++ = sum * factor;
+      }
+    });
+  }
+}
+
+template <class A>
+void pass_to_all(const WindowPool& pool, A* dx, const A* dy, int64_t maps, A factor) {
+  const RowOps<A>& ops = row_ops<A>();
+  const auto& [planes, heights, width] = pool.elements;
+  const int64_t size = planes * heights * width;
+  std::vector<A> row_of_sums(static_cast<size_t>(width));
+  std::fill(dx, dx + maps * size, A{0});
+  for (int64_t map = 0; map < maps; ++map, dx += size) {
+    each_row_of_windows(pool, [&](const std::vector<int64_t>& rows) {
+      std::fill(row_of_sums.begin(), row_of_sums.end(), A{0});
+      for (const auto& [first, end] : pool.windows[kLast]) {
+        const A gradient = *dy++ * factor;
+        for (int64_t i = first; i < end; ++i) row_of_sums[static_cast<size_t>(i)] += gradient;
+      }
+      for (const int64_t row : rows) ops.add(dx + row * width, row_of_sums.data(), width);
+    });
+  }
+}
+
+int64_t maps_of(const WindowPool& pool, const at::Tensor& x) {
   int64_t size = 1;
   for (const int64_t extent : pool.elements) size *= extent;
   return size == 0 ? 0 : x.numel() / size;
 }
 
-}  // namespace
-
-void LargestPool::forward(const at::Tensor& y, const at::Tensor& x) const {
-  const int64_t maps = maps_of(*this, x);
-  if (x.scalar_type() == at::kDouble) {
-    run_forward(*this, y.data_ptr<double>(), x.data_ptr<double>(), maps);
-  } else {
-    run_forward(*this, y.data_ptr<float>(), x.data_ptr<float>(), maps);
-  }
+// Calls f<A>() with the type of the tensor's elements.
+template <class F>
+void with_type(const at::Tensor& x, F&& f) {
+  if (x.scalar_type() == at::kDouble) return f.template operator()<double>();
+  f.template operator()<float>();
 }
 
-void LargestPool::backward(const at::Tensor& dx, const at::Tensor& dy, const at::Tensor& x) const {
-  const int64_t maps = maps_of(*this, x);
-  if (x.scalar_type() == at::kDouble) {
-    run_backward(*this, dx.data_ptr<double>(), dy.data_ptr<double>(), x.data_ptr<double>(), maps);
-  } else {
-    run_backward(*this, dx.data_ptr<float>(), dy.data_ptr<float>(), x.data_ptr<float>(), maps);
-  }
+}  // namespace
+
+void WindowPool::largest(const at::Tensor& y, const at::Tensor& x) const {
+  with_type(x, [&]<class A>() {
+    find_largest(*this, y.data_ptr<A>(), x.data_ptr<A>(), maps_of(*this, x));
+  });
+}
+
+void WindowPool::largest_gradient(const at::Tensor& dx, const at::Tensor& dy,
+                                  const at::Tensor& x) const {
+  with_type(x, [&]<class A>() {
+    pass_to_largest(*this, dx.data_ptr<A>(), dy.data_ptr<A>(), x.data_ptr<A>(), maps_of(*this, x));
+  });
+}
+
+void WindowPool::sums(const at::Tensor& y, const at::Tensor& x, double factor) const {
+  with_type(x, [&]<class A>() {
+    add_up(*this, y.data_ptr<A>(), x.data_ptr<A>(), maps_of(*this, x), static_cast<A>(factor));
+  });
+}
+
+void WindowPool::sums_gradient(const at::Tensor& dx, const at::Tensor& dy, double factor) const {
+  with_type(dx, [&]<class A>() {
+    pass_to_all(*this, dx.data_ptr<A>(), dy.data_ptr<A>(), maps_of(*this, dx),
+                static_cast<A>(factor));
+  });
 }
 
 }  // namespace tessera::kernels
