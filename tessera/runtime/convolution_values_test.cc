@@ -158,10 +158,12 @@ TEST(ConvolutionValues, PoolsTakeTheLargestTheMeanOrTheSum) {
   }
 }
 
-TEST(ConvolutionValues, BatchNormHasStatisticsForEachGroupAndChannel) {
-  constexpr size_t kGroups = 2, kSamples = 3, kChannels = 4, kPixels = 10;
+void expect_statistics_for_each_group_and_channel(int64_t samples, int64_t height, int64_t width) {
+  constexpr size_t kGroups = 2, kChannels = 4;
+  const auto count = static_cast<size_t>(samples);
+  const auto pixels = static_cast<size_t>(height * width);
   OneOp one("batch_norm",
-            {{{"b", kGroups}, {"s", kSamples}, {"c", kChannels}, {"y", 5}, {"x", 2}},
+            {{{"b", kGroups}, {"s", samples}, {"c", kChannels}, {"y", height}, {"x", width}},
              {{"c", kChannels}},
              {{"c", kChannels}}},
             {{"dims", std::string("s y x")}, {"eps", 0.1}});
@@ -170,9 +172,9 @@ TEST(ConvolutionValues, BatchNormHasStatisticsForEachGroupAndChannel) {
   for (size_t b = 0; b < kGroups; ++b) {
     for (size_t c = 0; c < kChannels; ++c) {
       std::vector<size_t> elements;
-      for (size_t s = 0; s < kSamples; ++s) {
-        for (size_t p = 0; p < kPixels; ++p)
-          elements.push_back(((b * kSamples + s) * kChannels + c) * kPixels + p);
+      for (size_t s = 0; s < count; ++s) {
+        for (size_t p = 0; p < pixels; ++p)
+          elements.push_back(((b * count + s) * kChannels + c) * pixels + p);
       }
       const auto n = static_cast<double>(elements.size());
       double mean = 0, variance = 0;
@@ -186,6 +188,12 @@ TEST(ConvolutionValues, BatchNormHasStatisticsForEachGroupAndChannel) {
   EXPECT_LT(relative_error(one.out(0), y), 1e-13);
   EXPECT_LT(relative_error(one.out(1), means), 1e-12);
   EXPECT_LT(relative_error(one.out(2), rstds), 1e-13);
+}
+
+TEST(ConvolutionValues, BatchNormHasStatisticsForEachGroupAndChannel) {
+  expect_statistics_for_each_group_and_channel(3, 5, 2);  // rows of a map
+  expect_statistics_for_each_group_and_channel(6, 1, 1);  // rows along the samples
+  expect_statistics_for_each_group_and_channel(3, 1, 2);  // no rows
 }
 
 }  // namespace

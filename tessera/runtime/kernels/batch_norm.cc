@@ -72,7 +72,8 @@ void put_sum(const Array& out, const at::Tensor& values, bool add) {
 }
 
 // The elements of arrays as x is, in cells that share statistics: a cell is one place of the dims
-// that are not summed over, and lies in rows of as many elements as its inner dims allow. Values by
+// that are not summed over, and lies in rows of as many elements as its inner dims allow, or of its
+// longest dim. Values by
 // cell are tensors as x is, with one element along the dims that are summed over.
 template <size_t N>
 class Cells {
@@ -85,12 +86,15 @@ class Cells {
       count_ *= shape_[static_cast<size_t>(d)];
       shape_[static_cast<size_t>(d)] = 1;
     }
-    size_t inner = summed.size();
     std::array<int64_t, N> strides;
     strides.fill(1);
-    while (inner > 0 && summed[inner - 1] && joins(inner - 1, strides)) --inner;
+    std::vector<bool> in_row(summed.size(), false);
+    for (size_t d = summed.size(); d-- > 0 && summed[d] && joins(d, strides);) in_row[d] = true;
+    if (length_ < kShortestRow) take_longest(summed, in_row, strides);
     std::vector<size_t> of_cell, of_row;
-    for (size_t d = 0; d < inner; ++d) (summed[d] ? of_row : of_cell).push_back(d);
+    for (size_t d = 0; d < summed.size(); ++d) {
+      if (!in_row[d]) (summed[d] ? of_row : of_cell).push_back(d);
+    }
     cells_ = offsets(of_cell);
     rows_ = offsets(of_row);
     for (size_t k = 0; k < N; ++k) strides_[k] = strides[k];
@@ -140,6 +144,24 @@ class Cells {
     }
     length_ *= size;
     return true;
+  }
+  // Makes rows of the longest dim that is summed over, if rows of the innermost ones are short (maps
+  // of one element): their elements lie apart, and are read one by one.
+  void take_longest(const std::vector<bool>& summed, std::vector<bool>& in_row,
+                    std::array<int64_t, N>& strides) {
+    const std::vector<int64_t>& sizes = arrays_[0].shape;
+    size_t longest = summed.size();
+    for (size_t d = 0; d < summed.size(); ++d) {
+      if (summed[d] && sizes[d] >= kShortestRow &&
+          (longest == summed.size() || sizes[d] > sizes[longest])) {
+        longest = d;
+      }
+    }
+    if (longest == summed.size()) return;
+    std::fill(in_row.begin(), in_row.end(), false);
+    in_row[longest] = true;
+    length_ = sizes[longest];
+    for (size_t k = 0; k < N; ++k) strides[k] = arrays_[k].strides[longest];
   }
   // In bytes, by array, of all places of the dims; the last dim is the fastest.
   std::vector<std::array<int64_t, N>> offsets(const std::vector<size_t>& dims) const {
