@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "tessera/search/planners/test_questions.h"
@@ -59,6 +60,30 @@ TEST(Planner, AutoIsNeverSlowerThanTheGrid) {
     const PlanAnswer grid = find_plan(asked->question, "megatron_grid").value();
     EXPECT_LE(step_of(found), 1.001 * step_of(grid)) << machine;
   }
+}
+
+// Long sequences of few heads are cut by context, many experts are spread among replicas.
+TEST(Planner, TheGridHasContextAndExpertParallelism) {
+  const auto axes_of = [](const char* model, const char* machine, int64_t batch) {
+    const auto asked = ask(model, machine, batch);
+    const PlanAnswer found = find_plan(asked->question, "megatron_grid").value();
+    std::vector<std::vector<std::string>> dims;
+    for (const ChoiceAxis& axis : found.simulated[*found.best].choice.axes) {
+      dims.push_back(axis.dims);
+    }
+    return dims;
+  };
+  using Dims = std::vector<std::string>;
+  const Dims tensor = {"heads", "ffn", "vocab"};
+  const auto long_sequence =
+      axes_of("llama:layers=2,hidden=512,heads=4,kv_heads=4,seq=65536,vocab=1024,ffn=1024",
+              "dgx-a100:1", 1);
+  EXPECT_EQ(std::count(long_sequence.begin(), long_sequence.end(), Dims{"seq"}), 1);
+  EXPECT_EQ(std::count(long_sequence.begin(), long_sequence.end(), tensor), 1);
+  const auto many_experts =
+      axes_of("mixtral:layers=4,hidden=512,heads=8,seq=512,vocab=4096,ffn=2048,experts=64",
+              "dgx-a100:2", 64);
+  EXPECT_EQ(std::count(many_experts.begin(), many_experts.end(), Dims{"experts", "batch"}), 1);
 }
 
 TEST(Planner, TheAnswerFitsAndMoreMemoryIsNeverSlower) {

@@ -703,9 +703,16 @@ Result<Space> whole_space(Ranking& ranking) {
 }
 
 Result<Space> megatron_space(Ranking& ranking) {
-  (void)ranking;
+  const std::vector<std::string> dims = dims_to_cut(ranking.fold().graph);
   Space space;
-  space.lists = {{"heads", "ffn", "vocab"}, {"heads", "ffn", "vocab", "seq"}};
+  const std::vector<DimList> tensor = {{"heads", "ffn", "vocab"}, {"heads", "ffn", "vocab", "seq"}};
+  space.lists = tensor;
+  // Around it context parallelism, or expert parallelism among replicas.
+  for (const DimList& outer : {DimList{"seq"}, DimList{"experts", "batch"}}) {
+    if (std::find(dims.begin(), dims.end(), outer.front()) == dims.end()) continue;
+    space.lists.push_back(outer);
+    for (const DimList& inner : tensor) space.pairs.push_back({outer, inner});
+  }
   space.recompute = {"none", "selective", "full"};
   space.schedules = {{"1f1b"}, {"interleaved", kMoreChunks}};
   return space;
