@@ -153,7 +153,7 @@ class GraphMaker {
     const TensorId points =
         g_.op1(name + ".points", "tanh",
                {product(name + ".at", x, {{"coordinates", plane ? int64_t{2} : int64_t{1}}})});
-    return g_.op1(name, "grid_sample", {weight(name + ".grid.weight", places), points},
+    return g_.op1(name + ".sample", "grid_sample", {weight(name + ".grid.weight", places), points},
                   {{"dims", plane ? "rows columns" : "rows"}});
   }
 
