@@ -118,8 +118,14 @@ class PipelineMaker {
                        [](const Op& op) { return info_of(op).work == WorkClass::kLoss; });
   }
   bool causal_only() const {
-    return std::all_of(graph_.ops().begin(), graph_.ops().end(), [](const Op& op) {
+    const auto has_seq = [&](TensorId id) {
+      const std::vector<Dim>& dims = graph_.tensor(id).dims;
+      return std::any_of(dims.begin(), dims.end(), [](const Dim& d) { return d.name == "seq"; });
+    };
+    return std::all_of(graph_.ops().begin(), graph_.ops().end(), [&](const Op& op) {
       const int seq = op.annotation.find("seq");
+      // An op that calls the positions by another name hands all of them on.
+      if (seq < 0 && std::any_of(op.inputs.begin(), op.inputs.end(), has_seq)) return false;
       const bool whole =
           seq >= 0 && (op.annotation.dims[static_cast<size_t>(seq)].mark == Mark::kFrozen ||
                        !check_loopable(op, seq));
