@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <utility>
@@ -31,9 +32,12 @@ Result<std::function<void(Program&)>> counted_rows(const std::string& data, cons
   TESSERA_TRY(const DataConfig config, read_data(data));
   if (config.nodes.empty()) {
     return invalid_input(fmt::format(
-        "--data: expected the nodes of a graph (\"{{ nodes = 'data/graphs/cora' }}\"), found '{}'",
+        "--data: expected the nodes of a graph (\"{{ nodes = 'data/graphs/cora' }}\"), found {}",
         data));
   }
+  const auto names = [](const Op& op) { return naming_of(op) != nullptr; };
+  if (std::ranges::none_of(graph.ops(), names))
+    return invalid_input("--data: expected a model with sparse products, found none");
   const std::filesystem::path prefix(config.nodes);
   const std::string folder = prefix.parent_path().empty() ? "." : prefix.parent_path().string();
   auto read = sparse::read_node_data(folder, prefix.filename().string());
@@ -42,7 +46,7 @@ Result<std::function<void(Program&)>> counted_rows(const std::string& data, cons
   const auto inputs =
       std::make_shared<const sparse::NodeInputs>(sparse::node_inputs(*read, weighted));
   for (const Op& op : graph.ops()) {
-    if (naming_of(op) == nullptr) continue;
+    if (!names(op)) continue;
     for (const size_t input : ids_of_naming(op)) {
       const Tensor& ids = graph.tensor(op.inputs[input]);
       const auto found = inputs->integers.find(ids.name);

@@ -13,7 +13,8 @@ namespace tessera::cli {
 
 // `data`: as the key data of a run file, of nodes of a graph. The function fills in the counts of the
 // first step; it keeps what it needs of the files, and refers to the graph. Errors begin with
-// "--data: ": other data, files that cannot be read, ids that the data have none of or too many.
+// "--data: ": other data, a model without sparse products, files that cannot be read, inputs of other
+// sizes than the data have.
 Result<std::function<void(Program&)>> counted_rows(const std::string& data, const Graph& graph);
 
 }  // namespace tessera::cli

@@ -154,4 +154,20 @@ int64_t RowExchange::bytes() const {
   return static_cast<int64_t>(total);
 }
 
+std::optional<Program> with_counted_rows(const Program& program, const Graph& graph, int64_t step,
+                                         const LoadFunction& load) {
+  if (!sparse::exchanges_named_rows(program)) return std::nullopt;
+  Program counted = program;
+  const auto whole = [&](TensorId input) {
+    const Tensor& tensor = graph.tensor(input);
+    const Box all = Box::whole(tensor.shape());
+    std::vector<int64_t> ids(static_cast<size_t>(all.volume()));
+    load(tensor, all,
+         Array::contiguous(reinterpret_cast<std::byte*>(ids.data()), tensor.dtype, tensor.shape()));
+    return ids;
+  };
+  sparse::count_named_rows(counted, graph, whole, step);
+  return counted;
+}
+
 }  // namespace tessera

@@ -18,6 +18,7 @@
 #include "tessera/comm/communicator.h"
 #include "tessera/graph/graph.h"
 #include "tessera/program/program.h"
+#include "tessera/runtime/interpreter.h"
 #include "tessera/runtime/kernels.h"
 #include "tessera/sparse/graphs/named_rows.h"
 
@@ -60,5 +61,10 @@ class RowExchange {
   // Of the run that is under way.
   std::optional<kernels::Array> in_, out_;
 };
+
+// The program with the rows counted that its exchanges move in a step, for which `load` gives ids; none:
+// it has no such exchange.
+std::optional<Program> with_counted_rows(const Program& program, const Graph& graph, int64_t step,
+                                         const LoadFunction& load);
 
 }  // namespace tessera

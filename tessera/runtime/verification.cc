@@ -19,10 +19,10 @@
 #include "tessera/runtime/interpreter.h"
 #include "tessera/runtime/periods.h"
 #include "tessera/runtime/ranks.h"
+#include "tessera/runtime/row_exchange.h"
 #include "tessera/runtime/session.h"
 #include "tessera/runtime/tolerance.h"
 #include "tessera/runtime/verification.h"
-#include "tessera/sparse/graphs/named_rows.h"
 
 namespace tessera {
 namespace {
@@ -98,26 +98,10 @@ std::vector<Held> read_homes(const RankExecutor& executor, const Graph& graph,
 // What a step of the program sends, by the ids of that step.
 Traffic predicted_traffic(const Program& program, const Graph& graph, int64_t step,
                           const LoadFunction& load) {
+  const std::optional<Program> counted = with_counted_rows(program, graph, step, load);
   Traffic sent;
-  const auto add = [&](const Program& of) {
-    for (const auto& [kind, traffic] : volume(of, graph).by_kind) sent += traffic;
-  };
-  if (!sparse::exchanges_named_rows(program)) {
-    add(program);
-    return sent;
-  }
-  const auto whole = [&](TensorId input) {
-    const Tensor& tensor = graph.tensor(input);
-    const Box all = Box::whole(tensor.shape());
-    std::vector<int64_t> ids(static_cast<size_t>(all.volume()));
-    load(tensor, all,
-         kernels::Array::contiguous(reinterpret_cast<std::byte*>(ids.data()), tensor.dtype,
-                                    tensor.shape()));
-    return ids;
-  };
-  Program counted = program;
-  sparse::count_named_rows(counted, graph, whole, step);
-  add(counted);
+  for (const auto& [kind, traffic] : volume(counted ? *counted : program, graph).by_kind)
+    sent += traffic;
   return sent;
 }
 
