@@ -118,7 +118,7 @@ class BadInput(CliTest):
                               "dgx-a100:1", "--data", data)
         refused("expected the nodes of a graph (\"{ nodes = 'data/graphs/cora' }\"), found 'random'", "'random'")
         refused("expected data.part to be one of train, val, test, found 'all'", "{ nodes = 'data/graphs/cora', part = 'all' }")
-        refused("cannot read 'none_labels.tsv': No such file or directory", "{ nodes = 'none' }")
+        refused("cannot read './none_labels.tsv': No such file or directory", "{ nodes = 'none' }")
         with open(model, encoding="utf-8") as file:
             other = self.write("other.graph", file.read().replace("edges=13264", "edges=13000"))
         refused("expected a model with sparse products, found none", f"{{ nodes = '{CORA}' }}", "mlp:in=4")
