@@ -113,15 +113,15 @@ class BadInput(CliTest):
     def test_data_for_the_counts_of_a_simulation(self):
         model = os.path.join(self.folder, "gcn.graph")
         self.expect_text("data", "graph", CORA, "--network", "gcn", "--out", model)
-        def refused(message, data, network=model):
-            self.expect_error(2, f"simulate: --data: {message}", "simulate", network, "--plan", "examples/cora_nodes2.toml", "--cluster",
-                              "dgx-a100:1", "--data", data)
+        def refused(message, data, network=model, plan="examples/cora_nodes2.toml"):
+            self.expect_error(2, f"simulate: --data: {message}", "simulate", network, "--plan", plan, "--cluster", "dgx-a100:1",
+                              "--data", data)
         refused("expected the nodes of a graph (\"{ nodes = 'data/graphs/cora' }\"), found 'random'", "'random'")
         refused("expected data.part to be one of train, val, test, found 'all'", "{ nodes = 'data/graphs/cora', part = 'all' }")
         refused("cannot read './none_labels.tsv': No such file or directory", "{ nodes = 'none' }")
         with open(model, encoding="utf-8") as file:
             other = self.write("other.graph", file.read().replace("edges=13264", "edges=13000"))
-        refused("expected a model with sparse products, found none", f"{{ nodes = '{CORA}' }}", "mlp:in=4")
+        refused("expected a model with sparse products, found none", f"{{ nodes = '{CORA}' }}", "mlp:in=4", "data_parallel(2)")
         refused(f"'{CORA}': expected 13000 numbers for the model's input 'edges.columns', found 13264", f"{{ nodes = '{CORA}' }}", other)
 
 
