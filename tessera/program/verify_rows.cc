@@ -117,7 +117,8 @@ Failure problem_of_names(const Program& program, const Graph& graph, const Issue
   const NamedRows& named = *issue.named;
   const TensorId tensor = issue.transfers.empty() ? TensorId() : issue.transfers[0].tensor;
   const auto wrong = [&](std::string_view expected) {
-    return Failure{"rows", tensor, fmt::format("exchange of named rows: expected {}", expected)};
+    return Failure{"instruction", tensor,
+                   fmt::format("exchange of named rows: expected {}", expected)};
   };
   if (issue.kind != CollectiveKind::kExchange || issue.transfers.size() != 1 || issue.codec ||
       issue.combiner.value_or(Combiner::kSum) != Combiner::kSum)
@@ -128,9 +129,11 @@ Failure problem_of_names(const Program& program, const Graph& graph, const Issue
   if (naming == nullptr) return wrong("an op that names rows");
   const Op& op = graph.op(named.op);
   const int table = issue.combiner ? naming->output : naming->input;
-  if (table < 0 || (issue.combiner ? op.outputs : op.inputs)[static_cast<size_t>(table)] != tensor)
+  const std::vector<TensorId>& operands = issue.combiner ? op.outputs : op.inputs;
+  if (table < 0 || operands[static_cast<size_t>(table)] != tensor) {
     return wrong(
         fmt::format("the table that {} {}", op.path, issue.combiner ? "adds to" : "reads"));
+  }
   const Transfer& transfer = issue.transfers[0];
   const size_t members = transfer.hold.size();
   const int64_t rows = graph.tensor(op.inputs[naming->begin]).dims[0].size;
