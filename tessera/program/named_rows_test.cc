@@ -9,6 +9,8 @@
 #include "tessera/graph/kinds.h"
 #include "tessera/graph/rows.h"
 #include "tessera/program/communication.h"
+#include "tessera/program/place_check.h"
+#include "tessera/program/place_form.h"
 #include "tessera/program/test_programs.h"
 #include "tessera/program/text.h"
 #include "tessera/program/verify.h"
@@ -150,6 +152,32 @@ TEST(NamedRows, are_printed_and_read_back) {
     ASSERT_TRUE(read.has_value()) << read.error().message;
     EXPECT_EQ(*read, program);
   }
+}
+
+TEST(NamedRows, of_place_texts_are_read_back_and_checked) {
+  const auto parsed = parse_plan(plan_of(2), "plan.toml");
+  ASSERT_TRUE(parsed.has_value());
+  const auto prepared = prepare(network(), *parsed);
+  ASSERT_TRUE(prepared.has_value());
+  const auto lowering = Lowering::create(std::make_shared<Graph>(prepared->graph), prepared->plan);
+  ASSERT_TRUE(lowering.has_value());
+  std::string text = to_text(lowering->texts(), PlaceId(0), lowering->graph(), true);
+  std::vector<PlaceText> texts = lowering->texts();
+  const auto verdict = [&]() -> std::string {
+    const auto read = parse_place_text(text, lowering->graph(), "text");
+    if (!read) return read.error().message;
+    texts[0] = *read;
+    const Status sound = check(texts, PlaceId(0), lowering->graph(), lowering->plan());
+    return sound ? "sound" : sound.error().message;
+  };
+  EXPECT_EQ(verdict(), "sound");
+  EXPECT_EQ(to_text(texts, PlaceId(0), lowering->graph(), true), text);
+  const size_t named = text.find(" named \"product0\" (%");
+  ASSERT_NE(named, std::string::npos) << text;
+  const size_t end = text.find(')', named), last = text.rfind(',', end);
+  text.erase(last, end - last);
+  EXPECT_NE(verdict().find("an op that names its rows by three operands"), std::string::npos)
+      << verdict();
 }
 
 // The expected number of different rows, by drawing each set of ids of a small table.
