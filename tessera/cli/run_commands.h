@@ -41,6 +41,7 @@ struct VerifyOptions {
   std::string optimizer = "adamw";
   std::vector<std::string> assignments;  // of keys optimizer.*
   bool no_clip = false, json = false;
+  std::string data;  // as the key data of a run file; empty: random inputs
 };
 Result<int> run_verify(const VerifyOptions& options);
 

@@ -10,6 +10,7 @@
 #include "tessera/base/text.h"
 #include "tessera/cli/auto_plan.h"
 #include "tessera/cli/cli.h"
+#include "tessera/cli/counted_rows.h"
 #include "tessera/cli/output.h"
 #include "tessera/compile/compile.h"
 #include "tessera/compile/optimizer_text.h"
@@ -26,7 +27,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct Options {
-  std::string model, plan, cluster, style = "tessera", precision = "float32", what_if, optimizer;
+  std::string model, plan, cluster, style = "tessera", precision = "float32", what_if, optimizer,
+                                    data;
   std::vector<std::string> stragglers;
   int64_t batch = 0, evaluations = kMostEvaluations;
   double jitter = 0, failures = 0, restart_s = 0;
@@ -293,12 +295,18 @@ Result<int> run_simulate(const Options& given) {
   simulated.failures_a_device_year = options.failures;
   simulated.restart_s = options.restart_s;
   TESSERA_TRY(const Compiled planned, compile(texts));
+  if (!options.data.empty()) {
+    auto counts = counted_rows(options.data, planned.lowering->graph());
+    if (!counts) return invalid_input("simulate: " + counts.error().message);
+    simulated.counts = std::move(*counts);
+  }
   simulated.events = !options.trace.empty() || !options.chakra.empty();
   TESSERA_TRY(const Simulation result, simulate(*planned.lowering, cluster, simulated));
   if (!options.trace.empty()) TESSERA_TRY_VOID(write_file(options.trace, to_chrome_trace(result)));
   if (!options.chakra.empty())
     TESSERA_TRY_VOID(write_chakra(*planned.lowering, result, options.chakra));
   simulated.events = false;
+  simulated.counts = nullptr;  // of this plan's program
   const int printed =
       print(options.json ? to_json(options, planned, cluster, simulated.style, result)
                          : to_text(options, planned, cluster, simulated.style, result));
@@ -329,6 +337,9 @@ void add_simulate(Commands& commands) {
       .at_least(1);
   add_precision(command, options->precision);
   add_optimizer(command, options->optimizer);
+  command.option("--data", options->data,
+                 "Count the rows that ranks exchange, by the edges of this graph: "
+                 "\"{ nodes = 'data/graphs/cora' }\" (default: edges are drawn evenly)");
   command.option("--style", options->style,
                  "How the framework executes, as megatron or 'fsdp,overlap_gradients=false'");
   command.option("--what-if", options->what_if, "Change the machine, as 'link:nic*2'");

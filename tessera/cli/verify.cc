@@ -33,6 +33,9 @@ void add_verify(Commands& commands) {
   command.option("--set", options->assignments,
                  "Set a key of the optimizer: --set optimizer.nesterov=1, "
                  "--set 'optimizer.group=[{parameters=\"embed\",rate=0.1}]'");
+  command.option("--data", options->data,
+                 "What both runs read, as the key data of a run file: "
+                 "\"{ nodes = 'data/graphs/cora', part = 'train' }\" (default: random inputs)");
   command.flag("--no-clip", options->no_clip, "Without clipping of the gradients' norm");
   command.option("--timeout", options->timeout_s, "Seconds that a rank waits for others")
       .at_least(0.001);

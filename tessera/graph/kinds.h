@@ -134,6 +134,15 @@ struct OptimizerInfo {
   bool state_a_row = false;  // its states have one number for each row
 };
 
+// Operands that name rows of a table (an input, or an output) in compressed rows: row i of the op reads,
+// or adds to, the rows of the table that `columns` has at begin[i] .. end[i], or those of them that
+// the attributes sampler, width, seed and each_step choose (sparse/graphs/named_rows.h). It touches
+// no others.
+struct RowNaming {
+  size_t begin = 0, end = 1, columns = 2;  // inputs
+  int input = -1, output = -1;             // the table: one of them
+};
+
 struct KindInfo {
   std::string name;
   std::string summary;
@@ -173,6 +182,9 @@ struct KindInfo {
   // ops that have that input.
   int added_once = -1;
   Attributes (*without_added)(const Op&) = nullptr;
+
+  // ---- rows of tables
+  std::optional<RowNaming> names_rows = std::nullopt;
 
   // ---- what it means
   // The output is its inputs merged element by element. With any number of inputs (max_inputs =

@@ -1,6 +1,8 @@
 #include "tessera/graph/rows.h"
 
 #include <algorithm>
+#include <array>
+#include <optional>
 #include <sstream>
 #include <string>
 
@@ -39,6 +41,37 @@ bool reads_sizes_alone(const Op& op, size_t input) {
   return std::none_of(
       op.annotation.outputs.begin(), op.annotation.outputs.end(),
       [&](const OperandDims& made) { return !made.dims.empty() && made.dims[0] == rows; });
+}
+
+const RowNaming* naming_of(const Op& op) {
+  const std::optional<RowNaming>& naming = info_of(op).names_rows;
+  return naming ? &*naming : nullptr;
+}
+
+std::vector<size_t> ids_of_naming(const Op& op) {
+  const RowNaming& naming = *naming_of(op);
+  return {naming.begin, naming.end, naming.columns};
+}
+
+bool name_alike(const Op& a, const Op& b) {
+  const RowNaming *one = naming_of(a), *other = naming_of(b);
+  if (one == nullptr || other == nullptr) return false;
+  const bool same_ids = a.inputs[one->begin] == b.inputs[other->begin] &&
+                        a.inputs[one->end] == b.inputs[other->end] &&
+                        a.inputs[one->columns] == b.inputs[other->columns];
+  constexpr std::array<const char*, 4> kSample = {"sampler", "width", "seed", "each_step"};
+  return same_ids && std::ranges::all_of(kSample, [&](const char* name) {
+           return a.attributes.at(name) == b.attributes.at(name);
+         });
+}
+
+int64_t most_named(const Op& op) {
+  const RowNaming& naming = *naming_of(op);
+  const auto size = [&](size_t input) {
+    return op.annotation.dims[static_cast<size_t>(op.annotation.inputs[input].dims[0][0])].size;
+  };
+  const int64_t all = size(naming.columns), width = op.integer("width");
+  return width > 0 ? std::min(all, width * size(naming.begin)) : all;
 }
 
 }  // namespace tessera

@@ -29,4 +29,13 @@ int row_dim(const Op& op, size_t input);
 // Does the op take of that input, a table, the sizes of its dims alone, and no value?
 bool reads_sizes_alone(const Op& op, size_t input);
 
+// Where an op names rows of a table by compressed rows (RowNaming, kinds.h); null: it names none.
+const struct RowNaming* naming_of(const Op& op);
+// begin, end and columns: which inputs of an op that has a naming.
+std::vector<size_t> ids_of_naming(const Op& op);
+// Do rows of the two ops name the same rows of tables? By the same ids, and the same sample of them.
+bool name_alike(const Op& a, const Op& b);
+// So many ids all rows of the op name at most.
+int64_t most_named(const Op& op);
+
 }  // namespace tessera

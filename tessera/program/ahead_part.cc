@@ -121,6 +121,9 @@ class AheadSlice {
         const bool receives = transfer.out && wanted_.contains(transfer.out->buffer);
         if ((receives || made_[transfer.tensor.index()]) && transfer.in) want(transfer.in->buffer);
       }
+      if (issue->named) {
+        for (const View& ids : issue->named->ids) want(ids.buffer);
+      }
       return;
     }
     accesses(instruction, [&](const Access& access) {

@@ -36,7 +36,7 @@ bool alike(const TextInstruction& a, const TextIssue& x, const TextInstruction& 
   };
   return a.when == b.when && x.kind == y.kind && x.axes == y.axes && x.combiner == y.combiner &&
          dtype(x) == dtype(y) && x.compression == y.compression && !x.classify && !y.classify &&
-         !in_chunks(x) && !in_chunks(y) && x.unit == y.unit;
+         !in_chunks(x) && !in_chunks(y) && x.unit == y.unit && !x.named && !y.named;
 }
 
 // The buckets that may still take more, and how many of them each buffer is in.

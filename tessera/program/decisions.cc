@@ -62,6 +62,7 @@ class Reader {
   }
   std::string over(const TextIssue& issue) const {
     std::string out = issue.classify ? "moved" : std::string(collective_name(issue.kind));
+    if (issue.named) out += fmt::format(" of rows that {} names", graph_.op(issue.named->op).path);
     out += " over";
     for (AxisId axis : issue.axes) out += " " + text().mesh.axis(axis).name;
     return out;

@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "tessera/base/check.h"
+#include "tessera/graph/kinds.h"
+#include "tessera/graph/rows.h"
 #include "tessera/plan/schedule.h"
 #include "tessera/program/crossing.h"
 #include "tessera/program/instructions.h"
@@ -351,6 +353,7 @@ class Instantiation {
       issue.transfers.push_back(std::move(t));
     }
     if (!moves) return;  // nothing on any member
+    if (body.named) issue.named = named_rows(*body.named, group);
     if (body.classify) issue.kind = class_of(issue);
     const TensorId first = issue.transfers[0].tensor;
     compress(issue, body.classify
@@ -358,6 +361,23 @@ class Instantiation {
                         : body.compression);
     issue.handle = concrete_handle(body.handle);
     push(text, {std::move(issue), {}, {}});
+  }
+
+  NamedRows named_rows(const TextNamedRows& text, const Group& group) const {
+    const Op& op = graph_.op(text.op);
+    const OpPlan& plan = (*in_.ops)[op.id.index()];
+    NamedRows out;
+    out.op = text.op;
+    out.most = most_named(op);
+    const std::vector<size_t> ids = ids_of_naming(op);
+    for (size_t i = 0; i < ids.size(); ++i)
+      out.ids.push_back(local(text.ids[i], op.inputs[ids[i]]));
+    const OperandDims& begin = op.annotation.inputs[naming_of(op)->begin];
+    for (const int member : group.members) {
+      const Box box = compute_box(op, plan, sizes().rule, mesh(), mesh().coordinates(member), 0);
+      out.rows.push_back(project(op.annotation, begin, box).dims[0]);
+    }
+    return out;
   }
 
   // Of what goes alike within one group: classified once.

@@ -106,6 +106,9 @@ void accesses(const Instruction& instruction, const Visit& visit) {
           maybe(transfer.in, AccessMode::kRead);
           maybe(transfer.out, AccessMode::kSet);
         }
+        if (issue.named) {
+          for (const View& ids : issue.named->ids) touch(ids, AccessMode::kRead);
+        }
       },
       [&](const Send& send) {
         touch(send.view, AccessMode::kRead);

@@ -7,6 +7,8 @@
 #include <map>
 #include <set>
 
+#include "tessera/graph/kinds.h"
+#include "tessera/graph/rows.h"
 #include "tessera/program/place_form.h"
 #include "tessera/program/touches.h"
 
@@ -214,6 +216,16 @@ class Checker {
     for (AxisId axis : issue.axes) {
       if (!axis.valid() || axis.index() >= text_.mesh.axes.size())
         return wrong("no axis {}", axis.value);
+    }
+    if (issue.named) {
+      const bool known_op =
+          issue.named->op.valid() && issue.named->op.index() < graph_.ops().size();
+      const RowNaming* naming = known_op ? naming_of(graph_.op(issue.named->op)) : nullptr;
+      if (naming == nullptr || issue.named->ids.size() != 3 || issue.transfers.size() != 1 ||
+          !either || issue.classify || issue.compression)
+        return wrong(
+            "expected an exchange of one array without a codec, and an op that names its "
+            "rows by three operands");
     }
     for (const TextTransfer& transfer : issue.transfers) {
       TESSERA_TRY_VOID(known(transfer.tensor));

@@ -199,6 +199,11 @@ class Printer {
       if (issue.compression->error_feedback) out += " feedback";
     }
     if (issue.unit >= 0) out += fmt::format(" unit {}", issue.unit);
+    if (issue.named) {
+      std::vector<std::string> ids;
+      for (const TextView& one : issue.named->ids) ids.push_back(view(one));
+      out += fmt::format(" named {} ({})", op_text(graph_, issue.named->op), fmt::join(ids, ", "));
+    }
     std::vector<std::string> transfers;
     for (const TextTransfer& transfer : issue.transfers) {
       transfers.push_back(fmt::format("{} {} -> {}", tensor_text(graph_, transfer.tensor),

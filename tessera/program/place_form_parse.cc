@@ -335,6 +335,14 @@ class Parser {
       if (codec) out.compression = Compression{*codec, in.accept("feedback")};
     }
     if (in.accept("unit")) out.unit = in.small();
+    if (in.accept("named")) {
+      out.named.emplace().op = names_.op(in);
+      in.expect("(");
+      while (!in.failed() && !in.accept(")")) {
+        if (!out.named->ids.empty()) in.expect(",");
+        out.named->ids.push_back(view(in));
+      }
+    }
     in.expect("{");
     do {
       TextTransfer transfer;

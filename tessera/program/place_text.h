@@ -104,6 +104,10 @@ struct TextTransfer {
   TensorId tensor;
   TextView from, to;
 };
+struct TextNamedRows {  // as of an Issue
+  OpId op;
+  std::vector<TextView> ids;
+};
 struct TextIssue {
   int handle = 0;
   CollectiveKind kind = CollectiveKind::kExchange;
@@ -113,6 +117,7 @@ struct TextIssue {
   std::vector<TextTransfer> transfers;
   std::optional<Compression> compression;  // unset with `classify`: of the kind that follows
   int unit = -1;  // for which it was moved ahead: joined only with others for the same
+  std::optional<TextNamedRows> named{};
 };
 struct CrossRoute {
   int64_t from = 0, to = 0;  // ranks

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "tessera/program/communication.h"
 #include "tessera/program/instructions.h"
 
 namespace tessera {
@@ -61,8 +62,9 @@ void add_issue(const Program& program, const Graph& graph, const Issue& issue, i
   for (const Redistribution& what : kept) items.push_back(&what);
   if (items.empty()) return;
   const auto me = static_cast<size_t>(group.index);
-  const Traffic once =
-      issue.codec ? coded_traffic(items, *issue.codec, me) : bucket_traffic(items, me);
+  const Traffic once = issue.named   ? sent_traffic(issue, me)
+                       : issue.codec ? coded_traffic(items, *issue.codec, me)
+                                     : bucket_traffic(items, me);
   volume.by_kind[std::string(collective_name(issue.kind))] +=
       Traffic{once.bytes * times, once.messages * times};
 }

@@ -114,6 +114,21 @@ struct Transfer {
   std::optional<View> in, out;  // this rank's; absent if the box is empty
   friend bool operator==(const Transfer&, const Transfer&) = default;
 };
+// An exchange of the rows of a tensor that ids name, and no others (RowNaming, graph/kinds.h). A copy
+// brings each member the rows that its op reads; the others stay as they are in memory. A sum takes
+// of each member the rows that its op adds to; its parts of the others are zeros. Every member has
+// all ids, so all know who names what, and nothing but rows moves.
+struct NamedRows {
+  OpId op;                     // that names them
+  std::vector<View> ids;       // begin, end and columns, whole
+  std::vector<Interval> rows;  // by member: the rows of its op
+  int64_t most = 0;            // so many ids the op's rows name at most
+  // How many rows of member j the rows of member i name, at i * members + j, by the ids of a step;
+  // empty: they are not known before the run, and named_count (communication.h) assumes a law.
+  std::vector<int64_t> counted{};
+  friend bool operator==(const NamedRows&, const NamedRows&) = default;
+};
+
 struct Issue {     // of a collective
   int handle = 0;  // unique in the program
   int group = 0;   // index into Program::groups
@@ -125,6 +140,8 @@ struct Issue {     // of a collective
       std::nullopt;  // what moves is encoded (base/codec.h): the values change
   std::optional<View> residual =
       std::nullopt;  // error feedback: float32, persistent, coded_elements() in all
+  std::optional<NamedRows> named =
+      std::nullopt;  // of kind kExchange, with one transfer and no codec
   friend bool operator==(const Issue&, const Issue&) = default;
 };
 struct Send {

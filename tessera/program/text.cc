@@ -128,6 +128,15 @@ std::string Printer::print(const Issue& issue) const {
     if (transfer.out) text += " out " + view(*transfer.out);
     transfers.push_back(std::move(text));
   }
+  if (issue.named) {
+    std::vector<std::string> ids, rows;
+    for (const View& one : issue.named->ids) ids.push_back(view(one));
+    for (const Interval& own : issue.named->rows)
+      rows.push_back(fmt::format("{}:{}", own.begin, own.end()));
+    out += fmt::format(" named {} ({}) most {} rows ({})", op(issue.named->op), join(ids, ", "),
+                       issue.named->most, join(rows, " "));
+    if (!issue.named->counted.empty()) out += " counted " + numbers(issue.named->counted);
+  }
   return out + " {" + join(transfers, "; ") + "}";
 }
 

@@ -31,6 +31,7 @@ class Parser {
   Compute compute(Cursor& in);
   Output output(Cursor& in);
   Issue issue(Cursor& in);
+  NamedRows named_rows(Cursor& in);
   void coding(Cursor& in, std::optional<Codec>& codec, std::optional<View>* residual);
   Transfer transfer(Cursor& in);
 
@@ -304,6 +305,27 @@ void Parser::coding(Cursor& in, std::optional<Codec>& codec, std::optional<View>
   if (residual != nullptr && in.accept("residual")) *residual = view(in);
 }
 
+NamedRows Parser::named_rows(Cursor& in) {
+  NamedRows out;
+  out.op = op(in);
+  in.expect("(");
+  while (!in.failed() && !in.accept(")")) {
+    if (!out.ids.empty()) in.expect(",");
+    out.ids.push_back(view(in));
+  }
+  in.expect("most");
+  out.most = in.integer();
+  in.expect("rows");
+  in.expect("(");
+  while (!in.failed() && !in.accept(")")) {
+    const int64_t begin = in.integer();
+    in.expect(":");
+    out.rows.push_back({begin, in.integer() - begin});
+  }
+  if (in.accept("counted")) out.counted = in.integers();
+  return out;
+}
+
 Issue Parser::issue(Cursor& in) {
   Issue out;
   out.handle = handle(in);
@@ -317,6 +339,7 @@ Issue Parser::issue(Cursor& in) {
   in.expect("group");
   out.group = in.small();
   coding(in, out.codec, &out.residual);
+  if (in.accept("named")) out.named = named_rows(in);
   in.expect("{");
   if (in.accept("}")) return out;
   do {

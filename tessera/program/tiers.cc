@@ -216,6 +216,9 @@ class Tiering {
         [&](const TextIssue& issue) {
           for (const TextTransfer& transfer : issue.transfers)
             visit(transfer.from, transfer.tensor);
+          if (!issue.named) return;
+          for (const TextView& ids : issue.named->ids)
+            visit(ids, text_.buffers[static_cast<size_t>(ids.buffer)].tensor);
         },
         [](const OneOf<TextCross, TextWait, TextCopy, TextLoad> auto&) {});
   }
@@ -438,6 +441,9 @@ class Tiering {
     for (TextTransfer& transfer : issue.transfers) {
       read(transfer.from, Tier::kDevice, transfer.tensor);
       land(transfer.to, transfer.tensor, issue.handle);
+    }
+    if (issue.named) {
+      for (TextView& ids : issue.named->ids) read(ids, Tier::kDevice, buffer(ids.buffer).tensor);
     }
     emit(std::move(instruction), false);
   }

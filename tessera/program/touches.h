@@ -29,6 +29,9 @@ void accesses(const TextInstruction& instruction, const Visit& visit) {
           touch(transfer.from, AccessMode::kRead);
           touch(transfer.to, AccessMode::kSet);
         }
+        if (issue.named) {
+          for (const TextView& ids : issue.named->ids) touch(ids, AccessMode::kRead);
+        }
       },
       [&](const TextCross& cross) {
         if (cross.sends) touch(cross.from, AccessMode::kRead);

@@ -6,6 +6,7 @@
 
 #include "tessera/base/check.h"
 #include "tessera/base/text.h"
+#include "tessera/graph/rows.h"
 #include "tessera/program/text.h"
 
 namespace tessera::verifying {
@@ -265,10 +266,14 @@ bool Interpretation::compute(Rank& rank, const Compute& compute, const Prepared&
   std::vector<std::vector<Piece>> inputs;
   bool incomplete = false;
   if (prepared.linear) inputs.resize(op.inputs.size());
+  const RowNaming* naming = naming_of(op);
+  RowsThere named;
+  if (naming != nullptr) named = {op.id, prepared.regions[naming->begin].at(mb).dims[0]};
   for (size_t i = 0; i < op.inputs.size(); ++i) {
-    const Failure failure =
-        rank.state.read(compute.inputs[i], mb, op.inputs[i], prepared.regions[i].at(mb),
-                        !prepared.linear, prepared.linear ? &inputs[i] : nullptr);
+    const bool by_name = naming != nullptr && naming->input == static_cast<int>(i);
+    const Failure failure = rank.state.read(
+        compute.inputs[i], mb, op.inputs[i], prepared.regions[i].at(mb), !prepared.linear,
+        prepared.linear ? &inputs[i] : nullptr, by_name ? &named : nullptr);
     if (failure) return check(rank, failure);
     if (!prepared.linear) continue;
     for (const Piece& piece : inputs[i]) incomplete = incomplete || piece.parts != nullptr;
@@ -360,6 +365,7 @@ bool Interpretation::issue(Rank& rank, const Instruction& instruction, const Iss
       return false;
     }
   }
+  if (issue.named && !read_names(rank, issue, prepared, me, arrival.values[0])) return false;
   for (const Transfer& transfer : issue.transfers) {
     const bool started =
         (!transfer.in ||
@@ -371,6 +377,38 @@ bool Interpretation::issue(Rank& rank, const Instruction& instruction, const Iss
   ++communication.arrived;
   block_at(rank, id, instruction, issue.handle);
   return true;
+}
+
+// The ids are read at once. What is summed must be what the op has added, of the rows that name: the
+// rows that do not move are zeros then.
+bool Interpretation::read_names(Rank& rank, const Issue& issue, const Prepared& prepared, size_t me,
+                                const std::vector<Piece>& values) {
+  const int64_t mb = rank.step().micro_batch;
+  const NamedRows& named = *issue.named;
+  const Op& op = graph_.op(named.op);
+  const size_t first = 2 * named.rows.size();  // behind hold and need
+  for (size_t i = 0; i < named.ids.size(); ++i) {
+    const Failure failure = rank.state.read(named.ids[i], mb, op.inputs[ids_of_naming(op)[i]],
+                                            prepared.regions[first + i].at(mb), true, nullptr);
+    if (failure) return check(rank, failure);
+  }
+  if (!issue.combiner) return true;
+  const int rows = row_dim(op, naming_of(op)->begin);
+  const OperandDims& made = op.annotation.outputs[static_cast<size_t>(naming_of(op)->output)];
+  size_t at = 0;  // of the dim among those that the output lacks, which parts are boxes of
+  for (int dim = 0; dim < rows; ++dim) at += made.contains(dim) ? 0 : 1;
+  const auto added = [&](const Piece& piece) {
+    if (piece.parts == nullptr || piece.parts->is_node() || piece.parts->op != op.id) return false;
+    return std::ranges::all_of(piece.parts->boxes, [&](const Box& box) {
+      return intersect(box.dims[at], named.rows[me]) == box.dims[at];
+    });
+  };
+  if (std::ranges::all_of(values, added)) return true;
+  const TensorId tensor = issue.transfers[0].tensor;
+  return reject(
+      &rank, "rows", tensor,
+      fmt::format("expected what rows [{}:{}] of {} add to {}, found something else",
+                  named.rows[me].begin, named.rows[me].end(), op.path, graph_.tensor(tensor).name));
 }
 
 bool Interpretation::agree(Rank& rank, Communication& communication, const Issue& issue,
@@ -395,6 +433,10 @@ bool Interpretation::agree(Rank& rank, Communication& communication, const Issue
       issue.codec != other.codec) {
     return differ({}, "kind, combiner, dtype or codec differ");
   }
+  const bool named_alike = issue.named.has_value() == other.named.has_value() &&
+                           (!issue.named || (issue.named->op == other.named->op &&
+                                             issue.named->rows == other.named->rows));
+  if (!named_alike) return differ({}, "the rows that are named differ");
   if (issue.transfers.size() != other.transfers.size()) {
     return differ({}, fmt::format("expected {} arrays, found {}", other.transfers.size(),
                                   issue.transfers.size()));
@@ -572,6 +614,15 @@ bool Interpretation::finish_collective(Rank& rank, const Pending& pending, const
     if (!transfer.out) continue;
     const std::vector<Piece>* pieces = collected(rank, communication, t, me);
     if (pieces == nullptr) return false;
+    std::vector<Piece> named;
+    if (issue.named && !issue.combiner) {
+      named = *pieces;
+      for (Piece& piece : named) {
+        if (!communication.hold[t][me].contains(piece.global))
+          piece.named = RowsThere{issue.named->op, issue.named->rows[me]};
+      }
+      pieces = &named;
+    }
     if (!check(rank, rank.state.finish(*transfer.out, pending.micro_batch, true,
                                        pending.communication, pieces))) {
       return false;

@@ -85,6 +85,8 @@ class Interpretation {
                              const std::vector<std::vector<Piece>>& inputs, int64_t micro_batch);
   bool issue(Rank& rank, const Instruction& instruction, const Issue& issue,
              const Prepared& prepared);
+  bool read_names(Rank& rank, const Issue& issue, const Prepared& prepared, size_t me,
+                  const std::vector<Piece>& values);
   bool agree(Rank& rank, Communication& communication, const Issue& issue,
              const Prepared& prepared);
   bool message(Rank& rank, const Instruction& instruction, const MessageEnd& message,

@@ -211,7 +211,7 @@ bool overlaps(const Box& a, const Box& b) {
 }
 
 Piece clip(const Piece& piece, const Box& local) {
-  return {local, moved(local, piece.local, piece.global), piece.tensor, piece.parts};
+  return {local, moved(local, piece.local, piece.global), piece.tensor, piece.parts, piece.named};
 }
 
 void erase_region(std::vector<Piece>& content, const Box& region) {

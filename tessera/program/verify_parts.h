@@ -48,12 +48,19 @@ bool add_disjoint(std::vector<Box>& set, const Box& box);
 void add_union(std::vector<Box>& set, const Box& box);
 int64_t volume_of(const std::vector<Box>& set);
 
+// Of a region of a table only those rows are there that these rows of the op name (NamedRows).
+struct RowsThere {
+  OpId op;
+  Interval rows;
+};
+
 // A region of a tensor's value that lies in a buffer. `local` and `global` have the same shape.
 struct Piece {
   Box local;   // in the buffer (or relative to a view, for values in flight)
   Box global;  // in the tensor
   TensorId tensor;
   PartsRef parts;
+  std::optional<RowsThere> named{};  // unset: all rows
 };
 
 Box moved(Box box, const Box& from, const Box& to);  // by the distance of their begins

@@ -7,6 +7,7 @@
 
 #include "tessera/base/text.h"
 #include "tessera/graph/kinds.h"
+#include "tessera/graph/rows.h"
 #include "tessera/program/instructions.h"
 #include "tessera/program/text.h"
 #include "tessera/program/verify_points.h"
@@ -86,6 +87,7 @@ class Preparer {
   bool prepare(const Copy& copy, Prepared& out);
   bool prepare(const FetchRows& fetch, Prepared& out);
   bool prepare_message(const MessageEnd& end, Prepared& out);
+  bool prepare_named(const Issue& issue, Prepared& out);
   bool prepare_transfer(const Issue& issue, const Transfer& transfer, Prepared& out);
   bool check_kind(const Issue& issue, const Transfer& transfer);
   bool check_bucket(const Issue& issue);
@@ -594,8 +596,22 @@ bool Preparer::prepare(const Issue& issue, Prepared& out) {
   for (const Transfer& transfer : issue.transfers) {
     if (!prepare_transfer(issue, transfer, out)) return false;
   }
+  if (issue.named && !prepare_named(issue, out)) return false;
   if (!check_coding(issue)) return false;
   return check_bucket(issue);
+}
+
+bool Preparer::prepare_named(const Issue& issue, Prepared& out) {
+  if (Failure failure = problem_of_names(program_, graph_, issue)) return check(failure);
+  const Op& op = graph_.op(issue.named->op);
+  const std::vector<size_t> ids = ids_of_naming(op);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const TensorId tensor = op.inputs[ids[i]];
+    const Box whole = Box::whole(graph_.tensor(tensor).shape());
+    out.regions.push_back(region_of(tensor, whole));
+    if (!check_view(issue.named->ids[i], tensor, whole)) return false;
+  }
+  return true;
 }
 
 bool Preparer::prepare_transfer(const Issue& issue, const Transfer& transfer, Prepared& out) {

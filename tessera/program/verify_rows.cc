@@ -113,4 +113,47 @@ Failure find_row_use(const Program& program, const Compute& compute, const Op& o
   return {};
 }
 
+Failure problem_of_names(const Program& program, const Graph& graph, const Issue& issue) {
+  const NamedRows& named = *issue.named;
+  const TensorId tensor = issue.transfers.empty() ? TensorId() : issue.transfers[0].tensor;
+  const auto wrong = [&](std::string_view expected) {
+    return Failure{"instruction", tensor,
+                   fmt::format("exchange of named rows: expected {}", expected)};
+  };
+  if (issue.kind != CollectiveKind::kExchange || issue.transfers.size() != 1 || issue.codec ||
+      issue.combiner.value_or(Combiner::kSum) != Combiner::kSum)
+    return wrong("an exchange of one array, a copy or a sum, without a codec");
+  if (program.micro_batches != 1) return wrong("a step of one micro-batch");
+  const bool known = named.op.valid() && named.op.index() < graph.ops().size();
+  const RowNaming* naming = known ? naming_of(graph.op(named.op)) : nullptr;
+  if (naming == nullptr) return wrong("an op that names rows");
+  const Op& op = graph.op(named.op);
+  const int table = issue.combiner ? naming->output : naming->input;
+  const std::vector<TensorId>& operands = issue.combiner ? op.outputs : op.inputs;
+  if (table < 0 || operands[static_cast<size_t>(table)] != tensor) {
+    return wrong(
+        fmt::format("the table that {} {}", op.path, issue.combiner ? "adds to" : "reads"));
+  }
+  const Transfer& transfer = issue.transfers[0];
+  const size_t members = transfer.hold.size();
+  const int64_t rows = graph.tensor(op.inputs[naming->begin]).dims[0].size;
+  const int64_t all = graph.tensor(tensor).dims[0].size;
+  if (named.ids.size() != ids_of_naming(op).size() || named.most != most_named(op) ||
+      named.rows.size() != members ||
+      (!named.counted.empty() && named.counted.size() != members * members))
+    return wrong(fmt::format("the ids of {} and rows of it for each member", op.path));
+  for (size_t m = 0; m < members; ++m) {
+    const Interval& own = named.rows[m];
+    if (!own.empty() && intersect(own, {0, rows}) != own)
+      return wrong(fmt::format("rows of {} among {}", op.path, rows));
+    const Box &whole = issue.combiner ? transfer.hold[m] : transfer.need[m],
+              &part = issue.combiner ? transfer.need[m] : transfer.hold[m];
+    if (whole.dims[0] != Interval{0, all}) return wrong("all rows where they are named");
+    for (size_t d = 1; d < whole.rank(); ++d) {
+      if (whole.dims[d] != part.dims[d]) return wrong("rows alone to be cut");
+    }
+  }
+  return {};
+}
+
 }  // namespace tessera::verifying

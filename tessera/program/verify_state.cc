@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "tessera/graph/rows.h"
+
 namespace tessera::verifying {
 namespace {
 
@@ -96,7 +98,7 @@ Failure RankState::conflict(const Instance& instance, const View& view, bool wri
 }
 
 Failure RankState::read(const View& view, int64_t micro_batch, TensorId tensor, const Box& region,
-                        bool complete, std::vector<Piece>* out) {
+                        bool complete, std::vector<Piece>* out, const RowsThere* named) {
   const Instance& instance = instances_[instance_of(view.buffer, micro_batch)];
   if (!instance.in_flight.empty()) {
     if (Failure failure = conflict(instance, view, false, "reads")) return failure;
@@ -121,6 +123,7 @@ Failure RankState::read(const View& view, int64_t micro_batch, TensorId tensor, 
               fmt::format("expected the complete value of {}, found {}", region.to_string(),
                           describe(graph_, piece.parts))};
     }
+    if (Failure failure = missing_rows(piece, view, named)) return failure;
     covered += common_volume(piece.local, view.box);
     if (out != nullptr) {
       Piece relative = clip(piece, intersect(piece.local, view.box));
@@ -134,6 +137,20 @@ Failure RankState::read(const View& view, int64_t micro_batch, TensorId tensor, 
                       instance.freed ? "after it is freed or overwritten"
                       : covered == 0 ? "before it is written"
                                      : "of which a part was never written")};
+}
+
+// Does the reader read rows that did not come?
+Failure RankState::missing_rows(const Piece& piece, const View& view,
+                                const RowsThere* named) const {
+  if (!piece.named) return {};
+  const Op& came_for = graph_.op(piece.named->op);
+  const Interval& rows = piece.named->rows;
+  const bool alike = named != nullptr && name_alike(graph_.op(named->op), came_for);
+  if (alike && (named->rows.empty() || intersect(named->rows, rows) == named->rows)) return {};
+  return {
+      "rows", piece.tensor,
+      fmt::format("reads %{}{}, which holds no rows but those that rows [{}:{}] of {} name",
+                  view.buffer.value, view.box.to_string(), rows.begin, rows.end(), came_for.path)};
 }
 
 void RankState::kill(size_t index) {

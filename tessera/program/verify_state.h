@@ -43,9 +43,9 @@ class RankState {
   Failure end_block();  // buffers of lifetime kBlock end here
 
   // Checks that `view` holds `region` of `tensor`; appends its pieces, relative to the view, to
-  // `out` if given.
+  // `out` if given. `named`: the reader reads no rows but those that these rows of it name; null: all.
   Failure read(const View& view, int64_t micro_batch, TensorId tensor, const Box& region,
-               bool complete, std::vector<Piece>* out);
+               bool complete, std::vector<Piece>* out, const RowsThere* named = nullptr);
   // Puts pieces, relative to the view, there instead of what it held. `aliases`: inputs that this
   // may overwrite.
   Failure write(const View& view, int64_t micro_batch, const std::vector<Piece>& pieces,
@@ -70,6 +70,7 @@ class RankState {
   void kill(size_t instance);
   Failure conflict(const Instance& instance, const View& view, bool writes,
                    const std::string& verb) const;
+  Failure missing_rows(const Piece& piece, const View& view, const RowsThere* named) const;
   void put(Instance& instance, const View& view, const std::vector<Piece>& pieces);
   int64_t address(size_t instance) const;
 

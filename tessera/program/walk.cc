@@ -52,9 +52,11 @@ class Walker {
   ConversionPaths paths_{facts_};
   Holds holds_{facts_, paths_};
   Converter converter_{facts_, paths_, writer_};
-  Completion completion_{facts_, paths_, holds_, converter_};
+  Loads loads_{facts_, writer_};
+  NamedRowsMover named_{facts_, paths_, writer_, loads_};
+  Completion completion_{facts_, paths_, holds_, converter_, named_};
   BetweenPlaces between_{facts_, writer_, holds_, converter_, completion_};
-  Materialiser materialiser_{facts_, writer_, holds_, converter_, between_};
+  Materialiser materialiser_{facts_, writer_, holds_, converter_, between_, loads_, named_};
   SumsInPlace sums_{facts_, writer_, paths_};
   StepOperands operands_{facts_, writer_, materialiser_};
   StepOutputs outputs_{facts_, writer_, holds_, sums_};

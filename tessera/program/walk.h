@@ -15,6 +15,8 @@
 //   conversion_paths  the cheapest way from one layout to another, found once
 //   holds             what each place holds: homes and copies
 //   convert           writes a conversion's collectives
+//   loads             inputs of the step, each layout once
+//   named_rows        conversions that move the rows alone that ids name
 //   needs             the layout in which an op wants an operand, or a reader what is made for it
 //   complete          when and how parts become complete
 //   between_places    what crosses to another place

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "tessera/base/check.h"
+#include "tessera/program/communication.h"
 #include "tessera/program/instructions.h"
 #include "tessera/report/report.h"
 
@@ -42,6 +43,13 @@ void share(int64_t total, const std::vector<std::pair<int, int64_t>>& weights, S
 void add_issue(const Program& program, const Issue& issue, int64_t times, Sent& sent) {
   const Group& group = program.groups[static_cast<size_t>(issue.group)];
   const auto self = static_cast<size_t>(group.index);
+  if (issue.named) {
+    for (size_t to = 0; to < group.members.size(); ++to) {
+      const int64_t bytes = to == self ? 0 : named_bytes(issue, self, to);
+      if (bytes > 0) sent[group.members[to]] += bytes * times;
+    }
+    return;
+  }
   for (const Transfer& transfer : issue.transfers) {
     const Redistribution what{issue.kind, issue.combiner, issue.dtype, transfer.hold,
                               transfer.need};

@@ -30,6 +30,7 @@
 #include "tessera/runtime/copier.h"
 #include "tessera/runtime/initialise.h"
 #include "tessera/runtime/kernels/nest.h"
+#include "tessera/runtime/row_exchange.h"
 #include "tessera/runtime/tier_copy.h"
 
 namespace tessera {
@@ -76,9 +77,10 @@ struct Run {
 struct Flight {
   std::vector<comm::Handle> pending;
   std::vector<std::unique_ptr<comm::CodedCall>> coded;  // to be decoded after the wait
-  bool each_run = true;  // issued in every run of a forward or backward block
-  bool copies = false;   // handles are the copier's tickets
-  std::string name;      // for the profile
+  bool each_run = true;         // issued in every run of a forward or backward block
+  bool copies = false;          // handles are the copier's tickets
+  RowExchange* rows = nullptr;  // that arrive, to be put where they belong after the wait
+  std::string name;             // for the profile
 };
 
 int64_t read_clock(RecordClock which) {
@@ -112,7 +114,8 @@ struct RankExecutor::Impl {
   ByBlock<std::vector<comm::Label>> labels;
   ByBlock<std::vector<int64_t>> micro_batches;  // by family and run of it in a step
   ByBlock<std::vector<Operands>> operands;
-  std::vector<Run> schedule;  // of a step
+  ByBlock<std::map<size_t, RowExchange>> exchanges;  // by instruction: those of named rows
+  std::vector<Run> schedule;                         // of a step
   const LoadFunction* load = nullptr;
   const Observation* observed = nullptr;  // of the evaluation that runs
   std::map<std::string, double> seconds;
@@ -266,6 +269,10 @@ struct RankExecutor::Impl {
                 {issue.kind, issue.combiner, issue.dtype, transfer.hold, transfer.need});
           }
           prepare_items(issue, redistributions[b][i], made);
+          if (issue.named) {
+            const Group& group = program.groups[static_cast<size_t>(issue.group)];
+            exchanges[b].try_emplace(i, graph, issue, static_cast<size_t>(group.index));
+          }
           label.tensor = moved_tensors(issue, graph);
           label.axis = join(program.groups[static_cast<size_t>(issue.group)].axes, "+");
           add_flight(issue.handle, b, instruction.when, std::string(collective_name(issue.kind)));
@@ -560,8 +567,24 @@ struct RankExecutor::Impl {
                       *issue.codec, residual_of(issue.residual), label);
       return start(run, issue.handle, started, std::move(call));
     }
+    if (issue.named) return exchange_rows(run, i, issue);
     start(run, issue.handle,
           communicator.issue(groups[static_cast<size_t>(issue.group)], items, label));
+  }
+
+  void exchange_rows(const Run& run, size_t i, const Issue& issue) {
+    RowExchange& exchange = exchanges.at(run.block).at(i);
+    std::vector<Array> ids;
+    for (const View& view : issue.named->ids) ids.push_back(array(view, run.micro_batch));
+    const auto operand = [&](const std::optional<View>& view) {
+      return view ? std::optional(array(*view, run.micro_batch)) : std::nullopt;
+    };
+    const Transfer& transfer = issue.transfers[0];
+    start(run, issue.handle,
+          exchange.begin(communicator, groups[static_cast<size_t>(issue.group)], ids,
+                         operand(transfer.in), operand(transfer.out), context.step,
+                         labels[run.block][i]));
+    flights.at(issue.handle).rows = &exchange;
   }
 
   // The same message of different micro-batches must not be mistaken for one another.
@@ -609,6 +632,7 @@ struct RankExecutor::Impl {
       communicator.wait(handle);
     }
     if (const auto call = std::exchange(flight.coded[slot], nullptr)) call->finish();
+    if (RowExchange* rows = std::exchange(flight.rows, nullptr)) rows->finish();
   }
   void wait_all(Flight& flight) {
     for (size_t slot = 0; slot < flight.pending.size(); ++slot) wait_on(flight, slot);
@@ -852,8 +876,12 @@ std::vector<std::span<float>> RankExecutor::residuals() const { return impl_->re
 
 std::array<int64_t, 3> RankExecutor::peak_bytes() const { return impl_->peak; }
 int64_t RankExecutor::scratch_bytes() const {
-  return impl_->context.scratch.bytes() + impl_->context.accumulate.bytes() +
-         impl_->tables.scratch_bytes();
+  int64_t bytes = impl_->context.scratch.bytes() + impl_->context.accumulate.bytes() +
+                  impl_->tables.scratch_bytes();
+  for (const auto& [ref, exchanges] : impl_->exchanges) {
+    for (const auto& [instruction, exchange] : exchanges) bytes += exchange.bytes();
+  }
+  return bytes;
 }
 std::vector<RowCacheReport> RankExecutor::row_caches() const { return impl_->tables.reports(); }
 const std::map<std::string, double>& RankExecutor::profile() const { return impl_->seconds; }

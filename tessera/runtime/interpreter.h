@@ -7,7 +7,8 @@
 // Kernels are prepared at their first execution (kernels.h) and reused in every later step; what
 // collectives, messages and loads work on is prepared before the first. So from the second step on the
 // interpreter itself takes nothing from the heap. What libtorch's kernels and the communicator take
-// is counted by allocations_test.cc. A message or collective with a codec makes its buffers anew.
+// is counted by allocations_test.cc. A message or collective with a codec makes its buffers anew; an
+// exchange of named rows keeps its own as long as the ids stay the same.
 //
 //   comm::run_threads(ranks, options, [&](comm::Communicator& world) {
 //     auto executor = RankExecutor::create(graph, programs[world.rank()], world, {.seed = 1});

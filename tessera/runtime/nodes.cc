@@ -13,7 +13,7 @@
 #include "tessera/data/match_files.h"
 #include "tessera/runtime/inputs.h"
 #include "tessera/runtime/kernels/nest.h"
-#include "tessera/sparse/graphs/read.h"
+#include "tessera/sparse/graphs/node_inputs.h"
 
 namespace tessera {
 namespace {
@@ -47,13 +47,11 @@ class NodeSource : public DataSource {
     std::vector<int64_t> targets(static_cast<size_t>(data.nodes()), -1);
     for (const int32_t node : known)
       targets[static_cast<size_t>(node)] = data.labels[static_cast<size_t>(node)];
-    integers_["targets"] = std::move(targets);
-    add_rows("features", sparse::normalized_rows(data.features), true);
     const bool weighted = wants_.model->graph.find_tensor("edges.values").valid();
-    add_rows(
-        "edges",
-        weighted ? sparse::normalized_symmetric(sparse::with_self_loops(data.graph)) : data.graph,
-        weighted);
+    sparse::NodeInputs inputs = sparse::node_inputs(data, weighted);
+    integers_ = std::move(inputs.integers);
+    numbers_ = std::move(inputs.numbers);
+    integers_["targets"] = std::move(targets);
     return fits();
   }
 
@@ -80,15 +78,6 @@ class NodeSource : public DataSource {
  private:
   tl::unexpected<Error> error(const std::string& message) const {
     return invalid_input(fmt::format("data: '{}': {}", prefix_, message));
-  }
-
-  void add_rows(const std::string& name, const sparse::CsrGraph& rows, bool valued) {
-    integers_[name + ".begin"] = {rows.offsets.begin(), rows.offsets.end() - 1};
-    integers_[name + ".end"] = {rows.offsets.begin() + 1, rows.offsets.end()};
-    integers_[name + ".columns"] = {rows.columns.begin(), rows.columns.end()};
-    if (!valued) return;
-    std::vector<float>& values = numbers_[name + ".values"];
-    for (int64_t edge = 0; edge < rows.edges(); ++edge) values.push_back(rows.value(edge));
   }
 
   // Does the model have inputs of these names and sizes, and as many features and classes?

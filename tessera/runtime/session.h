@@ -145,6 +145,7 @@ struct VerifyConfig {
   double lossy_tolerance = 0.05;  // of the loss, where the plan compresses what ranks exchange
   double timeout_s = 60;
   OptimizerConfig optimizer;
+  DataConfig data{};  // what both runs read; none: random inputs
 };
 struct VerifyReport {
   int64_t ranks = 1, steps = 0;

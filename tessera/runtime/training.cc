@@ -21,6 +21,7 @@
 #include "tessera/runtime/metrics.h"
 #include "tessera/runtime/periods.h"
 #include "tessera/runtime/ranks.h"
+#include "tessera/runtime/row_exchange.h"
 #include "tessera/runtime/run_data.h"
 #include "tessera/runtime/session.h"
 #include "tessera/runtime/trace.h"
@@ -321,7 +322,13 @@ class RankRun {
       if (!numbers.empty()) transfer(world_, rank, 0, numbers);
       if (world_.rank() != 0 || rank >= compiled().ranks()) continue;
       TESSERA_TRY(Program program, compiled().lowering->lower(rank));
-      programs.push_back(std::move(program));
+      const int64_t step = job_.callbacks.trace_step;
+      auto counted = with_counted_rows(
+          program, compiled().graph(), step,
+          [&](const Tensor& tensor, const Box& region, const kernels::Array& to) {
+            load_input(job_, *job_.data.training, step, step, tensor, region, to, store_.get());
+          });
+      programs.push_back(counted ? std::move(*counted) : std::move(program));
       std::vector<Executed>& list = all.emplace_back();
       for (size_t i = 0; i < numbers.size(); i += kNumbers) {
         const double* at = &numbers[i];

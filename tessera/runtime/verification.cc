@@ -14,10 +14,12 @@
 #include "tessera/graph/pieces.h"
 #include "tessera/plan/load.h"
 #include "tessera/program/ahead_part.h"
+#include "tessera/runtime/data.h"
 #include "tessera/runtime/inputs.h"
 #include "tessera/runtime/interpreter.h"
 #include "tessera/runtime/periods.h"
 #include "tessera/runtime/ranks.h"
+#include "tessera/runtime/row_exchange.h"
 #include "tessera/runtime/session.h"
 #include "tessera/runtime/tolerance.h"
 #include "tessera/runtime/verification.h"
@@ -93,13 +95,27 @@ std::vector<Held> read_homes(const RankExecutor& executor, const Graph& graph,
   return held;
 }
 
+// What a step of the program sends, by the ids of that step.
+Traffic predicted_traffic(const Program& program, const Graph& graph, int64_t step,
+                          const LoadFunction& load) {
+  const std::optional<Program> counted = with_counted_rows(program, graph, step, load);
+  Traffic sent;
+  for (const auto& [kind, traffic] : volume(counted ? *counted : program, graph).by_kind)
+    sent += traffic;
+  return sent;
+}
+
 Status run_rank(const std::vector<Period>& periods, const VerifyConfig& config,
-                comm::Communicator& world, RankResult& result) {
-  ExecutorOptions options{static_cast<uint64_t>(config.seed), 1, false, {}};
-  options.ahead = [&](int64_t step, const Tensor& tensor, const Box& region,
-                      const kernels::Array& to) {
-    load_random(*periods.front().compiled.model, config.seed, step, tensor, region, to);
+                const DataSource* data, comm::Communicator& world, RankResult& result) {
+  const Model& model = *periods.front().compiled.model;
+  const auto load_input = [&](int64_t step, const Tensor& tensor, const Box& region,
+                              const kernels::Array& to) {
+    if (data == nullptr) return load_random(model, config.seed, step, tensor, region, to);
+    const Status status = data->load(step, tensor, region, to);
+    if (!status) throw comm::CommFault{status.error().message};
   };
+  ExecutorOptions options{static_cast<uint64_t>(config.seed), 1, false, {}};
+  options.ahead = load_input;
   PeriodExecutor executor(periods, world, options);
   const auto end_period = [&] {
     result.memory.push_back({executor.program().arena_bytes, executor->peak_bytes()});
@@ -113,18 +129,18 @@ Status run_rank(const std::vector<Period>& periods, const VerifyConfig& config,
       result.predicted.bytes += change->bytes_predicted;
       result.predicted.messages += change->messages_predicted;
     }
-    executor->run_step(step,
-                       [&](const Tensor& tensor, const Box& region, const kernels::Array& to) {
-                         if (tensor.init.kind == Init::Kind::kLearningRate) {
-                           load_scalar(learning_rate(config.optimizer, step, config.steps), to);
-                         } else if (tensor.init.kind == Init::Kind::kStep) {
-                           load_scalar(static_cast<double>(step), to);
-                         } else {
-                           load_random(*compiled.model, config.seed, step, tensor, region, to);
-                         }
-                       });
-    for (const auto& [kind, traffic] : volume(program, compiled.graph()).by_kind)
-      result.predicted += traffic;
+    const LoadFunction load = [&](const Tensor& tensor, const Box& region,
+                                  const kernels::Array& to) {
+      if (tensor.init.kind == Init::Kind::kLearningRate) {
+        load_scalar(learning_rate(config.optimizer, step, config.steps), to);
+      } else if (tensor.init.kind == Init::Kind::kStep) {
+        load_scalar(static_cast<double>(step), to);
+      } else {
+        load_input(step, tensor, region, to);
+      }
+    };
+    executor->run_step(step, load);
+    result.predicted += predicted_traffic(program, compiled.graph(), step, load);
     result.lossy = result.lossy || is_lossy(program) || works_on_old_values(compiled.graph());
     // A run, and each plan that it changes to, begins with what the first step finds ready.
     if (step == executor.period().first_step) {
@@ -147,7 +163,7 @@ Status run_rank(const std::vector<Period>& periods, const VerifyConfig& config,
 }
 
 Result<std::vector<RankResult>> run_plan(std::vector<Period>& periods, const VerifyConfig& config,
-                                         const Alter& alter = {}) {
+                                         const DataSource* data, const Alter& alter = {}) {
   for (Period& period : periods) {
     if (alter) alter(period.compiled.graph(), period.programs);
   }
@@ -158,7 +174,7 @@ Result<std::vector<RankResult>> run_plan(std::vector<Period>& periods, const Ver
   const int ranks = static_cast<int>(results.size());
   TESSERA_TRY_VOID(comm::run_threads(ranks, options, [&](comm::Communicator& world) {
     const auto rank = static_cast<size_t>(world.rank());
-    const Status status = run_rank(periods, config, world, results[rank]);
+    const Status status = run_rank(periods, config, data, world, results[rank]);
     if (!status) throw comm::CommFault{status.error().message};
   }));
   return results;
@@ -370,8 +386,12 @@ Result<VerifyReport> compare_runs(std::vector<Period> serial, std::vector<Period
                                   const VerifyConfig& config, const Alter& alter = {}) {
   for (auto* periods : {&serial, &parallel})
     TESSERA_TRY_VOID(lower_periods(*periods, largest_ranks(*periods)));
-  TESSERA_TRY(const std::vector<RankResult> expected, run_plan(serial, config));
-  TESSERA_TRY(const std::vector<RankResult> found, run_plan(parallel, config, alter));
+  std::unique_ptr<DataSource> data;
+  if (config.data.given() && !config.data.random) {
+    TESSERA_TRY(data, open_data(config.data, {serial.front().compiled.model.get(), config.seed}));
+  }
+  TESSERA_TRY(const std::vector<RankResult> expected, run_plan(serial, config, data.get()));
+  TESSERA_TRY(const std::vector<RankResult> found, run_plan(parallel, config, data.get(), alter));
   TESSERA_TRY(const DType dtype, parse_dtype(config.precision));
   VerifyReport report;
   report.tolerances = tolerances(dtype, serial.front().compiled.graph(), config.tolerance);

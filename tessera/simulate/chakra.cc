@@ -11,6 +11,7 @@
 
 #include "tessera/base/text.h"
 #include "tessera/cost/op_cost.h"
+#include "tessera/program/communication.h"
 #include "tessera/program/instructions.h"
 #include "tessera/simulate/chrome_trace.h"
 
@@ -227,6 +228,7 @@ class Exporter {
     for (const Transfer& transfer : issue.transfers) {
       if (transfer.in) size += bytes(*transfer.in);
     }
+    if (issue.named) size = sent_traffic(issue, static_cast<size_t>(group.index)).bytes;
     attributes.integer("comm_type", attribute::kInt64, comm_type(issue.kind));
     attributes.integer("comm_size", attribute::kInt64, size);
     attributes.text("pg_name", fmt::format("{}", process_groups_.number(group)));

@@ -272,6 +272,7 @@ int64_t NodeSharing::ranks_on_node(PlaceId place, int64_t rank) const {
 Status Lowered::add(int rank) {
   if (programs.contains(rank)) return {};
   TESSERA_TRY(Program program, lowering->lower(rank, offsets));
+  if (counts) counts(program);
   programs.emplace(rank, std::move(program));
   return {};
 }

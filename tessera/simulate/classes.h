@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <vector>
 
@@ -53,8 +54,9 @@ struct Lowered {
   RankDevices devices;
   std::vector<int32_t> role_of_rank;
   std::vector<RankClass> roles;
-  std::map<int, Program> programs;  // by rank
-  bool offsets = false;             // of buffers in their arenas
+  std::map<int, Program> programs;         // by rank
+  bool offsets = false;                    // of buffers in their arenas
+  std::function<void(Program&)> counts{};  // as of SimulateOptions
   Status add(int rank);
 };
 enum class Fold : uint8_t {

@@ -27,23 +27,28 @@ ExchangeLoad exchange_load(const Issue& issue, const std::vector<int64_t>& nodes
   std::map<int64_t, Moved> of_node;
   std::map<int64_t, std::set<int64_t>> reached;       // by node, nodes
   std::vector<std::set<size_t>> peers(nodes.size());  // by member, members of other nodes
+  const auto count = [&](size_t source, size_t taker, int64_t elements) {
+    if (source == taker || elements == 0) return;
+    const int64_t from = nodes[source], to = nodes[taker];
+    std::vector<Moved>& side = from == to ? inside : leaving;
+    side[source].out += elements;
+    side[taker].in += elements;
+    if (from == to) return;
+    of_node[from].out += elements;
+    of_node[to].in += elements;
+    reached[from].insert(to);
+    peers[source].insert(taker);
+  };
+  for (size_t m = 0; issue.named && m < nodes.size(); ++m) {
+    for (size_t source = 0; source < nodes.size(); ++source)
+      count(source, m, named_bytes(issue, source, m) / dtype_bytes(issue.dtype));
+  }
   for (const Transfer& transfer : issue.transfers) {
+    if (issue.named) break;
     const Redistribution what{issue.kind, issue.combiner, issue.dtype, transfer.hold,
                               transfer.need};
     for (size_t m = 0; m < nodes.size(); ++m) {
-      for (const Take& take : takes(what, m)) {
-        if (take.source == m) continue;
-        const int64_t elements = take.box.volume();
-        const int64_t from = nodes[take.source], to = nodes[m];
-        std::vector<Moved>& side = from == to ? inside : leaving;
-        side[take.source].out += elements;
-        side[m].in += elements;
-        if (from == to) continue;
-        of_node[from].out += elements;
-        of_node[to].in += elements;
-        reached[from].insert(to);
-        peers[take.source].insert(m);
-      }
+      for (const Take& take : takes(what, m)) count(take.source, m, take.box.volume());
     }
   }
   const auto bytes = [&](int64_t elements) {

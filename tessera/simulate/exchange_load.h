@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-// Of an issue without a combiner. `nodes`: the node of each member, in any numbering.
+// Of an issue without a combiner, or of an exchange of named rows. `nodes`: the node of each member, in any numbering.
 ExchangeLoad exchange_load(const Issue& issue, const std::vector<int64_t>& nodes);
 
 }  // namespace tessera

@@ -55,5 +55,30 @@ TEST(ExchangeLoad, within_a_node_leaves_nothing) {
   EXPECT_EQ(exchange_load(halo(4, 1), {0, 0, 0, 0}).nodes_reached, 0);
 }
 
+// Members 0 and 1 lie on one node, 2 and 3 on the other; `counted` says who names how many rows of whom.
+TEST(ExchangeLoad, of_named_rows_goes_by_their_count) {
+  constexpr int64_t kRow = kColumns * 4;
+  const Box whole{{{0, 4 * kRows}, {0, kColumns}}};
+  std::vector<Box> pieces;
+  NamedRows named;
+  for (int64_t member = 0; member < 4; ++member) {
+    pieces.push_back(Box{{{member * kRows, kRows}, {0, kColumns}}});
+    named.rows.push_back({member * kRows, kRows});
+  }
+  named.ids = {{BufferId(0), Box::whole({4 * kRows})}};
+  named.counted = {0, 1, 2, 0, 0, 0, 0, 3, 1, 0, 0, 2, 0, 0, 1, 0};
+  for (const bool sums : {false, true}) {
+    Issue issue;
+    Transfer transfer;
+    (sums ? transfer.need : transfer.hold) = pieces;
+    (sums ? transfer.hold : transfer.need) = std::vector<Box>(4, whole);
+    if (sums) issue.combiner = Combiner::kSum;
+    issue.transfers.push_back(transfer);
+    issue.named = named;
+    EXPECT_EQ(exchange_load(issue, {0, 0, 1, 1}),
+              (ExchangeLoad{2 * kRow, 3 * kRow, 5 * kRow, 1, 1}));
+  }
+}
+
 }  // namespace
 }  // namespace tessera

@@ -141,6 +141,12 @@ struct Shared {  // by all players
     int64_t most = 0;
     for (size_t m = 0; m < issue.transfers[0].hold.size(); ++m) {
       int64_t taken = 0;
+      for (size_t from = 0; issue.named && from < issue.named->rows.size(); ++from)
+        taken += from == m ? 0 : named_bytes(issue, from, m);
+      if (issue.named) {
+        most = std::max({most, sent_traffic(issue, m).bytes, taken});
+        continue;
+      }
       for (const Transfer& transfer : issue.transfers) {
         const Box& need = transfer.need[m];
         taken += need.volume() - intersect(need, transfer.hold[m]).volume();
@@ -159,8 +165,15 @@ struct Shared {  // by all players
     loads.push_back({&issue, nodes, exchange_load(issue, nodes)});
     return loads.back().load;
   }
+  // As far as bytes go: buffers and the op make no difference.
+  static bool alike(const std::optional<NamedRows>& a, const std::optional<NamedRows>& b) {
+    if (!a || !b) return a.has_value() == b.has_value();
+    return a->rows == b->rows && a->most == b->most && a->counted == b->counted &&
+           a->ids[0].box == b->ids[0].box;
+  }
   static bool moves_alike(const Issue& a, const Issue& b) {
     return a.kind == b.kind && a.combiner == b.combiner && a.dtype == b.dtype &&
+           alike(a.named, b.named) &&
            std::ranges::equal(a.transfers, b.transfers, [](const Transfer& x, const Transfer& y) {
              return x.hold == y.hold && x.need == y.need;
            });
@@ -410,7 +423,8 @@ class PlayerOutline {
   // would take long to count, and few exchanges among so many are between neighbours.
   ExchangeLoad load(const Issue& issue, const GroupFacts& facts) {
     constexpr int64_t kMostCounted = 256;
-    if (issue.kind != CollectiveKind::kExchange || issue.combiner || facts.where.nodes == 1 ||
+    const bool sums = issue.combiner && !issue.named;
+    if (issue.kind != CollectiveKind::kExchange || sums || facts.where.nodes == 1 ||
         facts.where.members > kMostCounted) {
       return {};
     }
@@ -427,6 +441,11 @@ class PlayerOutline {
     for (const Transfer& transfer : issue.transfers) {
       for (const SharedBoxes* boxes : {&transfer.hold, &transfer.need})
         key.push_back(static_cast<int64_t>(reinterpret_cast<intptr_t>(&boxes->list())));
+    }
+    if (issue.named) {
+      key.push_back(issue.named->most);
+      for (const Interval& rows : issue.named->rows) key.insert(key.end(), {rows.begin, rows.size});
+      key.insert(key.end(), issue.named->counted.begin(), issue.named->counted.end());
     }
     return key;
   }
@@ -712,7 +731,7 @@ class PlayerOutline {
 };
 
 Fold fold_of(const SimulateOptions& options, bool noisy) {
-  if (!options.fold || noisy) return Fold::kNone;
+  if (!options.fold || noisy || options.counts) return Fold::kNone;
   return options.fold_places && options.stragglers.empty() ? Fold::kPlaces : Fold::kExact;
 }
 

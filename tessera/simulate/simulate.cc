@@ -264,7 +264,7 @@ struct OutlineKey {
 OutlineKey key_of(const Cluster& cluster, const RankDevices& devices,
                   const SimulateOptions& options) {
   const Style& style = options.style;
-  OutlineKey key{options.fold && options.jitter == 0 && style.jitter == 0,
+  OutlineKey key{options.fold && !options.counts && options.jitter == 0 && style.jitter == 0,
                  options.fold_places,
                  style.overlap_gradients,
                  style.overlap_parameters,
@@ -320,6 +320,7 @@ Result<Simulation> Simulator::run(const Cluster& cluster, const SimulateOptions&
   if (!impl_->outline || key != impl_->key) {
     impl_->outline.reset();
     impl_->lowered.devices = devices;
+    impl_->lowered.counts = options.counts;
     TESSERA_TRY(impl_->outline, make_outline(impl_->lowered, cluster, options));
     impl_->key = std::move(key);
     impl_->priced = unpriced(*impl_->outline);

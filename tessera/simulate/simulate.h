@@ -1,6 +1,7 @@
 // Plays the program that would run on a described machine (docs/theory/cost-model.md section 9).
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -40,6 +41,9 @@ struct SimulateOptions {
   std::optional<RankDevices> devices;  // another order than the plan's: the programs are the same
   double failures_a_device_year = 0;   // with restart_s: expected time lost is added, stated apart
   double restart_s = 0;
+  // Fills in what data say of a rank's program (NamedRows::counted). Ranks then differ by their data, so
+  // each of them is played. A Simulator is asked with the same one in all runs.
+  std::function<void(Program&)> counts{};
 
   bool has_labels() const { return events || critical_path; }  // are names of ops needed?
 };

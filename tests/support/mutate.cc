@@ -105,9 +105,9 @@ class Mutator {
 
   std::vector<Mutation> run() {
     const std::vector<void (Mutator::*)(const Place&)> kinds = {
-        &Mutator::computes,  &Mutator::operands,    &Mutator::outputs, &Mutator::attributes,
-        &Mutator::transport, &Mutator::collectives, &Mutator::waits,   &Mutator::order,
-        &Mutator::memory,    &Mutator::fetches,     &Mutator::releases};
+        &Mutator::computes,  &Mutator::operands,    &Mutator::outputs,  &Mutator::attributes,
+        &Mutator::transport, &Mutator::collectives, &Mutator::waits,    &Mutator::order,
+        &Mutator::memory,    &Mutator::fetches,     &Mutator::releases, &Mutator::names};
     for (auto kind : kinds) {
       for (size_t r = 0; r < programs_.size(); ++r) {
         for (const auto& [ref, block] : programs_[r].blocks) {
@@ -169,6 +169,7 @@ class Mutator {
   void waits(const Place& place);
   void order(const Place& place);
   void memory(const Place& place);
+  void names(const Place& place);
   void fetches(const Place& place);
   void releases(const Place& place);
   bool touches_rows(const Place& place) const;
@@ -469,6 +470,23 @@ void Mutator::collectives(const Place& place) {
     });
     break;
   }
+}
+
+// Rows that ids name: fewer of them on all members alike, by other ids, or all rows on one member.
+void Mutator::names(const Place& place) {
+  const auto* issue = std::get_if<Issue>(&get(place).body);
+  if (issue == nullptr || !issue->named) return;
+  if (!issue->named->rows[0].empty()) {
+    add("name_fewer_rows", place, [all = partners(place)](Programs& p) {
+      for (const Place& one : all) --std::get<Issue>(at(p, one).body).named->rows[0].size;
+    });
+  }
+  add("name_by_other_ids", place, [place](Programs& p) {
+    std::vector<View>& ids = std::get<Issue>(at(p, place).body).named->ids;
+    std::swap(ids[0], ids[1]);
+  });
+  add("forget_names", place,
+      [place](Programs& p) { std::get<Issue>(at(p, place).body).named.reset(); });
 }
 
 // What is in flight may be read or overwritten too early. A wait for an earlier run than the first

@@ -12,6 +12,7 @@
 
 #include "support/borders.h"
 #include "support/mutate.h"
+#include "tessera/models/graph_network.h"
 #include "tessera/models/model.h"
 #include "tessera/plan/load.h"
 #include "tessera/program/test_programs.h"
@@ -54,8 +55,11 @@ const std::map<std::string, Pin>& pins() {
       {"fetch_fewer_rows", {{"rows"}}},
       {"fetch_of_other_table", {{"rows"}}},
       {"first_add", {{"lifetime"}}},
+      {"forget_names", {{"message"}}},
       {"forget_accumulation", {{"coverage", "operand"}}},
       {"free_too_early", {{"lifetime"}}},
+      {"name_by_other_ids", {{"operand"}}},
+      {"name_fewer_rows", {{"rows"}}},
       {"overlapping_offset", {{"lifetime", "memory"}}},
       {"read_before_write", {{"lifetime"}, {"operand"}}},
       {"reduce_before_last_micro_batch", {{"lifetime"}}},
@@ -276,6 +280,33 @@ TEST_P(MutationsOfTables, are_rejected) {
 INSTANTIATE_TEST_SUITE_P(Plans, MutationsOfTables, testing::ValuesIn(kPlansOfTables),
                          [](const auto& test) { return std::string(test.param.name); });
 
+// The nodes of a graph on several ranks: exchanges of the rows that edges name.
+TestPrograms cut_nodes(const std::string& sampler) {
+  GraphNetworkConfig config;
+  config.nodes = 7;
+  config.edges = 20;
+  config.features = 5;
+  config.entries = 9;
+  config.classes = 3;
+  config.hidden = 4;
+  config.sampler = sampler;
+  if (sampler != "none") config.widths = {2, 3};
+  const auto network = build_graph_network(config);
+  EXPECT_TRUE(network);
+  return lower_all(
+      trained(*network),
+      "mesh = { dp = 2 }\nsplit = [{ ops = \"*\", dim = \"nodes\", over = \"dp\" }]\n");
+}
+Counts count_of_nodes(const std::string& sampler) {
+  const TestPrograms lowered = cut_nodes(sampler);
+  return count_rejections(lowered.graph, lowered.programs, "nodes sampled by " + sampler, 12);
+}
+
+TEST(MutationsOfNodes, are_rejected) {
+  for (const std::string sampler : {"none", "permutation"})
+    expect_pinned(count_of_nodes(sampler), "nodes sampled by " + sampler);
+}
+
 class MutationsOfBorder : public testing::TestWithParam<Border> {};
 
 TEST_P(MutationsOfBorder, are_rejected) {
@@ -306,6 +337,7 @@ TEST(EachRule, rejects_some_of_each_class_that_it_should) {
     add(count_rejections(lowered.graph, lowered.programs, plan, 12));
   }
   for (const PlanOfTables& plan : kPlansOfTables) add(count_of_tables(plan));
+  add(count_of_nodes("none"));
   std::cout << table(all);
   for (const auto& [kind, pin] : pins()) {
     for (const std::string& rule : pin.rules)

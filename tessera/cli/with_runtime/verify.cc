@@ -42,6 +42,10 @@ Result<VerifyConfig> config_of(const VerifyOptions& options) {
     TESSERA_TRY_VOID(set_run_key(run, assignment));
   }
   config.optimizer = run.optimizer;
+  if (options.data.empty()) return config;
+  if (auto read = set_run_key(run, "data=" + options.data); !read)
+    return invalid_input("verify: --data: " + read.error().message);
+  config.data = run.data;
   return config;
 }
 

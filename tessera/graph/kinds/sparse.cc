@@ -210,7 +210,8 @@ std::vector<KindInfo> sparse_kinds() {
        .differentiate = differentiate_spmm,
        .flops = spmm_flops,
        .work = WorkClass::kLookup,
-       .position = place_in_spmm},
+       .position = place_in_spmm,
+       .names_rows = RowNaming{.input = 3}},
       {.name = "spmm_grad",
        .summary = "gradient of spmm's x, on the same edges",
        .min_inputs = 4,
@@ -221,7 +222,8 @@ std::vector<KindInfo> sparse_kinds() {
        .work = WorkClass::kLookup,
        .gradient = true,
        .position = place_in_spmm,
-       .size_attributes = {"dims"}},
+       .size_attributes = {"dims"},
+       .names_rows = RowNaming{.output = 0}},
       {.name = "spmm_grad_values",
        .summary = "gradient of spmm's values, 0 at edges that are not sampled",
        .min_inputs = 5,
@@ -231,7 +233,8 @@ std::vector<KindInfo> sparse_kinds() {
        .flops = spmm_flops,
        .work = WorkClass::kLookup,
        .gradient = true,
-       .position = place_in_spmm},
+       .position = place_in_spmm,
+       .names_rows = RowNaming{.input = 3}},
   };
 }
 

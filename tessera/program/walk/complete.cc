@@ -15,7 +15,8 @@ Held Completion::complete(const Site& site, TensorId tensor, const Held& from,
                           const std::optional<Layout>& wanted) {
   Layout target = completed(from.region.layout, facts_.mesh(site.place), facts_.shape(tensor));
   if (wanted && wanted->complete()) target = *wanted;
-  Held done = converter_.convert(site, tensor, from, target);
+  const auto named = named_.scatter(site, tensor, from, target);
+  Held done = named ? *named : converter_.convert(site, tensor, from, target);
   holds_.set_home(site.place, tensor, done);
   return done;
 }

@@ -5,13 +5,15 @@
 #include <optional>
 
 #include "tessera/program/walk/convert.h"
+#include "tessera/program/walk/named_rows.h"
 
 namespace tessera {
 
 class Completion {
  public:
-  Completion(const Facts& facts, ConversionPaths& paths, Holds& holds, Converter& converter)
-      : facts_(facts), paths_(paths), holds_(holds), converter_(converter) {}
+  Completion(const Facts& facts, ConversionPaths& paths, Holds& holds, Converter& converter,
+             NamedRowsMover& named)
+      : facts_(facts), paths_(paths), holds_(holds), converter_(converter), named_(named) {}
 
   // Parts -> a complete home: as wanted if that is given and complete, else whole over the partial
   // axes.
@@ -39,6 +41,7 @@ class Completion {
   ConversionPaths& paths_;
   Holds& holds_;
   Converter& converter_;
+  NamedRowsMover& named_;
 };
 
 }  // namespace tessera

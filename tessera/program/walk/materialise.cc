@@ -9,7 +9,7 @@ namespace tessera {
 
 Held Materialiser::materialise(const Op& reader, TensorId tensor, const Layout& need) {
   Site site = facts_.site(reader);
-  if (facts_.tensor(tensor).role == Role::kInput) return load(site, tensor, need);
+  if (facts_.tensor(tensor).role == Role::kInput) return loads_.load(site, tensor, need);
   bring(reader, tensor);
   keep_copy(reader, tensor, need);
   const Held* hold = holds_.best(site.place, tensor, site.block, &need);
@@ -26,6 +26,7 @@ Held Materialiser::materialise(const Op& reader, TensorId tensor, const Layout& 
     hold = holds_.home(site.place, tensor);
     if (plain == need) return *hold;
   }
+  if (const auto named = named_.gather(reader, tensor, *hold, need)) return *named;
   Held converted = converter_.convert(site, tensor, *hold, need);
   holds_.add_copy(site.place, site.block, tensor, converted);
   return converted;
@@ -88,27 +89,6 @@ bool Materialiser::kept_for_the_step(TensorId tensor) const {
   const OpId producer = facts_.tensor(tensor).producer;
   return !producer.valid() ||
          facts_.block_of(facts_.graph().op(producer)) == BlockRef(BlockKind::kPrologue);
-}
-
-Held Materialiser::load(const Site& site, TensorId tensor, const Layout& need) {
-  std::vector<Held>& loads = loads_[site.place.index()][tensor];
-  for (const Held& held : loads) {
-    if (held.region.layout == need && seen(held.block, site.block)) return held;
-  }
-  Held held;
-  held.region = {need, std::nullopt};
-  held.buffer = writer_.new_buffer(site.place, tensor, loads.empty() ? "" : "load", held.region);
-  held.block = site.block;
-  writer_.emit(site, TextLoad{tensor, held.view()});
-  loads.push_back(held);
-  return held;
-}
-
-// Has what `made` made been made for sure when `used` runs, of the same micro-batch?
-bool Materialiser::seen(BlockRef made, BlockRef used) const {
-  if (made == used || made.kind == BlockKind::kPrologue) return true;
-  if (used.kind == BlockKind::kUpdate) return facts_.one_micro_batch();
-  return made.chunk == used.chunk && made.kind < used.kind;
 }
 
 }  // namespace tessera

@@ -3,9 +3,7 @@
 // tessera/program.
 #pragma once
 
-#include <map>
 #include <optional>
-#include <vector>
 
 #include "tessera/program/walk/between_places.h"
 
@@ -14,13 +12,14 @@ namespace tessera {
 class Materialiser {
  public:
   Materialiser(const Facts& facts, TextWriter& writer, Holds& holds, Converter& converter,
-               BetweenPlaces& between)
+               BetweenPlaces& between, Loads& loads, NamedRowsMover& named)
       : facts_(facts),
         writer_(writer),
         holds_(holds),
         converter_(converter),
         between_(between),
-        loads_(writer.places()) {}
+        loads_(loads),
+        named_(named) {}
 
   // Issued, not waited for.
   Held materialise(const Op& reader, TensorId tensor, const Layout& need);
@@ -34,8 +33,6 @@ class Materialiser {
  private:
   void bring(const Op& reader, TensorId tensor);
   void keep_copy(const Op& reader, TensorId tensor, const Layout& need);
-  Held load(const Site& site, TensorId tensor, const Layout& need);
-  bool seen(BlockRef made, BlockRef used) const;
   bool read_after(const Site& site, TensorId tensor) const;
   bool kept_for_the_step(TensorId tensor) const;
 
@@ -44,7 +41,8 @@ class Materialiser {
   Holds& holds_;
   Converter& converter_;
   BetweenPlaces& between_;
-  std::vector<std::map<TensorId, std::vector<Held>>> loads_;  // by place
+  Loads& loads_;
+  NamedRowsMover& named_;
 };
 
 }  // namespace tessera

@@ -8,6 +8,7 @@
 
 #include "tessera/base/check.h"
 #include "tessera/runtime/kernels/nest.h"
+#include "tessera/sparse/graphs/named_rows.h"
 #include "tessera/sparse/graphs/spmm.h"
 
 namespace tessera::kernels {
@@ -107,16 +108,13 @@ class Edges {
     if (values != nullptr) values_.emplace(*values, pieces);
     first_row_ = call.box.dims[static_cast<size_t>(op_dims(op_->annotation.inputs[0])[0])].begin;
     options_.reduce = *sparse::parse_reduce(op_->text("reduce"));
-    options_.sampling = {*sparse::parse_sampler(op_->text("sampler")), op_->integer("width"),
-                         static_cast<uint64_t>(op_->integer("seed"))};
     options_.norm_bias = op_->number("norm_bias");
     options_.rescale = op_->integer("rescale") != 0;
-    each_step_ = op_->integer("each_step") != 0;
   }
 
   sparse::SpmmOptions options() const {
     sparse::SpmmOptions options = options_;
-    if (each_step_) options.sampling.seed += static_cast<uint64_t>(context_->step);
+    options.sampling = sparse::sampling_of(*op_, context_->step);
     return options;
   }
 
@@ -154,7 +152,6 @@ class Edges {
   int64_t begin_at_ = 0, end_at_ = 0, columns_at_ = 0;
   std::optional<Operand<A>> values_;
   sparse::SpmmOptions options_;
-  bool each_step_ = false;
   const KernelContext* context_;
 };
 

@@ -1,0 +1,67 @@
+// Who names which rows, against the halos of graphs that are cut (partition.h), and by hand.
+#include "tessera/sparse/graphs/named_rows.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tessera/sparse/graphs/generate.h"
+#include "tessera/sparse/graphs/partition.h"
+
+namespace tessera::sparse {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+TEST(NamedLists, are_the_halos_of_a_cut_graph_under_every_sampler) {
+  constexpr int64_t kNodes = 157;
+  const CsrGraph graph = power_law_graph({.nodes = kNodes, .edges = 1500, .seed = 6}).value();
+  const std::vector<int64_t> begin(graph.offsets.begin(), graph.offsets.end() - 1);
+  const std::vector<int64_t> end(graph.offsets.begin() + 1, graph.offsets.end());
+  const std::vector<int64_t> columns(graph.columns.begin(), graph.columns.end());
+  for (const Sampler sampler : {Sampler::kNone, Sampler::kBucket, Sampler::kStride,
+                                Sampler::kQuadratic, Sampler::kPermutation}) {
+    const Sampling sampling{sampler, sampler == Sampler::kNone ? 0 : 4, 7};
+    for (const int64_t ranks : {1, 2, 3, 4, 6}) {
+      for (const RowCuts& cuts :
+           {cut_by_rows(kNodes, ranks), cut_by_work(graph, sampling, ranks)}) {
+        std::vector<Interval> rows;
+        for (int64_t rank = 0; rank < ranks; ++rank)
+          rows.push_back({cuts.borders[static_cast<size_t>(rank)], cuts.rows(rank)});
+        const NamedLists found = name_rows({begin, end, columns, kNodes}, sampling, rows, rows);
+        const std::vector<GraphPart> parts = cut_graph(graph, cuts, sampling);
+        for (size_t owner = 0; owner < parts.size(); ++owner) {
+          for (size_t names = 0; names < parts.size(); ++names) {
+            const std::vector<int32_t>& list = found.of(names, owner);
+            EXPECT_EQ(std::vector<int64_t>(list.begin(), list.end()), parts[owner].sends[names]);
+            EXPECT_EQ(found.counts()[names * parts.size() + owner],
+                      static_cast<int64_t>(list.size()));
+          }
+        }
+      }
+    }
+  }
+}
+
+// Ids that lie outside name the nearest row, and a row whose end lies in front of its begin names none.
+TEST(NamedLists, take_ids_as_kernels_take_them) {
+  const std::vector<int64_t> begin{0, 2, -5, 3}, end{2, 1, 1, 99}, columns{3, 0, -7, 12};
+  const std::vector<Interval> halves{{0, 2}, {2, 2}};
+  const NamedLists found = name_rows({begin, end, columns, 4}, {}, halves, halves);
+  EXPECT_THAT(found.of(0, 1), ElementsAre(1)) << "rows 3 and 0; 0 is its own";
+  EXPECT_THAT(found.of(1, 0), IsEmpty()) << "rows 3 and 3";
+}
+
+// Rows of the table may lie elsewhere than rows of the op.
+TEST(NamedLists, know_who_owns_a_row) {
+  const std::vector<int64_t> begin{0, 1, 2, 3}, end{1, 2, 3, 4}, columns{5, 0, 2, 2};
+  const NamedLists found =
+      name_rows({begin, end, columns, 6}, {}, {{0, 1}, {1, 3}, {4, 0}}, {{0, 1}, {1, 0}, {1, 5}});
+  EXPECT_THAT(found.of(0, 2), ElementsAre(4));
+  EXPECT_THAT(found.of(1, 0), ElementsAre(0));
+  EXPECT_THAT(found.of(1, 2), ElementsAre(1)) << "once, though two rows name it";
+  EXPECT_THAT(found.of(2, 0), IsEmpty());
+}
+
+}  // namespace
+}  // namespace tessera::sparse
