@@ -179,7 +179,9 @@ class Copier {
     }
     for (PlaceText& text : *in_.texts) {
       if (&text == &this->text(model)) continue;
-      for (auto& [ref, block] : text.blocks) send_to_copies(block);
+      for (auto& [ref, block] : text.blocks) {
+        if (!send_to_copies(block)) return false;
+      }
     }
     for (int32_t k = 1; k <= copied_.count; ++k) write_copy(k);
     const int32_t next = copied_.next().value;
@@ -264,22 +266,24 @@ class Copier {
     }
   }
 
-  // What a far stage sends to the model it sends to the copies too.
-  void send_to_copies(std::vector<TextInstruction>& block) {
-    std::vector<TextInstruction> out;
-    out.reserve(block.size());
-    for (TextInstruction& instruction : block) {
-      out.push_back(std::move(instruction));
-      if (side_of(out.back()) != Side::kFar) continue;
-      const TextInstruction sent = out.back();
-      for (int32_t k = 1; k <= copied_.count; ++k) {
-        out.push_back(sent);
-        auto& cross = std::get<TextCross>(out.back().body);
+  // What a far stage sends to the model it sends to the copies too, to one after the other. False: it
+  // does something else in between, of which the place is unknown.
+  bool send_to_copies(std::vector<TextInstruction>& block) {
+    const auto is_far = [&](const TextInstruction& one) { return side_of(one) == Side::kFar; };
+    const auto first = std::ranges::find_if(block, is_far);
+    const auto end = std::find_if_not(first, block.end(), is_far);
+    if (std::any_of(end, block.end(), is_far)) return false;
+    std::vector<TextInstruction> copies;
+    for (int32_t k = 1; k <= copied_.count; ++k) {
+      for (auto sent = first; sent != end; ++sent) {
+        copies.push_back(*sent);
+        auto& cross = std::get<TextCross>(copies.back().body);
         cross.handle = next_handle_++;
         connect_far(cross, k);
       }
     }
-    block = std::move(out);
+    block.insert(end, copies.begin(), copies.end());
+    return true;
   }
   // What the stage, behind which or before which there is a copy now, says to its neighbour.
   void connect_neighbour(std::vector<TextInstruction>& block, int32_t stage, int32_t other,
