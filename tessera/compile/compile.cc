@@ -64,6 +64,13 @@ T* recall(std::list<T>& known, size_t keeps, const Is& is) {
 
 }  // namespace
 
+CompileOptions for_price(OptimizerSpec optimizer) {
+  CompileOptions out;
+  out.optimizer = std::move(optimizer);
+  out.equal_stages_once = true;
+  return out;
+}
+
 DType Compiled::computes_in() const {
   const DType at_rest = storage_dtype(compute);
   return at_rest == DType::kFloat64 ? at_rest : plan().plan.precision.compute.value_or(at_rest);
@@ -98,6 +105,7 @@ Result<std::unique_ptr<Lowering>> Compiler::lower(const std::shared_ptr<const Gr
   TESSERA_TRY(GraphVariants * graphs, trained(forward, plan, options.optimizer));
   TESSERA_TRY(SharedPrepared prepared, prepare_shared(*graphs, plan));
   LowerOptions lowering_options;
+  lowering_options.equal_stages_once = options.equal_stages_once;
   if (options.fetch_gradients) lowering_options.fetch = gradients_of(*prepared.graph);
   for (const std::string& name : options.fetch) {
     const TensorId id = prepared.graph->find_tensor(name);
@@ -107,8 +115,9 @@ Result<std::unique_ptr<Lowering>> Compiler::lower(const std::shared_ptr<const Gr
     }
     lowering_options.fetch.push_back(id);
   }
-  TESSERA_TRY(Lowering lowering, Lowering::create(std::move(prepared.graph),
-                                                  std::move(prepared.plan), lowering_options));
+  TESSERA_TRY(Lowering lowering,
+              Lowering::create(std::move(prepared.graph), std::move(prepared.plan),
+                               std::move(lowering_options)));
   return std::make_unique<Lowering>(std::move(lowering));
 }
 

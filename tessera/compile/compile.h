@@ -64,7 +64,10 @@ struct CompileOptions {
   OptimizerSpec optimizer = {};
   bool fetch_gradients = false;
   std::vector<std::string> fetch = {};
+  // As of LowerOptions: of a plan that is priced, and not run, verified or printed.
+  bool equal_stages_once = false;
 };
+CompileOptions for_price(OptimizerSpec optimizer = {});
 
 // A session: models and graphs are kept, by content, for the plans to come. What a plan becomes
 // does not depend on what was compiled before. Not to be used by several threads at once.

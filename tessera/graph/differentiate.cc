@@ -346,8 +346,8 @@ std::string numbered_block(const std::string& parameter) {
   return "";
 }
 
-// What is summed over all parameters (squares for clipping, flags of overflow) is summed by block
-// first, so that each pipeline stage sums up what it has. A parameter's group is its block by name;
+// What is summed over all parameters (squares for clipping, flags of overflow) is summed from block
+// to block, so that each pipeline stage adds what it has. A parameter's group is its block by name;
 // in a model without such names, the repeated block (repeat.h) that reads it; else the first
 // component of its name.
 class SumGroups {
@@ -539,17 +539,20 @@ class Updater {
     return groups.emplace_back(group, std::vector<TensorId>{}).second;
   }
 
-  // Of the groups, in order of first occurrence, then of all.
+  // From the last group to the first, in order of first occurrence: each adds its members to what
+  // the groups behind it came to. So one term crosses from a pipeline stage to the one before it,
+  // however many groups a stage has, and the last stage, whose gradients are complete first, begins.
   TensorId merge(const std::string& scope, const std::string& whole, const std::string& kind,
                  const Groups& groups) {
-    const auto merged = [&](const std::string& path, const std::vector<TensorId>& parts) {
-      return parts.size() == 1 ? parts[0] : builder_.op1(path, kind, parts);
-    };
-    std::vector<TensorId> parts;
-    parts.reserve(groups.size());
-    for (const auto& [group, members] : groups)
-      parts.push_back(merged(fmt::format("{}.{}", scope, group), members));
-    return merged(scope + "." + whole, parts);
+    TensorId so_far;
+    for (size_t g = groups.size(); g-- > 0;) {
+      const auto& [group, members] = groups[g];
+      std::vector<TensorId> terms = members;
+      if (so_far.valid()) terms.push_back(so_far);
+      const std::string path = fmt::format("{}.{}", scope, g == 0 ? whole : group);
+      so_far = terms.size() == 1 ? terms[0] : builder_.op1(path, kind, terms);
+    }
+    return so_far;
   }
 
   // What the trainer makes for each step; the graph may have it already.

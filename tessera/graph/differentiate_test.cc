@@ -313,8 +313,14 @@ TEST(DifferentiateTest, ClippingSumsByGroup) {
                            "clip.embed.weight.sum_squares"}) {
     EXPECT_NE(find_op(graph, path), nullptr) << path;
   }
-  EXPECT_EQ(find_op(graph, "clip.embed"), nullptr);            // one parameter: nothing to add
-  EXPECT_EQ(find_op(graph, "clip.total")->inputs.size(), 4u);  // embed, two blocks, norm
+  const auto last_term = [&](const char* path) {
+    return graph.tensor(find_op(graph, path)->inputs.back()).name;
+  };
+  EXPECT_EQ(find_op(graph, "clip.embed"), nullptr);  // the first group makes the total
+  EXPECT_EQ(find_op(graph, "clip.total")->inputs.size(), 2u);
+  EXPECT_EQ(last_term("clip.total"), "clip.blocks.0");
+  EXPECT_EQ(last_term("clip.blocks.0"), "clip.blocks.1");
+  EXPECT_EQ(last_term("clip.blocks.1"), "clip.norm");
 }
 
 // A table that is looked up in a narrow copy is looked up all the same: Muon leaves it to AdamW.
@@ -337,7 +343,7 @@ TEST(DifferentiateTest, MuonTakesNoTableForAMatrix) {
   }
 }
 
-// The squares that the op at `path` adds up, by parameter, with those of its groups.
+// The squares that the op at `path` adds up, by parameter, with those of the groups behind it.
 std::set<std::string> summed_by(const Graph& graph, const std::string& path) {
   std::set<std::string> out;
   const Op* op = find_op(graph, path);
@@ -384,14 +390,15 @@ TEST(DifferentiateTest, SquaresAreSummedByBlockWhateverTheBlocksAreCalled) {
     return "transformer.h." + std::to_string(i) + "." + which + ".weight";
   });
   EXPECT_EQ(summed_by(numbered, "clip.transformer.h.1"),
-            (Names{"transformer.h.1.up.weight", "transformer.h.1.down.weight"}));
-  EXPECT_EQ(find_op(numbered, "clip.total")->inputs.size(), 4U);  // first, three layers
+            (Names{"transformer.h.1.up.weight", "transformer.h.1.down.weight",
+                   "transformer.h.2.up.weight", "transformer.h.2.down.weight"}));
+  EXPECT_EQ(find_op(numbered, "clip.total")->inputs.size(), 2U);  // first, and the three layers
   const Graph nameless = clipped_layers([](int i, const std::string& which) {
     return which + std::string(1, static_cast<char>('a' + i));
   });
-  EXPECT_EQ(summed_by(nameless, "clip.block.0"), (Names{"upa", "downa"}));
+  EXPECT_EQ(summed_by(nameless, "clip.block.1"), (Names{"upb", "downb", "upc", "downc"}));
   EXPECT_EQ(summed_by(nameless, "clip.block.2"), (Names{"upc", "downc"}));
-  EXPECT_EQ(find_op(nameless, "clip.total")->inputs.size(), 4U);
+  EXPECT_EQ(find_op(nameless, "clip.total")->inputs.size(), 2U);
   EXPECT_EQ(summed_by(nameless, "clip.total"),
             (Names{"first", "upa", "downa", "upb", "downb", "upc", "downc"}));
 }

@@ -147,9 +147,16 @@ StageId Stages::update(const Op& op) const {
   }
   const TensorId parameter = updates_[op.id.index()];
   if (parameter.valid()) return home(parameter);
-  // Sums of squares: where their terms are; the total and the clip coefficient: where the last
-  // gradients are made.
-  return of_terms(op).value_or(StageId(0));
+  if (const auto stage = of_terms(op)) return *stage;
+  // A sum over several stages: at the earliest one, where the last gradients are made. Else (the
+  // clip coefficient) at the first one.
+  StageId earliest(INT32_MAX);
+  for (TensorId input : op.inputs) {
+    const OpId producer = graph_.tensor(input).producer;
+    if (merges_terms(op) && producer.valid())
+      earliest = std::min(earliest, out_.ops[producer.index()].stage);
+  }
+  return earliest == StageId(INT32_MAX) ? StageId(0) : earliest;
 }
 
 StageId Stages::home(TensorId id) const {

@@ -10,6 +10,7 @@ namespace tessera {
 
 // Neighbours that have model, batch and precision in common share what the compiler keeps. Errors:
 // those of the model's text, the plan and the lowering.
-Result<std::unique_ptr<Lowering>> lower_row(Compiler& compiler, const Expressed& row);
+Result<std::unique_ptr<Lowering>> lower_row(Compiler& compiler, const Expressed& row,
+                                            const CompileOptions& options = {});
 
 }  // namespace tessera

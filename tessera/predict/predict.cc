@@ -214,7 +214,7 @@ class Pricer {
   void price(const std::vector<size_t>& group) {
     known_.clear();
     const Case& first = *cases_[group.front()];
-    const auto lowering = lower_row(rows_, first.expressed);
+    const auto lowering = lower_row(rows_, first.expressed, for_price());
     std::optional<Simulator> simulator;
     if (lowering) simulator.emplace(**lowering);
     for (const size_t row : group) {
@@ -249,7 +249,7 @@ class Pricer {
   }
 
   Result<Simulation> simulate_alone(const Case& item) {
-    TESSERA_TRY(const auto lowering, lower_row(alone_, item.expressed));
+    TESSERA_TRY(const auto lowering, lower_row(alone_, item.expressed, for_price()));
     Simulator simulator(*lowering);
     return simulate_case(item, false, simulator);
   }

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <string>
 #include <tuple>
@@ -12,26 +13,33 @@
 #include "tessera/base/check.h"
 #include "tessera/graph/kinds.h"
 #include "tessera/graph/order.h"
+#include "tessera/program/copied_stages.h"
 #include "tessera/program/crossing.h"
+#include "tessera/program/equal_stages.h"
 #include "tessera/program/needs.h"
 #include "tessera/program/place_check.h"
 #include "tessera/program/place_text.h"
+#include "tessera/program/send_waits.h"
 #include "tessera/program/walk.h"
 
 namespace tessera {
 
 struct Lowering::Impl {
-  std::shared_ptr<const Graph> graph;
+  std::shared_ptr<const Graph> graph, whole;
   ResolvedPlan plan;
+  std::optional<CopiedStages> copied;  // that the graph lacks
   Analysis analysis;
   std::vector<PlaceText> texts;              // by place
   int64_t micro_batch_size = 0, larger = 0;  // as of a Program
   std::vector<InstantiateInput::Sizes> micro_batch_sizes;
 
   const ShapeRule& rule() const { return analysis.shapes; }
+  Status write_texts(std::vector<TensorId> fetch);
   void find_micro_batch_sizes();
 
   bool several_places() const;
+  // The place whose ops the place runs: its own, or that of the stage that it copies.
+  PlaceId place_of_ops(PlaceId place) const;
   // Of ranks at one place; of_rank: index into `out`, by rank.
   void add_roles(PlaceId place, std::vector<RankClass>& out, std::vector<int32_t>& of_rank) const;
   void tell_peers_apart(std::vector<RankClass>& classes, std::vector<int32_t>& of_rank) const;
@@ -49,40 +57,60 @@ Lowering& Lowering::operator=(Lowering&&) noexcept = default;
 
 Result<Lowering> Lowering::create(std::shared_ptr<const Graph> graph, ResolvedPlan plan,
                                   LowerOptions options) {
+  if (options.equal_stages_once && options.fetch.empty()) {
+    if (auto shorter = without_copies(*graph, plan)) {
+      Lowering lowering;
+      Impl& impl = *lowering.impl_;
+      impl.graph = std::move(shorter->graph);
+      impl.whole = graph;
+      impl.plan = std::move(shorter->plan);
+      impl.copied = shorter->copied;
+      if (impl.write_texts({})) return lowering;
+      // What tells the stages apart, or is wrong, shows where all of them are lowered.
+    }
+  }
   Lowering lowering;
   Impl& impl = *lowering.impl_;
-  impl.graph = std::move(graph);
+  impl.graph = impl.whole = std::move(graph);
   impl.plan = std::move(plan);
-  TESSERA_TRY(impl.analysis, analyse(*impl.graph, impl.plan));
-  impl.analysis.shapes.graph = impl.graph.get();
-  WalkInput input{impl.graph, &impl.plan, std::move(options.fetch)};
-  impl.texts = write_place_texts(input, impl.analysis);
+  TESSERA_TRY_VOID(impl.write_texts(std::move(options.fetch)));
+  return lowering;
+}
+
+Status Lowering::Impl::write_texts(std::vector<TensorId> fetch) {
+  TESSERA_TRY(analysis, analyse(*graph, plan));
+  analysis.shapes.graph = graph.get();
+  texts = write_place_texts({graph, &plan, std::move(fetch)}, analysis);
   std::vector<BlockOrder> orders;
-  for (size_t place = 0; place < impl.texts.size(); ++place)
-    orders.emplace_back(impl.plan, PlaceId(place));
-  for (size_t place = 0; place < impl.texts.size(); ++place) {
-    PlaceText& text = impl.texts[place];
+  for (size_t place = 0; place < texts.size(); ++place) orders.emplace_back(plan, PlaceId(place));
+  for (size_t place = 0; place < texts.size(); ++place) {
+    PlaceText& text = texts[place];
     // Texts of several places of a rank are merged in the order in which they were written.
-    if (text.blocks.contains(BlockKind::kUpdate) && !impl.several_places())
+    if (text.blocks.contains(BlockKind::kUpdate) && !several_places())
       issue_together(text, BlockKind::kUpdate);
-    if (impl.plan.plan.prefetch)
-      prefetch_at_rest(text, *impl.graph, orders[place], *impl.plan.plan.prefetch);
-    bucket_collectives(text, impl.rule(), orders[place], impl.plan.plan.bucket_bytes);
+    if (plan.plan.prefetch) prefetch_at_rest(text, *graph, orders[place], *plan.plan.prefetch);
+    bucket_collectives(text, rule(), orders[place], plan.plan.bucket_bytes);
   }
-  impl.find_micro_batch_sizes();
+  find_micro_batch_sizes();
   int next_handle = 0;
-  for (const PlaceText& text : impl.texts)
-    next_handle = std::max(next_handle, end_of_handles(text));
-  for (size_t place = 0; place < impl.texts.size(); ++place)
-    stage_tiers(impl.texts[place], impl.rule(), impl.plan, orders[place], next_handle);
-  place_waits(impl.texts, impl.plan, orders);
+  for (const PlaceText& text : texts) next_handle = std::max(next_handle, end_of_handles(text));
+  for (size_t place = 0; place < texts.size(); ++place)
+    stage_tiers(texts[place], rule(), plan, orders[place], next_handle);
+  if (copied) {
+    for (size_t place = 0; place < texts.size(); ++place) await_needs(texts[place], orders[place]);
+    if (!copy_stages({graph.get(), &plan, &orders, &texts}, *copied, next_handle))
+      return invalid_input("stages are not alike");
+    place_send_waits(texts, plan);
+  } else {
+    place_waits(texts, plan, orders);
+  }
 #ifndef NDEBUG
-  for (size_t place = 0; place < impl.texts.size(); ++place) {
-    const Status sound = check(impl.texts, PlaceId(place), *impl.graph, impl.plan);
+  for (size_t place = 0; place < texts.size(); ++place) {
+    const Status sound = check(texts, PlaceId(place), *graph, plan);
     TESSERA_CHECK(sound.has_value(), "{}", sound.error().message);
   }
 #endif
-  return lowering;
+  return {};
 }
 
 void Lowering::Impl::find_micro_batch_sizes() {
@@ -449,6 +477,11 @@ void Lowering::Impl::tell_peers_apart(std::vector<RankClass>& classes,
   }
 }
 
+PlaceId Lowering::Impl::place_of_ops(PlaceId place) const {
+  const StageId stage = plan.places[place.index()].stages.front();
+  return copied && copied->contains(stage) ? plan.place_of(copied->model) : place;
+}
+
 bool Lowering::Impl::several_places() const {
   return std::any_of(plan.rows.begin(), plan.rows.end(),
                      [](const auto& row) { return row.size() > 1; });
@@ -458,10 +491,11 @@ void Lowering::Impl::add_roles(PlaceId place, std::vector<RankClass>& out,
                                std::vector<int32_t>& of_rank) const {
   const PlaceText& text = texts[place.index()];
   const Mesh& mesh = text.mesh;
-  std::vector<Varying> varying = pins(text, plan, analysis.ops, place);
+  const PlaceId of_ops = place_of_ops(place);
+  std::vector<Varying> varying = pins(text, plan, analysis.ops, of_ops);
   for (const InstantiateInput::Sizes& size : micro_batch_sizes) {
     for (Varying& cut : uneven_cuts(text, size.shapes)) varying.push_back(std::move(cut));
-    for (Varying& cut : causal_cuts(*graph, plan, analysis.ops, place, size.rule))
+    for (Varying& cut : causal_cuts(*graph, plan, analysis.ops, of_ops, size.rule))
       varying.push_back(std::move(cut));
     for (Varying& crossing : uneven_crossings(plan, text, size.rule))
       varying.push_back(std::move(crossing));
@@ -515,6 +549,7 @@ void Lowering::Impl::add_roles(PlaceId place, std::vector<RankClass>& out,
 
 const std::vector<PlaceText>& Lowering::texts() const { return impl_->texts; }
 const Graph& Lowering::graph() const { return *impl_->graph; }
+const Graph& Lowering::whole_graph() const { return *impl_->whole; }
 const ResolvedPlan& Lowering::plan() const { return impl_->plan; }
 
 }  // namespace tessera

@@ -14,6 +14,10 @@ namespace tessera {
 struct LowerOptions {
   std::vector<TensorId>
       fetch;  // to keep to the end of the step (gradients for verify); the loss is always fetched
+  // For prices: stages that are equal but for names are lowered once, where nothing is fetched but
+  // the loss. Programs of copies then have the names of the stage that they copy; times and sizes
+  // are the same to the last bit.
+  bool equal_stages_once = false;
 };
 
 // Ranks that share a program text up to origins, groups and peers.
@@ -39,6 +43,8 @@ class Lowering {
   std::vector<RankClass> roles(std::vector<int32_t>* of_rank = nullptr) const;
   const std::vector<PlaceText>& texts() const;  // by place (place_text.h)
   const Graph& graph() const;
+  // With all stages: what graph() lacks if equal stages were lowered once.
+  const Graph& whole_graph() const;
   const ResolvedPlan& plan() const;
 
  private:

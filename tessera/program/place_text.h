@@ -228,6 +228,8 @@ void stage_tiers(PlaceText& text, const ShapeRule& shapes, const ResolvedPlan& p
 // by place.
 void place_waits(std::vector<PlaceText>& texts, const ResolvedPlan& plan,
                  const std::vector<BlockOrder>& orders);
+// Its first half, for one place: all waits but those for what is sent.
+void await_needs(PlaceText& text, const BlockOrder& order);
 
 // A rank's program from its places' texts; lifetimes, frees and arena offsets included (memory.cc).
 struct InstantiateInput {

@@ -1,6 +1,6 @@
 // Pass: place_waits (place_text.h). First what each place starts itself is awaited where it is first
-// needed (needs.h), then messages that are sent, for which the rows are played against each other
-// (send_waits.cc).
+// needed (await_needs, needs.h), then messages that are sent, for which the rows are played against
+// each other (send_waits.cc).
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -10,9 +10,8 @@
 #include "tessera/program/send_waits.h"
 
 namespace tessera {
-namespace {
 
-void await_first_needs(PlaceText& text, const BlockOrder& order) {
+void await_needs(PlaceText& text, const BlockOrder& order) {
   ByBlock<std::vector<Need>> needs;
   for (const Need& need : find_needs(text, order)) needs[need.block].push_back(need);
   for (auto& [ref, here] : needs) {
@@ -35,12 +34,9 @@ void await_first_needs(PlaceText& text, const BlockOrder& order) {
   text.due.clear();
 }
 
-}  // namespace
-
 void place_waits(std::vector<PlaceText>& texts, const ResolvedPlan& plan,
                  const std::vector<BlockOrder>& orders) {
-  for (size_t place = 0; place < texts.size(); ++place)
-    await_first_needs(texts[place], orders[place]);
+  for (size_t place = 0; place < texts.size(); ++place) await_needs(texts[place], orders[place]);
   place_send_waits(texts, plan);
 }
 

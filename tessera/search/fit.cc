@@ -238,7 +238,7 @@ Status emit(Draft& draft, const Graph& forward) {
 
 Result<Remedy> try_draft(const Draft& draft, const FitQuestion& question, Compiler& compiler) {
   TESSERA_TRY(const auto lowering,
-              compiler.lower(question.forward, draft.plan, {question.optimizer}));
+              compiler.lower(question.forward, draft.plan, for_price(question.optimizer)));
   TESSERA_TRY(const Simulation simulation,
               simulate(*lowering, *question.cluster, question.options));
   Remedy remedy;

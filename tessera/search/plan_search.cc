@@ -53,9 +53,10 @@ Result<std::string> PlanSearch::text_of(const Choice& choice) const {
   return fmt::format("# {} with {}\n{}", choice.str(), question_.part->plan.file, to_toml(plan));
 }
 
-Result<std::unique_ptr<Lowering>> PlanSearch::lower_choice(const Choice& choice) {
+Result<std::unique_ptr<Lowering>> PlanSearch::lower_choice(const Choice& choice,
+                                                           const CompileOptions& options) {
   TESSERA_TRY(const Plan plan, plan_of(choice));
-  return compiler_.lower(forward_, plan, {question_.optimizer});
+  return compiler_.lower(forward_, plan, options);
 }
 
 Result<Simulation> PlanSearch::simulate_quickly(const Lowering& lowering) const {
@@ -72,7 +73,7 @@ bool PlanSearch::judge(PlanCandidate& candidate, const std::vector<PlanCandidate
     const auto plan = plan_of(candidate.choice);
     if (plan && !judged_.insert(to_toml(*plan)).second) return false;
   }
-  auto lowering = lower_choice(candidate.choice);
+  const auto lowering = lower_choice(candidate.choice, for_price(question_.optimizer));
   const auto simulation =
       lowering ? simulate_quickly(**lowering) : tl::unexpected(lowering.error());
   if (!simulation) {
@@ -81,7 +82,6 @@ bool PlanSearch::judge(PlanCandidate& candidate, const std::vector<PlanCandidate
     return !question_.part;
   }
   note(**lowering, *simulation, candidate);
-  judged_lowering_ = std::move(*lowering);
   return true;
 }
 
@@ -107,7 +107,7 @@ void PlanSearch::note(const Lowering& lowering, const Simulation& simulation,
 }
 
 void PlanSearch::judge_plan(const Plan& plan, PlanCandidate& candidate) {
-  const auto lowering = compiler_.lower(forward_, plan, {question_.optimizer});
+  const auto lowering = compiler_.lower(forward_, plan, for_price(question_.optimizer));
   const auto simulation =
       lowering ? simulate_quickly(**lowering) : tl::unexpected(lowering.error());
   if (!simulation) {
@@ -338,10 +338,7 @@ void PlanSearch::judge_pool(Pool& pool, size_t most, PlanAnswer& answer) {
     }
     pool.learn(*next);
     const bool better = next->fits && (!answer.best || *next->step_s < best_s());
-    if (better) {
-      answer.best = answer.simulated.size();
-      best_lowering_ = std::move(judged_lowering_);
-    }
+    if (better) answer.best = answer.simulated.size();
     answer.simulated.push_back(*std::move(next));
   }
 }
@@ -462,8 +459,8 @@ Result<PlanAnswer> PlanSearch::answer(std::vector<PlanCandidate> ranked, const s
   answer.folded_programs = pricer_->simulated();
   if (answer.best) {
     PlanCandidate& best = answer.simulated[*answer.best];
-    TESSERA_TRY(answer.simulation,
-                simulate(*best_lowering_, *question_.cluster, question_.options));
+    TESSERA_TRY(const auto lowering, lower_choice(best.choice, {question_.optimizer}));
+    TESSERA_TRY(answer.simulation, simulate(*lowering, *question_.cluster, question_.options));
     best.step_s = answer.simulation->step_time_s;
     TESSERA_TRY(answer.plan, text_of(best.choice));
     set_bound(answer);

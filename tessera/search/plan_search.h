@@ -57,7 +57,8 @@ class PlanSearch {
   explicit PlanSearch(const PlanQuestion& question) : question_(question) {}
   // With the question's part in it.
   Result<Plan> plan_of(const Choice& choice) const;
-  Result<std::unique_ptr<Lowering>> lower_choice(const Choice& choice);
+  Result<std::unique_ptr<Lowering>> lower_choice(const Choice& choice,
+                                                 const CompileOptions& options);
   Result<Simulation> simulate_quickly(const Lowering& lowering) const;
   void note(const Lowering& lowering, const Simulation& simulation, PlanCandidate& candidate) const;
   // Lowers and simulates the candidate's program, and notes the outcome in it. False: it was so
@@ -84,8 +85,6 @@ class PlanSearch {
   double limit_ = 0;
   bool is_small_ = false;
   Compiler compiler_;
-  // Of the candidate that was judged last, and of the best one.
-  std::unique_ptr<const Lowering> judged_lowering_, best_lowering_;
   std::set<std::string> judged_;        // plans with the part in them
   std::optional<Choice> without_part_;  // the first candidate in which the part cannot stand
 };

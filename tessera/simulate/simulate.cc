@@ -162,9 +162,9 @@ Status check_size(const Lowering& lowering, const Cluster& cluster, const RankDe
 // What a summary says of the model, whatever the machine and the style.
 struct ModelFacts {
   explicit ModelFacts(const Lowering& lowering)
-      : flops(model_flops(lowering.graph())),
-        tokens(tokens_of(lowering.graph(), lowering.plan().plan.micro_batch_dim)),
-        arithmetic(arithmetic_of(lowering.graph())) {}
+      : flops(model_flops(lowering.whole_graph())),
+        tokens(tokens_of(lowering.whole_graph(), lowering.plan().plan.micro_batch_dim)),
+        arithmetic(arithmetic_of(lowering.whole_graph())) {}
   double flops;
   int64_t tokens;
   std::string arithmetic;

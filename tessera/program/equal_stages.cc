@@ -1,0 +1,356 @@
+#include "tessera/program/equal_stages.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "tessera/graph/kinds.h"
+#include "tessera/plan/selector.h"
+#include "tessera/program/prefetch.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kLeastCopies = 2;
+
+// ---- equal but for names, and for the entries of the plan that decided
+
+// An attribute that only tells an op from its equals (the key of a dropout) has any value.
+bool alike(const Attributes& a, const Attributes& b, const KindInfo& info) {
+  const auto tells_apart = [&](const std::string& name) {
+    return std::ranges::any_of(
+        info.attributes, [&](const auto& known) { return known.identity && known.name == name; });
+  };
+  return a == b || std::ranges::equal(a, b, [&](const auto& x, const auto& y) {
+           return x.first == y.first && (x.second == y.second || tells_apart(x.first));
+         });
+}
+bool alike(const Op& a, const Op& b) {
+  return a.info == b.info && a.info != nullptr && a.phase == b.phase && a.step == b.step &&
+         (a.block < 0) == (b.block < 0) && a.inputs.size() == b.inputs.size() &&
+         a.outputs.size() == b.outputs.size() && a.annotation == b.annotation &&
+         alike(a.attributes, b.attributes, *a.info);
+}
+bool alike(const Tensor& a, const Tensor& b) {
+  return a.dims == b.dims && a.dtype == b.dtype && a.role == b.role && a.trained == b.trained &&
+         a.recompute == b.recompute;
+}
+bool alike(const DimSplit& a, const DimSplit& b) {
+  return a.axes == b.axes && a.steps == b.steps && a.order == b.order && a.skew == b.skew &&
+         a.rims == b.rims && a.computes_halo == b.computes_halo && a.grown == b.grown &&
+         (a.entry < 0) == (b.entry < 0);
+}
+bool alike(const OpPlan& a, const OpPlan& b) {
+  return a.at == b.at && (a.stage_entry < 0) == (b.stage_entry < 0) &&
+         std::ranges::equal(a.dims, b.dims,
+                            [](const DimSplit& x, const DimSplit& y) { return alike(x, y); });
+}
+// Rows in caches differ in more than is compared here.
+bool alike(const TensorPlan& a, const TensorPlan& b) {
+  return !a.cache && !b.cache && a.over == b.over && a.dim == b.dim && a.has_over == b.has_over &&
+         a.tier == b.tier && a.recompute == b.recompute && a.keep == b.keep &&
+         a.keep_over == b.keep_over && a.compress == b.compress &&
+         (a.over_entry < 0) == (b.over_entry < 0) && (a.tier_entry < 0) == (b.tier_entry < 0) &&
+         (a.recompute_entry < 0) == (b.recompute_entry < 0);
+}
+
+constexpr int32_t kNone = -1, kSeveral = -2;  // stages
+
+// Compares stages that follow one another.
+class StageComparison {
+ public:
+  StageComparison(const Graph& graph, const ResolvedPlan& plan)
+      : graph_(graph), plan_(plan), ops_(ops_by_stage(graph, plan)) {
+    position_.resize(graph.ops().size());
+    for (const auto& stage : ops_) {
+      for (size_t i = 0; i < stage.size(); ++i) position_[stage[i].index()] = i;
+    }
+    read_by_.resize(graph.tensors().size(), kNone);
+    output_.resize(graph.tensors().size());
+    speaks_far_.resize(ops_.size());
+    links_.resize(ops_.size());
+    own_.resize(graph.tensors().size());
+    for (const Op& op : graph.ops()) {
+      const int32_t here = stage_of(op.id);
+      for (size_t k = 0; k < op.outputs.size(); ++k) output_[op.outputs[k].index()] = k;
+      for (const TensorId input : op.inputs) {
+        const OpId producer = graph.tensor(input).producer;
+        if (!producer.valid()) {
+          int32_t& reader = read_by_[input.index()];
+          reader = reader == kNone || reader == here ? here : kSeveral;
+        } else if (std::abs(stage_of(producer) - here) > 1) {
+          speaks_far_[static_cast<size_t>(stage_of(producer))] = true;
+        }
+      }
+    }
+  }
+
+  const std::vector<std::vector<OpId>>& ops() const { return ops_; }
+
+  // The longest run of stages that are like those before them: copies of its second stage.
+  CopiedStages longest() {
+    CopiedStages best;
+    const auto stages = static_cast<int32_t>(ops_.size());
+    int32_t first = 1;
+    for (int32_t stage = 2; stage < stages; ++stage) {
+      if (!is_like_before(stage)) {
+        first = stage;
+        continue;
+      }
+      // What enters the first stage of the run, and what leaves the last one, need not be alike.
+      const bool links = stage - 1 == first || (links_[static_cast<size_t>(stage)].enters &&
+                                                links_[static_cast<size_t>(stage) - 1].leaves);
+      if (!links) first = stage - 1;
+      // Something must stand behind the copies.
+      const int64_t count = std::min(stage, stages - 2) - (first + 1);
+      if (count > best.count) best = {StageId(first + 1), count};
+    }
+    return best;
+  }
+
+ private:
+  // What crosses between the stages: the same on both sides of the stage before?
+  struct Links {
+    bool enters = true, leaves = true;
+  };
+
+  int32_t stage_of(OpId op) const { return plan_.ops[op.index()].stage.value; }
+
+  bool is_like_before(int32_t stage) {
+    const auto s = static_cast<size_t>(stage);
+    const auto &a = ops_[s - 1], &b = ops_[s];
+    const Mesh &mesh = plan_.stages[s - 1].mesh, &other = plan_.stages[s].mesh;
+    if (a.empty() || a.size() != b.size() || mesh.axes != other.axes) return false;
+    if (speaks_far_[s - 1] || speaks_far_[s]) return false;
+    links_[s] = {};
+    for (size_t i = 0; i < a.size(); ++i) {
+      if (!are_alike(a[i], b[i], stage)) return false;
+    }
+    return units_alike(a, b);
+  }
+
+  bool are_alike(OpId a, OpId b, int32_t stage) {
+    const Op &x = graph_.op(a), &y = graph_.op(b);
+    if (!alike(x, y) || !alike(plan_.ops[a.index()], plan_.ops[b.index()])) return false;
+    if (x.mirror.valid() != y.mirror.valid()) return false;
+    if (x.mirror.valid() && !stand_alike(x.mirror, y.mirror, stage, true)) return false;
+    for (size_t k = 0; k < x.outputs.size(); ++k) {
+      const Tensor &p = graph_.tensor(x.outputs[k]), &q = graph_.tensor(y.outputs[k]);
+      if (!tensors_alike(p, q) || !are_alike(p.of, q.of, stage) ||
+          !are_alike(p.update_of, q.update_of, stage)) {
+        return false;
+      }
+    }
+    for (size_t k = 0; k < x.inputs.size(); ++k) {
+      if (!are_alike(x.inputs[k], y.inputs[k], stage)) return false;
+    }
+    return true;
+  }
+  bool tensors_alike(const Tensor& p, const Tensor& q) const {
+    return alike(p, q) && alike(plan_.tensors[p.id.index()], plan_.tensors[q.id.index()]);
+  }
+
+  // Are they the same tensor as seen from the stage before and from the stage?
+  bool are_alike(TensorId a, TensorId b, int32_t stage) {
+    if (!a.valid() || !b.valid()) return a == b;
+    const Tensor &p = graph_.tensor(a), &q = graph_.tensor(b);
+    if (a == b) {  // of another stage, which then is in no run, or of none
+      const int32_t made = p.producer.valid() ? stage_of(p.producer) : kNone;
+      return made != stage && made != stage - 1;
+    }
+    if (p.producer.valid() != q.producer.valid() || !tensors_alike(p, q)) return false;
+    if (!p.producer.valid()) {
+      TensorId& known = own_[a.index()];
+      if (!known.valid()) known = b;
+      return known == b && read_by_[a.index()] != kSeveral && read_by_[b.index()] != kSeveral;
+    }
+    return stand_alike(p.producer, q.producer, stage, output_[a.index()] == output_[b.index()]);
+  }
+  // Are the ops the same as seen from the stage before and from the stage? Of other stages than these
+  // it is only noted whether they are. `same`: as far as is known.
+  bool stand_alike(OpId a, OpId b, int32_t stage, bool same) {
+    const int32_t away = stage_of(b) - stage;
+    if (std::abs(away) > 1 || stage_of(a) - (stage - 1) != away) return false;
+    same &= position_[a.index()] == position_[b.index()];
+    Links& links = links_[static_cast<size_t>(stage)];
+    links.enters &= away != -1 || same;
+    links.leaves &= away != 1 || same;
+    return away != 0 || same;
+  }
+
+  // What is gathered ahead is gathered by units, which go by names.
+  bool units_alike(const std::vector<OpId>& a, const std::vector<OpId>& b) const {
+    if (!plan_.plan.prefetch) return true;
+    const Glob glob(plan_.plan.prefetch->units);
+    std::map<std::string, std::string> known;
+    for (size_t i = 0; i < a.size(); ++i) {
+      const std::string x = unit_of(glob, graph_.op(a[i]).path),
+                        y = unit_of(glob, graph_.op(b[i]).path);
+      if (x.empty() != y.empty() || known.try_emplace(x, y).first->second != y) return false;
+    }
+    return true;
+  }
+
+  const Graph& graph_;
+  const ResolvedPlan& plan_;
+  std::vector<std::vector<OpId>> ops_;  // by stage
+  std::vector<size_t> position_;        // by op, among those of its stage
+  std::vector<size_t> output_;          // by tensor, among those of its op
+  std::vector<int32_t> read_by_;        // by tensor that no op makes: the stage
+  std::vector<bool> speaks_far_;        // by stage: others than its neighbours read what it makes
+  std::vector<Links> links_;            // by stage
+  std::vector<TensorId> own_;           // by tensor that no op makes: its equal in the next stage
+};
+
+bool has_a_place_for_each_stage(const ResolvedPlan& plan) {
+  return plan.places.size() == plan.stages.size() &&
+         std::ranges::all_of(plan.rows, [](const auto& row) { return row.size() == 1; });
+}
+
+// The graph without the ops of the copies. What the model reads of its first copy it reads of the
+// stage behind the last one, as that one does; what is read of the last copy is read of the model.
+class Shortening {
+ public:
+  Shortening(const Graph& graph, const ResolvedPlan& plan,
+             const std::vector<std::vector<OpId>>& ops, const CopiedStages& copied)
+      : graph_(graph), plan_(plan), copied_(copied) {
+    const auto &model = ops[copied.model.index()], &last = ops[copied.last().index()];
+    op_for_.resize(graph.ops().size());
+    last_of_.resize(graph.ops().size());
+    tensor_for_.resize(graph.tensors().size());
+    for (size_t i = 0; i < model.size(); ++i) {
+      const Op &kept = graph.op(model[i]), &gone = graph.op(last[i]);
+      op_for_[gone.id.index()] = kept.id;
+      last_of_[kept.id.index()] = gone.id;
+      for (size_t k = 0; k < kept.outputs.size(); ++k)
+        tensor_for_[gone.outputs[k].index()] = kept.outputs[k];
+    }
+  }
+
+  // Nothing: something else reads what would be gone.
+  std::optional<ShorterGraph> run() {
+    std::vector<Op> stay;
+    std::vector<bool> used(graph_.tensors().size());
+    for (const Op& op : graph_.ops()) {
+      if (is_gone(op.id)) continue;
+      stay.push_back(op);
+      for (size_t k = 0; k < op.inputs.size(); ++k) {
+        TensorId& read = stay.back().inputs[k];
+        read = operand(op, k);
+        if (!read.valid()) return {};
+        used[read.index()] = true;
+      }
+      for (const TensorId output : op.outputs) used[output.index()] = true;
+    }
+    for (size_t t = 0; t < used.size(); ++t) {
+      if (!used[t]) continue;
+      for (const TensorId link :
+           {graph_.tensor(TensorId(t)).of, graph_.tensor(TensorId(t)).update_of}) {
+        if (const TensorId stays = instead_of(link); stays.valid()) used[stays.index()] = true;
+      }
+    }
+    add(used);
+    for (Op& op : stay) {
+      if (!add(std::move(op))) return {};
+    }
+    made_.name = graph_.name;
+    made_.loss = now(graph_.loss);
+    if (graph_.loss.valid() != made_.loss.valid()) return {};
+    return ShorterGraph{copied_, std::make_shared<const Graph>(std::move(made_)),
+                        std::move(made_plan_)};
+  }
+
+ private:
+  bool is_gone(OpId op) const { return copied_.contains(plan_.ops[op.index()].stage); }
+
+  // What the op reads as its operand number k.
+  TensorId operand(const Op& op, size_t k) const {
+    const OpId producer = graph_.tensor(op.inputs[k]).producer;
+    const OpId last = last_of_[op.id.index()];
+    if (!producer.valid() || !is_gone(producer)) return op.inputs[k];
+    return last.valid() ? graph_.op(last).inputs[k] : tensor_for_[op.inputs[k].index()];
+  }
+  // The tensor, or the model's that stands for it.
+  TensorId instead_of(TensorId id) const {
+    if (!id.valid()) return id;
+    const OpId producer = graph_.tensor(id).producer;
+    return producer.valid() && is_gone(producer) ? tensor_for_[id.index()] : id;
+  }
+  TensorId now(TensorId id) const {
+    const TensorId stays = instead_of(id);
+    return stays.valid() ? now_[stays.index()] : stays;
+  }
+
+  // The tensors that stay, in their order, with the plan of each.
+  void add(const std::vector<bool>& used) {
+    made_plan_.plan = plan_.plan;
+    made_plan_.stages = plan_.stages;
+    made_plan_.places = plan_.places;
+    made_plan_.rows = plan_.rows;
+    made_plan_.schedule = plan_.schedule;
+    made_plan_.ranks = plan_.ranks;
+    made_plan_.devices = plan_.devices;
+    now_.resize(used.size());
+    for (const Tensor& tensor : graph_.tensors()) {
+      if (!used[tensor.id.index()]) continue;
+      Tensor copy = tensor;
+      copy.producer = OpId();
+      now_[tensor.id.index()] = made_.add_tensor(std::move(copy));
+      made_plan_.tensors.push_back(plan_.tensors[tensor.id.index()]);
+    }
+    for (size_t t = 0; t < made_.tensors().size(); ++t) {
+      Tensor& tensor = made_.tensor(TensorId(t));
+      tensor.of = now(tensor.of);
+      tensor.update_of = now(tensor.update_of);
+    }
+    op_now_.resize(graph_.ops().size());
+  }
+  bool add(Op op) {
+    const OpId old = op.id;
+    for (TensorId& input : op.inputs) {
+      const OpId producer = graph_.tensor(input).producer;
+      if (producer.valid() && !op_now_[producer.index()].valid()) return false;  // out of order
+      input = now_[input.index()];
+    }
+    for (TensorId& output : op.outputs) output = now_[output.index()];
+    if (op.mirror.valid()) {
+      const OpId stays = is_gone(op.mirror) ? op_for_[op.mirror.index()] : op.mirror;
+      if (!stays.valid()) return false;
+      op.mirror = op_now_[stays.index()];
+    }
+    op_now_[old.index()] = made_.add_op(std::move(op));
+    made_plan_.ops.push_back(plan_.ops[old.index()]);
+    return true;
+  }
+
+  const Graph& graph_;
+  const ResolvedPlan& plan_;
+  const CopiedStages copied_;
+  std::vector<OpId> op_for_, last_of_;  // by op of the last copy: the model's, and back
+  std::vector<TensorId> tensor_for_;    // by tensor that the last copy makes: the model's
+  std::vector<TensorId> now_;           // by tensor: in the shorter graph
+  std::vector<OpId> op_now_;            // by op: likewise
+  Graph made_;
+  ResolvedPlan made_plan_;
+};
+
+}  // namespace
+
+std::vector<std::vector<OpId>> ops_by_stage(const Graph& graph, const ResolvedPlan& plan) {
+  std::vector<std::vector<OpId>> out(plan.stages.size());
+  for (const Op& op : graph.ops()) out[plan.ops[op.id.index()].stage.index()].push_back(op.id);
+  return out;
+}
+
+std::optional<ShorterGraph> without_copies(const Graph& graph, const ResolvedPlan& plan) {
+  constexpr size_t kOthers = 4;  // stages besides the copies
+  if (plan.stages.size() < kOthers + kLeastCopies || !has_a_place_for_each_stage(plan)) return {};
+  StageComparison stages(graph, plan);
+  const CopiedStages copied = stages.longest();
+  if (copied.count < kLeastCopies) return {};
+  return Shortening(graph, plan, stages.ops(), copied).run();
+}
+
+}  // namespace tessera

@@ -1,0 +1,220 @@
+// A plan whose equal stages are lowered once is priced as one all of whose stages are lowered: times,
+// traffic and memory of every role are equal to the last bit.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <random>
+#include <tuple>
+
+#include "support/seed.h"
+#include "tessera/compile/compile.h"
+#include "tessera/plan/load.h"
+#include "tessera/simulate/simulate.h"
+
+namespace tessera {
+namespace {
+
+struct Case {
+  std::string model, plan;
+  int64_t batch = 0;
+  std::string style = "tessera", cluster = "dgx-a100:64";
+};
+
+SimulateOptions quick(const std::string& style) {
+  SimulateOptions out;
+  out.style = parse_style(style).value();
+  out.memory_details = out.critical_path = false;
+  return out;
+}
+
+struct Lowered {
+  std::shared_ptr<const Model> model;
+  std::unique_ptr<Lowering> lowering;
+  bool shorter() const {
+    return lowering->graph().ops().size() < lowering->whole_graph().ops().size();
+  }
+};
+
+Lowered lowered(Compiler& compiler, const Case& one, const CompileOptions& options) {
+  Lowered out;
+  out.model = compiler.model(one.model, one.batch).value();
+  auto plan = load_plan(one.plan, out.model->graph);
+  EXPECT_TRUE(plan.has_value()) << (plan ? "" : plan.error().message);
+  if (!plan) return out;
+  auto lowering = compiler.lower(forward_of(out.model), *plan, options);
+  EXPECT_TRUE(lowering.has_value()) << (lowering ? "" : lowering.error().message);
+  if (lowering) out.lowering = std::move(*lowering);
+  return out;
+}
+
+void expect_equal(const MemoryUse& a, const MemoryUse& b) {
+  EXPECT_EQ(std::tie(a.peak_bytes, a.live_bytes, a.reserved_bytes, a.overhead_bytes, a.low, a.high,
+                     a.peak_time_s, a.arena_bytes),
+            std::tie(b.peak_bytes, b.live_bytes, b.reserved_bytes, b.overhead_bytes, b.low, b.high,
+                     b.peak_time_s, b.arena_bytes));
+}
+
+void expect_equal(const RankResult& a, const RankResult& b) {
+  SCOPED_TRACE(fmt::format("rank {}", a.representative));
+  EXPECT_EQ(std::tie(a.representative, a.device, a.ranks, a.stages, a.spent_s, a.busy_s, a.flops),
+            std::tie(b.representative, b.device, b.ranks, b.stages, b.spent_s, b.busy_s, b.flops));
+  expect_equal(a.memory, b.memory);
+  ASSERT_EQ(a.traffic.size(), b.traffic.size());
+  for (size_t i = 0; i < a.traffic.size(); ++i) {
+    const TrafficRow &x = a.traffic[i], &y = b.traffic[i];
+    EXPECT_EQ(std::tie(x.kind, x.axes, x.count, x.bytes, x.seconds, x.exposed_s, x.algorithm),
+              std::tie(y.kind, y.axes, y.count, y.bytes, y.seconds, y.exposed_s, y.algorithm));
+  }
+}
+
+void expect_equal(const Simulation& a, const Simulation& b) {
+  EXPECT_EQ(
+      std::tie(a.step_time_s, a.uncertainty, a.device_s, a.uncertain_s, a.ranks, a.tokens,
+               a.model_flops, a.hardware_flops, a.peak_flops, a.source_share, a.simulated_events),
+      std::tie(b.step_time_s, b.uncertainty, b.device_s, b.uncertain_s, b.ranks, b.tokens,
+               b.model_flops, b.hardware_flops, b.peak_flops, b.source_share, b.simulated_events));
+  ASSERT_EQ(a.roles.size(), b.roles.size());
+  for (size_t i = 0; i < a.roles.size(); ++i) expect_equal(a.roles[i], b.roles[i]);
+}
+
+// Is the plan lowered from a shorter graph? In any case it is priced as without.
+bool is_lowered_once(const Case& one, const OptimizerSpec& optimizer = {}) {
+  SCOPED_TRACE(fmt::format("{} under {}, batch {}, style {}, on {}", one.model, one.plan, one.batch,
+                           one.style, one.cluster));
+  Compiler compiler;
+  const Lowered whole = lowered(compiler, one, {optimizer}),
+                once = lowered(compiler, one, for_price(optimizer));
+  if (!whole.lowering || !once.lowering) return false;
+  EXPECT_FALSE(whole.shorter());
+  const Cluster cluster = load_cluster(one.cluster).value();
+  const auto expected = simulate(*whole.lowering, cluster, quick(one.style)),
+             found = simulate(*once.lowering, cluster, quick(one.style));
+  EXPECT_TRUE(expected.has_value()) << (expected ? "" : expected.error().message);
+  EXPECT_TRUE(found.has_value()) << (found ? "" : found.error().message);
+  if (expected && found) expect_equal(*expected, *found);
+  return once.shorter();
+}
+
+const std::string kGpt = "gpt:layers=16,hidden=256,heads=8,seq=64,vocab=512";
+
+OptimizerSpec unclipped() {
+  OptimizerSpec out;
+  out.clip_norm = 0;
+  return out;
+}
+
+TEST(EqualStages, schedules_are_priced_as_with_all_stages) {
+  for (const std::string schedule : {"1f1b", "gpipe", "zb_h1", "zb_h2", "eager_1f1b"}) {
+    const std::string plan =
+        fmt::format("megatron(tp=2,pp=8,dp=2,micro_batches=12,schedule={})", schedule);
+    EXPECT_TRUE(is_lowered_once({kGpt, plan, 48})) << schedule;
+    EXPECT_TRUE(is_lowered_once({kGpt, plan, 48}, unclipped())) << schedule << ", unclipped";
+  }
+}
+
+TEST(EqualStages, what_rests_in_shards_is_priced_as_with_all_stages) {
+  for (const int zero : {0, 1, 2, 3}) {
+    const std::string plan = fmt::format("megatron(tp=2,pp=8,dp=4,micro_batches=16,zero={})", zero);
+    EXPECT_TRUE(is_lowered_once({kGpt, plan, 64})) << zero;
+  }
+}
+
+TEST(EqualStages, ways_to_cut_and_to_keep_are_priced_as_with_all_stages) {
+  for (const std::string more :
+       {"sequence_shard=true", "recompute=full", "recompute=selective", "precision=bfloat16"}) {
+    const std::string plan = fmt::format("megatron(tp=4,pp=8,dp=2,micro_batches=16,{})", more);
+    EXPECT_TRUE(is_lowered_once({kGpt, plan, 64})) << more;
+  }
+}
+
+TEST(EqualStages, styles_and_machines_are_priced_as_with_all_stages) {
+  const std::string plan = "megatron(tp=2,pp=8,dp=2,micro_batches=16,zero=1,precision=bfloat16)";
+  for (const std::string style : {"eager", "megatron", "nemo", "deepspeed"}) {
+    for (const std::string cluster : {"dgx-a100:32", "h100-nvl:32", "p3.16xlarge:64"}) {
+      EXPECT_TRUE(is_lowered_once({kGpt, plan, 64, style, cluster})) << style << " " << cluster;
+    }
+  }
+}
+
+TEST(EqualStages, optimizers_are_priced_as_with_all_stages) {
+  for (const std::string kind : {"sgd", "adamw", "lion", "muon", "lamb"}) {
+    OptimizerSpec optimizer;
+    optimizer.kind = kind;
+    EXPECT_TRUE(is_lowered_once({kGpt, "megatron(tp=2,pp=8,dp=2,micro_batches=12)", 48}, optimizer))
+        << kind;
+  }
+}
+
+TEST(EqualStages, other_models_are_priced_as_with_all_stages) {
+  const std::string llama =
+      "llama:layers=12,hidden=256,heads=8,kv_heads=4,ffn=512,seq=64,vocab=512";
+  EXPECT_TRUE(is_lowered_once({llama, "megatron(tp=2,pp=6,dp=2,micro_batches=12)", 24}));
+  // All layers hand a loss to the last stage.
+  const std::string experts =
+      "mixtral:layers=12,hidden=256,heads=8,kv_heads=4,ffn=512,experts=4,seq=64,vocab=512";
+  EXPECT_FALSE(is_lowered_once({experts, "megatron(tp=2,pp=6,dp=2,micro_batches=12)", 24}));
+}
+
+// Where micro-batches are of two sizes, each size has blocks of its own.
+TEST(EqualStages, uneven_micro_batches_are_priced_as_with_all_stages) {
+  EXPECT_TRUE(is_lowered_once({kGpt, "megatron(tp=2,pp=8,dp=1,micro_batches=6)", 21}));
+}
+
+// Whatever is drawn is priced as with all stages; most of it the short way.
+TEST(EqualStages, random_plans_are_priced_as_with_all_stages) {
+  SCOPED_TRACE(seed_text());
+  std::mt19937_64 random(test_seed(5));
+  const auto one_of = [&](const std::vector<std::string>& choices) {
+    return choices[std::uniform_int_distribution<size_t>(0, choices.size() - 1)(random)];
+  };
+  constexpr int kPlans = 40;
+  int once = 0;
+  for (int i = 0; i < kPlans; ++i) {
+    const std::string plan = fmt::format(
+        "megatron(tp={},pp={},dp={},micro_batches={},zero={},schedule={}{}{})",
+        one_of({"1", "2", "4"}), one_of({"6", "8", "16"}), one_of({"1", "2", "3"}),
+        one_of({"4", "7", "8", "20"}), one_of({"0", "1", "2", "3"}),
+        one_of({"1f1b", "gpipe", "zb_h1"}), one_of({"", ",recompute=full", ",recompute=selective"}),
+        one_of({"", ",precision=bfloat16"}));
+    const std::string model =
+        one_of({"gpt:layers=16,hidden=96,heads=4,seq=12,vocab=64",
+                "llama:layers=24,hidden=48,heads=4,kv_heads=4,ffn=96,seq=8,vocab=64",
+                "gpt:layers=19,hidden=48,heads=4,seq=8,vocab=64"});
+    once += is_lowered_once({model, plan, 60, one_of({"tessera", "megatron", "eager"}),
+                             one_of({"dgx-a100:64", "p3.16xlarge:64"})},
+                            one_of({"clipped", "not"}) == "not" ? unclipped() : OptimizerSpec());
+  }
+  EXPECT_GE(once, kPlans / 2);
+}
+
+TEST(EqualStages, stages_that_a_plan_tells_apart_are_all_lowered) {
+  // Layers 4 to 7 keep less; they are stages 2 and 3 of eight.
+  const std::string plan = R"(
+mesh = { pp = 8, dp = 2 }
+micro_batches = 8
+split = [{ ops = "*", dim = "batch", over = "dp" }]
+stage = [
+  { ops = "{embed,blocks.[0-1]}", at = 0 }, { ops = "blocks.[2-3]", at = 1 },
+  { ops = "blocks.[4-5]", at = 2 },         { ops = "blocks.[6-7]", at = 3 },
+  { ops = "blocks.[8-9]", at = 4 },         { ops = "blocks.[10-11]", at = 5 },
+  { ops = "blocks.[12-13]", at = 6 },       { ops = "{blocks.[14-15],final,head,loss}", at = 7 },
+]
+)";
+  const auto store = [](const std::string& blocks) {
+    return fmt::format("store = [{{ tensors = \"blocks.{}.mlp.*\", recompute = true }}]\n", blocks);
+  };
+  EXPECT_TRUE(is_lowered_once({kGpt, plan, 32}));
+  EXPECT_TRUE(is_lowered_once({kGpt, plan + store("*"), 32}));
+  EXPECT_FALSE(is_lowered_once({kGpt, plan + store("[6-9]"), 32}));  // stages 3 and 4
+}
+
+TEST(EqualStages, stages_of_unequal_depth_are_all_lowered) {
+  const std::string uneven = "gpt:layers=11,hidden=256,heads=8,seq=64,vocab=512";
+  is_lowered_once({uneven, "megatron(tp=2,pp=8,dp=2,micro_batches=12)", 48});
+  // Two chunks a place: a place has several stages.
+  EXPECT_FALSE(is_lowered_once(
+      {kGpt, "megatron(tp=2,pp=4,dp=2,micro_batches=8,schedule=interleaved,chunks=2)", 32}));
+}
+
+}  // namespace
+}  // namespace tessera
