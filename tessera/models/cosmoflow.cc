@@ -60,7 +60,8 @@ Result<Graph> build_cosmoflow(const CosmoflowConfig& config, int64_t batch) {
   int64_t width = config.width;
   for (size_t layer = 0; layer < kMultiples.size() && g.ok(); ++layer) {
     // Neighbours name their channels differently, so that a plan may cut every other one.
-    const Dim out{layer % 2 == 0 ? "inner" : "channels", std::min(config.filters * kMultiples[layer], config.widest)};
+    const Dim out{layer % 2 == 0 ? "inner" : "channels",
+                  std::min(config.filters * kMultiples[layer], config.widest)};
     const int64_t stride = layer == kStrided && width > kSmallest ? 2 : 1;
     g.push(fmt::format("blocks.{}", layer));
     x = convolution(g, "conv", x, in, out, space, 3, stride);
