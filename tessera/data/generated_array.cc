@@ -124,12 +124,14 @@ class Parameters : public ArrayFile {
 
 Opened open_universes(const Call& call, const std::string& dataset) {
   constexpr int64_t kLeast = 4, kMost = 256;  // of the width
+  constexpr int64_t kSteepest = 4;
   UniverseOptions options;
   int64_t samples = 1024, cut = 1;
   TESSERA_TRY_VOID(set_arguments({{"width", &options.width, kLeast, kMost, true},
                                   {"samples", &samples, 1, kMostSamples},
                                   {"seed", &options.seed, 0, kMostSamples},
-                                  {"cut", &cut, 1, kMost, true}},
+                                  {"cut", &cut, 1, kMost, true},
+                                  {"exponent", &options.exponent, 0, kSteepest}},
                                  call));
   if (cut > options.width) {
     return invalid_input(

@@ -12,8 +12,6 @@
 namespace tessera {
 namespace {
 
-constexpr double kMeanExponent = 2;
-
 Philox philox_of(int64_t seed, std::string_view stream) {
   return {static_cast<uint64_t>(seed), stable_hash(stream.data(), stream.size())};
 }
@@ -46,7 +44,8 @@ std::vector<double> Universes::power(double parameter) const {
   std::vector<double> power(counts_.size(), 0.0);
   double sum = 0;
   for (size_t square = 1; square < power.size(); ++square) {
-    power[square] = std::pow(static_cast<double>(square), -(kMeanExponent + parameter) / 2);
+    power[square] = std::pow(static_cast<double>(square),
+                             -(static_cast<double>(options_.exponent) + parameter) / 2);
     sum += static_cast<double>(counts_[square]) * power[square];
   }
   for (double& value : power) value *= static_cast<double>(squares_.size()) / sum;

@@ -7,7 +7,7 @@
 //
 // Universe i is a function of width, seed and i alone: any part of the data can be made anywhere.
 //   parameter t   uniform in [-1, 1)
-//   power         P(k) = c |k|^-(2 + t), whose wave numbers k are integers from -width / 2 to
+//   power         P(k) = c |k|^-(n + t), whose wave numbers k are integers from -width / 2 to
 //                 width / 2 - 1 in each dim; P(0) = 0; c makes the mean of P 1
 //   field         white noise whose Fourier transform is multiplied by the root of P: Gaussian,
 //                 periodic, mean 0, variance 1. The larger t, the smoother it is.
@@ -21,6 +21,7 @@ namespace tessera {
 struct UniverseOptions {
   int64_t width = 16;  // a power of two
   int64_t seed = 1;
+  int64_t exponent = 2;  // n, of the universes in the middle
 };
 
 class Universes {

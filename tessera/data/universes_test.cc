@@ -83,6 +83,10 @@ TEST(UniversesTest, HaveTheVarianceOneAndSmootherOnesALargerParameter) {
     EXPECT_EQ(power[0], 0);
     EXPECT_NEAR(power[4] / power[1], std::pow(2, -(2 + parameter)), 1e-12);
   }
+  // Around other exponents, too: around 0 a universe of parameter 0 is white noise.
+  const std::vector<double> flat = Universes({.width = 16, .seed = 1, .exponent = 0}).power(0);
+  EXPECT_NEAR(flat[1], 4096.0 / 4095, 1e-12);
+  EXPECT_NEAR(flat[4], flat[1], 1e-12);
   EXPECT_NE(universes.field(0), universes.field(1));
   EXPECT_EQ(universes.field(3), Universes({.width = 16, .seed = 1}).field(3));
   EXPECT_NE(universes.field(3), Universes({.width = 16, .seed = 2}).field(3));
@@ -136,8 +140,11 @@ TEST(GeneratedArrays, WrongCallsAreOneLine) {
             "'universes(samples=none)': expected samples to be a whole number from 1 to "
             "4294967296, found 'none'");
   EXPECT_EQ(error("universes(widht=8):volumes"),
-            "'universes(widht=8)': expected the arguments width, samples, seed, cut, found "
-            "'widht', did you mean 'width'?");
+            "'universes(widht=8)': expected the arguments width, samples, seed, cut, "
+            "exponent, found 'widht', did you mean 'width'?");
+  EXPECT_EQ(
+      error("universes(exponent=5):volumes"),
+      "'universes(exponent=5)': expected exponent to be a whole number from 0 to 4, found '5'");
   EXPECT_EQ(error("universes(width=8,cut=16):volumes"),
             "'universes(width=8,cut=16)': expected cut to be at most width, 8, found 16");
   EXPECT_EQ(error("universes(width=8):volume"),

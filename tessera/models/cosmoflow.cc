@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
@@ -23,6 +24,7 @@ std::vector<ModelKey> model_keys(CosmoflowConfig& config) {
       {"channels", &config.channels, "of the volume"},
       {"outputs", &config.outputs, "numbers that are regressed"},
       {"filters", &config.filters, "of the first convolution"},
+      {"widest", &config.widest, "the most filters of a convolution", "16 * filters"},
       {"dropout", &config.dropout, "behind the dense layers but the last"},
       {"slope", &config.slope, "of the rectifiers below 0"},
       {"dtype", &config.dtype, "of parameters and activations"},
@@ -35,6 +37,7 @@ Status complete(CosmoflowConfig& config) {
     return model_error("cosmoflow",
                        fmt::format("width={} must be a power of two from 4 to 4096", config.width));
   }
+  if (config.widest == 0) config.widest = kMultiples.back() * config.filters;
   return {};
 }
 
@@ -57,7 +60,8 @@ Result<Graph> build_cosmoflow(const CosmoflowConfig& config, int64_t batch) {
   int64_t width = config.width;
   for (size_t layer = 0; layer < kMultiples.size() && g.ok(); ++layer) {
     // Neighbours name their channels differently, so that a plan may cut every other one.
-    const Dim out{layer % 2 == 0 ? "inner" : "channels", config.filters * kMultiples[layer]};
+    const Dim out{layer % 2 == 0 ? "inner" : "channels",
+                  std::min(config.filters * kMultiples[layer], config.widest)};
     const int64_t stride = layer == kStrided && width > kSmallest ? 2 : 1;
     g.push(fmt::format("blocks.{}", layer));
     x = convolution(g, "conv", x, in, out, space, 3, stride);
@@ -83,7 +87,7 @@ Result<Graph> build_cosmoflow(const CosmoflowConfig& config, int64_t batch) {
     x = g.op1(name + ".act", "leaky_relu", {x}, {{"slope", config.slope}});
     x = dropout(g, name + ".dropout", x, config.dropout, name);
   };
-  const int64_t features = 128 * config.filters;
+  const int64_t features = 8 * in.size;
   dense("head.dense_1", {in.name, "depth", "height", "width"}, {"features", features});
   activate("head.dense_1");
   dense("head.dense_2", {"features"}, {"units", std::max<int64_t>(1, features / 8)});

@@ -14,7 +14,8 @@ namespace tessera {
 struct CosmoflowConfig {
   int64_t width = 128;  // of the volume in each direction; a power of two, at least 4
   int64_t channels = 4, outputs = 4;
-  int64_t filters = 16;  // of the first convolution; later ones have up to 16 times as many
+  int64_t filters = 16;  // of the first convolution; later ones have 2, 4, 8 and 16 times as many
+  int64_t widest = 0;    // but at most so many; 0: 16 * filters
   double dropout = 0.2;  // behind the dense layers but the last
   double slope = 0.01;   // of the rectifiers below 0
   DType dtype = DType::kFloat32;

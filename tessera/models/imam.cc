@@ -141,7 +141,8 @@ class Encoder : public Layers {
  public:
   using Layers::Layers;
 
-  // points -> numbers to be quantised [batch, height, width, code].
+  // points -> numbers to be quantised [batch, height, width, code], or with planes that are not
+  // coupled [batch, plane, height, width, code].
   TensorId encoded(TensorId points) {
     g_.push("encoder");
     cells_ = cells(points);
@@ -157,7 +158,7 @@ class Encoder : public Layers {
       x = residual(fmt::format("points_{}", i), x, true);
     }
     x = map_of(dense("features", x, {"channels", width}));
-    x = conv_relu("conv_1", x, kPlanes * width);
+    x = conv_relu("conv_1", x, size_of(g_, x, "channels"));
     x = conv_relu("conv_2", x, width);
     for (int64_t i = 1; i <= config_.downs; ++i)
       x = conv_relu(fmt::format("down_{}", i), x, width << i, 2, 2);
@@ -217,7 +218,7 @@ class Encoder : public Layers {
     return g_.op1(name, "reduce_sum", {there}, {{"dims", std::string("plane")}});
   }
 
-  // Means of the cells: one map of the channels of all planes.
+  // Means of the cells: one map of the channels of all planes, or a map for each plane.
   TensorId map_of(TensorId x) {
     x = scatter_mean(g_, "map.mean", each_plane("map.each", x), cells_, "cells",
                      cell_dims({"channels", config_.features}));
@@ -226,6 +227,7 @@ class Encoder : public Layers {
     x = g_.op1("map.square", "ungroup", {x},
                {{"dim", std::string("cells")},
                 {"names", sizes_text({{"height", config_.plane}, {"width", config_.plane}})}});
+    if (!config_.coupled) return x;
     return g_.op1(
         "map", "group", {x},
         {{"first", int64_t{1}}, {"count", int64_t{2}}, {"name", std::string("channels")}});
@@ -238,23 +240,28 @@ class Decoder : public Layers {
  public:
   using Layers::Layers;
 
-  // codes [batch, height, width, code] and queries -> logits [batch, queries].
+  // codes [batch, height, width, code], or with planes that are not coupled [batch, plane, height,
+  // width, code], and queries -> logits [batch, queries].
   TensorId decoded(TensorId codes, TensorId queries) {
     const int64_t width = config_.features;
     g_.push("decoder");
     TensorId x = linear(g_, "wide", codes, {"code"}, {{"channels", width << (config_.downs + 1)}},
                         {fan_in(config_.code_width)});
-    x = g_.op1("map", "transpose", {x}, {{"dims", std::string("batch channels height width")}});
+    const std::string outer = config_.coupled ? "batch" : "batch plane";
+    x = g_.op1("map", "transpose", {x}, {{"dims", outer + " channels height width"}});
     x = u_net("middle", x, config_.middle);
     for (int64_t i = config_.downs; i-- > 0;) {
       const std::string path = fmt::format("up_{}", i);
       x = relu(path + ".act", widened(path, x, width << i));
     }
-    x = conv_relu("conv_1", x, kPlanes * width);
-    x = conv("conv_2", x, kPlanes * width);
-    x = g_.op1("planes", "ungroup", {x},
-               {{"dim", std::string("channels")},
-                {"names", sizes_text({{"plane", kPlanes}, {"channels", width}})}});
+    const int64_t joined = config_.coupled ? kPlanes * width : width;
+    x = conv_relu("conv_1", x, joined);
+    x = conv("conv_2", x, joined);
+    if (config_.coupled) {
+      x = g_.op1("planes", "ungroup", {x},
+                 {{"dim", std::string("channels")},
+                  {"names", sizes_text({{"plane", kPlanes}, {"channels", width}})}});
+    }
     x = occupancy(at_queries(u_net("plane", x, config_.depth), queries), queries);
     g_.pop();
     return x;
@@ -414,6 +421,8 @@ Reads reads_of(const ImamConfig& config) {
 
 }  // namespace
 
+int64_t ImamConfig::maps() const { return coupled ? 1 : kPlanes; }
+
 std::vector<ModelKey> model_keys(ImamConfig& config) {
   return {
       {"part",
@@ -428,6 +437,7 @@ std::vector<ModelKey> model_keys(ImamConfig& config) {
       {"downs", &config.downs, "how often the map's side is halved"},
       {"middle", &config.middle, "levels of the U-Net between codes and planes"},
       {"depth", &config.depth, "levels of the U-Net over each plane"},
+      {"coupled", &config.coupled, "planes share a map of codes; 0: each has its own"},
       {"codes", &config.codes, "of the codebook"},
       {"code_width", &config.code_width, "numbers of a code"},
       {"code_init", &config.code_init, "half-width of the codes at the beginning; 0: 1 / codes"},
@@ -480,6 +490,8 @@ Result<Graph> build_imam(const ImamConfig& config, int64_t batch) {
   const Reads reads = reads_of(config);
   const Dim shapes{"batch", batch}, coordinate{"coordinate", 3}, seq{"seq", config.tokens()},
       queries{"queries", config.queries};
+  std::vector<Dim> maps = {{"height", config.side()}, {"width", config.side()}};
+  if (!config.coupled) maps.insert(maps.begin(), {"plane", kPlanes});
   TensorId points, tokens, classes, asked, targets;
   if (reads.points)
     points = g.input("points", {shapes, {"points", config.points}, coordinate}, config.dtype);
@@ -510,8 +522,7 @@ Result<Graph> build_imam(const ImamConfig& config, int64_t batch) {
     if (reads.tokens) {
       codes = g.op1("quantise.square", "ungroup",
                     {g.op1("quantise.code", "embedding", {tokens, codebook})},
-                    {{"dim", std::string("seq")},
-                     {"names", sizes_text({{"height", config.side()}, {"width", config.side()}})}});
+                    {{"dim", std::string("seq")}, {"names", sizes_text(maps)}});
     }
     const TensorId loss = shape_loss(g, config, Decoder(g, config).decoded(codes, asked), targets);
     g.graph().loss =
@@ -519,9 +530,10 @@ Result<Graph> build_imam(const ImamConfig& config, int64_t batch) {
     return g.finish();
   }
   if (reads.points) {
-    tokens = targets =
-        g.op1("quantise.tokens", "group", {nearest.ids},
-              {{"first", int64_t{1}}, {"count", int64_t{2}}, {"name", std::string("seq")}});
+    tokens = targets = g.op1("quantise.tokens", "group", {nearest.ids},
+                             {{"first", int64_t{1}},
+                              {"count", static_cast<int64_t>(maps.size())},
+                              {"name", std::string("seq")}});
   }
   cross_entropy_loss(g, Transformer(g, config).logits(classes, tokens), targets);
   return g.finish();

@@ -18,7 +18,9 @@
 // Encoder: residual blocks over the points, between which each point takes the largest features of
 // its cell in each of the planes xz, xy and yz; means of cells are the planes, whose channels together
 // are one map; convolutions halve its side `downs` times. Decoder: the way back, and a U-Net that the
-// three planes share; features of the planes at a query are summed and decoded.
+// three planes share; features of the planes at a query are summed and decoded. With coupled=0 the
+// planes are not joined: each goes through the same convolutions to a map of codes of its own, and
+// a shape has three times as many tokens, plane by plane.
 #pragma once
 
 #include "tessera/graph/graph.h"
@@ -34,6 +36,7 @@ struct ImamConfig {
   int64_t downs = 3;      // how often the side of the map is halved on the way to the codes
   int64_t middle = 2;     // levels of the U-Net between the codes and the planes
   int64_t depth = 4;      // levels of the U-Net over each plane
+  bool coupled = true;    // planes share a map of codes; otherwise each has a map of its own
   int64_t codes = 8192, code_width = 4;
   double code_init = 0;  // half-width of the codes at the beginning; 0: 1 / codes
   // Weights of the loss of the quantiser, and in it of the part that moves the codes; the part that
@@ -43,8 +46,9 @@ struct ImamConfig {
   double dropout = 0.1, mlp_dropout = 0.01, eps = 1e-5;
   DType dtype = DType::kFloat32;
 
-  int64_t side() const { return plane >> downs; }     // of the map of codes
-  int64_t tokens() const { return side() * side(); }  // of a shape
+  int64_t side() const { return plane >> downs; }              // of a map of codes
+  int64_t maps() const;                                        // of codes
+  int64_t tokens() const { return maps() * side() * side(); }  // of a shape
 };
 
 std::vector<ModelKey> model_keys(ImamConfig& config);

@@ -109,6 +109,23 @@ TEST(Imam, TheAutoEncoderHasTheSizesOfItsLayers) {
   EXPECT_EQ(dims_of(graph, "decoder.out"), "[batch=1, queries=2048]");
 }
 
+TEST(Imam, PlanesThatAreNotCoupledHaveTokensOfTheirOwn) {
+  const Graph coupled = graph_of(small("autoencoder"));
+  const Graph apart = graph_of(small("autoencoder") + ",coupled=0");
+  EXPECT_EQ(dims_of(coupled, "quantise.ids"), "[batch=2, height=4, width=4]");
+  EXPECT_EQ(dims_of(apart, "quantise.ids"), "[batch=2, plane=3, height=4, width=4]");
+  EXPECT_EQ(dims_of(apart, "decoder.conv_2_bias"), dims_of(coupled, "decoder.planes"));
+  EXPECT_EQ(dims_of(graph_of(small("transformer") + ",coupled=0"), "quantise.tokens"),
+            "[batch=2, seq=48]");
+  EXPECT_EQ(dims_of(graph_of(small("sequence") + ",coupled=0"), "tokens"), "[batch=2, seq=48]");
+  // The parts share parameters as those of coupled planes do; planes share them too.
+  const auto whole = parameters_of(apart);
+  for (const auto& [name, dims] : parameters_of(graph_of(small("decoder") + ",coupled=0")))
+    EXPECT_EQ(whole.at(name), dims) << name;
+  EXPECT_EQ(whole.at("encoder.conv_1.weight"),
+            "[channels=4, source=4, kernel_height=3, kernel_width=3]");
+}
+
 TEST(Imam, PartsShareTheParametersThatBothHave) {
   const Graph shapes = graph_of(small("autoencoder"));
   const auto whole = parameters_of(shapes), tokens = parameters_of(graph_of(small("sequence")));

@@ -67,6 +67,16 @@ TEST(Cosmoflow, PoolsWhileTheVolumeIsLargerThanItsLastOne) {
             "model 'cosmoflow': width=48 must be a power of two from 4 to 4096");
 }
 
+TEST(Cosmoflow, LaterLayersHaveNoMoreFiltersThanTheWidest) {
+  const Graph graph = graph_of("cosmoflow:width=8,filters=16,widest=32", 2);
+  EXPECT_EQ(dims_of(graph, "blocks.0.conv"), "[batch=2, inner=16, depth=8, height=8, width=8]");
+  EXPECT_EQ(dims_of(graph, "blocks.1.conv"), "[batch=2, channels=32, depth=4, height=4, width=4]");
+  EXPECT_EQ(dims_of(graph, "blocks.6.conv"), "[batch=2, inner=32, depth=2, height=2, width=2]");
+  EXPECT_EQ(dims_of(graph, "head.dense_1"), "[batch=2, features=256]");
+  EXPECT_EQ(parameters_of(graph_of("cosmoflow:filters=4,widest=64", 1)),
+            parameters_of(graph_of("cosmoflow:filters=4", 1)));
+}
+
 TEST(Unet3d, HasThePublishedNumberOfParametersAndFlops) {
   const Graph graph = graph_of("unet3d:width=64", 1);
   EXPECT_EQ(parameters_of(graph), 19'070'560);
