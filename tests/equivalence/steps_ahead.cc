@@ -145,7 +145,8 @@ TEST(StepsAheadTest, PipelinesAndMicroBatchesAreEqualToSerial) {
       "[] }, { ops = \"tables\", dim = \"rows\", over = \"dp\" }";
   const std::string hot = "loop = [{ ops = \"tables.0\", dim = \"rows\", sizes = [20, 80] }]\n";
   const std::string cached =
-      "store = [{ tensors = \"{,optimizer.*.}tables.*\", tier = \"host\", cache = { slots = 9 } "
+      "store = [{ tensors = \"{,optimizer.*.}tables.*\", tier = \"host\", cache = { slots = 9, "
+      "prefetch = false } "
       "}]\n";
   struct Case {
     std::string mesh, splits, more;
