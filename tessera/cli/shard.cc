@@ -23,7 +23,7 @@ using tables::Problem;
 struct ShardOptions {
   std::string tables, memory, cost = "closed", planner = "auto", optimizer = "sgd", placement, out;
   std::string write_tables;
-  std::vector<std::string> splits = {"columns", "rows", "replicas"};
+  std::vector<std::string> splits = {"columns", "rows", "replicas", "hot"};
   int devices = 1;
   uint64_t seed = 1;
   int64_t budget = tables::ShardOptions().budget;
@@ -65,6 +65,19 @@ std::string device_table(const Answer& answer) {
   return table.to_string();
 }
 
+std::string kind_text(const tables::Table& table, const std::vector<tables::PlacedPiece>& pieces) {
+  const auto rest = std::find_if(pieces.begin(), pieces.end(), [](const auto& placed) {
+    return placed.piece.kind != tables::Sharding::kReplicated;
+  });
+  if (rest == pieces.end()) return std::string(tables::sharding_name(pieces.front().piece.kind));
+  const tables::Piece& piece = rest->piece;
+  const bool hot = pieces.size() > 1 && pieces.front().piece.kind == tables::Sharding::kReplicated;
+  const bool all =
+      hot && piece.rows + pieces.front().piece.rows == table.rows && piece.columns == table.dim;
+  return all ? "hot rows"
+             : fmt::format("{}{}", hot ? "hot rows, " : "", tables::sharding_name(piece.kind));
+}
+
 // Tables that are not whole on one device: "grid: rows 0-99 x columns 0-31 on 2; ...".
 std::string cut_text(const Problem& problem, const Answer& answer) {
   std::map<size_t, std::vector<tables::PlacedPiece>> cut;
@@ -77,8 +90,10 @@ std::string cut_text(const Problem& problem, const Answer& answer) {
     std::vector<std::string> parts;
     for (const auto& [piece, device] : pieces) {
       if (piece.kind == tables::Sharding::kReplicated) {
-        parts = {"on every device"};
-        break;
+        std::string on = "on every device";
+        if (piece.rows < of.rows) on = fmt::format("rows 0-{} {}", piece.rows - 1, on);
+        if (parts.empty() || parts.front() != on) parts.insert(parts.begin(), on);
+        continue;
       }
       std::string part;
       if (piece.rows < of.rows) {
@@ -90,8 +105,8 @@ std::string cut_text(const Problem& problem, const Answer& answer) {
       }
       parts.push_back(fmt::format("{}on {}", part, device));
     }
-    out += fmt::format("  {} ({} x {}), {}: {}\n", of.name, of.rows, of.dim,
-                       tables::sharding_name(pieces.front().piece.kind), join(parts, ", "));
+    out += fmt::format("  {} ({} x {}), {}: {}\n", of.name, of.rows, of.dim, kind_text(of, pieces),
+                       join(parts, ", "));
   }
   return out.empty() ? out : "\ntables that are shared\n" + out;
 }
@@ -160,7 +175,10 @@ tables::Splits read_splits(const std::vector<std::string>& names) {
   const auto named = [&](const char* name) {
     return std::find(names.begin(), names.end(), name) != names.end();
   };
-  return {.columns = named("columns"), .rows = named("rows"), .replicas = named("replicas")};
+  return {.columns = named("columns"),
+          .rows = named("rows"),
+          .replicas = named("replicas"),
+          .hot = named("hot")};
 }
 
 Result<Problem> read_problem(const ShardOptions& options, const tables::CostModel& cost) {
@@ -268,9 +286,9 @@ void add_shard(Commands& commands) {
   command.option("--planner", options->planner, "Who searches: " + join(names, ", ")).one_of(names);
   command
       .option("--splits", options->splits,
-              "What auto may do to a table, of columns,rows,replicas, or none")
+              "What auto may do to a table, of columns,rows,replicas,hot, or none")
       .delimiter(',')
-      .one_of({"columns", "rows", "replicas", "none"});
+      .one_of({"columns", "rows", "replicas", "hot", "none"});
   command.option("--optimizer", options->optimizer, "Whose state lies beside the tables")
       .one_of(tables::optimizer_names());
   command.option("--seed", options->seed, "Of auto and random");

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "tessera/graph/kinds.h"
+#include "tessera/graph/optimizers.h"
 #include "tessera/graph/within.h"
 
 namespace tessera {
@@ -36,8 +37,9 @@ Box Origin::in_whole(Box region) const {
 Origins::Origins(const Graph& graph) : graph_(graph) {
   for (const Op& op : graph.ops()) {
     if (!looks_up_rows(op) || !op.attributes.contains("within")) continue;
-    const Tensor& table = graph.tensor(op.inputs[1]);
-    if (table.role != Role::kParameter) continue;
+    const TensorId read = table_of(graph, op.inputs[1]);
+    if (!read.valid()) continue;
+    const Tensor& table = graph.tensor(read);
     const auto within = parse_within(op.text("within"));
     if (!within || within->empty()) continue;
     const TensorId parameter = table.update_of.valid() ? table.update_of : table.id;

@@ -12,6 +12,7 @@
 #include "tessera/base/text.h"
 #include "tessera/graph/builder.h"
 #include "tessera/graph/kinds.h"
+#include "tessera/graph/optimizers.h"
 #include "tessera/graph/transform.h"
 #include "tessera/graph/within.h"
 
@@ -30,6 +31,7 @@ class UnrollPass {
     for (const Op& op : from.ops()) {
       if (op.annotation.find(how.dim) < 0) looped_[op.id.index()] = false;
     }
+    take_in_copies_of_tables();
     whole_.resize(from.tensors().size());
     pieces_.resize(from.tensors().size());
     in_run_.resize(from.tensors().size(), false);
@@ -311,20 +313,42 @@ class UnrollPass {
   }
 
   // ---- tables whose rows are cut
-  // Parameters of which ops of the loop look up rows, and that nothing else reads, rest in pieces.
+  // Is the operand a table of which an op of the loop looks up rows, those of a step at a time?
+  bool reads_rows(const Op& op, size_t i) const {
+    return looped_[op.id.index()] && looks_up_rows(op) && i == 1 &&
+           need(op, i) == Need{Part::kPiece, 0};
+  }
+
+  // A parameter's copy in another dtype, of which ops of the loop alone look up rows, is converted
+  // piece by piece: it joins the loop.
+  void take_in_copies_of_tables() {
+    std::vector<std::vector<OpId>> readers;  // by tensor, once there is such a copy
+    for (const Op& op : from_.ops()) {
+      if (!reads_rows(op, 1)) continue;
+      const TensorId table = op.inputs[1];
+      const OpId made_by = from_.tensor(table).producer;
+      if (!made_by.valid() || !table_of(from_, table).valid()) continue;
+      if (readers.empty()) readers = from_.consumers();
+      const std::vector<OpId>& all = readers[table.index()];
+      looped_[made_by.index()] = std::all_of(all.begin(), all.end(), [&](OpId reader) {
+        const Op& other = from_.op(reader);
+        return other.inputs.size() > 1 && other.inputs[1] == table && reads_rows(other, 1);
+      });
+    }
+  }
+
+  // Parameters of which ops of the loop look up rows, and of which all others read the same pieces
+  // in the loop, rest in pieces.
   Status find_pieces_at_rest() {
     at_rest_.assign(from_.tensors().size(), nullptr);
     std::vector<bool> read_otherwise(from_.tensors().size());
     for (const Op& op : from_.ops()) {
       for (size_t i = 0; i < op.inputs.size(); ++i) {
         const TensorId id = op.inputs[i];
-        const bool rows = looped_[op.id.index()] && looks_up_rows(op) && i == 1 &&
-                          need(op, i) == Need{Part::kPiece, 0};
-        if (!rows) {
+        if (!looped_[op.id.index()] || !(need(op, i) == Need{Part::kPiece, 0}))
           read_otherwise[id.index()] = true;
-        } else if (from_.tensor(id).role == Role::kParameter) {
-          at_rest_[id.index()] = &op;
-        }
+        const TensorId table = reads_rows(op, i) ? table_of(from_, id) : TensorId();
+        if (table.valid()) at_rest_[table.index()] = &op;
       }
     }
     for (const Tensor& tensor : from_.tensors()) {

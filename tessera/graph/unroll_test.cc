@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -117,12 +118,43 @@ TEST(Unroll, Errors) {
             "op 'core' (attention) reads 'k' of all steps over dim 'seq': steps that are stages "
             "may read earlier steps only (attention: causal = 1)");
   GraphBuilder g("ids");
-  const TensorId ids = g.input("ids", {{"seq", 4}}, DType::kInt64);
-  const TensorId table = g.parameter("table", {{"vocab", 8}, {"hidden", 2}}, {});
-  g.op1("embed", "embedding", {ids, table});
+  const TensorId logits = g.input("logits", {{"seq", 4}, {"vocab", 8}}, DType::kFloat32);
+  const TensorId targets = g.input("targets", {{"seq", 4}}, DType::kInt64);
+  g.op("loss", "cross_entropy", {logits, targets});
   EXPECT_EQ(error_of(expect_value(g.finish()), {.dim = "vocab", .sizes = {4, 4}}),
-            "dim 'vocab' of op 'embed' (embedding) cannot be cut in time: the result depends "
+            "dim 'vocab' of op 'loss' (cross_entropy) cannot be cut in time: the result depends "
             "on places in the whole");
+}
+
+// Rows of a table: look-ups of a piece say which rows it has. What else reads the table must read the
+// same pieces, in the loop, or the table stays whole; a copy in another dtype is made of pieces.
+TEST(Unroll, TablesRestInPiecesThatAllOfTheirReadersRead) {
+  GraphBuilder g("tied");
+  const Dim seq{"seq", 4}, hidden{"hidden", 2};
+  const TensorId ids = g.input("ids", {seq}, DType::kInt64);
+  const TensorId table = g.parameter("table", {{"vocab", 8}, hidden}, {});
+  const TensorId copy = g.op1("copy", "cast", {table}, {{"dtype", "bfloat16"}});
+  const TensorId x = g.op1("embed", "embedding", {ids, copy});
+  const TensorId y = g.op1("wide", "cast", {x}, {{"dtype", "float32"}});
+  g.op1("head", "einsum", {y, table}, {{"spec", "seq hidden+, vocab hidden+ -> seq vocab"}});
+  const Graph graph = expect_value(g.finish());
+  const auto parameters = [&](const std::vector<std::string>& looped) {
+    std::vector<bool> ops(graph.ops().size());
+    for (const Op& op : graph.ops())
+      ops[op.id.index()] = std::find(looped.begin(), looped.end(), op.path) != looped.end();
+    const Graph made = expect_value(unroll(graph, ops, {.dim = "vocab", .sizes = {3, 5}}));
+    std::string out;
+    for (const Tensor& tensor : made.tensors()) {
+      if (tensor.role == Role::kParameter)
+        out += fmt::format("{} {} ", tensor.name, tensor.dims[0].size);
+    }
+    for (const Op& op : made.ops()) {
+      if (op.kind == "embedding") out += op.text("within") + " ";
+    }
+    return out;
+  };
+  EXPECT_EQ(parameters({"embed", "head"}), "table#0 3 table#1 5 vocab=0/8/1 vocab=3/8/1 ");
+  EXPECT_EQ(parameters({"embed"}), "table 8 vocab=0/8/1 vocab=3/8/1 ");
 }
 
 // Slots are numbered among those of all experts, and a mean divides by the whole.

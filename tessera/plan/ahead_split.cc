@@ -20,25 +20,40 @@ bool is_stale(const Plan& plan) {
                      [](const SplitEntry& entry) { return is_ahead(entry) && stale(entry); });
 }
 
+Status write_out_micro_batches(Plan& plan) {
+  const auto entry = std::find_if(plan.splits.begin(), plan.splits.end(), is_ahead);
+  if (entry == plan.splits.end() || plan.micro_batches == 1) return {};
+  const bool looped = std::any_of(plan.loops.begin(), plan.loops.end(), [&](const LoopEntry& loop) {
+    return loop.dim == plan.micro_batch_dim;
+  });
+  if (looped) return {};  // shape_forward says that one of both has to go
+  constexpr std::string_view kOneAfterTheOther = "gpipe";
+  const bool other = !plan.schedule_table.empty() || plan.schedule != kOneAfterTheOther;
+  if (plan.schedule_line > 0 && plan.named_stages() > 1 && other) {
+    return plan_error(
+        plan, plan.schedule_line,
+        fmt::format("schedule: expected \"{}\", found {}: beside dim \"{}\" (line {}) the {} "
+                    "micro-batches are steps of a loop, all forward and then all backward",
+                    kOneAfterTheOther,
+                    plan.schedule_table.empty() ? fmt::format("\"{}\"", plan.schedule) : "a list",
+                    kStepDim, entry->line, plan.micro_batches));
+  }
+  LoopEntry loop;
+  loop.ops = "*";
+  loop.dim = plan.micro_batch_dim;
+  loop.steps = plan.micro_batches;
+  loop.line = plan.micro_batches_line;
+  plan.loops.push_back(std::move(loop));
+  plan.micro_batches = 1;
+  plan.schedule = kOneAfterTheOther;
+  return {};
+}
+
 Result<AheadOps> ops_ahead(const Plan& plan, const Graph& graph, GraphNames& names) {
   Selection selection(plan, graph, names);
   std::map<OpId, bool> found;
   for (const SplitEntry& entry : plan.splits) {
     if (!is_ahead(entry)) continue;
-    if (plan.micro_batches > 1) {
-      return plan_error(
-          plan, entry.line,
-          fmt::format(
-              "dim \"step\": expected one micro-batch, as what is made ahead is kept for a "
-              "whole batch, or loop = [{{ ops = \"*\", dim = \"{}\", steps = {} }}] in place "
-              "of them, found micro_batches = {}",
-              plan.micro_batch_dim, plan.micro_batches, plan.micro_batches));
-    }
-    if (plan.named_stages() > 1) {
-      return plan_error(
-          plan, entry.line,
-          fmt::format("dim \"step\": expected one stage, found {}", plan.named_stages()));
-    }
     TESSERA_TRY(const auto selected, selection.ops(entry.ops, Phase::kForward, entry.line));
     for (const OpId op : selected) found[op] = stale(entry);
   }

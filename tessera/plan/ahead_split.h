@@ -1,6 +1,12 @@
 // Splits of "step", the batches of a run, one a step (ADR 0067): `over = "ahead"` moves ops to the
 // end of the step before, behind the updates of what they read; with "ahead_stale" they do not wait
 // for those. Private to tessera/plan, but for is_ahead.
+//
+// What is made ahead is kept for a whole batch. So with several micro-batches these become the steps
+// of a loop over the batch that is written out in the graph, each with look-ups and buffers of its
+// own (ADR 0092):
+//
+//   micro_batches = 4                  loop = [{ ops = "*", dim = "batch", steps = 4 }]
 #pragma once
 
 #include <string_view>
@@ -16,6 +22,9 @@ inline constexpr std::string_view kStepDim = "step", kAhead = "ahead", kStale = 
 inline bool is_ahead(const SplitEntry& entry) { return entry.dim == kStepDim; }
 // Are values of the run a step old?
 bool is_stale(const Plan& plan);
+// Puts that loop in place of several micro-batches, if the plan has such entries. An Error if the
+// plan asks for a schedule in which a backward pass begins before the last forward pass.
+Status write_out_micro_batches(Plan& plan);
 // The ops that the plan's entries move. A later entry overrides an earlier one for the same op.
 Result<AheadOps> ops_ahead(const Plan& plan, const Graph& graph, GraphNames& names);
 

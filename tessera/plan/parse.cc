@@ -702,7 +702,9 @@ Result<Plan> parse_plan(std::string_view text, std::string_view file) {
   const std::string file_name(file);
   auto table = parse_toml(text, file);
   if (!table) return invalid_input(table.error().message + syntax_hint(text));
-  return read_plan(Reader(*table, "the plan", file_name, 1));
+  TESSERA_TRY(Plan plan, read_plan(Reader(*table, "the plan", file_name, 1)));
+  TESSERA_TRY_VOID(write_out_micro_batches(plan));
+  return plan;
 }
 
 Result<PlanPart> parse_part(std::string_view text, std::string_view file, const Names& axes) {

@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
+#include <string_view>
 
+#include "tessera/graph/ahead.h"
 #include "tessera/graph/kinds.h"
 #include "tessera/graph/optimizers.h"
 
@@ -65,12 +68,23 @@ void Stages::complete_forward() {
   });
   StageId current = first == graph_.ops().end() ? StageId(0) : stage_of(*first);
   const auto named = static_cast<int32_t>(plan_.named_stages());
+  const std::vector<bool> behind = behind_updates(graph_);
+  std::map<std::string_view, StageId> of_first_step;
   for (const Op& op : graph_.ops()) {
     if (op.phase != Phase::kForward) continue;
-    const bool is_named = stage_of(op).valid();
-    if (is_named) current = stage_of(op);
     StageId& stage = stage_of(op);
+    const bool is_named = stage.valid();
+    if (behind[op.id.index()] && !is_named) continue;
+    if (is_named) current = stage;
+    // Written out, a loop begins again with each step: an op is where it was in the first one.
+    const std::string_view whole = std::string_view(op.path).substr(0, op.path.find('#'));
+    const bool in_steps = whole.size() < op.path.size() && op.step < 0;
+    if (in_steps && !is_named) {
+      const auto known = of_first_step.find(whole);
+      if (known != of_first_step.end()) current = known->second;
+    }
     stage = StageId(current.value + std::max(0, op.step) * named);
+    if (in_steps) of_first_step.try_emplace(whole, stage);
     if (is_named) continue;
     bool of_sources = true;
     for (const TensorId input : op.inputs) {
@@ -82,6 +96,37 @@ void Stages::complete_forward() {
     for (const TensorId output : op.outputs) of_sources_[output.index()] = of_sources;
   }
   hasten_sources();
+  const bool ahead = std::any_of(graph_.ops().begin(), graph_.ops().end(), [&](const Op& op) {
+    return op.phase == Phase::kForward && behind[op.id.index()];
+  });
+  if (!ahead) return;
+  place_ahead(behind);
+  hasten_sources();
+}
+
+// What is made for the next step, and no entry names, is made at the first stage that reads it there.
+void Stages::place_ahead(const std::vector<bool>& behind) {
+  std::vector<StageId> first(graph_.tensors().size(), StageId(INT32_MAX));
+  const auto reads = [&](const Op& op, StageId stage) {
+    for (const TensorId input : op.inputs)
+      first[input.index()] = std::min(first[input.index()], stage);
+  };
+  for (const Op& op : graph_.ops()) {
+    if (op.phase == Phase::kForward && stage_of(op).valid()) reads(op, stage_of(op));
+  }
+  for (auto op = graph_.ops().rbegin(); op != graph_.ops().rend(); ++op) {
+    if (!behind[op->id.index()]) continue;
+    for (const TensorId output : op->outputs) {
+      const TensorId buffer = graph_.tensor(output).update_of;
+      const bool carries = buffer.valid() && graph_.tensor(buffer).role == Role::kBuffer;
+      if (carries) reads(*op, first[buffer.index()]);
+      StageId& stage = stage_of(*op);
+      if (op->phase == Phase::kForward && !stage.valid()) stage = first[output.index()];
+    }
+    if (op->phase != Phase::kForward) continue;
+    if (stage_of(*op) == StageId(INT32_MAX)) stage_of(*op) = StageId(0);
+    reads(*op, stage_of(*op));
+  }
 }
 
 bool Stages::may_hasten(TensorId made) const {
@@ -95,7 +140,7 @@ bool Stages::may_hasten(TensorId made) const {
 void Stages::hasten_sources() {
   std::vector<StageId> first(graph_.tensors().size(), StageId(INT32_MAX));
   for (auto op = graph_.ops().rbegin(); op != graph_.ops().rend(); ++op) {
-    if (op->phase != Phase::kForward) continue;
+    if (op->phase != Phase::kForward || !stage_of(*op).valid()) continue;
     StageId& stage = stage_of(*op);
     for (const TensorId output : op->outputs) {
       if (may_hasten(output)) stage = std::min(stage, first[output.index()]);
@@ -164,9 +209,22 @@ StageId Stages::home(TensorId id) const {
   if (tensor.update_of.valid()) return home(tensor.update_of);
   if (tensor.role == Role::kOptimizerState && tensor.of.valid()) return home(tensor.of);
   if (is_gradient_of_parameter(graph_, tensor)) return home(tensor.of);
-  const OpId op = tensor.producer.valid() ? tensor.producer : first_consumer_[id.index()];
+  const OpId op = tensor.producer.valid() ? tensor.producer : reader_of(id);
   const StageId stage = op.valid() ? out_.ops[op.index()].stage : StageId(0);
   return stage.valid() ? stage : StageId(0);
+}
+
+// The op by which a tensor at rest lies: the first that reads it; where only updates do, the first
+// that reads the new value (ops that work ahead, graph/ahead.h).
+OpId Stages::reader_of(TensorId id) const {
+  const OpId first = first_consumer_[id.index()];
+  if (!first.valid() || graph_.op(first).phase != Phase::kUpdate) return first;
+  for (const TensorId made : graph_.op(first).outputs) {
+    const OpId next = first_consumer_[made.index()];
+    const bool reads = graph_.tensor(made).update_of == id && next.valid();
+    if (reads && graph_.op(next).phase != Phase::kUpdate) return next;
+  }
+  return first;
 }
 
 Status Stages::check() const {

@@ -1,7 +1,7 @@
 // Which stage an op is at:
 //   - a forward op: as the plan's entries say, else with the op before it, but at no stage before
 //     one that makes what it reads; a cast of a parameter, and what no entry names and is made of
-//     inputs, is at the first stage that reads it;
+//     inputs, is at the first stage that reads it; so is what is made for the next step;
 //   - a backward op: with the op that it mirrors; a sum of gradients with its terms;
 //   - an update op: where the tensor that it updates is at rest.
 #pragma once
@@ -32,7 +32,9 @@ class Stages {
   void complete_forward();
   bool may_hasten(TensorId made) const;
   void hasten_sources();
+  void place_ahead(const std::vector<bool>& behind);
   void find_earliest_consumers();
+  OpId reader_of(TensorId id) const;
   StageId backward(const Op& op, StageId previous) const;
   StageId update(const Op& op) const;
   std::optional<StageId> of_terms(const Op& op) const;

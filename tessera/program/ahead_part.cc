@@ -74,13 +74,15 @@ class AheadSlice {
       return fetches_.contains(fetch->handle);
     if (const auto* release = std::get_if<ReleaseRows>(&instruction.body))
       return fetches_.contains(release->fetch);
-    // All members of a collective say the same of it, also those that receive nothing.
-    if (const auto* issue = std::get_if<Issue>(&instruction.body)) {
-      return std::any_of(issue->transfers.begin(), issue->transfers.end(),
-                         [&](const Transfer& transfer) {
-                           return made_[transfer.tensor.index()] || read_[transfer.tensor.index()];
-                         });
-    }
+    // All members of a collective say the same of it, also those that receive nothing; so do both
+    // sides of a message.
+    const auto moves = [&](const auto& moved) {
+      return made_[moved.tensor.index()] || read_[moved.tensor.index()];
+    };
+    if (const auto* issue = std::get_if<Issue>(&instruction.body))
+      return std::any_of(issue->transfers.begin(), issue->transfers.end(), moves);
+    if (const auto* send = std::get_if<Send>(&instruction.body)) return moves(*send);
+    if (const auto* receive = std::get_if<Recv>(&instruction.body)) return moves(*receive);
     bool found = false;
     accesses(instruction, [&](const Access& access) {
       found = found || (writes(access.mode) && wanted_.contains(access.buffer));
@@ -144,10 +146,11 @@ class AheadSlice {
   // was, since each of them sends what rests. A new value that lies elsewhere until it is brought
   // home would be none.
   Status check(const Transfer& transfer) const {
-    const bool brings =
-        transfer.in && !rests(transfer.in->buffer) && !wanted_.contains(transfer.in->buffer);
-    if (brings && graph_.tensor(transfer.tensor).update_of.valid())
-      return changes(transfer.in->buffer);
+    return transfer.in ? check_new_value(transfer.tensor, transfer.in->buffer) : Status();
+  }
+  Status check_new_value(TensorId tensor, BufferId from) const {
+    const bool brings = !rests(from) && !wanted_.contains(from);
+    if (brings && graph_.tensor(tensor).update_of.valid()) return changes(from);
     return {};
   }
 
@@ -159,6 +162,8 @@ class AheadSlice {
           for (const Transfer& transfer : issue->transfers) TESSERA_TRY_VOID(check(transfer));
           continue;
         }
+        if (const auto* send = std::get_if<Send>(&block[i].body))
+          TESSERA_TRY_VOID(check_new_value(send->tensor, send->view.buffer));
         Status status;
         accesses(block[i], [&](const Access& access) {
           if (writes(access.mode) && rests(access.buffer) && !wanted_.contains(access.buffer))

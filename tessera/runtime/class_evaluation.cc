@@ -58,7 +58,7 @@ OpId ClassEvaluation::op_of(const Model& model, const Graph& graph) {
 }
 
 ClassEvaluation::ClassEvaluation(const Graph& graph, OpId op) : graph_(graph) {
-  observation_.op = op;
+  observation_.ops = {op};
   targets_ = targets_of(graph, graph.op(op)).value();
   logits_ = 1 - targets_;
   observation_.see = [this](const Op& seen, const Box& box,

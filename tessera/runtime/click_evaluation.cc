@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "tessera/base/check.h"
+#include "tessera/graph/kinds.h"
 #include "tessera/models/families.h"
 #include "tessera/program/program.h"
 #include "tessera/runtime/inputs.h"
@@ -29,37 +30,70 @@ bool ClickEvaluation::applies(const Model& model) { return predicts_clicks(model
 
 ClickEvaluation::ClickEvaluation(const Graph& graph) : graph_(graph) {
   for (const Op& op : graph.ops()) {
-    if (op.phase != Phase::kForward || op.inputs.size() != 2) continue;
-    for (size_t i = 0; i < 2; ++i) {
-      const Tensor& tensor = graph.tensor(op.inputs[i]);
-      if (tensor.role != Role::kInput || !is_target(tensor.name)) continue;
-      observation_.op = op.id;
-      targets_ = i;
-      logits_ = 1 - i;
-    }
+    const auto found = comparison(op);
+    if (!found) continue;
+    compares_[op.id] = *found;
+    observation_.ops.push_back(op.id);
   }
-  TESSERA_CHECK(observation_.op.valid(), "no op of '{}' reads targets and logits", graph.name);
+  TESSERA_CHECK(!observation_.ops.empty(), "no op of '{}' reads targets and logits", graph.name);
   observation_.see = [this](const Op& op, const Box& box, std::span<const kernels::Array> inputs) {
-    // By global element, which is the sample: there is one logit for each.
-    const auto each = [&](size_t input, auto&& see) {
-      const Tensor& tensor = graph_.tensor(op.inputs[input]);
-      const Box region = project(op.annotation, op.annotation.inputs[input], box);
-      each_element(tensor, region, inputs[input], [&](int64_t offset, int64_t sample) {
-        const kernels::Array& array = inputs[input];
-        see(sample, load_number(array.data + offset * dtype_bytes(array.dtype), array.dtype));
-      });
-    };
-    std::map<int64_t, double> targets;
-    each(targets_, [&](int64_t sample, double target) { targets[sample] = target; });
-    each(logits_, [&](int64_t sample, double logit) {
-      seen_.insert(seen_.end(), {static_cast<double>(first_ + sample), targets.at(sample), logit});
-    });
+    see(op, box, inputs);
   };
 }
 
+// By global element, which is the sample: there is one logit for each.
+int64_t ClickEvaluation::Comparison::sample(int64_t element) const {
+  if (!part) return element;
+  return part->index(element / inner, size) * inner + element % inner;
+}
+
+std::optional<ClickEvaluation::Comparison> ClickEvaluation::comparison(const Op& op) const {
+  if (op.phase != Phase::kForward || op.inputs.size() != 2) return std::nullopt;
+  for (size_t i = 0; i < 2; ++i) {
+    const Tensor& read = graph_.tensor(op.inputs[i]);
+    Comparison found{i, 1 - i, {}, 0, 1};
+    TensorId input = read.id;
+    if (read.producer.valid()) {  // a part, as a loop cuts it (graph/transform.h)
+      const Op& cut = graph_.op(read.producer);
+      if (info_of(cut).bytes != ByteRule::kPart || !cut.attributes.contains("blocks")) continue;
+      input = cut.inputs[0];
+      const std::string& dim = cut.text("dim");
+      const Tensor& whole = graph_.tensor(input);
+      size_t at = 0;
+      while (at < whole.dims.size() && whole.dims[at].name != dim) ++at;
+      if (at > 0) continue;
+      found.part = Within{dim, cut.integer("begin"), whole.dims[0].size, cut.integer("blocks")};
+      found.size = read.dims[0].size;
+      found.inner = whole.elements() / whole.dims[0].size;
+    }
+    const Tensor& tensor = graph_.tensor(input);
+    if (tensor.role == Role::kInput && is_target(tensor.name)) return found;
+  }
+  return std::nullopt;
+}
+
+void ClickEvaluation::see(const Op& op, const Box& box, std::span<const kernels::Array> inputs) {
+  const Comparison& how = compares_.at(op.id);
+  const auto each = [&](size_t input, auto&& visit) {
+    const Tensor& tensor = graph_.tensor(op.inputs[input]);
+    const Box region = project(op.annotation, op.annotation.inputs[input], box);
+    each_element(tensor, region, inputs[input], [&](int64_t offset, int64_t element) {
+      const kernels::Array& array = inputs[input];
+      visit(how.sample(element),
+            load_number(array.data + offset * dtype_bytes(array.dtype), array.dtype));
+    });
+  };
+  std::map<int64_t, double> targets;
+  each(how.targets, [&](int64_t sample, double target) { targets[sample] = target; });
+  each(how.logits, [&](int64_t sample, double logit) {
+    seen_.insert(seen_.end(), {static_cast<double>(first_ + sample), targets.at(sample), logit});
+  });
+}
+
 const Observation* ClickEvaluation::observation(int64_t batch) {
-  const Op& op = graph_.op(observation_.op);
-  const int64_t samples = Box::whole(graph_.tensor(op.inputs[targets_]).shape()).volume();
+  int64_t samples = 0;
+  for (const auto& [op, how] : compares_)
+    samples += graph_.tensor(graph_.op(op).inputs[how.targets]).elements();
   first_ = (batch - 1) * samples;
   return &observation_;
 }

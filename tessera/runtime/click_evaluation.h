@@ -9,11 +9,15 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "tessera/comm/communicator.h"
 #include "tessera/data/click_metrics.h"
 #include "tessera/graph/graph.h"
+#include "tessera/graph/within.h"
 #include "tessera/models/model.h"
 #include "tessera/runtime/interpreter.h"
 
@@ -32,11 +36,22 @@ class ClickEvaluation {
   ClickQuality gather(comm::Communicator& world);
 
  private:
+  // An op that compares: of its two inputs, and of the batch, those samples that it has. A loop over
+  // the batch has one for each step, whose targets are a part of them.
+  struct Comparison {
+    size_t targets = 0, logits = 1;
+    std::optional<Within> part;
+    int64_t size = 0, inner = 1;  // of the part's dim, and elements for each element of it
+    int64_t sample(int64_t element) const;
+  };
+  std::optional<Comparison> comparison(const Op& op) const;
+  void see(const Op& op, const Box& box, std::span<const kernels::Array> inputs);
+
   const Graph& graph_;
   Observation observation_;
-  size_t targets_ = 0, logits_ = 1;  // of the op's inputs
-  int64_t first_ = 0;                // number of the batch's first sample
-  std::vector<double> seen_;         // number, target and logit of each sample of this rank
+  std::map<OpId, Comparison> compares_;
+  int64_t first_ = 0;         // number of the batch's first sample
+  std::vector<double> seen_;  // number, target and logit of each sample of this rank
 };
 
 }  // namespace tessera

@@ -455,7 +455,8 @@ struct RankExecutor::Impl {
     try {
       std::optional<Kernel>& kernel = variant(run, i);
       if (!kernel) kernel = prepare_compute(run, compute);
-      if (observed != nullptr && observed->op == compute.op) show(run, compute);
+      if (observed != nullptr && std::ranges::count(observed->ops, compute.op) > 0)
+        show(run, compute);
       if (*kernel) (*kernel)();
     } catch (const std::exception& error) {
       const Op& op = graph.op(compute.op);

@@ -54,10 +54,10 @@ struct HostArray {
 using LoadFunction =
     std::function<void(const Tensor& tensor, const Box& region, const kernels::Array& to)>;
 
-// What an op reads while an evaluation runs: `see` is called before each of its computations on
-// this rank, with the box of its iteration space and the inputs' values, which are complete.
+// What ops read while an evaluation runs: `see` is called before each of their computations on
+// this rank, with the box of the op's iteration space and the inputs' values, which are complete.
 struct Observation {
-  OpId op;
+  std::vector<OpId> ops;
   std::function<void(const Op& op, const Box& box, std::span<const kernels::Array> inputs)> see;
 };
 
@@ -114,7 +114,7 @@ class RankExecutor {
   // The forward pass of a step alone, on what `load` gives: the step's program without the
   // instructions that serve backward and update ops, with nothing dropped. Afterwards the loss can
   // be read; no home of the program has changed, nor what codecs carry on. Called by all ranks.
-  // `observed`: an op to be looked at; null: none.
+  // `observed`: ops to be looked at; null: none.
   void evaluate(int64_t step, const LoadFunction& load, const Observation* observed = nullptr);
 
   // The next step is recorded: every instruction that runs, in order. Null: none is. The room is

@@ -99,6 +99,20 @@ class Recommender(RuntimeTest):
         late = figures(self.train(run_file, "--plan", stale)[0])
         self.assertEqual(late[0][1], expected[0][1])  # the first step has nothing old
         self.assertNotEqual(late[-1][1], expected[-1][1])
+        # In a pipeline, with micro-batches: what it is on one rank, and as old.
+        staged = ("mesh = { pp = 2, dp = 2 }\nmicro_batches = %d\n"
+                  'split = [{ ops = "tables.*", dim = "step", over = "%s" }, { ops = "*", dim = "batch", over = "dp" }]\n'
+                  'stage = [{ ops = "{bottom,tables}", at = 0 }, { ops = "{interaction,top,loss}", at = 1 }]\n')
+        alone = self.write("alone.toml", 'mesh = { dp = 1 }\nsplit = [{ ops = "tables.*", dim = "step", over = "ahead_stale" }]\n')
+        late = figures(self.train(run_file, "--plan", alone)[0])
+        for over, wanted in (("ahead", expected), ("ahead_stale", late)):
+            for count in (1, 2):
+                found = figures(self.train(run_file, "--plan", self.write("staged.toml", staged % (count, over)))[0])
+                for a, b in zip(found, wanted, strict=True):
+                    self.assertEqual((a[0], a[2] is None), (b[0], b[2] is None))
+                    for x, y in zip(a[1:], b[1:], strict=True):
+                        if x is not None:
+                            self.assertAlmostEqual(x, y, delta=1e-9, msg=f"{over}, {count} micro-batches, step {a[0]}")
 
     def test_hot_rows_on_every_rank_give_the_same_run(self):
         """Checkpoints know whole tables: a run goes on under a plan that cuts them otherwise. The record shows the pieces."""

@@ -73,6 +73,28 @@ class Shard(CliTest):
         first = self.expect_json("shard", "random:max_dim=16,seed=3", *options, "--write-tables", path)
         self.assertEqual(self.expect_json("shard", path, *options), first)
 
+    def test_hot_rows_of_tables_whose_frequencies_are_known(self):
+        head = HEADER.strip() + ",zipf\n"
+        text = head + "user,4000000,4,80,1.05\nitem,1000000,8,40,1.05\nword,1000000,16,10,1.05\ntag,2000000,4,20,1.05\n"
+        path = os.path.join(self.folder, "placement.csv")
+        question = self.question("--json", "--out", path, devices="4", memory="2 GiB", text=text)
+        found = self.expect_json(*question)
+        without = self.expect_json(*question[:-2], "--splits", "columns,rows,replicas")
+        self.assertLess(found["ms"], 0.9 * without["ms"])
+        hot = [piece for piece in found["placement"] if piece["table"] == "user" and piece["kind"] == "replicated"]
+        self.assertEqual([piece["device"] for piece in hot], [0, 1, 2, 3])
+        self.assertLess(hot[0]["rows"], 100000)
+        self.assertRegex(self.expect_text(*question[:-3]), r"(?m)^  user \(4000000 x 4\), hot rows.*: rows 0-\d+ on every device, ")
+        found = self.expect_json(*question)
+        again = self.expect_json(*question[:-2], "--placement", path)
+        self.assertAlmostEqual(again["ms"], found["ms"])
+        file = self.tables(HEADER.strip() + ",ordered,zipf\nx,10,4,1,1,\n")
+        self.expect_error(2, f"{file}:2: ordered: expected how often the rows of table 'x' are looked up (bin_0 .. bin_16, or zipf), "
+                             "found neither", "shard", file, "--devices", "2", "--memory", "1 GB")
+        file = self.tables(head + "x,10,4,1,-1\n")
+        self.expect_error(2, f"{file}:2: zipf: expected a number from 0 to 10, found '-1'",
+                          "shard", file, "--devices", "2", "--memory", "1 GB")
+
     def test_what_does_not_fit_is_exit_code_1(self):
         answer = run(*self.question(memory="200 MB"))
         self.assertEqual((answer.code, answer.out), (1, ""))

@@ -64,27 +64,49 @@ RandomTables random_tables(uint64_t seed) {
   const std::string optimizer =
       draw.of<std::string>({"row_sgd", "adagrad", "rowwise_adagrad", "row_adam", "adamw"});
   out.config = config_of(optimizer, draw.one_in(2) ? 1 : 0, draw.up_to(3));
-  out.config.batch = ranks * micro_batches + draw.up_to(6);
+  // Micro-batches beside look-ups ahead are a loop over the batch, which wants equal shards where
+  // several axes cut it.
+  const bool ahead = draw.one_in(2);
+  out.config.batch = ahead && nodes > 1 && micro_batches > 1
+                         ? ranks * micro_batches * draw.up_to(2)
+                         : ranks * micro_batches + draw.up_to(6);
   out.config.seed = static_cast<int64_t>(seed % 1000);
   const auto model = build_model(out.model, out.config.batch, DType::kFloat64);
   EXPECT_TRUE(model) << out.model << (model ? "" : model.error().message);
   if (!model) return out;
+  // row_updates.cc and steps_ahead.cc have look-ups ahead with caches and with hot rows.
+  const bool cached = optimizer != "adamw" && !ahead && draw.one_in(2);
+  const bool may_be_hot = !cached && !ahead;
   const std::string recipe =
-      fmt::format("tables({},by={},nodes={},micro_batches={})", dp, by, nodes, micro_batches);
+      fmt::format("tables({},by={},nodes={},micro_batches={},hot={})", dp, by, nodes, micro_batches,
+                  may_be_hot && draw.one_in(3) ? draw.up_to(9) : 0);
   const auto text = load_plan_text(recipe, model->graph, "random", DType::kFloat64);
   EXPECT_TRUE(text) << recipe << (text ? "" : text.error().message);
   if (!text) return out;
   out.plan = text->text;
-  if (optimizer != "adamw" && draw.one_in(2)) {
+  if (cached) {
     out.plan += fmt::format(
         "store = [{{ tensors = \"{{,optimizer.*.}}tables.*\", tier = \"{}\", cache = {{ slots = "
         "{}, "
         "policy = \"{}\", window = {}, prefetch = {} }} }}]\n",
         draw.of<std::string>({"host", "disk"}), draw.of<std::string>({"1", "3", "0.3", "0.9"}),
         draw.of(row_cache_policies()), draw.up_to(4), draw.one_in(2));
-  } else if (micro_batches == 1 && draw.one_in(2)) {
+  }
+  if (ahead) {
     out.plan = with_split(out.plan,
                           "{ ops = \"{tables,positions}.*\", dim = \"step\", over = \"ahead\" },");
+  }
+  if (draw.one_in(3)) {  // a pipeline
+    const bool together = draw.one_in(2);
+    const std::string mesh = "mesh = {", none = "mesh = {}";
+    const size_t at = out.plan.find(mesh);
+    out.plan.insert(at + mesh.size(),
+                    out.plan.compare(at, none.size(), none) == 0 ? " pp = 2 " : " pp = 2,");
+    out.plan += fmt::format(
+        "schedule = \"gpipe\"\nstage = [{{ ops = \"{{bottom,tables,positions{}}}\", at = 0 }}, {{ "
+        "ops "
+        "= \"{{{}top,loss}}\", at = 1 }}]\n",
+        together ? ",interaction" : "", together ? "" : "interaction,");
   }
   out.what = fmt::format("{} batch={} {} {} steps={}\n{}", out.model, out.config.batch, optimizer,
                          recipe, out.config.steps, out.plan);

@@ -129,6 +129,114 @@ TEST(RowUpdatesTest, TablesWithHotRowsAreEqualToSerial) {
   }
 }
 
+// A vocabulary whose first rows lie on every rank, by look-ups of one row each: a row and zeros of
+// the other piece are the row.
+TEST(RowUpdatesTest, HotRowsOfAVocabularyAreTheSerialOnesToTheLastBit) {
+  GraphBuilder g("tokens");
+  const Dim batch{"batch", kBatch}, seq{"seq", 3}, hidden{"hidden", 6};
+  const TensorId table =
+      g.parameter("table", {{"vocab", 18}, hidden}, {Init::Kind::kNormal, 1}, DType::kFloat64);
+  const TensorId ids = g.input("tokens", {batch, seq}, DType::kInt64);
+  const TensorId c = g.input("c", {batch, seq, hidden}, DType::kFloat64);
+  const TensorId product = g.op1("product", "mul", {g.op1("embed", "embedding", {ids, table}), c});
+  g.graph().loss = g.op1("loss", "reduce_sum", {product}, {{"dims", "batch seq hidden"}});
+  Model model;
+  InputRule rule;
+  rule.input = "tokens";
+  rule.values = 18;
+  model.inputs.push_back(rule);
+  model.batch = kBatch;
+  model.graph = g.finish().value();
+  const std::string rest = "{ ops = \"embed#1\", dim = ";
+  for (const std::string& optimizer : kRowOptimizers) {
+    for (const std::string& more :
+         {std::string("]\n"), rest + "\"vocab\", over = \"a\" }]\n",
+          rest + "\"hidden\", over = \"a\" }]\n",
+          std::string("]\npin = [{ ops = \"embed#1\", axis = \"a\", at = 1 }]\n"),
+          rest + "\"vocab\", over = \"a\" }]\nstore = [{ tensors = "
+                 "\"{,optimizer.*.}table#1\", tier = \"host\", cache = { slots = 4 } }]\n",
+          "{ ops = \"embed\", dim = \"step\", over = \"ahead\" }, " + rest +
+              "\"vocab\", over = \"a\" }]\n"}) {
+      const std::string plan =
+          "mesh = { a = 3 }\nloop = [{ ops = \"embed\", dim = \"vocab\", sizes = [5, 13] }]\n"
+          "split = [{ ops = \"*\", dim = \"batch\", over = \"a\" }, { ops = \"embed#1\", dim = "
+          "\"batch\", over = [] }, " +
+          more;
+      const auto report = verify_model(model, plan, config_of(optimizer, 0));
+      ASSERT_TRUE(report) << optimizer << "\n" << plan << report.error().message;
+      EXPECT_TRUE(report->ok) << optimizer << "\n" << plan << report->why;
+      const bool in_parts = more.find("hidden") != std::string::npos;
+      EXPECT_LE(report->parameters_error, in_parts ? 1e-14 : 0) << optimizer << plan;
+      EXPECT_EQ(report->bytes_predicted, report->bytes_counted) << plan;
+    }
+  }
+}
+
+// Of the table alone: Adagrad makes steps of the learning rate of gradients that are nothing but
+// rounding, as those of the keys' biases are.
+VerifyConfig config_of_tokens(const std::string& optimizer) {
+  VerifyConfig config = config_of("adamw", 1);
+  OptimizerGroup tables{"embed.*"};
+  tables.kind = optimizer;
+  config.optimizer.groups = {tables};
+  return config;
+}
+
+// Language models: by the recipe, with gradients of the table's size too, and with two look-ups of
+// one table.
+TEST(RowUpdatesTest, LanguageModelsWithHotRowsAreEqualToSerial) {
+  const std::string t5 = "t5:layers=1,heads=2,hidden=12,seq=4,source=5,vocab=13,tied=0";
+  for (const std::string& model : {kGpt, t5}) {
+    for (const char* optimizer : {"rowwise_adagrad", "row_adam", "adamw"}) {
+      for (const char* plan : {"tables(3,hot=4)", "tables(2,row,hot=5)", "tables(4,column,hot=7)",
+                               "tables(2,grid,nodes=2,hot=3)", "tables(3,replica,hot=6)",
+                               "tables(2,row,hot=5,micro_batches=3,zero=1)"}) {
+        VerifyConfig config = config_of_tokens(optimizer);
+        config.model = model;
+        config.plan = plan;
+        const auto report = verify_plan(config);
+        ASSERT_TRUE(report) << optimizer << " " << plan << ": " << report.error().message;
+        EXPECT_TRUE(report->ok) << optimizer << " " << plan << ": " << report->why;
+      }
+    }
+  }
+}
+
+// The copy in another dtype that is looked up is made piece by piece, so that the table rests in them.
+TEST(RowUpdatesTest, HotRowsOfAConvertedTableAreEqualToSerial) {
+  const Model model = build_model(kGpt, kBatch, DType::kFloat64).value();
+  const auto recipe = load_plan_text("tables(2,row,hot=5)", model.graph, "test", DType::kFloat64);
+  ASSERT_TRUE(recipe) << recipe.error().message;
+  const std::string plan = "precision = { compute = \"bfloat16\" }\n" + recipe->text;
+  for (const char* optimizer : {"rowwise_adagrad", "adamw"}) {
+    const auto report = verify_model(model, plan, config_of_tokens(optimizer));
+    ASSERT_TRUE(report) << optimizer << ": " << report.error().message;
+    EXPECT_TRUE(report->ok) << optimizer << ": " << report->why;
+  }
+}
+
+// A table that the head reads, too, rests in pieces if the head is in the loop.
+TEST(RowUpdatesTest, HotRowsOfATiedTableAreEqualToSerial) {
+  const std::string tied = kGpt.substr(0, kGpt.find(",tied"));
+  const std::string looped =
+      "mesh = { a = 2 }\nloop = [{ ops = \"{embed.token,head}\", dim = \"vocab\", sizes = [3, 7] "
+      "}]\nsplit = [{ ops = \"*\", dim = \"batch\", over = \"a\" }, { ops = \"embed.token#1\", "
+      "dim = \"batch\", over = [] }, { ops = \"embed.token#1\", dim = \"vocab\", over = \"a\" }]\n"
+      "store = [{ tensors = \"{,optimizer.*.}embed.token.weight#1\", over = \"a\" }]\n";
+  const Model model = build_model(tied, kBatch, DType::kFloat64).value();
+  const auto report = verify_model(model, looped, config_of("adamw", 1));
+  ASSERT_TRUE(report) << report.error().message;
+  EXPECT_TRUE(report->ok) << report->why;
+  VerifyConfig config = config_of("adamw", 1);
+  config.model = tied;
+  config.plan = "tables(2,row,hot=5)";
+  const auto refused = verify_plan(config);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message,
+            "recipe tables: hot = 5: expected tables that look-ups alone read, as their pieces "
+            "rest apart, found 'embed.token.weight', which op 'head' reads, too");
+}
+
 TEST(RowUpdatesTest, RefuseAnOptimizerThatReadsAllRowsOfATableInPieces) {
   VerifyConfig config = config_of("lamb", 0);
   config.model = kDlrm;

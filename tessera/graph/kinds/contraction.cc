@@ -221,20 +221,29 @@ InputGradients differentiate_einsum(GraphBuilder& builder, const Op& op, const O
 
 // ---- embedding
 // -----------------------------------------------------------------------------------
+// `within`: which rows of a larger table these are; ids name rows of the larger one.
+Status expect_table(const Tensor& table, const char* dims, std::string_view within) {
+  if (table.dims.size() == 2 && is_floating(table.dtype))
+    return check_rows_within(within, table.dims[0]);
+  return invalid_input(
+      fmt::format("expected a floating table with 2 dims ({}), found {}", dims, describe(table)));
+}
+
 Result<Inferred> infer_embedding(const Operands& x) {
   TESSERA_TRY_VOID(expect_dtype(x[0], "ids", DType::kInt64));
-  if (x[1].dims.size() != 2 || !is_floating(x[1].dtype)) {
-    return invalid_input(fmt::format(
-        "expected a floating table with 2 dims (vocab, hidden), found {}", describe(x[1])));
-  }
+  TESSERA_TRY_VOID(expect_table(x[1], "vocab, hidden", x.text("within")));
   std::vector<Dim> output = x[0].dims;
   output.push_back(x[1].dims[1]);
   return conclude(x, fmt::format("{}, {} -> {}", spell(x[0].dims), spell(x[1].dims), spell(output)),
                   {output}, {x[1].dtype});
 }
 
-// Ids are places in the whole table.
+// Ids are places in the whole table. A loop over the rows tells each look-up which rows it has.
 PositionRule place_in_embedding(const Op& op, int dim) {
+  return op.annotation.inputs[1].dims[0] == DimGroup{dim} ? PositionRule::kWithin
+                                                          : PositionRule::kFree;
+}
+PositionRule place_in_table(const Op& op, int dim) {
   return op.annotation.inputs[1].dims[0] == DimGroup{dim} ? PositionRule::kIndex
                                                           : PositionRule::kFree;
 }
@@ -248,8 +257,9 @@ InputGradients differentiate_embedding(GraphBuilder& builder, const Op& op,
   InputGradients out(2);
   if (!wanted[1]) return out;
   const Dim vocab = builder.tensor(op.inputs[1]).dims.at(0);
-  out[1] = builder.op1(op.path + ".dtable", "embedding_grad", {op.inputs[0], dy[0]},
-                       {{"vocab", vocab.size}, {"vocab_name", vocab.name}});
+  out[1] = builder.op1(
+      op.path + ".dtable", "embedding_grad", {op.inputs[0], dy[0]},
+      {{"vocab", vocab.size}, {"vocab_name", vocab.name}, {"within", op.text("within")}});
   return out;
 }
 
@@ -263,6 +273,7 @@ Result<Inferred> infer_embedding_grad(const Operands& x) {
                     describe(x[1]), describe(x[0])));
   }
   const std::vector<Dim> output = {{x.text("vocab_name"), x.integer("vocab")}, x[1].dims.back()};
+  TESSERA_TRY_VOID(check_rows_within(x.text("within"), output[0]));
   return conclude(x, fmt::format("{}, {} -> {}", spell(x[0].dims), spell(x[1].dims), spell(output)),
                   {output}, {x[1].dtype});
 }
@@ -301,14 +312,6 @@ std::vector<Dim> without_bag(const Tensor& ids) {
   return lead;
 }
 
-// `within`: which rows of a larger table these are; ids name rows of the larger one.
-Status expect_bag_table(const Tensor& table, std::string_view within) {
-  if (table.dims.size() == 2 && is_floating(table.dtype))
-    return check_rows_within(within, table.dims[0]);
-  return invalid_input(fmt::format("expected a floating table with 2 dims (rows, width), found {}",
-                                   describe(table)));
-}
-
 Status expect_bag_gradient(const Tensor& dy, const Tensor& ids) {
   std::vector<Dim> lead = dy.dims;
   if (!lead.empty()) lead.pop_back();
@@ -320,7 +323,7 @@ Status expect_bag_gradient(const Tensor& dy, const Tensor& ids) {
 
 Result<Inferred> infer_embedding_bag(const Operands& x) {
   TESSERA_TRY(const std::string bags, spell_bags(x));
-  TESSERA_TRY_VOID(expect_bag_table(x[1], x.text("within")));
+  TESSERA_TRY_VOID(expect_table(x[1], "rows, width", x.text("within")));
   std::string inputs = bags + ", " + spell(x[1].dims);
   if (x.count() > 2) {
     TESSERA_TRY_VOID(expect_weights(x[2], x[0], x[1].dtype));
@@ -369,7 +372,7 @@ Result<Inferred> infer_embedding_bag_grad(const Operands& x) {
 // or of the width makes a part of it.
 Result<Inferred> infer_embedding_bag_weights_grad(const Operands& x) {
   TESSERA_TRY_VOID(expect_dtype(x[0], "ids", DType::kInt64));
-  TESSERA_TRY_VOID(expect_bag_table(x[1], x.text("within")));
+  TESSERA_TRY_VOID(expect_table(x[1], "rows, width", x.text("within")));
   if (x[0].dims.empty() || x[2].dims.empty() || x[2].dims.back() != x[1].dims[1]) {
     return invalid_input(fmt::format("expected dy of rows of {}, found {} for {}", describe(x[1]),
                                      describe(x[2]), describe(x[0])));
@@ -379,12 +382,6 @@ Result<Inferred> infer_embedding_bag_weights_grad(const Operands& x) {
                   fmt::format("{}, {}, {} -> {}", spell(x[0].dims), spell(x[1].dims),
                               spell(x[2].dims), spell(x[0].dims)),
                   {x[0].dims}, {x[2].dtype});
-}
-
-// A loop over the rows tells each step which rows it has.
-PositionRule place_in_bags(const Op& op, int dim) {
-  const PositionRule rule = place_in_embedding(op, dim);
-  return rule == PositionRule::kIndex ? PositionRule::kWithin : rule;
 }
 
 // One addition for each element of a row and each id.
@@ -420,6 +417,7 @@ std::vector<KindInfo> contraction_kinds() {
        .summary = "rows of a table by integer ids",
        .min_inputs = 2,
        .max_inputs = 2,
+       .attributes = {text_attribute("within", "")},
        .infer = infer_by(infer_embedding),
        .differentiate = differentiate_embedding,
        .flops = no_flops,
@@ -432,7 +430,8 @@ std::vector<KindInfo> contraction_kinds() {
        .summary = "gradient of the table: rows of dy added up by id",
        .min_inputs = 2,
        .max_inputs = 2,
-       .attributes = {integer_attribute("vocab"), text_attribute("vocab_name")},
+       .attributes = {integer_attribute("vocab"), text_attribute("vocab_name"),
+                      text_attribute("within", "")},
        .infer = infer_by(infer_embedding_grad),
        .flops = embedding_grad_flops,
        .work = WorkClass::kLookup,
@@ -453,7 +452,7 @@ std::vector<KindInfo> contraction_kinds() {
        .work = WorkClass::kLookup,
        .bytes = ByteRule::kTable,
        .family = FamilyRule::kTable,
-       .position = place_in_bags,
+       .position = place_in_embedding,
        .in_dtype_of_table = true,
        .accumulates = true},
       {.name = "embedding_bag_weights_grad",
@@ -468,7 +467,7 @@ std::vector<KindInfo> contraction_kinds() {
        .bytes = ByteRule::kTable,
        .family = FamilyRule::kTable,
        .gradient = true,
-       .position = place_in_embedding,
+       .position = place_in_table,
        .accumulates = true},
       {.name = "embedding_bag_grad",
        .summary = "gradient of the table: rows of dy added up by the ids of their bags",

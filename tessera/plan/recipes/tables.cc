@@ -41,6 +41,16 @@ std::vector<int64_t> balanced(const Graph& graph, const std::vector<Spread>& tab
   return place;
 }
 
+// What reads the table otherwise than by looking rows up; null: nothing.
+const Op* other_reader(const Graph& graph, TensorId table) {
+  for (const Op& op : graph.ops()) {
+    for (size_t i = 0; i < op.inputs.size(); ++i) {
+      if (op.inputs[i] == table && !(looks_up_rows(op) && i == 1)) return &op;
+    }
+  }
+  return nullptr;
+}
+
 // Tables of more than `hot` rows are cut into two (a loop over their rows): the first rows stay
 // replicated, and what reads the others, step 1 of the loop, is spread.
 Result<std::vector<Spread>> cut_hot_rows(PlanText& text, const Graph& graph, int64_t hot) {
@@ -54,6 +64,12 @@ Result<std::vector<Spread>> cut_hot_rows(PlanText& text, const Graph& graph, int
       if (const Status may = check_loopable(op, op.annotation.find(look_up.rows)); !may) {
         return invalid_input(fmt::format("hot = {}: dim '{}' of op '{}' ({}) {}", hot, look_up.rows,
                                          op.path, op.kind, may.error().message));
+      }
+      if (const Op* other = other_reader(graph, look_up.table); other != nullptr) {
+        return invalid_input(
+            fmt::format("hot = {}: expected tables that look-ups alone read, as their pieces rest "
+                        "apart, found '{}', which op '{}' reads, too",
+                        hot, graph.tensor(look_up.table).name, other->path));
       }
       loops[{look_up.rows, rows}].push_back(look_up.ops);
       one.ops += "#1";

@@ -23,7 +23,7 @@ Kernel embedding(const KernelCall& call) {
     auto order = op_dims(annotation.outputs[0]);
     const Array y = output_along(call, 0, order), ids = input_along(call, 0, order),
                 table = call.inputs[1];
-    const Interval vocab = call.box.dims[static_cast<size_t>(op_dims(annotation.inputs[1])[0])];
+    const Interval vocab = rows_named(call, op_dims(annotation.inputs[1])[0]);
     const Nest<2> nest({&y, &ids}, order.size() - 1);
     const Row<A> yr(y), tr(table);
     const int64_t step = table.strides[0] * dtype_bytes(table.dtype), n = yr.size();
@@ -57,7 +57,7 @@ Kernel embedding_grad(const KernelCall& call) {
     const Annotation& annotation = call.op->annotation;
     const auto order = op_dims(annotation.inputs[1]);
     const Array dy = call.inputs[1], ids = input_along(call, 0, order), table = call.outputs[0];
-    const Interval vocab = call.box.dims[static_cast<size_t>(op_dims(annotation.outputs[0])[0])];
+    const Interval vocab = rows_named(call, op_dims(annotation.outputs[0])[0]);
     const Nest<2> nest({&dy, &ids}, order.size() - 1);
     const Row<A> dyr(dy), tr(table);
     const int64_t n = dyr.size(), step = table.strides[0] * dtype_bytes(table.dtype);

@@ -12,6 +12,7 @@
 #include "tessera/base/philox.h"
 #include "tessera/search/tables/baselines.h"
 #include "tessera/search/tables/neuroshard.h"
+#include "tessera/search/tables/row_law.h"
 
 namespace tessera::tables {
 namespace {
@@ -25,6 +26,8 @@ constexpr double kHot = 0.01, kCold = 1e-4, kShortage = 5, kEvenness = 0.02;
 constexpr int64_t kMostPackingSteps = 200000;
 constexpr std::array<double, 7> kShares = {1.0 / 2, 1.0 / 4, 3.0 / 4, 1.0 / 8,
                                            3.0 / 8, 5.0 / 8, 7.0 / 8};
+constexpr double kHotEdits = 0.15;  // of the edits that are drawn, where rows may be hot
+constexpr int kHotHalvings = 18;    // fewest hot rows: the table's, so often halved
 constexpr int64_t kRowBlocks = 64;  // of a table; borders between rows lie between them
 
 class Draws {
@@ -61,6 +64,7 @@ class Cuts {
     columns_ = problem.splits.columns && priced(Sharding::kColumns);
     rows_ = problem.splits.rows && priced(Sharding::kRows);
     replicas_ = problem.splits.replicas && problem.devices > 1 && priced(Sharding::kReplicated);
+    hot_ = may_keep_hot(problem);
   }
 
   bool cuts_columns() const { return columns_; }
@@ -69,6 +73,8 @@ class Cuts {
     const int64_t unit = problem_.splits.least_columns;
     const int64_t units = piece.columns / unit;
     if (!columns_ || replica(piece) || units < 2 || piece.columns % unit != 0) return std::nullopt;
+    if (piece.rows < table(piece).rows && !problem_.cost->prices(Sharding::kGrid))
+      return std::nullopt;
     auto out = std::pair(piece, piece);
     out.first.columns = part(units, share) * unit;
     out.second.first_column += out.first.columns;
@@ -121,6 +127,33 @@ class Cuts {
   }
   static bool replica(const Piece& piece) { return piece.kind == Sharding::kReplicated; }
 
+  // The first rows of a table, on every device, and what is left of a piece that begins with them;
+  // none if that has not all columns, or nothing would be left.
+  std::optional<std::pair<Piece, Piece>> hot(const Piece& piece, int64_t rows) const {
+    const Table& of = table(piece);
+    if (!hot_ || replica(piece) || piece.first_row > 0 || piece.columns < of.dim || rows < 1 ||
+        rows >= piece.rows || !knows_frequency(of))
+      return std::nullopt;
+    Piece first = piece, rest = piece;
+    first.kind = Sharding::kReplicated;
+    first.rows = rows;
+    first.share = share_of_piece(of, first, problem_.devices);
+    rest.first_row += rows;
+    rest.rows -= rows;
+    return std::pair(first, kind(rest));
+  }
+  bool is_hot(const Piece& piece) const { return replica(piece) && piece.rows < table(piece).rows; }
+  // A piece that begins behind hot rows, with these.
+  std::optional<Piece> without_hot(const Piece& hot, const Piece& rest) const {
+    if (rest.table != hot.table || replica(rest) || rest.first_row != hot.rows ||
+        rest.columns < table(rest).dim)
+      return std::nullopt;
+    Piece out = rest;
+    out.first_row = 0;
+    out.rows += hot.rows;
+    return kind(out);
+  }
+
  private:
   const Table& table(const Piece& piece) const { return problem_.tables[piece.table]; }
   // Units of the first of two parts.
@@ -130,7 +163,7 @@ class Cuts {
   }
   Piece kind(Piece piece) const {
     piece.kind = cut_kind(table(piece), piece);
-    piece.share = static_cast<double>(piece.rows) / static_cast<double>(table(piece).rows);
+    piece.share = share_of_piece(table(piece), piece, problem_.devices);
     return piece;
   }
   std::pair<Piece, Piece> kinds(const std::pair<Piece, Piece>& two) const {
@@ -138,7 +171,7 @@ class Cuts {
   }
 
   const Problem& problem_;
-  bool columns_, rows_, replicas_;
+  bool columns_, rows_, replicas_, hot_;
 };
 
 class AutoSearch {
@@ -149,7 +182,8 @@ class AutoSearch {
         coder_(problem),
         cuts_(problem),
         draws_(options.seed),
-        devices_(problem.devices) {}
+        devices_(problem.devices),
+        hot_(may_keep_hot(problem)) {}
 
   Answer search() {
     say("seeds");
@@ -191,6 +225,29 @@ class AutoSearch {
     return answer_with(problem_, Assignment(problem_, best_).placement(), searched_,
                        fmt::format("{} restarts{}", options_.restarts,
                                    few ? ", and all placements of whole tables" : ""));
+  }
+
+  // From an answer, over edits of hot rows too: it stays the answer if none is better.
+  Answer search_hot_rows(const Answer& start) {
+    say("hot rows");
+    const Devices from = devices_of(start.placement);
+    keep(start.evaluation.ms, from);
+    std::vector<Devices> starts = seeds();
+    starts.insert(starts.begin(), from);
+    searched_ = start.searched;
+    const int64_t each = options_.budget / std::max(1, options_.restarts);
+    Assignment near(problem_, from);
+    descend(near, each / 4);
+    for (int restart = 0; restart < options_.restarts; ++restart) {
+      const bool last = restart > 0 && restart + 1 == options_.restarts;
+      Assignment state(problem_,
+                       last ? best_ : starts[static_cast<size_t>(restart) % starts.size()]);
+      anneal(state, each * 3 / 4, last ? kHot / 8 : kHot);
+      Assignment cooled(problem_, annealed_);
+      descend(cooled, each / 4);
+    }
+    return answer_with(problem_, Assignment(problem_, best_).placement(), searched_,
+                       start.ended + ", then with hot rows");
   }
 
  private:
@@ -321,7 +378,9 @@ class AutoSearch {
     const size_t at = draws_.below(pieces.size());
     const CodedPiece* piece = pieces[at];
     const int other = other_device(device);
+    if (hot_ && draws_.uniform() < kHotEdits) return draw_hot(state, device, at);
     const double what = draws_.uniform();
+    if (cuts_.is_hot(piece->piece)) return edit;
     if (Cuts::replica(piece->piece)) {
       return what < 0.2 ? gather(state, piece->piece, device) : edit;
     }
@@ -349,6 +408,51 @@ class AutoSearch {
       edit = replicate(device, at, piece->piece);
     }
     return edit;
+  }
+
+  // So many first rows of the piece's table on every device; where some are, so many instead of them.
+  Edit keep_hot(const Assignment& state, int device, size_t at, int64_t rows) {
+    const Piece& piece = state.on(device)[at]->piece;
+    if (cuts_.is_hot(piece)) return change_hot(state, piece, rows);
+    Edit edit;
+    const auto two = cuts_.hot(piece, rows);
+    if (!two) return edit;
+    edit.out = {{device, at}};
+    edit.in = {{device, coder_(two->second)}};
+    for (int to = 0; to < devices_; ++to) edit.in.emplace_back(to, coder_(two->first));
+    return edit;
+  }
+  // With 0 rows none is hot any more: they join the piece behind them.
+  Edit change_hot(const Assignment& state, const Piece& hot, int64_t rows) {
+    Edit edit;
+    std::optional<std::pair<int, Piece>> whole;  // device, and the piece with the hot rows
+    for (int from = 0; from < devices_; ++from) {
+      const auto& pieces = state.on(from);
+      for (size_t at = 0; at < pieces.size(); ++at) {
+        const Piece& other = pieces[at]->piece;
+        const auto joined = cuts_.without_hot(hot, other);
+        if (joined) whole = {from, *joined};
+        if (joined || (other.table == hot.table && Cuts::replica(other)))
+          edit.out.emplace_back(from, at);
+      }
+    }
+    if (!whole || rows == hot.rows) return {};
+    if (rows < 1) {
+      edit.in = {{whole->first, coder_(whole->second)}};
+      return edit;
+    }
+    const auto two = cuts_.hot(whole->second, rows);
+    if (!two) return {};
+    edit.in = {{whole->first, coder_(two->second)}};
+    for (int to = 0; to < devices_; ++to) edit.in.emplace_back(to, coder_(two->first));
+    return edit;
+  }
+  Edit draw_hot(const Assignment& state, int device, size_t at) {
+    const Piece& piece = state.on(device)[at]->piece;
+    const auto rows = static_cast<double>(problem_.tables[piece.table].rows);
+    if (cuts_.is_hot(piece) && draws_.uniform() < 0.2) return change_hot(state, piece, 0);
+    const double share = std::exp2(-kHotHalvings * draws_.uniform());
+    return keep_hot(state, device, at, std::max<int64_t>(1, std::llround(share * rows)));
   }
 
   Edit cut(int device, size_t at, const std::pair<Piece, Piece>& two, int other) {
@@ -465,10 +569,23 @@ class AutoSearch {
     return false;
   }
 
+  // A half, a quarter, ... of the rows of the piece's table on every device, or none of them.
+  bool improves_hot(Assignment& state, int device, size_t at, double& now) {
+    const Piece piece = state.on(device)[at]->piece;
+    if (cuts_.is_hot(piece) && improves(state, change_hot(state, piece, 0), now)) return true;
+    int64_t rows = problem_.tables[piece.table].rows / 2;
+    for (int halving = 0; halving < kHotHalvings && rows > 0; ++halving, rows /= 2) {
+      if (improves(state, keep_hot(state, device, at, rows), now)) return true;
+    }
+    return false;
+  }
+
   // One edit of a piece on `device` that helps, the first that is found.
   bool improve_at(Assignment& state, int device, double& now) {
     for (size_t at = 0; at < state.on(device).size(); ++at) {
       const CodedPiece* piece = state.on(device)[at];
+      if (hot_ && improves_hot(state, device, at, now)) return true;
+      if (cuts_.is_hot(piece->piece)) continue;
       if (Cuts::replica(piece->piece)) {
         if (improves(state, gather(state, piece->piece, device), now)) return true;
         continue;
@@ -516,6 +633,7 @@ class AutoSearch {
   Cuts cuts_;
   Draws draws_;
   int devices_;
+  bool hot_;
   int64_t searched_ = 0;
   bool exact_ = true;
   double last_ms_ = 0;  // infinite where memory is short
@@ -526,8 +644,13 @@ class AutoSearch {
 
 }  // namespace
 
+// Without hot rows first, so that these never make an answer worse.
 Answer auto_search(const Problem& problem, const AutoOptions& options) {
-  return AutoSearch(problem, options).search();
+  if (!may_keep_hot(problem)) return AutoSearch(problem, options).search();
+  Problem plain = problem;
+  plain.splits.hot = false;
+  const Answer start = AutoSearch(plain, options).search();
+  return start.found ? AutoSearch(problem, options).search_hot_rows(start) : start;
 }
 
 }  // namespace tessera::tables

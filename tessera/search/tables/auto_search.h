@@ -14,6 +14,9 @@
 //    short has a price; only placements that fit are kept.
 // 3. At most `enumerate` placements of whole tables: all are tried as well, so that the answer is
 //    never worse than the best of them.
+// 4. Where the frequencies of rows are known (row_law.h): from that answer, descent and annealing
+//    with one more edit: the first rows of a table lie on every device, in place of the piece that
+//    began with them. So hot rows never make an answer worse.
 // The work is bounded by a number of priced placements, not by time: the same question has the same
 // answer on every machine.
 #pragma once

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <limits>
+
 #include "tessera/search/tables/baselines.h"
 #include "tessera/search/tables/closed_form.h"
 #include "tessera/search/tables/neuroshard.h"
@@ -152,6 +155,97 @@ TEST(AutoSearch, SpreadsAHotTableByRows) {
   const Answer cut = auto_search(problem, {.budget = 4000, .progress = {}});
   ASSERT_TRUE(whole.found && cut.found);
   EXPECT_LT(cut.evaluation.ms, whole.evaluation.ms * 0.6);
+}
+
+// Tables whose rows are looked up by Zipf's law, of few columns, so that none can be cut in these.
+Problem hot_problem(Random& random, int count, int devices, const CostModel& cost) {
+  Problem problem = random_problem(random, count, devices, random.from(1.1, 3), cost);
+  for (Table& table : problem.tables) {
+    table.zipf = random.from(0.8, 1.3);
+    table.dim = 4;
+    table.pooling_factor = random.from(1, 80);
+  }
+  return problem;
+}
+
+// All placements of whole tables, with 0 or a quarter, a 16th, ... of the rows on every device.
+double best_with_hot_rows(const Problem& problem) {
+  constexpr int kQuarterings = 9;
+  Placement placement;
+  double best = std::numeric_limits<double>::infinity();
+  const std::function<void(size_t)> place = [&](size_t at) {
+    if (at == problem.tables.size()) {
+      const Evaluation found = evaluate(problem, with_known_shares(problem, placement));
+      if (found.fits()) best = std::min(best, found.ms);
+      return;
+    }
+    const size_t before = placement.size();
+    for (int device = 0; device < problem.devices; ++device) {
+      int64_t hot = 0;
+      for (int times = 0; times <= kQuarterings; ++times) {
+        hot = times == 0 ? 0 : std::max<int64_t>(1, problem.tables[at].rows >> (2 * times));
+        Piece piece = Piece::whole(at, problem.tables[at]);
+        Piece rest = piece;
+        rest.first_row = hot;
+        rest.rows -= hot;
+        rest.kind = hot > 0 ? Sharding::kRows : Sharding::kTable;
+        piece.rows = hot;
+        piece.kind = Sharding::kReplicated;
+        placement.push_back({rest, device});
+        for (int to = 0; hot > 0 && to < problem.devices; ++to) placement.push_back({piece, to});
+        place(at + 1);
+        placement.resize(before);
+      }
+    }
+  };
+  place(0);
+  return best;
+}
+
+TEST(AutoSearch, HotRowsAgainstBruteForce) {
+  const ClosedForm closed({.link_bytes_per_ms = 2e8});
+  const TorchRecEstimator torchrec;
+  Random random(8);
+  double gain = 0;
+  constexpr int kRounds = 8;
+  for (int round = 0; round < kRounds; ++round) {
+    const CostModel& cost = round % 2 == 0 ? static_cast<const CostModel&>(closed) : torchrec;
+    const int devices = 2 + round % 3;
+    Problem problem = hot_problem(random, devices == 2 ? 3 : 2, devices, cost);
+    problem.splits = kWhole;
+    const Answer answer = auto_search(problem, {.budget = 20000, .progress = {}});
+    ASSERT_TRUE(answer.found) << answer.reason;
+    EXPECT_LE(answer.evaluation.ms, best_with_hot_rows(problem) * 1.001) << round;
+    EXPECT_LE(answer.bound_ms, answer.evaluation.ms * (1 + 1e-9)) << round;
+    problem.splits.hot = false;
+    const Answer without = auto_search(problem, {.budget = 20000, .progress = {}});
+    EXPECT_LE(answer.evaluation.ms, without.evaluation.ms * (1 + 1e-9)) << round;
+    gain += 1 - answer.evaluation.ms / without.evaluation.ms;
+  }
+  EXPECT_GT(gain / kRounds, 0.1);
+}
+
+// With all other splits, too; and tables of which nothing is known are placed as before.
+TEST(AutoSearch, HotRowsNeverMakeAnAnswerWorse) {
+  const ClosedForm cost;
+  Random random(10);
+  int better = 0;
+  for (int round = 0; round < 6; ++round) {
+    Problem problem = hot_problem(random, 10, 4, cost);
+    const AutoOptions options = {.budget = 8000, .progress = {}};
+    const Answer with = auto_search(problem, options);
+    problem.splits.hot = false;
+    const Answer without = auto_search(problem, options);
+    ASSERT_TRUE(with.found && without.found);
+    EXPECT_LE(with.evaluation.ms, without.evaluation.ms * (1 + 1e-9));
+    EXPECT_TRUE(with.evaluation.fits());
+    better += with.evaluation.ms < without.evaluation.ms * 0.999 ? 1 : 0;
+    for (Table& table : problem.tables) table.zipf = 0;
+    const Answer unknown = auto_search(problem, options);
+    problem.splits.hot = true;
+    EXPECT_EQ(auto_search(problem, options).placement, unknown.placement);
+  }
+  EXPECT_GE(better, 3);
 }
 
 TEST(AutoSearch, OneDeviceTakesAll) {

@@ -17,7 +17,7 @@ void ClosedForm::encode(const Table& table, const Piece& piece, int devices,
   const auto columns = static_cast<double>(piece.columns);
   const double lookups = c_.batch * table.bags * table.pooling_factor * piece.share;
   const bool replicated = piece.kind == Sharding::kReplicated;
-  const double vectors = c_.batch * table.bags * (replicated ? piece.share : 1);
+  const double vectors = c_.batch * table.bags / (replicated ? devices : 1);
   const double row_bytes = columns * static_cast<double>(table.element_bytes);
   code[0] = lookups * (c_.lookup_ms + row_bytes / c_.memory_bytes_per_ms) +
             vectors * columns * 4 / c_.memory_bytes_per_ms;
@@ -72,7 +72,7 @@ double ClosedForm::bound_ms(const Problem& problem) const {
       piece.share = 1 / devices;
       encode(table, piece, problem.devices, replica);
       least = std::min(least, replica[2]);
-    } else if (!problem.splits.rows) {
+    } else if (!problem.splits.rows && !may_keep_hot(problem)) {
       // Some device holds at least the narrowest piece, which looks up all ids.
       double narrow[3] = {0, 0, 0};
       if (problem.splits.columns) {

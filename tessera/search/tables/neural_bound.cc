@@ -87,7 +87,7 @@ class ConvexHead {
 
 double NeuralCostModel::bound_ms(const Problem& problem) const {
   const bool replicas = problem.splits.replicas && prices(Sharding::kReplicated);
-  if (problem.splits.rows || replicas || costs_.head.size() != 2) return 0;
+  if (problem.splits.rows || replicas || may_keep_hot(problem) || costs_.head.size() != 2) return 0;
   const bool cut = problem.splits.columns;
   std::vector<Widths> tables;
   Vector whole(encoded_, 0.0), most(encoded_, 0.0), code(width());

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "tessera/base/text.h"
+#include "tessera/search/tables/row_law.h"
 
 namespace tessera::tables {
 namespace {
@@ -27,28 +28,38 @@ bool overlap(const Piece& a, const Piece& b) {
          a.first_column < b.first_column + b.columns && b.first_column < a.first_column + a.columns;
 }
 
-// Each number of the table once, or whole replicas on all devices.
+// Each number of the table once, or replicas of the table, or of its first rows, on all devices.
 std::string coverage(const Problem& problem, size_t at, const Placement& pieces) {
   const Table& table = problem.tables[at];
   std::vector<int> copies(static_cast<size_t>(problem.devices), 0);
-  int64_t numbers = 0;
-  bool replicated = false;
-  for (size_t i = 0; i < pieces.size(); ++i) {
-    const Piece& piece = pieces[i].piece;
+  int64_t numbers = 0, replicated = 0;  // rows
+  std::vector<const Piece*> once;       // replicas count as one
+  for (const PlacedPiece& placed : pieces) {
+    const Piece& piece = placed.piece;
     if (!inside(table, piece)) return "a piece lies outside of the table";
-    numbers += piece.rows * piece.columns;
-    replicated = replicated || piece.kind == Sharding::kReplicated;
-    ++copies[static_cast<size_t>(pieces[i].device)];
+    if (piece.kind != Sharding::kReplicated) {
+      once.push_back(&piece);
+      numbers += piece.rows * piece.columns;
+      continue;
+    }
+    const bool alike = replicated == 0 || replicated == piece.rows;
+    if (piece.first_row != 0 || piece.columns != table.dim || !alike)
+      return "expected the same first rows on each device, all columns of them";
+    if (replicated == 0) {
+      once.push_back(&piece);
+      numbers += piece.rows * piece.columns;
+    }
+    replicated = piece.rows;
+    ++copies[static_cast<size_t>(placed.device)];
   }
-  if (replicated) {
-    const bool all = std::all_of(copies.begin(), copies.end(), [](int n) { return n == 1; });
-    return all && numbers == table.rows * table.dim * problem.devices
-               ? ""
-               : "expected a whole replica on each device";
+  const bool all = std::all_of(copies.begin(), copies.end(), [](int n) { return n == 1; });
+  if (replicated > 0 && !all) {
+    return replicated == table.rows ? "expected a whole replica on each device"
+                                    : "expected its first rows on each device";
   }
-  for (size_t i = 0; i < pieces.size(); ++i) {
+  for (size_t i = 0; i < once.size(); ++i) {
     for (size_t j = 0; j < i; ++j) {
-      if (overlap(pieces[i].piece, pieces[j].piece)) return "two pieces overlap";
+      if (overlap(*once[i], *once[j])) return "two pieces overlap";
     }
   }
   return numbers == table.rows * table.dim ? "" : "its pieces do not cover the table";
@@ -104,6 +115,21 @@ Evaluation evaluate(const Problem& problem, const Placement& placement) {
     }
   }
   return out;
+}
+
+bool may_keep_hot(const Problem& problem) {
+  return problem.splits.hot && problem.devices > 1 && problem.cost->prices(Sharding::kReplicated) &&
+         problem.cost->prices(Sharding::kRows) &&
+         std::any_of(problem.tables.begin(), problem.tables.end(), knows_frequency);
+}
+
+Placement with_known_shares(const Problem& problem, Placement placement) {
+  for (PlacedPiece& placed : placement) {
+    const Table& table = problem.tables[placed.piece.table];
+    if (knows_frequency(table))
+      placed.piece.share = share_of_piece(table, placed.piece, problem.devices);
+  }
+  return placement;
 }
 
 Placement whole_tables(const Problem& problem, const std::vector<int>& devices) {

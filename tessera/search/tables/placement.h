@@ -22,6 +22,7 @@ struct Splits {
   bool columns = true;
   bool rows = true;
   bool replicas = true;
+  bool hot = true;  // the first rows on every device, of tables whose frequencies are known
   int64_t least_columns = 4;  // and widths are multiples of it
 };
 
@@ -49,6 +50,11 @@ struct Evaluation {
   bool fits() const { return violations.empty(); }
 };
 Evaluation evaluate(const Problem& problem, const Placement& placement);
+
+// May some table keep hot rows on every device: do splits, cost model and tables allow it?
+bool may_keep_hot(const Problem& problem);
+// The placement with the shares of ids that the frequencies of rows give its pieces.
+Placement with_known_shares(const Problem& problem, Placement placement);
 
 // Each table whole on the device that is named for it.
 Placement whole_tables(const Problem& problem, const std::vector<int>& devices);

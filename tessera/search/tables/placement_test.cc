@@ -41,6 +41,26 @@ TEST(Placements, WhatIsWrongIsNamed) {
   EXPECT_EQ(violation(problem, placement), "none");
   placement.back().device = 2;
   EXPECT_EQ(violation(problem, placement), "a piece on device 2 of 2 is of table 0 of 2");
+  // The first four rows on both devices, the others on one.
+  placement[0].piece.rows = placement[2].piece.rows = 4;
+  placement[2].device = 1;
+  EXPECT_EQ(violation(problem, placement), "table 't0': its pieces do not cover the table");
+  Piece rest = Piece::whole(0, problem.tables[0]);
+  rest.kind = Sharding::kRows;
+  rest.first_row = 4;
+  rest.rows = 6;
+  placement.push_back({rest, 1});
+  EXPECT_EQ(violation(problem, placement), "none");
+  placement[2].device = 0;
+  EXPECT_EQ(violation(problem, placement), "table 't0': expected its first rows on each device");
+  placement[2] = {placement[0].piece, 1};
+  placement[2].piece.rows = 3;
+  EXPECT_EQ(violation(problem, placement),
+            "table 't0': expected the same first rows on each device, all columns of them");
+  placement[2].piece.rows = 4;
+  placement[3].piece.first_row = 3;
+  placement[3].piece.rows = 7;
+  EXPECT_EQ(violation(problem, placement), "table 't0': two pieces overlap");
   problem.memory_bytes = 319;
   EXPECT_EQ(violation(problem, {whole_tables(problem, {0, 0})[0]}).substr(0, 9), "table 't1");
   EXPECT_EQ(evaluate(problem, {whole_tables(problem, {0, 0})[0]}).violations.back(),

@@ -11,6 +11,7 @@
 #include "tessera/search/tables/auto_search.h"
 #include "tessera/search/tables/baselines.h"
 #include "tessera/search/tables/neuroshard.h"
+#include "tessera/search/tables/row_law.h"
 #include "tessera/search/tables/torchrec_planner.h"
 
 namespace tessera::tables {
@@ -28,7 +29,8 @@ Planner by_key(const std::string& name, const std::string& what, GreedyKey key) 
 
 const std::vector<Planner>& planners() {
   static const std::vector<Planner> all = {
-      {{"auto", "seeds, annealing and descent over moves, exchanges, cuts, joins and replicas"},
+      {{"auto",
+        "seeds, annealing and descent over moves, exchanges, cuts, joins, replicas and hot rows"},
        [](const Problem& problem, const ShardOptions& options) {
          AutoOptions own;
          own.seed = options.seed;
@@ -68,12 +70,25 @@ const std::vector<TablePlanner>& table_planners() {
   return all;
 }
 
+namespace {
+
+// Published planners take ids to be spread evenly over rows: their answer is worth what the known
+// frequencies make of it.
+Answer priced(const Problem& problem, Answer answer) {
+  const bool known = std::any_of(problem.tables.begin(), problem.tables.end(), knows_frequency);
+  if (!known || !answer.found) return answer;
+  return answer_with(problem, with_known_shares(problem, answer.placement), answer.searched,
+                     answer.ended);
+}
+
+}  // namespace
+
 Result<Answer> shard(const Problem& problem, const std::string& planner,
                      const ShardOptions& options) {
   TESSERA_TRY_VOID(problem.cost->check(problem.devices));
   std::vector<std::string> names;
   for (const Planner& known : planners()) {
-    if (known.about.name == planner) return known.run(problem, options);
+    if (known.about.name == planner) return priced(problem, known.run(problem, options));
     names.push_back(known.about.name);
   }
   return invalid_input(
@@ -141,9 +156,7 @@ Result<Placement> read_placement(const Problem& problem, std::string_view text,
       *number.value = *value;
     }
     placed.device = static_cast<int>(device);
-    placed.piece.share = *kind == Sharding::kReplicated ? 1.0 / problem.devices
-                                                        : static_cast<double>(placed.piece.rows) /
-                                                              static_cast<double>(of.rows);
+    placed.piece.share = share_of_piece(of, placed.piece, problem.devices);
     out.push_back(placed);
   }
   std::sort(out.begin(), out.end());

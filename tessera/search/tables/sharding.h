@@ -13,7 +13,7 @@
 namespace tessera::tables {
 
 enum class Sharding : uint8_t {
-  kReplicated,    // whole on every device; each looks up its own samples
+  kReplicated,    // on every device, whole or the first rows; each looks up its own samples
   kTable,         // whole on one device
   kColumns,       // columns cut, each piece placed like a table; every piece sees all ids
   kRows,          // rows cut over devices; an id is looked up where its row is, sums are partial
@@ -36,7 +36,7 @@ const std::vector<std::string>& optimizer_names();
 std::optional<Optimizer> parse_optimizer(std::string_view name);
 
 // A box of a table on one device. The pieces of a table cover each of its numbers once, except that
-// a replicated table has a whole piece on each device.
+// what is replicated is there once on each device: the whole table, or its first rows (hot rows).
 struct Piece {
   size_t table = 0;
   Sharding kind = Sharding::kTable;
@@ -44,7 +44,7 @@ struct Piece {
   int64_t first_row = 0, rows = 0;
   int64_t first_column = 0, columns = 0;
   // Share of the table's ids that this piece looks up: 1 of a whole table or of columns, 1/k of one
-  // of k blocks of rows or of k replicas (ids are taken to be spread evenly over rows).
+  // of k replicas, of rows what their frequency says (row_law.h; spread evenly if it is not known).
   double share = 1;
 
   static Piece whole(size_t table, const Table& of);

@@ -49,6 +49,14 @@ Cell real(double Table::*member, double most) {
       [=](Table& table, const std::string& text) { return read_real(text, most, table.*member); };
 }
 
+Cell flag(bool Table::*member) {
+  return [=](Table& table, const std::string& text) -> Status {
+    if (text != "0" && text != "1") return invalid_input("0 or 1");
+    table.*member = text == "1";
+    return {};
+  };
+}
+
 // Words with blanks between them.
 Cell words(std::vector<std::string> Table::*member, const std::vector<std::string>& known) {
   return [=](Table& table, const std::string& text) -> Status {
@@ -85,12 +93,10 @@ const std::vector<Column>& columns() {
     out.push_back({"pooling_factor", true, real(&Table::pooling_factor, kMostIds)});
     out.push_back({"element_bytes", false, whole(&Table::element_bytes, 1, 8)});
     out.push_back({"bags", false, real(&Table::bags, kMostIds)});
-    out.push_back({"weighted", false, [](Table& table, const std::string& text) -> Status {
-                     if (text != "0" && text != "1") return invalid_input("0 or 1");
-                     table.weighted = text == "1";
-                     return {};
-                   }});
+    out.push_back({"weighted", false, flag(&Table::weighted)});
     out.push_back({"misses", false, real(&Table::misses, 1e15)});
+    out.push_back({"zipf", false, real(&Table::zipf, 10)});
+    out.push_back({"ordered", false, flag(&Table::ordered)});
     out.push_back({"kinds", false, words(&Table::kinds, sharding_names())});
     out.push_back({"kernels", false, words(&Table::kernels, kernel_names())});
     for (size_t bin = 0; bin < kReuseBins; ++bin) {
@@ -193,6 +199,14 @@ Result<std::vector<Table>> read_tables(std::string_view text, std::string_view f
                       "rows of {}",
                       file, csv.lines[row], table.rows, table.dim));
     }
+    const bool has_reuse =
+        std::any_of(table.reuse.begin(), table.reuse.end(), [](double share) { return share > 0; });
+    if (table.ordered && table.zipf == 0 && !has_reuse) {
+      return invalid_input(
+          fmt::format("{}:{}: ordered: expected how often the rows of table '{}' are looked up "
+                      "(bin_0 .. bin_16, or zipf), found neither",
+                      file, csv.lines[row], short_line(table.name, 40)));
+    }
     if (!names.insert(table.name).second) {
       return invalid_input(fmt::format("{}:{}: the table '{}' is there twice", file, csv.lines[row],
                                        short_line(table.name, 40)));
@@ -214,6 +228,8 @@ std::string to_csv(const std::vector<Table>& tables) {
       {"bags", [](const Table& table) { return fmt::format("{}", table.bags); }},
       {"weighted", [](const Table& table) { return std::string(table.weighted ? "1" : "0"); }},
       {"misses", [](const Table& table) { return fmt::format("{}", table.misses); }},
+      {"zipf", [](const Table& table) { return fmt::format("{}", table.zipf); }},
+      {"ordered", [](const Table& table) { return std::string(table.ordered ? "1" : "0"); }},
       {"kinds", [](const Table& table) { return join(table.kinds, " "); }},
       {"kernels", [](const Table& table) { return join(table.kernels, " "); }}};
   for (size_t bin = 0; bin < kReuseBins; ++bin) {

@@ -29,12 +29,16 @@ struct Table {
   std::string name;
   int64_t rows = 1;
   int64_t dim = 4;
-  double pooling_factor = 1;                // ids of a bag, mean
-  int64_t element_bytes = 4;                // of a number of the table
-  double bags = 1;                          // of a sample
-  bool weighted = false;                    // each id comes with a weight
-  double misses = 0;                        // of the cache a batch and device (TorchRec's prefetch)
-  std::array<double, kReuseBins> reuse{};   // all zero: not known
+  double pooling_factor = 1;               // ids of a bag, mean
+  int64_t element_bytes = 4;               // of a number of the table
+  double bags = 1;                         // of a sample
+  bool weighted = false;                   // each id comes with a weight
+  double misses = 0;                       // of the cache a batch and device (TorchRec's prefetch)
+  std::array<double, kReuseBins> reuse{};  // all zero: not known
+  // Rows stand in the order of their frequency (row_law.h): it falls by Zipf's law with this
+  // exponent (0: not known), or as `reuse` says.
+  double zipf = 0;
+  bool ordered = false;
   std::vector<std::string> kinds, kernels;  // that TorchRec's planner may use; empty: all
 
   int64_t bytes() const { return rows * dim * element_bytes; }

@@ -56,8 +56,10 @@ TorchRecMs TorchRecEstimator::perf(const Table& table, const Piece& piece, int d
   const double misses_ms = table.misses * D * s / c_.host_bytes_per_ms;
   TorchRecMs ms;
   if (piece.kind == Sharding::kReplicated) {
-    const double in = std::ceil(ids * c_.id_bytes * weighted);
-    ms.forward_compute = (in + ids * D * s + N_out * D * s) / rate;
+    // Hot rows: the ids that its samples have of them.
+    const double N_in = piece.rows < table.rows ? ids * piece.share * W : ids;
+    const double in = std::ceil(N_in * c_.id_bytes * weighted);
+    ms.forward_compute = (in + N_in * D * s + N_out * D * s) / rate;
     const double nodes = std::min(std::max(W / L, 1.0), 2.0);
     const double gradient = static_cast<double>(piece.rows) * D * s;
     const double doubled = W > 2 * L ? 2 : 1;
@@ -178,10 +180,11 @@ double TorchRecEstimator::bound_ms(const Problem& problem) const {
     Piece piece = Piece::whole(i, table);
     // Columns look up as often and are penalised at least as much, so they never cost less in all.
     double least = perf(table, piece, problem.devices).total();
-    if (!problem.splits.columns && !problem.splits.rows && !problem.splits.replicas) {
+    const bool rows = problem.splits.rows || may_keep_hot(problem);
+    if (!problem.splits.columns && !rows && !problem.splits.replicas) {
       single = std::max(single, least);
     }
-    if (problem.splits.rows) {
+    if (rows) {
       for (const Sharding kind : {Sharding::kRows, Sharding::kTableRows}) {
         piece.kind = kind;
         least = std::min(least, perf(table, piece, problem.devices).total());
