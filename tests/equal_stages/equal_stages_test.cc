@@ -187,6 +187,29 @@ TEST(EqualStages, random_plans_are_priced_as_with_all_stages) {
   EXPECT_GE(once, kPlans / 2);
 }
 
+// Stage 0 sends the coefficient of clipping to all others.
+TEST(RunningSum, one_number_of_the_norm_crosses_each_border) {
+  Compiler compiler;
+  const Lowered found = lowered(
+      compiler,
+      {"gpt:layers=8,hidden=16,heads=4,seq=8,vocab=24,tied=0", "megatron(pp=4,micro_batches=4)", 4},
+      {});
+  const auto programs = lower_and_verify(*found.lowering);
+  ASSERT_TRUE(programs.has_value()) << programs.error().message;
+  for (const Program& program : *programs) {
+    std::vector<int> scalars_to;
+    for (const Instruction& instruction : program.block(BlockKind::kUpdate)) {
+      const auto* send = std::get_if<Send>(&instruction.body);
+      if (send == nullptr) continue;
+      EXPECT_TRUE(found.lowering->graph().tensor(send->tensor).dims.empty());
+      scalars_to.push_back(send->peer);
+    }
+    const std::vector<int> expected =
+        program.rank == 0 ? std::vector<int>{1, 2, 3} : std::vector<int>{program.rank - 1};
+    EXPECT_EQ(scalars_to, expected) << "rank " << program.rank;
+  }
+}
+
 TEST(EqualStages, stages_that_a_plan_tells_apart_are_all_lowered) {
   // Layers 4 to 7 keep less; they are stages 2 and 3 of eight.
   const std::string plan = R"(
