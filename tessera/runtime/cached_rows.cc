@@ -218,6 +218,7 @@ Result<const Copier::Job*> CachedRows::fetch_ahead(int64_t step, std::vector<int
 }
 
 Status CachedRows::drop_next() {
+  if (!next_.empty()) TESSERA_TRY_VOID(wants_.settle());
   for (; !next_.empty(); next_.pop_front()) TESSERA_TRY_VOID(finish(*next_.front(), false));
   return {};
 }

@@ -32,6 +32,9 @@ struct CachedRowsWants {
   uint64_t seed = 0;
   std::function<std::byte*(BufferId)> memory;  // of buffers that are no file
   AheadFunction ahead;                         // empty: nobody knows the batches to come
+  // Waits until the jobs that were handed out are done. Fetches that nobody took over may still be
+  // under way when they are given up.
+  std::function<Status()> settle;
 };
 
 class CachedRows {

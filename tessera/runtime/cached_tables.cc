@@ -29,7 +29,8 @@ void append_ids(const Array& ids, std::vector<int64_t>& all) {
 
 Status CachedTables::prepare(const Graph& graph, const Program& program,
                              const ExecutorOptions& options,
-                             const std::function<std::byte*(BufferId)>& memory) {
+                             const std::function<std::byte*(BufferId)>& memory,
+                             const std::function<Status()>& settle) {
   graph_ = &graph;
   program_ = &program;
   if (options.ahead) {  // an input of the next step is that of the step behind
@@ -44,7 +45,7 @@ Status CachedTables::prepare(const Graph& graph, const Program& program,
     const auto number = static_cast<int>(c);
     for (const BufferId held : program.caches[c].held) by_buffer_[held.index()] = number;
     TESSERA_TRY(auto made,
-                CachedRows::make({&graph, &program, number, options.seed, memory, ahead_}));
+                CachedRows::make({&graph, &program, number, options.seed, memory, ahead_, settle}));
     caches_.push_back(std::move(made));
   }
   for (const auto& [ref, block] : program.blocks) {

@@ -16,9 +16,10 @@ namespace tessera {
 
 class CachedTables {
  public:
-  // `memory`: of buffers that are no file. Graph and program outlive this.
+  // `memory`: of buffers that are no file; `settle`: as of CachedRowsWants. Graph and program outlive this.
   Status prepare(const Graph& graph, const Program& program, const ExecutorOptions& options,
-                 const std::function<std::byte*(BufferId)>& memory);
+                 const std::function<std::byte*(BufferId)>& memory,
+                 const std::function<Status()>& settle);
 
   CachedRows* rows_of(BufferId held) const;  // null: it is no table with a cache
   // Where all rows are of what has some on the device; else the buffer itself.

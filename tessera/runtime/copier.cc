@@ -31,6 +31,15 @@ Status Copier::wait(int64_t ticket) {
   return {};
 }
 
+Status Copier::wait_for_all() {
+  int64_t last = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    last = submitted_ - 1;
+  }
+  return wait(last);
+}
+
 void Copier::work() {
   const kernels::ThreadScope scope(1);
   std::unique_lock lock(mutex_);

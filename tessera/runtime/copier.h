@@ -28,6 +28,8 @@ class Copier {
   int64_t submit(const Job* job);
   // Until the job is done. An error is that of the first job that failed; after it none runs.
   Status wait(int64_t ticket);
+  // Until all jobs that were submitted are done.
+  Status wait_for_all();
 
  private:
   void work();

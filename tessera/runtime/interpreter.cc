@@ -190,9 +190,9 @@ struct RankExecutor::Impl {
     auto file = DiskFile::create(CachedTables::disk_bytes(program));
     if (!file) return fault(fmt::format("rank {}: {}", program.rank, file.error().message));
     disk = std::move(*file);
-    const Status cached = tables.prepare(graph, program, options, [this](BufferId id) {
-      return buffer_data(program.buffer(id), 0);
-    });
+    const Status cached = tables.prepare(
+        graph, program, options, [this](BufferId id) { return buffer_data(program.buffer(id), 0); },
+        [this] { return copier.wait_for_all(); });
     if (!cached) return fault(fmt::format("rank {}: {}", program.rank, cached.error().message));
     for (const Group& group : program.groups) groups.push_back(communicator.group(group.members));
     for (const auto& [ref, block] : program.blocks) {
