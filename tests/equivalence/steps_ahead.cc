@@ -145,9 +145,11 @@ TEST(StepsAheadTest, PipelinesAndMicroBatchesAreEqualToSerial) {
       "[] }, { ops = \"tables\", dim = \"rows\", over = \"dp\" }";
   const std::string hot = "loop = [{ ops = \"tables.0\", dim = \"rows\", sizes = [20, 80] }]\n";
   const std::string cached =
-      "store = [{ tensors = \"{,optimizer.*.}tables.*\", tier = \"host\", cache = { slots = 9, "
-      "prefetch = false } "
+      "store = [{ tensors = \"{,optimizer.*.}tables.*\", tier = \"host\", cache = { slots = 9 } "
       "}]\n";
+  const std::string on_disk =
+      "store = [{ tensors = \"{,optimizer.*.}tables.*\", tier = \"disk\", cache = { slots = 5, "
+      "prefetch = false } }]\n";
   struct Case {
     std::string mesh, splits, more;
   };
@@ -159,11 +161,13 @@ TEST(StepsAheadTest, PipelinesAndMicroBatchesAreEqualToSerial) {
       {"pp = 2, dp = 2", by_rows, apart},
       {"pp = 2, dp = 2", by_rows, together},
       {"pp = 2", "", apart + cached},
+      {"pp = 2", "", apart + on_disk},
       {"pp = 2, dp = 2", by_rows, apart + hot},
       {"dp = 2", by_rows, ""},
       {"dp = 3", by_rows, ""},
       {"dp = 4", by_rows, hot},
       {"dp = 1", "", cached},
+      {"dp = 1", "", on_disk},
   };
   int run = 0;
   for (const Case& one : cases) {
