@@ -212,7 +212,7 @@ void add_change(const PlanAnswer& answer, const std::optional<PlanCandidate>& ch
   out += fmt::format(
       "  with twice {}: {:.4g} s, {}: {}\n", what, then,
       then < .998 * now ? fmt::format("{:.1f} % less", (1 - then / now) * 100) : "no gain",
-      changed->choice.str());
+      changed->name());
 }
 
 }  // namespace

@@ -89,8 +89,9 @@ void PlanSearch::note(const Lowering& lowering, const Simulation& simulation,
                       PlanCandidate& candidate) const {
   candidate.step_s = simulation.step_time_s;
   candidate.fits = true;
+  candidate.work = static_cast<double>(lowering.graph().ops().size() * simulation.roles.size());
   const auto asked = static_cast<double>(question_.memory_limit_bytes);
-  candidate.exposed_s = exposed_between_replicas(simulation, candidate.choice);
+  candidate.exposed_s = exposed_between_replicas(simulation, lowering.plan().plan);
   for (const RankResult& role : simulation.roles) {
     candidate.need_bytes = std::max(candidate.need_bytes, role.memory.high);
     const auto device =
@@ -220,6 +221,7 @@ class PlanSearch::Pool {
   // it is, the more so the more they are like it.
   void learn(const PlanCandidate& simulated) {
     if (!simulated.step_s || simulated.estimate.step_s <= 0) return;
+    most_too_slow_ = std::max(most_too_slow_, simulated.estimate.step_s / *simulated.step_s);
     lessons_.push_back({simulated.choice, std::log(*simulated.step_s / simulated.estimate.step_s),
                         simulated.estimate.memory_bytes > 0
                             ? std::log(simulated.need_bytes / simulated.estimate.memory_bytes)
@@ -239,7 +241,9 @@ class PlanSearch::Pool {
                                                 : 1 + (margin_ - 1) * unlike / kRespects;
       const double has = waiting.estimate.capacity_bytes;
       const bool fits = care == Care::kEvery || has <= 0 || waiting.memory_bytes() <= allowed * has;
-      const bool is_slow = care != Care::kEvery && waiting.step_s() > allowed * best_s;
+      // Where the formula was seen to err, it may err as much for choices of which little is known.
+      const double errs = std::pow(most_too_slow_, std::min(1.0, 2 * (1 - waiting.trust())));
+      const bool is_slow = care != Care::kEvery && waiting.step_s() > allowed * errs * best_s;
       if (best_s > 0 && (!fits || is_slow)) continue;
       waiting.fits = fits;
       if (next == nullptr || waiting.comes_before(*next)) next = &waiting;
@@ -279,20 +283,23 @@ class PlanSearch::Pool {
     }
     double step_s() const { return estimate.step_s * ratio(time_log); }
     double memory_bytes() const { return estimate.memory_bytes * ratio(memory_log); }
+    // In what the simulated choices say of this one, from 0 to 1.
+    double trust() const {
+      if (lessons == 0) return 0;
+      return std::max(0.0, alike_most - kStrangers + 0.0) / (kRespects - kStrangers);
+    }
     bool comes_before(const Waiting& other) const {
       if (fits != other.fits) return fits;
       return fits ? step_s() < other.step_s() : memory_bytes() < other.memory_bytes();
     }
 
    private:
-    double ratio(double sum) const {
-      if (lessons == 0) return 1;
-      const double trust = std::max(0.0, alike_most - kStrangers + 0.0) / (kRespects - kStrangers);
-      return std::exp(trust * sum / lessons);
-    }
+    double ratio(double sum) const { return lessons == 0 ? 1 : std::exp(trust() * sum / lessons); }
   };
 
   double margin_;
+  // So many times longer than a program's step the formula said, at the most.
+  double most_too_slow_ = 1;
   size_t too_large_ = 0;  // candidates that were taken though they were not expected to fit
   size_t most_too_large_;
   bool is_small_;
@@ -442,6 +449,7 @@ Result<PlanAnswer> PlanSearch::answer(std::vector<PlanCandidate> ranked, const s
     if (ranked.empty()) return tl::unexpected(why_not(first));
   }
   PlanAnswer answer;
+  answer.programs_allowed = programs_allowed();
   answer.limit_bytes = limit_;
   answer.estimated = static_cast<int64_t>(ranked.size());
   answer.curve = pareto_curve(ranked);

@@ -167,7 +167,8 @@ Result<PlanAnswer> find_automatically(const PlanQuestion& question) {
   if (asks_for_offload(question)) return find_offloaded(question, question.fixed.at("offload"));
   TESSERA_TRY(PlanAnswer plain, find_with_tables(question));
   TESSERA_TRY(Expanded found, find_with_expansions(question, std::move(plain), find_with_tables));
-  return find_with_offload(found.question, std::move(found.answer));
+  TESSERA_TRY(PlanAnswer answer, find_with_offload(found.question, std::move(found.answer)));
+  return question.part ? std::move(answer) : find_with_recipes(found.question, std::move(answer));
 }
 
 }  // namespace
@@ -305,7 +306,7 @@ std::string to_text(const PlanAnswer& answer, const PlanQuestion& question, bool
         answer.limit_bytes > 0 ? " of " + size_text(answer.limit_bytes) : "", host_line(answer),
         answer.simulation->ranks, question.cluster->devices(), time_text(answer.bound_s),
         answer.bound_of, *best.step_s / answer.bound_s,
-        best.call.empty()
+        best.call.empty() || answer.estimated > 0
             ? fmt::format("{} choices ranked by formula from {} folded programs, {} "
                           "programs simulated; ",
                           answer.estimated, answer.folded_programs, answer.simulated.size())

@@ -69,6 +69,9 @@ struct PlanCandidate {
   double need_bytes = 0;  // upper bound of the fullest rank
   // In which some rank waits for what replicas exchange: sums of gradients, parameters in shards.
   double exposed_s = 0;
+  // The ops of its graph, each counted for every rank that was played: what making and playing it
+  // takes, whatever the machine.
+  double work = 0;
   bool fits = false;
   std::string refused;  // why it could not be lowered
   std::string name() const { return call.empty() ? choice.str() : call; }
@@ -94,6 +97,7 @@ struct PlanAnswer {
   std::vector<PlanCandidate> curve;
   std::vector<std::vector<std::string>> lists;  // of dims that the inner axis was offered
   int64_t estimated = 0;                        // choices that were ranked
+  size_t programs_allowed = 0;                  // that could have been simulated
   int64_t left_out_for_part = 0;  // plans that the part rules out, or makes equal to others
   int64_t folded_programs = 0;    // programs of the folded model that were simulated for it
   double limit_bytes = 0;         // 0: none

@@ -1,6 +1,9 @@
 #include "tessera/search/transfer_choices.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <set>
 
 #include "tessera/base/text.h"
 #include "tessera/search/question.h"
@@ -14,10 +17,6 @@ constexpr int64_t kLeast = 1 << 20, kMost = 1600 << 20;  // bytes
 constexpr int64_t kMostAhead = 4;
 // Of the time for which ranks wait: what edits promise, the likeliest the most.
 constexpr double kLargerSaves = .5, kSmallerSaves = .3, kAheadSaves = .2;
-
-bool cuts_batch(const ChoiceAxis& axis) {
-  return std::find(axis.dims.begin(), axis.dims.end(), "batch") != axis.dims.end();
-}
 
 bool gathers_parameters(const Choice& choice) {
   return choice.sharded >= 3 ||
@@ -34,47 +33,79 @@ TransferChoice fixed_transfers(const PlanQuestion& question) {
   return out;
 }
 
-double exposed_between_replicas(const Simulation& simulation, const Choice& choice) {
+double exposed_between_replicas(const Simulation& simulation, const Plan& plan) {
+  std::set<std::string> of_batch;
+  for (const SplitEntry& entry : plan.splits) {
+    if (entry.dim == plan.micro_batch_dim) of_batch.insert(entry.over.begin(), entry.over.end());
+  }
   double most = 0;
   for (const RankResult& role : simulation.roles) {
     double waits = 0;
     for (const TrafficRow& row : role.traffic) {
       const std::vector<std::string> over = split_text(row.axes, ' ');
-      const bool is_of_batch =
-          std::any_of(choice.axes.begin(), choice.axes.end(), [&](const ChoiceAxis& axis) {
-            return cuts_batch(axis) && std::find(over.begin(), over.end(), axis.name) != over.end();
-          });
-      if (is_of_batch) waits += row.exposed_s;
+      if (std::any_of(over.begin(), over.end(),
+                      [&](const std::string& axis) { return of_batch.contains(axis); }))
+        waits += row.exposed_s;
     }
     most = std::max(most, waits);
   }
   return most;
 }
 
-std::vector<PlanCandidate> transfer_edits(const PlanCandidate& from, const PlanQuestion& question) {
-  std::vector<PlanCandidate> out;
+namespace {
+
+std::vector<TransferEdit> edits_of(const TransferChoice& now, bool gathers,
+                                   const PlanCandidate& from, const PlanQuestion& question) {
+  std::vector<TransferEdit> out;
   if (!from.step_s || from.exposed_s < kWaits * *from.step_s) return out;
-  const TransferChoice& now = from.choice.transfers;
-  const auto add = [&](const TransferChoice& transfers, double saves) {
-    PlanCandidate edit;
-    edit.choice = from.choice;
-    edit.choice.transfers = transfers;
-    edit.estimate = from.estimate;
-    edit.estimate.step_s *= 1 - saves * from.exposed_s / *from.step_s;
-    out.push_back(std::move(edit));
-  };
   if (!question.fixed.contains("bucket_bytes")) {
     const int64_t bucket = now.bucket_bytes > 0 ? now.bucket_bytes : kPlainBucket;
-    const auto sized = [&](int64_t bytes) {
-      return TransferChoice{now.ahead, bytes == kPlainBucket ? 0 : bytes};
+    const auto add = [&](int64_t bytes, double saves) {
+      out.push_back({{now.ahead, bytes == kPlainBucket ? 0 : bytes}, saves});
     };
-    if (bucket * kFactor <= kMost) add(sized(bucket * kFactor), kLargerSaves);
-    if (bucket / kFactor >= kLeast) add(sized(bucket / kFactor), kSmallerSaves);
+    if (bucket * kFactor <= kMost) add(bucket * kFactor, kLargerSaves);
+    if (bucket / kFactor >= kLeast) add(bucket / kFactor, kSmallerSaves);
   }
-  if (!question.fixed.contains("prefetch") && gathers_parameters(from.choice) &&
-      now.ahead < kMostAhead)
-    add({now.ahead + 1, now.bucket_bytes}, kAheadSaves);
+  if (!question.fixed.contains("prefetch") && gathers && now.ahead < kMostAhead)
+    out.push_back({{now.ahead + 1, now.bucket_bytes}, kAheadSaves});
   return out;
+}
+
+}  // namespace
+
+std::vector<PlanCandidate> transfer_edits(const PlanCandidate& from, const PlanQuestion& question) {
+  std::vector<PlanCandidate> out;
+  for (const TransferEdit& edit :
+       edits_of(from.choice.transfers, gathers_parameters(from.choice), from, question)) {
+    PlanCandidate candidate;
+    candidate.choice = from.choice;
+    candidate.choice.transfers = edit.transfers;
+    candidate.estimate = from.estimate;
+    candidate.estimate.step_s *= 1 - edit.saves * from.exposed_s / *from.step_s;
+    out.push_back(std::move(candidate));
+  }
+  return out;
+}
+
+std::vector<TransferEdit> transfer_edits_of(const Plan& plan, const PlanCandidate& from,
+                                            const PlanQuestion& question) {
+  const TransferChoice now{plan.prefetch ? plan.prefetch->ahead : TransferChoice{}.ahead,
+                           plan.bucket_bytes == kPlainBucket ? 0 : plan.bucket_bytes};
+  return edits_of(now, plan.prefetch.has_value(), from, question);
+}
+
+void set_transfers(Plan& plan, const TransferChoice& transfers) {
+  plan.bucket_bytes = transfers.bucket_bytes > 0 ? transfers.bucket_bytes : kPlainBucket;
+  if (plan.prefetch) plan.prefetch->ahead = transfers.ahead;
+}
+
+std::string transfers_text(const TransferChoice& transfers) {
+  std::vector<std::string> parts;
+  if (transfers.ahead != TransferChoice{}.ahead)
+    parts.push_back(fmt::format("prefetch={}", transfers.ahead));
+  if (transfers.bucket_bytes > 0)
+    parts.push_back(fmt::format("bucket_bytes={}", transfers.bucket_bytes));
+  return join(parts, " ");
 }
 
 }  // namespace tessera

@@ -6,6 +6,7 @@
 //   for (const PlanCandidate& edit : transfer_edits(best, question)) ...
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "tessera/search/planner.h"
@@ -15,12 +16,25 @@ namespace tessera {
 // What a question fixes with `prefetch` and `bucket_bytes`; the default where it fixes nothing.
 TransferChoice fixed_transfers(const PlanQuestion& question);
 
-// Seconds in which the rank that waits the most waits for collectives over axes that cut the batch.
-double exposed_between_replicas(const Simulation& simulation, const Choice& choice);
+// Seconds in which the rank that waits the most waits for collectives over axes that cut the batch of
+// the plan.
+double exposed_between_replicas(const Simulation& simulation, const Plan& plan);
 
 // The candidate with collectives joined up to four times the size, or a quarter of it, and with
 // parameters gathered one block earlier. The estimates promise a part of the time for which
 // ranks wait. Empty if that is too little to be worth a program.
 std::vector<PlanCandidate> transfer_edits(const PlanCandidate& from, const PlanQuestion& question);
+
+// The same of a plan that is no choice, whose program is that of the candidate; what promises the
+// most comes first.
+struct TransferEdit {
+  TransferChoice transfers;
+  double saves = 0;  // of the time for which ranks wait
+};
+std::vector<TransferEdit> transfer_edits_of(const Plan& plan, const PlanCandidate& from,
+                                            const PlanQuestion& question);
+void set_transfers(Plan& plan, const TransferChoice& transfers);
+// "prefetch=2 bucket_bytes=104857600": what differs from the default.
+std::string transfers_text(const TransferChoice& transfers);
 
 }  // namespace tessera

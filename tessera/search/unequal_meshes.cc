@@ -27,7 +27,8 @@ class MeshSearch {
         question_(search.question()),
         estimator_(ranking.estimator()),
         space_(space),
-        units_(search.fold().units) {
+        units_(search.fold().units),
+        is_small_(is_small(question_, search.fold())) {
     const int64_t fixed = fixed_number(question_, "devices");
     devices_ = fixed > 0 ? fixed : question_.cluster->devices();
   }
@@ -102,7 +103,7 @@ class MeshSearch {
     std::vector<Choice> out;
     std::set<std::string> known;
     for (const Promise& promise : order) {
-      if (out.size() == kMeshQuestions) break;
+      if (!is_small_ && out.size() == kMeshQuestions) break;
       Choice choice = *promise.from;
       choice.stages = promise.stages;
       const ChoiceAxis inside = choice.axes.size() > 1 ? choice.axes[1] : ChoiceAxis{};
@@ -298,6 +299,7 @@ class MeshSearch {
   Estimator& estimator_;
   const Space& space_;
   const std::vector<FoldUnit>& units_;
+  bool is_small_;  // all questions are asked
   int64_t devices_ = 1;
   double best_s_ = kNever;  // of the ranked choices that fit
 };

@@ -22,4 +22,11 @@ namespace tessera {
 // PlanSearch::begin says.
 Result<PlanAnswer> find_by_recipes(const PlanQuestion& question);
 
+// The answer of a search, or a recipe's plan that is faster: the programs that the search was allowed
+// and did not simulate go to recipes, and the last of them to edits of how the best one transfers.
+// The answer is returned as it is if too few programs are left, or the model is so small that the
+// search simulated its whole space. `question`: the one that was answered, with what the search added
+// to it as a part; a part of the user's is no part of recipes, so such questions are not asked here.
+Result<PlanAnswer> find_with_recipes(const PlanQuestion& question, PlanAnswer answer);
+
 }  // namespace tessera

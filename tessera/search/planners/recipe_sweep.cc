@@ -1,0 +1,350 @@
+#include "tessera/search/planners/recipe_sweep.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "tessera/base/text.h"
+#include "tessera/search/question.h"
+
+namespace tessera {
+namespace {
+
+constexpr size_t kMostDegrees = 3;     // of one call that are above their least
+constexpr int64_t kMostTexts = 30000;  // of ops and their loops' steps: such programs take seconds
+constexpr double kMostWork = 400000;   // of a race, PlanCandidate::work: a few seconds
+constexpr size_t kStartsARound = 2;    // of each recipe in a round of a race
+constexpr size_t kFewRecipes = 3;      // so few are not halved any more
+constexpr double kMayWin =
+    1.5;  // times the best of all: calls that are slower are not climbed from
+
+// The smallest prime that divides n > 1.
+int64_t least_prime(int64_t n) {
+  for (int64_t p = 2; p * p <= n; ++p) {
+    if (n % p == 0) return p;
+  }
+  return n;
+}
+
+}  // namespace
+
+bool is_better(const PlanCandidate& a, const PlanCandidate& b) {
+  if (a.fits != b.fits) return a.fits;
+  return a.fits ? *a.step_s < *b.step_s : a.need_bytes < b.need_bytes;
+}
+
+RecipeSweep::RecipeSweep(PlanSearch& search, const Recipe& recipe, int64_t devices,
+                         JudgedPlans& judged)
+    : search_(search), recipe_(recipe), devices_(devices), judged_(judged) {}
+
+bool RecipeSweep::begin() {
+  if (!make_base()) return false;
+  find_degrees();
+  starts_ = starts_of();
+  return true;
+}
+
+void RecipeSweep::run(size_t most) {
+  most_ = most;
+  const size_t first = std::max<size_t>(1, most / 3);
+  // Evenly over all, and where these are refused the ones behind them.
+  const size_t step = std::max<size_t>(1, starts_.size() / first);
+  for (size_t offset = 0; offset < step; ++offset) {
+    for (size_t i = offset; i < starts_.size() && simulated_ < first && !stopped(); i += step)
+      try_call(starts_[i]);
+  }
+  while (simulated_ < most && open() != nullptr && !stopped()) climb(most - simulated_);
+}
+
+void RecipeSweep::try_starts(size_t programs) {
+  most_ = simulated_ + programs;
+  // The middle of the list, those of its halves, of its quarters, and so on.
+  size_t size = 1;
+  while (size < starts_.size()) size *= 2;
+  for (; next_start_ < size && simulated_ < most_ && !stopped(); ++next_start_) {
+    size_t at = 0;
+    for (size_t bit = 1, value = size / 2; bit < size; bit *= 2, value /= 2)
+      at += (next_start_ & bit) != 0 ? value : 0;
+    at = (at + size / 2) % size;
+    if (at < starts_.size()) try_call(starts_[at]);
+  }
+}
+
+const TriedCall* RecipeSweep::open() const {
+  const TriedCall* out = nullptr;
+  for (const TriedCall& one : tried_) {
+    if (left_.contains(one.candidate.call)) continue;
+    if (out == nullptr || is_better(one.candidate, out->candidate)) out = &one;
+  }
+  return out;
+}
+
+void RecipeSweep::climb(size_t programs) {
+  const TriedCall* from = open();
+  if (from == nullptr) return;
+  most_ = simulated_ + programs;
+  left_.insert(from->candidate.call);
+  go_on_from(*from);
+}
+
+const TriedCall* RecipeSweep::best() const {
+  const TriedCall* out = nullptr;
+  for (const TriedCall& one : tried_) {
+    if (out == nullptr || is_better(one.candidate, out->candidate)) out = &one;
+  }
+  return out;
+}
+
+bool RecipeSweep::is_fixed(const RecipeArgument& argument) const {
+  return search_.question().fixed.contains(argument.name);
+}
+
+// Every argument at its default or its least. False: an argument must be a text of the user's, or
+// what is fixed is not one of the recipe's arguments.
+bool RecipeSweep::make_base() {
+  base_.recipe = &recipe_;
+  std::set<std::string> names;
+  for (const RecipeArgument& argument : recipe_.arguments) {
+    names.insert(argument.name);
+    std::string value;
+    if (const auto fixed = search_.question().fixed.find(argument.name);
+        fixed != search_.question().fixed.end()) {
+      value = fixed->second;
+    } else if (argument.otherwise) {
+      value = *argument.otherwise;
+    } else if (!argument.is_text) {
+      value = std::to_string(argument.minimum);
+    } else if (argument.choices.empty()) {
+      return false;
+    } else {
+      value = argument.choices.front();
+    }
+    if (argument.is_text) {
+      if (!check_choice(argument, value)) return false;
+      base_.arguments.texts[argument.name] = value;
+    } else {
+      const auto number = parse_int(value);
+      if (!number || *number < argument.minimum) return false;
+      base_.arguments.numbers[argument.name] = *number;
+    }
+  }
+  compute_in(search_.question().compute, base_);
+  for (const auto& [key, value] : search_.question().fixed) {
+    if (key != "devices" && !names.contains(key)) return false;
+  }
+  return true;
+}
+
+// With the question's part. Nothing if the recipe refuses the arguments, or writes what is no plan.
+std::optional<Plan> RecipeSweep::plan_of(const RecipeCall& call) const {
+  const auto text = emit_recipe(call, search_.forward(), to_string(call));
+  if (!text) return {};
+  auto plan = parse_plan(*text, to_string(call));
+  if (plan && search_.question().part) plan = add_part(*std::move(plan), *search_.question().part);
+  return plan ? std::optional<Plan>(*std::move(plan)) : std::nullopt;
+}
+
+void RecipeSweep::find_degrees() {
+  std::vector<RecipeCall> bases = {base_, base_};
+  for (const RecipeArgument& argument : recipe_.arguments) {
+    if (argument.is_text || is_fixed(argument)) continue;
+    int64_t& number = bases.back().arguments.numbers[argument.name];
+    number = std::max<int64_t>(number, 2);
+  }
+  for (const RecipeArgument& argument : recipe_.arguments) {
+    if (argument.is_text || is_fixed(argument)) continue;
+    std::map<int64_t, int64_t> ranks;  // by value
+    for (RecipeCall call : bases) {
+      ranks.clear();
+      for (const int64_t value : {1, 2, 3, 4}) {
+        if (value < argument.minimum) continue;
+        call.arguments.numbers[argument.name] = value;
+        if (const auto plan = plan_of(call)) ranks[value] = plan->ranks();
+      }
+      if (!ranks.empty() && ranks.begin()->second != ranks.rbegin()->second) break;
+    }
+    if (ranks.empty() || ranks.begin()->second == ranks.rbegin()->second) {
+      numbers_.push_back(&argument);
+      continue;
+    }
+    const bool squares = ranks.contains(1) && ranks.contains(2) && ranks[2] == 4 * ranks[1];
+    degrees_.push_back({&argument, squares ? 2 : 1});
+  }
+}
+
+// Calls whose degrees are divisors of the number of devices, few of them above their least and of
+// this product: those with one such degree first. Which of them have as many ranks as there are
+// devices is seen when their plans are written.
+std::vector<RecipeCall> RecipeSweep::starts_of() const {
+  std::vector<RecipeCall> out;
+  const std::vector<int64_t> values = divisors_of(devices_);
+  // What is fixed may cut the model over ranks already.
+  const auto least = plan_of(base_);
+  const int64_t ranks = least ? least->ranks() : 1;
+  for (size_t above = 0; above <= std::min(kMostDegrees, degrees_.size()); ++above)
+    add_starts(base_, 0, above, ranks, ranks, values, out);
+  return out;
+}
+// `product`: of the degrees so far; `ranks`: of their powers.
+void RecipeSweep::add_starts(const RecipeCall& call, size_t from, size_t above, int64_t product,
+                             int64_t ranks, const std::vector<int64_t>& values,
+                             std::vector<RecipeCall>& out) const {
+  if (above == 0) {
+    if (product == devices_ || ranks == devices_) out.push_back(call);
+    return;
+  }
+  for (size_t i = from; i < degrees_.size(); ++i) {
+    RecipeCall next = call;
+    int64_t& number = next.arguments.numbers[degrees_[i].argument->name];
+    const int64_t least = std::max<int64_t>(1, number);
+    for (const int64_t value : values) {
+      if (value <= least || value % least != 0 || product * (value / least) > devices_) continue;
+      number = value;
+      const int64_t times = value / least;
+      add_starts(next, i + 1, above - 1, product * times,
+                 ranks * (degrees_[i].power == 2 ? times * times : times), values, out);
+    }
+  }
+}
+
+// At most so many ops, each counted for every step of its longest loop, has the plan's program.
+int64_t RecipeSweep::texts_of(const Plan& plan) const {
+  int64_t steps = 1;
+  for (const SplitEntry& entry : plan.splits) steps = std::max(steps, entry.steps);
+  for (const LoopEntry& entry : plan.loops) steps = std::max(steps, entry.steps);
+  return steps * static_cast<int64_t>(search_.forward().ops().size());
+}
+
+// Simulates the call's program, if it has as many ranks as there are devices and the call was not
+// tried. An equal plan that was simulated before counts as this one.
+const TriedCall* RecipeSweep::try_call(const RecipeCall& call) {
+  if (simulated_ >= most_ || judged_.work >= judged_.most_work) return nullptr;
+  if (!known_.insert(to_string(call)).second) return nullptr;
+  auto plan = plan_of(call);
+  // Values that change on their way are no answer to the question.
+  if (!plan || plan->ranks() != devices_ || !plan->compress.empty()) return nullptr;
+  if (texts_of(*plan) > kMostTexts) return nullptr;
+  const auto [it, is_new] = judged_.by_text.try_emplace(to_toml(*plan));
+  // An argument that changes nothing leads nowhere.
+  if (!own_plans_.insert(it->first).second) return nullptr;
+  if (is_new) {
+    search_.say(fmt::format("{} of at most {}: {}", simulated_ + 1, most_, to_string(call)));
+    search_.judge_plan(*plan, it->second);
+    if (it->second.step_s) ++simulated_;
+    judged_.work += it->second.work;
+  }
+  if (!it->second.step_s) return nullptr;
+  PlanCandidate candidate = it->second;
+  candidate.call = to_string(call);
+  tried_.push_back({call, *std::move(plan), std::move(candidate)});
+  return &tried_.back();
+}
+
+// Goes to the first better neighbour until there is none.
+void RecipeSweep::go_on_from(TriedCall at) {
+  bool gained = true;
+  while (gained && simulated_ < most_ && !stopped()) {
+    gained = false;
+    for (const RecipeCall& next : neighbours(at.call)) {
+      const TriedCall* one = try_call(next);
+      if (one == nullptr || !is_better(one->candidate, at.candidate)) continue;
+      at = *one;
+      gained = true;
+      break;
+    }
+  }
+}
+
+std::vector<RecipeCall> RecipeSweep::neighbours(const RecipeCall& call) const {
+  std::vector<RecipeCall> out;
+  for (const RecipeArgument* argument : numbers_) {
+    const int64_t now = call.arguments.number(argument->name);
+    for (const int64_t next : {2 * now, now / 2, now + 1, now - 1}) {
+      if (next == now || next < argument->minimum) continue;
+      out.push_back(call);
+      out.back().arguments.numbers[argument->name] = next;
+    }
+  }
+  for (const RecipeArgument& argument : recipe_.arguments) {
+    if (!argument.is_text || is_fixed(argument) || argument.by_name) continue;
+    for (const std::string& choice : argument.choices) {
+      if (choice == call.arguments.text(argument.name)) continue;
+      out.push_back(call);
+      out.back().arguments.texts[argument.name] = choice;
+    }
+  }
+  for (const auto& [from, from_power] : degrees_) {
+    const int64_t has = call.arguments.number(from->name);
+    if (has < 2) continue;
+    const int64_t factor = least_prime(has);
+    if (has / factor < from->minimum) continue;
+    for (const auto& [to, to_power] : degrees_) {
+      if (to == from) continue;
+      out.push_back(call);
+      out.back().arguments.numbers[from->name] = has / factor;
+      int64_t& number = out.back().arguments.numbers[to->name];
+      number = std::max<int64_t>(1, number) * factor;
+    }
+  }
+  return out;
+}
+
+RecipeRace race_recipes(PlanSearch& search, int64_t devices, size_t programs) {
+  const PlanQuestion& question = search.question();
+  const auto stopped = [&] { return question.stop && question.stop(); };
+  JudgedPlans judged;
+  judged.most_work = kMostWork;
+  std::vector<RecipeSweep> all;
+  for (const Recipe& recipe : all_recipes()) {
+    if (stopped()) break;
+    RecipeSweep sweep(search, recipe, devices, judged);
+    if (sweep.begin()) all.push_back(std::move(sweep));
+  }
+  RecipeRace out;
+  const auto left = [&] {
+    size_t used = 0;
+    for (const RecipeSweep& sweep : all) used += sweep.simulated();
+    return judged.work < judged.most_work ? programs - std::min(programs, used) : 0;
+  };
+  const auto is_ahead = [](const RecipeSweep* a, const RecipeSweep* b) {
+    return is_better(a->best()->candidate, b->best()->candidate);
+  };
+  std::vector<RecipeSweep*> racing;
+  for (RecipeSweep& sweep : all) racing.push_back(&sweep);
+  while (racing.size() > kFewRecipes && 2 * left() > programs && !stopped()) {
+    for (RecipeSweep* sweep : racing) sweep->try_starts(std::min(kStartsARound, left()));
+    std::erase_if(racing, [](const RecipeSweep* sweep) { return sweep->best() == nullptr; });
+    std::stable_sort(racing.begin(), racing.end(), is_ahead);
+    racing.resize((racing.size() + 1) / 2);
+  }
+  // From the best call of all whose neighbours were not tried.
+  std::erase_if(racing, [](const RecipeSweep* sweep) { return sweep->best() == nullptr; });
+  while (left() > 0 && !stopped()) {
+    RecipeSweep* next = nullptr;
+    const PlanCandidate* best = nullptr;
+    for (RecipeSweep& sweep : all) {
+      if (sweep.best() != nullptr && (best == nullptr || is_better(sweep.best()->candidate, *best)))
+        best = &sweep.best()->candidate;
+      const TriedCall* open = sweep.open();
+      if (open != nullptr &&
+          (next == nullptr || is_better(open->candidate, next->open()->candidate)))
+        next = &sweep;
+    }
+    if (next == nullptr) break;
+    const PlanCandidate& from = next->open()->candidate;
+    if (best->fits && (!from.fits || *from.step_s > kMayWin * *best->step_s)) break;
+    next->climb(left());
+  }
+  for (const RecipeSweep& sweep : all) {
+    out.programs += sweep.simulated();
+    out.recipes += sweep.simulated() > 0 ? 1 : 0;
+    if (sweep.best() != nullptr) out.found.push_back(*sweep.best());
+  }
+  std::stable_sort(out.found.begin(), out.found.end(), [](const TriedCall& a, const TriedCall& b) {
+    return is_better(a.candidate, b.candidate);
+  });
+  return out;
+}
+
+}  // namespace tessera

@@ -1,0 +1,111 @@
+// The arguments of recipes that are the fastest by simulation. A sweep knows nothing of what a recipe
+// does: its arguments and their choices are those of the table of recipes, and which of its numbers
+// are degrees, which count ranks, is found by writing plans.
+//
+//   JudgedPlans judged;
+//   RecipeSweep sweep(search, *find_recipe("megatron"), devices, judged);
+//   if (sweep.begin()) sweep.run(48);
+//   sweep.best();            // its call, its plan and what the program takes
+//
+//   std::vector<TriedCall> found = race_recipes(search, devices, 100).found;   // all recipes together
+#pragma once
+
+#include <limits>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tessera/plan/plan.h"
+#include "tessera/plan/recipes.h"
+#include "tessera/search/plan_search.h"
+
+namespace tessera {
+
+// A call with its plan, and what its program takes.
+struct TriedCall {
+  RecipeCall call;
+  Plan plan;
+  PlanCandidate candidate;
+};
+// The one that fits, then the faster one; of two that do not fit the smaller one.
+bool is_better(const PlanCandidate& a, const PlanCandidate& b);
+
+// What simulated plans take, by text: a plan that several recipes write is simulated once.
+struct JudgedPlans {
+  std::map<std::string, PlanCandidate> by_text;
+  // Sum of PlanCandidate::work, and from where on nothing more is simulated.
+  double work = 0, most_work = std::numeric_limits<double>::infinity();
+};
+
+// Finds the arguments of one recipe. Numbers that change how many ranks a plan has are degrees: all
+// ways to make as many ranks as there are devices are known first, some of them are simulated, and
+// from the best of these one goes to neighbours (a factor from one degree to another, another number
+// or choice) as long as they are better.
+class RecipeSweep {
+ public:
+  // `judged`: of other recipes, too. All outlive the sweep.
+  RecipeSweep(PlanSearch& search, const Recipe& recipe, int64_t devices, JudgedPlans& judged);
+  // False: the recipe makes no plan of the model, or has no argument for what the question fixes.
+  bool begin();
+  // Simulates at most so many programs, a third of them where the search starts.
+  void run(size_t most);
+
+  // In steps: simulates at most so many more programs of calls that lie evenly among the starts.
+  void try_starts(size_t programs);
+  // The best call whose neighbours were not all tried; null: there is none.
+  const TriedCall* open() const;
+  // From there to better neighbours until there is none, or so many programs were simulated.
+  void climb(size_t programs);
+
+  const TriedCall* best() const;  // null: none
+  size_t simulated() const { return simulated_; }
+
+ private:
+  // A number of which a plan has another number of ranks when it changes, and the power of it with
+  // which the ranks grow.
+  struct Degree {
+    const RecipeArgument* argument;
+    int power = 1;
+  };
+  bool stopped() const { return search_.question().stop && search_.question().stop(); }
+  bool is_fixed(const RecipeArgument& argument) const;
+  bool make_base();
+  std::optional<Plan> plan_of(const RecipeCall& call) const;
+  void find_degrees();
+  std::vector<RecipeCall> starts_of() const;
+  void add_starts(const RecipeCall& call, size_t from, size_t above, int64_t product, int64_t ranks,
+                  const std::vector<int64_t>& values, std::vector<RecipeCall>& out) const;
+  int64_t texts_of(const Plan& plan) const;
+  const TriedCall* try_call(const RecipeCall& call);
+  void go_on_from(TriedCall at);
+  std::vector<RecipeCall> neighbours(const RecipeCall& call) const;
+
+  PlanSearch& search_;
+  const Recipe& recipe_;
+  int64_t devices_;
+  JudgedPlans& judged_;
+  size_t most_ = 0, simulated_ = 0;  // programs
+  RecipeCall base_;
+  std::vector<Degree> degrees_;
+  std::vector<const RecipeArgument*> numbers_;  // the others
+  std::vector<RecipeCall> starts_;
+  size_t next_start_ = 0;        // for try_starts
+  std::set<std::string> known_;  // calls that were tried
+  std::set<std::string> own_plans_;
+  std::set<std::string> left_;    // calls whose neighbours were tried
+  std::vector<TriedCall> tried_;  // those whose programs are known
+};
+
+// All recipes against one another, with so many programs together: each gets a few starts, the better
+// half of them more, and so on; with what is left the search climbs from the best calls of all, as long
+// as these are not much slower than the best one. A race ends earlier if its programs are large
+// (PlanCandidate::work).
+struct RecipeRace {
+  std::vector<TriedCall> found;      // the best call of each recipe, the best first
+  size_t programs = 0, recipes = 0;  // that were simulated, that make plans of the model
+};
+RecipeRace race_recipes(PlanSearch& search, int64_t devices, size_t programs);
+
+}  // namespace tessera
