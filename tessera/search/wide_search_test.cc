@@ -104,12 +104,15 @@ rate = "100 Gb/s"
   asked.question.options.style = parse_style("tessera").value();
   asked.question.compute = DType::kBFloat16;
   const PlanAnswer own = answer_of(asked, {});
+  const PlanAnswer unequal = answer_of(asked, {{"meshes", "unequal"}});
   const PlanAnswer equal = answer_of(asked, {{"meshes", "equal"}});
-  ASSERT_TRUE(own.best && equal.best);
-  EXPECT_EQ(best_of(own).choice.ranks(), 3);
-  EXPECT_FALSE(best_of(own).choice.stage_axes.empty()) << best_of(own).choice.str();
-  EXPECT_LT(step_of(own), .9 * step_of(equal));
-  expect_sound(own, asked.question);
+  ASSERT_TRUE(own.best && unequal.best && equal.best);
+  EXPECT_EQ(best_of(unequal).choice.ranks(), 3);
+  EXPECT_FALSE(best_of(unequal).choice.stage_axes.empty()) << best_of(unequal).choice.str();
+  EXPECT_LT(step_of(unequal), .9 * step_of(equal));
+  expect_sound(unequal, asked.question);
+  // A recipe may be faster still, with stages that are cut otherwise.
+  EXPECT_LE(step_of(own), step_of(unequal)) << best_of(own).call;
 }
 
 // No number of replicas that divides the batch makes use of all devices.
