@@ -222,10 +222,11 @@ class Checker {
           issue.named->op.valid() && issue.named->op.index() < graph_.ops().size();
       const RowNaming* naming = known_op ? naming_of(graph_.op(issue.named->op)) : nullptr;
       if (naming == nullptr || issue.named->ids.size() != 3 || issue.transfers.size() != 1 ||
-          !either || issue.classify || issue.compression)
+          !either || issue.classify || issue.compression) {
         return wrong(
             "expected an exchange of one array without a codec, and an op that names its "
             "rows by three operands");
+      }
     }
     for (const TextTransfer& transfer : issue.transfers) {
       TESSERA_TRY_VOID(known(transfer.tensor));
