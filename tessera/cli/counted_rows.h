@@ -1,5 +1,5 @@
-// What data say of the rows that a plan's exchanges move (NamedRows, program/program.h), for commands
-// that execute nothing.
+// Counts, in given data, the rows that the exchanges of a program move (NamedRows, program/program.h),
+// for commands that execute nothing.
 #pragma once
 
 #include <functional>

@@ -2,9 +2,9 @@
 // end of the step before, behind the updates of what they read; with "ahead_stale" they do not wait
 // for those. Private to tessera/plan, but for is_ahead.
 //
-// What is made ahead is kept for a whole batch. So with several micro-batches these become the steps
-// of a loop over the batch that is written out in the graph, each with look-ups and buffers of its
-// own (ADR 0092):
+// The vectors that are looked up ahead are kept until the next step, for its whole batch. Several
+// micro-batches are therefore turned into the steps of a loop over the batch, which is written out in
+// the graph, so that each step has look-ups and buffers of its own (ADR 0092):
 //
 //   micro_batches = 4                  loop = [{ ops = "*", dim = "batch", steps = 4 }]
 #pragma once

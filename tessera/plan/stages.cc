@@ -104,7 +104,8 @@ void Stages::complete_forward() {
   hasten_sources();
 }
 
-// What is made for the next step, and no entry names, is made at the first stage that reads it there.
+// An op that works for the next step, and that no entry names, is at the first stage that reads its
+// output in that step.
 void Stages::place_ahead(const std::vector<bool>& behind) {
   std::vector<StageId> first(graph_.tensors().size(), StageId(INT32_MAX));
   const auto reads = [&](const Op& op, StageId stage) {

@@ -13,11 +13,12 @@ namespace tessera {
 // What the member of the group sends for an issue.
 Traffic sent_traffic(const Issue& issue, size_t member);
 
-// Of an exchange of named rows: whose rows they are, by member.
+// The rows of the table that each member of an exchange of named rows holds, by member.
 std::vector<Interval> owned_rows(const Issue& issue);
-// How many rows of member `owner` member `names` names: as counted, or, if they are not, as many as are
-// expected if ids are drawn evenly from all rows of the tensor: with H of N rows and d ids,
-// H (1 - (1 - 1/N)^d), rounded. A member's ids are its rows' share of NamedRows::most.
+// How many of the rows that member `owner` holds are named by member `names`. This is the counted
+// number, if rows were counted. Otherwise it is the expected number if ids are drawn evenly from all
+// rows of the table: with H of N rows at the owner and d ids at the other member,
+// H (1 - (1 - 1/N)^d), rounded. A member has NamedRows::most times its share of the op's rows as ids.
 int64_t named_count(const Issue& issue, size_t names, size_t owner);
 // Bytes of the rows that the member gives to the other, by the same count.
 int64_t named_bytes(const Issue& issue, size_t from, size_t to);

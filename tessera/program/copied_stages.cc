@@ -15,18 +15,18 @@ bool alike(const TextView& a, const TextView& b) {
   return a.buffer == b.buffer && a.region == b.region;
 }
 
-// Where a message of the model goes to or comes from. A far stage only sends.
+// Where a message of the original goes to or comes from. A far stage only sends.
 enum class Side : uint8_t { kBefore, kBehind, kFar };
 
-// A message between stages that follow one another, as it is called between the model and the stage
-// behind the copies; or one from a far stage to the model.
+// A message between stages that follow one another, as it is called between the original and the stage
+// behind the copies; or one from a far stage to the original.
 struct Message {
   Side side = Side::kBehind;
   TensorId tensor;
   int64_t number = 0;  // among those of its kind
 };
 
-// Compares the text of the model with that of the stage before it, and notes its messages.
+// Compares the text of the original with that of the stage before it, and notes its messages.
 class Comparison {
  public:
   // Places: of the stage before each of the two, of the stage, of the stage behind it.
@@ -161,12 +161,13 @@ class Copier {
       : in_(in), copied_(copied), next_handle_(next_handle) {}
 
   bool run() {
-    if (copied_.model.value < 2 || !run_blocks_alike()) return false;
+    if (copied_.original.value < 2 || !run_blocks_alike()) return false;
     const auto ops = ops_by_stage(*in_.graph, *in_.plan);
-    const int32_t model = copied_.model.value;
-    Comparison comparison(in_, {place(model - 2), place(model - 1), place(model)},
-                          {place(model - 1), place(model), place(copied_.next().value)});
-    if (!comparison.run(ops[copied_.model.index() - 1], ops[copied_.model.index()])) return false;
+    const int32_t original = copied_.original.value;
+    Comparison comparison(in_, {place(original - 2), place(original - 1), place(original)},
+                          {place(original - 1), place(original), place(copied_.next().value)});
+    if (!comparison.run(ops[copied_.original.index() - 1], ops[copied_.original.index()]))
+      return false;
     messages_ = comparison.messages();
     crossing_ = comparison.crossing();
     far_ = comparison.far();
@@ -179,7 +180,7 @@ class Copier {
       }
     }
     for (PlaceText& text : *in_.texts) {
-      if (&text == &this->text(model)) continue;
+      if (&text == &this->text(original)) continue;
       for (auto& [ref, block] : text.blocks) {
         if (!send_to_copies(block)) return false;
       }
@@ -188,7 +189,8 @@ class Copier {
     const int32_t next = copied_.next().value;
     for (auto& [ref, block] : text(next).blocks)
       connect_neighbour(block, next, next - 1, copied_.count);
-    for (auto& [ref, block] : text(model).blocks) connect_neighbour(block, model, model + 1, 0);
+    for (auto& [ref, block] : text(original).blocks)
+      connect_neighbour(block, original, original + 1, 0);
     return true;
   }
 
@@ -199,15 +201,15 @@ class Copier {
   // The stages run their blocks in one order.
   bool run_blocks_alike() const {
     constexpr std::array kKinds{BlockKind::kForward, BlockKind::kBackward, BlockKind::kWeight};
-    const int32_t model = copied_.model.value;
-    const BlockOrder& there = (*in_.orders)[place(model).index()];
-    for (int32_t stage = model - 1; stage <= copied_.last().value; ++stage) {
+    const int32_t original = copied_.original.value;
+    const BlockOrder& there = (*in_.orders)[place(original).index()];
+    for (int32_t stage = original - 1; stage <= copied_.last().value; ++stage) {
       const BlockOrder& here = (*in_.orders)[place(stage).index()];
       for (const BlockKind a : kKinds) {
-        if (here.position({a, stage}) != there.position({a, model})) return false;
+        if (here.position({a, stage}) != there.position({a, original})) return false;
         for (const BlockKind b : kKinds) {
           if (here.always_before({a, stage}, {b, stage}) !=
-              there.always_before({a, model}, {b, model})) {
+              there.always_before({a, original}, {b, original})) {
             return false;
           }
         }
@@ -216,8 +218,8 @@ class Copier {
     return true;
   }
 
-  // The message, of the model or of a stage beside it, becomes one between these stages: that of copy
-  // number `pair`, where the model is number 0, and the stage behind it.
+  // The message, of the original or of a stage beside it, becomes one between these stages: that of copy
+  // number `pair`, where the original is number 0, and the stage behind it.
   void connect(TextCross& cross, int32_t stage, int32_t other, int64_t pair) const {
     const Message& message = messages_.at(cross.tag);
     cross.from_place = place(cross.sends ? stage : other);
@@ -228,14 +230,14 @@ class Copier {
   // It becomes what a far stage sends to copy number k.
   void connect_far(TextCross& cross, int32_t k) const {
     const Message& message = messages_.at(cross.tag);
-    cross.to_place = place(copied_.model.value + k);
+    cross.to_place = place(copied_.original.value + k);
     cross.tag = first_tag_ + (copied_.count + 1) * crossing_ + (k - 1) * far_ + message.number;
   }
 
   void write_copy(int32_t k) {
-    const int32_t stage = copied_.model.value + k;
+    const int32_t stage = copied_.original.value + k;
     PlaceText& out = text(stage);
-    const PlaceText& from = text(copied_.model.value);
+    const PlaceText& from = text(copied_.original.value);
     out.mesh = in_.plan->stages[static_cast<size_t>(stage)].mesh;
     out.buffers = from.buffers;
     out.homes = from.homes;
@@ -267,8 +269,9 @@ class Copier {
     }
   }
 
-  // What a far stage sends to the model it sends to the copies too, to one after the other. False: it
-  // does something else in between, of which the place is unknown.
+  // Where a far stage sends messages to the original, it sends the same messages to each copy right
+  // behind them. Returns false if other instructions stand between the messages to the original,
+  // because then it is unknown where the messages to the copies belong.
   bool send_to_copies(std::vector<TextInstruction>& block) {
     const auto is_far = [&](const TextInstruction& one) { return side_of(one) == Side::kFar; };
     const auto first = std::ranges::find_if(block, is_far);
@@ -286,7 +289,8 @@ class Copier {
     block.insert(end, copies.begin(), copies.end());
     return true;
   }
-  // What the stage, behind which or before which there is a copy now, says to its neighbour.
+  // Directs the messages of the stage in this block to stage `other`, its neighbour since there are
+  // copies.
   void connect_neighbour(std::vector<TextInstruction>& block, int32_t stage, int32_t other,
                          int64_t pair) const {
     for (TextInstruction& instruction : block) {
@@ -294,7 +298,7 @@ class Copier {
         connect(std::get<TextCross>(instruction.body), stage, other, pair);
     }
   }
-  // Of a message of the model; else none.
+  // On which side the message goes or comes, if the instruction is a message of the original.
   std::optional<Side> side_of(const TextInstruction& instruction) const {
     const auto* cross = std::get_if<TextCross>(&instruction.body);
     const auto found = cross == nullptr ? messages_.end() : messages_.find(cross->tag);

@@ -2,7 +2,7 @@
 // (equal_stages.h). Private to tessera/program.
 //
 //   stage      0   1   2   3 ... 14   15          in the graph: 0, 1, 2 and 15
-//   text       0   1   2   2 ...  2   15          3 to 14 are copies of 2, the model
+//   text       0   1   2   2 ...  2   15          3 to 14 are copies; 2 is the original
 //
 // Why this is right. What the walk and the passes write of a stage follows from its ops, from how
 // the tensors that enter it are held in the stages beside it, and from what these want of the
@@ -11,10 +11,10 @@
 // what stage 2 finds behind stage 1: its text is that of stage 2, and so on up to 14, whose next
 // stage finds what it finds behind stage 2.
 //
-// A copy has the ids of the model's ops, tensors and buffers. What crosses to the next stage and
+// A copy has the ids of the original's ops, tensors and buffers. What crosses to the next stage and
 // what comes back from there has, between any two of these stages, the ids that it has between the
-// model and the stage behind the copies, and tags of its own. What a stage far away sends to the
-// model it sends to each copy, right after.
+// original and the stage behind the copies, and tags of its own. What a stage far away sends to the
+// original it sends to each copy, right after.
 #pragma once
 
 #include <vector>
@@ -33,7 +33,7 @@ struct StageTexts {
 };
 
 // Writes the texts of the copies. The texts await all but what is sent. `next_handle`: the first
-// that no text uses. False: the model's text is not equal to that of the stage before it, or
+// that no text uses. False: the original's text is not equal to that of the stage before it, or
 // something else tells the stages apart.
 bool copy_stages(const StageTexts& in, const CopiedStages& copied, int next_handle);
 

@@ -99,7 +99,8 @@ class StageComparison {
         first = stage;
         continue;
       }
-      // What enters the first stage of the run, and what leaves the last one, need not be alike.
+      // The tensors that enter the first stage of the run and those that leave its last stage need not
+      // be alike.
       const bool links = stage - 1 == first || (links_[static_cast<size_t>(stage)].enters &&
                                                 links_[static_cast<size_t>(stage) - 1].leaves);
       if (!links) first = stage - 1;
@@ -180,7 +181,7 @@ class StageComparison {
     return away != 0 || same;
   }
 
-  // What is gathered ahead is gathered by units, which go by names.
+  // Parameters are gathered ahead unit by unit, and units are told apart by names.
   bool units_alike(const std::vector<OpId>& a, const std::vector<OpId>& b) const {
     if (!plan_.plan.prefetch) return true;
     const Glob glob(plan_.plan.prefetch->units);
@@ -209,19 +210,20 @@ bool has_a_place_for_each_stage(const ResolvedPlan& plan) {
          std::ranges::all_of(plan.rows, [](const auto& row) { return row.size() == 1; });
 }
 
-// The graph without the ops of the copies. What the model reads of its first copy it reads of the
-// stage behind the last one, as that one does; what is read of the last copy is read of the model.
+// The graph without the ops of the copies. Where the original reads tensors of its first copy, it now
+// reads those of the stage behind the last copy, as the last copy did; and where that stage reads
+// tensors of the last copy, it now reads those of the original.
 class Shortening {
  public:
   Shortening(const Graph& graph, const ResolvedPlan& plan,
              const std::vector<std::vector<OpId>>& ops, const CopiedStages& copied)
       : graph_(graph), plan_(plan), copied_(copied) {
-    const auto &model = ops[copied.model.index()], &last = ops[copied.last().index()];
+    const auto &original = ops[copied.original.index()], &last = ops[copied.last().index()];
     op_for_.resize(graph.ops().size());
     last_of_.resize(graph.ops().size());
     tensor_for_.resize(graph.tensors().size());
-    for (size_t i = 0; i < model.size(); ++i) {
-      const Op &kept = graph.op(model[i]), &gone = graph.op(last[i]);
+    for (size_t i = 0; i < original.size(); ++i) {
+      const Op &kept = graph.op(original[i]), &gone = graph.op(last[i]);
       op_for_[gone.id.index()] = kept.id;
       last_of_[kept.id.index()] = gone.id;
       for (size_t k = 0; k < kept.outputs.size(); ++k)
@@ -265,14 +267,15 @@ class Shortening {
  private:
   bool is_gone(OpId op) const { return copied_.contains(plan_.ops[op.index()].stage); }
 
-  // What the op reads as its operand number k.
+  // The tensor that the op's input k reads in the shorter graph; invalid if its producer is gone and
+  // nothing stands for it.
   TensorId operand(const Op& op, size_t k) const {
     const OpId producer = graph_.tensor(op.inputs[k]).producer;
     const OpId last = last_of_[op.id.index()];
     if (!producer.valid() || !is_gone(producer)) return op.inputs[k];
     return last.valid() ? graph_.op(last).inputs[k] : tensor_for_[op.inputs[k].index()];
   }
-  // The tensor, or the model's that stands for it.
+  // The tensor, or the original's that stands for it.
   TensorId instead_of(TensorId id) const {
     if (!id.valid()) return id;
     const OpId producer = graph_.tensor(id).producer;
@@ -328,8 +331,8 @@ class Shortening {
   const Graph& graph_;
   const ResolvedPlan& plan_;
   const CopiedStages copied_;
-  std::vector<OpId> op_for_, last_of_;  // by op of the last copy: the model's, and back
-  std::vector<TensorId> tensor_for_;    // by tensor that the last copy makes: the model's
+  std::vector<OpId> op_for_, last_of_;  // by op of the last copy: the original's, and back
+  std::vector<TensorId> tensor_for_;    // by tensor that the last copy makes: the original's
   std::vector<TensorId> now_;           // by tensor: in the shorter graph
   std::vector<OpId> op_now_;            // by op: likewise
   Graph made_;

@@ -3,13 +3,13 @@
 // the depth of the model. Places, ranks and schedules stay those of all stages.
 //
 //   GPT with 96 layers on 16 stages; in the shorter graph are the stages 0, 1, 2 and 15
-//   CopiedStages{.model = StageId(2), .count = 12}   // 3 to 14 are copies of 2
+//   CopiedStages{.original = StageId(2), .count = 12}   // 3 to 14 are copies of 2
 //
 // Stages are compared as the plan has them resolved: op by op with splits, pins and what is kept of
 // each tensor. A stage may read what it makes itself, what the stages beside it make, and what any
 // other stage outside the run makes, if all stages of the run read it (a coefficient of all
-// gradients). The stage before the model is equal to it too, so that what enters the copies is what
-// enters the model (copied_stages.h). Private to tessera/program.
+// gradients). The stage before the original is equal to it too, so that what enters the copies is what
+// enters the original (copied_stages.h). Private to tessera/program.
 #pragma once
 
 #include <cstdint>
@@ -22,11 +22,11 @@
 namespace tessera {
 
 struct CopiedStages {
-  StageId model;
+  StageId original;  // the stage that the copies equal
   int64_t count = 0;
-  StageId last() const { return StageId(model.value + static_cast<int32_t>(count)); }
+  StageId last() const { return StageId(original.value + static_cast<int32_t>(count)); }
   StageId next() const { return StageId(last().value + 1); }  // the stage behind the copies
-  bool contains(StageId stage) const { return stage > model && stage <= last(); }
+  bool contains(StageId stage) const { return stage > original && stage <= last(); }
 };
 
 // By stage: its ops, in graph order.

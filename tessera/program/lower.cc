@@ -66,7 +66,8 @@ Result<Lowering> Lowering::create(std::shared_ptr<const Graph> graph, ResolvedPl
       impl.plan = std::move(shorter->plan);
       impl.copied = shorter->copied;
       if (impl.write_texts({})) return lowering;
-      // What tells the stages apart, or is wrong, shows where all of them are lowered.
+      // Some stage is not equal after all, or the plan is wrong: all stages are lowered, and an error
+      // then names what the user wrote.
     }
   }
   Lowering lowering;
@@ -479,7 +480,7 @@ void Lowering::Impl::tell_peers_apart(std::vector<RankClass>& classes,
 
 PlaceId Lowering::Impl::place_of_ops(PlaceId place) const {
   const StageId stage = plan.places[place.index()].stages.front();
-  return copied && copied->contains(stage) ? plan.place_of(copied->model) : place;
+  return copied && copied->contains(stage) ? plan.place_of(copied->original) : place;
 }
 
 bool Lowering::Impl::several_places() const {

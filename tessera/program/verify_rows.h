@@ -15,8 +15,8 @@ Failure problem_of_moves(const Program& program, const Instruction& instruction)
 // Which rows an op touches of a cache, if any: of its table and states, those that its ids name.
 Failure find_row_use(const Program& program, const Compute& compute, const Op& op,
                      std::optional<RowUse>& use);
-// Of an exchange of named rows: it is one of a table that its op reads or adds to, by all ids, and says
-// the same of every member.
+// Checks an exchange of named rows: the array that it moves is a table that its op reads or adds to,
+// all of the op's ids are there, and the rows of every member are those of the op.
 Failure problem_of_names(const Program& program, const Graph& graph, const Issue& issue);
 
 }  // namespace tessera::verifying

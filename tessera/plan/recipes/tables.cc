@@ -41,7 +41,7 @@ std::vector<int64_t> balanced(const Graph& graph, const std::vector<Spread>& tab
   return place;
 }
 
-// What reads the table otherwise than by looking rows up; null: nothing.
+// An op that reads the table without looking up rows (a tied head); null if there is none.
 const Op* other_reader(const Graph& graph, TensorId table) {
   for (const Op& op : graph.ops()) {
     for (size_t i = 0; i < op.inputs.size(); ++i) {
