@@ -171,6 +171,7 @@ Result<std::unique_ptr<CachedRows::Open>> CachedRows::begin(std::vector<int64_t>
   const bool in_turn = whose == Whose::kInTurn;
   if (in_turn) TESSERA_TRY_VOID(announce(begun_++));
   auto open = std::make_unique<Open>();
+  open->step = step;
   open->ids = std::move(ids);
   open->whose = whose;
   const CacheCounts before = index_->counts();
@@ -197,8 +198,9 @@ Result<const Copier::Job*> CachedRows::fetch(int handle, int64_t step, std::vect
   std::vector<int64_t> rows = rows_of(std::move(ids));
   std::unique_ptr<Open>& open = open_[handle];
   TESSERA_CHECK(open == nullptr, "the rows of fetch #{} are not released", handle);
-  const auto ahead =
-      std::find_if(next_.begin(), next_.end(), [&](const auto& one) { return one->ids == rows; });
+  const auto ahead = std::find_if(next_.begin(), next_.end(), [&](const auto& one) {
+    return one->step == step && one->ids == rows;
+  });
   const bool in_turn = whose == Whose::kInTurn;
   if (in_turn && ahead != next_.end()) {
     open = std::move(*ahead);

@@ -51,7 +51,8 @@ class CachedRows {
 
   // A fetch of ids of the table. Returns the job that moves the rows; null: they are there.
   Result<const Copier::Job*> fetch(int handle, int64_t step, std::vector<int64_t> ids, Whose whose);
-  // The rows of the next step, which its fetch takes over if its ids are these.
+  // The rows of a step to come, which a fetch of that step takes over if its ids are these. A fetch of
+  // an earlier step with the same ids does not: it would use rows whose copy nobody has waited for.
   Result<const Copier::Job*> fetch_ahead(int64_t step, std::vector<int64_t> ids);
   Status release(int handle, bool changed);
   Status release_all();  // what an evaluation has left
@@ -83,6 +84,7 @@ class CachedRows {
     int64_t bytes = 0, at = 0;  // of a row; where it begins in the file's record
   };
   struct Open {
+    int64_t step = 0;          // that uses the rows
     std::vector<int64_t> ids;  // rows of the piece
     sparse::CacheBatch batch;
     Copier::Job job;
