@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <queue>
 
@@ -364,6 +365,8 @@ class PathSearch {
     const int64_t after = elements_after(kind, layout, next, mesh_, shape_);
     const double weight = slice ? 1 : cost_(kind, members_of(mesh_, axes), before, after);
     const double total = distance + weight;
+    if (total >= reached_) return;  // no way through here is shorter
+    if (next == to_) reached_ = total;
     auto [it, fresh] = best_.try_emplace(next);
     if (!fresh && it->second.distance <= total) return;
     it->second.distance = total;
@@ -541,6 +544,8 @@ class PathSearch {
   const std::vector<int64_t>& shape_;
   const CostFunction& cost_;
   Axes axes_;
+  double reached_ =
+      std::numeric_limits<double>::infinity();  // the shortest way to the target so far
   std::map<Layout, Node> best_;
   using Entry = std::pair<double, Layout>;
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue_;
