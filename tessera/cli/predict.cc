@@ -19,7 +19,6 @@ struct PredictOptions {
   std::string rows, out, explain, constants;
   std::vector<std::string> settings, only;
   int threads = 1;
-  bool whole = false;
 };
 
 std::string seconds(double value) { return fmt::format("{:.6g} s", value); }
@@ -159,7 +158,7 @@ Result<int> run_predict(const PredictOptions& options) {
   settings.insert(settings.end(), more.begin(), more.end());
   TESSERA_TRY_VOID(keep_sources(rows, options.only));
   if (!options.explain.empty()) return explain_row(rows, options.explain, settings);
-  const std::string csv = predictions_csv(predict(rows, settings, options.threads, options.whole));
+  const std::string csv = predictions_csv(predict(rows, settings, options.threads));
   if (options.out.empty()) return print(csv);
   TESSERA_TRY_VOID(write_file(options.out, csv));
   return 0;
@@ -180,8 +179,6 @@ void add_predict(Commands& commands) {
   command.option("--only", options->only, "Only rows of this source (may be repeated)")
       .one_value_each();
   command.option("--threads", options->threads, "Rows priced at the same time").at_least(1);
-  command.flag("--whole", options->whole,
-               "Play every micro-batch; else rounds of equal length are counted");
   command.option("--explain", options->explain,
                  "Show how this row is expressed and where its time goes");
   command.footer(

@@ -3,7 +3,6 @@
 
 #include "tessera/cli/cli.h"
 #include "tessera/cli/run_commands.h"
-#include "tessera/graph/optimizers.h"
 
 namespace tessera::cli {
 
@@ -26,10 +25,7 @@ void add_verify(Commands& commands) {
       .at_least(0);
   command.option("--tolerance", options->tolerance, "Largest relative error (default 1e-9)")
       .at_least(0);
-  command
-      .option("--optimizer", options->optimizer,
-              "The optimizer, adamw unless given; docs/reference/run-config.md")
-      .one_of(optimizer_names());
+  add_optimizer(command, options->optimizer);
   command.option("--set", options->assignments,
                  "Set a key of the optimizer: --set optimizer.nesterov=1, "
                  "--set 'optimizer.group=[{parameters=\"embed\",rate=0.1}]'");

@@ -74,19 +74,11 @@ bool concerns(const Setting& setting, const Run& run) {
 
 // ---- one row
 
-// Micro-batches with which all stages are at work for some rounds: behind them each further one
-// adds the same time, and needs no more memory.
-int64_t steady_micro_batches(const Run& run) {
-  if (run.pp == 1) return 8;
-  return run.vpp == 1 ? 4 * run.pp : 6 * run.pp + run.micro_batches % run.pp;
-}
-
 // A row as the simulator takes it.
 struct Case {
   Expressed expressed;
   double capacity = 0;  // bytes of a GPU
   std::optional<Lighter> lighter;
-  int64_t further = 0;  // micro-batches that the row has and `expressed` leaves out
   std::string changes;  // of the cluster
   std::string lowering_key() const {
     return fmt::format("{}\n{}\n{}", expressed.model, expressed.batch, expressed.plan);
@@ -97,8 +89,8 @@ struct Case {
   }
 };
 
-// `whole`: with all of the row's micro-batches. `said`: why the row is not the one that was asked.
-Result<Case> case_of(const PredictJob& job, bool whole, const std::string& said = "") {
+// `said`: why the row is not the one that was asked.
+Result<Case> case_of(const PredictJob& job, const std::string& said = "") {
   const Row& row = *job.row;
   const PredictSettings& settings = *job.settings;
   std::vector<FrameworkOption> options;
@@ -112,12 +104,7 @@ Result<Case> case_of(const PredictJob& job, bool whole, const std::string& said 
   Case found;
   found.capacity = static_cast<double>(run.machine.memory_bytes);
   found.lighter = lighter(row, run);
-  const int64_t all = run.micro_batches;
-  const int64_t enough = steady_micro_batches(run);
-  if (!whole && all >= 2 * enough) run.micro_batches = enough;
-  found.further = all - run.micro_batches;
   TESSERA_TRY(found.expressed, express(run));
-  found.expressed.step_scale *= static_cast<double>(run.micro_batches) / static_cast<double>(all);
   found.changes = run.framework.machine;
   for (const Setting& setting : settings) {
     if (setting.key.starts_with(kPlan) || !concerns(setting, run)) continue;
@@ -142,15 +129,13 @@ Result<Cluster> cluster_of(const Case& item) {
   return cluster;
 }
 
-// `whole`: with what is not needed for a prediction.
-Result<Simulation> simulate_case(const Case& item, bool whole, Simulator& simulator) {
+// `detailed`: with what is not needed for a prediction.
+Result<Simulation> simulate_case(const Case& item, bool detailed, Simulator& simulator) {
   TESSERA_TRY(const Cluster cluster, cluster_of(item));
   SimulateOptions options;
   options.fold_places = true;
-  options.steady_state = !whole;
-  options.micro_batch_time = item.further > 0;
-  options.memory_details = whole;
-  options.critical_path = whole;
+  options.memory_details = detailed;
+  options.critical_path = detailed;
   TESSERA_TRY(options.style, parse_style(item.expressed.style));
   return simulator.run(cluster, options);
 }
@@ -167,9 +152,7 @@ double counted_bytes(const MemoryUse& memory, CountedMemory what) {
 Prediction summary(const Case& item, const Simulation& simulation) {
   Prediction out;
   out.ok = true;
-  const auto further = static_cast<double>(item.further);
-  const MicroBatch each = simulation.micro_batch.value_or(MicroBatch{});
-  out.step_time_s = (simulation.step_time_s + further * each.step_s) * item.expressed.step_scale;
+  out.step_time_s = simulation.step_time_s * item.expressed.step_scale;
   for (const RankResult& role : simulation.roles) {
     const auto largest = [&role](double& bytes, CountedMemory what) {
       bytes = std::max(bytes, counted_bytes(role.memory, what));
@@ -177,10 +160,9 @@ Prediction summary(const Case& item, const Simulation& simulation) {
     largest(out.memory_bytes, item.expressed.memory);
     largest(out.device_bytes, CountedMemory::kDevice);
   }
-  const double device_s = simulation.device_s + further * each.device_s;
-  if (device_s > 0) {
-    out.uncertainty = item.expressed.uncertainty_factor *
-                      (simulation.uncertain_s + further * each.uncertain_s) / device_s;
+  if (simulation.device_s > 0) {
+    out.uncertainty =
+        item.expressed.uncertainty_factor * simulation.uncertain_s / simulation.device_s;
   }
   out.style = item.expressed.style;
   out.reason = join(item.expressed.reasons, "; ");
@@ -228,8 +210,6 @@ class Pricer {
         found = known_.emplace(item.key(), simulate_case(item, false, *simulator)).first;
       if (!found->second) {
         out_[row] = refusal(found->second.error().message);
-      } else if (item.further > 0 && !found->second->micro_batch) {
-        out_[row] = price_whole(jobs_[row]);
       } else {
         out_[row] = summary(item, *found->second);
       }
@@ -238,13 +218,10 @@ class Pricer {
   }
 
  private:
-  // By itself. `whole`: with all micro-batches.
-  Prediction price_alone(const PredictJob& job, const Case& item, bool whole,
-                         const std::string& said) {
+  Prediction price_alone(const Case& item) {
     auto found = known_.find(item.key());
     if (found == known_.end()) found = known_.emplace(item.key(), simulate_alone(item)).first;
     if (!found->second) return refusal(found->second.error().message);
-    if (item.further > 0 && !found->second->micro_batch && !whole) return price_whole(job, said);
     return summary(item, *found->second);
   }
 
@@ -254,20 +231,15 @@ class Pricer {
     return simulate_case(item, false, simulator);
   }
 
-  Prediction price_whole(const PredictJob& job, const std::string& said = "") {
-    const auto item = case_of(job, true, said);
-    return item ? price_alone(job, *item, true, said) : refusal(item.error().message);
-  }
-
   // What is open is made lighter until it may fit; if nothing does, the row stays as it was taken.
   Prediction price_lighter(const PredictJob& job, const Case& first, const Prediction& heavy) {
     Row row = first.lighter->row;
     std::string said = reason_of(first, heavy);
     while (true) {
       const PredictJob next{&row, job.settings};
-      const auto item = case_of(next, false, said);
+      const auto item = case_of(next, said);
       if (!item) return heavy;
-      Prediction found = price_alone(next, *item, false, said);
+      Prediction found = price_alone(*item);
       if (!found.ok) return heavy;
       if (found.device_bytes <= assumed("surely_too_much_memory") * item->capacity) return found;
       if (!item->lighter) return heavy;
@@ -280,7 +252,7 @@ class Pricer {
   const std::vector<std::optional<Case>>& cases_;
   std::vector<Prediction>& out_;
   Compiler rows_{1}, alone_{1};  // rows are large: each keeps what the last one had
-  // By key, of the group at hand; also of what its rows are made into, whole or lighter.
+  // By key, of the group at hand; also of the lighter rows that its rows are made into.
   std::map<std::string, Result<Simulation>> known_;
 };
 
@@ -304,12 +276,12 @@ Result<PredictSettings> parse_settings(const std::vector<std::string>& texts) {
   return settings;
 }
 
-std::vector<Prediction> predict(const std::vector<PredictJob>& jobs, int threads, bool whole) {
+std::vector<Prediction> predict(const std::vector<PredictJob>& jobs, int threads) {
   std::vector<Prediction> out(jobs.size());
   std::vector<std::optional<Case>> cases(jobs.size());
   std::map<std::string, std::vector<size_t>> by_program;
   for (size_t i = 0; i < jobs.size(); ++i) {
-    if (auto item = case_of(jobs[i], whole)) {
+    if (auto item = case_of(jobs[i])) {
       by_program[item->lowering_key()].push_back(i);
       cases[i] = std::move(*item);
     } else {
@@ -332,10 +304,10 @@ std::vector<Prediction> predict(const std::vector<PredictJob>& jobs, int threads
 }
 
 std::vector<Prediction> predict(const std::vector<Row>& rows, const PredictSettings& settings,
-                                int threads, bool whole) {
+                                int threads) {
   std::vector<PredictJob> jobs;
   for (const Row& row : rows) jobs.push_back({&row, &settings});
-  return predict(jobs, threads, whole);
+  return predict(jobs, threads);
 }
 
 namespace {
@@ -356,7 +328,7 @@ Result<Explained> explain(const Row& row, const PredictSettings& settings) {
   Row taken = row;
   std::string said;
   while (true) {
-    TESSERA_TRY(Case item, case_of({&taken, &settings}, true, said));
+    TESSERA_TRY(Case item, case_of({&taken, &settings}, said));
     Compiler compiler(1);
     TESSERA_TRY(const auto lowering, lower_row(compiler, item.expressed));
     Simulator simulator(*lowering);

@@ -45,23 +45,21 @@ struct Prediction {
 };
 
 // By row, in their order. Rows whose programs are equal are lowered once, those that are equal in
-// all are simulated once. Many micro-batches: the step is played with as many as bring all stages
-// to work for some rounds; if the rounds are equally long (simulate/steady.h), the further ones are
-// counted, else, and if `whole`, all are played. A program that needs far more than its GPUs have
-// cannot be what has run: what the row left open is then made lighter (infer.h). `threads` >= 1
-// share the work; the result does not depend on them.
+// all are simulated once. A program that needs far more than its GPUs have cannot be what has run:
+// what the row left open is then made lighter (infer.h). `threads` >= 1 share the work; the result
+// does not depend on them.
 std::vector<Prediction> predict(const std::vector<Row>& rows, const PredictSettings& settings,
-                                int threads, bool whole = false);
+                                int threads);
 
 // The same of rows with settings of their own: both parts of a pair live as long as the call.
 struct PredictJob {
   const Row* row = nullptr;
   const PredictSettings* settings = nullptr;
 };
-std::vector<Prediction> predict(const std::vector<PredictJob>& jobs, int threads,
-                                bool whole = false);
+std::vector<Prediction> predict(const std::vector<PredictJob>& jobs, int threads);
 
-// One row with all that led to it.
+// One row with all that led to it. Every micro-batch is played, for the critical path; predictions
+// count those rounds of micro-batches that repeat (simulate/engine_rounds.cc).
 struct Explained {
   Expressed expressed;
   Simulation simulation;

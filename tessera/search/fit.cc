@@ -273,8 +273,7 @@ Result<FitAdvice> find_remedies(const FitQuestion& question) {
   Compiler compiler;
   TESSERA_TRY(Draft base, first_draft(question));
   FitQuestion quick = question;
-  quick.options.steady_state = true;
-  quick.options.memory_details = quick.options.events = false;
+  quick.options.memory_details = quick.options.critical_path = quick.options.events = false;
   std::set<std::string> known = {to_toml(base.plan)};
   std::optional<Draft> best;
   const auto is_over = [&] {

@@ -60,8 +60,8 @@ struct FitQuestion {
 // optimizer state on the host. A change that makes no new plan (the plan has it already, or an
 // earlier change gave the same plan) is not counted as an evaluation.
 //
-// Evaluations count rounds of micro-batches (SimulateOptions::steady_state); the best is played in
-// full. Equal questions have equal answers.
+// Evaluations make no critical path; the best is played once more with it. Equal questions have
+// equal answers.
 Result<FitAdvice> find_remedies(const FitQuestion& question);
 
 // Bytes live at the peak by what they are ("activation"), largest first.

@@ -61,7 +61,6 @@ Result<std::unique_ptr<Lowering>> PlanSearch::lower_choice(const Choice& choice,
 
 Result<Simulation> PlanSearch::simulate_quickly(const Lowering& lowering) const {
   SimulateOptions options = question_.options;
-  options.steady_state = true;
   options.memory_details = options.critical_path = options.events = false;
   return simulate(lowering, *question_.cluster, options);
 }

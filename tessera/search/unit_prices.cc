@@ -202,7 +202,7 @@ Result<UnitPrices> UnitPricer::simulate_units(const UnitQuestion& question) {
   TESSERA_TRY(const auto lowering, lower_units(*model, question, plan));
   SimulateOptions options = model_.options;
   options.events = true;
-  options.critical_path = options.memory_details = options.steady_state = false;
+  options.critical_path = options.memory_details = false;
   options.memory = !question.passes_only;
   Simulator simulator(*lowering);
   TESSERA_TRY(const Simulation simulation,

@@ -9,11 +9,11 @@
 
 namespace tessera::engine {
 
-Engine::Engine(const Play& play, const Timetable* when, RunItemsTable& run_items)
+Engine::Engine(const Play& play, RunItemsTable& run_items, bool counts_rounds)
     : play_(play),
       run_items_(run_items),
-      path_(when == nullptr ? play.rules.path : when->path),
-      micro_batches_(when == nullptr ? play.micro_batches : when->micro_batches) {
+      path_(play.rules.path),
+      micro_batches_(play.micro_batches) {
   const size_t n = play.players.size();
   actors_.resize(n);
   results_.resize(n);
@@ -27,11 +27,11 @@ Engine::Engine(const Play& play, const Timetable* when, RunItemsTable& run_items
     actors_[p].queues.resize(static_cast<size_t>(player.streams));
     actors_[p].past.resize(player.blocks.size());
     results_[p].accounts.resize(static_cast<size_t>(player.accounts));
-    schedules_.push_back(when == nullptr ? &player.schedule : &when->schedules[p]);
+    schedules_.push_back(&player.schedule);
     slot_base_[p].assign(player.handles.size(), -1);
   }
   find_ends();
-  watch_rounds(when);
+  if (counts_rounds) watch_rounds();
 }
 
 // The first and last runs of blocks.
@@ -55,6 +55,7 @@ Result<Outcome> Engine::run() {
     const bool post = agenda_.empty() || (!posts_.empty() && next_is_post());
     const double time = post ? posts_.front().time : agenda_.next().time;
     if (time > mark_due_) take_mark();
+    if (lost_count_) return Outcome{};
     now_ = time;
     ++played_;
     if (post) {
@@ -69,6 +70,8 @@ Result<Outcome> Engine::run() {
       on_transfer(who - players);
     }
   }
+  while (watched_ >= 0) watch_next();
+  if (lost_count_) return Outcome{};
   for (const Actor& a : actors_) {
     if (a.state != State::kFinished) return deadlock();
   }
@@ -372,10 +375,10 @@ void Engine::expose(int32_t p, int32_t t) {
 
 Result<Outcome> run(const Play& play) {
   RunItemsTable run_items(play);
-  return run(play, nullptr, run_items);
-}
-Result<Outcome> run(const Play& play, const Timetable* when, RunItemsTable& run_items) {
-  return Engine(play, when, run_items).run();
+  Engine counting(play, run_items, /*counts_rounds=*/true);
+  auto out = counting.run();
+  if (!counting.lost_count()) return out;
+  return Engine(play, run_items, /*counts_rounds=*/false).run();
 }
 
 }  // namespace tessera::engine

@@ -151,16 +151,6 @@ struct Outcome {
 // issues.
 Result<Outcome> run(const Play& play);
 
-// The same players with other schedules than their own, of so many micro-batches.
-struct Timetable {
-  int64_t micro_batches = 1;
-  std::vector<std::vector<Run>> schedules;  // by player
-  bool path = false;                        // Outcome::critical_path
-};
-class RunItemsTable;  // stretch.h
-// Plays of one Play have the items of runs in common. `when`: null for the play's own schedules.
-Result<Outcome> run(const Play& play, const Timetable* when, RunItemsTable& run_items);
-
 // Max-min fair rates (progressive filling, section 4.4) of transfers at one device, each between 0
 // and 1 of its own full speed. Uses: out and in of the inner link, out and in of the NIC.
 using DirectedUse = std::array<double, 4>;

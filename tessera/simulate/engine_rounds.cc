@@ -5,6 +5,11 @@
 // schedules (rounds.h), and what they would have added is added. The play then goes on as before,
 // in a step that is shorter by their time. Micro-batches of two sizes have two such stretches.
 //
+// With some schedules a micro-batch's blocks run in several repetitions, with gpipe its forward pass
+// in one and its backward pass in another. What is left out of the first is then left out of the
+// later ones, too, and when such a one is found to repeat, the time of the rounds that it lacks is
+// added. If a later one does not repeat, the count is lost and the play begins anew without counting.
+//
 // The host may be ahead by more from mark to mark: where it was never waited for between them it is
 // not waited for later either, and is put ahead by what it would have gained.
 #include <algorithm>
@@ -18,6 +23,7 @@ namespace {
 // Relative to the time since the step began: below are rounding errors.
 constexpr double kSameTime = 1e-12;
 constexpr size_t kMostMarks = 48;  // that are kept, the latest
+constexpr int64_t kKept = 8;       // rounds in which later repetitions come to repeat
 
 bool same(const std::vector<double>& a, const std::vector<double>& b, double close) {
   return std::ranges::equal(a, b, [close](double x, double y) { return std::abs(x - y) <= close; });
@@ -55,45 +61,56 @@ std::vector<double> all_results(const std::vector<PlayerResult>& results) {
 }  // namespace
 
 // Rounds of the play that may be looked for, unless something needs every round by itself.
-void Engine::watch_rounds(const Timetable* when) {
+void Engine::watch_rounds() {
   const Rules& rules = play_.rules;
-  if (when != nullptr || !play_.rounds || path_ || rules.events || rules.jitter > 0) return;
-  gone_.assign(actors_.size(), 0);
+  if (!play_.rounds || path_ || rules.events || rules.jitter > 0) return;
+  rounds_ = *play_.rounds;
+  left_out_.assign(rounds_.size(), 0);
+  for (size_t size = 0; size < rounds_.size(); ++size) {
+    const auto& repetitions = rounds_[size].repetitions;
+    const size_t count = repetitions.front().size();
+    const bool alike = std::ranges::all_of(
+        repetitions, [count](const auto& of_player) { return of_player.size() == count; });
+    for (size_t i = 0; alike && i < count; ++i) to_watch_.push_back({size, i});
+  }
+  std::ranges::sort(to_watch_, std::greater<>(), [this](const Watch& one) {
+    return rounds_[one.size].repetitions.front()[one.repetition].first;
+  });
   watch_next();
 }
 
-// The rounds of the next size of micro-batches, of which each player has one repetition. What was
-// left out of those before has moved them to the front.
+// The next repetition: the first of a size of micro-batches, or a later one of a size of which
+// micro-batches were left out.
 void Engine::watch_next() {
+  lost_count_ = lost_count_ || due_;
+  due_ = false;
   watched_ = -1;
   mark_due_ = kNever;
   marks_.clear();
-  while (watched_ < 0 && sizes_watched_ < play_.rounds->size()) {
-    const Rounds& next = (*play_.rounds)[sizes_watched_++];
-    const bool single = std::ranges::all_of(
-        next.repetitions, [](const auto& repetitions) { return repetitions.size() == 1; });
-    if (!single) continue;
-    rounds_ = next;
+  while (watched_ < 0 && !to_watch_.empty()) {
+    watch_ = to_watch_.back();
+    to_watch_.pop_back();
+    due_ = watch_.repetition > 0;
+    if (due_ && left_out_[watch_.size] == 0) continue;
     size_t fewest = SIZE_MAX;
-    for (size_t p = 0; p < actors_.size(); ++p) {
-      Repetition& one = rounds_.repetitions[p][0];
-      one.first -= gone_[p];
-      const size_t rounds = one.runs() / runs_a_round(static_cast<int32_t>(p));
-      if (rounds < fewest) watched_ = static_cast<int32_t>(p);
+    for (int32_t p = 0; p < static_cast<int32_t>(actors_.size()); ++p) {
+      const size_t rounds = repetition(p).runs() / runs_a_round(p);
+      if (rounds < fewest) watched_ = p;
       fewest = std::min(fewest, rounds);
     }
   }
+  due_ = due_ && watched_ >= 0;
 }
 
 size_t Engine::runs_a_round(int32_t p) const {
-  const Repetition& one = rounds_.repetitions[static_cast<size_t>(p)][0];
-  return one.period * static_cast<size_t>(rounds_.unit / one.unit);
+  const Repetition& one = repetition(p);
+  return one.period * static_cast<size_t>(rounds().unit / one.unit);
 }
 
 // The watched player begins a run: a mark is due where its rounds begin, once all that happens at
 // that time has happened.
 void Engine::watch_run(int32_t p) {
-  const Repetition& one = rounds_.repetitions[static_cast<size_t>(p)][0];
+  const Repetition& one = repetition(p);
   const auto run = static_cast<size_t>(actor(p).run);
   if (run >= one.first + one.runs()) return watch_next();
   if (run < one.first || (run - one.first) % runs_a_round(p) != 0) return;
@@ -105,15 +122,14 @@ void Engine::watch_run(int32_t p) {
 // some player is not.
 int64_t Engine::rounds_ahead() const {
   int64_t out = INT64_MAX;
-  for (size_t p = 0; p < actors_.size(); ++p) {
-    const Repetition& one = rounds_.repetitions[p][0];
-    const auto run = static_cast<size_t>(actors_[p].run);
+  for (int32_t p = 0; p < static_cast<int32_t>(actors_.size()); ++p) {
+    const Repetition& one = repetition(p);
+    const auto run = static_cast<size_t>(actors_[static_cast<size_t>(p)].run);
     const size_t end = one.first + one.runs() - one.period;
     // The first round may have what only the first run of a block has, the last what the last has;
     // messages of the next run are received already.
     if (run < one.first + one.period || run + 1 >= end) return -1;
-    out = std::min(out,
-                   static_cast<int64_t>((end - run - 2) / runs_a_round(static_cast<int32_t>(p))));
+    out = std::min(out, static_cast<int64_t>((end - run - 2) / runs_a_round(p)));
   }
   return out;
 }
@@ -127,7 +143,7 @@ void Engine::take_mark() {
   }
   Mark mark;
   mark.time = mark_at_;
-  const Repetition& one = rounds_.repetitions[static_cast<size_t>(watched_)][0];
+  const Repetition& one = repetition(watched_);
   mark.round = static_cast<int64_t>((static_cast<size_t>(actor(watched_).run) - one.first) /
                                     runs_a_round(watched_));
   for (size_t p = 0; p < actors_.size(); ++p) note_player(static_cast<int32_t>(p), mark);
@@ -137,9 +153,15 @@ void Engine::take_mark() {
   mark.stretches = played_stretches_.size();
   for (size_t i = marks_.size(); i-- > 0;) {
     const Mark& before = marks_[i];
-    if (mark.round - before.round > ahead) break;
+    const int64_t rounds_between = mark.round - before.round;
+    const int64_t more = due_ ? left_out_[watch_.size] / rounds().unit : rounds_to_leave_out(ahead);
+    if (more < rounds_between) break;
     if (!repeats(before, mark)) continue;
-    leave_out(before, mark, ahead / (mark.round - before.round));
+    if (due_ && more % rounds_between != 0) continue;
+    count_again(before, mark, more / rounds_between);
+    if (!due_) leave_out(more / rounds_between * rounds_between * rounds().unit);
+    due_ = false;
+    watch_next();
     return;
   }
   if (marks_.size() == kMostMarks) marks_.erase(marks_.begin());
@@ -149,7 +171,7 @@ void Engine::take_mark() {
 void Engine::note_player(int32_t p, Mark& mark) {
   const Actor& a = actor(p);
   Notes notes(mark);
-  const Repetition& one = rounds_.repetitions[static_cast<size_t>(p)][0];
+  const Repetition& one = repetition(p);
   notes.words(
       {static_cast<int64_t>(a.state),
        a.run - static_cast<int64_t>(one.first) - mark.round * static_cast<int64_t>(runs_a_round(p)),
@@ -183,7 +205,7 @@ bool Engine::is_over(const Transfer& one) const {
 int64_t Engine::relative_micro_batch(const Transfer& one, int64_t round) const {
   const Part& part = one.parts[0];
   const Handle& handle = player(part.player).handles[static_cast<size_t>(part.item->handle)];
-  return handle.each_micro_batch ? one.micro_batch - round * rounds_.unit : one.micro_batch;
+  return handle.each_micro_batch ? one.micro_batch - round * rounds().unit : one.micro_batch;
 }
 
 void Engine::note_transfers(Mark& mark) {
@@ -237,7 +259,7 @@ void Engine::note_parts(const Transfer& one, Mark& mark) {
 void Engine::note_posts(Mark& mark) {
   std::vector<std::pair<std::array<int64_t, 3>, double>> posts;
   for (const Post& post : posts_) {
-    const Repetition& one = rounds_.repetitions[static_cast<size_t>(post.player)][0];
+    const Repetition& one = repetition(post.player);
     const int64_t run = post.run - static_cast<int64_t>(one.first) -
                         mark.round * static_cast<int64_t>(runs_a_round(post.player));
     posts.push_back({{post.player, run, post.item}, post.time});
@@ -261,8 +283,15 @@ bool Engine::repeats(const Mark& before, const Mark& now) const {
   return true;
 }
 
+// Of `ahead` rounds that are to come. Later repetitions must come to repeat, too, with what is left:
+// as many rounds as there are players pass before all of them are at work.
+int64_t Engine::rounds_to_leave_out(int64_t ahead) const {
+  const bool last = rounds().repetitions.front().size() == 1;
+  return last ? ahead : ahead - static_cast<int64_t>(actors_.size()) - kKept;
+}
+
 // What happened between the marks would happen so many times more.
-void Engine::leave_out(const Mark& before, const Mark& now, int64_t times) {
+void Engine::count_again(const Mark& before, const Mark& now, int64_t times) {
   const auto factor = static_cast<double>(times);
   left_out_s_ += (now.time - before.time) * factor;
   for (size_t p = 0; p < actors_.size(); ++p) {
@@ -290,15 +319,16 @@ void Engine::leave_out(const Mark& before, const Mark& now, int64_t times) {
     played[static_cast<size_t>(one.from)] += times;
     played[static_cast<size_t>(one.to)] -= times;
   }
-  const int64_t rounds = times * (now.round - before.round);
+}
+
+// The schedules go on without so many micro-batches.
+void Engine::leave_out(int64_t micro_batches) {
   if (shorter_.schedules.empty()) shorter_ = own_timetable(play_);
-  shorter_ = without_rounds(play_, shorter_, rounds_, rounds * rounds_.unit);
-  for (size_t p = 0; p < actors_.size(); ++p) {
-    schedules_[p] = &shorter_.schedules[p];
-    gone_[p] += static_cast<size_t>(rounds) * runs_a_round(static_cast<int32_t>(p));
-  }
+  shorter_ = without_rounds(play_, shorter_, rounds(), micro_batches);
+  shift_rounds(rounds_, watch_.size, micro_batches);
+  left_out_[watch_.size] = micro_batches;
+  for (size_t p = 0; p < actors_.size(); ++p) schedules_[p] = &shorter_.schedules[p];
   find_ends();
-  watch_next();
 }
 
 }  // namespace tessera::engine

@@ -155,8 +155,12 @@ struct Mark {
 
 class Engine {
  public:
-  Engine(const Play& play, const Timetable* when, RunItemsTable& run_items);  // null: its own
+  // `counts_rounds`: rounds that repeat are counted where that is possible (engine_rounds.cc).
+  Engine(const Play& play, RunItemsTable& run_items, bool counts_rounds);
   Result<Outcome> run();
+  // Rounds were left out of one repetition, and how long they take in a later one was not found: the
+  // outcome is void.
+  bool lost_count() const { return lost_count_; }
 
  private:
   // engine.cc: players
@@ -237,8 +241,12 @@ class Engine {
   double own_share(const Transfer& moving) const;
 
   // engine_rounds.cc
-  void watch_rounds(const Timetable* when);
+  void watch_rounds();
   void watch_next();
+  const Rounds& rounds() const { return rounds_[watch_.size]; }
+  const Repetition& repetition(int32_t p) const {
+    return rounds().repetitions[static_cast<size_t>(p)][watch_.repetition];
+  }
   size_t runs_a_round(int32_t p) const;
   void watch_run(int32_t p);
   int64_t rounds_ahead() const;
@@ -250,7 +258,9 @@ class Engine {
   void note_parts(const Transfer& one, Mark& mark);
   void note_posts(Mark& mark);
   bool repeats(const Mark& before, const Mark& now) const;
-  void leave_out(const Mark& before, const Mark& now, int64_t times);
+  int64_t rounds_to_leave_out(int64_t ahead) const;
+  void count_again(const Mark& before, const Mark& now, int64_t times);
+  void leave_out(int64_t micro_batches);
 
   // engine_result.cc
   Outcome outcome();
@@ -298,10 +308,17 @@ class Engine {
   uint64_t order_ = 0;
   int64_t played_ = 0;
   // Of rounds that repeat:
-  int32_t watched_ = -1;      // player at whose rounds marks are made; -1: none any more
-  size_t sizes_watched_ = 0;  // of micro-batches: their rounds are counted, or were looked for
-  Rounds rounds_;             // that are watched, in the schedules as they are now
-  std::vector<size_t> gone_;  // runs that were left out, by player
+  struct Watch {
+    size_t size = 0, repetition = 0;  // index into rounds_, and into the repetitions of each player
+  };
+  std::vector<Watch> to_watch_;  // the next last
+  Watch watch_;                  // what is watched now
+  int32_t watched_ = -1;         // player at whose rounds marks are made; -1: none any more
+  std::vector<Rounds> rounds_;   // where they are in the schedules as these are now
+  // By size: micro-batches that were left out. Their time in the repetition that is watched is still
+  // to be counted if it is due.
+  std::vector<int64_t> left_out_;
+  bool due_ = false, lost_count_ = false;
   double mark_at_ = 0, mark_due_ = kNever;  // and when all of that time has happened
   std::vector<Mark> marks_;
   std::vector<int32_t> open_;                    // transfers that may not be over

@@ -120,9 +120,6 @@ class PlayerPricing {
     const double total = seconds * static_cast<double>(times);
     out_.source_s[static_cast<size_t>(source)] += total;
     out_.uncertain_s += total * uncertainty;
-    if (times == 1) return;
-    out_.each_s += seconds;
-    out_.each_uncertain_s += seconds * uncertainty;
   }
 
   const Outline& outline_;

@@ -62,11 +62,10 @@ Result<Outline> make_outline(Lowered& lowered, const Cluster& cluster,
                              const SimulateOptions& options);
 
 struct PricedPlayer {
-  std::vector<TrafficRow> rows;             // with the algorithm of the largest
-  std::array<double, 5> source_s{};         // device time by CostSource
-  double uncertain_s = 0;                   // sum of device time x relative uncertainty
-  double each_s = 0, each_uncertain_s = 0;  // of one micro-batch: of what runs in each of several
-  double flops = 0;                         // executed, a step
+  std::vector<TrafficRow> rows;      // with the algorithm of the largest
+  std::array<double, 5> source_s{};  // device time by CostSource
+  double uncertain_s = 0;            // sum of device time x relative uncertainty
+  double flops = 0;                  // executed, a step
 };
 struct Priced {
   engine::Play play;

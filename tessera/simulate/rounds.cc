@@ -56,7 +56,9 @@ class Pattern {
     const bool whole = std::all_of(count_.begin(), count_.end(), [&](const auto& block) {
       return block.second == 1 || covered[block.first];
     });
-    return whole ? chosen : std::vector<Repetition>{};
+    if (!whole) return {};
+    std::ranges::sort(chosen, {}, &Repetition::first);
+    return chosen;
   }
 
  private:
@@ -166,6 +168,30 @@ Timetable without_rounds(const Play& play, const Timetable& when, const Rounds& 
     }
   }
   return out;
+}
+
+void shift_rounds(std::vector<Rounds>& all, size_t size, int64_t left_out) {
+  for (size_t p = 0; p < all[size].repetitions.size(); ++p) {
+    struct Gone {
+      size_t first, runs;
+    };
+    std::vector<Gone> gone;
+    for (Repetition& one : all[size].repetitions[p]) {
+      const auto periods = static_cast<size_t>(left_out / one.unit);
+      gone.push_back({one.first, periods * one.period});
+      one.periods -= periods;
+    }
+    for (Rounds& rounds : all) {
+      for (Repetition& one : rounds.repetitions[p]) {
+        size_t before = 0;
+        for (const Gone& part : gone) {
+          if (part.first < one.first) before += part.runs;
+        }
+        one.first -= before;
+      }
+    }
+  }
+  all[size].micro_batches -= left_out;
 }
 
 }  // namespace tessera::engine

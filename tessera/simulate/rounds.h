@@ -25,18 +25,27 @@ struct Repetition {
 struct Rounds {
   int64_t micro_batches = 0;  // in rounds, at every player
   int64_t unit = 1;           // of one round, or of as many as all players repeat after
-  std::vector<std::vector<Repetition>> repetitions;  // by player
-  bool smaller = false;                              // of the smaller micro-batches
+  // By player, in the order of its schedule. With gpipe forward passes are one and backward passes
+  // another: the micro-batches that are left out of one are left out of all.
+  std::vector<std::vector<Repetition>> repetitions;
+  bool smaller = false;  // of the smaller micro-batches
 };
 // Those of each size that repeats, in the order of the schedule; none if some player's schedule
 // does not repeat.
 std::shared_ptr<const std::vector<Rounds>> find_rounds(const Play& play);
 
+// The schedules of a play, or what is left of them.
+struct Timetable {
+  int64_t micro_batches = 1;
+  std::vector<std::vector<Run>> schedules;  // by player
+};
+Timetable own_timetable(const Play& play);
 // The schedules with `left_out` micro-batches less, a multiple of Rounds::unit and at most
-// Rounds::micro_batches: rounds are taken out and later micro-batches renumbered. `when`: the
-// play's own schedules, or what is left of them.
+// Rounds::micro_batches: the first rounds of each repetition are taken out and later micro-batches
+// renumbered. `rounds`: where they are in `when`.
 Timetable without_rounds(const Play& play, const Timetable& when, const Rounds& rounds,
                          int64_t left_out);
-Timetable own_timetable(const Play& play);
+// Where the rounds of all sizes are after that: those of `all[size]` were left out.
+void shift_rounds(std::vector<Rounds>& all, size_t size, int64_t left_out);
 
 }  // namespace tessera::engine

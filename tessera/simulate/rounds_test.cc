@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdio>
+#include <map>
 #include <random>
 #include <set>
 
@@ -189,6 +191,7 @@ Counts compare(const std::string& schedule, uint32_t seeds, bool two_sizes) {
 TEST_P(RoundsOf, CountedAsPlayed) {
   const Counts found = compare(GetParam(), 400, /*two_sizes=*/false);
   EXPECT_GE(found.plays, 250);
+  std::printf("%s: %d of %d plays are shorter\n", GetParam().c_str(), found.shorter, found.plays);
   if (GetParam() == "1f1b" || GetParam() == "interleaved") {
     EXPECT_GT(found.shorter, found.plays / 2);
   }
@@ -199,6 +202,55 @@ TEST_P(RoundsOf, TwoSizesOfMicroBatchesAreCountedAsPlayed) {
   EXPECT_GE(found.plays, 120);
   if (GetParam() == "1f1b" || GetParam() == "interleaved") {
     EXPECT_GT(found.shorter, found.plays / 2);
+  }
+}
+
+// What is left of a schedule is the schedule of fewer micro-batches: each block runs once for each
+// of them, and it takes what that takes.
+TEST_P(RoundsOf, WithoutRoundsItIsTheScheduleOfFewer) {
+  const UnitCosts costs{.forward = 1, .backward = 2, .weight = 0.5, .message = 0.1, .scale = {}};
+  const auto play_of = [&](const PipelineShape& shape) {
+    return SchedulePlay(make_schedule(GetParam(), shape).value(), shape, costs).play();
+  };
+  for (const int64_t n : {1, 2, 4}) {
+    for (const PipelineShape& shape : schedules::shapes_of(GetParam(), n, 48)) {
+      Play whole = play_of(shape);
+      const auto found = find_rounds(whole);
+      if (found->empty()) continue;
+      std::vector<Rounds> all = *found;
+      const int64_t left_out = all[0].micro_batches / all[0].unit / 2 * all[0].unit;
+      const Timetable fewer = without_rounds(whole, own_timetable(whole), all[0], left_out);
+      EXPECT_EQ(fewer.micro_batches, 48 - left_out);
+      for (const std::vector<engine::Run>& schedule : fewer.schedules) {
+        std::map<int32_t, std::set<int64_t>> runs;
+        for (const engine::Run& one : schedule) {
+          EXPECT_TRUE(runs[one.block].insert(one.micro_batch).second);
+        }
+        for (const auto& [block, of] : runs) {
+          EXPECT_EQ(static_cast<int64_t>(of.size()), fewer.micro_batches);
+          EXPECT_EQ(*of.rbegin(), fewer.micro_batches - 1);
+        }
+      }
+      PipelineShape small = shape;
+      small.micro_batches -= left_out;
+      const double expected = run(play_of(small))->end_s;
+      whole.micro_batches = fewer.micro_batches;
+      for (size_t p = 0; p < whole.players.size(); ++p)
+        whole.players[p].schedule = fewer.schedules[p];
+      EXPECT_NEAR(run(whole)->end_s, expected, 1e-9 * expected) << n << " places";
+
+      // Where the rounds are now is where they are found in what is left.
+      shift_rounds(all, 0, left_out);
+      for (size_t p = 0; p < whole.players.size(); ++p) {
+        for (const Repetition& one : all[0].repetitions[p]) {
+          const std::vector<engine::Run>& runs = whole.players[p].schedule;
+          for (size_t i = one.first; i + one.period < one.first + one.runs(); ++i) {
+            EXPECT_EQ(runs[i + one.period].block, runs[i].block);
+            EXPECT_EQ(runs[i + one.period].micro_batch, runs[i].micro_batch + one.unit);
+          }
+        }
+      }
+    }
   }
 }
 

@@ -9,7 +9,6 @@
 #include "tessera/graph/kinds.h"
 #include "tessera/simulate/memory.h"
 #include "tessera/simulate/price.h"
-#include "tessera/simulate/steady.h"
 
 namespace tessera {
 namespace {
@@ -186,8 +185,7 @@ struct KnownSizes {
 
 Simulation summarise(const Lowered& lowered, const ModelFacts& model, const Cluster& cluster,
                      const Outline& outline, const SimulateOptions& options, Priced& priced,
-                     engine::Outcome& outcome, std::optional<double> micro_batch_s,
-                     KnownSizes& sizes) {
+                     engine::Outcome& outcome, KnownSizes& sizes) {
   const Lowering& lowering = *lowered.lowering;
   const Classes& classes = outline.classes;
   Simulation out;
@@ -199,15 +197,12 @@ Simulation summarise(const Lowered& lowered, const ModelFacts& model, const Clus
   const NodeType& first = cluster.type_of(lowered.devices.device_of(0));
   out.peak_flops = peak_flops(model.arithmetic, first.device, options.style);
   out.simulated_events = outcome.played_events;
-  MicroBatch each;
   for (size_t c = 0; c < classes.all.size(); ++c) {
     const PlayedClass& played = classes.all[c];
     const auto ranks = static_cast<double>(played.ranks);
     PricedPlayer& player = priced.players[c];
     out.hardware_flops += player.flops * ranks;
     out.uncertain_s += player.uncertain_s * ranks;
-    each.device_s += player.each_s * ranks;
-    each.uncertain_s += player.each_uncertain_s * ranks;
     for (size_t s = 0; s < out.source_share.size(); ++s) {
       out.source_share[s] += player.source_s[s] * ranks;
       out.device_s += player.source_s[s] * ranks;
@@ -217,10 +212,6 @@ Simulation summarise(const Lowered& lowered, const ModelFacts& model, const Clus
   if (out.device_s > 0) {
     for (double& share : out.source_share) share /= out.device_s;
     out.uncertainty = out.uncertain_s / out.device_s;
-  }
-  if (micro_batch_s) {
-    each.step_s = *micro_batch_s;
-    out.micro_batch = each;
   }
   if (options.events) {
     add_labels(outline, outcome, out);
@@ -328,20 +319,15 @@ Result<Simulation> Simulator::run(const Cluster& cluster, const SimulateOptions&
   const Outline& outline = *impl_->outline;
   Priced& priced = impl_->priced;
   price(outline, cluster, options, priced);
-  engine::SteadyPlay steady(priced.play);
-  auto played = options.steady_state ? steady.run() : engine::run(priced.play);
+  auto played = engine::run(priced.play);
   if (!played && !impl_->key.labels) {  // once more, for the names in the error
     SimulateOptions named = options;
     named.critical_path = true;
     return run(cluster, named);
   }
   TESSERA_TRY(engine::Outcome outcome, std::move(played));
-  std::optional<double> micro_batch_s;
-  if (options.micro_batch_time) {
-    TESSERA_TRY(micro_batch_s, steady.micro_batch_time(outcome));
-  }
   return summarise(impl_->lowered, impl_->model, cluster, outline, options, priced, outcome,
-                   micro_batch_s, impl_->sizes);
+                   impl_->sizes);
 }
 
 const Program& Simulator::program_of(int rank) const { return impl_->lowered.programs.at(rank); }

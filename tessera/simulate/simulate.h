@@ -24,10 +24,6 @@ struct SimulateOptions {
   // Stretches of a block that nothing from outside disturbs are played at once; the result is the
   // same.
   bool compact = true;
-  // Rounds of micro-batches that take equally long are counted, not played (steady.h): for quick
-  // predictions of many micro-batches. There is no critical path then.
-  bool steady_state = false;
-  bool micro_batch_time = false;  // Simulation::micro_batch
   bool memory = true;  // RankResult::memory; false: it is all zero, where only times are asked
   // MemoryUse::timeline and at_peak, and the sizes of the planned arenas; these also where the
   // style's allocator is the planned one. Only with `memory`.

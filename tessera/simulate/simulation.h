@@ -119,16 +119,8 @@ struct PathStep {  // of the critical path, neighbours of the same kind joined
   double start_s = 0, end_s = 0;
 };
 
-// What a further micro-batch adds to a step in which all stages are at work for some rounds.
-struct MicroBatch {
-  double step_s = 0;
-  double device_s = 0, uncertain_s = 0;  // as in Simulation
-};
-
 struct Simulation {
   double step_time_s = 0;
-  // If asked for; nothing where rounds of micro-batches are too few or not equally long.
-  std::optional<MicroBatch> micro_batch;
   double uncertainty = 0;                // relative: uncertain_s / device_s
   double device_s = 0, uncertain_s = 0;  // of kernels and transfers over all ranks
   int64_t ranks = 1;

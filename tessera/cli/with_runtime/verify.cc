@@ -6,6 +6,7 @@
 #include "tessera/cli/auto_plan.h"
 #include "tessera/cli/output.h"
 #include "tessera/cli/with_runtime/commands.h"
+#include "tessera/compile/optimizer_text.h"
 #include "tessera/models/model.h"
 #include "tessera/plan/load.h"
 #include "tessera/runtime/run_config.h"
@@ -30,7 +31,9 @@ Result<VerifyConfig> config_of(const VerifyOptions& options) {
   config.ranks = options.ranks;
   config.tolerance = options.tolerance;
   config.timeout_s = options.timeout_s;
-  config.optimizer.kind = options.optimizer;
+  TESSERA_TRY(OptimizerSpec optimizer, parse_optimizer_text(options.optimizer));
+  config.optimizer.kind = optimizer.kind;
+  config.optimizer.groups = std::move(optimizer.groups);
   if (options.no_clip) config.optimizer.clip = 0;
   RunConfig run;
   run.optimizer = config.optimizer;

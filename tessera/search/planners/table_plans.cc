@@ -93,7 +93,6 @@ class TablePlans {
         tables_(by_table(*forward_)),
         shape_(shape_of(question)) {
     options_ = question.options;
-    options_.steady_state = true;
     options_.memory_details = options_.critical_path = options_.events = false;
     most_ = static_cast<size_t>(
         std::clamp(kMostRanks / shape_.all(), kLeastPlacements, kMostPlacements));

@@ -31,7 +31,7 @@ std::optional<Simulated> simulate_plan(const Asked& asked, const Plan& plan) {
   const auto lowering = compiler.lower(forward_of(model), plan, {question.optimizer});
   if (!lowering) return std::nullopt;
   SimulateOptions options = question.options;
-  options.steady_state = true;
+  options.critical_path = false;
   const Simulation simulation = simulate(**lowering, asked.cluster, options).value();
   return Simulated{simulation.step_time_s};
 }
