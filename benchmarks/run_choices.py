@@ -3,8 +3,8 @@
 
 Ten models of five families on two ranks and on four (--cluster local:2 and local:4; some under mpirun, some under a memory
 limit). For each case `tessera plan --planner auto` gives a plan and `--planner recipes` the best call of every recipe by
-simulation. The fastest of these by simulation are measured, and the plan of `auto` with them, in rounds that go over all of
-them in turn, so that what else the machine does falls on all alike; a plan counts with the median of the steps of its best
+simulation. The fastest of these by simulation are measured, and the plan of `auto` with them; plans whose programs are equal
+are one plan and are measured once. They are measured in rounds that go over all of them in turn, so that what else the machine does falls on all alike; a plan counts with the median of the steps of its best
 run, the first two left out. Each plan of `auto` is also verified against the serial run, and its counted peak is compared
 with the limit.
 
@@ -19,6 +19,7 @@ import json
 import os
 import pathlib
 import platform
+import re
 import statistics
 import subprocess
 import sys
@@ -97,10 +98,19 @@ class Session:
         plans["auto"] = (str(file), chosen["best"]["step_time_s"])
         known = json.loads(execute(self.question(model, batch, ranks, limit) + ["--planner", "recipes"], self.profile))
         recipes = [one for one in known["simulated"] if one.get("fits")]
-        for one in recipes[:self.most]:
-            plans[one["choice"]] = (one["choice"], one["step_time_s"])
+        ranks_of = {"auto": self.ranks(model, batch, str(file))}
+        programs = {self.programs(model, batch, str(file), ranks_of["auto"]): "auto"}
+        alike = 0
+        for one in recipes:
+            if len(plans) > self.most:
+                break
+            count = self.ranks(model, batch, one["choice"])
+            known_as = programs.setdefault(self.programs(model, batch, one["choice"], count), one["choice"])
+            alike += known_as == "auto"
+            if known_as == one["choice"]:
+                plans[one["choice"]] = (one["choice"], one["step_time_s"])
+                ranks_of[one["choice"]] = count
         verified = self.verify(model, batch, file)
-        ranks_of = {key: self.ranks(model, batch, plan) for key, (plan, _) in plans.items()}
         best, peak = {}, 0
         for _ in range(self.rounds):
             for key, (plan, predicted) in plans.items():
@@ -110,8 +120,16 @@ class Session:
         fastest = min((key for key in best if key != "auto"), key=best.get)
         return {"name": name, "model": model, "batch": batch, "ranks": ranks, "transport": transport, "limit": limit, "peak": peak,
                 "auto": chosen["best"]["choice"], "auto_s": best["auto"], "predicted_s": plans["auto"][1], "recipe": fastest,
-                "recipe_s": best[fastest], "recipe_predicted_s": plans[fastest][1], "measured": len(best), "known": len(recipes),
+                "alike": alike, "recipe_s": best[fastest], "recipe_predicted_s": plans[fastest][1], "measured": len(best), "known": len(recipes),
                 "verified": verified, "fits": not limit or peak <= float(limit.split()[0]) * 1e6}
+
+    def programs(self, model, batch, plan, ranks):
+        """The programs of all ranks, without the names of the axes: plans with equal ones run alike."""
+        texts = []
+        for rank in range(ranks):
+            command = [self.tessera, "inspect", model, "--plan", plan, "--batch", batch, "--rank", rank]
+            texts.append(re.sub(r"(?m)^(group .*) axes \[.*?\]", r"\1", execute(command, self.profile)))
+        return tuple(texts)
 
     def ranks(self, model, batch, plan):
         out = json.loads(execute([self.tessera, "simulate", model, "--plan", plan, "--batch", batch, "--cluster", "local:8", "--json"],
@@ -132,18 +150,18 @@ def page(rows, args, session):
     lines = [f"# Chosen plans, measured beside the recipes, {datetime.date.today()}", "",
              f"`benchmarks/run_choices.py build/tessera --rounds {session.rounds} --most {session.most}` on {processor}, {os.cpu_count()} cores, "
              f"{platform.system()}; load when it ended {os.getloadavg()[0]:.1f}. Each case: the plan that `auto` chose, and the "
-             f"{session.most} fastest recipes by simulation, each with its best arguments (`--planner recipes`). A plan counts with the "
-             "median step of its best run.", "",
+             f"{session.most} fastest recipes by simulation whose programs differ, each with its best arguments (`--planner recipes`). A recipe "
+             "whose program is that of `auto` is not measured a second time. A plan counts with the median step of its best run.", "",
              f"- within 3 % of the fastest recipe that was measured, or faster: **{good} of {len(rows)}** (asked: 18 of 20)",
              f"- verified against the serial run: {sum(row['verified'] for row in rows)} of {len(rows)}",
              f"- counted peak within the limit, where there is one: {sum(row['fits'] for row in rows if row['limit'])} of "
              f"{sum(bool(row['limit']) for row in rows)}", "",
              "| model | ranks | limit | auto's plan | measured, ms | predicted, ms | fastest recipe | measured, ms | predicted, ms | "
-             "recipes measured, of those that fit | auto / recipe |", "|---" * 11 + "|"]
+             "recipes measured, with auto's program, of those that fit | auto / recipe |", "|---" * 11 + "|"]
     for row in rows:
         lines.append(f"| {row['name']} | {row['ranks']} {row['transport']} | {row['limit'] or '-'} | `{row['auto']}` | {1e3 * row['auto_s']:.1f} | "
                      f"{1e3 * row['predicted_s']:.1f} | `{row['recipe']}` | {1e3 * row['recipe_s']:.1f} | {1e3 * row['recipe_predicted_s']:.1f} | "
-                     f"{row['measured'] - 1} of {row['known']} | {row['auto_s'] / row['recipe_s']:.3f} |")
+                     f"{row['measured'] - 1}, {row['alike']} of {row['known']} | {row['auto_s'] / row['recipe_s']:.3f} |")
     lines += ["", "## Models", ""]
     lines += sorted({f"- {row['name']}: `{row['model']}`, batch {row['batch']}" for row in rows})
     return "\n".join(lines) + "\n"

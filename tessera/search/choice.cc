@@ -340,6 +340,8 @@ Status write_recompute(recipes::PlanText& text, const Choice& choice, const Grap
 
 }  // namespace
 
+bool cuts_batch(const ChoiceAxis& axis) { return axis.size > 1 && has_name(axis.dims, kBatch); }
+
 std::string dim_to_cut(const Op& op, const ChoiceAxis& axis) {
   for (const std::string& entry : axis.dims) {
     const size_t slash = entry.find('/');

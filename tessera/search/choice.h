@@ -31,6 +31,8 @@ struct ChoiceAxis {
   std::vector<std::string> dims;  // "heads" or "attention/heads", the preferred one first
   friend bool operator==(const ChoiceAxis&, const ChoiceAxis&) = default;
 };
+// Does it have devices, and may it cut the batch? Parameters are then alike on some of them.
+bool cuts_batch(const ChoiceAxis& axis);
 
 // How ranks treat the halos of cut dims, which ops read through windows (plan/halos.h).
 struct HaloChoice {

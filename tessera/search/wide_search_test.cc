@@ -48,6 +48,24 @@ TEST(WideSearch, LargeBucketsWinWhereShardsCrossTheNetwork) {
   expect_sound(own, asked->question);
 }
 
+// Without replicas, what is alike on the devices of an axis that cuts experts and the batch can rest
+// in shards over that axis.
+TEST(WideSearch, ShardsLieOverAxesThatCutTheBatchInsideAStage) {
+  const auto asked =
+      ask("mixtral:layers=1,hidden=64,heads=4,seq=32,vocab=64,ffn=64,experts=4", "dgx-a100:1", 4);
+  const std::map<std::string, std::string> two = {
+      {"devices", "2"}, {"pp", "1"}, {"dp", "1"}, {"tp", "2"}};
+  const PlanAnswer plain = answer_of(*asked, two);
+  auto sharded_too = two;
+  sharded_too["zero"] = "1";
+  const PlanAnswer sharded = answer_of(*asked, sharded_too);
+  ASSERT_TRUE(plain.best && sharded.best);
+  EXPECT_TRUE(cuts_batch(best_of(sharded).choice.axes.back())) << best_of(sharded).choice.str();
+  EXPECT_NE(sharded.plan.find("optimizer.*"), std::string::npos) << sharded.plan;
+  EXPECT_LE(step_of(plain), step_of(sharded));
+  expect_sound(sharded, asked->question);
+}
+
 TEST(WideSearch, TransfersCanBeFixed) {
   const auto asked = ask("gpt:layers=4,hidden=256,heads=4,seq=64,vocab=512", "dgx-a100:1", 16);
   const PlanAnswer answer = answer_of(*asked, {{"zero", "3"},
