@@ -206,6 +206,13 @@ std::vector<CalibrationCase> calibration_cases(int64_t ranks, bool quick) {
       transformer("bert", 128, 4, 128, 512, 8, "", fmt::format("megatron({})", ranks));
       transformer("mixtral", 128, 4, 64, 256, 8, ",ffn=256,experts=4",
                   fmt::format("expert_parallel({})", ranks));
+      // Routers whose softmax is cut, and convolutions of few channels or filters.
+      transformer("mixtral", 128, 4, 64, 256, 8, ",ffn=256,experts=8",
+                  fmt::format("per_op(a{},\"*=batch:a;blocks.*.moe.*=experts:a\")", ranks));
+      for (const char* recipe : {"channel_parallel", "filter_parallel"}) {
+        cases.push_back({"resnet:layers=18,width=16,image=32,classes=100,ghost=4", 32,
+                         fmt::format("{}({})", recipe, ranks)});
+      }
     }
   }
   // Matrix products over a grid of shapes, in their three transposes.
