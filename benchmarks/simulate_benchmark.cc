@@ -109,9 +109,17 @@ const std::vector<std::string> kOn1024 = {kGpt3Plan,
                                           "megatron(tp=8,pp=16,dp=8,micro_batches=64,zero=1)"};
 const std::vector<std::string> kOn16384 = {"megatron(tp=8,pp=16,dp=128,zero=1,micro_batches=64)",
                                            "megatron(tp=8,pp=16,dp=128,zero=2,micro_batches=64)"};
+const std::vector<std::string> kInterleaved = {
+    "megatron(tp=8,pp=16,dp=8,micro_batches=64,schedule=interleaved,chunks=6)",
+    "megatron(tp=8,pp=16,dp=8,micro_batches=64,schedule=interleaved,chunks=6,zero=1)"};
 BENCHMARK_CAPTURE(new_plan, gpt3_on_1024, kOn1024, "dgx-a100:128", 1536, for_price())
     ->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(new_plan, gpt3_on_1024_all_stages, kOn1024, "dgx-a100:128", 1536,
+                  CompileOptions())
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(new_plan, gpt3_interleaved, kInterleaved, "dgx-a100:128", 1536, for_price())
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(new_plan, gpt3_interleaved_all_stages, kInterleaved, "dgx-a100:128", 1536,
                   CompileOptions())
     ->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(new_plan, gpt3_on_16384, kOn16384, "dgx-a100:2048", 16384, for_price())

@@ -1,20 +1,20 @@
-// The texts of stages that the graph lacks because they are equal to one that it has
+// The texts of places that the graph lacks because they are equal to one that it has
 // (equal_stages.h). Private to tessera/program.
 //
-//   stage      0   1   2   3 ... 14   15          in the graph: 0, 1, 2 and 15
+//   place      0   1   2   3 ... 14   15          in the graph: 0, 1, 2 and 15
 //   text       0   1   2   2 ...  2   15          3 to 14 are copies; 2 is the original
 //
-// Why this is right. What the walk and the passes write of a stage follows from its ops, from how
-// the tensors that enter it are held in the stages beside it, and from what these want of the
-// tensors that leave it. The ops of stages 1 to 14 are equal. If the texts of 1 and 2 are equal too,
-// with the layouts on both sides of what enters and leaves them, then stage 3 finds behind stage 2
-// what stage 2 finds behind stage 1: its text is that of stage 2, and so on up to 14, whose next
-// stage finds what it finds behind stage 2.
+// Why this is right. What the walk and the passes write of a place follows from its ops, from how
+// the tensors that enter it are held in the places beside it, and from what these want of the
+// tensors that leave it. The ops of places 1 to 14 are equal. If the texts of 1 and 2 are equal too,
+// with the layouts on both sides of what enters and leaves them, then place 3 finds behind place 2
+// what place 2 finds behind place 1: its text is that of place 2, and so on up to 14, whose next
+// place finds what it finds behind place 2.
 //
-// A copy has the ids of the original's ops, tensors and buffers. What crosses to the next stage and
-// what comes back from there has, between any two of these stages, the ids that it has between the
-// original and the stage behind the copies, and tags of its own. What a stage far away sends to the
-// original it sends to each copy, right after.
+// A copy has the ids of the original's ops, tensors and buffers, and blocks of its own stages. What
+// crosses to the next place and what comes from there has, between any two of these places, the ids
+// that it has between the original and the place behind the copies, and tags of its own. What a place
+// far away sends to the original it sends to each copy, right after.
 #pragma once
 
 #include <vector>
@@ -25,16 +25,16 @@
 
 namespace tessera {
 
-struct StageTexts {
+struct PlaceTexts {
   const Graph* graph = nullptr;  // the shorter one
   const ResolvedPlan* plan = nullptr;
   const std::vector<BlockOrder>* orders = nullptr;  // by place
-  std::vector<PlaceText>* texts = nullptr;          // by place; empty where stages are copies
+  std::vector<PlaceText>* texts = nullptr;          // by place; empty where places are copies
 };
 
 // Writes the texts of the copies. The texts await all but what is sent. `next_handle`: the first
-// that no text uses. False: the original's text is not equal to that of the stage before it, or
-// something else tells the stages apart.
-bool copy_stages(const StageTexts& in, const CopiedStages& copied, int next_handle);
+// that no text uses. False: the original's text is not equal to that of the place before it, or
+// something else tells the places apart.
+bool copy_places(const PlaceTexts& in, const CopiedPlaces& copied, int next_handle);
 
 }  // namespace tessera

@@ -56,32 +56,36 @@ bool alike(const TensorPlan& a, const TensorPlan& b) {
          (a.recompute_entry < 0) == (b.recompute_entry < 0);
 }
 
-constexpr int32_t kNone = -1, kSeveral = -2;  // stages
+constexpr int32_t kNone = -1, kSeveral = -2;  // places
 
-// Compares stages that follow one another.
-class StageComparison {
+// Compares places that follow one another.
+class PlaceComparison {
  public:
-  StageComparison(const Graph& graph, const ResolvedPlan& plan)
-      : graph_(graph), plan_(plan), ops_(ops_by_stage(graph, plan)) {
+  PlaceComparison(const Graph& graph, const ResolvedPlan& plan)
+      : graph_(graph), plan_(plan), ops_(ops_by_place(graph, plan)) {
     position_.resize(graph.ops().size());
-    for (const auto& stage : ops_) {
-      for (size_t i = 0; i < stage.size(); ++i) position_[stage[i].index()] = i;
+    for (const auto& place : ops_) {
+      for (size_t i = 0; i < place.size(); ++i) position_[place[i].index()] = i;
     }
     read_by_.resize(graph.tensors().size(), kNone);
     output_.resize(graph.tensors().size());
     speaks_far_.resize(ops_.size());
     links_.resize(ops_.size());
+    chunk_.resize(plan.stages.size());
+    for (const Place& at : plan.places) {
+      for (size_t i = 0; i < at.stages.size(); ++i) chunk_[at.stages[i].index()] = i;
+    }
     own_.resize(graph.tensors().size());
     for (const Op& op : graph.ops()) {
-      const int32_t here = stage_of(op.id);
+      const int32_t here = place_of(op.id);
       for (size_t k = 0; k < op.outputs.size(); ++k) output_[op.outputs[k].index()] = k;
       for (const TensorId input : op.inputs) {
         const OpId producer = graph.tensor(input).producer;
         if (!producer.valid()) {
           int32_t& reader = read_by_[input.index()];
           reader = reader == kNone || reader == here ? here : kSeveral;
-        } else if (std::abs(stage_of(producer) - here) > 1) {
-          speaks_far_[static_cast<size_t>(stage_of(producer))] = true;
+        } else if (std::abs(place_of(producer) - here) > 1) {
+          speaks_far_[static_cast<size_t>(place_of(producer))] = true;
         }
       }
     }
@@ -89,63 +93,67 @@ class StageComparison {
 
   const std::vector<std::vector<OpId>>& ops() const { return ops_; }
 
-  // The longest run of stages that are like those before them: copies of its second stage.
-  CopiedStages longest() {
-    CopiedStages best;
-    const auto stages = static_cast<int32_t>(ops_.size());
+  // The longest run of places that are like those before them: copies of its second place.
+  CopiedPlaces longest() {
+    CopiedPlaces best;
+    const auto places = static_cast<int32_t>(ops_.size());
     int32_t first = 1;
-    for (int32_t stage = 2; stage < stages; ++stage) {
-      if (!is_like_before(stage)) {
-        first = stage;
+    for (int32_t place = 2; place < places; ++place) {
+      if (!is_like_before(place)) {
+        first = place;
         continue;
       }
-      // The tensors that enter the first stage of the run and those that leave its last stage need not
+      // The tensors that enter the first place of the run and those that leave its last place need not
       // be alike.
-      const bool links = stage - 1 == first || (links_[static_cast<size_t>(stage)].enters &&
-                                                links_[static_cast<size_t>(stage) - 1].leaves);
-      if (!links) first = stage - 1;
+      const bool links = place - 1 == first || (links_[static_cast<size_t>(place)].enters &&
+                                                links_[static_cast<size_t>(place) - 1].leaves);
+      if (!links) first = place - 1;
       // Something must stand behind the copies.
-      const int64_t count = std::min(stage, stages - 2) - (first + 1);
-      if (count > best.count) best = {StageId(first + 1), count};
+      const int64_t count = std::min(place, places - 2) - (first + 1);
+      if (count > best.count) best = {PlaceId(first + 1), count};
     }
     return best;
   }
 
  private:
-  // What crosses between the stages: the same on both sides of the stage before?
+  // What crosses between the places: the same on both sides of the place before?
   struct Links {
     bool enters = true, leaves = true;
   };
 
-  int32_t stage_of(OpId op) const { return plan_.ops[op.index()].stage.value; }
+  int32_t place_of(OpId op) const { return plan_.place_of(plan_.ops[op.index()].stage).value; }
 
-  bool is_like_before(int32_t stage) {
-    const auto s = static_cast<size_t>(stage);
+  // Which of its place's stages the op belongs to.
+  size_t chunk_of(OpId op) const { return chunk_[plan_.ops[op.index()].stage.index()]; }
+
+  bool is_like_before(int32_t place) {
+    const auto s = static_cast<size_t>(place);
     const auto &a = ops_[s - 1], &b = ops_[s];
-    const Mesh &mesh = plan_.stages[s - 1].mesh, &other = plan_.stages[s].mesh;
+    const Mesh &mesh = plan_.places[s - 1].mesh, &other = plan_.places[s].mesh;
     if (a.empty() || a.size() != b.size() || mesh.axes != other.axes) return false;
     if (speaks_far_[s - 1] || speaks_far_[s]) return false;
     links_[s] = {};
     for (size_t i = 0; i < a.size(); ++i) {
-      if (!are_alike(a[i], b[i], stage)) return false;
+      if (!are_alike(a[i], b[i], place)) return false;
     }
     return units_alike(a, b);
   }
 
-  bool are_alike(OpId a, OpId b, int32_t stage) {
+  bool are_alike(OpId a, OpId b, int32_t place) {
     const Op &x = graph_.op(a), &y = graph_.op(b);
     if (!alike(x, y) || !alike(plan_.ops[a.index()], plan_.ops[b.index()])) return false;
+    if (chunk_of(a) != chunk_of(b)) return false;
     if (x.mirror.valid() != y.mirror.valid()) return false;
-    if (x.mirror.valid() && !stand_alike(x.mirror, y.mirror, stage, true)) return false;
+    if (x.mirror.valid() && !stand_alike(x.mirror, y.mirror, place, true)) return false;
     for (size_t k = 0; k < x.outputs.size(); ++k) {
       const Tensor &p = graph_.tensor(x.outputs[k]), &q = graph_.tensor(y.outputs[k]);
-      if (!tensors_alike(p, q) || !are_alike(p.of, q.of, stage) ||
-          !are_alike(p.update_of, q.update_of, stage)) {
+      if (!tensors_alike(p, q) || !are_alike(p.of, q.of, place) ||
+          !are_alike(p.update_of, q.update_of, place)) {
         return false;
       }
     }
     for (size_t k = 0; k < x.inputs.size(); ++k) {
-      if (!are_alike(x.inputs[k], y.inputs[k], stage)) return false;
+      if (!are_alike(x.inputs[k], y.inputs[k], place)) return false;
     }
     return true;
   }
@@ -153,13 +161,13 @@ class StageComparison {
     return alike(p, q) && alike(plan_.tensors[p.id.index()], plan_.tensors[q.id.index()]);
   }
 
-  // Are they the same tensor as seen from the stage before and from the stage?
-  bool are_alike(TensorId a, TensorId b, int32_t stage) {
+  // Are they the same tensor as seen from the place before and from the place?
+  bool are_alike(TensorId a, TensorId b, int32_t place) {
     if (!a.valid() || !b.valid()) return a == b;
     const Tensor &p = graph_.tensor(a), &q = graph_.tensor(b);
-    if (a == b) {  // of another stage, which then is in no run, or of none
-      const int32_t made = p.producer.valid() ? stage_of(p.producer) : kNone;
-      return made != stage && made != stage - 1;
+    if (a == b) {  // of another place, which then is in no run, or of none
+      const int32_t made = p.producer.valid() ? place_of(p.producer) : kNone;
+      return made != place && made != place - 1;
     }
     if (p.producer.valid() != q.producer.valid() || !tensors_alike(p, q)) return false;
     if (!p.producer.valid()) {
@@ -167,15 +175,15 @@ class StageComparison {
       if (!known.valid()) known = b;
       return known == b && read_by_[a.index()] != kSeveral && read_by_[b.index()] != kSeveral;
     }
-    return stand_alike(p.producer, q.producer, stage, output_[a.index()] == output_[b.index()]);
+    return stand_alike(p.producer, q.producer, place, output_[a.index()] == output_[b.index()]);
   }
-  // Are the ops the same as seen from the stage before and from the stage? Of other stages than these
+  // Are the ops the same as seen from the place before and from the place? Of other places than these
   // it is only noted whether they are. `same`: as far as is known.
-  bool stand_alike(OpId a, OpId b, int32_t stage, bool same) {
-    const int32_t away = stage_of(b) - stage;
-    if (std::abs(away) > 1 || stage_of(a) - (stage - 1) != away) return false;
+  bool stand_alike(OpId a, OpId b, int32_t place, bool same) {
+    const int32_t away = place_of(b) - place;
+    if (std::abs(away) > 1 || place_of(a) - (place - 1) != away) return false;
     same &= position_[a.index()] == position_[b.index()];
-    Links& links = links_[static_cast<size_t>(stage)];
+    Links& links = links_[static_cast<size_t>(place)];
     links.enters &= away != -1 || same;
     links.leaves &= away != 1 || same;
     return away != 0 || same;
@@ -196,27 +204,28 @@ class StageComparison {
 
   const Graph& graph_;
   const ResolvedPlan& plan_;
-  std::vector<std::vector<OpId>> ops_;  // by stage
-  std::vector<size_t> position_;        // by op, among those of its stage
+  std::vector<std::vector<OpId>> ops_;  // by place
+  std::vector<size_t> chunk_;           // by stage, among those of its place
+  std::vector<size_t> position_;        // by op, among those of its place
   std::vector<size_t> output_;          // by tensor, among those of its op
-  std::vector<int32_t> read_by_;        // by tensor that no op makes: the stage
-  std::vector<bool> speaks_far_;        // by stage: others than its neighbours read what it makes
-  std::vector<Links> links_;            // by stage
-  std::vector<TensorId> own_;           // by tensor that no op makes: its equal in the next stage
+  std::vector<int32_t> read_by_;        // by tensor that no op makes: the place
+  std::vector<bool> speaks_far_;        // by place: others than its neighbours read what it makes
+  std::vector<Links> links_;            // by place
+  std::vector<TensorId> own_;           // by tensor that no op makes: its equal in the next place
 };
 
-bool has_a_place_for_each_stage(const ResolvedPlan& plan) {
-  return plan.places.size() == plan.stages.size() &&
-         std::ranges::all_of(plan.rows, [](const auto& row) { return row.size() == 1; });
+// The ranks of each place run its stages alone.
+bool has_a_row_for_each_place(const ResolvedPlan& plan) {
+  return std::ranges::all_of(plan.rows, [](const auto& row) { return row.size() == 1; });
 }
 
 // The graph without the ops of the copies. Where the original reads tensors of its first copy, it now
-// reads those of the stage behind the last copy, as the last copy did; and where that stage reads
+// reads those of the place behind the last copy, as the last copy did; and where that place reads
 // tensors of the last copy, it now reads those of the original.
 class Shortening {
  public:
   Shortening(const Graph& graph, const ResolvedPlan& plan,
-             const std::vector<std::vector<OpId>>& ops, const CopiedStages& copied)
+             const std::vector<std::vector<OpId>>& ops, const CopiedPlaces& copied)
       : graph_(graph), plan_(plan), copied_(copied) {
     const auto &original = ops[copied.original.index()], &last = ops[copied.last().index()];
     op_for_.resize(graph.ops().size());
@@ -265,7 +274,9 @@ class Shortening {
   }
 
  private:
-  bool is_gone(OpId op) const { return copied_.contains(plan_.ops[op.index()].stage); }
+  bool is_gone(OpId op) const {
+    return copied_.contains(plan_.place_of(plan_.ops[op.index()].stage));
+  }
 
   // The tensor that the op's input k reads in the shorter graph; invalid if its producer is gone and
   // nothing stands for it.
@@ -330,7 +341,7 @@ class Shortening {
 
   const Graph& graph_;
   const ResolvedPlan& plan_;
-  const CopiedStages copied_;
+  const CopiedPlaces copied_;
   std::vector<OpId> op_for_, last_of_;  // by op of the last copy: the original's, and back
   std::vector<TensorId> tensor_for_;    // by tensor that the last copy makes: the original's
   std::vector<TensorId> now_;           // by tensor: in the shorter graph
@@ -341,19 +352,20 @@ class Shortening {
 
 }  // namespace
 
-std::vector<std::vector<OpId>> ops_by_stage(const Graph& graph, const ResolvedPlan& plan) {
-  std::vector<std::vector<OpId>> out(plan.stages.size());
-  for (const Op& op : graph.ops()) out[plan.ops[op.id.index()].stage.index()].push_back(op.id);
+std::vector<std::vector<OpId>> ops_by_place(const Graph& graph, const ResolvedPlan& plan) {
+  std::vector<std::vector<OpId>> out(plan.places.size());
+  for (const Op& op : graph.ops())
+    out[plan.place_of(plan.ops[op.id.index()].stage).index()].push_back(op.id);
   return out;
 }
 
 std::optional<ShorterGraph> without_copies(const Graph& graph, const ResolvedPlan& plan) {
-  constexpr size_t kOthers = 4;  // stages besides the copies
-  if (plan.stages.size() < kOthers + kLeastCopies || !has_a_place_for_each_stage(plan)) return {};
-  StageComparison stages(graph, plan);
-  const CopiedStages copied = stages.longest();
+  constexpr size_t kOthers = 4;  // places besides the copies
+  if (plan.places.size() < kOthers + kLeastCopies || !has_a_row_for_each_place(plan)) return {};
+  PlaceComparison places(graph, plan);
+  const CopiedPlaces copied = places.longest();
   if (copied.count < kLeastCopies) return {};
-  return Shortening(graph, plan, stages.ops(), copied).run();
+  return Shortening(graph, plan, places.ops(), copied).run();
 }
 
 }  // namespace tessera

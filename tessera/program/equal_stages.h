@@ -2,14 +2,15 @@
 // loses the ops of all but two of them, and what is left is lowered in a time that does not depend on
 // the depth of the model. Places, ranks and schedules stay those of all stages.
 //
-//   GPT with 96 layers on 16 stages; in the shorter graph are the stages 0, 1, 2 and 15
-//   CopiedStages{.original = StageId(2), .count = 12}   // 3 to 14 are copies of 2
+//   GPT with 96 layers on 16 places; in the shorter graph are the places 0, 1, 2 and 15
+//   CopiedPlaces{.original = PlaceId(2), .count = 12}   // 3 to 14 are copies of 2
 //
-// Stages are compared as the plan has them resolved: op by op with splits, pins and what is kept of
-// each tensor. A stage may read what it makes itself, what the stages beside it make, and what any
-// other stage outside the run makes, if all stages of the run read it (a coefficient of all
-// gradients). The stage before the original is equal to it too, so that what enters the copies is what
-// enters the original (copied_stages.h). Private to tessera/program.
+// What is compared are places, with all their stages: one under 1f1b, six under an interleaved
+// schedule of six chunks. Their stages are compared as the plan has them resolved: op by op with
+// splits, pins and what is kept of each tensor. A place may read what it makes itself, what the places
+// beside it make, and what any other place outside the run makes, if all places of the run read it (a
+// coefficient of all gradients). The place before the original is equal to it too, so that what enters
+// the copies is what enters the original (copied_stages.h). Private to tessera/program.
 #pragma once
 
 #include <cstdint>
@@ -21,23 +22,23 @@
 
 namespace tessera {
 
-struct CopiedStages {
-  StageId original;  // the stage that the copies equal
+struct CopiedPlaces {
+  PlaceId original;  // the place that the copies equal
   int64_t count = 0;
-  StageId last() const { return StageId(original.value + static_cast<int32_t>(count)); }
-  StageId next() const { return StageId(last().value + 1); }  // the stage behind the copies
-  bool contains(StageId stage) const { return stage > original && stage <= last(); }
+  PlaceId last() const { return PlaceId(original.value + static_cast<int32_t>(count)); }
+  PlaceId next() const { return PlaceId(last().value + 1); }  // the place behind the copies
+  bool contains(PlaceId place) const { return place > original && place <= last(); }
 };
 
-// By stage: its ops, in graph order.
-std::vector<std::vector<OpId>> ops_by_stage(const Graph& graph, const ResolvedPlan& plan);
+// By place: the ops of its stages, in graph order.
+std::vector<std::vector<OpId>> ops_by_place(const Graph& graph, const ResolvedPlan& plan);
 
 struct ShorterGraph {
-  CopiedStages copied;
+  CopiedPlaces copied;
   std::shared_ptr<const Graph> graph;  // without the ops of the copies
   ResolvedPlan plan;                   // of that graph, with all stages
 };
-// Nothing: fewer than two stages would be copies.
+// Nothing: fewer than two places would be copies.
 std::optional<ShorterGraph> without_copies(const Graph& graph, const ResolvedPlan& plan);
 
 }  // namespace tessera

@@ -12,6 +12,7 @@
 #include "tessera/graph/rows.h"
 #include "tessera/plan/schedule.h"
 #include "tessera/program/crossing.h"
+#include "tessera/program/instantiate.h"
 #include "tessera/program/instructions.h"
 #include "tessera/program/place_text.h"
 #include "tessera/program/row_caches.h"
@@ -100,6 +101,19 @@ Box compute_box(const Op& op, const OpPlan& plan, const ShapeRule& shapes, const
   return box;
 }
 
+void write_schedule(Program& program, const ResolvedPlan& plan) {
+  const auto stages = program.stages.size();
+  program.schedule.push_back({BlockKind::kPrologue, 0});
+  for (const BlockRun& run : plan.schedule[plan.row_of(program.rank)]) {
+    BlockRef block = block_of(run);
+    const auto at = std::ranges::find(program.stages, StageId(block.chunk));
+    const size_t smaller = program.smaller(run.micro_batch) ? stages : 0;
+    block.chunk = static_cast<int32_t>(static_cast<size_t>(at - program.stages.begin()) + smaller);
+    program.schedule.push_back({block, run.micro_batch});
+  }
+  program.schedule.push_back({BlockKind::kUpdate, 0});
+}
+
 namespace {
 
 class Instantiation {
@@ -146,7 +160,7 @@ class Instantiation {
       for (const TextHome& fetch : here.text->fetches) out_.fetches.push_back(home_of(fetch));
     }
     fill_in_waits();
-    write_schedule();
+    write_schedule(out_, *in_.plan);
     set_once();
     TESSERA_TRY_VOID(hold_by_rows(out_, graph_, *in_.plan, ordinals_, next_handle_));
     std::erase_if(out_.blocks, [](const auto& block) { return block.second.empty(); });
@@ -552,19 +566,6 @@ class Instantiation {
       block = std::move(filled);
       ordinals_[ref] = std::move(ordinals);
     }
-  }
-
-  void write_schedule() {
-    out_.schedule.push_back({BlockKind::kPrologue, 0});
-    for (const BlockRun& run : in_.plan->schedule[in_.plan->row_of(out_.rank)]) {
-      const BlockKind kind = run.kind == BlockRun::kForward    ? BlockKind::kForward
-                             : run.kind == BlockRun::kBackward ? BlockKind::kBackward
-                                                               : BlockKind::kWeight;
-      size_ = out_.smaller(run.micro_batch) ? 1 : 0;
-      out_.schedule.push_back({chunk_of({kind, static_cast<int32_t>(run.stage)}), run.micro_batch});
-    }
-    size_ = 0;
-    out_.schedule.push_back({BlockKind::kUpdate, 0});
   }
 
   // A sum that several blocks add to is set in the one that runs first.

@@ -27,7 +27,7 @@ namespace tessera {
 struct Lowering::Impl {
   std::shared_ptr<const Graph> graph, whole;
   ResolvedPlan plan;
-  std::optional<CopiedStages> copied;  // that the graph lacks
+  std::optional<CopiedPlaces> copied;  // that the graph lacks
   Analysis analysis;
   std::vector<PlaceText> texts;              // by place
   int64_t micro_batch_size = 0, larger = 0;  // as of a Program
@@ -38,7 +38,7 @@ struct Lowering::Impl {
   void find_micro_batch_sizes();
 
   bool several_places() const;
-  // The place whose ops the place runs: its own, or that of the stage that it copies.
+  // The place whose ops the place runs: its own, or that of the place that it copies.
   PlaceId place_of_ops(PlaceId place) const;
   // Of ranks at one place; of_rank: index into `out`, by rank.
   void add_roles(PlaceId place, std::vector<RankClass>& out, std::vector<int32_t>& of_rank) const;
@@ -99,8 +99,8 @@ Status Lowering::Impl::write_texts(std::vector<TensorId> fetch) {
     stage_tiers(texts[place], rule(), plan, orders[place], next_handle);
   if (copied) {
     for (size_t place = 0; place < texts.size(); ++place) await_needs(texts[place], orders[place]);
-    if (!copy_stages({graph.get(), &plan, &orders, &texts}, *copied, next_handle))
-      return invalid_input("stages are not alike");
+    if (!copy_places({graph.get(), &plan, &orders, &texts}, *copied, next_handle))
+      return invalid_input("places are not alike");
     place_send_waits(texts, plan);
   } else {
     place_waits(texts, plan, orders);
@@ -479,8 +479,7 @@ void Lowering::Impl::tell_peers_apart(std::vector<RankClass>& classes,
 }
 
 PlaceId Lowering::Impl::place_of_ops(PlaceId place) const {
-  const StageId stage = plan.places[place.index()].stages.front();
-  return copied && copied->contains(stage) ? plan.place_of(copied->original) : place;
+  return copied && copied->contains(place) ? copied->original : place;
 }
 
 bool Lowering::Impl::several_places() const {

@@ -20,6 +20,7 @@
 #include <utility>
 
 #include "tessera/base/check.h"
+#include "tessera/program/instantiate.h"
 #include "tessera/program/instructions.h"
 #include "tessera/program/place_text.h"
 
@@ -231,16 +232,25 @@ class MemoryPlanner {
   MemoryPlanner(Program& program, bool offsets) : program_(program), offsets_(offsets) {}
 
   void run() {
+    find_touches_and_lifetimes();
+    insert_frees();
+    assign_offsets();
+  }
+  // The frees stand where they belong.
+  void run_again() {
+    find_touches_and_lifetimes();
+    assign_offsets();
+  }
+
+ private:
+  void find_touches_and_lifetimes() {
     find_order();
     for (const Buffer& buffer : program_.buffers) rings_.push_back(buffer.slots > 1);
     find_outlasting();
     find_touches();
     find_lifetimes();
-    insert_frees();
-    assign_offsets();
   }
 
- private:
   // By block, as a position in order_.
   struct TouchInBlock {
     int64_t first = -1, last = -1;
@@ -652,5 +662,8 @@ class MemoryPlanner {
 }  // namespace
 
 void plan_memory(Program& program, bool offsets) { MemoryPlanner(program, offsets).run(); }
+void plan_memory_again(Program& program, bool offsets) {
+  MemoryPlanner(program, offsets).run_again();
+}
 
 }  // namespace tessera

@@ -271,6 +271,14 @@ int64_t NodeSharing::ranks_on_node(PlaceId place, int64_t rank) const {
 
 Status Lowered::add(int rank) {
   if (programs.contains(rank)) return {};
+  const std::optional<int> other = counts ? std::nullopt : alike.like(rank);
+  const auto known = other ? programs.find(*other) : programs.end();
+  if (known != programs.end()) {
+    if (auto program = alike.program(known->second, rank, offsets)) {
+      programs.emplace(rank, std::move(*program));
+      return {};
+    }
+  }
   TESSERA_TRY(Program program, lowering->lower(rank, offsets));
   if (counts) counts(program);
   programs.emplace(rank, std::move(program));

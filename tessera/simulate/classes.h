@@ -11,6 +11,7 @@
 
 #include "tessera/cluster/cluster.h"
 #include "tessera/cost/collective_cost.h"
+#include "tessera/program/alike_programs.h"
 #include "tessera/program/lower.h"
 
 namespace tessera {
@@ -49,11 +50,15 @@ struct Classes {
 // A lowering's roles and the programs of some ranks, made once.
 struct Lowered {
   explicit Lowered(const Lowering& l)
-      : lowering(&l), devices(l.plan().devices), roles(l.roles(&role_of_rank)) {}
+      : lowering(&l),
+        devices(l.plan().devices),
+        roles(l.roles(&role_of_rank)),
+        alike(l.texts(), l.plan()) {}
   const Lowering* lowering;  // outlives it
   RankDevices devices;
   std::vector<int32_t> role_of_rank;
   std::vector<RankClass> roles;
+  AlikePrograms alike;
   std::map<int, Program> programs;         // by rank
   bool offsets = false;                    // of buffers in their arenas
   std::function<void(Program&)> counts{};  // as of SimulateOptions

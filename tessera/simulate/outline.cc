@@ -104,6 +104,13 @@ struct Shared {  // by all players
   std::map<PricedMessage, int32_t> messages = {};
   std::map<PricedCopy, int32_t> copies = {};
   std::map<int64_t, int32_t> pools = {};  // by node
+  // Of the ops of a program, in its order: for programs that are like it (alike_programs.h), whose ops
+  // are as large.
+  struct WorksOfProgram {
+    int64_t part = 0;
+    std::vector<int32_t> works;
+  };
+  std::map<int, WorksOfProgram> works_of = {};  // by rank
   struct Sent {
     const Issue* issue;
     size_t member;
@@ -228,6 +235,7 @@ class PlayerOutline {
 
   void run() {
     player_.rank = program_.rank;
+    find_known_works();
     for (const auto& [ref, block] : program_.blocks) add_handles(ref, block);
     for (size_t g = 0; g < program_.groups.size(); ++g) groups_.emplace_back();
     channels_ = message_channels(program_);
@@ -261,6 +269,7 @@ class PlayerOutline {
     shared_.out.play.players.push_back(std::move(player_));
     shared_.out.rows.push_back(std::move(rows_));
     shared_.out.tags.push_back(std::move(all_tags_));
+    if (known_works_ == nullptr) shared_.works_of[program_.rank] = {part_, std::move(works_)};
   }
 
  private:
@@ -280,6 +289,13 @@ class PlayerOutline {
       handles_[handle] = static_cast<int32_t>(player_.handles.size());
       player_.handles.push_back({!ref.once() && instruction.when == When::kAlways});
     }
+  }
+
+  void find_known_works() {
+    const auto other = shared_.lowered.alike.like(program_.rank);
+    const auto known = other ? shared_.works_of.find(*other) : shared_.works_of.end();
+    if (known != shared_.works_of.end() && known->second.part == part_)
+      known_works_ = &known->second.works;
   }
 
   int64_t times() const { return when_ == When::kAlways ? runs_ : std::min<int64_t>(1, runs_); }
@@ -363,8 +379,12 @@ class PlayerOutline {
   void add(const Instruction&, const Compute& compute) {
     const Op& op = graph_.op(compute.op);
     const bool families = shared_.cluster.profile != nullptr;
-    Item& item = push(ItemKind::kCompute, PriceTag::kWork,
-                      shared_.works(part_, work_of(graph_, program_, compute, families)));
+    const int32_t work = known_works_ != nullptr
+                             ? (*known_works_)[computes_]
+                             : works_.emplace_back(shared_.works(
+                                   part_, work_of(graph_, program_, compute, families)));
+    ++computes_;
+    Item& item = push(ItemKind::kCompute, PriceTag::kWork, work);
     item.label = shared_.label([&] { return op.path; }, [&] { return op.kind; });
     item.spent = op.phase == Phase::kUpdate ? Spent::kUpdate
                  : graph_.runs_again(op)    ? Spent::kRecompute
@@ -709,8 +729,11 @@ class PlayerOutline {
   std::vector<TrafficRow> rows_;
   std::vector<std::vector<PriceTag>> all_tags_;  // by block
   std::vector<PriceTag> tags_;
-  std::map<int, int32_t> handles_;  // of the program -> of the player
-  std::set<int> receives_;          // of the program's handles
+  std::vector<int32_t> works_;                         // of the ops so far
+  const std::vector<int32_t>* known_works_ = nullptr;  // of a program that is alike
+  size_t computes_ = 0;                                // so far
+  std::map<int, int32_t> handles_;                     // of the program -> of the player
+  std::set<int> receives_;                             // of the program's handles
   std::vector<GroupFacts> groups_;
   std::map<std::pair<std::string, std::string>, int32_t> accounts_;
   MessageChannels channels_;

@@ -4,11 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <set>
 #include <tuple>
 
 #include "support/seed.h"
 #include "tessera/compile/compile.h"
 #include "tessera/plan/load.h"
+#include "tessera/program/alike_programs.h"
+#include "tessera/program/place_text.h"
 #include "tessera/simulate/simulate.h"
 
 namespace tessera {
@@ -77,6 +80,33 @@ void expect_equal(const Simulation& a, const Simulation& b) {
   for (size_t i = 0; i < a.roles.size(); ++i) expect_equal(a.roles[i], b.roles[i]);
 }
 
+// Programs that are made of one another are what lowering makes.
+void expect_alike_programs(const Lowering& lowering) {
+  const AlikePrograms alike(lowering.texts(), lowering.plan());
+  for (const RankClass& role : lowering.roles()) {
+    const auto other = alike.like(role.representative);
+    if (!other) continue;
+    for (const bool offsets : {false, true}) {
+      const Program known = lowering.lower(*other, offsets).value();
+      const auto made = alike.program(known, role.representative, offsets);
+      EXPECT_EQ(made.has_value(), known.larger == 0);
+      if (!made) continue;
+      EXPECT_TRUE(*made == lowering.lower(role.representative, offsets).value())
+          << "rank " << role.representative << " of rank " << *other;
+    }
+  }
+}
+// Of the places of the plan, so many have programs that are made of others'.
+size_t alike_places(const Lowering& lowering) {
+  const AlikePrograms alike(lowering.texts(), lowering.plan());
+  std::set<PlaceId> places;
+  for (const RankClass& role : lowering.roles()) {
+    if (alike.like(role.representative))
+      places.insert(lowering.plan().places_of(role.representative)[0]);
+  }
+  return places.size();
+}
+
 // Is the plan lowered from a shorter graph? In any case it is priced as without.
 bool is_lowered_once(const Case& one, const OptimizerSpec& optimizer = {}) {
   SCOPED_TRACE(fmt::format("{} under {}, batch {}, style {}, on {}", one.model, one.plan, one.batch,
@@ -92,6 +122,7 @@ bool is_lowered_once(const Case& one, const OptimizerSpec& optimizer = {}) {
   EXPECT_TRUE(expected.has_value()) << (expected ? "" : expected.error().message);
   EXPECT_TRUE(found.has_value()) << (found ? "" : found.error().message);
   if (expected && found) expect_equal(*expected, *found);
+  expect_alike_programs(*once.lowering);
   return once.shorter();
 }
 
@@ -109,6 +140,25 @@ TEST(EqualStages, schedules_are_priced_as_with_all_stages) {
         fmt::format("megatron(tp=2,pp=8,dp=2,micro_batches=12,schedule={})", schedule);
     EXPECT_TRUE(is_lowered_once({kGpt, plan, 48})) << schedule;
     EXPECT_TRUE(is_lowered_once({kGpt, plan, 48}, unclipped())) << schedule << ", unclipped";
+  }
+}
+
+// Stages 1, 9 of place 1 equal stages 2, 10 of place 2, and so on.
+TEST(EqualStages, places_of_several_stages_are_priced_as_with_all_stages) {
+  const std::string deep = "gpt:layers=36,hidden=96,heads=4,seq=12,vocab=64";
+  for (const std::string more : {"", ",zero=1", ",zero=3", ",sequence_shard=true",
+                                 ",recompute=full", ",recompute=selective,zero=2"}) {
+    const std::string two = fmt::format(
+        "megatron(tp=2,pp=8,dp=2,micro_batches=16,schedule=interleaved,chunks=2{})", more);
+    EXPECT_TRUE(is_lowered_once({kGpt, two, 64})) << more;
+    EXPECT_TRUE(is_lowered_once({kGpt, two, 64, "megatron"}, unclipped())) << more;
+    const std::string six =
+        fmt::format("megatron(tp=1,pp=6,dp=2,micro_batches=6,schedule=interleaved,chunks=6{})",
+                    more == ",sequence_shard=true" ? "" : more);
+    EXPECT_TRUE(is_lowered_once({deep, six, 60})) << more;
+    const std::string there_and_back =
+        fmt::format("megatron(tp=2,pp=8,dp=2,micro_batches=12,schedule=zb_v{})", more);
+    is_lowered_once({kGpt, there_and_back, 48});
   }
 }
 
@@ -167,15 +217,23 @@ TEST(EqualStages, random_plans_are_priced_as_with_all_stages) {
   const auto one_of = [&](const std::vector<std::string>& choices) {
     return choices[std::uniform_int_distribution<size_t>(0, choices.size() - 1)(random)];
   };
-  constexpr int kPlans = 40;
+  constexpr int kPlans = 60;
   int once = 0;
   for (int i = 0; i < kPlans; ++i) {
-    const std::string plan = fmt::format(
-        "megatron(tp={},pp={},dp={},micro_batches={},zero={},schedule={}{}{})",
-        one_of({"1", "2", "4"}), one_of({"6", "8", "16"}), one_of({"1", "2", "3"}),
-        one_of({"4", "7", "8", "20"}), one_of({"0", "1", "2", "3"}),
-        one_of({"1f1b", "gpipe", "zb_h1"}), one_of({"", ",recompute=full", ",recompute=selective"}),
-        one_of({"", ",precision=bfloat16"}));
+    // Places, micro-batches and schedule: with one stage a place, with two.
+    const std::string pipeline =
+        one_of({"one", "one", "several"}) == "one"
+            ? fmt::format("pp={},micro_batches={},schedule={}", one_of({"6", "8", "16"}),
+                          one_of({"4", "7", "8", "20"}), one_of({"1f1b", "gpipe", "zb_h1"}))
+            : one_of({"pp=6,micro_batches=6,schedule=interleaved,chunks=2",
+                      "pp=6,micro_batches=12,schedule=interleaved,chunks=2",
+                      "pp=8,micro_batches=16,schedule=interleaved,chunks=2",
+                      "pp=8,micro_batches=20,schedule=zb_v"});
+    const std::string plan =
+        fmt::format("megatron(tp={},{},dp={},zero={}{}{})", one_of({"1", "2", "4"}), pipeline,
+                    one_of({"1", "2", "3"}), one_of({"0", "1", "2", "3"}),
+                    one_of({"", ",recompute=full", ",recompute=selective"}),
+                    one_of({"", ",precision=bfloat16"}));
     const std::string model =
         one_of({"gpt:layers=16,hidden=96,heads=4,seq=12,vocab=64",
                 "llama:layers=24,hidden=48,heads=4,kv_heads=4,ffn=96,seq=8,vocab=64",
@@ -185,6 +243,23 @@ TEST(EqualStages, random_plans_are_priced_as_with_all_stages) {
                             one_of({"clipped", "not"}) == "not" ? unclipped() : OptimizerSpec());
   }
   EXPECT_GE(once, kPlans / 2);
+}
+
+// Programs of copies are made of one another where their places run alike: under 1f1b, of eight places
+// all but the first two and the last.
+TEST(AlikePrograms, most_places_take_their_programs_from_others) {
+  Compiler compiler;
+  for (const std::string schedule : {"1f1b", "interleaved,chunks=2"}) {
+    const Lowered once = lowered(
+        compiler,
+        {kGpt, fmt::format("megatron(tp=2,pp=8,micro_batches=32,schedule={})", schedule), 64},
+        for_price());
+    EXPECT_EQ(alike_places(*once.lowering), 4U) << schedule;
+    const Lowered whole = lowered(
+        compiler,
+        {kGpt, fmt::format("megatron(tp=2,pp=8,micro_batches=32,schedule={})", schedule), 64}, {});
+    EXPECT_EQ(alike_places(*whole.lowering), 0U) << schedule;
+  }
 }
 
 // Stage 0 sends the coefficient of clipping to all others.
@@ -231,12 +306,27 @@ stage = [
   EXPECT_FALSE(is_lowered_once({kGpt, plan + store("[6-9]"), 32}));  // stages 3 and 4
 }
 
+// With two stages a place, layers 3 and 11 are at place 3 of eight, 4 and 12 at place 4.
+TEST(EqualStages, places_one_of_whose_stages_a_plan_tells_apart_are_all_lowered) {
+  const std::string recipe =
+      "megatron(tp=2,pp=8,dp=2,micro_batches=8,schedule=interleaved,chunks=2)";
+  Compiler compiler;
+  const auto model = compiler.model(kGpt, 32).value();
+  const std::string plan = to_toml(load_plan(recipe, model->graph).value());
+  EXPECT_TRUE(is_lowered_once({kGpt, plan, 32}));
+  for (const std::string layers : {"{3,4}", "{11,12}"}) {
+    const std::string store =
+        fmt::format("store = [{{ tensors = \"blocks.{}.mlp.*\", recompute = true }}]\n", layers);
+    EXPECT_FALSE(is_lowered_once({kGpt, plan + store, 32})) << layers;
+  }
+}
+
 TEST(EqualStages, stages_of_unequal_depth_are_all_lowered) {
   const std::string uneven = "gpt:layers=11,hidden=256,heads=8,seq=64,vocab=512";
   is_lowered_once({uneven, "megatron(tp=2,pp=8,dp=2,micro_batches=12)", 48});
-  // Two chunks a place: a place has several stages.
+  // Four places are too few, however many stages each has.
   EXPECT_FALSE(is_lowered_once(
-      {kGpt, "megatron(tp=2,pp=4,dp=2,micro_batches=8,schedule=interleaved,chunks=2)", 32}));
+      {kGpt, "megatron(tp=2,pp=4,dp=2,micro_batches=8,schedule=interleaved,chunks=4)", 32}));
 }
 
 }  // namespace
