@@ -476,7 +476,7 @@ bool Preparer::prepare(const Compute& compute, Prepared& out) {
     out.regions.push_back(
         moving(project(annotation, dims, compute.box), project(annotation, dims, next), out.box));
     if (!check_view(compute.inputs[i], op.inputs[i], out.regions.back().box)) return false;
-    out.linear = out.linear && dims.dims == annotation.outputs[0].dims;
+    out.linear = out.linear && dims.dims == annotation.outputs[0].dims && dims.windowed.empty();
   }
   return prepare_outputs(compute, out) && check_tiers(compute, op) &&
          check_overwrites(compute, op, out) && check(find_row_use(program_, compute, op, out.rows));

@@ -4,18 +4,41 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <map>
 
 #include "random_case.h"
 #include "random_stream.h"
+#include "random_windows.h"
 #include "tessera/models/model.h"
 #include "tessera/runtime/session.h"
 
 namespace tessera {
 
-std::string disagreement(const std::vector<uint32_t>& stream) {
-  const RandomCase random = random_case(stream);
+CaseSource all_cases() { return {"random graphs", random_case, all_features()}; }
+CaseSource window_cases() {
+  return {"random networks of windows", random_windows, all_window_features()};
+}
+
+namespace {
+
+std::string text_of(const RandomCase& random) {
+  return fmt::format("---- plan\n{}\n---- graph\n{}", random.plan, to_text(random.graph));
+}
+
+// A case that stops the process is found in the file that TESSERA_LAST_CASE names.
+void keep_last(const RandomCase& random) {
+  const char* path = std::getenv("TESSERA_LAST_CASE");
+  if (path != nullptr) std::ofstream(path) << text_of(random);
+}
+
+}  // namespace
+
+std::string disagreement(const CaseSource& source, const std::vector<uint32_t>& stream) {
+  const RandomCase random = source.draw(stream);
+  keep_last(random);
   Model model;
   model.graph = random.graph;
   model.family = "random";
@@ -38,34 +61,39 @@ std::string disagreement(const std::vector<uint32_t>& stream) {
   const Result<VerifyReport> report = verify_model(model, random.plan, config);
   std::string why = report ? report->why : report.error().message;
   if (why.empty()) return "";
-  return fmt::format("{}\n---- plan\n{}\n---- graph\n{}", why, random.plan, to_text(random.graph));
+  return why + "\n" + text_of(random);
 }
 
-void expect_random_plans_equal_serial(int cases) {
+void expect_equal_to_serial(const CaseSource& source, int cases) {
   SCOPED_TRACE(seed_text());
   default_properties(cases);
   std::map<std::string, int> drawn;
-  for (const std::string& feature : all_features()) drawn[feature] = 0;
+  for (const std::string& feature : source.features) drawn[feature] = 0;
   int passed = 0;
   bool failed = false;
-  const bool holds = rc::check("random graphs under random plans equal the serial run", [&] {
+  const auto say = [&] {
+    fmt::print("{} under random plans: {} cases equal the serial run\n", source.name, passed);
+    std::fflush(stdout);  // a run may be ended before its last case
+  };
+  const bool holds = rc::check(source.name + " under random plans equal the serial run", [&] {
     const std::vector<uint32_t> stream = random_stream();
-    const std::string what = disagreement(stream);
+    const std::string what = disagreement(source, stream);
     // Finding a simpler case takes minutes: what was drawn is shown at once.
     if (!failed && !what.empty())
       fmt::print(stderr, "first case that fails, after {}: {}\n", passed, what);
     failed = failed || !what.empty();
     if (!what.empty()) RC_FAIL(what);
     if (failed) return;  // simpler cases
-    for (const std::string& feature : random_case(stream).features) ++drawn[feature];
-    ++passed;
+    for (const std::string& feature : source.draw(stream).features) ++drawn[feature];
+    if (++passed % 1000 == 0) say();
   });
+  if (passed % 1000 != 0) say();
   std::string counts = fmt::format("{} cases pass; with:\n", passed);
   for (const auto& [feature, count] : drawn)
     counts += fmt::format("  {:<36}{:>6}\n", feature, count);
   EXPECT_TRUE(holds) << counts;
   for (const auto& [feature, count] : drawn) {
-    EXPECT_TRUE(all_features().contains(feature)) << feature << " is missing in all_features()";
+    EXPECT_TRUE(source.features.contains(feature)) << feature << " is missing in the features";
     EXPECT_GT(count, 0) << feature << " is not drawn; " << counts;
   }
   if (std::getenv("TESSERA_SHOW_DRAWN") != nullptr) fmt::print("{}", counts);

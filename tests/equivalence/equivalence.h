@@ -6,14 +6,30 @@
 #include <string>
 #include <vector>
 
+#include "random_case.h"
+
 namespace tessera {
+
+// A way to draw cases, by name, and all features that it may draw.
+struct CaseSource {
+  std::string name;
+  RandomCase (*draw)(const std::vector<uint32_t>& stream);
+  const Features& features;
+};
 
 // Runs the case of the stream on threads in float64 and compares loss, gradients and updated
 // parameters with the serial run (1e-9), and bytes, messages and peak memory with their predictions
 // (exactly). "" if all agree; else what does not, with the plan's text and the graph's.
-std::string disagreement(const std::vector<uint32_t>& stream);
+std::string disagreement(const CaseSource& source, const std::vector<uint32_t>& stream);
 
-// And every feature of the plan language that random_case knows is drawn (all_features).
-void expect_random_plans_equal_serial(int cases);
+// And every feature of the source is drawn. Prints how many cases have passed, after each thousand
+// too, and with TESSERA_SHOW_DRAWN what was drawn. TESSERA_LAST_CASE names a file for the case that
+// runs, in case it stops the process. To be called once in a program.
+void expect_equal_to_serial(const CaseSource& source, int cases);
+
+// Graphs of all kinds of ops under all of the plan language (random_case.h); networks of ops that
+// read through windows (random_windows.h).
+CaseSource all_cases();
+CaseSource window_cases();
 
 }  // namespace tessera

@@ -1,7 +1,9 @@
-// Interior and rims, and halos that are computed twice (tessera/plan/halos.h): what plans compute and
-// send, against closed forms, in elements summed over ranks (as volumes_test.cc).
+// Halos, interior and rims, and halos that are computed twice (tessera/plan/halos.h): what plans compute,
+// keep and send, against closed forms, in elements summed over ranks (as volumes_test.cc).
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -17,6 +19,60 @@ constexpr int64_t kBatch = 4;
 const std::string kVolumes = "cosmoflow:width=16,channels=2,filters=4,outputs=3,dropout=0";
 // Layers 2 and 3 are convolutions of maps of 32 x 32 behind one another.
 const std::string kMaps = "vgg:layers=13,form=cifar,image=64,width=2,classes=5,dropout=0";
+
+// ---- what lies around a piece
+// One dim that is read through windows: elements of the map, places of the reader, and its window.
+struct Read {
+  int64_t elements = 0, places = 0, kernel = 3, stride = 1, padding = 1;
+  Interval own(int64_t parts, int64_t at) const { return split_interval({0, elements}, parts, at); }
+  // Under the windows at the places of piece `at`.
+  Interval under(int64_t parts, int64_t at) const {
+    const Interval made = split_interval({0, places}, parts, at);
+    const int64_t begin = std::max<int64_t>(0, made.begin * stride - padding);
+    return {begin, std::min(elements, (made.end() - 1) * stride - padding + kernel) - begin};
+  }
+};
+using Parts = std::array<int64_t, 3>;  // of depth, height and width
+// Elements of a map that a rank reads, and those of them that it has itself.
+struct Halo {
+  int64_t read = 1, own = 1;
+};
+Halo halo_of(const Read& read, const Parts& parts, int64_t rank, int64_t channels) {
+  Halo out{kBatch * channels, kBatch * channels};
+  for (size_t d = parts.size(); d-- > 0; rank /= parts[d]) {
+    const int64_t at = rank % parts[d];
+    const Interval under = read.under(parts[d], at);
+    out.read *= under.size;
+    out.own *= intersect(under, read.own(parts[d], at)).size;
+  }
+  return out;
+}
+
+// Corners and edges are among what is read, for each dim more that is cut. The first convolution's
+// halo is loaded with the volume.
+TEST(Halos, are_what_windows_read_beyond_each_piece_with_its_corners) {
+  static const auto by_pool_0 = [](const Tensor& t) { return t.name == "blocks.0.act"; };
+  static const auto by_conv_1 = [](const Tensor& t) { return t.name == "blocks.0.pool"; };
+  const Read pool_0{16, 8, 3, 2, 1}, conv_1{8, 8};
+  for (const Parts& parts : std::vector<Parts>{
+           {2, 1, 1}, {3, 1, 1}, {1, 4, 1}, {2, 2, 1}, {2, 1, 3}, {3, 2, 1}, {2, 2, 2}}) {
+    const std::string plan =
+        fmt::format("spatial(d={}, h={}, w={}, until=\"blocks.2\")", parts[0], parts[1], parts[2]);
+    const Measured found = measure(kVolumes, plan, kBatch);
+    int64_t of_pool = 0, of_conv = 0;
+    for (int64_t rank = 0; rank < parts[0] * parts[1] * parts[2]; ++rank) {
+      const Halo pool = halo_of(pool_0, parts, rank, 4), conv = halo_of(conv_1, parts, rank, 4);
+      of_pool += pool.read - pool.own;
+      of_conv += conv.read - conv.own;
+      // The activations of a piece and their halo: that copy stays for the weight's gradient.
+      EXPECT_EQ(found.stored(static_cast<size_t>(rank), by_conv_1), conv.read) << plan << rank;
+    }
+    EXPECT_EQ(found.sent_in(BlockKind::kForward, by_pool_0), of_pool) << plan;
+    EXPECT_EQ(found.sent_in(BlockKind::kForward, by_conv_1), of_conv) << plan;
+    static const auto is_input = [](const Tensor& t) { return t.name == "volume"; };
+    EXPECT_EQ(found.sent(is_input), 0) << plan;
+  }
+}
 
 // ---- interior and rims
 TEST(Rims, send_what_the_whole_piece_sends) {

@@ -2,6 +2,8 @@
 // volumes_test.cc): docs/theory/hybrid-3d-cnn.md section 4 and docs/theory/splitbrain.md section 4.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 // Behind all others: its names are short.
 #include "models_and_tensors.h"
 
@@ -103,6 +105,23 @@ TEST(SplitBrain, the_border_moves_each_samples_features_to_its_group_and_back) {
       EXPECT_EQ(found.sent(is_features), 2 * once) << scheme << group.k;
       EXPECT_EQ(found.sent(is_gradient_of_features), once) << scheme << group.k;
     }
+  }
+}
+
+// At once (a) a rank holds the features of all K b samples of its group; in turns (b, c) those of b.
+TEST(SplitBrain, turns_gather_the_kth_part_of_what_one_pass_gathers) {
+  for (const Group& group : kGroups) {
+    const auto largest = [&](const std::string& scheme) {
+      const Measured found = group.measured("scheme=" + scheme);
+      int64_t bytes = 0;
+      for (const Buffer& buffer : found.programs[0].buffers) {
+        if (is_features(found.graph.tensor(buffer.tensor))) bytes = std::max(bytes, buffer.bytes());
+      }
+      return bytes / 8;
+    };
+    EXPECT_EQ(largest("a"), group.k * kSamples * d0) << group.k << " " << group.groups;
+    EXPECT_EQ(largest("b"), kSamples * d0) << group.k << " " << group.groups;
+    EXPECT_EQ(largest("c"), kSamples * d0) << group.k << " " << group.groups;
   }
 }
 

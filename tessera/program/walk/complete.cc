@@ -7,6 +7,7 @@
 #include "tessera/graph/kinds.h"
 #include "tessera/plan/overlapping_parts.h"
 #include "tessera/program/crossing.h"
+#include "tessera/program/walk/linear_parts.h"
 #include "tessera/program/walk/needs.h"
 
 namespace tessera {
@@ -28,10 +29,8 @@ std::optional<Completion::Early> Completion::complete_early(const Op& op, Tensor
   const bool summed = facts_.sums_micro_batches(tensor);
   const Held made = *holds_.home(site.place, tensor);
   if (made.region.layout->complete()) return std::nullopt;
-  const KindInfo* kind = reader.info;
-  const bool takes_parts =
-      kind != nullptr && is_linear(reader) && facts_.place_of(reader) == site.place;
-  if (takes_parts && !(summed && scales_alone(reader))) return std::nullopt;
+  const bool waits = takes_parts(reader) && facts_.place_of(reader) == site.place;
+  if (waits && !(summed && scales_alone(reader))) return std::nullopt;
   const bool later = facts_.block_of(reader).kind == BlockKind::kUpdate;
   if (summed && !later) return std::nullopt;
   auto target = destination(facts_, tensor, site.place, made.region.layout);
@@ -40,7 +39,7 @@ std::optional<Completion::Early> Completion::complete_early(const Op& op, Tensor
     target =
         leaving_layout(*made.region.layout, target, facts_.mesh(site.place), facts_.shape(tensor));
   }
-  if (takes_parts && collectives_to(site.place, tensor, made, target) != 1) return std::nullopt;
+  if (waits && collectives_to(site.place, tensor, made, target) != 1) return std::nullopt;
   if (summed) site.when = When::kLast;
   Held done = later ? begin(site, tensor, made, target) : complete(site, tensor, made, target);
   return Early{made, std::move(done), site};

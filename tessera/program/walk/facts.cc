@@ -10,7 +10,10 @@ const Op* Facts::first_reader(TensorId id) const {
 
 void Facts::split_as(const Op& op, const Layout& output) {
   OpPlan& plan = analysis_.ops[op.id.index()];
-  for (DimSplit& split : plan.dims) split.axes.clear();
+  for (DimSplit& split : plan.dims) {
+    split.axes.clear();
+    split.grown.clear();  // operands as they lie have no halo
+  }
   const OperandDims& dims = op.annotation.outputs[0];
   for (size_t d = 0; d < dims.dims.size(); ++d) {
     const int lead = leading_dim(op.annotation, dims.dims[d]);

@@ -65,7 +65,8 @@ class Facts {
     return sums_micro_batches(id) && !made.complete() && rests_sharded(id, place);
   }
 
-  // From here on the op is split as its first output is laid out, and runs without a time loop.
+  // From here on the op is split as its first output is laid out, and runs without a time loop and
+  // without a halo that it computes.
   void split_as(const Op& op, const Layout& output);
 
  private:

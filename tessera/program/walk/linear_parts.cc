@@ -43,12 +43,17 @@ bool may_stay_cut(const Op& op, const Layout& layout) {
 
 }  // namespace
 
+bool takes_parts(const Op& op) {
+  return op.info != nullptr && is_linear(op) &&
+         std::ranges::none_of(op.annotation.inputs,
+                              [](const OperandDims& input) { return !input.windowed.empty(); });
+}
+
 std::optional<std::vector<Held>> parts_of(const Facts& facts, const Holds& holds,
                                           ConversionPaths& paths, const Op& op) {
   const PlaceId place = facts.place_of(op);
   const OpPlan& plan = facts.op_plan(op);
-  if (op.info == nullptr || !is_linear(op) || op.inputs.empty() || op.outputs.size() != 1 ||
-      loop_of(plan).exists())
+  if (!takes_parts(op) || op.inputs.empty() || op.outputs.size() != 1 || loop_of(plan).exists())
     return std::nullopt;
   std::vector<Held> parts;
   for (TensorId input : op.inputs) {

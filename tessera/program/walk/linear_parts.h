@@ -10,6 +10,10 @@
 
 namespace tessera {
 
+// Is it a linear op whose result has at each place the sum of what lies there in the operands? Not one
+// that reads through windows: where parts cover different places, a window may lie in several.
+bool takes_parts(const Op& op);
+
 // The op's operands if all of them are parts alike and the op may work on them; none: it may not.
 // Complete terms of a sum count as parts if the sum moves less than they would.
 std::optional<std::vector<Held>> parts_of(const Facts& facts, const Holds& holds,

@@ -23,6 +23,16 @@ Region step_region(const SteppedOperand& stepped, int64_t step) {
   return region;
 }
 
+// Along each dim: a step that reads nothing of one dim on this rank has a view of the others all the
+// same, and on the next rank it may read something.
+bool lies_in(const Box& read, const Box& held) {
+  for (size_t d = 0; d < read.rank(); ++d) {
+    const Interval piece = read.dims[d];
+    if (!piece.empty() && intersect(piece, held.dims[d]) != piece) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 SteppedOperand StepOperands::prepare(const Op& op, size_t operand) {
@@ -73,8 +83,7 @@ void StepOperands::find_at_rest(const Op& op, size_t operand, SteppedOperand& st
     const Box held = region_of(stepped.rests.region.layout, mesh, shape, at);
     for (int64_t step = 0; step < stepped.piece->steps; ++step) {
       const Box read = evaluate(step_region(stepped, step), mesh, shape, at);
-      const bool inside = read.empty() || held.contains(read);
-      if (!inside) stepped.at_rest[static_cast<size_t>(step)] = false;
+      if (!lies_in(read, held)) stepped.at_rest[static_cast<size_t>(step)] = false;
     }
     more = false;
     for (auto axis = axes.rbegin(); axis != axes.rend() && !more; ++axis) {
