@@ -106,6 +106,7 @@ Result<std::unique_ptr<Lowering>> Compiler::lower(const std::shared_ptr<const Gr
   TESSERA_TRY(SharedPrepared prepared, prepare_shared(*graphs, plan));
   LowerOptions lowering_options;
   lowering_options.equal_stages_once = options.equal_stages_once;
+  lowering_options.paths = paths_;
   if (options.fetch_gradients) lowering_options.fetch = gradients_of(*prepared.graph);
   for (const std::string& name : options.fetch) {
     const TensorId id = prepared.graph->find_tensor(name);

@@ -30,6 +30,7 @@
 
 #include "tessera/graph/builder.h"
 #include "tessera/models/model.h"
+#include "tessera/plan/path_cache.h"
 #include "tessera/plan/plan.h"
 #include "tessera/plan/prepare.h"
 #include "tessera/program/lower.h"
@@ -106,6 +107,7 @@ class Compiler {
                                  const OptimizerSpec& optimizer);
 
   size_t keeps_;
+  std::shared_ptr<PathCache> paths_ = std::make_shared<PathCache>();
   std::list<KnownModel> models_;  // the one used last comes first; so the graphs
   std::list<KnownGraph> graphs_;
 };

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <optional>
 #include <queue>
 
 #include "tessera/base/check.h"
@@ -318,6 +319,50 @@ bool has_triples(const Layout& layout) {
   return !layout.partial.empty() && layout.combiner == Combiner::kMoments;
 }
 
+bool counts_elements(const CostFunction& cost) {
+  const auto* plain = cost.target<decltype(&cost_by_elements)>();
+  return plain != nullptr && *plain == &cost_by_elements;
+}
+
+// What a way to a layout costs at the least, by elements. A rank with `held` elements of `parts`
+// parts can come to have held / parts elements complete for what it sends to add them up, which is
+// the less the more idle axes cut its piece first, and it receives each element that it lacks. Each
+// kind of step lowers the sum of both by no more than it costs. Pieces count as the mean of all ranks,
+// which no step costs less than. Nothing but the last hop is said of halos and pins.
+class LeastCost {
+ public:
+  LeastCost(const Layout& to, const Mesh& mesh, const std::vector<int64_t>& shape, const Axes& axes)
+      : to_(to), mesh_(mesh), axes_(axes) {
+    for (const int64_t size : shape) elements_ *= static_cast<double>(size);
+    wanted_ = held_by(to);
+  }
+
+  double operator()(const Layout& layout) const {
+    if (layout == to_) return 0;
+    if (!layout.windows.empty() || !to_.windows.empty() || !layout.at.empty() || !to_.at.empty())
+      return 1;
+    const auto parts = static_cast<double>(to_.complete() ? members_of(mesh_, layout.partial) : 1);
+    double idle = 1;
+    for (const AxisId axis : axes_) {
+      if (!layout.uses(axis)) idle *= static_cast<double>(mesh_.axis(axis).size);
+    }
+    const double held = held_by(layout);
+    return (1 - 1 / parts) * held / idle + std::max(0.0, wanted_ - held / parts) + 1;
+  }
+
+ private:
+  double held_by(const Layout& layout) const {
+    double pieces = 1;
+    for (const Axes& dim : layout.shards) pieces *= static_cast<double>(members_of(mesh_, dim));
+    return elements_ / pieces;
+  }
+
+  const Layout& to_;
+  const Mesh& mesh_;
+  const Axes& axes_;
+  double elements_ = 1, wanted_ = 0;
+};
+
 class PathSearch {
  public:
   PathSearch(const Layout& from, const Layout& to, const Mesh& mesh,
@@ -328,6 +373,7 @@ class PathSearch {
       const AxisId axis(a);
       if (mesh.axis(axis).size > 1 && (from.uses(axis) || to.uses(axis))) axes_.push_back(axis);
     }
+    if (counts_elements(cost)) least_.emplace(to, mesh, shape, axes_);
   }
 
   std::vector<ConversionStep> run() {
@@ -339,6 +385,8 @@ class PathSearch {
       if (best_.at(layout).done) continue;
       best_.at(layout).done = true;
       if (layout == to_) break;
+      if (leads_farther(layout, distance)) continue;
+      before_ = local_elements(layout, mesh_, shape_);
       expand(layout, distance);
     }
     TESSERA_CHECK(best_.contains(to_), "no conversion path");
@@ -357,15 +405,28 @@ class PathSearch {
     bool done = false;
   };
 
+  // Is no way through the layout, which is so far from the start, shorter than the one that was
+  // found? Rounding decides nothing: what is as long as that one to a millionth of a millionth is
+  // looked at.
+  bool leads_farther(const Layout& layout, double distance) const {
+    if (distance >= reached_) return true;
+    constexpr double kRounding = 1e-12;
+    return least_ && (distance + (*least_)(layout)) * (1 - kRounding) >= reached_;
+  }
+
+  double weight_of(const Layout& layout, CollectiveKind kind, bool slice, const Axes& axes,
+                   const Layout& next) const {
+    if (slice) return 1;
+    return cost_(kind, members_of(mesh_, axes), before_,
+                 elements_after(kind, layout, next, mesh_, shape_));
+  }
+
   void reach(const Layout& layout, double distance, CollectiveKind kind, bool slice, Axes axes,
              Layout next) {
     next = normalise(std::move(next), mesh_, shape_);
     if (has_triples(next) && !next.shards.back().empty()) return;
-    const int64_t before = local_elements(layout, mesh_, shape_);
-    const int64_t after = elements_after(kind, layout, next, mesh_, shape_);
-    const double weight = slice ? 1 : cost_(kind, members_of(mesh_, axes), before, after);
-    const double total = distance + weight;
-    if (total >= reached_) return;  // no way through here is shorter
+    const double total = distance + weight_of(layout, kind, slice, axes, next);
+    if (leads_farther(next, total)) return;
     if (next == to_) reached_ = total;
     auto [it, fresh] = best_.try_emplace(next);
     if (!fresh && it->second.distance <= total) return;
@@ -544,6 +605,8 @@ class PathSearch {
   const std::vector<int64_t>& shape_;
   const CostFunction& cost_;
   Axes axes_;
+  std::optional<LeastCost> least_;
+  int64_t before_ = 0;  // elements that a rank has of the layout from which the search goes on
   double reached_ =
       std::numeric_limits<double>::infinity();  // the shortest way to the target so far
   std::map<Layout, Node> best_;

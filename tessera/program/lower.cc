@@ -34,6 +34,7 @@ struct Lowering::Impl {
   std::vector<InstantiateInput::Sizes> micro_batch_sizes;
 
   const ShapeRule& rule() const { return analysis.shapes; }
+  std::shared_ptr<PathCache> paths;  // may be null
   Status write_texts(std::vector<TensorId> fetch);
   void find_micro_batch_sizes();
 
@@ -65,6 +66,7 @@ Result<Lowering> Lowering::create(std::shared_ptr<const Graph> graph, ResolvedPl
       impl.whole = graph;
       impl.plan = std::move(shorter->plan);
       impl.copied = shorter->copied;
+      impl.paths = options.paths;
       if (impl.write_texts({})) return lowering;
       // Some stage is not equal after all, or the plan is wrong: all stages are lowered, and an error
       // then names what the user wrote.
@@ -74,6 +76,7 @@ Result<Lowering> Lowering::create(std::shared_ptr<const Graph> graph, ResolvedPl
   Impl& impl = *lowering.impl_;
   impl.graph = impl.whole = std::move(graph);
   impl.plan = std::move(plan);
+  impl.paths = std::move(options.paths);
   TESSERA_TRY_VOID(impl.write_texts(std::move(options.fetch)));
   return lowering;
 }
@@ -81,7 +84,7 @@ Result<Lowering> Lowering::create(std::shared_ptr<const Graph> graph, ResolvedPl
 Status Lowering::Impl::write_texts(std::vector<TensorId> fetch) {
   TESSERA_TRY(analysis, analyse(*graph, plan));
   analysis.shapes.graph = graph.get();
-  texts = write_place_texts({graph, &plan, std::move(fetch)}, analysis);
+  texts = write_place_texts({graph, &plan, std::move(fetch), paths.get()}, analysis);
   std::vector<BlockOrder> orders;
   for (size_t place = 0; place < texts.size(); ++place) orders.emplace_back(plan, PlaceId(place));
   for (size_t place = 0; place < texts.size(); ++place) {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "tessera/plan/path_cache.h"
 #include "tessera/program/program.h"
 
 namespace tessera {
@@ -18,6 +19,7 @@ struct LowerOptions {
   // the loss. Programs of copies then have the names of the stage that they copy; times and sizes
   // are the same to the last bit.
   bool equal_stages_once = false;
+  std::shared_ptr<PathCache> paths = {};  // of other lowerings; null: each finds its own
 };
 
 // Ranks that share a program text up to origins, groups and peers.

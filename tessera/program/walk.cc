@@ -20,7 +20,10 @@ namespace {
 class Walker {
  public:
   Walker(const WalkInput& input, Analysis& analysis)
-      : graph_(*input.graph), fetch_(input.fetch), facts_(graph_, *input.plan, analysis) {}
+      : graph_(*input.graph),
+        fetch_(input.fetch),
+        facts_(graph_, *input.plan, analysis),
+        paths_(facts_, input.paths) {}
 
   std::vector<PlaceText> run() {
     for (const Tensor& tensor : graph_.tensors()) place_persistent(tensor);
@@ -49,7 +52,7 @@ class Walker {
   const std::vector<TensorId>& fetch_;
   Facts facts_;
   TextWriter writer_{facts_};
-  ConversionPaths paths_{facts_};
+  ConversionPaths paths_;
   Holds holds_{facts_, paths_};
   Converter converter_{facts_, paths_, writer_};
   Loads loads_{facts_, writer_};

@@ -37,6 +37,7 @@
 #include <set>
 
 #include "tessera/graph/band.h"
+#include "tessera/plan/path_cache.h"
 #include "tessera/program/place_text.h"
 
 namespace tessera {
@@ -65,6 +66,7 @@ struct WalkInput {
   std::shared_ptr<const Graph> graph;
   const ResolvedPlan* plan = nullptr;
   std::vector<TensorId> fetch;
+  PathCache* paths = nullptr;  // of other walks; null: there are none
 };
 // Writes every place's text. `analysis.ops` may change: a linear op that works on parts takes over
 // their layout.

@@ -8,7 +8,8 @@
 
 namespace tessera {
 
-ConversionPaths::ConversionPaths(const Facts& facts) : facts_(facts) {
+ConversionPaths::ConversionPaths(const Facts& facts, PathCache* shared)
+    : facts_(facts), shared_(shared) {
   const std::vector<Place>& places = facts.plan().places;
   for (const Place& place : places) {
     const auto alike = std::ranges::find_if(
@@ -23,12 +24,18 @@ const std::vector<ConversionStep>& ConversionPaths::find(PlaceId place, TensorId
   const PlaceId alike = first_alike_[place.index()];
   auto it = paths_.find(std::tie(alike, shape, from, to));
   if (it == paths_.end()) {
-    it = paths_
-             .emplace(std::make_tuple(alike, shape, from, to),
-                      conversion_path(from, to, facts_.mesh(place), shape))
+    it = paths_.emplace(std::make_tuple(alike, shape, from, to), find_anew(place, shape, from, to))
              .first;
   }
   return it->second;
+}
+
+std::vector<ConversionStep> ConversionPaths::find_anew(PlaceId place,
+                                                       const std::vector<int64_t>& shape,
+                                                       const Layout& from, const Layout& to) const {
+  const Mesh& mesh = facts_.mesh(place);
+  return shared_ != nullptr ? shared_->find(from, to, mesh, shape)
+                            : conversion_path(from, to, mesh, shape);
 }
 
 bool ConversionPaths::moves_once(const Op& sum, const Layout& made) {

@@ -8,13 +8,15 @@
 #include <tuple>
 #include <vector>
 
+#include "tessera/plan/path_cache.h"
 #include "tessera/program/walk/facts.h"
 
 namespace tessera {
 
 class ConversionPaths {
  public:
-  explicit ConversionPaths(const Facts& facts);
+  // `shared`: of other programs; null: there are none.
+  ConversionPaths(const Facts& facts, PathCache* shared);
 
   // The reference stays valid.
   const std::vector<ConversionStep>& find(PlaceId place, TensorId tensor, const Layout& from,
@@ -27,7 +29,11 @@ class ConversionPaths {
   double cost(PlaceId place, TensorId tensor, const Layout& from, const Layout& to);
 
  private:
+  std::vector<ConversionStep> find_anew(PlaceId place, const std::vector<int64_t>& shape,
+                                        const Layout& from, const Layout& to) const;
+
   const Facts& facts_;
+  PathCache* shared_;
   std::vector<PlaceId> first_alike_;  // by place: the first one with equal axes
   std::map<std::tuple<PlaceId, std::vector<int64_t>, Layout, Layout>, std::vector<ConversionStep>,
            std::less<>>
