@@ -122,7 +122,8 @@ Result<PlanAnswer> find_with_recipes(const PlanQuestion& question, PlanAnswer an
   if (answer.programs_allowed < used + kWorthARace || (question.stop && question.stop()))
     return answer;
   TESSERA_TRY(const auto search, PlanSearch::begin(question));
-  if (is_small(question, search->fold())) return answer;  // it was searched whole
+  // With evaluations for all choices a small question was searched whole.
+  if (is_small(question, search->fold()) && question.evaluations > 0) return answer;
   if (question.progress) question.progress("recipes");
   const size_t programs = answer.programs_allowed - used;
   RecipeRace race = race_recipes(*search, devices_of(question), programs - kForEdits);
