@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -127,11 +128,13 @@ class Copier {
     return in_.plan->places[place.index()].stages;
   }
 
-  // The places run their blocks in one order.
+  // The places run their blocks in one order, as far as passes ask: they ask about blocks that touch what
+  // is under way.
   bool run_blocks_alike() const {
     const PlaceId original = copied_.original;
     const BlockOrder& there = (*in_.orders)[original.index()];
     const std::vector<BlockRef> blocks_there = blocks(original);
+    const std::vector<size_t> meets = blocks_that_meet(blocks_there);
     for (PlaceId place = moved(original, -1); place <= copied_.last(); place = moved(place, 1)) {
       if (place == original) continue;
       const BlockOrder& here = (*in_.orders)[place.index()];
@@ -139,14 +142,36 @@ class Copier {
       for (size_t a = 0; a < blocks_here.size(); ++a) {
         if (here.position(blocks_here[a]) != there.position(blocks_there[a])) return false;
         for (size_t b = 0; b < blocks_here.size(); ++b) {
-          if (here.always_before(blocks_here[a], blocks_here[b]) !=
-              there.always_before(blocks_there[a], blocks_there[b])) {
+          const bool asked = meets[a] == meets[b];
+          if (asked && here.always_before(blocks_here[a], blocks_here[b]) !=
+                           there.always_before(blocks_there[a], blocks_there[b])) {
             return false;
           }
         }
       }
     }
     return true;
+  }
+  // By block of the original: equal numbers where blocks touch a buffer together, or each one that a
+  // third touches.
+  std::vector<size_t> blocks_that_meet(const std::vector<BlockRef>& refs) const {
+    const PlaceText& text = (*in_.texts)[copied_.original.index()];
+    std::vector<size_t> meets(refs.size());
+    std::iota(meets.begin(), meets.end(), size_t{0});
+    std::vector<std::optional<size_t>> touched_by(text.buffers.size());
+    for (size_t b = 0; b < refs.size(); ++b) {
+      const auto block = text.blocks.find(refs[b]);
+      if (block == text.blocks.end()) continue;
+      for (const TextInstruction& instruction : block->second) {
+        accesses(instruction, [&](const TextAccess& access) {
+          auto& other = touched_by[static_cast<size_t>(access.view->buffer)];
+          if (!other) other = b;
+          const size_t from = meets[*other], to = meets[b];
+          std::ranges::replace(meets, from, to);
+        });
+      }
+    }
+    return meets;
   }
   std::vector<BlockRef> blocks(PlaceId place) const {
     std::vector<BlockRef> out;

@@ -257,9 +257,9 @@ class Shortening {
     }
     for (size_t t = 0; t < used.size(); ++t) {
       if (!used[t]) continue;
-      for (const TensorId link :
-           {graph_.tensor(TensorId(t)).of, graph_.tensor(TensorId(t)).update_of}) {
-        if (const TensorId stays = instead_of(link); stays.valid()) used[stays.index()] = true;
+      for (const auto link : {&Tensor::of, &Tensor::update_of}) {
+        if (const TensorId stays = linked(TensorId(t), link); stays.valid())
+          used[stays.index()] = true;
       }
     }
     add(used);
@@ -292,6 +292,17 @@ class Shortening {
     const OpId producer = graph_.tensor(id).producer;
     return producer.valid() && is_gone(producer) ? tensor_for_[id.index()] : id;
   }
+  // What the tensor links to. If that is gone, what its equal in the last copy links to.
+  TensorId linked(TensorId id, TensorId Tensor::*link) const {
+    const Tensor& tensor = graph_.tensor(id);
+    const OpId gone = (tensor.*link).valid() ? graph_.tensor(tensor.*link).producer : OpId();
+    if (!gone.valid() || !is_gone(gone)) return tensor.*link;
+    const OpId last = tensor.producer.valid() ? last_of_[tensor.producer.index()] : OpId();
+    if (!last.valid()) return tensor_for_[(tensor.*link).index()];
+    const auto& made = graph_.op(tensor.producer).outputs;
+    const auto at = static_cast<size_t>(std::ranges::find(made, id) - made.begin());
+    return graph_.tensor(graph_.op(last).outputs[at]).*link;
+  }
   TensorId now(TensorId id) const {
     const TensorId stays = instead_of(id);
     return stays.valid() ? now_[stays.index()] : stays;
@@ -311,6 +322,8 @@ class Shortening {
       if (!used[tensor.id.index()]) continue;
       Tensor copy = tensor;
       copy.producer = OpId();
+      copy.of = linked(tensor.id, &Tensor::of);
+      copy.update_of = linked(tensor.id, &Tensor::update_of);
       now_[tensor.id.index()] = made_.add_tensor(std::move(copy));
       made_plan_.tensors.push_back(plan_.tensors[tensor.id.index()]);
     }
@@ -330,8 +343,12 @@ class Shortening {
     }
     for (TensorId& output : op.outputs) output = now_[output.index()];
     if (op.mirror.valid()) {
-      const OpId stays = is_gone(op.mirror) ? op_for_[op.mirror.index()] : op.mirror;
-      if (!stays.valid()) return false;
+      OpId stays = op.mirror;
+      if (is_gone(stays)) {
+        const OpId last = last_of_[old.index()];
+        stays = last.valid() ? graph_.op(last).mirror : op_for_[stays.index()];
+      }
+      if (!stays.valid() || !op_now_[stays.index()].valid()) return false;
       op.mirror = op_now_[stays.index()];
     }
     op_now_[old.index()] = made_.add_op(std::move(op));
