@@ -215,12 +215,12 @@ class Trained {
       set(values);
     }
   }
-  // Minimises a loss whose gradient is affine in the parameters, by conjugate gradients. Directions
-  // are scaled by an estimate of the diagonal of the second derivative: the mean of v * (H v) over
-  // some vectors v of random signs.
+  // Minimises a loss whose gradient is affine in the parameters, by conjugate gradients from the
+  // present parameters on. Directions are scaled by an estimate of the diagonal of the second
+  // derivative: the mean of v * (H v) over some vectors v of random signs.
   void conjugate_gradients(const std::vector<Rays>& all, int probes, int steps) {
-    Values x(size());
-    set(x);
+    Values x = get();
+    set(Values(size()));
     const Values constant = gradient(all);
     const auto times = [&](const Values& v) {
       set(v);
@@ -242,8 +242,8 @@ class Trained {
       for (size_t i = 0; i < r.size(); ++i) r[i] /= diagonal[i];
       return r;
     };
-    Values r = constant;
-    for (double& value : r) value = -value;
+    Values r = times(x);  // without the constant part of the gradient
+    for (size_t i = 0; i < r.size(); ++i) r[i] = -r[i] - constant[i];
     Values p = scaled(r);
     double rz = dot(r, p);
     for (int step = 0; step < steps; ++step) {
@@ -326,24 +326,34 @@ TEST(GaPlanes, GradientOfTheConvexTrainingIsAffineInTheGrids) {
   }
 }
 
-TEST(GaPlanes, ConvexTrainingEndsAtOneLossAndConjugateGradientsReachIt) {
+// A convex training ends at one loss wherever it begins: here by conjugate gradients over all views, of
+// which the third start is far away. Adam's steps over one view at a time leave a few per cent of the
+// loss: they end farther above it, and apart.
+TEST(GaPlanes, ConvexTrainingEndsAtOneLossFromEveryStartAndAdamAboveIt) {
   const std::vector<Rays> seen = views(false);
   Trained convex(kConvex, DType::kFloat64);
   EXPECT_EQ(convex.size(), 4864U);
+  const auto begin = [&](uint64_t start) { convex.start(start, start == 3 ? 0.1 : 1e-3); };
+  std::array<double, 3> direct{};
+  for (const size_t i : {0, 1, 2}) {
+    begin(i + 1);
+    const double before = convex.loss(seen);
+    convex.conjugate_gradients(seen, 12, 150);
+    direct[i] = convex.loss(seen);
+    std::printf("start %zu: loss %.6f, %.6f by conjugate gradients\n", i + 1, before, direct[i]);
+    std::fflush(stdout);
+    EXPECT_NEAR(direct[i], direct[0], 1e-4);
+  }
   constexpr int kFewer = 400;
   std::array<double, 2> losses{};
-  for (const size_t start : {0, 1}) {
-    convex.start(start + 1, 1e-3);
+  for (const size_t i : {0, 1}) {
+    begin(i + 1);
     convex.adam(seen, kFewer, kRate);
-    losses[start] = convex.loss(seen);
+    losses[i] = convex.loss(seen);
+    EXPECT_GT(losses[i], direct[i]);
   }
-  // Adam steps over one view at a time: its last steps leave a few per cent of the loss.
+  std::printf("loss: %.6f and %.6f by Adam from two starts\n", losses[0], losses[1]);
   EXPECT_NEAR(losses[0], losses[1], 5e-4);
-  convex.conjugate_gradients(seen, 12, 150);
-  const double direct = convex.loss(seen);
-  EXPECT_LT(direct, std::min(losses[0], losses[1]) + 1e-4);
-  std::printf("loss: %.6f and %.6f by Adam from two starts, %.6f by conjugate gradients\n",
-              losses[0], losses[1], direct);
 }
 
 TEST(GaPlanes, LinesPlanesAndVolumeKeepMoreOfTheScoreUnderConvexTrainingThanTriPlanes) {
