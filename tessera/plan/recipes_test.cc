@@ -6,6 +6,8 @@
 
 #include "tessera/plan/load.h"
 #include "tessera/plan/prepare.h"
+#include "tessera/plan/recipes/patterns.h"
+#include "tessera/plan/recipes/writer.h"
 #include "tessera/plan/test_graphs.h"
 
 namespace tessera {
@@ -138,6 +140,29 @@ store = [
   { tensors = "role:parameter", over = "row" },
 ]
 )");
+}
+
+TEST(Recipes, PatternsOfGroupsAreThoseOfEachGroup) {
+  TestModel model;
+  model.layers = 5;
+  const Graph graph = test_transformer(model);
+  std::vector<OpId> forward;
+  for (const Op& op : graph.ops()) {
+    if (op.phase == Phase::kForward) forward.push_back(op.id);
+  }
+  // All rows of neighbouring ops that begin with every third op, and every second op.
+  std::vector<std::vector<OpId>> groups(1);
+  for (size_t i = 0; i < forward.size(); i += 2) groups.front().push_back(forward[i]);
+  for (auto first = forward.begin(); forward.end() - first > 3; first += 3) {
+    for (auto last = first + 1; last != forward.end(); ++last) groups.emplace_back(first, last);
+  }
+  groups.push_back(forward);
+  const auto patterns = recipes::patterns_of_each(graph, groups);
+  ASSERT_EQ(patterns.size(), groups.size());
+  for (size_t g = 0; g < groups.size(); ++g) {
+    EXPECT_EQ(patterns[g], recipes::patterns_of(graph, groups[g]));
+    EXPECT_EQ(recipes::selected(graph, recipes::alternatives(patterns[g])), groups[g]);
+  }
 }
 
 TEST(Recipes, LongSequences) {

@@ -13,6 +13,7 @@
 #include "tessera/graph/kinds.h"
 #include "tessera/plan/recipes/maps.h"
 #include "tessera/plan/recipes/parts.h"
+#include "tessera/plan/recipes/patterns.h"
 #include "tessera/plan/selector.h"
 
 namespace tessera {
@@ -190,20 +191,23 @@ Status write_stages(recipes::PlanText& text, const Choice& choice, const Graph& 
     return {};
   }
   text.schedule = choice.schedule;
+  std::vector<std::vector<OpId>> ops_of;  // by stage
   for (size_t s = 0; s < choice.cuts.size(); ++s) {
     const size_t end = s + 1 < choice.cuts.size() ? choice.cuts[s + 1] : units.size();
     if (choice.cuts[s] >= end) {
       return invalid_input(fmt::format("a pipeline of {} stages needs as many units, found {}",
                                        choice.cuts.size(), units.size()));
     }
-    std::vector<OpId> ops;
+    std::vector<OpId>& ops = ops_of.emplace_back();
     for (size_t at = choice.cuts[s]; at < end; ++at) {
       const std::vector<OpId>& own = units[choice.unit_at(at)].ops;
       ops.insert(ops.end(), own.begin(), own.end());
     }
-    std::sort(ops.begin(), ops.end());
-    recipes::PlanText::StageLine line{recipes::alternatives(recipes::patterns_of(forward, ops)),
-                                      static_cast<int64_t>(s), "", ""};
+  }
+  const auto patterns = recipes::patterns_of_each(forward, ops_of);
+  for (size_t s = 0; s < choice.cuts.size(); ++s) {
+    recipes::PlanText::StageLine line{recipes::alternatives(patterns[s]), static_cast<int64_t>(s),
+                                      "", ""};
     if (!choice.stage_axes.empty()) {
       std::vector<std::string> sizes;
       for (const ChoiceAxis& axis : choice.stage_axes[s])

@@ -22,6 +22,9 @@ constexpr double kMostLoss = 1.08;  // of the time, for less memory
 // An outer list is given up if its first dim alone takes more than this share of the time that the
 // best single axis takes.
 constexpr double kFarOff = 1.25;
+constexpr double kBesideBatch = .9;  // of the time, or more: what dims beside the batch leave of it
+// Of the time without any dim, or more: one dim saves so little that the best list alone is made longer.
+constexpr double kHardlySaves = .9;
 constexpr double kParameterShare = .05;  // of all elements: such parameters are worth a cut
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
@@ -132,7 +135,8 @@ std::optional<size_t> DimListSearch::price(const DimList& list, const AxesOf& ax
 void DimListSearch::grow(const DimList& first, const AxesOf& axes, int64_t sequences, size_t beam,
                          double most_s) {
   tried_.clear();
-  price(first, axes, sequences);
+  const auto start = price(first, axes, sequences);
+  const double first_s = start ? tried_[*start].time_s : 0;
   std::vector<DimList> best_lists = {first};
   for (double best = 0; !best_lists.empty();) {
     for (const DimList& from : best_lists) {
@@ -151,6 +155,7 @@ void DimListSearch::grow(const DimList& first, const AxesOf& axes, int64_t seque
     if (tried_.empty() || (best > 0 && tried_.front().time_s > kGain * best)) return;
     best = tried_.front().time_s;
     if (best > most_s) return;
+    if (first.empty() && best > kHardlySaves * first_s) beam = 1;
     // The longest lists are those that this round made.
     size_t longest = 0;
     for (const DimList& one : best_lists) longest = std::max(longest, one.size() + 1);
@@ -262,6 +267,11 @@ std::vector<DimPair> DimListSearch::find_pairs(const std::vector<DimList>& lists
     };
     for (const DimList& first : {DimList{}, DimList{"batch"}}) {
       const int64_t own = first.empty() ? sequences : sequences * outer_size;
+      // No dims of the outer axis save more than all of its devices can.
+      tried_.clear();
+      const auto start = price(first, axes, own);
+      const double left = first.empty() ? 1 / static_cast<double>(outer_size) : kBesideBatch;
+      if (start && single_s > 0 && left * tried_[*start].time_s > kMostLoss * single_s) continue;
       grow(first, axes, own, kPairBeam, single_s > 0 ? kFarOff * single_s : kNever);
       const auto best = std::find_if(tried_.begin(), tried_.end(), [&](const Tried& one) {
         return !one.list.empty() && one.list != first && one.list != inner;

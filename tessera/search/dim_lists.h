@@ -44,7 +44,7 @@ class DimListSearch {
                 std::function<void(const std::string&)> progress);
 
   // A beam search whose step inserts a dim at some place of a list, until no step shortens the time
-  // of a sequence; once without replicas and once from {"batch"} on. Of each, those that no other
+  // of a sequence (where one dim saves hardly any time, the beam is a single list); once without replicas and once from {"batch"} on. Of each, those that no other
   // list beats in both time and memory are returned, the fastest first; and each of these made
   // longer at its end by dims that save activations for at most a few percent of time.
   // Where the gradients of replicas take longer than the passes of a micro-batch, lists before
@@ -55,7 +55,8 @@ class DimListSearch {
 
   // Pairs that are faster than every one of `lists` on one axis of outer_size * inner_size devices,
   // or hold less for at most a few percent of time. The inner list is one of the first of `lists`;
-  // the outer one grows as above.
+  // the outer one grows as above, unless an outer axis that saved all that its devices can would be
+  // too slow.
   std::vector<DimPair> find_pairs(const std::vector<DimList>& lists, int64_t outer_size,
                                   int64_t inner_size, int64_t sequences);
 

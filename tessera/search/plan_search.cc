@@ -121,7 +121,7 @@ void PlanSearch::judge_plan(const Plan& plan, PlanCandidate& candidate) {
 
 Result<PlanAnswer> PlanSearch::answer_with(PlanAnswer answer, const Plan& plan) {
   PlanCandidate& best = answer.simulated[*answer.best];
-  TESSERA_TRY(const auto lowering, compiler_.lower(forward_, plan, {question_.optimizer}));
+  TESSERA_TRY(const auto lowering, compiler_.lower(forward_, plan, for_price(question_.optimizer)));
   TESSERA_TRY(answer.simulation, simulate(*lowering, *question_.cluster, question_.options));
   best.step_s = answer.simulation->step_time_s;
   set_bound(answer);
@@ -155,7 +155,9 @@ constexpr size_t kEditsTried = 3;      // of one plan, one after the other, at t
 constexpr size_t kCheap = 4;        // so many times the least number of programs: these are cheap
 constexpr double kGenerous = 24;    // respects in which a choice is taken to be unlike others
 constexpr double kSmallMargin = 2;  // PlanQuestion::margin of small models, whatever is alike
-constexpr size_t kAlways = 8;       // a search simulates this part of the programs it may anyway
+// So many times the memory of a device, or more by formula: no such plan has been seen to fit.
+constexpr double kNeverFits = 1.15;
+constexpr size_t kAlways = 8;          // a search simulates this part of the programs it may anyway
 constexpr int64_t kMostLeftOut = 256;  // plans that the part of a question rules out
 constexpr size_t kTooLarge = 4;        // programs at least, where nothing is expected to fit
 constexpr int kRespects = 8;           // in which two choices may be alike
@@ -239,7 +241,9 @@ class PlanSearch::Pool {
       const double allowed = care == Care::kAll ? std::max(margin_, kSmallMargin)
                                                 : 1 + (margin_ - 1) * unlike / kRespects;
       const double has = waiting.estimate.capacity_bytes;
-      const bool fits = care == Care::kEvery || has <= 0 || waiting.memory_bytes() <= allowed * has;
+      const double in_memory = is_small_ ? allowed : std::min(allowed, kNeverFits);
+      const bool fits =
+          care == Care::kEvery || has <= 0 || waiting.memory_bytes() <= in_memory * has;
       // Where the formula was seen to err, it may err as much for choices of which little is known.
       const double errs = std::pow(most_too_slow_, std::min(1.0, 2 * (1 - waiting.trust())));
       const bool is_slow = care != Care::kEvery && waiting.step_s() > allowed * errs * best_s;
@@ -466,7 +470,7 @@ Result<PlanAnswer> PlanSearch::answer(std::vector<PlanCandidate> ranked, const s
   answer.folded_programs = pricer_->simulated();
   if (answer.best) {
     PlanCandidate& best = answer.simulated[*answer.best];
-    TESSERA_TRY(const auto lowering, lower_choice(best.choice, {question_.optimizer}));
+    TESSERA_TRY(const auto lowering, lower_choice(best.choice, for_price(question_.optimizer)));
     TESSERA_TRY(answer.simulation, simulate(*lowering, *question_.cluster, question_.options));
     best.step_s = answer.simulation->step_time_s;
     TESSERA_TRY(answer.plan, text_of(best.choice));

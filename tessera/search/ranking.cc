@@ -37,6 +37,9 @@ constexpr double kHopeless = 1.3;      // so many times the best time at the lea
 constexpr int64_t kAllCounts = 8;      // on so few devices any number of them may be used
 constexpr size_t kAllBorders = 64;  // if there are no more, all borders of a small model are ranked
 
+// So many times the best time at the least: such choices are kept only if they are smaller than all
+// faster ones.
+constexpr double kFarOff = 2;
 constexpr size_t kHaloShapes = 6;      // ways to cut a stage whose halos are tried otherwise
 constexpr double kHalosMaySave = 1.5;  // times the best time: slower choices are not tried so
 const std::vector<int64_t> kMoreChunks = {2, 3, 4, 6, 8};
@@ -120,7 +123,8 @@ std::vector<Ranking::Shape> Ranking::shapes() const {
   const int64_t most_inner = std::max(
       {2 * question_.cluster->type_of(0).devices, kAllCounts, fixed_number(question_, "tp")});
   std::vector<Shape> out;
-  for (const int64_t used : counts) {
+  // Many devices first: what is far slower than their choices need not be ranked in full.
+  for (const int64_t used : std::vector<int64_t>(counts.rbegin(), counts.rend())) {
     if (used > all) continue;
     for (const int64_t stages : divisors_of(used)) {
       if (stages > static_cast<int64_t>(fold_.units.size()) || !allows(question_, "pp", stages))
@@ -262,6 +266,10 @@ void Ranking::rank_schedules(Choice choice, const Space& space, const Inside& in
     least_s = std::min(least_s, passes_s(*prices, counts_));
   least_s *= static_cast<double>(choice.micro_batches) / static_cast<double>(choice.stages);
   const bool is_hopeless = !is_small_ && best_s_ > 0 && least_s > kHopeless * best_s_;
+  // Unequal meshes may be made of slow choices, and memories of unlike devices do not compare.
+  const bool is_far_off = is_hopeless && least_s > kFarOff * best_s_ &&
+                          question_.cluster->devices() > kMostMeshDevices &&
+                          estimator_.kinds().count() == 1;
   const std::string& first = space.schedules.front().name;
   for (const SpaceSchedule& schedule : schedules_of(space)) {
     if ((is_hopeless || choice.stages == 1) && schedule.name != first) continue;
@@ -272,12 +280,25 @@ void Ranking::rank_schedules(Choice choice, const Space& space, const Inside& in
       choice.chunks = chunks;
       const ScheduleFacts* facts = estimator_.schedule_of(choice);
       if (facts == nullptr || (facts->splits_backward && choice.recompute != "none")) continue;
-      rank_shards(choice, inside, out);
+      rank_shards(choice, inside, is_far_off, out);
     }
   }
 }
 
-void Ranking::rank_shards(Choice choice, const Inside& inside, std::vector<PlanCandidate>& out) {
+bool Ranking::is_beaten(const Estimate& estimate) const {
+  const auto larger = least_s_.upper_bound(estimate.memory_bytes);
+  return larger != least_s_.begin() && std::prev(larger)->second <= estimate.step_s;
+}
+
+void Ranking::note(const Estimate& estimate) {
+  if (is_beaten(estimate)) return;
+  const auto at = least_s_.insert_or_assign(estimate.memory_bytes, estimate.step_s).first;
+  auto next = std::next(at);
+  while (next != least_s_.end() && next->second >= estimate.step_s) next = least_s_.erase(next);
+}
+
+void Ranking::rank_shards(Choice choice, const Inside& inside, bool is_far_off,
+                          std::vector<PlanCandidate>& out) {
   // Where nodes are more than one, the order of stages and replicas on them may matter.
   const bool may_turn = choice.stages > 1 && choice.axes.front().size > 1 &&
                         choice.ranks() > question_.cluster->type_of(0).devices;
@@ -288,12 +309,18 @@ void Ranking::rank_shards(Choice choice, const Inside& inside, std::vector<PlanC
     if (!allows(question_, "zero", sharded)) continue;
     choice.sharded = sharded;
     for (const bool apart : {false, true}) {
-      if ((apart && !may_turn) || !allows(question_, "replicas_apart", apart ? 1 : 0)) continue;
+      if ((apart && (!may_turn || is_far_off)) ||
+          !allows(question_, "replicas_apart", apart ? 1 : 0))
+        continue;
       choice.replicas_apart = apart;
       PlanCandidate candidate;
       candidate.estimate = estimator_.estimate(choice, inside.by_kind, inside.sequences);
       candidate.choice = choice;
       const double step = candidate.estimate.step_s;
+      if (is_far_off && is_beaten(candidate.estimate)) {
+        ++left_out_;
+        continue;
+      }
       if (surely_fits(candidate.estimate) && (best_s_ == 0 || step < best_s_)) best_s_ = step;
       out.push_back(std::move(candidate));
       if (is_small_) rank_borders(choice, out);
@@ -325,8 +352,10 @@ void Ranking::rank_shape(const Shape& shape, const Space& space, const std::stri
     choice.compute = question_.compute;
     if (has_halos(fold_.graph, choice.axes)) choice.halos = halos_;
     choice.transfers = fixed_transfers(question_);
-    if (allows(question_, "micro_batches", choice.micro_batches))
-      rank_schedules(choice, space, inside, out);
+    if (!allows(question_, "micro_batches", choice.micro_batches)) continue;
+    const size_t before = out.size();
+    rank_schedules(choice, space, inside, out);
+    for (size_t i = before; i < out.size(); ++i) note(out[i].estimate);
   }
 }
 
@@ -461,8 +490,14 @@ std::optional<DimList> Ranking::improved_list(const PlanCandidate& start, const 
         Choice choice = from.choice;
         choice.axes[1].dims = list;
         choice.recompute = level;
+        const size_t ranked_before = ranked.size();
         rank_schedules(choice, space, inside, ranked);
         if (level == from.choice.recompute) break;
+        // What is computed again makes no step shorter.
+        const bool may_win = std::any_of(
+            ranked.begin() + static_cast<std::ptrdiff_t>(ranked_before), ranked.end(),
+            [&](const auto& one) { return one.estimate.step_s < best.estimate.step_s; });
+        if (best.estimate.fits() && !may_win) break;
       }
       for (const PlanCandidate& one : ranked) {
         if (!is_better(one, best)) continue;
@@ -756,6 +791,7 @@ Result<PlanAnswer> find_in_space(const PlanQuestion& question, const SpaceMaker&
   if (space.is_wide) widen(*search, ranking, space, ranked, refusal);
   TESSERA_TRY(PlanAnswer answer, search->answer(std::move(ranked), refusal, edits));
   answer.lists = space.lists;
+  answer.estimated += ranking.left_out();
   return answer;
 }
 

@@ -52,6 +52,8 @@ class Ranking {
   const std::string& last_refusal() const { return refusal_; }
   const Fold& fold() const { return fold_; }
   Estimator& estimator() { return estimator_; }
+  // Choices that were ranked but not returned: far slower than others, and not smaller.
+  int64_t left_out() const { return left_out_; }
 
  private:
   void add_all_lists(Space& space, int64_t size) const;
@@ -80,7 +82,11 @@ class Ranking {
   void rank_schedules(Choice choice, const Space& space, const Inside& inside,
                       std::vector<PlanCandidate>& out);
   // A candidate for each kind of sharding, and each order of replicas and stages.
-  void rank_shards(Choice choice, const Inside& inside, std::vector<PlanCandidate>& out);
+  // Of choices that are far off only those that no ranked choice beats in time and in memory.
+  void rank_shards(Choice choice, const Inside& inside, bool is_far_off,
+                   std::vector<PlanCandidate>& out);
+  bool is_beaten(const Estimate& estimate) const;
+  void note(const Estimate& estimate);
   // The choice with all other borders between its stages.
   void rank_borders(const Choice& choice, std::vector<PlanCandidate>& out);
   // The prices on each kind of nodes; empty: one of them refuses.
@@ -117,6 +123,10 @@ class Ranking {
   double limit_;       // of a device's memory; 0: none
   HaloChoice halos_;   // what the question fixes
   double best_s_ = 0;  // of the choices that fit by formula; 0: none yet
+  // By memory: the least time of ranked choices that need no more; those of which no other one is both
+  // faster and smaller.
+  std::map<double, double> least_s_;
+  int64_t left_out_ = 0;
   std::string refusal_;
 };
 

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
+#include <string>
 
 #include "tessera/search/planners/test_questions.h"
 #include "tessera/search/ranking.h"
@@ -170,6 +172,25 @@ TEST(WideSearch, WrongQuestions) {
   EXPECT_NE(answer.error().message.find("expected a model with the dim 'seq', found none"),
             std::string::npos)
       << answer.error().message;
+}
+
+// Far slower choices are left out only where others are smaller, too: what is fixed may not lead to a
+// smaller choice than the whole space has.
+TEST(WideSearch, WhatIsLeftOutIsNotSmaller) {
+  const auto asked = ask("gpt:layers=4,hidden=512,heads=8,seq=128,vocab=1024", "dgx-a100:16", 128);
+  asked->question.evaluations = 1;
+  const PlanAnswer all = find_in_space(asked->question, megatron_space).value();
+  ASSERT_FALSE(all.curve.empty());
+  using Fixed = std::map<std::string, std::string>;
+  for (const Fixed& fixed :
+       {Fixed{{"zero", "3"}, {"recompute", "full"}}, Fixed{{"zero", "1"}, {"devices", "32"}}}) {
+    asked->question.fixed = fixed;
+    const PlanAnswer some = find_in_space(asked->question, megatron_space).value();
+    ASSERT_FALSE(some.curve.empty());
+    EXPECT_LE(all.curve.front().estimate.memory_bytes,
+              some.curve.front().estimate.memory_bytes * (1 + 1e-9));
+    EXPECT_LE(all.curve.back().estimate.step_s, some.curve.back().estimate.step_s * (1 + 1e-9));
+  }
 }
 
 }  // namespace

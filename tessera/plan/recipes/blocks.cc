@@ -8,6 +8,7 @@
 
 #include "tessera/base/text.h"
 #include "tessera/graph/repeat.h"
+#include "tessera/plan/recipes/patterns.h"
 #include "tessera/plan/recipes/writer.h"
 #include "tessera/plan/selector.h"
 
@@ -19,19 +20,29 @@ using Names = std::vector<std::string>;
 // Paths by their components.
 struct Scope {
   std::map<std::string, Scope> below;
-  Names order;      // of `below`, as the ops stand
-  bool all = true;  // every op here and below is chosen
-  bool any = false;
+  Names order;                  // of `below`, as the ops stand
+  int64_t ops = 0, chosen = 0;  // here and below
+  bool all() const { return chosen == ops; }
+  bool any() const { return chosen > 0; }
 };
 
-void add(Scope& scope, std::string_view path, bool chosen) {
-  scope.all = scope.all && chosen;
-  scope.any = scope.any || chosen;
-  if (path.empty()) return;
-  const size_t dot = path.find('.');
-  const std::string name(path.substr(0, dot));
-  if (!scope.below.contains(name)) scope.order.push_back(name);
-  add(scope.below[name], dot == std::string_view::npos ? "" : path.substr(dot + 1), chosen);
+// The scopes that hold the op, from the outermost on.
+std::vector<Scope*> add(Scope& top, std::string_view path) {
+  std::vector<Scope*> out = {&top};
+  ++top.ops;
+  while (!path.empty()) {
+    const size_t dot = path.find('.');
+    const auto [below, is_new] = out.back()->below.try_emplace(std::string(path.substr(0, dot)));
+    if (is_new) out.back()->order.push_back(below->first);
+    out.push_back(&below->second);
+    ++below->second.ops;
+    path = dot == std::string_view::npos ? "" : path.substr(dot + 1);
+  }
+  return out;
+}
+
+void add(Scope& top, std::string_view path, bool chosen) {
+  for (Scope* scope : add(top, path)) scope->chosen += chosen ? 1 : 0;
 }
 
 // "3" and "4", "5" as "[3-5]": neighbours of a list of names.
@@ -57,8 +68,8 @@ Names patterns_below(const Scope& scope) {
   };
   for (const std::string& name : scope.order) {
     const Scope& one = scope.below.at(name);
-    if (!one.any) continue;
-    if (one.all) {
+    if (!one.any()) continue;
+    if (one.all()) {
       whole.push_back(name);
       continue;
     }
@@ -155,6 +166,27 @@ Names patterns_of(const Graph& graph, const std::vector<OpId>& ops) {
     if (op.phase == Phase::kForward) add(top, op.path, chosen[op.id.index()]);
   }
   return patterns_below(top);
+}
+
+std::vector<Names> patterns_of_each(const Graph& graph,
+                                    const std::vector<std::vector<OpId>>& groups) {
+  Scope top;
+  std::vector<std::vector<Scope*>> holding(graph.ops().size());
+  for (const Op& op : graph.ops()) {
+    if (op.phase == Phase::kForward) holding[op.id.index()] = add(top, op.path);
+  }
+  const auto choose = [&](const std::vector<OpId>& ops, int64_t by) {
+    for (const OpId op : ops) {
+      for (Scope* scope : holding[op.index()]) scope->chosen += by;
+    }
+  };
+  std::vector<Names> out;
+  for (const std::vector<OpId>& ops : groups) {
+    choose(ops, 1);
+    out.push_back(patterns_below(top));
+    choose(ops, -1);
+  }
+  return out;
 }
 
 Blocks::Blocks(const Graph& graph) : graph_(graph), count_(block_count(graph)) {
