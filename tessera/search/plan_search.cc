@@ -11,6 +11,7 @@
 
 #include "tessera/graph/optimizers.h"
 #include "tessera/search/explain.h"
+#include "tessera/search/plan_key.h"
 #include "tessera/search/question.h"
 #include "tessera/search/step_bound.h"
 #include "tessera/search/transfer_choices.h"
@@ -68,11 +69,10 @@ Result<Simulation> PlanSearch::simulate_quickly(const Lowering& lowering) const 
 bool PlanSearch::judge(PlanCandidate& candidate, const std::vector<PlanCandidate>& before) {
   const auto is_same = [&](const PlanCandidate& other) { return other.choice == candidate.choice; };
   if (std::any_of(before.begin(), before.end(), is_same)) return false;
-  if (question_.part || is_small_) {
-    const auto plan = plan_of(candidate.choice);
-    if (plan && !judged_.insert(to_toml(*plan)).second) return false;
-  }
-  const auto lowering = lower_choice(candidate.choice, for_price(question_.optimizer));
+  const auto plan = plan_of(candidate.choice);
+  if (plan && !judged_.insert(plan_key(*plan, *forward_)).second) return false;
+  const auto lowering = plan ? compiler_.lower(forward_, *plan, for_price(question_.optimizer))
+                             : tl::unexpected(plan.error());
   const auto simulation =
       lowering ? simulate_quickly(**lowering) : tl::unexpected(lowering.error());
   if (!simulation) {

@@ -44,6 +44,9 @@ class PlanSearch {
   Result<PlanAnswer> answer(std::vector<PlanCandidate> ranked, const std::string& refusal = "",
                             const EditsOf& edits_of = {});
 
+  // With the question's part in it.
+  Result<Plan> plan_of(const Choice& choice) const;
+
   // For planners whose plans are no choices. Lowers and simulates a plan and notes the outcome in the
   // candidate.
   void judge_plan(const Plan& plan, PlanCandidate& candidate);
@@ -55,15 +58,12 @@ class PlanSearch {
 
  private:
   explicit PlanSearch(const PlanQuestion& question) : question_(question) {}
-  // With the question's part in it.
-  Result<Plan> plan_of(const Choice& choice) const;
   Result<std::unique_ptr<Lowering>> lower_choice(const Choice& choice,
                                                  const CompileOptions& options);
   Result<Simulation> simulate_quickly(const Lowering& lowering) const;
   void note(const Lowering& lowering, const Simulation& simulation, PlanCandidate& candidate) const;
-  // Lowers and simulates the candidate's program, and notes the outcome in it. False: it was so
-  // judged before, or the question's part makes an earlier candidate's plan of it or cannot stand in
-  // it.
+  // Lowers and simulates the candidate's program, and notes the outcome in it. False: an earlier
+  // candidate's plan says the same, or the question's part cannot stand in it.
   bool judge(PlanCandidate& candidate, const std::vector<PlanCandidate>& before);
   Result<std::string> text_of(const Choice& choice) const;
   // Why a plan cannot contain the part: the first of its entries with which the choice is refused.
@@ -85,7 +85,7 @@ class PlanSearch {
   double limit_ = 0;
   bool is_small_ = false;
   Compiler compiler_;
-  std::set<std::string> judged_;        // plans with the part in them
+  std::set<std::string> judged_;        // keys of plans (plan_key.h), with the part in them
   std::optional<Choice> without_part_;  // the first candidate in which the part cannot stand
 };
 

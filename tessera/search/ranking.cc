@@ -735,7 +735,7 @@ Result<Space> whole_space(Ranking& ranking) {
   Space space;
   ranking.find_dims(space);
   space.recompute = {"none", "selective", "full"};
-  space.schedules = {{"1f1b"}, {"interleaved", kMoreChunks}, {"zb_h1"}};
+  space.schedules = {{"1f1b"}, {"interleaved", kMoreChunks}, {"zb_h1"}, {"zb_h2"}};
   space.own_units = space.own_lists = space.is_wide = true;
   return space;
 }

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "tessera/base/text.h"
+#include "tessera/search/plan_key.h"
 #include "tessera/search/question.h"
 
 namespace tessera {
@@ -14,8 +15,12 @@ namespace {
 constexpr size_t kMostDegrees = 3;     // of one call that are above their least
 constexpr int64_t kMostTexts = 30000;  // of ops and their loops' steps: such programs take seconds
 constexpr double kMostWork = 400000;   // of a race, PlanCandidate::work: a few seconds
-constexpr size_t kStartsARound = 2;    // of each recipe in a round of a race
+constexpr size_t kStartsARound = 3;    // of each recipe in a round of a race
+constexpr size_t kLeads = 3;           // of the fastest candidates of the search before
 constexpr size_t kFewRecipes = 3;      // so few are not halved any more
+constexpr double kHopeless = 4;        // times the best of all: such recipes are left
+constexpr size_t kPatience = 24;       // programs without a gain at the least, before a race ends
+constexpr double kGain = .9995;        // of the time, or less
 constexpr double kMayWin =
     1.5;  // times the best of all: calls that are slower are not climbed from
 
@@ -29,9 +34,56 @@ int64_t least_prime(int64_t n) {
 
 }  // namespace
 
+namespace {
+
+// What the fastest candidates have, the fastest first.
+std::vector<CallValues> leads_of(const std::vector<PlanCandidate>& candidates) {
+  std::vector<const PlanCandidate*> order;
+  for (const PlanCandidate& one : candidates) {
+    if (one.step_s && one.fits) order.push_back(&one);
+  }
+  std::stable_sort(order.begin(), order.end(),
+                   [](const auto* a, const auto* b) { return *a->step_s < *b->step_s; });
+  if (order.size() > kLeads) order.resize(kLeads);
+  std::vector<CallValues> out;
+  for (const PlanCandidate* one : order) {
+    CallValues values = values_of(one->choice);
+    if (std::find(out.begin(), out.end(), values) == out.end()) out.push_back(std::move(values));
+  }
+  return out;
+}
+
+}  // namespace
+
+CallValues values_of(const Choice& choice) {
+  const int64_t replicas = choice.axes.empty() ? 1 : choice.axes.front().size;
+  return {{"pp", std::to_string(choice.stages)},
+          {"dp", std::to_string(replicas)},
+          {"tp", std::to_string(choice.ranks() / choice.stages / replicas)},
+          {"micro_batches", std::to_string(choice.micro_batches)},
+          {"zero", std::to_string(choice.sharded)},
+          {"chunks", std::to_string(choice.chunks)},
+          {"schedule", choice.schedule},
+          {"recompute", choice.recompute}};
+}
+
 bool is_better(const PlanCandidate& a, const PlanCandidate& b) {
   if (a.fits != b.fits) return a.fits;
   return a.fits ? *a.step_s < *b.step_s : a.need_bytes < b.need_bytes;
+}
+
+void JudgedPlans::note(const PlanCandidate& simulated) {
+  work += simulated.work;
+  if (!simulated.step_s) return;
+  ++programs;
+  if (!simulated.fits || *simulated.step_s > kGain * best_s) return;
+  best_s = *simulated.step_s;
+  last_gain = programs;
+}
+
+bool JudgedPlans::is_over() const {
+  return work >= most_work ||
+         (may_tire && programs - last_gain > std::max(kPatience, programs / 2));
 }
 
 RecipeSweep::RecipeSweep(PlanSearch& search, const Recipe& recipe, int64_t devices,
@@ -43,6 +95,55 @@ bool RecipeSweep::begin() {
   find_degrees();
   starts_ = starts_of();
   return true;
+}
+
+void RecipeSweep::line_up(const std::vector<CallValues>& leads) {
+  for (const CallValues& lead : leads) {
+    const auto call = with_values(base_, lead, true);
+    if (call) queue_.push_back(*call);
+  }
+  // The middle of the list, those of its halves, of its quarters, and so on; two as they are, then both
+  // with what the first lead has beside the degrees.
+  std::vector<RecipeCall> waiting;
+  size_t size = 1;
+  while (size < starts_.size()) size *= 2;
+  for (size_t next = 0; next < size; ++next) {
+    size_t at = 0;
+    for (size_t bit = 1, value = size / 2; bit < size; bit *= 2, value /= 2)
+      at += (next & bit) != 0 ? value : 0;
+    at = (at + size / 2) % size;
+    if (at >= starts_.size()) continue;
+    queue_.push_back(starts_[at]);
+    const auto led = leads.empty() ? std::nullopt : with_values(starts_[at], leads.front(), false);
+    if (led) waiting.push_back(*led);
+    if (next % 2 == 0) continue;
+    queue_.insert(queue_.end(), waiting.begin(), waiting.end());
+    waiting.clear();
+  }
+  queue_.insert(queue_.end(), waiting.begin(), waiting.end());
+}
+
+// The call with the values of those of its arguments that are not fixed; nothing if there are none.
+std::optional<RecipeCall> RecipeSweep::with_values(RecipeCall call, const CallValues& values,
+                                                   bool degrees) const {
+  bool has_any = false;
+  for (const RecipeArgument& argument : recipe_.arguments) {
+    const auto value = values.find(argument.name);
+    const bool is_degree = std::any_of(degrees_.begin(), degrees_.end(), [&](const Degree& degree) {
+      return degree.argument == &argument;
+    });
+    if (value == values.end() || is_fixed(argument) || (is_degree && !degrees)) continue;
+    if (argument.is_text) {
+      if (!check_choice(argument, value->second)) continue;
+      call.arguments.texts[argument.name] = value->second;
+    } else {
+      const auto number = parse_int(value->second);
+      if (!number || *number < argument.minimum) continue;
+      call.arguments.numbers[argument.name] = *number;
+    }
+    has_any = true;
+  }
+  return has_any ? std::optional(std::move(call)) : std::nullopt;
 }
 
 void RecipeSweep::run(size_t most) {
@@ -59,16 +160,8 @@ void RecipeSweep::run(size_t most) {
 
 void RecipeSweep::try_starts(size_t programs) {
   most_ = simulated_ + programs;
-  // The middle of the list, those of its halves, of its quarters, and so on.
-  size_t size = 1;
-  while (size < starts_.size()) size *= 2;
-  for (; next_start_ < size && simulated_ < most_ && !stopped(); ++next_start_) {
-    size_t at = 0;
-    for (size_t bit = 1, value = size / 2; bit < size; bit *= 2, value /= 2)
-      at += (next_start_ & bit) != 0 ? value : 0;
-    at = (at + size / 2) % size;
-    if (at < starts_.size()) try_call(starts_[at]);
-  }
+  while (next_start_ < queue_.size() && simulated_ < most_ && !stopped())
+    try_call(queue_[next_start_++]);
 }
 
 const TriedCall* RecipeSweep::open() const {
@@ -219,20 +312,20 @@ int64_t RecipeSweep::texts_of(const Plan& plan) const {
 // Simulates the call's program, if it has as many ranks as there are devices and the call was not
 // tried. An equal plan that was simulated before counts as this one.
 const TriedCall* RecipeSweep::try_call(const RecipeCall& call) {
-  if (simulated_ >= most_ || judged_.work >= judged_.most_work) return nullptr;
+  if (simulated_ >= most_ || judged_.is_over()) return nullptr;
   if (!known_.insert(to_string(call)).second) return nullptr;
   auto plan = plan_of(call);
   // Values that change on their way are no answer to the question.
   if (!plan || plan->ranks() != devices_ || !plan->compress.empty()) return nullptr;
   if (texts_of(*plan) > kMostTexts) return nullptr;
-  const auto [it, is_new] = judged_.by_text.try_emplace(to_toml(*plan));
+  const auto [it, is_new] = judged_.by_key.try_emplace(plan_key(*plan, search_.forward()));
   // An argument that changes nothing leads nowhere.
   if (!own_plans_.insert(it->first).second) return nullptr;
   if (is_new) {
     search_.say(fmt::format("{} of at most {}: {}", simulated_ + 1, most_, to_string(call)));
     search_.judge_plan(*plan, it->second);
     if (it->second.step_s) ++simulated_;
-    judged_.work += it->second.work;
+    judged_.note(it->second);
   }
   if (!it->second.step_s) return nullptr;
   PlanCandidate candidate = it->second;
@@ -290,36 +383,56 @@ std::vector<RecipeCall> RecipeSweep::neighbours(const RecipeCall& call) const {
   return out;
 }
 
-RecipeRace race_recipes(PlanSearch& search, int64_t devices, size_t programs) {
+RecipeRace race_recipes(PlanSearch& search, int64_t devices, size_t programs,
+                        const std::vector<PlanCandidate>& before) {
   const PlanQuestion& question = search.question();
   const auto stopped = [&] { return question.stop && question.stop(); };
   JudgedPlans judged;
   judged.most_work = kMostWork;
+  for (const PlanCandidate& one : before) {
+    const auto plan = search.plan_of(one.choice);
+    if (plan) judged.by_key.emplace(plan_key(*plan, search.forward()), one);
+  }
+  const std::vector<CallValues> leads = leads_of(before);
   std::vector<RecipeSweep> all;
   for (const Recipe& recipe : all_recipes()) {
     if (stopped()) break;
     RecipeSweep sweep(search, recipe, devices, judged);
-    if (sweep.begin()) all.push_back(std::move(sweep));
+    if (!sweep.begin()) continue;
+    sweep.line_up(leads);
+    all.push_back(std::move(sweep));
   }
   RecipeRace out;
   const auto left = [&] {
     size_t used = 0;
     for (const RecipeSweep& sweep : all) used += sweep.simulated();
-    return judged.work < judged.most_work ? programs - std::min(programs, used) : 0;
+    return judged.is_over() ? 0 : programs - std::min(programs, used);
   };
   const auto is_ahead = [](const RecipeSweep* a, const RecipeSweep* b) {
     return is_better(a->best()->candidate, b->best()->candidate);
+  };
+  // No start of such a recipe promises to win.
+  double best_s = std::numeric_limits<double>::infinity();
+  for (const PlanCandidate& one : before) {
+    if (one.step_s && one.fits) best_s = std::min(best_s, *one.step_s);
+  }
+  const auto is_hopeless = [&](const RecipeSweep& sweep) {
+    const PlanCandidate& best = sweep.best()->candidate;
+    return best.fits && *best.step_s > kHopeless * std::min(best_s, judged.best_s);
   };
   std::vector<RecipeSweep*> racing;
   for (RecipeSweep& sweep : all) racing.push_back(&sweep);
   while (racing.size() > kFewRecipes && 2 * left() > programs && !stopped()) {
     for (RecipeSweep* sweep : racing) sweep->try_starts(std::min(kStartsARound, left()));
-    std::erase_if(racing, [](const RecipeSweep* sweep) { return sweep->best() == nullptr; });
+    std::erase_if(racing, [&](const RecipeSweep* sweep) {
+      return sweep->best() == nullptr || is_hopeless(*sweep);
+    });
     std::stable_sort(racing.begin(), racing.end(), is_ahead);
     racing.resize((racing.size() + 1) / 2);
   }
   // From the best call of all whose neighbours were not tried.
-  std::erase_if(racing, [](const RecipeSweep* sweep) { return sweep->best() == nullptr; });
+  judged.may_tire = true;
+  judged.last_gain = judged.programs;
   while (left() > 0 && !stopped()) {
     RecipeSweep* next = nullptr;
     const PlanCandidate* best = nullptr;
@@ -334,6 +447,7 @@ RecipeRace race_recipes(PlanSearch& search, int64_t devices, size_t programs) {
     if (next == nullptr) break;
     const PlanCandidate& from = next->open()->candidate;
     if (best->fits && (!from.fits || *from.step_s > kMayWin * *best->step_s)) break;
+    if (is_hopeless(*next)) break;
     next->climb(left());
   }
   for (const RecipeSweep& sweep : all) {

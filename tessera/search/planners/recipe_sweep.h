@@ -32,11 +32,22 @@ struct TriedCall {
 // The one that fits, then the faster one; of two that do not fit the smaller one.
 bool is_better(const PlanCandidate& a, const PlanCandidate& b);
 
-// What simulated plans take, by text: a plan that several recipes write is simulated once.
+// Values of arguments, by name: what `auto` and recipes call alike (fix_keys()).
+using CallValues = std::map<std::string, std::string>;
+CallValues values_of(const Choice& choice);
+
+// What simulated plans take, by key (plan_key.h): a plan that several recipes write is simulated once.
 struct JudgedPlans {
-  std::map<std::string, PlanCandidate> by_text;
+  std::map<std::string, PlanCandidate> by_key;
   // Sum of PlanCandidate::work, and from where on nothing more is simulated.
   double work = 0, most_work = std::numeric_limits<double>::infinity();
+  // Of those that were simulated here; the fastest that fits, and how many there were when it was
+  // found. If a search may tire, it ends when half of its programs have brought no gain.
+  size_t programs = 0, last_gain = 0;
+  double best_s = std::numeric_limits<double>::infinity();
+  bool may_tire = false;
+  void note(const PlanCandidate& simulated);
+  bool is_over() const;
 };
 
 // Finds the arguments of one recipe. Numbers that change how many ranks a plan has are degrees: all
@@ -52,7 +63,10 @@ class RecipeSweep {
   // Simulates at most so many programs, a third of them where the search starts.
   void run(size_t most);
 
-  // In steps: simulates at most so many more programs of calls that lie evenly among the starts.
+  // In steps. The starts in the order in which they will be tried: calls with the values of the leads,
+  // then those that lie evenly among all, each also with the first lead's values beside the degrees.
+  void line_up(const std::vector<CallValues>& leads);
+  // Simulates at most so many more programs of starts.
   void try_starts(size_t programs);
   // The best call whose neighbours were not all tried; null: there is none.
   const TriedCall* open() const;
@@ -72,6 +86,8 @@ class RecipeSweep {
   bool stopped() const { return search_.question().stop && search_.question().stop(); }
   bool is_fixed(const RecipeArgument& argument) const;
   bool make_base();
+  std::optional<RecipeCall> with_values(RecipeCall call, const CallValues& values,
+                                        bool degrees) const;
   std::optional<Plan> plan_of(const RecipeCall& call) const;
   void find_degrees();
   std::vector<RecipeCall> starts_of() const;
@@ -91,7 +107,8 @@ class RecipeSweep {
   std::vector<Degree> degrees_;
   std::vector<const RecipeArgument*> numbers_;  // the others
   std::vector<RecipeCall> starts_;
-  size_t next_start_ = 0;        // for try_starts
+  std::vector<RecipeCall> queue_;  // for try_starts
+  size_t next_start_ = 0;
   std::set<std::string> known_;  // calls that were tried
   std::set<std::string> own_plans_;
   std::set<std::string> left_;    // calls whose neighbours were tried
@@ -99,13 +116,16 @@ class RecipeSweep {
 };
 
 // All recipes against one another, with so many programs together: each gets a few starts, the better
-// half of them more, and so on; with what is left the search climbs from the best calls of all, as long
-// as these are not much slower than the best one. A race ends earlier if its programs are large
-// (PlanCandidate::work).
+// half of them more, and so on, but none that is hopelessly slow; then the search climbs from the best
+// calls of all, as long as these are not much slower than the best one. A race ends earlier if its
+// programs are large (PlanCandidate::work), or bring no gain any more.
 struct RecipeRace {
   std::vector<TriedCall> found;      // the best call of each recipe, the best first
   size_t programs = 0, recipes = 0;  // that were simulated, that make plans of the model
 };
-RecipeRace race_recipes(PlanSearch& search, int64_t devices, size_t programs);
+// `before`: candidates of a search of the same question, with choices. Their plans are not simulated
+// again, and what the fastest of them have is tried in recipes that have such arguments.
+RecipeRace race_recipes(PlanSearch& search, int64_t devices, size_t programs,
+                        const std::vector<PlanCandidate>& before);
 
 }  // namespace tessera

@@ -12,6 +12,7 @@
 #include "tessera/plan/recipes.h"
 #include "tessera/search/plan_search.h"
 #include "tessera/search/planners/recipe_sweep.h"
+#include "tessera/search/planners/table_plans.h"
 #include "tessera/search/question.h"
 #include "tessera/search/transfer_choices.h"
 
@@ -60,6 +61,16 @@ Edited with_better_transfers(PlanSearch& search, TriedCall from, size_t programs
       out.is_edited = gained = true;
       break;
     }
+  }
+  return out;
+}
+
+// The answer's candidates whose plans are those of their choices alone.
+std::vector<PlanCandidate> choices_among(const PlanAnswer& answer, const PlanQuestion& question) {
+  std::vector<PlanCandidate> out;
+  if (!answer.offloaded.empty() || may_spread_tables(question)) return out;
+  for (const PlanCandidate& one : answer.simulated) {
+    if (one.call.empty() && !one.choice.axes.empty()) out.push_back(one);
   }
   return out;
 }
@@ -126,7 +137,8 @@ Result<PlanAnswer> find_with_recipes(const PlanQuestion& question, PlanAnswer an
   if (is_small(question, search->fold()) && question.evaluations > 0) return answer;
   if (question.progress) question.progress("recipes");
   const size_t programs = answer.programs_allowed - used;
-  RecipeRace race = race_recipes(*search, devices_of(question), programs - kForEdits);
+  RecipeRace race = race_recipes(*search, devices_of(question), programs - kForEdits,
+                                 choices_among(answer, question));
   if (race.found.empty()) return answer;
   answer.ended += fmt::format("; then {} programs of {} recipes", race.programs, race.recipes);
   for (const TriedCall& one : race.found) answer.simulated.push_back(one.candidate);
