@@ -25,7 +25,7 @@ struct Cut {
   int64_t places() const { return (extent + 2 * padding - kernel) / stride + 1; }
   Interval own(int64_t rank) const { return split_interval({0, extent}, parts, rank); }
   Interval made(int64_t rank) const { return split_interval({0, places()}, parts, rank); }
-  // What the rank reads: of all places everything, of none nothing.
+  // The interval of the input that the rank reads. A rank that makes no place reads nothing.
   Interval read(int64_t rank) const {
     Layout need = Layout::whole(1);
     need.shards = {{kAxis}};

@@ -324,11 +324,12 @@ bool counts_elements(const CostFunction& cost) {
   return plain != nullptr && *plain == &cost_by_elements;
 }
 
-// What a way to a layout costs at the least, by elements. A rank with `held` elements of `parts`
-// parts can come to have held / parts elements complete for what it sends to add them up, which is
-// the less the more idle axes cut its piece first, and it receives each element that it lacks. Each
-// kind of step lowers the sum of both by no more than it costs. Pieces count as the mean of all ranks,
-// which no step costs less than. Nothing but the last hop is said of halos and pins.
+// A lower bound of the cost of every way from a layout to the target, in elements (cost_by_elements).
+// It is the sum of two terms. A rank that holds parts of sums sends them to have them added up; it
+// sends less if axes that cut nothing yet cut its piece before. And a rank receives each element that
+// the target wants of it and that it does not hold. A step lowers this sum by no more than the step
+// costs, so the bound is below the cost of what is left of the way. Pieces of uneven cuts count with
+// the mean of all ranks. With halos or pins the bound is the cost of one step.
 class LeastCost {
  public:
   LeastCost(const Layout& to, const Mesh& mesh, const std::vector<int64_t>& shape, const Axes& axes)

@@ -292,7 +292,8 @@ class Shortening {
     const OpId producer = graph_.tensor(id).producer;
     return producer.valid() && is_gone(producer) ? tensor_for_[id.index()] : id;
   }
-  // What the tensor links to. If that is gone, what its equal in the last copy links to.
+  // The tensor to which `id` links. If it is left out of the shorter graph, the tensor to which the
+  // equal of `id` in the last copy links.
   TensorId linked(TensorId id, TensorId Tensor::*link) const {
     const Tensor& tensor = graph_.tensor(id);
     const OpId gone = (tensor.*link).valid() ? graph_.tensor(tensor.*link).producer : OpId();

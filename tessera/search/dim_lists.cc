@@ -22,8 +22,10 @@ constexpr double kMostLoss = 1.08;  // of the time, for less memory
 // An outer list is given up if its first dim alone takes more than this share of the time that the
 // best single axis takes.
 constexpr double kFarOff = 1.25;
-constexpr double kBesideBatch = .9;  // of the time, or more: what dims beside the batch leave of it
-// Of the time without any dim, or more: one dim saves so little that the best list alone is made longer.
+// Further dims of an axis that cuts the batch are taken to leave at least this share of the time.
+constexpr double kBesideBatch = .9;
+// If the best single dim leaves more than this share of the time, dims save little: only the best list
+// is then made longer.
 constexpr double kHardlySaves = .9;
 constexpr double kParameterShare = .05;  // of all elements: such parameters are worth a cut
 constexpr double kNever = std::numeric_limits<double>::infinity();

@@ -493,7 +493,7 @@ std::optional<DimList> Ranking::improved_list(const PlanCandidate& start, const 
         const size_t ranked_before = ranked.size();
         rank_schedules(choice, space, inside, ranked);
         if (level == from.choice.recompute) break;
-        // What is computed again makes no step shorter.
+        // More recomputation saves memory and never time: it is of no use where the best plan fits.
         const bool may_win = std::any_of(
             ranked.begin() + static_cast<std::ptrdiff_t>(ranked_before), ranked.end(),
             [&](const auto& one) { return one.estimate.step_s < best.estimate.step_s; });

@@ -283,11 +283,12 @@ bool Engine::repeats(const Mark& before, const Mark& now) const {
   return true;
 }
 
-// Of `ahead` rounds that are to come. Later repetitions must come to repeat, too, with what is left:
-// as many rounds as there are players pass before all of them are at work.
+// How many of the `ahead` rounds to come may be left out. If there are later repetitions, each of them
+// must still begin to repeat with the rounds that are kept, and all players are at work only after as
+// many rounds as there are players.
 int64_t Engine::rounds_to_leave_out(int64_t ahead) const {
-  const bool last = rounds().repetitions.front().size() == 1;
-  return last ? ahead : ahead - static_cast<int64_t>(actors_.size()) - kKept;
+  const bool has_later = rounds().repetitions.front().size() > 1;
+  return has_later ? ahead - static_cast<int64_t>(actors_.size()) - kKept : ahead;
 }
 
 // What happened between the marks would happen so many times more.

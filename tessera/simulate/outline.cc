@@ -104,8 +104,8 @@ struct Shared {  // by all players
   std::map<PricedMessage, int32_t> messages = {};
   std::map<PricedCopy, int32_t> copies = {};
   std::map<int64_t, int32_t> pools = {};  // by node
-  // Of the ops of a program, in its order: for programs that are like it (alike_programs.h), whose ops
-  // are as large.
+  // The works of a program's ops, in the order of the program. A program that is made of this one
+  // (alike_programs.h) has ops of the same sizes, so that its works are these.
   struct WorksOfProgram {
     int64_t part = 0;
     std::vector<int32_t> works;

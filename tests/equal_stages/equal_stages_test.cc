@@ -96,7 +96,7 @@ void expect_alike_programs(const Lowering& lowering) {
     }
   }
 }
-// Of the places of the plan, so many have programs that are made of others'.
+// How many places of the plan have a program that is made of another place's program.
 size_t alike_places(const Lowering& lowering) {
   const AlikePrograms alike(lowering.texts(), lowering.plan());
   std::set<PlaceId> places;

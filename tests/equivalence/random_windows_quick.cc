@@ -74,8 +74,9 @@ split = [
 )");
 }
 
-// What the convolution's filters make of the gradient are parts of a sum. The pools in front of it are
-// linear, but an element under their windows is not a sum of what lies at its place.
+// With cut filters each rank has a part of the gradient of the convolution's input; the gradient is the
+// sum of the parts. The pools before the convolution are linear, but they read through windows, so
+// that their result at a place is not made of what the parts have at that place.
 TEST(Parts, are_added_up_before_an_op_reads_them_through_windows) {
   expect_equal(R"(graph "parts"
 parameter %shift.weight [channels=4, width=8] float64 init=normal(0.5)

@@ -32,7 +32,7 @@ class NetworkMaker {
     const std::vector<int64_t> sizes = spatial_ == 3 ? std::vector<int64_t>{4, 5, 3, 6}
                                                      : std::vector<int64_t>{7, 4, 9, 5, 8, 3, 6};
     for (size_t d = 3 - spatial_; d < 3; ++d) dims.push_back({names[d], c_.of(sizes)});
-    // What is added to the input has a gradient at every place under the windows.
+    // A weight is added to the input, so that the gradient at every place of the input is compared.
     const TensorId shift = weight("shift.weight", {dims.begin() + 1, dims.end()});
     TensorId x = g_.op1("shift", "add", {g_.input("x", dims, DType::kFloat64), shift});
     const uint32_t layers = 1 + c_.below(3);

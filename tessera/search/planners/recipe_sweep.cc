@@ -32,11 +32,7 @@ int64_t least_prime(int64_t n) {
   return n;
 }
 
-}  // namespace
-
-namespace {
-
-// What the fastest candidates have, the fastest first.
+// The values of arguments that the fastest candidates have, those of the fastest one first.
 std::vector<CallValues> leads_of(const std::vector<PlanCandidate>& candidates) {
   std::vector<const PlanCandidate*> order;
   for (const PlanCandidate& one : candidates) {

@@ -32,19 +32,20 @@ struct TriedCall {
 // The one that fits, then the faster one; of two that do not fit the smaller one.
 bool is_better(const PlanCandidate& a, const PlanCandidate& b);
 
-// Values of arguments, by name: what `auto` and recipes call alike (fix_keys()).
+// Values of arguments by name, of those names that `auto` and recipes have in common (fix_keys()).
 using CallValues = std::map<std::string, std::string>;
 CallValues values_of(const Choice& choice);
 
-// What simulated plans take, by key (plan_key.h): a plan that several recipes write is simulated once.
+// The plans that were simulated, by key (plan_key.h), so that a plan that several recipes write is
+// simulated once.
 struct JudgedPlans {
   std::map<std::string, PlanCandidate> by_key;
   // Sum of PlanCandidate::work, and from where on nothing more is simulated.
   double work = 0, most_work = std::numeric_limits<double>::infinity();
-  // Of those that were simulated here; the fastest that fits, and how many there were when it was
-  // found. If a search may tire, it ends when half of its programs have brought no gain.
-  size_t programs = 0, last_gain = 0;
-  double best_s = std::numeric_limits<double>::infinity();
+  size_t programs = 0;                                      // that the race has simulated
+  double best_s = std::numeric_limits<double>::infinity();  // the fastest of them that fits
+  size_t last_gain = 0;                                     // `programs` when that was found
+  // Whether the race ends once half of its programs have brought no gain.
   bool may_tire = false;
   void note(const PlanCandidate& simulated);
   bool is_over() const;
