@@ -276,6 +276,7 @@ Status Lowered::add(int rank) {
   if (known != programs.end()) {
     if (auto program = alike.program(known->second, rank, offsets)) {
       programs.emplace(rank, std::move(*program));
+      made_of.emplace(rank, *other);
       return {};
     }
   }

@@ -59,6 +59,7 @@ struct Lowered {
   std::vector<int32_t> role_of_rank;
   std::vector<RankClass> roles;
   AlikePrograms alike;
+  std::map<int, int> made_of;              // by rank: the rank of whose program its own was made
   std::map<int, Program> programs;         // by rank
   bool offsets = false;                    // of buffers in their arenas
   std::function<void(Program&)> counts{};  // as of SimulateOptions

@@ -292,8 +292,10 @@ class PlayerOutline {
   }
 
   void find_known_works() {
-    const auto other = shared_.lowered.alike.like(program_.rank);
-    const auto known = other ? shared_.works_of.find(*other) : shared_.works_of.end();
+    const auto& made_of = shared_.lowered.made_of;
+    const auto other = made_of.find(program_.rank);
+    if (other == made_of.end()) return;
+    const auto known = shared_.works_of.find(other->second);
     if (known != shared_.works_of.end() && known->second.part == part_)
       known_works_ = &known->second.works;
   }

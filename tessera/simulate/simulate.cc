@@ -304,6 +304,7 @@ Result<Simulation> Simulator::run(const Cluster& cluster, const SimulateOptions&
                                           options.style.allocator == Style::Allocator::kPlanned);
   if (offsets && !impl_->lowered.offsets) {  // programs with offsets do for all
     impl_->lowered.programs.clear();
+    impl_->lowered.made_of.clear();
     impl_->lowered.offsets = true;
     impl_->outline.reset();
   }
