@@ -5,6 +5,7 @@
 #include "tessera/plan/part.h"
 #include "tessera/search/planners/test_questions.h"
 #include "tessera/search/ranking.h"
+#include "tessera/search/spaces.h"
 #include "tessera/search/with_part.h"
 
 namespace tessera {

@@ -7,6 +7,7 @@
 
 #include "tessera/search/planners/test_questions.h"
 #include "tessera/search/ranking.h"
+#include "tessera/search/spaces.h"
 
 namespace tessera {
 namespace {

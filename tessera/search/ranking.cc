@@ -42,7 +42,6 @@ constexpr size_t kAllBorders = 64;  // if there are no more, all borders of a sm
 constexpr double kFarOff = 2;
 constexpr size_t kHaloShapes = 6;      // ways to cut a stage whose halos are tried otherwise
 constexpr double kHalosMaySave = 1.5;  // times the best time: slower choices are not tried so
-const std::vector<int64_t> kMoreChunks = {2, 3, 4, 6, 8};
 const std::vector<int64_t> kChunks = {1, 2, 3, 4, 6, 8};  // of a schedule that no space has
 
 bool has(const DimList& list, const std::string& name) {
@@ -334,7 +333,7 @@ void Ranking::rank_borders(const Choice& choice, std::vector<PlanCandidate>& out
     PlanCandidate candidate;
     candidate.choice = choice;
     candidate.choice.cuts = std::move(cuts);
-    if (estimate_edit(candidate)) out.push_back(std::move(candidate));
+    if (estimate_own(candidate)) out.push_back(std::move(candidate));
   }
 }
 
@@ -394,7 +393,7 @@ void Ranking::rank_halos(std::vector<PlanCandidate>& out) {
     for (const Choice& edit : edits) {
       PlanCandidate one;
       one.choice = edit;
-      if (estimate_edit(one)) found.push_back(std::move(one));
+      if (estimate_own(one)) found.push_back(std::move(one));
     }
   }
   std::move(found.begin(), found.end(), std::back_inserter(out));
@@ -605,10 +604,26 @@ std::optional<PlanCandidate> Ranking::with_own_recomputation(const std::vector<C
   return out;
 }
 
-bool Ranking::estimate_edit(PlanCandidate& candidate) {
+namespace {
+
+// Of the axes in a question, which are those of a choice, those inside a stage with a unit's own dims.
+void set_dims(std::vector<ChoiceAxis>& asked, const std::vector<ChoiceAxis>& axes,
+              const std::vector<DimList>& dims) {
+  for (ChoiceAxis& one : asked) {
+    for (size_t a = 1; a < axes.size(); ++a) {
+      if (axes[a].name == one.name) one.dims = dims[a];
+    }
+  }
+}
+
+}  // namespace
+
+bool Ranking::estimate_own(PlanCandidate& candidate) {
   const Choice& choice = candidate.choice;
   UnitQuestion asked;
-  std::map<std::pair<std::string, int64_t>, std::vector<const UnitPrices*>> by_level;
+  // By what units may do otherwise than the model.
+  std::map<std::tuple<std::string, int64_t, std::vector<DimList>>, std::vector<const UnitPrices*>>
+      known;
   std::vector<const UnitPrices*> prices;
   int64_t stage = 0;
   for (size_t u = 0; u < fold_.units.size(); ++u) {
@@ -617,14 +632,18 @@ bool Ranking::estimate_edit(PlanCandidate& candidate) {
     if (is_next) ++stage;
     if (u == 0 || (is_next && !choice.stage_axes.empty())) {
       asked = unit_question(choice, question_.batch, static_cast<size_t>(stage));
-      by_level.clear();
+      known.clear();
     }
-    if (!choice.units.empty()) {
-      asked.recompute = choice.units[u].recompute.value_or(choice.recompute);
-      asked.halos.layers = choice.units[u].halo_layers.value_or(choice.halos.layers);
+    const UnitChoice own = choice.units.empty() ? UnitChoice{} : choice.units[u];
+    auto& by_kind = known[{own.recompute.value_or(choice.recompute),
+                           own.halo_layers.value_or(choice.halos.layers), own.dims}];
+    if (by_kind.empty()) {
+      UnitQuestion question = asked;
+      question.recompute = own.recompute.value_or(choice.recompute);
+      question.halos.layers = own.halo_layers.value_or(choice.halos.layers);
+      if (!own.dims.empty()) set_dims(question.axes, choice.axes, own.dims);
+      by_kind = price_kinds(std::move(question));
     }
-    auto& by_kind = by_level[{asked.recompute, asked.halos.layers}];
-    if (by_kind.empty()) by_kind = price_kinds(asked);
     if (by_kind.empty()) return false;
     prices.push_back(estimator_.slowest_at(choice, stage % choice.stages, by_kind));
   }
@@ -641,7 +660,7 @@ std::vector<PlanCandidate> Ranking::edits(const PlanCandidate& candidate, const 
   const auto add = [&](Choice choice) {
     PlanCandidate edit;
     edit.choice = std::move(choice);
-    if (estimate_edit(edit)) out.push_back(std::move(edit));
+    if (estimate_own(edit)) out.push_back(std::move(edit));
   };
   for (size_t s = 1; s < from.cuts.size(); ++s) {
     const size_t end = s + 1 < from.cuts.size() ? from.cuts[s + 1] : fold_.units.size();
@@ -729,70 +748,6 @@ void Ranking::find_dims(Space& space) {
   if (two_by_two) add(2, 2);
   if (over_nodes && node > 2) add(2, node);
   if (!search.last_refusal().empty()) refusal_ = search.last_refusal();
-}
-
-Result<Space> whole_space(Ranking& ranking) {
-  Space space;
-  ranking.find_dims(space);
-  space.recompute = {"none", "selective", "full"};
-  space.schedules = {{"1f1b"}, {"interleaved", kMoreChunks}, {"zb_h1"}, {"zb_h2"}};
-  space.own_units = space.own_lists = space.is_wide = true;
-  return space;
-}
-
-Result<Space> megatron_space(Ranking& ranking) {
-  const std::vector<std::string> dims = dims_to_cut(ranking.fold().graph);
-  Space space;
-  const std::vector<DimList> tensor = {{"heads", "ffn", "vocab"}, {"heads", "ffn", "vocab", "seq"}};
-  space.lists = tensor;
-  // Around it context parallelism, or expert parallelism among replicas.
-  for (const DimList& outer : {DimList{"seq"}, DimList{"experts", "batch"}}) {
-    if (std::find(dims.begin(), dims.end(), outer.front()) == dims.end()) continue;
-    space.lists.push_back(outer);
-    for (const DimList& inner : tensor) space.pairs.push_back({outer, inner});
-  }
-  space.recompute = {"none", "selective", "full"};
-  space.schedules = {{"1f1b"}, {"interleaved", kMoreChunks}};
-  return space;
-}
-
-namespace {
-
-// Adds pipelines that the grid of degrees lacks. Small questions are searched whole, without them; a
-// question that fixes them gets nothing else.
-void widen(PlanSearch& search, Ranking& ranking, const Space& space,
-           std::vector<PlanCandidate>& ranked, std::string& refusal) {
-  const PlanQuestion& question = search.question();
-  const bool searches = !is_small(question, search.fold());
-  const bool only_unequal = !allows(question, "meshes", "equal");
-  const bool only_sliced = asks_for_slices(question);
-  std::vector<PlanCandidate> more;
-  if (only_unequal || (searches && !only_sliced))
-    more = unequal_meshes(search, ranking, space, ranked);
-  if (only_sliced || (searches && !only_unequal)) {
-    std::string why;
-    auto sliced = sliced_pipelines(search, ranking, ranked, why);
-    if (only_sliced && !why.empty()) refusal = why;
-    std::move(sliced.begin(), sliced.end(), std::back_inserter(more));
-  }
-  if (only_unequal || only_sliced) ranked.clear();
-  std::move(more.begin(), more.end(), std::back_inserter(ranked));
-}
-
-}  // namespace
-
-Result<PlanAnswer> find_in_space(const PlanQuestion& question, const SpaceMaker& space_of) {
-  TESSERA_TRY(const auto search, PlanSearch::begin(question));
-  Ranking ranking(question, search->fold(), search->pricer());
-  TESSERA_TRY(Space space, space_of(ranking));
-  const auto edits = [&](const PlanCandidate& best) { return ranking.edits(best, space); };
-  std::vector<PlanCandidate> ranked = ranking.rank(space);
-  std::string refusal = ranking.last_refusal();
-  if (space.is_wide) widen(*search, ranking, space, ranked, refusal);
-  TESSERA_TRY(PlanAnswer answer, search->answer(std::move(ranked), refusal, edits));
-  answer.lists = space.lists;
-  answer.estimated += ranking.left_out();
-  return answer;
 }
 
 }  // namespace tessera

@@ -45,6 +45,10 @@ class Ranking {
   // less or more of the last units of each stage, and with its halos treated otherwise.
   std::vector<PlanCandidate> edits(const PlanCandidate& candidate, const Space& space);
 
+  // Sets the estimate of a choice whose units have dims, recomputation and halos of their own. What it
+  // takes to change the layout between neighbours is not counted. False: it has no price.
+  bool estimate_own(PlanCandidate& candidate);
+
   // Sets the lists and the pairs of a space to what dim_lists.h finds on the smallest axis that the
   // devices allow. Small models: all lists of one or two dims that cut in different ways as well.
   void find_dims(Space& space);
@@ -109,8 +113,6 @@ class Ranking {
   std::optional<PlanCandidate> with_own_recomputation(const std::vector<Choice>& levels);
   // The best candidates that have halos, with these treated otherwise (halo_choices.h).
   void rank_halos(std::vector<PlanCandidate>& out);
-  // Sets the estimate of a choice with cuts and recomputation of its own. False: it has no price.
-  bool estimate_edit(PlanCandidate& candidate);
 
   const PlanQuestion& question_;
   const Fold& fold_;
@@ -129,11 +131,5 @@ class Ranking {
   int64_t left_out_ = 0;
   std::string refusal_;
 };
-
-using SpaceMaker = std::function<Result<Space>(Ranking&)>;
-// What every planner does with its space: ranks it, simulates the best, answers.
-Result<PlanAnswer> find_in_space(const PlanQuestion& question, const SpaceMaker& space_of);
-Result<Space> whole_space(Ranking& ranking);
-Result<Space> megatron_space(Ranking& ranking);
 
 }  // namespace tessera

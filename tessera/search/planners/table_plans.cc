@@ -13,6 +13,7 @@
 #include "tessera/search/plan_search.h"
 #include "tessera/search/question.h"
 #include "tessera/search/ranking.h"
+#include "tessera/search/spaces.h"
 #include "tessera/search/tables/closed_form.h"
 #include "tessera/search/tables/shard.h"
 #include "tessera/search/with_part.h"

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <set>
 
 #include "tessera/search/planners/unit_rows.h"
@@ -27,6 +28,12 @@ std::string layout_of(const Graph& graph, TensorId tensor, const ChoiceAxis& axi
   if (dim.empty()) return "";
   const auto output = std::find(op.outputs.begin(), op.outputs.end(), tensor) - op.outputs.begin();
   return op.annotation.reduces(op.annotation.find(dim), static_cast<size_t>(output)) ? kParts : dim;
+}
+
+std::vector<size_t> all_of(const CutSet& set) {
+  std::vector<size_t> out(set.cuts.size());
+  std::iota(out.begin(), out.end(), size_t{0});
+  return out;
 }
 
 }  // namespace
@@ -176,8 +183,7 @@ std::vector<UnitRange> UnitCuts::ranges(const CutSet& set, size_t first, size_t 
                                         const CutWeights& weights,
                                         const std::vector<size_t>& of) const {
   const std::vector<FoldUnit>& units = search_.fold().units;
-  std::vector<size_t> allowed = of;
-  for (size_t c = 0; of.empty() && c < set.cuts.size(); ++c) allowed.push_back(c);
+  const std::vector<size_t> allowed = of.empty() ? all_of(set) : of;
   std::vector<UnitRange> now(allowed.size()), before;
   std::vector<UnitRange> out = {{}};
   for (size_t u = first; u < last; ++u) {
@@ -214,18 +220,22 @@ std::vector<UnitRange> UnitCuts::ranges(const CutSet& set, size_t first, size_t 
 }
 
 std::vector<size_t> UnitCuts::chosen(const CutSet& set, size_t first, size_t last,
-                                     const CutWeights& weights) const {
+                                     const CutWeights& weights,
+                                     const std::vector<size_t>& of) const {
   const std::vector<FoldUnit>& units = search_.fold().units;
-  const size_t n = set.cuts.size();
+  const std::vector<size_t> allowed = of.empty() ? all_of(set) : of;
+  const size_t n = allowed.size();
   std::vector<std::vector<size_t>> from(last - first, std::vector<size_t>(n));
   std::vector<double> cost(n, 0);
   for (size_t u = first; u < last; ++u) {
     std::vector<double> now(n, kNever);
     for (size_t c = 0; c < n; ++c) {
-      const UnitPrice& own = set.cuts[c].prices->units[static_cast<size_t>(units[u].stand_in)];
+      const UnitPrice& own =
+          set.cuts[allowed[c]].prices->units[static_cast<size_t>(units[u].stand_in)];
       if (u == first) now[c] = cost_s(own, weights);
       for (size_t p = 0; p < n && u > first; ++p) {
-        const double changes = set.change_s[static_cast<size_t>(units[u - 1].stand_in)][p][c];
+        const double changes =
+            set.change_s[static_cast<size_t>(units[u - 1].stand_in)][allowed[p]][allowed[c]];
         const double value = cost[p] + changes + cost_s(own, weights);
         if (value >= now[c]) continue;
         now[c] = value;
@@ -237,7 +247,7 @@ std::vector<size_t> UnitCuts::chosen(const CutSet& set, size_t first, size_t las
   std::vector<size_t> out(last - first);
   auto at = static_cast<size_t>(std::min_element(cost.begin(), cost.end()) - cost.begin());
   for (size_t u = last; u-- > first;) {
-    out[u - first] = at;
+    out[u - first] = allowed[at];
     at = from[u - first][at];
   }
   return out;

@@ -1,0 +1,94 @@
+#include "tessera/search/spaces.h"
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <utility>
+
+#include "tessera/search/own_dims.h"
+#include "tessera/search/plan_search.h"
+#include "tessera/search/question.h"
+#include "tessera/search/sliced_pipelines.h"
+#include "tessera/search/unequal_meshes.h"
+
+namespace tessera {
+namespace {
+
+const std::vector<int64_t> kMoreChunks = {2, 3, 4, 6, 8};
+
+}  // namespace
+
+Result<Space> whole_space(Ranking& ranking) {
+  Space space;
+  ranking.find_dims(space);
+  space.recompute = {"none", "selective", "full"};
+  space.schedules = {{"1f1b"}, {"interleaved", kMoreChunks}, {"zb_h1"}, {"zb_h2"}};
+  space.own_units = space.own_lists = space.is_wide = true;
+  return space;
+}
+
+Result<Space> megatron_space(Ranking& ranking) {
+  const std::vector<std::string> dims = dims_to_cut(ranking.fold().graph);
+  Space space;
+  const std::vector<DimList> tensor = {{"heads", "ffn", "vocab"}, {"heads", "ffn", "vocab", "seq"}};
+  space.lists = tensor;
+  // Around it context parallelism, or expert parallelism among replicas.
+  for (const DimList& outer : {DimList{"seq"}, DimList{"experts", "batch"}}) {
+    if (std::find(dims.begin(), dims.end(), outer.front()) == dims.end()) continue;
+    space.lists.push_back(outer);
+    for (const DimList& inner : tensor) space.pairs.push_back({outer, inner});
+  }
+  space.recompute = {"none", "selective", "full"};
+  space.schedules = {{"1f1b"}, {"interleaved", kMoreChunks}};
+  return space;
+}
+
+namespace {
+
+// Adds pipelines that the grid of degrees lacks. Small questions are searched whole, without them; a
+// question that fixes them gets nothing else.
+void widen(PlanSearch& search, Ranking& ranking, const Space& space,
+           std::vector<PlanCandidate>& ranked, std::string& refusal) {
+  const PlanQuestion& question = search.question();
+  const bool searches = !is_small(question, search.fold());
+  const bool only_unequal = !allows(question, "meshes", "equal");
+  const bool only_sliced = asks_for_slices(question);
+  std::vector<PlanCandidate> more;
+  if (only_unequal || (searches && !only_sliced))
+    more = unequal_meshes(search, ranking, space, ranked);
+  if (only_sliced || (searches && !only_unequal)) {
+    std::string why;
+    auto sliced = sliced_pipelines(search, ranking, ranked, why);
+    if (only_sliced && !why.empty()) refusal = why;
+    std::move(sliced.begin(), sliced.end(), std::back_inserter(more));
+  }
+  if (only_unequal || only_sliced) ranked.clear();
+  std::move(more.begin(), more.end(), std::back_inserter(ranked));
+}
+
+}  // namespace
+
+Result<PlanAnswer> find_in_space(const PlanQuestion& question, const SpaceMaker& space_of) {
+  TESSERA_TRY(const auto search, PlanSearch::begin(question));
+  Ranking ranking(question, search->fold(), search->pricer());
+  TESSERA_TRY(Space space, space_of(ranking));
+  std::optional<OwnDims> own_dims;
+  if (space.is_wide && space.own_lists && !is_small(question, search->fold()))
+    own_dims.emplace(*search, ranking);
+  const auto edits = [&](const PlanCandidate& best) {
+    std::vector<PlanCandidate> out = ranking.edits(best, space);
+    if (!own_dims) return out;
+    std::vector<PlanCandidate> more = own_dims->edits(best, space);
+    std::move(more.begin(), more.end(), std::back_inserter(out));
+    return out;
+  };
+  std::vector<PlanCandidate> ranked = ranking.rank(space);
+  std::string refusal = ranking.last_refusal();
+  if (space.is_wide) widen(*search, ranking, space, ranked, refusal);
+  TESSERA_TRY(PlanAnswer answer, search->answer(std::move(ranked), refusal, edits));
+  answer.lists = space.lists;
+  answer.estimated += ranking.left_out();
+  return answer;
+}
+
+}  // namespace tessera
