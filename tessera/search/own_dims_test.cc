@@ -66,9 +66,12 @@ TEST(OwnDims, DenseLayersBehindConvolutionsAreCutOtherwise) {
 }
 
 TEST(OwnDims, EqualLayersStayEqual) {
-  Searched searched("gpt:layers=6,hidden=256,heads=4,seq=128,vocab=512");
-  for (const PlanCandidate& edit : searched.own->edits(searched.replicas(4), searched.space)) {
-    const std::vector<FoldUnit>& units = searched.search->fold().units;
+  Searched searched("gpt:layers=6,hidden=256,heads=4,seq=128,vocab=8192");
+  const std::vector<PlanCandidate> edits =
+      searched.own->edits(searched.replicas(8), searched.space);
+  ASSERT_FALSE(edits.empty());
+  const std::vector<FoldUnit>& units = searched.search->fold().units;
+  for (const PlanCandidate& edit : edits) {
     for (size_t u = 1; u < units.size(); ++u) {
       if (units[u].run >= 0 && units[u].run == units[u - 1].run &&
           units[u].stand_in == units[u - 1].stand_in) {
