@@ -117,7 +117,7 @@ TensorId gated_mlp(GraphBuilder& g, TensorId x, TensorId h, const FeedForwardOpt
 }
 
 void add_llama(GraphBuilder& g, const LlamaConfig& config, int64_t batch,
-               const FeedForward& feed_forward) {
+               const FeedForward& feed_forward, const std::function<void()>& before_blocks) {
   const Dim seq = {"seq", config.seq};
   const Dim hidden = {"hidden", config.hidden};
   const Dim vocab = {"vocab", config.vocab};
@@ -141,6 +141,7 @@ void add_llama(GraphBuilder& g, const LlamaConfig& config, int64_t batch,
   const TensorId table =
       g.parameter("embed.token.weight", {vocab, hidden}, normal(kDeviation), config.dtype);
   TensorId x = g.op1("embed.token", "embedding", {tokens, table});
+  before_blocks();
   for (int64_t layer = 0; layer < config.layers && g.ok(); ++layer) {
     x = block(g, x, config, heads, feed_forward, layer);
   }

@@ -225,15 +225,13 @@ Result<Graph> build_mixtral(const MixtralConfig& config, int64_t batch) {
   TESSERA_TRY_VOID(check_expert_sizes(mixture, config.hidden, batch, "mixtral"));
   GraphBuilder g("mixtral");
   RunningLoss losses;
-  losses.start(g, mixture, config.dtype);
   int64_t layer = 0;
-  add_llama(g, config, batch,
-            [&](GraphBuilder& builder, TensorId x, TensorId h, const FeedForwardOptions& options) {
-              if (layer++ < config.dense_layers) {
-                return gated_mlp(builder, x, h, options, config.dense_ffn);
-              }
-              return mixture_of_experts(builder, x, h, options, mixture, losses);
-            });
+  const FeedForward feed_forward = [&](GraphBuilder& builder, TensorId x, TensorId h,
+                                       const FeedForwardOptions& options) {
+    if (layer++ < config.dense_layers) return gated_mlp(builder, x, h, options, config.dense_ffn);
+    return mixture_of_experts(builder, x, h, options, mixture, losses);
+  };
+  add_llama(g, config, batch, feed_forward, [&] { losses.start(g, mixture, config.dtype); });
   losses.finish(g);
   return g.finish();
 }
