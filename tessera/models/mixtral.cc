@@ -137,12 +137,14 @@ Status check_expert_sizes(const MixtureOptions& config, int64_t width, int64_t b
                                  batch, config.experts));
 }
 
-void RunningLoss::start(GraphBuilder& g, const MixtureOptions& config, DType dtype) {
+void RunningLoss::start(GraphBuilder& g, const MixtureOptions& config, const Dim& batch,
+                        DType dtype) {
   if (config.balance <= 0 && config.z_loss <= 0) return;
-  sum_ = g.op1("embed.no_loss", "fill", {},
-               {{"value", 0.0},
-                {"dims", std::string()},
-                {"dtype", std::string(dtype_name(storage_dtype(dtype)))}});
+  const TensorId zeros = g.op1("embed.zeros", "fill", {},
+                               {{"value", 0.0},
+                                {"dims", fmt::format("{}={}", batch.name, batch.size)},
+                                {"dtype", std::string(dtype_name(storage_dtype(dtype)))}});
+  sum_ = g.op1("embed.no_loss", "reduce_sum", {zeros}, {{"dims", batch.name}, {"factor", 1.0}});
 }
 
 void RunningLoss::add(GraphBuilder& g, std::vector<TensorId> terms) {
@@ -231,7 +233,9 @@ Result<Graph> build_mixtral(const MixtralConfig& config, int64_t batch) {
     if (layer++ < config.dense_layers) return gated_mlp(builder, x, h, options, config.dense_ffn);
     return mixture_of_experts(builder, x, h, options, mixture, losses);
   };
-  add_llama(g, config, batch, feed_forward, [&] { losses.start(g, mixture, config.dtype); });
+  add_llama(g, config, batch, feed_forward, [&] {
+    losses.start(g, mixture, {"batch", batch}, config.dtype);
+  });
   losses.finish(g);
   return g.finish();
 }

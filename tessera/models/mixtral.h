@@ -4,7 +4,7 @@
 // tokens of another width at the experts moe.{narrow,widen}; where experts weigh
 // moe.{slot_weight,arrive_weight,weigh}; dense blocks have the ops of a Llama.
 // The loss is `loss.total` = loss.mean + the auxiliary losses, which are added up from block to
-// block, beginning with the zero embed.no_loss.
+// block, beginning with the zero embed.no_loss (of embed.zeros).
 //
 // Each expert has capacity = ceil(capacity_factor * top_k * seq / experts) slots for each sequence
 // (at most seq: a sequence cannot send it more). What finds no slot is dropped: it passes by the
@@ -59,8 +59,10 @@ struct MixtureOptions {
 class RunningLoss {
  public:
   // embed.no_loss, the zero that the first mixture adds to, so that all mixtures have the same
-  // ops, in the dtype of statistics of a model in `dtype`; nothing if `config` has no such losses.
-  void start(GraphBuilder& g, const MixtureOptions& config, DType dtype);
+  // ops. It is a sum over the batch, as the losses are: where ranks have parts of the losses, they
+  // have parts of it, and nothing is summed between ranks before the end. Nothing if `config` has
+  // no such losses. `dtype`: the model's.
+  void start(GraphBuilder& g, const MixtureOptions& config, const Dim& batch, DType dtype);
   // Adds scalars in the block that is being built: the ops loss_before, a copy of the sum so far,
   // and losses, the new sum.
   void add(GraphBuilder& g, std::vector<TensorId> terms);

@@ -66,8 +66,8 @@ class Builder {
                       {Init::Kind::kOnes}, config_.dtype);
   }
   // Before the first block.
-  void start_losses() {
-    if (has(config_, 'E')) losses_.start(g_, experts_, config_.dtype);
+  void start_losses(int64_t batch) {
+    if (has(config_, 'E')) losses_.start(g_, experts_, {"batch", batch}, config_.dtype);
   }
   const RunningLoss& losses() const { return losses_; }
 
@@ -252,7 +252,7 @@ Result<Graph> build_nemotron_h(const NemotronHConfig& config, int64_t batch) {
   const TensorId tokens = g.input("tokens", {{"batch", batch}, seq}, DType::kInt64);
   const TensorId targets = g.input("targets", {{"batch", batch}, seq}, DType::kInt64);
   if (has(config, 'M')) builder.add_ones();
-  builder.start_losses();
+  builder.start_losses(batch);
   const TensorId table =
       g.parameter("embed.token.weight", {vocab, hidden}, normal(kDeviation), config.dtype);
   TensorId x = g.op1("embed.token", "embedding", {tokens, table});
