@@ -8,7 +8,7 @@
 #include "tessera/search/planners/test_questions.h"
 #include "tessera/search/ranking.h"
 
-namespace tessera {
+namespace tessera::planner_test {
 namespace {
 
 constexpr size_t kAll = std::numeric_limits<size_t>::max();
@@ -244,4 +244,4 @@ TEST(Planner, FindsTheColumnAndRowPairs) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::planner_test

@@ -488,7 +488,7 @@ Kernel avg_pool_grad(const KernelCall& call) {
   };
 }
 
-constexpr KernelInfo kKernels[] = {
+constexpr KernelInfo kConvolutionKernels[] = {
     {"conv", conv, 0b1},
     {"conv_transpose", conv_input_grad, 0b1},
     {"conv_input_grad", conv_input_grad, 0b1},
@@ -502,6 +502,6 @@ constexpr KernelInfo kKernels[] = {
 
 }  // namespace
 
-std::span<const KernelInfo> convolution_kernels() { return kKernels; }
+std::span<const KernelInfo> convolution_kernels() { return kConvolutionKernels; }
 
 }  // namespace tessera::kernels

@@ -374,7 +374,7 @@ bool vocabulary_of_logits(const Op& op, int dim) {
   return op_dims(op.annotation.inputs[0]).back() == dim;
 }
 
-constexpr KernelInfo kKernels[] = {
+constexpr KernelInfo kLookupKernels[] = {
     {"embedding", embedding, 0b1, vocabulary_of_table},
     {"embedding_grad", embedding_grad, 0b1, vocabulary_of_gradient},
     {"embedding_bag", embedding_bag, 0b1, vocabulary_of_table},
@@ -386,6 +386,6 @@ constexpr KernelInfo kKernels[] = {
 
 }  // namespace
 
-std::span<const KernelInfo> lookup_kernels() { return kKernels; }
+std::span<const KernelInfo> lookup_kernels() { return kLookupKernels; }
 
 }  // namespace tessera::kernels

@@ -24,8 +24,8 @@ constexpr const char* kAuto = "auto";
 // Programs that "auto" simulates for the tables: so many ranks of all of them together, and at least
 // so many.
 constexpr int64_t kMostRanks = 6400, kLeastPlacements = 48, kMostPlacements = 400;
-constexpr double kGain = .9995;      // of the time, or less: another way is kept
-constexpr double kTablesShare = .9;  // of a device's memory
+constexpr double kOtherWayGain = .9995;  // of the time, or less: another way is kept
+constexpr double kTablesShare = .9;      // of a device's memory
 // Of the parameters' bytes: with less in tables, where these lie is not what a step depends on.
 constexpr double kLeastShare = .25;
 
@@ -123,7 +123,7 @@ class TablePlans {
     double step_s = 0, excess_bytes = 0;  // beyond the memory of the fullest device
     bool is_better_than(const Tried& other) const {
       if (excess_bytes > 0 || other.excess_bytes > 0) return excess_bytes < other.excess_bytes;
-      return step_s < kGain * other.step_s;
+      return step_s < kOtherWayGain * other.step_s;
     }
   };
 

@@ -2,18 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 #include <set>
 
 #include "tessera/base/check.h"
+#include "tessera/search/infinity.h"
 #include "tessera/search/published/open_path.h"
 #include "tessera/search/published/pareto.h"
 
 namespace tessera::published {
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 double sum_of(const std::vector<double>& values, size_t first, size_t last) {
   double sum = 0;
