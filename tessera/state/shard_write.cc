@@ -89,7 +89,7 @@ Result<ShardReport> write_pieces(Storage& storage, const std::string& dir, int64
   return ShardReport{{shard.name, layout.bytes, checksum(layout.head)}, sums.take()};
 }
 
-struct Free {
+struct Freed {
   void operator()(std::byte* memory) const { std::free(memory); }
 };
 
@@ -143,7 +143,7 @@ Result<ShardReport> write_shard(Storage& storage, const std::string& dir, int64_
                                 const Shard& shard, const FillPart& fill,
                                 std::span<std::byte> memory) {
   const auto most = static_cast<size_t>(storage.piece_bytes());
-  std::unique_ptr<std::byte, Free> own;
+  std::unique_ptr<std::byte, Freed> own;
   if (static_cast<int64_t>(memory.size()) < piece_memory(storage, shard)) {
     own.reset(static_cast<std::byte*>(std::aligned_alloc(kStorageBlock, 2 * most)));
     TESSERA_CHECK(own != nullptr, "no memory for two pieces of {} bytes", most);
