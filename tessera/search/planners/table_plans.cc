@@ -58,15 +58,15 @@ double share_of_tables(const Graph& forward) {
 }
 
 // The devices that plans use: whole nodes, or some devices of one.
-struct Shape {
+struct TableShape {
   int64_t nodes = 1, devices = 1;  // of each node
   int64_t all() const { return nodes * devices; }
 };
-Shape shape_of(const PlanQuestion& question) {
+TableShape shape_of(const PlanQuestion& question) {
   const int64_t fixed = fixed_number(question, "devices");
   const int64_t all = fixed > 0 ? fixed : question.cluster->devices();
   const int64_t node = question.cluster->type_of(0).devices;
-  return all > node && all % node == 0 ? Shape{all / node, node} : Shape{1, all};
+  return all > node && all % node == 0 ? TableShape{all / node, node} : TableShape{1, all};
 }
 
 bool are_degrees_open(const PlanQuestion& question) {
@@ -309,7 +309,7 @@ class TablePlans {
   const PlanQuestion& question_;
   std::shared_ptr<const Graph> forward_;
   std::vector<std::vector<LookUp>> tables_;
-  Shape shape_;
+  TableShape shape_;
   SimulateOptions options_;
   Compiler compiler_;
   size_t simulated_ = 0, most_ = 0;
