@@ -136,9 +136,9 @@ class Interrupt {
 };
 
 // What is being done, on one line of a terminal, once a search has taken a second.
-class ProgressLine {
+class SearchProgress {
  public:
-  ~ProgressLine() { clear(); }
+  ~SearchProgress() { clear(); }
   void show(std::string what) {
     if (!is_terminal_ || Clock::now() - start_ < std::chrono::seconds(1)) return;
     constexpr size_t kMost = 110;
@@ -258,7 +258,7 @@ Result<int> search(const PlanOptions& options) {
   }
   TESSERA_TRY(const Cluster cluster, load_cluster(options.cluster));
   TESSERA_TRY(PlanQuestion question, question_of(options, cluster));
-  ProgressLine progress;
+  SearchProgress progress;
   question.progress = [&](const std::string& what) { progress.show("plan: " + what); };
   const Interrupt interrupt;
   question.stop = [&] { return interrupt.asked(); };

@@ -9,10 +9,9 @@
 namespace tessera {
 namespace {
 
-constexpr double kDeviation = 0.02;
-
-TensorId block(GraphBuilder& g, TensorId x, const LlamaConfig& config,
-               const AttentionOptions& heads, const FeedForward& feed_forward, int64_t layer) {
+TensorId llama_block(GraphBuilder& g, TensorId x, const LlamaConfig& config,
+                     const AttentionOptions& heads, const FeedForward& feed_forward,
+                     int64_t layer) {
   g.push(fmt::format("blocks.{}", layer));
   TensorId h = rms_norm(g, "ln_1", x, config.eps);
   h = attention(g, "attn", h, heads);
@@ -143,7 +142,7 @@ void add_llama(GraphBuilder& g, const LlamaConfig& config, int64_t batch,
   TensorId x = g.op1("embed.token", "embedding", {tokens, table});
   before_blocks();
   for (int64_t layer = 0; layer < config.layers && g.ok(); ++layer) {
-    x = block(g, x, config, heads, feed_forward, layer);
+    x = llama_block(g, x, config, heads, feed_forward, layer);
   }
   x = rms_norm(g, "final.ln", x, config.eps);
   cross_entropy_loss(g, output_head(g, x, table, config.tied, vocab, normal(kDeviation)), targets);

@@ -16,7 +16,7 @@
 #include "tessera/graph/transform.h"
 #include "tessera/models/families.h"
 
-namespace tessera {
+namespace tessera::model_test {
 namespace {
 
 Model model_of(std::string_view spec, int64_t batch = 2,
@@ -542,4 +542,4 @@ TEST_F(HuggingFace, WhatHasNoCounterpartIsAnError) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::model_test

@@ -12,7 +12,6 @@ namespace {
 
 constexpr std::string_view kFamily = "nemotron_h";
 constexpr std::string_view kLetters = "M*-E";
-constexpr double kDeviation = 0.02;
 // Step sizes begin at 0.01: the middle, in orders of magnitude, of Mamba's 0.001 to 0.1.
 constexpr double kStepSize = 0.01;
 
@@ -21,9 +20,9 @@ bool has(const NemotronHConfig& config, char letter) {
          (config.mtp > 0 && config.mtp_pattern.find(letter) != std::string::npos);
 }
 
-class Builder {
+class NemotronBuilder {
  public:
-  Builder(GraphBuilder& g, const NemotronHConfig& config) : g_(g), config_(config) {
+  NemotronBuilder(GraphBuilder& g, const NemotronHConfig& config) : g_(g), config_(config) {
     const double residual = kDeviation / std::sqrt(static_cast<double>(config.layers));
     options_ = {{normal(kDeviation), /*bias=*/false}, {normal(residual), /*bias=*/false}};
     attention_.heads = config.kv_heads;
@@ -247,7 +246,7 @@ Result<Graph> build_nemotron_h(const NemotronHConfig& config, int64_t batch) {
   const Dim seq = {"seq", config.seq}, hidden = {"hidden", config.hidden};
   const Dim vocab = {"vocab", config.vocab};
   GraphBuilder g{std::string(kFamily)};
-  Builder builder(g, config);
+  NemotronBuilder builder(g, config);
   if (has(config, 'E')) TESSERA_TRY_VOID(builder.check(batch));
   const TensorId tokens = g.input("tokens", {{"batch", batch}, seq}, DType::kInt64);
   const TensorId targets = g.input("targets", {{"batch", batch}, seq}, DType::kInt64);

@@ -8,7 +8,7 @@
 #include "tessera/graph/kinds.h"
 #include "tessera/models/model.h"
 
-namespace tessera {
+namespace tessera::nemotron_h_test {
 namespace {
 
 constexpr const char* kSmall =
@@ -111,4 +111,4 @@ TEST(NemotronH, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::nemotron_h_test

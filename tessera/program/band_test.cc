@@ -10,7 +10,7 @@
 #include "tessera/program/test_programs.h"
 #include "tessera/program/verify.h"
 
-namespace tessera {
+namespace tessera::band_test {
 namespace {
 
 constexpr int64_t kBatch = 2, kHeads = 2, kGroup = 2, kWidth = 3;
@@ -250,4 +250,4 @@ TEST(Band, is_rejected_if_a_key_of_the_window_is_left_out) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::band_test

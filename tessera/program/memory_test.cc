@@ -10,7 +10,7 @@
 #include "tessera/program/test_programs.h"
 #include "tessera/program/verify.h"
 
-namespace tessera {
+namespace tessera::memory_test {
 namespace {
 
 // A buffer, or one slot of it.
@@ -263,4 +263,4 @@ TEST(Tiers, have_an_arena_each) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::memory_test

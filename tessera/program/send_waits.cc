@@ -37,7 +37,7 @@
 namespace tessera {
 namespace {
 
-constexpr size_t kNowhere = static_cast<size_t>(-1);
+constexpr size_t kNoPlace = static_cast<size_t>(-1);
 constexpr int64_t kEnd =
     std::numeric_limits<int64_t>::max();  // order of writing: behind all others
 
@@ -50,7 +50,7 @@ struct Sent {
   int buffer = -1;
   std::vector<int> handles;
   std::set<BlockRef> uses;        // blocks of micro-batches that touch the buffer
-  size_t first_write = kNowhere;  // position in the block; nowhere: it is made in another block
+  size_t first_write = kNoPlace;  // position in the block; nowhere: it is made in another block
   Way way = Way::kNextRun;
   BlockRef at;        // kBackward, kLastUse: the block that waits
   int64_t slots = 1;  // copies of the buffer
@@ -147,7 +147,7 @@ class SendWaits {
     for (Sent& sent : sent_) {
       sent.uses = uses[{sent.place, sent.buffer}];
       const Instructions& block = texts_[sent.place.index()].blocks.at(sent.block);
-      for (size_t i = 0; i < block.size() && sent.first_write == kNowhere; ++i) {
+      for (size_t i = 0; i < block.size() && sent.first_write == kNoPlace; ++i) {
         if (writes(block[i], sent.buffer)) sent.first_write = i;
       }
     }
@@ -239,7 +239,7 @@ class SendWaits {
   // block, or has a copy for each micro-batch already.
   bool add_slot(Sent& sent) const {
     const auto most = static_cast<int64_t>(micro_batches_);
-    if (sent.first_write == kNowhere || (sent.way == Way::kRing && sent.slots >= most))
+    if (sent.first_write == kNoPlace || (sent.way == Way::kRing && sent.slots >= most))
       return false;
     const bool ran_on = sent.way == Way::kNextRun || sent.way == Way::kRing;
     const int64_t before = ran_on ? sent.lag : 0;

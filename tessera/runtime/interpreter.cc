@@ -887,4 +887,12 @@ int64_t RankExecutor::scratch_bytes() const {
 std::vector<RowCacheReport> RankExecutor::row_caches() const { return impl_->tables.reports(); }
 const std::map<std::string, double>& RankExecutor::profile() const { return impl_->seconds; }
 
+std::optional<double> read_loss(const RankExecutor& executor, const Program& program,
+                                TensorId loss) {
+  for (const Home& home : program.fetches) {
+    if (home.tensor == loss && !home.region.empty()) return executor.read(home).values().at(0);
+  }
+  return std::nullopt;
+}
+
 }  // namespace tessera

@@ -7,7 +7,7 @@
 
 #include "tessera/runtime/session.h"
 
-namespace tessera {
+namespace tessera::periods_test {
 namespace {
 
 using testing::HasSubstr;
@@ -83,4 +83,4 @@ TEST(Periods, WhatIsWrongIsSaid) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::periods_test

@@ -8,7 +8,7 @@
 #include "tessera/search/spaces.h"
 #include "tessera/search/with_part.h"
 
-namespace tessera {
+namespace tessera::expansion_test {
 namespace {
 
 const char* const kGpt = "gpt:layers=2,hidden=160,heads=4,seq=128,vocab=300";
@@ -75,4 +75,4 @@ TEST(Expansions, GoWithAPartOfTheUsers) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::expansion_test

@@ -8,9 +8,10 @@
 namespace tessera {
 namespace {
 
-constexpr double kGain = .995;    // of the units' time, or less: the dims are worth a program
-constexpr size_t kMostEdits = 4;  // of one candidate
-const char* const kBatch = "batch";
+constexpr double kGainOfOwnDims =
+    .995;                           // of the units' time, or less: the dims are worth a program
+constexpr size_t kMostOwnDims = 4;  // of one candidate
+const char* const kBatchDim = "batch";
 
 // The choice with its axes inside a stage. One that has replicas alone has them there, if their number
 // is not fixed.
@@ -32,8 +33,8 @@ std::optional<Choice> with_inner_axes(const Choice& from, const PlanQuestion& qu
   const int64_t replicas = out.axes.front().size;
   const bool is_fixed = question.fixed.contains("dp") || question.fixed.contains("tp");
   if (replicas == 1 || out.replicas_apart || is_fixed) return std::nullopt;
-  out.axes = {{out.axes.front().name, 1, {kBatch}}};
-  out.axes.push_back(inner_axes(replicas, {kBatch}).front());
+  out.axes = {{out.axes.front().name, 1, {kBatchDim}}};
+  out.axes.push_back(inner_axes(replicas, {kBatchDim}).front());
   return out;
 }
 
@@ -61,7 +62,7 @@ OwnDims::OwnDims(PlanSearch& search, Ranking& ranking)
 void OwnDims::offer(const std::vector<ChoiceAxis>& inner, const Space& space) {
   std::vector<DimList> lists = space.lists;
   for (const std::string& dim : dims_to_cut(search_.fold().graph)) add_new(lists, {dim});
-  add_new(lists, {kBatch});
+  add_new(lists, {kBatchDim});
   add_new(lists, inner.back().dims);
   std::vector<DimPair> pairs;
   if (inner.size() == 2) {
@@ -120,7 +121,7 @@ std::vector<PlanCandidate> OwnDims::edits(const PlanCandidate& from, const Space
                    [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<PlanCandidate> out;
   for (const auto& [cost, of] : tried) {
-    if (cost > kGain * plain_s || out.size() == kMostEdits) break;
+    if (cost > kGainOfOwnDims * plain_s || out.size() == kMostOwnDims) break;
     const std::vector<size_t> chosen = cuts_.chosen(set, 0, units.size(), weights, of);
     PlanCandidate edit;
     edit.choice = *start;

@@ -9,7 +9,7 @@
 #include "tessera/search/ranking.h"
 #include "tessera/search/spaces.h"
 
-namespace tessera {
+namespace tessera::planner_test {
 namespace {
 
 constexpr size_t kAll = std::numeric_limits<size_t>::max();
@@ -245,4 +245,4 @@ TEST(Planner, FindsTheColumnAndRowPairs) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::planner_test

@@ -44,10 +44,6 @@ constexpr size_t kHaloShapes = 6;      // ways to cut a stage whose halos are tr
 constexpr double kHalosMaySave = 1.5;  // times the best time: slower choices are not tried so
 const std::vector<int64_t> kChunks = {1, 2, 3, 4, 6, 8};  // of a schedule that no space has
 
-bool has(const DimList& list, const std::string& name) {
-  return std::find(list.begin(), list.end(), name) != list.end();
-}
-
 // Devices of the axes that cut the batch.
 int64_t over_batch(const std::vector<ChoiceAxis>& axes) {
   int64_t out = 1;
@@ -59,7 +55,7 @@ bool surely_fits(const Estimate& estimate) {
   return estimate.capacity_bytes <= 0 || estimate.memory_bytes <= kSurely * estimate.capacity_bytes;
 }
 
-bool is_better(const PlanCandidate& a, const PlanCandidate& b) {
+bool is_better_choice(const PlanCandidate& a, const PlanCandidate& b) {
   if (a.estimate.fits() != b.estimate.fits()) return a.estimate.fits();
   if (a.estimate.fits()) return a.estimate.step_s < b.estimate.step_s;
   return a.estimate.memory_bytes < b.estimate.memory_bytes;
@@ -499,7 +495,7 @@ std::optional<DimList> Ranking::improved_list(const PlanCandidate& start, const 
         if (best.estimate.fits() && !may_win) break;
       }
       for (const PlanCandidate& one : ranked) {
-        if (!is_better(one, best)) continue;
+        if (!is_better_choice(one, best)) continue;
         best = one;
         is_new = best.estimate.fits() != from.estimate.fits() ||
                  best.estimate.step_s < kListGain * from.estimate.step_s;

@@ -11,7 +11,7 @@
 #include "tessera/program/instructions.h"
 #include "tessera/program/test_programs.h"
 
-namespace tessera {
+namespace tessera::memory_test {
 namespace {
 
 TestPrograms lowered(const std::string& plan, const TestModel& model = {.layers = 4, .batch = 8}) {
@@ -277,4 +277,4 @@ TEST(Memory, communication_buffers_grow_with_groups_and_vanish_on_cpus) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::memory_test

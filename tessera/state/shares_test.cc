@@ -7,7 +7,7 @@
 #include <numeric>
 #include <random>
 
-namespace tessera {
+namespace tessera::shares_test {
 namespace {
 
 struct Case {
@@ -130,4 +130,4 @@ TEST(Shares, RandomHoldings) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::shares_test

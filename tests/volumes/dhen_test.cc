@@ -8,7 +8,7 @@
 
 #include "models_and_tensors.h"
 
-namespace tessera {
+namespace tessera::dhen_test {
 namespace {
 
 // Embeddings stay four from layer to layer, and all modules are there. Two and four ranks divide a
@@ -151,4 +151,4 @@ TEST(DhenHybridSharding, holds_the_layers_whole_that_are_gathered_ahead) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::dhen_test

@@ -7,7 +7,7 @@
 // Behind all others: its names are short.
 #include "models_and_tensors.h"
 
-namespace tessera {
+namespace tessera::maps_test {
 namespace {
 
 // The tensor, or its piece in a step of a loop.
@@ -218,4 +218,4 @@ TEST(Tiles, stand_in_texts_of_places) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::maps_test

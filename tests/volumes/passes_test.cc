@@ -8,7 +8,7 @@
 #include "models_and_tensors.h"
 #include "tessera/plan/recipes.h"
 
-namespace tessera {
+namespace tessera::passes_test {
 namespace {
 
 constexpr int64_t hh = h * h;
@@ -283,4 +283,4 @@ TEST(Keep, what_a_gather_has_made_larger_is_gathered_again) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::passes_test

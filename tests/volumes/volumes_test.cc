@@ -7,7 +7,7 @@
 
 #include "models_and_tensors.h"
 
-namespace tessera {
+namespace tessera::volumes_test {
 namespace {
 
 // ---- data parallel, ZeRO (docs/theory/fsdp-zero.md section 2)
@@ -336,4 +336,4 @@ TEST(Summa, gated_blocks_share_what_their_products_read) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::volumes_test

@@ -22,7 +22,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
-Result<RunConfig> config_of(const TrainOptions& options) {
+Result<RunConfig> train_config(const TrainOptions& options) {
   TESSERA_TRY(RunConfig config, load_run_config(options.run_file));
   for (const std::string& assignment : options.assignments) {
     TESSERA_TRY_VOID(set_run_key(config, assignment));
@@ -290,7 +290,7 @@ Result<int64_t> trace_step_of(const TrainOptions& options, const RunConfig& conf
 }  // namespace
 
 Result<int> train(const TrainOptions& options) {
-  TESSERA_TRY(const RunConfig config, config_of(options));
+  TESSERA_TRY(const RunConfig config, train_config(options));
   Progress progress(config, options.json);
   TrainingCallbacks callbacks;
   callbacks.start = [&](const TrainingStart& start) { progress.start(start); };

@@ -1,28 +1,24 @@
 #include "tessera/search/planners/unit_cuts.h"
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
 #include <set>
 
+#include "tessera/search/dim_lists.h"
+#include "tessera/search/infinity.h"
 #include "tessera/search/planners/unit_rows.h"
 
 namespace tessera {
 namespace {
 
-constexpr double kNever = std::numeric_limits<double>::infinity();
-constexpr size_t kMostLists = 3;    // without the batch, each faster for some units
-constexpr double kGain = .997;      // of the time, or less: another list is worth its prices
-constexpr double kMostLoss = 1.05;  // of the time, for the list that holds least
-constexpr int64_t kMostLeast = 64;  // sequences of the smallest micro-batch
-
-bool has(const DimList& list, const std::string& name) {
-  return std::find(list.begin(), list.end(), name) != list.end();
-}
+constexpr size_t kMostLists = 3;         // without the batch, each faster for some units
+constexpr double kOtherListGain = .997;  // of the time, or less: another list is worth its prices
+constexpr double kMostLoss = 1.05;       // of the time, for the list that holds least
+constexpr int64_t kMostLeast = 64;       // sequences of the smallest micro-batch
 
 constexpr const char* kParts = "+";  // the axis cuts what the op sums: each rank has a part
 // How an axis cuts what this op made: the name of a dim, kParts, or "".
-std::string layout_of(const Graph& graph, TensorId tensor, const ChoiceAxis& axis) {
+std::string cut_of(const Graph& graph, TensorId tensor, const ChoiceAxis& axis) {
   const Op& op = graph.op(graph.tensor(tensor).producer);
   const std::string dim = dim_to_cut(op, axis);
   if (dim.empty()) return "";
@@ -128,7 +124,7 @@ void UnitCuts::fill_changes(CutSet& set) const {
       for (size_t a = 0; a < axes; ++a) {
         std::vector<std::string> layouts;
         for (const UnitCut& cut : set.cuts)
-          layouts.push_back(layout_of(graph, border.tensor, cut.axes[a]));
+          layouts.push_back(cut_of(graph, border.tensor, cut.axes[a]));
         for (size_t from = 0; from < n; ++from) {
           for (size_t to = 0; to < n; ++to) {
             set.change_s[unit][from][to] += moves[a].change_s(layouts[from], layouts[to], bytes);
@@ -193,7 +189,7 @@ std::vector<UnitRange> UnitCuts::ranges(const CutSet& set, size_t first, size_t 
     for (size_t c = 0; c < allowed.size(); ++c) {
       const UnitPrices& prices = *set.cuts[allowed[c]].prices;
       size_t best = 0;
-      double least = kNever, change = 0;
+      double least = kInfinity, change = 0;
       for (size_t p = 0; p < allowed.size() && u > first; ++p) {
         const double changes =
             set.change_s[static_cast<size_t>(units[u - 1].stand_in)][allowed[p]][allowed[c]];
@@ -228,7 +224,7 @@ std::vector<size_t> UnitCuts::chosen(const CutSet& set, size_t first, size_t las
   std::vector<std::vector<size_t>> from(last - first, std::vector<size_t>(n));
   std::vector<double> cost(n, 0);
   for (size_t u = first; u < last; ++u) {
-    std::vector<double> now(n, kNever);
+    std::vector<double> now(n, kInfinity);
     for (size_t c = 0; c < n; ++c) {
       const UnitPrice& own =
           set.cuts[allowed[c]].prices->units[static_cast<size_t>(units[u].stand_in)];
@@ -277,10 +273,10 @@ std::vector<DimList> UnitCuts::select(const std::vector<DimList>& found, const C
   const DimList batch = {"batch"};
   // Lists without the batch, each of which makes the chain of the model faster.
   std::vector<size_t> taken;
-  double best_s = kNever;
+  double best_s = kInfinity;
   while (taken.size() < kMostLists) {
     std::optional<size_t> next;
-    double least = taken.empty() ? kNever : kGain * best_s;
+    double least = taken.empty() ? kInfinity : kOtherListGain * best_s;
     for (size_t c = 0; c < all.cuts.size(); ++c) {
       if (has(list_of(c), "batch") || std::find(taken.begin(), taken.end(), c) != taken.end())
         continue;
@@ -319,8 +315,8 @@ std::vector<DimList> UnitCuts::select(const std::vector<DimList>& found, const C
     std::vector<size_t> with = taken;
     with.push_back(*plain);
     const double apart =
-        std::min(chain({*plain}).cost_s, taken.empty() ? kNever : chain(taken).cost_s);
-    if (chain(with).cost_s < kGain * apart) taken = with;
+        std::min(chain({*plain}).cost_s, taken.empty() ? kInfinity : chain(taken).cost_s);
+    if (chain(with).cost_s < kOtherListGain * apart) taken = with;
   }
   std::vector<DimList> out;
   for (const size_t c : taken) out.push_back(list_of(c));

@@ -5,7 +5,7 @@
 #include "tessera/search/planners/test_questions.h"
 #include "tessera/search/published/one_hot_cbc.h"
 
-namespace tessera {
+namespace tessera::unit_cuts_test {
 namespace {
 
 const char* const kGpt = "gpt:layers=2,hidden=256,heads=4,seq=128,vocab=1024";
@@ -136,4 +136,4 @@ TEST(UnitCuts, FindsListsThatCutATransformer) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::unit_cuts_test
