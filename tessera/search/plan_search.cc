@@ -152,8 +152,11 @@ constexpr size_t kMostEdited = 24;     // plans of small models
 constexpr double kEditsMaySave = 1.3;  // times the best: of small models such plans are edited, too
 constexpr double kEditGain = .9995;    // of the time, or less: an edit is tried
 constexpr size_t kEditsTried = 3;      // of one plan, one after the other, at the least
-constexpr size_t kCheap = 4;        // so many times the least number of programs: these are cheap
-constexpr double kGenerous = 24;    // respects in which a choice is taken to be unlike others
+constexpr size_t kCheap = 4;      // so many times the least number of programs: these are cheap
+constexpr double kGenerous = 24;  // respects in which a choice is taken to be unlike others
+// Of small models, candidates that are expected to be too large may fit because estimates err. They
+// wait as if they were slower by this power of how many times too large they are expected to be.
+constexpr double kDoubtful = 8;
 constexpr double kSmallMargin = 2;  // PlanQuestion::margin of small models, whatever is alike
 // So many times the memory of a device, or more by formula: no such plan has been seen to fit.
 constexpr double kNeverFits = 1.15;
@@ -249,6 +252,9 @@ class PlanSearch::Pool {
       const bool is_slow = care != Care::kEvery && waiting.step_s() > allowed * errs * best_s;
       if (best_s > 0 && (!fits || is_slow)) continue;
       waiting.fits = fits;
+      waiting.order_s = waiting.step_s();
+      if (is_small_ && has > 0)
+        waiting.order_s *= std::pow(std::max(1.0, waiting.memory_bytes() / has), kDoubtful);
       if (next == nullptr || waiting.comes_before(*next)) next = &waiting;
     }
     if (next == nullptr || (!next->fits && ++too_large_ > most_too_large_)) return {};
@@ -268,6 +274,7 @@ class PlanSearch::Pool {
     Choice choice;
     Estimate estimate;
     bool is_taken = false, fits = false;
+    double order_s = 0;  // of candidates that fit: the least is taken first
     // Sums over the simulated choices that are most like this one.
     int alike_most = 0, lessons = 0;
     double time_log = 0, memory_log = 0;
@@ -293,7 +300,7 @@ class PlanSearch::Pool {
     }
     bool comes_before(const Waiting& other) const {
       if (fits != other.fits) return fits;
-      return fits ? step_s() < other.step_s() : memory_bytes() < other.memory_bytes();
+      return fits ? order_s < other.order_s : memory_bytes() < other.memory_bytes();
     }
 
    private:
