@@ -214,6 +214,9 @@ std::vector<CalibrationCase> calibration_cases(int64_t ranks, bool quick) {
     cases.push_back({"resnet:layers=18,width=16,image=64,classes=100,ghost=4", 8, "serial"});
     cases.push_back({"resnet:layers=50,width=16,image=96,classes=100,ghost=2", 4,
                      "recompute(full,micro_batches=2)"});
+    // Small maps of many channels, whose weight gradients are unlike those of large maps.
+    cases.push_back({"resnet:layers=18,width=24,image=32,classes=100,ghost=4", 8, "serial"});
+    cases.push_back({"resnet:layers=18,width=12,image=32,classes=100,ghost=4", 48, "serial"});
     if (ranks > 1) {
       transformer("bert", 128, 4, 128, 512, 8, "", fmt::format("megatron({})", ranks));
       transformer("mixtral", 128, 4, 64, 256, 8, ",ffn=256,experts=4",
