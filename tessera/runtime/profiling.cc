@@ -54,9 +54,10 @@ void write_rates(Profile& profile) {
 class Session {
  public:
   Session(const ProfileOptions& options, Profile& profile) : options_(options), profile_(profile) {
-    for (const int64_t ranks : options.ranks)
+    for (const int64_t ranks : options.ranks) {
       total_ += static_cast<double>(calibration_cases(ranks, options.quick).size()) +
                 (ranks > 1 ? kLinkShare : 0);
+    }
   }
 
   Status run() {

@@ -123,9 +123,10 @@ void measure_processes(const ProfileOptions& options, Meter& meter) {
 // Of a machine that was measured: the kernels of plans.
 Result<int> add_steps(const ProfileOptions& options) {
   const std::string path = path_of(options);
-  if (comm::mpi_launched())
+  if (comm::mpi_launched()) {
     return invalid_input(
         "profile: --model: kernels are measured on threads; expected no mpirun, found one");
+  }
   if (options.batch == 0)
     return invalid_input("profile: --model: expected --batch, the sequences of a step");
   if (!fs::exists(path)) {
