@@ -166,6 +166,8 @@ Json candidate_json(const PlanCandidate& candidate) {
     out["step_time_s"] = *candidate.step_s;
     out["memory_bytes"] = std::llround(candidate.need_bytes);
     out["fits"] = candidate.fits;
+    out["transfers"] = candidate.effort.transfers;
+    out["instructions"] = candidate.effort.instructions;
   }
   if (!candidate.refused.empty()) out["refused"] = candidate.refused;
   return out;

@@ -89,6 +89,7 @@ void PlanSearch::note(const Lowering& lowering, const Simulation& simulation,
   candidate.step_s = simulation.step_time_s;
   candidate.fits = true;
   candidate.work = static_cast<double>(lowering.graph().ops().size() * simulation.roles.size());
+  candidate.effort = effort_of(lowering);
   const auto asked = static_cast<double>(question_.memory_limit_bytes);
   candidate.exposed_s = exposed_between_replicas(simulation, lowering.plan().plan);
   for (const RankResult& role : simulation.roles) {
@@ -476,6 +477,7 @@ Result<PlanAnswer> PlanSearch::answer(std::vector<PlanCandidate> ranked, const s
   if (answer.simulated.empty() && without_part_) return tl::unexpected(why_not(*without_part_));
   answer.folded_programs = pricer_->simulated();
   if (answer.best) {
+    answer.best = simplest_of_ties(answer.simulated, *answer.best, tie_share(*question_.cluster));
     PlanCandidate& best = answer.simulated[*answer.best];
     TESSERA_TRY(const auto lowering, lower_choice(best.choice, for_price(question_.optimizer)));
     TESSERA_TRY(answer.simulation, simulate(*lowering, *question_.cluster, question_.options));

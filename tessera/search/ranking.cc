@@ -444,7 +444,8 @@ void Ranking::improve_lists(Space& space, const std::vector<std::string>& levels
                             std::vector<PlanCandidate>& out) {
   std::vector<DimList> found;
   for (const PlanCandidate& best : best_of_shapes(out)) {
-    const auto list = improved_list(best, space, levels);
+    auto list = improved_list(best, space, levels);
+    if (found.empty()) list = with_scopes(best, std::move(list), space);
     const auto is_known = [&](const std::vector<DimList>& lists) {
       return list && std::find(lists.begin(), lists.end(), *list) != lists.end();
     };

@@ -102,6 +102,10 @@ class Ranking {
                      std::vector<PlanCandidate>& out);
   std::optional<DimList> improved_list(const PlanCandidate& start, const Space& space,
                                        const std::vector<std::string>& levels);
+  // The choice's list, or what improved_list() made of it, with dims for parts of a block
+  // (scoped_dims.h) if these save time. Nothing is tried for choices slower than the fastest.
+  std::optional<DimList> with_scopes(const PlanCandidate& start, std::optional<DimList> improved,
+                                     const Space& space);
   std::vector<PlanCandidate> best_of_shapes(const std::vector<PlanCandidate>& ranked) const;
   void rank_shapes(const Space& space, const std::vector<std::string>& levels,
                    std::vector<PlanCandidate>& out);

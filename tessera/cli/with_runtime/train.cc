@@ -40,15 +40,11 @@ Result<RunConfig> train_config(const TrainOptions& options) {
   if (options.timeout_s) config.timeout_s = *options.timeout_s;
   config.resume = options.resume;
   TESSERA_TRY_VOID(check_run_config(config));
+  Style style;  // processes exchange otherwise than threads do
+  if (comm::mpi_launched()) style.transport = Style::Transport::kMpi;
   const auto found = [&](const std::string& plan) {
-    return find_auto({plan,
-                      config.model,
-                      config.batch,
-                      config.precision,
-                      nullptr,
-                      {},
-                      config.ranks,
-                      specification(config.optimizer)});
+    return find_auto({plan, config.model, config.batch, config.precision, nullptr, style,
+                      config.ranks, specification(config.optimizer)});
   };
   TESSERA_TRY(config.plan, found(config.plan));
   for (PlanChange& change : config.changes) {
