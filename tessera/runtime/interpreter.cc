@@ -735,7 +735,7 @@ void RankExecutor::initialise(const std::set<TensorId>& but) {
     if (but.contains(home.tensor)) continue;
     const Buffer& buffer = impl_->program.buffer(impl_->tables.rest_of(home.buffer));
     const auto init = [&](const Array& to) {
-      const Origin origin = origins.of(home.tensor);
+      const PieceOrigin origin = origins.of(home.tensor);
       tessera::initialise(whole_of(impl_->graph.tensor(home.tensor), origin),
                           origin.in_whole(home.region), impl_->options.seed, to);
     };

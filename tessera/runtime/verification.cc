@@ -87,7 +87,7 @@ std::vector<HeldValues> read_homes(const RankExecutor& executor, const Graph& gr
     if (trained_only && !trained && !carried[home.tensor.index()]) continue;
     if (ahead[home.tensor.index()]) continue;  // of the step to come
     if (home.region.empty()) continue;
-    const Origin origin = origins.of(home.tensor);
+    const PieceOrigin origin = origins.of(home.tensor);
     const std::string name = display_name(graph, home.tensor);
     held.push_back({origin.piece ? std::string(name_of_whole(name)) : name,
                     origin.in_whole(home.region), executor.read(home).values()});

@@ -43,7 +43,7 @@ Kernel reorder(const KernelCall& call) {
   const int64_t size = call.inputs[0].shape[dim];
   const bool inverse = call.op->integer("inverse") != 0;
   std::vector<Kernel> copies;
-  for (const Run& run : runs_of(order_of(*call.op), size, {0, size})) {
+  for (const OpRun& run : runs_of(order_of(*call.op), size, {0, size})) {
     const auto natural = [&](const Array& x) {
       return along(x, dim, run.first, run.stride, run.size);
     };
@@ -73,11 +73,11 @@ Kernel causal_mask(const KernelCall& call) {
   const bool causal = op.integer("causal") != 0;
   const int64_t window = op.integer("window");
   std::vector<at::Tensor> hidden;
-  const std::vector<Run> key_runs = runs_of(order, size, keys);
-  for (const Run& run : runs_of(order, size, queries)) {
+  const std::vector<OpRun> key_runs = runs_of(order, size, keys);
+  for (const OpRun& run : runs_of(order, size, queries)) {
     for (int64_t i = 0; i < run.size; ++i) {
       const Array row = along(y, q, run.index - queries.begin + i, 1, 1);
-      for (const Run& key : key_runs) {
+      for (const OpRun& key : key_runs) {
         // Of the run's keys, the first ones at positions up to `position`.
         const auto count = [&](int64_t position) {
           const int64_t ahead = position - key.first;
