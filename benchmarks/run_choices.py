@@ -15,7 +15,7 @@ measures the kernels of this answer and of the recipes' best calls in their very
 answer stays; after --refine times the fastest answer whose kernels were measured counts. Cases under mpirun are priced with what
 moves between processes (--style tessera,transport=mpi). The given profile is copied, not changed.
 
-    benchmarks/run_choices.py build/tessera --profile machine.json      about 45 minutes on two idle cores
+    benchmarks/run_choices.py build/tessera --profile machine.json      about an hour on two idle cores
     benchmarks/run_choices.py build/tessera --only gpt --rounds 1
 
 The profile is one that `tessera profile` wrote; without --profile the machine is measured first (some minutes).
@@ -93,8 +93,11 @@ class Session:
                 return chosen["best"]["choice"], chosen["best"]["step_time_s"], len(answers)
             if len(answers) == self.refine:
                 break
-            recipes = [] if answers else [one["choice"] for one in ask("recipes")["simulated"] if one.get("fits")][:self.most]
-            self.kernels(model, batch, [file] + recipes)
+            recipes = {}  # by their steps: equal ones are one plan
+            for one in [] if answers else ask("recipes")["simulated"]:
+                if one.get("fits"):
+                    recipes.setdefault(one["step_time_s"], one["choice"])
+            self.kernels(model, batch, [file, *list(recipes.values())[:self.most]])
             answers[plan] = chosen
         # Of the answers whose kernels are known, the fastest: the others are priced by what was fitted.
         simulate = [self.tessera, "simulate", model, "--plan", file, "--batch", batch, "--json"]

@@ -18,7 +18,7 @@
 namespace tessera {
 namespace {
 
-constexpr int kSteps = 16, kFewSteps = 4;  // of a plan that are recorded
+constexpr int kSteps = 8, kFewSteps = 3;  // of a plan that are recorded
 
 std::string today() {
   const std::time_t now = std::time(nullptr);
