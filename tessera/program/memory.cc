@@ -328,7 +328,7 @@ class MemoryPlanner {
   // micro-batch read too, before that run: only their last wait keeps the buffer (taken_).
   void find_outlasting() {
     std::map<int, std::pair<BufferId, size_t>> sent;  // by handle: buffer and position of its block
-    std::map<BufferId, size_t> last_use;
+    std::vector<size_t> last_use(program_.buffers.size());
     std::set<int> lagged;
     for (size_t k = 1; k + 1 < order_.size(); ++k) {
       for (const Instruction& instruction : block(k)) {
@@ -336,14 +336,14 @@ class MemoryPlanner {
           sent[send->handle] = {send->view.buffer, k};
         const auto* wait = std::get_if<Wait>(&instruction.body);
         if (wait != nullptr && wait->lag > 0) lagged.insert(wait->handle);
-        buffers_of(instruction, [&](BufferId id) { last_use[id] = k; });
+        buffers_of(instruction, [&](BufferId id) { last_use[id.index()] = k; });
       }
     }
     for (const int handle : lagged) {
       const auto send = sent.find(handle);
       if (send == sent.end()) continue;
       const auto& [buffer, sending] = send->second;
-      if (last_use[buffer] != sending && !is_ring(buffer)) outlasting_.insert(handle);
+      if (last_use[buffer.index()] != sending && !is_ring(buffer)) outlasting_.insert(handle);
     }
   }
   // Copies that micro-batches use in turn all through the step: as many as lowering has given it.
@@ -395,13 +395,14 @@ class MemoryPlanner {
   // time have different slots (all of them if `last` is the update).
   int64_t slots_between(size_t first, size_t last) const {
     for (int64_t slots = 1; slots < program_.micro_batches; ++slots) {
-      bool clash = false;
-      std::set<int64_t> busy;
-      for (const BlockRunStep& run : program_.schedule) {
-        const int64_t slot = run.micro_batch % slots;
-        if (run.block == order_[first]) clash = clash || !busy.insert(slot).second;
-        if (run.block == order_[last]) busy.erase(slot);
-      }
+      std::vector<bool> busy(static_cast<size_t>(slots), false);
+      const bool clash = std::ranges::any_of(program_.schedule, [&](const BlockRunStep& run) {
+        const auto slot = static_cast<size_t>(run.micro_batch % slots);
+        const bool begins = run.block == order_[first], twice = begins && busy[slot];
+        if (begins) busy[slot] = true;
+        if (run.block == order_[last]) busy[slot] = false;
+        return twice;
+      });
       if (!clash) return slots;
     }
     return program_.micro_batches;

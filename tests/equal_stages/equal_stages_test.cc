@@ -12,6 +12,7 @@
 #include "tessera/plan/load.h"
 #include "tessera/program/alike_programs.h"
 #include "tessera/program/place_text.h"
+#include "tessera/simulate/memory.h"
 #include "tessera/simulate/simulate.h"
 
 namespace tessera {
@@ -80,6 +81,17 @@ void expect_equal(const Simulation& a, const Simulation& b) {
   for (size_t i = 0; i < a.roles.size(); ++i) expect_equal(a.roles[i], b.roles[i]);
 }
 
+// What is known of another program's blocks serves for the memory of one that is made of it.
+void expect_alike_memory(const Lowering& lowering, const Program& known, const Program& made,
+                         const std::string& style) {
+  const auto sizes = [&](const Program& first) {
+    return AlikeMemory(first, lowering.graph(), parse_style(style).value()).sizes(made);
+  };
+  const MemorySizes a = sizes(known), b = sizes(made);
+  EXPECT_EQ(std::tie(a.live_bytes, a.reserved_bytes, a.peak_run, a.peak_share, a.groups, a.peers),
+            std::tie(b.live_bytes, b.reserved_bytes, b.peak_run, b.peak_share, b.groups, b.peers));
+}
+
 // Programs that are made of one another are what lowering makes.
 void expect_alike_programs(const Lowering& lowering) {
   const AlikePrograms alike(lowering.texts(), lowering.plan());
@@ -93,6 +105,8 @@ void expect_alike_programs(const Lowering& lowering) {
       if (!made) continue;
       EXPECT_TRUE(*made == lowering.lower(role.representative, offsets).value())
           << "rank " << role.representative << " of rank " << *other;
+      for (const std::string style : {"tessera", "megatron"})
+        expect_alike_memory(lowering, known, *made, style);
     }
   }
 }
