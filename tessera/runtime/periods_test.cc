@@ -10,7 +10,7 @@
 namespace tessera::periods_test {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr const char* kModel =
     "llama:layers=4,hidden=12,heads=3,kv_heads=3,head_dim=4,seq=5,vocab=22,ffn=20";
