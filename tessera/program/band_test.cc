@@ -120,6 +120,20 @@ TEST(Band, of_an_op_says_which_keys_its_queries_see) {
   EXPECT_FALSE(band_in({12, 0, 1}).has_value());
 }
 
+// The steps' gradients of keys overlap those of the next rank. Their readers want pieces of the batch,
+// which are not what a step may reduce to: the axis cuts the keys.
+TEST(Band, in_steps_over_the_batch_for_readers_that_cut_the_batch) {
+  for (const int64_t causal : {1, 0}) {
+    const TestPrograms lowered = lower_all(
+        attention({12, 4, causal}),
+        "mesh = { cp = 2 }\nsplit = [{ ops = \"core\", dim = \"batch\", over = \"time:2\" },\n"
+        "{ ops = \"core\", dim = \"seq\", over = \"cp\" },\n"
+        "{ ops = \"{k,v}\", dim = \"batch\", over = \"cp\" }]\n");
+    for (const Rejection& rejection : verify(lowered.graph, lowered.programs))
+      ADD_FAILURE() << rejection.to_string();
+  }
+}
+
 TEST(Band, sends_the_keys_of_the_window_and_their_gradients_back) {
   for (const int64_t causal : {1, 0}) {
     for (const int64_t seq : {7, 12, 13}) {
