@@ -9,7 +9,7 @@
 #include "tessera/search/planner.h"
 #include "tessera/search/planners/test_questions.h"
 
-namespace tessera {
+namespace tessera::effort_test {
 namespace {
 
 const char* const kModel = "gpt:layers=2,hidden=32,heads=2,seq=16,vocab=64";
@@ -84,4 +84,4 @@ TEST(Effort, AnAnswerNamesNoShardsThatSaveNothing) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::effort_test

@@ -32,7 +32,7 @@ struct Triple {
 
 // What the ranks of a plan hold of the state, in bytes; 0: its messages change values.
 Result<int64_t> held_bytes(const RunConfig& config) {
-  TESSERA_TRY(const CompiledPlan compiled,
+  TESSERA_TRY(const Compiled compiled,
               compile({config.model, config.plan, config.batch, config.precision, "",
                        specification(config.optimizer)}));
   int64_t bytes = 0;

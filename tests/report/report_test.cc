@@ -13,7 +13,7 @@ namespace {
 
 const std::string kModel = "gpt:layers=4,hidden=32,heads=4,seq=16,vocab=48";
 
-CompiledPlan planned(const std::string& plan) {
+Compiled planned(const std::string& plan) {
   auto result = compile({kModel, plan, 0});
   if (!result) throw std::runtime_error(result.error().message);
   return std::move(*result);
@@ -24,7 +24,7 @@ TEST(CommunicationMatrix, RowsAreWhatARankSends) {
        {"data_parallel(dp=3)", "tensor_parallel(tp=4)", "zero(stage=3, dp=4, micro_batches=2)",
         "megatron(tp=2, pp=2, dp=2, zero=1, micro_batches=4)", "summa(q=2)", "ring_attention(cp=4)",
         "ulysses(sp=4)"}) {
-    const CompiledPlan p = planned(plan);
+    const Compiled p = planned(plan);
     const auto matrix = communication_matrix(*p.lowering);
     ASSERT_TRUE(matrix) << matrix.error().message;
     ASSERT_EQ(static_cast<int64_t>(matrix->labels.size()), p.plan().ranks);
@@ -43,7 +43,7 @@ TEST(CommunicationMatrix, RowsAreWhatARankSends) {
 }
 
 TEST(CommunicationMatrix, ClassesAddUpToTheSame) {
-  const CompiledPlan p = planned("megatron(tp=2, pp=4, dp=2, micro_batches=4)");
+  const Compiled p = planned("megatron(tp=2, pp=4, dp=2, micro_batches=4)");
   const auto matrix = communication_matrix(*p.lowering, /*most_ranks=*/4);
   ASSERT_TRUE(matrix) << matrix.error().message;
   ASSERT_EQ(matrix->labels.size(), 4U);
@@ -58,7 +58,7 @@ TEST(CommunicationMatrix, ClassesAddUpToTheSame) {
   }
 }
 
-Report sample(const CompiledPlan& p) {
+Report sample(const Compiled& p) {
   ReportRun run;
   run.name = "data_parallel(dp=2)";
   run.plan_text = "mesh = { dp = 2 }\n";
@@ -92,7 +92,7 @@ Report sample(const CompiledPlan& p) {
 }
 
 TEST(ReportData, KeepsEventsAndJoinsThemToRunsOfBlocks) {
-  const CompiledPlan p = planned("data_parallel(dp=2)");
+  const Compiled p = planned("data_parallel(dp=2)");
   const auto data = report_data(sample(p));
   ASSERT_TRUE(data) << data.error().message;
   const auto run = nlohmann::json::parse(*data).at("runs").at(0);
@@ -108,7 +108,7 @@ TEST(ReportData, KeepsEventsAndJoinsThemToRunsOfBlocks) {
 }
 
 TEST(ReportData, NamesABufferOnceWithTheTimesOfItsCopies) {
-  const CompiledPlan p = planned("data_parallel(dp=2)");
+  const Compiled p = planned("data_parallel(dp=2)");
   Report report = sample(p);
   MemoryUse& memory = report.runs[0].simulation.roles[0].memory;
   memory.intervals = {{"h", "activation", 64, 0, 1e-3},
@@ -123,7 +123,7 @@ TEST(ReportData, NamesABufferOnceWithTheTimesOfItsCopies) {
 }
 
 TEST(ReportData, ThinsALongTimelineOfMemoryButKeepsItsPeaks) {
-  const CompiledPlan p = planned("data_parallel(dp=2)");
+  const Compiled p = planned("data_parallel(dp=2)");
   Report report = sample(p);
   std::vector<MemorySample>& timeline = report.runs[0].simulation.roles[0].memory.timeline;
   timeline.clear();
@@ -140,7 +140,7 @@ TEST(ReportData, ThinsALongTimelineOfMemoryButKeepsItsPeaks) {
 }
 
 TEST(ReportData, KeepsRunsOfBlocksBeyondTheMostEvents) {
-  const CompiledPlan p = planned("data_parallel(dp=2)");
+  const Compiled p = planned("data_parallel(dp=2)");
   Report report = sample(p);
   report.most_events = 1;
   const auto data = report_data(report);
@@ -209,7 +209,7 @@ TEST(ReportData, TellsWhereTablesRest) {
 }
 
 TEST(ReportPage, IsOneFileAndIsTheSameEachTime) {
-  const CompiledPlan p = planned("data_parallel(dp=2)");
+  const Compiled p = planned("data_parallel(dp=2)");
   const auto page = to_html(sample(p));
   if (!page && page.error().message.find("plotting library") != std::string::npos) {
     GTEST_SKIP() << page.error().message;

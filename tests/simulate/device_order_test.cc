@@ -38,7 +38,7 @@ SimulateOptions exact() {
 
 // Seconds by "kind axes" of rank 0, and of the step under "step".
 using Times = std::map<std::string, double>;
-Times times_of(const CompiledPlan& compiled, const SimulateOptions& options = exact()) {
+Times times_of(const Compiled& compiled, const SimulateOptions& options = exact()) {
   const auto simulation = simulate(*compiled.lowering, two_levels(), options);
   EXPECT_TRUE(simulation.has_value()) << (simulation ? "" : simulation.error().message);
   Times out;
@@ -48,7 +48,7 @@ Times times_of(const CompiledPlan& compiled, const SimulateOptions& options = ex
     out[row.kind + " " + row.axes] += row.seconds;
   return out;
 }
-CompiledPlan compiled(const std::string& plan, int64_t batch = 16) {
+Compiled compiled(const std::string& plan, int64_t batch = 16) {
   auto out = compile({"gpt:layers=4,hidden=64,heads=4,seq=16,vocab=64", plan, batch});
   EXPECT_TRUE(out.has_value()) << (out ? "" : out.error().message);
   return std::move(*out);
@@ -92,8 +92,8 @@ TEST(DeviceOrder, a_ring_across_rails_goes_at_the_rate_of_one_card) {
 TEST(DeviceOrder, stages_side_by_side_in_a_node_send_at_its_rate) {
   const std::string pipeline = "megatron(dp=4,pp=4,micro_batches=2";
   const SimulateOptions options = exact();
-  const CompiledPlan apart = compiled(pipeline + ")"),
-                     beside = compiled(pipeline + ",device_order=\"dp,pp\")");
+  const Compiled apart = compiled(pipeline + ")"),
+                 beside = compiled(pipeline + ",device_order=\"dp,pp\")");
   const Times far = times_of(apart), near = times_of(beside);
   EXPECT_GT(far.at("send pp"), 4 * near.at("send pp"));
   EXPECT_LT(far.at("all_reduce dp"), near.at("all_reduce dp") / 4);
@@ -101,8 +101,8 @@ TEST(DeviceOrder, stages_side_by_side_in_a_node_send_at_its_rate) {
 
 // The planners try orders on one lowering.
 TEST(DeviceOrder, of_the_options_is_as_if_the_plan_said_it_and_programs_do_not_depend_on_it) {
-  const CompiledPlan plain = compiled("summa(4)"),
-                     ordered = compiled("summa(4,device_order=\"row:2,col:2\")");
+  const Compiled plain = compiled("summa(4)"),
+                 ordered = compiled("summa(4,device_order=\"row:2,col:2\")");
   SimulateOptions options = exact();
   options.devices = ordered.plan().devices;
   EXPECT_EQ(times_of(plain, options), times_of(ordered));
@@ -128,7 +128,7 @@ TEST(DeviceOrder, folding_equal_ranks_changes_nothing) {
         "megatron(tp=2,dp=4,pp=2,device_order=\"dp:2,pp\")",
         "ring_attention(4,dp=2,order=none,device_order=\"0,4,8,12,1,5,9,14\")"}) {
     SCOPED_TRACE(call);
-    const CompiledPlan plan = compiled(call);
+    const Compiled plan = compiled(call);
     SimulateOptions options = exact();
     const Times folded = times_of(plan, options);
     options.fold = false;

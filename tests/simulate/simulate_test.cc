@@ -106,17 +106,17 @@ Cluster nodes_of(int64_t devices) {
   return cluster;
 }
 
-CompiledPlan planned(const Case& c) {
+Compiled planned(const Case& c) {
   auto out = compile({c.model, c.plan, c.batch});
   EXPECT_TRUE(out.has_value()) << c.plan << ": " << (out ? "" : out.error().message);
-  return out ? std::move(*out) : CompiledPlan{};
+  return out ? std::move(*out) : Compiled{};
 }
 SimulateOptions options_of(const std::string& style = "tessera") {
   SimulateOptions options;
   options.style = parse_style(style).value();
   return options;
 }
-Simulation simulated(const CompiledPlan& planned, const Cluster& cluster,
+Simulation simulated(const Compiled& planned, const Cluster& cluster,
                      const SimulateOptions& options) {
   auto out = simulate(*planned.lowering, cluster, options);
   EXPECT_TRUE(out.has_value()) << (out ? "" : out.error().message);
@@ -127,7 +127,7 @@ class Plans : public testing::TestWithParam<Case> {};
 INSTANTIATE_TEST_SUITE_P(Recipes, Plans, testing::ValuesIn(cases()));
 
 TEST_P(Plans, OneRankOfEachClassStandsForAll) {
-  const CompiledPlan plan = planned(GetParam());
+  const Compiled plan = planned(GetParam());
   // The last: two sockets a node, with a slower link between them.
   const std::vector<Cluster> clusters{nodes_of(8), nodes_of(4), nodes_of(3),
                                       load_cluster("h100-nvl:8").value()};
@@ -141,7 +141,7 @@ TEST_P(Plans, OneRankOfEachClassStandsForAll) {
 }
 
 TEST_P(Plans, StretchesPlayedAtOnceAreExact) {
-  const CompiledPlan plan = planned(GetParam());
+  const Compiled plan = planned(GetParam());
   for (const auto& [style, path] :
        {std::pair("tessera", true), {"tessera", false}, {"megatron", true}, {"megatron", false}}) {
     SimulateOptions options = options_of(style);
@@ -156,7 +156,7 @@ TEST_P(Plans, StretchesPlayedAtOnceAreExact) {
 }
 
 TEST_P(Plans, PartsOfARanksTimeSumToTheStepAndBytesAreThePrograms) {
-  const CompiledPlan plan = planned(GetParam());
+  const Compiled plan = planned(GetParam());
   const Simulation result = simulated(plan, nodes_of(8), options_of());
   double flops = 0;
   for (const RankResult& role : result.roles) {
@@ -188,7 +188,7 @@ TEST_P(Plans, PartsOfARanksTimeSumToTheStepAndBytesAreThePrograms) {
 }
 
 TEST_P(Plans, EventsAreTheStep) {
-  const CompiledPlan plan = planned(GetParam());
+  const Compiled plan = planned(GetParam());
   SimulateOptions options = options_of();
   const double step = simulated(plan, nodes_of(8), options).step_time_s;
   options.events = true;
@@ -209,7 +209,7 @@ TEST_P(Plans, EventsAreTheStep) {
 
 // Every rank is played: every message and collective is seen by all its ranks.
 TEST_P(Plans, EventsThatBelongTogetherHaveANumber) {
-  const CompiledPlan plan = planned(GetParam());
+  const Compiled plan = planned(GetParam());
   SimulateOptions options = options_of();
   options.events = true;
   options.fold = false;
@@ -257,7 +257,7 @@ TEST_P(Plans, EventsThatBelongTogetherHaveANumber) {
 }
 
 TEST_P(Plans, FasterLinksAndDevicesAreNeverSlower) {
-  const CompiledPlan plan = planned(GetParam());
+  const Compiled plan = planned(GetParam());
   SimulateOptions options =
       options_of("tessera,compute_slowdown=1,network_slowdown=1,collective_slowdown=1");
   const Cluster cluster = nodes_of(4);
@@ -272,7 +272,7 @@ TEST_P(Plans, FasterLinksAndDevicesAreNeverSlower) {
 }
 
 TEST(Simulate, AStragglerHoldsUpTheOthersAndIsPlayedApart) {
-  const CompiledPlan plan = planned({kGpt, "data_parallel(8)", 16});
+  const Compiled plan = planned({kGpt, "data_parallel(8)", 16});
   SimulateOptions options = options_of();
   const double even = simulated(plan, nodes_of(8), options).step_time_s;
   options.stragglers = {{5, 2.0}};
@@ -285,7 +285,7 @@ TEST(Simulate, AStragglerHoldsUpTheOthersAndIsPlayedApart) {
 
 // Of three replicas one has its peer in its own socket.
 TEST(Simulate, ReplicasWhoseMessagesCrossSocketsAreAClassOfTheirOwn) {
-  const CompiledPlan plan = planned({kDeep, "megatron(pp=2,dp=3,zero=1,schedule=chimera)", 12});
+  const Compiled plan = planned({kDeep, "megatron(pp=2,dp=3,zero=1,schedule=chimera)", 12});
   const Cluster cluster = load_cluster("h100-nvl:1").value();
   SimulateOptions options = options_of();
   const Simulation folded = simulated(plan, cluster, options);
@@ -295,7 +295,7 @@ TEST(Simulate, ReplicasWhoseMessagesCrossSocketsAreAClassOfTheirOwn) {
 }
 
 TEST(Simulate, ASimulatorThatIsUsedAgainFindsWhatAFreshOneFinds) {
-  const CompiledPlan plan = planned({kDeep, "megatron(tp=2,pp=2,dp=4,micro_batches=4)", 32});
+  const Compiled plan = planned({kDeep, "megatron(tp=2,pp=2,dp=4,micro_batches=4)", 32});
   Simulator again(*plan.lowering);
   for (const int64_t devices : {8, 4, 8}) {
     for (const std::string style : {"tessera", "megatron", "tessera,overlap_gradients=false"}) {
@@ -316,7 +316,7 @@ TEST(Simulate, RoundsThatRepeatAreCountedAsPlayed) {
         "pipeline(2,micro_batches=32,schedule=interleaved,chunks=2)",
         "megatron(tp=2,pp=4,dp=2,micro_batches=32)",
         "megatron(tp=2,pp=2,dp=4,zero=1,micro_batches=32,recompute=full,sequence_shard=true)"}) {
-    const CompiledPlan plan = planned({kDeep, text, 256});
+    const Compiled plan = planned({kDeep, text, 256});
     for (const std::string style : {"tessera", "megatron", "tessera,overlap_messages=false"}) {
       SCOPED_TRACE(std::string(text) + " " + style);
       SimulateOptions options = options_of(style);
@@ -336,7 +336,7 @@ TEST(Simulate, RoundsThatRepeatAreCountedAsPlayed) {
 }
 
 TEST(Simulate, JitterIsRepeatedByItsSeedAndCostsTime) {
-  const CompiledPlan plan = planned({kGpt, "data_parallel(8)", 16});
+  const Compiled plan = planned({kGpt, "data_parallel(8)", 16});
   SimulateOptions options = options_of();
   const double even = simulated(plan, nodes_of(8), options).step_time_s;
   options.jitter = 0.05;
@@ -346,7 +346,7 @@ TEST(Simulate, JitterIsRepeatedByItsSeedAndCostsTime) {
 }
 
 TEST(Simulate, ACollectiveThatTheHostWaitsForIsExposed) {
-  const CompiledPlan plan = planned({kGpt, "data_parallel(16)", 32});
+  const Compiled plan = planned({kGpt, "data_parallel(16)", 32});
   const double beside = simulated(plan, nodes_of(4), options_of()).step_time_s;
   const double blocking =
       simulated(plan, nodes_of(4), options_of("tessera,overlap_gradients=false")).step_time_s;
@@ -356,7 +356,7 @@ TEST(Simulate, ACollectiveThatTheHostWaitsForIsExposed) {
 // Of 1,536 ranks 1,024 hold two rows each, the others none: the shards are exchanged directly, and
 // each device takes nearly all of the array from other nodes.
 TEST(Simulate, UnevenShardsPayTheNetwork) {
-  const CompiledPlan plan =
+  const Compiled plan =
       planned({"gpt:layers=1,hidden=2048,heads=16,seq=128,vocab=2048", "zero(3,1536)", 1536});
   const Cluster cluster = load_cluster("dgx-a100:192").value();
   const Simulation step = simulated(plan, cluster, options_of());
@@ -429,7 +429,7 @@ bucket_bytes = 0
 precision = { compute = "bfloat16" }
 split = [ { ops = "*", dim = "batch", over = "dp" } ]
 )";
-  const CompiledPlan plan = planned({kGpt, file, 32});
+  const Compiled plan = planned({kGpt, file, 32});
   const double beside = simulated(plan, nodes_of(4), options_of()).step_time_s;
   const double blocking =
       simulated(plan, nodes_of(4), options_of("tessera,overlap_gradients=false")).step_time_s;
@@ -440,7 +440,7 @@ split = [ { ops = "*", dim = "batch", over = "dp" } ]
 TEST(Simulate, OnlyTokensOfExpertsAreHiddenLikeTokens) {
   for (const auto& [c, tokens] : {std::pair(Case{kLlama, "ulysses(4)", 4}, false),
                                   {Case{kMixtral, "expert_parallel(4,dp=2)", 16}, true}}) {
-    const CompiledPlan plan = planned(c);
+    const Compiled plan = planned(c);
     const auto step = [&](const std::string& style) {
       return simulated(plan, nodes_of(4), options_of("tessera," + style)).step_time_s;
     };
@@ -453,7 +453,7 @@ TEST(Simulate, MessagesThatBlockAreExposed) {
   for (const std::string plan : {"gpipe(4,micro_batches=8)", "one_f_one_b(4,micro_batches=8)",
                                  "pipeline(4,micro_batches=8,schedule=zb_h1)",
                                  "pipeline(4,micro_batches=8,schedule=interleaved,chunks=2)"}) {
-    const CompiledPlan made = planned({kDeep, plan, 32});
+    const Compiled made = planned({kDeep, plan, 32});
     const double beside = simulated(made, nodes_of(1), options_of()).step_time_s;
     const double blocking =
         simulated(made, nodes_of(1), options_of("tessera,overlap_messages=false")).step_time_s;
@@ -462,7 +462,7 @@ TEST(Simulate, MessagesThatBlockAreExposed) {
 }
 
 TEST(Simulate, AClusterThatIsTooSmallIsRefused) {
-  const CompiledPlan plan = planned({kGpt, "data_parallel(16)", 16});
+  const Compiled plan = planned({kGpt, "data_parallel(16)", 16});
   const auto result = simulate(*plan.lowering, load_cluster("dgx-a100:1").value(), options_of());
   ASSERT_FALSE(result.has_value());
   EXPECT_EQ(result.error().message,

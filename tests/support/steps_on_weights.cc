@@ -100,7 +100,7 @@ struct Outcome {
   Gathered losses, logits, gradients, parameters;
 };
 struct Run {
-  const CompiledPlan& compiled;
+  const Compiled& compiled;
   const TensorSource& weights;
   const TensorSource& inputs;
   int64_t steps;
@@ -167,7 +167,7 @@ Status run(const std::vector<std::string>& job) {
     if (logits.empty()) return invalid_input("expected a model with the input targets");
     texts.fetch = {model.graph.tensor(logits.front()).name};
   }
-  TESSERA_TRY(const CompiledPlan compiled, compile(texts));
+  TESSERA_TRY(const Compiled compiled, compile(texts));
   TESSERA_TRY(const std::vector<Program> programs, lower_and_verify(*compiled.lowering));
   Outcome outcome;
   const Run all{compiled, *weights, *inputs, steps, with_logits ? texts.fetch.front() : "",
