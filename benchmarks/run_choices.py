@@ -4,11 +4,18 @@
 Ten models of five families on two ranks and on four (--cluster local:2 and local:4; some under mpirun, some under a memory
 limit). For each case `tessera plan --planner auto` gives a plan and `--planner recipes` the best call of every recipe by
 simulation. The fastest of these by simulation are measured, and the plan of `auto` with them; plans whose programs are equal
-are one plan and are measured once. They are measured in rounds that go over all of them in turn, so that what else the machine does falls on all alike; a plan counts with the median of the steps of its best
-run, the first two left out. Each plan of `auto` is also verified against the serial run, and its counted peak is compared
-with the limit.
+are one plan and are measured once. They are measured in rounds that go over all of them in turn, so that what else the machine
+does falls on all alike; a plan counts with the median of the steps of its best run, the first two left out. The fastest of many
+recipes is in part the luckiest, so the recipe that was the fastest and the plan of `auto` are measured in more rounds of their own,
+in turn, and these alone decide (--confirm). Each plan of `auto` is also verified against the serial run, and its counted peak is
+compared with the limit.
 
-    benchmarks/run_choices.py build/tessera --profile machine.json      about 25 minutes on two idle cores
+A plan is asked for as the guide docs/guides/choose-a-plan.md says: `tessera plan` answers, `tessera profile --model ... --plan ...`
+measures the kernels of this answer and of the recipes' best calls in their very sizes, and the question is asked again, until the
+answer stays; after --refine times the fastest answer whose kernels were measured counts. Cases under mpirun are priced with what
+moves between processes (--style tessera,transport=mpi). The given profile is copied, not changed.
+
+    benchmarks/run_choices.py build/tessera --profile machine.json      about an hour on two idle cores
     benchmarks/run_choices.py build/tessera --only gpt --rounds 1
 
 The profile is one that `tessera profile` wrote; without --profile the machine is measured first (some minutes).
@@ -20,6 +27,7 @@ import os
 import pathlib
 import platform
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -58,14 +66,48 @@ def execute(command, profile):
 
 class Session:
     def __init__(self, args, folder):
-        self.tessera, self.profile, self.folder = pathlib.Path(args.tessera).resolve(), args.profile, folder
-        self.rounds, self.most = args.rounds, args.most
+        self.tessera, self.measured, self.folder = pathlib.Path(args.tessera).resolve(), args.profile, folder
+        self.profile = folder / "refined.json"
+        self.rounds, self.most, self.confirm, self.refine = args.rounds, args.most, args.confirm, args.refine
         self.text = folder / "text.txt"
         self.text.write_text(" ".join(str(i * 7919 % 100003) for i in range(60000)))
 
-    def question(self, model, batch, ranks, limit):
+    def question(self, model, batch, ranks, transport, limit):
         command = [self.tessera, "plan", model, "--cluster", f"local:{ranks}", "--batch", batch, "--json"]
+        command += ["--style", f"tessera,transport={transport}"]
         return command + (["--memory-limit", limit] if limit else [])
+
+    def kernels(self, model, batch, plans):
+        plans = [word for plan in plans for word in ("--plan", plan)]
+        execute([self.tessera, "profile", "--model", model, "--batch", batch, *plans], self.profile)
+
+    def choose(self, question, model, batch, file):
+        """The name of auto's answer, its seconds by simulation and how often kernels were measured; its plan is in the file."""
+        ask = lambda planner: json.loads(execute(question + ["--planner", planner], self.profile))
+        answers = {}  # by the plan without its comments
+        while True:
+            chosen = ask("auto")
+            file.write_text(chosen["text"])
+            plan = "\n".join(line for line in chosen["text"].splitlines() if not line.startswith("#"))
+            if plan in answers or self.refine == 0:
+                return chosen["best"]["choice"], chosen["best"]["step_time_s"], len(answers)
+            if len(answers) == self.refine:
+                break
+            recipes = {}  # by their steps: equal ones are one plan
+            for one in [] if answers else ask("recipes")["simulated"]:
+                if one.get("fits"):
+                    recipes.setdefault(one["step_time_s"], one["choice"])
+            self.kernels(model, batch, [file, *list(recipes.values())[:self.most]])
+            answers[plan] = chosen
+        # Of the answers whose kernels are known, the fastest: the others are priced by what was fitted.
+        simulate = [self.tessera, "simulate", model, "--plan", file, "--batch", batch, "--json"]
+        simulate += [word for name in ("--cluster", "--style") for word in (name, question[question.index(name) + 1])]
+        for answer in answers.values():
+            file.write_text(answer["text"])
+            answer["known_s"] = json.loads(execute(simulate, self.profile))["step_time_s"]
+        best = min(answers.values(), key=lambda answer: answer["known_s"])
+        file.write_text(best["text"])
+        return best["best"]["choice"], best["known_s"], len(answers)
 
     def data(self, model, batch):
         """Tokens of a text, or random samples where the model reads images or rows."""
@@ -92,11 +134,12 @@ class Session:
         """A row: what was chosen and measured, and whether it is within 3 % of the fastest recipe."""
         name, model, batch, ranks, transport, limit = case
         plans = {}
-        chosen = json.loads(execute(self.question(model, batch, ranks, limit) + ["--planner", "auto"], self.profile))
+        shutil.copy(self.measured, self.profile)
+        question = self.question(model, batch, ranks, transport, limit)
         file = self.folder / "auto.toml"
-        file.write_text(chosen["text"])
-        plans["auto"] = (str(file), chosen["best"]["step_time_s"])
-        known = json.loads(execute(self.question(model, batch, ranks, limit) + ["--planner", "recipes"], self.profile))
+        choice, seconds, refined = self.choose(question, model, batch, file)
+        plans["auto"] = (str(file), seconds)
+        known = json.loads(execute(question + ["--planner", "recipes"], self.profile))
         recipes = [one for one in known["simulated"] if one.get("fits")]
         ranks_of = {"auto": self.ranks(model, batch, str(file))}
         programs = {self.programs(model, batch, str(file), ranks_of["auto"]): "auto"}
@@ -111,16 +154,26 @@ class Session:
                 plans[one["choice"]] = (one["choice"], one["step_time_s"])
                 ranks_of[one["choice"]] = count
         verified = self.verify(model, batch, file)
-        best, peak = {}, 0
-        for _ in range(self.rounds):
-            for key, (plan, predicted) in plans.items():
-                seconds, memory = self.measure(model, batch, plan, ranks_of[key], transport, predicted)
-                best[key] = min(best.get(key, seconds), seconds)
-                peak = max(peak, memory) if key == "auto" else peak
-        fastest = min((key for key in best if key != "auto"), key=best.get)
+        peak = 0
+
+        def measured(keys, rounds):
+            nonlocal peak
+            best = {}
+            for _ in range(rounds):
+                for key in keys:
+                    plan, predicted = plans[key]
+                    seconds, memory = self.measure(model, batch, plan, ranks_of[key], transport, predicted)
+                    best[key] = min(best.get(key, seconds), seconds)
+                    peak = max(peak, memory) if key == "auto" else peak
+            return best
+
+        first = measured(plans, self.rounds)
+        fastest = min((key for key in first if key != "auto"), key=first.get)
+        best = measured(("auto", fastest), self.confirm) if self.confirm else first
         return {"name": name, "model": model, "batch": batch, "ranks": ranks, "transport": transport, "limit": limit, "peak": peak,
-                "auto": chosen["best"]["choice"], "auto_s": best["auto"], "predicted_s": plans["auto"][1], "recipe": fastest,
-                "alike": alike, "recipe_s": best[fastest], "recipe_predicted_s": plans[fastest][1], "measured": len(best), "known": len(recipes),
+                "auto": choice, "auto_s": best["auto"], "predicted_s": plans["auto"][1], "recipe": fastest,
+                "alike": alike, "recipe_s": best[fastest], "recipe_predicted_s": plans[fastest][1], "measured": len(first),
+                "known": len(recipes), "refined": refined, "first": first["auto"] / first[fastest],
                 "verified": verified, "fits": not limit or peak <= float(limit.split()[0]) * 1e6}
 
     def programs(self, model, batch, plan, ranks):
@@ -151,17 +204,20 @@ def page(rows, args, session):
              f"`benchmarks/run_choices.py build/tessera --rounds {session.rounds} --most {session.most}` on {processor}, {os.cpu_count()} cores, "
              f"{platform.system()}; load when it ended {os.getloadavg()[0]:.1f}. Each case: the plan that `auto` chose, and the "
              f"{session.most} fastest recipes by simulation whose programs differ, each with its best arguments (`--planner recipes`). A recipe "
-             "whose program is that of `auto` is not measured a second time. A plan counts with the median step of its best run.", "",
+             "whose program is that of `auto` is not measured a second time. A plan counts with the median step of its best run. "
+             "The kernels of auto's answer and of the recipes' best calls are measured and the question is asked again, then the same with "
+             f"the kernels of the new answer, until the answer stays; after {session.refine} times the fastest answer so far counts. The fastest recipe of {session.rounds} rounds and the plan of `auto` were then measured in {session.confirm} more "
+             "rounds, which alone decide; the last column has both ratios.", "",
              f"- within 3 % of the fastest recipe that was measured, or faster: **{good} of {len(rows)}** (asked: 18 of 20)",
              f"- verified against the serial run: {sum(row['verified'] for row in rows)} of {len(rows)}",
              f"- counted peak within the limit, where there is one: {sum(row['fits'] for row in rows if row['limit'])} of "
              f"{sum(bool(row['limit']) for row in rows)}", "",
              "| model | ranks | limit | auto's plan | measured, ms | predicted, ms | fastest recipe | measured, ms | predicted, ms | "
-             "recipes measured, with auto's program, of those that fit | auto / recipe |", "|---" * 11 + "|"]
+             "recipes measured, with auto's program, of those that fit | auto / recipe (in the rounds before) |", "|---" * 11 + "|"]
     for row in rows:
         lines.append(f"| {row['name']} | {row['ranks']} {row['transport']} | {row['limit'] or '-'} | `{row['auto']}` | {1e3 * row['auto_s']:.1f} | "
                      f"{1e3 * row['predicted_s']:.1f} | `{row['recipe']}` | {1e3 * row['recipe_s']:.1f} | {1e3 * row['recipe_predicted_s']:.1f} | "
-                     f"{row['measured'] - 1}, {row['alike']} of {row['known']} | {row['auto_s'] / row['recipe_s']:.3f} |")
+                     f"{row['measured'] - 1}, {row['alike']} of {row['known']} | {row['auto_s'] / row['recipe_s']:.3f} ({row['first']:.3f}) |")
     lines += ["", "## Models", ""]
     lines += sorted({f"- {row['name']}: `{row['model']}`, batch {row['batch']}" for row in rows})
     return "\n".join(lines) + "\n"
@@ -174,6 +230,8 @@ def main():
     parser.add_argument("--only", default="", help="cases whose name contains this")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--most", type=int, default=8, help="recipes that are measured in each case")
+    parser.add_argument("--confirm", type=int, default=5, help="rounds of auto and the fastest recipe that decide; 0: those before do")
+    parser.add_argument("--refine", type=int, default=3, help="times that the kernels of a chosen plan may be measured")
     parser.add_argument("-o", "--out", type=pathlib.Path)
     args = parser.parse_args()
     rows = []

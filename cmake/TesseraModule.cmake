@@ -28,6 +28,41 @@ function(tessera_filter out mode regex)
   set(${out} ${files} PARENT_SCOPE)
 endfunction()
 
+# tessera_batch(<target>): compiles the target's sources TESSERA_UNITY at a time, those of one folder together, in equal
+# shares. What is compiled together is one translation unit: names at file level must differ within a folder. Folders are
+# kept apart so that a back end that is left out does not change the batches of the others (the compiler cache serves
+# several presets). Sources with compile options of their own are left alone (CMake sees to that).
+function(tessera_batch target)
+  if(TESSERA_UNITY LESS 2)
+    return()
+  endif()
+  get_target_property(files ${target} SOURCES)
+  list(FILTER files INCLUDE REGEX "^[^$]*\\.cc$")
+  set(folders "")
+  foreach(file IN LISTS files)
+    cmake_path(GET file PARENT_PATH folder)
+    string(SHA1 key "${folder}")
+    list(APPEND files_${key} "${file}")
+    list(APPEND folders "${key}")
+  endforeach()
+  list(REMOVE_DUPLICATES folders)
+  foreach(key IN LISTS folders)
+    list(LENGTH files_${key} count)
+    math(EXPR batches "(${count} + ${TESSERA_UNITY} - 1) / ${TESSERA_UNITY}")
+    set(index 0)
+    foreach(file IN LISTS files_${key})
+      math(EXPR batch "${index} * ${batches} / ${count}")
+      cmake_path(GET file PARENT_PATH name)
+      cmake_path(GET name FILENAME name)
+      if(count GREATER 1)
+        set_source_files_properties("${file}" PROPERTIES UNITY_GROUP "${name}_${batch}")
+      endif()
+      math(EXPR index "${index} + 1")
+    endforeach()
+  endforeach()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+endfunction()
+
 # Where tests find files of the project: the macro TESSERA_SOURCE_DIR of "tessera/test/source_dir.h". A header rather
 # than a definition for every test file, so that the compiler cache serves other checkouts too.
 set(TESSERA_TEST_INCLUDE_DIR "${CMAKE_BINARY_DIR}/include/test")
@@ -43,6 +78,7 @@ function(tessera_compile_as_test target)
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
   target_compile_options(${target} PRIVATE -fPIE $<$<CONFIG:Release>:-O1>)
   target_include_directories(${target} PRIVATE "${TESSERA_TEST_INCLUDE_DIR}")
+  tessera_batch(${target})
 endfunction()
 
 # A program that runs tests. Test code is compiled at -O1 also in release builds: it is large and runs once.
@@ -114,6 +150,7 @@ function(tessera_module name)
 
   add_library(${target} STATIC ${sources})
   add_library(tessera::${name} ALIAS ${target})
+  tessera_batch(${target})
   target_include_directories(${target} PUBLIC "${include_dir}")
   target_include_directories(${target} SYSTEM BEFORE PUBLIC "${TESSERA_FMT_INCLUDE_DIR}")
   target_link_libraries(${target}

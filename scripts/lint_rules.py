@@ -31,6 +31,9 @@ PAGE = re.compile(r"(?<![\w/.-])docs/[\w./-]+\.md")
 LINK = re.compile(r"\]\(([\w./-]+\.md)(?:#[\w-]*)?\)")
 THEORY_LINK = re.compile(r"\]\((?:\.\./)?theory/([\w.-]+\.md)\)")
 SECTIONS = re.compile(r"(docs/theory/[\w.-]+\.md),? sections? ((?:\d+(?:\.\d+)?[a-z]?(?:, | and | to |-)?)+)")
+NAMESPACE = re.compile(r"^namespace\s*([\w:]*)\s*\{")
+NAMESPACE_END = re.compile(r"^\}\s*// namespace")
+TYPE = re.compile(r"^(?:template <.*> *)?(?:struct|class|enum class|enum) (\w+)(?:\s+final)?\s*(?::[^:].*)?\{")
 CLI11_INCLUDE = re.compile(r'^\s*#\s*include\s*["<]CLI/')
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX)\b")
 
@@ -112,9 +115,35 @@ def findings(name, text, kinds):
             yield len(lines), f"more than {MAX_LINES} lines; split it, or give the reason after 'Length:' in the header comment"
 
 
+def named_types(text):
+    """Line and qualified name of the types that a source defines outside anonymous namespaces."""
+    spaces = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        opened = NAMESPACE.match(line)
+        if opened:
+            spaces.append(opened.group(1))
+        elif NAMESPACE_END.match(line) and spaces:
+            spaces.pop()
+        else:
+            defined = TYPE.match(line)
+            if defined and all(spaces):
+                yield number, "::".join(spaces + [defined.group(1)])
+
+
+def equal_types(sources):
+    """Two definitions of one qualified name: the linker takes one type's functions for the other."""
+    first = {}
+    for name, text in sources:
+        for number, qualified in named_types(text):
+            where = first.setdefault(qualified, name)
+            if where != name:
+                yield name, number, f"{qualified} is also defined in {where}; types in one namespace need names of their own"
+
+
 def main():
     count = 0
     kinds = op_kinds()
+    sources = []
     for name in sorted(tracked_files()):
         is_page = name.endswith(".md")
         is_code = name.endswith((".cc", ".h", ".cmake", ".txt", ".py", ".toml")) or name.startswith("scripts/")
@@ -122,9 +151,14 @@ def main():
             continue
         text = pathlib.Path(name).read_text(encoding="utf-8", errors="replace")
         found = [] if is_page else list(findings(name, text, kinds))
+        if name.endswith((".cc", ".h")):
+            sources.append((name, text))
         for number, message in found + list(citations(name, text)):
             print(f"{name}:{number}: {message}")
             count += 1
+    for name, number, message in equal_types(sources):
+        print(f"{name}:{number}: {message}")
+        count += 1
     if count:
         print(f"lint_rules: {count} finding(s)")
     return 1 if count else 0

@@ -7,7 +7,7 @@
 #include <limits>
 #include <vector>
 
-namespace tessera {
+namespace tessera::convert_test {
 namespace {
 
 constexpr DType kAll[] = {DType::kFloat64, DType::kFloat32, DType::kBFloat16, DType::kFloat16,
@@ -92,4 +92,4 @@ TEST(Convert, WhichPairsKeepValues) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::convert_test

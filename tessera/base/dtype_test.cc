@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tessera {
+namespace tessera::dtype_test {
 namespace {
 
 constexpr DType kAll[] = {DType::kFloat64, DType::kFloat32, DType::kBFloat16, DType::kFloat16,
@@ -46,4 +46,4 @@ TEST(Combiner, NamesParseBack) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::dtype_test

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace tessera {
+namespace tessera::toml_test {
 namespace {
 
 std::string error_of(std::string_view text) {
@@ -44,4 +44,4 @@ RC_GTEST_PROP(Toml, TakesAnyText, ()) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::toml_test

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <vector>
 
-namespace tessera {
+namespace tessera::units_test {
 namespace {
 
 const std::vector<Quantity> kAll{Quantity::kBytes, Quantity::kBytesPerSecond, Quantity::kFlops,
@@ -75,4 +75,4 @@ RC_GTEST_PROP(Units, PrintedFiguresParseToTheSameValue, ()) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::units_test

@@ -69,7 +69,7 @@ Result<LookupTrace> open_trace(const CacheJob& job, int64_t& rows) {
   return trace;
 }
 
-nlohmann::json json_of(const Row& row, const CacheJob& job) {
+nlohmann::json row_json(const Row& row, const CacheJob& job) {
   const CacheCounts& counts = row.counts;
   nlohmann::json json = {{"policy", row.policy},
                          {"slots", row.slots},
@@ -91,8 +91,8 @@ nlohmann::json json_of(const Row& row, const CacheJob& job) {
   return json;
 }
 
-std::string text_of(const LookupTrace& trace, int64_t rows, const std::vector<Row>& found,
-                    const CacheJob& job) {
+std::string trace_text(const LookupTrace& trace, int64_t rows, const std::vector<Row>& found,
+                       const CacheJob& job) {
   std::string text =
       fmt::format("{} {} of {} look-ups, a table of {} rows\n", grouped(trace.batches()),
                   trace.batches() == 1 ? "batch" : "batches", grouped(found.front().counts.lookups),
@@ -145,9 +145,9 @@ Result<int> run_cache(const CacheJob& job) {
       found.push_back({policy, slots, result});
     }
   }
-  if (!job.json) return print(text_of(trace, rows, found, job));
+  if (!job.json) return print(trace_text(trace, rows, found, job));
   nlohmann::json json = {{"rows", rows}, {"batches", trace.batches()}, {"caches", {}}};
-  for (const Row& row : found) json["caches"].push_back(json_of(row, job));
+  for (const Row& row : found) json["caches"].push_back(row_json(row, job));
   return print(json.dump(2) + "\n");
 }
 

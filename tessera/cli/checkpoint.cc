@@ -17,7 +17,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct CheckpointOptions {
   std::string action, path, to;
   std::optional<std::string> dtype;
   bool parameters = false, json = false;
@@ -35,7 +35,7 @@ Result<std::string> chosen(const std::string& path) {
       "checkpoint: expected a checkpoint or a folder of them, found none at '{}'", path));
 }
 
-Result<int> list(const Options& options) {
+Result<int> list(const CheckpointOptions& options) {
   FileSystem disk;
   std::vector<CheckpointFolder> found;
   if (is_checkpoint(options.path)) {
@@ -67,7 +67,7 @@ Result<int> list(const Options& options) {
   return print(options.json ? json.dump() + "\n" : table.to_string());
 }
 
-Result<int> show(const Options& options) {
+Result<int> show_checkpoint(const CheckpointOptions& options) {
   TESSERA_TRY(const std::string path, chosen(options.path));
   TESSERA_TRY(const auto source, open_checkpoint(path));
   const Manifest& manifest = source->manifest();
@@ -115,7 +115,7 @@ Result<int> show(const Options& options) {
 }
 
 // The command's answer is one line for each fault that it finds; so they go to standard output.
-Result<int> verify(const Options& options) {
+Result<int> verify_files(const CheckpointOptions& options) {
   TESSERA_TRY(const std::string path, chosen(options.path));
   const auto source = open_checkpoint(path);
   if (!source && source.error().code != ErrorCode::kFault) return tl::unexpected(source.error());
@@ -142,7 +142,7 @@ Result<int> verify(const Options& options) {
   return printed == 0 ? code : printed;
 }
 
-Result<int> copy(const Options& options) {
+Result<int> copy(const CheckpointOptions& options) {
   if (options.to.empty()) {
     return invalid_input(
         "checkpoint copy: expected --to, a folder for checkpoints or a file *.safetensors");
@@ -175,17 +175,17 @@ Result<int> copy(const Options& options) {
   return print(fmt::format("{}\n", options.to));
 }
 
-Result<int> run_checkpoint(const Options& options) {
+Result<int> run_checkpoint(const CheckpointOptions& options) {
   if (options.action == "ls") return list(options);
-  if (options.action == "show") return show(options);
-  if (options.action == "verify") return verify(options);
+  if (options.action == "show") return show_checkpoint(options);
+  if (options.action == "verify") return verify_files(options);
   return copy(options);
 }
 
 }  // namespace
 
 void add_checkpoint(Commands& commands) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<CheckpointOptions>();
   Command command = commands.add("checkpoint", "List, show, verify or copy checkpoints of a run");
   command.option("ACTION", options->action, "ls, show, verify or copy")
       .required()

@@ -111,7 +111,7 @@ Result<int> generate(const DataJob& job) {
                     text);
 }
 
-Result<int> show(const DataJob& job) {
+Result<int> show_data(const DataJob& job) {
   if (job.files.size() != 1) {
     return data_error(fmt::format("show: expected one file, found {}", job.files.size()));
   }
@@ -215,7 +215,7 @@ Result<int> run_data(const DataJob& job) {
   if (job.action == "generate") return generate(job);
   if (job.action == "arrays") return arrays(job);
   if (job.action == "hdf5") return to_hdf5(job);
-  return show(job);
+  return show_data(job);
 }
 
 // Those of the action graph; defaults are told in their texts.

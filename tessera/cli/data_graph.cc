@@ -95,7 +95,7 @@ Result<int> of_nodes(const GraphJob& job) {
   return print(job.json ? json.dump(2) + "\n" : text);
 }
 
-Status check(const GraphJob& job, bool nodes) {
+Status check_job(const GraphJob& job, bool nodes) {
   if (job.out.has_value() == job.network.empty()) {
     return graph_error("expected --network and --out together, found one of them");
   }
@@ -114,7 +114,7 @@ Status check(const GraphJob& job, bool nodes) {
 
 Result<int> run_data_graph(const GraphJob& job) {
   const bool nodes = fs::exists(job.file + "_labels.tsv");
-  TESSERA_TRY_VOID(check(job, nodes));
+  TESSERA_TRY_VOID(check_job(job, nodes));
   if (nodes) return of_nodes(job);
   sparse::EdgeListOptions options;
   options.sort = job.any_order;

@@ -23,7 +23,7 @@ struct DiffOptions {
   bool json = false;
 };
 
-std::string seconds(double value) {
+std::string difference_seconds(double value) {
   const double size = std::abs(value);
   if (size == 0) return "0";
   if (size < 1e-3) return fmt::format("{:.1f} us", value * 1e6);
@@ -50,29 +50,29 @@ std::string unmatched_text(const std::string& file, const std::vector<int32_t>& 
   if (unmatched.empty()) return out;
   Table table({"only in " + file, "events", "time", "first"});
   for (const Unmatched& item : unmatched) {
-    table.add({item.what, grouped(item.events), seconds(item.seconds), item.example});
+    table.add({item.what, grouped(item.events), difference_seconds(item.seconds), item.example});
   }
   return out + "\n" + table.to_string();
 }
 
 std::string text(const DiffOptions& options, const TraceDifference& d) {
-  std::string out = fmt::format("step    {} -> {} ({})\n", seconds(d.a_step_s), seconds(d.b_step_s),
-                                change(d.a_step_s, d.b_step_s));
+  std::string out = fmt::format("step    {} -> {} ({})\n", difference_seconds(d.a_step_s),
+                                difference_seconds(d.b_step_s), change(d.a_step_s, d.b_step_s));
   out += fmt::format("aligned {} on {}\n\n", plural(d.events, "instruction"),
                      plural(static_cast<int64_t>(d.ranks.size()), "rank"));
   Table classes(
       {"class", "events", options.a, options.b, "change", "spread", "share", "of the step"});
   for (const ClassDifference& c : d.classes) {
-    classes.add({c.what, grouped(c.events), seconds(c.a_s), seconds(c.b_s), change(c.a_s, c.b_s),
-                 fmt::format("{:.1f} %", 100 * c.spread), fmt::format("{:.1f} %", 100 * c.share),
-                 signed_percent(c.rank_step)});
+    classes.add({c.what, grouped(c.events), difference_seconds(c.a_s), difference_seconds(c.b_s),
+                 change(c.a_s, c.b_s), fmt::format("{:.1f} %", 100 * c.spread),
+                 fmt::format("{:.1f} %", 100 * c.share), signed_percent(c.rank_step)});
   }
   out += classes.to_string();
   if (!d.worst.empty()) {
     Table worst({"instruction", "rank", "class", "what", options.a, options.b, "change"});
     for (const InstructionDifference& i : d.worst) {
-      worst.add({i.id, fmt::format("{}", i.rank), i.what, i.label, seconds(i.a_s), seconds(i.b_s),
-                 change(i.a_s, i.b_s)});
+      worst.add({i.id, fmt::format("{}", i.rank), i.what, i.label, difference_seconds(i.a_s),
+                 difference_seconds(i.b_s), change(i.a_s, i.b_s)});
     }
     out += "\n" + worst.to_string();
   }

@@ -20,7 +20,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct ExportOptions {
   // `of` is the model, or the weights where these are what is written.
   std::string of, model, plan, target, out, from, cluster, style = "tessera", precision = "float32";
   int64_t batch = 0, ranks = 0;
@@ -66,7 +66,7 @@ std::string trip_text(const RoundTrip& trip, const Cluster& cluster) {
 }
 
 // The plan that a framework's text asks for.
-Result<int> read_from(const Options& options, const ExportTarget& target) {
+Result<int> read_from(const ExportOptions& options, const ExportTarget& target) {
   TESSERA_TRY(const std::string text, read_file(options.from));
   TESSERA_TRY(const Model model, build_model(options.model, 1));
   auto back = read_export(target, text, options.ranks, model);
@@ -88,9 +88,9 @@ struct Found {
   std::string plan;  // its text
 };
 
-Result<PlanAnswer> search(const Options& options, const Cluster& cluster, const Style& style,
-                          const std::string& planner,
-                          const std::map<std::string, std::string>& fixed) {
+Result<PlanAnswer> search_plan(const ExportOptions& options, const Cluster& cluster,
+                               const Style& style, const std::string& planner,
+                               const std::map<std::string, std::string>& fixed) {
   PlanQuestion question;
   question.model = options.model;
   question.cluster = &cluster;
@@ -107,16 +107,16 @@ Result<PlanAnswer> search(const Options& options, const Cluster& cluster, const 
 }
 
 // The fastest plan of all, or, if the target cannot say it, of those that such frameworks have.
-Result<Found> find_exported(const Options& options, ExportRequest request, const Cluster& cluster,
-                            const Style& style) {
-  TESSERA_TRY(const PlanAnswer first, search(options, cluster, style, "auto", {}));
+Result<Found> find_exported(const ExportOptions& options, ExportRequest request,
+                            const Cluster& cluster, const Style& style) {
+  TESSERA_TRY(const PlanAnswer first, search_plan(options, cluster, style, "auto", {}));
   request.plan = "# auto: " + first.plan.substr(2);
   auto exported = export_plan(request);
   if (exported) return Found{std::move(*exported), request.plan};
   std::optional<Found> best;
   double best_s = 0;
   for (const auto& fixed : request.target->fixes) {
-    const auto answer = search(options, cluster, style, "megatron_grid", fixed);
+    const auto answer = search_plan(options, cluster, style, "megatron_grid", fixed);
     if (!answer) continue;
     const double step_s = *answer->simulated[*answer->best].step_s;
     if (best && step_s >= best_s) continue;
@@ -134,7 +134,7 @@ Result<Found> find_exported(const Options& options, ExportRequest request, const
 }
 
 // Weights under the names of another tool.
-Result<int> write_weights(const Options& options, const WeightsTarget& target) {
+Result<int> write_weights(const ExportOptions& options, const WeightsTarget& target) {
   if (options.model.empty() || options.out.empty()) {
     return invalid_input(
         fmt::format("export: --to {} needs --model, the model of the weights, and --out, the "
@@ -166,7 +166,7 @@ Result<int> write_weights(const Options& options, const WeightsTarget& target) {
                            plural(done.arrays, "array"), short_bytes(done.bytes)));
 }
 
-Status check_options(const Options& options) {
+Status check_options(const ExportOptions& options) {
   if (!options.model.empty())
     return invalid_input("export: --model goes with weights; a plan's model is the first argument");
   if (options.from.empty() == options.plan.empty())
@@ -182,12 +182,12 @@ Status check_options(const Options& options) {
   return {};
 }
 
-Result<int> run_export(const Options& given) {
+Result<int> run_export(const ExportOptions& given) {
   if (const WeightsTarget* weights = find_weights_target(given.target); weights != nullptr)
     return write_weights(given, *weights);
   TESSERA_TRY(const ExportTarget* target, target_of(given.target));
   TESSERA_TRY_VOID(check_options(given));
-  Options options = given;
+  ExportOptions options = given;
   options.model = given.of;
   if (!options.from.empty()) return read_from(options, *target);
   SimulateOptions simulated;
@@ -252,7 +252,7 @@ Result<int> run_export(const Options& given) {
 }  // namespace
 
 void add_export(Commands& commands) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ExportOptions>();
   Command command = commands.add(
       "export", "Write a plan in the words of another framework, or read one back; or weights");
   command.option("MODEL", options->of, "Model; or weights, a file or folder of safetensors")

@@ -14,13 +14,13 @@
 namespace tessera::cli {
 namespace {
 
-struct Options {
+struct ImportOptions {
   std::string path, out;
   std::vector<std::string> assignments;
   bool json = false;
 };
 
-Result<std::map<std::string, std::string>> settings_of(const Options& options,
+Result<std::map<std::string, std::string>> settings_of(const ImportOptions& options,
                                                        const Importer& importer) {
   std::map<std::string, std::string> settings;
   std::vector<std::string> keys;
@@ -43,7 +43,7 @@ Result<std::map<std::string, std::string>> settings_of(const Options& options,
   return settings;
 }
 
-Result<int> run_import(const Options& options) {
+Result<int> run_import(const ImportOptions& options) {
   TESSERA_TRY(const Importer* importer, importer_of(options.path));
   ImportRequest request{options.path, options.out, {}};
   TESSERA_TRY(request.settings, settings_of(options, *importer));
@@ -66,7 +66,7 @@ Result<int> run_import(const Options& options) {
 }  // namespace
 
 void add_import(Commands& commands) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ImportOptions>();
   Command command =
       commands.add("import", "Read a model and its weights as another tool has written them");
   std::vector<std::string> kinds, keys;

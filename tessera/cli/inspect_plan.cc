@@ -72,7 +72,7 @@ std::string stage_text(const RankClass& role) {
   return fmt::format("{}", fmt::join(stage_numbers(role), " "));
 }
 
-Json role_json(const RoleFacts& facts) {
+Json role_facts_json(const RoleFacts& facts) {
   Json instructions = Json::object(), sent = Json::object(), arena = Json::object();
   for (size_t i = 0; i < kClasses.size(); ++i) {
     if (i < kUsualClasses || facts.instructions[i] > 0)
@@ -138,7 +138,7 @@ std::string roles_json(const InspectOptions& options, const Compiled& planned,
                        const std::vector<RoleFacts>& roles,
                        const std::vector<AxisOnMachine>& axes) {
   Json list = Json::array();
-  for (const RoleFacts& facts : roles) list.push_back(role_json(facts));
+  for (const RoleFacts& facts : roles) list.push_back(role_facts_json(facts));
   const ResolvedPlan& plan = planned.plan();
   Json left_whole = Json::array();
   for (const WholeOps& whole : ops_left_whole(plan, planned.graph())) {

@@ -45,18 +45,18 @@ Result<Resharding> plan_of(const InspectOptions& options) {
   return out;
 }
 
-std::string ranks_text(const std::vector<int64_t>& ranks) {
+std::string spaced_ranks(const std::vector<int64_t>& ranks) {
   return fmt::format("{}", fmt::join(ranks, " "));
 }
 
-std::string text_of(const InspectOptions& options, const Resharding& found) {
+std::string resharding_text(const InspectOptions& options, const Resharding& found) {
   const double all = found.seconds_of_all;
   Table table({"step", "region", "bytes", "way", "sender", "receivers", "start", "end"});
   for (size_t i = 0; i < found.plan.steps.size(); ++i) {
     const ReshardStep& step = found.plan.steps[i];
     table.add({std::to_string(i), step.region.to_string(), short_bytes(step.region.volume() * 4),
                std::string(way_name(step.way)), std::to_string(step.sender),
-               ranks_text(step.receivers), fmt::format("{:.4g}", step.start_seconds / all),
+               spaced_ranks(step.receivers), fmt::format("{:.4g}", step.start_seconds / all),
                fmt::format("{:.4g}", step.end_seconds / all)});
   }
   Table hosts({"host", "out", "in"});
@@ -72,7 +72,7 @@ std::string text_of(const InspectOptions& options, const Resharding& found) {
       short_bytes(found.plan.busiest_bytes), short_bytes(found.plan.busiest_bound));
 }
 
-Json json_of(const InspectOptions& options, const Resharding& found) {
+Json resharding_json(const InspectOptions& options, const Resharding& found) {
   Json steps = Json::array();
   for (const ReshardStep& step : found.plan.steps) {
     steps.push_back({{"region", step.region.to_string()},
@@ -96,7 +96,8 @@ Json json_of(const InspectOptions& options, const Resharding& found) {
 
 Result<int> inspect_resharding(const InspectOptions& options) {
   TESSERA_TRY(const Resharding found, plan_of(options));
-  return print(options.json ? json_of(options, found).dump() + "\n" : text_of(options, found));
+  return print(options.json ? resharding_json(options, found).dump() + "\n"
+                            : resharding_text(options, found));
 }
 
 }  // namespace tessera::cli

@@ -136,9 +136,9 @@ class Interrupt {
 };
 
 // What is being done, on one line of a terminal, once a search has taken a second.
-class ProgressLine {
+class SearchProgress {
  public:
-  ~ProgressLine() { clear(); }
+  ~SearchProgress() { clear(); }
   void show(std::string what) {
     if (!is_terminal_ || Clock::now() - start_ < std::chrono::seconds(1)) return;
     constexpr size_t kMost = 110;
@@ -166,6 +166,8 @@ Json candidate_json(const PlanCandidate& candidate) {
     out["step_time_s"] = *candidate.step_s;
     out["memory_bytes"] = std::llround(candidate.need_bytes);
     out["fits"] = candidate.fits;
+    out["transfers"] = candidate.effort.transfers;
+    out["instructions"] = candidate.effort.instructions;
   }
   if (!candidate.refused.empty()) out["refused"] = candidate.refused;
   return out;
@@ -258,7 +260,7 @@ Result<int> search(const PlanOptions& options) {
   }
   TESSERA_TRY(const Cluster cluster, load_cluster(options.cluster));
   TESSERA_TRY(PlanQuestion question, question_of(options, cluster));
-  ProgressLine progress;
+  SearchProgress progress;
   question.progress = [&](const std::string& what) { progress.show("plan: " + what); };
   const Interrupt interrupt;
   question.stop = [&] { return interrupt.asked(); };

@@ -21,7 +21,7 @@ struct PredictOptions {
   int threads = 1;
 };
 
-std::string seconds(double value) { return fmt::format("{:.6g} s", value); }
+std::string seconds_text(double value) { return fmt::format("{:.6g} s", value); }
 
 // Where the time of the role that computes longest goes.
 std::string time_text(const Simulation& simulation) {
@@ -46,8 +46,8 @@ std::string traffic_text(const Simulation& simulation) {
   if (simulation.roles.empty()) return out;
   for (const TrafficRow& row : simulation.roles.front().traffic) {
     out += fmt::format("traffic     {} {}: {} times, {}, {}, exposed {}, {}\n", row.kind, row.axes,
-                       row.count, short_bytes(row.bytes), seconds(row.seconds),
-                       seconds(row.exposed_s), row.algorithm);
+                       row.count, short_bytes(row.bytes), seconds_text(row.seconds),
+                       seconds_text(row.exposed_s), row.algorithm);
   }
   return out;
 }
@@ -96,7 +96,7 @@ std::string explained_text(const Explained& all) {
   out += fmt::format("cluster     {} ({} GPUs a node)\nstyle       {}\n", row.cluster,
                      row.gpus_a_node, row.style);
   for (const std::string& reason : row.reasons) out += "inferred    " + reason + "\n";
-  out += fmt::format("step        {} (+- {:.0f} %)\n", seconds(all.prediction.step_time_s),
+  out += fmt::format("step        {} (+- {:.0f} %)\n", seconds_text(all.prediction.step_time_s),
                      100 * all.prediction.uncertainty);
   out += fmt::format("device      {:.1f} TFLOP/s of the model, MFU {:.3f}\n",
                      all.simulation.flops_per_device() / 1e12, all.simulation.mfu());

@@ -24,15 +24,29 @@ void add_profile(Commands& commands) {
       .default_text("1");
   command.flag("--quick", options->quick, "Fewer shapes and repeats, about a fifth of the time");
   command.flag("--no-mpi", options->no_mpi, "Leave out what is measured under mpirun");
+  command.option(
+      "--model", options->model,
+      "Measure only the kernels of this model's step, in the very sizes that they have in "
+      "it, and add them to the file");
+  command
+      .option("--plan", options->plans,
+              "Of --model: plan file or recipe call; several times for several plans")
+      .default_text("serial");
+  command.option("--batch", options->batch, "Of --model: sequences a step over all ranks")
+      .at_least(1);
+  add_precision(command, options->precision);
   command.footer(
       "Takes a few minutes; nothing else should run meanwhile. Under mpirun it measures what "
       "moves\n"
-      "between processes only and adds it to the file; without, it starts mpirun -n 2 by "
-      "itself.\n\n"
+      "between processes only and adds it to the file; without, it starts mpirun by itself, for "
+      "each\n"
+      "number of ranks above 1.\n\n"
       "Examples:\n"
       "  tessera profile\n"
       "  tessera profile --ranks 1,2 --out machine.json\n"
-      "  mpirun -n 4 tessera profile --out machine.json\n");
+      "  mpirun -n 8 tessera profile --out machine.json\n"
+      "  tessera profile --model gpt:layers=2,hidden=128,heads=4 --batch 16 --plan "
+      "'data_parallel(2)'\n");
   command.action([options] { return run_profile(*options); });
 }
 

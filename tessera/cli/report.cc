@@ -26,7 +26,7 @@ struct ReportOptions {
   int64_t batch = 0;
 };
 
-Status check(const ReportOptions& options) {
+Status check_report_options(const ReportOptions& options) {
   if (options.model.empty() != options.plans.empty() ||
       (options.model.empty() && options.curve.empty())) {
     return invalid_input(
@@ -92,7 +92,7 @@ Result<int> report_run(const std::string& file) {
 Result<int> report(const ReportOptions& options) {
   const std::string record = record_of_run(options.model);
   if (!record.empty() && options.plans.empty() && options.curve.empty()) return report_run(record);
-  TESSERA_TRY_VOID(check(options));
+  TESSERA_TRY_VOID(check_report_options(options));
   std::vector<Compiled> planned;
   Report page;
   if (!options.curve.empty()) TESSERA_TRY_VOID(add_curve(options, page));

@@ -9,7 +9,7 @@
 namespace tessera::cli {
 namespace {
 
-struct Options {
+struct RescaleOptions {
   TrainOptions train;
   int64_t at = 0;
   std::string to;
@@ -18,7 +18,7 @@ struct Options {
 }  // namespace
 
 void add_rescale(Commands& commands) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<RescaleOptions>();
   Command command = commands.add(
       "rescale", "Train, and go on under another plan or on other ranks between two steps");
   command.option("RUN.toml", options->train.run_file, "Run file").required();

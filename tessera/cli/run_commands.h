@@ -50,6 +50,10 @@ struct ProfileOptions {
   std::vector<int64_t> ranks{1, 2, 4};
   int64_t threads = 1;
   bool quick = false, no_mpi = false;
+  // Only the kernels of these plans' steps, added to the file; no model: the whole machine.
+  std::string model, precision = "float32";
+  std::vector<std::string> plans{"serial"};
+  int64_t batch = 0;
 };
 Result<int> run_profile(const ProfileOptions& options);
 

@@ -129,7 +129,7 @@ std::string answer_text(const Problem& problem, const std::string& planner, cons
       device_table(answer), cut_text(problem, answer));
 }
 
-Json answer_json(const Problem& problem, const std::string& planner, const Answer& answer) {
+Json sharding_json(const Problem& problem, const std::string& planner, const Answer& answer) {
   Json out = {{"planner", planner},
               {"cost", problem.cost->name()},
               {"tables", problem.tables.size()},
@@ -213,7 +213,7 @@ Result<int> compare(const Problem& problem, const ShardOptions& options) {
     line.say(planner.name);
     TESSERA_TRY(const Answer answer,
                 tables::shard(problem, planner.name, {options.seed, options.budget, {}}));
-    Json json = answer_json(problem, planner.name, answer);
+    Json json = sharding_json(problem, planner.name, answer);
     json.erase("placement");
     list.push_back(std::move(json));
     if (!answer.found) {
@@ -253,7 +253,7 @@ Result<int> run_shard(const ShardOptions& options) {
   TESSERA_TRY(const Answer answer, find(problem, options));
   const std::string planner = options.placement.empty() ? options.planner : "by hand";
   if (options.json) {
-    const int code = print(answer_json(problem, planner, answer).dump() + "\n");
+    const int code = print(sharding_json(problem, planner, answer).dump() + "\n");
     if (code != 0 || !answer.found) return code != 0 ? code : 1;
   }
   if (!answer.found)

@@ -26,7 +26,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct SimulateCommand {
   std::string model, plan, cluster, style = "tessera", precision = "float32", what_if, optimizer,
                                     data;
   std::vector<std::string> stragglers;
@@ -53,7 +53,7 @@ Result<std::pair<int64_t, double>> parse_straggler(const std::string& text) {
   return std::pair{*device, *times};
 }
 
-std::string seconds(double s) {
+std::string short_seconds(double s) {
   const double size = std::abs(s);
   if (size == 0) return "0 s";
   if (size < 1e-3) return fmt::format("{:.3g} us", s * 1e6);
@@ -121,7 +121,7 @@ Json role_json(const RankResult& role) {
           {"traffic", traffic_json(role.traffic)}};
 }
 
-std::string to_json(const Options& options, const Compiled& planned, const Cluster& cluster,
+std::string to_json(const SimulateCommand& options, const Compiled& planned, const Cluster& cluster,
                     const Style& style, const Simulation& s) {
   const Totals totals = totals_of(s);
   const auto share = [&](Spent what) { return totals.share[static_cast<size_t>(what)]; };
@@ -179,7 +179,8 @@ std::string time_table(const Simulation& s) {
   std::vector<std::pair<std::vector<std::string>, int64_t>> lines;  // cells, ranks
   for (const RankResult& role : s.roles) {
     std::vector<std::string> row{stages_text(role), short_bytes(role.memory.total_bytes())};
-    for (const double spent : role.spent_s) row.push_back(spent < 1e-9 ? "-" : seconds(spent));
+    for (const double spent : role.spent_s)
+      row.push_back(spent < 1e-9 ? "-" : short_seconds(spent));
     const auto known =
         std::ranges::find_if(lines, [&](const auto& line) { return line.first == row; });
     if (known != lines.end()) {
@@ -209,8 +210,8 @@ std::string traffic_table(const Simulation& s) {
   Table table({"transfer", "over", "count", "sent", "busy", "exposed", "algorithm"});
   for (const auto& [key, row] : worst) {
     table.add({row.kind, row.axes, grouped(row.count),
-               row.bytes == 0 ? "-" : short_bytes(row.bytes), seconds(row.seconds),
-               seconds(row.exposed_s), row.algorithm});
+               row.bytes == 0 ? "-" : short_bytes(row.bytes), short_seconds(row.seconds),
+               short_seconds(row.exposed_s), row.algorithm});
   }
   return "\nTransfers in a step, of the rank that waits for them the longest:\n" +
          table.to_string();
@@ -240,7 +241,7 @@ std::string path_text(const Simulation& s) {
   return "Critical path: " + join(parts, ", ") + "\n";
 }
 
-std::string to_text(const Options& options, const Compiled& planned, const Cluster& cluster,
+std::string to_text(const SimulateCommand& options, const Compiled& planned, const Cluster& cluster,
                     const Style& style, const Simulation& s) {
   const Totals totals = totals_of(s);
   const auto share = [&](Spent what) { return totals.share[static_cast<size_t>(what)]; };
@@ -251,7 +252,7 @@ std::string to_text(const Options& options, const Compiled& planned, const Clust
       "peak memory     {} of {} a device{}\n"
       "device time     bubble {}, exposed communication {}, host-bound {}, recompute {}\n",
       planned.model->spec, plan_label(options.plan), dtype_name(planned.computes_in()),
-      cluster.name, plural(s.ranks, "rank"), to_string(style), seconds(s.step_time_s),
+      cluster.name, plural(s.ranks, "rank"), to_string(style), short_seconds(s.step_time_s),
       percent(s.uncertainty), grouped(std::llround(s.tokens_per_s())),
       short_number(s.flops_per_device()), percent(s.mfu()), short_bytes(totals.peak_memory()),
       short_bytes(cluster.type_of(0).device.memory_bytes),
@@ -260,7 +261,7 @@ std::string to_text(const Options& options, const Compiled& planned, const Clust
       percent(share(Spent::kHost)), percent(share(Spent::kRecompute)));
   if (s.failure_loss_s > 0) {
     out += fmt::format("failures        {} a step lost besides (expected)\n",
-                       seconds(s.failure_loss_s));
+                       short_seconds(s.failure_loss_s));
   }
   std::vector<std::string> sources;
   for (size_t i = 0; i < kSources.size(); ++i) {
@@ -273,8 +274,8 @@ std::string to_text(const Options& options, const Compiled& planned, const Clust
   return out + path_text(s);
 }
 
-Result<int> run_simulate(const Options& given) {
-  Options options = given;
+Result<int> run_simulate(const SimulateCommand& given) {
+  SimulateCommand options = given;
   SimulateOptions simulated;
   TESSERA_TRY(simulated.style, parse_style(options.style));
   TESSERA_TRY(Cluster cluster, load_cluster(options.cluster));
@@ -323,7 +324,7 @@ Result<int> run_simulate(const Options& given) {
 }  // namespace
 
 void add_simulate(Commands& commands) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<SimulateCommand>();
   Command command = commands.add("simulate", "Predict the step of a plan on a described machine");
   command.option("MODEL", options->model, "Model").required();
   command.option("--plan", options->plan, "Plan file, recipe call, or auto").required();

@@ -12,7 +12,7 @@
 #include "tessera/base/text.h"
 #include "tessera/cluster/profile.h"
 
-namespace tessera {
+namespace tessera::cluster_test {
 namespace {
 
 // A complete text; tests change one piece of it.
@@ -553,4 +553,4 @@ RC_GTEST_PROP(Cluster, AnswersAnyTextWithAPlacedError, ()) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::cluster_test

@@ -16,8 +16,8 @@ constexpr std::string_view kCollectives[] = {"tuner", "steps", "hierarchy"};
 
 // Where the text under `key` stands among the names; the target is kept if the key is absent.
 template <class Names, class Target>
-Status read_choice(const DataTable& table, std::string_view key, const Names& names,
-                   Target& target) {
+Status read_choice_of(const DataTable& table, std::string_view key, const Names& names,
+                      Target& target) {
   if (!table.has(key)) return {};
   std::string text;
   TESSERA_TRY_VOID(table.text(key, text));
@@ -55,8 +55,8 @@ Status read_set(const DataTable& table, GenerationData& out) {
   TESSERA_TRY(const Origin origin, table.origin());
   static_cast<void>(origin);
   TESSERA_TRY_VOID(table.flag("processor", out.processor));
-  TESSERA_TRY_VOID(read_choice(table, "collectives", kCollectives, out.collectives));
-  TESSERA_TRY_VOID(read_choice(table, "tuner", kTunerRows, out.tuner_row));
+  TESSERA_TRY_VOID(read_choice_of(table, "collectives", kCollectives, out.collectives));
+  TESSERA_TRY_VOID(read_choice_of(table, "tuner", kTunerRows, out.tuner_row));
   TESSERA_TRY_VOID(table.text("curves", out.curves));
   TESSERA_TRY_VOID(table.flag("low_latency_128", out.low_latency_128));
   TESSERA_TRY_VOID(table.flag("switch_sum", out.switch_sum));

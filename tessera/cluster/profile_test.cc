@@ -7,7 +7,7 @@
 
 #include "tessera/base/text.h"
 
-namespace tessera {
+namespace tessera::profile_test {
 namespace {
 
 Profile example() {
@@ -90,4 +90,4 @@ RC_GTEST_PROP(Profile, AnyTextIsAnsweredInOneLine, ()) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::profile_test

@@ -11,7 +11,7 @@
 namespace tessera::comm {
 namespace {
 
-constexpr int64_t kMoments = 3;  // count, mean, M2
+constexpr int64_t kMomentValues = 3;  // count, mean, M2
 
 void subtract_from(std::vector<Box>& boxes, const Box& cut) {
   std::vector<Box> rest;
@@ -81,7 +81,7 @@ bool is_chunked(const std::vector<Item>& items) {
 }
 
 Interval chunk(const Redistribution& what, size_t member) {
-  const int64_t unit = what.combiner == Combiner::kMoments ? kMoments : 1;
+  const int64_t unit = what.combiner == Combiner::kMoments ? kMomentValues : 1;
   const int64_t units = what.hold.front().volume() / unit;
   const Interval cut = split_interval({0, units}, static_cast<int64_t>(what.hold.size()),
                                       static_cast<int64_t>(member));
@@ -164,8 +164,9 @@ void check_items(const std::vector<Item>& items, size_t members, size_t me) {
     if (what.combiner != Combiner::kMoments) continue;
     for (const SharedBoxes* boxes : {&what.hold, &what.need}) {
       for (const Box& box : *boxes) {
-        TESSERA_CHECK(box.empty() || (box.rank() > 0 && box.dims.back() == Interval{0, kMoments}),
-                      "moments need a last dim [0:3], found {}", box.to_string());
+        TESSERA_CHECK(
+            box.empty() || (box.rank() > 0 && box.dims.back() == Interval{0, kMomentValues}),
+            "moments need a last dim [0:3], found {}", box.to_string());
       }
     }
   }

@@ -9,7 +9,7 @@
 #include "tessera/cluster/profile.h"
 #include "tessera/cost/collective_curves.h"
 
-namespace tessera {
+namespace tessera::collective_cost_test {
 namespace {
 
 constexpr int64_t kMebi = 1024 * 1024, kGibi = 1024 * kMebi;
@@ -497,4 +497,4 @@ TEST(Other, exchanges_and_messages_use_the_links) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::collective_cost_test

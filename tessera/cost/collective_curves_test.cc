@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-namespace tessera {
+namespace tessera::collective_curves_test {
 namespace {
 
 constexpr int64_t kKibi = 1024, kMebi = 1024 * 1024, kGibi = 1024 * kMebi;
@@ -164,4 +164,4 @@ TEST(Message, h200_and_the_cube_mesh) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::collective_curves_test

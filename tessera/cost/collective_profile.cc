@@ -102,7 +102,7 @@ Figure at_ranks(const std::map<int64_t, Points>& by_ranks, int64_t ranks, double
 
 namespace {
 
-constexpr std::array<std::pair<Style::Transport, std::string_view>, 3> kTransports = {
+constexpr std::array<std::pair<Style::Transport, std::string_view>, 3> kProfiledTransports = {
     {{Style::Transport::kThreads, "threads"},
      {Style::Transport::kNccl, "nccl"},
      {Style::Transport::kMpi, "mpi"}}};
@@ -111,7 +111,7 @@ constexpr std::array<std::pair<Style::Transport, std::string_view>, 3> kTranspor
 
 std::optional<Figure> profiled_message(const Profile& profile, int64_t bytes,
                                        Style::Transport transport) {
-  for (const auto& [kind, name] : kTransports) {
+  for (const auto& [kind, name] : kProfiledTransports) {
     if (transport != Style::Transport::kAny && transport != kind) continue;
     const auto it = profile.families.find(fmt::format("message.{}", name));
     if (it == profile.families.end() || it->second.samples.empty()) continue;
@@ -126,7 +126,7 @@ std::optional<Figure> profiled_message(const Profile& profile, int64_t bytes,
 std::optional<Figure> profiled_collective(const Profile& profile, std::string_view collective,
                                           int64_t nodes, int64_t ranks, int64_t bytes,
                                           Style::Transport transport) {
-  for (const auto& [kind, name] : kTransports) {
+  for (const auto& [kind, name] : kProfiledTransports) {
     if (transport != Style::Transport::kAny && transport != kind) continue;
     const auto it = profile.families.find(fmt::format("{}.{}", collective, name));
     if (it == profile.families.end()) continue;

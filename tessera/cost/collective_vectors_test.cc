@@ -7,7 +7,7 @@
 #include "tessera/cost/collective_cost.h"
 #include "tessera/cost/collective_curves.h"
 
-namespace tessera {
+namespace tessera::collective_vectors_test {
 namespace {
 
 constexpr double kGb = 1e9;
@@ -320,4 +320,4 @@ TEST(Copies, share_unswitched_links_and_disks) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::collective_vectors_test

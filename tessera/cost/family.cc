@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <numeric>
+#include <set>
 
 #include "tessera/graph/kinds.h"
 #include "tessera/graph/windows.h"
@@ -258,6 +259,18 @@ std::vector<std::string> size_names(const FamilyKey& key) {
   }
 }
 
+std::vector<std::string> unmeasured_kinds(const Profile& profile) {
+  std::set<std::string, std::less<>> measured;
+  for (const auto& [name, family] : profile.families) {
+    if (!family.samples.empty()) measured.insert(name.substr(0, name.find('.')));
+  }
+  std::vector<std::string> out;
+  for (const KindInfo* kind : all_kinds()) {
+    if (!measured.contains(kind->name)) out.emplace_back(kind->name);
+  }
+  return out;
+}
+
 // ---- look-up
 namespace {
 
@@ -351,7 +364,15 @@ Measured interpolate(const Family& family, const std::vector<double>& size) {
   return result;
 }
 
-const Family* find_family(const Profile& profile, std::string_view name, int64_t ranks) {
+const Family* find_family(const Profile& profile, std::string_view name, int64_t ranks,
+                          const std::vector<double>& size) {
+  constexpr size_t kFew = 4;  // samples that say little about other sizes
+  const auto says_enough = [&](const Family& family) {
+    if (family.samples.size() >= kFew) return true;
+    return std::any_of(family.samples.begin(), family.samples.end(),
+                       [&](const Sample& sample) { return sample.size == size; });
+  };
+  const Family* poor = nullptr;  // the first that does not
   const auto at = [&](std::string_view base, int64_t side_by_side) -> const Family* {
     const auto found = profile.families.find(fmt::format("{}@{}", base, side_by_side));
     return found == profile.families.end() || found->second.samples.empty() ? nullptr
@@ -371,10 +392,13 @@ const Family* find_family(const Profile& profile, std::string_view name, int64_t
   for (const int64_t count : order) {
     for (const std::string& one :
          {std::string(name), plain, plain + ".add", without(plain, ".bias"), plain + ".bias"}) {
-      if (const Family* found = at(one, count)) return found;
+      const Family* found = at(one, count);
+      if (found == nullptr) continue;
+      if (says_enough(*found)) return found;
+      if (poor == nullptr) poor = found;
     }
   }
-  return nullptr;
+  return poor;
 }
 
 }  // namespace tessera

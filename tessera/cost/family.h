@@ -41,6 +41,9 @@ FamilyKey family_of(const Program& program, const Copy& copy);
 // Names of the coordinates of a family, by its key.
 std::vector<std::string> size_names(const FamilyKey& key);
 
+// Kinds of ops of which the profile has no family, by name: their times are the cost model's.
+std::vector<std::string> unmeasured_kinds(const Profile& profile);
+
 struct Measured {
   double seconds = 0;
   bool exact = false;      // a sample of these very sizes
@@ -52,7 +55,9 @@ struct Measured {
 Measured interpolate(const Family& family, const std::vector<double>& size);
 
 // The family for so many ranks side by side: "name@ranks", else without ".add", else ".bias", else
-// of the nearest number of ranks. Null: nothing like it was measured.
-const Family* find_family(const Profile& profile, std::string_view name, int64_t ranks);
+// of the nearest number of ranks. A family of very few samples, none of them of these sizes, stands
+// back behind these. Null: nothing like it was measured.
+const Family* find_family(const Profile& profile, std::string_view name, int64_t ranks,
+                          const std::vector<double>& size = {});
 
 }  // namespace tessera

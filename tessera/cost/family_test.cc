@@ -113,5 +113,30 @@ TEST(Family, a_suffix_that_was_not_measured_falls_back) {
   EXPECT_EQ(seconds("einsum.float32.tt", 2), 0);
 }
 
+TEST(Family, a_family_of_few_samples_stands_back_but_for_its_own_sizes) {
+  Profile profile;
+  profile.families["gelu.float32.add@2"].samples.push_back({{64}, 1, 0});
+  for (const double bytes : {8., 16., 32., 64.})
+    profile.families["gelu.float32@2"].samples.push_back({{bytes}, 2, 0});
+  const auto seconds = [&](double bytes) {
+    return find_family(profile, "gelu.float32.add", 2, {bytes})->samples[0].seconds;
+  };
+  EXPECT_EQ(seconds(64), 1);
+  EXPECT_EQ(seconds(4096), 2);
+  profile.families.erase("gelu.float32@2");
+  EXPECT_EQ(seconds(4096), 1);  // better than nothing
+}
+
+TEST(Family, kinds_without_samples_are_listed) {
+  Profile profile;
+  const std::vector<std::string> all = unmeasured_kinds(profile);
+  profile.families["softmax.float32@2"].samples.push_back({{4, 4}, 1, 0});
+  profile.families["gelu.float32@2"];  // of no sample
+  const std::vector<std::string> left = unmeasured_kinds(profile);
+  EXPECT_EQ(left.size() + 1, all.size());
+  EXPECT_EQ(std::count(left.begin(), left.end(), "softmax"), 0);
+  EXPECT_EQ(std::count(left.begin(), left.end(), "gelu"), 1);
+}
+
 }  // namespace
 }  // namespace tessera

@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-constexpr double kMicro = 1e-6, kGiga = 1e9;
+constexpr double kMicrosecond = 1e-6, kGigabyte = 1e9;
 using ByProtocol = std::array<double, 3>;     // LL, LL128, Simple
 using ByNodes = std::array<double, 3>;        // 1, 2, more nodes
 using ByGeneration = std::array<ByNodes, 4>;  // Volta, Ampere, Hopper, Blackwell
@@ -96,17 +96,17 @@ double nvls_channel(const TunerGroup& group, bool tree) {
   if (group.nodes == 1) return rate;
   if (!tree) return std::min(rate, group.nvls.network_rate);
   rate = std::min(rate, group.nvls.network_rate * (group.nodes == 2 ? 2 : 1));
-  return std::min(rate, kNvlsTreeChannel[row][column_of(group.nodes)] * kGiga);
+  return std::min(rate, kNvlsTreeChannel[row][column_of(group.nodes)] * kGigabyte);
 }
 
 double tree_bus(const TunerGroup& group, TunerProtocol protocol, double bus, double ll_most) {
   const double channels = static_cast<double>(group.channels);
   const size_t row = row_of(group.generation), column = column_of(group.nodes);
-  bus = std::min(.92 * bus, channels * kTreeChannel[row][column] * kGiga);
+  bus = std::min(.92 * bus, channels * kTreeChannel[row][column] * kGigabyte);
   if (protocol == TunerProtocol::kLl) bus = std::min(bus / 3.8, ll_most);
   if (protocol == TunerProtocol::kLl128) {
     bus = std::min(bus * (group.nodes == 1 ? 7. / 9 : 120. / 128),
-                   channels * kTreeLl128Channel[row][column] * kGiga);
+                   channels * kTreeLl128Channel[row][column] * kGigabyte);
   }
   return .85 * bus;
 }
@@ -118,12 +118,12 @@ double bus_rate(const TunerGroup& group, TunerAlgorithm algorithm, TunerProtocol
       channels * (group.nodes <= 2 ? group.ring.inner_rate : group.ring.network_rate);
   // Over nodes the low-latency protocol is bound by the host processor, not by the device.
   const size_t ll_row = group.nodes == 1 ? row : group.cpu == HostCpu::kIntel ? 0 : 1;
-  const double ll_most = kLlMost[ll_row][column] * kGiga;
+  const double ll_most = kLlMost[ll_row][column] * kGigabyte;
   switch (algorithm) {
     case TunerAlgorithm::kRing:
       if (protocol == TunerProtocol::kLl) return std::min(ll_most, bus / 2);
       if (protocol == TunerProtocol::kSimple) return bus;
-      return std::min(.92 * bus, channels * kRingLl128Channel[row][column] * kGiga);
+      return std::min(.92 * bus, channels * kRingLl128Channel[row][column] * kGigabyte);
     case TunerAlgorithm::kTree: return tree_bus(group, protocol, bus, ll_most);
     case TunerAlgorithm::kNvls: return channels * nvls_channel(group, false);
     case TunerAlgorithm::kNvlsTree: return channels * nvls_channel(group, true);
@@ -176,7 +176,7 @@ double latency_micros(const TunerGroup& group, TunerAlgorithm algorithm, TunerPr
     network = kNvlsTreeLatency227;
   }
   // The plain protocol's data and its flag are two messages.
-  network += group.network_lag_s / kMicro * (protocol == TunerProtocol::kSimple ? 2 : 1);
+  network += group.network_lag_s / kMicrosecond * (protocol == TunerProtocol::kSimple ? 2 : 1);
   network = std::max(network, 0.);
   const double depth = std::floor(std::log2(static_cast<double>(group.nodes)));
   const auto others = static_cast<double>(group.ranks_a_node - 1);
@@ -228,7 +228,7 @@ std::optional<TunerFigure> tuner_figure(const TunerGroup& group, TunerAlgorithm 
   if (!legal(group, algorithm, protocol)) return std::nullopt;
   const double rate = bus_rate(group, algorithm, protocol) * bus_ratio(group, algorithm);
   if (rate <= 0) return std::nullopt;
-  return TunerFigure{latency_micros(group, algorithm, protocol) * kMicro, rate};
+  return TunerFigure{latency_micros(group, algorithm, protocol) * kMicrosecond, rate};
 }
 
 double tree_correction(TunerProtocol protocol, double index, SizeSteps steps) {

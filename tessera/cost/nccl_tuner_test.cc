@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-namespace tessera {
+namespace tessera::nccl_tuner_test {
 namespace {
 
 using enum TunerAlgorithm;
@@ -267,4 +267,4 @@ TEST(Choice, smooth_steps_never_make_more_bytes_faster) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::nccl_tuner_test

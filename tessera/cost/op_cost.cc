@@ -359,7 +359,7 @@ struct OpCosts::Impl {
 
   bool price_measured(const OpWork& work, OpCost& cost) const {
     if (profile == nullptr || work.family.name.empty()) return false;
-    const Family* family = find_family(*profile, work.family.name, ranks_a_node);
+    const Family* family = find_family(*profile, work.family.name, ranks_a_node, work.family.size);
     if (family == nullptr || family->samples.front().size.size() != work.family.size.size())
       return false;
     const Measured measured = interpolate(*family, work.family.size);

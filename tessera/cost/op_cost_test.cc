@@ -9,7 +9,7 @@
 #include "tessera/cost/constants.h"
 #include "tessera/cost/matmul.h"
 
-namespace tessera {
+namespace tessera::op_cost_test {
 namespace {
 
 Device a100() {
@@ -481,4 +481,4 @@ TEST(OpCosts, measured_prices_have_no_least_time) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::op_cost_test

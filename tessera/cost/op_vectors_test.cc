@@ -5,7 +5,7 @@
 #include "tessera/cost/constants.h"
 #include "tessera/cost/op_cost.h"
 
-namespace tessera {
+namespace tessera::op_vectors_test {
 namespace {
 
 // Of Ampere: .88 of 2 TB/s for element-wise kernels, 2.5 us a kernel, half of the fp32 peak outside
@@ -370,4 +370,4 @@ TEST(Scratch, keeps_what_the_style_says) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::op_vectors_test

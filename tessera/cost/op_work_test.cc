@@ -124,7 +124,7 @@ RC_GTEST_PROP(OpWork, of_a_causal_box_is_what_the_mask_leaves, ()) {
   compute.box.dims[static_cast<size_t>(core.op.annotation.find("kv"))] = k;
   const auto positions = [&](Interval interval, int64_t size) {
     std::vector<int64_t> out;
-    for (const Run& run : runs_of(*parse_order(order), size, interval)) {
+    for (const OpRun& run : runs_of(*parse_order(order), size, interval)) {
       for (int64_t i = 0; i < run.size; ++i) out.push_back(run.first + i * run.stride);
     }
     return out;

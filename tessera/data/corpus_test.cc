@@ -9,7 +9,7 @@
 
 #include "tessera/data/test_files.h"
 
-namespace tessera {
+namespace tessera::corpus_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -185,4 +185,4 @@ TEST_F(Corpus, ErrorsAreOneLine) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::corpus_test

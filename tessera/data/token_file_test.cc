@@ -8,7 +8,7 @@
 
 #include "tessera/data/test_files.h"
 
-namespace tessera {
+namespace tessera::token_file_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -162,4 +162,4 @@ TEST_F(TokenFiles, DamagedArraysAreRefusedOrStillInside) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::token_file_test

@@ -10,7 +10,7 @@
 #include "tessera/data/array_file.h"
 #include "tessera/data/fourier.h"
 
-namespace tessera {
+namespace tessera::universes_test {
 namespace {
 
 using Complex = std::complex<double>;
@@ -156,4 +156,4 @@ TEST(GeneratedArrays, WrongCallsAreOneLine) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::universes_test

@@ -34,8 +34,6 @@ AxisPart part_of_name(std::string_view axis) {
   return AxisPart::kCp;  // "sp"
 }
 
-bool is_matrix(const Tensor& tensor) { return tensor.dims.size() >= 2; }
-
 // Counts differences in small things, and remembers the first.
 struct Small {
   size_t count = 0;

@@ -33,6 +33,7 @@ struct Described {
 // Is it an op whose cut and stage decide the time of a step? Others are small, and frameworks lay
 // them out in their own way.
 bool is_weighty(const Op& op);
+inline bool is_matrix(const Tensor& tensor) { return tensor.dims.size() >= 2; }
 
 // The axes over which the tensor rests in shards, by name.
 std::vector<std::string> axes_at_rest(const ResolvedPlan& resolved, const Tensor& tensor);

@@ -12,7 +12,7 @@ namespace tessera {
 namespace {
 
 using Json = nlohmann::ordered_json;
-constexpr std::string_view kName = "deepspeed";
+constexpr std::string_view kDeepSpeed = "deepspeed";
 
 class SpeedWriter {
  public:
@@ -39,7 +39,7 @@ class SpeedWriter {
 
  private:
   tl::unexpected<Error> refuse(std::string_view setting, const std::string& why) const {
-    return cannot_express(job_, kName, setting, why);
+    return cannot_express(job_, kDeepSpeed, setting, why);
   }
 
   Status zero() {
@@ -167,7 +167,8 @@ bool enabled(const Json& json, const char* key) {
   return table.contains("enabled") && table["enabled"].is_boolean() && table["enabled"].get<bool>();
 }
 
-Result<ExportSettings> read(const std::string& text, int64_t ranks, const Graph& forward) {
+Result<ExportSettings> read_deepspeed(const std::string& text, int64_t ranks,
+                                      const Graph& forward) {
   const Json json =
       Json::parse(text, nullptr, /*allow_exceptions=*/false, /*ignore_comments=*/true);
   if (json.is_discarded() || !json.is_object())
@@ -183,7 +184,7 @@ Result<ExportSettings> read(const std::string& text, int64_t ranks, const Graph&
                 steps = number_at(json, {"gradient_accumulation_steps"}, 1);
   if (s.tp < 1 || s.pp < 1 || s.cp < 1 || s.zero < 0 || s.zero > 3 || size < 1 || steps < 1)
     return invalid_input("deepspeed: expected numbers of at least 1 and a ZeRO stage of 0 to 3");
-  TESSERA_TRY(s.dp, replicas_left(ranks, s.tp * s.pp * s.cp, kName));
+  TESSERA_TRY(s.dp, replicas_left(ranks, s.tp * s.pp * s.cp, kDeepSpeed));
   s.batch = number_at(json, {"train_batch_size"}, size * steps * s.dp);
   s.micro_batches = steps;
   if (s.batch != size * steps * s.dp) {
@@ -194,7 +195,7 @@ Result<ExportSettings> read(const std::string& text, int64_t ranks, const Graph&
   }
   if (const int64_t shard = number_at(json, {"zero_optimization", "mics_shard_size"}, 0);
       shard > 0) {
-    TESSERA_TRY(s.replicas, replicas_left(s.dp * s.cp, shard, kName));
+    TESSERA_TRY(s.replicas, replicas_left(s.dp * s.cp, shard, kDeepSpeed));
     s.dp /= s.replicas;
   }
   if (s.zero == 3) {
@@ -221,14 +222,14 @@ Result<ExportSettings> read(const std::string& text, int64_t ranks, const Graph&
 }  // namespace
 
 ExportTarget deepspeed_target() {
-  return {std::string(kName),
+  return {std::string(kDeepSpeed),
           "the JSON configuration",
           "DeepSpeed 0.18",
           {{{"tp", "1"}, {"pp", "1"}, {"recompute", "none"}},
            {{"tp", "1"}, {"pp", "1"}, {"recompute", "full"}}},
           false,
           [](const ExportJob& job) { return SpeedWriter(job).run(); },
-          read};
+          read_deepspeed};
 }
 
 }  // namespace tessera

@@ -12,10 +12,10 @@
 namespace tessera {
 namespace {
 
-constexpr std::string_view kName = "megatron";
+constexpr std::string_view kMegatron = "megatron";
 
-Result<std::string> write(const ExportJob& job) {
-  TESSERA_TRY(const auto arguments, core_arguments(job, kName));
+Result<std::string> write_megatron(const ExportJob& job) {
+  TESSERA_TRY(const auto arguments, core_arguments(job, kMegatron));
   TESSERA_TRY(const ModelSizes sizes, model_sizes(job.model));
   std::string out = "#!/usr/bin/env bash\n";
   for (const std::string& line : heading(job, megatron_target()))
@@ -71,7 +71,7 @@ std::vector<std::string> words_of(const std::string& text) {
   return out;
 }
 
-Result<ExportSettings> read(const std::string& text, int64_t ranks, const Graph& forward) {
+Result<ExportSettings> read_megatron(const std::string& text, int64_t ranks, const Graph& forward) {
   CoreValues values;
   std::string flag;
   for (const std::string& word : words_of(text)) {
@@ -96,19 +96,19 @@ Result<ExportSettings> read(const std::string& text, int64_t ranks, const Graph&
     TESSERA_TRY(const int64_t a_node, number("nproc-per-node"));
     ranks = nodes * a_node;
   }
-  return read_core(values, ranks, forward, kName);
+  return read_core(values, ranks, forward, kMegatron);
 }
 
 }  // namespace
 
 ExportTarget megatron_target() {
-  return {std::string(kName),
+  return {std::string(kMegatron),
           "a shell script that starts pretrain_gpt.py or the like with flags",
           "Megatron-LM (Megatron-Core 0.15)",
           core_fixes(),
           true,
-          write,
-          read};
+          write_megatron,
+          read_megatron};
 }
 
 }  // namespace tessera

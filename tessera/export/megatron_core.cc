@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "tessera/base/text.h"
+#include "tessera/export/settings.h"
 #include "tessera/export/sizes.h"
 #include "tessera/plan/recipes/writer.h"
 
@@ -49,10 +50,6 @@ std::string field_of(std::string_view flag) {
 constexpr std::pair<const char*, const char*> kModules[] = {
     {"norm", "layernorm"},     {"act", "moe_act"}, {"core", "core_attn"},
     {"mla_up", "mla_up_proj"}, {"mlp", "mlp"},     {"moe", "moe"}};
-
-bool has_experts(const Graph& forward) {
-  return recipes::has_dim(forward, "blocks.*.moe", "experts");
-}
 
 class CoreWriter {
  public:

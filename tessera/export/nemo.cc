@@ -15,7 +15,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::string_view kName = "nemo";
+constexpr std::string_view kNemo = "nemo";
 
 std::string yaml_value(const CoreArgument& argument) {
   const std::string& value = argument.field_value.empty() ? argument.value : argument.field_value;
@@ -24,8 +24,8 @@ std::string yaml_value(const CoreArgument& argument) {
   return value.find_first_of("|*") == std::string::npos ? value : fmt::format("\"{}\"", value);
 }
 
-Result<std::string> write(const ExportJob& job) {
-  TESSERA_TRY(const auto arguments, core_arguments(job, kName));
+Result<std::string> write_nemo(const ExportJob& job) {
+  TESSERA_TRY(const auto arguments, core_arguments(job, kNemo));
   TESSERA_TRY(const ModelSizes sizes, model_sizes(job.model));
   std::string out;
   for (const std::string& line : heading(job, nemo_target())) out += fmt::format("# {}\n", line);
@@ -85,7 +85,7 @@ std::string plain(std::string_view value) {
   return out;
 }
 
-Result<ExportSettings> read(const std::string& text, int64_t ranks, const Graph& forward) {
+Result<ExportSettings> read_nemo(const std::string& text, int64_t ranks, const Graph& forward) {
   CoreValues values;
   std::string group;
   int number = 0;
@@ -109,19 +109,19 @@ Result<ExportSettings> read(const std::string& text, int64_t ranks, const Graph&
     if (field == "ddp.grad_reduce_in_fp32" && value == "false")
       values["grad-reduce-in-bf16"] = "true";
   }
-  return read_core(values, ranks, forward, kName);
+  return read_core(values, ranks, forward, kNemo);
 }
 
 }  // namespace
 
 ExportTarget nemo_target() {
-  return {std::string(kName),
+  return {std::string(kNemo),
           "YAML that overrides a recipe of Megatron Bridge",
           "NeMo Megatron Bridge 0.4",
           core_fixes(),
           true,
-          write,
-          read};
+          write_nemo,
+          read_nemo};
 }
 
 }  // namespace tessera

@@ -47,8 +47,6 @@ int line_of(const std::string& text, std::string_view key) {
   return 0;
 }
 
-bool is_matrix(const Tensor& tensor) { return tensor.dims.size() >= 2; }
-
 class Recognizer {
  public:
   explicit Recognizer(const ExportQuestion& question)

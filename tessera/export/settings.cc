@@ -12,10 +12,6 @@
 namespace tessera {
 namespace {
 
-bool has_experts(const Graph& forward) {
-  return recipes::has_dim(forward, "blocks.*.moe", "experts");
-}
-
 // The call of the recipe whose plan is the nearest; `plan_of` changes what the recipe lacks.
 std::string call_of(const ExportSettings& s, const Graph& forward) {
   std::vector<std::string> arguments;
@@ -108,6 +104,10 @@ Status set_blocks(Plan& plan, const ExportSettings& s, const Graph& forward) {
 }
 
 }  // namespace
+
+bool has_experts(const Graph& forward) {
+  return recipes::has_dim(forward, "blocks.*.moe", "experts");
+}
 
 std::vector<int64_t> even_blocks(int64_t blocks, int64_t stages) {
   std::vector<int64_t> out;

@@ -73,6 +73,8 @@ using Origins = std::map<std::string, std::string, std::less<>>;
 // few heads, no attention).
 Result<Plan> plan_of(const ExportSettings& settings, const Graph& forward);
 
+bool has_experts(const Graph& forward);
+
 // How many blocks each stage has where nothing else is said.
 std::vector<int64_t> even_blocks(int64_t blocks, int64_t stages);
 

@@ -15,7 +15,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::string_view kName = "torchtitan";
+constexpr std::string_view kTorchTitan = "torchtitan";
 
 struct ScheduleName {
   const char* ours;
@@ -48,7 +48,7 @@ class TitanWriter {
 
  private:
   tl::unexpected<Error> refuse(std::string_view setting, const std::string& why) const {
-    return cannot_express(job_, kName, setting, why);
+    return cannot_express(job_, kTorchTitan, setting, why);
   }
   void add(const std::string& key, const std::string& value, std::string comment,
            std::string_view setting = "") {
@@ -256,7 +256,7 @@ class TitanReader {
                 number("parallelism", "data_parallel_replicate_degree", 1));
     TESSERA_TRY(int64_t shard, number("parallelism", "data_parallel_shard_degree", -1));
     if (shard == -1) {  // as many as are left
-      TESSERA_TRY(shard, replicas_left(ranks_, replicate * s_.tp * s_.cp * s_.pp, kName));
+      TESSERA_TRY(shard, replicas_left(ranks_, replicate * s_.tp * s_.cp * s_.pp, kTorchTitan));
     }
     if (shard == 1 && s_.cp == 1) {
       s_.dp = replicate;
@@ -311,7 +311,8 @@ class TitanReader {
       size = piece;
     }
     if (s_.batch == -1) s_.batch = size * s_.replicas_of_batch();
-    TESSERA_TRY(s_.micro_batches, micro_batches_of(s_.batch, size, s_.replicas_of_batch(), kName));
+    TESSERA_TRY(s_.micro_batches,
+                micro_batches_of(s_.batch, size, s_.replicas_of_batch(), kTorchTitan));
     return {};
   }
 
@@ -321,7 +322,8 @@ class TitanReader {
   ExportSettings s_;
 };
 
-Result<ExportSettings> read(const std::string& text, int64_t ranks, const Graph& forward) {
+Result<ExportSettings> read_torchtitan(const std::string& text, int64_t ranks,
+                                       const Graph& forward) {
   TESSERA_TRY(const toml::table job, parse_toml(text, "torchtitan"));
   return TitanReader(job, ranks, forward).run();
 }
@@ -329,7 +331,7 @@ Result<ExportSettings> read(const std::string& text, int64_t ranks, const Graph&
 }  // namespace
 
 ExportTarget torchtitan_target() {
-  return {std::string(kName),
+  return {std::string(kTorchTitan),
           "the TOML of a job",
           "TorchTitan 0.2",
           {{{"tp", "1"}, {"pp", "1"}, {"zero", "3"}, {"recompute", "none"}},
@@ -337,7 +339,7 @@ ExportTarget torchtitan_target() {
            {{"tp", "1"}, {"pp", "1"}, {"zero", "3"}, {"recompute", "full"}}},
           true,
           [](const ExportJob& job) { return TitanWriter(job).run(); },
-          read};
+          read_torchtitan};
 }
 
 }  // namespace tessera

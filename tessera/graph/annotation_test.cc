@@ -5,7 +5,7 @@
 
 #include <set>
 
-namespace tessera {
+namespace tessera::annotation_test {
 namespace {
 
 Annotation parsed(std::string_view text) {
@@ -296,4 +296,4 @@ RC_GTEST_PROP(AnnotationProperty, PrintThenParseIsTheIdentity, ()) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::annotation_test

@@ -5,7 +5,7 @@
 
 #include <functional>
 
-namespace tessera {
+namespace tessera::carried_test {
 namespace {
 
 // x [batch, in] times w, and a buffer that follows the mean of the result over the batch.
@@ -127,4 +127,4 @@ TEST(Carried, AValueThatIsNotThereIsNamed) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::carried_test

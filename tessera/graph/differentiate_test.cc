@@ -10,7 +10,7 @@
 #include "tessera/graph/test_graphs.h"
 #include "tessera/test/source_dir.h"
 
-namespace tessera {
+namespace tessera::differentiate_test {
 namespace {
 
 using test_graphs::kNormal;
@@ -452,4 +452,4 @@ TEST(DifferentiateTest, AnInputNamedLrMustBeAScalar) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::differentiate_test

@@ -304,7 +304,7 @@ void muon(ParameterUpdate& u) {
   apply(u, form.back(orthogonalised(u, matrix)), u.scalars().lr, {{"factor", form.factor()}});
 }
 
-const std::vector<Optimizer>& table() {
+const std::vector<Optimizer>& optimizer_table() {
   static const std::vector<Optimizer> all = {
       {"adagrad", "steps by the root of the sum of squares; of tables the rows that were looked up",
        [](ParameterUpdate& u) { u.by_one_op("adagrad"); }, "row_adagrad"},
@@ -520,10 +520,10 @@ bool may_update_rows(const OptimizerSpec& spec) {
                      [&](const OptimizerGroup& group) { return by_rows(group.kind); });
 }
 
-const std::vector<Optimizer>& all_optimizers() { return table(); }
+const std::vector<Optimizer>& all_optimizers() { return optimizer_table(); }
 
 const Optimizer* find_optimizer(std::string_view name) {
-  const auto& all = table();
+  const auto& all = optimizer_table();
   const auto found =
       std::find_if(all.begin(), all.end(), [&](const Optimizer& one) { return one.name == name; });
   return found == all.end() ? nullptr : &*found;
@@ -531,7 +531,7 @@ const Optimizer* find_optimizer(std::string_view name) {
 
 std::vector<std::string> optimizer_names() {
   std::vector<std::string> names;
-  for (const Optimizer& one : table()) names.push_back(one.name);
+  for (const Optimizer& one : optimizer_table()) names.push_back(one.name);
   std::sort(names.begin(), names.end());
   return names;
 }

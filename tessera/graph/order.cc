@@ -25,8 +25,8 @@ Result<Order> parse_order(std::string_view text) {
   return Order{zigzag ? Order::Kind::kZigzag : Order::Kind::kStriped, *pieces};
 }
 
-std::vector<Run> runs_of(const Order& order, int64_t dim_size, Interval interval) {
-  std::vector<Run> runs;
+std::vector<OpRun> runs_of(const Order& order, int64_t dim_size, Interval interval) {
+  std::vector<OpRun> runs;
   int64_t index = 0;
   const auto add = [&](int64_t first, int64_t stride, int64_t size) {
     const Interval kept = intersect({index, size}, interval);
@@ -109,8 +109,8 @@ double visible_points(const Op& op, const Box& box) {
   const auto order = parse_order(order_text);
   TESSERA_CHECK(order.has_value(), "op '{}': order '{}'", op.path, order_text);
   double sum = 0;
-  for (const Run& q : runs_of(*order, all_queries, queries)) {
-    for (const Run& k : runs_of(*order, all_keys, keys)) {
+  for (const OpRun& q : runs_of(*order, all_queries, queries)) {
+    for (const OpRun& k : runs_of(*order, all_keys, keys)) {
       sum += area(static_cast<double>(q.size), static_cast<double>(k.size), q.first - k.first,
                   q.stride);
     }

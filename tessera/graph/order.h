@@ -29,13 +29,13 @@ struct Order {
 Result<Order> parse_order(std::string_view text);
 
 // Indices [index, index + size) hold the positions first, first + stride, ...
-struct Run {
+struct OpRun {
   int64_t index = 0, first = 0, stride = 1, size = 0;
-  friend bool operator==(const Run&, const Run&) = default;
+  friend bool operator==(const OpRun&, const OpRun&) = default;
 };
 // Of the indices in `interval` of a dim of `dim_size`; in order of index, none empty. All have the
 // same stride.
-std::vector<Run> runs_of(const Order& order, int64_t dim_size, Interval interval);
+std::vector<OpRun> runs_of(const Order& order, int64_t dim_size, Interval interval);
 
 // Does the op leave out the points whose key is behind their query (KindInfo::query_key), whatever
 // the order? Attention does if it is causal.

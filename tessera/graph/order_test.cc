@@ -18,7 +18,7 @@ Order order(const std::string& text) {
 
 std::vector<int64_t> positions(const std::string& text, int64_t size, Interval interval) {
   std::vector<int64_t> out;
-  for (const Run& run : runs_of(order(text), size, interval)) {
+  for (const OpRun& run : runs_of(order(text), size, interval)) {
     EXPECT_EQ(run.index, interval.begin + static_cast<int64_t>(out.size()));
     for (int64_t i = 0; i < run.size; ++i) out.push_back(run.first + i * run.stride);
   }

@@ -29,7 +29,7 @@ int64_t begin_within(const Op& op, int op_dim) {
   return 0;
 }
 
-Box Origin::in_whole(Box region) const {
+Box PieceOrigin::in_whole(Box region) const {
   if (piece && region.rank() > 0) region.dims[0].begin += first;
   return region;
 }
@@ -47,9 +47,9 @@ Origins::Origins(const Graph& graph) : graph_(graph) {
   }
 }
 
-Origin Origins::of(TensorId id) const {
+PieceOrigin Origins::of(TensorId id) const {
   const Tensor& tensor = graph_.tensor(id);
-  Origin origin{tensor.name, tensor.shape()};
+  PieceOrigin origin{tensor.name, tensor.shape()};
   TensorId parameter = tensor.role == Role::kParameter ? id : tensor.of;
   if (parameter.valid() && graph_.tensor(parameter).update_of.valid())
     parameter = graph_.tensor(parameter).update_of;
@@ -67,7 +67,7 @@ Origin Origins::of(TensorId id) const {
 
 std::string_view name_of_whole(std::string_view piece) { return piece.substr(0, piece.rfind('#')); }
 
-Tensor whole_of(const Tensor& tensor, const Origin& origin) {
+Tensor whole_of(const Tensor& tensor, const PieceOrigin& origin) {
   Tensor whole = tensor;
   whole.name = origin.name;
   for (size_t d = 0; d < whole.dims.size(); ++d) whole.dims[d].size = origin.shape[d];

@@ -28,7 +28,7 @@ Status check_rows_within(std::string_view text, const Dim& rows);
 int64_t begin_within(const Op& op, int op_dim);
 
 // The whole tensor of which a tensor is a piece, and where the piece lies in it.
-struct Origin {
+struct PieceOrigin {
   std::string name;
   std::vector<int64_t> shape;
   int64_t first = 0;   // its first row there
@@ -40,7 +40,7 @@ struct Origin {
 class Origins {
  public:
   explicit Origins(const Graph& graph);
-  Origin of(TensorId tensor) const;
+  PieceOrigin of(TensorId tensor) const;
 
  private:
   struct Rows {
@@ -55,6 +55,6 @@ std::string_view name_of_whole(std::string_view piece);
 
 // The tensor as it is in the whole: under that name, with all rows. For what makes values by the
 // place of an element.
-Tensor whole_of(const Tensor& tensor, const Origin& origin);
+Tensor whole_of(const Tensor& tensor, const PieceOrigin& origin);
 
 }  // namespace tessera

@@ -67,6 +67,10 @@ TEST(PositionRules, EveryDimIsLoopedOverOrRefusedByName) {
         const TensorId piece = out->find_tensor(whole.name + "#0");
         ASSERT_TRUE(piece.valid()) << c.kind << " " << dim.name;
         EXPECT_EQ(out->tensor(piece).dtype, whole.dtype) << c.kind << " " << dim.name;
+        const int at = kinds::find_dim(whole.dims, dim.name);
+        if (at < 0 || whole.dims[static_cast<size_t>(at)].size != dim.size) continue;
+        EXPECT_EQ(out->tensor(piece).dims[static_cast<size_t>(at)].size, 1)
+            << c.kind << " " << dim.name;
       }
     }
   }

@@ -3,7 +3,7 @@
 #include "tessera/graph/builder.h"
 #include "tessera/graph/transform.h"
 
-namespace tessera {
+namespace tessera::reorder_test {
 namespace {
 
 Result<Graph> forward(double dropout) {
@@ -80,4 +80,4 @@ TEST(Reorder, OperandsInTwoOrdersAreRefused) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::reorder_test

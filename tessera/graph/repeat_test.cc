@@ -6,7 +6,7 @@
 
 #include "tessera/graph/builder.h"
 
-namespace tessera {
+namespace tessera::repeat_test {
 namespace {
 
 const Dim kBatch{"batch", 4}, kIn{"in", 5}, kHidden{"hidden", 6}, kFfn{"ffn", 8};
@@ -78,4 +78,4 @@ TEST(RepeatTest, BlocksReadInTheSameWay) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::repeat_test

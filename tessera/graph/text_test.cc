@@ -7,7 +7,7 @@
 #include "tessera/graph/graph.h"
 #include "tessera/graph/test_graphs.h"
 
-namespace tessera {
+namespace tessera::text_test {
 namespace {
 
 void expect_round_trip(const Graph& graph) {
@@ -216,4 +216,4 @@ TEST(GraphVerifyTest, RejectsWhatIsNotWellFormed) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::text_test

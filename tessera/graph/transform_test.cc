@@ -8,7 +8,7 @@
 #include "tessera/graph/builder.h"
 #include "tessera/graph/kinds.h"
 
-namespace tessera {
+namespace tessera::transform_test {
 namespace {
 
 using Names = std::vector<std::string>;
@@ -365,4 +365,4 @@ TEST(RecomputeOps, TensorsThatNoBackwardOpNeedsAreNotCloned) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::transform_test

@@ -7,7 +7,7 @@
 #include "tessera/graph/transform.h"
 #include "tessera/graph/within.h"
 
-namespace tessera {
+namespace tessera::unroll_test {
 namespace {
 
 template <class T>
@@ -263,4 +263,4 @@ TEST(Unroll, WithoutCausalOrderAllKeysAreMadeFirst) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::unroll_test

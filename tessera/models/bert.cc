@@ -9,9 +9,7 @@
 namespace tessera {
 namespace {
 
-constexpr double kDeviation = 0.02;
-
-TensorId block(GraphBuilder& g, TensorId x, const BertConfig& config, int64_t layer) {
+TensorId bert_block(GraphBuilder& g, TensorId x, const BertConfig& config, int64_t layer) {
   AttentionOptions heads;
   heads.heads = config.heads;
   heads.head_dim = config.hidden / config.heads;
@@ -83,7 +81,8 @@ Result<Graph> build_bert(const BertConfig& config, int64_t batch) {
   x = g.op1("embed.add", "add", {x, position});
   x = g.op1("embed.add_type", "add", {x, g.op1("embed.type", "embedding", {segments, types})});
   x = layer_norm(g, "embed.ln", x, config.eps);
-  for (int64_t layer = 0; layer < config.layers && g.ok(); ++layer) x = block(g, x, config, layer);
+  for (int64_t layer = 0; layer < config.layers && g.ok(); ++layer)
+    x = bert_block(g, x, config, layer);
   x = linear(g, "final.linear", x, {"hidden"}, {{"features", config.hidden}}, {init});
   x = g.op1("final.act", config.activation, {x});
   x = g.op1("final.rename", "rename", {x},

@@ -12,7 +12,8 @@
 namespace tessera {
 namespace {
 
-constexpr std::array<int64_t, 7> kMultiples = {1, 2, 4, 8, 16, 16, 16};  // of the first filters
+constexpr std::array<int64_t, 7> kCosmoFlowMultiples = {1,  2,  4, 8,
+                                                        16, 16, 16};  // of the first filters
 constexpr size_t kStrided = 3;  // the convolution with stride 2
 constexpr int64_t kSmallest = 2;
 
@@ -37,7 +38,7 @@ Status complete(CosmoflowConfig& config) {
     return model_error("cosmoflow",
                        fmt::format("width={} must be a power of two from 4 to 4096", config.width));
   }
-  if (config.widest == 0) config.widest = kMultiples.back() * config.filters;
+  if (config.widest == 0) config.widest = kCosmoFlowMultiples.back() * config.filters;
   return {};
 }
 
@@ -58,10 +59,10 @@ Result<Graph> build_cosmoflow(const CosmoflowConfig& config, int64_t batch) {
   const TensorId targets =
       g.input("targets", {{"batch", batch}, {"outputs", config.outputs}}, wide);
   int64_t width = config.width;
-  for (size_t layer = 0; layer < kMultiples.size() && g.ok(); ++layer) {
+  for (size_t layer = 0; layer < kCosmoFlowMultiples.size() && g.ok(); ++layer) {
     // Neighbours name their channels differently, so that a plan may cut every other one.
     const Dim out{layer % 2 == 0 ? "inner" : "channels",
-                  std::min(config.filters * kMultiples[layer], config.widest)};
+                  std::min(config.filters * kCosmoFlowMultiples[layer], config.widest)};
     const int64_t stride = layer == kStrided && width > kSmallest ? 2 : 1;
     g.push(fmt::format("blocks.{}", layer));
     x = convolution(g, "conv", x, in, out, space, 3, stride);

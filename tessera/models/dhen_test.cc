@@ -8,7 +8,7 @@
 #include "tessera/graph/builder.h"
 #include "tessera/models/model.h"
 
-namespace tessera {
+namespace tessera::dhen_test {
 namespace {
 
 // m embeddings of width d: the numbers' and one of each of the 3 tables. A module makes l, its MLP
@@ -141,4 +141,4 @@ TEST(Dhen, RefusesModulesThatDoNotFit) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::dhen_test

@@ -4,7 +4,7 @@
 #include "tessera/graph/builder.h"
 #include "tessera/models/model.h"
 
-namespace tessera {
+namespace tessera::dlrm_test {
 namespace {
 
 // The tables and bags of MLPerf's recommendation benchmark of 2023 (docs/theory/zionex-dlrm.md
@@ -76,4 +76,4 @@ TEST(Dlrm, RefusesLayersThatDoNotFit) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::dlrm_test

@@ -6,7 +6,7 @@
 #include "tessera/graph/transform.h"
 #include "tessera/models/model.h"
 
-namespace tessera {
+namespace tessera::encoders_test {
 namespace {
 
 Model model_of(std::string_view spec) {
@@ -149,4 +149,4 @@ TEST(EncoderErrors, NameTheModelAndTheKey) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::encoders_test

@@ -10,7 +10,6 @@
 namespace tessera {
 namespace {
 
-constexpr double kDeviation = 0.02;
 const LinearOptions kWeights = {normal(kDeviation)};
 const LinearOptions kNoBias = {normal(kDeviation), /*bias=*/false};
 
@@ -127,7 +126,7 @@ TensorId within(GraphBuilder& g, std::string_view scope, F&& f) {
   return y;
 }
 
-State block(GraphBuilder& g, State x, const EvoformerConfig& config, int64_t layer) {
+State evoformer_block(GraphBuilder& g, State x, const EvoformerConfig& config, int64_t layer) {
   const double eps = config.eps;
   const auto attend = [&](std::string_view scope, TensorId tensor, const AttentionDims& dims,
                           int64_t heads) {
@@ -204,7 +203,7 @@ State run_passes(GraphBuilder& g, const State& embedded, const EvoformerConfig& 
     const bool training = pass == config.recycles;
     g.push_shared(training ? "" : fmt::format("pass.{}", pass));
     if (pass > 0) x = recycle(g, embedded, x, config.eps);
-    for (int64_t i = 0; i < config.layers && g.ok(); ++i) x = block(g, x, config, i);
+    for (int64_t i = 0; i < config.layers && g.ok(); ++i) x = evoformer_block(g, x, config, i);
     if (!training) {
       x.msa = g.op1("stop.msa", "stop_gradient", {x.msa});
       x.pair = g.op1("stop.pair", "stop_gradient", {x.pair});

@@ -9,10 +9,8 @@
 namespace tessera {
 namespace {
 
-constexpr double kDeviation = 0.02;
-
-TensorId block(GraphBuilder& g, TensorId x, const GptConfig& config, TensorId segments,
-               int64_t layer) {
+TensorId gpt_block(GraphBuilder& g, TensorId x, const GptConfig& config, TensorId segments,
+                   int64_t layer) {
   const std::string path = fmt::format("blocks.{}", layer);
   const auto layers = static_cast<double>(config.layers);
   const LinearOptions in = {normal(kDeviation)};
@@ -97,7 +95,7 @@ Result<Graph> build_gpt(const GptConfig& config, int64_t batch) {
   x = g.op1("embed.add", "add", {x, position});
   x = dropout(g, "embed.dropout", x, config.dropout, "embed");
   for (int64_t layer = 0; layer < config.layers && g.ok(); ++layer) {
-    x = block(g, x, config, segments, layer);
+    x = gpt_block(g, x, config, segments, layer);
   }
   x = layer_norm(g, "final.ln", x, config.eps);
   cross_entropy_loss(g, output_head(g, x, table, config.tied, vocab, normal(kDeviation)), targets);

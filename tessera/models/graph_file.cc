@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-int64_t size_of(const Tensor& tensor, std::string_view name) {
+int64_t size_of_dim(const Tensor& tensor, std::string_view name) {
   for (const Dim& dim : tensor.dims) {
     if (dim.name == name) return dim.size;
   }
@@ -134,7 +134,7 @@ Result<Model> load_graph_model(const std::string& path, int64_t batch, std::opti
   model.batch = 1;
   for (const Tensor& tensor : model.graph.tensors()) {
     if (tensor.role != Role::kInput) continue;
-    if (const int64_t size = size_of(tensor, "batch"); size > 0) model.batch = size;
+    if (const int64_t size = size_of_dim(tensor, "batch"); size > 0) model.batch = size;
   }
   if (batch != 0 && batch != model.batch) {
     return failed(fmt::format(

@@ -26,8 +26,8 @@ Rows inputs(GraphBuilder& g, const std::string& scope, const Dim& nodes, const D
   return rows;
 }
 
-TensorId product(GraphBuilder& g, const std::string& name, const Rows& rows, TensorId x,
-                 Attributes attributes = {}) {
+TensorId product_of_rows(GraphBuilder& g, const std::string& name, const Rows& rows, TensorId x,
+                         Attributes attributes = {}) {
   std::vector<TensorId> operands = {rows.begin, rows.end, rows.columns, x};
   if (rows.values.valid()) operands.push_back(rows.values);
   return g.op1(name, "spmm", operands, std::move(attributes));
@@ -77,15 +77,15 @@ class Network {
       if (layer > 0) return linear(g_, name, h, {in.name}, {width}, {init, false});
       const TensorId weight = g_.parameter(name + ".weight", {in, width}, init, c_.dtype);
       first_weights_.push_back(weight);
-      return product(g_, name, features, weight);
+      return product_of_rows(g_, name, features, weight);
     };
     if (c_.kind == Kind::kGcn)
-      return product(g_, "out", edges_, transformed("linear"), aggregation(layer));
+      return product_of_rows(g_, "out", edges_, transformed("linear"), aggregation(layer));
     const TensorId own = transformed("self");
     Attributes mean = aggregation(layer);
     mean["reduce"] = std::string("mean");
     const TensorId neighbours =
-        product(g_, "mean", edges_, transformed("neighbours"), std::move(mean));
+        product_of_rows(g_, "mean", edges_, transformed("neighbours"), std::move(mean));
     return g_.op1("out", "add", {own, neighbours});
   }
 

@@ -9,7 +9,7 @@
 #include "tessera/models/images.h"
 #include "tessera/models/model.h"
 
-namespace tessera {
+namespace tessera::images_test {
 namespace {
 
 Graph graph_of(const std::string& spec, int64_t batch) {
@@ -189,4 +189,4 @@ TEST(Images, GroupNormKeepsDimsAndHasAWeightAndABiasByChannel) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::images_test

@@ -13,7 +13,6 @@ namespace {
 
 constexpr int64_t kPlanes = 3;       // xz, xy, yz
 constexpr int64_t kPointBlocks = 5;  // of the encoder, and of the decoder
-constexpr double kDeviation = 0.02;  // of the transformer's weights
 
 Init fan_in(int64_t size) { return normal(1 / std::sqrt(static_cast<double>(size))); }
 

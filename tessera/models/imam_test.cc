@@ -8,7 +8,7 @@
 #include "tessera/graph/builder.h"
 #include "tessera/models/model.h"
 
-namespace tessera {
+namespace tessera::imam_test {
 namespace {
 
 constexpr const char* kSmall =
@@ -170,4 +170,4 @@ TEST(Imam, ErrorsNameTheKey) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::imam_test

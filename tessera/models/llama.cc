@@ -9,10 +9,9 @@
 namespace tessera {
 namespace {
 
-constexpr double kDeviation = 0.02;
-
-TensorId block(GraphBuilder& g, TensorId x, const LlamaConfig& config,
-               const AttentionOptions& heads, const FeedForward& feed_forward, int64_t layer) {
+TensorId llama_block(GraphBuilder& g, TensorId x, const LlamaConfig& config,
+                     const AttentionOptions& heads, const FeedForward& feed_forward,
+                     int64_t layer) {
   g.push(fmt::format("blocks.{}", layer));
   TensorId h = rms_norm(g, "ln_1", x, config.eps);
   h = attention(g, "attn", h, heads);
@@ -117,7 +116,7 @@ TensorId gated_mlp(GraphBuilder& g, TensorId x, TensorId h, const FeedForwardOpt
 }
 
 void add_llama(GraphBuilder& g, const LlamaConfig& config, int64_t batch,
-               const FeedForward& feed_forward) {
+               const FeedForward& feed_forward, const std::function<void()>& before_blocks) {
   const Dim seq = {"seq", config.seq};
   const Dim hidden = {"hidden", config.hidden};
   const Dim vocab = {"vocab", config.vocab};
@@ -141,8 +140,9 @@ void add_llama(GraphBuilder& g, const LlamaConfig& config, int64_t batch,
   const TensorId table =
       g.parameter("embed.token.weight", {vocab, hidden}, normal(kDeviation), config.dtype);
   TensorId x = g.op1("embed.token", "embedding", {tokens, table});
+  before_blocks();
   for (int64_t layer = 0; layer < config.layers && g.ok(); ++layer) {
-    x = block(g, x, config, heads, feed_forward, layer);
+    x = llama_block(g, x, config, heads, feed_forward, layer);
   }
   x = rms_norm(g, "final.ln", x, config.eps);
   cross_entropy_loss(g, output_head(g, x, table, config.tied, vocab, normal(kDeviation)), targets);

@@ -53,8 +53,10 @@ using FeedForward =
 // The gated MLP of width `ffn`, ops mlp.{gate,act,up,mul,down,residual}.
 TensorId gated_mlp(GraphBuilder& g, TensorId x, TensorId h, const FeedForwardOptions& options,
                    int64_t ffn);
-// A Llama with another second half of its blocks, up to the loss.
-void add_llama(GraphBuilder& g, const LlamaConfig& config, int64_t batch,
-               const FeedForward& feed_forward);
+// A Llama with another second half of its blocks, up to the loss. `before_blocks` adds ops between the
+// embedding and the first block.
+void add_llama(
+    GraphBuilder& g, const LlamaConfig& config, int64_t batch, const FeedForward& feed_forward,
+    const std::function<void()>& before_blocks = [] {});
 
 }  // namespace tessera

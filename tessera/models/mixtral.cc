@@ -6,6 +6,8 @@
 #include <cmath>
 #include <string>
 
+#include "tessera/graph/precision.h"
+
 namespace tessera {
 namespace {
 
@@ -75,7 +77,7 @@ TensorId experts_inner(GraphBuilder& g, TensorId slots, const Dim& inner, const 
 // back. Without them each of these tensors would be sent again.
 TensorId mixture_of_experts(GraphBuilder& g, TensorId x, TensorId h,
                             const FeedForwardOptions& options, const MixtureOptions& config,
-                            std::vector<TensorId>& losses) {
+                            RunningLoss& losses) {
   const Dim experts = {"experts", config.experts}, ffn = {"ffn", config.ffn};
   const Dim hidden = {"hidden", size_of(g, h, "hidden")};
   const Dim inner = config.latent > 0 ? Dim{"latent", config.latent} : hidden;
@@ -105,15 +107,17 @@ TensorId mixture_of_experts(GraphBuilder& g, TensorId x, TensorId h,
   if (config.shared_ffn > 0) {
     y = g.op1("sum", "add", {y, shared_mlp(g, h, options, config)});
   }
+  std::vector<TensorId> terms;
   if (config.balance > 0) {
     const TensorId balance =
         g.op1("balance", "moe_balance", {probabilities, load}, {{"top_k", config.top_k}});
-    losses.push_back(mean_over_batch(g, "aux", balance, config.balance));
+    terms.push_back(mean_over_batch(g, "aux", balance, config.balance));
   }
   if (config.z_loss > 0) {
-    losses.push_back(
+    terms.push_back(
         mean_over_batch(g, "z_aux", g.op1("z_loss", "moe_z_loss", {logits}), config.z_loss));
   }
+  losses.add(g, std::move(terms));
   x = g.op1("residual", "add", {x, y});
   g.pop();
   return x;
@@ -133,10 +137,27 @@ Status check_expert_sizes(const MixtureOptions& config, int64_t width, int64_t b
                                  batch, config.experts));
 }
 
-void add_losses(GraphBuilder& g, std::vector<TensorId> losses) {
-  if (losses.empty()) return;
-  losses.insert(losses.begin(), g.graph().loss);
-  g.graph().loss = g.op1("loss.total", "add_n", std::move(losses));
+void RunningLoss::start(GraphBuilder& g, const MixtureOptions& config, const Dim& batch,
+                        DType dtype) {
+  if (config.balance <= 0 && config.z_loss <= 0) return;
+  const TensorId zeros = g.op1("embed.zeros", "fill", {},
+                               {{"value", 0.0},
+                                {"dims", fmt::format("{}={}", batch.name, batch.size)},
+                                {"dtype", std::string(dtype_name(storage_dtype(dtype)))}});
+  sum_ = g.op1("embed.no_loss", "reduce_sum", {zeros}, {{"dims", batch.name}, {"factor", 1.0}});
+}
+
+void RunningLoss::add(GraphBuilder& g, std::vector<TensorId> terms) {
+  if (!sum_ || terms.empty()) return;
+  terms.insert(terms.begin(), g.op1("loss_before", "scale", {*sum_}, {{"factor", 1.0}}));
+  sum_ = g.op1("losses", "add_n", std::move(terms));
+}
+
+void RunningLoss::finish(GraphBuilder& g, std::vector<TensorId> others) const {
+  if (sum_) others.push_back(*sum_);
+  if (others.empty()) return;
+  others.insert(others.begin(), g.graph().loss);
+  g.graph().loss = g.op1("loss.total", "add_n", std::move(others));
 }
 
 std::vector<ModelKey> model_keys(MixtralConfig& config) {
@@ -205,16 +226,17 @@ Result<Graph> build_mixtral(const MixtralConfig& config, int64_t batch) {
   mixture.weigh_inside = config.weigh_inside;
   TESSERA_TRY_VOID(check_expert_sizes(mixture, config.hidden, batch, "mixtral"));
   GraphBuilder g("mixtral");
-  std::vector<TensorId> losses;
+  RunningLoss losses;
   int64_t layer = 0;
-  add_llama(g, config, batch,
-            [&](GraphBuilder& builder, TensorId x, TensorId h, const FeedForwardOptions& options) {
-              if (layer++ < config.dense_layers) {
-                return gated_mlp(builder, x, h, options, config.dense_ffn);
-              }
-              return mixture_of_experts(builder, x, h, options, mixture, losses);
-            });
-  add_losses(g, std::move(losses));
+  const FeedForward feed_forward = [&](GraphBuilder& builder, TensorId x, TensorId h,
+                                       const FeedForwardOptions& options) {
+    if (layer++ < config.dense_layers) return gated_mlp(builder, x, h, options, config.dense_ffn);
+    return mixture_of_experts(builder, x, h, options, mixture, losses);
+  };
+  add_llama(g, config, batch, feed_forward, [&] {
+    losses.start(g, mixture, {"batch", batch}, config.dtype);
+  });
+  losses.finish(g);
   return g.finish();
 }
 

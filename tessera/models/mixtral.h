@@ -1,9 +1,10 @@
 // Mixtral and Switch: a Llama whose blocks have a mixture of experts in place of the MLP. Ops of a
 // block: ln_1, attn.*, ln_2, moe.{router,probabilities,route,dispatch,gate,act,up,mul,down,combine,
-// balance,aux,residual}; with a shared MLP also moe.shared.{gate,act,up,mul,down}, moe.sum; with
+// balance,aux,loss_before,losses,residual}; with a shared MLP also moe.shared.{gate,act,up,mul,down}, moe.sum; with
 // tokens of another width at the experts moe.{narrow,widen}; where experts weigh
 // moe.{slot_weight,arrive_weight,weigh}; dense blocks have the ops of a Llama.
-// The loss is `loss.total` = loss.mean + the auxiliary losses.
+// The loss is `loss.total` = loss.mean + the auxiliary losses, which are added up from block to
+// block, beginning with the zero embed.no_loss (of embed.zeros).
 //
 // Each expert has capacity = ceil(capacity_factor * top_k * seq / experts) slots for each sequence
 // (at most seq: a sequence cannot send it more). What finds no slot is dropped: it passes by the
@@ -11,6 +12,7 @@
 // groups are sequences), so no plan changes the result.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "tessera/models/llama.h"
@@ -50,15 +52,35 @@ struct MixtureOptions {
   bool weigh_inside = false;  // as in MixtralConfig
   bool gated = true;          // silu(gate) * up; false: squared ReLU of up, without gate and mul
 };
+// The auxiliary losses of a model, added up from the first mixture to the last. Each mixture hands
+// its sum to the next one, and receives the gradient of that sum from it, so that the stages of a
+// pipeline pass one number to a neighbour in place of many to the last stage (docs/adr/0114). Call
+// `start` before the first block, `add` in each mixture and `finish` behind the model's own loss.
+class RunningLoss {
+ public:
+  // embed.no_loss, the zero that the first mixture adds to, so that all mixtures have the same
+  // ops. It is a sum over the batch, as the losses are: where ranks have parts of the losses, they
+  // have parts of it, and nothing is summed between ranks before the end. Nothing if `config` has
+  // no such losses. `dtype`: the model's.
+  void start(GraphBuilder& g, const MixtureOptions& config, const Dim& batch, DType dtype);
+  // Adds scalars in the block that is being built: the ops loss_before, a copy of the sum so far,
+  // and losses, the new sum.
+  void add(GraphBuilder& g, std::vector<TensorId> terms);
+  // `loss.total`, the graph's loss and `others` and this sum, becomes the graph's loss. The loss
+  // stays as it is if there is nothing to add.
+  void finish(GraphBuilder& g, std::vector<TensorId> others = {}) const;
+
+ private:
+  std::optional<TensorId> sum_;
+};
+
 // Ops moe.* and moe.residual: from the residual stream x and its norm h, both [batch, seq, hidden],
-// the next x. Appends the auxiliary losses, scalars, to `losses`.
+// the next x. Adds the auxiliary losses to `losses`.
 TensorId mixture_of_experts(GraphBuilder& g, TensorId x, TensorId h,
                             const FeedForwardOptions& options, const MixtureOptions& config,
-                            std::vector<TensorId>& losses);
+                            RunningLoss& losses);
 // Are the elements of the largest tensors within 64-bit counts?
 Status check_expert_sizes(const MixtureOptions& config, int64_t hidden, int64_t batch,
                           std::string_view family);
-// `loss.total`, the sum of the graph's loss and these, becomes its loss; nothing if there are none.
-void add_losses(GraphBuilder& g, std::vector<TensorId> losses);
 
 }  // namespace tessera

@@ -15,13 +15,13 @@ namespace {
 struct Stage {
   int64_t expansion, channels, blocks, stride;
 };
-constexpr std::array<Stage, 7> kStages = {{{1, 16, 1, 1},
-                                           {6, 24, 2, 2},
-                                           {6, 32, 3, 2},
-                                           {6, 64, 4, 2},
-                                           {6, 96, 3, 1},
-                                           {6, 160, 3, 2},
-                                           {6, 320, 1, 1}}};
+constexpr std::array<Stage, 7> kMobileNetStages = {{{1, 16, 1, 1},
+                                                    {6, 24, 2, 2},
+                                                    {6, 32, 3, 2},
+                                                    {6, 64, 4, 2},
+                                                    {6, 96, 3, 1},
+                                                    {6, 160, 3, 2},
+                                                    {6, 320, 1, 1}}};
 constexpr int64_t kFirst = 32, kLast = 1280;
 constexpr double kMaxMultiplier = 1024;
 
@@ -33,9 +33,9 @@ int64_t rounded(double width, int64_t divisor) {
   return static_cast<double>(least) < 0.9 * width ? least + divisor : least;
 }
 
-class Builder {
+class MobileNetBuilder {
  public:
-  Builder(GraphBuilder& g, const MobilenetV2Config& config) : g_(g), config_(config) {}
+  MobileNetBuilder(GraphBuilder& g, const MobilenetV2Config& config) : g_(g), config_(config) {}
 
   int64_t width(int64_t channels) const {
     return rounded(static_cast<double>(channels) * config_.multiplier, config_.divisor);
@@ -93,7 +93,7 @@ Status complete(MobilenetV2Config& config) {
 
 Result<Graph> build_mobilenet_v2(const MobilenetV2Config& config, int64_t batch) {
   GraphBuilder g("mobilenet_v2");
-  Builder net(g, config);
+  MobileNetBuilder net(g, config);
   TESSERA_TRY(const ImageInputs inputs, image_inputs(g, "mobilenet_v2", batch, config.ghost,
                                                      config.channels, config.image, config.dtype));
   g.push("embed");
@@ -101,7 +101,7 @@ Result<Graph> build_mobilenet_v2(const MobilenetV2Config& config, int64_t batch)
                          {"channels", net.width(kFirst)}, 3, 2, false, true);
   g.pop();
   int64_t index = 0;
-  for (const Stage& stage : kStages) {
+  for (const Stage& stage : kMobileNetStages) {
     for (int64_t i = 0; i < stage.blocks && g.ok(); ++i, ++index) {
       g.push(fmt::format("blocks.{}", index));
       x = net.block(x, stage.expansion, net.width(stage.channels), i == 0 ? stage.stride : 1);

@@ -16,7 +16,7 @@
 #include "tessera/graph/transform.h"
 #include "tessera/models/families.h"
 
-namespace tessera {
+namespace tessera::model_test {
 namespace {
 
 Model model_of(std::string_view spec, int64_t batch = 2,
@@ -216,7 +216,7 @@ TEST(Mixtral, ABlockHasAMixtureOfExpertsForItsMlp) {
   }
   EXPECT_EQ(moe, (std::vector<std::string>{"router", "probabilities", "route", "dispatch", "arrive",
                                            "gate", "act", "up", "mul", "down", "return", "combine",
-                                           "balance", "aux", "residual"}));
+                                           "balance", "aux", "loss_before", "losses", "residual"}));
   EXPECT_EQ(dims_of(model.graph, "blocks.0.moe.gate.weight"), "experts hidden ffn");
   EXPECT_EQ(dims_of(model.graph, "blocks.0.moe.down.weight"), "experts ffn hidden");
   EXPECT_EQ(dims_of(model.graph, "blocks.0.moe.router.weight"), "hidden experts");
@@ -229,7 +229,11 @@ TEST(Mixtral, ABlockHasAMixtureOfExpertsForItsMlp) {
   const Graph both =
       model_of("mixtral:layers=1,hidden=8,heads=4,seq=6,vocab=16,ffn=12,experts=4,z_loss=0.1")
           .graph;
-  EXPECT_EQ(both.op(both.tensor(both.loss).producer).inputs.size(), 3U);
+  // The sum of before, the load balance and the z-loss; loss.total adds the sum to loss.mean.
+  const Tensor& losses = both.tensor(both.find_tensor("blocks.0.moe.losses"));
+  EXPECT_EQ(both.op(losses.producer).inputs.size(), 3U);
+  EXPECT_EQ(both.op(both.tensor(both.loss).producer).inputs,
+            (std::vector<TensorId>{both.find_tensor("loss.mean"), losses.id}));
   EXPECT_EQ(plain.tensor(plain.loss).name, "loss.mean");
 }
 
@@ -538,4 +542,4 @@ TEST_F(HuggingFace, WhatHasNoCounterpartIsAnError) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::model_test

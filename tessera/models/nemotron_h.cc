@@ -12,13 +12,17 @@ namespace {
 
 constexpr std::string_view kFamily = "nemotron_h";
 constexpr std::string_view kLetters = "M*-E";
-constexpr double kDeviation = 0.02;
 // Step sizes begin at 0.01: the middle, in orders of magnitude, of Mamba's 0.001 to 0.1.
 constexpr double kStepSize = 0.01;
 
-class Builder {
+bool has(const NemotronHConfig& config, char letter) {
+  return config.pattern.find(letter) != std::string::npos ||
+         (config.mtp > 0 && config.mtp_pattern.find(letter) != std::string::npos);
+}
+
+class NemotronBuilder {
  public:
-  Builder(GraphBuilder& g, const NemotronHConfig& config) : g_(g), config_(config) {
+  NemotronBuilder(GraphBuilder& g, const NemotronHConfig& config) : g_(g), config_(config) {
     const double residual = kDeviation / std::sqrt(static_cast<double>(config.layers));
     options_ = {{normal(kDeviation), /*bias=*/false}, {normal(residual), /*bias=*/false}};
     attention_.heads = config.kv_heads;
@@ -60,7 +64,11 @@ class Builder {
     ones_ = g_.buffer("ssm.ones", {{"width", group_size() * config_.ssm_head_dim}},
                       {Init::Kind::kOnes}, config_.dtype);
   }
-  const std::vector<TensorId>& losses() const { return losses_; }
+  // Before the first block.
+  void start_losses(int64_t batch) {
+    if (has(config_, 'E')) losses_.start(g_, experts_, {"batch", batch}, config_.dtype);
+  }
+  const RunningLoss& losses() const { return losses_; }
 
   // The stream that predicts a token further than `x` does, from the embedding of the one between.
   TensorId further(TensorId x, TensorId embedding, size_t depth) {
@@ -81,7 +89,6 @@ class Builder {
     }
     return x;
   }
-  void add_loss(TensorId loss) { losses_.push_back(loss); }
 
  private:
   int64_t group_size() const { return config_.ssm_heads / config_.ssm_groups; }
@@ -150,13 +157,8 @@ class Builder {
   AttentionOptions attention_;
   MixtureOptions experts_;
   TensorId ones_;
-  std::vector<TensorId> losses_;
+  RunningLoss losses_;
 };
-
-bool has(const NemotronHConfig& config, char letter) {
-  return config.pattern.find(letter) != std::string::npos ||
-         (config.mtp > 0 && config.mtp_pattern.find(letter) != std::string::npos);
-}
 
 Status check_letters(std::string_view key, const std::string& pattern) {
   const size_t wrong = pattern.find_first_not_of(kLetters);
@@ -244,11 +246,12 @@ Result<Graph> build_nemotron_h(const NemotronHConfig& config, int64_t batch) {
   const Dim seq = {"seq", config.seq}, hidden = {"hidden", config.hidden};
   const Dim vocab = {"vocab", config.vocab};
   GraphBuilder g{std::string(kFamily)};
-  Builder builder(g, config);
+  NemotronBuilder builder(g, config);
   if (has(config, 'E')) TESSERA_TRY_VOID(builder.check(batch));
   const TensorId tokens = g.input("tokens", {{"batch", batch}, seq}, DType::kInt64);
   const TensorId targets = g.input("targets", {{"batch", batch}, seq}, DType::kInt64);
   if (has(config, 'M')) builder.add_ones();
+  builder.start_losses(batch);
   const TensorId table =
       g.parameter("embed.token.weight", {vocab, hidden}, normal(kDeviation), config.dtype);
   TensorId x = g.op1("embed.token", "embedding", {tokens, table});
@@ -271,6 +274,7 @@ Result<Graph> build_nemotron_h(const NemotronHConfig& config, int64_t batch) {
     streams.push_back(builder.further(streams.back(), embeddings[depth], depth));
   x = rms_norm(g, "final.ln", x, config.eps);
   cross_entropy_loss(g, output_head(g, x, table, config.tied, vocab, normal(kDeviation)), targets);
+  std::vector<TensorId> further_losses;
   const TensorId head = config.tied ? table : g.graph().find_tensor("head.weight");
   for (size_t i = 1; i < streams.size() && g.ok(); ++i) {
     const std::string name = fmt::format("mtp_{}", i - 1), loss = "loss." + name;
@@ -278,9 +282,9 @@ Result<Graph> build_nemotron_h(const NemotronHConfig& config, int64_t batch) {
     const TensorId logits = output_head(g, last, head, true, vocab, {}, "head." + name);
     const TensorId mean = cross_entropy_sum(g, loss, logits, next[i], batch * config.seq);
     const double weight = config.mtp_loss / static_cast<double>(config.mtp);
-    builder.add_loss(g.op1(loss + ".weighted", "scale", {mean}, {{"factor", weight}}));
+    further_losses.push_back(g.op1(loss + ".weighted", "scale", {mean}, {{"factor", weight}}));
   }
-  add_losses(g, builder.losses());
+  builder.losses().finish(g, std::move(further_losses));
   return g.finish();
 }
 

@@ -8,7 +8,7 @@
 #include "tessera/graph/kinds.h"
 #include "tessera/models/model.h"
 
-namespace tessera {
+namespace tessera::nemotron_h_test {
 namespace {
 
 constexpr const char* kSmall =
@@ -83,8 +83,11 @@ TEST(NemotronH, PredictsFurtherTokensFromTheStreamAndTheTokenBetween) {
   EXPECT_EQ(made_of("blocks.mtp_0_0.state_norm.y", 0), "blocks.3.moe.residual");
   EXPECT_EQ(made_of("blocks.mtp_1_0.state_norm.y", 0), "blocks.mtp_0_1.moe.residual");
   EXPECT_EQ(made_of("head.mtp_1", 1), "head.weight");
-  // Two mixtures, one of them in the trunk; loss.mean and two losses of further tokens.
-  EXPECT_EQ(graph.op(graph.tensor(graph.loss).producer).inputs.size(), 6U);
+  // loss.mean, two losses of further tokens, and the sum over three mixtures, one of them in the trunk.
+  EXPECT_EQ(graph.op(graph.tensor(graph.loss).producer).inputs.size(), 4U);
+  EXPECT_EQ(made_of("loss.total", 3), "blocks.mtp_1_1.moe.losses");
+  EXPECT_EQ(made_of("blocks.mtp_1_1.moe.loss_before", 0), "blocks.mtp_0_1.moe.losses");
+  EXPECT_EQ(made_of("blocks.mtp_0_1.moe.loss_before", 0), "blocks.3.moe.losses");
   EXPECT_EQ(model.text, 4 + 1 + 2);
   const InputRule& last = model.inputs.back();
   EXPECT_EQ(last.input, "targets_2");
@@ -108,4 +111,4 @@ TEST(NemotronH, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::nemotron_h_test

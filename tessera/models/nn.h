@@ -19,6 +19,7 @@
 namespace tessera {
 
 Init normal(double standard_deviation);
+inline constexpr double kDeviation = 0.02;  // of the weights of transformers
 // 0 if the tensor has no such dim.
 int64_t size_of(const GraphBuilder& g, TensorId tensor, std::string_view dim);
 

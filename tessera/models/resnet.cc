@@ -12,30 +12,30 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kStages = 4;
+constexpr int64_t kResNetStages = 4;
 
-struct Depth {
+struct ResNetDepth {
   int64_t layers;
-  std::array<int64_t, kStages> blocks;
+  std::array<int64_t, kResNetStages> blocks;
   int64_t expansion;  // of a block's output over its width; 1: basic blocks
 };
-constexpr std::array<Depth, 5> kDepths = {{{18, {2, 2, 2, 2}, 1},
-                                           {34, {3, 4, 6, 3}, 1},
-                                           {50, {3, 4, 6, 3}, 4},
-                                           {101, {3, 4, 23, 3}, 4},
-                                           {152, {3, 8, 36, 3}, 4}}};
+constexpr std::array<ResNetDepth, 5> kResNetDepths = {{{18, {2, 2, 2, 2}, 1},
+                                                       {34, {3, 4, 6, 3}, 1},
+                                                       {50, {3, 4, 6, 3}, 4},
+                                                       {101, {3, 4, 23, 3}, 4},
+                                                       {152, {3, 8, 36, 3}, 4}}};
 
-const Depth* depth_of(int64_t layers) {
-  const auto* found = std::find_if(kDepths.begin(), kDepths.end(),
-                                   [layers](const Depth& d) { return d.layers == layers; });
-  return found == kDepths.end() ? nullptr : found;
+const ResNetDepth* resnet_depth(int64_t layers) {
+  const auto* found = std::find_if(kResNetDepths.begin(), kResNetDepths.end(),
+                                   [layers](const ResNetDepth& d) { return d.layers == layers; });
+  return found == kResNetDepths.end() ? nullptr : found;
 }
 
 bool is_for_cifar(const ResnetConfig& config) { return config.form == "cifar"; }
 
-class Builder {
+class ResNetBuilder {
  public:
-  Builder(GraphBuilder& g, const ResnetConfig& config) : g_(g), config_(config) {}
+  ResNetBuilder(GraphBuilder& g, const ResnetConfig& config) : g_(g), config_(config) {}
 
   // The channels of x, of any name, through a square kernel to `out`.
   TensorId conv(const std::string& name, TensorId x, const Dim& in, const Dim& out, int64_t kernel,
@@ -81,7 +81,7 @@ class Builder {
 
   // All layers in front of the mean over the map.
   TensorId for_imagenet(TensorId x) {
-    const Depth& depth = *depth_of(config_.layers);
+    const ResNetDepth& depth = *resnet_depth(config_.layers);
     const Dim stem{"channels", config_.width};
     x = conv("embed.conv", x, {"source", config_.channels}, stem, 7, 2);
     x = norm("embed.bn", x, stem);
@@ -165,7 +165,7 @@ Status complete(ResnetConfig& config) {
                                              "22, 28 and so on",
                                              config.layers));
   }
-  if (!cifar && depth_of(config.layers) == nullptr) {
+  if (!cifar && resnet_depth(config.layers) == nullptr) {
     return model_error(
         "resnet", fmt::format("layers={} must be one of 18, 34, 50, 101 and 152", config.layers));
   }
@@ -182,7 +182,7 @@ Status complete(ResnetConfig& config) {
 
 Result<Graph> build_resnet(const ResnetConfig& config, int64_t batch) {
   GraphBuilder g("resnet");
-  Builder net(g, config);
+  ResNetBuilder net(g, config);
   TESSERA_TRY(const ImageInputs inputs, image_inputs(g, "resnet", batch, config.ghost,
                                                      config.channels, config.image, config.dtype));
   TensorId x =

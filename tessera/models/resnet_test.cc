@@ -5,7 +5,7 @@
 #include "tessera/graph/kinds.h"
 #include "tessera/models/model.h"
 
-namespace tessera {
+namespace tessera::resnet_test {
 namespace {
 
 Model model_of(std::string_view spec, int64_t batch) {
@@ -88,4 +88,4 @@ TEST(Resnet, ErrorsNameTheKey) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::resnet_test

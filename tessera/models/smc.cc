@@ -14,17 +14,17 @@
 namespace tessera {
 namespace {
 
-constexpr size_t kBlocks = 3;
+constexpr size_t kSmcBlocks = 3;
 constexpr const char* kAhead = "ahead";  // the scope of the pass over the next step's samples
 
-class Builder {
+class SmcBuilder {
  public:
-  Builder(GraphBuilder& g, const SmcConfig& config) : g_(g), config_(config) {}
+  SmcBuilder(GraphBuilder& g, const SmcConfig& config) : g_(g), config_(config) {}
 
   // Convolution, batch norm, rectifier and pool. Neighbours name their channels differently, so that
   // a plan may cut every other one.
   TensorId block(TensorId x, size_t index, bool ahead) {
-    constexpr std::array<const char*, kBlocks> kChannels = {"first", "second", "third"};
+    constexpr std::array<const char*, kSmcBlocks> kChannels = {"first", "second", "third"};
     const std::string from = index == 0 ? "source" : kChannels[index - 1];
     const int64_t from_size = size_of(g_, x, index == 0 ? "channels" : from);
     const Dim out{kChannels[index], config_.width << index};
@@ -148,7 +148,7 @@ Status complete(SmcConfig& config) {
 
 Result<Graph> build_smc(const SmcConfig& config, int64_t batch) {
   GraphBuilder g("smc");
-  Builder net(g, config);
+  SmcBuilder net(g, config);
   TESSERA_TRY(const ImageInputs inputs, image_inputs(g, "smc", batch, config.ghost, config.channels,
                                                      config.image, config.dtype));
   const std::vector<Dim> dims = g.tensor(inputs.images).dims;
@@ -162,7 +162,7 @@ Result<Graph> build_smc(const SmcConfig& config, int64_t batch) {
     next = layer(next, true);
     g.pop();
   };
-  for (size_t i = 0; i < kBlocks && g.ok(); ++i) {
+  for (size_t i = 0; i < kSmcBlocks && g.ok(); ++i) {
     g.push(fmt::format("blocks.{}", i));
     both([&](TensorId x, bool ahead) { return net.block(x, i, ahead); });
     g.pop();

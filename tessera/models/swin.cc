@@ -10,8 +10,6 @@
 namespace tessera {
 namespace {
 
-constexpr double kDeviation = 0.02;
-
 struct Block {
   int64_t index = 0;
   int64_t side = 0;  // rows, and columns, of the map

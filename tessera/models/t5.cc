@@ -9,8 +9,6 @@
 namespace tessera {
 namespace {
 
-constexpr double kDeviation = 0.02;
-
 AttentionOptions heads_of(const T5Config& config) {
   const double residual = kDeviation / std::sqrt(2.0 * static_cast<double>(config.layers));
   AttentionOptions heads;
@@ -41,8 +39,8 @@ Positions positions(GraphBuilder& g, const std::string& stack, int64_t seq, bool
 }
 
 // A decoder block if there is a memory (the encoder's output), else one of the encoder.
-TensorId block(GraphBuilder& g, TensorId x, const T5Config& config, const Positions& relative,
-               TensorId memory, int64_t index) {
+TensorId t5_block(GraphBuilder& g, TensorId x, const T5Config& config, const Positions& relative,
+                  TensorId memory, int64_t index) {
   AttentionOptions heads = heads_of(config);
   heads.causal = memory.valid();
   g.push(fmt::format("blocks.{}", index));
@@ -126,11 +124,11 @@ Result<Graph> build_t5(const T5Config& config, int64_t batch) {
   const Positions of_source = positions(g, "encoder", config.source, true, config),
                   of_tokens = positions(g, "decoder", config.seq, false, config);
   for (int64_t i = 0; i < config.layers && g.ok(); ++i) {
-    memory = block(g, memory, config, of_source, {}, i);
+    memory = t5_block(g, memory, config, of_source, {}, i);
   }
   memory = rms_norm(g, "encoder.ln", memory, config.eps);
   for (int64_t i = 0; i < config.layers && g.ok(); ++i) {
-    x = block(g, x, config, of_tokens, memory, config.layers + i);
+    x = t5_block(g, x, config, of_tokens, memory, config.layers + i);
   }
   x = rms_norm(g, "final.ln", x, config.eps);
   if (config.scaled_head) {

@@ -12,9 +12,9 @@ namespace {
 
 constexpr int64_t kLevels = 3;
 
-class Builder {
+class UNetBuilder {
  public:
-  Builder(GraphBuilder& g, const Unet3dConfig& config) : g_(g), config_(config) {}
+  UNetBuilder(GraphBuilder& g, const Unet3dConfig& config) : g_(g), config_(config) {}
 
   // Two convolutions with norms and rectifiers: to `inner` and then to `outer` channels.
   TensorId pair(TensorId x, int64_t inner, int64_t outer) {
@@ -90,7 +90,7 @@ Result<Graph> build_unet3d(const Unet3dConfig& config, int64_t batch) {
                                              batch, config.ghost));
   }
   GraphBuilder g("unet3d");
-  Builder net(g, config);
+  UNetBuilder net(g, config);
   const Dim groups{"batch", batch / ghost}, samples{"sample", ghost};
   const Dim depth{"depth", config.width}, height{"height", config.width},
       width{"width", config.width};

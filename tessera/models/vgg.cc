@@ -11,20 +11,20 @@
 namespace tessera {
 namespace {
 
-constexpr size_t kStages = 5;
-constexpr std::array<int64_t, kStages> kMultiples = {1, 2, 4, 8, 8};  // of the first width
+constexpr size_t kVggStages = 5;
+constexpr std::array<int64_t, kVggStages> kVggMultiples = {1, 2, 4, 8, 8};  // of the first width
 
-struct Depth {
+struct VggDepth {
   int64_t layers;
-  std::array<int64_t, kStages> convolutions;
+  std::array<int64_t, kVggStages> convolutions;
 };
-constexpr std::array<Depth, 4> kDepths = {
+constexpr std::array<VggDepth, 4> kVggDepths = {
     {{11, {1, 1, 2, 2, 2}}, {13, {2, 2, 2, 2, 2}}, {16, {2, 2, 3, 3, 3}}, {19, {2, 2, 4, 4, 4}}}};
 
-const Depth* depth_of(int64_t layers) {
-  const auto* found = std::find_if(kDepths.begin(), kDepths.end(),
-                                   [layers](const Depth& d) { return d.layers == layers; });
-  return found == kDepths.end() ? nullptr : found;
+const VggDepth* vgg_depth(int64_t layers) {
+  const auto* found = std::find_if(kVggDepths.begin(), kVggDepths.end(),
+                                   [layers](const VggDepth& d) { return d.layers == layers; });
+  return found == kVggDepths.end() ? nullptr : found;
 }
 
 }  // namespace
@@ -48,12 +48,12 @@ std::vector<ModelKey> model_keys(VggConfig& config) {
 }
 
 Status complete(VggConfig& config) {
-  if (depth_of(config.layers) == nullptr) {
+  if (vgg_depth(config.layers) == nullptr) {
     return model_error("vgg",
                        fmt::format("layers={} must be one of 11, 13, 16 and 19", config.layers));
   }
   complete_form(config.form, config.image, config.classes);
-  if (config.image % (1 << kStages) != 0)
+  if (config.image % (1 << kVggStages) != 0)
     return model_error("vgg", fmt::format("image={} must be a multiple of 32", config.image));
   return complete_dense("vgg", config.form, config.dense);
 }
@@ -64,13 +64,13 @@ Result<Graph> build_vgg(const VggConfig& config, int64_t batch) {
               image_inputs(g, "vgg", batch, config.norm ? config.ghost : 0, config.channels,
                            config.image, config.dtype));
   TensorId x = inputs.images;
-  const Depth& depth = *depth_of(config.layers);
+  const VggDepth& depth = *vgg_depth(config.layers);
   Dim in{"channels", config.channels};
   int64_t block = 0;
-  for (size_t stage = 0; stage < kStages; ++stage) {
+  for (size_t stage = 0; stage < kVggStages; ++stage) {
     for (int64_t i = 0; i < depth.convolutions[stage] && g.ok(); ++i, ++block) {
       // Neighbours name their channels differently, so that a plan may cut every other one.
-      const Dim out{block % 2 == 0 ? "inner" : "channels", config.width * kMultiples[stage]};
+      const Dim out{block % 2 == 0 ? "inner" : "channels", config.width * kVggMultiples[stage]};
       ConvolutionOptions options;
       options.bias = config.bias;
       g.push(fmt::format("blocks.{}", block));

@@ -9,8 +9,6 @@
 namespace tessera {
 namespace {
 
-constexpr double kDeviation = 0.02;
-
 // One learned row in front of the patches x [batch, seq, hidden].
 TensorId add_class_token(GraphBuilder& g, TensorId x, const VitConfig& config, int64_t batch) {
   const TensorId token = g.parameter("embed.class.weight", {{"seq", 1}, {"hidden", config.hidden}},

@@ -5,7 +5,7 @@
 #include "tessera/graph/kinds.h"
 #include "tessera/models/model.h"
 
-namespace tessera {
+namespace tessera::volumes_test {
 namespace {
 
 Graph graph_of(std::string_view spec, int64_t batch) {
@@ -100,4 +100,4 @@ TEST(Unet3d, JoinsWhatEachLevelHadOnTheWayDown) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::volumes_test

@@ -101,7 +101,7 @@ Result<std::vector<Digit>> digits_of(const DeviceOrder& order, const NamedSizes&
 }
 
 // A list of devices, one a rank, each once.
-Status check_list(const std::vector<int64_t>& devices, int64_t ranks) {
+Status check_order(const std::vector<int64_t>& devices, int64_t ranks) {
   if (static_cast<int64_t>(devices.size()) != ranks) {
     return invalid_input(fmt::format(
         "expected as many devices in 'device_order' as the plan has ranks, {}, found {}", ranks,
@@ -159,7 +159,7 @@ Result<RankDevices> by_stages(const Plan& plan,
 Result<std::vector<int64_t>> device_positions(const DeviceOrder& order, const NamedSizes& mesh) {
   const int64_t ranks = Mesh::row_major(mesh).size();
   if (!order.devices.empty()) {
-    TESSERA_TRY_VOID(check_list(order.devices, ranks));
+    TESSERA_TRY_VOID(check_order(order.devices, ranks));
     return order.devices;
   }
   TESSERA_TRY(const std::vector<Digit> digits, digits_of(order, mesh));
@@ -193,7 +193,7 @@ Result<RankDevices> rank_devices(const Plan& plan) {
   };
   const int64_t ranks = plan.ranks();
   if (!plan.device_order.devices.empty()) {
-    if (const Status listed = check_list(plan.device_order.devices, ranks); !listed)
+    if (const Status listed = check_order(plan.device_order.devices, ranks); !listed)
       return fail(listed.error());
     return RankDevices(plan.device_order.devices);
   }

@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-std::string place(const Plan& plan, int line) {
+std::string place_of(const Plan& plan, int line) {
   return line > 0 ? fmt::format("{}:{}", plan.file, line) : plan.file;
 }
 
@@ -76,7 +76,7 @@ std::string dim_line(const ResolvedPlan& resolved, const Graph& graph, const Op&
   const LeftWhole* left = find_left(resolved, op.id, static_cast<int>(d));
   if (left != nullptr && left->entry > split.entry) {
     return text + fmt::format(" though {} (ops = \"{}\") names it: {}",
-                              place(plan, entry_of(plan, *left).line), entry_of(plan, *left).ops,
+                              place_of(plan, entry_of(plan, *left).line), entry_of(plan, *left).ops,
                               why_text(resolved, graph, *left));
   }
   if (split.entry < 0 && op.phase == Phase::kBackward && op.mirror.valid()) {
@@ -87,7 +87,7 @@ std::string dim_line(const ResolvedPlan& resolved, const Graph& graph, const Op&
   }
   if (split.entry < 0) return text + ", no entry names it";
   const SplitEntry& entry = plan.splits[static_cast<size_t>(split.entry)];
-  text += fmt::format(", by {} (ops = \"{}\")", place(plan, entry.line), entry.ops);
+  text += fmt::format(", by {} (ops = \"{}\")", place_of(plan, entry.line), entry.ops);
   if (op.phase == Phase::kBackward && entry.phase.value_or(Phase::kForward) == Phase::kForward) {
     text += fmt::format(", inherited from '{}'", graph.op(op.mirror).path);
   }
@@ -102,7 +102,7 @@ std::string stage_line(const ResolvedPlan& resolved, const Graph& graph, const O
   if (op_plan.stage_entry >= 0) {
     const StageEntry& entry = resolved.plan.stages[static_cast<size_t>(op_plan.stage_entry)];
     return text +
-           fmt::format(", by {} (ops = \"{}\")", place(resolved.plan, entry.line), entry.ops);
+           fmt::format(", by {} (ops = \"{}\")", place_of(resolved.plan, entry.line), entry.ops);
   }
   if (resolved.stages.size() == 1) return text;
   if (op.mirror.valid()) return text + fmt::format(", with '{}'", graph.op(op.mirror).path);
@@ -145,7 +145,7 @@ std::string to_text(const WholeOps& whole, const ResolvedPlan& resolved, const G
   if (count > 1) named += ", " + graph.op(whole.ops[1]).path;
   if (count > 2) named += fmt::format(" and {} more", count - 2);
   return fmt::format("{} (ops = \"{}\", dim = \"{}\") leaves {} op{} whole, as {}: {}",
-                     place(resolved.plan, entry.line), entry.ops, entry.dim, count,
+                     place_of(resolved.plan, entry.line), entry.ops, entry.dim, count,
                      count == 1 ? "" : "s", why_text(resolved, graph, whole.first), named);
 }
 
@@ -157,7 +157,7 @@ std::string explain_tensor(const ResolvedPlan& resolved, const Graph& graph, Ten
   const auto add = [&](int entry_index, const std::string& what) {
     if (entry_index < 0) return;
     const StoreEntry& entry = plan.stores[static_cast<size_t>(entry_index)];
-    text += fmt::format("  {}, by {} (tensors = \"{}\")\n", what, place(plan, entry.line),
+    text += fmt::format("  {}, by {} (tensors = \"{}\")\n", what, place_of(plan, entry.line),
                         entry.tensors);
   };
   if (tensor_plan.has_over) {

@@ -3,7 +3,7 @@
 
 #include "tessera/plan/plan.h"
 
-namespace tessera {
+namespace tessera::parse_test {
 namespace {
 
 constexpr std::string_view kMegatron = R"(mesh = { pp = 2, dp = 2, tp = 2 }
@@ -440,4 +440,4 @@ loop = [
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::parse_test

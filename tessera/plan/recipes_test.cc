@@ -10,7 +10,7 @@
 #include "tessera/plan/recipes/writer.h"
 #include "tessera/plan/test_graphs.h"
 
-namespace tessera {
+namespace tessera::recipes_test {
 namespace {
 
 std::string emit(std::string_view call, const Graph& graph) {
@@ -613,4 +613,4 @@ TEST(Recipes, TheListNamesEveryArgument) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::recipes_test

@@ -14,7 +14,6 @@ namespace tessera {
 namespace {
 
 using reshard_order::Job;
-using reshard_order::Schedule;
 using reshard_order::Slot;
 
 // Piece `index` of `count` along the longest dim; may be empty.
@@ -84,7 +83,7 @@ struct Candidate {
   ReshardOrder order = ReshardOrder::kBest;
   std::vector<Piece> pieces;
   std::vector<Job> jobs;
-  Schedule schedule;
+  reshard_order::Schedule schedule;
   std::vector<int64_t> devices;  // senders by piece; empty: the least loaded of the host
   double seconds = 0;
 };
@@ -240,7 +239,7 @@ class Resharding {
                                             n, bound);
         break;
       case ReshardOrder::kExact: {
-        Schedule start =
+        reshard_order::Schedule start =
             reshard_order::improve(c.jobs, reshard_order::longest_first(c.jobs, n), n, bound);
         c.schedule = reshard_order::exact(c.jobs, std::move(start), n, bound);
         break;

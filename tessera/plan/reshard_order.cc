@@ -22,7 +22,7 @@ void for_each_card(const Job& job, int sender, const Visit& visit) {
 }
 
 // Puts the job at the end of its cards' queues; returns its start.
-double place(const Job& job, int sender, std::vector<double>& clocks) {
+double place_sender(const Job& job, int sender, std::vector<double>& clocks) {
   double start = 0;
   for_each_card(job, sender, [&](size_t card) { start = std::max(start, clocks[card]); });
   for_each_card(job, sender, [&](size_t card) { clocks[card] = start + job.seconds; });
@@ -169,7 +169,7 @@ class Search {
       if (done(used, j)) continue;
       for (int sender : jobs_[j].senders) {
         std::vector<double> next = clocks;
-        const double end = place(jobs_[j], sender, next) + jobs_[j].seconds;
+        const double end = place_sender(jobs_[j], sender, next) + jobs_[j].seconds;
         path_.push_back({static_cast<int>(j), sender});
         descend(used | (1U << j), next, std::max(so_far, end));
         path_.pop_back();
@@ -194,7 +194,7 @@ double makespan(const std::vector<Job>& jobs, const Schedule& schedule, int host
   double end = 0;
   for (const Slot& slot : schedule) {
     const Job& job = jobs[static_cast<size_t>(slot.job)];
-    const double start = place(job, slot.sender, clocks);
+    const double start = place_sender(job, slot.sender, clocks);
     if (starts != nullptr) starts->push_back(start);
     end = std::max(end, start + job.seconds);
   }

@@ -6,7 +6,7 @@
 #include "tessera/plan/prepare.h"
 #include "tessera/plan/test_graphs.h"
 
-namespace tessera {
+namespace tessera::resolve_test {
 namespace {
 
 Result<ResolvedPlan> resolve_text(std::string_view text, const Graph& graph) {
@@ -571,4 +571,4 @@ TEST(Resolve, ALargeGraphIsQuick) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::resolve_test

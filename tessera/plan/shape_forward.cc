@@ -20,7 +20,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-std::string suggestion(const std::string& wanted, const std::set<std::string>& known) {
+std::string nearest_input(const std::string& wanted, const std::set<std::string>& known) {
   const std::string best = nearest(wanted, Names(known.begin(), known.end()));
   return best.empty() ? "" : fmt::format(", did you mean '{}'?", best);
 }
@@ -80,11 +80,11 @@ class Loop {
     }
     if (!any) {
       return error(fmt::format("ops = \"{}\" selects no forward op{}", entry_.ops,
-                               suggestion(entry_.ops, paths)));
+                               nearest_input(entry_.ops, paths)));
     }
     if (found) return {};
     return error(fmt::format("no op that ops = \"{}\" selects has the dim '{}'{}", entry_.ops,
-                             entry_.dim, suggestion(entry_.dim, dims)));
+                             entry_.dim, nearest_input(entry_.dim, dims)));
   }
 
   Status check_sizes(const Op& op, int64_t size) const {

@@ -6,7 +6,7 @@
 #include "tessera/plan/prepare.h"
 #include "tessera/plan/test_graphs.h"
 
-namespace tessera {
+namespace tessera::shape_forward_test {
 namespace {
 
 std::string error_of(const std::string& plan_text) {
@@ -134,4 +134,4 @@ TEST(TrainingGraph, AddsGradientsInTheDtypeOfParameters) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::shape_forward_test

@@ -21,7 +21,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr double kWithin = .68;  // of normal errors, within one standard deviation
 
-ScoredRow frame(const Row& row, const Measured& measured, const std::optional<Run>& run) {
+ScoredRow frame(const Row& row, const MeasuredRun& measured, const std::optional<Run>& run) {
   ScoredRow out;
   out.id = row.id;
   out.inputs = inputs_of(row);
@@ -260,7 +260,7 @@ std::vector<PredictSettings> as_stated(std::vector<PredictSettings> settings) {
 Result<Accuracy> measure_accuracy(const CsvTable& table, std::string_view file,
                                   const Constants& constants, const AccuracyOptions& options) {
   TESSERA_TRY(const std::vector<Row> rows, read_rows(table, file));
-  TESSERA_TRY(const std::vector<Measured> measured, read_measured(table, file));
+  TESSERA_TRY(const std::vector<MeasuredRun> measured, read_measured(table, file));
   std::vector<Row> hidden = rows;
   for (Row& row : hidden) row.source.clear();
   const std::vector<Row>& priced = options.unnamed ? hidden : rows;

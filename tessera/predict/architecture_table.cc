@@ -126,7 +126,7 @@ Status read_models(const DataTable& table, ArchitectureTable& out) {
   return {};
 }
 
-Status finish(const DataTable& table) {
+Status finish_table(const DataTable& table) {
   TESSERA_TRY(const Origin origin, table.origin());
   static_cast<void>(origin);
   return table.done();
@@ -143,7 +143,7 @@ Status read_unbuilt(const DataTable& table, ArchitectureTable& out) {
     model.name = name;
     TESSERA_TRY_VOID(add(table, model, out));
   }
-  return finish(table);
+  return finish_table(table);
 }
 
 Status read_series(const DataTable& table, ArchitectureTable& out) {
@@ -152,13 +152,13 @@ Status read_series(const DataTable& table, ArchitectureTable& out) {
   TESSERA_TRY_VOID(table.require("names"));
   TESSERA_TRY_VOID(table.texts("names", names));
   for (const std::string& name : names) out.series.emplace_back(name, form);
-  return finish(table);
+  return finish_table(table);
 }
 
 Status read_suffixes(const DataTable& table, ArchitectureTable& out) {
   TESSERA_TRY_VOID(table.texts("glued", out.glued));
   TESSERA_TRY_VOID(table.texts("other", out.other));
-  return finish(table);
+  return finish_table(table);
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-double real(int64_t value) { return static_cast<double>(value); }
+double as_double(int64_t value) { return static_cast<double>(value); }
 
 // Of the fullest device, as large as they are without sharded states.
 struct Parameters {
@@ -20,11 +20,12 @@ Parameters local_parameters(const Run& run) {
   Architecture without = m;
   without.experts = without.top_k = 0;
   const double experts = has_experts(m) ? parameter_count(m) - parameter_count(without) : 0;
-  const double tables = real(m.vocab) * real(m.hidden) * (m.tied ? 1 : 2);
+  const double tables = as_double(m.vocab) * as_double(m.hidden) * (m.tied ? 1 : 2);
   const double blocks = parameter_count(m) - tables - experts;
-  const double dense =
-      blocks / real(run.pp) + tables / real(std::min<int64_t>(run.pp, 2));  // a table at each end
-  return {dense / real(run.tp), experts / real(run.pp * run.tp * std::max<int64_t>(run.ep, 1))};
+  const double dense = blocks / as_double(run.pp) +
+                       tables / as_double(std::min<int64_t>(run.pp, 2));  // a table at each end
+  return {dense / as_double(run.tp),
+          experts / as_double(run.pp * run.tp * std::max<int64_t>(run.ep, 1))};
 }
 
 // Of one parameter in mixed precision: itself (2), its gradient (2 or 4), and a float32 master copy
@@ -52,83 +53,84 @@ struct OfToken {
 OfToken of_hybrid(const Run& run) {
   const Architecture& m = run.model;
   const bool again = run.recompute != Recompute::kNone;
-  const double stream = (again ? 2 : 4) * real(m.hidden),
-               values = real(m.ssm_heads * kStateHeadDim);
-  const double queries = real(m.heads * m.head_dim), keys = real(m.kv_heads * m.head_dim);
-  const double inner = real(m.latent > 0 ? m.latent : m.hidden);
+  const double stream = (again ? 2 : 4) * as_double(m.hidden),
+               values = as_double(m.ssm_heads * kStateHeadDim);
+  const double queries = as_double(m.heads * m.head_dim), keys = as_double(m.kv_heads * m.head_dim);
+  const double inner = as_double(m.latent > 0 ? m.latent : m.hidden);
   const double made = again ? 2 : 4;  // a product and its activation, or the product alone
   const double moved = run.framework.weigh_inside ? 2 : 4;  // as in of_transformer()
   const auto block = [&](char letter) {
     switch (letter) {
-      case 'M': return stream + 6 * values + 4 * real(kStateGroups * kState);
+      case 'M': return stream + 6 * values + 4 * as_double(kStateGroups * kState);
       case '*': return stream + (again ? 2 : 4) * queries + 4 * keys;
       case 'E':
-        if (run.recompute == Recompute::kExperts) return 2 * real(m.hidden);
-        return stream + real(m.top_k) * (moved * inner + made * real(m.ffn)) +
-               made * real(m.shared_ffn) + (m.latent > 0 ? 4 * inner : 0);
-      default: return stream + made * real(m.ffn);
+        if (run.recompute == Recompute::kExperts) return 2 * as_double(m.hidden);
+        return stream + as_double(m.top_k) * (moved * inner + made * as_double(m.ffn)) +
+               made * as_double(m.shared_ffn) + (m.latent > 0 ? 4 * inner : 0);
+      default: return stream + made * as_double(m.ffn);
     }
   };
-  double kept = real(m.mtp) * (block('*') + block('E') + 8 * real(m.hidden));
+  double kept = as_double(m.mtp) * (block('*') + block('E') + 8 * as_double(m.hidden));
   for (int64_t i = 0; i < m.layers; ++i)
     kept += block(m.pattern[static_cast<size_t>(i) % m.pattern.size()]);
-  if (run.recompute == Recompute::kFull) kept = 2 * real(m.hidden * m.layers);
-  const double logits = real(m.vocab * (8 + 4 * m.mtp)) / real(run.pp);
-  return {kept / real(run.tp), logits / real(run.tp)};
+  if (run.recompute == Recompute::kFull) kept = 2 * as_double(m.hidden * m.layers);
+  const double logits = as_double(m.vocab * (8 + 4 * m.mtp)) / as_double(run.pp);
+  return {kept / as_double(run.tp), logits / as_double(run.tp)};
 }
 
 // Of a block: inputs and outputs of both norms; q, k, v and what attention gives; the MLP before
 // and behind its activation. Selective recompute keeps neither what norms nor what attention give.
 OfToken of_transformer(const Run& run) {
   const Architecture& m = run.model;
-  const double width = real(m.hidden), tp = real(run.tp);
-  const double inner = has_experts(m) ? real(m.ffn * m.top_k + m.shared_ffn) : real(m.ffn);
+  const double width = as_double(m.hidden), tp = as_double(run.tp);
+  const double inner =
+      has_experts(m) ? as_double(m.ffn * m.top_k + m.shared_ffn) : as_double(m.ffn);
   const double split = shards_sequence(run) ? tp : 1;
   const bool all = run.recompute == Recompute::kNone;
   const double of_head =
-      real(m.head_dim > 0 ? m.head_dim : m.hidden / std::max<int64_t>(m.heads, 1));
-  const double queries = of_head * real(m.heads),
-               keys = of_head * real(m.kv_heads > 0 ? m.kv_heads : m.heads);
+      as_double(m.head_dim > 0 ? m.head_dim : m.hidden / std::max<int64_t>(m.heads, 1));
+  const double queries = of_head * as_double(m.heads),
+               keys = of_head * as_double(m.kv_heads > 0 ? m.kv_heads : m.heads);
   const bool gated = m.form == Form::kLlama || m.form == Form::kMixture;
   const double of_inner =
       2 + (gated ? 2 : 0) + (all && !(gated && run.framework.fused_gating) ? 2 : 0);
   double kept =
       (all ? 8 : 4) * width / split + ((all ? 4 : 2) * queries + 4 * keys + of_inner * inner) / tp;
   if (has_experts(m)) {  // what arrives at them, and what comes back where that is weighed
-    const double arrives = real(m.latent > 0 ? m.latent : m.hidden);
-    kept += real(m.top_k) * (run.framework.weigh_inside ? 2 : 4) * arrives / tp;
+    const double arrives = as_double(m.latent > 0 ? m.latent : m.hidden);
+    kept += as_double(m.top_k) * (run.framework.weigh_inside ? 2 : 4) * arrives / tp;
   }
   if (run.recompute == Recompute::kFull) kept = 2 * width / split;
   // Scores that unfused attention keeps.
   if (const auto style = parse_style(run.framework.style); all && style && !style->fused_attention)
-    kept += style->attention_saved_bytes * real(m.heads) * real(run.seq) / tp;
+    kept += style->attention_saved_bytes * as_double(m.heads) * as_double(run.seq) / tp;
   const double block = 20 * width / split + 8 * inner / tp;
-  const double logits = run.pp == 1 ? 8 * real(m.vocab) / tp : 0;
-  return {kept * real(m.layers), std::max(block, logits)};
+  const double logits = run.pp == 1 ? 8 * as_double(m.vocab) / tp : 0;
+  return {kept * as_double(m.layers), std::max(block, logits)};
 }
 
 // Micro-batches in flight on the first stage; stages in chunks have further ones.
 double in_flight(const Run& run) {
-  const double whole = real(std::min(run.pp, std::max<int64_t>(run.micro_batches, 1)));
-  return run.vpp > 1 ? whole * (1 + real(run.pp - 1) / real(run.pp * run.vpp)) : whole;
+  const double whole = as_double(std::min(run.pp, std::max<int64_t>(run.micro_batches, 1)));
+  return run.vpp > 1 ? whole * (1 + as_double(run.pp - 1) / as_double(run.pp * run.vpp)) : whole;
 }
 
 }  // namespace
 
 double estimated_state_bytes(const Run& run, bool sharded) {
   const Parameters local = local_parameters(run);
-  const double replicas = sharded ? real(run.dp * run.cp) : 1;
+  const double replicas = sharded ? as_double(run.dp * run.cp) : 1;
   // Experts are over `ep` replicas, their states over the rest of them.
-  const double of_expert = std::max(1.0, replicas / real(std::max<int64_t>(run.ep, 1)));
+  const double of_expert = std::max(1.0, replicas / as_double(std::max<int64_t>(run.ep, 1)));
   return local.dense * bytes_of_parameter(run, replicas) +
          local.experts * bytes_of_parameter(run, of_expert);
 }
 
 double estimated_bytes(const Run& run) {
   const OfToken one = run.model.form == Form::kHybrid ? of_hybrid(run) : of_transformer(run);
-  const double tokens = real(run.microbatch) * real(run.seq) / real(run.cp);
+  const double tokens = as_double(run.microbatch) * as_double(run.seq) / as_double(run.cp);
   return assumed("library_bytes") + estimated_state_bytes(run) +
-         tokens * (one.kept / real(run.pp) * in_flight(run) + one.working);
+         tokens * (one.kept / as_double(run.pp) * in_flight(run) + one.working);
 }
 
 }  // namespace tessera

@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-constexpr size_t kGroup = 4;
+constexpr size_t kLeastGroup = 4;
 
 using Rows = std::vector<const ScoredRow*>;
 
@@ -51,11 +51,11 @@ SourceFloor floor_of_source(const Rows& rows) {
 }
 
 // What a group's pairs say. `orderable`: of pairs whose inputs and measured values differ.
-struct Pairs {
+struct PairCounts {
   double all = 0, orderable = 0, agreeing = 0;
 };
-Pairs pairs_of(const Rows& group) {
-  Pairs out;
+PairCounts pairs_of(const Rows& group) {
+  PairCounts out;
   for (size_t i = 0; i < group.size(); ++i) {
     for (size_t j = 0; j < i; ++j) {
       const ScoredRow &a = *group[i], &b = *group[j];
@@ -74,8 +74,8 @@ double mean_of_groups(const std::vector<ScoredRow>& rows, const Share& share) {
   double sum = 0;
   int64_t groups = 0;
   for (const auto& [name, group] : by(rows, &ScoredRow::group)) {
-    if (group.size() < kGroup) continue;
-    const Pairs pairs = pairs_of(group);
+    if (group.size() < kLeastGroup) continue;
+    const PairCounts pairs = pairs_of(group);
     if (pairs.orderable == 0) continue;
     sum += share(pairs);
     ++groups;
@@ -87,7 +87,7 @@ double least_regret(const std::vector<ScoredRow>& rows) {
   double sum = 0;
   int64_t groups = 0;
   for (const auto& [name, group] : by(rows, &ScoredRow::group)) {
-    if (group.size() < kGroup) continue;
+    if (group.size() < kLeastGroup) continue;
     std::map<std::string, std::vector<double>> equal;
     double best = std::numeric_limits<double>::infinity(), chosen = best;
     for (const ScoredRow* row : group) {
@@ -154,12 +154,14 @@ Floor floor_of(const std::vector<ScoredRow>& rows) {
   }
   if (!out.by_source.empty()) out.macro /= static_cast<double>(out.by_source.size());
   out.regret = least_regret(rows);
-  out.tau = mean_of_groups(rows, [](const Pairs& pairs) { return pairs.orderable / pairs.all; });
+  out.tau =
+      mean_of_groups(rows, [](const PairCounts& pairs) { return pairs.orderable / pairs.all; });
   return out;
 }
 
 double tau_of_distinct(const std::vector<ScoredRow>& rows) {
-  return mean_of_groups(rows, [](const Pairs& pairs) { return pairs.agreeing / pairs.orderable; });
+  return mean_of_groups(rows,
+                        [](const PairCounts& pairs) { return pairs.agreeing / pairs.orderable; });
 }
 
 }  // namespace tessera

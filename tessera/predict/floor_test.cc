@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-namespace tessera {
+namespace tessera::floor_test {
 namespace {
 
 ScoredRow row_of(std::string inputs, double predicted, double measured) {
@@ -111,4 +111,4 @@ TEST(Floor, InputsAreAllThatARowSays) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::floor_test

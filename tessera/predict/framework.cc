@@ -112,7 +112,7 @@ bool begins_word(std::string_view text, std::string_view word) {
 }
 
 // `source` in lower case.
-bool names_it(const Names& known, const std::string& source) {
+bool is_named_by(const Names& known, const std::string& source) {
   return std::find(known.names.begin(), known.names.end(), source) != known.names.end() ||
          std::any_of(known.words.begin(), known.words.end(),
                      [&](const std::string& word) { return begins_word(source, word); });
@@ -238,10 +238,10 @@ const Framework* find_framework(const std::vector<Framework>& all, std::string_v
 }
 
 // Under `key`; must be above.
-Status read_framework_name(const DataTable& table, std::string_view key, const FrameworkData& data,
-                           std::string& out) {
+Status read_framework_name(const DataTable& table, std::string_view key,
+                           const FrameworkData& framework_data, std::string& out) {
   TESSERA_TRY_VOID(table.text(key, out));
-  if (!out.empty() && find_framework(data.frameworks, out) == nullptr)
+  if (!out.empty() && find_framework(framework_data.frameworks, out) == nullptr)
     return table.error(key, fmt::format("expected the name of a framework above, found '{}'", out));
   return {};
 }
@@ -261,16 +261,16 @@ Status read_set(const DataTable& block, Framework& framework) {
   return {};
 }
 
-Result<Framework> read_framework(const DataTable& table, const FrameworkData& data) {
+Result<Framework> read_framework(const DataTable& table, const FrameworkData& framework_data) {
   std::string name, like, style;
   for (const char* key : {"name", "style"}) TESSERA_TRY_VOID(table.require(key));
   TESSERA_TRY_VOID(table.text("name", name));
   TESSERA_TRY_VOID(table.text("style", style));
-  TESSERA_TRY_VOID(read_framework_name(table, "like", data, like));
-  Framework out = like.empty() ? Framework() : *find_framework(data.frameworks, like);
+  TESSERA_TRY_VOID(read_framework_name(table, "like", framework_data, like));
+  Framework out = like.empty() ? Framework() : *find_framework(framework_data.frameworks, like);
   out.name = name;
   out.style = style;
-  if (find_framework(data.frameworks, name) != nullptr)
+  if (find_framework(framework_data.frameworks, name) != nullptr)
     return table.error("name", fmt::format("the framework '{}' is there twice", name));
   TESSERA_TRY(const auto blocks, table.tables("set"));
   for (const DataTable& block : blocks) TESSERA_TRY_VOID(read_set(block, out));
@@ -280,19 +280,20 @@ Result<Framework> read_framework(const DataTable& table, const FrameworkData& da
   return out;
 }
 
-Status finish(const DataTable& table) {
+Status finish_framework(const DataTable& table) {
   TESSERA_TRY(const Origin origin, table.origin());
   static_cast<void>(origin);
   return table.done();
 }
 
-Result<FrameworkData::Source> read_source(const DataTable& table, const FrameworkData& data) {
+Result<FrameworkData::Source> read_source(const DataTable& table,
+                                          const FrameworkData& framework_data) {
   FrameworkData::Source out;
   TESSERA_TRY(out.names, read_names(table));
   TESSERA_TRY_VOID(table.require("framework"));
-  TESSERA_TRY_VOID(read_framework_name(table, "framework", data, out.framework));
-  TESSERA_TRY_VOID(read_framework_name(table, "sharded", data, out.sharded));
-  TESSERA_TRY_VOID(finish(table));
+  TESSERA_TRY_VOID(read_framework_name(table, "framework", framework_data, out.framework));
+  TESSERA_TRY_VOID(read_framework_name(table, "sharded", framework_data, out.sharded));
+  TESSERA_TRY_VOID(finish_framework(table));
   return out;
 }
 
@@ -301,53 +302,55 @@ Result<FrameworkData::Site> read_site(const DataTable& table, const FrameworkDat
   TESSERA_TRY(out.names, read_names(table));
   TESSERA_TRY_VOID(table.require("machine"));
   TESSERA_TRY_VOID(table.text("machine", out.machine));
-  TESSERA_TRY_VOID(finish(table));
+  TESSERA_TRY_VOID(finish_framework(table));
   return out;
 }
 
-Result<FrameworkData::Successor> read_successor(const DataTable& table, const FrameworkData& data) {
+Result<FrameworkData::Successor> read_successor(const DataTable& table,
+                                                const FrameworkData& framework_data) {
   FrameworkData::Successor out;
   for (const char* key : {"of", "framework", "when"}) TESSERA_TRY_VOID(table.require(key));
   TESSERA_TRY_VOID(table.texts("of", out.of));
   for (const std::string& name : out.of) {
-    if (find_framework(data.frameworks, name) == nullptr)
+    if (find_framework(framework_data.frameworks, name) == nullptr)
       return table.error("of", fmt::format("expected names of frameworks, found '{}'", name));
   }
-  TESSERA_TRY_VOID(read_framework_name(table, "framework", data, out.framework));
+  TESSERA_TRY_VOID(read_framework_name(table, "framework", framework_data, out.framework));
   TESSERA_TRY_VOID(table.text("said", out.said));
   TESSERA_TRY(const auto lists, table.rows("when"));
   for (const auto& names : lists) {
     TESSERA_TRY(Wanted wanted, read_wanted(table, names));
     out.when.push_back(std::move(wanted));
   }
-  TESSERA_TRY_VOID(finish(table));
+  TESSERA_TRY_VOID(finish_framework(table));
   return out;
 }
 
-Result<FrameworkData::Guess> read_guess(const DataTable& table, const FrameworkData& data) {
+Result<FrameworkData::Guess> read_guess(const DataTable& table,
+                                        const FrameworkData& framework_data) {
   FrameworkData::Guess out;
   for (const char* key : {"framework", "when"}) TESSERA_TRY_VOID(table.require(key));
   std::vector<std::string> names;
   TESSERA_TRY_VOID(table.texts("when", names));
   TESSERA_TRY(out.when, read_wanted(table, names));
-  TESSERA_TRY_VOID(read_framework_name(table, "framework", data, out.framework));
-  TESSERA_TRY_VOID(finish(table));
+  TESSERA_TRY_VOID(read_framework_name(table, "framework", framework_data, out.framework));
+  TESSERA_TRY_VOID(finish_framework(table));
   return out;
 }
 
 template <class Value>
-Status read_all(const DataTable& root, std::string_view key, FrameworkData& data,
+Status read_all(const DataTable& root, std::string_view key, FrameworkData& framework_data,
                 Result<Value> (*read)(const DataTable&, const FrameworkData&),
                 std::vector<Value>& out) {
   TESSERA_TRY(const auto tables, root.tables(key));
   for (const DataTable& table : tables) {
-    TESSERA_TRY(Value value, read(table, data));
+    TESSERA_TRY(Value value, read(table, framework_data));
     out.push_back(std::move(value));
   }
   return {};
 }
 
-const FrameworkData& data() {
+const FrameworkData& framework_data() {
   static const std::shared_ptr<const FrameworkData> known = [] {
     auto parsed = parse_frameworks(text_of(predict_data(), "frameworks"), "frameworks.toml");
     TESSERA_CHECK(parsed.has_value(), "{}", parsed.error().message);
@@ -356,11 +359,13 @@ const FrameworkData& data() {
   return *known;
 }
 
-Framework named(std::string_view name) { return *find_framework(data().frameworks, name); }
+Framework named(std::string_view name) {
+  return *find_framework(framework_data().frameworks, name);
+}
 
 // What the framework has become by the time of the row.
 std::string successor(const std::string& name, const Features& features, std::string& reason) {
-  for (const auto& entry : data().successors) {
+  for (const auto& entry : framework_data().successors) {
     if (std::find(entry.of.begin(), entry.of.end(), name) == entry.of.end()) continue;
     if (std::none_of(entry.when.begin(), entry.when.end(),
                      [&](const Wanted& wanted) { return holds(wanted, features); }))
@@ -379,15 +384,15 @@ bool shards_no_parameters(const Framework& framework) {
 Framework by_source(const Row& row, bool recent, std::string& reason) {
   const std::string source = lower_case(row.source);
   const Features features = features_of(row, recent);
-  for (const auto& [names, framework, sharded] : data().sources) {
-    if (!names_it(names, source)) continue;
+  for (const auto& [names, framework, sharded] : framework_data().sources) {
+    if (!is_named_by(names, source)) continue;
     if (row.zero == 3 && shards_no_parameters(named(framework))) {
       if (sharded.empty()) break;
       return named(sharded);
     }
     return named(successor(framework, features, reason));
   }
-  for (const auto& [when, framework] : data().guesses) {
+  for (const auto& [when, framework] : framework_data().guesses) {
     if (!holds(when, features)) continue;
     std::string said;
     const std::string name = successor(framework, features, said);
@@ -426,13 +431,13 @@ std::string_view memory_name(CountedMemory what) {
   return "";
 }
 
-const std::vector<Framework>& all_frameworks() { return data().frameworks; }
+const std::vector<Framework>& all_frameworks() { return framework_data().frameworks; }
 
 Framework framework_of(const Row& row, std::string& reason, bool recent) {
   Framework framework = by_source(row, recent, reason);
   const std::string source = lower_case(row.source);
-  for (const auto& [names, machine] : data().sites) {
-    if (!names_it(names, source)) continue;
+  for (const auto& [names, machine] : framework_data().sites) {
+    if (!is_named_by(names, source)) continue;
     framework.machine = machine;
     break;
   }

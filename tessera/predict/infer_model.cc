@@ -148,7 +148,7 @@ Status complete(const Row& row, Architecture& model, bool form_known,
   return {};
 }
 
-Status check(const Architecture& model) {
+Status check_architecture(const Architecture& model) {
   if (model.head_dim == 0 && model.hidden % model.heads != 0) {
     return invalid_input(
         fmt::format("{} heads do not divide hidden {}", model.heads, model.hidden));
@@ -209,7 +209,7 @@ Result<Architecture> infer_model(const Row& row, std::vector<std::string>& reaso
   }
   TESSERA_TRY_VOID(complete(row, model, form_known, reasons));
   if (model.form == Form::kMixture && model.experts == 0) usual_experts(row, model, reasons);
-  TESSERA_TRY_VOID(check(model));
+  TESSERA_TRY_VOID(check_architecture(model));
   return model;
 }
 

@@ -8,7 +8,7 @@
 #include "tessera/predict/express.h"
 #include "tessera/predict/predict.h"
 
-namespace tessera {
+namespace tessera::infer_open_test {
 namespace {
 
 Row row_of(std::string model, std::string gpu, int64_t gpus) {
@@ -323,4 +323,4 @@ TEST(Open, LowRankFactorsAreTrainedWhereNothingElseCouldBe) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::infer_open_test

@@ -11,7 +11,7 @@
 #include "tessera/predict/infer_model.h"
 #include "tessera/predict/measured.h"
 
-namespace tessera {
+namespace tessera::infer_test {
 namespace {
 
 Row row_of(std::string model, std::string gpu, int64_t gpus) {
@@ -438,4 +438,4 @@ TEST(Constants, AreReadWithAndWithoutASource) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::infer_test

@@ -96,7 +96,7 @@ Result<MachineData> read_machines(std::string_view toml, std::string_view file) 
   return out;
 }
 
-const MachineData& data() {
+const MachineData& machine_data() {
   static const MachineData known = [] {
     auto parsed = read_machines(text_of(predict_data(), "machines"), "machines.toml");
     TESSERA_CHECK(parsed.has_value(), "{}", parsed.error().message);
@@ -108,7 +108,7 @@ const MachineData& data() {
 bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
 
 // Lower case; a blank for everything that is neither letter nor digit.
-std::string plain(std::string_view text) {
+std::string plain_text(std::string_view text) {
   std::string out;
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
@@ -155,7 +155,7 @@ size_t end_of(std::string_view text, size_t at, std::string_view name) {
   }
   if (at == text.size() || text[at] == ' ') return at;
   const std::string_view rest = text.substr(at);
-  const auto& glued = data().glued;
+  const auto& glued = machine_data().glued;
   const bool board = std::any_of(glued.begin(), glued.end(),
                                  [&](const std::string& word) { return rest.starts_with(word); });
   return board || memory_at(text, at) ? at : 0;
@@ -201,11 +201,11 @@ Status check_machines(std::string_view toml, std::string_view file) {
 }
 
 std::optional<Machine> find_machine(std::string_view gpu) {
-  const std::string text = plain(gpu);
+  const std::string text = plain_text(gpu);
   for (const size_t start : word_starts(text)) {
     std::string_view name;
     std::string_view rest;
-    for (const Known& known : data().known) {
+    for (const Known& known : machine_data().known) {
       if (known.name.size() <= name.size()) continue;
       if (const size_t end = end_of(text, start, known.name); end > 0) {
         name = known.name;
@@ -216,7 +216,7 @@ std::optional<Machine> find_machine(std::string_view gpu) {
     const auto memory_gb = memory_in(rest);
     const Known* best = nullptr;
     int best_rank = -1;
-    for (const Known& known : data().known) {
+    for (const Known& known : machine_data().known) {
       if (known.name != name || (!known.board.empty() && !has_board(known, rest))) continue;
       const int rank = (known.board.empty() ? 0 : 2) + (memory_gb == known.memory_gb ? 1 : 0);
       if (rank <= best_rank) continue;
@@ -229,13 +229,13 @@ std::optional<Machine> find_machine(std::string_view gpu) {
 }
 
 Result<Machine> machine_of(const Row& row, std::string& reason) {
-  if (trim(plain(row.gpu)).empty()) return invalid_input("no GPU is stated");
+  if (trim(plain_text(row.gpu)).empty()) return invalid_input("no GPU is stated");
   auto machine = find_machine(row.gpu);
   if (!machine) {
     std::vector<std::string> names;
-    for (const Known& known : data().known) names.emplace_back(known.name);
+    for (const Known& known : machine_data().known) names.emplace_back(known.name);
     return invalid_input(fmt::format("the GPU '{}' is not known, did you mean '{}'?", row.gpu,
-                                     nearest(plain(row.gpu), names)));
+                                     nearest(plain_text(row.gpu), names)));
   }
   if (machine->replaces) reason = fmt::format("{} priced as {}", row.gpu, machine->preset);
   return *std::move(machine);

@@ -23,7 +23,7 @@ Result<double> number(const std::string& cell, std::string_view column, int line
 
 }  // namespace
 
-Result<std::vector<Measured>> read_measured(const CsvTable& table, std::string_view file) {
+Result<std::vector<MeasuredRun>> read_measured(const CsvTable& table, std::string_view file) {
   const std::vector<std::string> names = {
       "step_time_s", "tokens_per_s_per_gpu", "tflops_per_gpu", "mem_GB", "quality", "notes"};
   for (const std::string& name : names) {
@@ -31,13 +31,13 @@ Result<std::vector<Measured>> read_measured(const CsvTable& table, std::string_v
       return invalid_input(fmt::format("{}:1: expected the column '{}', found none", file, name));
     }
   }
-  std::vector<Measured> all;
+  std::vector<MeasuredRun> all;
   for (size_t i = 0; i < table.rows.size(); ++i) {
     const auto cell = [&](const char* name) -> const std::string& {
       return table.rows[i][static_cast<size_t>(table.find(name))];
     };
     const int line = table.lines[i];
-    Measured row;
+    MeasuredRun row;
     TESSERA_TRY(row.step_time_s, number(cell("step_time_s"), "step_time_s", line, file));
     TESSERA_TRY(row.tokens_per_s_per_gpu,
                 number(cell("tokens_per_s_per_gpu"), "tokens_per_s_per_gpu", line, file));
@@ -65,7 +65,7 @@ double model_flops_a_token(const Run& run) {
   return 6 * products + 12 * real(m.layers) * real(run.seq) * head * real(m.heads);
 }
 
-double measured_step(const Measured& measured, const Run& run) {
+double measured_step(const MeasuredRun& measured, const Run& run) {
   if (measured.step_time_s > 0) return measured.step_time_s;
   const double tokens = static_cast<double>(run.global_batch) * static_cast<double>(run.seq);
   const double a_gpu = tokens / static_cast<double>(run.gpus);

@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-struct Measured {
+struct MeasuredRun {
   double step_time_s = 0;           // 0: not reported
   double tokens_per_s_per_gpu = 0;  // for rows without a batch
   double tflops_per_gpu = 0;
@@ -22,12 +22,12 @@ struct Measured {
 
 // By row. mem_GB is read as GiB where the row's notes say so. Errors: a missing column, a cell that
 // is no number.
-Result<std::vector<Measured>> read_measured(const CsvTable& table, std::string_view file);
+Result<std::vector<MeasuredRun>> read_measured(const CsvTable& table, std::string_view file);
 
 // The step time of the run that was predicted: as reported, else from tokens/s, else from TFLOP/s
 // by the convention for the model's FLOP (6 a parameter and token, attention in full, no
 // recompute); 0 if nothing is reported.
-double measured_step(const Measured& measured, const Run& run);
+double measured_step(const MeasuredRun& measured, const Run& run);
 
 // FLOP of the model for one token, forward and backward, without recompute.
 double model_flops_a_token(const Run& run);

@@ -44,7 +44,7 @@ std::string scope_of(std::string_view key) {
   return "";
 }
 
-Status check(const Setting& setting) {
+Status check_setting(const Setting& setting) {
   if (setting.key == "cluster") {
     TESSERA_TRY(Cluster cluster, load_cluster("dgx-a100:1"));
     return apply_what_if(cluster, setting.value);
@@ -270,7 +270,7 @@ Result<PredictSettings> parse_settings(const std::vector<std::string>& texts) {
     setting.value = std::string(trim(std::string_view(text).substr(equals + 1)));
     setting.scope = scope_of(setting.key);
     if (!setting.scope.empty()) setting.key = setting.key.substr(setting.scope.size() + 1);
-    TESSERA_TRY_VOID(check(setting));
+    TESSERA_TRY_VOID(check_setting(setting));
     settings.push_back(std::move(setting));
   }
   return settings;

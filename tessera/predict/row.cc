@@ -47,7 +47,7 @@ constexpr SizeColumn kSizes[] = {
 constexpr double kLargest = 1e15;
 
 // A whole number, also as "8.0" or "1e3"; unset if the cell is empty.
-Result<std::optional<double>> number(const std::string& cell) {
+Result<std::optional<double>> number_or_none(const std::string& cell) {
   const std::string text(trim(cell));
   if (text.empty()) return std::optional<double>();
   const auto value = parse_double(text);
@@ -58,7 +58,7 @@ Result<std::optional<double>> number(const std::string& cell) {
 }
 
 Status read_size(const std::string& cell, const SizeColumn& column, Row& row) {
-  TESSERA_TRY(const std::optional<double> value, number(cell));
+  TESSERA_TRY(const std::optional<double> value, number_or_none(cell));
   if (!value) return {};
   if (std::floor(*value) != *value || *value < static_cast<double>(column.minimum)) {
     return invalid_input(fmt::format("expected a whole number of at least {}, found '{}'",
@@ -185,7 +185,7 @@ Result<std::vector<Row>> read_rows(const CsvTable& table, std::string_view file)
     for (const SizeColumn& column : kSizes) {
       note(column.name, read_size(cell(column.name), column, row));
     }
-    auto params = number(cell("params"));
+    auto params = number_or_none(cell("params"));
     if (params) {
       row.params = *params;
     } else {

@@ -18,7 +18,7 @@ std::vector<double> magnitudes(std::vector<double> values) {
   return values;
 }
 
-struct Pairs {
+struct PredictedAndMeasured {
   std::vector<double> predicted, measured;
 };
 
@@ -27,7 +27,7 @@ struct Spread {
   std::vector<double> within, within_twice;
 };
 
-void score_groups(const std::map<std::string, Pairs>& groups, Scores& scores) {
+void score_groups(const std::map<std::string, PredictedAndMeasured>& groups, Scores& scores) {
   std::vector<double> taus, regrets;
   for (const auto& [name, pairs] : groups) {
     if (pairs.measured.size() < kGroup) continue;
@@ -109,7 +109,7 @@ double kendall_tau(const std::vector<double>& a, const std::vector<double>& b) {
 Scores score(const std::vector<ScoredRow>& rows, const std::string& qualities) {
   Scores scores;
   std::map<std::string, std::vector<double>> errors;
-  std::map<std::string, Pairs> groups;
+  std::map<std::string, PredictedAndMeasured> groups;
   std::vector<double> memory;
   std::map<std::string, Spread> spreads;
   for (const ScoredRow& row : rows) {

@@ -10,7 +10,7 @@
 #include "tessera/program/test_programs.h"
 #include "tessera/program/verify.h"
 
-namespace tessera {
+namespace tessera::band_test {
 namespace {
 
 constexpr int64_t kBatch = 2, kHeads = 2, kGroup = 2, kWidth = 3;
@@ -118,6 +118,20 @@ TEST(Band, of_an_op_says_which_keys_its_queries_see) {
   EXPECT_EQ(both->queries_seeing({0, 3}), (Interval{0, 6}));
   EXPECT_FALSE(band_in({12, 12, 1}).has_value()) << "leaves nothing out";
   EXPECT_FALSE(band_in({12, 0, 1}).has_value());
+}
+
+// The steps' gradients of keys overlap those of the next rank. Their readers want pieces of the batch,
+// which are not what a step may reduce to: the axis cuts the keys.
+TEST(Band, in_steps_over_the_batch_for_readers_that_cut_the_batch) {
+  for (const int64_t causal : {1, 0}) {
+    const TestPrograms lowered = lower_all(
+        attention({12, 4, causal}),
+        "mesh = { cp = 2 }\nsplit = [{ ops = \"core\", dim = \"batch\", over = \"time:2\" },\n"
+        "{ ops = \"core\", dim = \"seq\", over = \"cp\" },\n"
+        "{ ops = \"{k,v}\", dim = \"batch\", over = \"cp\" }]\n");
+    for (const Rejection& rejection : verify(lowered.graph, lowered.programs))
+      ADD_FAILURE() << rejection.to_string();
+  }
 }
 
 TEST(Band, sends_the_keys_of_the_window_and_their_gradients_back) {
@@ -250,4 +264,4 @@ TEST(Band, is_rejected_if_a_key_of_the_window_is_left_out) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::band_test

@@ -29,8 +29,8 @@ bool in_chunks(const TextIssue& issue) {
                              [](const TextTransfer& t) { return bool(t.to.region.piece); });
 }
 
-bool alike(const TextInstruction& a, const TextIssue& x, const TextInstruction& b,
-           const TextIssue& y, const ShapeRule& shapes) {
+bool alike_instructions(const TextInstruction& a, const TextIssue& x, const TextInstruction& b,
+                        const TextIssue& y, const ShapeRule& shapes) {
   const auto dtype = [&](const TextIssue& issue) {
     return shapes.graph->tensor(issue.transfers[0].tensor).dtype;
   };
@@ -146,7 +146,7 @@ void join_collectives(std::vector<TextInstruction>& block, PlaceText& text,
     const Need& need = needs.at(issue->handle);
     const auto joins = [&](const OpenBuckets::Bucket& b) {
       const TextIssue& bucket = std::get<TextIssue>(block[b.at].body);
-      return alike(block[b.at], bucket, block[i], *issue, shapes) &&
+      return alike_instructions(block[b.at], bucket, block[i], *issue, shapes) &&
              needs.at(bucket.handle).block == need.block;
     };
     open.pass(own, bytes, [&](const OpenBuckets::Bucket& b) {

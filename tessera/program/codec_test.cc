@@ -5,7 +5,7 @@
 #include "tessera/program/text.h"
 #include "tessera/program/verify.h"
 
-namespace tessera {
+namespace tessera::codec_test {
 namespace {
 
 constexpr const char* kCollectives =
@@ -81,4 +81,4 @@ TEST(ProgramCodecs, VolumeIsOfEncodedBytes) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::codec_test

@@ -263,6 +263,7 @@ class Shortening {
       }
     }
     add(used);
+    made_plan_.ops.reserve(stay.size());
     for (Op& op : stay) {
       if (!add(std::move(op))) return {};
     }
@@ -318,6 +319,7 @@ class Shortening {
     made_plan_.schedule = plan_.schedule;
     made_plan_.ranks = plan_.ranks;
     made_plan_.devices = plan_.devices;
+    made_plan_.tensors.reserve(static_cast<size_t>(std::ranges::count(used, true)));
     now_.resize(used.size());
     for (const Tensor& tensor : graph_.tensors()) {
       if (!used[tensor.id.index()]) continue;

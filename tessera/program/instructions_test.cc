@@ -11,7 +11,7 @@
 #include "tessera/program/text.h"
 #include "tessera/program/touches.h"
 
-namespace tessera {
+namespace tessera::instructions_test {
 namespace {
 
 using Body = decltype(Instruction::body);
@@ -112,4 +112,4 @@ TEST(Instructions, modes_say_what_is_read_and_what_is_written) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::instructions_test

@@ -43,6 +43,8 @@ struct Lowering::Impl {
   PlaceId place_of_ops(PlaceId place) const;
   // Of ranks at one place; of_rank: index into `out`, by rank.
   void add_roles(PlaceId place, std::vector<RankClass>& out, std::vector<int32_t>& of_rank) const;
+  bool has_roles_of_original(PlaceId place, const std::vector<int32_t>& of_rank) const;
+  void copy_roles(PlaceId place, std::vector<RankClass>& out, std::vector<int32_t>& of_rank) const;
   void tell_peers_apart(std::vector<RankClass>& classes, std::vector<int32_t>& of_rank) const;
   std::vector<RankClass> roles(std::vector<int32_t>& of_rank) const;
   InstantiateInput input() const {
@@ -413,7 +415,12 @@ std::vector<RankClass> Lowering::Impl::roles(std::vector<int32_t>& of_rank) cons
   std::vector<RankClass> out;
   of_rank.assign(static_cast<size_t>(plan.ranks), -1);
   for (const std::vector<PlaceId>& row : plan.rows) {
-    if (row.size() == 1) add_roles(row[0], out, of_rank);
+    if (row.size() != 1) continue;
+    if (has_roles_of_original(row[0], of_rank)) {
+      copy_roles(row[0], out, of_rank);
+    } else {
+      add_roles(row[0], out, of_rank);
+    }
   }
   for (int64_t rank = 0; several_places() && rank < plan.ranks; ++rank) {
     RankClass alone{{}, static_cast<int>(rank), 1};
@@ -483,6 +490,44 @@ void Lowering::Impl::tell_peers_apart(std::vector<RankClass>& classes,
 
 PlaceId Lowering::Impl::place_of_ops(PlaceId place) const {
   return copied && copied->contains(place) ? copied->original : place;
+}
+
+// A copy between places with meshes of the same axes, as the original is: all that its ranks have or
+// exchange is cut as the original's.
+bool Lowering::Impl::has_roles_of_original(PlaceId place,
+                                           const std::vector<int32_t>& of_rank) const {
+  const PlaceId original = place_of_ops(place);
+  if (original == place) return false;
+  const Mesh& mesh = plan.places[original.index()].mesh;
+  const auto& axes = mesh.axes;
+  const int64_t first = mesh.rank_at(std::vector<int64_t>(axes.size(), 0));
+  if (of_rank[static_cast<size_t>(first)] < 0) return false;  // its turn is still to come
+  const auto stands_alike = [&](PlaceId at) {
+    return std::all_of(plan.places.begin() + at.value - 1, plan.places.begin() + at.value + 2,
+                       [&](const Place& near) { return near.mesh.axes == axes; });
+  };
+  return stands_alike(original) && stands_alike(place);
+}
+
+void Lowering::Impl::copy_roles(PlaceId place, std::vector<RankClass>& out,
+                                std::vector<int32_t>& of_rank) const {
+  const Place &here = plan.places[place.index()], &there = plan.places[place_of_ops(place).index()];
+  std::map<int32_t, int32_t> own;  // by role of the original, in its order
+  for (int64_t rank = 0; rank < plan.ranks; ++rank) {
+    if (there.mesh.contains(rank)) own.emplace(of_rank[static_cast<size_t>(rank)], 0);
+  }
+  for (auto& [role, copy] : own) {
+    const RankClass& original = out[static_cast<size_t>(role)];
+    const int64_t representative =
+        here.mesh.rank_at(there.mesh.coordinates(original.representative));
+    copy = static_cast<int32_t>(out.size());
+    out.push_back({here.stages, static_cast<int>(representative), original.ranks});
+  }
+  for (int64_t rank = 0; rank < plan.ranks; ++rank) {
+    if (!there.mesh.contains(rank)) continue;
+    const int64_t copy = here.mesh.rank_at(there.mesh.coordinates(rank));
+    of_rank[static_cast<size_t>(copy)] = own.at(of_rank[static_cast<size_t>(rank)]);
+  }
 }
 
 bool Lowering::Impl::several_places() const {

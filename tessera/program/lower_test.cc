@@ -15,7 +15,7 @@
 #include "tessera/program/test_programs.h"
 #include "tessera/program/verify.h"
 
-namespace tessera {
+namespace tessera::lower_test {
 namespace {
 
 template <class Body>
@@ -745,4 +745,4 @@ TEST(Loops, leave_a_parameter_at_home_at_the_earliest_stage_that_reads_it) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::lower_test

@@ -13,6 +13,8 @@
 // bubbles): such a buffer is freed in the first block that is behind its last use in all. Offsets:
 // largest buffer first, lowest place that is free during its whole interval (greedy by size; offset
 // calculation for static arenas).
+#include "tessera/program/memory.h"
+
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -229,7 +231,9 @@ int64_t place(std::vector<Item>& items, int64_t base, int64_t alignment) {
 
 class MemoryPlanner {
  public:
-  MemoryPlanner(Program& program, bool offsets) : program_(program), offsets_(offsets) {}
+  // `used_by`: by buffer; empty: all micro-batches use all buffers.
+  MemoryPlanner(Program& program, bool offsets, std::vector<UsedBy> used_by)
+      : program_(program), offsets_(offsets), used_by_(std::move(used_by)) {}
 
   void run() {
     find_touches_and_lifetimes();
@@ -324,7 +328,7 @@ class MemoryPlanner {
   // micro-batch read too, before that run: only their last wait keeps the buffer (taken_).
   void find_outlasting() {
     std::map<int, std::pair<BufferId, size_t>> sent;  // by handle: buffer and position of its block
-    std::map<BufferId, size_t> last_use;
+    std::vector<size_t> last_use(program_.buffers.size());
     std::set<int> lagged;
     for (size_t k = 1; k + 1 < order_.size(); ++k) {
       for (const Instruction& instruction : block(k)) {
@@ -332,14 +336,14 @@ class MemoryPlanner {
           sent[send->handle] = {send->view.buffer, k};
         const auto* wait = std::get_if<Wait>(&instruction.body);
         if (wait != nullptr && wait->lag > 0) lagged.insert(wait->handle);
-        buffers_of(instruction, [&](BufferId id) { last_use[id] = k; });
+        buffers_of(instruction, [&](BufferId id) { last_use[id.index()] = k; });
       }
     }
     for (const int handle : lagged) {
       const auto send = sent.find(handle);
       if (send == sent.end()) continue;
       const auto& [buffer, sending] = send->second;
-      if (last_use[buffer] != sending && !is_ring(buffer)) outlasting_.insert(handle);
+      if (last_use[buffer.index()] != sending && !is_ring(buffer)) outlasting_.insert(handle);
     }
   }
   // Copies that micro-batches use in turn all through the step: as many as lowering has given it.
@@ -379,17 +383,26 @@ class MemoryPlanner {
     }
   }
 
+  UsedBy used_by(BufferId id) const {
+    return used_by_.empty() ? UsedBy::kAll : used_by_[id.index()];
+  }
+  int64_t micro_batches_of(UsedBy users) const {
+    if (users == UsedBy::kLarger) return program_.larger;
+    return program_.micro_batches - (users == UsedBy::kSmaller ? program_.larger : 0);
+  }
+
   // The fewest slots such that micro-batches that are between blocks `first` and `last` at the same
   // time have different slots (all of them if `last` is the update).
   int64_t slots_between(size_t first, size_t last) const {
     for (int64_t slots = 1; slots < program_.micro_batches; ++slots) {
-      bool clash = false;
-      std::set<int64_t> busy;
-      for (const BlockRunStep& run : program_.schedule) {
-        const int64_t slot = run.micro_batch % slots;
-        if (run.block == order_[first]) clash = clash || !busy.insert(slot).second;
-        if (run.block == order_[last]) busy.erase(slot);
-      }
+      std::vector<bool> busy(static_cast<size_t>(slots), false);
+      const bool clash = std::ranges::any_of(program_.schedule, [&](const BlockRunStep& run) {
+        const auto slot = static_cast<size_t>(run.micro_batch % slots);
+        const bool begins = run.block == order_[first], twice = begins && busy[slot];
+        if (begins) busy[slot] = true;
+        if (run.block == order_[last]) busy[slot] = false;
+        return twice;
+      });
       if (!clash) return slots;
     }
     return program_.micro_batches;
@@ -560,13 +573,20 @@ class MemoryPlanner {
     }
   }
 
-  // Buffers that live from and to the same blocks of a micro-batch: one slot of all of them a
-  // micro-batch in flight. Rings of the same number of copies: {number of blocks, copies}.
+  // Buffers that live from and to the same blocks of the same micro-batches: one slot of all of them
+  // a micro-batch in flight. Rings of the same number of copies: {number of blocks, copies}. No class
+  // has more slots than micro-batches that use it, so that each slot is used: these micro-batches
+  // follow one another, and each has its own slot then.
+  struct SlotKey {
+    size_t first, last;
+    UsedBy users = UsedBy::kAll;
+    friend auto operator<=>(const SlotKey&, const SlotKey&) = default;
+  };
   struct SlotClass {
     std::vector<Item> items;
     int64_t slots = 1;
   };
-  using SlotClasses = std::map<std::pair<size_t, size_t>, SlotClass>;
+  using SlotClasses = std::map<SlotKey, SlotClass>;
   static int64_t alignment_of(Tier tier) {
     return tier == Tier::kDisk ? kDiskAlignment : kAlignment;
   }
@@ -584,12 +604,14 @@ class MemoryPlanner {
         if (buffer.bytes() > 0) last = base + buffer.bytes();
         base += aligned_to(buffer.bytes(), alignment_of(tier));
       } else if (is_ring(buffer.id)) {
-        SlotClass& ring = classes[{order_.size(), static_cast<size_t>(buffer.slots)}];
-        ring.slots = buffer.slots;
+        const int64_t copies = std::min(buffer.slots, micro_batches_of(used_by(buffer.id)));
+        SlotClass& ring = classes[{order_.size(), static_cast<size_t>(copies)}];
+        ring.slots = copies;
         ring.items.push_back({buffer.id.index(), buffer.bytes(), 0, 0, nullptr, -1});
       } else if (buffer.lifetime == Lifetime::kMicroBatch && overlapping_) {
         const Touch& touch = touches_[buffer.id.index()];
-        classes[{first_block(touch), free_block(touch)}].items.push_back(interval(buffer));
+        classes[{first_block(touch), free_block(touch), used_by(buffer.id)}].items.push_back(
+            interval(buffer));
       } else {
         items.push_back(interval(buffer));
         if (const auto taken = offsets_ ? taken_at(buffer.id) : std::nullopt) {
@@ -600,7 +622,10 @@ class MemoryPlanner {
       }
     }
     for (auto& [blocks, slots] : classes) {
-      if (blocks.first < order_.size()) slots.slots = slots_between(blocks.first, blocks.second);
+      if (blocks.first < order_.size()) {
+        slots.slots =
+            std::min(slots_between(blocks.first, blocks.last), micro_batches_of(blocks.users));
+      }
       for (const Item& item : slots.items) program_.buffers[item.buffer].slots = slots.slots;
     }
     return {base, last};
@@ -644,6 +669,7 @@ class MemoryPlanner {
 
   Program& program_;
   bool offsets_;
+  std::vector<UsedBy> used_by_;
   std::vector<BlockRef> order_;
   bool overlapping_ = false;
   // By positions in order_: does the first run behind the second in every micro-batch?
@@ -661,9 +687,12 @@ class MemoryPlanner {
 
 }  // namespace
 
-void plan_memory(Program& program, bool offsets) { MemoryPlanner(program, offsets).run(); }
+void plan_memory(Program& program, bool offsets) { plan_memory_of(program, offsets, {}); }
+void plan_memory_of(Program& program, bool offsets, std::vector<UsedBy> used_by) {
+  MemoryPlanner(program, offsets, std::move(used_by)).run();
+}
 void plan_memory_again(Program& program, bool offsets) {
-  MemoryPlanner(program, offsets).run_again();
+  MemoryPlanner(program, offsets, {}).run_again();
 }
 
 }  // namespace tessera

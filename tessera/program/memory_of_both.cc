@@ -4,6 +4,8 @@
 // then freed at that place of both.
 #include <utility>
 
+#include "tessera/program/instructions.h"
+#include "tessera/program/memory.h"
 #include "tessera/program/place_text.h"
 
 namespace tessera {
@@ -28,22 +30,55 @@ Merged merge(std::vector<Instruction>& larger, const std::vector<size_t>& at_lar
   return out;
 }
 
-// What takes place in the first or last run of the family stands only in the block of that run.
-void keep_ends(Program& program) {
-  ByBlock<std::pair<BlockRef, BlockRef>> ends;  // by family: the blocks of its first and last run
-  for (const BlockRunStep& run : program.schedule) {
-    const auto [it, fresh] =
-        ends.try_emplace(program.family(run.block), std::pair{run.block, run.block});
-    it->second.second = run.block;
+// The blocks of the first and of the last run of each family.
+class Ends {
+ public:
+  explicit Ends(const Program& program) : program_(program) {
+    for (const BlockRunStep& run : program.schedule) {
+      const auto [it, fresh] =
+          ends_.try_emplace(program.family(run.block), std::pair{run.block, run.block});
+      it->second.second = run.block;
+    }
   }
-  for (auto& [ref, block] : program.blocks) {
-    if (ref.once()) continue;
-    const auto& [first, last] = ends.at(program.family(ref));
-    std::erase_if(block, [&, here = ref](const Instruction& instruction) {
-      return (instruction.when == When::kFirst && here != first) ||
-             (instruction.when == When::kLast && here != last);
-    });
+
+  // What takes place in the first or last run of the family stands only in the block of that run.
+  bool stands_in(BlockRef ref, const Instruction& instruction) const {
+    if (ref.once() || instruction.when == When::kAlways) return true;
+    const auto& [first, last] = ends_.at(program_.family(ref));
+    return ref == (instruction.when == When::kFirst ? first : last);
   }
+
+ private:
+  const Program& program_;
+  ByBlock<std::pair<BlockRef, BlockRef>> ends_;  // by family
+};
+
+// By buffer. `is_smaller`: is it a block of the smaller micro-batches?
+template <class IsSmaller>
+std::vector<UsedBy> users_of(const Program& program, const Ends& ends,
+                             const IsSmaller& is_smaller) {
+  std::vector<bool> by_larger(program.buffers.size()), by_smaller(program.buffers.size());
+  for (const auto& [ref, block] : program.blocks) {
+    for (const Instruction& instruction : block) {
+      if (!ends.stands_in(ref, instruction)) continue;
+      accesses(instruction, [&, here = ref](const Access& access) {
+        const size_t b = access.buffer.index();
+        if (here.once() || !is_smaller(here)) by_larger[b] = true;
+        if (here.once() || is_smaller(here)) by_smaller[b] = true;
+      });
+    }
+  }
+  std::vector<UsedBy> out;
+  for (size_t b = 0; b < program.buffers.size(); ++b) {
+    const bool one = by_larger[b] != by_smaller[b];
+    out.push_back(!one ? UsedBy::kAll : by_larger[b] ? UsedBy::kLarger : UsedBy::kSmaller);
+  }
+  return out;
+}
+
+// A micro-batch that has not used a buffer does not free it: it may lie where that of another one is.
+bool frees(UsedBy users, UsedBy here, Lifetime lifetime) {
+  return users == UsedBy::kAll || users == here || lifetime == Lifetime::kStep;
 }
 
 }  // namespace
@@ -51,6 +86,9 @@ void keep_ends(Program& program) {
 void plan_memory_of_both(Program& program, const ByBlock<std::vector<size_t>>& ordinals,
                          bool offsets) {
   const auto count = static_cast<int32_t>(program.stages.size());
+  const Ends ends(program);
+  const auto is_smaller = [&](BlockRef ref) { return program.family(ref) != ref; };
+  const std::vector<UsedBy> used_by = users_of(program, ends, is_smaller);
   Program one = program;
   ByBlock<std::vector<BlockRef>> from;
   one.blocks.clear();
@@ -72,7 +110,7 @@ void plan_memory_of_both(Program& program, const ByBlock<std::vector<size_t>>& o
     from[larger] = std::move(merged.from);
   }
   for (BlockRunStep& run : one.schedule) run.block = program.family(run.block);
-  plan_memory(one, offsets);
+  plan_memory_of(one, offsets, used_by);
   program.buffers = std::move(one.buffers);
   program.arena_bytes = one.arena_bytes;
   program.blocks.clear();
@@ -84,15 +122,23 @@ void plan_memory_of_both(Program& program, const ByBlock<std::vector<size_t>>& o
     const BlockRef smaller{ref.kind, ref.chunk + count};
     auto next = from.at(ref).begin();
     for (Instruction& instruction : block) {
-      if (std::holds_alternative<Free>(instruction.body)) {
-        program.blocks[smaller].push_back(instruction);
-        program.blocks[ref].push_back(std::move(instruction));
+      if (const auto* free = std::get_if<Free>(&instruction.body)) {
+        const UsedBy users = used_by[free->buffer.index()];
+        const Lifetime lifetime = program.buffer(free->buffer).lifetime;
+        if (frees(users, UsedBy::kSmaller, lifetime))
+          program.blocks[smaller].push_back(instruction);
+        if (frees(users, UsedBy::kLarger, lifetime))
+          program.blocks[ref].push_back(std::move(instruction));
       } else {
         program.blocks[*next++].push_back(std::move(instruction));
       }
     }
   }
-  keep_ends(program);
+  for (auto& [ref, block] : program.blocks) {
+    std::erase_if(block, [&, here = ref](const Instruction& instruction) {
+      return !ends.stands_in(here, instruction);
+    });
+  }
   std::erase_if(program.blocks, [](const auto& block) { return block.second.empty(); });
 }
 

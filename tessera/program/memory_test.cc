@@ -10,7 +10,7 @@
 #include "tessera/program/test_programs.h"
 #include "tessera/program/verify.h"
 
-namespace tessera {
+namespace tessera::memory_test {
 namespace {
 
 // A buffer, or one slot of it.
@@ -169,6 +169,33 @@ TEST(Slots, are_spaced_by_the_bytes_of_one_micro_batch) {
   }
 }
 
+// 8 in 7 micro-batches of 2, 1, 1, ..., or in 5 of 2, 2, 2, 1, 1: cut over two ranks, the second of
+// them has nothing of the smaller ones. By rank of the first stage: slots of what it sends.
+TEST(Slots, are_those_of_micro_batches_that_use_a_buffer) {
+  const std::string plan = "mesh = { pp = 2, dp = 2 }\n" + std::string(kStages) +
+                           "split = [{ ops = \"*\", dim = \"batch\", over = \"dp\" }]\n";
+  const auto slots = [&](const std::string& schedule, int micro_batches) {
+    const TestPrograms lowered =
+        lower_all(trained(test_perceptron()), plan + fmt::format("schedule = \"{}\"\n"
+                                                                 "micro_batches = {}\n",
+                                                                 schedule, micro_batches));
+    for (const Rejection& rejection : verify(lowered.graph, lowered.programs))
+      ADD_FAILURE() << schedule << ": " << rejection.to_string();
+    std::vector<int64_t> out;
+    for (const Program& program : lowered.programs) {
+      ArenaWalk(program).run();
+      for (const Buffer& buffer : program.buffers) {
+        if (buffer.name == "up" && program.rank < 2) out.push_back(buffer.slots);
+      }
+    }
+    return out;
+  };
+  EXPECT_EQ(slots("gpipe", 7), (std::vector<int64_t>{7, 1}));
+  EXPECT_EQ(slots("gpipe", 5), (std::vector<int64_t>{5, 3}));
+  EXPECT_EQ(slots("1f1b", 7), (std::vector<int64_t>{2, 1}));
+  EXPECT_EQ(slots("1f1b", 5), (std::vector<int64_t>{2, 2}));
+}
+
 TEST(Lifetimes, follow_from_the_blocks_that_touch_a_buffer) {
   const TestPrograms lowered = lower_all(
       trained(test_perceptron()),
@@ -263,4 +290,4 @@ TEST(Tiers, have_an_arena_each) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::memory_test

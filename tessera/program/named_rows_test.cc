@@ -15,7 +15,7 @@
 #include "tessera/program/text.h"
 #include "tessera/program/verify.h"
 
-namespace tessera {
+namespace tessera::named_rows_test {
 namespace {
 
 constexpr int64_t kNodes = 12, kEdges = 40, kHidden = 6;
@@ -280,4 +280,4 @@ TEST(NamedRows, come_again_for_the_backward_pass) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::named_rows_test

@@ -92,9 +92,9 @@ std::string piece_text(const StepPiece& piece, const Mesh& mesh) {
   return out;
 }
 
-class Printer {
+class PlacePrinter {
  public:
-  Printer(const std::vector<PlaceText>& texts, PlaceId place, const Graph& graph)
+  PlacePrinter(const std::vector<PlaceText>& texts, PlaceId place, const Graph& graph)
       : texts_(texts), place_(place), text_(texts[place.index()]), graph_(graph) {}
 
   std::string header() const {
@@ -244,7 +244,7 @@ std::string to_text(const Region& region, const Mesh& mesh, const std::vector<Di
 
 std::string to_text(const std::vector<PlaceText>& texts, PlaceId place, const Graph& graph,
                     bool with_order) {
-  const Printer printer(texts, place, graph);
+  const PlacePrinter printer(texts, place, graph);
   std::string out = printer.header();
   for (const auto& [ref, block] : texts[place.index()].blocks) {
     if (block.empty()) continue;
@@ -260,7 +260,7 @@ std::string to_text(const std::vector<PlaceText>& texts, PlaceId place, const Gr
 
 std::string to_text(const TextInstruction& instruction, const std::vector<PlaceText>& texts,
                     PlaceId place, const Graph& graph) {
-  return Printer(texts, place, graph).line(instruction);
+  return PlacePrinter(texts, place, graph).line(instruction);
 }
 
 }  // namespace tessera

@@ -13,9 +13,9 @@ namespace {
 using program_text::Cursor;
 using program_text::GraphNames;
 
-class Parser {
+class PlaceParser {
  public:
-  explicit Parser(const Graph& graph) : names_(graph) {}
+  explicit PlaceParser(const Graph& graph) : names_(graph) {}
 
   Result<PlaceText> parse(std::string_view text, std::string_view file) {
     TESSERA_TRY_VOID(program_text::read_lines(text, file, [&](Cursor& in) { line(in); }));
@@ -447,7 +447,7 @@ class Parser {
 
 Result<PlaceText> parse_place_text(std::string_view text, const Graph& graph,
                                    std::string_view file) {
-  return Parser(graph).parse(text, file);
+  return PlaceParser(graph).parse(text, file);
 }
 
 }  // namespace tessera

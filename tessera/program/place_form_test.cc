@@ -8,7 +8,7 @@
 #include "tessera/program/place_check.h"
 #include "tessera/program/test_programs.h"
 
-namespace tessera {
+namespace tessera::place_form_test {
 namespace {
 
 using testing::HasSubstr;
@@ -146,4 +146,4 @@ TEST_F(PlaceForm, decisions_say_where_tensors_rest_and_how_often_they_move) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::place_form_test

@@ -10,7 +10,7 @@
 #include "tessera/program/text.h"
 #include "tessera/program/verify.h"
 
-namespace tessera {
+namespace tessera::row_caches_test {
 namespace {
 
 using testing::HasSubstr;
@@ -145,4 +145,4 @@ TEST(RowCaches, ExpectedRowsBehindNoneAreAllThatABatchNames) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::row_caches_test

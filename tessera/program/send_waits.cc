@@ -37,7 +37,7 @@
 namespace tessera {
 namespace {
 
-constexpr size_t kNowhere = static_cast<size_t>(-1);
+constexpr size_t kNoPlace = static_cast<size_t>(-1);
 constexpr int64_t kEnd =
     std::numeric_limits<int64_t>::max();  // order of writing: behind all others
 
@@ -50,7 +50,7 @@ struct Sent {
   int buffer = -1;
   std::vector<int> handles;
   std::set<BlockRef> uses;        // blocks of micro-batches that touch the buffer
-  size_t first_write = kNowhere;  // position in the block; nowhere: it is made in another block
+  size_t first_write = kNoPlace;  // position in the block; nowhere: it is made in another block
   Way way = Way::kNextRun;
   BlockRef at;        // kBackward, kLastUse: the block that waits
   int64_t slots = 1;  // copies of the buffer
@@ -111,7 +111,7 @@ class SendWaits {
 
   // ---- what is sent
   void find_sent() {
-    std::map<std::pair<PlaceId, int>, std::set<BlockRef>> uses;
+    std::vector<std::tuple<PlaceId, int, BlockRef>> copied;  // place, buffer, block that receives
     std::map<std::tuple<PlaceId, BlockRef, int>, size_t> known;
     for (size_t p = 0; p < texts_.size(); ++p) {
       const PlaceId place(p);
@@ -121,17 +121,12 @@ class SendWaits {
           continue;
         }
         for (const TextInstruction& instruction : block) {
-          const auto use = [&, here = ref](int buffer) {
-            uses[{place, buffer}].insert(here);
-            return false;
-          };
-          touches(instruction, use, use);
           const auto* cross = std::get_if<TextCross>(&instruction.body);
           if (cross == nullptr) continue;
           // A rank at both places copies from the sender's buffer where it receives.
           if (!cross->sends) {
             if (share_ranks(mesh(cross->from_place), mesh(cross->to_place)))
-              uses[{cross->from_place, cross->from.buffer}].insert(ref);
+              copied.emplace_back(cross->from_place, cross->from.buffer, ref);
             continue;
           }
           const auto [it, fresh] =
@@ -144,11 +139,37 @@ class SendWaits {
         }
       }
     }
+    find_uses();
+    for (const auto& [place, buffer, ref] : copied) {
+      for (Sent& sent : sent_) {
+        if (sent.place == place && sent.buffer == buffer) sent.uses.insert(ref);
+      }
+    }
     for (Sent& sent : sent_) {
-      sent.uses = uses[{sent.place, sent.buffer}];
       const Instructions& block = texts_[sent.place.index()].blocks.at(sent.block);
-      for (size_t i = 0; i < block.size() && sent.first_write == kNowhere; ++i) {
+      for (size_t i = 0; i < block.size() && sent.first_write == kNoPlace; ++i) {
         if (writes(block[i], sent.buffer)) sent.first_write = i;
+      }
+    }
+  }
+  // The blocks of micro-batches that touch what is sent.
+  void find_uses() {
+    std::vector<std::vector<Sent*>> sent_of(texts_.size());  // by place
+    for (Sent& sent : sent_) sent_of[sent.place.index()].push_back(&sent);
+    for (size_t p = 0; p < texts_.size(); ++p) {
+      if (sent_of[p].empty()) continue;
+      std::vector<bool> is_sent(texts_[p].buffers.size(), false);
+      for (const Sent* sent : sent_of[p]) is_sent[static_cast<size_t>(sent->buffer)] = true;
+      for (const auto& [ref, block] : texts_[p].blocks) {
+        if (ref.once()) continue;
+        const auto use = [&, here = ref](int buffer) {
+          if (!is_sent[static_cast<size_t>(buffer)]) return false;
+          for (Sent* sent : sent_of[p]) {
+            if (sent->buffer == buffer) sent->uses.insert(here);
+          }
+          return false;
+        };
+        for (const TextInstruction& instruction : block) touches(instruction, use, use);
       }
     }
   }
@@ -239,7 +260,7 @@ class SendWaits {
   // block, or has a copy for each micro-batch already.
   bool add_slot(Sent& sent) const {
     const auto most = static_cast<int64_t>(micro_batches_);
-    if (sent.first_write == kNowhere || (sent.way == Way::kRing && sent.slots >= most))
+    if (sent.first_write == kNoPlace || (sent.way == Way::kRing && sent.slots >= most))
       return false;
     const bool ran_on = sent.way == Way::kNextRun || sent.way == Way::kRing;
     const int64_t before = ran_on ? sent.lag : 0;

@@ -7,7 +7,7 @@
 #include "tessera/program/test_programs.h"
 #include "tessera/program/verify.h"
 
-namespace tessera {
+namespace tessera::send_waits_test {
 namespace {
 
 // Two stages; the second one, of place 1, reads what the first one makes, and sends its gradient.
@@ -109,4 +109,4 @@ TEST(SendWaits, OrdersThatNobodyCanCarryOutAreStillRefused) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::send_waits_test

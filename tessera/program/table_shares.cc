@@ -34,7 +34,7 @@ std::vector<TableShare> table_shares(const Program& program, const std::vector<s
                                      const Graph& graph) {
   const Origins origins(graph);
   const auto share_of = [&](TensorId table) {
-    const Origin origin = origins.of(table);
+    const PieceOrigin origin = origins.of(table);
     TableShare share;
     share.table = origin.name;
     share.rank = program.rank;

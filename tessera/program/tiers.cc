@@ -45,7 +45,7 @@ struct Staged {
 };
 
 // Of the text as it is being rewritten: an instruction and where it stood.
-struct Item {
+struct TieredItem {
   TextInstruction instruction;
   size_t origin = 0;
   bool ahead = false;  // a copy that may be issued earlier
@@ -519,7 +519,7 @@ class Tiering {
   // an earlier unit, or else where the reader before it computes.
   std::vector<size_t> issue_positions(size_t size) const {
     std::vector<bool> reads(size + 1, false);
-    for (const Item& item : out_) reads[item.origin] = reads[item.origin] || item.ahead;
+    for (const TieredItem& item : out_) reads[item.origin] = reads[item.origin] || item.ahead;
     std::vector<size_t> positions(size + 1, 0);
     size_t before = 0;
     for (size_t i = 0; i <= size; ++i) {
@@ -530,7 +530,7 @@ class Tiering {
     const auto ahead = static_cast<size_t>(plan_.plan.prefetch->ahead);
     const Glob glob(plan_.plan.prefetch->units);
     std::vector<std::pair<std::string, size_t>> runs;
-    for (const Item& item : out_) {
+    for (const TieredItem& item : out_) {
       if (item.inserted) continue;
       const auto* issue = std::get_if<TextIssue>(&item.instruction.body);
       const bool moved = issue != nullptr && issue->unit >= 0;
@@ -605,7 +605,7 @@ class Tiering {
   size_t at_ = 0;
   When when_ = When::kAlways;
   OpId cause_;
-  std::vector<Item> out_;
+  std::vector<TieredItem> out_;
   std::deque<Staged> staged_;  // in this block
   std::deque<Staged> for_step_;
   std::map<int32_t, std::deque<Staged>> for_micro_batch_;

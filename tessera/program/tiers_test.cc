@@ -10,7 +10,7 @@
 #include "tessera/program/text.h"
 #include "tessera/program/verify.h"
 
-namespace tessera {
+namespace tessera::tiers_test {
 namespace {
 
 using Direction = std::pair<Tier, Tier>;
@@ -361,4 +361,4 @@ tier = "host"
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::tiers_test

@@ -9,7 +9,7 @@
 #include "tessera/program/text.h"
 #include "tessera/program/verify_parts.h"
 
-namespace tessera {
+namespace tessera::verify_test {
 namespace {
 
 using testing::HasSubstr;
@@ -231,4 +231,4 @@ TEST(DisjointBoxes, are_fused_and_overlaps_are_refused) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::verify_test

@@ -15,7 +15,7 @@
 namespace tessera {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 int64_t nanoseconds(double seconds) { return std::llround(seconds * 1e9); }
 
@@ -51,9 +51,10 @@ struct BlockRun {
   int64_t start = 0, end = 0;
 };
 
-void add_timeline(const Simulation& simulation, int64_t most_events, Labels& labels, Json& run) {
+void add_timeline(const Simulation& simulation, int64_t most_events, Labels& labels,
+                  OrderedJson& run) {
   const std::map<Row, int32_t> rows = rows_of(simulation);
-  Json names = Json::array();
+  OrderedJson names = OrderedJson::array();
   std::map<std::pair<int32_t, Lane>, int> lanes;
   for (const auto& [row, index] : rows) ++lanes[{std::get<0>(row), std::get<1>(row)}];
   for (const auto& [row, index] : rows) {
@@ -69,7 +70,7 @@ void add_timeline(const Simulation& simulation, int64_t most_events, Labels& lab
   std::stable_sort(order.begin(), order.end(), [](const TraceEvent* a, const TraceEvent* b) {
     return a->start_s < b->start_s;
   });
-  Json events = Json::array();
+  OrderedJson events = OrderedJson::array();
   std::map<std::tuple<int32_t, BlockRef, int64_t>, BlockRun> blocks;  // by row
   int64_t capped = 0;
   for (const TraceEvent* event : order) {
@@ -99,7 +100,7 @@ void add_timeline(const Simulation& simulation, int64_t most_events, Labels& lab
     sorted.emplace_back(block.start, row, block.end, labels(block_name(ref)), micro_batch);
   }
   std::sort(sorted.begin(), sorted.end());
-  Json runs = Json::array();
+  OrderedJson runs = OrderedJson::array();
   for (const auto& [start, row, end, label, micro_batch] : sorted) {
     runs.push_back({row, start, end, label, micro_batch});
   }
@@ -110,7 +111,7 @@ void add_timeline(const Simulation& simulation, int64_t most_events, Labels& lab
 }
 
 // Device time by class of instruction, over all representatives.
-Json costs_of(const Simulation& simulation) {
+OrderedJson costs_of(const Simulation& simulation) {
   std::map<std::string, double> sums;
   double total = 0;
   for (const TraceEvent& event : simulation.events) {
@@ -121,7 +122,7 @@ Json costs_of(const Simulation& simulation) {
   std::vector<std::pair<std::string, double>> list(sums.begin(), sums.end());
   std::stable_sort(list.begin(), list.end(),
                    [](const auto& a, const auto& b) { return a.second > b.second; });
-  Json out = Json::array();
+  OrderedJson out = OrderedJson::array();
   for (const auto& [name, seconds] : list) {
     out.push_back({name, seconds, total > 0 ? seconds / total : 0});
   }
@@ -149,8 +150,9 @@ std::vector<MemorySample> thinned(const std::vector<MemorySample>& timeline) {
   return out;
 }
 
-Json memory_json(const MemoryUse& memory) {
-  Json timeline = Json::array(), at_peak = Json::array(), intervals = Json::array();
+OrderedJson memory_json(const MemoryUse& memory) {
+  OrderedJson timeline = OrderedJson::array(), at_peak = OrderedJson::array(),
+              intervals = OrderedJson::array();
   for (const MemorySample& sample : thinned(memory.timeline)) {
     timeline.push_back({nanoseconds(sample.time_s), sample.bytes});
   }
@@ -161,8 +163,8 @@ Json memory_json(const MemoryUse& memory) {
   std::map<std::string, size_t> rows;
   for (const LiveInterval& live : memory.intervals) {
     const auto [row, fresh] = rows.try_emplace(live.name, intervals.size());
-    if (fresh) intervals.push_back({live.name, live.bytes, live.what, Json::array()});
-    Json& spans = intervals[row->second][3];
+    if (fresh) intervals.push_back({live.name, live.bytes, live.what, OrderedJson::array()});
+    OrderedJson& spans = intervals[row->second][3];
     spans.push_back(nanoseconds(live.start_s));
     spans.push_back(nanoseconds(live.end_s));
   }
@@ -173,8 +175,8 @@ Json memory_json(const MemoryUse& memory) {
           {"intervals", std::move(intervals)}};
 }
 
-Json roles_json(const Simulation& simulation) {
-  Json roles = Json::array();
+OrderedJson roles_json(const Simulation& simulation) {
+  OrderedJson roles = OrderedJson::array();
   for (const RankResult& role : simulation.roles) {
     roles.push_back({{"representative", role.representative},
                      {"ranks", role.ranks},
@@ -187,7 +189,7 @@ Json roles_json(const Simulation& simulation) {
 }
 
 // ---- summary: of the rank that has most, or that spends most
-Json summary_json(const Simulation& simulation, int64_t capacity) {
+OrderedJson summary_json(const Simulation& simulation, int64_t capacity) {
   int64_t peak = 0, sent = 0;
   std::array<double, kSpent> spent{};
   double ranks = 0;
@@ -214,8 +216,8 @@ Json summary_json(const Simulation& simulation, int64_t capacity) {
           {"spent_s", spent}};
 }
 
-Json path_json(const Simulation& simulation) {
-  Json path = Json::array();
+OrderedJson path_json(const Simulation& simulation) {
+  OrderedJson path = OrderedJson::array();
   for (const PathStep& step : simulation.critical_path) {
     path.push_back({{"what", spent_name(step.what)},
                     {"label", step.label},
@@ -227,7 +229,7 @@ Json path_json(const Simulation& simulation) {
 }
 
 // ---- plan beside graph
-Json op_json(const ResolvedPlan& plan, const Op& op) {
+OrderedJson op_json(const ResolvedPlan& plan, const Op& op) {
   const OpPlan& op_plan = plan.ops[op.id.index()];
   const Mesh& mesh = plan.stages[op_plan.stage.index()].mesh;
   std::string splits;
@@ -260,9 +262,9 @@ Json op_json(const ResolvedPlan& plan, const Op& op) {
 }
 
 // ---- embedding tables
-Result<Json> tables_json(const ReportRun& item) {
+Result<OrderedJson> tables_json(const ReportRun& item) {
   TESSERA_TRY(const std::vector<TableLoad> loads, table_loads(*item.lowering, item.tables));
-  Json shares = Json::array(), ranks = Json::array();
+  OrderedJson shares = OrderedJson::array(), ranks = OrderedJson::array();
   for (const TableLoad& load : loads) {
     int64_t bytes = 0, state_bytes = 0;
     for (const TableShare& share : load.shares) {
@@ -275,26 +277,26 @@ Result<Json> tables_json(const ReportRun& item) {
     ranks.push_back({load.rank, load.ranks, load.shares.size(), bytes, state_bytes, load.rows_read,
                      load.bytes_read});
   }
-  return Json{{"shares", std::move(shares)}, {"loads", std::move(ranks)}};
+  return OrderedJson{{"shares", std::move(shares)}, {"loads", std::move(ranks)}};
 }
 
-Result<Json> run_json(const Report& report, const ReportRun& item) {
+Result<OrderedJson> run_json(const Report& report, const ReportRun& item) {
   Labels labels;
   const Simulation& simulation = item.simulation;
-  Json run{{"name", item.name},
-           {"plan_text", item.plan_text},
-           {"summary", summary_json(simulation, report.capacity_bytes)},
-           {"end_ns", nanoseconds(simulation.step_time_s)},
-           {"roles", roles_json(simulation)},
-           {"path", path_json(simulation)},
-           {"costs", costs_of(simulation)}};
+  OrderedJson run{{"name", item.name},
+                  {"plan_text", item.plan_text},
+                  {"summary", summary_json(simulation, report.capacity_bytes)},
+                  {"end_ns", nanoseconds(simulation.step_time_s)},
+                  {"roles", roles_json(simulation)},
+                  {"path", path_json(simulation)},
+                  {"costs", costs_of(simulation)}};
   add_timeline(simulation, report.most_events, labels, run);
   run["labels"] = labels.list();
   TESSERA_TRY(const CommunicationMatrix matrix, communication_matrix(*item.lowering));
-  Json cells = Json::array();
+  OrderedJson cells = OrderedJson::array();
   for (const auto& cell : matrix.cells) cells.push_back({cell.from, cell.to, cell.bytes});
   run["matrix"] = {{"labels", matrix.labels}, {"cells", std::move(cells)}, {"note", matrix.note}};
-  Json ops = Json::array();
+  OrderedJson ops = OrderedJson::array();
   for (const Op& op : item.lowering->graph().ops()) {
     ops.push_back(op_json(item.lowering->plan(), op));
   }
@@ -304,7 +306,7 @@ Result<Json> run_json(const Report& report, const ReportRun& item) {
 }
 
 // ---- throughput against memory
-Json point_json(const PlanCurve::Point& point, int64_t batch) {
+OrderedJson point_json(const PlanCurve::Point& point, int64_t batch) {
   return {{"choice", point.choice},
           {"sequences_per_s", static_cast<double>(batch) / point.step_s},
           {"step_s", point.step_s},
@@ -312,13 +314,13 @@ Json point_json(const PlanCurve::Point& point, int64_t batch) {
           {"fits", point.fits}};
 }
 
-Json curve_json(const PlanCurve& curve) {
-  Json estimated = Json::array(), simulated = Json::array();
+OrderedJson curve_json(const PlanCurve& curve) {
+  OrderedJson estimated = OrderedJson::array(), simulated = OrderedJson::array();
   for (const PlanCurve::Point& point : curve.estimated) {
     estimated.push_back(point_json(point, curve.batch));
   }
   for (const PlanCurve::Program& program : curve.simulated) {
-    Json item = point_json(program, curve.batch);
+    OrderedJson item = point_json(program, curve.batch);
     item["estimate"] = point_json(program.estimate, curve.batch);
     simulated.push_back(std::move(item));
   }
@@ -327,24 +329,24 @@ Json curve_json(const PlanCurve& curve) {
           {"planner", curve.planner},
           {"estimated", std::move(estimated)},
           {"simulated", std::move(simulated)},
-          {"best", curve.best ? Json(*curve.best) : Json()},
+          {"best", curve.best ? OrderedJson(*curve.best) : OrderedJson()},
           {"refused", curve.refused}};
 }
 
 }  // namespace
 
 Result<std::string> report_data(const Report& report) {
-  Json spent = Json::array(), runs = Json::array();
+  OrderedJson spent = OrderedJson::array(), runs = OrderedJson::array();
   for (size_t i = 0; i < kSpent; ++i) spent.push_back(spent_name(static_cast<Spent>(i)));
   for (const ReportRun& item : report.runs) {
-    TESSERA_TRY(Json run, run_json(report, item));
+    TESSERA_TRY(OrderedJson run, run_json(report, item));
     runs.push_back(std::move(run));
   }
-  return Json{{"title", report.title},
-              {"subtitle", report.subtitle},
-              {"spent", std::move(spent)},
-              {"runs", std::move(runs)},
-              {"curve", report.curve ? curve_json(*report.curve) : Json()}}
+  return OrderedJson{{"title", report.title},
+                     {"subtitle", report.subtitle},
+                     {"spent", std::move(spent)},
+                     {"runs", std::move(runs)},
+                     {"curve", report.curve ? curve_json(*report.curve) : OrderedJson()}}
       .dump();
 }
 

@@ -339,17 +339,17 @@ std::string tables_text(const RunRecord& record) {
   const RunRecord::Start& start = record.starts.back();
   std::vector<std::string> names;
   std::map<std::string, std::vector<Share>> shares;
-  struct Load {
+  struct LoadedRun {
     int64_t pieces = 0, bytes = 0, state_bytes = 0;
     double rows = 0;
   };
-  std::map<int64_t, Load> loads;
+  std::map<int64_t, LoadedRun> loads;
   size_t widest = 5;
   for (const Share& one : start.tables) {
     if (!shares.contains(one.table)) names.push_back(one.table);
     shares[one.table].push_back(one);
     widest = std::max(widest, one.table.size());
-    Load& load = loads[one.rank];
+    LoadedRun& load = loads[one.rank];
     load.pieces += one.bytes > 0 ? 1 : 0;
     load.rows += static_cast<double>(one.rows);
     load.bytes += one.bytes;

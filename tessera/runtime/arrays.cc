@@ -64,10 +64,6 @@ struct OpenedArray {
   int64_t samples() const { return file->shape().front(); }
 };
 
-tl::unexpected<Error> data_error(std::string_view message) {
-  return invalid_input(fmt::format("data: {}", message));
-}
-
 std::vector<int64_t> without_ones(std::vector<int64_t> shape) {
   std::erase(shape, 1);
   return shape;

@@ -9,7 +9,7 @@
 #include "tessera/base/permutation.h"
 #include "tessera/data/test_files.h"
 
-namespace tessera {
+namespace tessera::arrays_test {
 namespace {
 
 using Arrays = TestFiles;
@@ -291,4 +291,4 @@ TEST_F(MovedArrays, WrongKeysAreOneLine) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::arrays_test

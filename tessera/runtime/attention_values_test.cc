@@ -10,7 +10,7 @@
 #include "tessera/graph/transform.h"
 #include "tessera/runtime/kernel_cases.h"
 
-namespace tessera {
+namespace tessera::attention_values_test {
 namespace {
 
 using testing::fill_inputs;
@@ -191,4 +191,4 @@ TEST(AttentionForms, DroppedWeightsStandInNoOrder) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::attention_values_test

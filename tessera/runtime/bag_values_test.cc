@@ -14,7 +14,7 @@
 #include "tessera/runtime/testing.h"
 #include "tessera/runtime/torch_values.h"
 
-namespace tessera {
+namespace tessera::bag_values_test {
 namespace {
 
 using testing::relative_error;
@@ -130,4 +130,4 @@ TEST(BagValues, AreThoseOfPyTorch) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::bag_values_test

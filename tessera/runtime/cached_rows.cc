@@ -75,7 +75,7 @@ Status CachedRows::open_file() {
     for (const Home& home : wants_.program->homes) {
       if (home.buffer == part.held) region = home.region;
     }
-    const Origin origin = origins.of(tensor);
+    const PieceOrigin origin = origins.of(tensor);
     begins.emplace_back(whole_of(wants_.graph->tensor(tensor), origin), origin.in_whole(region));
   }
   const auto init = [this, begins = std::move(begins)](int64_t row, std::byte* out) {

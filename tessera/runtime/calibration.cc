@@ -162,6 +162,12 @@ void Repeats::write(Profile& profile) const {
   }
 }
 
+size_t Repeats::sizes() const {
+  size_t out = 0;
+  for (const auto& [name, one] : families_) out += one.seconds.size();
+  return out;
+}
+
 std::vector<CalibrationCase> calibration_cases(int64_t ranks, bool quick) {
   std::vector<CalibrationCase> cases;
   // Whole models: what a step is made of, from what fits a core's cache to what fits none.
@@ -195,6 +201,12 @@ std::vector<CalibrationCase> calibration_cases(int64_t ranks, bool quick) {
     transformer("mixtral", 128, 4, 128, 256, 4, ",ffn=256,experts=4", "serial");
     transformer("mixtral", 256, 4, 64, 512, 4, ",ffn=512,experts=8",
                 "recompute(full,micro_batches=2)");
+    // Attention as products and a softmax.
+    transformer("gpt", 128, 4, 128, 256, 4, "", "rsa(1)");
+    transformer("bert", 192, 4, 96, 512, 8, "", "rsa(1)");
+    transformer("bert", 64, 2, 64, 256, 4, "", "rsa(1)");
+    transformer("llama", 128, 2, 512, 256, 2, "", "rsa(1)");
+    transformer("gpt", 256, 8, 256, 512, 2, "", "rsa(1)");
     cases.push_back(
         {"nemotron_h:pattern=M-M*,hidden=128,heads=4,kv_heads=2,seq=256,vocab=512,"
          "ffn=256,ssm_heads=8,ssm_head_dim=32,ssm_groups=2,state=32,chunk=64",
@@ -202,6 +214,9 @@ std::vector<CalibrationCase> calibration_cases(int64_t ranks, bool quick) {
     cases.push_back({"resnet:layers=18,width=16,image=64,classes=100,ghost=4", 8, "serial"});
     cases.push_back({"resnet:layers=50,width=16,image=96,classes=100,ghost=2", 4,
                      "recompute(full,micro_batches=2)"});
+    // Small maps of many channels, whose weight gradients are unlike those of large maps.
+    cases.push_back({"resnet:layers=18,width=24,image=32,classes=100,ghost=4", 8, "serial"});
+    cases.push_back({"resnet:layers=18,width=12,image=32,classes=100,ghost=4", 48, "serial"});
     if (ranks > 1) {
       transformer("bert", 128, 4, 128, 512, 8, "", fmt::format("megatron({})", ranks));
       transformer("mixtral", 128, 4, 64, 256, 8, ",ffn=256,experts=4",
@@ -239,6 +254,7 @@ Result<CaseTimes> run_case(const CalibrationCase& one, int64_t ranks, int steps,
                            int threads) {
   TESSERA_TRY(const Compiled compiled, compile({one.model, one.plan, one.batch, one.precision}));
   TESSERA_TRY(const std::vector<Program> programs, lower_and_verify(*compiled.lowering));
+  if (ranks == 0) ranks = static_cast<int64_t>(programs.size());
   if (programs.size() != 1 && static_cast<int64_t>(programs.size()) != ranks) {
     return invalid_input(
         fmt::format("plan {}: expected {} ranks, found {}", one.plan, ranks, programs.size()));

@@ -27,6 +27,7 @@ class Repeats {
   // What counts (the median) and the spread of each go into the profile; sizes that it has already
   // are replaced.
   void write(Profile& profile) const;
+  size_t sizes() const;  // of all families
 
  private:
   struct One {
@@ -52,8 +53,8 @@ struct CaseTimes {
   int64_t instructions = 0;   // of a step
   double seconds() const { return step_s; }
 };
-// Runs the case on `ranks` ranks side by side, for `steps` recorded steps; `threads`: inside a
-// kernel.
+// Runs the case on `ranks` ranks side by side (0: on those that its plan has), for `steps` recorded
+// steps; `threads`: inside a kernel.
 Result<CaseTimes> run_case(const CalibrationCase& one, int64_t ranks, int steps, Repeats& repeats,
                            int threads = 1);
 

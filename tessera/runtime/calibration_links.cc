@@ -67,7 +67,7 @@ Redistribution make_collective(CollectiveKind kind, int64_t n, int64_t bytes) {
   return what;
 }
 
-comm::ArrayView view_of(std::vector<float>& memory, const Box& box) {
+comm::ArrayView view_of_memory(std::vector<float>& memory, const Box& box) {
   memory.resize(static_cast<size_t>(std::max<int64_t>(box.volume(), 1)));
   return {reinterpret_cast<std::byte*>(memory.data()), box, row_major_strides(box.shape())};
 }
@@ -126,7 +126,8 @@ void time_links(comm::Communicator& world, const std::string& transport, bool qu
       const Redistribution what = make_collective(kind, n, bytes);
       std::vector<float> in, out;
       const auto rank = static_cast<size_t>(me);
-      const comm::ArrayView from = view_of(in, what.hold[rank]), to = view_of(out, what.need[rank]);
+      const comm::ArrayView from = view_of_memory(in, what.hold[rank]),
+                            to = view_of_memory(out, what.need[rank]);
       const auto times = time_calls(
           world, crowded, calls_of(bytes), [&] { std::fill(in.begin(), in.end(), 1.0F); },
           [&] {
@@ -140,7 +141,7 @@ void time_links(comm::Communicator& world, const std::string& transport, bool qu
   }
   for (const int64_t bytes : sizes) {
     std::vector<float> memory;
-    const comm::ArrayView view = view_of(memory, whole(bytes / 4));
+    const comm::ArrayView view = view_of_memory(memory, whole(bytes / 4));
     // Rank 0 sends, rank 1 receives; the others only meet.
     const auto times = time_calls(
         world, crowded, calls_of(bytes), [&] { std::fill(memory.begin(), memory.end(), 1.0F); },

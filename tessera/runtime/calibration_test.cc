@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tessera/runtime/profiling.h"
 
 namespace tessera {
@@ -45,6 +47,37 @@ TEST(Calibration, files_every_kernel_of_a_step) {
       EXPECT_EQ(sample.size.size(), family.sizes.size()) << name;
     }
   }
+}
+
+// The softmax of attention that is taken apart is as wide as there are keys; that of a router is as
+// wide as there are experts, and says nothing of it.
+TEST(Calibration, softmaxes_are_measured_as_wide_as_keys) {
+  const auto cases = calibration_cases(2, false);
+  EXPECT_TRUE(std::any_of(cases.begin(), cases.end(),
+                          [](const CalibrationCase& one) { return one.plan == "rsa(1)"; }));
+  Repeats repeats;
+  ASSERT_TRUE(
+      run_case({"bert:layers=1,hidden=16,heads=2,seq=24,vocab=64", 2, "rsa(1)"}, 1, 1, repeats));
+  Profile profile;
+  repeats.write(profile);
+  const Family* softmax = find_family(profile, "softmax.float32", 1);
+  ASSERT_NE(softmax, nullptr);
+  EXPECT_EQ(softmax->samples.back().size.back(), 24);
+}
+
+TEST(Profiling, a_step_adds_its_sizes_to_what_was_measured) {
+  Profile profile;
+  profile.families["gelu.float32@2"].samples.push_back({{7}, 1, 0});
+  const auto sizes = profile_step(
+      {}, {"gpt:layers=1,hidden=16,heads=2,seq=8,vocab=256", "data_parallel(2)", 4}, profile);
+  ASSERT_TRUE(sizes) << sizes.error().message;
+  EXPECT_GT(*sizes, 20U);
+  const Family& gelu = profile.families.at("gelu.float32@2");
+  ASSERT_EQ(gelu.samples.size(), 2U);
+  EXPECT_EQ(gelu.samples[0].seconds, 1);
+  // 2 sequences of 8 tokens, 64 wide, read and written.
+  EXPECT_EQ(gelu.samples[1].size, std::vector<double>{2.0 * 2 * 8 * 64 * 4});
+  EXPECT_FALSE(profile_step({}, {"gpt:layers=1", "no_recipe(2)", 4}, profile));
 }
 
 TEST(Calibration, a_plan_of_other_ranks_is_refused) {

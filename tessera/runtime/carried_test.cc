@@ -16,7 +16,7 @@
 #include "tessera/runtime/testing.h"
 #include "tessera/test/source_dir.h"
 
-namespace tessera {
+namespace tessera::carried_test {
 namespace {
 
 using testing::relative_error;
@@ -248,4 +248,4 @@ TEST_F(CarriedRuns, StateMovesWithAChangeOfThePlan) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::carried_test

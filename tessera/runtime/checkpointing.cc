@@ -75,7 +75,7 @@ Status check_tensors(const TensorSource& source, const Graph& graph, bool only_p
   const Origins origins(graph);
   for (const Tensor& tensor : graph.tensors()) {
     if (!state[tensor.id.index()] || (only_parameters && tensor.role != Role::kParameter)) continue;
-    const Origin origin = origins.of(tensor.id);
+    const PieceOrigin origin = origins.of(tensor.id);
     if (!begins_with_weights(pattern, origin.name)) continue;
     ++wanted;
     const SourceArray* array = source.find(origin.name);
@@ -330,7 +330,7 @@ struct Checkpointing::Impl {
     held.resize(all.size());
     for (auto& [id, place] : index) {
       const Tensor& tensor = graph().tensor(TensorId(id));
-      const Origin origin = origins.of(tensor.id);
+      const PieceOrigin origin = origins.of(tensor.id);
       const auto [known, fresh] = places.try_emplace(origin.name, tensors.size());
       place = known->second;
       if (!fresh) continue;
@@ -353,9 +353,9 @@ struct Checkpointing::Impl {
       element_bytes.push_back(dtype_bytes(DType::kFloat32));
       tensors.push_back(std::move(residuals[i]));
     }
-    for (const std::vector<Held>& share : share_out(element_bytes, held)) {
+    for (const std::vector<HeldBox>& share : share_out(element_bytes, held)) {
       std::vector<ShardPart>& list = parts.emplace_back();
-      for (const Held& one : share) list.push_back({one.tensor, one.box});
+      for (const HeldBox& one : share) list.push_back({one.tensor, one.box});
     }
   }
 
@@ -433,7 +433,7 @@ struct Checkpointing::Impl {
     const std::vector<const Home*> homes = state_homes();
     loading.on_disk.reserve(homes.size());
     for (const Home* home : homes) {
-      const Origin origin = origins.of(home->tensor);
+      const PieceOrigin origin = origins.of(home->tensor);
       const auto place = places.find(origin.name);
       if (place == places.end()) continue;  // of these a note has been given
       const DType dtype = program.buffer(home->buffer).dtype;
@@ -462,12 +462,12 @@ struct Checkpointing::Impl {
   }
 
   // What all ranks want of a checkpoint.
-  std::vector<std::vector<Held>> wanted_of_all(const Manifest& manifest) const {
+  std::vector<std::vector<HeldBox>> wanted_of_all(const Manifest& manifest) const {
     std::map<std::string_view, size_t> places;
     for (size_t i = 0; i < manifest.tensors.size(); ++i) places[manifest.tensors[i].name] = i;
-    std::vector<std::vector<Held>> wanted(held.size());
+    std::vector<std::vector<HeldBox>> wanted(held.size());
     for (size_t rank = 0; rank < held.size(); ++rank) {
-      for (const Held& one : held[rank]) {
+      for (const HeldBox& one : held[rank]) {
         const auto place = places.find(tensors[one.tensor].name);
         if (place != places.end() &&
             manifest.tensors[place->second].shape == tensors[one.tensor].shape)
@@ -506,7 +506,7 @@ struct Checkpointing::Impl {
     for (const Home* home : state_homes()) {
       const Tensor& tensor = graph().tensor(home->tensor);
       if (tensor.role == Role::kOptimizerState) continue;
-      const Origin origin = origins.of(tensor.id);
+      const PieceOrigin origin = origins.of(tensor.id);
       if (!begins_with_weights(job.config.weights_of, origin.name)) continue;
       const SourceArray* array = source.find(origin.name);
       const Box region = origin.in_whole(home->region);
@@ -588,7 +588,7 @@ struct Checkpointing::Impl {
   void homes_of_parts() {
     std::map<std::string, std::vector<std::pair<const Home*, Box>>> homes;  // by name, in the whole
     for (const Home* home : state_homes()) {
-      const Origin origin = origins.of(home->tensor);
+      const PieceOrigin origin = origins.of(home->tensor);
       homes[origin.name].emplace_back(home, origin.in_whole(home->region));
     }
     part_homes.clear();
@@ -754,7 +754,7 @@ struct Checkpointing::Impl {
   std::vector<ManifestTensor> tensors;        // of all ranks: states, then residuals
   size_t first_residual = 0;                  // in `tensors`; they are sorted by rank
   std::vector<size_t> residual_index;         // of those: among the residuals of their rank
-  std::vector<std::vector<Held>> held;        // by rank, of `tensors`
+  std::vector<std::vector<HeldBox>> held;     // by rank, of `tensors`
   std::vector<std::vector<ShardPart>> parts;  // by rank: what it writes
   Shard shard;                                // of this rank
   std::vector<const Home*> part_homes;        // of the parts of this rank; null: a residual

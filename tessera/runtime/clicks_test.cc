@@ -10,7 +10,7 @@
 #include "tessera/data/test_files.h"
 #include "tessera/runtime/arrays.h"
 
-namespace tessera {
+namespace tessera::clicks_test {
 namespace {
 
 class Clicks : public TestFiles {
@@ -147,4 +147,4 @@ TEST_F(Clicks, AFileWithoutSamplesIsRefused) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::clicks_test

@@ -8,7 +8,7 @@
 #include "tessera/models/images.h"
 #include "tessera/runtime/session.h"
 
-namespace tessera {
+namespace tessera::codebook_test {
 namespace {
 
 constexpr int64_t kBatch = 6;
@@ -65,4 +65,4 @@ TEST(Codebook, InPiecesTrainsAsTheWholeOne) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::codebook_test

@@ -9,7 +9,7 @@
 #include "tessera/graph/builder.h"
 #include "tessera/runtime/testing.h"
 
-namespace tessera {
+namespace tessera::convolution_values_test {
 namespace {
 
 using testing::relative_error;
@@ -197,4 +197,4 @@ TEST(ConvolutionValues, BatchNormHasStatisticsForEachGroupAndChannel) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::convolution_values_test

@@ -14,10 +14,6 @@
 namespace tessera {
 namespace {
 
-tl::unexpected<Error> data_error(std::string_view message) {
-  return invalid_input(fmt::format("data: {}", message));
-}
-
 class TokenSource : public DataSource {
  public:
   TokenSource(TokenCorpus corpus, const DataWants& wants)
@@ -86,6 +82,10 @@ Result<std::unique_ptr<DataSource>> open_tokens(const DataConfig& config, const 
 }
 
 }  // namespace
+
+tl::unexpected<Error> data_error(std::string_view message) {
+  return invalid_input(fmt::format("data: {}", message));
+}
 
 Result<std::unique_ptr<DataSource>> open_data(const DataConfig& config, const DataWants& wants) {
   if (config.random) return std::make_unique<RandomSource>(wants);

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "tessera/base/result.h"
 #include "tessera/data/data_config.h"
@@ -53,6 +54,7 @@ struct DataWants {
   bool in_order = false;  // arrays: sample i of the batches is sample i of the file, none is drawn
 };
 // Errors are one line and begin with "data: ".
+tl::unexpected<Error> data_error(std::string_view message);
 Result<std::unique_ptr<DataSource>> open_data(const DataConfig& config, const DataWants& wants);
 
 }  // namespace tessera

@@ -10,7 +10,7 @@
 #include "tessera/models/model.h"
 #include "tessera/runtime/testing.h"
 
-namespace tessera {
+namespace tessera::dhen_values_test {
 namespace {
 
 using testing::Workspace;
@@ -332,4 +332,4 @@ TEST(DhenValues, AConstantPredictionHasTheNormalisedEntropyOne) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::dhen_values_test

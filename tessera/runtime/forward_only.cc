@@ -41,7 +41,7 @@ Status check_weights(const Graph& graph, const TensorSource& source) {
   const Origins origins(graph);
   for (const Tensor& tensor : graph.tensors()) {
     if (tensor.role != Role::kParameter) continue;
-    const Origin origin = origins.of(tensor.id);
+    const PieceOrigin origin = origins.of(tensor.id);
     const SourceArray* array = source.find(origin.name);
     if (array == nullptr) {
       return invalid_input(fmt::format("weights '{}': expected the parameter '{}' [{}], found none",
@@ -60,7 +60,7 @@ Status load_parameters(RankExecutor& executor, const Graph& graph, const Program
                        const TensorSource& source) {
   const Origins origins(graph);
   for (const Home& home : program.homes) {
-    const Origin origin = origins.of(home.tensor);
+    const PieceOrigin origin = origins.of(home.tensor);
     const SourceArray* array = source.find(origin.name);
     if (array == nullptr || array->shape != origin.shape) continue;  // as its Init says
     HostArray values{home.tensor, home.region, program.buffer(home.buffer).dtype, {}};

@@ -15,7 +15,7 @@
 #include "tessera/sparse/graphs/widths.h"
 #include "tessera/test/source_dir.h"
 
-namespace tessera {
+namespace tessera::graph_network_test {
 namespace {
 
 using testing::Workspace;
@@ -244,4 +244,4 @@ TEST(GraphNetwork, sizes_that_make_no_network_are_refused) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::graph_network_test

@@ -8,7 +8,7 @@
 namespace tessera::testing {
 namespace {
 
-TensorId parameter(GraphBuilder& g, const char* name, std::vector<Dim> dims, DType dtype) {
+TensorId add_parameter(GraphBuilder& g, const char* name, std::vector<Dim> dims, DType dtype) {
   return g.parameter(name, std::move(dims), {Init::Kind::kNormal, 1.0}, dtype);
 }
 
@@ -16,13 +16,13 @@ TensorId parameter(GraphBuilder& g, const char* name, std::vector<Dim> dims, DTy
 TensorId conv(GraphBuilder& g, DType t, std::vector<Dim> x, std::vector<Dim> w,
               const Attributes& attributes) {
   return g.op1("op", "conv",
-               {parameter(g, "x", std::move(x), t), parameter(g, "w", std::move(w), t)},
+               {add_parameter(g, "x", std::move(x), t), add_parameter(g, "w", std::move(w), t)},
                attributes);
 }
 
 TensorId mean(GraphBuilder& g, DType t, std::vector<Dim> x, const char* kernel, const char* stride,
               const char* padding) {
-  return g.op1("op", "avg_pool", {parameter(g, "x", std::move(x), t)},
+  return g.op1("op", "avg_pool", {add_parameter(g, "x", std::move(x), t)},
                {{"kernel", std::string(kernel)},
                 {"stride", std::string(stride)},
                 {"padding", std::string(padding)},
@@ -31,16 +31,16 @@ TensorId mean(GraphBuilder& g, DType t, std::vector<Dim> x, const char* kernel, 
 
 TensorId resized(GraphBuilder& g, DType t, std::vector<Dim> x, const char* dims, const char* mode,
                  int64_t corners = 0) {
-  return g.op1("op", "resize", {parameter(g, "x", std::move(x), t)},
+  return g.op1("op", "resize", {add_parameter(g, "x", std::move(x), t)},
                {{"dims", std::string(dims)}, {"mode", std::string(mode)}, {"corners", corners}});
 }
 
 TensorId sampled(GraphBuilder& g, DType t, std::vector<Dim> grid, std::vector<Dim> points,
                  const char* dims) {
-  return g.op1(
-      "op", "grid_sample",
-      {parameter(g, "grid", std::move(grid), t), parameter(g, "points", std::move(points), t)},
-      {{"dims", std::string(dims)}});
+  return g.op1("op", "grid_sample",
+               {add_parameter(g, "grid", std::move(grid), t),
+                add_parameter(g, "points", std::move(points), t)},
+               {{"dims", std::string(dims)}});
 }
 
 }  // namespace
@@ -94,8 +94,8 @@ std::vector<Case> image_cases() {
       {"conv_transpose_of_groups",
        [](auto& g, DType t) {
          return g.op1("op", "conv_transpose",
-                      {parameter(g, "x", {{"b", 2}, {"c", 4}, {"y", 5}, {"x", 4}}, t),
-                       parameter(g, "w", {{"c", 4}, {"i", 3}, {"ky", 3}, {"kx", 2}}, t)},
+                      {add_parameter(g, "x", {{"b", 2}, {"c", 4}, {"y", 5}, {"x", 4}}, t),
+                       add_parameter(g, "w", {{"c", 4}, {"i", 3}, {"ky", 3}, {"kx", 2}}, t)},
                       {{"dims", std::string("y=11 x=6")},
                        {"channels", std::string("o")},
                        {"stride", std::string("2 1")},
@@ -163,21 +163,21 @@ std::vector<Case> image_cases() {
       {"grid_sample_by_some_coordinates",
        [](auto& g, DType t) {
          return g.op1("op", "grid_sample",
-                      {parameter(g, "grid", {{"c", 2}, {"y", 4}, {"x", 3}}, t),
-                       parameter(g, "points", {{"n", 5}, {"coordinates", 3}}, t)},
+                      {add_parameter(g, "grid", {{"c", 2}, {"y", 4}, {"x", 3}}, t),
+                       add_parameter(g, "points", {{"n", 5}, {"coordinates", 3}}, t)},
                       {{"dims", std::string("y x")}, {"coordinates", std::string("2 0")}});
        }},
       // The nearest of some codes, which are trained.
       {"nearest_code",
        [](auto& g, DType t) {
          const TensorId x = g.input("x", {{"b", 2}, {"n", 4}, {"w", 3}}, t),
-                        codes = parameter(g, "codes", {{"k", 7}, {"w", 3}}, t);
+                        codes = add_parameter(g, "codes", {{"k", 7}, {"w", 3}}, t);
          return vector_quantised(g, "op", x, codes).codes;
        }},
       {"scatter_max",
        [](auto& g, DType t) {
          return g.op1("op", "scatter_max",
-                      {parameter(g, "x", {{"b", 2}, {"k", 13}, {"h", 3}}, t),
+                      {add_parameter(g, "x", {{"b", 2}, {"k", 13}, {"h", 3}}, t),
                        g.input("ids", {{"k", 13}}, DType::kInt64)},
                       {{"dim", std::string("v")}, {"dims", std::string("b=2 v=11 h=3")}});
        }},

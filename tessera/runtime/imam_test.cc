@@ -11,7 +11,7 @@
 #include "tessera/runtime/session.h"
 #include "tessera/runtime/testing.h"
 
-namespace tessera {
+namespace tessera::imam_test {
 namespace {
 
 using testing::Workspace;
@@ -130,4 +130,4 @@ TEST(Imam, RecipesComputeWhatTheSerialPlanDoes) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::imam_test

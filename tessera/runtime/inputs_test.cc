@@ -10,7 +10,7 @@
 #include "tessera/base/text.h"
 #include "tessera/runtime/testing.h"
 
-namespace tessera {
+namespace tessera::inputs_test {
 namespace {
 
 constexpr int64_t kBatch = 5, kSeq = 12, kSeed = 3, kStep = 7;
@@ -138,4 +138,4 @@ TEST_F(Documents, ATokenThatTheTextLacksEndsNone) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::inputs_test

@@ -735,7 +735,7 @@ void RankExecutor::initialise(const std::set<TensorId>& but) {
     if (but.contains(home.tensor)) continue;
     const Buffer& buffer = impl_->program.buffer(impl_->tables.rest_of(home.buffer));
     const auto init = [&](const Array& to) {
-      const Origin origin = origins.of(home.tensor);
+      const PieceOrigin origin = origins.of(home.tensor);
       tessera::initialise(whole_of(impl_->graph.tensor(home.tensor), origin),
                           origin.in_whole(home.region), impl_->options.seed, to);
     };
@@ -886,5 +886,13 @@ int64_t RankExecutor::scratch_bytes() const {
 }
 std::vector<RowCacheReport> RankExecutor::row_caches() const { return impl_->tables.reports(); }
 const std::map<std::string, double>& RankExecutor::profile() const { return impl_->seconds; }
+
+std::optional<double> read_loss(const RankExecutor& executor, const Program& program,
+                                TensorId loss) {
+  for (const Home& home : program.fetches) {
+    if (home.tensor == loss && !home.region.empty()) return executor.read(home).values().at(0);
+  }
+  return std::nullopt;
+}
 
 }  // namespace tessera

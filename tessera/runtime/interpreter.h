@@ -27,6 +27,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -145,5 +146,9 @@ class RankExecutor {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+// The loss on this rank, if it has it and the program fetches it.
+std::optional<double> read_loss(const RankExecutor& executor, const Program& program,
+                                TensorId loss);
 
 }  // namespace tessera

@@ -12,7 +12,7 @@
 #include "tessera/runtime/initialise.h"
 #include "tessera/runtime/testing.h"
 
-namespace tessera {
+namespace tessera::kernel_values_test {
 namespace {
 
 using testing::relative_error;
@@ -500,4 +500,4 @@ TEST(Initialise, NormalHasItsStandardDeviation) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::kernel_values_test

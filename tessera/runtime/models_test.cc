@@ -9,7 +9,7 @@
 #include "tessera/runtime/session.h"
 #include "tessera/runtime/testing.h"
 
-namespace tessera {
+namespace tessera::models_test {
 namespace {
 
 using testing::Workspace;
@@ -105,4 +105,4 @@ TEST(Encoders, EqualTheSerialRunUnderRecipes) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::models_test

@@ -10,7 +10,7 @@
 #include "tessera/runtime/session.h"
 #include "tessera/runtime/testing.h"
 
-namespace tessera {
+namespace tessera::optimizers_test {
 namespace {
 
 using Values = std::vector<double>;
@@ -334,4 +334,4 @@ TEST(OptimizersTest, FactoredMomentsKeepTheCutsOfTheirParameter) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::optimizers_test

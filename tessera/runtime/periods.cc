@@ -89,8 +89,8 @@ Result<std::optional<PeriodExecutor::Change>> PeriodExecutor::begin_step(int64_t
 }
 
 Result<std::optional<PeriodExecutor::Change>> PeriodExecutor::enter(size_t next) {
-  using Clock = std::chrono::steady_clock;
-  const Clock::time_point begin = Clock::now();
+  using Steady = std::chrono::steady_clock;
+  const Steady::time_point begin = Steady::now();
   const Period& period = periods_[next];
   const auto rank = static_cast<size_t>(world_.rank());
   TESSERA_TRY(auto executor, RankExecutor::create(period.compiled.graph(), period.programs[rank],
@@ -104,13 +104,13 @@ Result<std::optional<PeriodExecutor::Change>> PeriodExecutor::enter(size_t next)
   if (executor_) {
     executor->take_memory();
     world_.barrier();
-    const Clock::time_point start = Clock::now();
+    const Steady::time_point start = Steady::now();
     const Traffic before = counted(world_);
     move_state(world_, period.move, *executor_, program(), *executor, period.programs[rank]);
     const Traffic after = counted(world_);
     world_.barrier();
     change.emplace();
-    change->seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    change->seconds = std::chrono::duration<double>(Steady::now() - start).count();
     change->bytes_counted = after.bytes - before.bytes;
     change->messages_counted = after.messages - before.messages;
     if (rank < period.move.sent.size()) {
@@ -120,7 +120,7 @@ Result<std::optional<PeriodExecutor::Change>> PeriodExecutor::enter(size_t next)
   }
   executor_ = std::move(executor);
   current_ = next;
-  if (change) change->total_s = std::chrono::duration<double>(Clock::now() - begin).count();
+  if (change) change->total_s = std::chrono::duration<double>(Steady::now() - begin).count();
   return change;
 }
 

@@ -7,10 +7,10 @@
 
 #include "tessera/runtime/session.h"
 
-namespace tessera {
+namespace tessera::periods_test {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr const char* kModel =
     "llama:layers=4,hidden=12,heads=3,kv_heads=3,head_dim=4,seq=5,vocab=22,ffn=20";
@@ -83,4 +83,4 @@ TEST(Periods, WhatIsWrongIsSaid) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::periods_test

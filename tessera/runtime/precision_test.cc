@@ -17,7 +17,7 @@
 #include "tessera/runtime/session.h"
 #include "tessera/runtime/testing.h"
 
-namespace tessera {
+namespace tessera::precision_test {
 namespace {
 
 // One op of the kind on five scalars, run by its kernel.
@@ -344,4 +344,4 @@ TEST_F(Training, SkipsUntilTheScaleFits) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::precision_test

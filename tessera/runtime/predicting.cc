@@ -79,7 +79,7 @@ Result<Model> model_of(const PredictConfig& config) {
   return build_model(config.model, batch, storage_dtype(compute));
 }
 
-Status lower_forward(const PredictConfig& config, Forward& out) {
+Status lower_predictor(const PredictConfig& config, Forward& out) {
   TESSERA_TRY(const DType compute, parse_dtype(config.precision));
   out.batch = out.model.batch;
   if (!config.data.nodes.empty()) {
@@ -105,17 +105,8 @@ Status lower_forward(const PredictConfig& config, Forward& out) {
   return {};
 }
 
-// The loss on this rank, if it has it.
-std::optional<double> read_loss(const RankExecutor& executor, const Program& program,
-                                TensorId loss) {
-  for (const Home& home : program.fetches) {
-    if (home.tensor == loss && !home.region.empty()) return executor.read(home).values().at(0);
-  }
-  return std::nullopt;
-}
-
 // What the ranks make together.
-struct Shared {
+struct SharedOutputs {
   std::vector<double> outputs, targets;  // of whole batches
   std::vector<std::optional<double>> losses;
   double fastest = 0;  // seconds of a batch
@@ -126,7 +117,7 @@ struct Shared {
 class RankPredictor {
  public:
   RankPredictor(const Forward& forward, const DataSource& data, const TensorSource& source,
-                Shared& shared, comm::Communicator& world)
+                SharedOutputs& shared, comm::Communicator& world)
       : forward_(forward),
         program_(forward.programs[static_cast<size_t>(world.rank())]),
         graph_(forward.lowering->graph()),
@@ -203,7 +194,7 @@ class RankPredictor {
   const Graph& graph_;
   const DataSource& data_;
   const TensorSource& source_;
-  Shared& shared_;
+  SharedOutputs& shared_;
   comm::Communicator& world_;
 };
 
@@ -242,7 +233,7 @@ Result<Predictions> predict(const PredictConfig& config, Model model) {
     return evaluate_error("expected --samples with data of arrays, found the nodes of a graph");
   Forward forward;
   forward.model = std::move(model);
-  TESSERA_TRY_VOID(lower_forward(config, forward));
+  TESSERA_TRY_VOID(lower_predictor(config, forward));
   TESSERA_TRY(const std::unique_ptr<DataSource> data,
               open_data(config.data, {&forward.model, 1, "evaluate", config.beside, true}));
   TESSERA_TRY(const std::unique_ptr<TensorSource> source, open_source(config.weights));
@@ -254,7 +245,7 @@ Result<Predictions> predict(const PredictConfig& config, Model model) {
   const int64_t target_width =
       forward.targets.valid() ? graph.tensor(forward.targets).elements() / forward.batch : 0;
   made.width = graph.tensor(forward.output).elements() / forward.batch;
-  Shared shared;
+  SharedOutputs shared;
   shared.outputs.resize(static_cast<size_t>(batches * forward.batch * made.width));
   shared.targets.resize(static_cast<size_t>(batches * forward.batch * target_width));
   shared.losses.resize(static_cast<size_t>(batches));

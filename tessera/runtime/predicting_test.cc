@@ -18,7 +18,7 @@
 #include "tessera/runtime/testing.h"
 #include "tessera/state/source.h"
 
-namespace tessera {
+namespace tessera::predicting_test {
 namespace {
 
 using testing::relative_error;
@@ -319,4 +319,4 @@ split = [ { ops = "*", dim = "height", over = "h" }, { ops = "*", dim = "width",
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::predicting_test

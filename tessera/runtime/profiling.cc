@@ -18,6 +18,8 @@
 namespace tessera {
 namespace {
 
+constexpr int kSteps = 8, kFewSteps = 3;  // of a plan that are recorded
+
 std::string today() {
   const std::time_t now = std::time(nullptr);
   std::tm date{};
@@ -52,9 +54,10 @@ void write_rates(Profile& profile) {
 class Session {
  public:
   Session(const ProfileOptions& options, Profile& profile) : options_(options), profile_(profile) {
-    for (const int64_t ranks : options.ranks)
+    for (const int64_t ranks : options.ranks) {
       total_ += static_cast<double>(calibration_cases(ranks, options.quick).size()) +
                 (ranks > 1 ? kLinkShare : 0);
+    }
   }
 
   Status run() {
@@ -144,6 +147,17 @@ Result<Profile> profile_machine(const ProfileOptions& options) {
   TESSERA_TRY(Profile profile, describe_machine(options));
   TESSERA_TRY_VOID(Session(options, profile).run());
   return profile;
+}
+
+Result<size_t> profile_step(const ProfileOptions& options, const StepToProfile& step,
+                            Profile& profile) {
+  TESSERA_TRY_VOID(check_device(options.device));
+  Repeats repeats;
+  TESSERA_TRY_VOID(run_case({step.model, step.batch, step.plan, step.precision}, 0,
+                            options.quick ? kFewSteps : kSteps, repeats,
+                            static_cast<int>(options.threads)));
+  repeats.write(profile);
+  return repeats.sizes();
 }
 
 Result<bool> profile_processes(const ProfileOptions& options, Profile& profile) {

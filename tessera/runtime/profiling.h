@@ -25,6 +25,17 @@ struct ProfileOptions {
 // compute on.
 Result<Profile> profile_machine(const ProfileOptions& options);
 
+// The step of a plan.
+struct StepToProfile {
+  std::string model, plan;
+  int64_t batch = 0;
+  std::string precision = "float32";
+};
+// The kernels of the step, in the very sizes that they have in it, on as many threads as the plan has
+// ranks; added to `profile`. Returns how many sizes were measured.
+Result<size_t> profile_step(const ProfileOptions& options, const StepToProfile& step,
+                            Profile& profile);
+
 // A profile of this machine without a measurement.
 Result<Profile> describe_machine(const ProfileOptions& options);
 // Under an MPI launcher, called by every process: collectives and messages between processes, put

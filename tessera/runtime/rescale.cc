@@ -18,7 +18,7 @@ std::map<TensorId, std::vector<Home>> homes_of(const Program& program) {
   return homes;
 }
 
-comm::ArrayView view_of(const Box& box, std::byte* data) {
+comm::ArrayView view_of_state(const Box& box, std::byte* data) {
   return {data, box, row_major_strides(box.shape())};
 }
 
@@ -52,7 +52,7 @@ struct Moving {
       needed.data.resize(static_cast<size_t>(need.volume() * dtype_bytes(what.dtype)));
       out = needed.data.data();
     }
-    item = {&what, view_of(hold, data), view_of(need, out)};
+    item = {&what, view_of_state(hold, data), view_of_state(need, out)};
     bytes = (hold.volume() + need.volume()) * dtype_bytes(what.dtype);
   }
 

@@ -5,7 +5,7 @@
 #include "tessera/runtime/session.h"
 #include "tessera/test/source_dir.h"
 
-namespace tessera {
+namespace tessera::resnet_test {
 namespace {
 
 constexpr const char* kBasic = "resnet:layers=18,width=4,image=48,classes=5,ghost=2";
@@ -47,4 +47,4 @@ TEST(Resnet, EqualsTheSerialRunWithSynchronizedNorms) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::resnet_test

@@ -10,7 +10,7 @@
 #include "tessera/models/nn.h"
 #include "tessera/runtime/session.h"
 
-namespace tessera {
+namespace tessera::row_exchange_test {
 namespace {
 
 constexpr int64_t kNodes = 13, kEdges = 40;
@@ -125,4 +125,4 @@ TEST(RowExchange, of_more_ranks_than_nodes) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::row_exchange_test

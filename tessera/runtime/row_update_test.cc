@@ -10,7 +10,7 @@
 #include "tessera/graph/transform.h"
 #include "tessera/runtime/testing.h"
 
-namespace tessera {
+namespace tessera::row_update_test {
 namespace {
 
 using Values = std::vector<double>;
@@ -337,4 +337,4 @@ TEST(RowUpdateTest, WideTablesAreNotRounded) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::row_update_test

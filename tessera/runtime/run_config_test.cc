@@ -9,7 +9,7 @@
 
 #include "tessera/base/text.h"
 
-namespace tessera {
+namespace tessera::run_config_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -278,4 +278,4 @@ TEST(RunConfig, GroupsOfParametersAreTrainedOtherwise) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::run_config_test

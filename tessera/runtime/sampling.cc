@@ -73,7 +73,7 @@ struct ForwardModel {
   std::vector<Program> programs;
 };
 
-Status lower_forward(const SampleConfig& config, ForwardModel& out) {
+Status lower_sampler(const SampleConfig& config, ForwardModel& out) {
   TESSERA_TRY(const DType compute, parse_dtype(config.precision));
   TESSERA_TRY(const Model smallest,
               build_model(config.model, batch_of(config.model, 0, 1).value_or(1)));
@@ -97,7 +97,7 @@ Status lower_forward(const SampleConfig& config, ForwardModel& out) {
 }
 
 // What the ranks share: all wait for the slowest before and after each token.
-struct Shared {
+struct SharedSamples {
   std::vector<int64_t> text;   // prompt and what was made
   std::vector<double> logits;  // behind the last token, by token of the vocabulary
   std::mutex mutex;            // of the logits: several ranks may have the same ones
@@ -106,7 +106,7 @@ struct Shared {
 class RankSampler {
  public:
   RankSampler(const SampleConfig& config, const ForwardModel& forward, const TensorSource& source,
-              Shared& shared, comm::Communicator& world)
+              SharedSamples& shared, comm::Communicator& world)
       : config_(config),
         forward_(forward),
         program_(forward.programs[static_cast<size_t>(world.rank())]),
@@ -185,7 +185,7 @@ class RankSampler {
   const Program& program_;
   const Graph& graph_;
   const TensorSource& source_;
-  Shared& shared_;
+  SharedSamples& shared_;
   comm::Communicator& world_;
 };
 
@@ -233,12 +233,12 @@ Result<std::vector<int64_t>> sample_tokens(const SampleConfig& config,
     return sample_error("expected to run as one process, found mpirun: its ranks are threads");
   }
   ForwardModel forward;
-  TESSERA_TRY_VOID(lower_forward(config, forward));
+  TESSERA_TRY_VOID(lower_sampler(config, forward));
   TESSERA_TRY_VOID(check_prompt(config, forward.model));
   TESSERA_TRY(const std::unique_ptr<TensorSource> source, open_source(config.weights));
   if (auto fits = check_weights(forward.lowering->graph(), *source); !fits)
     return sample_error(fits.error().message);
-  Shared shared;
+  SharedSamples shared;
   shared.text = config.prompt;
   shared.logits.resize(static_cast<size_t>(forward.model.vocab));
   comm::Options options;

@@ -10,7 +10,7 @@
 #include "tessera/runtime/testing.h"
 #include "tessera/state/safetensors.h"
 
-namespace tessera {
+namespace tessera::sampling_test {
 namespace {
 
 constexpr const char* kModel = "gpt:layers=2,hidden=16,heads=4,seq=6,vocab=12";
@@ -164,4 +164,4 @@ TEST_F(Sampling, ErrorsAreOneLine) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::sampling_test

@@ -9,7 +9,7 @@
 
 #include "tessera/data/test_files.h"
 
-namespace tessera {
+namespace tessera::session_test {
 namespace {
 
 constexpr const char* kGpt = "gpt:layers=2,hidden=16,heads=2,seq=8,vocab=256,dropout=0.1";
@@ -298,4 +298,4 @@ store = [
 )"));
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::session_test

@@ -8,7 +8,7 @@
 #include "tessera/models/model.h"
 #include "tessera/runtime/testing.h"
 
-namespace tessera {
+namespace tessera::smc_test {
 namespace {
 
 using testing::relative_error;
@@ -128,4 +128,4 @@ TEST_F(Smc, OnlyThePassAheadMovesWhatRuns) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::smc_test

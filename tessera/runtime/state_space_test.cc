@@ -11,7 +11,7 @@
 #include "tessera/runtime/session.h"
 #include "tessera/runtime/testing.h"
 
-namespace tessera {
+namespace tessera::state_space_test {
 namespace {
 
 using testing::relative_error;
@@ -169,4 +169,4 @@ TEST(NemotronH, RefusesToSplitTheRecurrenceAndMoreRanksThanGroups) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::state_space_test

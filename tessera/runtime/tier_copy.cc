@@ -12,7 +12,7 @@ namespace {
 using kernels::Array;
 
 // Adjacent bytes on disk and where they lie in the contiguous array.
-struct Extent {
+struct CopiedExtent {
   int64_t offset = 0, at = 0, bytes = 0;
 };
 
@@ -23,10 +23,10 @@ int64_t elements(const Array& array) {
 }
 
 // In row-major order; neighbours are joined.
-std::vector<Extent> extents_of(const TierArray& where) {
+std::vector<CopiedExtent> extents_of(const TierArray& where) {
   const Array& array = where.array;
   const int64_t item = dtype_bytes(array.dtype), n = elements(array);
-  std::vector<Extent> out;
+  std::vector<CopiedExtent> out;
   std::vector<int64_t> position(array.shape.size(), 0);
   const int64_t row = array.shape.empty() ? 1 : array.shape.back();
   for (int64_t done = 0; done < n; done += row) {
@@ -60,19 +60,19 @@ Contiguous own_memory(const Array& like) {
   return out;
 }
 
-Status read_all(DiskFile& disk, const std::vector<Extent>& extents, std::byte* to) {
-  for (const Extent& extent : extents)
+Status read_all(DiskFile& disk, const std::vector<CopiedExtent>& extents, std::byte* to) {
+  for (const CopiedExtent& extent : extents)
     TESSERA_TRY_VOID(disk.read(extent.offset, to + extent.at, extent.bytes));
   return {};
 }
-Status write_all(DiskFile& disk, const std::vector<Extent>& extents, const std::byte* from) {
-  for (const Extent& extent : extents)
+Status write_all(DiskFile& disk, const std::vector<CopiedExtent>& extents, const std::byte* from) {
+  for (const CopiedExtent& extent : extents)
     TESSERA_TRY_VOID(disk.write(extent.offset, from + extent.at, extent.bytes));
   return {};
 }
 
 Copier::Job prepare_read(const TierArray& from, const Array& to, bool add, DiskFile& disk) {
-  std::vector<Extent> extents = extents_of(from);
+  std::vector<CopiedExtent> extents = extents_of(from);
   if (!add && is_contiguous(to)) {
     return
         [extents = std::move(extents), to = to.data, &disk] { return read_all(disk, extents, to); };
@@ -88,7 +88,7 @@ Copier::Job prepare_read(const TierArray& from, const Array& to, bool add, DiskF
 }
 
 Copier::Job prepare_write(const Array& from, const TierArray& to, bool add, DiskFile& disk) {
-  std::vector<Extent> extents = extents_of(to);
+  std::vector<CopiedExtent> extents = extents_of(to);
   if (!add && is_contiguous(from)) {
     return [extents = std::move(extents), from = from.data, &disk] {
       return write_all(disk, extents, from);

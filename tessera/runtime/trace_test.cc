@@ -34,7 +34,7 @@ Events events_of(const Simulation& simulation) {
   return events;
 }
 
-class Trace : public testing::TestWithParam<const char*> {
+class Trace : public ::testing::TestWithParam<const char*> {
  protected:
   Trace()
       : data_(
@@ -93,10 +93,10 @@ TEST_P(Trace, has_the_instructions_of_the_simulated_step) {
   }
 }
 INSTANTIATE_TEST_SUITE_P(Plans, Trace,
-                         testing::Values("serial", "recompute(full,micro_batches=2)",
-                                         "data_parallel(2)", "tensor_parallel(2)", "zero(3,2,2)",
-                                         "fsdp(2,prefetch=1)", "one_f_one_b(2,4)",
-                                         "megatron(tp=2,dp=2,sequence_shard=true)"));
+                         ::testing::Values("serial", "recompute(full,micro_batches=2)",
+                                           "data_parallel(2)", "tensor_parallel(2)", "zero(3,2,2)",
+                                           "fsdp(2,prefetch=1)", "one_f_one_b(2,4)",
+                                           "megatron(tp=2,dp=2,sequence_shard=true)"));
 
 TEST_F(Trace, of_communication_begins_when_all_are_ready) {
   Simulation real;

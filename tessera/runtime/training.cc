@@ -60,15 +60,6 @@ void load_input(Job& job, const DataSource& source, int64_t step, int64_t batch,
   }
 }
 
-// The loss on this rank, if it has it.
-std::optional<double> read_loss(const RankExecutor& executor, const Program& program,
-                                TensorId loss) {
-  for (const Home& home : program.fetches) {
-    if (home.tensor == loss && !home.region.empty()) return executor.read(home).values().at(0);
-  }
-  return std::nullopt;
-}
-
 // One rank's part of a run.
 class RankRun {
  public:

@@ -28,16 +28,16 @@ namespace tessera {
 namespace {
 
 // A tensor's regions as one rank has them after a step.
-struct Held {
+struct HeldValues {
   std::string name;
   Box region;
   std::vector<double> values;
 };
 
 struct RankResult {
-  std::vector<std::vector<Held>> steps;  // loss and gradients after each step
-  std::vector<Held> parameters;          // after the last, and running state
-  Traffic predicted;                     // of all steps, and of the changes of plan between them
+  std::vector<std::vector<HeldValues>> steps;  // loss and gradients after each step
+  std::vector<HeldValues> parameters;          // after the last, and running state
+  Traffic predicted;  // of all steps, and of the changes of plan between them
   comm::Counters counted;
   struct Memory {
     std::array<int64_t, 3> predicted{}, counted{};  // by tier
@@ -77,9 +77,9 @@ std::string display_name(const Graph& graph, TensorId id) {
   return tensor.name;
 }
 
-std::vector<Held> read_homes(const RankExecutor& executor, const Graph& graph,
-                             const std::vector<Home>& homes, bool trained_only) {
-  std::vector<Held> held;
+std::vector<HeldValues> read_homes(const RankExecutor& executor, const Graph& graph,
+                                   const std::vector<Home>& homes, bool trained_only) {
+  std::vector<HeldValues> held;
   const Origins origins(graph);
   const std::vector<bool> carried = carried_buffers(graph), ahead = buffers_ahead(graph);
   for (const Home& home : homes) {
@@ -87,7 +87,7 @@ std::vector<Held> read_homes(const RankExecutor& executor, const Graph& graph,
     if (trained_only && !trained && !carried[home.tensor.index()]) continue;
     if (ahead[home.tensor.index()]) continue;  // of the step to come
     if (home.region.empty()) continue;
-    const Origin origin = origins.of(home.tensor);
+    const PieceOrigin origin = origins.of(home.tensor);
     const std::string name = display_name(graph, home.tensor);
     held.push_back({origin.piece ? std::string(name_of_whole(name)) : name,
                     origin.in_whole(home.region), executor.read(home).values()});
@@ -181,9 +181,9 @@ Result<std::vector<RankResult>> run_plan(std::vector<Period>& periods, const Ver
 }
 
 // Of the serial run, where every region is the whole tensor.
-State whole_state(const std::vector<Held>& held) {
+State whole_state(const std::vector<HeldValues>& held) {
   State state;
-  for (const Held& one : held) state[one.name] = {one.region.shape(), one.values};
+  for (const HeldValues& one : held) state[one.name] = {one.region.shape(), one.values};
   return state;
 }
 
@@ -234,7 +234,7 @@ class Comparison {
     }
   }
 
-  Status add(const Held& held, Worst& loss, Worst& others) {
+  Status add(const HeldValues& held, Worst& loss, Worst& others) {
     const auto found = serial_.find(held.name);
     if (found == serial_.end())
       return check_failed(fmt::format("tensor {}: the serial run has none", held.name));
@@ -299,7 +299,7 @@ Status compare(const Graph& graph, const RankResult& serial,
     }
     Comparison comparison(state, tolerances.gradient_floor, terms);
     for (const RankResult& rank : parallel) {
-      for (const Held& held : rank.steps[step])
+      for (const HeldValues& held : rank.steps[step])
         TESSERA_TRY_VOID(comparison.add(held, loss, gradients));
     }
     TESSERA_TRY_VOID(comparison.finish());
@@ -314,7 +314,7 @@ Status compare(const Graph& graph, const RankResult& serial,
   }
   Comparison comparison(state, tolerances.parameter_floor, by_all);
   for (const RankResult& rank : parallel) {
-    for (const Held& held : rank.parameters)
+    for (const HeldValues& held : rank.parameters)
       TESSERA_TRY_VOID(comparison.add(held, loss, parameters));
   }
   TESSERA_TRY_VOID(comparison.finish());

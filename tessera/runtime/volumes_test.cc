@@ -8,7 +8,7 @@
 #include "tessera/data/test_files.h"
 #include "tessera/runtime/session.h"
 
-namespace tessera {
+namespace tessera::volumes_test {
 namespace {
 
 constexpr int64_t kSamples = 10, kBatch = 4, kSteps = 4, kChannels = 2, kWidth = 16;
@@ -230,4 +230,4 @@ TEST_F(Volumes, WrongDatasetsAreOneLine) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::volumes_test

@@ -15,6 +15,7 @@
 #include "tessera/plan/recipes/parts.h"
 #include "tessera/plan/recipes/patterns.h"
 #include "tessera/plan/selector.h"
+#include "tessera/search/scoped_dims.h"
 
 namespace tessera {
 namespace {
@@ -349,9 +350,10 @@ bool cuts_batch(const ChoiceAxis& axis) { return axis.size > 1 && has_name(axis.
 std::string dim_to_cut(const Op& op, const ChoiceAxis& axis) {
   for (const std::string& entry : axis.dims) {
     const size_t slash = entry.find('/');
-    const bool is_of_class = slash != std::string::npos;
-    if (is_of_class && class_of(op) != std::string_view(entry).substr(0, slash)) continue;
-    std::string name = is_of_class ? entry.substr(slash + 1) : entry;
+    const bool is_of_some = slash != std::string::npos;
+    const std::string_view of = std::string_view(entry).substr(0, is_of_some ? slash : 0);
+    if (is_of_some && class_of(op) != of && !is_in_scope(op, of)) continue;
+    std::string name = is_of_some ? entry.substr(slash + 1) : entry;
     const int d = op.annotation.find(name);
     if (d >= 0 && may_cut(op, op.annotation.dims[static_cast<size_t>(d)])) return name;
   }

@@ -9,7 +9,8 @@
 //   {"sp", 4, {"attention/heads", "seq"}}           Ulysses: tokens, but heads in attention's core
 //
 // are five values of one type, and whatever dims a model has can be tried. A dim with a work class
-// before it ("attention/heads") is meant in ops of that class only.
+// before it ("attention/heads") is meant in ops of that class only, one with a path in a block before
+// it ("moe.router/batch") in ops there (scoped_dims.h).
 //
 //   TESSERA_TRY(const std::string text, write_plan(choice, forward, units, "megatron by hand"));
 //   TESSERA_TRY(const Plan plan, parse_plan(text));

@@ -8,7 +8,7 @@
 #include "tessera/models/model.h"
 #include "tessera/plan/plan.h"
 
-namespace tessera {
+namespace tessera::choice_test {
 namespace {
 
 const char* const kGpt = "gpt:layers=4,hidden=64,heads=4,seq=16,vocab=96";
@@ -229,4 +229,4 @@ TEST(Choice, AStageWithoutUnitsIsRefused) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::choice_test

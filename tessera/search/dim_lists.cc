@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 #include <map>
 
 #include "tessera/base/text.h"
+#include "tessera/search/infinity.h"
 
 namespace tessera {
 namespace {
@@ -21,7 +21,7 @@ constexpr double kPairGain = .985;  // of the time of the best single axis: the 
 constexpr double kMostLoss = 1.08;  // of the time, for less memory
 // An outer list is given up if its first dim alone takes more than this share of the time that the
 // best single axis takes.
-constexpr double kFarOff = 1.25;
+constexpr double kTooSlowList = 1.25;
 // Further dims of an axis that cuts the batch are taken to leave at least this share of the time.
 constexpr double kBesideBatch = .9;
 // If the best single dim leaves more than this share of the time, dims save little: only the best list
@@ -29,13 +29,12 @@ constexpr double kBesideBatch = .9;
 constexpr double kHardlySaves = .9;
 constexpr double kSavesNothing = .97;    // of the time of an uncut stage, or more
 constexpr double kParameterShare = .05;  // of all elements: such parameters are worth a cut
-constexpr double kNever = std::numeric_limits<double>::infinity();
+
+}  // namespace
 
 bool has(const DimList& list, const std::string& name) {
   return std::find(list.begin(), list.end(), name) != list.end();
 }
-
-}  // namespace
 
 std::vector<ChoiceAxis> inner_axes(int64_t size, const DimList& list) {
   if (size == 1) return {};
@@ -208,7 +207,7 @@ std::vector<DimList> DimListSearch::find_lists(int64_t size, int64_t sequences,
     if (std::find(out.begin(), out.end(), list) == out.end()) out.push_back(list);
   };
   const auto grow_and_keep = [&](const DimList& first, int64_t with_sequences, size_t most) {
-    grow(first, axes, with_sequences, kBeam, kNever);
+    grow(first, axes, with_sequences, kBeam, kInfinity);
     std::vector<DimList> kept;
     double least = 0;
     for (const Tried& one : tried_) {
@@ -237,7 +236,7 @@ std::vector<DimList> DimListSearch::lists_for_gradients(const AxesOf& axes, int6
     if (!has(dims_, dim)) dims_.push_back(dim);
   }
   counts_gradients_ = true;
-  grow(replicas, axes, sequences, kBeam, kNever);
+  grow(replicas, axes, sequences, kBeam, kInfinity);
   counts_gradients_ = false;
   dims_ = before;
   std::vector<DimList> out;
@@ -278,7 +277,7 @@ std::vector<DimPair> DimListSearch::find_pairs(const std::vector<DimList>& lists
       const auto start = price(first, axes, own);
       const double left = first.empty() ? 1 / static_cast<double>(outer_size) : kBesideBatch;
       if (start && single_s > 0 && left * tried_[*start].time_s > kMostLoss * single_s) continue;
-      grow(first, axes, own, kPairBeam, single_s > 0 ? kFarOff * single_s : kNever);
+      grow(first, axes, own, kPairBeam, single_s > 0 ? kTooSlowList * single_s : kInfinity);
       const auto best = std::find_if(tried_.begin(), tried_.end(), [&](const Tried& one) {
         return !one.list.empty() && one.list != first && one.list != inner;
       });

@@ -20,6 +20,7 @@
 namespace tessera {
 
 using DimList = std::vector<std::string>;  // ChoiceAxis::dims
+bool has(const DimList& list, const std::string& name);
 
 // Lists of two axes inside a stage. Devices of `inner` are neighbours.
 struct DimPair {

@@ -44,7 +44,7 @@ Result<PlanQuestion> with_expansion(const PlanQuestion& question, const std::str
 }
 
 // Seconds of the passes of the folded model, cut as the choice cuts it; nothing if it is refused.
-std::optional<double> passes_s(const PlanQuestion& question, const Choice& choice) {
+std::optional<double> passes_of_choice(const PlanQuestion& question, const Choice& choice) {
   const int64_t fixed_batch = names_graph_file(question.model) ? question.batch : 0;
   UnitPricer pricer({question.model, question.compute, question.cluster, question.options,
                      fixed_batch, question.part, question.optimizer});
@@ -68,13 +68,13 @@ Result<Expanded> find_with_expansions(
   const auto kinds = expandable_ops(model->graph);
   if (kinds.empty()) return out;
   const Choice choice = out.answer.simulated[*out.answer.best].choice;
-  const auto fused = passes_s(question, choice);
+  const auto fused = passes_of_choice(question, choice);
   std::vector<std::string> names;
   std::set<std::string> chosen;
   for (const auto& [kind, patterns] : kinds) {
     if (!fused || (question.stop && question.stop())) break;
     TESSERA_TRY(const PlanQuestion asked, with_expansion(question, kind, patterns));
-    const auto apart = passes_s(asked, choice);
+    const auto apart = passes_of_choice(asked, choice);
     if (!apart || *apart > kPays * *fused) continue;
     names.push_back(kind);
     chosen.insert(patterns.begin(), patterns.end());

@@ -5,9 +5,10 @@
 #include "tessera/plan/part.h"
 #include "tessera/search/planners/test_questions.h"
 #include "tessera/search/ranking.h"
+#include "tessera/search/spaces.h"
 #include "tessera/search/with_part.h"
 
-namespace tessera {
+namespace tessera::expansion_test {
 namespace {
 
 const char* const kGpt = "gpt:layers=2,hidden=160,heads=4,seq=128,vocab=300";
@@ -74,4 +75,4 @@ TEST(Expansions, GoWithAPartOfTheUsers) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::expansion_test

@@ -42,7 +42,7 @@ std::string cuts_text(const Graph& forward, const FoldUnit& unit,
   return parts.empty() ? "whole" : join(parts, "; ");
 }
 
-int64_t devices_of(const std::vector<ChoiceAxis>& axes) {
+int64_t devices_on(const std::vector<ChoiceAxis>& axes) {
   int64_t out = 1;
   for (const ChoiceAxis& axis : axes) out *= axis.size;
   return out;
@@ -154,7 +154,7 @@ class Explainer {
     row.next.clear();
     std::vector<std::pair<std::vector<ChoiceAxis>, std::string>> others;
     for (const auto& axes : offered) {
-      if (devices_of(axes) == devices_of(own.axes)) others.emplace_back(axes, own.recompute);
+      if (devices_on(axes) == devices_on(own.axes)) others.emplace_back(axes, own.recompute);
     }
     for (const char* level : {"none", "selective", "full"}) {
       if (fold_.units[u].run >= 0 && level != own.recompute) others.emplace_back(own.axes, level);

@@ -251,7 +251,7 @@ Result<Remedy> try_draft(const Draft& draft, const FitQuestion& question, Compil
   return remedy;
 }
 
-std::string size_text(double bytes) { return fmt::format("{:.2f} GB", bytes / 1e9); }
+std::string gigabytes_text(double bytes) { return fmt::format("{:.2f} GB", bytes / 1e9); }
 
 }  // namespace
 
@@ -331,18 +331,18 @@ std::string fit_text(const Shortage& shortage, const FitAdvice& advice, double s
   const MemoryUse& memory = shortage.memory;
   std::vector<std::string> live;
   for (const auto& [what, bytes] : live_by_kind(memory))
-    live.push_back(fmt::format("{} {}", what, size_text(static_cast<double>(bytes))));
+    live.push_back(fmt::format("{} {}", what, gigabytes_text(static_cast<double>(bytes))));
   std::string out = fmt::format(
       "does not fit: rank {} needs up to {} of {}: {} ({} bytes) too much\n"
       "at the peak: {}; besides {} for context and libraries\n",
-      shortage.rank, size_text(memory.high),
-      size_text(static_cast<double>(shortage.capacity_bytes)),
-      size_text(static_cast<double>(shortage.missing_bytes)), shortage.missing_bytes,
-      join(live, ", "), size_text(static_cast<double>(memory.overhead_bytes)));
+      shortage.rank, gigabytes_text(memory.high),
+      gigabytes_text(static_cast<double>(shortage.capacity_bytes)),
+      gigabytes_text(static_cast<double>(shortage.missing_bytes)), shortage.missing_bytes,
+      join(live, ", "), gigabytes_text(static_cast<double>(memory.overhead_bytes)));
   if (!memory.at_peak.empty()) {
     const LiveBuffer& largest = memory.at_peak.front();
     out += fmt::format("largest: '{}' ({}), {}\n", largest.name, largest.what,
-                       size_text(static_cast<double>(largest.bytes)));
+                       gigabytes_text(static_cast<double>(largest.bytes)));
   }
   std::string tried = fmt::format("{} changes tried", advice.tried.size());
   if (advice.refused > 0) tried += fmt::format(", {} more are not possible", advice.refused);
@@ -352,7 +352,7 @@ std::string fit_text(const Shortage& shortage, const FitAdvice& advice, double s
   const Remedy& best = advice.tried[*advice.best];
   out += fmt::format("cheapest change that fits: {} (step {:.4g} s instead of {:.4g} s, {}; {})\n",
                      join(best.changes, ", "), best.step_time_s, step_time_s,
-                     size_text(static_cast<double>(best.need_bytes)), tried);
+                     gigabytes_text(static_cast<double>(best.need_bytes)), tried);
   return out + (best.is_call ? fmt::format("  --plan '{}'\n", best.plan)
                              : fmt::format("as a plan file:\n{}", best.plan));
 }

@@ -6,6 +6,7 @@
 #include "tessera/base/text.h"
 #include "tessera/search/plan_search.h"
 #include "tessera/search/ranking.h"
+#include "tessera/search/spaces.h"
 #include "tessera/search/with_part.h"
 
 namespace tessera {

@@ -1,15 +1,14 @@
 #include "tessera/search/partition.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "tessera/base/check.h"
 #include "tessera/search/estimate.h"
+#include "tessera/search/infinity.h"
 
 namespace tessera {
 namespace {
 
-constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr int kBounds = 12;       // bounds on the slowest place that are tried
 constexpr double kWidest = 1.15;  // the largest of them, over the least feasible one
 
@@ -27,7 +26,7 @@ class Places {
       : problem_(problem), units_(problem.resting_bytes.size()) {
     for (size_t u = 0; u < units_; ++u) upgrades_.push_back(upgrades_of(u));
     const size_t places = problem.in_flight.size();
-    best_.assign(places, std::vector<double>((units_ + 1) * (units_ + 1), kNever));
+    best_.assign(places, std::vector<double>((units_ + 1) * (units_ + 1), kInfinity));
     for (size_t q = 0; q < places; ++q) {
       if (q > 0 && problem.in_flight[q] == problem.in_flight[q - 1]) {
         best_[q] = best_[q - 1];
@@ -111,7 +110,7 @@ class Places {
       if (levels != nullptr) (*levels)[upgrade.unit] = upgrade.to;
       if (held + alive <= capacity) return time;
     }
-    return kNever;
+    return kInfinity;
   }
 
   const PartitionProblem& problem_;
@@ -137,12 +136,12 @@ bool is_feasible(const Places& places, double bound) {
 // The least sum of times with all places within the bound; the cuts.
 std::optional<std::vector<size_t>> least_sum(const Places& places, double bound, double& sum) {
   const size_t n = places.units(), p = places.places();
-  std::vector<std::vector<double>> best(p + 1, std::vector<double>(n + 1, kNever));
+  std::vector<std::vector<double>> best(p + 1, std::vector<double>(n + 1, kInfinity));
   std::vector<std::vector<size_t>> from(p + 1, std::vector<size_t>(n + 1));
   best[0][0] = 0;
   for (size_t q = 0; q < p; ++q) {
     for (size_t i = q; i < n; ++i) {
-      if (best[q][i] == kNever) continue;
+      if (best[q][i] == kInfinity) continue;
       for (size_t j = i + 1; j <= n; ++j) {
         const double time = places.time(q, i, j);
         if (time > bound) break;
@@ -154,7 +153,7 @@ std::optional<std::vector<size_t>> least_sum(const Places& places, double bound,
       }
     }
   }
-  if (best[p][n] == kNever) return {};
+  if (best[p][n] == kInfinity) return {};
   std::vector<size_t> cuts(p);
   sum = 0;
   for (size_t q = p, j = n; q > 0; --q) {

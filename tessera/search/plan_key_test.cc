@@ -5,7 +5,7 @@
 #include "tessera/compile/compile.h"
 #include "tessera/simulate/simulate.h"
 
-namespace tessera {
+namespace tessera::plan_key_test {
 namespace {
 
 const char* const kGpt = "gpt:layers=2,hidden=512,heads=8,seq=256,vocab=1024";
@@ -66,4 +66,4 @@ TEST_F(PlanKeyTest, EqualKeysTakeEqualTime) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::plan_key_test

@@ -85,6 +85,7 @@ void PlanSearch::note(const Lowering& lowering, const Simulation& simulation,
   candidate.step_s = simulation.step_time_s;
   candidate.fits = true;
   candidate.work = static_cast<double>(lowering.graph().ops().size() * simulation.roles.size());
+  candidate.effort = effort_of(lowering);
   const auto asked = static_cast<double>(question_.memory_limit_bytes);
   candidate.exposed_s = exposed_between_replicas(simulation, lowering.plan().plan);
   for (const RankResult& role : simulation.roles) {
@@ -148,8 +149,11 @@ constexpr size_t kMostEdited = 24;     // plans of small models
 constexpr double kEditsMaySave = 1.3;  // times the best: of small models such plans are edited, too
 constexpr double kEditGain = .9995;    // of the time, or less: an edit is tried
 constexpr size_t kEditsTried = 3;      // of one plan, one after the other, at the least
-constexpr size_t kCheap = 4;        // so many times the least number of programs: these are cheap
-constexpr double kGenerous = 24;    // respects in which a choice is taken to be unlike others
+constexpr size_t kCheap = 4;      // so many times the least number of programs: these are cheap
+constexpr double kGenerous = 24;  // respects in which a choice is taken to be unlike others
+// Of small models, candidates that are expected to be too large may fit because estimates err. They
+// wait as if they were slower by this power of how many times too large they are expected to be.
+constexpr double kDoubtful = 8;
 constexpr double kSmallMargin = 2;  // PlanQuestion::margin of small models, whatever is alike
 // So many times the memory of a device, or more by formula: no such plan has been seen to fit.
 constexpr double kNeverFits = 1.15;
@@ -260,6 +264,7 @@ class PlanSearch::Pool {
     Choice choice;
     Estimate estimate;
     bool is_taken = false, fits = false, is_refined = false;
+    double order_s = 0;  // of candidates that fit: the least is taken first
     // Sums over the simulated choices that are most like this one.
     int alike_most = 0, lessons = 0;
     double time_log = 0, memory_log = 0;
@@ -285,7 +290,7 @@ class PlanSearch::Pool {
     }
     bool comes_before(const Waiting& other) const {
       if (fits != other.fits) return fits;
-      return fits ? step_s() < other.step_s() : memory_bytes() < other.memory_bytes();
+      return fits ? order_s < other.order_s : memory_bytes() < other.memory_bytes();
     }
 
    private:
@@ -308,6 +313,9 @@ class PlanSearch::Pool {
       const bool is_slow = care != Care::kEvery && waiting.step_s() > allowed * errs * best_s;
       if (best_s > 0 && (!fits || is_slow)) continue;
       waiting.fits = fits;
+      waiting.order_s = waiting.step_s();
+      if (is_small_ && has > 0)
+        waiting.order_s *= std::pow(std::max(1.0, waiting.memory_bytes() / has), kDoubtful);
       if (next == nullptr || waiting.comes_before(*next)) next = &waiting;
     }
     return next;
@@ -486,7 +494,12 @@ Result<PlanAnswer> PlanSearch::answer(std::vector<PlanCandidate> ranked, const s
   if (answer.simulated.empty() && without_part_) return tl::unexpected(why_not(*without_part_));
   answer.folded_programs = pricer_->simulated();
   if (answer.best) {
+    const size_t fastest = *answer.best;
+    answer.best = simplest_of_ties(answer.simulated, fastest, tie_share(*question_.cluster));
     PlanCandidate& best = answer.simulated[*answer.best];
+    if (*answer.best != fastest) {
+      TESSERA_TRY(judged_best_, lower_choice(best.choice, for_price(question_.optimizer)));
+    }
     TESSERA_TRY(answer.simulation, simulate(*judged_best_, *question_.cluster, question_.options));
     judged_best_.reset();
     best.step_s = answer.simulation->step_time_s;

@@ -19,6 +19,7 @@
 #include "tessera/search/planners/table_plans.h"
 #include "tessera/search/planners/terapipe.h"
 #include "tessera/search/ranking.h"
+#include "tessera/search/spaces.h"
 #include "tessera/search/with_part.h"
 
 namespace tessera {

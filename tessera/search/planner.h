@@ -21,6 +21,7 @@
 
 #include "tessera/plan/part.h"
 #include "tessera/search/choice.h"
+#include "tessera/search/effort.h"
 #include "tessera/search/estimate.h"
 #include "tessera/simulate/simulate.h"
 
@@ -72,6 +73,7 @@ struct PlanCandidate {
   // The ops of its graph, each counted for every rank that was played: what making and playing it
   // takes, whatever the machine.
   double work = 0;
+  PlanEffort effort;  // which of equally fast plans is the simplest
   bool fits = false;
   std::string refused;  // why it could not be lowered
   std::string name() const { return call.empty() ? choice.str() : call; }

@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <limits>
 
+#include "tessera/search/planners/recipes.h"
 #include "tessera/search/planners/test_questions.h"
 #include "tessera/search/ranking.h"
+#include "tessera/search/spaces.h"
 
-namespace tessera {
+namespace tessera::planner_test {
 namespace {
 
 constexpr size_t kAll = std::numeric_limits<size_t>::max();
@@ -50,6 +52,31 @@ TEST(Planner, TheFunnelLosesLittleToBruteForce) {
           << " against " << brute.simulated[*brute.best].choice.str();
     }
   }
+}
+
+// A router that is cut by the batch beside experts that are apart: the recipe of expert parallelism
+// without the recipe.
+TEST(Planner, PartsOfABlockMayBeCutOtherwise) {
+  const auto asked =
+      ask("mixtral:layers=2,hidden=160,heads=4,seq=96,vocab=320,ffn=320,experts=4", "local:2", 8);
+  // Without what was measured of the machine that the test runs on.
+  asked->cluster = local_cluster(2, nullptr);
+  asked->question.fixed = {{"tp", "2"}, {"dp", "1"}, {"pp", "1"}};
+  asked->question.evaluations = 80;
+  const PlanAnswer found = find_in_space(asked->question, whole_space).value();
+  ASSERT_TRUE(found.best.has_value());
+  const auto cuts_parts = [](const PlanCandidate& one) {
+    return one.name().find("moe.router/batch") != std::string::npos;
+  };
+  EXPECT_TRUE(cuts_parts(best_of(found))) << best_of(found).name();
+  for (const PlanCandidate& one : found.simulated) {
+    if (!one.step_s || cuts_parts(one)) continue;
+    EXPECT_LT(step_of(found), *one.step_s) << one.name();
+  }
+  asked->question.fixed = {{"ep", "2"}};
+  const auto recipe = find_by_recipes(asked->question);
+  ASSERT_TRUE(recipe) << recipe.error().message;
+  EXPECT_LT(step_of(found), 1.01 * step_of(*recipe)) << best_of(*recipe).name();
 }
 
 TEST(Planner, AutoIsNeverSlowerThanTheGrid) {
@@ -244,4 +271,4 @@ TEST(Planner, FindsTheColumnAndRowPairs) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::planner_test

@@ -9,6 +9,11 @@ int64_t fixed_number(const PlanQuestion& question, const std::string& key) {
   return it == question.fixed.end() ? 0 : parse_int(it->second).value_or(0);
 }
 
+int64_t fixed_or(const PlanQuestion& question, const std::string& key, int64_t otherwise) {
+  const int64_t fixed = fixed_number(question, key);
+  return fixed > 0 ? fixed : otherwise;
+}
+
 bool allows(const PlanQuestion& question, const std::string& key, int64_t value) {
   const auto it = question.fixed.find(key);
   return it == question.fixed.end() || parse_int(it->second) == value;

@@ -11,6 +11,7 @@ namespace tessera {
 
 // The number that `key` is fixed to; 0: it is not fixed.
 int64_t fixed_number(const PlanQuestion& question, const std::string& key);
+int64_t fixed_or(const PlanQuestion& question, const std::string& key, int64_t otherwise);
 // Is the key not fixed, or fixed to this value?
 bool allows(const PlanQuestion& question, const std::string& key, int64_t value);
 bool allows(const PlanQuestion& question, const std::string& key, const std::string& value);

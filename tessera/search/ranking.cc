@@ -40,10 +40,6 @@ constexpr size_t kHaloShapes = 6;      // ways to cut a stage whose halos are tr
 constexpr double kHalosMaySave = 1.5;  // times the best time: slower choices are not tried so
 const std::vector<int64_t> kChunks = {1, 2, 3, 4, 6, 8};  // of a schedule that no space has
 
-bool has(const DimList& list, const std::string& name) {
-  return std::find(list.begin(), list.end(), name) != list.end();
-}
-
 // Devices of the axes that cut the batch.
 int64_t over_batch(const std::vector<ChoiceAxis>& axes) {
   int64_t out = 1;
@@ -55,7 +51,7 @@ bool surely_fits(const Estimate& estimate) {
   return estimate.capacity_bytes <= 0 || estimate.memory_bytes <= kSurely * estimate.capacity_bytes;
 }
 
-bool is_better(const PlanCandidate& a, const PlanCandidate& b) {
+bool is_better_choice(const PlanCandidate& a, const PlanCandidate& b) {
   if (a.estimate.fits() != b.estimate.fits()) return a.estimate.fits();
   if (a.estimate.fits()) return a.estimate.step_s < b.estimate.step_s;
   return a.estimate.memory_bytes < b.estimate.memory_bytes;
@@ -342,7 +338,7 @@ void Ranking::rank_borders(const Choice& choice, std::vector<PlanCandidate>& out
     PlanCandidate candidate;
     candidate.choice = choice;
     candidate.choice.cuts = std::move(cuts);
-    if (estimate_edit(candidate)) out.push_back(std::move(candidate));
+    if (estimate_own(candidate)) out.push_back(std::move(candidate));
   }
 }
 
@@ -402,7 +398,7 @@ void Ranking::rank_halos(std::vector<PlanCandidate>& out) {
     for (const Choice& edit : edits) {
       PlanCandidate one;
       one.choice = edit;
-      if (estimate_edit(one)) found.push_back(std::move(one));
+      if (estimate_own(one)) found.push_back(std::move(one));
     }
   }
   std::move(found.begin(), found.end(), std::back_inserter(out));
@@ -458,7 +454,8 @@ void Ranking::improve_lists(Space& space, const std::vector<std::string>& levels
   std::vector<DimList> found;
   for (const PlanCandidate& best : best_of_shapes(out)) {
     if (!is_small_ && best_s_ > 0 && best.estimate.step_s > kHopelesslySlow * best_s_) continue;
-    const auto list = improved_list(best, space, levels);
+    auto list = improved_list(best, space, levels);
+    if (found.empty()) list = with_scopes(best, std::move(list), space);
     const auto is_known = [&](const std::vector<DimList>& lists) {
       return list && std::find(lists.begin(), lists.end(), *list) != lists.end();
     };
@@ -509,7 +506,7 @@ std::optional<DimList> Ranking::improved_list(const PlanCandidate& start, const 
         if (best.estimate.fits() && !may_win) break;
       }
       for (const PlanCandidate& one : ranked) {
-        if (!is_better(one, best)) continue;
+        if (!is_better_choice(one, best)) continue;
         best = one;
         is_new = best.estimate.fits() != from.estimate.fits() ||
                  best.estimate.step_s < kListGain * from.estimate.step_s;
@@ -614,10 +611,26 @@ std::optional<PlanCandidate> Ranking::with_own_recomputation(const std::vector<C
   return out;
 }
 
-bool Ranking::estimate_edit(PlanCandidate& candidate) {
+namespace {
+
+// Of the axes in a question, which are those of a choice, those inside a stage with a unit's own dims.
+void set_dims(std::vector<ChoiceAxis>& asked, const std::vector<ChoiceAxis>& axes,
+              const std::vector<DimList>& dims) {
+  for (ChoiceAxis& one : asked) {
+    for (size_t a = 1; a < axes.size(); ++a) {
+      if (axes[a].name == one.name) one.dims = dims[a];
+    }
+  }
+}
+
+}  // namespace
+
+bool Ranking::estimate_own(PlanCandidate& candidate) {
   const Choice& choice = candidate.choice;
   UnitQuestion asked;
-  std::map<std::pair<std::string, int64_t>, std::vector<const UnitPrices*>> by_level;
+  // By what units may do otherwise than the model.
+  std::map<std::tuple<std::string, int64_t, std::vector<DimList>>, std::vector<const UnitPrices*>>
+      known;
   std::vector<const UnitPrices*> prices;
   int64_t stage = 0;
   for (size_t u = 0; u < fold_.units.size(); ++u) {
@@ -626,14 +639,18 @@ bool Ranking::estimate_edit(PlanCandidate& candidate) {
     if (is_next) ++stage;
     if (u == 0 || (is_next && !choice.stage_axes.empty())) {
       asked = unit_question(choice, question_.batch, static_cast<size_t>(stage));
-      by_level.clear();
+      known.clear();
     }
-    if (!choice.units.empty()) {
-      asked.recompute = choice.units[u].recompute.value_or(choice.recompute);
-      asked.halos.layers = choice.units[u].halo_layers.value_or(choice.halos.layers);
+    const UnitChoice own = choice.units.empty() ? UnitChoice{} : choice.units[u];
+    auto& by_kind = known[{own.recompute.value_or(choice.recompute),
+                           own.halo_layers.value_or(choice.halos.layers), own.dims}];
+    if (by_kind.empty()) {
+      UnitQuestion question = asked;
+      question.recompute = own.recompute.value_or(choice.recompute);
+      question.halos.layers = own.halo_layers.value_or(choice.halos.layers);
+      if (!own.dims.empty()) set_dims(question.axes, choice.axes, own.dims);
+      by_kind = price_kinds(std::move(question));
     }
-    auto& by_kind = by_level[{asked.recompute, asked.halos.layers}];
-    if (by_kind.empty()) by_kind = price_kinds(asked);
     if (by_kind.empty()) return false;
     prices.push_back(estimator_.slowest_at(choice, stage % choice.stages, by_kind));
   }
@@ -667,7 +684,7 @@ std::vector<PlanCandidate> Ranking::edits_of(const PlanCandidate& candidate, con
   const auto add = [&](Choice choice) {
     PlanCandidate edit;
     edit.choice = std::move(choice);
-    if (estimate_edit(edit)) out.push_back(std::move(edit));
+    if (estimate_own(edit)) out.push_back(std::move(edit));
   };
   for (size_t s = 1; s < from.cuts.size(); ++s) {
     const size_t end = s + 1 < from.cuts.size() ? from.cuts[s + 1] : fold_.units.size();
@@ -709,48 +726,6 @@ std::vector<PlanCandidate> Ranking::edits_of(const PlanCandidate& candidate, con
     }
   }
   return out;
-}
-
-namespace {
-
-// Adds pipelines that the grid of degrees lacks. Small questions are searched whole, without them; a
-// question that fixes them gets nothing else.
-void widen(PlanSearch& search, Ranking& ranking, const Space& space,
-           std::vector<PlanCandidate>& ranked, std::string& refusal) {
-  const PlanQuestion& question = search.question();
-  const bool searches = !is_small(question, search.fold());
-  const bool only_unequal = !allows(question, "meshes", "equal");
-  const bool only_sliced = asks_for_slices(question);
-  std::vector<PlanCandidate> more;
-  if (only_unequal || (searches && !only_sliced))
-    more = unequal_meshes(search, ranking, space, ranked);
-  if (only_sliced || (searches && !only_unequal)) {
-    std::string why;
-    auto sliced = sliced_pipelines(search, ranking, ranked, why);
-    if (only_sliced && !why.empty()) refusal = why;
-    std::move(sliced.begin(), sliced.end(), std::back_inserter(more));
-  }
-  if (only_unequal || only_sliced) ranked.clear();
-  std::move(more.begin(), more.end(), std::back_inserter(ranked));
-}
-
-}  // namespace
-
-Result<PlanAnswer> find_in_space(const PlanQuestion& question, const SpaceMaker& space_of) {
-  TESSERA_TRY(const auto search, PlanSearch::begin(question));
-  Ranking ranking(question, search->fold(), search->pricer());
-  TESSERA_TRY(Space space, space_of(ranking));
-  const auto edits = [&](const PlanCandidate& best) { return ranking.edits(best, space); };
-  std::vector<PlanCandidate> ranked = ranking.rank(space);
-  std::string refusal = ranking.last_refusal();
-  if (space.is_wide) widen(*search, ranking, space, ranked, refusal);
-  const bool plays = !is_small(question, search->fold());
-  const auto play = [&](PlanCandidate& candidate) { ranking.play(candidate); };
-  TESSERA_TRY(PlanAnswer answer, search->answer(std::move(ranked), refusal, edits,
-                                                plays ? play : PlanSearch::Refine()));
-  answer.lists = space.lists;
-  answer.estimated += ranking.left_out();
-  return answer;
 }
 
 }  // namespace tessera

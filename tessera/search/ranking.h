@@ -53,6 +53,9 @@ class Ranking {
 
   // Estimates the candidate anew, its schedule played (Estimator::play_schedules).
   void play(PlanCandidate& candidate);
+  // Sets the estimate of a choice whose units have dims, recomputation and halos of their own. What it
+  // takes to change the layout between neighbours is not counted. False: it has no price.
+  bool estimate_own(PlanCandidate& candidate);
 
   // Sets the lists and the pairs of a space to what dim_lists.h finds on the smallest axis that the
   // devices allow. Small models: all lists of one or two dims that cut in different ways as well.
@@ -120,6 +123,10 @@ class Ranking {
                      std::vector<PlanCandidate>& out);
   std::optional<DimList> improved_list(const PlanCandidate& start, const Space& space,
                                        const std::vector<std::string>& levels);
+  // The choice's list, or what improved_list() made of it, with dims for parts of a block
+  // (scoped_dims.h) if these save time. Nothing is tried for choices slower than the fastest.
+  std::optional<DimList> with_scopes(const PlanCandidate& start, std::optional<DimList> improved,
+                                     const Space& space);
   std::vector<PlanCandidate> best_of_shapes(const std::vector<PlanCandidate>& ranked) const;
   void rank_shapes(const Space& space, const std::vector<std::string>& levels,
                    std::vector<PlanCandidate>& out);
@@ -131,8 +138,6 @@ class Ranking {
   std::optional<PlanCandidate> with_own_recomputation(const std::vector<Choice>& levels);
   // The best candidates that have halos, with these treated otherwise (halo_choices.h).
   void rank_halos(std::vector<PlanCandidate>& out);
-  // Sets the estimate of a choice with cuts and recomputation of its own. False: it has no price.
-  bool estimate_edit(PlanCandidate& candidate);
 
   const PlanQuestion& question_;
   const Fold& fold_;
@@ -158,11 +163,5 @@ class Ranking {
   int64_t left_out_ = 0;
   std::string refusal_;
 };
-
-using SpaceMaker = std::function<Result<Space>(Ranking&)>;
-// What every planner does with its space: ranks it, simulates the best, answers.
-Result<PlanAnswer> find_in_space(const PlanQuestion& question, const SpaceMaker& space_of);
-Result<Space> whole_space(Ranking& ranking);
-Result<Space> megatron_space(Ranking& ranking);
 
 }  // namespace tessera

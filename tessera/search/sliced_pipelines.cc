@@ -13,7 +13,7 @@ namespace {
 
 // Of the best time, or less: what a pipeline would take whose bubble is that of `kSlices` slices. The
 // formula errs by a few percent, and slices cost kernels' starts.
-constexpr double kPromise = .96;
+constexpr double kSlicedPromise = .96;
 constexpr double kSlices = 8;
 constexpr size_t kTables = 4;    // pipelines whose slices are priced
 constexpr size_t kTried = 8;     // of which so many may be refused
@@ -49,7 +49,7 @@ std::vector<Seed> seeds(const PlanQuestion& question, Estimator& estimator,
     const ScheduleFacts* facts = estimator.schedule_of(choice);
     const auto m = static_cast<double>(choice.micro_batches);
     const double promised_s = one.estimate.work_s * (m + facts->bubble / kSlices) / m;
-    if (asks_for_slices(question) || promised_s < kPromise * best_s)
+    if (asks_for_slices(question) || promised_s < kSlicedPromise * best_s)
       order.push_back({promised_s, &one});
   }
   std::stable_sort(order.begin(), order.end(),

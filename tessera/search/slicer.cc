@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kMostPositions = 64;  // slices are multiples of this part of the sequence
 
 // Every `stride`th device.
-std::vector<int64_t> devices_of(int64_t count, int64_t stride) {
+std::vector<int64_t> every_device(int64_t count, int64_t stride) {
   std::vector<int64_t> out;
   for (int64_t i = 0; i < count; ++i) out.push_back(i * stride);
   return out;
@@ -233,7 +233,7 @@ Estimate Slicer::estimated(Choice& choice, const UnitPrices& prices, int64_t seq
   const int64_t node = search_.question().cluster->type_of(0).devices;
   const CollectiveCosts& moves = estimator_.collectives();
   const GroupPlacement group =
-      place_group(*search_.question().cluster, devices_of(replicas, stage / replicas),
+      place_group(*search_.question().cluster, every_device(replicas, stage / replicas),
                   std::min(stage / replicas, node));
   for (const int unit : tied) {
     const auto stand_in = static_cast<size_t>(units[static_cast<size_t>(unit)].stand_in);

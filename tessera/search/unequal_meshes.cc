@@ -3,17 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 #include <optional>
 #include <set>
 
 #include "tessera/base/text.h"
+#include "tessera/search/infinity.h"
 #include "tessera/search/question.h"
 
 namespace tessera {
 namespace {
 
-constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr double kPromise = .98;      // of the best time, or less: a question is worth an answer
 constexpr double kFormulaErrs = 1.3;  // the program's sum over units is an upper bound
 constexpr double kMostWork = 5e7;     // of one question: else it is left out
@@ -58,7 +57,7 @@ class MeshSearch {
     int64_t devices() const { return replicas * inside; }
   };
   struct State {
-    double slowest = kNever, sum = kNever;
+    double slowest = kInfinity, sum = kInfinity;
     size_t from_units = 0, mesh = 0;
     int64_t from_devices = 0;
     bool operator<(const State& other) const {
@@ -73,7 +72,7 @@ class MeshSearch {
     }
     if (allows(question_, "meshes", "equal") && question_.fixed.contains("meshes")) return {};
     const bool is_asked = question_.fixed.contains("meshes");
-    if (is_asked) best_s_ = kNever;  // of equal meshes, which are no answer
+    if (is_asked) best_s_ = kInfinity;  // of equal meshes, which are no answer
     struct Promise {
       double seconds = 0;
       int64_t stages = 1;
@@ -220,7 +219,7 @@ class MeshSearch {
           const double held = facts->held[s];
           for (size_t u = s; u + (stages - s) <= n; ++u) {
             const State& before = best[at(s, u, d)];
-            if (before.slowest == kNever) continue;
+            if (before.slowest == kInfinity) continue;
             for (size_t end = u + 1; end + (stages - s - 1) <= n; ++end) {
               double seconds = 0;
               for (const size_t kind : kinds)
@@ -241,7 +240,7 @@ class MeshSearch {
     for (size_t d = 1; d <= devices; ++d) {
       if (best[at(stages, n, d)] < best[at(stages, n, used)]) used = d;
     }
-    if (best[at(stages, n, used)].slowest == kNever) return;
+    if (best[at(stages, n, used)].slowest == kInfinity) return;
     std::vector<const Mesh*> chosen(stages);
     std::vector<size_t> cuts(stages);
     for (size_t s = stages, u = n, d = used; s > 0; --s) {
@@ -301,7 +300,7 @@ class MeshSearch {
   const std::vector<FoldUnit>& units_;
   bool is_small_;  // all questions are asked
   int64_t devices_ = 1;
-  double best_s_ = kNever;  // of the ranked choices that fit
+  double best_s_ = kInfinity;  // of the ranked choices that fit
 };
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "tessera/search/planners/test_questions.h"
 #include "tessera/search/ranking.h"
+#include "tessera/search/spaces.h"
 #include "tessera/search/unequal_meshes.h"
 
 namespace tessera {

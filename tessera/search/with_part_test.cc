@@ -6,7 +6,7 @@
 
 #include "tessera/search/planners/test_questions.h"
 
-namespace tessera {
+namespace tessera::with_part_test {
 namespace {
 
 const char* const kGpt = "gpt:layers=4,hidden=256,heads=4,seq=128,vocab=1024";
@@ -132,4 +132,4 @@ TEST(WithPart, WhatCannotBeIsOneLineWithItsPlace) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::with_part_test

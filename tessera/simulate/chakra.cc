@@ -48,7 +48,7 @@ class Message {
 };
 
 // Field numbers of et_def.proto.
-enum class NodeType : uint8_t {
+enum class ChakraNode : uint8_t {
   kMemLoad = 2,
   kMemStore = 3,
   kCompute = 4,
@@ -170,7 +170,7 @@ class Exporter {
   }
 
   // Writes a node that needs everything before it that was waited for or computed.
-  uint64_t add(NodeType type, std::string_view name, const NodeAttributes& attributes,
+  uint64_t add(ChakraNode type, std::string_view name, const NodeAttributes& attributes,
                const std::set<uint64_t>& control = {}) {
     const Span span = this->span();
     Message out;
@@ -219,7 +219,7 @@ class Exporter {
     for (const View& view : compute.inputs) moved += bytes(view);
     for (const Output& output : compute.outputs) moved += bytes(output.view);
     attributes.integer("tensor_size", attribute::kUint64, moved);
-    in_line(add(NodeType::kCompute, compute.kind, attributes));
+    in_line(add(ChakraNode::kCompute, compute.kind, attributes));
   }
   void one(const Issue& issue) {
     const Group& group = program_.groups[static_cast<size_t>(issue.group)];
@@ -232,14 +232,14 @@ class Exporter {
     attributes.integer("comm_type", attribute::kInt64, comm_type(issue.kind));
     attributes.integer("comm_size", attribute::kInt64, size);
     attributes.text("pg_name", fmt::format("{}", process_groups_.number(group)));
-    const uint64_t id = add(NodeType::kCollective, collective_name(issue.kind), attributes,
+    const uint64_t id = add(ChakraNode::kCollective, collective_name(issue.kind), attributes,
                             after(collectives_, issue.group));
     collectives_[issue.group] = id;
     beside(issue.handle, id);
   }
   template <class M>
-  uint64_t message(const M& message, NodeType type, std::map<int64_t, uint64_t>& streams) {
-    const bool sends = type == NodeType::kSend;
+  uint64_t message(const M& message, ChakraNode type, std::map<int64_t, uint64_t>& streams) {
+    const bool sends = type == ChakraNode::kSend;
     NodeAttributes attributes = common();
     const int64_t micro_batch = std::get<2>(at_);
     attributes.integer("comm_src", attribute::kInt32, sends ? program_.rank : message.peer);
@@ -252,9 +252,9 @@ class Exporter {
     streams[message.peer] = id;
     return id;
   }
-  void one(const Send& send) { beside(send.handle, message(send, NodeType::kSend, sends_)); }
+  void one(const Send& send) { beside(send.handle, message(send, ChakraNode::kSend, sends_)); }
   void one(const Recv& receive) {
-    beside(receive.handle, message(receive, NodeType::kReceive, receives_));
+    beside(receive.handle, message(receive, ChakraNode::kReceive, receives_));
   }
   void one(const Wait& wait) {
     if (wait.lag > 0) {
@@ -274,9 +274,9 @@ class Exporter {
   void one(const Copy& copy) {
     const Tier from = program_.buffer(copy.from.buffer).tier,
                to = program_.buffer(copy.to.buffer).tier;
-    const NodeType type = from == to            ? NodeType::kCompute
-                          : to == Tier::kDevice ? NodeType::kMemLoad
-                                                : NodeType::kMemStore;
+    const ChakraNode type = from == to            ? ChakraNode::kCompute
+                            : to == Tier::kDevice ? ChakraNode::kMemLoad
+                                                  : ChakraNode::kMemStore;
     NodeAttributes attributes = common();
     attributes.integer("tensor_size", attribute::kUint64, bytes(copy.to));
     const bool aside = copy.handle >= 0;
@@ -289,14 +289,14 @@ class Exporter {
   void one(const Load& load) {
     NodeAttributes attributes = common();
     attributes.integer("tensor_size", attribute::kUint64, bytes(load.to));
-    in_line(add(NodeType::kMemLoad, "load", attributes));
+    in_line(add(ChakraNode::kMemLoad, "load", attributes));
   }
   void one(const FetchRows& fetch) {
     const RowCache& cache = program_.caches[static_cast<size_t>(fetch.cache)];
     NodeAttributes attributes = common();
     attributes.integer("tensor_size", attribute::kUint64,
                        (fetch.expected_in + fetch.expected_out) * row_bytes(program_, cache));
-    copies_[0] = add(NodeType::kMemLoad, "fetch rows", attributes, after(copies_, 0));
+    copies_[0] = add(ChakraNode::kMemLoad, "fetch rows", attributes, after(copies_, 0));
     beside(fetch.handle, copies_[0]);
   }
   void one(const OneOf<ReleaseRows, Free> auto&) {}

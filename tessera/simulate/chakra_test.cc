@@ -10,7 +10,7 @@
 
 #include "tessera/program/test_programs.h"
 
-namespace tessera {
+namespace tessera::chakra_test {
 namespace {
 
 // ---- protocol buffers: field number -> values, in order
@@ -262,4 +262,4 @@ TEST(ProcessGroups, have_a_number_for_each_set_of_members) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::chakra_test

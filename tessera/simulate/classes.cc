@@ -286,17 +286,17 @@ Status Lowered::add(int rank) {
   return {};
 }
 
-Result<Classes> make_classes(Lowered& lowered, const Cluster& cluster, Fold fold,
+Result<Classes> make_classes(Lowered& lowered, const Cluster& cluster, RankFold fold,
                              const std::vector<int64_t>& alone, NodeSharing& sharing) {
   Classes out;
   std::vector<int32_t> colours = lowered.role_of_rank;
   const std::vector<RankClass>& roles = lowered.roles;
   const std::vector<int32_t>& role = lowered.role_of_rank;
-  if (fold == Fold::kNone) {
+  if (fold == RankFold::kNone) {
     for (size_t rank = 0; rank < colours.size(); ++rank) {
       if (colours[rank] >= 0) colours[rank] = static_cast<int32_t>(rank);
     }
-  } else if (fold == Fold::kPlaces) {
+  } else if (fold == RankFold::kPlaces) {
     std::map<std::vector<StageId>, int32_t> number;
     for (int32_t& colour : colours) {
       if (colour < 0) continue;

@@ -65,7 +65,7 @@ struct Lowered {
   std::function<void(Program&)> counts{};  // as of SimulateOptions
   Status add(int rank);
 };
-enum class Fold : uint8_t {
+enum class RankFold : uint8_t {
   kNone,    // every rank is a class
   kExact,   // as above
   kPlaces,  // the ranks of the same stages, whatever their pieces and nodes: the first speaks for
@@ -73,7 +73,7 @@ enum class Fold : uint8_t {
 };
 // `alone`: devices that are a class each (stragglers), with kExact.
 // Afterwards `lowered` has the programs of all representatives.
-Result<Classes> make_classes(Lowered& lowered, const Cluster& cluster, Fold fold,
+Result<Classes> make_classes(Lowered& lowered, const Cluster& cluster, RankFold fold,
                              const std::vector<int64_t>& alone, NodeSharing& sharing);
 
 }  // namespace tessera

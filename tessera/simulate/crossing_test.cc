@@ -18,7 +18,7 @@
 #include "tessera/program/verify.h"
 #include "tessera/simulate/simulate.h"
 
-namespace tessera {
+namespace tessera::crossing_test {
 namespace {
 
 constexpr int64_t kDevices = 4;  // of a host
@@ -304,4 +304,4 @@ TEST(CrossingClasses, exchange_messages_with_whole_classes) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::crossing_test

@@ -14,19 +14,19 @@
 namespace tessera {
 namespace {
 
-struct Key {
+struct SpanKey {
   int32_t rank = 0;
   BlockRef block;
   int64_t micro_batch = 0;
   int32_t instruction = 0;
   bool host = false;
-  friend auto operator<=>(const Key&, const Key&) = default;
+  friend auto operator<=>(const SpanKey&, const SpanKey&) = default;
 };
 struct Piece {
   double seconds = 0;
   const TraceEvent* event = nullptr;  // the first of the instruction
 };
-using Pieces = std::map<Key, Piece>;
+using Pieces = std::map<SpanKey, Piece>;
 
 Pieces pieces_of(const Simulation& trace) {
   Pieces out;
@@ -43,7 +43,7 @@ std::string label(const Simulation& trace, int32_t index) {
   const auto i = static_cast<size_t>(index);
   return index >= 0 && i < trace.labels.size() ? trace.labels[i] : "";
 }
-std::string class_of(const Simulation& trace, const Key& key, const Piece& piece) {
+std::string class_of(const Simulation& trace, const SpanKey& key, const Piece& piece) {
   return key.host ? "host" : label(trace, piece.event->what);
 }
 

@@ -8,7 +8,7 @@
 #include "tessera/plan/schedules/test_shapes.h"
 #include "tessera/simulate/test_plays.h"
 
-namespace tessera::engine {
+namespace tessera::engine::engine_test {
 namespace {
 
 constexpr double kExact = 1e-12;
@@ -315,4 +315,4 @@ TEST(Pool, a_transfer_is_slowed_by_who_is_not_in_it) {
 }
 
 }  // namespace
-}  // namespace tessera::engine
+}  // namespace tessera::engine::engine_test

@@ -13,6 +13,7 @@
 #include "tessera/cost/op_cost.h"
 #include "tessera/graph/kinds.h"
 #include "tessera/program/instructions.h"
+#include "tessera/simulate/living_copies.h"
 
 namespace tessera {
 namespace {
@@ -140,6 +141,25 @@ std::vector<Change> changes_of(const Program& program, const Scratch& scratch,
   return out;
 }
 
+// The changes of the program's blocks, each found when it is first asked for. Programs that are made of
+// it (alike_programs.h) have the same.
+class BlockChanges {
+ public:
+  BlockChanges(const Program& program, const Scratch& scratch)
+      : program_(program), scratch_(scratch) {}
+  const std::vector<Change>& of(const Variant& variant) {
+    auto known = by_variant_.find(variant);
+    if (known == by_variant_.end())
+      known = by_variant_.emplace(variant, changes_of(program_, scratch_, variant)).first;
+    return known->second;
+  }
+
+ private:
+  const Program& program_;
+  const Scratch& scratch_;
+  std::map<Variant, std::vector<Change>> by_variant_;
+};
+
 // When a change takes place in a run of so many instructions that take equally long.
 double share_of(const Change& change, size_t instructions) {
   const double behind = change.begins ? 0 : 1;
@@ -202,7 +222,8 @@ class Emulation {
   }
   // Before each run; what lives, by instance. `alike`: to most runs of its block, as neither the
   // blocks of the step nor the last runs are, which reduce gradients.
-  void next_run(bool alike, const std::vector<bool>& alive) {
+  template <class IsAlive>
+  void next_run(bool alike, const IsAlive& is_alive) {
     quiet_ = allocator_.peak_reserved_bytes() == reserved_ ? quiet_ + 1 : 0;
     reserved_ = allocator_.peak_reserved_bytes();
     if (alike) {
@@ -211,7 +232,7 @@ class Emulation {
     }
     if (!std::exchange(settled_, false)) return;
     for (size_t instance = 0; instance < address_.size(); ++instance) {
-      if (address_[instance] == kNone || alive[instance]) continue;
+      if (address_[instance] == kNone || is_alive(instance)) continue;
       allocator_.free(std::exchange(address_[instance], kNone));
     }
   }
@@ -235,8 +256,13 @@ class Emulation {
 
 class Replay {
  public:
-  Replay(const Program& program, const Scratch& scratch, const MemoryTimes& times)
-      : program_(program), scratch_(scratch), times_(times) {
+  Replay(const Program& program, const Scratch& scratch, BlockChanges& changes,
+         const MemoryTimes& times)
+      : program_(program),
+        scratch_(scratch),
+        changes_(changes),
+        times_(times),
+        living_(copies_of(program, scratch)) {
     first_instance_.reserve(program.buffers.size() + scratch.workspace_bytes.size());
     size_t instances = 0;
     for (const Buffer& buffer : program.buffers) {
@@ -248,7 +274,9 @@ class Replay {
       first_instance_.push_back(instances++);
       bytes_.push_back(bytes);
     }
-    alive_.assign(instances, false);
+    buffer_of_.reserve(instances);
+    for (size_t buffer = 0; buffer < bytes_.size(); ++buffer)
+      buffer_of_.insert(buffer_of_.end(), static_cast<size_t>(slots(buffer)), buffer);
     began_.assign(times.events.empty() ? 0 : instances, 0);
     for (const BlockRunStep& step : program.schedule) {
       const auto [it, fresh] = ends_.try_emplace(step.block, step.micro_batch, step.micro_batch);
@@ -271,7 +299,8 @@ class Replay {
       const BlockRunStep& step = program_.schedule[r];
       if (emulation != nullptr) {
         const bool last = step.micro_batch == ends_.at(step.block).second;
-        emulation->next_run(!step.block.once() && !last, alive_);
+        emulation->next_run(!step.block.once() && !last,
+                            [this](size_t instance) { return lives(instance); });
       }
       if (!run_block(r, step, emulation, until)) return;
     }
@@ -290,19 +319,29 @@ class Replay {
   int64_t copies(size_t buffer) const {
     int64_t count = 0;
     for (int64_t slot = 0; slot < slots(buffer); ++slot)
-      count += alive_[first_instance_[buffer] + static_cast<size_t>(slot)] ? 1 : 0;
+      count += living_.lives(buffer, slot) ? 1 : 0;
     return count;
   }
 
  private:
+  static std::vector<int64_t> copies_of(const Program& program, const Scratch& scratch) {
+    std::vector<int64_t> out;
+    for (const Buffer& buffer : program.buffers) out.push_back(buffer.slots);
+    out.insert(out.end(), scratch.workspace_bytes.size(), 1);
+    return out;
+  }
+  bool lives(size_t instance) const {
+    const size_t buffer = buffer_of_[instance];
+    return living_.lives(buffer, static_cast<int64_t>(instance - first_instance_[buffer]));
+  }
   int64_t slots(size_t buffer) const {
     return buffer < program_.buffers.size() ? program_.buffers[buffer].slots : 1;
   }
 
   bool begin(size_t buffer, int64_t slot, Emulation* emulation) {
     const size_t instance = first_instance_[buffer] + static_cast<size_t>(slot);
-    if (alive_[instance]) return false;
-    alive_[instance] = true;
+    if (living_.lives(buffer, slot)) return false;
+    living_.set(buffer, slot, true);
     live_ += bytes_[buffer];
     if (!began_.empty()) began_[instance] = now_;
     if (emulation != nullptr) emulation->begin(instance, bytes_[buffer]);
@@ -311,8 +350,8 @@ class Replay {
 
   void end(size_t buffer, int64_t slot, Emulation* emulation) {
     const size_t instance = first_instance_[buffer] + static_cast<size_t>(slot);
-    if (!alive_[instance]) return;
-    alive_[instance] = false;
+    if (!living_.lives(buffer, slot)) return;
+    living_.set(buffer, slot, false);
     live_ -= bytes_[buffer];
     if (!began_.empty() && bytes_[buffer] > 0) spans_.push_back({buffer, began_[instance], now_});
     if (emulation != nullptr) emulation->end(instance);
@@ -328,9 +367,12 @@ class Replay {
                  std::optional<size_t> until) {
     const auto& [first, last] = ends_.at(step.block);
     const Variant variant{step.block, step.micro_batch == first, step.micro_batch == last};
-    auto known = changes_.find(variant);
-    if (known == changes_.end())
-      known = changes_.emplace(variant, changes_of(program_, scratch_, variant)).first;
+    const std::vector<Change>& changes = changes_.of(variant);
+    const bool only_sizes =
+        emulation == nullptr && events_.empty() && !times_.details && !until && !step.block.once();
+    KnownRun* known = only_sizes ? &known_run(variant, changes) : nullptr;
+    if (known != nullptr && repeat(*known, r, step, changes)) return true;
+    const int64_t before = live_;
     const auto events = events_.find({step.block, step.micro_batch});
     const auto [start, stop] = span_of(r);
     RunClock clock(events_.empty() ? start : now_, stop, program_.block(step.block).size(),
@@ -340,7 +382,10 @@ class Replay {
     int64_t highest = live_;
     double highest_at = start;
     if (events_.empty()) sample(start);
-    for (const Change& change : known->second) {
+    int64_t most = before;  // of this run alone, and the change that first comes to it
+    size_t most_at = 0;
+    for (size_t c = 0; c < changes.size(); ++c) {
+      const Change& change = changes[c];
       const bool workspace = change.buffer >= program_.buffers.size();
       const int64_t slot = workspace ? 0 : program_.buffers[change.buffer].slot(step.micro_batch);
       if (!events_.empty()) now_ = std::max(now_, clock.at(change));
@@ -353,6 +398,10 @@ class Replay {
         end(change.buffer, slot, emulation);
       }
       if (!events_.empty()) sample(now_);
+      if (live_ > most) {
+        most = live_;
+        most_at = c;
+      }
       if (live_ > highest) {
         highest = live_;
         highest_at = events_.empty() && times_.details ? clock.at(change) : start;
@@ -371,7 +420,58 @@ class Replay {
       sample(highest_at, highest);
       sample(stop);
     }
+    if (known != nullptr) note(*known, step, {live_ - before, most - before, most_at});
     return true;
+  }
+
+  // What a run of a block does to the bytes that live, seen from before it.
+  struct Effect {
+    int64_t adds = 0, most = 0;
+    size_t most_at = 0;  // the change that first comes to `most`
+  };
+  // The last run of a variant that was gone through change by change. One that finds the same copies alive
+  // does the same.
+  struct KnownRun {
+    bool is_known = false;
+    LivingCopies::Mask touches, found, left;
+    Effect effect;
+  };
+  KnownRun& known_run(const Variant& variant, const std::vector<Change>& changes) {
+    KnownRun& known = known_runs_[variant];
+    if (known.touches.empty()) {
+      known.touches = known.found = known.left = living_.no_buffers();
+      for (const Change& change : changes) living_.add(change.buffer, known.touches);
+    }
+    return known;
+  }
+  // False: the run does not do what the known one did, or none is known.
+  bool repeat(KnownRun& known, size_t r, const BlockRunStep& step,
+              const std::vector<Change>& changes) {
+    scratch_mask_.resize(known.touches.size());
+    living_.read(known.touches, step.micro_batch, scratch_mask_);
+    if (!known.is_known || scratch_mask_ != known.found) {
+      known.found = scratch_mask_;
+      return false;
+    }
+    living_.write(known.touches, step.micro_batch, known.left);
+    const Effect& effect = known.effect;
+    if (live_ + effect.most > peak_) {
+      const auto [start, stop] = span_of(r);
+      const size_t instructions = program_.block(step.block).size();
+      peak_ = live_ + effect.most;
+      peak_time_ = RunClock(start, stop, instructions, nullptr).at(changes[effect.most_at]);
+      peak_run_ = r;
+      peak_share_ = share_of(changes[effect.most_at], instructions);
+      peak_change_ = done_ + effect.most_at + 1;
+    }
+    live_ += effect.adds;
+    done_ += changes.size();
+    return true;
+  }
+  void note(KnownRun& known, const BlockRunStep& step, const Effect& effect) {
+    known.is_known = true;
+    known.effect = effect;
+    living_.read(known.touches, step.micro_batch, known.left);
   }
 
   void sample(double time) { sample(time, live_); }
@@ -389,12 +489,15 @@ class Replay {
 
   const Program& program_;
   const Scratch& scratch_;
+  BlockChanges& changes_;
   const MemoryTimes& times_;
-  std::vector<size_t> first_instance_;  // by buffer: of its slot 0 in alive_
-  std::vector<int64_t> bytes_;          // by buffer, of one copy
-  std::vector<bool> alive_;
+  LivingCopies living_;
+  std::map<Variant, KnownRun> known_runs_;  // where sizes alone are asked for
+  LivingCopies::Mask scratch_mask_;
+  std::vector<size_t> first_instance_;         // by buffer: of its slot 0
+  std::vector<size_t> buffer_of_;              // by instance
+  std::vector<int64_t> bytes_;                 // by buffer, of one copy
   ByBlock<std::pair<int64_t, int64_t>> ends_;  // micro-batches of the first and the last run
-  std::map<Variant, std::vector<Change>> changes_;
   std::map<std::pair<BlockRef, int64_t>, std::vector<const TraceEvent*>> events_;
   const std::vector<const TraceEvent*> none_;
   int64_t live_ = 0, peak_ = 0;
@@ -435,7 +538,7 @@ std::vector<LiveInterval> Replay::take_intervals(const Graph& graph) {
   for (size_t buffer = 0; buffer < bytes_.size(); ++buffer) {
     for (int64_t slot = 0; slot < slots(buffer); ++slot) {
       const size_t instance = first_instance_[buffer] + static_cast<size_t>(slot);
-      if (alive_[instance] && bytes_[buffer] > 0)
+      if (living_.lives(buffer, slot) && bytes_[buffer] > 0)
         spans_.push_back({buffer, began_[instance], times_.step_s});
     }
   }
@@ -507,14 +610,18 @@ int64_t inner_channels(const NodeType& type) {
 
 // The groups that the program calls and the peers that it exchanges messages with.
 void find_partners(const Program& program, MemorySizes& out) {
-  std::set<int> groups, peers;
+  std::vector<bool> calls(program.groups.size(), false);
+  std::set<int> peers;
   for (const auto& [ref, block] : program.blocks) {
     for (const Instruction& instruction : block) {
-      if (const auto* issue = std::get_if<Issue>(&instruction.body)) groups.insert(issue->group);
+      if (const auto* issue = std::get_if<Issue>(&instruction.body))
+        calls[static_cast<size_t>(issue->group)] = true;
       if (const auto message = message_of(instruction)) peers.insert(message->peer);
     }
   }
-  out.groups.assign(groups.begin(), groups.end());
+  for (size_t group = 0; group < calls.size(); ++group) {
+    if (calls[group]) out.groups.push_back(static_cast<int>(group));
+  }
   out.peers = static_cast<int64_t>(peers.size());
 }
 
@@ -613,11 +720,23 @@ MemoryStyle::MemoryStyle(const Style& style)
       loss_saved(style.loss_saved),
       loss_workspace(style.loss_workspace) {}
 
-MemorySizes memory_sizes(const Program& program, const Graph& graph, const Style& style) {
-  const Scratch scratch = scratch_of(program, graph, style);
+struct AlikeMemory::Impl {
+  Impl(const Program& program, const Graph& graph, const Style& of_style)
+      : style(of_style), scratch(scratch_of(program, graph, of_style)), changes(program, scratch) {}
+  Style style;
+  Scratch scratch;
+  BlockChanges changes;
+};
+
+AlikeMemory::AlikeMemory(const Program& first, const Graph& graph, const Style& style)
+    : impl_(std::make_unique<Impl>(first, graph, style)) {}
+AlikeMemory::~AlikeMemory() = default;
+AlikeMemory::AlikeMemory(AlikeMemory&&) noexcept = default;
+
+MemorySizes AlikeMemory::sizes(const Program& program) {
   const MemoryTimes times{0, {}, {}, false};
-  Replay replay(program, scratch, times);
-  return sizes_of(program, scratch, style, replay);
+  Replay replay(program, impl_->scratch, impl_->changes, times);
+  return sizes_of(program, impl_->scratch, impl_->style, replay);
 }
 
 MemoryUse memory_use(const Program& program, const MemorySizes& sizes, const Cluster& cluster,
@@ -631,13 +750,14 @@ MemoryUse memory_use(const Program& program, const MemorySizes& sizes, const Clu
 MemoryUse memory_use(const Program& program, const Graph& graph, const Cluster& cluster,
                      const RankDevices& devices, const Style& style, const MemoryTimes& times) {
   const Scratch scratch = scratch_of(program, graph, style);
-  Replay replay(program, scratch, times);
+  BlockChanges changes(program, scratch);
+  Replay replay(program, scratch, changes, times);
   MemoryUse out = use_of(program, sizes_of(program, scratch, style, replay), cluster, devices);
   out.peak_time_s = replay.peak_time();
   if (times.details) {
     out.timeline = replay.take_timeline();
     if (!times.events.empty()) out.intervals = replay.take_intervals(graph);
-    Replay to_peak(program, scratch, times);
+    Replay to_peak(program, scratch, changes, times);
     to_peak.run(nullptr, replay.peak_change());
     out.at_peak = live_buffers(program, graph, scratch, to_peak);
   }

@@ -4,6 +4,7 @@
 // parameters, states and tables always. docs/reference/memory.md explains the figures.
 #pragma once
 
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -51,7 +52,19 @@ struct MemoryStyle {
   explicit MemoryStyle(const Style& style);
   friend bool operator==(const MemoryStyle&, const MemoryStyle&) = default;
 };
-MemorySizes memory_sizes(const Program& program, const Graph& graph, const Style& style);
+// Of a program and of those that are made of it (alike_programs.h): which buffers begin and end in a block
+// is found once for all of them.
+class AlikeMemory {
+ public:
+  AlikeMemory(const Program& first, const Graph& graph, const Style& style);  // both outlive it
+  ~AlikeMemory();
+  AlikeMemory(AlikeMemory&&) noexcept;
+  MemorySizes sizes(const Program& program);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
 // As above in a step of equal runs, without details.
 MemoryUse memory_use(const Program& program, const MemorySizes& sizes, const Cluster& cluster,
                      const RankDevices& devices, double step_s);

@@ -11,7 +11,7 @@
 #include "tessera/program/instructions.h"
 #include "tessera/program/test_programs.h"
 
-namespace tessera {
+namespace tessera::memory_test {
 namespace {
 
 TestPrograms lowered(const std::string& plan, const TestModel& model = {.layers = 4, .batch = 8}) {
@@ -93,6 +93,10 @@ TEST_P(MemoryOfRecipes, timeline_is_that_of_a_walk_and_below_the_arena) {
     EXPECT_EQ(use.peak_bytes, program.arena_bytes[0]);
     EXPECT_EQ(use.reserved_bytes, program.arena_bytes[0]);
     EXPECT_LE(most, use.peak_bytes);
+    const MemorySizes sizes = AlikeMemory(program, what.graph, Style{}).sizes(program);
+    EXPECT_EQ(sizes.live_bytes, most);
+    EXPECT_EQ(sizes.reserved_bytes, program.arena_bytes[0]);
+    EXPECT_EQ(memory_use(program, sizes, cluster, {}, 1.0).peak_time_s, use.peak_time_s);
     const int64_t named =
         std::accumulate(use.at_peak.begin(), use.at_peak.end(), int64_t{0},
                         [](int64_t sum, const LiveBuffer& live) { return sum + live.bytes; });
@@ -277,4 +281,4 @@ TEST(Memory, communication_buffers_grow_with_groups_and_vanish_on_cpus) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::memory_test

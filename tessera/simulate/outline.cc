@@ -755,9 +755,9 @@ class PlayerOutline {
   When when_ = When::kAlways;
 };
 
-Fold fold_of(const SimulateOptions& options, bool noisy) {
-  if (!options.fold || noisy || options.counts) return Fold::kNone;
-  return options.fold_places && options.stragglers.empty() ? Fold::kPlaces : Fold::kExact;
+RankFold fold_of(const SimulateOptions& options, bool noisy) {
+  if (!options.fold || noisy || options.counts) return RankFold::kNone;
+  return options.fold_places && options.stragglers.empty() ? RankFold::kPlaces : RankFold::kExact;
 }
 
 }  // namespace

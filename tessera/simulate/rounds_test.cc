@@ -11,7 +11,7 @@
 #include "tessera/plan/schedules/test_shapes.h"
 #include "tessera/simulate/test_plays.h"
 
-namespace tessera::engine {
+namespace tessera::engine::rounds_test {
 namespace {
 
 constexpr double kClose = 1e-9;  // of the step's time
@@ -321,4 +321,4 @@ TEST(Rounds, AHostThatGetsAheadIsAheadBehindThem) {
 INSTANTIATE_TEST_SUITE_P(Schedules, RoundsOf, testing::ValuesIn(schedule_names()));
 
 }  // namespace
-}  // namespace tessera::engine
+}  // namespace tessera::engine::rounds_test

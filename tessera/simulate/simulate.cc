@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
+#include <string_view>
 
 #include "tessera/graph/kinds.h"
 #include "tessera/simulate/memory.h"
@@ -36,34 +38,17 @@ bool counts_as_model(const Op& op) {
          work == WorkClass::kAttention || work == WorkClass::kScan;
 }
 
-// Matrix products and attention of the forward pass, full scores though masked, times 3.
-double model_flops(const Graph& graph) {
-  double flops = 0;
-  for (const Op& op : graph.ops()) {
-    if (counts_as_model(op)) flops += 3 * static_cast<double>(op_flops(op));
-  }
-  return flops;
-}
+// The arithmetics of products, in the order of their names.
+constexpr std::array<std::string_view, 4> kArithmetics = {"bf16", "fp16", "fp32", "fp64"};
+constexpr size_t kSingle = 2;
 
-// The arithmetic in which most of the model's products are made.
-std::string arithmetic_of(const Graph& graph) {
-  std::map<std::string, double> by_arithmetic;
-  for (const Op& op : graph.ops()) {
-    if (!counts_as_model(op) || op.inputs.empty()) continue;
-    std::string name = "fp32";
-    switch (graph.tensor(op.inputs[0]).dtype) {
-      case DType::kBFloat16: name = "bf16"; break;
-      case DType::kFloat16: name = "fp16"; break;
-      case DType::kFloat64: name = "fp64"; break;
-      default: break;
-    }
-    by_arithmetic[name] += static_cast<double>(op_flops(op));
+size_t arithmetic_of(DType dtype) {
+  switch (dtype) {
+    case DType::kBFloat16: return 0;
+    case DType::kFloat16: return 1;
+    case DType::kFloat64: return 3;
+    default: return kSingle;
   }
-  std::string most = "fp32";
-  for (const auto& [name, flops] : by_arithmetic) {
-    if (flops > by_arithmetic[most]) most = name;
-  }
-  return most;
 }
 
 // Of one device, in that arithmetic.
@@ -161,26 +146,57 @@ Status check_size(const Lowering& lowering, const Cluster& cluster, const RankDe
 // What a summary says of the model, whatever the machine and the style.
 struct ModelFacts {
   explicit ModelFacts(const Lowering& lowering)
-      : flops(model_flops(lowering.whole_graph())),
-        tokens(tokens_of(lowering.whole_graph(), lowering.plan().plan.micro_batch_dim)),
-        arithmetic(arithmetic_of(lowering.whole_graph())) {}
-  double flops;
+      : tokens(tokens_of(lowering.whole_graph(), lowering.plan().plan.micro_batch_dim)) {
+    const Graph& graph = lowering.whole_graph();
+    std::array<double, kArithmetics.size()> by_arithmetic{};
+    for (const Op& op : graph.ops()) {
+      if (!counts_as_model(op)) continue;
+      const auto of_op = static_cast<double>(op_flops(op));
+      flops += 3 * of_op;
+      if (!op.inputs.empty())
+        by_arithmetic[arithmetic_of(graph.tensor(op.inputs[0]).dtype)] += of_op;
+    }
+    size_t most = kSingle;
+    for (size_t i = 0; i < by_arithmetic.size(); ++i) {
+      if (by_arithmetic[i] > by_arithmetic[most]) most = i;
+    }
+    arithmetic = kArithmetics[most];
+  }
+  double flops =
+      0;  // matrix products and attention of the forward pass, full scores though masked, x 3
   int64_t tokens;
-  std::string arithmetic;
+  std::string arithmetic;  // in which most of the model's products are made
 };
 
 // Sizes of the memory of ranks, for styles that are alike to it.
-struct KnownSizes {
-  std::optional<MemoryStyle> style;
-  std::map<int, MemorySizes> by_rank;
-  const MemorySizes& of(const Program& program, const Graph& graph, const Style& of_style) {
-    if (style != MemoryStyle(of_style)) by_rank.clear();
-    style = MemoryStyle(of_style);
-    auto found = by_rank.find(program.rank);
-    if (found == by_rank.end())
-      found = by_rank.emplace(program.rank, memory_sizes(program, graph, of_style)).first;
-    return found->second;
+class KnownSizes {
+ public:
+  const MemorySizes& of(const Lowered& lowered, int rank, const Style& of_style) {
+    if (style_ != MemoryStyle(of_style)) {
+      by_rank_.clear();
+      alike_.clear();
+    }
+    style_ = MemoryStyle(of_style);
+    const auto found = by_rank_.find(rank);
+    if (found != by_rank_.end()) return found->second;
+    const auto made_of = lowered.made_of.find(rank);
+    const int first = made_of == lowered.made_of.end() ? rank : made_of->second;
+    auto alike = alike_.find(first);
+    if (alike == alike_.end()) {
+      alike = alike_
+                  .emplace(first, AlikeMemory(lowered.programs.at(first), lowered.lowering->graph(),
+                                              of_style))
+                  .first;
+    }
+    return by_rank_.emplace(rank, alike->second.sizes(lowered.programs.at(rank))).first->second;
   }
+  // Behind this the programs may be others.
+  void forget() { by_rank_.clear(), alike_.clear(); }
+
+ private:
+  std::optional<MemoryStyle> style_;
+  std::map<int, MemorySizes> by_rank_;
+  std::map<int, AlikeMemory> alike_;  // by the rank of whose program those of others are made
 };
 
 Simulation summarise(const Lowered& lowered, const ModelFacts& model, const Cluster& cluster,
@@ -226,8 +242,8 @@ Simulation summarise(const Lowered& lowered, const ModelFacts& model, const Clus
     role.device = lowered.devices.device_of(role.representative);
     if (!options.memory) continue;
     if (!options.memory_details && out.events.empty()) {
-      role.memory = memory_use(program, sizes.of(program, graph, options.style), cluster,
-                               lowered.devices, out.step_time_s);
+      role.memory = memory_use(program, sizes.of(lowered, role.representative, options.style),
+                               cluster, lowered.devices, out.step_time_s);
       continue;
     }
     const auto events =
@@ -303,6 +319,7 @@ Result<Simulation> Simulator::run(const Cluster& cluster, const SimulateOptions&
   const bool offsets = options.memory && (options.memory_details ||
                                           options.style.allocator == Style::Allocator::kPlanned);
   if (offsets && !impl_->lowered.offsets) {  // programs with offsets do for all
+    impl_->sizes.forget();
     impl_->lowered.programs.clear();
     impl_->lowered.made_of.clear();
     impl_->lowered.offsets = true;

@@ -7,7 +7,7 @@
 
 #include "tessera/simulate/test_plays.h"
 
-namespace tessera::engine {
+namespace tessera::engine::stretch_test {
 namespace {
 
 constexpr double kClose = 1e-9;
@@ -164,4 +164,4 @@ TEST(Stretches, TimesOfABundle) {
 }
 
 }  // namespace
-}  // namespace tessera::engine
+}  // namespace tessera::engine::stretch_test

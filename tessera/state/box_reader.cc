@@ -11,7 +11,7 @@ namespace tessera {
 namespace {
 
 // Read at once: small enough that its checksum is computed from the processor's cache.
-constexpr int64_t kPieceBytes = 1 << 20;
+constexpr int64_t kReadBytes = 1 << 20;
 
 }  // namespace
 
@@ -53,8 +53,8 @@ Result<uint64_t> BoxReader::read_all() {
 }
 
 Status BoxReader::read(int64_t begin, int64_t end, Checksum* sum) {
-  for (int64_t at = begin; at < end; at += kPieceBytes) {
-    const int64_t bytes = std::min(kPieceBytes, end - at);
+  for (int64_t at = begin; at < end; at += kReadBytes) {
+    const int64_t bytes = std::min(kReadBytes, end - at);
     std::byte* to = place_of(at, bytes);
     const bool there = to != nullptr;
     if (!there) {

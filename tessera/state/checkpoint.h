@@ -116,7 +116,7 @@ struct Comparisons {
 // answer. A box goes to the rank that has to read the least more of it than it wants: to one that
 // wants it whole, if there is one, and of several to the one that compares the least.
 std::vector<Comparisons> share_comparisons(const Manifest& manifest,
-                                           const std::vector<std::vector<Held>>& wanted);
+                                           const std::vector<std::vector<HeldBox>>& wanted);
 
 // A region that a rank wants, and where.
 struct WantedRegion {

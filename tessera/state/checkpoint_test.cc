@@ -28,7 +28,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::ElementsAre;
 using testing::HasSubstr;
-using Holdings = std::vector<std::vector<Held>>;  // by rank
+using Holdings = std::vector<std::vector<HeldBox>>;  // by rank
 
 struct Tensors {
   std::vector<ManifestTensor> all;
@@ -50,7 +50,7 @@ struct Tensors {
 
 // The byte of an element depends on step, tensor, place and position alone.
 std::vector<std::byte> values(const std::vector<ManifestTensor>& tensors, int64_t step,
-                              const Held& held) {
+                              const HeldBox& held) {
   const ManifestTensor& tensor = tensors[held.tensor];
   const int64_t bytes = dtype_bytes(tensor.dtype);
   const auto strides = row_major_strides(tensor.shape);
@@ -91,9 +91,9 @@ Status save(Storage& storage, const std::string& dir, int64_t step, const Holdin
   TESSERA_TRY_VOID(begin_checkpoint(storage, dir, step));
   std::vector<std::vector<ShardPart>> parts;
   std::vector<ShardReport> reports;
-  for (const std::vector<Held>& share : share_out(element_bytes, held)) {
+  for (const std::vector<HeldBox>& share : share_out(element_bytes, held)) {
     std::vector<ShardPart>& list = parts.emplace_back();
-    for (const Held& one : share) list.push_back({one.tensor, one.box});
+    for (const HeldBox& one : share) list.push_back({one.tensor, one.box});
     std::vector<std::byte> bytes;
     TESSERA_TRY(ShardReport report,
                 write_shard(storage, dir, step,
@@ -143,7 +143,7 @@ class Checkpoints : public testing::Test {
     const std::vector<ManifestTensor> tensors = Tensors().all;
     const int64_t before = source.bytes_read();
     for (const auto& list : held) {
-      for (const Held& one : list) {
+      for (const HeldBox& one : list) {
         const SourceArray* array = source.find(tensors[one.tensor].name);
         EXPECT_NE(array, nullptr);
         std::vector<std::byte> found(
@@ -164,7 +164,7 @@ int64_t held_bytes(const Holdings& held) {
   const Tensors tensors;
   int64_t bytes = 0;
   for (const auto& list : held) {
-    for (const Held& one : list)
+    for (const HeldBox& one : list)
       bytes += one.box.volume() * dtype_bytes(tensors.all[one.tensor].dtype);
   }
   return bytes;
@@ -197,7 +197,7 @@ std::vector<Loaded> load_all(const CheckpointSource& source, const Holdings& rea
   for (size_t rank = 0; rank < readers.size(); ++rank) {
     Loaded& loaded = ranks.emplace_back();
     std::vector<WantedRegion> wanted;
-    for (const Held& one : readers[rank]) {
+    for (const HeldBox& one : readers[rank]) {
       const DType dtype = source.manifest().tensors[one.tensor].dtype;
       loaded.data.emplace_back(static_cast<size_t>(one.box.volume() * dtype_bytes(dtype)));
       wanted.push_back({one.tensor, one.box, dtype, loaded.data.back().data()});
@@ -250,7 +250,7 @@ TEST_F(Checkpoints, EachBoxIsComparedByOneThatReadsItAnyway) {
         const Box& stored = manifest.tensors[tensor].boxes[box].box;
         const auto reads = [&](size_t rank) {
           int64_t most = 0;
-          for (const Held& one : readers[rank]) {
+          for (const HeldBox& one : readers[rank]) {
             if (one.tensor == tensor) most = std::max(most, intersect(one.box, stored).volume());
           }
           return most;
@@ -297,7 +297,7 @@ TEST_F(Checkpoints, EveryChangedByteIsNoticedWhileLoading) {
       EXPECT_THAT(message, HasSubstr(path + ": damaged: ")) << "byte " << at;
       const auto weights = open_source(folder);
       std::string why;
-      for (const Held& one : all.front()) {
+      for (const HeldBox& one : all.front()) {
         std::vector<std::byte> data(values(tensors, 3, one).size());
         const SourceArray& array = *(*weights)->find(tensors[one.tensor].name);
         const Status read = (*weights)->read(array, one.box, array.dtype, data.data());

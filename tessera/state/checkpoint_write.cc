@@ -127,15 +127,15 @@ Result<std::string> set_aside(Storage& storage, const std::string& dir, int64_t 
 
 namespace {
 
-constexpr int64_t kPieceBytes = 4 << 20;
+constexpr int64_t kWrittenBytes = 4 << 20;
 
 Status copy_file(Storage& storage, const std::string& from, const std::string& to) {
   std::ifstream in(from, std::ios::binary);
   if (!in) return fault(from + ": cannot read");
   TESSERA_TRY(const auto out, storage.create(to));
-  std::vector<char> piece(kPieceBytes);
+  std::vector<char> piece(kWrittenBytes);
   while (in) {
-    in.read(piece.data(), kPieceBytes);
+    in.read(piece.data(), kWrittenBytes);
     TESSERA_TRY_VOID(out->write(reinterpret_cast<const std::byte*>(piece.data()), in.gcount()));
   }
   if (in.bad()) return fault(from + ": cannot read");

@@ -26,11 +26,11 @@ uint64_t checksum(std::string_view bytes) { return XXH3_64bits(bytes.data(), byt
 std::string checksum_text(uint64_t value) { return fmt::format("{:016x}", value); }
 
 std::optional<uint64_t> parse_checksum(std::string_view text) {
-  constexpr size_t kDigits = 16;
+  constexpr size_t kHexDigits = 16;
   constexpr int kBase = 16;
   uint64_t value = 0;
   const char* end = text.data() + text.size();
-  if (text.size() != kDigits || text.find_first_of("ABCDEF") != std::string_view::npos)
+  if (text.size() != kHexDigits || text.find_first_of("ABCDEF") != std::string_view::npos)
     return std::nullopt;
   const auto [last, error] = std::from_chars(text.data(), end, value, kBase);
   if (error != std::errc{} || last != end) return std::nullopt;

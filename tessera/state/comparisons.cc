@@ -7,7 +7,7 @@
 namespace tessera {
 
 std::vector<Comparisons> share_comparisons(const Manifest& manifest,
-                                           const std::vector<std::vector<Held>>& wanted) {
+                                           const std::vector<std::vector<HeldBox>>& wanted) {
   const size_t ranks = wanted.size();
   std::vector<Comparisons> shares(ranks);
   std::vector<int64_t> compared(ranks, 0);
@@ -15,7 +15,7 @@ std::vector<Comparisons> share_comparisons(const Manifest& manifest,
     shares[file % ranks].files.push_back(file);
   std::vector<std::vector<std::pair<size_t, const Box*>>> by_tensor(manifest.tensors.size());
   for (size_t rank = 0; rank < ranks; ++rank) {
-    for (const Held& one : wanted[rank]) by_tensor[one.tensor].emplace_back(rank, &one.box);
+    for (const HeldBox& one : wanted[rank]) by_tensor[one.tensor].emplace_back(rank, &one.box);
   }
   for (size_t tensor = 0; tensor < manifest.tensors.size(); ++tensor) {
     const ManifestTensor& of = manifest.tensors[tensor];

@@ -231,10 +231,10 @@ struct SafetensorsFile::Descriptor {
   // read so is read, or its error told, by the usual way.
   int64_t read_direct(int64_t offset, int64_t bytes, std::byte* out) const {
     constexpr int64_t kMost = 4 << 20;
-    struct Free {
+    struct FreeMemory {
       void operator()(std::byte* memory) const { std::free(memory); }
     };
-    thread_local const std::unique_ptr<std::byte, Free> memory(
+    thread_local const std::unique_ptr<std::byte, FreeMemory> memory(
         static_cast<std::byte*>(std::aligned_alloc(kStorageBlock, kMost)));
     int64_t done = 0;
     while (memory != nullptr && done < bytes) {

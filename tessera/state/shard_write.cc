@@ -68,12 +68,12 @@ class PieceWriter {
   std::future<Status> writing_;  // its destructor waits
 };
 
-using Piece = std::span<const std::byte>;
+using Bytes = std::span<const std::byte>;
 
 // `piece`: bytes [begin, begin + bytes) of the file; asked for in order.
 Result<ShardReport> write_pieces(Storage& storage, const std::string& dir, int64_t step,
                                  const Shard& shard,
-                                 const std::function<Result<Piece>(int64_t, int64_t)>& piece) {
+                                 const std::function<Result<Bytes>(int64_t, int64_t)>& piece) {
   const SafetensorsLayout& layout = shard.layout;
   TESSERA_TRY(const auto file, storage.create(path_in(writing_path(dir, step), shard.name)));
   PieceWriter writer(*file);
@@ -81,7 +81,7 @@ Result<ShardReport> write_pieces(Storage& storage, const std::string& dir, int64
   const int64_t most = storage.piece_bytes();
   for (int64_t at = 0; at < layout.bytes; at += most) {
     const int64_t bytes = std::min(most, layout.bytes - at);
-    TESSERA_TRY(const Piece one, piece(at, bytes));
+    TESSERA_TRY(const Bytes one, piece(at, bytes));
     sums.add(one);
     TESSERA_TRY_VOID(writer.give(one, at + bytes == layout.bytes));
   }
@@ -89,7 +89,7 @@ Result<ShardReport> write_pieces(Storage& storage, const std::string& dir, int64
   return ShardReport{{shard.name, layout.bytes, checksum(layout.head)}, sums.take()};
 }
 
-struct Free {
+struct Freed {
   void operator()(std::byte* memory) const { std::free(memory); }
 };
 
@@ -143,7 +143,7 @@ Result<ShardReport> write_shard(Storage& storage, const std::string& dir, int64_
                                 const Shard& shard, const FillPart& fill,
                                 std::span<std::byte> memory) {
   const auto most = static_cast<size_t>(storage.piece_bytes());
-  std::unique_ptr<std::byte, Free> own;
+  std::unique_ptr<std::byte, Freed> own;
   if (static_cast<int64_t>(memory.size()) < piece_memory(storage, shard)) {
     own.reset(static_cast<std::byte*>(std::aligned_alloc(kStorageBlock, 2 * most)));
     TESSERA_CHECK(own != nullptr, "no memory for two pieces of {} bytes", most);
@@ -151,10 +151,10 @@ Result<ShardReport> write_shard(Storage& storage, const std::string& dir, int64_
   }
   size_t next = 0;
   return write_pieces(
-      storage, dir, step, shard, [&](int64_t begin, int64_t bytes) -> Result<Piece> {
+      storage, dir, step, shard, [&](int64_t begin, int64_t bytes) -> Result<Bytes> {
         const auto out = memory.subspan(next++ % 2 * most, static_cast<size_t>(bytes));
         TESSERA_TRY_VOID(fill_shard(shard, fill, begin, out));
-        return Piece(out);
+        return Bytes(out);
       });
 }
 
@@ -163,7 +163,7 @@ Result<ShardReport> write_shard(Storage& storage, const std::string& dir, int64_
   TESSERA_CHECK(static_cast<int64_t>(image.size()) == shard.bytes(), "{}: {} bytes for {}",
                 shard.name, image.size(), shard.bytes());
   return write_pieces(
-      storage, dir, step, shard, [&](int64_t begin, int64_t bytes) -> Result<Piece> {
+      storage, dir, step, shard, [&](int64_t begin, int64_t bytes) -> Result<Bytes> {
         return image.subspan(static_cast<size_t>(begin), static_cast<size_t>(bytes));
       });
 }

@@ -104,12 +104,12 @@ void cut_evenly(const Piece& piece, int64_t share_bytes, std::vector<Piece>& out
 
 }  // namespace
 
-std::vector<std::vector<Held>> share_out(const std::vector<int64_t>& element_bytes,
-                                         const std::vector<std::vector<Held>>& held,
-                                         int64_t share_bytes) {
+std::vector<std::vector<HeldBox>> share_out(const std::vector<int64_t>& element_bytes,
+                                            const std::vector<std::vector<HeldBox>>& held,
+                                            int64_t share_bytes) {
   std::vector<Holders> tensors(element_bytes.size());
   for (size_t rank = 0; rank < held.size(); ++rank) {
-    for (const Held& one : held[rank]) {
+    for (const HeldBox& one : held[rank]) {
       if (one.box.empty()) continue;
       Ranks& ranks =
           tensors[one.tensor].try_emplace(key_of(one.box), one.box, Ranks{}).first->second.second;
@@ -132,15 +132,15 @@ std::vector<std::vector<Held>> share_out(const std::vector<int64_t>& element_byt
            std::tuple(b.holders->size() > 1, -b.bytes);
   });
   std::vector<int64_t> load(held.size(), 0);
-  std::vector<std::vector<Held>> shares(held.size());
+  std::vector<std::vector<HeldBox>> shares(held.size());
   for (const Piece& piece : pieces) {
     const size_t writer = *std::min_element(piece.holders->begin(), piece.holders->end(),
                                             [&](size_t a, size_t b) { return load[a] < load[b]; });
     load[writer] += piece.bytes;
     shares[writer].push_back({piece.tensor, piece.box});
   }
-  for (std::vector<Held>& share : shares) {
-    std::sort(share.begin(), share.end(), [](const Held& a, const Held& b) {
+  for (std::vector<HeldBox>& share : shares) {
+    std::sort(share.begin(), share.end(), [](const HeldBox& a, const HeldBox& b) {
       return std::pair(a.tensor, key_of(a.box)) < std::pair(b.tensor, key_of(b.box));
     });
   }

@@ -20,18 +20,18 @@
 
 namespace tessera {
 
-struct Held {
+struct HeldBox {
   size_t tensor = 0;
   Box box;
-  friend bool operator==(const Held&, const Held&) = default;
+  friend bool operator==(const HeldBox&, const HeldBox&) = default;
 };
 
 inline constexpr int64_t kShareBytes = 1 << 20;  // pieces below twice this are not cut for balance
 
 // `element_bytes`: of each tensor. `held` and the answer: by rank. The answer is sorted by tensor
 // and place, the same on every machine.
-std::vector<std::vector<Held>> share_out(const std::vector<int64_t>& element_bytes,
-                                         const std::vector<std::vector<Held>>& held,
-                                         int64_t share_bytes = kShareBytes);
+std::vector<std::vector<HeldBox>> share_out(const std::vector<int64_t>& element_bytes,
+                                            const std::vector<std::vector<HeldBox>>& held,
+                                            int64_t share_bytes = kShareBytes);
 
 }  // namespace tessera

@@ -7,31 +7,33 @@
 #include <numeric>
 #include <random>
 
-namespace tessera {
+namespace tessera::shares_test {
 namespace {
 
 struct Case {
   std::vector<std::vector<int64_t>> shapes;
   std::vector<int64_t> element_bytes;
-  std::vector<std::vector<Held>> held;
+  std::vector<std::vector<HeldBox>> held;
 };
 
-std::vector<int64_t> bytes_written(const Case& one, const std::vector<std::vector<Held>>& shares) {
+std::vector<int64_t> bytes_written(const Case& one,
+                                   const std::vector<std::vector<HeldBox>>& shares) {
   std::vector<int64_t> bytes(shares.size(), 0);
   for (size_t rank = 0; rank < shares.size(); ++rank) {
-    for (const Held& piece : shares[rank])
+    for (const HeldBox& piece : shares[rank])
       bytes[rank] += piece.box.volume() * one.element_bytes[piece.tensor];
   }
   return bytes;
 }
 
 // By tensor and element: how many boxes have it.
-std::vector<std::vector<int>> counts(const Case& one, const std::vector<std::vector<Held>>& lists) {
+std::vector<std::vector<int>> counts(const Case& one,
+                                     const std::vector<std::vector<HeldBox>>& lists) {
   std::vector<std::vector<int>> found;
   for (const auto& shape : one.shapes)
     found.emplace_back(static_cast<size_t>(Box::whole(shape).volume()), 0);
   for (const auto& list : lists) {
-    for (const Held& piece : list) {
+    for (const HeldBox& piece : list) {
       const auto strides = row_major_strides(one.shapes[piece.tensor]);
       std::vector<int64_t> at(piece.box.rank(), 0);
       for (int64_t left = piece.box.volume(); left > 0; --left) {
@@ -46,17 +48,17 @@ std::vector<std::vector<int>> counts(const Case& one, const std::vector<std::vec
   return found;
 }
 
-void expect_each_element_once(const Case& one, const std::vector<std::vector<Held>>& shares) {
+void expect_each_element_once(const Case& one, const std::vector<std::vector<HeldBox>>& shares) {
   const auto written = counts(one, shares), held = counts(one, one.held);
   for (size_t tensor = 0; tensor < written.size(); ++tensor) {
     for (size_t i = 0; i < written[tensor].size(); ++i)
       ASSERT_EQ(written[tensor][i], held[tensor][i] > 0 ? 1 : 0) << tensor << " element " << i;
   }
   for (size_t rank = 0; rank < shares.size(); ++rank) {
-    for (const Held& piece : shares[rank]) {
+    for (const HeldBox& piece : shares[rank]) {
       const auto& mine = one.held[rank];
       EXPECT_TRUE(std::any_of(mine.begin(), mine.end(),
-                              [&](const Held& held_one) {
+                              [&](const HeldBox& held_one) {
                                 return held_one.tensor == piece.tensor &&
                                        held_one.box.contains(piece.box);
                               }))
@@ -130,4 +132,4 @@ TEST(Shares, RandomHoldings) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::shares_test

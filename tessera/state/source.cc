@@ -91,7 +91,7 @@ class SafetensorsSource : public TensorSource {
 };
 
 // A name that a file in the folder may have; messages show it as it is.
-bool is_file_name(const std::string& name) {
+bool is_name_of_file(const std::string& name) {
   constexpr size_t kMost = 255;
   return !name.empty() && name.size() <= kMost && name.find('/') == std::string::npos &&
          one_line(name) == name;
@@ -109,7 +109,7 @@ Result<std::set<std::string>> files_of_index(const fs::path& index) {
   std::set<std::string> names;
   for (const auto& [name, file] : (*parsed)["weight_map"].items()) {
     // The index names files beside it: nothing may lead out of the folder.
-    if (!file.is_string() || !is_file_name(file.get<std::string>())) {
+    if (!file.is_string() || !is_name_of_file(file.get<std::string>())) {
       return invalid_input(
           fmt::format("{}: weight_map: '{}': expected the name of a file in this "
                       "folder, found {}",

@@ -36,7 +36,7 @@ RunConfig config_of(Levels levels) {
 class Campaign {
  public:
   explicit Campaign(Levels levels) : config_(config_of(levels)) {
-    const Run run = train(config_, &undisturbed_);
+    const TrainedRun run = train(config_, &undisturbed_);
     EXPECT_TRUE(run.end) << run.end.error().message;
     losses_ = run.losses;
   }
@@ -44,7 +44,7 @@ class Campaign {
 
   void stop(const Failure& failure, const std::vector<Survivors>& ways) {
     MemoryStorage storage(failure);
-    const Run stopped = train(config_, &storage);
+    const TrainedRun stopped = train(config_, &storage);
     SCOPED_TRACE(fmt::format("operation {} of {}, asynchronous {}, fast '{}'", failure.at,
                              operations(), config_.checkpoint.asynchronous,
                              config_.checkpoint.fast.dir));
@@ -72,7 +72,7 @@ class Campaign {
     config.checkpoint.dir = folder_.path("d");
     if (!config.checkpoint.fast.dir.empty()) config.checkpoint.fast.dir = folder_.path("d/fast");
     config.resume = true;
-    const Run run = train(config);
+    const TrainedRun run = train(config);
     ASSERT_TRUE(run.end) << run.end.error().message;
     const int64_t from = run.end->checkpoints.resumed_from;
     // What was being written is lost, and with it at most the steps since the one before; a save
@@ -142,7 +142,7 @@ void expect_damaged_checkpoints_are_passed_over(int cases) {
   config.precision = "float64";
   config.checkpoint.keep = 2;
   config.checkpoint.dir = folder.path("whole");
-  const Run undisturbed = train(config);
+  const TrainedRun undisturbed = train(config);
   ASSERT_TRUE(undisturbed.end) << undisturbed.end.error().message;
   for (int i = 0; i < cases; ++i) {
     const std::string dir = folder.path("damaged");
@@ -152,7 +152,7 @@ void expect_damaged_checkpoints_are_passed_over(int cases) {
     again.resume = true;
     again.plan = plans[random() % plans.size()];
     SCOPED_TRACE(again.plan + ": " + damage_a_file(checkpoint_path(dir, config.steps), random));
-    const Run run = train(again);
+    const TrainedRun run = train(again);
     ASSERT_TRUE(run.end) << run.end.error().message;
     EXPECT_EQ(run.end->checkpoints.resumed_from, config.steps - 1);  // kEvery divides it
     ASSERT_EQ(run.losses.size(), 1U);

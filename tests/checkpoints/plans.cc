@@ -91,7 +91,7 @@ class Check {
     other.plan = b_;
     const auto held_a = held_bytes(config_), held_b = held_bytes(other);
     if (!held_a || !held_b) return false;
-    const Run whole = train(config_);
+    const TrainedRun whole = train(config_);
     EXPECT_TRUE(whole.end) << whole.end.error().message;
     if (!whole.end) return true;
     go_on(whole, config_.plan, *held_a, true);
@@ -100,7 +100,7 @@ class Check {
   }
 
  private:
-  void go_on(const Run& whole, const std::string& plan, int64_t held, bool same_plan) {
+  void go_on(const TrainedRun& whole, const std::string& plan, int64_t held, bool same_plan) {
     SCOPED_TRACE(same_plan ? "under the same plan" : "under the other plan");
     RunConfig config = config_;
     config.plan = plan;
@@ -109,7 +109,7 @@ class Check {
     fs::create_directories(config.checkpoint.dir);
     fs::copy(checkpoint_path(folder_.path("a"), kStop),
              checkpoint_path(config.checkpoint.dir, kStop));
-    const Run rest = train(config);
+    const TrainedRun rest = train(config);
     ASSERT_TRUE(rest.end) << rest.end.error().message;
     ASSERT_EQ(rest.losses.size(), static_cast<size_t>(kSteps - kStop));
     for (const auto& [step, loss] : rest.losses) {

@@ -9,8 +9,8 @@ namespace tessera {
 
 namespace fs = std::filesystem;
 
-Run train(const RunConfig& config, Storage* storage) {
-  Run run;
+TrainedRun train(const RunConfig& config, Storage* storage) {
+  TrainedRun run;
   TrainingCallbacks callbacks;
   callbacks.step = [&](const StepReport& report) { run.losses[report.step] = report.loss; };
   callbacks.note = [&](const std::string& note) { run.notes.push_back(note); };

@@ -10,12 +10,12 @@
 
 namespace tessera {
 
-struct Run {
+struct TrainedRun {
   std::map<int64_t, double> losses;  // by step
   Result<TrainingSummary> end;
   std::vector<std::string> notes;
 };
-Run train(const RunConfig& config, Storage* storage = nullptr);
+TrainedRun train(const RunConfig& config, Storage* storage = nullptr);
 
 // A folder in memory where there is such a file system: hundreds of checkpoints are synced.
 class TemporaryFolder {

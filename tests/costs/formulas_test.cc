@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tessera {
+namespace tessera::formulas_test {
 namespace {
 
 constexpr double kGiB = 1024. * 1024 * 1024;
@@ -103,4 +103,4 @@ TEST(Formulas, bounds) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::formulas_test

@@ -8,7 +8,7 @@
 #include "tessera/models/model.h"
 #include "tessera/program/test_programs.h"
 
-namespace tessera {
+namespace tessera::memory_test {
 namespace {
 
 constexpr int64_t kSeq = 32, kHidden = 64, kHeads = 8, kTensor = 2;
@@ -124,4 +124,4 @@ TEST(KeptStates, are_the_bytes_a_parameter_of_the_recipe) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::memory_test

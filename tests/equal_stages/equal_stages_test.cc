@@ -12,6 +12,7 @@
 #include "tessera/plan/load.h"
 #include "tessera/program/alike_programs.h"
 #include "tessera/program/place_text.h"
+#include "tessera/simulate/memory.h"
 #include "tessera/simulate/simulate.h"
 
 namespace tessera {
@@ -80,6 +81,17 @@ void expect_equal(const Simulation& a, const Simulation& b) {
   for (size_t i = 0; i < a.roles.size(); ++i) expect_equal(a.roles[i], b.roles[i]);
 }
 
+// What is known of another program's blocks serves for the memory of one that is made of it.
+void expect_alike_memory(const Lowering& lowering, const Program& known, const Program& made,
+                         const std::string& style) {
+  const auto sizes = [&](const Program& first) {
+    return AlikeMemory(first, lowering.graph(), parse_style(style).value()).sizes(made);
+  };
+  const MemorySizes a = sizes(known), b = sizes(made);
+  EXPECT_EQ(std::tie(a.live_bytes, a.reserved_bytes, a.peak_run, a.peak_share, a.groups, a.peers),
+            std::tie(b.live_bytes, b.reserved_bytes, b.peak_run, b.peak_share, b.groups, b.peers));
+}
+
 // Programs that are made of one another are what lowering makes.
 void expect_alike_programs(const Lowering& lowering) {
   const AlikePrograms alike(lowering.texts(), lowering.plan());
@@ -93,6 +105,8 @@ void expect_alike_programs(const Lowering& lowering) {
       if (!made) continue;
       EXPECT_TRUE(*made == lowering.lower(role.representative, offsets).value())
           << "rank " << role.representative << " of rank " << *other;
+      for (const std::string style : {"tessera", "megatron"})
+        expect_alike_memory(lowering, known, *made, style);
     }
   }
 }
@@ -199,10 +213,22 @@ TEST(EqualStages, other_models_are_priced_as_with_all_stages) {
   const std::string llama =
       "llama:layers=12,hidden=256,heads=8,kv_heads=4,ffn=512,seq=64,vocab=512";
   EXPECT_TRUE(is_lowered_once({llama, "megatron(tp=2,pp=6,dp=2,micro_batches=12)", 24}));
-  // All layers hand a loss to the last stage.
+}
+
+// Each layer adds the loss of its router to those of the layers before it, and no stage speaks with one
+// that is far away.
+TEST(EqualStages, mixtures_are_priced_as_with_all_stages) {
   const std::string experts =
       "mixtral:layers=12,hidden=256,heads=8,kv_heads=4,ffn=512,experts=4,seq=64,vocab=512";
-  EXPECT_FALSE(is_lowered_once({experts, "megatron(tp=2,pp=6,dp=2,micro_batches=12)", 24}));
+  for (const std::string& model : {experts, experts + ",z_loss=0.001", experts + ",balance=0"}) {
+    for (const std::string plan : {"megatron(tp=2,pp=6,dp=2,micro_batches=12)",
+                                   "expert_parallel(ep=2,pp=6,dp=2,micro_batches=12)",
+                                   "expert_parallel(ep=4,pp=6,zero=1,micro_batches=8)",
+                                   "megatron(tp=2,pp=6,micro_batches=6,schedule=interleaved,"
+                                   "chunks=2)"}) {
+      EXPECT_TRUE(is_lowered_once({model, plan, 48})) << model << " under " << plan;
+    }
+  }
 }
 
 // Where micro-batches are of two sizes, each size has blocks of its own.
@@ -237,6 +263,7 @@ TEST(EqualStages, random_plans_are_priced_as_with_all_stages) {
     const std::string model =
         one_of({"gpt:layers=16,hidden=96,heads=4,seq=12,vocab=64",
                 "llama:layers=24,hidden=48,heads=4,kv_heads=4,ffn=96,seq=8,vocab=64",
+                "mixtral:layers=16,hidden=48,heads=4,kv_heads=4,ffn=96,experts=4,seq=8,vocab=64",
                 "gpt:layers=19,hidden=48,heads=4,seq=8,vocab=64"});
     once += is_lowered_once({model, plan, 60, one_of({"tessera", "megatron", "eager"}),
                              one_of({"dgx-a100:64", "p3.16xlarge:64"})},

@@ -9,7 +9,7 @@
 #include "tessera/export/export.h"
 #include "tessera/test/source_dir.h"
 
-namespace tessera {
+namespace tessera::export_golden_test {
 namespace {
 
 struct GoldenExport {
@@ -93,4 +93,4 @@ INSTANTIATE_TEST_SUITE_P(Plans, ExportOf, testing::ValuesIn(goldens()),
                          [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::export_golden_test

@@ -16,7 +16,7 @@
 #include "tessera/program/verify.h"
 #include "tessera/test/source_dir.h"
 
-namespace tessera {
+namespace tessera::golden_test {
 namespace {
 
 // C = A B, loss = sum of the squares of C; plain gradient descent on A and B.
@@ -138,4 +138,4 @@ INSTANTIATE_TEST_SUITE_P(Plans, ProductUnder, testing::ValuesIn(goldens()),
                          [](const auto& test) { return test.param.name; });
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::golden_test

@@ -16,10 +16,10 @@
 namespace tessera {
 namespace {
 
-const std::string kRoot = TESSERA_SOURCE_DIR;
+const std::string kSourceRoot = TESSERA_SOURCE_DIR;
 
 std::string plan_of(const MatrixCase& one) {
-  return one.plan.ends_with(".toml") ? kRoot + "/" + one.plan : one.plan;
+  return one.plan.ends_with(".toml") ? kSourceRoot + "/" + one.plan : one.plan;
 }
 
 class PlanChanges : public testing::Test {
@@ -28,7 +28,7 @@ class PlanChanges : public testing::Test {
   void TestBody() override {
     SCOPED_TRACE(seed_text());
     std::mt19937_64 random(test_seed(20));
-    const auto cases = load_plans(kRoot);
+    const auto cases = load_plans(kSourceRoot);
     ASSERT_TRUE(cases) << cases.error().message;
     // What may follow each other: plans of one model and one batch.
     std::map<std::pair<std::string, int64_t>, std::vector<const MatrixCase*>> groups;

@@ -14,21 +14,21 @@
 namespace tessera {
 namespace {
 
-const std::string kRoot = TESSERA_SOURCE_DIR;
+const std::string kSources = TESSERA_SOURCE_DIR;
 constexpr const char* kNarrow[] = {"float32", "bfloat16", "float16"};
 
-struct Row {
+struct NarrowRow {
   MatrixCase of;
   std::string dtype;
   VerifyReport report;
 };
 
-std::vector<Row>& rows() {
-  static std::vector<Row> all;
+std::vector<NarrowRow>& narrow_rows() {
+  static std::vector<NarrowRow> all;
   return all;
 }
 
-std::string page() {
+std::string narrow_page() {
   std::string out =
       "# The combination matrix in narrow dtypes\n\n"
       "Cases of [the matrix](matrix.md), one or more of each family of plans, run in the dtypes in "
@@ -49,7 +49,7 @@ std::string page() {
       "--gtest_filter='NarrowMatrix*'`.\n\n"
       "| plan | model | dtype | loss | gradients | parameters | limit | ok |\n"
       "|---|---|---|---|---|---|---|---|\n";
-  for (const Row& row : rows()) {
+  for (const NarrowRow& row : narrow_rows()) {
     const VerifyReport& r = row.report;
     out += fmt::format("| `{}` | {} | {} | {:.0e} | {:.0e} | {:.0e} | {:.0e} | {} |\n", row.of.plan,
                        row.of.model, row.dtype, r.loss_error, r.gradients_error, r.parameters_error,
@@ -64,7 +64,7 @@ class NarrowTest : public testing::Test {
   void TestBody() override {
     VerifyConfig config;
     config.model = case_.spec;
-    config.plan = case_.plan.ends_with(".toml") ? kRoot + "/" + case_.plan : case_.plan;
+    config.plan = case_.plan.ends_with(".toml") ? kSources + "/" + case_.plan : case_.plan;
     config.batch = case_.batch;
     config.ranks = case_.ranks;
     config.steps = 3;
@@ -75,7 +75,7 @@ class NarrowTest : public testing::Test {
     const Result<VerifyReport> report = verify_plan(config);
     ASSERT_TRUE(report.has_value()) << case_.model << " " << report.error().message;
     EXPECT_TRUE(report->ok) << case_.model << " " << case_.plan << ": " << report->why;
-    rows().push_back({case_, dtype_, *report});
+    narrow_rows().push_back({case_, dtype_, *report});
   }
 
  private:
@@ -83,12 +83,12 @@ class NarrowTest : public testing::Test {
   std::string dtype_;
 };
 
-class PageWriter : public testing::Environment {
+class NarrowPageWriter : public testing::Environment {
  public:
-  explicit PageWriter(size_t cases) : cases_(cases) {}
+  explicit NarrowPageWriter(size_t cases) : cases_(cases) {}
   void TearDown() override {
-    if (std::getenv("TESSERA_WRITE_MATRIX") == nullptr || rows().size() != cases_) return;
-    const Status written = write_file(kRoot + "/docs/matrix-narrow.md", page());
+    if (std::getenv("TESSERA_WRITE_MATRIX") == nullptr || narrow_rows().size() != cases_) return;
+    const Status written = write_file(kSources + "/docs/matrix-narrow.md", narrow_page());
     EXPECT_TRUE(written.has_value()) << written.error().message;
   }
 
@@ -99,7 +99,7 @@ class PageWriter : public testing::Environment {
 }  // namespace
 
 void register_narrow_matrix(bool only_quick) {
-  const auto cases = load_plans(kRoot);
+  const auto cases = load_plans(kSources);
   if (!cases) return;  // the matrix reports it
   size_t count = 0;
   for (const MatrixCase& one : *cases) {
@@ -112,7 +112,7 @@ void register_narrow_matrix(bool only_quick) {
           [one, dtype]() -> testing::Test* { return new NarrowTest(one, dtype); });
     }
   }
-  if (!only_quick) testing::AddGlobalTestEnvironment(new PageWriter(count));
+  if (!only_quick) testing::AddGlobalTestEnvironment(new NarrowPageWriter(count));
 }
 
 }  // namespace tessera

@@ -270,6 +270,12 @@ void expect_as_fast_as_brute_force(Instance& instance) {
   }
 }
 
+void expect_usually_as_fast_as_brute_force(Instance& instance) {
+  if (const auto ratio = ratio_of(instance, 0)) {
+    EXPECT_LE(*ratio, 1 + 1e-9) << instance.str();
+  }
+}
+
 void compare(Instance& instance, Outcome& outcome) {
   ++outcome.instances;
   expect_no_plan_beats_the_bound(instance);

@@ -46,5 +46,7 @@ struct Outcome {
 void compare(Instance& instance, Outcome& outcome);
 // The same with enough programs only.
 void expect_as_fast_as_brute_force(Instance& instance);
+// The same with the usual number of programs.
+void expect_usually_as_fast_as_brute_force(Instance& instance);
 
 }  // namespace tessera::planner_test

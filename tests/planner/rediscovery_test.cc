@@ -8,6 +8,7 @@
 
 #include "tessera/compile/compile.h"
 #include "tessera/search/ranking.h"
+#include "tessera/search/spaces.h"
 #include "tessera/test/source_dir.h"
 
 namespace tessera::planner_test {

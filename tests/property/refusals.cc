@@ -163,16 +163,16 @@ std::string normalised(std::string_view message) {
   return out;
 }
 
-struct Judged {
+struct JudgedCall {
   std::string refusal;  // "": accepted
   std::string wrong;    // "": as it should be
 };
 
-Judged judge(const Graph& forward, const std::string& call) {
+JudgedCall judge_call(const Graph& forward, const std::string& call) {
   const auto refused = [](const std::string& message) {
     const std::string_view text = message;  // "plan:3: ..." or "recipe NAME: ..."
     const size_t behind = text.starts_with("plan") ? text.find(": ") + 2 : 0;
-    return Judged{normalised(text.substr(behind)), ""};
+    return JudgedCall{normalised(text.substr(behind)), ""};
   };
   const auto text = emit_recipe(call, forward);
   if (!text) return refused(text.error().message);
@@ -191,10 +191,10 @@ Judged judge(const Graph& forward, const std::string& call) {
 }
 
 // A broken invariant ends the process: the case that was judged then is shown first.
-std::string case_at_hand;
-void show_case_at_hand(int) {
+std::string call_at_hand;
+void show_call_at_hand(int) {
   [[maybe_unused]] const auto written =
-      write(STDERR_FILENO, case_at_hand.data(), case_at_hand.size());
+      write(STDERR_FILENO, call_at_hand.data(), call_at_hand.size());
 }
 
 using Table = std::map<std::string, int>;  // "recipe | message" and how often
@@ -217,7 +217,7 @@ std::string content_of(const std::string& path) {
 void expect_known_refusals(int each, const std::string& file) {
   SCOPED_TRACE(seed_text());
   const uint64_t seed = test_seed(/*fixed=*/0);
-  const auto before = std::signal(SIGABRT, show_case_at_hand);
+  const auto before = std::signal(SIGABRT, show_call_at_hand);
   Table refused;
   int cases = 0, wrong = 0;
   for (const Recipe& recipe : all_recipes()) {
@@ -234,13 +234,13 @@ void expect_known_refusals(int each, const std::string& file) {
         const auto model = build_model(spec, batch);
         ASSERT_TRUE(model) << spec << ": " << model.error().message;
         const std::string call = draw_call(recipe, model->graph, draw);
-        case_at_hand = fmt::format("{} --plan '{}' --batch {}\n", spec, call, batch);
-        const Judged judged = judge(model->graph, call);
-        if (!judged.wrong.empty() && ++wrong <= 10) ADD_FAILURE() << case_at_hand << judged.wrong;
+        call_at_hand = fmt::format("{} --plan '{}' --batch {}\n", spec, call, batch);
+        const JudgedCall judged = judge_call(model->graph, call);
+        if (!judged.wrong.empty() && ++wrong <= 10) ADD_FAILURE() << call_at_hand << judged.wrong;
         if (judged.refusal.empty()) continue;
         const int before_it = refused[recipe.name + " | " + judged.refusal]++;
         if (before_it == 0 && std::getenv("TESSERA_SHOW_REFUSALS") != nullptr)
-          fmt::print("{}\n  {}", judged.refusal, case_at_hand);
+          fmt::print("{}\n  {}", judged.refusal, call_at_hand);
       }
     }
   }

@@ -7,7 +7,7 @@
 
 #include "tessera/report/report.h"
 
-namespace tessera {
+namespace tessera::curve_test {
 namespace {
 
 using Json = nlohmann::json;
@@ -155,4 +155,4 @@ TEST(PlanCurve, WrongValuesAreSaidWithTheirPlace) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::curve_test

@@ -8,7 +8,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-namespace tessera {
+namespace tessera::report_test {
 namespace {
 
 const std::string kModel = "gpt:layers=4,hidden=32,heads=4,seq=16,vocab=48";
@@ -227,4 +227,4 @@ TEST(ReportPage, IsOneFileAndIsTheSameEachTime) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::report_test

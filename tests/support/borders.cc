@@ -148,7 +148,7 @@ const std::vector<Border>& borders() {
   return all;
 }
 
-Result<Compiled> compile(const Border& border) {
+Result<CompiledPlan> compile(const Border& border) {
   OptimizerSpec descent;
   descent.kind = "sgd";
   descent.momentum = border.plan.find("optimizer") == std::string::npos ? 0 : 0.5;

@@ -16,6 +16,6 @@ struct Border {
 };
 const std::vector<Border>& borders();
 // Trained by plain gradient descent, with a state where the plan stores one.
-Result<Compiled> compile(const Border& border);
+Result<CompiledPlan> compile(const Border& border);
 
 }  // namespace tessera

@@ -6,8 +6,8 @@
 
 namespace tessera {
 
-Result<Compiled> compile_graph(const Graph& forward, const std::string& plan_text,
-                               const OptimizerSpec& optimizer, bool programs) {
+Result<CompiledPlan> compile_graph(const Graph& forward, const std::string& plan_text,
+                                   const OptimizerSpec& optimizer, bool programs) {
   const bool written = plan_text.find('\n') != std::string::npos;
   TESSERA_TRY(const Plan plan,
               written ? parse_plan(plan_text, "plan.toml") : load_plan(plan_text, forward));
@@ -17,7 +17,7 @@ Result<Compiled> compile_graph(const Graph& forward, const std::string& plan_tex
   TESSERA_TRY(Lowering lowering,
               Lowering::create(std::make_shared<const Graph>(std::move(prepared.graph)),
                                std::move(prepared.plan)));
-  Compiled out;
+  CompiledPlan out;
   out.lowering = std::make_unique<Lowering>(std::move(lowering));
   for (int rank = 0; programs && rank < static_cast<int>(ranks); ++rank) {
     TESSERA_TRY(Program program, out.lowering->lower(rank));
@@ -26,8 +26,8 @@ Result<Compiled> compile_graph(const Graph& forward, const std::string& plan_tex
   return out;
 }
 
-Result<Compiled> compile_model(const std::string& model, int64_t batch, const std::string& plan,
-                               const OptimizerSpec& optimizer, bool programs) {
+Result<CompiledPlan> compile_model(const std::string& model, int64_t batch, const std::string& plan,
+                                   const OptimizerSpec& optimizer, bool programs) {
   TESSERA_TRY(const Model built, build_model(model, batch));
   return compile_graph(built.graph, plan, optimizer, programs);
 }

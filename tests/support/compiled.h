@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-struct Compiled {
+struct CompiledPlan {
   std::unique_ptr<Lowering> lowering;
   std::vector<Program> programs;  // by rank
   const Graph& graph() const { return lowering->graph(); }
@@ -19,10 +19,10 @@ struct Compiled {
 
 // `plan`: the text of a plan, a plan file or a recipe call; `optimizer`: as differentiate() takes
 // it. Without `programs` no rank is lowered.
-Result<Compiled> compile_model(const std::string& model, int64_t batch, const std::string& plan,
-                               const OptimizerSpec& optimizer = {}, bool programs = true);
+Result<CompiledPlan> compile_model(const std::string& model, int64_t batch, const std::string& plan,
+                                   const OptimizerSpec& optimizer = {}, bool programs = true);
 // The same for a forward graph.
-Result<Compiled> compile_graph(const Graph& forward, const std::string& plan,
-                               const OptimizerSpec& optimizer = {}, bool programs = true);
+Result<CompiledPlan> compile_graph(const Graph& forward, const std::string& plan,
+                                   const OptimizerSpec& optimizer = {}, bool programs = true);
 
 }  // namespace tessera

@@ -8,7 +8,7 @@
 
 #include "models_and_tensors.h"
 
-namespace tessera {
+namespace tessera::dhen_test {
 namespace {
 
 // Embeddings stay four from layer to layer, and all modules are there. Two and four ranks divide a
@@ -33,14 +33,14 @@ struct Hosts {
 };
 constexpr Hosts kHosts[] = {{2, 2}, {4, 2}, {2, 4}, {2, 3}};
 
-Measured hybrid(const Hosts& of) {
+MeasuredPlan hybrid(const Hosts& of) {
   return measure(kModel, fmt::format("fsdp({}, replicas={})", of.ranks, of.hosts), kBatch);
 }
 
 TEST(DhenHybridSharding, sends_the_closed_form_inside_hosts_and_between_them) {
   for (const auto& [ranks, hosts] : kHosts) {
     SCOPED_TRACE(fmt::format("{} hosts of {}", hosts, ranks));
-    const Measured found = hybrid({ranks, hosts});
+    const MeasuredPlan found = hybrid({ranks, hosts});
     const int64_t all = found.parameters(is_cut_parameter),
                   again = found.parameters(is_read_backward);
     // 3 P (G - 1)/G a rank, were all parameters read in the backward pass.
@@ -56,7 +56,7 @@ TEST(DhenHybridSharding, sends_the_closed_form_inside_hosts_and_between_them) {
 // Sharding over all ranks sends the same tensors around all hosts.
 TEST(DhenHybridSharding, sends_between_hosts_a_fraction_of_what_sharding_over_all_ranks_sends) {
   const int64_t ranks = 4, hosts = 2, all_ranks = ranks * hosts;
-  const Measured all = measure(kModel, "fsdp(8)", kBatch), groups = hybrid({ranks, hosts});
+  const MeasuredPlan all = measure(kModel, "fsdp(8)", kBatch), groups = hybrid({ranks, hosts});
   const int64_t parameters = all.parameters(is_cut_parameter),
                 again = all.parameters(is_read_backward);
   EXPECT_EQ(all.sent_along({"dp"}, is_cut), (all_ranks - 1) * (2 * parameters + again));
@@ -79,7 +79,7 @@ TEST(DhenHybridSharding, sends_nothing_between_hosts_in_the_forward_pass) {
 
 TEST(DhenHybridSharding, sums_shards_over_the_ranks_of_equal_place_in_their_hosts) {
   for (const Hosts& of : kHosts) {
-    const Measured found = hybrid(of);
+    const MeasuredPlan found = hybrid(of);
     for (const Program& program : found.programs) {
       std::vector<int> expected;
       for (int64_t host = 0; host < of.hosts; ++host)
@@ -104,7 +104,7 @@ bool is_state(const Tensor& tensor) { return tensor.role == Role::kOptimizerStat
 
 TEST(DhenHybridSharding, holds_the_share_of_a_host_at_rest) {
   for (const Hosts& of : {Hosts{2, 2}, Hosts{4, 2}, Hosts{2, 4}}) {
-    const Measured found = hybrid(of);
+    const MeasuredPlan found = hybrid(of);
     int64_t parameters = 0, states = 0;  // of a host
     for (size_t rank = 0; rank < static_cast<size_t>(of.ranks); ++rank) {
       parameters += found.at_rest(rank, is_parameter);
@@ -116,7 +116,7 @@ TEST(DhenHybridSharding, holds_the_share_of_a_host_at_rest) {
 }
 
 // The most elements of blocks' parameters that a rank's forward pass holds whole at a time.
-int64_t whole_at_a_time(const Measured& found) {
+int64_t whole_at_a_time(const MeasuredPlan& found) {
   const Program& program = found.programs[0];
   std::set<BufferId> live;
   int64_t elements = 0, most = 0;
@@ -142,7 +142,7 @@ TEST(DhenHybridSharding, holds_the_layers_whole_that_are_gathered_ahead) {
       "dhen:dense=8,rows=16-8-24,bags=2,width=8,bottom=16-8,top=8-1,layers=5,embeddings=2,heads=2,"
       "ffn=16,modules=dlrm-linear";
   for (const int64_t ahead : {1, 2, 3}) {
-    const Measured found =
+    const MeasuredPlan found =
         measure(alike, fmt::format("fsdp(2, replicas=2, prefetch={})", ahead), kBatch);
     const int64_t layer =
         found.parameters([](const Tensor& t) { return t.name.starts_with("blocks.1."); });
@@ -151,4 +151,4 @@ TEST(DhenHybridSharding, holds_the_layers_whole_that_are_gathered_ahead) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::dhen_test

@@ -11,7 +11,7 @@
 // Behind all others: its names are short.
 #include "models_and_tensors.h"
 
-namespace tessera {
+namespace tessera::halos_test {
 namespace {
 
 constexpr int64_t kBatch = 4;
@@ -58,7 +58,7 @@ TEST(Halos, are_what_windows_read_beyond_each_piece_with_its_corners) {
            {2, 1, 1}, {3, 1, 1}, {1, 4, 1}, {2, 2, 1}, {2, 1, 3}, {3, 2, 1}, {2, 2, 2}}) {
     const std::string plan =
         fmt::format("spatial(d={}, h={}, w={}, until=\"blocks.2\")", parts[0], parts[1], parts[2]);
-    const Measured found = measure(kVolumes, plan, kBatch);
+    const MeasuredPlan found = measure(kVolumes, plan, kBatch);
     int64_t of_pool = 0, of_conv = 0;
     for (int64_t rank = 0; rank < parts[0] * parts[1] * parts[2]; ++rank) {
       const Halo pool = halo_of(pool_0, parts, rank, 4), conv = halo_of(conv_1, parts, rank, 4);
@@ -78,11 +78,12 @@ TEST(Halos, are_what_windows_read_beyond_each_piece_with_its_corners) {
 TEST(Rims, send_what_the_whole_piece_sends) {
   for (const char* call : {"spatial(d=2{})", "spatial(h=4{})", "spatial(d=2, w=2{})",
                            "spatial(d=2, h=2, w=2{})", "spatial(h=2, filters=2{})"}) {
-    const Measured whole = measure(kVolumes, fmt::format(fmt::runtime(call), ""), kBatch);
-    const Measured rims = measure(kVolumes, fmt::format(fmt::runtime(call), ", rims=true"), kBatch);
+    const MeasuredPlan whole = measure(kVolumes, fmt::format(fmt::runtime(call), ""), kBatch);
+    const MeasuredPlan rims =
+        measure(kVolumes, fmt::format(fmt::runtime(call), ", rims=true"), kBatch);
     EXPECT_EQ(rims.sent(), whole.sent()) << call;
-    EXPECT_EQ(rims.calls(0, CollectiveKind::kExchange, Measured::any),
-              whole.calls(0, CollectiveKind::kExchange, Measured::any))
+    EXPECT_EQ(rims.calls(0, CollectiveKind::kExchange, MeasuredPlan::any),
+              whole.calls(0, CollectiveKind::kExchange, MeasuredPlan::any))
         << call;
   }
 }
@@ -93,7 +94,7 @@ struct Computed {
   std::vector<Box> boxes;
   size_t before_wait = 0;
 };
-Computed computed(const Measured& measured, size_t rank, std::string_view op) {
+Computed computed(const MeasuredPlan& measured, size_t rank, std::string_view op) {
   Computed out;
   bool waited = false;
   for (const auto& [ref, block] : measured.programs[rank].blocks) {
@@ -115,8 +116,9 @@ TEST(Rims, are_what_the_interior_leaves_of_the_piece) {
   const std::string op = "blocks.1.conv";
   for (const auto& [plan, slabs] : std::vector<std::pair<std::string, size_t>>{
            {"spatial(d=3{})", 2}, {"spatial(d=3, h=3{})", 4}, {"spatial(d=3, h=3, w=3{})", 6}}) {
-    const Measured whole = measure(kVolumes, fmt::format(fmt::runtime(plan), ""), kBatch);
-    const Measured rims = measure(kVolumes, fmt::format(fmt::runtime(plan), ", rims=true"), kBatch);
+    const MeasuredPlan whole = measure(kVolumes, fmt::format(fmt::runtime(plan), ""), kBatch);
+    const MeasuredPlan rims =
+        measure(kVolumes, fmt::format(fmt::runtime(plan), ", rims=true"), kBatch);
     for (size_t rank = 0; rank < whole.programs.size(); ++rank) {
       const Computed piece = computed(whole, rank, op), steps = computed(rims, rank, op);
       ASSERT_EQ(piece.boxes.size(), 1U);
@@ -158,8 +160,8 @@ TEST(Layers, exchange_one_halo_of_both_widths) {
     const auto of = [&](int64_t layers) {
       return measure(kMaps, fmt::format("spatial(h={}, layers={})", g, layers), kBatch);
     };
-    const Measured one = of(1), two = of(2);
-    const auto sent = [](const Measured& found, BlockKind block, Measured::Keep keep) {
+    const MeasuredPlan one = of(1), two = of(2);
+    const auto sent = [](const MeasuredPlan& found, BlockKind block, MeasuredPlan::Keep keep) {
       return found.sent_in(block, keep);
     };
     static const auto behind_3 = [](const Tensor& t) { return is_map(t) && gradient_behind_3(t); };
@@ -175,23 +177,23 @@ TEST(Layers, exchange_one_halo_of_both_widths) {
     // Copies that were taken in the forward pass serve the gradients of the weights.
     EXPECT_EQ(sent(two, BlockKind::kBackward, read_by_2), 0) << g;
     EXPECT_EQ(sent(two, BlockKind::kBackward, read_by_3), 0) << g;
-    const auto calls = [](const Measured& found, Measured::Keep keep) {
+    const auto calls = [](const MeasuredPlan& found, MeasuredPlan::Keep keep) {
       return found.calls(0, CollectiveKind::kExchange, keep);
     };
-    for (const auto& pair : std::vector<std::pair<Measured::Keep, Measured::Keep>>{
+    for (const auto& pair : std::vector<std::pair<MeasuredPlan::Keep, MeasuredPlan::Keep>>{
              {read_by_2, read_by_3}, {behind_3, behind_2}}) {
       EXPECT_EQ(calls(one, pair.first) + calls(one, pair.second), 2) << g;
       EXPECT_EQ(calls(two, pair.first) + calls(two, pair.second), 1) << g;
     }
     // Each rank makes a row of its neighbours' maps.
-    const auto work = [&](const Measured& found) {
+    const auto work = [&](const MeasuredPlan& found) {
       int64_t volume = 0;
       for (size_t rank = 0; rank < found.programs.size(); ++rank)
         volume += computed(found, rank, "blocks.2.conv").boxes.at(0).volume();
       return volume;
     };
     EXPECT_EQ(work(two) * n, work(one) * (n + 2 * (g - 1))) << g;
-    const auto last = [&](const Measured& found) {
+    const auto last = [&](const MeasuredPlan& found) {
       return computed(found, 0, "blocks.3.conv").boxes.at(0);
     };
     EXPECT_EQ(last(two), last(one)) << g;
@@ -207,4 +209,4 @@ TEST(Rims, stand_in_texts_of_places) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::halos_test

@@ -7,7 +7,7 @@
 // Behind all others: its names are short.
 #include "models_and_tensors.h"
 
-namespace tessera {
+namespace tessera::maps_test {
 namespace {
 
 // The tensor, or its piece in a step of a loop.
@@ -30,7 +30,7 @@ bool gradient_of_made(const Tensor& t) { return is(t, "grad.blocks.1.conv"); }
 // X, the input is stationary: y is reduced and scattered, and its gradient gathered.
 TEST(ChannelParallel, scatters_what_is_made_and_gathers_its_gradient) {
   for (const int64_t q : {2, 4}) {
-    const Measured found = measure(kVolumes, fmt::format("channel_parallel({})", q), kBatch);
+    const MeasuredPlan found = measure(kVolumes, fmt::format("channel_parallel({})", q), kBatch);
     EXPECT_EQ(found.sent_in(BlockKind::kForward, made_by_1), (q - 1) * kOut) << q;
     EXPECT_EQ(found.sent_by("reduce_scatter", made_by_1), (q - 1) * kOut) << q;
     EXPECT_EQ(found.sent(read_by_1), 0) << q;
@@ -43,12 +43,12 @@ TEST(ChannelParallel, scatters_what_is_made_and_gathers_its_gradient) {
 // scattered. The gradient of the weight reads all of x again, unless it is kept.
 TEST(FilterParallel, gathers_what_is_read_and_scatters_its_gradient) {
   for (const int64_t q : {2, 4}) {
-    const Measured found = measure(kVolumes, fmt::format("filter_parallel({})", q), kBatch);
+    const MeasuredPlan found = measure(kVolumes, fmt::format("filter_parallel({})", q), kBatch);
     EXPECT_EQ(found.sent_in(BlockKind::kForward, read_by_1), (q - 1) * kIn) << q;
     EXPECT_EQ(found.sent(made_by_1), 0) << q;
     EXPECT_EQ(found.sent_in(BlockKind::kBackward, read_by_1), (q - 1) * kIn) << q;
     EXPECT_EQ(found.sent_by("reduce_scatter", gradient_of_read), (q - 1) * kIn) << q;
-    const Measured kept =
+    const MeasuredPlan kept =
         measure(kVolumes, fmt::format("filter_parallel({}, keep=true)", q), kBatch);
     EXPECT_EQ(kept.sent(read_by_1), (q - 1) * kIn) << q;
   }
@@ -59,7 +59,7 @@ TEST(FilterParallel, gathers_what_is_read_and_scatters_its_gradient) {
 TEST(FilterParallel, on_a_grid_with_channels_each_weight_has_one_place) {
   const int64_t a = 2, b = 4;
   static const auto weight_1 = [](const Tensor& t) { return t.name == "blocks.1.conv.weight"; };
-  const Measured found = measure(kVolumes, "channel_parallel(2, filters=4)", kBatch);
+  const MeasuredPlan found = measure(kVolumes, "channel_parallel(2, filters=4)", kBatch);
   EXPECT_EQ(found.at_rest(0, weight_1), 4 * 8 * 27 / (a * b));
   // Layer 1 is in the second turn: it sums over `filters` and makes over `channels`.
   EXPECT_EQ(found.sent_in(BlockKind::kForward, read_by_1), (a - 1) * kIn);
@@ -84,7 +84,7 @@ bool is_dense(const Tensor& t) { return t.name.starts_with("head."); }
 struct Group {
   int64_t k = 1, groups = 1;
   int64_t workers() const { return k * groups; }
-  Measured measured(const std::string& how) const {
+  MeasuredPlan measured(const std::string& how) const {
     return measure(kDense, fmt::format("split_brain({}, dp={}, {})", k, groups, how),
                    workers() * kSamples);
   }
@@ -97,11 +97,11 @@ TEST(SplitBrain, the_border_moves_each_samples_features_to_its_group_and_back) {
   for (const Group& group : kGroups) {
     for (const char* scheme : {"a", "b", "c"}) {
       const int64_t once = group.workers() * kSamples * (group.k - 1) * d0;
-      const Measured kept = group.measured(fmt::format("scheme={}, keep=true", scheme));
+      const MeasuredPlan kept = group.measured(fmt::format("scheme={}, keep=true", scheme));
       // Steps in time (b) fetch their pieces for each op.
       EXPECT_EQ(kept.sent(is_features), scheme == std::string("b") ? 2 * once : once) << group.k;
       EXPECT_EQ(kept.sent(is_gradient_of_features), once) << scheme << group.k;
-      const Measured found = group.measured(fmt::format("scheme={}", scheme));
+      const MeasuredPlan found = group.measured(fmt::format("scheme={}", scheme));
       EXPECT_EQ(found.sent(is_features), 2 * once) << scheme << group.k;
       EXPECT_EQ(found.sent(is_gradient_of_features), once) << scheme << group.k;
     }
@@ -112,7 +112,7 @@ TEST(SplitBrain, the_border_moves_each_samples_features_to_its_group_and_back) {
 TEST(SplitBrain, turns_gather_the_kth_part_of_what_one_pass_gathers) {
   for (const Group& group : kGroups) {
     const auto largest = [&](const std::string& scheme) {
-      const Measured found = group.measured("scheme=" + scheme);
+      const MeasuredPlan found = group.measured("scheme=" + scheme);
       int64_t bytes = 0;
       for (const Buffer& buffer : found.programs[0].buffers) {
         if (is_features(found.graph.tensor(buffer.tensor))) bytes = std::max(bytes, buffer.bytes());
@@ -130,7 +130,7 @@ TEST(SplitBrain, between_dense_layers_outputs_are_gathered_and_gradients_scatter
   for (const Group& group : kGroups) {
     for (const char* scheme : {"a", "b", "c"}) {
       const int64_t once = group.workers() * kSamples * (group.k - 1) * (d1 + d2);
-      const Measured found = group.measured(fmt::format("scheme={}, keep=true", scheme));
+      const MeasuredPlan found = group.measured(fmt::format("scheme={}, keep=true", scheme));
       EXPECT_EQ(found.sent(is_between), once) << scheme << group.k;
       EXPECT_EQ(found.sent(is_gradient_between), once) << scheme << group.k;
     }
@@ -140,7 +140,7 @@ TEST(SplitBrain, between_dense_layers_outputs_are_gathered_and_gradients_scatter
 // Only the holders of the same shard average it.
 TEST(SplitBrain, averages_shards_among_peers_and_convolutions_among_all) {
   for (const Group& group : kGroups) {
-    const Measured found = group.measured("scheme=c");
+    const MeasuredPlan found = group.measured("scheme=c");
     // Biases and weights of what is cut: each of K shards is summed over the groups.
     EXPECT_EQ(found.sent_along({"dp"}, is_dense_gradient),
               2 * (group.groups - 1) * found.parameters(is_dense))
@@ -156,7 +156,7 @@ TEST(SplitBrain, averages_shards_among_peers_and_convolutions_among_all) {
 // s(K) = P_f / (P_c + P_f) (1 - 1/K) of the parameters is spared.
 TEST(SplitBrain, spares_the_share_of_dense_parameters) {
   for (const Group& group : kGroups) {
-    const Measured found = group.measured("scheme=c");
+    const MeasuredPlan found = group.measured("scheme=c");
     static const auto parameters = [](const Tensor& t) { return is_parameter(t); };
     const int64_t all = found.parameters(), dense = found.parameters(is_dense);
     EXPECT_EQ(all - found.at_rest(0, parameters), dense - dense / group.k) << group.k;
@@ -167,8 +167,8 @@ TEST(SplitBrain, spares_the_share_of_dense_parameters) {
 // moved, d2 is summed (twice the bytes of a gather). Here d1 = 8 d2.
 TEST(SplitBrain, pairs_move_what_the_second_layer_makes_in_place_of_what_it_reads) {
   for (const Group& group : kGroups) {
-    const Measured plain = group.measured("scheme=a, keep=true");
-    const Measured pairs = group.measured("scheme=a, keep=true, pairs=true");
+    const MeasuredPlan plain = group.measured("scheme=a, keep=true");
+    const MeasuredPlan pairs = group.measured("scheme=a, keep=true, pairs=true");
     static const auto second = [](const Tensor& t) {
       return is(t, "head.dense_1.act") || is(t, "grad.head.dense_1.act");
     };
@@ -182,8 +182,8 @@ TEST(SplitBrain, pairs_move_what_the_second_layer_makes_in_place_of_what_it_read
 // samples than ranks, the group takes all at once, as under scheme = a.
 TEST(SplitBrain, takes_no_turns_where_ranks_have_unequal_samples) {
   for (const int64_t batch : {4, 8, 10}) {
-    const Measured turns = measure(kDense, "split_brain(3, dp=3)", batch);
-    const Measured at_once = measure(kDense, "split_brain(3, dp=3, scheme=a)", batch);
+    const MeasuredPlan turns = measure(kDense, "split_brain(3, dp=3)", batch);
+    const MeasuredPlan at_once = measure(kDense, "split_brain(3, dp=3, scheme=a)", batch);
     EXPECT_EQ(turns.programs.size(), 9U) << batch;
     EXPECT_EQ(turns.sent(), at_once.sent()) << batch;
   }
@@ -193,12 +193,13 @@ TEST(SplitBrain, takes_no_turns_where_ranks_have_unequal_samples) {
 TEST(Tiles, send_what_the_whole_piece_sends) {
   for (const char* call : {"spatial(d=2{})", "spatial(h=4{})", "spatial(w=2, dp=2{})",
                            "spatial(d=2, w=2{})", "spatial(h=2, filters=2{})"}) {
-    const Measured whole = measure(kVolumes, fmt::format(fmt::runtime(call), ""), kBatch);
-    const Measured tiles = measure(kVolumes, fmt::format(fmt::runtime(call), ", tiles=2"), kBatch);
+    const MeasuredPlan whole = measure(kVolumes, fmt::format(fmt::runtime(call), ""), kBatch);
+    const MeasuredPlan tiles =
+        measure(kVolumes, fmt::format(fmt::runtime(call), ", tiles=2"), kBatch);
     EXPECT_EQ(tiles.sent(), whole.sent()) << call;
     EXPECT_EQ(tiles.sent_by("exchange"), whole.sent_by("exchange")) << call;
-    EXPECT_EQ(tiles.calls(0, CollectiveKind::kExchange, Measured::any),
-              whole.calls(0, CollectiveKind::kExchange, Measured::any))
+    EXPECT_EQ(tiles.calls(0, CollectiveKind::kExchange, MeasuredPlan::any),
+              whole.calls(0, CollectiveKind::kExchange, MeasuredPlan::any))
         << call;
   }
 }
@@ -218,4 +219,4 @@ TEST(Tiles, stand_in_texts_of_places) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::maps_test

@@ -19,7 +19,7 @@ T taken(Result<T> result, const std::string& what) {
   return result ? std::move(*result) : T();
 }
 
-Volume sum(const std::vector<Program>& programs, const Graph& graph, Measured::Keep keep,
+Volume sum(const std::vector<Program>& programs, const Graph& graph, MeasuredPlan::Keep keep,
            std::optional<BlockKind> only = std::nullopt) {
   Volume out;
   for (const Program& program : programs) {
@@ -48,19 +48,19 @@ Prepared prepared_by(const std::string& model, const std::string& plan, int64_t 
 
 }  // namespace
 
-int64_t Measured::sent(Keep keep) const { return sum(programs, graph, keep).bytes() / kBytes; }
+int64_t MeasuredPlan::sent(Keep keep) const { return sum(programs, graph, keep).bytes() / kBytes; }
 
-int64_t Measured::sent_in(BlockKind block, Keep keep) const {
+int64_t MeasuredPlan::sent_in(BlockKind block, Keep keep) const {
   return sum(programs, graph, keep, block).bytes() / kBytes;
 }
 
-int64_t Measured::sent_by(const std::string& kind, Keep keep) const {
+int64_t MeasuredPlan::sent_by(const std::string& kind, Keep keep) const {
   const Volume found = sum(programs, graph, keep);
   const auto it = found.by_kind.find(kind);
   return it == found.by_kind.end() ? 0 : it->second.bytes / kBytes;
 }
 
-int64_t Measured::calls(int rank, CollectiveKind kind, Keep keep) const {
+int64_t MeasuredPlan::calls(int rank, CollectiveKind kind, Keep keep) const {
   const Program& program = programs[static_cast<size_t>(rank)];
   int64_t count = 0;
   for (const BlockRunStep& run : program.schedule) {
@@ -74,7 +74,7 @@ int64_t Measured::calls(int rank, CollectiveKind kind, Keep keep) const {
   return count;
 }
 
-int64_t Measured::parameters(Keep keep) const {
+int64_t MeasuredPlan::parameters(Keep keep) const {
   int64_t elements = 0;
   for (const Tensor& tensor : graph.tensors()) {
     const bool counts = tensor.role == Role::kParameter && !tensor.update_of.valid();
@@ -83,7 +83,7 @@ int64_t Measured::parameters(Keep keep) const {
   return elements;
 }
 
-int64_t Measured::sent_along(const std::vector<std::string>& axes, Keep keep) const {
+int64_t MeasuredPlan::sent_along(const std::vector<std::string>& axes, Keep keep) const {
   std::vector<Program> parts = programs;
   for (Program& program : parts) {
     const auto elsewhere = [&](const Instruction& instruction) {
@@ -96,7 +96,7 @@ int64_t Measured::sent_along(const std::vector<std::string>& axes, Keep keep) co
   return sum(parts, graph, keep).bytes() / kBytes;
 }
 
-int64_t Measured::at_rest(size_t rank, Keep keep) const {
+int64_t MeasuredPlan::at_rest(size_t rank, Keep keep) const {
   int64_t elements = 0;
   for (const Home& home : programs[rank].homes) {
     if (keep(graph.tensor(home.tensor))) elements += home.region.volume();
@@ -104,7 +104,7 @@ int64_t Measured::at_rest(size_t rank, Keep keep) const {
   return elements;
 }
 
-int64_t Measured::stored(size_t rank, Keep keep) const {
+int64_t MeasuredPlan::stored(size_t rank, Keep keep) const {
   int64_t bytes = 0;
   for (const Buffer& buffer : programs[rank].buffers) {
     const Tensor& tensor = graph.tensor(buffer.tensor);
@@ -115,7 +115,7 @@ int64_t Measured::stored(size_t rank, Keep keep) const {
   return bytes / kBytes;
 }
 
-int64_t Measured::of_the_step(size_t rank, Keep keep) const {
+int64_t MeasuredPlan::of_the_step(size_t rank, Keep keep) const {
   int64_t bytes = 0;
   for (const Buffer& buffer : programs[rank].buffers) {
     if (buffer.lifetime == Lifetime::kStep && keep(graph.tensor(buffer.tensor)))
@@ -124,9 +124,9 @@ int64_t Measured::of_the_step(size_t rank, Keep keep) const {
   return bytes / kBytes;
 }
 
-Measured measure(const std::string& model, const std::string& plan, int64_t batch,
-                 const std::string& more) {
-  Measured out;
+MeasuredPlan measure(const std::string& model, const std::string& plan, int64_t batch,
+                     const std::string& more) {
+  MeasuredPlan out;
   const Prepared prepared = prepared_by(model, plan, batch, more);
   out.graph = prepared.graph;
   out.mesh = prepared.plan.stages.front().mesh;

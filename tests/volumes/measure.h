@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-struct Measured {
+struct MeasuredPlan {
   Graph graph;
   std::vector<Program> programs;  // of all ranks
   int64_t micro_batches = 1;
@@ -37,8 +37,8 @@ struct Measured {
 };
 // `plan`: a recipe call, or a plan's text that begins with its mesh; `more`: what the recipe's text
 // does not say. The model in float64.
-Measured measure(const std::string& model, const std::string& plan, int64_t batch,
-                 const std::string& more = "");
+MeasuredPlan measure(const std::string& model, const std::string& plan, int64_t batch,
+                     const std::string& more = "");
 // The text of the first place under the plan, which must parse back to itself.
 std::string text_of_place(const std::string& model, const std::string& plan, int64_t batch);
 

@@ -69,8 +69,8 @@ TEST(Stored, recomputation_keeps_products_and_residual_sums_or_block_outputs) {
 // of the two.
 TEST(Recompute, sends_the_forward_of_a_block_again_up_to_its_last_product) {
   for (const int64_t n : {2, 4}) {
-    const Measured kept = measure(kGpt, fmt::format("megatron(tp={})", n), b);
-    const Measured again = measure(kGpt, fmt::format("megatron(tp={}, recompute=full)", n), b);
+    const MeasuredPlan kept = measure(kGpt, fmt::format("megatron(tp={})", n), b);
+    const MeasuredPlan again = measure(kGpt, fmt::format("megatron(tp={}, recompute=full)", n), b);
     EXPECT_EQ(again.sent_in(BlockKind::kForward), kept.sent_in(BlockKind::kForward));
     EXPECT_EQ(again.sent_in(BlockKind::kBackward, is_hidden) -
                   kept.sent_in(BlockKind::kBackward, is_hidden),
@@ -98,7 +98,7 @@ TEST(AtRest, weights_are_held_once_by_all_ranks_and_once_a_depth) {
                         {"fsdp(2, tp=2)", 4},
                         {"zero(3, 8)", 8},
                         {"zero(2, 8)", 1}}) {
-    const Measured found = measure(kGpt, c.plan, b);
+    const MeasuredPlan found = measure(kGpt, c.plan, b);
     EXPECT_EQ(found.at_rest(0, is_weight_matrix), 12 * h * h / c.pieces) << c.plan;
   }
 }
@@ -106,7 +106,7 @@ TEST(AtRest, weights_are_held_once_by_all_ranks_and_once_a_depth) {
 TEST(AtRest, zero_stages_hold_a_share_of_state_then_of_parameters) {
   for (const int64_t n : {2, 4}) {
     for (const int64_t stage : {1, 2, 3}) {
-      const Measured found = measure(kGpt, fmt::format("zero({}, {})", stage, n), b);
+      const MeasuredPlan found = measure(kGpt, fmt::format("zero({}, {})", stage, n), b);
       static const auto is_state = [](const Tensor& t) { return t.role == Role::kOptimizerState; };
       EXPECT_EQ(found.at_rest(0, is_state), 2 * found.parameters() / n) << "two moments";
       EXPECT_EQ(found.at_rest(0, is_parameter), found.parameters() / (stage == 3 ? n : 1));
@@ -116,9 +116,9 @@ TEST(AtRest, zero_stages_hold_a_share_of_state_then_of_parameters) {
 
 TEST(AtRest, state_may_be_spread_over_replicas_too) {
   static const auto is_state = [](const Tensor& t) { return t.role == Role::kOptimizerState; };
-  const Measured hybrid = measure(kGpt, "fsdp(2, replicas=2)", b);
+  const MeasuredPlan hybrid = measure(kGpt, "fsdp(2, replicas=2)", b);
   EXPECT_EQ(hybrid.at_rest(0, is_state), 2 * hybrid.parameters() / 2);
-  const Measured spread = measure(kGpt, "fsdp(2, replicas=2, spread_state=true)", b);
+  const MeasuredPlan spread = measure(kGpt, "fsdp(2, replicas=2, spread_state=true)", b);
   EXPECT_EQ(spread.at_rest(0, is_state), 2 * spread.parameters() / 4);
   EXPECT_EQ(spread.at_rest(0, is_parameter), spread.parameters() / 2);
 }
@@ -139,7 +139,7 @@ TEST(AtRest, narrow_precision_has_the_bytes_of_a_distributed_optimizer) {
   };
   const std::string model = "llama:layers=2,hidden=16,heads=4,seq=8,vocab=24,ffn=32";  // no biases
   for (const int64_t n : {2, 4}) {
-    const Measured found =
+    const MeasuredPlan found =
         measure(model, fmt::format("zero(1, {}, micro_batches=2, precision=bfloat16)", n), 2 * n);
     const int64_t all = found.parameters(is_weight);
     EXPECT_EQ(found.parameters(), all);
@@ -160,7 +160,7 @@ TEST(MicroBatches, of_two_sizes_take_the_memory_of_the_larger) {
     const std::string model = std::string(plan).find("zb_v") == std::string::npos
                                   ? kGpt
                                   : "gpt:layers=4,hidden=16,heads=4,seq=8,vocab=24";
-    const Measured uneven = measure(model, plan, 10), even = measure(model, plan, 12);
+    const MeasuredPlan uneven = measure(model, plan, 10), even = measure(model, plan, 12);
     ASSERT_EQ(uneven.programs.size(), even.programs.size()) << plan;
     for (size_t rank = 0; rank < even.programs.size(); ++rank) {
       EXPECT_EQ(uneven.programs[rank].larger, 1) << plan;

@@ -8,7 +8,7 @@
 #include "models_and_tensors.h"
 #include "tessera/plan/recipes.h"
 
-namespace tessera {
+namespace tessera::passes_test {
 namespace {
 
 constexpr int64_t hh = h * h;
@@ -50,7 +50,7 @@ const std::string kTables = "dlrm:dense=4,rows=12-8-16-4,bags=2,width=8,bottom=8
 struct Sends {
   std::string plan;  // a recipe call
   std::string model;
-  Measured::Keep what;  // the tensors of which the closed form speaks
+  MeasuredPlan::Keep what;  // the tensors of which the closed form speaks
   int64_t forward, backward, gathered = 0;
 };
 
@@ -180,7 +180,7 @@ std::vector<Sends> closed_forms() {
 
 TEST(Passes, send_their_closed_forms_apart) {
   for (const Sends& form : closed_forms()) {
-    const Measured found = measure(form.model, form.plan, b);
+    const MeasuredPlan found = measure(form.model, form.plan, b);
     const auto sent = [&](std::initializer_list<BlockKind> blocks) {
       int64_t all = 0;
       for (const BlockKind block : blocks) all += found.sent_in(block, form.what);
@@ -207,11 +207,12 @@ TEST(Passes, every_recipe_has_a_closed_form) {
 TEST(MicroBatches, of_two_sizes_send_what_the_batch_and_their_number_say) {
   const int64_t batch = 10, tokens = batch * s * h;
   for (const char* schedule : {"gpipe", "1f1b", "zb_h1"}) {
-    const Measured stages = measure(kUntied, fmt::format("pipeline(2, 3, {})", schedule), batch);
+    const MeasuredPlan stages =
+        measure(kUntied, fmt::format("pipeline(2, 3, {})", schedule), batch);
     EXPECT_EQ(stages.sent_in(BlockKind::kForward, has_size), tokens) << schedule;
     EXPECT_EQ(stages.sent_in(BlockKind::kBackward, has_size), tokens) << schedule;
   }
-  const Measured features = measure(kGpt, "megatron(tp=2, micro_batches=3)", batch);
+  const MeasuredPlan features = measure(kGpt, "megatron(tp=2, micro_batches=3)", batch);
   EXPECT_EQ(features.sent_in(BlockKind::kForward, is_hidden), (2 * layers + 1) * 2 * tokens);
   for (const char* plan : {"zero(1, 4, 3)", "zero(3, 4, 3)", "fsdp(4, micro_batches=3)",
                            "fsdp(4, micro_batches=3, reshard_after_forward=2)"}) {
@@ -225,8 +226,8 @@ TEST(MicroBatches, of_two_sizes_send_what_the_batch_and_their_number_say) {
 TEST(Keep, prices_both_ends_of_a_layout_change) {
   const int64_t n = 2, all_to_alls = layers * 4 * bsh * (n - 1) / n;
   const std::string again = "\n[[store]]\ntensors = \"blocks.*\"\nkeep = \"block\"\n";
-  const Measured kept = measure(kGpt, "ulysses(2)", b),
-                 sent = measure(kGpt, "ulysses(2)", b, again);
+  const MeasuredPlan kept = measure(kGpt, "ulysses(2)", b),
+                     sent = measure(kGpt, "ulysses(2)", b, again);
   EXPECT_EQ(kept.sent_by("all_to_all"), 2 * all_to_alls);
   EXPECT_EQ(sent.sent_by("all_to_all"), 3 * all_to_alls);
   EXPECT_EQ(kept.stored(0, has_heads) - sent.stored(0, has_heads), layers * bsh / n);
@@ -234,9 +235,9 @@ TEST(Keep, prices_both_ends_of_a_layout_change) {
 
 // Of each parameter that the backward pass reads a rank keeps the share of its group.
 TEST(Keep, a_kept_copy_may_be_cut_over_fewer_axes_than_the_tensor) {
-  const Measured all = measure(kGpt, "fsdp(4)", b),
-                 group = measure(kGpt, "fsdp(4, reshard_after_forward=2)", b);
-  const auto kept = [](const Measured& found) {
+  const MeasuredPlan all = measure(kGpt, "fsdp(4)", b),
+                     group = measure(kGpt, "fsdp(4, reshard_after_forward=2)", b);
+  const auto kept = [](const MeasuredPlan& found) {
     int64_t elements = 0;
     for (const Buffer& buffer : found.programs[0].buffers) {
       if (buffer.lifetime == Lifetime::kMicroBatch &&
@@ -275,7 +276,7 @@ TEST(Keep, what_rests_on_the_host_is_sent_again) {
 TEST(Keep, what_a_gather_has_made_larger_is_gathered_again) {
   const std::string more = "\n[[store]]\ntensors = \"blocks.*\"\nkeep = \"micro_batch\"\n";
   const std::string plan = "tensor_parallel(2, sequence_shard=true)";
-  const Measured again = measure(kGpt, plan, b), kept = measure(kGpt, plan, b, more);
+  const MeasuredPlan again = measure(kGpt, plan, b), kept = measure(kGpt, plan, b, more);
   EXPECT_EQ(again.sent_in(BlockKind::kBackward, is_hidden) -
                 kept.sent_in(BlockKind::kBackward, is_hidden),
             2 * layers * bsh);
@@ -283,4 +284,4 @@ TEST(Keep, what_a_gather_has_made_larger_is_gathered_again) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::passes_test

@@ -6,7 +6,7 @@
 
 #include "models_and_tensors.h"
 
-namespace tessera {
+namespace tessera::strategies_test {
 namespace {
 
 constexpr int64_t hh = h * h;
@@ -15,8 +15,8 @@ constexpr int64_t hh = h * h;
 TEST(SequenceShard, sends_what_plain_tensor_parallelism_sends_and_gathers_inputs_again) {
   for (const std::string& model : kModels) {
     for (const int64_t n : {2, 3, 4}) {
-      const Measured plain = measure(model, fmt::format("tensor_parallel({})", n), b);
-      const Measured found =
+      const MeasuredPlan plain = measure(model, fmt::format("tensor_parallel({})", n), b);
+      const MeasuredPlan found =
           measure(model, fmt::format("tensor_parallel({}, sequence_shard=true)", n), b);
       EXPECT_EQ(found.sent_in(BlockKind::kForward, is_hidden),
                 plain.sent_in(BlockKind::kForward, is_hidden))
@@ -32,7 +32,7 @@ TEST(SequenceShard, sends_what_plain_tensor_parallelism_sends_and_gathers_inputs
 
 TEST(SequenceShard, sums_the_vectors_gradients_once_a_step) {
   for (const int64_t micro_batches : {1, 2}) {
-    const Measured found = measure(
+    const MeasuredPlan found = measure(
         kGpt, fmt::format("megatron(tp=2, sequence_shard=true, micro_batches={})", micro_batches),
         b);
     // Norms: 4h a layer, and the last one. Biases of row products see all tokens, which their
@@ -46,7 +46,7 @@ TEST(SequenceShard, sums_the_vectors_gradients_once_a_step) {
 // docs/theory/tesseract-2.5d.md section 6)
 TEST(Grid, of_r_rows_and_c_columns_moves_activations_along_rows_and_weights_along_columns) {
   for (const auto& [r, c] : {std::pair{2, 3}, {3, 2}, {2, 4}, {4, 2}, {1, 4}, {3, 1}}) {
-    const Measured found = measure(kGpt, fmt::format("summa({}, cols={})", r, c), b);
+    const MeasuredPlan found = measure(kGpt, fmt::format("summa({}, cols={})", r, c), b);
     const int64_t forward = (c - 1) * 7 * bsh + (r - 1) * 12 * hh;
     EXPECT_EQ(found.sent_in(BlockKind::kForward, is_matrix), forward) << r << " x " << c;
     EXPECT_EQ(found.sent_in(BlockKind::kBackward, is_matrix), 2 * forward) << r << " x " << c;
@@ -57,7 +57,7 @@ TEST(Grid, of_r_rows_and_c_columns_moves_activations_along_rows_and_weights_alon
 // what is made backward goes to its home directly.
 TEST(Rotated, operands_are_aligned_once_and_shifted) {
   for (const int64_t q : {2, 4}) {
-    const Measured found = measure(kGpt, fmt::format("cannon({})", q), b);
+    const MeasuredPlan found = measure(kGpt, fmt::format("cannon({})", q), b);
     const int64_t products = 7 * bsh + 12 * hh;
     const int64_t moved = (q - 1) * products + (q - 1) * products / q;
     EXPECT_EQ(found.sent_in(BlockKind::kForward, is_matrix), moved) << q;
@@ -70,7 +70,7 @@ TEST(Rotated, operands_are_aligned_once_and_shifted) {
 }
 
 TEST(Rotated, pieces_smaller_than_blocks_come_from_their_homes) {
-  const Measured found = measure(kGpt, "cannon(2, cols=3)", b);
+  const MeasuredPlan found = measure(kGpt, "cannon(2, cols=3)", b);
   EXPECT_EQ(found.sent_in(BlockKind::kForward, is_matrix), 2 * 7 * bsh + 12 * hh);
 }
 
@@ -78,7 +78,7 @@ TEST(Depth, weights_are_sent_in_each_copy_and_their_gradients_summed_once) {
   for (const auto& [q, d] : {std::pair{2, 2}, {2, 4}, {4, 2}, {1, 4}}) {
     for (const int64_t micro_batches : {1, 2}) {
       if (b / micro_batches % (q * d) != 0) continue;
-      const Measured found =
+      const MeasuredPlan found =
           measure(kGpt, fmt::format("tesseract({}, {}, micro_batches={})", q, d, micro_batches), b);
       const int64_t forward = (q - 1) * (7 * bsh + micro_batches * d * 12 * hh);
       const int64_t once = 2 * (d - 1) * 12 * hh;
@@ -97,7 +97,7 @@ TEST(Depth, sharded_state_scatters_and_gathers_instead) {
   static const auto is_weight_gradient = [](const Tensor& t) {
     return is_gradient(t) && is_matrix(t) && t.of.valid() && t.name.ends_with(".weight");
   };
-  const Measured found = measure(kGpt, "tesseract(2, 2, zero=1)", b);
+  const MeasuredPlan found = measure(kGpt, "tesseract(2, 2, zero=1)", b);
   EXPECT_EQ(found.sent(is_weight_gradient), (q * d - 1) * 12 * hh);
   EXPECT_EQ(found.sent_along({"depth"}, is_updated), (d - 1) * found.parameters());
 }
@@ -109,7 +109,7 @@ TEST(Depth, of_one_is_the_2d_program) {
 // ---- 3-D (docs/theory/tensor-parallel-3d.md section 6)
 TEST(ThreeD, on_a_cube_sends_the_closed_form_and_gathers_operands_again_backward) {
   const int64_t q = 2;
-  const Measured found = measure(kGpt, "tensor_parallel_3d(2, 2, 2)", b);
+  const MeasuredPlan found = measure(kGpt, "tensor_parallel_3d(2, 2, 2)", b);
   EXPECT_EQ(found.sent_in(BlockKind::kForward, is_matrix), (q - 1) * (16 * bsh + 12 * hh));
   EXPECT_EQ(found.sent_in(BlockKind::kBackward, is_matrix),
             (q - 1) * (16 * bsh + 12 * hh + 7 * bsh + 12 * hh));
@@ -120,7 +120,8 @@ TEST(ThreeD, on_a_cube_sends_the_closed_form_and_gathers_operands_again_backward
 // matrix: none lies between products.
 TEST(ThreeD, on_any_box_each_axis_moves_its_own_operand) {
   for (const auto& [x, y, z] : {std::array{1, 2, 4}, {4, 2, 1}, {2, 1, 4}, {2, 4, 1}, {1, 4, 2}}) {
-    const Measured found = measure(kGpt, fmt::format("tensor_parallel_3d({}, {}, {})", x, y, z), b);
+    const MeasuredPlan found =
+        measure(kGpt, fmt::format("tensor_parallel_3d({}, {}, {})", x, y, z), b);
     const int64_t activations = (y - 1) * 4 * bsh + (z - 1) * 12 * bsh;
     const int64_t inputs = (y - 1) * 2 * bsh + (z - 1) * 5 * bsh;
     const int64_t weights = (x - 1) * 12 * hh;
@@ -138,7 +139,7 @@ bool is_read_backward(const Tensor& tensor) {
 
 TEST(HybridSharding, gathers_and_scatters_inside_a_group_and_sums_shards_across) {
   for (const auto& [inner, outer] : {std::pair{2, 2}, {4, 2}, {2, 4}, {2, 3}}) {
-    const Measured found = measure(kGpt, fmt::format("fsdp({}, replicas={})", inner, outer), b);
+    const MeasuredPlan found = measure(kGpt, fmt::format("fsdp({}, replicas={})", inner, outer), b);
     const int64_t all = found.parameters(), again = found.parameters(is_read_backward);
     EXPECT_EQ(found.sent_along({"dp"}, is_parameter), outer * (inner - 1) * (all + again));
     EXPECT_EQ(found.sent_along({"dp"}, is_gradient), outer * (inner - 1) * all);
@@ -152,16 +153,16 @@ TEST(HybridSharding, gathers_and_scatters_inside_a_group_and_sums_shards_across)
 
 TEST(HybridSharding, accumulates_shards_by_scattering_each_time_or_whole_gradients_by_once) {
   const int64_t m = 2;
-  const Measured shards = measure(kGpt + ",tied=0", "fsdp(2, replicas=2, micro_batches=2)", b);
+  const MeasuredPlan shards = measure(kGpt + ",tied=0", "fsdp(2, replicas=2, micro_batches=2)", b);
   EXPECT_EQ(shards.sent_along({"dp"}, is_gradient), m * 2 * shards.parameters());
-  const Measured whole = measure(
+  const MeasuredPlan whole = measure(
       kGpt + ",tied=0", "fsdp(2, replicas=2, micro_batches=2, accumulate=whole, reshard=false)", b);
   EXPECT_EQ(whole.sent_along({"dp"}, is_gradient), 2 * whole.parameters());
   EXPECT_EQ(whole.sent_along({"replicas"}, is_gradient), 2 * whole.parameters());
 }
 
 TEST(HybridSharding, without_resharding_parameters_are_gathered_once_a_step) {
-  const Measured found = measure(kGpt, "fsdp(4, reshard=false, micro_batches=2)", b);
+  const MeasuredPlan found = measure(kGpt, "fsdp(4, reshard=false, micro_batches=2)", b);
   EXPECT_EQ(found.sent(is_parameter), 0);
   EXPECT_EQ(found.sent(is_updated), 3 * found.parameters());
 }
@@ -181,4 +182,4 @@ TEST(PerLayer, a_border_gathers_what_more_ranks_hold_whole_and_slices_what_fewer
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::strategies_test

@@ -7,7 +7,7 @@
 
 #include "models_and_tensors.h"
 
-namespace tessera {
+namespace tessera::volumes_test {
 namespace {
 
 // ---- data parallel, ZeRO (docs/theory/fsdp-zero.md section 2)
@@ -15,7 +15,7 @@ namespace {
 TEST(DataParallel, sends_twice_the_gradients_but_the_own_share) {
   for (const std::string& model : kModels) {
     for (const int64_t n : {2, 4, 3}) {  // 3: uneven batch and chunks
-      const Measured found = measure(model, "data_parallel(" + std::to_string(n) + ")", b);
+      const MeasuredPlan found = measure(model, "data_parallel(" + std::to_string(n) + ")", b);
       const int64_t gradients = found.parameters();
       EXPECT_EQ(found.sent(is_gradient), 2 * (n - 1) * gradients) << model << " " << n;
       EXPECT_EQ(found.sent(), 2 * (n - 1) * (gradients + 1)) << "and the loss";
@@ -27,7 +27,7 @@ TEST(DataParallel, sends_twice_the_gradients_but_the_own_share) {
 TEST(DataParallel, reduces_once_a_step_however_many_micro_batches) {
   // Tied: the head's and the embedding's gradients are summed as parts.
   for (const std::string& model : {kGpt, kGpt + ",tied=0"}) {
-    const Measured found = measure(model, "megatron(dp=4, micro_batches=2)", b);
+    const MeasuredPlan found = measure(model, "megatron(dp=4, micro_batches=2)", b);
     EXPECT_EQ(found.sent(is_gradient), 2 * 3 * found.parameters());
   }
 }
@@ -35,7 +35,7 @@ TEST(DataParallel, reduces_once_a_step_however_many_micro_batches) {
 TEST(Zero, stages_1_and_2_send_as_much_as_data_parallel) {
   for (const std::string& model : kModels) {
     for (const std::string stage : {"1", "2"}) {
-      const Measured found = measure(model, "zero(stage=" + stage + ", dp=4)", b);
+      const MeasuredPlan found = measure(model, "zero(stage=" + stage + ", dp=4)", b);
       const int64_t elements = found.parameters();
       EXPECT_EQ(found.sent_by("reduce_scatter", is_gradient), 3 * elements) << model << stage;
       EXPECT_EQ(found.sent_by("all_gather", is_updated), 3 * elements);
@@ -46,9 +46,9 @@ TEST(Zero, stages_1_and_2_send_as_much_as_data_parallel) {
 
 TEST(Zero, stage_1_scatters_once_and_stage_2_each_micro_batch) {
   const std::string model = kGpt + ",tied=0";
-  const Measured once = measure(model, "megatron(dp=4, zero=1, micro_batches=2)", b);
+  const MeasuredPlan once = measure(model, "megatron(dp=4, zero=1, micro_batches=2)", b);
   EXPECT_EQ(once.sent(is_gradient), 3 * once.parameters());
-  const Measured each = measure(model, "megatron(dp=4, zero=2, micro_batches=2)", b);
+  const MeasuredPlan each = measure(model, "megatron(dp=4, zero=2, micro_batches=2)", b);
   EXPECT_EQ(each.sent(is_gradient), 2 * 3 * each.parameters());
   EXPECT_EQ(each.sent(is_updated), 3 * each.parameters());
 }
@@ -62,7 +62,7 @@ TEST(Zero, stage_3_sends_three_times_the_weights) {
   };
   for (const std::string& model : {kGpt, kLlama + ",tied=1"}) {
     for (const int64_t micro_batches : {1, 2}) {
-      const Measured found = measure(
+      const MeasuredPlan found = measure(
           model, "megatron(dp=4, zero=3, micro_batches=" + std::to_string(micro_batches) + ")", b);
       const int64_t all = found.parameters();
       const int64_t weights = found.parameters(is_weight);
@@ -82,7 +82,7 @@ TEST(Zero, stage_3_sends_three_times_the_weights) {
 TEST(TensorParallel, is_four_all_reduces_of_the_activation_a_layer_and_step) {
   for (const std::string& model : kModels) {
     for (const int64_t n : {2, 4}) {
-      const Measured found = measure(model, "tensor_parallel(" + std::to_string(n) + ")", b);
+      const MeasuredPlan found = measure(model, "tensor_parallel(" + std::to_string(n) + ")", b);
       for (int rank = 0; rank < n; ++rank) {
         EXPECT_EQ(found.calls(rank, CollectiveKind::kAllReduce, is_hidden_of_block), 4) << model;
       }
@@ -98,7 +98,7 @@ TEST(TensorParallel, is_four_all_reduces_of_the_activation_a_layer_and_step) {
 }
 
 TEST(TensorParallel, sends_the_same_in_micro_batches_and_replicas) {
-  const Measured found = measure(kLlama, "megatron(tp=2, dp=2, micro_batches=2)", b);
+  const MeasuredPlan found = measure(kLlama, "megatron(tp=2, dp=2, micro_batches=2)", b);
   EXPECT_EQ(found.calls(0, CollectiveKind::kAllReduce, is_hidden_of_block), 4 * 2);
   EXPECT_EQ(found.sent(is_hidden), (4 * layers + 2) * 2 * bsh);
 }
@@ -125,7 +125,7 @@ bool is_gradient_of_experts(const Tensor& tensor) {
 // 1.
 TEST(ExpertParallel, exchanges_tokens_twice_a_layer_forward_and_twice_backward) {
   for (const int64_t ep : {2, 4}) {
-    const Measured found =
+    const MeasuredPlan found =
         measure(kMixtral + ",capacity_factor=1", "expert_parallel(" + std::to_string(ep) + ")", b);
     const int64_t local_tokens = b * s / ep;
     const int64_t a_rank = 2 * (ep - 1) * top_k * local_tokens * h / ep;
@@ -141,7 +141,7 @@ TEST(ExpertParallel, exchanges_tokens_twice_a_layer_forward_and_twice_backward) 
 // volume. 1.25 * 4 = 5 slots, exactly; 1.3 * 4 is rounded up to 6.
 TEST(ExpertParallel, sends_empty_slots_too) {
   for (const auto& [factor, capacity] : {std::pair{"1.25", 5}, {"1.3", 6}, {"0.5", 2}}) {
-    const Measured found =
+    const MeasuredPlan found =
         measure(kMixtral + ",capacity_factor=" + factor, "expert_parallel(4)", b);
     EXPECT_EQ(found.sent(is_slots), layers * 4 * 3 * (experts * capacity * b * h) / 4) << factor;
   }
@@ -150,19 +150,20 @@ TEST(ExpertParallel, sends_empty_slots_too) {
 TEST(ExpertParallel, sends_the_same_in_replicas_stages_micro_batches_and_pieces_of_hidden) {
   const int64_t whole = layers * 4 * (experts * 5 * b * h) / 2;
   for (const char* with : {"dp=2", "tp=2", "pp=2, micro_batches=4", "dp=2, zero=3"}) {
-    const Measured found = measure(kMixtral, std::string("expert_parallel(2, ") + with + ")", b);
+    const MeasuredPlan found =
+        measure(kMixtral, std::string("expert_parallel(2, ") + with + ")", b);
     EXPECT_EQ(found.sent_by("all_to_all", is_slots), whole) << with;
   }
 }
 
 TEST(ExpertParallel, sums_dense_gradients_over_all_ranks_and_those_of_experts_over_dp) {
-  const Measured alone = measure(kMixtral, "expert_parallel(4)", b);
+  const MeasuredPlan alone = measure(kMixtral, "expert_parallel(4)", b);
   const int64_t all = alone.parameters(), of_experts = alone.parameters(is_of_experts);
   EXPECT_EQ(alone.sent(is_gradient_of_experts), 0);
   EXPECT_EQ(alone.sent_by("all_reduce", is_gradient), 2 * 3 * (all - of_experts));
-  const Measured with_dp = measure(kMixtral, "expert_parallel(ep=2, dp=2)", b);
+  const MeasuredPlan with_dp = measure(kMixtral, "expert_parallel(ep=2, dp=2)", b);
   EXPECT_EQ(with_dp.sent(is_gradient_of_experts), 2 * of_experts);
-  const Measured zero = measure(kMixtral, "expert_parallel(ep=2, dp=2, zero=1)", b);
+  const MeasuredPlan zero = measure(kMixtral, "expert_parallel(ep=2, dp=2, zero=1)", b);
   EXPECT_EQ(zero.sent(is_gradient) - zero.sent(is_slots) / 2, 3 * (all - of_experts) + of_experts);
 }
 
@@ -171,7 +172,7 @@ TEST(ExpertParallel, sums_dense_gradients_over_all_ranks_and_those_of_experts_ov
 TEST(Pipeline, sends_each_boundary_once_forward_and_once_backward) {
   for (const std::string recipe : {"gpipe", "one_f_one_b"}) {
     for (const std::string& model : kModels) {
-      const Measured found = measure(model, recipe + "(pp=2, micro_batches=4)", b);
+      const MeasuredPlan found = measure(model, recipe + "(pp=2, micro_batches=4)", b);
       EXPECT_EQ(found.sent_in(BlockKind::kForward), bsh) << model;
       EXPECT_EQ(found.sent_in(BlockKind::kBackward), bsh) << model;
       EXPECT_EQ(found.sent(), found.sent_by("send"));
@@ -180,8 +181,8 @@ TEST(Pipeline, sends_each_boundary_once_forward_and_once_backward) {
 }
 
 TEST(Pipeline, of_four_stages_sends_three_boundaries_in_as_many_messages_as_micro_batches) {
-  const Measured found = measure("gpt:layers=4,hidden=16,heads=4,seq=8,vocab=24,tied=0",
-                                 "one_f_one_b(pp=4, micro_batches=8)", b);
+  const MeasuredPlan found = measure("gpt:layers=4,hidden=16,heads=4,seq=8,vocab=24,tied=0",
+                                     "one_f_one_b(pp=4, micro_batches=8)", b);
   EXPECT_EQ(found.sent_in(BlockKind::kForward), 3 * bsh);
   EXPECT_EQ(found.sent_in(BlockKind::kBackward), 3 * bsh);
   for (size_t stage = 0; stage + 1 < 4; ++stage) {
@@ -194,15 +195,15 @@ TEST(Pipeline, of_four_stages_sends_three_boundaries_in_as_many_messages_as_micr
 }
 
 TEST(Pipeline, sends_a_tied_table_to_the_head_and_its_gradient_back_once_a_step) {
-  const Measured tied = measure(kGpt, "gpipe(pp=2, micro_batches=4)", b);
+  const MeasuredPlan tied = measure(kGpt, "gpipe(pp=2, micro_batches=4)", b);
   EXPECT_EQ(tied.sent() - tied.sent(is_scalar), 2 * bsh + 2 * V * h);
-  const Measured apart = measure(kGpt + ",tied=0", "gpipe(pp=2, micro_batches=4)", b);
+  const MeasuredPlan apart = measure(kGpt + ",tied=0", "gpipe(pp=2, micro_batches=4)", b);
   EXPECT_EQ(apart.sent() - apart.sent(is_scalar), 2 * bsh);
 }
 
 // Every rank of a tensor-parallel stage sends the boundary to its twin of the next stage.
 TEST(Pipeline, sends_the_boundary_once_a_tensor_parallel_rank) {
-  const Measured found = measure(kLlama, "megatron(tp=2, pp=2, dp=2, micro_batches=2)", b);
+  const MeasuredPlan found = measure(kLlama, "megatron(tp=2, pp=2, dp=2, micro_batches=2)", b);
   EXPECT_EQ(found.sent_by("send", is_hidden), 2 * 2 * bsh);
 }
 
@@ -212,7 +213,7 @@ class SummaOf : public testing::TestWithParam<int64_t> {};
 
 TEST_P(SummaOf, products_receive_the_closed_form_forward_and_twice_that_backward) {
   const int64_t q = GetParam();
-  const Measured found = measure(kGpt, "summa(" + std::to_string(q) + ")", b);
+  const MeasuredPlan found = measure(kGpt, "summa(" + std::to_string(q) + ")", b);
   const int64_t forward = (q - 1) * (7 * bsh + 12 * h * h);  // (q-1)/q^2 (..) on q^2 devices
   EXPECT_EQ(found.sent_in(BlockKind::kForward, is_matrix), forward);
   EXPECT_EQ(found.sent_in(BlockKind::kBackward, is_matrix), 2 * forward);
@@ -220,7 +221,7 @@ TEST_P(SummaOf, products_receive_the_closed_form_forward_and_twice_that_backward
 
 TEST_P(SummaOf, small_terms_are_the_norms_statistics_and_the_vectors_at_rest) {
   const int64_t q = GetParam();
-  const Measured found = measure(kGpt, "summa(" + std::to_string(q) + ")", b);
+  const MeasuredPlan found = measure(kGpt, "summa(" + std::to_string(q) + ")", b);
   const int64_t norms = 2 * layers + 1;
   // Three moments a token and norm over the columns; two sums backward.
   EXPECT_EQ(found.sent(is_moments), norms * 2 * (q - 1) * 3 * b * s);
@@ -233,7 +234,7 @@ TEST_P(SummaOf, small_terms_are_the_norms_statistics_and_the_vectors_at_rest) {
 
 TEST_P(SummaOf, vocabulary_terms_are_those_of_three_products_and_a_look_up) {
   const int64_t q = GetParam();
-  const Measured found = measure(kGpt, "summa(" + std::to_string(q) + ")", b);
+  const MeasuredPlan found = measure(kGpt, "summa(" + std::to_string(q) + ")", b);
   static const auto is_logits = [](const Tensor& tensor) {
     return has_dims(tensor, {"batch", "seq", "vocab"});
   };
@@ -269,7 +270,7 @@ TEST_P(RingOf, keys_go_round_and_their_gradients_come_home) {
     for (const int64_t n : {2, 4}) {
       if (GetParam() == "inner=2, order=none" && n == 2) continue;
       const bool causal = of.kv_heads == 2;
-      const Measured found =
+      const MeasuredPlan found =
           measure(of.model, "ring_attention(" + std::to_string(n) + ", " + GetParam() + ")", b);
       const bool skips = causal && GetParam() != "order=zigzag" && GetParam() != "order=striped";
       // Causal in the order of tokens: chunk j is passed on n-1-j times.
@@ -283,7 +284,7 @@ TEST_P(RingOf, keys_go_round_and_their_gradients_come_home) {
 
 TEST_P(RingOf, no_rank_has_keys_or_gradients_of_the_whole_sequence) {
   for (const Attending& of : kAttending) {
-    const Measured found = measure(of.model, "ring_attention(4, " + GetParam() + ")", b);
+    const MeasuredPlan found = measure(of.model, "ring_attention(4, " + GetParam() + ")", b);
     for (const Program& program : found.programs) {
       for (const Buffer& buffer : program.buffers) {
         if (!has_heads(found.graph.tensor(buffer.tensor))) continue;
@@ -305,7 +306,7 @@ INSTANTIATE_TEST_SUITE_P(Orders, RingOf,
 TEST(Rsa, two_rings_send_what_one_ring_of_both_sends) {
   for (const Attending& of : kAttending) {
     for (const int64_t n : {2, 4}) {
-      const Measured found = measure(of.model, "rsa(" + std::to_string(n) + ")", b);
+      const MeasuredPlan found = measure(of.model, "rsa(" + std::to_string(n) + ")", b);
       EXPECT_EQ(found.sent_in(BlockKind::kForward, has_heads), n * (n - 1) * hop(of, n));
       EXPECT_EQ(found.sent_in(BlockKind::kBackward, has_heads), (n * (n - 1) + n * n) * hop(of, n));
     }
@@ -315,7 +316,7 @@ TEST(Rsa, two_rings_send_what_one_ring_of_both_sends) {
 TEST(Ulysses, four_all_to_alls_forward_and_four_backward) {
   for (const Attending& of : kAttending) {
     const int64_t n = 2;
-    const Measured found = measure(of.model, "ulysses(2)", b);
+    const MeasuredPlan found = measure(of.model, "ulysses(2)", b);
     // q and o of all heads, k and v of the key heads; of each the rank keeps one n-th.
     const int64_t features = 2 * h + 2 * of.kv_heads * of.head_dim;
     const int64_t forward = layers * b * s * features * (n - 1) / n;
@@ -327,7 +328,7 @@ TEST(Ulysses, four_all_to_alls_forward_and_four_backward) {
 
 TEST(Summa, gated_blocks_share_what_their_products_read) {
   const int64_t q = 2, ffn = 64;
-  const Measured found = measure(kLlama, "summa(2)", b);
+  const MeasuredPlan found = measure(kLlama, "summa(2)", b);
   // Reads: ln_1.y once for q, k, v; core; ln_2.y once for gate and up; the product of both (bs
   // ffn).
   const int64_t forward = (q - 1) * (3 * bsh + b * s * ffn + 4 * h * h + 3 * h * ffn);
@@ -336,4 +337,4 @@ TEST(Summa, gated_blocks_share_what_their_products_read) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::volumes_test

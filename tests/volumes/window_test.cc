@@ -10,7 +10,7 @@
 // Behind all others: its names are short.
 #include "models_and_tensors.h"
 
-namespace tessera {
+namespace tessera::window_test {
 namespace {
 
 constexpr int64_t kBatch = 4, kLayers = 2, kKeyHeads = 2, kHeadSize = 4;
@@ -23,7 +23,7 @@ struct Case {
   std::string text() const {
     return fmt::format("cp {} seq {} window {}{} {}", cp, seq, window, more_mesh, steps);
   }
-  Measured measured() const {
+  MeasuredPlan measured() const {
     const std::string loop =
         steps.empty()
             ? ""
@@ -71,7 +71,7 @@ const std::vector<Case>& cases() {
 TEST(Window, keys_before_a_piece_are_fetched_once_and_their_gradients_sent_once) {
   for (const Case& one : cases()) {
     SCOPED_TRACE(one.text());
-    const Measured found = one.measured();
+    const MeasuredPlan found = one.measured();
     const int64_t once = kLayers * 2 * kBatch * kKeyHeads * kHeadSize * one.halos();
     static const auto has_kv = [](const Tensor& t) {
       return t.dims.size() == 4 && t.dims[2].size == kKeyHeads;
@@ -87,7 +87,7 @@ TEST(Window, a_rank_stores_its_keys_and_those_before_them) {
   for (const Case& one : cases()) {
     if (!one.more_mesh.empty()) continue;
     SCOPED_TRACE(one.text());
-    const Measured found = one.measured();
+    const MeasuredPlan found = one.measured();
     static const auto fetched = [](const Tensor& t) {
       return t.dims.size() == 4 && t.dims[2].size == kKeyHeads && t.role == Role::kActivation;
     };
@@ -105,7 +105,7 @@ TEST(Window, a_rank_stores_its_keys_and_those_before_them) {
 // A step whose keys no query of the rank sees is not computed.
 TEST(Window, steps_outside_of_it_are_left_out) {
   const Case one{3, 12, 3, "", "", "6"};
-  const Measured found = one.measured();
+  const MeasuredPlan found = one.measured();
   for (const Program& program : found.programs) {
     int64_t steps = 0;
     for (const Instruction& instruction : program.blocks.at(BlockKind::kForward)) {
@@ -118,4 +118,4 @@ TEST(Window, steps_outside_of_it_are_left_out) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::window_test

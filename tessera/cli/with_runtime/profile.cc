@@ -14,6 +14,7 @@
 #include "tessera/cli/output.h"
 #include "tessera/cli/with_runtime/commands.h"
 #include "tessera/comm/communicator.h"
+#include "tessera/cost/family.h"
 
 namespace tessera::cli::with_runtime {
 namespace {
@@ -74,10 +75,10 @@ Result<int> add_processes(const ProfileOptions& options) {
 }
 
 // Whether mpirun took it; its own messages tell why not.
-bool start_processes(const ProfileOptions& options) {
+bool start_processes(const ProfileOptions& options, int64_t ranks) {
   std::error_code error;
   const std::string self = fs::read_symlink("/proc/self/exe", error).string();
-  std::vector<std::string> words{"mpirun", "-n", "2"};
+  std::vector<std::string> words{"mpirun", "-n", std::to_string(ranks)};
   if (::geteuid() == 0) words.emplace_back("--allow-run-as-root");
   words.insert(words.end(), {"--oversubscribe", self, "profile", "--out", path_of(options)});
   if (options.quick) words.emplace_back("--quick");
@@ -106,12 +107,54 @@ bool mpirun_found() {
   return false;
 }
 
+// For each number of ranks above 1.
+void measure_processes(const ProfileOptions& options, Meter& meter) {
+  if (options.no_mpi || !comm::mpi_available() || !mpirun_found()) return;
+  for (const int64_t ranks : options.ranks) {
+    if (ranks < 2) continue;
+    meter.show(fmt::format("collectives of {} processes", ranks), 1);
+    if (start_processes(options, ranks)) continue;
+    fmt::print(stderr,
+               "tessera: profile: mpirun failed; nothing was measured between {} processes\n",
+               ranks);
+  }
+}
+
+// Of a machine that was measured: the kernels of plans.
+Result<int> add_steps(const ProfileOptions& options) {
+  const std::string path = path_of(options);
+  if (comm::mpi_launched()) {
+    return invalid_input(
+        "profile: --model: kernels are measured on threads; expected no mpirun, found one");
+  }
+  if (options.batch == 0)
+    return invalid_input("profile: --model: expected --batch, the sequences of a step");
+  if (!fs::exists(path)) {
+    return invalid_input(fmt::format(
+        "profile: --model: expected a profile to add to, found no file {}; tessera profile writes "
+        "it",
+        path));
+  }
+  TESSERA_TRY(Profile profile, load_profile(path));
+  std::string text;
+  for (const std::string& plan : options.plans) {
+    TESSERA_TRY(const size_t sizes,
+                profile_step(machine_options(options),
+                             {options.model, plan, options.batch, options.precision}, profile));
+    text += fmt::format("{}: {} sizes of {} under {} measured\n", path, sizes, options.model, plan);
+  }
+  TESSERA_TRY_VOID(write_profile(path, profile));
+  return print(text);
+}
+
 }  // namespace
 
 Result<int> profile(const ProfileOptions& options) {
+  if (!options.model.empty()) return add_steps(options);
   if (comm::mpi_launched()) return add_processes(options);
   const Clock::time_point start = Clock::now();
   size_t samples = 0, families = 0;
+  std::vector<std::string> unmeasured;
   {
     Meter meter;
     tessera::ProfileOptions machine = machine_options(options);
@@ -119,18 +162,15 @@ Result<int> profile(const ProfileOptions& options) {
     TESSERA_TRY(const Profile profile, profile_machine(machine));
     for (const auto& [name, family] : profile.families) samples += family.samples.size();
     families = profile.families.size();
+    unmeasured = unmeasured_kinds(profile);
     TESSERA_TRY_VOID(write_profile(path_of(options), profile));
-    if (!options.no_mpi && comm::mpi_available() && mpirun_found()) {
-      meter.show("collectives of 2 processes", 1);
-      if (!start_processes(options)) {
-        fmt::print(stderr,
-                   "tessera: profile: mpirun failed; nothing was measured between processes\n");
-      }
-    }
+    measure_processes(options, meter);
   }
-  return print(fmt::format("{}: {} families, {} sizes, {} ranks side by side, {:.0f} s\n",
-                           path_of(options), families, samples, fmt::join(options.ranks, ", "),
-                           seconds_since(start)));
+  return print(
+      fmt::format("{}: {} families, {} sizes, {} ranks side by side, {:.0f} s\n"
+                  "not measured, priced by the cost model: {}\n",
+                  path_of(options), families, samples, fmt::join(options.ranks, ", "),
+                  seconds_since(start), fmt::join(unmeasured, ", ")));
 }
 
 }  // namespace tessera::cli::with_runtime

@@ -22,7 +22,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
-Result<RunConfig> config_of(const TrainOptions& options) {
+Result<RunConfig> train_config(const TrainOptions& options) {
   TESSERA_TRY(RunConfig config, load_run_config(options.run_file));
   for (const std::string& assignment : options.assignments) {
     TESSERA_TRY_VOID(set_run_key(config, assignment));
@@ -40,15 +40,11 @@ Result<RunConfig> config_of(const TrainOptions& options) {
   if (options.timeout_s) config.timeout_s = *options.timeout_s;
   config.resume = options.resume;
   TESSERA_TRY_VOID(check_run_config(config));
+  Style style;  // processes exchange otherwise than threads do
+  if (comm::mpi_launched()) style.transport = Style::Transport::kMpi;
   const auto found = [&](const std::string& plan) {
-    return find_auto({plan,
-                      config.model,
-                      config.batch,
-                      config.precision,
-                      nullptr,
-                      {},
-                      config.ranks,
-                      specification(config.optimizer)});
+    return find_auto({plan, config.model, config.batch, config.precision, nullptr, style,
+                      config.ranks, specification(config.optimizer)});
   };
   TESSERA_TRY(config.plan, found(config.plan));
   for (PlanChange& change : config.changes) {
@@ -290,7 +286,7 @@ Result<int64_t> trace_step_of(const TrainOptions& options, const RunConfig& conf
 }  // namespace
 
 Result<int> train(const TrainOptions& options) {
-  TESSERA_TRY(const RunConfig config, config_of(options));
+  TESSERA_TRY(const RunConfig config, train_config(options));
   Progress progress(config, options.json);
   TrainingCallbacks callbacks;
   callbacks.start = [&](const TrainingStart& start) { progress.start(start); };

@@ -17,7 +17,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Result<VerifyConfig> config_of(const VerifyOptions& options) {
+Result<VerifyConfig> verify_config(const VerifyOptions& options) {
   VerifyConfig config;
   config.model = options.model;
   config.plan = options.plan;
@@ -106,7 +106,7 @@ std::string table_text(const VerifyOptions& options, const VerifyReport& report)
 Result<int> verify(const VerifyOptions& given) {
   VerifyOptions options = given;
   TESSERA_TRY(options.batch, batch_of(given.model, given.batch, kDefaultBatch));
-  TESSERA_TRY(VerifyConfig config, config_of(options));
+  TESSERA_TRY(VerifyConfig config, verify_config(options));
   TESSERA_TRY(options.plan, find_auto({options.plan,
                                        options.model,
                                        options.batch,

@@ -62,11 +62,6 @@ Status check_kept(const Tensor& tensor, std::string_view what, const Tensor& x, 
   return expect_dtype(tensor, what, statistics_dtype(x.dtype));
 }
 
-Status check_like(const Tensor& tensor, std::string_view what, const Tensor& x) {
-  TESSERA_TRY_VOID(expect_dims(tensor, what, x.dims));
-  return expect_dtype(tensor, what, x.dtype);
-}
-
 std::vector<Dim> with(std::vector<Dim> dims, const char* name, int64_t size) {
   dims.push_back({name, size});
   return dims;
@@ -99,7 +94,7 @@ Result<Inferred> infer_batch_norm(const Operands& x) {
 // (dy, x, gamma, mean, rstd; dims) -> (dx, dgamma, dbeta)
 Result<Inferred> infer_batch_norm_grad(const Operands& x) {
   TESSERA_TRY(Norm n, read_norm(x, x[1]));
-  TESSERA_TRY_VOID(check_like(x[0], "dy", x[1]));
+  TESSERA_TRY_VOID(expect_like(x[0], "dy", x[1]));
   TESSERA_TRY_VOID(read_channel(x[2], "gamma", x[1], n));
   TESSERA_TRY_VOID(check_kept(x[3], "mean", x[1], n));
   TESSERA_TRY_VOID(check_kept(x[4], "rstd", x[1], n));
@@ -132,7 +127,7 @@ Result<Inferred> infer_apply(const Operands& x) {
 // (dy, x, mean, rstd; dims) -> sums of dy and of dy * xhat
 Result<Inferred> infer_grad_sums(const Operands& x) {
   TESSERA_TRY(const Norm n, read_norm(x, x[1]));
-  TESSERA_TRY_VOID(check_like(x[0], "dy", x[1]));
+  TESSERA_TRY_VOID(expect_like(x[0], "dy", x[1]));
   TESSERA_TRY_VOID(check_kept(x[2], "mean", x[1], n));
   TESSERA_TRY_VOID(check_kept(x[3], "rstd", x[1], n));
   return conclude(
@@ -143,7 +138,7 @@ Result<Inferred> infer_grad_sums(const Operands& x) {
 // (dy, x, gamma, mean, rstd, sums; dims, count) -> dx
 Result<Inferred> infer_grad_apply(const Operands& x) {
   TESSERA_TRY(Norm n, read_norm(x, x[1]));
-  TESSERA_TRY_VOID(check_like(x[0], "dy", x[1]));
+  TESSERA_TRY_VOID(expect_like(x[0], "dy", x[1]));
   TESSERA_TRY_VOID(read_channel(x[2], "gamma", x[1], n));
   TESSERA_TRY_VOID(check_kept(x[3], "mean", x[1], n));
   TESSERA_TRY_VOID(check_kept(x[4], "rstd", x[1], n));
@@ -161,7 +156,7 @@ Result<Inferred> infer_grad_apply(const Operands& x) {
 // (dy, x, mean, rstd; dims, channel) -> (dgamma, dbeta)
 Result<Inferred> infer_grad_params(const Operands& x) {
   TESSERA_TRY(const Norm n, read_norm(x, x[1]));
-  TESSERA_TRY_VOID(check_like(x[0], "dy", x[1]));
+  TESSERA_TRY_VOID(expect_like(x[0], "dy", x[1]));
   TESSERA_TRY_VOID(check_kept(x[2], "mean", x[1], n));
   TESSERA_TRY_VOID(check_kept(x[3], "rstd", x[1], n));
   const std::string& channel = x.text("channel");
@@ -268,8 +263,8 @@ PositionRule place_in_count(const Op& op, int dim) {
                                                                     : PositionRule::kFree;
 }
 
-KindInfo part(std::string name, std::string summary, size_t inputs, InferFunction infer,
-              int64_t flops) {
+KindInfo norm_kind(std::string name, std::string summary, size_t inputs, InferFunction infer,
+                   int64_t flops) {
   return {.name = std::move(name),
           .summary = std::move(summary),
           .min_inputs = inputs,
@@ -285,8 +280,8 @@ KindInfo part(std::string name, std::string summary, size_t inputs, InferFunctio
 
 std::vector<KindInfo> batch_norm_kinds() {
   KindInfo norm =
-      part("batch_norm", "(x - mean) * rstd * gamma + beta, statistics over the named dims", 3,
-           infer_batch_norm, 8);
+      norm_kind("batch_norm", "(x - mean) * rstd * gamma + beta, statistics over the named dims", 3,
+                infer_batch_norm, 8);
   norm.max_inputs = 5;
   norm.output_names = {"y", "mean", "rstd"};
   norm.outputs = 3;
@@ -295,8 +290,8 @@ std::vector<KindInfo> batch_norm_kinds() {
   norm.differentiate = differentiate_batch_norm;
   norm.expandable = statistics_dims;
   norm.expand = expand_batch_norm;
-  KindInfo grad = part("batch_norm_grad", "(dy, x, gamma, mean, rstd) -> (dx, dgamma, dbeta)", 5,
-                       infer_batch_norm_grad, 14);
+  KindInfo grad = norm_kind("batch_norm_grad", "(dy, x, gamma, mean, rstd) -> (dx, dgamma, dbeta)",
+                            5, infer_batch_norm_grad, 14);
   grad.output_names = {"dx", "dgamma", "dbeta"};
   grad.outputs = 3;
   grad.bytes = ByteRule::kTwice;
@@ -305,27 +300,27 @@ std::vector<KindInfo> batch_norm_kinds() {
   grad.first_accumulating = 1;
   grad.expandable = statistics_dims;
   grad.expand = expand_batch_norm_grad;
-  KindInfo apply = part("batch_apply", "(x - mean) * rstd * gamma + beta", 5, infer_apply, 4);
+  KindInfo apply = norm_kind("batch_apply", "(x - mean) * rstd * gamma + beta", 5, infer_apply, 4);
   apply.in_place = true;
   KindInfo grad_apply =
-      part("batch_grad_apply", "dx of batch_norm from the two sums", 6, infer_grad_apply, 4);
+      norm_kind("batch_grad_apply", "dx of batch_norm from the two sums", 6, infer_grad_apply, 4);
   grad_apply.in_place = true;
   grad_apply.attributes.push_back(integer_attribute("count"));
   grad_apply.position = place_in_count;
   KindInfo grad_params =
-      part("batch_grad_params", "dgamma and dbeta of batch_norm", 4, infer_grad_params, 5);
+      norm_kind("batch_grad_params", "dgamma and dbeta of batch_norm", 4, infer_grad_params, 5);
   grad_params.output_names = {"dgamma", "dbeta"};
   grad_params.outputs = 2;
   grad_params.attributes.push_back(text_attribute("channel"));
   grad_params.accumulates = true;
-  return {
-      norm,
-      grad,
-      part("batch_moments", "(count, mean, M2) over the named dims", 1, infer_moments, 1),
-      apply,
-      part("batch_grad_sums", "(sum dy, sum dy * xhat) over the named dims", 4, infer_grad_sums, 3),
-      grad_apply,
-      grad_params};
+  return {norm,
+          grad,
+          norm_kind("batch_moments", "(count, mean, M2) over the named dims", 1, infer_moments, 1),
+          apply,
+          norm_kind("batch_grad_sums", "(sum dy, sum dy * xhat) over the named dims", 4,
+                    infer_grad_sums, 3),
+          grad_apply,
+          grad_params};
 }
 
 }  // namespace tessera::kinds

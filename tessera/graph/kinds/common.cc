@@ -206,6 +206,11 @@ Status expect_dtype(const Tensor& tensor, std::string_view what, DType dtype) {
       fmt::format("expected {} of dtype {}, found {}", what, dtype_name(dtype), describe(tensor)));
 }
 
+Status expect_like(const Tensor& tensor, std::string_view what, const Tensor& x) {
+  TESSERA_TRY_VOID(expect_dims(tensor, what, x.dims));
+  return expect_dtype(tensor, what, x.dtype);
+}
+
 Status expect_equal_dtypes(const Operands& operands, size_t count) {
   TESSERA_TRY_VOID(expect_floating(operands, count));
   for (size_t i = 1; i < std::min(count, operands.count()); ++i) {

@@ -90,7 +90,8 @@ Status expect_dims(const Tensor& tensor, std::string_view what, const std::vecto
 // Of all inputs, or of the first ones.
 Status expect_floating(const Operands& operands, size_t count = SIZE_MAX);
 Status expect_dtype(const Tensor& tensor, std::string_view what, DType dtype);
-Status expect_equal_dtypes(const Operands& operands, size_t count = SIZE_MAX);  // and floating
+Status expect_like(const Tensor& tensor, std::string_view what, const Tensor& x);  // dims and dtype
+Status expect_equal_dtypes(const Operands& operands, size_t count = SIZE_MAX);     // and floating
 
 DType statistics_dtype(
     DType dtype);  // float64 of float64, else float32: means, log-sum-exps, norms

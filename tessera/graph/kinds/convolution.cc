@@ -210,7 +210,7 @@ InputGradients differentiate_conv_transpose(GraphBuilder& builder, const Op& op,
 }
 
 // (dy, x; kernel, filters, channels, stride, padding) -> dw
-Result<Inferred> infer_weight_grad(const Operands& x) {
+Result<Inferred> infer_filter_grad(const Operands& x) {
   TESSERA_TRY_VOID(expect_equal_dtypes(x));
   TESSERA_TRY(const std::vector<Dim> kernel, parse_dims(x.text("kernel")));
   const size_t spatial = kernel.size();
@@ -300,7 +300,7 @@ std::vector<KindInfo> convolution_kinds() {
        .min_inputs = 2,
        .max_inputs = 2,
        .attributes = of_weight,
-       .infer = infer_by(infer_weight_grad),
+       .infer = infer_by(infer_filter_grad),
        .flops = conv_flops,
        .work = WorkClass::kConvolution,
        .family = FamilyRule::kConvolution,

@@ -12,11 +12,6 @@ std::string all_of(const Tensor& x) { return spell(x.dims); }
 std::string rows_of(const Tensor& x) { return spell(without_last(x.dims)); }
 const std::string& feature_of(const Tensor& x) { return x.dims.back().name; }
 
-Status check_like(const Tensor& tensor, std::string_view what, const Tensor& x) {
-  TESSERA_TRY_VOID(expect_dims(tensor, what, x.dims));
-  return expect_dtype(tensor, what, x.dtype);
-}
-
 Status check_features(const Operands& operands, const Tensor& x) {
   const int64_t features = operands.integer("features");
   if (features == x.dims.back().size) return {};
@@ -24,7 +19,7 @@ Status check_features(const Operands& operands, const Tensor& x) {
 }
 
 // A statistic with one more dim of a fixed size: (count, mean, M2), or two sums.
-std::vector<Dim> statistics_dims(const Tensor& x, const char* name, int64_t size) {
+std::vector<Dim> dims_of_statistic(const Tensor& x, const char* name, int64_t size) {
   std::vector<Dim> dims = without_last(x.dims);
   dims.push_back({name, size});
   return dims;
@@ -34,7 +29,7 @@ std::vector<Dim> statistics_dims(const Tensor& x, const char* name, int64_t size
 // ----------------------------------------------------------------------------------
 Result<Inferred> infer_norm_moments(const Operands& x) {
   TESSERA_TRY_VOID(check_norm_operands(x[0], {}));
-  const std::vector<Dim> output = statistics_dims(x[0], "moments", 3);
+  const std::vector<Dim> output = dims_of_statistic(x[0], "moments", 3);
   const std::string spelled = spell(names_of(without_last(output)), "moments^");
   return conclude(x, fmt::format("{} -> {} {{moments}}", all_of(x[0]), spelled), {output},
                   {statistics_dtype(x[0].dtype)});
@@ -64,9 +59,9 @@ Result<Inferred> infer_norm_apply(const Operands& x) {
 
 Result<Inferred> infer_norm_grad_sums(const Operands& x) {
   TESSERA_TRY_VOID(check_norm_operands(x[1], {{"gamma", &x[2]}}));
-  TESSERA_TRY_VOID(check_like(x[0], "dy", x[1]));
+  TESSERA_TRY_VOID(expect_like(x[0], "dy", x[1]));
   TESSERA_TRY_VOID(check_statistics(x[1], {{"mean", &x[3]}, {"rstd", &x[4]}}));
-  const std::vector<Dim> output = statistics_dims(x[1], "sums", 2);
+  const std::vector<Dim> output = dims_of_statistic(x[1], "sums", 2);
   const std::string all = all_of(x[1]);
   const std::string row = rows_of(x[1]);
   return conclude(x,
@@ -77,9 +72,9 @@ Result<Inferred> infer_norm_grad_sums(const Operands& x) {
 
 Result<Inferred> infer_norm_grad_apply(const Operands& x) {
   TESSERA_TRY_VOID(check_norm_operands(x[1], {{"gamma", &x[2]}}));
-  TESSERA_TRY_VOID(check_like(x[0], "dy", x[1]));
+  TESSERA_TRY_VOID(expect_like(x[0], "dy", x[1]));
   TESSERA_TRY_VOID(check_statistics(x[1], {{"mean", &x[3]}, {"rstd", &x[4]}}));
-  TESSERA_TRY_VOID(expect_dims(x[5], "sums", statistics_dims(x[1], "sums", 2)));
+  TESSERA_TRY_VOID(expect_dims(x[5], "sums", dims_of_statistic(x[1], "sums", 2)));
   TESSERA_TRY_VOID(expect_dtype(x[5], "sums", statistics_dtype(x[1].dtype)));
   TESSERA_TRY_VOID(check_features(x, x[1]));
   const std::string all = all_of(x[1]);
@@ -93,7 +88,7 @@ Result<Inferred> infer_norm_grad_apply(const Operands& x) {
 
 Result<Inferred> infer_norm_grad_params(const Operands& x) {
   TESSERA_TRY_VOID(check_norm_operands(x[1], {}));
-  TESSERA_TRY_VOID(check_like(x[0], "dy", x[1]));
+  TESSERA_TRY_VOID(expect_like(x[0], "dy", x[1]));
   TESSERA_TRY_VOID(check_statistics(x[1], {{"mean", &x[2]}, {"rstd", &x[3]}}));
   const std::string all = all_of(x[1]);
   const std::string row = rows_of(x[1]);
@@ -131,7 +126,7 @@ Result<Inferred> infer_rms_apply(const Operands& x) {
 
 Status check_rms_grad(const Operands& x) {
   TESSERA_TRY_VOID(check_norm_operands(x[1], {{"gamma", &x[2]}}));
-  TESSERA_TRY_VOID(check_like(x[0], "dy", x[1]));
+  TESSERA_TRY_VOID(expect_like(x[0], "dy", x[1]));
   return check_statistics(x[1], {{"rstd", &x[3]}});
 }
 
@@ -156,7 +151,7 @@ Result<Inferred> infer_rms_grad_apply(const Operands& x) {
 
 Result<Inferred> infer_rms_grad_params(const Operands& x) {
   TESSERA_TRY_VOID(check_norm_operands(x[1], {}));
-  TESSERA_TRY_VOID(check_like(x[0], "dy", x[1]));
+  TESSERA_TRY_VOID(expect_like(x[0], "dy", x[1]));
   TESSERA_TRY_VOID(check_statistics(x[1], {{"rstd", &x[2]}}));
   const std::string all = all_of(x[1]);
   return conclude(x, fmt::format("{}, {}, {} -> {}", all, all, rows_of(x[1]), feature_of(x[1])),
@@ -198,7 +193,7 @@ Result<Inferred> infer_softmax_apply(const Operands& x) {
 
 Result<Inferred> infer_softmax_grad_apply(const Operands& x) {
   TESSERA_TRY_VOID(expect_equal_dtypes(x));
-  TESSERA_TRY_VOID(check_like(x[0], "dy", x[1]));
+  TESSERA_TRY_VOID(expect_like(x[0], "dy", x[1]));
   TESSERA_TRY_VOID(check_row_statistic(x[2], "dot", x[1], x[1].dtype));
   const std::string all = all_of(x[1]);
   return conclude(x, fmt::format("{}, {}, {} -> {}", all, all, all_of(x[2]), all), {x[1].dims},
@@ -211,8 +206,8 @@ PositionRule place_in_features(const Op& op, int dim) {
                                                                : PositionRule::kFree;
 }
 
-KindInfo part(std::string name, std::string summary, size_t inputs, InferFunction infer,
-              int64_t flops) {
+KindInfo part_kind(std::string name, std::string summary, size_t inputs, InferFunction infer,
+                   int64_t flops) {
   return {.name = std::move(name),
           .summary = std::move(summary),
           .min_inputs = inputs,
@@ -224,62 +219,66 @@ KindInfo part(std::string name, std::string summary, size_t inputs, InferFunctio
 }
 
 std::vector<KindInfo> layer_norm_parts() {
-  KindInfo finish = part("norm_finish", "moments -> (mean, rstd)", 1, infer_norm_finish, 1);
+  KindInfo finish = part_kind("norm_finish", "moments -> (mean, rstd)", 1, infer_norm_finish, 1);
   finish.outputs = 2;
   finish.output_names = {"mean", "rstd"};
   finish.attributes = {number_attribute("eps", 1e-5)};
-  KindInfo apply = part("norm_apply", "(x - mean) * rstd * gamma + beta", 5, infer_norm_apply, 4);
+  KindInfo apply =
+      part_kind("norm_apply", "(x - mean) * rstd * gamma + beta", 5, infer_norm_apply, 4);
   apply.in_place = true;
-  KindInfo grad_apply =
-      part("norm_grad_apply", "dx of layer_norm from the two sums", 6, infer_norm_grad_apply, 4);
+  KindInfo grad_apply = part_kind("norm_grad_apply", "dx of layer_norm from the two sums", 6,
+                                  infer_norm_grad_apply, 4);
   grad_apply.in_place = true;
   grad_apply.attributes = {integer_attribute("features")};
   grad_apply.position = place_in_features;
   KindInfo grad_params =
-      part("norm_grad_params", "dgamma and dbeta of layer_norm", 4, infer_norm_grad_params, 5);
+      part_kind("norm_grad_params", "dgamma and dbeta of layer_norm", 4, infer_norm_grad_params, 5);
   grad_params.outputs = 2;
   grad_params.output_names = {"dgamma", "dbeta"};
   grad_params.accumulates = true;
-  return {part("norm_moments", "(count, mean, M2) over the last dim", 1, infer_norm_moments, 1),
-          finish,
-          apply,
-          part("norm_grad_sums", "(sum g, sum g * xhat) over the last dim, g = dy * gamma", 5,
-               infer_norm_grad_sums, 3),
-          grad_apply,
-          grad_params};
+  return {
+      part_kind("norm_moments", "(count, mean, M2) over the last dim", 1, infer_norm_moments, 1),
+      finish,
+      apply,
+      part_kind("norm_grad_sums", "(sum g, sum g * xhat) over the last dim, g = dy * gamma", 5,
+                infer_norm_grad_sums, 3),
+      grad_apply,
+      grad_params};
 }
 
 std::vector<KindInfo> rms_norm_parts() {
-  KindInfo finish = part("rms_finish", "1 / sqrt(square / features + eps)", 1, infer_rms_finish, 3);
+  KindInfo finish =
+      part_kind("rms_finish", "1 / sqrt(square / features + eps)", 1, infer_rms_finish, 3);
   finish.attributes = {integer_attribute("features"), number_attribute("eps", 1e-5)};
   finish.in_place = true;
-  KindInfo apply = part("rms_apply", "x * rstd * gamma", 3, infer_rms_apply, 2);
+  KindInfo apply = part_kind("rms_apply", "x * rstd * gamma", 3, infer_rms_apply, 2);
   apply.in_place = true;
   KindInfo grad_apply =
-      part("rms_grad_apply", "dx of rms_norm from the sum", 5, infer_rms_grad_apply, 5);
+      part_kind("rms_grad_apply", "dx of rms_norm from the sum", 5, infer_rms_grad_apply, 5);
   grad_apply.attributes = {integer_attribute("features")};
   grad_apply.position = place_in_features;
   grad_apply.in_place = true;
-  KindInfo grad_params = part("rms_grad_params", "dgamma of rms_norm", 3, infer_rms_grad_params, 3);
+  KindInfo grad_params =
+      part_kind("rms_grad_params", "dgamma of rms_norm", 3, infer_rms_grad_params, 3);
   grad_params.accumulates = true;
-  return {part("rms_square", "sum of squares over the last dim", 1, infer_rms_square, 2),
+  return {part_kind("rms_square", "sum of squares over the last dim", 1, infer_rms_square, 2),
           finish,
           apply,
-          part("rms_grad_sum", "sum of g * x over the last dim, g = dy * gamma", 4,
-               infer_rms_grad_sum, 3),
+          part_kind("rms_grad_sum", "sum of g * x over the last dim, g = dy * gamma", 4,
+                    infer_rms_grad_sum, 3),
           grad_apply,
           grad_params};
 }
 
 std::vector<KindInfo> softmax_parts() {
   KindInfo reduce =
-      part("logsumexp_reduce", "log(sum(exp(x))) over one dim", 1, infer_logsumexp_reduce, 3);
+      part_kind("logsumexp_reduce", "log(sum(exp(x))) over one dim", 1, infer_logsumexp_reduce, 3);
   reduce.attributes = {text_attribute("dim")};
-  KindInfo apply = part("softmax_apply", "exp(x - lse)", 2, infer_softmax_apply, 2);
+  KindInfo apply = part_kind("softmax_apply", "exp(x - lse)", 2, infer_softmax_apply, 2);
   apply.work = WorkClass::kElementwise;
   apply.in_place = true;
   KindInfo grad_apply =
-      part("softmax_grad_apply", "y * (dy - dot)", 3, infer_softmax_grad_apply, 2);
+      part_kind("softmax_grad_apply", "y * (dy - dot)", 3, infer_softmax_grad_apply, 2);
   grad_apply.work = WorkClass::kElementwise;
   grad_apply.in_place = true;
   return {reduce, apply, grad_apply};

@@ -93,12 +93,12 @@ InputGradients differentiate_segment_mask(GraphBuilder& builder, const Op& op,
 }
 
 // Each point of the scores is passed over, those behind their query too.
-std::optional<QueryKey> query_key(const Op& op) {
+std::optional<QueryKey> query_and_key(const Op& op) {
   return QueryKey{op.annotation.find("seq"), op.annotation.find("kv"), /*skips=*/false};
 }
 
 PositionRule place_in_mask(const Op& op, int dim) {
-  const QueryKey dims = *query_key(op);
+  const QueryKey dims = *query_and_key(op);
   return dim == dims.query || dim == dims.key ? PositionRule::kOrder : PositionRule::kFree;
 }
 
@@ -154,7 +154,7 @@ std::vector<KindInfo> position_kinds() {
        .flops = no_flops,
        .work = WorkClass::kElementwise,
        .position = place_in_mask,
-       .query_key = query_key,
+       .query_key = query_and_key,
        .in_place = true},
       {.name = "segment_mask",
        .summary = "scores of keys of another segment than their query's are -inf",

@@ -26,7 +26,7 @@ const OptimizerInfo row_adam = {.states = {"m", "v"},
                                 .by_rows = true};
 
 // `within`: which rows of a larger table these are; ids name rows of the larger one.
-Status expect_table(const Tensor& table, std::string_view within) {
+Status expect_rows(const Tensor& table, std::string_view within) {
   if (table.dims.size() == 2 && is_floating(table.dtype))
     return check_rows_within(within, table.dims[0]);
   return invalid_input(fmt::format("expected a floating table with 2 dims (rows, width), found {}",
@@ -93,7 +93,7 @@ Status spell_look_ups(const Operands& x, size_t first, std::string& annotation) 
 // (p, states, ids, dy and weights of each look-up, lr[, step][, coefficient[, skip]])
 Result<Inferred> infer_row_update(const Operands& x, const OptimizerInfo& optimizer) {
   const Tensor& table = x[0];
-  TESSERA_TRY_VOID(expect_table(table, x.text("within")));
+  TESSERA_TRY_VOID(expect_rows(table, x.text("within")));
   if (const std::string& rounding = x.text("rounding");
       rounding != "nearest" && rounding != "stochastic") {
     return invalid_input(
@@ -146,7 +146,7 @@ Result<Inferred> infer_row_adam(const Operands& x) { return infer_row_update(x, 
 // (p, ids, dy and weights of each look-up) -> the sum of squares of the rows of p's gradient. Of p the dims
 // alone count: by them a plan cuts the op as it cuts the table.
 Result<Inferred> infer_row_sum_squares(const Operands& x) {
-  TESSERA_TRY_VOID(expect_table(x[0], x.text("within")));
+  TESSERA_TRY_VOID(expect_rows(x[0], x.text("within")));
   std::string annotation = spell(x[0].dims);
   TESSERA_TRY_VOID(spell_look_ups(x, 1, annotation));
   if (const size_t wanted = 1 + look_up_operands(words(x.text("modes"))); x.count() != wanted)
@@ -172,7 +172,7 @@ int64_t ids_of_look_ups(const Operands& x, size_t first) {
 }
 
 Result<Inferred> infer_row_squares(const Operands& x) {
-  TESSERA_TRY_VOID(expect_table(x[0], x.text("within")));
+  TESSERA_TRY_VOID(expect_rows(x[0], x.text("within")));
   std::string annotation = spell(x[0].dims);
   TESSERA_TRY_VOID(spell_look_ups(x, 1, annotation));
   if (const size_t wanted = 1 + look_up_operands(words(x.text("modes"))); x.count() != wanted)
@@ -217,7 +217,7 @@ Result<Inferred> infer_row_sums(const Operands& x) {
 
 // (p, sum', look-ups, lr[, coefficient[, skip]]) -> p', with the sums of the rows as they are now
 Result<Inferred> infer_row_step(const Operands& x) {
-  TESSERA_TRY_VOID(expect_table(x[0], x.text("within")));
+  TESSERA_TRY_VOID(expect_rows(x[0], x.text("within")));
   TESSERA_TRY_VOID(expect_dims(x[1], "sum", {x[0].dims[0]}));
   std::string annotation = spell(x[0].dims) + ", " + x[0].dims[0].name;
   TESSERA_TRY_VOID(spell_look_ups(x, 2, annotation));

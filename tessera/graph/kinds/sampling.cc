@@ -292,6 +292,7 @@ KindInfo resizing(std::string name, std::string summary, InferFunction infer) {
           .flops = resize_flops,
           .work = WorkClass::kElementwise,
           .position = place_in_resized,
+          .size_attributes = {"dims"},
           .accumulates = true};
 }
 

@@ -86,7 +86,7 @@ Folded counted(const Call& call) {
   return out;
 }
 
-Folded expanded(const Call& call) {
+Folded folded_expand(const Call& call) {
   const Operand x(call, "self");
   const TensorMeta* const meta = call.output_meta();
   return x && meta != nullptr ? expand(*x, meta->sizes) : std::nullopt;
@@ -294,8 +294,8 @@ const std::map<std::string_view, Fold>& folds() {
       {"flatten", reshaped},
       {"unsqueeze", reshaped},
       {"squeeze", reshaped},
-      {"expand", expanded},
-      {"expand_as", expanded},
+      {"expand", folded_expand},
+      {"expand_as", folded_expand},
       {"permute", permuted},
       {"transpose", transposed},
       {"t", transposed},

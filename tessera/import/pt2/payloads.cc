@@ -14,7 +14,7 @@
 namespace tessera::pt2 {
 namespace {
 
-constexpr size_t kPieceBytes = 4 << 20;
+constexpr size_t kCopiedBytes = 4 << 20;
 
 // Do the elements lie in the order of the dims, one behind the other?
 bool in_order(const TensorMeta& meta) {
@@ -155,7 +155,7 @@ Status read_payload(const Archive& archive, const Payload& payload,
     }
     const auto at = all.begin() + place * width;
     piece.insert(piece.end(), at, at + width);
-    if (piece.size() < kPieceBytes && i + 1 < count) continue;
+    if (piece.size() < kCopiedBytes && i + 1 < count) continue;
     TESSERA_TRY_VOID(visit(piece));
     piece.clear();
   }

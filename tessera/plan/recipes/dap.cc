@@ -23,7 +23,7 @@ namespace {
 using Names = std::vector<std::string>;
 
 // The dims of an activation between batch and features.
-Names axes_of(const Tensor& tensor) {
+Names names_of_axes(const Tensor& tensor) {
   Names axes;
   for (size_t i = 0; i + 1 < tensor.dims.size(); ++i) {
     if (tensor.dims[i].name != "batch") axes.push_back(tensor.dims[i].name);
@@ -78,7 +78,7 @@ class Axial {
     const auto is_term = [&](TensorId input) {
       return is_activation(input) && graph_.tensor(input).dims == sum.dims;
     };
-    return axes_of(sum).size() == 2 &&
+    return names_of_axes(sum).size() == 2 &&
            std::count_if(op.inputs.begin(), op.inputs.end(), is_term) > 1;
   }
 
@@ -87,7 +87,7 @@ class Axial {
     part_of_.resize(graph_.ops().size(), kNone);
     for (const Op& op : graph_.ops()) {
       if (op.phase != Phase::kForward || !is_residual_sum(op)) continue;
-      Part part{{}, axes_of(graph_.tensor(op.outputs[0])), ""};
+      Part part{{}, names_of_axes(graph_.tensor(op.outputs[0])), ""};
       for (std::vector<OpId> rest{op.id}; !rest.empty();) {
         const OpId next = rest.back();
         rest.pop_back();

@@ -8,7 +8,7 @@
 #include "tessera/plan/recipes.h"
 #include "tessera/plan/test_graphs.h"
 
-namespace tessera {
+namespace tessera::experts_test {
 namespace {
 
 // Two blocks of a mixture of four experts with one product each, and a head.
@@ -136,4 +136,4 @@ TEST(ExpertParallel, ErrorsNameRecipeAndArgument) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::experts_test

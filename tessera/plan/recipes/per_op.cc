@@ -29,7 +29,7 @@ Result<Axes> parse_mesh(const std::string& mesh) {
 }
 
 // What a name of an entry selects: the ops that share the work of a part, not its residual sums.
-std::string selected(const Graph& graph, const std::string& name) {
+std::string selected_op(const Graph& graph, const std::string& name) {
   const size_t at = name.find('@');
   const std::string part = name.substr(0, at);
   const std::string layers = at == std::string::npos ? "*" : name.substr(at + 1);
@@ -47,7 +47,7 @@ Status add_entry(PlanText& text, const Graph& graph, const std::string& entry) {
   const size_t equals = entry.find('=');
   if (equals == std::string::npos) return wrong("'attention=heads:a,batch:b'");
   const std::string name(trim(std::string_view(entry).substr(0, equals)));
-  const std::string ops = selected(graph, name);
+  const std::string ops = selected_op(graph, name);
   if (ops.empty()) return wrong(fmt::format("ops of the kind '{}' in the model", name));
   Splits splits;
   for (const std::string& part : split_text(std::string_view(entry).substr(equals + 1), ',')) {

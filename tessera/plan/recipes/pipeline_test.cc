@@ -6,7 +6,7 @@
 #include "tessera/plan/recipes.h"
 #include "tessera/plan/test_graphs.h"
 
-namespace tessera {
+namespace tessera::pipeline_test {
 namespace {
 
 Graph blocks(int64_t layers, int64_t batch = 8) {
@@ -205,4 +205,4 @@ TEST(PipelineRecipes, LayersOfOtherNamesHaveStrategiesOfTheirOwn) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::pipeline_test

@@ -118,8 +118,10 @@ Axes StepOutputs::homeward_axes(const SteppedOutput& stepped, TensorId tensor,
   }
   extended.insert(extended.end(), axes.begin(), axes.end());
   const Axes& partial = stepped.made.partial;
+  // Not parts of pieces that overlap: their axis cuts another dim already, over which they are added.
   const bool parts = std::all_of(axes.begin(), axes.end(), [&](AxisId axis) {
-    return std::find(partial.begin(), partial.end(), axis) != partial.end();
+    return std::find(partial.begin(), partial.end(), axis) != partial.end() &&
+           !stepped.made.shards_over(axis);
   });
   const bool homeward = extended.size() <= wanted.size() &&
                         std::equal(extended.begin(), extended.end(), wanted.begin());

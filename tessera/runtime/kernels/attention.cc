@@ -48,7 +48,7 @@ bool blocked(const KernelCall& call) {
   return !plain || (blocked_attention_is_faster(call.inputs[0].dtype) && op.text("order").empty());
 }
 
-std::optional<double> scale_of(const Op& op) {
+std::optional<double> stated_scale(const Op& op) {
   const double scale = op.number("scale");
   return scale == 0 ? std::nullopt : std::optional<double>(scale);
 }
@@ -111,7 +111,7 @@ Kernel attention(const KernelCall& call) {
   const Array &q = call.inputs[0], &k = call.inputs[1], &v = call.inputs[2], &o = call.outputs[0],
               &lse = call.outputs[1];
   const std::vector<Rectangle> parts = rectangles_of(call);
-  const std::optional<double> scale = scale_of(*call.op);
+  const std::optional<double> scale = stated_scale(*call.op);
   const bool add = call.add[0];  // merge into the o and lse of other keys
   const bool whole = !add && parts.size() == 1 && parts[0].queries.size == q.shape[1];
   std::vector<ForwardCall> calls;
@@ -157,7 +157,7 @@ struct BackwardCall {
   bool causal = false, set_dq = false, set_dk = false, set_dv = false;
 };
 
-void put(const at::Tensor& to, const at::Tensor& value, bool set) {
+void put_result(const at::Tensor& to, const at::Tensor& value, bool set) {
   if (set) {
     to.copy_(value);
   } else {
@@ -173,7 +173,7 @@ Kernel attention_grad(const KernelCall& call) {
               &o = call.inputs[4], &lse = call.inputs[5];
   const Array &dq = call.outputs[0], &dk = call.outputs[1], &dv = call.outputs[2];
   const std::vector<Rectangle> parts = rectangles_of(call);
-  const std::optional<double> scale = scale_of(*call.op);
+  const std::optional<double> scale = stated_scale(*call.op);
   // One rectangle that covers all queries and keys: its gradients are written, not added.
   const bool covers_queries =
       !call.add[0] && parts.size() == 1 && parts[0].queries.size == q.shape[1];
@@ -201,9 +201,9 @@ Kernel attention_grad(const KernelCall& call) {
     for (const BackwardCall& one : calls) {
       const auto [gq, gk, gv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
           one.d_o, one.q, one.k, one.v, one.o, one.lse, 0.0, one.causal, std::nullopt, scale);
-      put(one.dq, gq, one.set_dq);
-      put(one.dk, gk, one.set_dk);
-      put(one.dv, gv, one.set_dv);
+      put_result(one.dq, gq, one.set_dq);
+      put_result(one.dk, gk, one.set_dk);
+      put_result(one.dv, gv, one.set_dv);
     }
   };
 }
@@ -214,7 +214,7 @@ bool sequence_dim(const Op& op, int dim) {
          op_dims(op.annotation.inputs[q + 1])[1] == dim;
 }
 
-constexpr KernelInfo kKernels[] = {
+constexpr KernelInfo kAttentionKernels[] = {
     {"attention", attention, 0b11, sequence_dim},
     {"attention_grad", attention_grad, 0b111, sequence_dim},
     {"attention_bias_grad", blocked_attention_grad, 0b1111, sequence_dim},
@@ -222,6 +222,6 @@ constexpr KernelInfo kKernels[] = {
 
 }  // namespace
 
-std::span<const KernelInfo> attention_kernels() { return kKernels; }
+std::span<const KernelInfo> attention_kernels() { return kAttentionKernels; }
 
 }  // namespace tessera::kernels

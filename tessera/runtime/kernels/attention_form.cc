@@ -29,7 +29,7 @@ int64_t segment(const Array& x, int64_t batch, int64_t head, int64_t token) {
 }
 
 void add_positions(const Order& order, int64_t size, Interval interval, std::vector<int64_t>& out) {
-  for (const Run& run : runs_of(order, size, interval)) {
+  for (const OpRun& run : runs_of(order, size, interval)) {
     for (int64_t i = 0; i < run.size; ++i) out.push_back(run.first + i * run.stride);
   }
 }

@@ -411,7 +411,7 @@ Kernel batch_grad_params(const KernelCall& call) {
   };
 }
 
-constexpr KernelInfo kKernels[] = {
+constexpr KernelInfo kBatchNormKernels[] = {
     {"batch_norm", batch_norm},
     {"batch_norm_grad", batch_norm_grad, 0b110},
     {"batch_moments", batch_moments},
@@ -423,6 +423,6 @@ constexpr KernelInfo kKernels[] = {
 
 }  // namespace
 
-std::span<const KernelInfo> batch_norm_kernels() { return kKernels; }
+std::span<const KernelInfo> batch_norm_kernels() { return kBatchNormKernels; }
 
 }  // namespace tessera::kernels

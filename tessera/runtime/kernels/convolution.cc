@@ -64,7 +64,7 @@ namespace {
 // ---- pieces of maps
 // How windows lie on the memory of a piece, by spatial dim: of x there is what lies under them and
 // inside the tensor, so that a piece at the border pads one side alone.
-struct Placed {
+struct PlacedFilter {
   std::vector<int64_t> padding;  // on both sides, as libtorch takes it
   std::vector<int64_t> pads;     // empty, or for constant_pad_nd: what x lacks before that padding
 };
@@ -98,9 +98,9 @@ struct Frame {
            (!pools || (2 * padding <= kernel[d] && elements >= kernel[d]));
   }
   // `elements` has what `positions` read; what lies outside them is padding.
-  Placed place(const std::vector<Interval>& elements,
-               const std::vector<Interval>& positions) const {
-    Placed out{{}, {}};
+  PlacedFilter place(const std::vector<Interval>& elements,
+                     const std::vector<Interval>& positions) const {
+    PlacedFilter out{{}, {}};
     bool even = true;
     for (size_t d = 0; d < elements.size(); ++d) {
       const int64_t left = elements[d].begin - span(positions[d], d).begin;
@@ -169,7 +169,7 @@ int64_t channels_of(const Array& map, const Array& weight) {
 }
 
 // Do all windows hold one element of the piece, so that channels are multiplied as matrices?
-bool is_pointwise(const ConvNumbers& n, const Placed& placed) {
+bool is_pointwise(const ConvNumbers& n, const PlacedFilter& placed) {
   const auto all = [](const std::vector<int64_t>& numbers, int64_t value) {
     return std::all_of(numbers.begin(), numbers.end(), [&](int64_t x) { return x == value; });
   };
@@ -233,8 +233,9 @@ Kernel conv(const KernelCall& call) {
   const ConvNumbers n =
       conv_numbers(*call.op, call.inputs[1], channels_of(call.inputs[0], call.inputs[1]));
   const Annotation& annotation = call.op->annotation;
-  const Placed placed = n.frame.place(spatial_intervals(call, annotation.inputs[0], n.spatial),
-                                      spatial_intervals(call, annotation.outputs[0], n.spatial));
+  const PlacedFilter placed =
+      n.frame.place(spatial_intervals(call, annotation.inputs[0], n.spatial),
+                    spatial_intervals(call, annotation.outputs[0], n.spatial));
   if (is_pointwise(n, placed)) {
     return [=, x = call.inputs[0], w = call.inputs[1], y = call.outputs[0], add = call.add[0]] {
       const at::Tensor from = under_windows(at_least_float(x), n).flatten(2),
@@ -263,7 +264,7 @@ Kernel conv_input_grad(const KernelCall& call) {
   const Annotation& annotation = call.op->annotation;
   const auto positions = spatial_intervals(call, annotation.inputs[0], n.spatial),
              elements = spatial_intervals(call, annotation.outputs[0], n.spatial);
-  const Placed placed = n.frame.place(elements, positions);
+  const PlacedFilter placed = n.frame.place(elements, positions);
   if (is_pointwise(n, placed)) {
     const std::vector<int64_t>& stride = n.frame.windows.stride;
     const bool each = std::all_of(stride.begin(), stride.end(), [](int64_t s) { return s == 1; });
@@ -314,8 +315,9 @@ Kernel conv_weight_grad(const KernelCall& call) {
   const ConvNumbers n =
       conv_numbers(*call.op, call.outputs[0], channels_of(call.inputs[1], call.outputs[0]));
   const Annotation& annotation = call.op->annotation;
-  const Placed placed = n.frame.place(spatial_intervals(call, annotation.inputs[1], n.spatial),
-                                      spatial_intervals(call, annotation.inputs[0], n.spatial));
+  const PlacedFilter placed =
+      n.frame.place(spatial_intervals(call, annotation.inputs[1], n.spatial),
+                    spatial_intervals(call, annotation.inputs[0], n.spatial));
   if (is_pointwise(n, placed)) {
     return [=, dy = call.inputs[0], x = call.inputs[1], dw = call.outputs[0], add = call.add[0]] {
       const at::Tensor gradient = by_position(at_least_float(dy), n),
@@ -488,7 +490,7 @@ Kernel avg_pool_grad(const KernelCall& call) {
   };
 }
 
-constexpr KernelInfo kKernels[] = {
+constexpr KernelInfo kConvolutionKernels[] = {
     {"conv", conv, 0b1},
     {"conv_transpose", conv_input_grad, 0b1},
     {"conv_input_grad", conv_input_grad, 0b1},
@@ -502,6 +504,6 @@ constexpr KernelInfo kKernels[] = {
 
 }  // namespace
 
-std::span<const KernelInfo> convolution_kernels() { return kKernels; }
+std::span<const KernelInfo> convolution_kernels() { return kConvolutionKernels; }
 
 }  // namespace tessera::kernels

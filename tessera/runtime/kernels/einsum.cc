@@ -316,10 +316,10 @@ Kernel einsum(const KernelCall& call) {
 
 bool bias_position(const Op& op, int dim) { return has_bias(op) && op.annotation.reduces(dim, 0); }
 
-constexpr KernelInfo kKernels[] = {{"einsum", einsum, 0b1, bias_position}};
+constexpr KernelInfo kEinsumKernels[] = {{"einsum", einsum, 0b1, bias_position}};
 
 }  // namespace
 
-std::span<const KernelInfo> einsum_kernels() { return kKernels; }
+std::span<const KernelInfo> einsum_kernels() { return kEinsumKernels; }
 
 }  // namespace tessera::kernels

@@ -178,7 +178,7 @@ Kernel collect(const KernelCall& call) {
 
 bool collected(const Op& op, int dim) { return op.annotation.find(op.text("dim")) == dim; }
 
-constexpr KernelInfo kKernels[] = {
+constexpr KernelInfo kIndexingKernels[] = {
     {"collect", collect, 0b1, collected},
     {"gather", gather, 0b1},
     {"scatter_add", scatter_add, 0b1},
@@ -188,6 +188,6 @@ constexpr KernelInfo kKernels[] = {
 
 }  // namespace
 
-std::span<const KernelInfo> indexing_kernels() { return kKernels; }
+std::span<const KernelInfo> indexing_kernels() { return kIndexingKernels; }
 
 }  // namespace tessera::kernels

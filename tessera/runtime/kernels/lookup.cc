@@ -193,8 +193,8 @@ Kernel embedding_bag(const KernelCall& call) {
     const RowOps<A>& ops = row_ops<A>();
     // Rows that are contiguous A are summed where they lie; all places are listed first, so that
     // rows can be fetched ahead of the bag that adds them.
-    constexpr DType kOwn = sizeof(A) == 8 ? DType::kFloat64 : DType::kFloat32;
-    const bool direct = table.dtype == kOwn && table.strides[1] == 1 && y.dtype == kOwn &&
+    constexpr DType kOwnDType = sizeof(A) == 8 ? DType::kFloat64 : DType::kFloat32;
+    const bool direct = table.dtype == kOwnDType && table.strides[1] == 1 && y.dtype == kOwnDType &&
                         (y.strides.back() == 1 || n <= 1) && bag.has_one_factor();
     if (direct) return sums_of_bags<A>(call, samples, bag, rows, table, step, n);
     return [=, &ops] {
@@ -374,7 +374,7 @@ bool vocabulary_of_logits(const Op& op, int dim) {
   return op_dims(op.annotation.inputs[0]).back() == dim;
 }
 
-constexpr KernelInfo kKernels[] = {
+constexpr KernelInfo kLookupKernels[] = {
     {"embedding", embedding, 0b1, vocabulary_of_table},
     {"embedding_grad", embedding_grad, 0b1, vocabulary_of_gradient},
     {"embedding_bag", embedding_bag, 0b1, vocabulary_of_table},
@@ -386,6 +386,6 @@ constexpr KernelInfo kKernels[] = {
 
 }  // namespace
 
-std::span<const KernelInfo> lookup_kernels() { return kKernels; }
+std::span<const KernelInfo> lookup_kernels() { return kLookupKernels; }
 
 }  // namespace tessera::kernels

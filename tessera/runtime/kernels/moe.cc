@@ -12,7 +12,7 @@
 namespace tessera::kernels {
 namespace {
 
-std::byte* at(const Array& array, int64_t i, int64_t j = 0, int64_t k = 0) {
+std::byte* at_index(const Array& array, int64_t i, int64_t j = 0, int64_t k = 0) {
   int64_t offset = i * array.strides[0];
   if (array.strides.size() > 1) offset += j * array.strides[1];
   if (array.strides.size() > 2) offset += k * array.strides[2];
@@ -23,7 +23,7 @@ int64_t& integer(std::byte* where) { return *reinterpret_cast<int64_t*>(where); 
 
 // The choice.size() largest of p[0..n), largest first; of equal ones the first.
 template <class A>
-void choose(const A* p, int64_t n, std::vector<int64_t>& choice) {
+void choose_experts(const A* p, int64_t n, std::vector<int64_t>& choice) {
   for (size_t c = 0; c < choice.size(); ++c) {
     const auto chosen = choice.begin() + static_cast<std::ptrdiff_t>(c);
     int64_t best = -1;
@@ -57,27 +57,27 @@ Kernel route(const KernelCall& call) {
     return [=] {
       for (int64_t b = 0; b < batch; ++b) {
         for (int64_t s = 0; s < seq; ++s) {
-          const A* p = row.read(at(probs, b, s));
-          choose(p, experts, *choice);
+          const A* p = row.read(at_index(probs, b, s));
+          choose_experts(p, experts, *choice);
           const A scale = weight_scale(p, *choice);
           for (int64_t c = 0; c < choices; ++c) {
             const int64_t expert = (*choice)[static_cast<size_t>(c)];
-            integer(at(slot, b, s, c)) = expert;
-            store_element(at(weight, b, s, c), weight.dtype, p[expert] / scale);
+            integer(at_index(slot, b, s, c)) = expert;
+            store_element(at_index(weight, b, s, c), weight.dtype, p[expert] / scale);
           }
         }
-        for (int64_t e = 0; e < experts; ++e) integer(at(load, b, e)) = 0;
+        for (int64_t e = 0; e < experts; ++e) integer(at_index(load, b, e)) = 0;
         int64_t without = 0;
         for (int64_t c = 0; c < choices; ++c) {  // all first choices go before all second ones
           for (int64_t s = 0; s < seq; ++s) {
-            int64_t& number = integer(at(slot, b, s, c));
-            const int64_t position = integer(at(load, b, number))++;
+            int64_t& number = integer(at_index(slot, b, s, c));
+            const int64_t position = integer(at_index(load, b, number))++;
             const bool fits = position < capacity;
             number = fits ? number * capacity + position : -1;
             without += fits ? 0 : 1;
           }
         }
-        integer(at(dropped, b)) = without;
+        integer(at_index(dropped, b)) = without;
       }
     };
   });
@@ -93,16 +93,16 @@ Kernel route_grad(const KernelCall& call) {
     return [=] {
       for (int64_t b = 0; b < batch; ++b) {
         for (int64_t s = 0; s < seq; ++s) {
-          const A *p = in.read(at(probs, b, s)), *d = dw.read(at(dweight, b, s));
-          choose(p, in.size(), *choice);
+          const A *p = in.read(at_index(probs, b, s)), *d = dw.read(at_index(dweight, b, s));
+          choose_experts(p, in.size(), *choice);
           const A scale = weight_scale(p, *choice);
           A mean = 0;
           for (size_t c = 0; c < choice->size() && choice->size() > 1; ++c)
             mean += d[c] * p[(*choice)[c]] / scale;
-          A* dp = out.write(at(dprobs, b, s));
+          A* dp = out.write(at_index(dprobs, b, s));
           std::fill_n(dp, out.size(), A{0});
           for (size_t c = 0; c < choice->size(); ++c) dp[(*choice)[c]] = (d[c] - mean) / scale;
-          out.commit(at(dprobs, b, s));
+          out.commit(at_index(dprobs, b, s));
         }
       }
     };
@@ -126,7 +126,7 @@ class Slots {
                   position = number % capacity_ - positions_.begin;
     if (expert < 0 || expert >= experts_.size || position < 0 || position >= positions_.size)
       return nullptr;
-    return at(array_, expert, b, position);
+    return at_index(array_, expert, b, position);
   }
 
  private:
@@ -138,7 +138,7 @@ class Slots {
 // The weights of a call that may have none: then they are 1.
 template <class A>
 A weight_at(const Array& weight, int64_t b, int64_t s, int64_t c) {
-  return weight.data == nullptr ? A{1} : load_element<A>(at(weight, b, s, c), weight.dtype);
+  return weight.data == nullptr ? A{1} : load_element<A>(at_index(weight, b, s, c), weight.dtype);
 }
 Array weights_of(const KernelCall& call) {
   return call.inputs.size() == 3 ? call.inputs[2] : Array{};
@@ -163,11 +163,11 @@ Kernel dispatch(const KernelCall& call) {
       for (int64_t b = 0; b < slot.shape[0]; ++b) {
         for (int64_t s = 0; s < slot.shape[1]; ++s) {
           for (int64_t c = 0; c < slot.shape[2]; ++c) {
-            std::byte* row = slots.find(integer(at(slot, b, s, c)), b);
+            std::byte* row = slots.find(integer(at_index(slot, b, s, c)), b);
             if (row == nullptr) continue;
             out.read(row);  // what is there, for the addition
-            ops.multiply_add(out.write(row), in.read(at(x, b, s)), weight_at<A>(weight, b, s, c),
-                             out.size());
+            ops.multiply_add(out.write(row), in.read(at_index(x, b, s)),
+                             weight_at<A>(weight, b, s, c), out.size());
             out.commit(row);
           }
         }
@@ -187,12 +187,12 @@ Kernel combine(const KernelCall& call) {
     return [=, &ops] {
       for (int64_t b = 0; b < slot.shape[0]; ++b) {
         for (int64_t s = 0; s < slot.shape[1]; ++s) {
-          std::byte* token = at(x, b, s);
+          std::byte* token = at_index(x, b, s);
           if (add) out.read(token);
           A* sum = out.write(token);
           if (!add) std::fill_n(sum, out.size(), A{0});
           for (int64_t c = 0; c < slot.shape[2]; ++c) {
-            const std::byte* row = slots.find(integer(at(slot, b, s, c)), b);
+            const std::byte* row = slots.find(integer(at_index(slot, b, s, c)), b);
             if (row != nullptr)
               ops.multiply_add(sum, in.read(row), weight_at<A>(weight, b, s, c), out.size());
           }
@@ -217,7 +217,7 @@ Kernel slot_weight(const KernelCall& call) {
       for (int64_t b = 0; b < slot.shape[0]; ++b) {
         for (int64_t s = 0; s < slot.shape[1]; ++s) {
           for (int64_t c = 0; c < slot.shape[2]; ++c) {
-            std::byte* one = slots.find(integer(at(slot, b, s, c)), b);
+            std::byte* one = slots.find(integer(at_index(slot, b, s, c)), b);
             if (one == nullptr) continue;
             store_element(one, dtype, load_element<A>(one, dtype) + weight_at<A>(weight, b, s, c));
           }
@@ -237,8 +237,8 @@ Kernel slot_weight_grad(const KernelCall& call) {
       for (int64_t b = 0; b < slot.shape[0]; ++b) {
         for (int64_t s = 0; s < slot.shape[1]; ++s) {
           for (int64_t c = 0; c < slot.shape[2]; ++c) {
-            const std::byte* one = slots.find(integer(at(slot, b, s, c)), b);
-            std::byte* out = at(dweight, b, s, c);
+            const std::byte* one = slots.find(integer(at_index(slot, b, s, c)), b);
+            std::byte* out = at_index(dweight, b, s, c);
             A value = add ? load_element<A>(out, dweight.dtype) : A{0};
             if (one != nullptr) value += load_element<A>(one, dweight.dtype);
             store_element(out, dweight.dtype, value);
@@ -260,10 +260,10 @@ Kernel weight_grad(const KernelCall& call) {
     return [=, &ops] {
       for (int64_t b = 0; b < slot.shape[0]; ++b) {
         for (int64_t s = 0; s < slot.shape[1]; ++s) {
-          const A* values = token.read(at(x, b, s));
+          const A* values = token.read(at_index(x, b, s));
           for (int64_t c = 0; c < slot.shape[2]; ++c) {
-            const std::byte* other = slots.find(integer(at(slot, b, s, c)), b);
-            std::byte* out = at(dweight, b, s, c);
+            const std::byte* other = slots.find(integer(at_index(slot, b, s, c)), b);
+            std::byte* out = at_index(dweight, b, s, c);
             A sum = add ? load_element<A>(out, dweight.dtype) : A{0};
             if (other != nullptr) sum += ops.dot(values, row.read(other), token.size());
             store_element(out, dweight.dtype, sum);
@@ -302,11 +302,11 @@ Kernel balance(const KernelCall& call) {
       for (int64_t b = 0; b < probs.shape[0]; ++b) {
         A sum = 0;
         for (int64_t s = 0; s < probs.shape[1]; ++s) {
-          const A* p = row.read(at(probs, b, s));
+          const A* p = row.read(at_index(probs, b, s));
           for (int64_t e = 0; e < row.size(); ++e)
-            sum += p[e] * static_cast<A>(integer(at(load, b, e)));
+            sum += p[e] * static_cast<A>(integer(at_index(load, b, e)));
         }
-        std::byte* out = at(value, b);
+        std::byte* out = at_index(value, b);
         const A old = add ? load_element<A>(out, value.dtype) : A{0};
         store_element(out, value.dtype, old + factor * sum);
       }
@@ -321,11 +321,11 @@ Kernel balance_grad(const KernelCall& call) {
     const A factor = static_cast<A>(balance_factor(*call.op));
     return [=] {
       for (int64_t b = 0; b < dprobs.shape[0]; ++b) {
-        const A scale = factor * load_element<A>(at(dvalue, b), dvalue.dtype);
+        const A scale = factor * load_element<A>(at_index(dvalue, b), dvalue.dtype);
         for (int64_t s = 0; s < dprobs.shape[1]; ++s) {
           for (int64_t e = 0; e < dprobs.shape[2]; ++e) {
-            const A count = static_cast<A>(integer(at(load, b, e)));
-            store_element(at(dprobs, b, s, e), dprobs.dtype, scale * count);
+            const A count = static_cast<A>(integer(at_index(load, b, e)));
+            store_element(at_index(dprobs, b, s, e), dprobs.dtype, scale * count);
           }
         }
       }
@@ -345,10 +345,10 @@ Kernel z_loss(const KernelCall& call) {
       for (int64_t b = 0; b < logits.shape[0]; ++b) {
         A sum = 0;
         for (int64_t s = 0; s < logits.shape[1]; ++s) {
-          const A lse = log_sum_exp(ops, row.read(at(logits, b, s)), row.size());
+          const A lse = log_sum_exp(ops, row.read(at_index(logits, b, s)), row.size());
           sum += lse * lse;
         }
-        std::byte* out = at(value, b);
+        std::byte* out = at_index(value, b);
         const A old = add ? load_element<A>(out, value.dtype) : A{0};
         store_element(out, value.dtype, old + factor * sum);
       }
@@ -365,12 +365,12 @@ Kernel z_loss_grad(const KernelCall& call) {
     const RowOps<A>& ops = row_ops<A>();
     return [=, &ops] {
       for (int64_t b = 0; b < logits.shape[0]; ++b) {
-        const A scale = factor * load_element<A>(at(dvalue, b), dvalue.dtype);
+        const A scale = factor * load_element<A>(at_index(dvalue, b), dvalue.dtype);
         for (int64_t s = 0; s < logits.shape[1]; ++s) {
-          const A* x = in.read(at(logits, b, s));
+          const A* x = in.read(at_index(logits, b, s));
           const A lse = log_sum_exp(ops, x, in.size());
-          ops.exp_shifted(out.write(at(dlogits, b, s)), x, lse, scale * lse, in.size());
-          out.commit(at(dlogits, b, s));
+          ops.exp_shifted(out.write(at_index(dlogits, b, s)), x, lse, scale * lse, in.size());
+          out.commit(at_index(dlogits, b, s));
         }
       }
     };
@@ -381,7 +381,7 @@ bool numbers_slots(const Op& op, int dim) {
   return dim == op.annotation.find("experts") || dim == op.annotation.find("capacity");
 }
 
-constexpr KernelInfo kKernels[] = {
+constexpr KernelInfo kMoeKernels[] = {
     {"moe_route", route},
     {"moe_route_grad", route_grad},
     {"moe_dispatch", dispatch, 0b1, numbers_slots},
@@ -397,6 +397,6 @@ constexpr KernelInfo kKernels[] = {
 
 }  // namespace
 
-std::span<const KernelInfo> moe_kernels() { return kKernels; }
+std::span<const KernelInfo> moe_kernels() { return kMoeKernels; }
 
 }  // namespace tessera::kernels

@@ -370,7 +370,7 @@ Kernel rms_grad_apply(const KernelCall& call) {
   });
 }
 
-constexpr KernelInfo kKernels[] = {
+constexpr KernelInfo kNormKernels[] = {
     {"layer_norm", layer_norm},
     {"rms_norm", rms_norm},
     {"layer_norm_grad", layer_norm_grad, 0b110},
@@ -391,6 +391,6 @@ constexpr KernelInfo kKernels[] = {
 
 }  // namespace
 
-std::span<const KernelInfo> norm_kernels() { return kKernels; }
+std::span<const KernelInfo> norm_kernels() { return kNormKernels; }
 
 }  // namespace tessera::kernels

@@ -468,7 +468,7 @@ Kernel softmax_grad_apply(const KernelCall& call) {
   };
 }
 
-constexpr KernelInfo kKernels[] = {
+constexpr KernelInfo kPointwiseKernels[] = {
     {"add", add},
     {"sub", sub},
     {"mul", mul},
@@ -514,6 +514,6 @@ constexpr KernelInfo kKernels[] = {
 
 }  // namespace
 
-std::span<const KernelInfo> pointwise_kernels() { return kKernels; }
+std::span<const KernelInfo> pointwise_kernels() { return kPointwiseKernels; }
 
 }  // namespace tessera::kernels

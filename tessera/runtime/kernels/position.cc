@@ -17,7 +17,7 @@
 namespace tessera::kernels {
 namespace {
 
-size_t position_of(const Op& op, std::string_view name) {
+size_t index_of_dim(const Op& op, std::string_view name) {
   const std::vector<int> dims = op_dims(op.annotation.inputs[0]);
   const auto at = std::find(dims.begin(), dims.end(), op.annotation.find(name));
   TESSERA_CHECK(at != dims.end(), "{}: no dim {}", op.path, name);
@@ -39,11 +39,11 @@ Array along(Array array, size_t dim, int64_t begin, int64_t stride, int64_t size
 
 // y[.., i, ..] = x[.., position(i), ..]: one copy a run.
 Kernel reorder(const KernelCall& call) {
-  const size_t dim = position_of(*call.op, call.op->text("dim"));
+  const size_t dim = index_of_dim(*call.op, call.op->text("dim"));
   const int64_t size = call.inputs[0].shape[dim];
   const bool inverse = call.op->integer("inverse") != 0;
   std::vector<Kernel> copies;
-  for (const Run& run : runs_of(order_of(*call.op), size, {0, size})) {
+  for (const OpRun& run : runs_of(order_of(*call.op), size, {0, size})) {
     const auto natural = [&](const Array& x) {
       return along(x, dim, run.first, run.stride, run.size);
     };
@@ -61,7 +61,7 @@ Kernel reorder(const KernelCall& call) {
 
 Kernel causal_mask(const KernelCall& call) {
   const Op& op = *call.op;
-  const size_t q = position_of(op, "seq"), k = position_of(op, "kv");
+  const size_t q = index_of_dim(op, "seq"), k = index_of_dim(op, "kv");
   const auto interval = [&](size_t dim) {
     const std::vector<int> dims = op_dims(op.annotation.inputs[0]);
     return call.box.dims[static_cast<size_t>(dims[dim])];
@@ -73,11 +73,11 @@ Kernel causal_mask(const KernelCall& call) {
   const bool causal = op.integer("causal") != 0;
   const int64_t window = op.integer("window");
   std::vector<at::Tensor> hidden;
-  const std::vector<Run> key_runs = runs_of(order, size, keys);
-  for (const Run& run : runs_of(order, size, queries)) {
+  const std::vector<OpRun> key_runs = runs_of(order, size, keys);
+  for (const OpRun& run : runs_of(order, size, queries)) {
     for (int64_t i = 0; i < run.size; ++i) {
       const Array row = along(y, q, run.index - queries.begin + i, 1, 1);
-      for (const Run& key : key_runs) {
+      for (const OpRun& key : key_runs) {
         // Of the run's keys, the first ones at positions up to `position`.
         const auto count = [&](int64_t position) {
           const int64_t ahead = position - key.first;
@@ -127,7 +127,7 @@ Kernel segment_mask(const KernelCall& call) {
 Kernel sinusoid_add(const KernelCall& call) {
   const Op& op = *call.op;
   const std::vector<int> dims = op_dims(op.annotation.outputs[0]);
-  const size_t along_dim = position_of(op, op.text("dim")), last = dims.size() - 1;
+  const size_t along_dim = index_of_dim(op, op.text("dim")), last = dims.size() - 1;
   const auto op_dim = [&](size_t dim) -> const OpDim& {
     return op.annotation.dims[static_cast<size_t>(dims[dim])];
   };
@@ -164,7 +164,7 @@ bool mask_position(const Op& op, int dim) {
   return dim == op.annotation.find("seq") || dim == op.annotation.find("kv");
 }
 
-constexpr KernelInfo kKernels[] = {
+constexpr KernelInfo kPositionKernels[] = {
     {"reorder", reorder},
     {"causal_mask", causal_mask, 0, mask_position},
     {"segment_mask", segment_mask},
@@ -173,6 +173,6 @@ constexpr KernelInfo kKernels[] = {
 
 }  // namespace
 
-std::span<const KernelInfo> position_kernels() { return kKernels; }
+std::span<const KernelInfo> position_kernels() { return kPositionKernels; }
 
 }  // namespace tessera::kernels

@@ -87,7 +87,7 @@ Kernel code_ids(const KernelCall& call) {
   };
 }
 
-constexpr KernelInfo kKernels[] = {
+constexpr KernelInfo kQuantiseKernels[] = {
     {"code_score", code_score},
     {"code_place", code_place},
     {"code_ids", code_ids},
@@ -95,6 +95,6 @@ constexpr KernelInfo kKernels[] = {
 
 }  // namespace
 
-std::span<const KernelInfo> quantise_kernels() { return kKernels; }
+std::span<const KernelInfo> quantise_kernels() { return kQuantiseKernels; }
 
 }  // namespace tessera::kernels

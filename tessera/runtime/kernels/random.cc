@@ -76,7 +76,7 @@ Kernel dropout(const KernelCall& call) {
 
 bool always(const Op&, int) { return true; }
 
-constexpr KernelInfo kKernels[] = {{"dropout", dropout, 0, always}};
+constexpr KernelInfo kRandomKernels[] = {{"dropout", dropout, 0, always}};
 
 // Values of elements [first, first + n) of a row; normal() pairs lie in one Philox block.
 void random_row(const Init& init, const Philox& philox, int64_t first, int64_t n, double* out) {
@@ -178,7 +178,7 @@ std::vector<Within> places_of(const Op& op, const std::vector<int>& dims) {
   return places;
 }
 
-std::span<const KernelInfo> random_kernels() { return kKernels; }
+std::span<const KernelInfo> random_kernels() { return kRandomKernels; }
 
 }  // namespace tessera::kernels
 

@@ -33,9 +33,9 @@ std::vector<Rectangle> rectangles(Interval queries, Interval keys, bool causal, 
                                   int64_t size) {
   if (!causal) return {{{0, queries.size}, {0, keys.size}, false}};
   std::vector<Rectangle> out;
-  const std::vector<Run> key_runs = runs_of(order, size, keys);
-  for (const Run& q : runs_of(order, size, queries)) {
-    for (const Run& k : key_runs) {
+  const std::vector<OpRun> key_runs = runs_of(order, size, keys);
+  for (const OpRun& q : runs_of(order, size, queries)) {
+    for (const OpRun& k : key_runs) {
       // q.first + i s >= k.first + j s  <=>  i + floor((q.first - k.first) / s) >= j
       add_rectangles({floor_divide(q.first - k.first, q.stride), q.size}, {0, k.size},
                      q.index - queries.begin, k.index - keys.begin, out);

@@ -7,7 +7,7 @@ namespace {
 
 std::vector<int64_t> positions(const Order& order, int64_t size) {
   std::vector<int64_t> out;
-  for (const Run& run : runs_of(order, size, {0, size})) {
+  for (const OpRun& run : runs_of(order, size, {0, size})) {
     for (int64_t i = 0; i < run.size; ++i) out.push_back(run.first + i * run.stride);
   }
   return out;

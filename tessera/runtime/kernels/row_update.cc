@@ -502,7 +502,7 @@ Kernel rowwise_step(const KernelCall& call) {
 
 bool rows_of_table(const Op& op, int dim) { return op_dims(op.annotation.inputs[0])[0] == dim; }
 
-constexpr KernelInfo kKernels[] = {
+constexpr KernelInfo kRowUpdateKernels[] = {
     {"row_sgd", row_sgd, 0, rows_of_table},
     {"row_adagrad", row_adagrad, 0, rows_of_table},
     {"rowwise_adagrad", rowwise_adagrad, 0, rows_of_table},
@@ -515,6 +515,6 @@ constexpr KernelInfo kKernels[] = {
 
 }  // namespace
 
-std::span<const KernelInfo> row_update_kernels() { return kKernels; }
+std::span<const KernelInfo> row_update_kernels() { return kRowUpdateKernels; }
 
 }  // namespace tessera::kernels

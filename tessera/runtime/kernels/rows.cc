@@ -3,7 +3,7 @@
 namespace tessera::kernels {
 namespace {
 
-const RowTable& choose() {
+const RowTable& choose_table() {
 #if defined(__x86_64__)
   __builtin_cpu_init();
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
@@ -16,7 +16,7 @@ const RowTable& choose() {
 }
 
 const RowTable& table() {
-  static const RowTable& chosen = choose();
+  static const RowTable& chosen = choose_table();
   return chosen;
 }
 

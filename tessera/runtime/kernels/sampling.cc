@@ -355,7 +355,7 @@ Kernel grid_sample_points_grad(const KernelCall& call) {
   });
 }
 
-constexpr KernelInfo kKernels[] = {
+constexpr KernelInfo kSamplingKernels[] = {
     {"resize", resize, 0b1},
     {"resize_grad", resize_grad, 0b1},
     {"grid_sample", grid_sample, 0b1},
@@ -365,6 +365,6 @@ constexpr KernelInfo kKernels[] = {
 
 }  // namespace
 
-std::span<const KernelInfo> sampling_kernels() { return kKernels; }
+std::span<const KernelInfo> sampling_kernels() { return kSamplingKernels; }
 
 }  // namespace tessera::kernels

@@ -209,7 +209,7 @@ Kernel causal_conv_grad(const KernelCall& call) {
   };
 }
 
-constexpr KernelInfo kKernels[] = {
+constexpr KernelInfo kScanKernels[] = {
     {"state_scan", state_scan, 0b1},
     {"state_scan_grad", state_scan_grad, 0b111111},
     {"causal_conv", causal_conv, 0b1},
@@ -218,6 +218,6 @@ constexpr KernelInfo kKernels[] = {
 
 }  // namespace
 
-std::span<const KernelInfo> scan_kernels() { return kKernels; }
+std::span<const KernelInfo> scan_kernels() { return kScanKernels; }
 
 }  // namespace tessera::kernels

@@ -270,7 +270,7 @@ Kernel rotary(const KernelCall& call) {
   });
 }
 
-constexpr KernelInfo kKernels[] = {
+constexpr KernelInfo kShapeKernels[] = {
     {"broadcast_to", copy_along},
     {"group", copy_along},
     {"ungroup", copy_along},
@@ -289,7 +289,7 @@ constexpr KernelInfo kKernels[] = {
 
 }  // namespace
 
-std::span<const KernelInfo> shape_kernels() { return kKernels; }
+std::span<const KernelInfo> shape_kernels() { return kShapeKernels; }
 
 Kernel prepare_copy(const Array& from, const Array& to) {
   if (to.empty()) return {};

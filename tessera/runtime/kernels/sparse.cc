@@ -35,9 +35,9 @@ void ensure(const Status& status, const T& op) {
 
 // A matrix, or a vector as a matrix of one column, as rows of A.
 template <class A>
-class Operand {
+class SparseOperand {
  public:
-  Operand(const Array& array, Pieces& pieces) : array_(array) {
+  SparseOperand(const Array& array, Pieces& pieces) : array_(array) {
     const bool vector = array_.shape.size() == 1;
     if (vector) {
       array_.shape.push_back(1);
@@ -150,7 +150,7 @@ class Edges {
   Array begin_, end_, columns_;
   int64_t sources_ = 0, first_row_ = 0;
   int64_t begin_at_ = 0, end_at_ = 0, columns_at_ = 0;
-  std::optional<Operand<A>> values_;
+  std::optional<SparseOperand<A>> values_;
   sparse::SpmmOptions options_;
   const KernelContext* context_;
 };
@@ -164,7 +164,7 @@ Kernel spmm(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     Pieces pieces;
     const Edges<A> edges(call, values_of(call), call.inputs[3].shape[0], pieces);
-    const Operand<A> x(call.inputs[3], pieces), y(call.outputs[0], pieces);
+    const SparseOperand<A> x(call.inputs[3], pieces), y(call.outputs[0], pieces);
     std::byte* const memory = call.context->scratch.take(pieces.total());
     return [=, op = call.op] {
       ensure(sparse::spmm(edges.view(memory), edges.options(), x.read(memory), y.matrix(memory),
@@ -180,7 +180,7 @@ Kernel spmm_grad(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     Pieces pieces;
     const Edges<A> edges(call, values_of(call), call.outputs[0].shape[0], pieces);
-    const Operand<A> dy(call.inputs[3], pieces), dx(call.outputs[0], pieces);
+    const SparseOperand<A> dy(call.inputs[3], pieces), dx(call.outputs[0], pieces);
     std::byte* const memory = call.context->scratch.take(pieces.total());
     return [=, op = call.op] {
       ensure(sparse::spmm_grad_x(edges.view(memory), edges.options(), dy.read(memory),
@@ -196,7 +196,7 @@ Kernel spmm_grad_values(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     Pieces pieces;
     const Edges<A> edges(call, nullptr, call.inputs[3].shape[0], pieces);
-    const Operand<A> x(call.inputs[3], pieces), dy(call.inputs[4], pieces);
+    const SparseOperand<A> x(call.inputs[3], pieces), dy(call.inputs[4], pieces);
     const Array& out = call.outputs[0];
     const int64_t sums_at = pieces.add(out.shape[0] * static_cast<int64_t>(sizeof(A)));
     std::byte* const memory = call.context->scratch.take(pieces.total());
@@ -213,7 +213,7 @@ Kernel spmm_grad_values(const KernelCall& call) {
   });
 }
 
-constexpr KernelInfo kKernels[] = {
+constexpr KernelInfo kSparseKernels[] = {
     {"spmm", spmm},
     {"spmm_grad", spmm_grad},
     {"spmm_grad_values", spmm_grad_values},
@@ -221,6 +221,6 @@ constexpr KernelInfo kKernels[] = {
 
 }  // namespace
 
-std::span<const KernelInfo> sparse_kernels() { return kKernels; }
+std::span<const KernelInfo> sparse_kernels() { return kSparseKernels; }
 
 }  // namespace tessera::kernels

@@ -441,7 +441,7 @@ Kernel loss_scale(const KernelCall& call) {
   };
 }
 
-constexpr KernelInfo kKernels[] = {
+constexpr KernelInfo kUpdateKernels[] = {
     {"adamw", adamw},
     {"sgd", sgd},
     {"adagrad", adagrad},
@@ -463,6 +463,6 @@ constexpr KernelInfo kKernels[] = {
 
 }  // namespace
 
-std::span<const KernelInfo> update_kernels() { return kKernels; }
+std::span<const KernelInfo> update_kernels() { return kUpdateKernels; }
 
 }  // namespace tessera::kernels

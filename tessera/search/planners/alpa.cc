@@ -9,6 +9,7 @@
 #include <set>
 
 #include "tessera/search/planners/unit_rows.h"
+#include "tessera/search/question.h"
 
 namespace tessera {
 namespace {
@@ -16,7 +17,7 @@ namespace {
 using published::StageChoice;
 using published::StagesPlan;
 using published::StagesProblem;
-using Shape = std::pair<int64_t, int64_t>;
+using MeshShape = std::pair<int64_t, int64_t>;
 
 constexpr size_t kMostLayers = 32;
 constexpr size_t kMostAtoms = 256;  // rows that are cut into layers; more units are joined before
@@ -24,7 +25,7 @@ constexpr double kImbalance = .5;   // of a layer's work, above the mean
 constexpr int64_t kAllHosts = 8;    // of more hosts only powers of two make sub-meshes
 constexpr int64_t kAllShapes = 32;  // on more devices, runs and sub-meshes must be in proportion
 constexpr double kOutOfProportion = 2;  // share of the work / share of the devices, or the inverse
-constexpr int64_t kMostSequences = 32;  // of a micro-batch and replica
+constexpr int64_t kAlpaSequences = 32;  // of a micro-batch and replica
 constexpr double kMargin = .97;         // of the devices' memory: formulas err
 constexpr double kTooMuch[] = {1.1, 1.25, 1.5, 2, 3, 5, 10, 30, 100, 1e3, 1e4, 1e6};
 constexpr double kFarOff = 1.5;  // of the best plan by formula: slower ones are not handed over
@@ -32,11 +33,6 @@ constexpr double kFarOff = 1.5;  // of the best plan by formula: slower ones are
 // equal by it, the one that gathers less is meant.
 constexpr double kShardsInUse = 1.03;
 constexpr int64_t kNoLimit = 1000000000;  // stages that may follow
-
-int64_t fixed_or(const PlanQuestion& question, const std::string& key, int64_t otherwise) {
-  const int64_t fixed = fixed_number(question, key);
-  return fixed > 0 ? fixed : otherwise;
-}
 
 // The first unit of each layer.
 std::vector<size_t> cluster_units(const Graph& forward, const std::vector<FoldUnit>& units,
@@ -87,7 +83,7 @@ void AlpaSpace::find_shapes() {
   const bool is_whole = all >= node && all % node == 0;
   hosts_ = is_whole ? all / node : 1;
   devices_a_host_ = is_whole ? node : all;
-  for (const Shape& shape : published::submesh_shapes(hosts_, devices_a_host_)) {
+  for (const MeshShape& shape : published::submesh_shapes(hosts_, devices_a_host_)) {
     const bool is_power = std::has_single_bit(static_cast<uint64_t>(shape.first));
     if (hosts_ <= kAllHosts || is_power || shape.first == hosts_) shapes_.push_back(shape);
   }
@@ -180,7 +176,7 @@ void AlpaSpace::add_range(AlpaWay way, const UnitRange& range, int64_t micro_bat
   }
 }
 
-void AlpaSpace::add_ways(const Shape& shape, const Logical& logical, int64_t micro_batches,
+void AlpaSpace::add_ways(const MeshShape& shape, const Logical& logical, int64_t micro_batches,
                          const CutSet& set, std::vector<AlpaWay>& out) const {
   const auto m = static_cast<double>(micro_batches);
   AlpaWay way;
@@ -213,7 +209,7 @@ void AlpaSpace::add_ways(const Shape& shape, const Logical& logical, int64_t mic
 std::vector<AlpaSpace::Sizes> AlpaSpace::common_sizes() const {
   if (devices() <= kAllShapes) return {{0, 0}};
   std::vector<Sizes> out;
-  for (const Shape& shape : shapes_) {
+  for (const MeshShape& shape : shapes_) {
     for (const Logical& logical : logical_meshes(shape.first * shape.second)) {
       if (std::find(out.begin(), out.end(), logical.sizes) == out.end())
         out.push_back(logical.sizes);
@@ -226,12 +222,12 @@ std::vector<AlpaWay> AlpaSpace::ways(int64_t micro_batches, const std::string& r
                                      const Sizes& common) {
   std::vector<AlpaWay> all;
   const int64_t micro = micro_batch(micro_batches);
-  for (const Shape& shape : shapes_) {
+  for (const MeshShape& shape : shapes_) {
     for (const Logical& logical : logical_meshes(shape.first * shape.second)) {
       const int64_t sequences = micro / logical.replicas;
       if (common[0] > 0 && logical.sizes != common) continue;
       if (micro % logical.replicas != 0) continue;
-      if (sequences > kMostSequences && !search_.question().fixed.contains("micro_batches"))
+      if (sequences > kAlpaSequences && !search_.question().fixed.contains("micro_batches"))
         continue;
       const CutSet& set = cuts_.candidates(logical.sizes, sequences, recompute);
       if (!set.cuts.empty()) add_ways(shape, logical, micro_batches, set, all);
@@ -318,7 +314,7 @@ void AlpaSpace::place(PlanCandidate& out, const std::vector<const AlpaWay*>& sta
     return axes_of(*way) == choice.axes && way->shape == stages.front()->shape;
   });
   if (is_equal) return;
-  std::vector<Shape> shapes;
+  std::vector<MeshShape> shapes;
   int64_t next = 0;
   bool in_order = true;  // does each stage, after the one before it, begin where it may?
   for (const AlpaWay* way : stages) {
@@ -415,9 +411,9 @@ std::optional<PlanCandidate> AlpaSpace::candidate(const std::vector<AlpaWay>& wa
 namespace {
 
 // The whole search, with what it has found so far.
-class Planning {
+class AlpaPlanning {
  public:
-  Planning(PlanSearch& search, UnitCuts& cuts) : search_(search), space_(search, cuts) {}
+  AlpaPlanning(PlanSearch& search, UnitCuts& cuts) : search_(search), space_(search, cuts) {}
 
   std::vector<PlanCandidate> run() {
     const auto levels = texts_of(search_.question(), "recompute", {"none", "full"});
@@ -532,7 +528,7 @@ Result<PlanAnswer> alpa_plan(const PlanQuestion& question) {
   const std::vector<int64_t> sizes =
       divisors_of(fixed_or(question, "tp", std::max<int64_t>(node, 1)));
   if (sizes.size() > 1) cuts.find(sizes[1], sizes.back() % 4 == 0);
-  std::vector<PlanCandidate> found = Planning(*search, cuts).run();
+  std::vector<PlanCandidate> found = AlpaPlanning(*search, cuts).run();
   TESSERA_TRY(PlanAnswer answer, search->answer(found, cuts.last_refusal()));
   answer.lists = cuts.lists();
   return answer;

@@ -5,7 +5,7 @@
 
 #include "tessera/search/planners/test_questions.h"
 
-namespace tessera {
+namespace tessera::alpa_test {
 namespace {
 
 const char* const kGpt = "gpt:layers=4,hidden=256,heads=4,seq=128,vocab=1024";
@@ -186,4 +186,4 @@ TEST(AlpaPlanner, StopsWhenAsked) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::alpa_test

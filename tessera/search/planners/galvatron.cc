@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <limits>
 #include <set>
 #include <tuple>
 
+#include "tessera/search/infinity.h"
 #include "tessera/search/published/galvatron.h"
 #include "tessera/search/published/layer_chain.h"
 #include "tessera/search/question.h"
@@ -16,15 +16,15 @@
 namespace tessera {
 namespace {
 
-constexpr double kNever = std::numeric_limits<double>::infinity();
-constexpr int64_t kMostSequences = 32;  // of a micro-batch and replica, times the least possible
-constexpr size_t kMostPeaks = 6;        // bounds on a stage's peak that are tried
-constexpr size_t kMostTight = 6;        // pipelines of one depth that are solved under the limit
-constexpr size_t kMostOfStages = 2;     // candidates of one depth
-constexpr double kHopeless = 2;         // so many times slower by formula than the best
+constexpr int64_t kGalvatronSequences =
+    32;                                  // of a micro-batch and replica, times the least possible
+constexpr size_t kMostPeaks = 6;         // bounds on a stage's peak that are tried
+constexpr size_t kMostTight = 6;         // pipelines of one depth that are solved under the limit
+constexpr size_t kMostOfStages = 2;      // candidates of one depth
+constexpr double kHopelessStrategy = 2;  // so many times slower by formula than the best
 constexpr size_t kMostRebalanced = 6;
 constexpr size_t kMostAxes = 4;            // of a stage: programs with more take long to lower
-constexpr size_t kMostAnswers = 8;         // candidates whose programs are to decide
+constexpr size_t kGalvatronAnswers = 8;    // candidates whose programs are to decide
 constexpr int64_t kMemorySteps = 1 << 14;  // the limit in units of the program over memory
 constexpr double kTolerance = .01;         // of the seconds of a stage under the limit
 
@@ -99,7 +99,7 @@ LayerSearch::Instance& LayerSearch::instance(int64_t stages, int64_t micro_batch
         !allows(question, "dp", strategy.data))
       continue;
     if (strategy.data_inside && (strategy.list > 0 || !order_matters(cluster, strategy))) continue;
-    const auto asked = question_for(cluster, strategy, micro_batch, kMostSequences * least_);
+    const auto asked = question_for(cluster, strategy, micro_batch, kGalvatronSequences * least_);
     if (!asked) continue;
     const auto priced = search_.pricer().price(*asked);
     if (!priced) {
@@ -204,7 +204,7 @@ std::vector<std::vector<size_t>> LayerSearch::divisions(int64_t stages, int64_t 
   } else {
     std::vector<int64_t> least;
     for (const FoldUnit& unit : units) {
-      double bytes = kNever;
+      double bytes = kInfinity;
       for (size_t s = 0; s < at.strategies.size(); ++s)
         bytes = std::min(bytes, at.held(s, unit.stand_in, 1));
       least.push_back(static_cast<int64_t>(bytes));
@@ -221,7 +221,7 @@ std::vector<std::vector<size_t>> LayerSearch::divisions(int64_t stages, int64_t 
   }
   std::vector<double> times;
   for (const FoldUnit& unit : units) {
-    double least = kNever;
+    double least = kInfinity;
     for (size_t s = 0; s < at.strategies.size(); ++s)
       least = std::min(least, at.seconds(s, unit.stand_in));
     times.push_back(least);
@@ -364,7 +364,7 @@ std::optional<std::vector<size_t>> LayerSearch::solve_stage(Instance& at, size_t
   }
   std::sort(peaks.begin(), peaks.end(), std::greater<>());
   std::optional<std::vector<size_t>> best;
-  double best_s = kNever, last = kNever;
+  double best_s = kInfinity, last = kInfinity;
   size_t tried = 0;
   for (const double bound : peaks) {
     if (bound >= capacity || bound > last - capacity / 256) continue;
@@ -445,7 +445,7 @@ std::optional<PlanCandidate> LayerSearch::rebalanced(Instance& at, const PlanCan
   bool moved = false;
   for (size_t round = 0; round < units.size(); ++round) {
     std::vector<double> loads;
-    for (size_t s = 0; s < cuts.size(); ++s) loads.push_back(load(cuts, s).value_or(kNever));
+    for (size_t s = 0; s < cuts.size(); ++s) loads.push_back(load(cuts, s).value_or(kInfinity));
     const auto slowest =
         static_cast<size_t>(std::max_element(loads.begin(), loads.end()) - loads.begin());
     bool gains = false;
@@ -506,14 +506,14 @@ std::vector<PlanCandidate> LayerSearch::search_all() {
     return a.estimate.step_s < b.estimate.step_s;
   });
   std::vector<PlanCandidate> out;
-  double best_s = kNever;
+  double best_s = kInfinity;
   std::map<int64_t, size_t> found_of, tight_of;  // by number of stages
   for (const PlanCandidate& one : free) {
     const int64_t stages = one.choice.stages;
     size_t& found = found_of[stages];
     const bool is_close = one.estimate.step_s < question.margin * best_s;
     if (found >= kMostOfStages || (!is_close && found > 0)) continue;
-    if (one.estimate.step_s > kHopeless * best_s) break;
+    if (one.estimate.step_s > kHopelessStrategy * best_s) break;
     if (question.stop && question.stop() && !out.empty()) break;
     std::optional<PlanCandidate> next = one;
     if (!fits(one)) {
@@ -555,7 +555,7 @@ std::vector<PlanCandidate> LayerSearch::search_all() {
   for (const PlanCandidate* one : in_order(out)) {
     const Choice& choice = one->choice;
     const bool is_simple = choice.axes.size() <= kMostAxes;
-    if (is_simple && few.size() < kMostAnswers &&
+    if (is_simple && few.size() < kGalvatronAnswers &&
         handed.insert({choice.stages, choice.sharded, choice.units.empty()}).second)
       few.push_back(*one);
   }

@@ -8,7 +8,7 @@
 #include "tessera/search/planners/test_questions.h"
 #include "tessera/search/published/galvatron.h"
 
-namespace tessera {
+namespace tessera::galvatron_test {
 namespace {
 
 const char* const kGpt = "gpt:layers=4,hidden=256,heads=4,seq=128,vocab=1024";
@@ -155,4 +155,4 @@ TEST(GalvatronPlanner, WrongQuestions) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::galvatron_test

@@ -20,12 +20,7 @@ constexpr size_t kMostBlocks = 32;
 constexpr int64_t kMostMicroBatches = 32;
 constexpr size_t kMostComponents = 512;  // of more units neighbours are joined before
 constexpr double kMemoryShare = .9;      // of a device, that a stage may take
-constexpr double kTooMuch[] = {1.25, 1.5, 2, 3, 5, 10, 30, 100, 1e3, 1e4, 1e6};
-
-int64_t fixed_or(const PlanQuestion& question, const std::string& key, int64_t otherwise) {
-  const int64_t fixed = fixed_number(question, key);
-  return fixed > 0 ? fixed : otherwise;
-}
+constexpr double kRanncTooMuch[] = {1.25, 1.5, 2, 3, 5, 10, 30, 100, 1e3, 1e4, 1e6};
 
 int64_t divided_up(int64_t n, int64_t parts) { return (n + parts - 1) / parts; }
 
@@ -282,16 +277,16 @@ std::optional<PlanCandidate> RanncSpace::candidate(const RanncSetting& setting,
 
 namespace {
 
-class Planning {
+class RanncPlanning {
  public:
-  Planning(PlanSearch& search, RanncSpace& space) : search_(search), space_(space) {}
+  RanncPlanning(PlanSearch& search, RanncSpace& space) : search_(search), space_(space) {}
 
   std::vector<PlanCandidate> run() {
     const double limit = search_.limit_bytes();
     for (const int64_t sharded : numbers_of(search_.question(), "zero", {0, 1})) {
       if (found_.empty()) look(sharded, kMemoryShare * limit);
     }
-    for (const double factor : kTooMuch) {
+    for (const double factor : kRanncTooMuch) {
       if (found_.empty() && limit > 0)
         look(numbers_of(search_.question(), "zero", {1}).front(), factor * limit);
     }
@@ -354,7 +349,7 @@ Result<PlanAnswer> rannc_plan(const PlanQuestion& question) {
   TESSERA_TRY_VOID(check_fixed(question));
   TESSERA_TRY(const auto search, PlanSearch::begin(question));
   RanncSpace space(*search);
-  std::vector<PlanCandidate> found = Planning(*search, space).run();
+  std::vector<PlanCandidate> found = RanncPlanning(*search, space).run();
   return search->answer(found, space.last_refusal());
 }
 

@@ -178,9 +178,17 @@ void RecipeSweep::climb(size_t programs) {
 }
 
 const TriedCall* RecipeSweep::best() const {
-  const TriedCall* out = nullptr;
+  const TriedCall* fastest = nullptr;
   for (const TriedCall& one : tried_) {
-    if (out == nullptr || is_better(one.candidate, out->candidate)) out = &one;
+    if (fastest == nullptr || is_better(one.candidate, fastest->candidate)) fastest = &one;
+  }
+  if (fastest == nullptr || !fastest->candidate.fits) return fastest;
+  const double share = tie_share(*search_.question().cluster);
+  const TriedCall* out = fastest;
+  for (const TriedCall& one : tried_) {
+    if (one.candidate.fits && ties(one.candidate, fastest->candidate, share) &&
+        is_simpler(one.candidate, out->candidate))
+      out = &one;
   }
   return out;
 }

@@ -74,7 +74,8 @@ class RecipeSweep {
   // From there to better neighbours until there is none, or so many programs were simulated.
   void climb(size_t programs);
 
-  const TriedCall* best() const;  // null: none
+  // The fastest, or the simplest that ties with it (effort.h); null: none.
+  const TriedCall* best() const;
   size_t simulated() const { return simulated_; }
 
  private:

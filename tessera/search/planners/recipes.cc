@@ -145,7 +145,8 @@ Result<PlanAnswer> find_with_recipes(const PlanQuestion& question, PlanAnswer an
   const Edited edited = with_better_transfers(*search, race.found.front(), kForEdits);
   answer.simulated.insert(answer.simulated.end(), edited.simulated.begin(), edited.simulated.end());
   const PlanCandidate& best = edited.best.candidate;
-  if (!best.fits || (answer.best && *answer.simulated[*answer.best].step_s <= *best.step_s))
+  if (!best.fits ||
+      (answer.best && !wins(best, answer.simulated[*answer.best], tie_share(*question.cluster))))
     return answer;
   const auto is_best = [&](const PlanCandidate& one) { return one.call == best.call; };
   const auto at = std::find_if(answer.simulated.begin(), answer.simulated.end(), is_best);

@@ -10,7 +10,7 @@
 #include "tessera/plan/recipes.h"
 #include "tessera/search/planners/test_questions.h"
 
-namespace tessera {
+namespace tessera::recipes_test {
 namespace {
 
 const char* const kGpt = "gpt:layers=4,hidden=512,heads=8,seq=256,vocab=1024";
@@ -103,4 +103,4 @@ TEST(RecipesPlanner, RefusesWhatNoRecipeHas) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::recipes_test

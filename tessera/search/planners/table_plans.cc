@@ -13,6 +13,7 @@
 #include "tessera/search/plan_search.h"
 #include "tessera/search/question.h"
 #include "tessera/search/ranking.h"
+#include "tessera/search/spaces.h"
 #include "tessera/search/tables/closed_form.h"
 #include "tessera/search/tables/shard.h"
 #include "tessera/search/with_part.h"
@@ -24,8 +25,8 @@ constexpr const char* kAuto = "auto";
 // Programs that "auto" simulates for the tables: so many ranks of all of them together, and at least
 // so many.
 constexpr int64_t kMostRanks = 6400, kLeastPlacements = 48, kMostPlacements = 400;
-constexpr double kGain = .9995;      // of the time, or less: another way is kept
-constexpr double kTablesShare = .9;  // of a device's memory
+constexpr double kOtherWayGain = .9995;  // of the time, or less: another way is kept
+constexpr double kTablesShare = .9;      // of a device's memory
 // Of the parameters' bytes: with less in tables, where these lie is not what a step depends on.
 constexpr double kLeastShare = .25;
 
@@ -58,15 +59,15 @@ double share_of_tables(const Graph& forward) {
 }
 
 // The devices that plans use: whole nodes, or some devices of one.
-struct Shape {
+struct TableShape {
   int64_t nodes = 1, devices = 1;  // of each node
   int64_t all() const { return nodes * devices; }
 };
-Shape shape_of(const PlanQuestion& question) {
+TableShape shape_of(const PlanQuestion& question) {
   const int64_t fixed = fixed_number(question, "devices");
   const int64_t all = fixed > 0 ? fixed : question.cluster->devices();
   const int64_t node = question.cluster->type_of(0).devices;
-  return all > node && all % node == 0 ? Shape{all / node, node} : Shape{1, all};
+  return all > node && all % node == 0 ? TableShape{all / node, node} : TableShape{1, all};
 }
 
 bool are_degrees_open(const PlanQuestion& question) {
@@ -123,7 +124,7 @@ class TablePlans {
     double step_s = 0, excess_bytes = 0;  // beyond the memory of the fullest device
     bool is_better_than(const Tried& other) const {
       if (excess_bytes > 0 || other.excess_bytes > 0) return excess_bytes < other.excess_bytes;
-      return step_s < kGain * other.step_s;
+      return step_s < kOtherWayGain * other.step_s;
     }
   };
 
@@ -309,7 +310,7 @@ class TablePlans {
   const PlanQuestion& question_;
   std::shared_ptr<const Graph> forward_;
   std::vector<std::vector<LookUp>> tables_;
-  Shape shape_;
+  TableShape shape_;
   SimulateOptions options_;
   Compiler compiler_;
   size_t simulated_ = 0, most_ = 0;

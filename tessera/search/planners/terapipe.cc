@@ -3,16 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 #include <optional>
 
 #include "tessera/search/dim_lists.h"
+#include "tessera/search/infinity.h"
 #include "tessera/search/question.h"
 
 namespace tessera {
 namespace {
 
-constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr int64_t kMostSequences = 32;  // of a micro-batch and replica
 constexpr double kSaturated = .995;     // of the time of a sequence: more sequences save nothing
 constexpr size_t kMostAnswers = 6;      // candidates whose programs are to decide
@@ -88,7 +87,7 @@ class SliceSearch {
   }
 
   void rank(const Shape& shape, const std::string& recompute, std::vector<Ranked>& out) {
-    double each_s = kNever;  // of a sequence
+    double each_s = kInfinity;  // of a sequence
     const int64_t own = question_.batch / shape.replicas;
     for (int64_t sequences = 1; sequences <= std::min(own, kMostSequences); sequences *= 2) {
       if (own % sequences != 0) break;
@@ -157,7 +156,7 @@ class SliceSearch {
   const PlanQuestion& question_;
   Estimator estimator_;
   Slicer slicer_;
-  double best_s_ = kNever;  // of the choices that fit by formula
+  double best_s_ = kInfinity;  // of the choices that fit by formula
   std::string refusal_;
 };
 

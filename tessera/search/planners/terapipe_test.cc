@@ -9,7 +9,7 @@
 #include "tessera/search/planners/test_questions.h"
 #include "tessera/search/published/terapipe.h"
 
-namespace tessera {
+namespace tessera::terapipe_test {
 namespace {
 
 // Calls do(lengths) for all ways to cut `left` positions.
@@ -180,4 +180,4 @@ TEST(TeraPipePlanner, WrongQuestions) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::terapipe_test

@@ -1,32 +1,35 @@
 #include "tessera/search/planners/unit_cuts.h"
 
 #include <algorithm>
-#include <limits>
+#include <numeric>
 #include <set>
 
+#include "tessera/search/dim_lists.h"
+#include "tessera/search/infinity.h"
 #include "tessera/search/planners/unit_rows.h"
 
 namespace tessera {
 namespace {
 
-constexpr double kNever = std::numeric_limits<double>::infinity();
-constexpr size_t kMostLists = 3;    // without the batch, each faster for some units
-constexpr double kGain = .997;      // of the time, or less: another list is worth its prices
-constexpr double kMostLoss = 1.05;  // of the time, for the list that holds least
-constexpr int64_t kMostLeast = 64;  // sequences of the smallest micro-batch
-
-bool has(const DimList& list, const std::string& name) {
-  return std::find(list.begin(), list.end(), name) != list.end();
-}
+constexpr size_t kMostLists = 3;         // without the batch, each faster for some units
+constexpr double kOtherListGain = .997;  // of the time, or less: another list is worth its prices
+constexpr double kMostLoss = 1.05;       // of the time, for the list that holds least
+constexpr int64_t kMostLeast = 64;       // sequences of the smallest micro-batch
 
 constexpr const char* kParts = "+";  // the axis cuts what the op sums: each rank has a part
 // How an axis cuts what this op made: the name of a dim, kParts, or "".
-std::string layout_of(const Graph& graph, TensorId tensor, const ChoiceAxis& axis) {
+std::string cut_of(const Graph& graph, TensorId tensor, const ChoiceAxis& axis) {
   const Op& op = graph.op(graph.tensor(tensor).producer);
   const std::string dim = dim_to_cut(op, axis);
   if (dim.empty()) return "";
   const auto output = std::find(op.outputs.begin(), op.outputs.end(), tensor) - op.outputs.begin();
   return op.annotation.reduces(op.annotation.find(dim), static_cast<size_t>(output)) ? kParts : dim;
+}
+
+std::vector<size_t> all_of(const CutSet& set) {
+  std::vector<size_t> out(set.cuts.size());
+  std::iota(out.begin(), out.end(), size_t{0});
+  return out;
 }
 
 }  // namespace
@@ -121,7 +124,7 @@ void UnitCuts::fill_changes(CutSet& set) const {
       for (size_t a = 0; a < axes; ++a) {
         std::vector<std::string> layouts;
         for (const UnitCut& cut : set.cuts)
-          layouts.push_back(layout_of(graph, border.tensor, cut.axes[a]));
+          layouts.push_back(cut_of(graph, border.tensor, cut.axes[a]));
         for (size_t from = 0; from < n; ++from) {
           for (size_t to = 0; to < n; ++to) {
             set.change_s[unit][from][to] += moves[a].change_s(layouts[from], layouts[to], bytes);
@@ -176,8 +179,7 @@ std::vector<UnitRange> UnitCuts::ranges(const CutSet& set, size_t first, size_t 
                                         const CutWeights& weights,
                                         const std::vector<size_t>& of) const {
   const std::vector<FoldUnit>& units = search_.fold().units;
-  std::vector<size_t> allowed = of;
-  for (size_t c = 0; of.empty() && c < set.cuts.size(); ++c) allowed.push_back(c);
+  const std::vector<size_t> allowed = of.empty() ? all_of(set) : of;
   std::vector<UnitRange> now(allowed.size()), before;
   std::vector<UnitRange> out = {{}};
   for (size_t u = first; u < last; ++u) {
@@ -187,7 +189,7 @@ std::vector<UnitRange> UnitCuts::ranges(const CutSet& set, size_t first, size_t 
     for (size_t c = 0; c < allowed.size(); ++c) {
       const UnitPrices& prices = *set.cuts[allowed[c]].prices;
       size_t best = 0;
-      double least = kNever, change = 0;
+      double least = kInfinity, change = 0;
       for (size_t p = 0; p < allowed.size() && u > first; ++p) {
         const double changes =
             set.change_s[static_cast<size_t>(units[u - 1].stand_in)][allowed[p]][allowed[c]];
@@ -214,18 +216,22 @@ std::vector<UnitRange> UnitCuts::ranges(const CutSet& set, size_t first, size_t 
 }
 
 std::vector<size_t> UnitCuts::chosen(const CutSet& set, size_t first, size_t last,
-                                     const CutWeights& weights) const {
+                                     const CutWeights& weights,
+                                     const std::vector<size_t>& of) const {
   const std::vector<FoldUnit>& units = search_.fold().units;
-  const size_t n = set.cuts.size();
+  const std::vector<size_t> allowed = of.empty() ? all_of(set) : of;
+  const size_t n = allowed.size();
   std::vector<std::vector<size_t>> from(last - first, std::vector<size_t>(n));
   std::vector<double> cost(n, 0);
   for (size_t u = first; u < last; ++u) {
-    std::vector<double> now(n, kNever);
+    std::vector<double> now(n, kInfinity);
     for (size_t c = 0; c < n; ++c) {
-      const UnitPrice& own = set.cuts[c].prices->units[static_cast<size_t>(units[u].stand_in)];
+      const UnitPrice& own =
+          set.cuts[allowed[c]].prices->units[static_cast<size_t>(units[u].stand_in)];
       if (u == first) now[c] = cost_s(own, weights);
       for (size_t p = 0; p < n && u > first; ++p) {
-        const double changes = set.change_s[static_cast<size_t>(units[u - 1].stand_in)][p][c];
+        const double changes =
+            set.change_s[static_cast<size_t>(units[u - 1].stand_in)][allowed[p]][allowed[c]];
         const double value = cost[p] + changes + cost_s(own, weights);
         if (value >= now[c]) continue;
         now[c] = value;
@@ -237,7 +243,7 @@ std::vector<size_t> UnitCuts::chosen(const CutSet& set, size_t first, size_t las
   std::vector<size_t> out(last - first);
   auto at = static_cast<size_t>(std::min_element(cost.begin(), cost.end()) - cost.begin());
   for (size_t u = last; u-- > first;) {
-    out[u - first] = at;
+    out[u - first] = allowed[at];
     at = from[u - first][at];
   }
   return out;
@@ -267,10 +273,10 @@ std::vector<DimList> UnitCuts::select(const std::vector<DimList>& found, const C
   const DimList batch = {"batch"};
   // Lists without the batch, each of which makes the chain of the model faster.
   std::vector<size_t> taken;
-  double best_s = kNever;
+  double best_s = kInfinity;
   while (taken.size() < kMostLists) {
     std::optional<size_t> next;
-    double least = taken.empty() ? kNever : kGain * best_s;
+    double least = taken.empty() ? kInfinity : kOtherListGain * best_s;
     for (size_t c = 0; c < all.cuts.size(); ++c) {
       if (has(list_of(c), "batch") || std::find(taken.begin(), taken.end(), c) != taken.end())
         continue;
@@ -309,8 +315,8 @@ std::vector<DimList> UnitCuts::select(const std::vector<DimList>& found, const C
     std::vector<size_t> with = taken;
     with.push_back(*plain);
     const double apart =
-        std::min(chain({*plain}).cost_s, taken.empty() ? kNever : chain(taken).cost_s);
-    if (chain(with).cost_s < kGain * apart) taken = with;
+        std::min(chain({*plain}).cost_s, taken.empty() ? kInfinity : chain(taken).cost_s);
+    if (chain(with).cost_s < kOtherListGain * apart) taken = with;
   }
   std::vector<DimList> out;
   for (const size_t c : taken) out.push_back(list_of(c));

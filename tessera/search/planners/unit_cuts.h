@@ -80,7 +80,7 @@ class UnitCuts {
                                 const std::vector<size_t>& of = {}) const;
   // The candidates of the units first .. last - 1 in that answer.
   std::vector<size_t> chosen(const CutSet& set, size_t first, size_t last,
-                             const CutWeights& weights) const;
+                             const CutWeights& weights, const std::vector<size_t>& of = {}) const;
 
   // The question that `ranges` and `chosen` answer, as the integer program of the publication: the
   // check of their answers.

@@ -5,7 +5,7 @@
 #include "tessera/search/planners/test_questions.h"
 #include "tessera/search/published/one_hot_cbc.h"
 
-namespace tessera {
+namespace tessera::unit_cuts_test {
 namespace {
 
 const char* const kGpt = "gpt:layers=2,hidden=256,heads=4,seq=128,vocab=1024";
@@ -58,6 +58,15 @@ TEST(UnitCuts, TheChainEqualsBruteForce) {
         const auto found = cuts.chosen(set, first, first + count, weights);
         EXPECT_NEAR(cost_of(fold, set, first, found, weights), least, 1e-9 * least);
         EXPECT_EQ(ranges.back().units, count);
+        // Among two of the candidates.
+        const std::vector<size_t> two = {0, set.cuts.size() - 1};
+        double least_of_two = 1e300;
+        for (size_t bits = 0; bits < (size_t{1} << count); ++bits) {
+          for (size_t i = 0; i < count; ++i) chosen[i] = two[bits >> i & 1];
+          least_of_two = std::min(least_of_two, cost_of(fold, set, first, chosen, weights));
+        }
+        const auto of_two = cuts.chosen(set, first, first + count, weights, two);
+        EXPECT_NEAR(cost_of(fold, set, first, of_two, weights), least_of_two, 1e-9 * least_of_two);
       }
     }
   }
@@ -127,4 +136,4 @@ TEST(UnitCuts, FindsListsThatCutATransformer) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::unit_cuts_test

@@ -2,15 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "tessera/base/check.h"
+#include "tessera/search/infinity.h"
 #include "tessera/search/published/alpa.h"
 
 namespace tessera::published {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 using Dims = std::vector<std::string>;
 
 // The published prototype cuts the part with bytes to a whole number; the small constants order

@@ -2,16 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 
+#include "tessera/search/infinity.h"
 #include "tessera/search/published/alpa.h"
 #include "tessera/search/published/pareto.h"
 
 namespace tessera::published {
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 struct Next {
   size_t choice = 0;

@@ -7,7 +7,7 @@
 
 #include "tessera/search/published/test_random.h"
 
-namespace tessera::published {
+namespace tessera::published::alpa_test {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -253,4 +253,4 @@ TEST(AlpaSharding, CollectivesCostWhatThePrototypeSays) {
 }
 
 }  // namespace
-}  // namespace tessera::published
+}  // namespace tessera::published::alpa_test

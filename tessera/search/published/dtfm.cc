@@ -3,15 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 #include <random>
 
+#include "tessera/search/infinity.h"
 #include "tessera/search/published/open_path.h"
 
 namespace tessera::published {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 using Groups = std::vector<std::vector<size_t>>;
 
 double group_seconds(const RegionProblem& problem, const std::vector<size_t>& group, double size) {

@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kMostPartitions = 20e6;
 
-Json plan_json(const RegionPlan& plan) {
+Json region_plan_json(const RegionPlan& plan) {
   return {{"seconds", plan.seconds},
           {"data_seconds", plan.data_seconds},
           {"pipeline_seconds", plan.pipeline_seconds},
@@ -73,17 +73,17 @@ Result<Json> partition(const JsonTable& in, const Progress& progress) {
   TESSERA_TRY(const auto rows, in.tables("evaluate"));
   for (const JsonTable& row : rows) {
     TESSERA_TRY(const auto groups, read_groups(row, static_cast<size_t>(devices), problem.stages));
-    evaluated.push_back(plan_json(price_regions(problem, groups)));
+    evaluated.push_back(region_plan_json(price_regions(problem, groups)));
   }
   const double partitions = count_partitions(static_cast<size_t>(devices), problem.stages);
-  Json out{{"genetic", plan_json(genetic_regions(problem, options, progress))},
+  Json out{{"genetic", region_plan_json(genetic_regions(problem, options, progress))},
            {"partitions", partitions},
            {"optimum", nullptr},
            {"ties", nullptr}};
   if (partitions <= kMostPartitions && problem.stages <= 16) {
     progress(fmt::format("the optimum of {:.0f} partitions", partitions));
     const ExactRegions exact = exact_regions(problem);
-    out["optimum"] = plan_json(exact.plan);
+    out["optimum"] = region_plan_json(exact.plan);
     out["ties"] = exact.ties;
   }
   out["evaluated"] = std::move(evaluated);
@@ -91,7 +91,7 @@ Result<Json> partition(const JsonTable& in, const Progress& progress) {
 }
 
 // The gigabytes of gradients and activations, as the publication's program computes them.
-Result<Json> sizes(const JsonTable& in) {
+Result<Json> region_sizes(const JsonTable& in) {
   double parameters = 0;
   double layers = 1;
   double layers_a_stage = 1;
@@ -115,7 +115,7 @@ Result<Json> sizes(const JsonTable& in) {
 Result<Json> run_dtfm(const JsonTable& in, const Progress& progress) {
   std::string ask = "partition";
   TESSERA_TRY_VOID(in.choice("ask", ask, {"partition", "sizes"}));
-  return ask == "sizes" ? sizes(in) : partition(in, progress);
+  return ask == "sizes" ? region_sizes(in) : partition(in, progress);
 }
 
 }  // namespace tessera::published

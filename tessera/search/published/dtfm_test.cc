@@ -7,7 +7,7 @@
 #include <random>
 #include <set>
 
-namespace tessera::published {
+namespace tessera::published::dtfm_test {
 namespace {
 
 RegionProblem random_problem(unsigned seed, size_t devices, size_t stages) {
@@ -125,4 +125,4 @@ TEST(DtFm, MoreBandwidthIsNeverSlower) {
 }
 
 }  // namespace
-}  // namespace tessera::published
+}  // namespace tessera::published::dtfm_test

@@ -63,7 +63,7 @@ Result<GalvatronModel> read_model(const JsonTable& in) {
   return model;
 }
 
-Result<GalvatronLinks> read_links(const JsonTable& in) {
+Result<GalvatronLinks> read_galvatron_links(const JsonTable& in) {
   GalvatronLinks links = rtx_titan_links();
   if (!in.has("links")) return links;
   TESSERA_TRY(const JsonTable table, in.table("links"));
@@ -133,7 +133,7 @@ Result<Json> chain(const JsonTable& in) {
 
 Result<Json> costs(const JsonTable& in) {
   TESSERA_TRY(const GalvatronModel model, read_model(in));
-  TESSERA_TRY(const GalvatronLinks links, read_links(in));
+  TESSERA_TRY(const GalvatronLinks links, read_galvatron_links(in));
   int64_t batch = 8;
   TESSERA_TRY_VOID(in.require({"batch"}));
   TESSERA_TRY_VOID(in.whole("batch", batch, 1, 1 << 20));
@@ -166,7 +166,7 @@ std::string runs_text(const std::vector<GalvatronStrategy>& layers) {
   return join(runs, ", ");
 }
 
-Json plan_json(const GalvatronPlan& plan) {
+Json galvatron_plan_json(const GalvatronPlan& plan) {
   Json stages = Json::array();
   for (const GalvatronStage& stage : plan.stage) {
     stages.push_back({{"layers", runs_text(stage.layers)},
@@ -184,7 +184,7 @@ Result<Json> plan(const JsonTable& in, const Progress& progress) {
   TESSERA_TRY_VOID(in.require({"memory_mb"}));
   GalvatronSearch search;
   TESSERA_TRY(search.model, read_model(in));
-  TESSERA_TRY(search.links, read_links(in));
+  TESSERA_TRY(search.links, read_galvatron_links(in));
   TESSERA_TRY_VOID(in.whole("memory_mb", search.memory_mb));
   std::string space = "full";
   TESSERA_TRY_VOID(in.choice("space", space, galvatron_spaces()));
@@ -201,14 +201,14 @@ Result<Json> plan(const JsonTable& in, const Progress& progress) {
     const auto found = best_plan(search, batch);
     if (!found) break;
     largest = batch;
-    batches.push_back(plan_json(*found));
+    batches.push_back(galvatron_plan_json(*found));
     if (!best || found->throughput() > best->throughput()) best = found;
   }
   return Json{{"space", space},
               {"memory_mb", search.memory_mb},
               {"fits", best.has_value()},
               {"largest_batch", largest},
-              {"best", best ? plan_json(*best) : Json()},
+              {"best", best ? galvatron_plan_json(*best) : Json()},
               {"batches", std::move(batches)}};
 }
 

@@ -5,11 +5,10 @@
 #include <limits>
 
 #include "tessera/base/check.h"
+#include "tessera/search/infinity.h"
 
 namespace tessera::published {
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 struct Point {
   int64_t memory = 0;

@@ -5,7 +5,7 @@
 #include <limits>
 #include <random>
 
-namespace tessera::published {
+namespace tessera::published::layer_chain_test {
 namespace {
 
 // The published recurrence, over every unit of memory.
@@ -129,4 +129,4 @@ TEST(LayerChain, MemoryInBytesIsAsExactAsInMegabytes) {
 }
 
 }  // namespace
-}  // namespace tessera::published
+}  // namespace tessera::published::layer_chain_test

@@ -5,12 +5,12 @@
 namespace tessera::published {
 namespace {
 
-using Matrix = std::vector<std::vector<double>>;
+using LinkMatrix = std::vector<std::vector<double>>;
 
 constexpr double kLeastBandwidth = 1e-9;
 
 Status read_matrix(const JsonTable& in, const std::string& key, size_t devices, double least,
-                   Matrix& out) {
+                   LinkMatrix& out) {
   TESSERA_TRY_VOID(in.matrix(key, out, 0));
   if (out.size() != devices || out[0].size() != devices) {
     return in.error(key, fmt::format("expected {0} rows of {0} numbers", devices));
@@ -33,7 +33,7 @@ Status read_matrix(const JsonTable& in, const std::string& key, size_t devices, 
 }  // namespace
 
 Status read_links(const JsonTable& in, size_t devices, const std::array<const char*, 2>& names,
-                  Matrix& delay, Matrix& bandwidth) {
+                  LinkMatrix& delay, LinkMatrix& bandwidth) {
   if (in.has(names[1])) {
     delay.assign(devices, std::vector<double>(devices, 0));
     if (in.has(names[0])) TESSERA_TRY_VOID(read_matrix(in, names[0], devices, 0, delay));

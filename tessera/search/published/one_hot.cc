@@ -2,16 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <set>
 
 #include "tessera/base/check.h"
+#include "tessera/search/infinity.h"
 
 namespace tessera::published {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 using Table = std::vector<std::vector<double>>;
 
 // The problem as it shrinks: each pair of neighbours has one table, kept in both directions.

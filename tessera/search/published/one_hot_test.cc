@@ -6,7 +6,7 @@
 
 #include "tessera/search/published/test_one_hot.h"
 
-namespace tessera::published {
+namespace tessera::published::one_hot_test {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -98,4 +98,4 @@ TEST(OneHot, MergingAFollowerKeepsTheOptimum) {
 }
 
 }  // namespace
-}  // namespace tessera::published
+}  // namespace tessera::published::one_hot_test

@@ -1,12 +1,12 @@
 #include "tessera/search/published/open_path.h"
 
 #include <algorithm>
-#include <limits>
+
+#include "tessera/search/infinity.h"
 
 namespace tessera::published {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 using Edges = std::vector<std::vector<double>>;
 
 double joined(double cost, double edge, bool worst) {

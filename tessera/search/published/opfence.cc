@@ -2,18 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 #include <set>
 
 #include "tessera/base/check.h"
+#include "tessera/search/infinity.h"
 #include "tessera/search/published/open_path.h"
 #include "tessera/search/published/pareto.h"
 
 namespace tessera::published {
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 double sum_of(const std::vector<double>& values, size_t first, size_t last) {
   double sum = 0;
@@ -350,7 +348,7 @@ struct Back {
   size_t state = 0;  // before
   size_t point = 0;
 };
-using Front = ParetoFront<Back>;
+using FenceFront = ParetoFront<Back>;
 
 class ExactFence {
  public:
@@ -395,7 +393,7 @@ class ExactFence {
 
   void search(double slowest) {
     const size_t sets = size_t{1} << count_;
-    std::vector<Front> fronts(sets * (ops_ + 1) * count_);
+    std::vector<FenceFront> fronts(sets * (ops_ + 1) * count_);
     for (size_t set = 1; set < sets; ++set) {
       for (size_t last = 0; last < count_; ++last) {
         if ((set >> last & 1) == 0) continue;
@@ -416,7 +414,7 @@ class ExactFence {
     }
   }
 
-  void extend(std::vector<Front>& fronts, size_t rest, size_t start, size_t p, size_t last,
+  void extend(std::vector<FenceFront>& fronts, size_t rest, size_t start, size_t p, size_t last,
               double slowest) const {
     const size_t from = state(rest, start, p);
     if (fronts[from].points().empty()) return;
@@ -430,11 +428,11 @@ class ExactFence {
   }
 
   // Ops start .. end on device `last`; false if they do not fit.
-  bool place(std::vector<Front>& fronts, size_t start, size_t end, size_t set, size_t last,
+  bool place(std::vector<FenceFront>& fronts, size_t start, size_t end, size_t set, size_t last,
              double message, size_t from) const {
     if (!fits(problem_, last, start, end)) return false;
     const double compute = compute_seconds(problem_, last, start, end);
-    Front& to = fronts[state(set, end, last)];
+    FenceFront& to = fronts[state(set, end, last)];
     // Devices that are left take at least so long for the ops that are left, in all and the slowest.
     double fastest = 0;
     double together = 0;
@@ -447,7 +445,7 @@ class ExactFence {
     const double rest = end < ops_ ? work_after_[end] / fastest : 0;
     const double slowest = end < ops_ ? work_after_[end] / together : 0;
     const auto add = [&](double largest, double sum, size_t point) {
-      const Front::Point next{
+      const FenceFront::Point next{
           std::max({largest, compute, message}), sum + compute + message, {from, point}};
       if (next.sum + rest + later_ * std::max(next.largest, slowest) <= most_) to.add(next);
     };
@@ -477,7 +475,7 @@ class ExactFence {
     return false;
   }
 
-  void take_best(const std::vector<Front>& fronts, size_t at) {
+  void take_best(const std::vector<FenceFront>& fronts, size_t at) {
     const auto& points = fronts[at].points();
     for (size_t i = 0; i < points.size(); ++i) {
       if (points[i].sum + later_ * points[i].largest > most_) continue;

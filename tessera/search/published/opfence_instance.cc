@@ -50,7 +50,7 @@ Result<FenceProblem> read_problem(const JsonTable& in) {
   return problem;
 }
 
-Json plan_json(const FenceProblem& problem, const FencePlan& plan) {
+Json fence_plan_json(const FenceProblem& problem, const FencePlan& plan) {
   Json unused = Json::array();
   for (size_t p = 0; p < problem.speed.size(); ++p) {
     if (std::find(plan.devices.begin(), plan.devices.end(), p) == plan.devices.end()) {
@@ -94,7 +94,7 @@ Result<Json> schedule(const JsonTable& in, const Progress& progress) {
   TESSERA_TRY(Json evaluated, evaluate(in, problem));
   const auto fence = op_fence(problem);
   Json out{{"fits", fence.has_value()},
-           {"opfence", fence ? plan_json(problem, *fence) : Json()},
+           {"opfence", fence ? fence_plan_json(problem, *fence) : Json()},
            {"optimum", nullptr}};
   // Compression asks for a search for each time that the slowest message may take.
   const size_t most_ops = problem.ratio > 0 ? kExactFenceOps / 2 : kExactFenceOps;
@@ -102,7 +102,7 @@ Result<Json> schedule(const JsonTable& in, const Progress& progress) {
     progress("the optimum");
     const auto best = exact_fence(problem);
     out["fits"] = best.has_value();
-    if (best) out["optimum"] = plan_json(problem, *best);
+    if (best) out["optimum"] = fence_plan_json(problem, *best);
   }
   out["evaluated_seconds"] = std::move(evaluated);
   return out;

@@ -9,7 +9,7 @@
 #include "tessera/search/published/open_path.h"
 #include "tessera/search/published/test_random.h"
 
-namespace tessera::published {
+namespace tessera::published::opfence_test {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -190,4 +190,4 @@ TEST(OpenPath, IsAsShortAsTheBestPermutation) {
 }
 
 }  // namespace
-}  // namespace tessera::published
+}  // namespace tessera::published::opfence_test

@@ -66,20 +66,21 @@ Result<StageCosts> read_costs(const JsonTable& in) {
   return costs;
 }
 
-Json plan_json(const RanncPlan& plan, int64_t micro_batches, int64_t outer, double all_reduce_ms) {
-  const auto stages = static_cast<int64_t>(plan.stages.size());
-  return {{"stages", stages},
+Json rannc_plan_json(const RanncPlan& plan, int64_t micro_batches, int64_t outer,
+                     double all_reduce_ms) {
+  const auto rannc_stages = static_cast<int64_t>(plan.stages.size());
+  return {{"stages", rannc_stages},
           {"micro_batches", micro_batches},
           {"outer_replicas", outer},
           {"ends", plan.ends},
           {"replicas", plan.replicas},
           {"value_ms", plan.value},
-          {"steps_ms", plan.value * static_cast<double>(micro_batches + stages - 1)},
+          {"steps_ms", plan.value * static_cast<double>(micro_batches + rannc_stages - 1)},
           {"simulated_ms", synchronous_seconds(plan, micro_batches) + all_reduce_ms}};
 }
 
 // Stages by the published program and exactly, for every (stages, micro-batches) of the outer search.
-Result<Json> stages(const JsonTable& in, const Progress& progress) {
+Result<Json> rannc_stages(const JsonTable& in, const Progress& progress) {
   TESSERA_TRY(StageCosts costs, read_costs(in));
   int64_t devices = 1;
   int64_t nodes = 1;
@@ -133,8 +134,8 @@ Result<Json> stages(const JsonTable& in, const Progress& progress) {
             if (all_reduce > 0) reduce_ms = std::max(reduce_ms, parameters / all_reduce);
           }
           found = true;
-          Json row{{"published", plan_json(*published, m, costs.outer, reduce_ms)},
-                   {"optimum", plan_json(*exact, m, costs.outer, reduce_ms)}};
+          Json row{{"published", rannc_plan_json(*published, m, costs.outer, reduce_ms)},
+                   {"optimum", rannc_plan_json(*exact, m, costs.outer, reduce_ms)}};
           if (best.is_null() || row["published"]["simulated_ms"] < best["simulated_ms"]) {
             best = row["published"];
           }
@@ -256,7 +257,7 @@ Result<Json> run_rannc(const JsonTable& in, const Progress& progress) {
   if (ask == "components") return components(in);
   if (ask == "batches") return batches(in);
   if (ask == "units") return units(in);
-  return stages(in, progress);
+  return rannc_stages(in, progress);
 }
 
 }  // namespace tessera::published

@@ -9,7 +9,7 @@
 
 #include "tessera/search/published/test_random.h"
 
-namespace tessera::published {
+namespace tessera::published::rannc_test {
 namespace {
 
 double stages_by_trying_all(const RanncProblem& problem) {
@@ -148,4 +148,4 @@ TEST(Rannc, SamplesAreSplitWithoutLossAndNoRankStarves) {
 }
 
 }  // namespace
-}  // namespace tessera::published
+}  // namespace tessera::published::rannc_test

@@ -9,12 +9,12 @@
 namespace tessera::published {
 namespace {
 
-struct Back {
+struct Previous {
   size_t before = 0;  // position, or samples already placed
   size_t point = 0;   // in the front there
   size_t last = 0;    // in the front of the sequence that was added; only over the batch
 };
-using Front = ParetoFront<Back>;
+using Front = ParetoFront<Previous>;
 
 class Slicer {
  public:
@@ -52,7 +52,7 @@ class Slicer {
                    ends[best].sum,
                    {}};
     for (size_t j = batch; j > 0;) {
-      const Back& back = placed[j].points()[best].back;
+      const Previous& back = placed[j].points()[best].back;
       plan.parts.push_back(part(j - back.before, back.last));
       j = back.before;
       best = back.point;
@@ -114,7 +114,7 @@ class Slicer {
     out.samples = static_cast<int64_t>(samples);
     const auto& fronts = whole_[samples];
     for (size_t position = fronts.size() - 1; position > 0;) {
-      const Back& back = fronts[position].points()[point].back;
+      const Previous& back = fronts[position].points()[point].back;
       out.slices.push_back(static_cast<int64_t>(position - back.before));
       position = back.before;
       point = back.point;

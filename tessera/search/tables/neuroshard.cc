@@ -3,21 +3,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
 #include <optional>
 #include <set>
 
+#include "tessera/search/infinity.h"
+
 namespace tessera::tables {
 namespace {
 
-using Devices = std::vector<std::vector<const CodedPiece*>>;
-
-constexpr double kNever = std::numeric_limits<double>::infinity();
+using PiecesOfDevices = std::vector<std::vector<const CodedPiece*>>;
 
 struct Found {
-  double ms = kNever;
-  Devices devices;
+  double ms = kInfinity;
+  PiecesOfDevices devices;
 };
 
 // The greedy placement under each limit of the grid.
@@ -55,13 +54,14 @@ class Inner {
     std::vector<double> sum;
   };
 
-  std::optional<Devices> place(const std::vector<const CodedPiece*>& order, double limit) const {
+  std::optional<PiecesOfDevices> place(const std::vector<const CodedPiece*>& order,
+                                       double limit) const {
     const CostModel& model = *problem_.cost;
     const auto count = static_cast<size_t>(problem_.devices);
     Load empty;
     empty.sum.assign(model.width(), 0.0);
     std::vector<Load> loads(count, empty);
-    Devices devices(count);
+    PiecesOfDevices devices(count);
     for (const CodedPiece* piece : order) {
       const auto columns = static_cast<double>(piece->piece.columns);
       size_t best = count;
@@ -107,11 +107,11 @@ void add_largest(const std::vector<Piece>& pieces, size_t most, const Value& val
 }
 
 struct Node {
-  double ms = kNever;
+  double ms = kInfinity;
   std::vector<size_t> steps;
 };
 
-Placement placed(const Devices& devices) {
+Placement placed(const PiecesOfDevices& devices) {
   Placement out;
   for (size_t device = 0; device < devices.size(); ++device) {
     for (const CodedPiece* piece : devices[device]) {

@@ -129,9 +129,9 @@ Status check_columns(const CsvTable& csv, std::string_view file) {
 }
 
 // Numbers of one task: drawn one after the other.
-class Draws {
+class TableDraws {
  public:
-  explicit Draws(uint64_t seed, uint64_t stream) : philox_{seed, stream} {}
+  explicit TableDraws(uint64_t seed, uint64_t stream) : philox_{seed, stream} {}
   double uniform() { return philox_.uniform(next_++); }
   double normal() { return philox_.normal(2 * next_++); }
   int64_t whole(int64_t least, int64_t most) {
@@ -153,7 +153,7 @@ constexpr std::array<double, kReuseBins> kPoolReuse = {.225, .104, .126, .106, .
                                                        .039, .033, .031, .027, .027, .022,
                                                        .019, .015, .006, .008, .033};
 
-Table draw_table(Draws& draws, size_t index, int64_t max_dim) {
+Table draw_table(TableDraws& draws, size_t index, int64_t max_dim) {
   Table table;
   table.name = fmt::format("t{}", index);
   int64_t dims = 1;
@@ -255,7 +255,7 @@ std::string to_csv(const std::vector<Table>& tables) {
 
 std::vector<Table> generate_tables(const TaskOptions& options) {
   for (uint64_t attempt = 0;; ++attempt) {
-    Draws draws(options.seed, attempt);
+    TableDraws draws(options.seed, attempt);
     const int64_t count = draws.whole(options.least_tables, options.most_tables);
     std::vector<Table> tables;
     int64_t bytes = 0;

@@ -12,7 +12,7 @@ bool rows_cut(Sharding kind) {
   return kind == Sharding::kRows || kind == Sharding::kTableRows || kind == Sharding::kGrid;
 }
 
-int64_t whole(double bytes) { return static_cast<int64_t>(std::ceil(bytes)); }
+int64_t whole_bytes(double bytes) { return static_cast<int64_t>(std::ceil(bytes)); }
 
 }  // namespace
 
@@ -107,8 +107,8 @@ int64_t TorchRecEstimator::device_bytes(const Table& table, const Piece& piece,
     case Kernel::kKeyValue: return 0;
     case Kernel::kUvmCaching: {
       const double slots = c_.caching_ratio * static_cast<double>(piece.rows);
-      return whole(c_.caching_ratio * static_cast<double>(resting)) + 4 * piece.rows +
-             whole(16 * slots);
+      return whole_bytes(c_.caching_ratio * static_cast<double>(resting)) + 4 * piece.rows +
+             whole_bytes(16 * slots);
     }
   }
   return resting;
@@ -125,12 +125,12 @@ int64_t TorchRecEstimator::working_bytes(const Table& table, const Piece& piece,
   const double out = table.bags * c_.batch * (replicated ? 1 : W) *
                      static_cast<double>(piece.columns) * c_.forward_bytes;
   switch (c_.pipeline) {
-    case TorchRecPipeline::kNone: return whole(in + out);
-    case TorchRecPipeline::kSparseDist: return whole(2 * in);
+    case TorchRecPipeline::kNone: return whole_bytes(in + out);
+    case TorchRecPipeline::kSparseDist: return whole_bytes(2 * in);
     case TorchRecPipeline::kPrefetch: {
       const double prefetch = table.misses * static_cast<double>(piece.columns) *
                               static_cast<double>(table.element_bytes);
-      return whole(3 * in + (1 + 6 / c_.prefetch_passes) * prefetch);
+      return whole_bytes(3 * in + (1 + 6 / c_.prefetch_passes) * prefetch);
     }
   }
   return 0;

@@ -71,9 +71,9 @@ bool inside_nodes(Sharding kind) {
 }
 
 // Devices while pieces are placed.
-class Devices {
+class TorchrecDevices {
  public:
-  Devices(int devices, int64_t a_node, int64_t hbm, int64_t ddr)
+  TorchrecDevices(int devices, int64_t a_node, int64_t hbm, int64_t ddr)
       : ms_(static_cast<size_t>(devices), 0.0),
         left_(static_cast<size_t>(devices), TorchRecBytes{hbm, ddr}),
         at_(static_cast<size_t>(devices)),
@@ -119,7 +119,7 @@ class Devices {
   // Pieces `first` to `last` on one node: blocks of rows one a device, columns where there is room.
   bool put_on_node(const TorchRecOption& option, size_t first, size_t last) {
     for (const size_t node : nodes_by_ms()) {
-      Devices copy = *this;
+      TorchrecDevices copy = *this;
       const auto [begin, end] = range(node);
       bool good = true;
       for (size_t i = first; i < last && good; ++i) {
@@ -157,7 +157,7 @@ class Devices {
   size_t a_node_;
 };
 
-bool put_option(const TorchRecOption& option, Devices& devices) {
+bool put_option(const TorchRecOption& option, TorchrecDevices& devices) {
   switch (option.kind) {
     case Sharding::kTable:
     case Sharding::kColumns:
@@ -344,7 +344,7 @@ std::vector<Proposal> propose_by_memory(const Options& options, int devices, int
 
 Partition partition_greedy(const Options& options, const Proposal& proposal, int devices,
                            int64_t devices_a_node, int64_t hbm_bytes, int64_t ddr_bytes) {
-  Devices all(devices, devices_a_node, hbm_bytes, ddr_bytes);
+  TorchrecDevices all(devices, devices_a_node, hbm_bytes, ddr_bytes);
   std::vector<const TorchRecOption*> uniform, others;
   for (size_t t = 0; t < options.size(); ++t) {
     const TorchRecOption& option = options[t][proposal[t]];

@@ -12,7 +12,7 @@
 #include "tessera/sparse/cache/naive_cache.h"
 #include "tessera/sparse/cache/replay.h"
 
-namespace tessera::sparse {
+namespace tessera::sparse::cache_index_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -429,4 +429,4 @@ TEST(CacheIndexTest, AFlushedIndexMayBeCleared) {
 }
 
 }  // namespace
-}  // namespace tessera::sparse
+}  // namespace tessera::sparse::cache_index_test

@@ -17,7 +17,7 @@
 
 #include "tessera/sparse/cache/replay.h"
 
-namespace tessera::sparse {
+namespace tessera::sparse::row_cache_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -369,4 +369,4 @@ TEST(LookupTraceTest, ReadsABatchALine) {
 }
 
 }  // namespace
-}  // namespace tessera::sparse
+}  // namespace tessera::sparse::row_cache_test

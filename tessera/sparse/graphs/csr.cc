@@ -12,13 +12,14 @@
 namespace tessera::sparse {
 namespace {
 
-size_t at(int64_t index) { return static_cast<size_t>(index); }
+size_t as_index(int64_t index) { return static_cast<size_t>(index); }
 
 // Calls f(row, edge) for all edges in order.
 template <class F>
 void for_each_edge(const CsrGraph& graph, const F& f) {
   for (int64_t row = 0; row < graph.rows(); ++row) {
-    for (int64_t e = graph.offsets[at(row)]; e < graph.offsets[at(row) + 1]; ++e) f(row, e);
+    for (int64_t e = graph.offsets[as_index(row)]; e < graph.offsets[as_index(row) + 1]; ++e)
+      f(row, e);
   }
 }
 
@@ -31,14 +32,14 @@ Status check_symmetric(const CsrGraph& graph) {
   const CsrGraph turned = transpose(graph);
   for (int64_t row = 0; row < graph.rows(); ++row) {
     // Both have sorted columns here: the first difference names an edge that one of them lacks.
-    int64_t a = graph.offsets[at(row)];
-    int64_t b = turned.offsets[at(row)];
-    const int64_t a_end = graph.offsets[at(row) + 1];
-    const int64_t b_end = turned.offsets[at(row) + 1];
+    int64_t a = graph.offsets[as_index(row)];
+    int64_t b = turned.offsets[as_index(row)];
+    const int64_t a_end = graph.offsets[as_index(row) + 1];
+    const int64_t b_end = turned.offsets[as_index(row) + 1];
     for (; a < a_end || b < b_end; ++a, ++b) {
       const int64_t none = std::numeric_limits<int64_t>::max();
-      const int64_t here = a < a_end ? graph.columns[at(a)] : none;
-      const int64_t there = b < b_end ? turned.columns[at(b)] : none;
+      const int64_t here = a < a_end ? graph.columns[as_index(a)] : none;
+      const int64_t there = b < b_end ? turned.columns[as_index(b)] : none;
       if (here < there) {
         return invalid_input(
             fmt::format("expected a symmetric matrix, found the edge ({}, {}) but not ({}, {})",
@@ -63,14 +64,14 @@ Status check_symmetric(const CsrGraph& graph) {
 // A counting sort by column, then by row.
 CsrGraph sorted_csr(int64_t rows, int64_t columns, const std::vector<Edge>& edges, bool valued) {
   const auto starts = [&](int64_t count, auto key) {
-    std::vector<int64_t> start(at(count) + 1, 0);
-    for (const Edge& edge : edges) ++start[at(key(edge)) + 1];
+    std::vector<int64_t> start(as_index(count) + 1, 0);
+    for (const Edge& edge : edges) ++start[as_index(key(edge)) + 1];
     std::partial_sum(start.begin(), start.end(), start.begin());
     return start;
   };
   std::vector<int64_t> next = starts(columns, [](const Edge& edge) { return edge.column; });
   std::vector<Edge> by_column(edges.size());
-  for (const Edge& edge : edges) by_column[at(next[at(edge.column)]++)] = edge;
+  for (const Edge& edge : edges) by_column[as_index(next[as_index(edge.column)]++)] = edge;
 
   CsrGraph graph;
   graph.column_count = columns;
@@ -79,7 +80,7 @@ CsrGraph sorted_csr(int64_t rows, int64_t columns, const std::vector<Edge>& edge
   if (valued) graph.values.resize(edges.size());
   next = graph.offsets;
   for (const Edge& edge : by_column) {
-    const size_t to = at(next[at(edge.row)]++);
+    const size_t to = as_index(next[as_index(edge.row)]++);
     graph.columns[to] = edge.column;
     if (valued) graph.values[to] = edge.value;
   }
@@ -87,8 +88,8 @@ CsrGraph sorted_csr(int64_t rows, int64_t columns, const std::vector<Edge>& edge
 }
 
 std::vector<double> row_sums(const CsrGraph& graph) {
-  std::vector<double> sums(at(graph.rows()), 0);
-  for_each_edge(graph, [&](int64_t row, int64_t e) { sums[at(row)] += graph.value(e); });
+  std::vector<double> sums(as_index(graph.rows()), 0);
+  for_each_edge(graph, [&](int64_t row, int64_t e) { sums[as_index(row)] += graph.value(e); });
   return sums;
 }
 
@@ -108,7 +109,7 @@ Status check(const CsrGraph& graph, const CsrDemands& demands) {
     if (graph.degree(row) < 0) {
       return invalid_input(
           fmt::format("expected row offsets that do not fall, found {} after {} at row {}",
-                      graph.offsets[at(row) + 1], graph.offsets[at(row)], row));
+                      graph.offsets[as_index(row) + 1], graph.offsets[as_index(row)], row));
     }
   }
   if (graph.offsets.back() != graph.edges()) {
@@ -120,8 +121,8 @@ Status check(const CsrGraph& graph, const CsrDemands& demands) {
                                      graph.edges(), graph.values.size()));
   }
   for (int64_t row = 0; row < graph.rows(); ++row) {
-    for (int64_t e = graph.offsets[at(row)]; e < graph.offsets[at(row) + 1]; ++e) {
-      const int64_t column = graph.columns[at(e)];
+    for (int64_t e = graph.offsets[as_index(row)]; e < graph.offsets[as_index(row) + 1]; ++e) {
+      const int64_t column = graph.columns[as_index(e)];
       if (column < 0 || column >= graph.column_count) {
         return invalid_input(fmt::format("expected columns in [0, {}), found {} in row {}",
                                          graph.column_count, column, row));
@@ -130,11 +131,11 @@ Status check(const CsrGraph& graph, const CsrDemands& demands) {
         return invalid_input(fmt::format("expected finite values, found {} at ({}, {})",
                                          graph.value(e), row, column));
       }
-      const bool first = e == graph.offsets[at(row)];
+      const bool first = e == graph.offsets[as_index(row)];
       if ((demands.sorted || demands.symmetric) && !first &&
-          graph.columns[at(e - 1)] >= graph.columns[at(e)]) {
+          graph.columns[as_index(e - 1)] >= graph.columns[as_index(e)]) {
         return invalid_input(fmt::format("expected ascending columns, found {} after {} in row {}",
-                                         column, graph.columns[at(e - 1)], row));
+                                         column, graph.columns[as_index(e - 1)], row));
       }
     }
   }
@@ -173,11 +174,11 @@ Result<CsrGraph> csr_from_edges(int64_t rows, int64_t columns, const std::vector
     graph = sorted_csr(rows, columns, edges, options.valued);
   }
   for (int64_t row = 0; row < rows; ++row) {
-    for (int64_t e = graph.offsets[at(row)] + 1; e < graph.offsets[at(row) + 1]; ++e) {
-      if (graph.columns[at(e)] == graph.columns[at(e - 1)]) {
+    for (int64_t e = graph.offsets[as_index(row)] + 1; e < graph.offsets[as_index(row) + 1]; ++e) {
+      if (graph.columns[as_index(e)] == graph.columns[as_index(e - 1)]) {
         return invalid_input(fmt::format("expected each edge once{}, found ({}, {}) twice",
                                          options.mirror ? " in one direction" : "", row,
-                                         graph.columns[at(e)]));
+                                         graph.columns[as_index(e)]));
       }
     }
   }
@@ -188,16 +189,16 @@ Result<CsrGraph> csr_from_edges(int64_t rows, int64_t columns, const std::vector
 CsrGraph transpose(const CsrGraph& graph) {
   CsrGraph out;
   out.column_count = graph.rows();
-  out.offsets.assign(at(graph.column_count) + 1, 0);
-  for (const int32_t column : graph.columns) ++out.offsets[at(column) + 1];
+  out.offsets.assign(as_index(graph.column_count) + 1, 0);
+  for (const int32_t column : graph.columns) ++out.offsets[as_index(column) + 1];
   std::partial_sum(out.offsets.begin(), out.offsets.end(), out.offsets.begin());
   out.columns.resize(graph.columns.size());
   out.values.resize(graph.values.size());
   std::vector<int64_t> next = out.offsets;
   for_each_edge(graph, [&](int64_t row, int64_t e) {
-    const size_t to = at(next[at(graph.columns[at(e)])]++);
+    const size_t to = as_index(next[as_index(graph.columns[as_index(e)])]++);
     out.columns[to] = static_cast<int32_t>(row);
-    if (!graph.values.empty()) out.values[to] = graph.values[at(e)];
+    if (!graph.values.empty()) out.values[to] = graph.values[as_index(e)];
   });
   return out;
 }
@@ -213,8 +214,8 @@ CsrGraph with_self_loops(const CsrGraph& graph) {
   };
   for (int64_t row = 0; row < graph.rows(); ++row) {
     bool there = false;
-    for (int64_t e = graph.offsets[at(row)]; e < graph.offsets[at(row) + 1]; ++e) {
-      const int64_t column = graph.columns[at(e)];
+    for (int64_t e = graph.offsets[as_index(row)]; e < graph.offsets[as_index(row) + 1]; ++e) {
+      const int64_t column = graph.columns[as_index(e)];
       if (!there && column > row) put(row, 1);
       there = there || column >= row;
       put(column, graph.value(e));
@@ -234,8 +235,8 @@ CsrGraph normalized_symmetric(const CsrGraph& graph) {
   out.values.resize(graph.columns.size());
   for_each_edge(graph, [&](int64_t row, int64_t e) {
     // The product of both scales first: it is the same for (i, j) and (j, i).
-    out.values[at(e)] =
-        static_cast<float>(scale[at(row)] * scale[at(graph.columns[at(e)])] * graph.value(e));
+    out.values[as_index(e)] = static_cast<float>(
+        scale[as_index(row)] * scale[as_index(graph.columns[as_index(e)])] * graph.value(e));
   });
   return out;
 }
@@ -245,8 +246,8 @@ CsrGraph normalized_rows(const CsrGraph& graph) {
   CsrGraph out = graph;
   out.values.resize(graph.columns.size());
   for_each_edge(graph, [&](int64_t row, int64_t e) {
-    const double sum = sums[at(row)];
-    out.values[at(e)] = sum > 0 ? static_cast<float>(graph.value(e) / sum) : 0;
+    const double sum = sums[as_index(row)];
+    out.values[as_index(e)] = sum > 0 ? static_cast<float>(graph.value(e) / sum) : 0;
   });
   return out;
 }
@@ -255,17 +256,17 @@ CsrGraph sorted_by_value(const CsrGraph& graph) {
   CsrGraph out = graph;
   std::vector<int64_t> order;
   for (int64_t row = 0; row < graph.rows(); ++row) {
-    const int64_t begin = graph.offsets[at(row)];
-    order.resize(at(graph.degree(row)));
+    const int64_t begin = graph.offsets[as_index(row)];
+    order.resize(as_index(graph.degree(row)));
     std::iota(order.begin(), order.end(), begin);
     std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
       const float x = std::abs(graph.value(a));
       const float y = std::abs(graph.value(b));
-      return x != y ? x > y : graph.columns[at(a)] < graph.columns[at(b)];
+      return x != y ? x > y : graph.columns[as_index(a)] < graph.columns[as_index(b)];
     });
     for (size_t k = 0; k < order.size(); ++k) {
-      out.columns[at(begin) + k] = graph.columns[at(order[k])];
-      if (!graph.values.empty()) out.values[at(begin) + k] = graph.values[at(order[k])];
+      out.columns[as_index(begin) + k] = graph.columns[as_index(order[k])];
+      if (!graph.values.empty()) out.values[as_index(begin) + k] = graph.values[as_index(order[k])];
     }
   }
   return out;

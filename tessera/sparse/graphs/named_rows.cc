@@ -12,7 +12,7 @@
 namespace tessera::sparse {
 namespace {
 
-size_t at(int64_t index) { return static_cast<size_t>(index); }
+size_t as_row(int64_t index) { return static_cast<size_t>(index); }
 
 }  // namespace
 
@@ -39,21 +39,21 @@ NamedLists name_rows(const CompressedRows& ids, const Sampling& sampling,
   std::vector<int32_t> positions;
   std::vector<bool> named;
   for (size_t names = 0; names < out.members; ++names) {
-    named.assign(at(ids.table_rows), false);
+    named.assign(as_row(ids.table_rows), false);
     for (int64_t row = rows[names].begin; row < rows[names].end(); ++row) {
-      const int64_t begin = std::clamp<int64_t>(ids.begin[at(row)], 0, edges);
-      const int64_t end = std::clamp<int64_t>(ids.end[at(row)], begin, edges);
-      positions.resize(at(sampled_count(sampling, end - begin)));
+      const int64_t begin = std::clamp<int64_t>(ids.begin[as_row(row)], 0, edges);
+      const int64_t end = std::clamp<int64_t>(ids.end[as_row(row)], begin, edges);
+      positions.resize(as_row(sampled_count(sampling, end - begin)));
       sampled_positions(sampling, row, end - begin, positions.data());
       for (const int32_t position : positions) {
-        const int64_t column = ids.columns[at(begin + position)];
-        named[at(std::clamp<int64_t>(column, 0, ids.table_rows - 1))] = true;
+        const int64_t column = ids.columns[as_row(begin + position)];
+        named[as_row(std::clamp<int64_t>(column, 0, ids.table_rows - 1))] = true;
       }
     }
     for (size_t member = 0; member < out.members; ++member) {
       std::vector<int32_t>& list = out.lists[names * out.members + member];
       for (int64_t row = owned[member].begin; row < owned[member].end(); ++row) {
-        if (member != names && named[at(row)])
+        if (member != names && named[as_row(row)])
           list.push_back(static_cast<int32_t>(row - owned[member].begin));
       }
     }

@@ -7,7 +7,7 @@
 namespace tessera::sparse {
 namespace {
 
-size_t at(int64_t index) { return static_cast<size_t>(index); }
+size_t as_size(int64_t index) { return static_cast<size_t>(index); }
 
 // Calls f(edge, column) for the edges of a stretch of rows that the sampling uses; an edge may come
 // twice.
@@ -16,11 +16,11 @@ void for_each_slot(const CsrGraph& graph, const Sampling& sampling, int64_t firs
                    const F& f) {
   std::vector<int32_t> positions;
   for (int64_t row = first; row < last; ++row) {
-    positions.resize(at(sampled_count(sampling, graph.degree(row))));
+    positions.resize(as_size(sampled_count(sampling, graph.degree(row))));
     sampled_positions(sampling, row, graph.degree(row), positions.data());
     for (const int32_t position : positions) {
-      const int64_t edge = graph.offsets[at(row)] + position;
-      f(edge, int64_t{graph.columns[at(edge)]});
+      const int64_t edge = graph.offsets[as_size(row)] + position;
+      f(edge, int64_t{graph.columns[as_size(edge)]});
     }
   }
 }
@@ -29,8 +29,8 @@ GraphPart part_of(const CsrGraph& graph, const RowCuts& cuts, const Sampling& sa
                   int64_t rank) {
   GraphPart part;
   part.rank = rank;
-  part.first_row = cuts.borders[at(rank)];
-  const int64_t last_row = cuts.borders[at(rank + 1)];
+  part.first_row = cuts.borders[as_size(rank)];
+  const int64_t last_row = cuts.borders[as_size(rank + 1)];
   const auto own = [&](int64_t node) { return node >= part.first_row && node < last_row; };
 
   for_each_slot(graph, sampling, part.first_row, last_row, [&](int64_t, int64_t column) {
@@ -43,13 +43,13 @@ GraphPart part_of(const CsrGraph& graph, const RowCuts& cuts, const Sampling& sa
                               part.halo.begin());
   }
 
-  const int64_t first_edge = graph.offsets[at(part.first_row)];
-  const int64_t last_edge = graph.offsets[at(last_row)];
+  const int64_t first_edge = graph.offsets[as_size(part.first_row)];
+  const int64_t last_edge = graph.offsets[as_size(last_row)];
   part.graph.column_count = last_row - part.first_row + static_cast<int64_t>(part.halo.size());
   for (int64_t row = part.first_row; row < last_row; ++row) {
-    part.graph.offsets.push_back(graph.offsets[at(row + 1)] - first_edge);
+    part.graph.offsets.push_back(graph.offsets[as_size(row + 1)] - first_edge);
   }
-  part.graph.columns.assign(at(last_edge - first_edge), kUnused);
+  part.graph.columns.assign(as_size(last_edge - first_edge), kUnused);
   if (!graph.values.empty()) {
     part.graph.values.assign(graph.values.begin() + first_edge, graph.values.begin() + last_edge);
   }
@@ -59,14 +59,16 @@ GraphPart part_of(const CsrGraph& graph, const RowCuts& cuts, const Sampling& sa
                               : last_row - part.first_row +
                                     (std::lower_bound(part.halo.begin(), part.halo.end(), column) -
                                      part.halo.begin());
-    part.graph.columns[at(edge - first_edge)] = static_cast<int32_t>(place);
+    part.graph.columns[as_size(edge - first_edge)] = static_cast<int32_t>(place);
   });
   return part;
 }
 
 }  // namespace
 
-int64_t RowCuts::rows(int64_t rank) const { return borders[at(rank + 1)] - borders[at(rank)]; }
+int64_t RowCuts::rows(int64_t rank) const {
+  return borders[as_size(rank + 1)] - borders[as_size(rank)];
+}
 
 int64_t RowCuts::owner(int64_t row) const {
   return std::upper_bound(borders.begin(), borders.end(), row) - borders.begin() - 1;
@@ -112,13 +114,14 @@ std::vector<GraphPart> cut_graph(const CsrGraph& graph, const RowCuts& cuts,
   std::vector<GraphPart> parts;
   for (int64_t rank = 0; rank < cuts.ranks(); ++rank) {
     parts.push_back(part_of(graph, cuts, sampling, rank));
-    parts.back().sends.resize(at(cuts.ranks()));
+    parts.back().sends.resize(as_size(cuts.ranks()));
   }
   for (const GraphPart& reader : parts) {
     for (int64_t owner = 0; owner < cuts.ranks(); ++owner) {
-      for (int64_t i = reader.halo_begin[at(owner)]; i < reader.halo_begin[at(owner + 1)]; ++i) {
-        parts[at(owner)].sends[at(reader.rank)].push_back(reader.halo[at(i)] -
-                                                          cuts.borders[at(owner)]);
+      for (int64_t i = reader.halo_begin[as_size(owner)]; i < reader.halo_begin[as_size(owner + 1)];
+           ++i) {
+        parts[as_size(owner)].sends[as_size(reader.rank)].push_back(reader.halo[as_size(i)] -
+                                                                    cuts.borders[as_size(owner)]);
       }
     }
   }

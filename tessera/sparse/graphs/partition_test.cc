@@ -11,7 +11,7 @@
 #include "tessera/sparse/graphs/read.h"
 #include "tessera/test/source_dir.h"
 
-namespace tessera::sparse {
+namespace tessera::sparse::partition_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -95,4 +95,4 @@ TEST(GraphPart, sampled_halos_are_smaller) {
 }
 
 }  // namespace
-}  // namespace tessera::sparse
+}  // namespace tessera::sparse::partition_test

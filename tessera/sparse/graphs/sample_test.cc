@@ -11,7 +11,7 @@
 #include "tessera/sparse/graphs/read.h"
 #include "tessera/test/source_dir.h"
 
-namespace tessera::sparse {
+namespace tessera::sparse::sample_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -220,4 +220,4 @@ TEST(Sample, names_and_refusals) {
 }
 
 }  // namespace
-}  // namespace tessera::sparse
+}  // namespace tessera::sparse::sample_test

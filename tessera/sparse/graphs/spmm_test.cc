@@ -11,7 +11,7 @@
 #include "tessera/base/philox.h"
 #include "tessera/sparse/graphs/generate.h"
 
-namespace tessera::sparse {
+namespace tessera::sparse::spmm_test {
 namespace {
 
 constexpr Sampler kSamplers[] = {Sampler::kNone, Sampler::kBucket, Sampler::kStride,
@@ -453,4 +453,4 @@ TEST(SpmmExamples, operands_that_do_not_fit_are_refused_and_nothing_is_written) 
 }
 
 }  // namespace
-}  // namespace tessera::sparse
+}  // namespace tessera::sparse::spmm_test

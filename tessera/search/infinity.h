@@ -1,0 +1,10 @@
+// The time or size of what cannot be: no candidate is worse.
+#pragma once
+
+#include <limits>
+
+namespace tessera {
+
+inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+}  // namespace tessera

@@ -1,0 +1,39 @@
+// Edits that give units dims of their own. A search cuts all units by the same lists of dims; where a
+// model's layers differ (convolutions of large maps and of many channels, an encoder and a decoder,
+// dense layers behind convolutions), another list may be better for some of them, if it gains more
+// than the change of layout between neighbours costs. A chain program over the units finds these
+// (planners/unit_cuts.h), on prices of the folded model. The edits are then simulated like all others.
+//
+//   OwnDims own(*search, ranking);
+//   for (const PlanCandidate& edit : own.edits(best, space)) ...
+#pragma once
+
+#include <vector>
+
+#include "tessera/search/planners/unit_cuts.h"
+#include "tessera/search/ranking.h"
+
+namespace tessera {
+
+class OwnDims {
+ public:
+  // Both outlive this.
+  OwnDims(PlanSearch& search, Ranking& ranking);
+
+  // The candidate with the dims that the chain program chooses, among all lists of the space, the
+  // batch and single dims, and among its own list and one other; those with the largest gain by
+  // formula first. Replicas may become an axis inside the stage, so that some units are cut otherwise
+  // than by the batch there. Empty where nothing is gained, and of candidates that have such units
+  // already, slices, meshes by stage or replicas that lie apart.
+  std::vector<PlanCandidate> edits(const PlanCandidate& from, const Space& space);
+
+ private:
+  // What units may be cut by on inner axes of so many devices, beside the axes of the candidate.
+  void offer(const std::vector<ChoiceAxis>& inner, const Space& space);
+
+  PlanSearch& search_;
+  Ranking& ranking_;
+  UnitCuts cuts_;
+};
+
+}  // namespace tessera

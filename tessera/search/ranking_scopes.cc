@@ -1,0 +1,74 @@
+// Ranking::with_scopes.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "tessera/base/text.h"
+#include "tessera/search/ranking.h"
+#include "tessera/search/scoped_dims.h"
+
+namespace tessera {
+namespace {
+
+constexpr double kEntryGain = .9995;  // of the time, or less: an entry is kept beside others
+constexpr double kNear = 1.01;  // so many times the best time: parts of such choices are tried
+constexpr double kScopedGain = .998;  // of the time, or less: entries are worth their words
+
+}  // namespace
+
+// Each entry is priced by itself, and those that save time are put together, the best in front: they
+// mostly concern different ops. One round, so that parts cost a search little.
+std::optional<DimList> Ranking::with_scopes(const PlanCandidate& start,
+                                            std::optional<DimList> improved, const Space& space) {
+  const ChoiceAxis& axis = start.choice.axes[1];
+  // Seconds of a step that fits, or that needs no more than the start.
+  const auto step_s = [&](const DimList& dims) -> std::optional<double> {
+    Inside inside;
+    inside.axes = inner_axes(axis.size, dims);
+    inside.sequences =
+        question_.batch / start.choice.micro_batches / start.choice.axes.front().size;
+    UnitQuestion asked{inside.axes, inside.sequences, start.choice.recompute};
+    asked.halos = halos_;
+    inside.by_kind = price_kinds(std::move(asked));
+    if (inside.by_kind.empty()) return {};
+    Choice choice = start.choice;
+    choice.axes[1].dims = dims;
+    std::vector<PlanCandidate> ranked;
+    rank_schedules(choice, space, inside, ranked);
+    std::optional<double> out;
+    for (const PlanCandidate& one : ranked) {
+      const bool is_allowed =
+          one.estimate.fits() || one.estimate.memory_bytes <= start.estimate.memory_bytes;
+      if (is_allowed && (!out || one.estimate.step_s < *out)) out = one.estimate.step_s;
+    }
+    return out;
+  };
+  const DimList list = improved.value_or(axis.dims);
+  if (question_.progress)
+    question_.progress(fmt::format("which dims parts of blocks cut: [{}]", join(list, ",")));
+  const auto whole_s = step_s(list);
+  if (!whole_s || (best_s_ > 0 && *whole_s > kNear * best_s_)) return improved;
+  std::vector<std::pair<double, DimList>> better;
+  for (DimList& edited : scoped_edits(fold_.graph, {axis.name, axis.size, list})) {
+    if (question_.stop && question_.stop()) break;
+    const auto edited_s = step_s(edited);
+    if (edited_s && *edited_s <= kEntryGain * *whole_s)
+      better.emplace_back(*edited_s, std::move(edited));
+  }
+  if (better.empty()) return improved;
+  std::stable_sort(better.begin(), better.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  DimList together;
+  for (const auto& [edited_s, edited] : better) together.push_back(edited.front());
+  together.insert(together.end(), list.begin(), list.end());
+  if (better.size() > 1) {
+    const auto together_s = step_s(together);
+    if (together_s && *together_s < better.front().first)
+      better.insert(better.begin(), {*together_s, std::move(together)});
+  }
+  if (better.front().first > kScopedGain * *whole_s) return improved;
+  return std::move(better.front().second);
+}
+
+}  // namespace tessera

@@ -1,0 +1,20 @@
+// The spaces that planners search, and what all of them do with a space: rank its choices, simulate the
+// best, edit these, answer.
+//
+//   TESSERA_TRY(PlanAnswer answer, find_in_space(question, whole_space));
+#pragma once
+
+#include <functional>
+
+#include "tessera/search/planner.h"
+#include "tessera/search/ranking.h"
+
+namespace tessera {
+
+using SpaceMaker = std::function<Result<Space>(Ranking&)>;
+Result<PlanAnswer> find_in_space(const PlanQuestion& question, const SpaceMaker& space_of);
+
+Result<Space> whole_space(Ranking& ranking);     // planner auto
+Result<Space> megatron_space(Ranking& ranking);  // planner megatron_grid
+
+}  // namespace tessera
