@@ -498,7 +498,8 @@ Result<PlanAnswer> PlanSearch::answer(std::vector<PlanCandidate> ranked, const s
     answer.best = simplest_of_ties(answer.simulated, fastest, tie_share(*question_.cluster));
     PlanCandidate& best = answer.simulated[*answer.best];
     if (*answer.best != fastest) {
-      TESSERA_TRY(judged_best_, lower_choice(best.choice, for_price(question_.optimizer)));
+      TESSERA_TRY(const Plan plan, plan_of(best.choice));
+      TESSERA_TRY(judged_best_, compiler_.lower(forward_, plan, for_price(question_.optimizer)));
     }
     TESSERA_TRY(answer.simulation, simulate(*judged_best_, *question_.cluster, question_.options));
     judged_best_.reset();

@@ -665,7 +665,7 @@ void Ranking::play(PlanCandidate& candidate) {
   if (choice.stages == 1 || !choice.slices.empty()) return;
   estimator_.play_schedules(true);
   PlanCandidate played = candidate;
-  if (estimate_edit(played)) candidate.estimate.step_s = played.estimate.step_s;
+  if (estimate_own(played)) candidate.estimate.step_s = played.estimate.step_s;
   estimator_.play_schedules(false);
 }
 
