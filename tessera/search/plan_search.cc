@@ -390,7 +390,7 @@ void PlanSearch::judge_best(std::vector<PlanCandidate> ranked, const EditsOf& ed
   judge_pool(pool, edits_of ? most - most / 3 : most, answer);
   // Where programs are cheap, edits need not promise a gain: the formula errs by more than they
   // change.
-  const bool is_cheap = most > kCheap * kLeastPrograms;
+  const bool is_cheap = has_cheap_programs();
   std::set<size_t> done;
   while (edits_of && answer.ended != "stopped" && answer.simulated.size() < most) {
     const auto source = worth_an_edit(answer, done);
@@ -548,6 +548,8 @@ bool is_small(const PlanQuestion& question, const Fold& fold) {
   const int64_t devices = most_devices(question);
   return devices <= kSmallDevices && static_cast<int64_t>(ops) * devices <= kSmallOps;
 }
+
+bool PlanSearch::has_cheap_programs() const { return programs_allowed() > kCheap * kLeastPrograms; }
 
 size_t PlanSearch::programs_allowed() const {
   if (question_.evaluations > 0) return question_.evaluations;

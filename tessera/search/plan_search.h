@@ -56,6 +56,9 @@ class PlanSearch {
   // is.
   Result<PlanAnswer> answer_with(PlanAnswer answer, const Plan& plan);
 
+  // May so many programs be simulated that these decide where formulas err?
+  bool has_cheap_programs() const;
+
   void say(const std::string& what) const;
 
  private:

@@ -670,7 +670,7 @@ void Ranking::play(PlanCandidate& candidate) {
 }
 
 std::vector<PlanCandidate> Ranking::edits(const PlanCandidate& candidate, const Space& space) {
-  estimator_.play_schedules(!is_small_);
+  estimator_.play_schedules(plays_edits_);
   std::vector<PlanCandidate> out = edits_of(candidate, space);
   estimator_.play_schedules(false);
   return out;

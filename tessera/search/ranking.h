@@ -53,6 +53,8 @@ class Ranking {
 
   // Estimates the candidate anew, its schedule played (Estimator::play_schedules).
   void play(PlanCandidate& candidate);
+  // Are edits estimated so? They are not, until it is asked for.
+  void play_edits(bool plays) { plays_edits_ = plays; }
   // Sets the estimate of a choice whose units have dims, recomputation and halos of their own. What it
   // takes to change the layout between neighbours is not counted. False: it has no price.
   bool estimate_own(PlanCandidate& candidate);
@@ -153,6 +155,7 @@ class Ranking {
   std::map<std::string, double> passes_s_;
   // Do ops take as long however few sequences they have, and however they are cut, and is there
   // memory for all of them?
+  bool plays_edits_ = false;
   bool cuts_save_nothing_ = false;
   double limit_;       // of a device's memory; 0: none
   HaloChoice halos_;   // what the question fixes
