@@ -27,6 +27,7 @@ constexpr double kBesideBatch = .9;
 // If the best single dim leaves more than this share of the time, dims save little: only the best list
 // is then made longer.
 constexpr double kHardlySaves = .9;
+constexpr double kSavesNothing = .97;    // of the time of an uncut stage, or more
 constexpr double kParameterShare = .05;  // of all elements: such parameters are worth a cut
 
 }  // namespace
@@ -155,7 +156,7 @@ void DimListSearch::grow(const DimList& first, const AxesOf& axes, int64_t seque
                      [](const Tried& a, const Tried& b) { return a.time_s < b.time_s; });
     if (tried_.empty() || (best > 0 && tried_.front().time_s > kGain * best)) return;
     best = tried_.front().time_s;
-    if (best > most_s) return;
+    if (best > most_s || (one_dim_shows_ && best > kSavesNothing * first_s)) return;
     if (first.empty() && best > kHardlySaves * first_s) beam = 1;
     // The longest lists are those that this round made.
     size_t longest = 0;
@@ -197,7 +198,9 @@ DimList DimListSearch::save_memory(const DimList& list, const AxesOf& axes, int6
   return best.list;
 }
 
-std::vector<DimList> DimListSearch::find_lists(int64_t size, int64_t sequences) {
+std::vector<DimList> DimListSearch::find_lists(int64_t size, int64_t sequences,
+                                               bool one_dim_shows) {
+  one_dim_shows_ = one_dim_shows;
   std::vector<DimList> out;
   const AxesOf axes = [size](const DimList& list) { return inner_axes(size, list); };
   const auto add = [&](const DimList& list) {
@@ -215,6 +218,7 @@ std::vector<DimList> DimListSearch::find_lists(int64_t size, int64_t sequences) 
       kept.push_back(one.list);
     }
     for (const DimList& list : kept) add(list);
+    if (one_dim_shows) return;
     for (const DimList& list : kept) add(save_memory(list, axes, with_sequences));
   };
   grow_and_keep({}, sequences, 3);

@@ -51,8 +51,10 @@ class DimListSearch {
   // Where the gradients of replicas take longer than the passes of a micro-batch, lists before
   // {"batch"} also grow by what shortens both together: ops with many parameters and little work,
   // as dense layers behind convolutions, are then cut along dims of their own (SplitBrain).
-  // `size`: devices of the axis; `sequences`: of the smallest micro-batch.
-  std::vector<DimList> find_lists(int64_t size, int64_t sequences);
+  // `size`: devices of the axis; `sequences`: of the smallest micro-batch. `one_dim_shows`: where no
+  // single dim saves time, no list is made longer, since small ops are known to take as long as
+  // large ones, and memory does not bind.
+  std::vector<DimList> find_lists(int64_t size, int64_t sequences, bool one_dim_shows = false);
 
   // Pairs that are faster than every one of `lists` on one axis of outer_size * inner_size devices,
   // or hold less for at most a few percent of time. The inner list is one of the first of `lists`;
@@ -87,6 +89,7 @@ class DimListSearch {
   std::function<void(const std::string&)> progress_;
   std::vector<int64_t> counts_;
   std::vector<std::string> dims_;
+  bool one_dim_shows_ = false;
   bool counts_gradients_ = false;  // among Tried::time_s: what replicas move once a step
   std::vector<Tried> tried_;
   std::string refusal_;

@@ -623,7 +623,17 @@ Estimate Estimator::estimate_stages(const Choice& choice, const std::vector<Sums
   const MessageTime between = p > 1 ? messages(choice, work, micro_batch) : MessageTime{};
   const double crossing = between.occupies_s * static_cast<double>(choice.chunks);
   out.step_s = m * (hides ? std::max(most, crossing) : most) + once;
-  if (p > 1) {
+  if (p > 1 && plays_ && choice.slices.empty() && hides) {
+    StageTimes times;
+    times.message_s = between.arrives_s;
+    for (const Stage* one : work) {
+      times.forward_s.push_back(one->forward_s);
+      times.backward_s.push_back(one->backward_s);
+    }
+    const PipelineSize size{choice.stages, choice.chunks, 0};
+    const double played_s = schedules_.play(choice.schedule, size, choice.micro_batches, times);
+    out.step_s = std::max(played_s, m * crossing) + once;
+  } else if (p > 1) {
     // The bubble is that of equal slices.
     const auto slices = static_cast<double>(std::max<size_t>(choice.slices.size(), 1));
     out.step_s += schedule->bubble * slice * slices * sum / static_cast<double>(p);

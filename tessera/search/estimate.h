@@ -126,6 +126,10 @@ class Estimator {
   // in the pipeline, which no unit's price has: of the place that has most of it.
   double connections_bytes(const Choice& choice) const;
 
+  // Estimates from now on play the pipeline's schedule with the time of each stage, where a formula
+  // takes the bubble of equal stages: right where stages are unequal, but a hundred times slower.
+  void play_schedules(bool plays) { plays_ = plays; }
+
   const Kinds& kinds() const { return kinds_; }
   // Null: the schedule cannot be made for the choice's stages and micro-batches. Estimates need it.
   const ScheduleFacts* schedule_of(const Choice& choice) {
@@ -192,6 +196,7 @@ class Estimator {
   CollectiveCosts collectives_;
   const std::vector<FoldUnit>& units_;
   double memory_limit_;
+  bool plays_ = false;
   ScheduleTable schedules_;
   // By the prices of each place and the number of stages.
   std::map<std::pair<std::vector<const UnitPrices*>, int64_t>, Balanced> balanced_;

@@ -54,12 +54,6 @@ Result<std::string> PlanSearch::text_of(const Choice& choice) const {
   return fmt::format("# {} with {}\n{}", choice.str(), question_.part->plan.file, to_toml(plan));
 }
 
-Result<std::unique_ptr<Lowering>> PlanSearch::lower_choice(const Choice& choice,
-                                                           const CompileOptions& options) {
-  TESSERA_TRY(const Plan plan, plan_of(choice));
-  return compiler_.lower(forward_, plan, options);
-}
-
 Result<Simulation> PlanSearch::simulate_quickly(const Lowering& lowering) const {
   SimulateOptions options = question_.options;
   options.memory_details = options.critical_path = options.events = false;
@@ -71,8 +65,9 @@ bool PlanSearch::judge(PlanCandidate& candidate, const std::vector<PlanCandidate
   if (std::any_of(before.begin(), before.end(), is_same)) return false;
   const auto plan = plan_of(candidate.choice);
   if (plan && !judged_.insert(plan_key(*plan, *forward_)).second) return false;
-  const auto lowering = plan ? compiler_.lower(forward_, *plan, for_price(question_.optimizer))
-                             : tl::unexpected(plan.error());
+  judged_last_.reset();
+  auto lowering = plan ? compiler_.lower(forward_, *plan, for_price(question_.optimizer))
+                       : tl::unexpected(plan.error());
   const auto simulation =
       lowering ? simulate_quickly(**lowering) : tl::unexpected(lowering.error());
   if (!simulation) {
@@ -81,6 +76,7 @@ bool PlanSearch::judge(PlanCandidate& candidate, const std::vector<PlanCandidate
     return !question_.part;
   }
   note(**lowering, *simulation, candidate);
+  judged_last_ = *std::move(lowering);
   return true;
 }
 
@@ -199,8 +195,11 @@ int alike(const Choice& a, const Choice& b) {
 class PlanSearch::Pool {
  public:
   // `most_too_large`: candidates that may be taken though they are not expected to fit.
-  Pool(double margin, size_t most_too_large, bool is_small)
-      : margin_(margin), most_too_large_(most_too_large), is_small_(is_small) {}
+  Pool(double margin, size_t most_too_large, bool is_small, Refine refine = {})
+      : margin_(margin),
+        most_too_large_(most_too_large),
+        is_small_(is_small),
+        refine_(std::move(refine)) {}
 
   size_t size() const { return all_.size(); }
 
@@ -238,25 +237,15 @@ class PlanSearch::Pool {
   // none and `best_s` is 0, the smallest, a few times. Nothing if no candidate can be expected to take
   // less than best_s, allowing for an error of the expectation.
   std::optional<PlanCandidate> take(double best_s, Care care) {
-    Waiting* next = nullptr;
-    for (Waiting& waiting : all_) {
-      if (waiting.is_taken) continue;
-      const double unlike = care == Care::kWide ? kGenerous : kRespects - waiting.alike_most + 0.0;
-      const double allowed = care == Care::kAll ? std::max(margin_, kSmallMargin)
-                                                : 1 + (margin_ - 1) * unlike / kRespects;
-      const double has = waiting.estimate.capacity_bytes;
-      const double in_memory = is_small_ ? allowed : std::min(allowed, kNeverFits);
-      const bool fits =
-          care == Care::kEvery || has <= 0 || waiting.memory_bytes() <= in_memory * has;
-      // Where the formula was seen to err, it may err as much for choices of which little is known.
-      const double errs = std::pow(most_too_slow_, std::min(1.0, 2 * (1 - waiting.trust())));
-      const bool is_slow = care != Care::kEvery && waiting.step_s() > allowed * errs * best_s;
-      if (best_s > 0 && (!fits || is_slow)) continue;
-      waiting.fits = fits;
-      waiting.order_s = waiting.step_s();
-      if (is_small_ && has > 0)
-        waiting.order_s *= std::pow(std::max(1.0, waiting.memory_bytes() / has), kDoubtful);
-      if (next == nullptr || waiting.comes_before(*next)) next = &waiting;
+    Waiting* next = expected_next(best_s, care);
+    while (next != nullptr && refine_ && !next->is_refined) {
+      PlanCandidate one;
+      one.choice = next->choice;
+      one.estimate = next->estimate;
+      refine_(one);
+      next->estimate = one.estimate;
+      next->is_refined = true;
+      next = expected_next(best_s, care);
     }
     if (next == nullptr || (!next->fits && ++too_large_ > most_too_large_)) return {};
     next->is_taken = true;
@@ -274,7 +263,7 @@ class PlanSearch::Pool {
   struct Waiting {
     Choice choice;
     Estimate estimate;
-    bool is_taken = false, fits = false;
+    bool is_taken = false, fits = false, is_refined = false;
     double order_s = 0;  // of candidates that fit: the least is taken first
     // Sums over the simulated choices that are most like this one.
     int alike_most = 0, lessons = 0;
@@ -308,12 +297,37 @@ class PlanSearch::Pool {
     double ratio(double sum) const { return lessons == 0 ? 1 : std::exp(trust() * sum / lessons); }
   };
 
+  Waiting* expected_next(double best_s, Care care) {
+    Waiting* next = nullptr;
+    for (Waiting& waiting : all_) {
+      if (waiting.is_taken) continue;
+      const double unlike = care == Care::kWide ? kGenerous : kRespects - waiting.alike_most + 0.0;
+      const double allowed = care == Care::kAll ? std::max(margin_, kSmallMargin)
+                                                : 1 + (margin_ - 1) * unlike / kRespects;
+      const double has = waiting.estimate.capacity_bytes;
+      const double in_memory = is_small_ ? allowed : std::min(allowed, kNeverFits);
+      const bool fits =
+          care == Care::kEvery || has <= 0 || waiting.memory_bytes() <= in_memory * has;
+      // Where the formula was seen to err, it may err as much for choices of which little is known.
+      const double errs = std::pow(most_too_slow_, std::min(1.0, 2 * (1 - waiting.trust())));
+      const bool is_slow = care != Care::kEvery && waiting.step_s() > allowed * errs * best_s;
+      if (best_s > 0 && (!fits || is_slow)) continue;
+      waiting.fits = fits;
+      waiting.order_s = waiting.step_s();
+      if (is_small_ && has > 0)
+        waiting.order_s *= std::pow(std::max(1.0, waiting.memory_bytes() / has), kDoubtful);
+      if (next == nullptr || waiting.comes_before(*next)) next = &waiting;
+    }
+    return next;
+  }
+
   double margin_;
   // So many times longer than a program's step the formula said, at the most.
   double most_too_slow_ = 1;
   size_t too_large_ = 0;  // candidates that were taken though they were not expected to fit
   size_t most_too_large_;
   bool is_small_;
+  Refine refine_;  // may be empty
   std::vector<Waiting> all_;
   std::unordered_map<double, std::vector<size_t>> by_step_;  // where in all_, by estimated time
   std::vector<Lesson> lessons_;
@@ -356,16 +370,19 @@ void PlanSearch::judge_pool(Pool& pool, size_t most, PlanAnswer& answer) {
     }
     pool.learn(*next);
     const bool better = next->fits && (!answer.best || *next->step_s < best_s());
-    if (better) answer.best = answer.simulated.size();
+    if (better) {
+      answer.best = answer.simulated.size();
+      judged_best_ = std::move(judged_last_);
+    }
     answer.simulated.push_back(*std::move(next));
   }
 }
 
 void PlanSearch::judge_best(std::vector<PlanCandidate> ranked, const EditsOf& edits_of,
-                            PlanAnswer& answer) {
+                            const Refine& refine, PlanAnswer& answer) {
   const size_t most = programs_allowed();
   const size_t too_large = is_small_ ? ranked.size() : std::max(kTooLarge, most / kAlways);
-  Pool pool(question_.margin, too_large, is_small_);
+  Pool pool(question_.margin, too_large, is_small_, refine);
   for (PlanCandidate& candidate : ranked) pool.add(std::move(candidate));
   ranked = {};
   // A third is left for edits of the best, which a choice that is better only by the formula's error
@@ -373,7 +390,7 @@ void PlanSearch::judge_best(std::vector<PlanCandidate> ranked, const EditsOf& ed
   judge_pool(pool, edits_of ? most - most / 3 : most, answer);
   // Where programs are cheap, edits need not promise a gain: the formula errs by more than they
   // change.
-  const bool is_cheap = most > kCheap * kLeastPrograms;
+  const bool is_cheap = has_cheap_programs();
   std::set<size_t> done;
   while (edits_of && answer.ended != "stopped" && answer.simulated.size() < most) {
     const auto source = worth_an_edit(answer, done);
@@ -450,7 +467,7 @@ std::vector<std::vector<ChoiceAxis>> inner_axes_of(const std::vector<PlanCandida
 }  // namespace
 
 Result<PlanAnswer> PlanSearch::answer(std::vector<PlanCandidate> ranked, const std::string& refusal,
-                                      const EditsOf& edits_of) {
+                                      const EditsOf& edits_of, const Refine& refine) {
   if (ranked.empty()) return tl::unexpected(no_choice(refusal));
   if (question_.part) {
     const Choice first = ranked.front().choice;
@@ -473,14 +490,19 @@ Result<PlanAnswer> PlanSearch::answer(std::vector<PlanCandidate> ranked, const s
   }
   std::vector<std::vector<ChoiceAxis>> offered;
   if (question_.explain) offered = inner_axes_of(ranked);
-  judge_best(std::move(ranked), edits_of, answer);
+  judge_best(std::move(ranked), edits_of, refine, answer);
   if (answer.simulated.empty() && without_part_) return tl::unexpected(why_not(*without_part_));
   answer.folded_programs = pricer_->simulated();
   if (answer.best) {
-    answer.best = simplest_of_ties(answer.simulated, *answer.best, tie_share(*question_.cluster));
+    const size_t fastest = *answer.best;
+    answer.best = simplest_of_ties(answer.simulated, fastest, tie_share(*question_.cluster));
     PlanCandidate& best = answer.simulated[*answer.best];
-    TESSERA_TRY(const auto lowering, lower_choice(best.choice, for_price(question_.optimizer)));
-    TESSERA_TRY(answer.simulation, simulate(*lowering, *question_.cluster, question_.options));
+    if (*answer.best != fastest) {
+      TESSERA_TRY(const Plan plan, plan_of(best.choice));
+      TESSERA_TRY(judged_best_, compiler_.lower(forward_, plan, for_price(question_.optimizer)));
+    }
+    TESSERA_TRY(answer.simulation, simulate(*judged_best_, *question_.cluster, question_.options));
+    judged_best_.reset();
     best.step_s = answer.simulation->step_time_s;
     TESSERA_TRY(answer.plan, text_of(best.choice));
     set_bound(answer);
@@ -526,6 +548,8 @@ bool is_small(const PlanQuestion& question, const Fold& fold) {
   const int64_t devices = most_devices(question);
   return devices <= kSmallDevices && static_cast<int64_t>(ops) * devices <= kSmallOps;
 }
+
+bool PlanSearch::has_cheap_programs() const { return programs_allowed() > kCheap * kLeastPrograms; }
 
 size_t PlanSearch::programs_allowed() const {
   if (question_.evaluations > 0) return question_.evaluations;

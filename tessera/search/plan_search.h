@@ -37,12 +37,14 @@ class PlanSearch {
 
   // Candidates that a better one leads to, with estimates: what a local search tries next.
   using EditsOf = std::function<std::vector<PlanCandidate>(const PlanCandidate&)>;
+  // A better estimate, which is too slow for all candidates; asked for those that come next.
+  using Refine = std::function<void(PlanCandidate&)>;
   // Candidates need a choice and an estimate. The one that is expected to be the fastest is
   // simulated next, where the programs that were simulated before correct the estimates of choices
   // like theirs; edits of each new best one join the candidates. `refusal`: why there are no
   // candidates, if there are none. Errors: no candidate, or none that contains the question's part.
   Result<PlanAnswer> answer(std::vector<PlanCandidate> ranked, const std::string& refusal = "",
-                            const EditsOf& edits_of = {});
+                            const EditsOf& edits_of = {}, const Refine& refine = {});
 
   // With the question's part in it.
   Result<Plan> plan_of(const Choice& choice) const;
@@ -54,12 +56,13 @@ class PlanSearch {
   // is.
   Result<PlanAnswer> answer_with(PlanAnswer answer, const Plan& plan);
 
+  // May so many programs be simulated that these decide where formulas err?
+  bool has_cheap_programs() const;
+
   void say(const std::string& what) const;
 
  private:
   explicit PlanSearch(const PlanQuestion& question) : question_(question) {}
-  Result<std::unique_ptr<Lowering>> lower_choice(const Choice& choice,
-                                                 const CompileOptions& options);
   Result<Simulation> simulate_quickly(const Lowering& lowering) const;
   void note(const Lowering& lowering, const Simulation& simulation, PlanCandidate& candidate) const;
   // Lowers and simulates the candidate's program, and notes the outcome in it. False: an earlier
@@ -73,7 +76,8 @@ class PlanSearch {
   // expected to be faster.
   void judge_pool(Pool& pool, size_t most, PlanAnswer& answer);
   std::optional<size_t> worth_an_edit(const PlanAnswer& answer, const std::set<size_t>& done) const;
-  void judge_best(std::vector<PlanCandidate> ranked, const EditsOf& edits_of, PlanAnswer& answer);
+  void judge_best(std::vector<PlanCandidate> ranked, const EditsOf& edits_of, const Refine& refine,
+                  PlanAnswer& answer);
   size_t programs_allowed() const;
   void set_bound(PlanAnswer& answer) const;
   Error no_choice(const std::string& refusal) const;
@@ -85,6 +89,8 @@ class PlanSearch {
   double limit_ = 0;
   bool is_small_ = false;
   Compiler compiler_;
+  // Of the candidate that was judged last, and of the best one, which is simulated in full at the end.
+  std::unique_ptr<Lowering> judged_last_, judged_best_;
   std::set<std::string> judged_;        // keys of plans (plan_key.h), with the part in them
   std::optional<Choice> without_part_;  // the first candidate in which the part cannot stand
 };

@@ -23,9 +23,6 @@
 namespace tessera {
 namespace {
 
-// So many sequences of a micro-batch and replica are tried whatever they save; more where each gets
-// cheaper still.
-constexpr int64_t kTriedSequences = 32;
 constexpr double kSaturated = .995;    // of the time of a sequence: more sequences save nothing
 constexpr double kClearly = 1.02;      // so many times slower is not a matter of the formula
 constexpr size_t kMostRefined = 64;    // choices whose units get recomputation of their own
@@ -33,7 +30,6 @@ constexpr size_t kFarthestMove = 3;    // of a border between stages, in units
 constexpr size_t kImprovedShapes = 4;  // whose dims to cut are edited
 constexpr double kSurely = .9;         // of the memory: the formula cannot err by more
 constexpr double kListGain = .998;     // of the time, or less: an edit of the dims is kept
-constexpr double kHopeless = 1.3;      // so many times the best time at the least
 constexpr int64_t kAllCounts = 8;      // on so few devices any number of them may be used
 constexpr size_t kAllBorders = 64;  // if there are no more, all borders of a small model are ranked
 
@@ -162,10 +158,15 @@ const std::vector<Ranking::Inside>& Ranking::priced(int64_t inner, const Space& 
   }
   const auto [it, is_new] = priced_.try_emplace(key);
   if (!is_new) return it->second;
+  const bool is_plain = recompute == "none";
+  if (inner > 1 && cuts_save_nothing_ && best_s_ > 0) return it->second;
   struct Growing {
     std::vector<ChoiceAxis> axes;
     int64_t least = 1;  // sequences
     double each_s = 0;  // of a sequence, with fewer sequences
+    // With the sequences that were priced before, and how many these were.
+    double before_s = 0;
+    int64_t before = 0;
     bool is_done = false;
     double time_s = 0, activation_bytes = 0, held_bytes = 0;  // with the sequences of this round
     const UnitPrices* prices = nullptr;
@@ -188,6 +189,8 @@ const std::vector<Ranking::Inside>& Ranking::priced(int64_t inner, const Space& 
       one.prices = nullptr;
       const bool is_many = sequences > kTriedSequences * one.least;
       if (one.is_done || sequences % one.least != 0) continue;
+      if (!is_plain && !may_win_again(one.axes, sequences)) continue;
+      if (!may_win(inner, sequences)) continue;
       UnitQuestion asked{one.axes, sequences, recompute};
       asked.on = &estimator_.kinds().cluster(0);
       asked.halos = halos_;
@@ -198,12 +201,18 @@ const std::vector<Ranking::Inside>& Ranking::priced(int64_t inner, const Space& 
         continue;
       }
       one.time_s = passes_s(**prices, counts_);
+      if (is_plain) note_passes(one.axes, sequences, one.time_s);
       const double each = one.time_s / static_cast<double>(sequences);
       if ((!is_small_ || is_many) && one.each_s > 0 && each > kSaturated * one.each_s) {
         one.is_done = true;
         continue;
       }
       one.each_s = each;
+      if (one.before > 0 &&
+          !may_win_with_more(inner, one.before, one.before_s, sequences, one.time_s))
+        one.is_done = true;
+      one.before = sequences;
+      one.before_s = one.time_s;
       one.activation_bytes = activations_bytes(**prices, counts_);
       one.held_bytes = held_bytes(**prices, counts_);
       one.prices = *prices;
@@ -260,7 +269,7 @@ void Ranking::rank_schedules(Choice choice, const Space& space, const Inside& in
   for (const UnitPrices* prices : inside.by_kind)
     least_s = std::min(least_s, passes_s(*prices, counts_));
   least_s *= static_cast<double>(choice.micro_batches) / static_cast<double>(choice.stages);
-  const bool is_hopeless = !is_small_ && best_s_ > 0 && least_s > kHopeless * best_s_;
+  const bool is_hopeless = !is_small_ && best_s_ > 0 && least_s > kHopelesslySlow * best_s_;
   // Unequal meshes may be made of slow choices, and memories of unlike devices do not compare.
   const bool is_far_off = is_hopeless && least_s > kFarOff * best_s_ &&
                           question_.cluster->devices() > kMostMeshDevices &&
@@ -444,6 +453,7 @@ void Ranking::improve_lists(Space& space, const std::vector<std::string>& levels
                             std::vector<PlanCandidate>& out) {
   std::vector<DimList> found;
   for (const PlanCandidate& best : best_of_shapes(out)) {
+    if (!is_small_ && best_s_ > 0 && best.estimate.step_s > kHopelesslySlow * best_s_) continue;
     auto list = improved_list(best, space, levels);
     if (found.empty()) list = with_scopes(best, std::move(list), space);
     const auto is_known = [&](const std::vector<DimList>& lists) {
@@ -649,7 +659,24 @@ bool Ranking::estimate_own(PlanCandidate& candidate) {
   return true;
 }
 
+void Ranking::play(PlanCandidate& candidate) {
+  const Choice& choice = candidate.choice;
+  // What slices take was measured by tables of their own.
+  if (choice.stages == 1 || !choice.slices.empty()) return;
+  estimator_.play_schedules(true);
+  PlanCandidate played = candidate;
+  if (estimate_own(played)) candidate.estimate.step_s = played.estimate.step_s;
+  estimator_.play_schedules(false);
+}
+
 std::vector<PlanCandidate> Ranking::edits(const PlanCandidate& candidate, const Space& space) {
+  estimator_.play_schedules(plays_edits_);
+  std::vector<PlanCandidate> out = edits_of(candidate, space);
+  estimator_.play_schedules(false);
+  return out;
+}
+
+std::vector<PlanCandidate> Ranking::edits_of(const PlanCandidate& candidate, const Space& space) {
   std::vector<PlanCandidate> out;
   const Choice& from = candidate.choice;
   if (space.is_wide && !is_small_) out = transfer_edits(candidate, question_);
@@ -699,52 +726,6 @@ std::vector<PlanCandidate> Ranking::edits(const PlanCandidate& candidate, const 
     }
   }
   return out;
-}
-
-void Ranking::add_all_lists(Space& space, int64_t size) const {
-  std::vector<std::string> dims = dims_to_cut(fold_.graph, 0);
-  std::erase_if(dims, [](const std::string& dim) { return dim.find('/') != std::string::npos; });
-  std::set<std::string> known;
-  for (const DimList& list : space.lists)
-    known.insert(cuts_of(fold_.graph, inner_axes(size, list)));
-  const auto add = [&](const DimList& list) {
-    if (known.insert(cuts_of(fold_.graph, inner_axes(size, list))).second)
-      space.lists.push_back(list);
-  };
-  for (const std::string& a : dims) {
-    add({a});
-    for (const std::string& b : dims) {
-      if (a != b) add({a, b});
-    }
-  }
-}
-
-void Ranking::find_dims(Space& space) {
-  const int64_t node = question_.cluster->type_of(0).devices;
-  int64_t smallest = 0;     // inner axis
-  bool over_nodes = false;  // are there axes of two nodes' devices?
-  bool two_by_two = false;
-  for (const Shape& shape : shapes()) {
-    if (shape.inner > 1 && (smallest == 0 || shape.inner < smallest)) smallest = shape.inner;
-    over_nodes = over_nodes || (node > 1 && shape.inner == 2 * node);
-    two_by_two = two_by_two || shape.inner == 4;
-  }
-  if (smallest == 0) return;
-  DimListSearch search(fold_, pricer_, question_.progress);
-  // The smallest micro-batch: nothing is gained by cutting its batch.
-  int64_t least = 1;
-  while (2 * least <= question_.batch && !pricer_.price({{}, least, "none"})) least *= 2;
-  space.lists = search.find_lists(smallest, least);
-  if (is_small_) add_all_lists(space, smallest);
-  const auto add = [&](int64_t outer, int64_t inner) {
-    for (const DimPair& pair : search.find_pairs(space.lists, outer, inner, least)) {
-      if (std::find(space.pairs.begin(), space.pairs.end(), pair) == space.pairs.end())
-        space.pairs.push_back(pair);
-    }
-  };
-  if (two_by_two) add(2, 2);
-  if (over_nodes && node > 2) add(2, node);
-  if (!search.last_refusal().empty()) refusal_ = search.last_refusal();
 }
 
 }  // namespace tessera

@@ -14,6 +14,12 @@
 
 namespace tessera {
 
+// So many sequences of a micro-batch and replica are tried whatever they save; more where each gets
+// cheaper still.
+inline constexpr int64_t kTriedSequences = 32;
+// So many times the best time at the least.
+inline constexpr double kHopelesslySlow = 1.3;
+
 // A schedule, and how many stages of each place are tried with it.
 struct SpaceSchedule {
   std::string name;
@@ -45,6 +51,10 @@ class Ranking {
   // less or more of the last units of each stage, and with its halos treated otherwise.
   std::vector<PlanCandidate> edits(const PlanCandidate& candidate, const Space& space);
 
+  // Estimates the candidate anew, its schedule played (Estimator::play_schedules).
+  void play(PlanCandidate& candidate);
+  // Are edits estimated so? They are not, until it is asked for.
+  void play_edits(bool plays) { plays_edits_ = plays; }
   // Sets the estimate of a choice whose units have dims, recomputation and halos of their own. What it
   // takes to change the layout between neighbours is not counted. False: it has no price.
   bool estimate_own(PlanCandidate& candidate);
@@ -60,6 +70,8 @@ class Ranking {
   int64_t left_out() const { return left_out_; }
 
  private:
+  std::vector<PlanCandidate> edits_of(const PlanCandidate& candidate, const Space& space);
+  bool all_fit_and_none_is_longer(int64_t least);
   void add_all_lists(Space& space, int64_t size) const;
   struct Shape {  // how the devices are divided
     int64_t stages, replicas, inner;
@@ -78,6 +90,17 @@ class Ranking {
   // without those that others beat in time and in memory with as many sequences.
   const std::vector<Inside>& priced(int64_t inner, const Space& space,
                                     const std::string& recompute);
+  void note_passes(const std::vector<ChoiceAxis>& axes, int64_t sequences, double seconds);
+  // Could a choice with so many devices inside a stage and so many sequences in a micro-batch be
+  // nearly as fast as the best that fits? From what uncut units cost: cuts save no work.
+  bool may_win(int64_t inner, int64_t sequences) const;
+  // Of cut units with two numbers of sequences: could more of these win, each of which takes at the
+  // least what the last ones took?
+  bool may_win_with_more(int64_t inner, int64_t fewer, double fewer_s, int64_t more,
+                         double more_s) const;
+  // Could the same with recomputation, from what it takes without?
+  bool may_win_again(const std::vector<ChoiceAxis>& axes, int64_t sequences) const;
+  double least_step_s(double passes_s, int64_t inner, int64_t sequences) const;
   void rank_shape(const Shape& shape, const Space& space, const std::string& recompute,
                   std::vector<PlanCandidate>& out);
   // Those of the space that the question allows. A schedule that is fixed need not be one of the
@@ -126,6 +149,14 @@ class Ranking {
   Estimator estimator_;
   // By devices inside a stage, recomputation, and the axes that were asked for.
   std::map<std::string, std::vector<Inside>> priced_;
+  // Of a micro-batch that recomputes nothing, on the first kind of nodes: by sequences, if no op is cut;
+  // and by axes and sequences.
+  std::map<int64_t, double> uncut_s_;
+  std::map<std::string, double> passes_s_;
+  // Do ops take as long however few sequences they have, and however they are cut, and is there
+  // memory for all of them?
+  bool plays_edits_ = false;
+  bool cuts_save_nothing_ = false;
   double limit_;       // of a device's memory; 0: none
   HaloChoice halos_;   // what the question fixes
   double best_s_ = 0;  // of the choices that fit by formula; 0: none yet

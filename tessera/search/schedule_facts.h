@@ -42,11 +42,24 @@ struct PipelineSize {
   friend auto operator<=>(const PipelineSize&, const PipelineSize&) = default;
 };
 
+// What each stage takes for a micro-batch, and how long its output is on the way to another place.
+struct StageTimes {
+  std::vector<double> forward_s, backward_s;  // by stage
+  double message_s = 0;
+};
+
 class ScheduleTable {
  public:
   // Null: the schedule cannot be made for a pipeline of this size and so many micro-batches.
   const ScheduleFacts* facts(const std::string& schedule, const PipelineSize& size,
                              int64_t micro_batches);
+
+  // Seconds of the schedule where stages take times of their own: a place runs its row in order, each
+  // run as soon as what it needs has arrived. Of many micro-batches the first ones are played, and
+  // the others take what the slowest place needs for them. Needs facts() of the same question, and
+  // whole micro-batches.
+  double play(const std::string& schedule, const PipelineSize& size, int64_t micro_batches,
+              const StageTimes& times);
 
  private:
   struct Question {
@@ -56,6 +69,7 @@ class ScheduleTable {
     friend auto operator<=>(const Question&, const Question&) = default;
   };
   std::map<Question, std::optional<ScheduleFacts>> known_;
+  std::map<Question, Schedule> made_;  // of those that were played
 };
 
 }  // namespace tessera

@@ -56,6 +56,46 @@ TEST(ScheduleFacts, StagesHoldAtLeastWhatTheirPlaceHolds) {
   }
 }
 
+// Stages of unequal times take as long as the schedule's own player says.
+TEST(ScheduleFacts, PlaysStagesOfUnequalTimes) {
+  struct Case {
+    std::string schedule;
+    int64_t places, chunks, micro_batches;
+    bool splits;
+  };
+  for (const Case& one : {Case{"1f1b", 4, 1, 6, false}, Case{"interleaved", 4, 3, 12, false},
+                          Case{"zb_h1", 3, 1, 8, true}, Case{"zb_h2", 4, 1, 9, true}}) {
+    PipelineShape shape{.places = one.places, .micro_batches = one.micro_batches};
+    UnitCosts costs{.forward = 1, .backward = one.splits ? 1.0 : 2.0, .weight = 1};
+    StageTimes times;
+    for (int64_t s = 0; s < one.places * one.chunks; ++s) {
+      shape.at.push_back({s % one.places});
+      costs.scale.push_back(1 + .25 * static_cast<double>(s * 7 % 4));
+      times.forward_s.push_back(costs.scale.back());
+      times.backward_s.push_back(2 * costs.scale.back());
+    }
+    const Schedule schedule = make_schedule(one.schedule, shape).value();
+    ScheduleTable table;
+    const PipelineSize size{one.places, one.chunks};
+    ASSERT_NE(table.facts(one.schedule, size, one.micro_batches), nullptr);
+    EXPECT_NEAR(table.play(one.schedule, size, one.micro_batches, times),
+                makespan(schedule, shape, costs), 1e-9)
+        << one.schedule;
+  }
+}
+
+// One micro-batch meets every stage twice, and a message between two of them; each of very many takes
+// the slowest place's time.
+TEST(ScheduleFacts, PlaysMessagesAndManyMicroBatches) {
+  ScheduleTable table;
+  const StageTimes times{{1, 2, 1}, {2, 4, 2}, .5};
+  ASSERT_NE(table.facts("1f1b", {3}, 1), nullptr);
+  EXPECT_NEAR(table.play("1f1b", {3}, 1, times), 4 + 8 + 4 * .5, 1e-9);
+  ASSERT_NE(table.facts("1f1b", {3}, 1000), nullptr);
+  EXPECT_NEAR(table.play("1f1b", {3}, 1000, times) - table.play("1f1b", {3}, 400, times), 600 * 6,
+              1e-6);
+}
+
 TEST(ScheduleFacts, AShapeThatTheScheduleIsNotMadeFor) {
   ScheduleTable table;
   EXPECT_EQ(table.facts("interleaved", {4, 2}, 6), nullptr);

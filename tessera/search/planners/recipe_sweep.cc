@@ -426,11 +426,17 @@ RecipeRace race_recipes(PlanSearch& search, int64_t devices, size_t programs,
   };
   std::vector<RecipeSweep*> racing;
   for (RecipeSweep& sweep : all) racing.push_back(&sweep);
-  while (racing.size() > kFewRecipes && 2 * left() > programs && !stopped()) {
-    for (RecipeSweep* sweep : racing) sweep->try_starts(std::min(kStartsARound, left()));
+  // A first start shows most recipes that cannot win.
+  for (size_t starts = 1; racing.size() > kFewRecipes && 2 * left() > programs && !stopped();) {
+    for (RecipeSweep* sweep : racing) sweep->try_starts(std::min(starts, left()));
     std::erase_if(racing, [&](const RecipeSweep* sweep) {
       return sweep->best() == nullptr || is_hopeless(*sweep);
     });
+    if (starts == 1) {
+      starts = kStartsARound - 1;
+      continue;
+    }
+    starts = kStartsARound;
     std::stable_sort(racing.begin(), racing.end(), is_ahead);
     racing.resize((racing.size() + 1) / 2);
   }

@@ -1,0 +1,66 @@
+// What need not be priced, since what was priced before says that it cannot win.
+#include <fmt/format.h>
+
+#include <limits>
+
+#include "tessera/base/text.h"
+#include "tessera/search/ranking.h"
+
+namespace tessera {
+namespace {
+
+// What cut ops may take of the time that a share of the whole would, as kernels are of better shapes.
+constexpr double kBetterShapes = .95;
+// So many times the best time at the least: recomputation, which makes it longer, is not priced.
+constexpr double kStillOpen = 1.1;
+
+std::string axes_key(const std::vector<ChoiceAxis>& axes, int64_t sequences) {
+  std::string out = std::to_string(sequences);
+  for (const ChoiceAxis& axis : axes)
+    out += fmt::format(" {}[{}]", axis.size, join(axis.dims, ","));
+  return out;
+}
+
+}  // namespace
+
+void Ranking::note_passes(const std::vector<ChoiceAxis>& axes, int64_t sequences, double seconds) {
+  if (estimator_.kinds().count() > 1) return;  // nodes of the other kinds may be faster
+  passes_s_[axes_key(axes, sequences)] = seconds;
+  if (axes.empty()) uncut_s_[sequences] = seconds;
+}
+
+// Of a step with all devices at work and no bubble.
+double Ranking::least_step_s(double passes_s, int64_t inner, int64_t sequences) const {
+  const auto micro_batches = static_cast<double>(question_.batch) / static_cast<double>(sequences);
+  return passes_s * micro_batches * static_cast<double>(inner) /
+         static_cast<double>(question_.cluster->devices());
+}
+
+bool Ranking::may_win(int64_t inner, int64_t sequences) const {
+  if (is_small_ || inner == 1 || best_s_ == 0 || uncut_s_.empty()) return true;
+  double least = std::numeric_limits<double>::infinity();
+  for (const auto& [count, passes_s] : uncut_s_) {
+    least = std::min(least, least_step_s(passes_s, 1, count));
+    if (count >= sequences) break;
+  }
+  return kBetterShapes * least <= kHopelesslySlow * best_s_;
+}
+
+bool Ranking::may_win_with_more(int64_t inner, int64_t fewer, double fewer_s, int64_t more,
+                                double more_s) const {
+  if (is_small_ || inner == 1 || best_s_ == 0) return true;
+  const double least_s = std::min(
+      more_s, (more_s - fewer_s) * static_cast<double>(more) / static_cast<double>(more - fewer));
+  return least_step_s(least_s, inner, more) <= kHopelesslySlow * best_s_;
+}
+
+bool Ranking::may_win_again(const std::vector<ChoiceAxis>& axes, int64_t sequences) const {
+  if (is_small_ || best_s_ == 0) return true;
+  const auto known = passes_s_.find(axes_key(axes, sequences));
+  if (known == passes_s_.end()) return true;
+  int64_t inner = 1;
+  for (const ChoiceAxis& axis : axes) inner *= axis.size;
+  return least_step_s(known->second, inner, sequences) <= kStillOpen * best_s_;
+}
+
+}  // namespace tessera

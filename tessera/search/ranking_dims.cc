@@ -1,0 +1,80 @@
+// Which dims the axes inside a stage may cut.
+#include <algorithm>
+#include <set>
+
+#include "tessera/search/question.h"
+#include "tessera/search/ranking.h"
+
+namespace tessera {
+namespace {
+
+// Ops save nothing by being smaller if so many times as many sequences at the most take no longer.
+constexpr double kNoLonger = 1.03;
+constexpr double kRoomy = 8;  // times what the uncut model holds: memory never binds
+
+}  // namespace
+
+void Ranking::add_all_lists(Space& space, int64_t size) const {
+  std::vector<std::string> dims = dims_to_cut(fold_.graph, 0);
+  std::erase_if(dims, [](const std::string& dim) { return dim.find('/') != std::string::npos; });
+  std::set<std::string> known;
+  for (const DimList& list : space.lists)
+    known.insert(cuts_of(fold_.graph, inner_axes(size, list)));
+  const auto add = [&](const DimList& list) {
+    if (known.insert(cuts_of(fold_.graph, inner_axes(size, list))).second)
+      space.lists.push_back(list);
+  };
+  for (const std::string& a : dims) {
+    add({a});
+    for (const std::string& b : dims) {
+      if (a != b) add({a, b});
+    }
+  }
+}
+
+// Do many sequences take a device no longer than the fewest, since its kernels are too small to fill it, and
+// is there far more memory than these need?
+bool Ranking::all_fit_and_none_is_longer(int64_t least) {
+  int64_t most = least;
+  for (const int64_t sequences : divisors_of(question_.batch)) {
+    if (sequences % least == 0 && sequences <= kTriedSequences * least) most = sequences;
+  }
+  if (most == least) return false;
+  const auto one = pricer_.price({{}, least, "none"}), many = pricer_.price({{}, most, "none"});
+  if (!one || !many) return false;
+  return passes_s(**many, counts_) <= kNoLonger * passes_s(**one, counts_) &&
+         (limit_ <= 0 ||
+          kRoomy * (held_bytes(**many, counts_) + (*many)->transient_bytes) < limit_);
+}
+
+void Ranking::find_dims(Space& space) {
+  const int64_t node = question_.cluster->type_of(0).devices;
+  int64_t smallest = 0;     // inner axis
+  bool over_nodes = false;  // are there axes of two nodes' devices?
+  bool two_by_two = false;
+  for (const Shape& shape : shapes()) {
+    if (shape.inner > 1 && (smallest == 0 || shape.inner < smallest)) smallest = shape.inner;
+    over_nodes = over_nodes || (node > 1 && shape.inner == 2 * node);
+    two_by_two = two_by_two || shape.inner == 4;
+  }
+  if (smallest == 0) return;
+  DimListSearch search(fold_, pricer_, question_.progress);
+  // The smallest micro-batch: nothing is gained by cutting its batch.
+  int64_t least = 1;
+  while (2 * least <= question_.batch && !pricer_.price({{}, least, "none"})) least *= 2;
+  cuts_save_nothing_ =
+      !is_small_ && allows(question_, "tp", 1) && all_fit_and_none_is_longer(least);
+  space.lists = search.find_lists(smallest, least, cuts_save_nothing_);
+  if (is_small_) add_all_lists(space, smallest);
+  const auto add = [&](int64_t outer, int64_t inner) {
+    for (const DimPair& pair : search.find_pairs(space.lists, outer, inner, least)) {
+      if (std::find(space.pairs.begin(), space.pairs.end(), pair) == space.pairs.end())
+        space.pairs.push_back(pair);
+    }
+  };
+  if (two_by_two) add(2, 2);
+  if (over_nodes && node > 2) add(2, node);
+  if (!search.last_refusal().empty()) refusal_ = search.last_refusal();
+}
+
+}  // namespace tessera
