@@ -1,4 +1,5 @@
-// What the memory planner is told of a program with micro-batches of two sizes.
+// The memory planner's entry for programs whose micro-batches have two sizes: it is told which buffers
+// micro-batches of only one size use.
 #pragma once
 
 #include <cstdint>

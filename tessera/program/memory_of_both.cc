@@ -41,7 +41,8 @@ class Ends {
     }
   }
 
-  // What takes place in the first or last run of the family stands only in the block of that run.
+  // Does the instruction belong in the block `ref`? An instruction that is run only in the first (or the
+  // last) run of a family of blocks belongs in the block that has this run.
   bool stands_in(BlockRef ref, const Instruction& instruction) const {
     if (ref.once() || instruction.when == When::kAlways) return true;
     const auto& [first, last] = ends_.at(program_.family(ref));

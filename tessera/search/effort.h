@@ -18,7 +18,7 @@ namespace tessera {
 
 struct PlanCandidate;
 
-// What the programs of a plan do in a step, summed over the places of the pipeline.
+// How much the programs of a plan do in a step: counts, added up over the places of the pipeline.
 struct PlanEffort {
   int64_t transfers = 0;     // collectives, messages and copies that are begun
   int64_t instructions = 0;  // that are run

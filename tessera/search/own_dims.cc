@@ -25,9 +25,8 @@ std::optional<Choice> with_inner_axes(const Choice& from, const PlanQuestion& qu
   const bool has_inner = std::any_of(out.axes.begin() + 1, out.axes.end(),
                                      [](const ChoiceAxis& axis) { return axis.size > 1; });
   if (has_inner) {
-    std::erase_if(out.axes, [&](const ChoiceAxis& axis) {
-      return axis.size == 1 && &axis != &out.axes.front();
-    });
+    const auto unused = [](const ChoiceAxis& axis) { return axis.size == 1; };
+    out.axes.erase(std::remove_if(out.axes.begin() + 1, out.axes.end(), unused), out.axes.end());
     return out;
   }
   const int64_t replicas = out.axes.front().size;

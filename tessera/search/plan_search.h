@@ -89,7 +89,8 @@ class PlanSearch {
   double limit_ = 0;
   bool is_small_ = false;
   Compiler compiler_;
-  // Of the candidate that was judged last, and of the best one, which is simulated in full at the end.
+  // Lowerings: that of the candidate that was judged last, and that of the best one so far, whose program
+  // is simulated in full when the search ends.
   std::unique_ptr<Lowering> judged_last_, judged_best_;
   std::set<std::string> judged_;        // keys of plans (plan_key.h), with the part in them
   std::optional<Choice> without_part_;  // the first candidate in which the part cannot stand

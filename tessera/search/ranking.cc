@@ -613,7 +613,8 @@ std::optional<PlanCandidate> Ranking::with_own_recomputation(const std::vector<C
 
 namespace {
 
-// Of the axes in a question, which are those of a choice, those inside a stage with a unit's own dims.
+// Gives the axes of a question the dims that one unit cuts. `axes` are those of the choice, of which
+// the first one, the replicas, is not in the question; `dims` are by axis of the choice.
 void set_dims(std::vector<ChoiceAxis>& asked, const std::vector<ChoiceAxis>& axes,
               const std::vector<DimList>& dims) {
   for (ChoiceAxis& one : asked) {
@@ -661,7 +662,7 @@ bool Ranking::estimate_own(PlanCandidate& candidate) {
 
 void Ranking::play(PlanCandidate& candidate) {
   const Choice& choice = candidate.choice;
-  // What slices take was measured by tables of their own.
+  // Choices with slices have estimates from tables of slice times (slicer.h), which stay.
   if (choice.stages == 1 || !choice.slices.empty()) return;
   estimator_.play_schedules(true);
   PlanCandidate played = candidate;

@@ -14,10 +14,10 @@
 
 namespace tessera {
 
-// So many sequences of a micro-batch and replica are tried whatever they save; more where each gets
-// cheaper still.
+// Micro-batches of up to this many sequences a replica are tried in any case; larger ones only while
+// the time of a sequence still falls.
 inline constexpr int64_t kTriedSequences = 32;
-// So many times the best time at the least.
+// A choice that is slower than this many times the best one cannot win by the formula's error.
 inline constexpr double kHopelesslySlow = 1.3;
 
 // A schedule, and how many stages of each place are tried with it.
@@ -70,7 +70,10 @@ class Ranking {
   int64_t left_out() const { return left_out_; }
 
  private:
+  // As edits(), estimated in the way that the estimator is set to.
   std::vector<PlanCandidate> edits_of(const PlanCandidate& candidate, const Space& space);
+  // Do many sequences take a device no longer than `least` ones, and does it have far more memory than
+  // they need?
   bool all_fit_and_none_is_longer(int64_t least);
   void add_all_lists(Space& space, int64_t size) const;
   struct Shape {  // how the devices are divided
@@ -90,6 +93,7 @@ class Ranking {
   // without those that others beat in time and in memory with as many sequences.
   const std::vector<Inside>& priced(int64_t inner, const Space& space,
                                     const std::string& recompute);
+  // Notes what both passes of a micro-batch take, for the bounds below.
   void note_passes(const std::vector<ChoiceAxis>& axes, int64_t sequences, double seconds);
   // Could a choice with so many devices inside a stage and so many sequences in a micro-batch be
   // nearly as fast as the best that fits? From what uncut units cost: cuts save no work.
@@ -100,6 +104,8 @@ class Ranking {
                          double more_s) const;
   // Could the same with recomputation, from what it takes without?
   bool may_win_again(const std::vector<ChoiceAxis>& axes, int64_t sequences) const;
+  // The least time of a step in which micro-batches of so many sequences take passes_s on `inner`
+  // devices: all devices are at work, and there is no bubble.
   double least_step_s(double passes_s, int64_t inner, int64_t sequences) const;
   void rank_shape(const Shape& shape, const Space& space, const std::string& recompute,
                   std::vector<PlanCandidate>& out);
@@ -153,9 +159,9 @@ class Ranking {
   // and by axes and sequences.
   std::map<int64_t, double> uncut_s_;
   std::map<std::string, double> passes_s_;
-  // Do ops take as long however few sequences they have, and however they are cut, and is there
-  // memory for all of them?
   bool plays_edits_ = false;
+  // Are kernels so small that fewer sequences or cuts save no time, and is there memory for all
+  // sequences?
   bool cuts_save_nothing_ = false;
   double limit_;       // of a device's memory; 0: none
   HaloChoice halos_;   // what the question fixes

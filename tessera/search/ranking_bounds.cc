@@ -1,4 +1,5 @@
-// What need not be priced, since what was priced before says that it cannot win.
+// Bounds that leave out prices: earlier prices show that some choices cannot become the answer
+// (docs/adr/0106).
 #include <fmt/format.h>
 
 #include <limits>
@@ -9,9 +10,11 @@
 namespace tessera {
 namespace {
 
-// What cut ops may take of the time that a share of the whole would, as kernels are of better shapes.
+// Cutting an op over n devices may make its kernels a little more efficient. n devices together are
+// assumed to need at least this share of the time that one device needs.
 constexpr double kBetterShapes = .95;
-// So many times the best time at the least: recomputation, which makes it longer, is not priced.
+// A cut that takes more than this many times the best time without recomputation is not priced with
+// recomputation, which would make it slower still.
 constexpr double kStillOpen = 1.1;
 
 std::string axes_key(const std::vector<ChoiceAxis>& axes, int64_t sequences) {
@@ -29,7 +32,6 @@ void Ranking::note_passes(const std::vector<ChoiceAxis>& axes, int64_t sequences
   if (axes.empty()) uncut_s_[sequences] = seconds;
 }
 
-// Of a step with all devices at work and no bubble.
 double Ranking::least_step_s(double passes_s, int64_t inner, int64_t sequences) const {
   const auto micro_batches = static_cast<double>(question_.batch) / static_cast<double>(sequences);
   return passes_s * micro_batches * static_cast<double>(inner) /

@@ -8,9 +8,10 @@
 namespace tessera {
 namespace {
 
-// Ops save nothing by being smaller if so many times as many sequences at the most take no longer.
+// If kTriedSequences times as many sequences take at most this many times as long, the kernels are too
+// small to fill a device.
 constexpr double kNoLonger = 1.03;
-constexpr double kRoomy = 8;  // times what the uncut model holds: memory never binds
+constexpr double kRoomy = 8;  // a device has so many times the memory that the uncut model needs
 
 }  // namespace
 
@@ -32,8 +33,6 @@ void Ranking::add_all_lists(Space& space, int64_t size) const {
   }
 }
 
-// Do many sequences take a device no longer than the fewest, since its kernels are too small to fill it, and
-// is there far more memory than these need?
 bool Ranking::all_fit_and_none_is_longer(int64_t least) {
   int64_t most = least;
   for (const int64_t sequences : divisors_of(question_.batch)) {

@@ -12,7 +12,7 @@ namespace tessera {
 namespace {
 
 constexpr double kEntryGain = .9995;  // of the time, or less: an entry is kept beside others
-constexpr double kNear = 1.01;  // so many times the best time: parts of such choices are tried
+constexpr double kNear = 1.01;        // of the best time, or less: parts of such choices are tried
 constexpr double kScopedGain = .998;  // of the time, or less: entries are worth their words
 
 }  // namespace

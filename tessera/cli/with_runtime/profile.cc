@@ -120,7 +120,7 @@ void measure_processes(const ProfileOptions& options, Meter& meter) {
   }
 }
 
-// Of a machine that was measured: the kernels of plans.
+// Measures the kernels of some plans, and adds them to the profile of a machine that was measured before.
 Result<int> add_steps(const ProfileOptions& options) {
   const std::string path = path_of(options);
   if (comm::mpi_launched()) {
