@@ -209,7 +209,7 @@ def page(rows, args, session):
              f"the kernels of the new answer, until the answer stays; after {session.refine} times the fastest answer so far counts. The fastest recipe of {session.rounds} rounds and the plan of `auto` were then measured in {session.confirm} more "
              "rounds, which alone decide; the last column has both ratios.", "",
              f"- within 3 % of the fastest recipe that was measured, or faster: **{good} of {len(rows)}** (asked: 18 of 20)",
-             f"- the same by the rounds of all plans alone, as in runs before: {sum(row['first'] <= 1.03 for row in rows)} of {len(rows)}",
+             f"- the same by the rounds of all plans alone, as in runs before: {sum(row['first'] <= WITHIN for row in rows)} of {len(rows)}",
              f"- verified against the serial run: {sum(row['verified'] for row in rows)} of {len(rows)}",
              f"- counted peak within the limit, where there is one: {sum(row['fits'] for row in rows if row['limit'])} of "
              f"{sum(bool(row['limit']) for row in rows)}", "",

@@ -78,6 +78,8 @@ struct UnitCosts {
   double weight = 1;
   double message = 0;              // how long one message occupies its link
   std::vector<double> scale = {};  // by stage: factor on the three block costs; empty: 1 each
+  // By stage: the factor on backward and weight, where it is not that on forward; empty: `scale`.
+  std::vector<double> backward_scale = {};
 };
 
 // When each place starts its first and ends its last run, and how long it computes in between.

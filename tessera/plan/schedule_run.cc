@@ -115,6 +115,7 @@ class Execution {
         followers_[static_cast<size_t>(before)].push_back(s);
       }
     }
+    if (costs_ != nullptr) find_targets();
     for (bool progress = true; progress;) {
       progress = false;
       for (size_t place = 0; place < schedule_.size(); ++place) {
@@ -155,7 +156,8 @@ class Execution {
  private:
   struct Done {
     bool has_run = false;
-    std::vector<double> arrival;  // by place
+    double end = 0;       // at the places of its stage
+    size_t arrivals = 0;  // where in arrivals_ the times at its targets begin
   };
 
   size_t index(const BlockRun& run) const {
@@ -197,10 +199,13 @@ class Execution {
   }
 
   double cost(const BlockRun& run) const {
-    const double unit = run.kind == BlockRun::kForward    ? costs_->forward
+    const bool is_forward = run.kind == BlockRun::kForward;
+    const double unit = is_forward                        ? costs_->forward
                         : run.kind == BlockRun::kBackward ? costs_->backward
                                                           : costs_->weight;
-    return costs_->scale.empty() ? unit : unit * costs_->scale[static_cast<size_t>(run.stage)];
+    const std::vector<double>& scale =
+        is_forward || costs_->backward_scale.empty() ? costs_->scale : costs_->backward_scale;
+    return scale.empty() ? unit : unit * scale[static_cast<size_t>(run.stage)];
   }
 
   void run(const BlockRun run) {
@@ -214,7 +219,7 @@ class Execution {
     for (const int64_t p : places) {
       start = std::max(start, times_[static_cast<size_t>(p)].end);
       visit_needs(run, [&](const BlockRun& need) {
-        start = std::max(start, done(need).arrival[static_cast<size_t>(p)]);
+        start = std::max(start, arrival(need, p));
         return true;
       });
     }
@@ -229,24 +234,45 @@ class Execution {
     send(run, end);
   }
 
-  void send(const BlockRun& run, double end) {
-    const auto stage = static_cast<size_t>(run.stage);
-    const auto from = static_cast<size_t>(shape_.at[stage][0]);
-    Done& out = done_[index(run)];
-    out.has_run = true;
-    out.arrival.assign(schedule_.size(), end);
-    if (run.kind == BlockRun::kWeight) return;
-    std::set<int64_t> targets;
-    for (const int64_t s : run.kind == BlockRun::kForward ? followers_[stage] : after_[stage]) {
-      if (run.kind == BlockRun::kBackward && !shape_.has_backward(s)) continue;
-      for (const int64_t target : shape_.at[static_cast<size_t>(s)]) {
-        if (!shape_.runs_at(run.stage, target)) targets.insert(target);
+  // The other places that need what a stage makes, in the forward and in the backward pass.
+  void find_targets() {
+    for (const BlockRun::Kind kind : {BlockRun::kForward, BlockRun::kBackward}) {
+      auto& of_stage = targets_[static_cast<size_t>(kind)];
+      of_stage.resize(shape_.at.size());
+      for (size_t stage = 0; stage < shape_.at.size(); ++stage) {
+        std::set<int64_t> targets;
+        for (const int64_t s : kind == BlockRun::kForward ? followers_[stage] : after_[stage]) {
+          if (kind == BlockRun::kBackward && !shape_.has_backward(s)) continue;
+          for (const int64_t target : shape_.at[static_cast<size_t>(s)]) {
+            if (!shape_.runs_at(static_cast<int64_t>(stage), target)) targets.insert(target);
+          }
+        }
+        of_stage[stage].assign(targets.begin(), targets.end());
       }
     }
-    for (const int64_t target : targets) {
+  }
+  const std::vector<int64_t>& targets(const BlockRun& run) const {
+    return targets_[static_cast<size_t>(run.kind)][static_cast<size_t>(run.stage)];
+  }
+  // When the place has what the run made.
+  double arrival(const BlockRun& run, int64_t place) const {
+    const Done& made = done(run);
+    if (run.kind == BlockRun::kWeight) return made.end;
+    const std::vector<int64_t>& to = targets(run);
+    const auto at = std::find(to.begin(), to.end(), place);
+    return at == to.end() ? made.end
+                          : arrivals_[made.arrivals + static_cast<size_t>(at - to.begin())];
+  }
+
+  void send(const BlockRun& run, double end) {
+    Done& out = done_[index(run)];
+    out = {true, end, arrivals_.size()};
+    if (run.kind == BlockRun::kWeight) return;
+    const auto from = static_cast<size_t>(shape_.at[static_cast<size_t>(run.stage)][0]);
+    for (const int64_t target : targets(run)) {
       double& link = links_[from * schedule_.size() + static_cast<size_t>(target)];
       link = std::max(link, end) + costs_->message;
-      out.arrival[static_cast<size_t>(target)] = link;
+      arrivals_.push_back(link);
     }
   }
 
@@ -254,10 +280,13 @@ class Execution {
   const PipelineShape& shape_;
   const UnitCosts* costs_;                               // null: times are not asked for
   std::vector<std::vector<int64_t>> after_, followers_;  // by stage
-  std::vector<size_t> next_;                             // by place
-  std::vector<PlaceTimes> times_;                        // by place
-  std::vector<double> links_;                            // from * places + to: free from then on
-  std::vector<Done> done_;                               // by index()
+  // By kind of run, F and B, and stage: the places to which a message goes.
+  std::array<std::vector<std::vector<int64_t>>, 2> targets_;
+  std::vector<size_t> next_;       // by place
+  std::vector<PlaceTimes> times_;  // by place
+  std::vector<double> links_;      // from * places + to: free from then on
+  std::vector<Done> done_;         // by index()
+  std::vector<double> arrivals_;   // of messages; Done says where
 };
 
 }  // namespace

@@ -36,75 +36,6 @@ bool splits_backward(const Schedule& schedule) {
   });
 }
 
-// Plays a schedule whose stages have one place each.
-class Player {
- public:
-  Player(const Schedule& schedule, int64_t places, int64_t micro_batches, const StageTimes& times)
-      : schedule_(schedule),
-        times_(times),
-        places_(static_cast<size_t>(places)),
-        micro_batches_(static_cast<size_t>(micro_batches)),
-        forward_end_(times.forward_s.size() * micro_batches_, -1),
-        backward_end_(forward_end_),
-        next_(places_),
-        now_(places_) {}
-
-  double run(bool splits_backward) {
-    // B and W of a schedule that has both.
-    const double of_input = splits_backward ? .5 : 1;
-    for (bool moves = true; moves;) {
-      moves = false;
-      for (size_t place = 0; place < places_; ++place) {
-        const std::vector<BlockRun>& row = schedule_[place];
-        for (; next_[place] < row.size(); ++next_[place], moves = true) {
-          const BlockRun& run = row[next_[place]];
-          const double ready = ready_at(run, place);
-          if (ready < 0) break;
-          const auto stage = static_cast<size_t>(run.stage);
-          const double spent = run.kind == BlockRun::kForward ? times_.forward_s[stage]
-                               : run.kind == BlockRun::kBackward
-                                   ? of_input * times_.backward_s[stage]
-                                   : (1 - of_input) * times_.backward_s[stage];
-          now_[place] = std::max(now_[place], ready) + spent;
-          if (run.kind == BlockRun::kForward) forward_end_[at(stage, run)] = now_[place];
-          if (run.kind == BlockRun::kBackward) backward_end_[at(stage, run)] = now_[place];
-        }
-      }
-    }
-    return *std::max_element(now_.begin(), now_.end());
-  }
-
- private:
-  size_t at(size_t stage, const BlockRun& run) const {
-    return stage * micro_batches_ + static_cast<size_t>(run.micro_batch);
-  }
-  double arrives(double end, size_t from_stage, size_t place) const {
-    if (end < 0) return -1;
-    return from_stage % places_ == place ? end : end + times_.message_s;
-  }
-  // -1: what the run needs was not made yet.
-  double ready_at(const BlockRun& run, size_t place) const {
-    const auto stage = static_cast<size_t>(run.stage);
-    const bool is_last = stage + 1 == times_.forward_s.size();
-    switch (run.kind) {
-      case BlockRun::kForward:
-        return stage == 0 ? 0 : arrives(forward_end_[at(stage - 1, run)], stage - 1, place);
-      case BlockRun::kBackward:
-        return is_last ? forward_end_[at(stage, run)]
-                       : arrives(backward_end_[at(stage + 1, run)], stage + 1, place);
-      case BlockRun::kWeight: return backward_end_[at(stage, run)];
-    }
-    return -1;
-  }
-
-  const Schedule& schedule_;
-  const StageTimes& times_;
-  size_t places_, micro_batches_;
-  std::vector<double> forward_end_, backward_end_;  // by stage and micro-batch; -1: not yet
-  std::vector<size_t> next_;                        // by place: in its row
-  std::vector<double> now_;                         // by place
-};
-
 }  // namespace
 
 double ScheduleTable::play(const std::string& schedule, const PipelineSize& size,
@@ -120,8 +51,14 @@ double ScheduleTable::play(const std::string& schedule, const PipelineSize& size
             .first;
   }
   const ScheduleFacts* known = facts(schedule, size, micro_batches);
-  const double played_s =
-      Player(it->second, size.places, m, times).run(known != nullptr && known->splits_backward);
+  const bool splits = known != nullptr && known->splits_backward;
+  const double of_input = splits ? .5 : 1;  // of the backward pass: B, where there is W
+  const UnitCosts costs{.backward = of_input,
+                        .weight = 1 - of_input,
+                        .message = times.message_s,
+                        .scale = times.forward_s,
+                        .backward_scale = times.backward_s};
+  const double played_s = makespan(it->second, shape_of(size, m), costs);
   const auto places = static_cast<size_t>(size.places);
   double slowest = 0;
   for (size_t place = 0; place < places; ++place) {
