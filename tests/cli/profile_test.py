@@ -29,6 +29,9 @@ class Profile(RuntimeTest):
         self.expect_error(2, "profile: --model: expected --batch, the sequences of a step", "profile", "--model", SMALL, "--out", path)
         self.expect_error(2, f"profile: --model: expected a profile to add to, found no file {path}.none; tessera profile writes it",
                           "profile", "--model", SMALL, "--batch", "4", "--out", path + ".none")
+        for option, value in (("--plan", "data_parallel(2)"), ("--batch", "4")):
+            self.expect_error(2, f"profile: {option}: expected --model, whose step is measured, found none; without both the whole machine is measured",
+                              "profile", option, value, "--out", path)
         answer = run("profile", "--model", SMALL, "--batch", "4", "--plan", "nothing(2)", "--out", path)
         self.assertEqual((answer.code, answer.out, answer.err.count("\n")), (2, "", 1))
 

@@ -151,6 +151,13 @@ Result<int> add_steps(const ProfileOptions& options) {
 
 Result<int> profile(const ProfileOptions& options) {
   if (!options.model.empty()) return add_steps(options);
+  const bool has_plans = options.plans != ProfileOptions().plans;
+  if (has_plans || options.batch > 0) {
+    return invalid_input(fmt::format(
+        "profile: {}: expected --model, whose step is measured, found none; without both the whole "
+        "machine is measured",
+        has_plans ? "--plan" : "--batch"));
+  }
   if (comm::mpi_launched()) return add_processes(options);
   const Clock::time_point start = Clock::now();
   size_t samples = 0, families = 0;
