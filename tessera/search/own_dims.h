@@ -2,7 +2,7 @@
 // model's layers differ (convolutions of large maps and of many channels, an encoder and a decoder,
 // dense layers behind convolutions), another list may be better for some of them, if it gains more
 // than the change of layout between neighbours costs. A chain program over the units finds these
-// (planners/unit_cuts.h), on prices of the folded model. The edits are then simulated like all others.
+// (unit_cuts.h), on prices of the folded model. The edits are then simulated like all others.
 //
 //   OwnDims own(*search, ranking);
 //   for (const PlanCandidate& edit : own.edits(best, space)) ...
@@ -10,8 +10,8 @@
 
 #include <vector>
 
-#include "tessera/search/planners/unit_cuts.h"
 #include "tessera/search/ranking.h"
+#include "tessera/search/unit_cuts.h"
 
 namespace tessera {
 

@@ -97,7 +97,8 @@ TEST(OwnDims, LeavesWhatIsFixedAndWhatItCannotEdit) {
   }
 }
 
-// The whole search finds them, and its answer is faster than the one of the same space without them.
+// The whole search finds them: its answer is faster than that of the same space, in which lists are not
+// edited and units have no dims of their own.
 TEST(OwnDims, MakeTheAnswerFaster) {
   const auto asked = ask("alexnet:dropout=0", "2080ti:1", 64);
   asked->question.fixed = {{"pp", "1"}, {"zero", "0"}};
@@ -109,7 +110,7 @@ TEST(OwnDims, MakeTheAnswerFaster) {
     return space;
   };
   const PlanAnswer without = find_in_space(asked->question, without_own).value();
-  EXPECT_LE(step_of(with), step_of(without));
+  EXPECT_LT(step_of(with), .99 * step_of(without));
 }
 
 }  // namespace

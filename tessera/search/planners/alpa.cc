@@ -8,8 +8,8 @@
 #include <numeric>
 #include <set>
 
-#include "tessera/search/planners/unit_rows.h"
 #include "tessera/search/question.h"
+#include "tessera/search/unit_rows.h"
 
 namespace tessera {
 namespace {

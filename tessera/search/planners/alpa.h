@@ -11,9 +11,9 @@
 //   const PlanAnswer answer = alpa_plan(question).value();
 #pragma once
 
-#include "tessera/search/planners/unit_cuts.h"
 #include "tessera/search/published/alpa.h"
 #include "tessera/search/question.h"
+#include "tessera/search/unit_cuts.h"
 
 namespace tessera {
 

@@ -6,8 +6,8 @@
 #include <bit>
 #include <numeric>
 
-#include "tessera/search/planners/unit_rows.h"
 #include "tessera/search/question.h"
+#include "tessera/search/unit_rows.h"
 
 namespace tessera {
 namespace {

@@ -1,5 +1,5 @@
 // The integer program of one_hot.h, solved by a program of another origin: COIN-OR's CBC. It checks
-// our own solver and the chain program of planners/unit_cuts.h, which share no code with it.
+// our own solver and the chain program of unit_cuts.h, which share no code with it.
 //
 // CBC is optional twice: without its header (Debian coinor-libcbc-dev, scripts/setup) the build takes
 // the stub no_cbc/, and the library itself is loaded when a problem is solved. Problems of a few

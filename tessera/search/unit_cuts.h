@@ -1,5 +1,5 @@
 // How the axes inside a stage cut each unit of a row of units: Alpa's intra-operator choice on our
-// prices. Candidates are lists of dims (dim_lists.h) that are fastest for some unit; each is priced by
+// prices, for the planner of that name and for the edits of auto (own_dims.h). Candidates are lists of dims (dim_lists.h) that are fastest for some unit; each is priced by
 // the program in which all units are cut by it. A chain program then chooses one for each unit, as
 // the integer program of the publication does for each op, and pays for changing the layout of what
 // goes from a unit to one with another candidate.

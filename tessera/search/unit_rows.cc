@@ -1,4 +1,4 @@
-#include "tessera/search/planners/unit_rows.h"
+#include "tessera/search/unit_rows.h"
 
 #include <algorithm>
 #include <numeric>

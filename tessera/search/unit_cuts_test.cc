@@ -1,4 +1,4 @@
-#include "tessera/search/planners/unit_cuts.h"
+#include "tessera/search/unit_cuts.h"
 
 #include <functional>
 

@@ -1,4 +1,4 @@
-#include "tessera/search/planners/unit_cuts.h"
+#include "tessera/search/unit_cuts.h"
 
 #include <algorithm>
 #include <numeric>
@@ -6,7 +6,7 @@
 
 #include "tessera/search/dim_lists.h"
 #include "tessera/search/infinity.h"
-#include "tessera/search/planners/unit_rows.h"
+#include "tessera/search/unit_rows.h"
 
 namespace tessera {
 namespace {
