@@ -16,12 +16,17 @@
 namespace tessera {
 namespace {
 
-constexpr double kPays = .99;  // of the passes' time, or less
+constexpr double kPays = .99;         // of the passes' time, or less
+constexpr double kPaysClearly = .95;  // fused kernels need not be searched
+constexpr int64_t kProbedSequences = 4;
+
+// Ops that can be taken apart: patterns of their paths, by kind.
+using FusedOps = std::map<std::string, std::set<std::string>>;
 
 // Patterns of paths of the ops of each kind that has an expansion, with a star for the numbers of
 // blocks.
-std::map<std::string, std::set<std::string>> expandable_ops(const Graph& forward) {
-  std::map<std::string, std::set<std::string>> out;
+FusedOps expandable_ops(const Graph& forward) {
+  FusedOps out;
   for (const Op& op : forward.ops()) {
     const KindInfo& kind = info_of(op);
     if (!kind.expand || kind.expandable != nullptr) continue;  // those are made where a split asks
@@ -55,36 +60,107 @@ std::optional<double> passes_of_choice(const PlanQuestion& question, const Choic
   return (*prices)->step_s;
 }
 
+// A few sequences on one device.
+Choice uncut_choice(const PlanQuestion& question) {
+  Choice out;
+  int64_t sequences = 1;
+  while (2 * sequences <= kProbedSequences && question.batch % (2 * sequences) == 0) sequences *= 2;
+  out.axes = {{"dp", 1, {"batch"}}};
+  out.micro_batches = question.batch / sequences;
+  out.compute = question.compute;
+  return out;
+}
+
+bool computes_again(const Choice& choice) {
+  const auto does = [](const UnitChoice& unit) { return unit.recompute.value_or("none") != "none"; };
+  return choice.recompute != "none" || std::any_of(choice.units.begin(), choice.units.end(), does);
+}
+
+class Expansions {
+ public:
+  using Find = std::function<Result<PlanAnswer>(const PlanQuestion&)>;
+  Expansions(const PlanQuestion& question, FusedOps kinds, const Find& find)
+      : question_(question), kinds_(std::move(kinds)), find_(find) {}
+
+  Result<Expanded> best() const {
+    TESSERA_TRY(const FusedOps clear, that_pay(uncut_choice(question_), kPaysClearly));
+    std::optional<Expanded> apart;
+    if (!clear.empty()) {
+      apart = search_with(clear);
+      // Fused kernels need less memory, so they may still win where memory binds.
+      if (apart && !computes_again(choice_of(*apart))) {
+        TESSERA_TRY(const FusedOps still, that_pay(choice_of(*apart), kPaysClearly));
+        if (still == clear) return *std::move(apart);
+      }
+    }
+    auto fused = find_(question_);
+    if (!fused || !fused->best) {
+      if (apart) return *std::move(apart);
+      if (!fused) return tl::unexpected(fused.error());
+      return Expanded{question_, *std::move(fused)};
+    }
+    Expanded out{question_, *std::move(fused)};
+    TESSERA_TRY(const FusedOps pay, that_pay(choice_of(out), kPays));
+    if (apart && is_better(apart->answer, out.answer)) out = *std::move(apart);
+    if (pay.empty() || pay == clear) return out;
+    auto other = search_with(pay);
+    return other && is_better(other->answer, out.answer) ? *std::move(other) : std::move(out);
+  }
+
+ private:
+  static const Choice& choice_of(const Expanded& found) {
+    return found.answer.simulated[*found.answer.best].choice;
+  }
+
+  // Those of the kinds whose ops, taken apart, make the passes of the choice take at most this share
+  // of their time.
+  Result<FusedOps> that_pay(const Choice& choice, double share) const {
+    FusedOps out;
+    const auto fused = passes_of_choice(question_, choice);
+    for (const auto& [kind, patterns] : kinds_) {
+      if (!fused || (question_.stop && question_.stop())) break;
+      TESSERA_TRY(const PlanQuestion asked, with_expansion(question_, kind, patterns));
+      const auto apart = passes_of_choice(asked, choice);
+      if (apart && *apart <= share * *fused) out.emplace(kind, patterns);
+    }
+    return out;
+  }
+
+  // Nothing if no plan is found.
+  std::optional<Expanded> search_with(const FusedOps& kinds) const {
+    std::vector<std::string> names;
+    std::set<std::string> chosen;
+    for (const auto& [kind, patterns] : kinds) {
+      names.push_back(kind);
+      chosen.insert(patterns.begin(), patterns.end());
+    }
+    auto asked = with_expansion(question_, join(names, ", "), chosen);
+    if (!asked) return {};
+    if (question_.progress) question_.progress("with " + join(names, ", ") + " taken apart");
+    auto answer = find_(*asked);
+    if (!answer || !answer->best) return {};
+    return Expanded{*std::move(asked), *std::move(answer)};
+  }
+
+  const PlanQuestion& question_;
+  FusedOps kinds_;
+  const Find& find_;
+};
+
 }  // namespace
 
 Result<Expanded> find_with_expansions(
-    const PlanQuestion& question, PlanAnswer plain,
-    const std::function<Result<PlanAnswer>(const PlanQuestion&)>& find) {
-  Expanded out{question, std::move(plain)};
-  if (!out.answer.best || (question.part && question.part->has("expand"))) return out;
-  Compiler compiler;
-  TESSERA_TRY(const auto model,
-              compiler.model(question.model, question.batch, storage_dtype(question.compute)));
-  const auto kinds = expandable_ops(model->graph);
-  if (kinds.empty()) return out;
-  const Choice choice = out.answer.simulated[*out.answer.best].choice;
-  const auto fused = passes_of_choice(question, choice);
-  std::vector<std::string> names;
-  std::set<std::string> chosen;
-  for (const auto& [kind, patterns] : kinds) {
-    if (!fused || (question.stop && question.stop())) break;
-    TESSERA_TRY(const PlanQuestion asked, with_expansion(question, kind, patterns));
-    const auto apart = passes_of_choice(asked, choice);
-    if (!apart || *apart > kPays * *fused) continue;
-    names.push_back(kind);
-    chosen.insert(patterns.begin(), patterns.end());
+    const PlanQuestion& question, const std::function<Result<PlanAnswer>(const PlanQuestion&)>& find) {
+  FusedOps kinds;
+  if (!question.part || !question.part->has("expand")) {
+    Compiler compiler;
+    TESSERA_TRY(const auto model,
+                compiler.model(question.model, question.batch, storage_dtype(question.compute)));
+    kinds = expandable_ops(model->graph);
   }
-  if (chosen.empty()) return out;
-  TESSERA_TRY(PlanQuestion asked, with_expansion(question, join(names, ", "), chosen));
-  if (question.progress) question.progress("with " + join(names, ", ") + " taken apart");
-  auto answer = find(asked);
-  if (answer && is_better(*answer, out.answer)) out = {std::move(asked), *std::move(answer)};
-  return out;
+  if (!kinds.empty()) return Expansions(question, std::move(kinds), find).best();
+  TESSERA_TRY(PlanAnswer answer, find(question));
+  return Expanded{question, std::move(answer)};
 }
 
 }  // namespace tessera

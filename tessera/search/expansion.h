@@ -3,12 +3,18 @@
 // and the dtype. Which ops are taken apart is a part of a plan (plan/part.h), as a user would write
 // it for --with: `expand = "blocks.*.attn.core"`; the rest is searched around it.
 //
-//   Expanded best = find_with_expansions(question, find_plan(question));
+//   Expanded best = find_with_expansions(question, [](const PlanQuestion& with) { return find(with); });
 //   best.answer, best.question.part;      // the part, if ops are taken apart
 //
-// Asked only where it can help: the folded model is priced with each kind of ops taken apart, cut as
-// in the answer, and the search is made again with the kinds that make its passes faster.
+// The search is made once where one of both is clearly faster. The folded model is priced first, as
+// it is and with each kind of ops taken apart, a few sequences uncut on one device. Where taking
+// apart is clearly faster, the search around it comes first and is the only one, if the passes of its
+// answer are clearly faster, too, and nothing is computed again for lack of memory. In all other
+// cases the search of the model as it is decides which kinds are faster, cut as in its answer, and
+// the search is made again around these.
 #pragma once
+
+#include <functional>
 
 #include "tessera/search/planner.h"
 
@@ -19,10 +25,9 @@ struct Expanded {
   PlanAnswer answer;
 };
 
-// The faster of the answer and of what `find` says around the expansions. Nothing is tried if the
-// answer is none, or the question's part has the key `expand`. Errors: those of the model's text.
+// The fastest of what `find` says. The question is asked as it is if its part has the key `expand`.
+// Errors: those of the model's text, and of `find`.
 Result<Expanded> find_with_expansions(
-    const PlanQuestion& question, PlanAnswer plain,
-    const std::function<Result<PlanAnswer>(const PlanQuestion&)>& find);
+    const PlanQuestion& question, const std::function<Result<PlanAnswer>(const PlanQuestion&)>& find);
 
 }  // namespace tessera

@@ -166,8 +166,7 @@ bool asks_for_offload(const PlanQuestion& question) {
 
 Result<PlanAnswer> find_automatically(const PlanQuestion& question) {
   if (asks_for_offload(question)) return find_offloaded(question, question.fixed.at("offload"));
-  TESSERA_TRY(PlanAnswer plain, find_with_tables(question));
-  TESSERA_TRY(Expanded found, find_with_expansions(question, std::move(plain), find_with_tables));
+  TESSERA_TRY(Expanded found, find_with_expansions(question, find_with_tables));
   TESSERA_TRY(PlanAnswer answer, find_with_offload(found.question, std::move(found.answer)));
   return question.part ? std::move(answer) : find_with_recipes(found.question, std::move(answer));
 }
