@@ -216,7 +216,7 @@ double Estimator::connections_bytes(const Choice& choice) const {
   for (int64_t place = 0; place < choice.stages; ++place) {
     const int64_t first = ground(choice, place).first_device;
     add_replicas(choice.compute, 0, common_layout(choice, static_cast<size_t>(place)), first, 1,
-                 nothing, stage);
+                 0, nothing, stage);
     most = std::max(most, stage.replicas_bytes + neighbours_bytes(choice, place));
   }
   return most;
@@ -274,7 +274,8 @@ Estimator::MessageTime Estimator::message_time(int64_t from, int64_t to, int64_t
 // Adds units whose parameters rest alike: what they cost alone, and what the replicas' gradients and
 // parameters add to it.
 void Estimator::add_replicas(DType compute, int64_t sharded, const UnitLayout& layout,
-                             int64_t first_device, size_t units, UnitPrice& sum, Stage& out) const {
+                             int64_t first_device, size_t units, double passes_after,
+                             UnitPrice& sum, Stage& out) const {
   const int64_t replicas = layout.replicas;
   const bool hides = !cluster_.type_of(0).device.synchronous;
   if (replicas > 1) {
@@ -302,9 +303,10 @@ void Estimator::add_replicas(DType compute, int64_t sharded, const UnitLayout& l
     const double tensors = even_pieces(sum.parameter_bytes, sum.parameter_squares);
     const double buckets = std::clamp(std::ceil(sum.gradient_bytes / kBucketBytes), 1.0, tensors);
     const double weights = is_narrow ? sum.copy_bytes : sum.parameter_bytes;
+    const double last_s = sum.backward_s * (1 + passes_after);
     if (sharded == 0) {
       const auto reduce = moves(CollectiveKind::kAllReduce, buckets, buckets, sum.gradient_bytes);
-      sum.once_s += beside(sum.backward_s, reduce) - sum.backward_s;
+      sum.once_s += beside(last_s, reduce) - last_s;
     } else {
       // What moves once a step moves in buckets. In every micro-batch small tensors are joined only
       // up to the next large one: of a transformer's layer, two in three pieces are small.
@@ -317,7 +319,7 @@ void Estimator::add_replicas(DType compute, int64_t sharded, const UnitLayout& l
       sum.once_s /= d;
       // Once a step parameters are gathered in front of their first use.
       if (sharded < 3) sum.once_s += beside(sum.forward_s, gather) - sum.forward_s;
-      if (sharded == 1) sum.once_s += beside(sum.backward_s, reduce) - sum.backward_s;
+      if (sharded == 1) sum.once_s += beside(last_s, reduce) - last_s;
       if (sharded == 2) sum.backward_s = beside(sum.backward_s, reduce);
       if (sharded == 3) {
         sum.forward_s = beside(sum.forward_s, gather);
@@ -418,7 +420,8 @@ Estimator::Sums Estimator::sums(const Choice& choice, const std::vector<const Un
   return out;
 }
 
-Estimator::Stage Estimator::stage(const Choice& choice, Sums sums, const Ground& ground) const {
+Estimator::Stage Estimator::stage(const Choice& choice, Sums sums, const Ground& ground,
+                                  double passes_after) const {
   Stage out;
   out.leaving_bytes = sums.leaving_bytes / static_cast<double>(sums.last.replicas);
   out.alive_bytes = sums.alive_bytes;
@@ -434,8 +437,8 @@ Estimator::Stage Estimator::stage(const Choice& choice, Sums sums, const Ground&
     sum.forward_s *= turns;
     sum.backward_s *= turns;
     sum.once_s *= turns;
-    add_replicas(choice.compute, group.sharded, group.layout, ground.first_device, group.units, sum,
-                 out);
+    add_replicas(choice.compute, group.sharded, group.layout, ground.first_device, group.units,
+                 passes_after, sum, out);
   }
   return out;
 }
@@ -448,7 +451,7 @@ UnitCost Estimator::unit_cost(const UnitPrice& price, DType compute, int64_t sha
   sum.backward_s *= turns;
   sum.once_s *= turns;
   Stage stage;
-  add_replicas(compute, sharded, layout, 0, 1, sum, stage);
+  add_replicas(compute, sharded, layout, 0, 1, 0, sum, stage);
   return {stage.forward_s + stage.backward_s, stage.once_s, stage.rests_bytes,
           stage.activation_bytes, stage.gathered_bytes};
 }
@@ -577,12 +580,19 @@ Estimate Estimator::estimate_stages(const Choice& choice, const std::vector<Sums
   // in. Stages that are alike in the same place are priced once.
   const bool alike = is_uniform_ && choice.stage_axes.empty();
   const size_t places = alike ? 1 : p;
-  std::vector<std::optional<Stage>> priced(sums.size() * places);
+  // The gradients of all chunks of a place but the first are summed beside the backward passes of the
+  // chunks that come after them.
+  std::vector<std::optional<Stage>> priced(sums.size() * places * 2);
   std::vector<const Stage*> work;
   for (size_t s = 0; s < of_stage.size(); ++s) {
     const size_t place = alike ? 0 : s % p;
-    std::optional<Stage>& one = priced[of_stage[s] * places + place];
-    if (!one) one = stage(choice, sums[of_stage[s]], ground(choice, static_cast<int64_t>(place)));
+    const bool is_followed = s >= p;
+    std::optional<Stage>& one = priced[(of_stage[s] * places + place) * 2 + (is_followed ? 1 : 0)];
+    if (!one) {
+      const auto after = static_cast<double>(std::min(choice.stages, choice.micro_batches));
+      one = stage(choice, sums[of_stage[s]], ground(choice, static_cast<int64_t>(place)),
+                  is_followed ? after : 0);
+    }
     work.push_back(&*one);
   }
 

@@ -163,7 +163,8 @@ class Estimator {
   // The layout of units of a stage that have none of their own.
   UnitLayout common_layout(const Choice& choice, size_t number) const;
   double slowness(int64_t first_device, int64_t ranks) const;
-  Stage stage(const Choice& choice, Sums sums, const Ground& ground) const;
+  // `passes_after`: backward passes that follow the stage's last one at its place.
+  Stage stage(const Choice& choice, Sums sums, const Ground& ground, double passes_after) const;
   Estimate estimate_stages(const Choice& choice, const std::vector<Sums>& sums,
                            const std::vector<size_t>& of_stage, int64_t micro_batch);
   const GroupPlacement& placed(int64_t replicas, const Ground& ground) const;
@@ -180,7 +181,7 @@ class Estimator {
   };
   MessageTime message_time(int64_t from, int64_t to, int64_t bytes, int64_t share) const;
   void add_replicas(DType compute, int64_t sharded, const UnitLayout& layout, int64_t first_device,
-                    size_t units, UnitPrice& sum, Stage& out) const;
+                    size_t units, double passes_after, UnitPrice& sum, Stage& out) const;
   // The slowest from a stage to the next.
   MessageTime messages(const Choice& choice, const std::vector<const Stage*>& work,
                        int64_t micro_batch) const;
