@@ -43,6 +43,20 @@ PlanEffort effort_of(const Lowering& lowering) {
   return out;
 }
 
+double work_of_programs(const Lowering& lowering) {
+  std::vector<size_t> of_place;
+  for (const PlaceText& text : lowering.texts()) {
+    size_t& count = of_place.emplace_back(0);
+    for (const auto& [block, instructions] : text.blocks) count += instructions.size();
+  }
+  size_t out = 0;
+  for (const RankClass& role : lowering.roles()) {
+    for (const PlaceId place : lowering.plan().places_of(role.representative))
+      out += of_place[place.index()];
+  }
+  return static_cast<double>(out);
+}
+
 double tie_share(const Cluster& cluster) {
   return cluster.profile != nullptr ? kMeasuredTie : kRoundingTie;
 }

@@ -84,7 +84,6 @@ void PlanSearch::note(const Lowering& lowering, const Simulation& simulation,
                       PlanCandidate& candidate) const {
   candidate.step_s = simulation.step_time_s;
   candidate.fits = true;
-  candidate.work = static_cast<double>(lowering.graph().ops().size() * simulation.roles.size());
   candidate.effort = effort_of(lowering);
   const auto asked = static_cast<double>(question_.memory_limit_bytes);
   candidate.exposed_s = exposed_between_replicas(simulation, lowering.plan().plan);
@@ -103,8 +102,14 @@ void PlanSearch::note(const Lowering& lowering, const Simulation& simulation,
   }
 }
 
-void PlanSearch::judge_plan(const Plan& plan, PlanCandidate& candidate) {
+void PlanSearch::judge_plan(const Plan& plan, PlanCandidate& candidate, double most_work) {
   const auto lowering = compiler_.lower(forward_, plan, for_price(question_.optimizer));
+  if (lowering) candidate.work = work_of_programs(**lowering);
+  if (candidate.work > most_work) {
+    candidate.refused = fmt::format("its programs have {:.0f} instructions, more than {:.0f}",
+                                    candidate.work, most_work);
+    return;
+  }
   const auto simulation =
       lowering ? simulate_quickly(**lowering) : tl::unexpected(lowering.error());
   if (!simulation) {

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/search/infinity.h"
 #include "tessera/search/planner.h"
 #include "tessera/search/unit_prices.h"
 
@@ -51,7 +52,8 @@ class PlanSearch {
 
   // For planners whose plans are no choices. Lowers and simulates a plan and notes the outcome in the
   // candidate.
-  void judge_plan(const Plan& plan, PlanCandidate& candidate);
+  // `most_work`: larger programs (PlanCandidate::work) are refused before they are simulated.
+  void judge_plan(const Plan& plan, PlanCandidate& candidate, double most_work = kInfinity);
   // The end of such a planner: `answer` has its candidates and which of them is best, whose plan this
   // is.
   Result<PlanAnswer> answer_with(PlanAnswer answer, const Plan& plan);

@@ -14,7 +14,8 @@ namespace {
 
 constexpr size_t kMostDegrees = 3;     // of one call that are above their least
 constexpr int64_t kMostTexts = 30000;  // of ops and their loops' steps: such programs take seconds
-constexpr double kMostWork = 400000;   // of a race, PlanCandidate::work: a few seconds
+constexpr double kMostWork = 520000;   // of a race, PlanCandidate::work: two or three seconds
+constexpr double kMostWorkOfOne = 40000;  // of a program of a race
 constexpr size_t kStartsARound = 3;    // of each recipe in a round of a race
 constexpr size_t kLeads = 3;           // of the fastest candidates of the search before
 constexpr size_t kFewRecipes = 3;      // so few are not halved any more
@@ -69,8 +70,8 @@ bool is_better(const PlanCandidate& a, const PlanCandidate& b) {
 }
 
 void JudgedPlans::note(const PlanCandidate& simulated) {
-  work += simulated.work;
   if (!simulated.step_s) return;
+  work += simulated.work;
   ++programs;
   if (!simulated.fits || *simulated.step_s > kGain * best_s) return;
   best_s = *simulated.step_s;
@@ -327,7 +328,7 @@ const TriedCall* RecipeSweep::try_call(const RecipeCall& call) {
   if (!own_plans_.insert(it->first).second) return nullptr;
   if (is_new) {
     search_.say(fmt::format("{} of at most {}: {}", simulated_ + 1, most_, to_string(call)));
-    search_.judge_plan(*plan, it->second);
+    search_.judge_plan(*plan, it->second, judged_.most_work_of_one);
     if (it->second.step_s) ++simulated_;
     judged_.note(it->second);
   }
@@ -393,6 +394,7 @@ RecipeRace race_recipes(PlanSearch& search, int64_t devices, size_t programs,
   const auto stopped = [&] { return question.stop && question.stop(); };
   JudgedPlans judged;
   judged.most_work = kMostWork;
+  judged.most_work_of_one = kMostWorkOfOne;
   for (const PlanCandidate& one : before) {
     const auto plan = search.plan_of(one.choice);
     if (plan) judged.by_key.emplace(plan_key(*plan, search.forward()), one);

@@ -10,7 +10,6 @@
 //   std::vector<TriedCall> found = race_recipes(search, devices, 100).found;   // all recipes together
 #pragma once
 
-#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -41,9 +40,10 @@ CallValues values_of(const Choice& choice);
 struct JudgedPlans {
   std::map<std::string, PlanCandidate> by_key;
   // Sum of PlanCandidate::work, and from where on nothing more is simulated.
-  double work = 0, most_work = std::numeric_limits<double>::infinity();
+  double work = 0, most_work = kInfinity;
+  double most_work_of_one = kInfinity;
   size_t programs = 0;                                      // that the race has simulated
-  double best_s = std::numeric_limits<double>::infinity();  // the fastest of them that fits
+  double best_s = kInfinity;                          // the fastest of them that fits
   size_t last_gain = 0;                                     // `programs` when that was found
   // Whether the race ends once half of its programs have brought no gain.
   bool may_tire = false;
