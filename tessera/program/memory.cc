@@ -10,9 +10,8 @@
 // goes into slots, one for each micro-batch that is between its first and its last block at the
 // same time. What is sent late has as many copies as lowering says, for the whole step.
 // Micro-batches may run their blocks in different orders (weight parts that fill
-// bubbles): such a buffer is freed in the first block that is behind its last use in all. Offsets:
-// largest buffer first, lowest place that is free during its whole interval (greedy by size; offset
-// calculation for static arenas).
+// bubbles): such a buffer is freed in the first block that is behind its last use in all. Offsets: see
+// arena.h.
 #include "tessera/program/memory.h"
 
 #include <algorithm>
@@ -22,6 +21,7 @@
 #include <utility>
 
 #include "tessera/base/check.h"
+#include "tessera/program/arena.h"
 #include "tessera/program/instantiate.h"
 #include "tessera/program/instructions.h"
 #include "tessera/program/place_text.h"
@@ -31,203 +31,9 @@ namespace {
 
 // On disk: of a block, so that a buffer is read and written without its neighbours.
 constexpr int64_t kAlignment = 64, kDiskAlignment = 4096;
-int64_t aligned_to(int64_t bytes, int64_t alignment) {
-  return (bytes + alignment - 1) / alignment * alignment;
-}
 
-// Starts of the runs in which an interval repeats, ascending.
-using Runs = std::vector<int64_t>;
-
-struct Item {
-  size_t buffer = 0;
-  int64_t bytes = 0;
-  int64_t first = 0, last = 0;  // on the time line, inclusive; of what repeats, behind each start
-  const Runs* repeats = nullptr;
-  int64_t offset = -1;
-};
-
-// Runs of different blocks are never at the same time.
-bool overlap(const Item& a, const Item& b) {
-  const auto meet = [](int64_t first, int64_t last, const Item& other) {
-    return first <= other.last && other.first <= last;
-  };
-  if (a.repeats == b.repeats) return meet(a.first, a.last, b);
-  if (a.repeats != nullptr && b.repeats != nullptr) return false;
-  const Item &one = a.repeats != nullptr ? b : a, &many = a.repeats != nullptr ? a : b;
-  // Most often one lives for the whole step, or at an end of it.
-  if (many.repeats->empty()) return false;
-  for (const int64_t start : {many.repeats->front(), many.repeats->back()}) {
-    if (meet(start + many.first, start + many.last, one)) return true;
-  }
-  // The last run whose interval begins before `one` ends.
-  const auto run =
-      std::upper_bound(many.repeats->begin(), many.repeats->end(), one.last - many.first);
-  return run != many.repeats->begin() && many.last + *std::prev(run) >= one.first;
-}
-
-// Placed items that lie one behind the other, and what can be said of all of them at once, so that a
-// search for a free place looks at a block of them instead of at each.
-class PlacedBlock {
- public:
-  struct Entry {
-    Item item;
-    int64_t behind;  // where the next item may begin
-  };
-  static constexpr size_t kMost = 64;
-
-  explicit PlacedBlock(std::vector<Entry> entries) : entries_(std::move(entries)) { sum_up(); }
-
-  const std::vector<Entry>& entries() const { return entries_; }
-  int64_t offset() const { return entries_.front().item.offset; }
-  bool is_full() const { return entries_.size() >= kMost; }
-
-  // In order of offsets.
-  void add(const Entry& entry) {
-    auto next =
-        std::upper_bound(entries_.begin(), entries_.end(), entry.item.offset,
-                         [](int64_t at, const Entry& other) { return at < other.item.offset; });
-    // Neighbours without a gap that live equally long are as one: a place is free behind both or
-    // behind neither.
-    const auto joins = [](const Entry& a, const Entry& b) {
-      return a.behind == b.item.offset && a.item.first == b.item.first &&
-             a.item.last == b.item.last;
-    };
-    const bool joins_next = next != entries_.end() && joins(entry, *next);
-    if (next != entries_.begin() && joins(*std::prev(next), entry)) {
-      const auto before = std::prev(next);
-      before->behind = joins_next ? next->behind : entry.behind;
-      if (joins_next) entries_.erase(next);
-    } else if (joins_next) {
-      next->item.offset = entry.item.offset;
-    } else {
-      entries_.insert(next, entry);
-    }
-    sum_up();
-  }
-
-  PlacedBlock split() {
-    const auto half = entries_.begin() + static_cast<std::ptrdiff_t>(entries_.size() / 2);
-    PlacedBlock rest(std::vector<Entry>(half, entries_.end()));
-    entries_.erase(half, entries_.end());
-    sum_up();
-    return rest;
-  }
-
-  // No entry is alive while the item is.
-  bool is_clear_of(const Item& item) const { return !overlap(hull_, item); }
-  // All entries are alive while the item is, and no gap between them holds it.
-  bool is_closed_to(const Item& item) const {
-    return widest_gap_ < item.bytes && common_.first <= common_.last && overlap(common_, item);
-  }
-  int64_t behind() const { return behind_; }  // all entries
-
- private:
-  void sum_up() {
-    hull_ = common_ = entries_.front().item;
-    behind_ = entries_.front().behind;
-    widest_gap_ = 0;
-    for (const Entry& entry : entries_) {
-      hull_.first = std::min(hull_.first, entry.item.first);
-      hull_.last = std::max(hull_.last, entry.item.last);
-      common_.first = std::max(common_.first, entry.item.first);
-      common_.last = std::min(common_.last, entry.item.last);
-      widest_gap_ = std::max(widest_gap_, entry.item.offset - behind_);
-      behind_ = std::max(behind_, entry.behind);
-    }
-  }
-
-  std::vector<Entry> entries_;
-  Item hull_, common_;  // the interval in which some entry lives, and that in which all do
-  int64_t behind_ = 0, widest_gap_ = 0;
-};
-
-// The items that have been placed, grouped by the runs in which they repeat. Items of two different
-// groups are never alive at the same time, but for those that do not repeat (null).
-class Placed {
- public:
-  void add(const Item& item, int64_t behind) {
-    std::vector<PlacedBlock>& blocks = by_runs_[item.repeats];
-    const PlacedBlock::Entry entry{item, behind};
-    auto next =
-        std::upper_bound(blocks.begin(), blocks.end(), item.offset,
-                         [](int64_t at, const PlacedBlock& block) { return at < block.offset(); });
-    if (next != blocks.begin()) --next;
-    if (next == blocks.end()) {
-      blocks.emplace_back(std::vector<PlacedBlock::Entry>{entry});
-      return;
-    }
-    next->add(entry);
-    if (next->is_full()) {
-      PlacedBlock rest = next->split();
-      blocks.insert(std::next(next), std::move(rest));
-    }
-  }
-
-  // The lowest place from `base` on that is free during the item's whole interval. Each entry that is
-  // in the way moves the place behind it; places only grow, so that no entry is looked at twice.
-  int64_t first_free(const Item& item, int64_t base) {
-    parts_.clear();
-    for (const auto& [runs, blocks] : by_runs_) {
-      const bool meets = runs == item.repeats || runs == nullptr || item.repeats == nullptr;
-      if (meets && !blocks.empty()) parts_.push_back({blocks.data(), &blocks.back() + 1});
-    }
-    int64_t at = base;
-    for (bool moved = true; moved;) {
-      const int64_t before = at;
-      for (Part& part : parts_) at = part.pass(item, at);
-      moved = at != before && parts_.size() > 1;
-    }
-    return at;
-  }
-
- private:
-  struct Part {
-    const PlacedBlock *block, *end;
-    size_t entry = 0;  // of the block
-
-    // Where the item may begin, as far as the entries in front of its last byte say.
-    int64_t pass(const Item& item, int64_t at) {
-      for (; block != end; ++block, entry = 0) {
-        if (entry == 0) {
-          if (block->offset() - at >= item.bytes) return at;
-          if (block->is_clear_of(item)) continue;
-          if (block->is_closed_to(item)) {
-            at = std::max(at, block->behind());
-            continue;
-          }
-        }
-        for (; entry < block->entries().size(); ++entry) {
-          const PlacedBlock::Entry& next = block->entries()[entry];
-          if (next.item.offset - at >= item.bytes) return at;
-          if (next.behind > at && overlap(next.item, item)) at = next.behind;
-        }
-      }
-      return at;
-    }
-  };
-  std::map<const Runs*, std::vector<PlacedBlock>> by_runs_;  // each by offset
-  std::vector<Part> parts_;
-};
-
-// Assigns offsets from `base` on; returns the end of the last byte, 0 if there is none.
-int64_t place(std::vector<Item>& items, int64_t base, int64_t alignment) {
-  std::vector<Item*> order;
-  for (Item& item : items) order.push_back(&item);
-  std::sort(order.begin(), order.end(), [](const Item* a, const Item* b) {
-    if (a->bytes != b->bytes) return a->bytes > b->bytes;
-    if (a->first != b->first) return a->first < b->first;
-    return a->buffer < b->buffer;
-  });
-  Placed placed;
-  int64_t end = 0;
-  for (Item* item : order) {
-    item->offset = placed.first_free(*item, base);
-    if (item->bytes == 0) continue;
-    end = std::max(end, item->offset + item->bytes);
-    placed.add(*item, item->offset + aligned_to(item->bytes, alignment));
-  }
-  return end;
-}
+using Runs = ArenaItem::Runs;
+using Item = ArenaItem;
 
 class MemoryPlanner {
  public:
@@ -637,7 +443,7 @@ class MemoryPlanner {
     const auto aligned = [&](int64_t bytes) { return aligned_to(bytes, alignment); };
     std::vector<SlotClass*> by_index;
     for (auto& [blocks, slots] : classes) {
-      const int64_t bytes = place(slots.items, 0, alignment);
+      const int64_t bytes = place_items(slots.items, 0, alignment);
       for (const Item& item : slots.items)
         program_.buffers[item.buffer].slot_bytes = aligned(bytes);
       const int64_t all = (slots.slots - 1) * aligned(bytes) + bytes;
@@ -655,7 +461,7 @@ class MemoryPlanner {
       items.push_back(all_slots);
       by_index.push_back(&slots);
     }
-    const int64_t end = std::max(resting.last, place(items, resting.base, alignment));
+    const int64_t end = std::max(resting.last, place_items(items, resting.base, alignment));
     for (const Item& item : items) {
       if (item.buffer < program_.buffers.size()) {
         program_.buffers[item.buffer].offset = item.offset;

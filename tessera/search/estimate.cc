@@ -215,8 +215,8 @@ double Estimator::connections_bytes(const Choice& choice) const {
   double most = 0;
   for (int64_t place = 0; place < choice.stages; ++place) {
     const int64_t first = ground(choice, place).first_device;
-    add_replicas(choice.compute, 0, common_layout(choice, static_cast<size_t>(place)), first, 1,
-                 0, nothing, stage);
+    add_replicas(choice.compute, 0, common_layout(choice, static_cast<size_t>(place)), first, 1, 0,
+                 nothing, stage);
     most = std::max(most, stage.replicas_bytes + neighbours_bytes(choice, place));
   }
   return most;

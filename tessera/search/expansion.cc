@@ -72,7 +72,9 @@ Choice uncut_choice(const PlanQuestion& question) {
 }
 
 bool computes_again(const Choice& choice) {
-  const auto does = [](const UnitChoice& unit) { return unit.recompute.value_or("none") != "none"; };
+  const auto does = [](const UnitChoice& unit) {
+    return unit.recompute.value_or("none") != "none";
+  };
   return choice.recompute != "none" || std::any_of(choice.units.begin(), choice.units.end(), does);
 }
 
@@ -150,7 +152,8 @@ class Expansions {
 }  // namespace
 
 Result<Expanded> find_with_expansions(
-    const PlanQuestion& question, const std::function<Result<PlanAnswer>(const PlanQuestion&)>& find) {
+    const PlanQuestion& question,
+    const std::function<Result<PlanAnswer>(const PlanQuestion&)>& find) {
   FusedOps kinds;
   if (!question.part || !question.part->has("expand")) {
     Compiler compiler;

@@ -28,6 +28,7 @@ struct Expanded {
 // The fastest of what `find` says. The question is asked as it is if its part has the key `expand`.
 // Errors: those of the model's text, and of `find`.
 Result<Expanded> find_with_expansions(
-    const PlanQuestion& question, const std::function<Result<PlanAnswer>(const PlanQuestion&)>& find);
+    const PlanQuestion& question,
+    const std::function<Result<PlanAnswer>(const PlanQuestion&)>& find);
 
 }  // namespace tessera

@@ -16,12 +16,12 @@ constexpr size_t kMostDegrees = 3;     // of one call that are above their least
 constexpr int64_t kMostTexts = 30000;  // of ops and their loops' steps: such programs take seconds
 constexpr double kMostWork = 520000;   // of a race, PlanCandidate::work: two or three seconds
 constexpr double kMostWorkOfOne = 40000;  // of a program of a race
-constexpr size_t kStartsARound = 3;    // of each recipe in a round of a race
-constexpr size_t kLeads = 3;           // of the fastest candidates of the search before
-constexpr size_t kFewRecipes = 3;      // so few are not halved any more
-constexpr double kHopeless = 4;        // times the best of all: such recipes are left
-constexpr size_t kPatience = 24;       // programs without a gain at the least, before a race ends
-constexpr double kGain = .9995;        // of the time, or less
+constexpr size_t kStartsARound = 3;       // of each recipe in a round of a race
+constexpr size_t kLeads = 3;              // of the fastest candidates of the search before
+constexpr size_t kFewRecipes = 3;         // so few are not halved any more
+constexpr double kHopeless = 4;           // times the best of all: such recipes are left
+constexpr size_t kPatience = 24;  // programs without a gain at the least, before a race ends
+constexpr double kGain = .9995;   // of the time, or less
 constexpr double kMayWin =
     1.5;  // times the best of all: calls that are slower are not climbed from
 

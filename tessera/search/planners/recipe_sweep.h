@@ -42,9 +42,9 @@ struct JudgedPlans {
   // Sum of PlanCandidate::work, and from where on nothing more is simulated.
   double work = 0, most_work = kInfinity;
   double most_work_of_one = kInfinity;
-  size_t programs = 0;                                      // that the race has simulated
-  double best_s = kInfinity;                          // the fastest of them that fits
-  size_t last_gain = 0;                                     // `programs` when that was found
+  size_t programs = 0;        // that the race has simulated
+  double best_s = kInfinity;  // the fastest of them that fits
+  size_t last_gain = 0;       // `programs` when that was found
   // Whether the race ends once half of its programs have brought no gain.
   bool may_tire = false;
   void note(const PlanCandidate& simulated);

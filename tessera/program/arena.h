@@ -1,0 +1,38 @@
+// Places of buffers in an arena whose size is planned: each buffer lives for an interval of time, and
+// buffers that live at the same time do not share bytes. The largest buffer is placed first, each at
+// the lowest place that is free during its whole interval (greedy by size). That is not the least
+// arena, but one whose size does not depend on the order of the buffers.
+//
+//   std::vector<ArenaItem> items = {{.buffer = 0, .bytes = 64, .first = 0, .last = 3},
+//                                   {.buffer = 1, .bytes = 64, .first = 4, .last = 9}};
+//   place_items(items, 0, 64);        // 64: both begin at 0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace tessera {
+
+struct ArenaItem {
+  // Starts of the runs in which an interval repeats, ascending.
+  using Runs = std::vector<int64_t>;
+
+  size_t buffer =
+      0;  // of two items that are equally large and begin together, the lower one is first
+  int64_t bytes = 0;
+  // On the time line, both inclusive; of what repeats, behind the start of each run. Items that repeat
+  // in different runs (by address) never live at the same time.
+  int64_t first = 0, last = 0;
+  const Runs* repeats = nullptr;  // null: the interval is there once
+  int64_t offset = -1;            // set by place_items
+};
+
+// The least multiple of the alignment that is not below `bytes`.
+int64_t aligned_to(int64_t bytes, int64_t alignment);
+
+// Sets the offsets, from `base` on, so that each item begins `alignment` bytes or a multiple behind
+// it. Returns where the last byte ends; 0: there is none.
+int64_t place_items(std::vector<ArenaItem>& items, int64_t base, int64_t alignment);
+
+}  // namespace tessera
