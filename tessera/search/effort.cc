@@ -49,7 +49,7 @@ double work_of_programs(const Lowering& lowering) {
     size_t& count = of_place.emplace_back(0);
     for (const auto& [block, instructions] : text.blocks) count += instructions.size();
   }
-  size_t out = 0;
+  size_t out = lowering.graph().ops().size();
   for (const RankClass& role : lowering.roles()) {
     for (const PlaceId place : lowering.plan().places_of(role.representative))
       out += of_place[place.index()];

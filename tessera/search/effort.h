@@ -27,8 +27,8 @@ struct PlanEffort {
 };
 PlanEffort effort_of(const Lowering& lowering);
 
-// The instructions of one program for each role of ranks. Making and simulating these takes 4 to 10
-// microseconds an instruction, whatever the machine that is simulated.
+// The ops that were lowered, and the instructions of one program for each role of ranks. Making and
+// simulating these takes 4 to 10 microseconds each, whatever the machine that is simulated.
 double work_of_programs(const Lowering& lowering);
 
 // Steps that differ by no more than this share are equally fast: on a machine with measured prices

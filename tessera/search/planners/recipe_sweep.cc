@@ -14,14 +14,16 @@ namespace {
 
 constexpr size_t kMostDegrees = 3;     // of one call that are above their least
 constexpr int64_t kMostTexts = 30000;  // of ops and their loops' steps: such programs take seconds
-constexpr double kMostWork = 520000;   // of a race, PlanCandidate::work: two or three seconds
-constexpr double kMostWorkOfOne = 40000;  // of a program of a race
-constexpr size_t kStartsARound = 3;       // of each recipe in a round of a race
-constexpr size_t kLeads = 3;              // of the fastest candidates of the search before
-constexpr size_t kFewRecipes = 3;         // so few are not halved any more
-constexpr double kHopeless = 4;           // times the best of all: such recipes are left
-constexpr size_t kPatience = 24;  // programs without a gain at the least, before a race ends
-constexpr double kGain = .9995;   // of the time, or less
+constexpr double kMostWork = 600000;   // of a race, PlanCandidate::work: two or three seconds
+constexpr double kMostWorkOfStarts = 150000;  // of its rounds of starts
+constexpr double kMostWorkOfOne = 40000;      // of a program of a race
+constexpr size_t kStartsARound = 3;           // of each recipe in a round of a race
+constexpr size_t kLeads = 3;                  // of the fastest candidates of the search before
+constexpr size_t kFewRecipes = 3;             // so few are not halved any more
+constexpr double kHopeless = 4;               // times the best of all: such recipes are left
+constexpr size_t kPatience = 24;         // programs without a gain at the least, before a race ends
+constexpr double kPatientWork = 150000;  // or so much work
+constexpr double kGain = .9995;          // of the time, or less
 constexpr double kMayWin =
     1.5;  // times the best of all: calls that are slower are not climbed from
 
@@ -76,11 +78,13 @@ void JudgedPlans::note(const PlanCandidate& simulated) {
   if (!simulated.fits || *simulated.step_s > kGain * best_s) return;
   best_s = *simulated.step_s;
   last_gain = programs;
+  work_at_gain = work;
 }
 
 bool JudgedPlans::is_over() const {
   return work >= most_work ||
-         (may_tire && programs - last_gain > std::max(kPatience, programs / 2));
+         (may_tire && (programs - last_gain > std::max(kPatience, programs / 2) ||
+                       work - work_at_gain > kPatientWork));
 }
 
 RecipeSweep::RecipeSweep(PlanSearch& search, const Recipe& recipe, int64_t devices,
@@ -429,8 +433,13 @@ RecipeRace race_recipes(PlanSearch& search, int64_t devices, size_t programs,
   std::vector<RecipeSweep*> racing;
   for (RecipeSweep& sweep : all) racing.push_back(&sweep);
   // A first start shows most recipes that cannot win.
-  for (size_t starts = 1; racing.size() > kFewRecipes && 2 * left() > programs && !stopped();) {
-    for (RecipeSweep* sweep : racing) sweep->try_starts(std::min(starts, left()));
+  const auto may_start = [&] {
+    return 2 * left() > programs && judged.work < kMostWorkOfStarts && !stopped();
+  };
+  for (size_t starts = 1; racing.size() > kFewRecipes && may_start();) {
+    for (RecipeSweep* sweep : racing) {
+      if (may_start()) sweep->try_starts(std::min(starts, left()));
+    }
     std::erase_if(racing, [&](const RecipeSweep* sweep) {
       return sweep->best() == nullptr || is_hopeless(*sweep);
     });
@@ -445,6 +454,7 @@ RecipeRace race_recipes(PlanSearch& search, int64_t devices, size_t programs,
   // From the best call of all whose neighbours were not tried.
   judged.may_tire = true;
   judged.last_gain = judged.programs;
+  judged.work_at_gain = judged.work;
   while (left() > 0 && !stopped()) {
     RecipeSweep* next = nullptr;
     const PlanCandidate* best = nullptr;

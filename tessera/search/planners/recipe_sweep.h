@@ -45,7 +45,8 @@ struct JudgedPlans {
   size_t programs = 0;        // that the race has simulated
   double best_s = kInfinity;  // the fastest of them that fits
   size_t last_gain = 0;       // `programs` when that was found
-  // Whether the race ends once half of its programs have brought no gain.
+  double work_at_gain = 0;    // `work` then
+  // Whether the race ends once half of its programs, or much work, have brought no gain.
   bool may_tire = false;
   void note(const PlanCandidate& simulated);
   bool is_over() const;
