@@ -106,8 +106,9 @@ void PlanSearch::judge_plan(const Plan& plan, PlanCandidate& candidate, double m
   const auto lowering = compiler_.lower(forward_, plan, for_price(question_.optimizer));
   if (lowering) candidate.work = work_of_programs(**lowering);
   if (candidate.work > most_work) {
-    candidate.refused = fmt::format("its programs have {:.0f} ops and instructions, more than {:.0f}",
-                                    candidate.work, most_work);
+    candidate.refused =
+        fmt::format("its programs have {:.0f} ops and instructions, more than {:.0f}",
+                    candidate.work, most_work);
     return;
   }
   const auto simulation =
