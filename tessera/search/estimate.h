@@ -8,9 +8,11 @@
 // where b is the bubble of the schedule (schedule_facts.h), and M the time in which a micro-batch's
 // messages cross the slowest link between two stages.
 // Replicas add what CollectiveCosts says of their gradients and parameters, less what the backward
-// pass hides. Memory of a place: what rests there, divided by the replicas as `sharded` says, the
+// pass hides: the stage's own last one, and where a place has several stages those of the stages that
+// come after it. Memory of a place: what rests there, divided by the replicas as `sharded` says, the
 // activations of the micro-batches that the schedule holds, what is alive inside a block, and what a
-// communication library keeps. Where a micro-batch goes through the stages in slices, the bubble is that of the slowest slice.
+// communication library keeps. Where a micro-batch goes through the stages in slices, the bubble is
+// that of the slowest slice.
 #pragma once
 
 #include <array>
