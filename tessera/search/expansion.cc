@@ -10,6 +10,8 @@
 
 #include "tessera/base/text.h"
 #include "tessera/graph/kinds.h"
+#include "tessera/search/fold.h"
+#include "tessera/search/plan_search.h"
 #include "tessera/search/unit_prices.h"
 #include "tessera/search/with_part.h"
 
@@ -19,6 +21,7 @@ namespace {
 constexpr double kPays = .99;         // of the passes' time, or less
 constexpr double kPaysClearly = .95;  // fused kernels need not be searched
 constexpr int64_t kProbedSequences = 4;
+constexpr double kRoomy = .9;  // of the memory, or less
 
 // Ops that can be taken apart: patterns of their paths, by kind.
 using FusedOps = std::map<std::string, std::set<std::string>>;
@@ -78,19 +81,30 @@ bool computes_again(const Choice& choice) {
   return choice.recompute != "none" || std::any_of(choice.units.begin(), choice.units.end(), does);
 }
 
+// Has the answer what the search wanted? Fused kernels need less memory, so they may still win where
+// memory binds, and where plans were left out because the part could not stand in them.
+bool is_free(const PlanAnswer& answer) {
+  const PlanCandidate& best = answer.simulated[*answer.best];
+  const bool has_room = answer.limit_bytes <= 0 || best.need_bytes <= kRoomy * answer.limit_bytes;
+  return has_room && answer.left_out_for_part == 0 && !computes_again(best.choice);
+}
+
 class Expansions {
  public:
   using Find = std::function<Result<PlanAnswer>(const PlanQuestion&)>;
-  Expansions(const PlanQuestion& question, FusedOps kinds, const Find& find)
-      : question_(question), kinds_(std::move(kinds)), find_(find) {}
+  // `may_be_alone`: is the search of the model as it is left out where taking apart is clearly faster?
+  Expansions(const PlanQuestion& question, FusedOps kinds, const Find& find, bool may_be_alone)
+      : question_(question), kinds_(std::move(kinds)), find_(find), may_be_alone_(may_be_alone) {}
 
   Result<Expanded> best() const {
-    TESSERA_TRY(const FusedOps clear, that_pay(uncut_choice(question_), kPaysClearly));
+    FusedOps clear;
+    if (may_be_alone_) {
+      TESSERA_TRY(clear, that_pay(uncut_choice(question_), kPaysClearly));
+    }
     std::optional<Expanded> apart;
     if (!clear.empty()) {
       apart = search_with(clear);
-      // Fused kernels need less memory, so they may still win where memory binds.
-      if (apart && !computes_again(choice_of(*apart))) {
+      if (apart && is_free(apart->answer)) {
         TESSERA_TRY(const FusedOps still, that_pay(choice_of(*apart), kPaysClearly));
         if (still == clear) return *std::move(apart);
       }
@@ -147,6 +161,7 @@ class Expansions {
   const PlanQuestion& question_;
   FusedOps kinds_;
   const Find& find_;
+  bool may_be_alone_;
 };
 
 }  // namespace
@@ -155,13 +170,17 @@ Result<Expanded> find_with_expansions(
     const PlanQuestion& question,
     const std::function<Result<PlanAnswer>(const PlanQuestion&)>& find) {
   FusedOps kinds;
+  bool is_searched_whole = false;
   if (!question.part || !question.part->has("expand")) {
     Compiler compiler;
     TESSERA_TRY(const auto model,
                 compiler.model(question.model, question.batch, storage_dtype(question.compute)));
     kinds = expandable_ops(model->graph);
+    TESSERA_TRY(const Fold fold, fold_layers(model->graph));
+    is_searched_whole = is_small(question, fold);
   }
-  if (!kinds.empty()) return Expansions(question, std::move(kinds), find).best();
+  if (!kinds.empty())
+    return Expansions(question, std::move(kinds), find, !is_searched_whole).best();
   TESSERA_TRY(PlanAnswer answer, find(question));
   return Expanded{question, std::move(answer)};
 }
