@@ -81,12 +81,11 @@ bool computes_again(const Choice& choice) {
   return choice.recompute != "none" || std::any_of(choice.units.begin(), choice.units.end(), does);
 }
 
-// Has the answer what the search wanted? Fused kernels need less memory, so they may still win where
-// memory binds, and where plans were left out because the part could not stand in them.
+// Fused kernels need less memory, so they may still win where memory binds.
 bool is_free(const PlanAnswer& answer) {
   const PlanCandidate& best = answer.simulated[*answer.best];
   const bool has_room = answer.limit_bytes <= 0 || best.need_bytes <= kRoomy * answer.limit_bytes;
-  return has_room && answer.left_out_for_part == 0 && !computes_again(best.choice);
+  return has_room && !computes_again(best.choice);
 }
 
 class Expansions {

@@ -8,11 +8,10 @@
 //
 // Of large questions the search is made once where one of both is clearly faster. The folded model is
 // priced first, as it is and with each kind of ops taken apart, a few sequences uncut on one device.
-// Where taking apart is clearly faster, the search around it comes first and is the only one, if the
-// passes of its answer are clearly faster, too, memory does not bind, and no plan was left out because
-// the part could not stand in it. In all other cases, and of small questions, which are searched whole,
-// the search of the model as it is decides which kinds are faster, cut as in its answer, and the search
-// is made again around these.
+// Where taking apart is clearly faster, the search around it comes first. It is the only one if the
+// passes of its answer are clearly faster, too, and memory does not bind. In all other cases, and of
+// small questions, which are searched whole, the search of the model as it is decides which kinds are
+// faster, cut as in its answer, and the search is made again around these.
 #pragma once
 
 #include <functional>

@@ -398,7 +398,12 @@ void PlanSearch::judge_best(std::vector<PlanCandidate> ranked, const EditsOf& ed
   // change.
   const bool is_cheap = has_cheap_programs();
   std::set<size_t> done;
-  while (edits_of && answer.ended != "stopped" && answer.simulated.size() < most) {
+  // A small question may have used all programs up without one that fits.
+  const auto lacks_memory = [&] {
+    return is_small_ && question_.evaluations == 0 && !answer.best && done.size() < kMostEdited;
+  };
+  while (edits_of && answer.ended != "stopped" &&
+         (answer.simulated.size() < most || lacks_memory())) {
     const auto source = worth_an_edit(answer, done);
     if (!source) return;
     done.insert(*source);
@@ -411,7 +416,8 @@ void PlanSearch::judge_best(std::vector<PlanCandidate> ranked, const EditsOf& ed
       if (is_cheap || gains) edits.add(std::move(edit));
     }
     const size_t tries = std::max(kEditsTried, most / kCheap / 2);
-    judge_pool(edits, std::min(most, answer.simulated.size() + tries), answer);
+    const size_t last = answer.simulated.size() + tries;
+    judge_pool(edits, lacks_memory() ? last : std::min(most, last), answer);
   }
 }
 
