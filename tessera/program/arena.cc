@@ -105,7 +105,8 @@ class PlacedBlock {
   int64_t behind_ = 0, widest_gap_ = 0;
 };
 
-// What is alive at one time, as stretches of bytes without gaps.
+// The bytes that are taken at one moment, as ranges in the order of their offsets. Ranges that touch are
+// one.
 class AliveAt {
  public:
   void add(int64_t offset, int64_t behind) {
@@ -121,7 +122,7 @@ class AliveAt {
       stretches_.insert(next, {offset, behind});
     }
   }
-  // The lowest place from `at` on that has so many free bytes at this time.
+  // The lowest offset from `at` on that so many free bytes follow at this moment.
   int64_t first_gap(int64_t at, int64_t bytes) const {
     auto next =
         std::upper_bound(stretches_.begin(), stretches_.end(), at,
@@ -137,8 +138,9 @@ class AliveAt {
   std::vector<Stretch> stretches_;  // by offset
 };
 
-// What is alive at some times of the line. An item that lives at such a time can only lie where there
-// is a gap at that time, which is found at once; then few other items are left to be looked at.
+// The bytes that are taken at up to 65 moments, evenly spaced over the time line. An item that is alive
+// at one of them must lie in a gap of that moment, and gaps are found by a binary search. That passes
+// most of the items that are in the way at once, in place of comparing the item with each of them.
 class Samples {
  public:
   Samples(int64_t first, int64_t last, size_t items) {
@@ -151,7 +153,8 @@ class Samples {
     const auto [begin, end] = within(item);
     for (size_t i = begin; i < end; ++i) alive_[i].add(item.offset, behind);
   }
-  // The lowest place from `at` on that is free at three of the times at which the item lives.
+  // The lowest offset from `at` on that is free at the first, the middle and the last of these moments at
+  // which the item is alive; `at` if it is alive at none of them.
   int64_t first_gap(const Item& item, int64_t at) const {
     const auto [begin, end] = within(item);
     if (begin >= end) return at;
@@ -164,10 +167,10 @@ class Samples {
   }
 
  private:
-  static constexpr size_t kWorthSamples = 256;  // items
+  static constexpr size_t kWorthSamples = 256;  // of fewer items no samples are taken
   static constexpr int64_t kSamples = 64;
-  // Of the samples at which the item lives the first one, and the one behind the last. Sample i is at
-  // first_ + i * apart_.
+  // The indices of the moments at which the item is alive: of the first one, and one more than that of
+  // the last. Moment i is at first_ + i * apart_.
   std::pair<size_t, size_t> within(const Item& item) const {
     if (alive_.empty()) return {0, 0};
     const int64_t begin = (item.first - first_ + apart_ - 1) / apart_;
@@ -182,7 +185,7 @@ class Samples {
 // groups are never alive at the same time, but for those that do not repeat (null).
 class Placed {
  public:
-  // Of all items that will be placed.
+  // `items`: all that will be placed. Their intervals say at which moments samples are taken.
   explicit Placed(const std::vector<Item>& items) {
     struct Line {
       int64_t first = 0, last = 0;
