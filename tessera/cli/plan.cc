@@ -247,8 +247,14 @@ Result<PlanQuestion> question_of(const PlanOptions& options, const Cluster& clus
     TESSERA_TRY(question.part, parse_part(text, options.with, planned_axes()));
   }
   if (!options.memory_limit.empty()) {
-    TESSERA_TRY(const double limit, parse_quantity(options.memory_limit, Quantity::kBytes));
-    question.memory_limit_bytes = static_cast<int64_t>(limit);
+    const auto limit = parse_quantity(options.memory_limit, Quantity::kBytes);
+    if (!limit) return invalid_input("plan: --memory-limit: " + limit.error().message);
+    if (!(*limit >= 1 && *limit <= 1e15)) {
+      return invalid_input(
+          fmt::format("plan: --memory-limit: expected a size from 1 B to 1000 TB, found '{}'",
+                      options.memory_limit));
+    }
+    question.memory_limit_bytes = static_cast<int64_t>(*limit);
   }
   return question;
 }

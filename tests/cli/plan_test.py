@@ -213,7 +213,11 @@ class Planner(CliTest):
         question = ["plan", MODEL, "--cluster", "local:2", "--batch", "8"]
         self.expect_error(2, "plan: --fix: expected KEY=VALUE, found 'tp'", *question, "--fix", "tp")
         self.assertEqual(run(*question, "--planner", "alpha").code, 2)
-        self.assertEqual(run(*question, "--memory-limit", "80").code, 2)
+        self.expect_error(2, "plan: --memory-limit: expected a size with a unit, as '80 GB', found '80' without one",
+                          *question, "--memory-limit", "80")
+        for limit in ("0 MB", "-3 GB", "1e9 TB"):
+            self.expect_error(2, f"plan: --memory-limit: expected a size from 1 B to 1000 TB, found '{limit}'", *question,
+                              f"--memory-limit={limit}")
 
 
 class Examples(CliTest):
