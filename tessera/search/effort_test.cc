@@ -6,7 +6,8 @@
 
 #include "tessera/cluster/profile.h"
 #include "tessera/compile/compile.h"
-#include "tessera/search/planner.h"
+#include "tessera/plan/recipes.h"
+#include "tessera/search/plan_search.h"
 #include "tessera/search/planners/test_questions.h"
 
 namespace tessera::effort_test {
@@ -17,6 +18,11 @@ const char* const kModel = "gpt:layers=2,hidden=32,heads=2,seq=16,vocab=64";
 PlanEffort effort_under(const std::string& plan) {
   const Compiled compiled = compile({kModel, plan, 8, "float32"}).value();
   return effort_of(*compiled.lowering);
+}
+
+double work_under(const std::string& plan) {
+  const Compiled compiled = compile({kModel, plan, 8, "float32"}).value();
+  return work_of_programs(*compiled.lowering);
 }
 
 PlanCandidate candidate(double step_s, int64_t transfers, int64_t instructions, int64_t entries) {
@@ -39,6 +45,32 @@ TEST(Effort, MoreMicroBatchesAndShardsAreMoreEffort) {
   EXPECT_LT(whole, one);
   EXPECT_EQ(one.transfers, two.transfers);
   EXPECT_LT(one, two);
+}
+
+// Replicas have one role, whatever their number, and all micro-batches run the same instructions. A
+// loop over a dim has the instructions of each step.
+TEST(Effort, WorkCountsTheInstructionsOfEachRole) {
+  const double replicas = work_under("data_parallel(2)");
+  EXPECT_GT(replicas, work_under("serial"));
+  EXPECT_EQ(replicas, work_under("data_parallel(4)"));
+  EXPECT_LT(work_under("data_parallel(2,micro_batches=4)"), 1.5 * replicas);
+  EXPECT_GT(work_under("cannon(q=2)"), 2 * replicas);
+}
+
+TEST(Effort, LargerProgramsThanAllowedAreNotSimulated) {
+  const auto asked = ask(kModel, "local:2", 8);
+  const auto search = PlanSearch::begin(asked->question).value();
+  const auto text = emit_recipe("data_parallel(2)", search->forward());
+  const Plan plan = parse_plan(text.value()).value();
+  PlanCandidate small, large;
+  search->judge_plan(plan, small);
+  ASSERT_TRUE(small.step_s.has_value());
+  search->judge_plan(plan, large, small.work - 1);
+  EXPECT_FALSE(large.step_s.has_value());
+  EXPECT_NE(large.refused.find("ops and instructions, more than"), std::string::npos);
+  PlanCandidate equal;
+  search->judge_plan(plan, equal, small.work);
+  EXPECT_EQ(equal.step_s, small.step_s);
 }
 
 TEST(Effort, TheSimplestOfTiesIsTheAnswer) {
