@@ -1,11 +1,12 @@
-// The kernel of ES-SpMM (docs/theory/sampled-products.md, section 3): a block has one line of threads
-// (threadIdx.y) a row and one thread (threadIdx.x) a column of the result. The threads of a row choose
-// its slots together and put columns and values into shared memory; then each adds up its column over
-// them, reading a row of x side by side.
+// The kernels of a sampled product (docs/theory/sampled-products.md, section 3). A group of threads of
+// one warp adds up slots of a row: a thread of it holds kWidth neighbouring columns of the result, so that
+// a row of x is read side by side. The threads of a group choose the next slots together, one each, and
+// hand columns and values around by shuffles.
 //
-// Unlike the artifact: slots are chosen in tiles of kTile, so that shared memory does not grow with the
-// width and rows may keep all their edges; and every thread of a block reaches every barrier, also in
-// the last block, where rows are missing.
+// In `light_rows` a group has a whole row. Rows of more than kLightSlots slots would keep one group busy
+// long after all others are done, so they are left to `heavy_rows`, where a block has a row and 32 columns
+// of it: its groups take the slots in turns, and their sums are added in the order of the groups. Both
+// give the same bits in every run.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -15,65 +16,159 @@
 namespace tessera::sparse::cuda {
 namespace {
 
-constexpr int kTile = 128;     // slots of a row in shared memory
-constexpr int kMostRows = 16;  // of a block: kTile * kMostRows * 8 bytes are 16 KiB
+constexpr int kThreads = 128;  // of a block of light rows
+constexpr int kLightSlots = 512;
+constexpr int kHeavyThreads = 512;
+constexpr int kHeavyColumns = 32;
+constexpr int kSearchedRows = 1024;  // among which a block looks for heavy rows
 
-__global__ void sampled_product(Product p) {
-  __shared__ int32_t columns[kMostRows * kTile];
-  __shared__ float values[kMostRows * kTile];
-  __shared__ uint32_t most_slots;
+template <int kWidth>
+struct alignas(4 * kWidth) Columns {
+  float at[kWidth];
+};
 
-  const int64_t row = int64_t{blockIdx.x} * blockDim.y + threadIdx.y;
-  const int64_t feature = int64_t{blockIdx.y} * blockDim.x + threadIdx.x;
-  const bool there = row < p.rows;
-  const int64_t first = there ? p.begin[row] : 0;
-  const uint32_t degree = there ? static_cast<uint32_t>(p.end[row] - first) : 0;
-  const uint32_t slots = degree < p.width ? degree : static_cast<uint32_t>(p.width);
-  SlotFormula formula;
-  if (degree > 0) formula = slot_formula(p.sampler, p.seed, p.first_row + row, degree, slots);
+struct Row {
+  int64_t number, first;  // first: edge
+  uint32_t degree, slots;
+};
 
-  if (threadIdx.x == 0 && threadIdx.y == 0) most_slots = 0;
-  __syncthreads();
-  if (threadIdx.x == 0) atomicMax(&most_slots, slots);
-  __syncthreads();
-
-  int32_t* const my_columns = columns + threadIdx.y * kTile;
-  float* const my_values = values + threadIdx.y * kTile;
-  const uint32_t end = most_slots;  // the same in all threads: they go through the same barriers
-  float sum = 0;
-  for (uint32_t tile = 0; tile < end; tile += kTile) {
-    const uint32_t count = slots > tile ? min(slots - tile, static_cast<uint32_t>(kTile)) : 0;
-    for (uint32_t k = threadIdx.x; k < count; k += blockDim.x) {
-      const int64_t edge = first + slot_position(formula, degree, tile + k);
-      my_columns[k] = p.columns[edge];
-      if (p.values != nullptr) my_values[k] = p.values[edge];
-    }
-    __syncthreads();
-    if (feature < p.features) {
-      for (uint32_t k = 0; k < count; ++k) {
-        const float x = p.x[int64_t{my_columns[k]} * p.features + feature];
-        sum += p.values != nullptr ? my_values[k] * x : x;
-      }
-    }
-    __syncthreads();
-  }
-  if (!there || feature >= p.features) return;
-  float factor = 1;
-  if (p.mean) {
-    const float among = static_cast<float>(slots) + p.norm_bias;
-    factor = among == 0 ? 0 : 1 / among;
-  } else if (p.rescale && slots > 0) {
-    factor = static_cast<float>(degree) / static_cast<float>(slots);
-  }
-  p.y[row * p.features + feature] = sum * factor;
+__device__ Row row_of(const Product& p, int64_t number) {
+  Row row{number, p.begin[number], 0, 0};
+  row.degree = static_cast<uint32_t>(p.end[number] - row.first);
+  row.slots = row.degree < p.width ? row.degree : static_cast<uint32_t>(p.width);
+  return row;
 }
 
-// The shape of a block, as in the artifact: at least 32 columns, at most 512 threads.
-dim3 block_shape(int64_t features) {
-  if (features <= 32) return dim3(32, 4);
-  if (features > 128) return dim3(128, 4);
-  const unsigned columns = static_cast<unsigned>((features + 31) / 32 * 32);
-  return dim3(columns, std::min(512 / columns, static_cast<unsigned>(kMostRows)));
+// What the row's sum is multiplied by.
+__device__ float factor_of(const Product& p, const Row& row) {
+  if (p.mean) {
+    const float among = static_cast<float>(row.slots) + p.norm_bias;
+    return among == 0 ? 0 : 1 / among;
+  }
+  return p.rescale && row.slots > 0 ? static_cast<float>(row.degree) / static_cast<float>(row.slots)
+                                    : 1;
+}
+
+// The sum of kWidth columns over the slots of tiles first, first + step, ...; a tile has kGroup slots.
+// `x` is the first of these columns in row 0 of x. All threads of a group call it together.
+template <int kGroup, int kWidth>
+__device__ Columns<kWidth> sum_of_tiles(const Product& p, const Row& row, const float* x,
+                                        uint32_t first, uint32_t step) {
+  const uint32_t lane = threadIdx.x % kGroup;
+  const unsigned first_of_group = threadIdx.x % 32 / kGroup * kGroup;
+  const unsigned group = (kGroup == 32 ? ~0U : (1U << kGroup % 32) - 1) << first_of_group;
+  SlotFormula formula;
+  if (row.slots < row.degree) {
+    formula = slot_formula(p.sampler, p.seed, p.first_row + row.number, row.degree, row.slots);
+  }
+  Columns<kWidth> sum = {};
+  for (uint32_t start = first * kGroup; start < row.slots; start += step * kGroup) {
+    int32_t column = 0;
+    float value = 1;
+    const uint32_t mine = start + lane;
+    if (mine < row.slots) {
+      const bool all = row.slots == row.degree;
+      const int64_t edge = row.first + (all ? mine : slot_position(formula, row.degree, mine));
+      column = p.columns[edge];
+      if (p.values != nullptr) value = p.values[edge];
+    }
+    const auto add = [&](int k) {
+      const int64_t place = int64_t{__shfl_sync(group, column, k, kGroup)} * p.features;
+      const float factor = __shfl_sync(group, value, k, kGroup);
+      const auto taken = *reinterpret_cast<const Columns<kWidth>*>(x + place);
+      for (int i = 0; i < kWidth; ++i) sum.at[i] += factor * taken.at[i];
+    };
+    const uint32_t count = min(row.slots - start, static_cast<uint32_t>(kGroup));
+    if (count == kGroup) {  // a loop of fixed length: several rows of x are on their way at a time
+#pragma unroll(kGroup < 8 ? kGroup : 8)
+      for (int k = 0; k < kGroup; ++k) add(k);
+    } else {
+#pragma unroll 4
+      for (uint32_t k = 0; k < count; ++k) add(static_cast<int>(k));
+    }
+  }
+  return sum;
+}
+
+// kGroup threads have a row, a power of two up to a warp. Columns beyond theirs: blockIdx.y.
+template <int kGroup, int kWidth>
+__global__ void __launch_bounds__(kThreads) light_rows(Product p) {
+  const int64_t number = int64_t{blockIdx.x} * (kThreads / kGroup) + threadIdx.x / kGroup;
+  if (number >= p.rows) return;  // with its whole group
+  const Row row = row_of(p, number);
+  if (row.slots > kLightSlots) return;
+  const int64_t feature = (int64_t{blockIdx.y} * kGroup + threadIdx.x % kGroup) * kWidth;
+  const bool there = feature < p.features;
+  Columns<kWidth> sum = sum_of_tiles<kGroup, kWidth>(p, row, p.x + (there ? feature : 0), 0, 1);
+  if (!there) return;
+  const float factor = factor_of(p, row);
+  for (int i = 0; i < kWidth; ++i) sum.at[i] *= factor;
+  *reinterpret_cast<Columns<kWidth>*>(p.y + number * p.features + feature) = sum;
+}
+
+template <int kWidth>
+__global__ void __launch_bounds__(kHeavyThreads) heavy_rows(Product p) {
+  constexpr int kGroup = kHeavyColumns / kWidth;
+  constexpr int kGroups = kHeavyThreads / kGroup;
+  __shared__ int64_t heavy[kSearchedRows];
+  __shared__ int count;
+  __shared__ float sums[kGroups][kHeavyColumns];
+
+  if (threadIdx.x == 0) count = 0;
+  __syncthreads();
+  for (int i = threadIdx.x; i < kSearchedRows; i += kHeavyThreads) {
+    const int64_t number = int64_t{blockIdx.x} * kSearchedRows + i;
+    if (number < p.rows && row_of(p, number).slots > kLightSlots) {
+      heavy[atomicAdd(&count, 1)] = number;  // in any order: rows do not depend on one another
+    }
+  }
+  __syncthreads();
+  const int64_t first_column = int64_t{blockIdx.y} * kHeavyColumns;
+  const int64_t feature = first_column + threadIdx.x % kGroup * kWidth;
+  for (int h = 0; h < count; ++h) {
+    const Row row = row_of(p, heavy[h]);
+    const Columns<kWidth> sum = sum_of_tiles<kGroup, kWidth>(
+        p, row, p.x + (feature < p.features ? feature : 0), threadIdx.x / kGroup, kGroups);
+    for (int i = 0; i < kWidth; ++i) {
+      sums[threadIdx.x / kGroup][threadIdx.x % kGroup * kWidth + i] = sum.at[i];
+    }
+    __syncthreads();
+    if (threadIdx.x < kHeavyColumns && first_column + threadIdx.x < p.features) {
+      float total = 0;
+      for (int g = 0; g < kGroups; ++g) total += sums[g][threadIdx.x];
+      p.y[row.number * p.features + first_column + threadIdx.x] = total * factor_of(p, row);
+    }
+    __syncthreads();
+  }
+}
+
+unsigned pieces(int64_t all, int64_t piece) {
+  return static_cast<unsigned>((all + piece - 1) / piece);
+}
+
+template <int kGroup, int kWidth>
+void start_light(const Product& p) {
+  const dim3 grid(pieces(p.rows, kThreads / kGroup), pieces(p.features, kGroup * kWidth));
+  light_rows<kGroup, kWidth><<<grid, kThreads>>>(p);
+}
+
+// The smallest group whose threads cover the columns, at most a warp.
+template <int kWidth>
+void start(const Product& p) {
+  const unsigned threads = pieces(p.features, kWidth);
+  if (threads <= 4) {
+    start_light<4, kWidth>(p);
+  } else if (threads <= 8) {
+    start_light<8, kWidth>(p);
+  } else if (threads <= 16) {
+    start_light<16, kWidth>(p);
+  } else {
+    start_light<32, kWidth>(p);
+  }
+  if (p.width > kLightSlots) {
+    const dim3 grid(pieces(p.rows, kSearchedRows), pieces(p.features, kHeavyColumns));
+    heavy_rows<kWidth><<<grid, kHeavyThreads>>>(p);
+  }
 }
 
 // Memory of the device; freed at the end of its scope.
@@ -106,6 +201,10 @@ class Memory {
   void* data_ = nullptr;
 };
 
+const char* message_of(cudaError_t error) {
+  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+}
+
 }  // namespace
 
 const char* no_device() {
@@ -113,6 +212,25 @@ const char* no_device() {
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess) return cudaGetErrorString(error);
   return count == 0 ? "none is present" : nullptr;
+}
+
+const char* launch(const Product& on_device) {
+  if (on_device.rows == 0 || on_device.features == 0) return nullptr;
+  // Columns are read as wide as the row's length and both arrays' places allow.
+  const auto aligned = [&](int64_t width) {
+    const uintptr_t bytes = static_cast<uintptr_t>(width) * sizeof(float);
+    return on_device.features % width == 0 &&
+           reinterpret_cast<uintptr_t>(on_device.x) % bytes == 0 &&
+           reinterpret_cast<uintptr_t>(on_device.y) % bytes == 0;
+  };
+  if (aligned(4)) {
+    start<4>(on_device);
+  } else if (aligned(2)) {
+    start<2>(on_device);
+  } else {
+    start<1>(on_device);
+  }
+  return message_of(cudaGetLastError());
 }
 
 const char* run(const Product& product) {
@@ -126,19 +244,11 @@ const char* run(const Product& product) {
   on_device.values = values.copy(product.values, product.edges, error);
   on_device.x = x.copy(product.x, product.column_count * product.features, error);
   on_device.y = y.allocate<float>(product.rows * product.features, error);
-  if (error == cudaSuccess) {
-    const dim3 block = block_shape(product.features);
-    const dim3 grid(static_cast<unsigned>((product.rows + block.y - 1) / block.y),
-                    static_cast<unsigned>((product.features + block.x - 1) / block.x));
-    sampled_product<<<grid, block>>>(on_device);
-    error = cudaGetLastError();
-  }
-  if (error == cudaSuccess) {
-    error = cudaMemcpy(product.y, on_device.y,
-                       sizeof(float) * static_cast<size_t>(product.rows * product.features),
-                       cudaMemcpyDeviceToHost);
-  }
-  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+  if (error != cudaSuccess) return message_of(error);
+  if (const char* const message = launch(on_device); message != nullptr) return message;
+  return message_of(cudaMemcpy(product.y, on_device.y,
+                               sizeof(float) * static_cast<size_t>(product.rows * product.features),
+                               cudaMemcpyDeviceToHost));
 }
 
 }  // namespace tessera::sparse::cuda

@@ -7,8 +7,7 @@
 
 namespace tessera::sparse::cuda {
 
-// Operands in the memory of the host; x is column_count x features, y rows x features, both without
-// gaps.
+// x is column_count x features, y rows x features, both without gaps.
 struct Product {
   int64_t rows, column_count, edges, first_row;
   const int64_t* begin;
@@ -25,8 +24,11 @@ struct Product {
   float* y;
 };
 
-// Null if it succeeded, else what the device said.
+// Each is null if it succeeded, else what the device said.
 const char* no_device();
+// Operands in the memory of the host: copies them there, multiplies, and copies y back.
 const char* run(const Product& product);
+// Operands in the memory of the device; returns before the product is done (the default stream).
+const char* launch(const Product& on_device);
 
 }  // namespace tessera::sparse::cuda
