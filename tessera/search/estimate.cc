@@ -141,15 +141,15 @@ Estimator::Estimator(const Cluster& cluster, const Style& style, const std::vect
 struct Estimator::Stage {
   double forward_s = 0, backward_s = 0;  // of a micro-batch
   double once_s = 0;
-  double rests_bytes = 0;       // from step to step, and kept for the step
-  double state_bytes = 0;       // of these the optimizer's
-  double activation_bytes = 0;  // of a micro-batch in flight
-  double alive_bytes = 0;       // inside a block, at the peak
-  double gathered_bytes = 0;    // two units of what rests in shards
-  double overhead_bytes = 0;
-  double replicas_bytes = 0;  // what a communication library keeps for them
-  double leaving_bytes = 0;   // of one sequence of the micro-batch, of a replica's share
-  double slowest_slice = 0;   // share of a micro-batch's passes
+  double rests_bytes = 0;               // from step to step, and kept for the step
+  double state_bytes = 0;               // of these the optimizer's
+  double activation_bytes = 0;          // of a micro-batch in flight
+  double alive_bytes = 0;               // inside a block, at the peak
+  double gathered_bytes = 0;            // two units of what rests in shards
+  const UnitPrices* fullest = nullptr;  // whose overhead_beside() counts
+  double replicas_bytes = 0;            // what a communication library keeps for them
+  double leaving_bytes = 0;             // of one sequence of the micro-batch, of a replica's share
+  double slowest_slice = 0;             // share of a micro-batch's passes
 };
 
 Estimator::Ground Estimator::ground(const Choice& choice, int64_t place) const {
@@ -357,7 +357,8 @@ struct Estimator::Sums {
   std::vector<Alike> groups;
   UnitLayout last;           // of the last unit
   double leaving_bytes = 0;  // of the last unit, of one sequence, whole
-  double conversion_s = 0, alive_bytes = 0, overhead_bytes = 0, slowest_slice = 0;
+  double conversion_s = 0, alive_bytes = 0, slowest_slice = 0;
+  const UnitPrices* fullest = nullptr;  // those with the most overhead_bytes
   friend bool operator==(const Sums&, const Sums&) = default;
 };
 
@@ -414,7 +415,8 @@ Estimator::Sums Estimator::sums(const Choice& choice, const std::vector<const Un
     out.last = layout;
     out.leaving_bytes = unit.leaving_bytes;
     out.alive_bytes = std::max(out.alive_bytes, prices[u]->transient_bytes);
-    out.overhead_bytes = std::max(out.overhead_bytes, prices[u]->overhead_bytes);
+    if (out.fullest == nullptr || prices[u]->overhead_bytes > out.fullest->overhead_bytes)
+      out.fullest = prices[u];
     out.slowest_slice = std::max(out.slowest_slice, slowest_slice(*prices[u]));
   }
   return out;
@@ -425,7 +427,7 @@ Estimator::Stage Estimator::stage(const Choice& choice, Sums sums, const Ground&
   Stage out;
   out.leaving_bytes = sums.leaving_bytes / static_cast<double>(sums.last.replicas);
   out.alive_bytes = sums.alive_bytes;
-  out.overhead_bytes = sums.overhead_bytes;
+  out.fullest = sums.fullest;
   out.slowest_slice = sums.slowest_slice;
   out.forward_s = sums.conversion_s;
   // Units were priced with one stage at work. Where the devices of a node share cores, more take
@@ -613,13 +615,18 @@ Estimate Estimator::estimate_stages(const Choice& choice, const std::vector<Sums
       slice = std::max(slice, stage.slowest_slice);
       alive = std::max(alive, stage.alive_bytes);
       gathered = std::max(gathered, stage.gathered_bytes);
-      overhead = std::max(overhead, stage.overhead_bytes + stage.replicas_bytes);
+    }
+    const double buffers = rests + flies + alive + gathered;
+    for (size_t s = place; s < work.size(); s += p) {
+      const Stage& stage = *work[s];
+      const double beside = stage.fullest == nullptr ? 0 : overhead_beside(*stage.fullest, buffers);
+      overhead = std::max(overhead, beside + stage.replicas_bytes);
     }
     overhead += neighbours_bytes(choice, static_cast<int64_t>(place));
     most = std::max(most, load);
     sum += load;
     once = std::max(once, place_once);
-    const double memory = rests + flies + alive + gathered + overhead;
+    const double memory = buffers + overhead;
     const double has = capacity(choice, static_cast<int64_t>(place));
     const double full = has > 0 ? memory / has : memory;
     if (full <= fullest) continue;

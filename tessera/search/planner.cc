@@ -164,11 +164,19 @@ bool asks_for_offload(const PlanQuestion& question) {
   return fixed != question.fixed.end() && fixed->second != offload_names().front();
 }
 
+// Does a part say nothing of where and when, so that it goes with the plans of recipes?
+bool leaves_all_cuts_open(const PlanPart& part) {
+  const std::set<std::string_view> open = {"bucket_bytes", "expand", "precision", "prefetch"};
+  return std::all_of(part.keys.begin(), part.keys.end(),
+                     [&](const std::string& key) { return open.contains(key); });
+}
+
 Result<PlanAnswer> find_automatically(const PlanQuestion& question) {
   if (asks_for_offload(question)) return find_offloaded(question, question.fixed.at("offload"));
   TESSERA_TRY(Expanded found, find_with_expansions(question, find_with_tables));
   TESSERA_TRY(PlanAnswer answer, find_with_offload(found.question, std::move(found.answer)));
-  return question.part ? std::move(answer) : find_with_recipes(found.question, std::move(answer));
+  if (question.part && !leaves_all_cuts_open(*question.part)) return answer;
+  return find_with_recipes(found.question, std::move(answer));
 }
 
 }  // namespace

@@ -162,8 +162,9 @@ const std::vector<Ranking::Inside>& Ranking::priced(int64_t inner, const Space& 
   if (inner > 1 && cuts_save_nothing_ && best_s_ > 0) return it->second;
   struct Growing {
     std::vector<ChoiceAxis> axes;
-    int64_t least = 1;  // sequences
-    double each_s = 0;  // of a sequence, with fewer sequences
+    int64_t least = 1;                             // sequences
+    double each_s = 0;                             // of a sequence, the least with fewer sequences
+    std::map<int64_t, double> each_by_count = {};  // the same with each number of sequences
     // With the sequences that were priced before, and how many these were.
     double before_s = 0;
     int64_t before = 0;
@@ -204,10 +205,18 @@ const std::vector<Ranking::Inside>& Ranking::priced(int64_t inner, const Space& 
       if (is_plain) note_passes(one.axes, sequences, one.time_s);
       const double each = one.time_s / static_cast<double>(sequences);
       if ((!is_small_ || is_many) && one.each_s > 0 && each > kSaturated * one.each_s) {
-        one.is_done = true;
+        // A kernel's last tiles may be almost empty with these sequences and full with a few more, so
+        // the least time of at most half as many decides.
+        double with_half = std::numeric_limits<double>::infinity();
+        for (const auto& [count, seconds] : one.each_by_count) {
+          if (2 * count <= sequences) with_half = std::min(with_half, seconds);
+        }
+        one.is_done = each > kSaturated * with_half;
+        one.each_by_count[sequences] = each;
         continue;
       }
       one.each_s = each;
+      one.each_by_count[sequences] = each;
       if (one.before > 0 &&
           !may_win_with_more(inner, one.before, one.before_s, sequences, one.time_s))
         one.is_done = true;
@@ -579,7 +588,7 @@ std::optional<PlanCandidate> Ranking::with_own_recomputation(const std::vector<C
     }
     problem.levels.push_back(std::move(priced));
   }
-  problem.capacity_bytes = limit_ - prices.front()->overhead_bytes -
+  problem.capacity_bytes = limit_ - overhead_beside(*prices.front(), limit_) -
                            estimator_.connections_bytes(plain) -
                            (plain.sharded >= 3 ? gathered : 0);
   if (problem.capacity_bytes <= 0) return {};

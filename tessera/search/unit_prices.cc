@@ -88,6 +88,9 @@ void divide_memory(UnitPrices& costs, const OpUnits& units, const Program& progr
   const auto peak = static_cast<double>(memory.peak_bytes);
   costs.transient_bytes = std::max(0.0, peak - held);
   costs.overhead_bytes = std::max(0.0, memory.high - peak);
+  costs.allocator_bytes =
+      std::clamp(static_cast<double>(memory.reserved_bytes) - peak, 0.0, costs.overhead_bytes);
+  costs.allocator_share = peak > 0 ? costs.allocator_bytes / peak : 0;
 }
 
 // Activations of a sequence that leave each unit for a later one, uncut.
@@ -115,6 +118,11 @@ void measure_borders(UnitPrices& costs, const Fold& fold, DType compute, int64_t
 
 double even_pieces(double sum, double squares) {
   return squares > 0 ? std::max(1.0, sum * sum / squares) : 1;
+}
+
+double overhead_beside(const UnitPrices& prices, double buffer_bytes) {
+  return prices.overhead_bytes - prices.allocator_bytes +
+         std::min(prices.allocator_bytes, prices.allocator_share * buffer_bytes);
 }
 
 double slowest_slice(const UnitPrices& prices) {

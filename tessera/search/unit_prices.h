@@ -46,10 +46,17 @@ struct UnitPrices {
   std::vector<UnitPrice> units;  // by unit of the folded graph
   double transient_bytes = 0;    // alive inside a block, at the peak
   double overhead_bytes = 0;     // context, libraries, what the allocator adds
+  double allocator_bytes = 0;    // the allocator's part of these
+  double allocator_share = 0;    // the same of the priced program's buffers
   double step_s = 0;             // of the simulated step
   // Of a question with slices: by slice, then by unit, the seconds of both passes of a micro-batch.
   std::vector<std::vector<double>> slice_s;
 };
+
+// Context, libraries, and what the allocator adds to buffers of so many bytes. The priced program holds
+// all of the embedding's states, which a plan may keep in shards: what its allocator loses counts no
+// more than in proportion to the buffers.
+double overhead_beside(const UnitPrices& prices, double buffer_bytes);
 
 // The share of a micro-batch's passes that its slowest slice takes; 1 without slices.
 double slowest_slice(const UnitPrices& prices);

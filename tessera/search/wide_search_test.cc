@@ -194,5 +194,46 @@ TEST(WideSearch, WhatIsLeftOutIsNotSmaller) {
   }
 }
 
+// Micro-batches of three samples a replica take longer than those of two, whose kernels' tiles they fill
+// worse; those of four are faster (docs/adr/0118).
+TEST(WideSearch, MicroBatchesGrowBeyondANumberThatSavesNothing) {
+  const auto asked = ask("gpt:layers=16,hidden=2560,heads=20,seq=1024,vocab=50368,ffn=10240,tied=1",
+                         "dgx-a100:1", 480);
+  asked->question.compute = DType::kBFloat16;
+  const auto best = [&](const std::string& micro_batches) {
+    asked->question.fixed = {{"tp", "1"}, {"pp", "1"}, {"recompute", "none"}, {"zero", "1"}};
+    if (!micro_batches.empty()) asked->question.fixed["micro_batches"] = micro_batches;
+    const PlanAnswer answer = find_in_space(asked->question, megatron_space).value();
+    return answer.simulated.at(answer.best.value());
+  };
+  const PlanCandidate found = best("");
+  EXPECT_LT(*best("30").step_s, .99 * *best("20").step_s);  // else the machine is another one
+  EXPECT_LE(found.choice.micro_batches, 15) << found.choice.str();
+  EXPECT_LT(*found.step_s, .98 * *best("30").step_s);
+}
+
+// The priced program holds all of the embedding's states. What a caching allocator loses there is not
+// what it loses where these rest in shards (docs/adr/0118).
+TEST(WideSearch, MemoryByFormulaIsNearTheProgramsUnderACachingAllocator) {
+  const auto asked =
+      ask("llama:layers=8,hidden=8192,heads=64,kv_heads=8,ffn=28672,seq=4096,vocab=128256",
+          "dgx-h100:4", 64);
+  asked->question.compute = DType::kBFloat16;
+  asked->question.options.style = parse_style("torchtitan").value();
+  asked->question.evaluations = 4;
+  size_t compared = 0;
+  for (const char* zero : {"1", "2"}) {
+    asked->question.fixed = {{"zero", zero}};
+    for (const PlanCandidate& one :
+         find_in_space(asked->question, megatron_space).value().simulated) {
+      if (!one.step_s) continue;
+      ++compared;
+      EXPECT_LT(one.estimate.memory_bytes, 1.3 * one.need_bytes) << one.choice.str();
+      EXPECT_GT(one.estimate.memory_bytes, .75 * one.need_bytes) << one.choice.str();
+    }
+  }
+  EXPECT_GE(compared, 4U);
+}
+
 }  // namespace
 }  // namespace tessera

@@ -62,6 +62,17 @@ TEST(WithPart, EveryPlanContainsThePart) {
   }
 }
 
+// Recipes are raced, too, where the part leaves all cuts open, and not where it says what is cut.
+TEST(WithPart, RecipesAreRacedIfItLeavesAllCutsOpen) {
+  const auto ended = [](const std::string& part) {
+    const auto asked = ask_with(part);
+    asked->question.evaluations = 0;
+    return find_plan(asked->question, "auto").value().ended;
+  };
+  EXPECT_NE(ended("bucket_bytes = 1000000\n").find(" recipes"), std::string::npos);
+  EXPECT_EQ(ended("mesh = { tp = 2 }\n").find(" recipes"), std::string::npos);
+}
+
 // State on the host: the devices need less, and the formula knows it as the folded model has it too.
 TEST(WithPart, PricesHaveThePart) {
   const auto free = ask(kGpt, "dgx-a100:1", 16);
