@@ -47,6 +47,11 @@ void shard_memory(UnitPrice& unit, DType compute, int64_t sharded, int64_t repli
   if (sharded >= 3 && is_narrow && replicas > 1) unit.copy_bytes = 0;
 }
 
+// Gradients that rest in shards are whole until those of all slices of a micro-batch are added.
+bool holds_whole_gradients(const Choice& choice, int64_t sharded) {
+  return sharded >= 2 && !choice.slices.empty();
+}
+
 int64_t device_of(const Choice& choice, int64_t rank) {
   return choice.device_order.empty() ? rank : choice.device_order[static_cast<size_t>(rank)];
 }
@@ -61,7 +66,8 @@ double resting_bytes(const UnitPrice& unit, const Choice& choice, int64_t sharde
                      int64_t replicas) {
   UnitPrice divided = unit;
   shard_memory(divided, choice.compute, sharded, replicas);
-  return sum_of_resting(divided);
+  return sum_of_resting(divided) +
+         (holds_whole_gradients(choice, sharded) ? unit.gradient_bytes : 0);
 }
 
 std::vector<size_t> balance_stages(const UnitTimes& times) {
@@ -439,6 +445,7 @@ Estimator::Stage Estimator::stage(const Choice& choice, Sums sums, const Ground&
     sum.forward_s *= turns;
     sum.backward_s *= turns;
     sum.once_s *= turns;
+    if (holds_whole_gradients(choice, group.sharded)) out.rests_bytes += sum.gradient_bytes;
     add_replicas(choice.compute, group.sharded, group.layout, ground.first_device, group.units,
                  passes_after, sum, out);
   }

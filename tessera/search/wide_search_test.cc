@@ -235,5 +235,22 @@ TEST(WideSearch, MemoryByFormulaIsNearTheProgramsUnderACachingAllocator) {
   EXPECT_GE(compared, 4U);
 }
 
+// A micro-batch's slices add their gradients up before these are summed into shards.
+TEST(WideSearch, SlicesHoldWholeGradients) {
+  const auto asked = ask("gpt:layers=8,hidden=2048,heads=16,seq=512,vocab=1024", "dgx-a100:1", 8);
+  asked->question.compute = DType::kBFloat16;
+  asked->question.evaluations = 2;
+  asked->question.fixed = {{"pp", "2"}, {"dp", "4"}, {"slices", "4"}, {"zero", "2"}};
+  const PlanAnswer answer = find_plan(asked->question, "auto").value();
+  size_t compared = 0;
+  for (const PlanCandidate& one : answer.simulated) {
+    if (!one.step_s || one.choice.slices.empty()) continue;
+    ++compared;
+    EXPECT_GT(one.estimate.memory_bytes, .95 * one.need_bytes) << one.choice.str();
+    EXPECT_LT(one.estimate.memory_bytes, 1.3 * one.need_bytes) << one.choice.str();
+  }
+  EXPECT_GE(compared, 1U);
+}
+
 }  // namespace
 }  // namespace tessera
