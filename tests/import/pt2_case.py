@@ -24,6 +24,7 @@ except ImportError as error:
 
 TYPES = {"F64": torch.float64, "F32": torch.float32, "I64": torch.int64}
 STEPS = 5
+RATE, EPSILON = 1e-2, 1e-8  # of Adam
 FLOOR = 0.01  # errors of a gradient count against its largest element, or this share of the largest of all
 
 
@@ -56,7 +57,7 @@ def run(*command, memory=None):
 
 def reference(module, arguments):
     """Loss of each step, gradients of the first, parameters after the last."""
-    optimizer = torch.optim.AdamW(module.parameters(), lr=1e-2, betas=(0.9, 0.95), eps=1e-8, weight_decay=0)
+    optimizer = torch.optim.AdamW(module.parameters(), lr=RATE, betas=(0.9, 0.95), eps=EPSILON, weight_decay=0)
     losses, gradients = [], {}
     for step in range(STEPS):
         optimizer.zero_grad()
@@ -109,8 +110,14 @@ class Pt2Case(unittest.TestCase):
                 if name not in found[kind]:
                     continue
                 scale = largest if kind == "parameters" else max(array.abs().max().item(), FLOOR * largest)
+                allowed = tolerance * scale
+                if kind == "parameters" and array.dtype == torch.float64:
+                    # A step changes by up to RATE / EPSILON of what a gradient near zero changes, and sums that ought to be zero
+                    # are left with a rounding of the gradients that they are made of.
+                    rounding = torch.finfo(array.dtype).eps / 2 * max(g.abs().max().item() for g in gradients.values())
+                    allowed += STEPS * RATE / EPSILON * rounding
                 error = (found[kind][name].view(array.shape) - array).abs().max().item()
-                self.assertLess(error, tolerance * scale, f"{what}: {kind} of {name}")
+                self.assertLess(error, allowed, f"{what}: {kind} of {name}")
                 compared += 1
         self.assertEqual(compared, 2 * len(gradients), what)
 
