@@ -6,7 +6,7 @@
 // A line of the file JOBS is a job: MODEL, WEIGHTS, INPUTS, PLAN, PRECISION, STEPS and OUT with tabs
 // between them. WEIGHTS and INPUTS are safetensors under the names of the graph; the first dim of
 // the inputs is the batch. Every step reads the same inputs and takes an AdamW step (rate 1e-2, betas
-// 0.9 and 0.95, no decay, no clipping). What comes out lies in three files: OUT.losses has "loss.1",
+// 0.9 and 0.95, epsilon 1e-6, no decay, no clipping). What comes out lies in three files: OUT.losses has "loss.1",
 // "loss.2", ...; OUT.gradients the gradients of the first step and OUT.parameters the parameters
 // after the last, under the parameters' names.
 #include <fmt/format.h>
@@ -158,6 +158,7 @@ Status run(const std::vector<std::string>& job) {
   if (inputs->arrays().empty()) return invalid_input("expected inputs, found none");
   TESSERA_TRY(const int64_t steps, parse_int(job[5]));
   CompileTexts texts{job[0], job[3], inputs->arrays().front().shape.front(), job[4]};
+  texts.optimizer.eps = 1e-6;
   texts.optimizer.weight_decay = 0;
   texts.optimizer.clip_norm = 0;
   texts.fetch_gradients = true;
