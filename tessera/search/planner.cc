@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <set>
 
 #include "tessera/base/text.h"
 #include "tessera/plan/recipes/parts.h"
@@ -164,18 +163,11 @@ bool asks_for_offload(const PlanQuestion& question) {
   return fixed != question.fixed.end() && fixed->second != offload_names().front();
 }
 
-// Does a part say nothing of where and when, so that it goes with the plans of recipes?
-bool leaves_all_cuts_open(const PlanPart& part) {
-  const std::set<std::string_view> open = {"bucket_bytes", "expand", "precision", "prefetch"};
-  return std::all_of(part.keys.begin(), part.keys.end(),
-                     [&](const std::string& key) { return open.contains(key); });
-}
-
 Result<PlanAnswer> find_automatically(const PlanQuestion& question) {
   if (asks_for_offload(question)) return find_offloaded(question, question.fixed.at("offload"));
   TESSERA_TRY(Expanded found, find_with_expansions(question, find_with_tables));
   TESSERA_TRY(PlanAnswer answer, find_with_offload(found.question, std::move(found.answer)));
-  if (question.part && !leaves_all_cuts_open(*question.part)) return answer;
+  if (question.part && !goes_with_recipes(*question.part)) return answer;
   return find_with_recipes(found.question, std::move(answer));
 }
 

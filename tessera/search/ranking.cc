@@ -163,8 +163,8 @@ const std::vector<Ranking::Inside>& Ranking::priced(int64_t inner, const Space& 
   struct Growing {
     std::vector<ChoiceAxis> axes;
     int64_t least = 1;                             // sequences
-    double each_s = 0;                             // of a sequence, the least with fewer sequences
-    std::map<int64_t, double> each_by_count = {};  // the same with each number of sequences
+    double each_s = 0;                             // of a sequence, with the last number kept
+    std::map<int64_t, double> each_by_count = {};  // of a sequence, with each number priced
     // With the sequences that were priced before, and how many these were.
     double before_s = 0;
     int64_t before = 0;

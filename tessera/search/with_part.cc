@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <set>
 #include <type_traits>
 
 #include "tessera/base/text.h"
@@ -53,6 +54,12 @@ Status fix(PlanQuestion& question, const std::string& key, const std::string& va
 const std::vector<std::string>& planned_axes() {
   static const std::vector<std::string> axes = {"pp", "dp", "tp_outer", "tp"};
   return axes;
+}
+
+bool goes_with_recipes(const PlanPart& part) {
+  const std::set<std::string_view> neither = {"bucket_bytes", "expand", "precision", "prefetch"};
+  return std::all_of(part.keys.begin(), part.keys.end(),
+                     [&](const std::string& key) { return neither.contains(key); });
 }
 
 Result<PlanQuestion> with_more(const PlanQuestion& question, std::string_view text,

@@ -38,6 +38,10 @@ Status check_part(const PlanPart& part, const std::shared_ptr<const Graph>& forw
 // they lack, with file and line.
 Status goes_with(const PlanPart& part, const Choice& choice);
 
+// Has the part only keys that say neither where nor when something is computed? Then it goes with what a
+// recipe writes, whatever axes and entries that has.
+bool goes_with_recipes(const PlanPart& part);
+
 // What of the part concerns the plan of a single stage in which units are priced: all but stages,
 // micro-batches and what lies over axes that this plan lacks.
 PlanPart part_for_units(const PlanPart& part, const Plan& plan);

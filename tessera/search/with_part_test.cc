@@ -73,6 +73,20 @@ TEST(WithPart, RecipesAreRacedIfItLeavesAllCutsOpen) {
   EXPECT_EQ(ended("mesh = { tp = 2 }\n").find(" recipes"), std::string::npos);
 }
 
+TEST(WithPart, RecipesContainWhatHasNoCuts) {
+  const auto asked = ask_with("bucket_bytes = 1000000\n", 8);
+  asked->question.evaluations = 32;
+  const PlanAnswer answer = find_plan(asked->question, "recipes").value();
+  EXPECT_EQ(parse_plan(answer.plan).value().bucket_bytes, 1000000);
+  asked->question.part = parse_part("\nmesh = { tp = 2 }\n", "part.toml", planned_axes()).value();
+  const auto refused = find_plan(asked->question, "recipes");
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(
+      refused.error().message,
+      "part.toml:2: planner recipes: expected a part without axes and entries, as recipes take "
+      "arguments (--fix KEY=VALUE), found one with 'mesh'");
+}
+
 // State on the host: the devices need less, and the formula knows it as the folded model has it too.
 TEST(WithPart, PricesHaveThePart) {
   const auto free = ask(kGpt, "dgx-a100:1", 16);

@@ -15,6 +15,7 @@
 #include "tessera/search/planners/table_plans.h"
 #include "tessera/search/question.h"
 #include "tessera/search/transfer_choices.h"
+#include "tessera/search/with_part.h"
 
 namespace tessera {
 namespace {
@@ -78,11 +79,12 @@ std::vector<PlanCandidate> choices_among(const PlanAnswer& answer, const PlanQue
 }  // namespace
 
 Result<PlanAnswer> find_by_recipes(const PlanQuestion& question) {
-  if (question.part) {
-    return invalid_input(
-        fmt::format("{}: planner recipes: expected no part of a plan, recipes take arguments "
-                    "(--fix KEY=VALUE)",
-                    question.part->plan.file));
+  if (question.part && !goes_with_recipes(*question.part)) {
+    return invalid_input(fmt::format(
+        "{}:{}: planner recipes: expected a part without axes and entries, as recipes take "
+        "arguments (--fix KEY=VALUE), found one with '{}'",
+        question.part->plan.file, growing_parts(*question.part).front().first,
+        join(question.part->keys, "', '")));
   }
   TESSERA_TRY(const auto search, PlanSearch::begin(question));
   const int64_t devices = devices_of(question);
@@ -123,9 +125,13 @@ Result<PlanAnswer> find_by_recipes(const PlanQuestion& question) {
   answer.curve = pareto_curve(answer.simulated);
   if (!found.front().candidate.fits) return answer;
   answer.best = 0;
-  TESSERA_TRY(answer.plan,
-              emit_recipe(found.front().call, search->forward(), found.front().candidate.call));
-  return search->answer_with(std::move(answer), found.front().plan);
+  const TriedCall& best = found.front();
+  if (question.part) {
+    answer.plan = fmt::format("# {}\n{}", best.candidate.call, to_toml(best.plan));
+  } else {
+    TESSERA_TRY(answer.plan, emit_recipe(best.call, search->forward(), best.candidate.call));
+  }
+  return search->answer_with(std::move(answer), best.plan);
 }
 
 Result<PlanAnswer> find_with_recipes(const PlanQuestion& question, PlanAnswer answer) {
