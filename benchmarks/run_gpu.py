@@ -85,9 +85,8 @@ def predicted(program, cluster, case):
         sys.exit(f"{case['name']}: {done.stderr.strip()}")
     answer = json.loads(done.stdout)
     memory = answer["roles"][0]["memory"]
-    return {**case, "plan": recipe, "predicted_s": answer["step_time_s"], "uncertainty": answer["uncertainty"],
-            "predicted_bytes": answer["peak_memory_bytes"], "high_bytes": memory["high_bytes"], "fits": answer["fits"], "host_bound": answer["host_bound"], "model_flops": answer["model_flops"],
-            "samples": case["batch"], "sources": answer["sources"]}
+    return {**case, "plan": recipe, "predicted_s": answer["step_time_s"], "predicted_bytes": answer["peak_memory_bytes"],
+            "high_bytes": memory["high_bytes"], "fits": answer["fits"], "model_flops": answer["model_flops"]}
 
 
 def predict(options):
@@ -144,8 +143,19 @@ def error_text(rows):
             f"{statistics.geometric_mean(row['ratio'] for row in rows):.3f}")
 
 
+def read(path, key):
+    """The JSON object of a file that has the key."""
+    try:
+        found = json.loads(pathlib.Path(path).read_text())
+    except (OSError, ValueError) as error:
+        sys.exit(f"run_gpu.py: {path}: expected a JSON file with '{key}', found {error}")
+    if not isinstance(found, dict) or key not in found:
+        sys.exit(f"run_gpu.py: {path}: expected a JSON file with '{key}', found none")
+    return found
+
+
 def joined(cases_file, measured_file):
-    given, measured = (json.loads(pathlib.Path(path).read_text()) for path in (cases_file, measured_file))
+    given, measured = read(cases_file, "cases"), read(measured_file, "measured")
     by_name = {result["name"]: result for result in measured["measured"]}
     rows = [{**case, **by_name[case["name"]]} for case in given["cases"] if case["name"] in by_name]
     for row in rows:
@@ -198,9 +208,16 @@ def device_lines(found):
     return lines
 
 
+def json_text(found):
+    """A line a case, so that changes can be read."""
+    rest = [{key: value for key, value in one.items() if key != "cases"} for one in found]
+    return "[" + ",\n".join(json.dumps(head)[:-1] + ', "cases": [\n' + ",\n".join(json.dumps(row) for row in one["cases"]) + "\n]}"
+                            for head, one in zip(rest, found)) + "]\n"
+
+
 def page(options):
     if len(options.files) % 2:
-        sys.exit("run_gpu.py page: expected pairs of CASES.json and MEASURED.json, found an odd number of files")
+        sys.exit(f"run_gpu.py page: expected pairs of CASES.json and MEASURED.json, found {len(options.files)} files")
     found = [joined(*options.files[i:i + 2]) for i in range(0, len(options.files), 2)]
     lines = ["# Predicted and measured on one GPU", "",
              f"{options.date}, `benchmarks/run_gpu.py` and `benchmarks/peers/pytorch_gpu.py`: what runs, and how it is measured, is said "
@@ -215,7 +232,7 @@ def page(options):
         lines += [*device_lines(one), ""]
     out = pathlib.Path(options.out or ROOT / f"docs/results/{options.date}-gpu.md")
     out.write_text("\n".join(lines[:-1]) + "\n")
-    out.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n")
+    out.with_suffix(".json").write_text(json_text(found))
     print("\n".join(line for line in lines if line.startswith(("##", "- "))))
 
 

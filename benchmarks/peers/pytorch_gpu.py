@@ -261,6 +261,10 @@ def clean():
 
 
 def main():
+    if len(sys.argv) != 3:
+        sys.exit(f"pytorch_gpu.py: expected CASES.json OUT.json, found {len(sys.argv) - 1} arguments")
+    if not torch.cuda.is_available():
+        sys.exit("pytorch_gpu.py: expected a CUDA device, found none")
     cases, out = json.load(open(sys.argv[1]))["cases"], sys.argv[2]
     torch.set_float32_matmul_precision("high")
     report = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "measured": []}
