@@ -42,14 +42,20 @@ void shard_memory(UnitPrice& unit, DType compute, int64_t sharded, int64_t repli
   const auto d = static_cast<double>(replicas);
   const bool is_narrow = compute != storage_dtype(compute);
   if (sharded >= 1) unit.state_bytes /= d;
-  if (sharded >= 2) unit.gradient_bytes /= d;
+  if (unit.gradient_buffer_bytes > 0) {
+    // The buffer holds the whole gradient before it holds the shard that the optimizer reads.
+    const double read = unit.gradient_buffer_bytes / (sharded >= 1 ? d : 1);
+    unit.gradient_bytes = std::max(unit.gradient_bytes, read);
+  } else if (sharded >= 2) {
+    unit.gradient_bytes /= d;
+  }
   if (sharded >= 3 || (sharded >= 1 && is_narrow)) unit.parameter_bytes /= d;
   if (sharded >= 3 && is_narrow && replicas > 1) unit.copy_bytes = 0;
 }
 
 // Gradients that rest in shards are whole until those of all slices of a micro-batch are added.
-bool holds_whole_gradients(const Choice& choice, int64_t sharded) {
-  return sharded >= 2 && !choice.slices.empty();
+bool holds_whole_gradients(const Choice& choice, int64_t sharded, const UnitPrice& unit) {
+  return sharded >= 2 && !choice.slices.empty() && unit.gradient_buffer_bytes == 0;
 }
 
 int64_t device_of(const Choice& choice, int64_t rank) {
@@ -67,7 +73,7 @@ double resting_bytes(const UnitPrice& unit, const Choice& choice, int64_t sharde
   UnitPrice divided = unit;
   shard_memory(divided, choice.compute, sharded, replicas);
   return sum_of_resting(divided) +
-         (holds_whole_gradients(choice, sharded) ? unit.gradient_bytes : 0);
+         (holds_whole_gradients(choice, sharded, unit) ? unit.gradient_bytes : 0);
 }
 
 std::vector<size_t> balance_stages(const UnitTimes& times) {
@@ -283,7 +289,9 @@ void Estimator::add_replicas(DType compute, int64_t sharded, const UnitLayout& l
                              int64_t first_device, size_t units, double passes_after,
                              UnitPrice& sum, Stage& out) const {
   const int64_t replicas = layout.replicas;
-  const bool hides = !cluster_.type_of(0).device.synchronous;
+  const bool is_synchronous = cluster_.type_of(0).device.synchronous;
+  const bool hides_gradients = style_.overlap_gradients && !is_synchronous;
+  const bool hides_parameters = style_.overlap_parameters && !is_synchronous;
   if (replicas > 1) {
     const auto d = static_cast<double>(replicas);
     const GroupPlacement& group = placed(replicas, {first_device, first_device, layout.stride});
@@ -297,8 +305,8 @@ void Estimator::add_replicas(DType compute, int64_t sharded, const UnitLayout& l
       return all;
     };
     // Both run at once, and slow each other down, until the shorter one has ended.
-    const auto beside = [&](double computes, const TransferTime& moved) {
-      if (!hides) return computes + moved.seconds;
+    const auto beside = [&](double computes, const TransferTime& moved, bool is_hidden) {
+      if (!is_hidden) return computes + moved.seconds;
       const double slowed = computes * moved.slows, transfer = moved.seconds * moved.slowed_times;
       if (slowed >= transfer) return computes + transfer * (1 - 1 / moved.slows);
       return moved.seconds + slowed * (1 - 1 / moved.slowed_times);
@@ -312,7 +320,7 @@ void Estimator::add_replicas(DType compute, int64_t sharded, const UnitLayout& l
     const double last_s = sum.backward_s * (1 + passes_after);
     if (sharded == 0) {
       const auto reduce = moves(CollectiveKind::kAllReduce, buckets, buckets, sum.gradient_bytes);
-      sum.once_s += beside(last_s, reduce) - last_s;
+      sum.once_s += beside(last_s, reduce, hides_gradients) - last_s;
     } else {
       // What moves once a step moves in buckets. In every micro-batch small tensors are joined only
       // up to the next large one: of a transformer's layer, two in three pieces are small.
@@ -324,14 +332,17 @@ void Estimator::add_replicas(DType compute, int64_t sharded, const UnitLayout& l
                                         sharded < 3 ? tensors : joined(tensors), weights);
       sum.once_s /= d;
       // Once a step parameters are gathered in front of their first use.
-      if (sharded < 3) sum.once_s += beside(sum.forward_s, gather) - sum.forward_s;
-      if (sharded == 1) sum.once_s += beside(last_s, reduce) - last_s;
-      if (sharded == 2) sum.backward_s = beside(sum.backward_s, reduce);
+      if (sharded < 3)
+        sum.once_s += beside(sum.forward_s, gather, hides_parameters) - sum.forward_s;
+      if (sharded == 1) sum.once_s += beside(last_s, reduce, hides_gradients) - last_s;
+      if (sharded == 2) sum.backward_s = beside(sum.backward_s, reduce, hides_gradients);
       if (sharded == 3) {
-        sum.forward_s = beside(sum.forward_s, gather);
-        TransferTime both = gather;
-        both.seconds += reduce.seconds;
-        sum.backward_s = beside(sum.backward_s, both);
+        sum.forward_s = beside(sum.forward_s, gather, hides_parameters);
+        TransferTime hidden = gather;
+        hidden.seconds =
+            (hides_parameters ? gather.seconds : 0) + (hides_gradients ? reduce.seconds : 0);
+        sum.backward_s = beside(sum.backward_s, hidden, true) +
+                         (gather.seconds + reduce.seconds - hidden.seconds);
       }
     }
     if (sharded >= 3) {
@@ -415,6 +426,7 @@ Estimator::Sums Estimator::sums(const Choice& choice, const std::vector<const Un
     sum.parameter_squares += unit.parameter_squares;
     sum.parameter_bytes += unit.parameter_bytes;
     sum.gradient_bytes += unit.gradient_bytes;
+    sum.gradient_buffer_bytes += unit.gradient_buffer_bytes;
     sum.state_bytes += unit.state_bytes;
     sum.copy_bytes += unit.copy_bytes;
     sum.activation_bytes += unit.activation_bytes;
@@ -445,7 +457,7 @@ Estimator::Stage Estimator::stage(const Choice& choice, Sums sums, const Ground&
     sum.forward_s *= turns;
     sum.backward_s *= turns;
     sum.once_s *= turns;
-    if (holds_whole_gradients(choice, group.sharded)) out.rests_bytes += sum.gradient_bytes;
+    if (holds_whole_gradients(choice, group.sharded, sum)) out.rests_bytes += sum.gradient_bytes;
     add_replicas(choice.compute, group.sharded, group.layout, ground.first_device, group.units,
                  passes_after, sum, out);
   }
@@ -643,7 +655,7 @@ Estimate Estimator::estimate_stages(const Choice& choice, const std::vector<Sums
     out.state_bytes = state;
   }
   out.work_s = m * sum / static_cast<double>(p) + once;
-  const bool hides = !cluster_.type_of(0).device.synchronous;
+  const bool hides = style_.overlap_messages && !cluster_.type_of(0).device.synchronous;
   const MessageTime between = p > 1 ? messages(choice, work, micro_batch) : MessageTime{};
   const double crossing = between.occupies_s * static_cast<double>(choice.chunks);
   out.step_s = m * (hides ? std::max(most, crossing) : most) + once;

@@ -43,6 +43,7 @@ OpUnits::OpUnits(const Graph& graph, const Fold& fold)
       if (op.phase == Phase::kBackward && unit < 0 && producer.valid())
         unit = of_op_[producer.index()];
     }
+    if (unit < 0 && op.phase == Phase::kUpdate) unit = of_gradients(op, readers);
   }
   of_tensor_.assign(graph.tensors().size(), -1);
   for (const Tensor& tensor : graph.tensors()) {
@@ -58,6 +59,21 @@ size_t OpUnits::slice_of(OpId id, size_t slices) const {
   const size_t mark = path.rfind('#');
   if (mark == std::string::npos) return slices - 1;
   return static_cast<size_t>(parse_int(path.substr(mark + 1)).value_or(0)) % slices;
+}
+
+int OpUnits::of_gradients(const Op& op, const std::vector<std::vector<OpId>>& readers) const {
+  int out = -1;
+  for (const auto* tensors : {&op.outputs, &op.inputs}) {
+    for (const TensorId id : *tensors) {
+      const Tensor& tensor = graph_.tensor(id);
+      if (tensor.role != Role::kGradient || !tensor.of.valid()) continue;
+      const TensorId parameter = graph_.parameter_of(tensor.of);
+      const int unit = parameter.valid() ? of_parameter(parameter, readers) : -1;
+      if (out >= 0 && unit != out) return -1;
+      out = unit;
+    }
+  }
+  return out;
 }
 
 int OpUnits::of_parameter(TensorId id, const std::vector<std::vector<OpId>>& readers) const {

@@ -21,6 +21,9 @@ class OpUnits {
 
  private:
   size_t known(int unit) const { return static_cast<size_t>(unit < 0 ? last_ : unit); }
+  // Of an op that makes or reads gradients of the parameters of one unit (their scale is undone, their
+  // norm is measured); -1: of none, or of several units.
+  int of_gradients(const Op& op, const std::vector<std::vector<OpId>>& readers) const;
   // Of a parameter or what belongs to one: the unit of its first reader.
   int of_parameter(TensorId id, const std::vector<std::vector<OpId>>& readers) const;
 

@@ -9,6 +9,7 @@
 #include "tessera/graph/optimizers.h"
 #include "tessera/search/op_units.h"
 #include "tessera/search/with_part.h"
+#include "tessera/simulate/memory.h"
 
 namespace tessera {
 namespace {
@@ -57,14 +58,16 @@ void divide_time(UnitPrices& costs, const OpUnits& units, const Program& program
 }
 
 void divide_memory(UnitPrices& costs, const OpUnits& units, const Program& program,
-                   const Graph& graph, const MemoryUse& memory) {
+                   const Graph& graph, const Style& style, const MemoryUse& memory) {
+  const HeldBuffers sizes = held_buffers(program, graph, style);
   double held = 0;
   for (const Buffer& buffer : program.buffers) {
-    if (buffer.tier != Tier::kDevice || buffer.lifetime == Lifetime::kBlock) continue;
+    const bool stays = sizes.resident[buffer.id.index()];
+    if (buffer.tier != Tier::kDevice || (buffer.lifetime == Lifetime::kBlock && !stays)) continue;
     UnitPrice& cost = costs.units[units.of(buffer.tensor)];
-    const auto bytes = static_cast<double>(buffer.bytes());
+    const auto bytes = static_cast<double>(sizes.bytes[buffer.id.index()]);
     held += bytes;
-    if (buffer.lifetime == Lifetime::kMicroBatch) {
+    if (buffer.lifetime == Lifetime::kMicroBatch && !stays) {
       cost.activation_bytes += bytes;
       continue;
     }
@@ -75,7 +78,11 @@ void divide_memory(UnitPrices& costs, const OpUnits& units, const Program& progr
         cost.parameters += 1;
         break;
       case Role::kBuffer: cost.parameter_bytes += bytes; break;
-      case Role::kGradient: cost.gradient_bytes += bytes; break;
+      case Role::kGradient:
+        if (stays) cost.gradient_buffer_bytes += bytes;
+        if (buffer.lifetime != Lifetime::kBlock)
+          cost.gradient_bytes += static_cast<double>(buffer.bytes());
+        break;
       case Role::kOptimizerState: cost.state_bytes += bytes; break;
       default: cost.copy_bytes += bytes; break;
     }
@@ -85,7 +92,10 @@ void divide_memory(UnitPrices& costs, const OpUnits& units, const Program& progr
     for (const UnitPrice& cost : costs.units)
       held += static_cast<double>(program.micro_batches - 1) * cost.activation_bytes;
   }
-  const auto peak = static_cast<double>(memory.peak_bytes);
+  // An emulated allocator places buffers otherwise than the arena does, and what kernels keep beside
+  // their outputs is in no arena.
+  const auto peak = static_cast<double>(
+      std::max(memory.live_bytes, std::min(memory.peak_bytes, memory.reserved_bytes)));
   costs.transient_bytes = std::max(0.0, peak - held);
   costs.overhead_bytes = std::max(0.0, memory.high - peak);
   costs.allocator_bytes =
@@ -222,7 +232,8 @@ Result<UnitPrices> UnitPricer::simulate_units(const UnitQuestion& question) {
   costs.slice_s.assign(question.slices.size(), std::vector<double>(costs.units.size()));
   costs.step_s = simulation.step_time_s;
   divide_time(costs, units, program, simulation);
-  divide_memory(costs, units, program, lowering->graph(), simulation.roles.front().memory);
+  divide_memory(costs, units, program, lowering->graph(), options.style,
+                simulation.roles.front().memory);
   measure_borders(costs, *model->fold, model_.compute, batch);
   return costs;
 }

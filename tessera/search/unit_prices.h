@@ -29,6 +29,10 @@ struct UnitPrice {                       // seconds, and bytes of one device
   double forward_s = 0, backward_s = 0;  // of a micro-batch
   double once_s = 0;                     // of a step: optimizer, what is prepared or summed once
   double parameter_bytes = 0, gradient_bytes = 0, state_bytes = 0;
+  // What a style with gradient buffers (Style::gradient_buffers) holds of gradients all the time, on
+  // one replica: the largest form of each, which may be the one that the optimizer reads. 0: other
+  // styles.
+  double gradient_buffer_bytes = 0;
   // Parameters, and the sum of the squares of their bytes: how many pieces they are moved in.
   double parameter_squares = 0;
   double parameters = 0;        // how many tensors

@@ -12,6 +12,7 @@ UnitPrice sum_of(const UnitPrice& earlier, const UnitPrice& later) {
   out.once_s += later.once_s;
   out.parameter_bytes += later.parameter_bytes;
   out.gradient_bytes += later.gradient_bytes;
+  out.gradient_buffer_bytes += later.gradient_buffer_bytes;
   out.state_bytes += later.state_bytes;
   out.parameter_squares += later.parameter_squares;
   out.copy_bytes += later.copy_bytes;

@@ -32,9 +32,7 @@ bool of_micro_batch(const Program& program, const Tensor& tensor) {
 }
 
 // What a framework makes of the program's buffers, and takes beside them.
-struct Scratch {
-  std::vector<int64_t> bytes;  // by buffer: of one copy, with what kernels keep beside it
-  std::vector<bool> resident;  // by buffer: is there all the time
+struct Scratch : HeldBuffers {
   // Bytes while a compute instruction runs, by it. Each is an instance of its own behind those of
   // the buffers.
   std::map<const Instruction*, size_t> workspaces;
@@ -719,6 +717,10 @@ MemoryStyle::MemoryStyle(const Style& style)
       attention_saved_bytes(style.attention_saved_bytes),
       loss_saved(style.loss_saved),
       loss_workspace(style.loss_workspace) {}
+
+HeldBuffers held_buffers(const Program& program, const Graph& graph, const Style& style) {
+  return scratch_of(program, graph, style);
+}
 
 struct AlikeMemory::Impl {
   Impl(const Program& program, const Graph& graph, const Style& of_style)

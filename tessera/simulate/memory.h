@@ -36,6 +36,13 @@ struct MemoryTimes {
 MemoryUse memory_use(const Program& program, const Graph& graph, const Cluster& cluster,
                      const RankDevices& devices, const Style& style, const MemoryTimes& times = {});
 
+// A program's buffers as a style's framework holds them, by buffer.
+struct HeldBuffers {
+  std::vector<int64_t> bytes;  // of one copy, with what kernels keep beside it for their gradients
+  std::vector<bool> resident;  // is it there all the time, whatever lifetime the program gives it?
+};
+HeldBuffers held_buffers(const Program& program, const Graph& graph, const Style& style);
+
 // What of a rank's memory depends neither on the machine nor on when things happen.
 struct MemorySizes {
   int64_t live_bytes = 0, reserved_bytes = 0;  // as in MemoryUse
