@@ -54,30 +54,78 @@ Result<std::string> PlanSearch::text_of(const Choice& choice) const {
   return fmt::format("# {} with {}\n{}", choice.str(), question_.part->plan.file, to_toml(plan));
 }
 
-Result<Simulation> PlanSearch::simulate_quickly(const Lowering& lowering) const {
+Result<Simulation> PlanSearch::simulate_quickly(const Lowering& lowering,
+                                                std::function<bool(int64_t)> may_play) const {
   SimulateOptions options = question_.options;
+  options.may_play = std::move(may_play);
   options.memory_details = options.critical_path = options.events = false;
   return simulate(lowering, *question_.cluster, options);
 }
 
-bool PlanSearch::judge(PlanCandidate& candidate, const std::vector<PlanCandidate>& before) {
+namespace {
+
+// A program of so many times the work of the smallest one is put aside until no other candidate is
+// expected to be faster than the best. All of these together may take as much work as the others did.
+constexpr double kDear = 4;
+
+// How the devices are divided. Meshes of 3 devices on nodes of 8 lie in many unlike ways, whatever their
+// axes cut, and each of them is played.
+std::vector<int64_t> shape_of(const Choice& choice) {
+  std::vector<int64_t> out = {choice.stages, choice.replicas_apart ? 1 : 0};
+  for (size_t stage = 0; stage < (choice.stage_axes.empty() ? 1 : choice.stage_axes.size());
+       ++stage) {
+    int64_t inner = 1;
+    const std::vector<ChoiceAxis>& axes = choice.axes_of_stage(stage);
+    for (size_t a = 1; a < axes.size(); ++a) inner *= axes[a].size;
+    out.push_back(axes.front().size);
+    out.push_back(inner);
+  }
+  return out;
+}
+
+}  // namespace
+
+PlanSearch::Judged PlanSearch::judge(PlanCandidate& candidate,
+                                     const std::vector<PlanCandidate>& before) {
   const auto is_same = [&](const PlanCandidate& other) { return other.choice == candidate.choice; };
-  if (std::any_of(before.begin(), before.end(), is_same)) return false;
+  if (std::any_of(before.begin(), before.end(), is_same)) return Judged::kNothingNew;
+  const bool was_put_aside = candidate.work > 0;
+  if (const auto dear = dear_.find(shape_of(candidate.choice));
+      dear != dear_.end() && !was_put_aside) {
+    candidate.work = dear->second;
+    return Judged::kPutAside;
+  }
   const auto plan = plan_of(candidate.choice);
-  if (plan && !judged_.insert(plan_key(*plan, *forward_)).second) return false;
+  if (plan && !was_put_aside && !judged_.insert(plan_key(*plan, *forward_)).second)
+    return Judged::kNothingNew;
   judged_last_.reset();
   auto lowering = plan ? compiler_.lower(forward_, *plan, for_price(question_.optimizer))
                        : tl::unexpected(plan.error());
+  bool is_dear = false;
+  const auto may_play = [&](int64_t instructions) {
+    candidate.work = static_cast<double>(instructions);
+    is_dear =
+        !is_small_ && !was_put_aside && least_work_ > 0 && candidate.work > kDear * least_work_;
+    return !is_dear;
+  };
   const auto simulation =
-      lowering ? simulate_quickly(**lowering) : tl::unexpected(lowering.error());
+      lowering ? simulate_quickly(**lowering, may_play) : tl::unexpected(lowering.error());
+  if (is_dear) {
+    dear_.emplace(shape_of(candidate.choice), candidate.work);
+    return Judged::kPutAside;
+  }
+  if (candidate.work > 0) {
+    least_work_ = least_work_ > 0 ? std::min(least_work_, candidate.work) : candidate.work;
+    (was_put_aside ? dear_work_ : usual_work_) += candidate.work;
+  }
   if (!simulation) {
     candidate.refused = simulation.error().message;
     if (question_.part && !without_part_) without_part_ = candidate.choice;
-    return !question_.part;
+    return question_.part ? Judged::kNothingNew : Judged::kSimulated;
   }
   note(**lowering, *simulation, candidate);
   judged_last_ = *std::move(lowering);
-  return true;
+  return Judged::kSimulated;
 }
 
 void PlanSearch::note(const Lowering& lowering, const Simulation& simulation,
@@ -222,9 +270,7 @@ class PlanSearch::Pool {
         return;
     }
     equal_steps.push_back(all_.size());
-    Waiting waiting{std::move(candidate.choice), candidate.estimate};
-    for (const Lesson& lesson : lessons_) waiting.learn(lesson);
-    all_.push_back(std::move(waiting));
+    append(std::move(candidate));
   }
 
   // A program was simulated: choices like it are expected to be slower and larger than by formula as
@@ -241,9 +287,26 @@ class PlanSearch::Pool {
 
   // Takes the candidate that is expected to be the fastest of those expected to fit; if there are
   // none and `best_s` is 0, the smallest, a few times. Nothing if no candidate can be expected to take
-  // less than best_s, allowing for an error of the expectation.
-  std::optional<PlanCandidate> take(double best_s, Care care) {
-    Waiting* next = expected_next(best_s, care);
+  // less than best_s, allowing for an error of the expectation. `most_work`: of those that were put
+  // aside only these are taken, and only if there are no others.
+  std::optional<PlanCandidate> take(double best_s, Care care, double most_work) {
+    auto out = take_of(best_s, care, 0);
+    return out || most_work <= 0 ? std::move(out) : take_of(best_s, care, most_work);
+  }
+
+  // A candidate that was taken waits again, until the others were taken.
+  void put_aside(PlanCandidate candidate) { append(std::move(candidate)); }
+
+ private:
+  void append(PlanCandidate candidate) {
+    Waiting waiting{std::move(candidate.choice), candidate.estimate};
+    waiting.work = candidate.work;
+    for (const Lesson& lesson : lessons_) waiting.learn(lesson);
+    all_.push_back(std::move(waiting));
+  }
+
+  std::optional<PlanCandidate> take_of(double best_s, Care care, double most_work) {
+    Waiting* next = expected_next(best_s, care, most_work);
     while (next != nullptr && refine_ && !next->is_refined) {
       PlanCandidate one;
       one.choice = next->choice;
@@ -251,17 +314,17 @@ class PlanSearch::Pool {
       refine_(one);
       next->estimate = one.estimate;
       next->is_refined = true;
-      next = expected_next(best_s, care);
+      next = expected_next(best_s, care, most_work);
     }
     if (next == nullptr || (!next->fits && ++too_large_ > most_too_large_)) return {};
     next->is_taken = true;
     PlanCandidate out;
     out.choice = next->choice;
     out.estimate = next->estimate;
+    out.work = next->work;
     return out;
   }
 
- private:
   struct Lesson {
     Choice choice;
     double time_log, memory_log;
@@ -271,6 +334,7 @@ class PlanSearch::Pool {
     Estimate estimate;
     bool is_taken = false, fits = false, is_refined = false;
     double order_s = 0;  // of candidates that fit: the least is taken first
+    double work = 0;     // of those that were put aside
     // Sums over the simulated choices that are most like this one.
     int alike_most = 0, lessons = 0;
     double time_log = 0, memory_log = 0;
@@ -303,10 +367,10 @@ class PlanSearch::Pool {
     double ratio(double sum) const { return lessons == 0 ? 1 : std::exp(trust() * sum / lessons); }
   };
 
-  Waiting* expected_next(double best_s, Care care) {
+  Waiting* expected_next(double best_s, Care care, double most_work) {
     Waiting* next = nullptr;
     for (Waiting& waiting : all_) {
-      if (waiting.is_taken) continue;
+      if (waiting.is_taken || waiting.work > most_work) continue;
       const double unlike = care == Care::kWide ? kGenerous : kRespects - waiting.alike_most + 0.0;
       const double allowed = care == Care::kAll ? std::max(margin_, kSmallMargin)
                                                 : 1 + (margin_ - 1) * unlike / kRespects;
@@ -356,10 +420,12 @@ void PlanSearch::judge_pool(Pool& pool, size_t most, PlanAnswer& answer) {
       return;
     }
     const bool is_early = answer.simulated.size() < all / kAlways;
-    auto next = pool.take(best_s(), has_room    ? Care::kEvery
-                                    : is_small_ ? Care::kAll
-                                    : is_early  ? Care::kWide
-                                                : Care::kNarrow);
+    auto next = pool.take(best_s(),
+                          has_room    ? Care::kEvery
+                          : is_small_ ? Care::kAll
+                          : is_early  ? Care::kWide
+                                      : Care::kNarrow,
+                          usual_work_ - dear_work_);
     if (!next) {
       answer.ended = has_room      ? "all choices were simulated"
                      : answer.best ? "no other choice is expected to be faster"
@@ -368,7 +434,12 @@ void PlanSearch::judge_pool(Pool& pool, size_t most, PlanAnswer& answer) {
     }
     say(fmt::format("simulating {} of at most {}: {}", answer.simulated.size() + 1, most,
                     next->choice.str()));
-    if (!judge(*next, answer.simulated)) {
+    const Judged judged = judge(*next, answer.simulated);
+    if (judged == Judged::kPutAside) {
+      pool.put_aside(*std::move(next));
+      continue;
+    }
+    if (judged == Judged::kNothingNew) {
       if (!question_.part) continue;
       if (++answer.left_out_for_part < kMostLeftOut) continue;
       answer.ended = "the part rules out too many plans";

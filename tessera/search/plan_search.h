@@ -10,6 +10,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -65,11 +66,16 @@ class PlanSearch {
 
  private:
   explicit PlanSearch(const PlanQuestion& question) : question_(question) {}
-  Result<Simulation> simulate_quickly(const Lowering& lowering) const;
+  Result<Simulation> simulate_quickly(const Lowering& lowering,
+                                      std::function<bool(int64_t)> may_play = {}) const;
   void note(const Lowering& lowering, const Simulation& simulation, PlanCandidate& candidate) const;
-  // Lowers and simulates the candidate's program, and notes the outcome in it. False: an earlier
-  // candidate's plan says the same, or the question's part cannot stand in it.
-  bool judge(PlanCandidate& candidate, const std::vector<PlanCandidate>& before);
+  enum class Judged : uint8_t {
+    kSimulated,
+    kNothingNew,  // an earlier candidate's plan says the same, or the question's part cannot stand in it
+    kPutAside  // its programs are far larger than others; asked again, they are simulated
+  };
+  // Lowers and simulates the candidate's program, and notes the outcome in it.
+  Judged judge(PlanCandidate& candidate, const std::vector<PlanCandidate>& before);
   Result<std::string> text_of(const Choice& choice) const;
   // Why a plan cannot contain the part: the first of its entries with which the choice is refused.
   Error why_not(const Choice& choice);
@@ -94,7 +100,12 @@ class PlanSearch {
   // Lowerings: that of the candidate that was judged last, and that of the best one so far, whose program
   // is simulated in full when the search ends.
   std::unique_ptr<Lowering> judged_last_, judged_best_;
-  std::set<std::string> judged_;        // keys of plans (plan_key.h), with the part in them
+  std::set<std::string> judged_;  // keys of plans (plan_key.h), with the part in them
+  // Work of programs (PlanCandidate::work): the smallest; all that were simulated at once, and all that were
+  // put aside before.
+  double least_work_ = 0, usual_work_ = 0, dear_work_ = 0;
+  // By how the devices are divided: the work of a program that was put aside.
+  std::map<std::vector<int64_t>, double> dear_;
   std::optional<Choice> without_part_;  // the first candidate in which the part cannot stand
 };
 

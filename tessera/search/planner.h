@@ -70,7 +70,9 @@ struct PlanCandidate {
   double need_bytes = 0;  // upper bound of the fullest rank
   // In which some rank waits for what replicas exchange: sums of gradients, parameters in shards.
   double exposed_s = 0;
-  double work = 0;    // work_of_programs (effort.h)
+  // What it takes to simulate: instructions of the programs that are played
+  // (SimulateOptions::may_play); of a recipe work_of_programs (effort.h).
+  double work = 0;
   PlanEffort effort;  // which of equally fast plans is the simplest
   bool fits = false;
   std::string refused;  // why it could not be lowered

@@ -1,5 +1,7 @@
 #include "tessera/simulate/classes.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <set>
@@ -286,8 +288,30 @@ Status Lowered::add(int rank) {
   return {};
 }
 
+namespace {
+
+int64_t instructions_of(const Program& program) {
+  int64_t out = 0;
+  for (const auto& [ref, block] : program.blocks) out += std::ssize(block);
+  return out;
+}
+
+// Of one program of each class: as many as the program of its role has.
+int64_t instructions_of(const Classes& classes, const Lowered& lowered) {
+  int64_t out = 0;
+  for (const PlayedClass& one : classes.all) {
+    const int32_t role = lowered.role_of_rank[static_cast<size_t>(one.representative)];
+    out += instructions_of(
+        lowered.programs.at(lowered.roles[static_cast<size_t>(role)].representative));
+  }
+  return out;
+}
+
+}  // namespace
+
 Result<Classes> make_classes(Lowered& lowered, const Cluster& cluster, RankFold fold,
-                             const std::vector<int64_t>& alone, NodeSharing& sharing) {
+                             const std::vector<int64_t>& alone, NodeSharing& sharing,
+                             const std::function<bool(int64_t)>& may_play) {
   Classes out;
   std::vector<int32_t> colours = lowered.role_of_rank;
   const std::vector<RankClass>& roles = lowered.roles;
@@ -336,6 +360,16 @@ Result<Classes> make_classes(Lowered& lowered, const Cluster& cluster, RankFold 
     }
     ++out.all[static_cast<size_t>(it->second)].ranks;
     out.of_rank[rank] = it->second;
+  }
+  if (may_play && fold == RankFold::kExact) {
+    const int64_t instructions = instructions_of(out, lowered);
+    if (!may_play(instructions)) {
+      return tl::unexpected(
+          Error{ErrorCode::kCheckFailed,
+                fmt::format(
+                    "{} classes of ranks, with {} instructions in all, are more than may be played",
+                    out.all.size(), instructions)});
+    }
   }
   for (const PlayedClass& one : out.all) TESSERA_TRY_VOID(lowered.add(one.representative));
   return out;

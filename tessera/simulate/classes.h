@@ -72,8 +72,10 @@ enum class RankFold : uint8_t {
             // all
 };
 // `alone`: devices that are a class each (stragglers), with kExact.
+// `may_play`: SimulateOptions::may_play, asked with kExact.
 // Afterwards `lowered` has the programs of all representatives.
 Result<Classes> make_classes(Lowered& lowered, const Cluster& cluster, RankFold fold,
-                             const std::vector<int64_t>& alone, NodeSharing& sharing);
+                             const std::vector<int64_t>& alone, NodeSharing& sharing,
+                             const std::function<bool(int64_t)>& may_play = {});
 
 }  // namespace tessera

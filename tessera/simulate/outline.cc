@@ -771,7 +771,8 @@ Result<Outline> make_outline(Lowered& lowered, const Cluster& cluster,
   for (const auto& [device, times] : options.stragglers) alone.push_back(device);
   const bool noisy = options.jitter > 0 || options.style.jitter > 0;
   NodeSharing sharing(lowering.plan(), lowered.devices, cluster);
-  TESSERA_TRY(out.classes, make_classes(lowered, cluster, fold_of(options, noisy), alone, sharing));
+  TESSERA_TRY(out.classes, make_classes(lowered, cluster, fold_of(options, noisy), alone, sharing,
+                                        options.may_play));
   out.play.micro_batches = lowering.plan().plan.micro_batches;
   Shared shared{lowered, cluster, sharing, options, out, Works(out.works)};
   shared.known_label("", "");

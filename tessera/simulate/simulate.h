@@ -41,6 +41,11 @@ struct SimulateOptions {
   // each of them is played. A Simulator is asked with the same one in all runs.
   std::function<void(Program&)> counts{};
 
+  // Asked, before ranks are played, with the instructions of one program of each class of equal ranks:
+  // what a run costs. False: the run ends with an error. Not asked where every rank is played for
+  // itself.
+  std::function<bool(int64_t)> may_play{};
+
   bool has_labels() const { return events || critical_path; }  // are names of ops needed?
 };
 
