@@ -23,6 +23,7 @@ void divide_time(UnitPrices& costs, const OpUnits& units, const Program& program
   std::vector<double> later(costs.units.size());  // backward passes of the last micro-batch
   for (const TraceEvent& event : simulation.events) {
     if (event.rank != program.rank || event.lane != Lane::kCompute) continue;
+    const double waited = std::max(0.0, std::min(event.start_s, event.end_s) - now);
     const double spent = std::max(0.0, event.end_s - now);
     now = std::max(now, event.end_s);
     const auto& body = program.block(event.block);
@@ -46,8 +47,12 @@ void divide_time(UnitPrices& costs, const OpUnits& units, const Program& program
         }
         if (event.micro_batch + 1 == program.micro_batches) later[unit] += spent;
         break;
-      case BlockKind::kPrologue:
-      case BlockKind::kUpdate: cost.once_s += spent; break;
+      case BlockKind::kPrologue: cost.once_s += spent; break;
+      case BlockKind::kUpdate:
+        // The first op waits for what gradients of all units still move, which is of no unit.
+        costs.units.back().once_s += waited;
+        cost.once_s += spent - waited;
+        break;
     }
   }
   for (size_t u = 0; u < later.size(); ++u) {
