@@ -1,0 +1,69 @@
+// What the formula says of a choice is what its program takes, in every style: what kernels keep
+// beside their outputs, what rests in gradient buffers, what the update reads, and what a framework
+// does not overlap.
+#include "tessera/search/unit_prices.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "tessera/search/planners/test_questions.h"
+
+namespace tessera {
+namespace {
+
+constexpr const char* kModel = "gpt:layers=6,hidden=4096,heads=32,seq=1024,vocab=32000,ffn=16384";
+
+struct Styled {
+  const char* style;
+  DType compute;
+  double time_share, memory_share;  // by which the formula may be off
+};
+
+class Styles : public testing::TestWithParam<Styled> {};
+
+// Is nothing of the choice left to a rougher formula: units of their own, shards over an inner axis
+// that cuts the batch, buckets?
+bool is_priced_whole(const Choice& choice) {
+  const std::vector<std::string>& dims = choice.axes.back().dims;
+  return choice.units.empty() && choice.transfers == TransferChoice{} &&
+         std::find(dims.begin(), dims.end(), "batch") == dims.end();
+}
+
+TEST_P(Styles, FormulaAndProgramAgree) {
+  const auto asked = ask(kModel, "dgx-a100:1", 32);
+  PlanQuestion& question = asked->question;
+  question.compute = GetParam().compute;
+  question.options.style = parse_style(GetParam().style).value();
+  question.fixed = {{"pp", "1"},           {"dp", "2"},        {"tp", "4"}, {"micro_batches", "4"},
+                    {"recompute", "none"}, {"offload", "none"}};
+  size_t compared = 0;
+  for (const char* zero : {"0", "1"}) {
+    question.fixed["zero"] = zero;
+    const auto answer = find_plan(question, "auto");
+    ASSERT_TRUE(answer) << answer.error().message;
+    for (const PlanCandidate& one : answer->simulated) {
+      if (!one.step_s || !one.call.empty() || !is_priced_whole(one.choice)) continue;
+      ++compared;
+      EXPECT_NEAR(one.estimate.memory_bytes / one.need_bytes, 1, GetParam().memory_share)
+          << one.name();
+      EXPECT_NEAR(one.estimate.step_s / *one.step_s, 1, GetParam().time_share) << one.name();
+    }
+  }
+  EXPECT_GE(compared, 2U);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    OfFrameworks, Styles,
+    testing::Values(Styled{"tessera", DType::kBFloat16, .05, .05},
+                    Styled{"megatron", DType::kBFloat16, .05, .05},
+                    Styled{"megatron", DType::kFloat16, .05, .05},
+                    Styled{"deepspeed", DType::kFloat16, .1, .08},
+                    Styled{"tessera,fused_attention=false", DType::kFloat16, .05, .08},
+                    Styled{"tessera,overlap_gradients=false", DType::kBFloat16, .05, .05}),
+    [](const testing::TestParamInfo<Styled>& one) { return "Case" + std::to_string(one.index); });
+
+}  // namespace
+}  // namespace tessera
