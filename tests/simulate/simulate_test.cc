@@ -140,6 +140,32 @@ TEST_P(Plans, OneRankOfEachClassStandsForAll) {
   }
 }
 
+TEST_P(Plans, ARunAsksBeforeItPlays) {
+  const Compiled plan = planned(GetParam());
+  for (const int64_t devices : {8, 3}) {
+    int64_t asked = -1;
+    SimulateOptions options = options_of();
+    options.may_play = [&](int64_t instructions) {
+      asked = instructions;
+      return true;
+    };
+    const Simulation played = simulated(plan, nodes_of(devices), options);
+    int64_t expected = 0;
+    for (const RankResult& one : played.roles) {
+      const auto program = plan.lowering->lower(one.representative);
+      ASSERT_TRUE(program);
+      for (const auto& [ref, block] : program->blocks) expected += std::ssize(block);
+    }
+    EXPECT_EQ(asked, expected) << devices << " devices a node";
+    options.may_play = [](int64_t) { return false; };
+    const auto refused = simulate(*plan.lowering, nodes_of(devices), options);
+    ASSERT_FALSE(refused);
+    EXPECT_NE(refused.error().message.find(std::to_string(expected) + " instructions"),
+              std::string::npos)
+        << refused.error().message;
+  }
+}
+
 TEST_P(Plans, StretchesPlayedAtOnceAreExact) {
   const Compiled plan = planned(GetParam());
   for (const auto& [style, path] :
