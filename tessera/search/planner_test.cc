@@ -36,6 +36,31 @@ Result<Space> every_list(Ranking& ranking) {
   return space;
 }
 
+// Three devices of nodes with eight lie in many unlike ways: such programs wait, and take no more work
+// than the others.
+TEST(Planner, DearProgramsWait) {
+  const auto asked =
+      ask("gpt:layers=24,hidden=3072,heads=48,seq=1024,vocab=51200", "dgx-a100:6", 96);
+  PlanQuestion& question = asked->question;
+  question.compute = DType::kBFloat16;
+  question.fixed = {{"offload", "none"}};
+  size_t said = 0;
+  question.progress = [&](const std::string& what) {
+    said += what.rfind("simulating ", 0) == 0 ? 1 : 0;
+  };
+  const PlanAnswer answer = find_in_space(question, whole_space).value();
+  ASSERT_TRUE(answer.best);
+  EXPECT_GT(said, answer.simulated.size()) << "nothing was put aside";
+  double least = 0, usual = 0, dear = 0;
+  for (const PlanCandidate& one : answer.simulated) {
+    if (!one.step_s) continue;
+    const bool is_dear = least > 0 && one.work > 4 * least;
+    (is_dear ? dear : usual) += one.work;
+    EXPECT_LE(dear, usual) << one.name();
+    least = least > 0 ? std::min(least, one.work) : one.work;
+  }
+}
+
 // The whole space, every program simulated, is never much better than what the funnel finds.
 TEST(Planner, TheFunnelLosesLittleToBruteForce) {
   for (const char* model : {"gpt:layers=2,hidden=256,heads=4,seq=128,vocab=1024", "mlp:layers=3"}) {
