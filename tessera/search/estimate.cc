@@ -348,13 +348,13 @@ void Estimator::add_replicas(DType compute, int64_t sharded, const UnitLayout& l
     if (sharded >= 3) {
       out.gathered_bytes = std::max(out.gathered_bytes, 2 * weights / static_cast<double>(units));
     }
-    shard_memory(sum, compute, sharded, replicas);
     const int64_t last = first_device + (replicas - 1) * layout.stride;
     const bool inside = cluster_.locate(first_device).node == cluster_.locate(last).node;
     const int64_t kept = group_communication_bytes(cluster_.type_of(first_device), inside);
     out.replicas_bytes =
         std::max(out.replicas_bytes, kCommunicationAtMost * static_cast<double>(kept));
   }
+  shard_memory(sum, compute, sharded, replicas);
   out.forward_s += sum.forward_s;
   out.backward_s += sum.backward_s;
   out.once_s += sum.once_s;

@@ -7,8 +7,9 @@
 //   step = m max(F + B, M) + b mean(F + B) + messages + once
 // where b is the bubble of the schedule (schedule_facts.h), and M the time in which a micro-batch's
 // messages cross the slowest link between two stages.
-// Replicas add what CollectiveCosts says of their gradients and parameters, less what the backward
-// pass hides: the stage's own last one, and where a place has several stages those of the stages that
+// Replicas add what CollectiveCosts says of their gradients and parameters. Where the style does not
+// overlap these (Style::overlap_gradients, overlap_parameters) all of it is waited for, else it is
+// less what the backward pass hides: the stage's own last one, and where a place has several stages those of the stages that
 // come after it. Memory of a place: what rests there, divided by the replicas as `sharded` says, the
 // activations of the micro-batches that the schedule holds, what is alive inside a block, and what a
 // communication library keeps. Where a micro-batch goes through the stages in slices, the bubble is

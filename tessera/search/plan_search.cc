@@ -65,7 +65,8 @@ Result<Simulation> PlanSearch::simulate_quickly(const Lowering& lowering,
 namespace {
 
 // A program of so many times the work of the smallest one is put aside until no other candidate is
-// expected to be faster than the best. All of these together may take as much work as the others did.
+// expected to be faster than the best, or to fit. Once there is a best, all of these together may take as
+// much work as the others did.
 constexpr double kDear = 4;
 
 // How the devices are divided. Meshes of 3 devices on nodes of 8 lie in many unlike ways, whatever their
@@ -96,8 +97,8 @@ PlanSearch::Judged PlanSearch::judge(PlanCandidate& candidate,
     return Judged::kPutAside;
   }
   const auto plan = plan_of(candidate.choice);
-  if (plan && !was_put_aside && !judged_.insert(plan_key(*plan, *forward_)).second)
-    return Judged::kNothingNew;
+  const std::string key = plan ? plan_key(*plan, *forward_) : "";
+  if (plan && !judged_.insert(key).second) return Judged::kNothingNew;
   judged_last_.reset();
   auto lowering = plan ? compiler_.lower(forward_, *plan, for_price(question_.optimizer))
                        : tl::unexpected(plan.error());
@@ -111,6 +112,7 @@ PlanSearch::Judged PlanSearch::judge(PlanCandidate& candidate,
   const auto simulation =
       lowering ? simulate_quickly(**lowering, may_play) : tl::unexpected(lowering.error());
   if (is_dear) {
+    judged_.erase(key);
     dear_.emplace(shape_of(candidate.choice), candidate.work);
     return Judged::kPutAside;
   }
@@ -425,7 +427,7 @@ void PlanSearch::judge_pool(Pool& pool, size_t most, PlanAnswer& answer) {
                           : is_small_ ? Care::kAll
                           : is_early  ? Care::kWide
                                       : Care::kNarrow,
-                          usual_work_ - dear_work_);
+                          answer.best ? usual_work_ - dear_work_ : kInfinity);
     if (!next) {
       answer.ended = has_room      ? "all choices were simulated"
                      : answer.best ? "no other choice is expected to be faster"

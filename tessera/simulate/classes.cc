@@ -296,7 +296,8 @@ int64_t instructions_of(const Program& program) {
   return out;
 }
 
-// Of one program of each class: as many as the program of its role has.
+// Counts the instructions of one program of each class. The programs of a class have as many as that of
+// their role, which is there already.
 int64_t instructions_of(const Classes& classes, const Lowered& lowered) {
   int64_t out = 0;
   for (const PlayedClass& one : classes.all) {

@@ -652,7 +652,9 @@ MemorySizes sizes_of(const Program& program, const Scratch& scratch, const Style
   MemorySizes out;
   if (style.allocator == Style::Allocator::kPlanned) {
     replay.run(nullptr);
-    out.reserved_bytes = program.arena_bytes[static_cast<size_t>(Tier::kDevice)];
+    // What unfused kernels keep is in no arena.
+    out.reserved_bytes =
+        std::max(program.arena_bytes[static_cast<size_t>(Tier::kDevice)], replay.peak());
   } else {
     Emulation emulation(program, scratch, style.allocator);
     replay.run(&emulation);

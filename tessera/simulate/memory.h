@@ -26,7 +26,8 @@ struct MemoryTimes {
   bool details = true;  // false: neither timeline nor what is live at the peak, sizes alone
 };
 
-// `peak_bytes` and `reserved_bytes` of the planned allocator are the arena, to the byte.
+// `peak_bytes` and `reserved_bytes` of the planned allocator are the arena, to the byte. Where a style's
+// unfused kernels keep more than the program's buffers, `reserved_bytes` is at least what is live.
 // `timeline`: with events a sample for each change, else the start, peak and end of each run.
 // `intervals`: with events, of the largest buffers, at most 5,000 in all; where no buffer is left
 // out, those that are live between two samples sum to the timeline's bytes.

@@ -184,6 +184,8 @@ TEST(Memory, unfused_kernels_keep_scores_and_logits) {
   };
   const MemoryUse fused = use("tessera"), unfused = use("tessera,fused_attention=false");
   EXPECT_EQ(fused.live_bytes, fused.peak_bytes) << "arena without gaps";
+  EXPECT_EQ(fused.reserved_bytes, fused.peak_bytes);
+  EXPECT_EQ(unfused.reserved_bytes, unfused.live_bytes) << "the arena does not have the scores";
   int64_t scores = 0;  // of a block
   for (const LiveBuffer& live : unfused.at_peak) {
     if (live.name.ends_with(".lse") && live.what == "activation")
