@@ -523,18 +523,27 @@ Error PlanSearch::no_choice(const std::string& refusal) const {
   std::vector<std::string> fixed;
   for (const auto& [key, value] : question_.fixed)
     fixed.push_back(fmt::format("{}={}", key, value));
+  const int64_t pieces = std::max<int64_t>(1, fixed_number(question_, "dp")) *
+                         std::max<int64_t>(1, fixed_number(question_, "micro_batches"));
+  std::string reason = refusal;
+  if (question_.batch % pieces != 0) {
+    reason = fmt::format("expected a batch that is a multiple of dp x micro_batches = {}, found {}",
+                         pieces, question_.batch);
+  } else if (refusal.empty()) {
+    reason = fmt::format(
+        "expected degrees that batch {}, {} devices and the planner's space allow, "
+        "found none",
+        question_.batch, question_.cluster->devices());
+  }
   const std::string where = question_.part
                                 ? fmt::format("{}:{}", question_.part->plan.file,
                                               growing_parts(*question_.part).front().first)
                                 : "plan";
-  return {ErrorCode::kInvalidInput,
-          fmt::format(
-              "{}: no choice can be made{}: {}", where,
-              fixed.empty() ? "" : fmt::format(" with --fix {}", fmt::join(fixed, " --fix ")),
-              refusal.empty() ? fmt::format("expected degrees that batch {}, {} devices and the "
-                                            "planner's space allow, found none",
-                                            question_.batch, question_.cluster->devices())
-                              : refusal)};
+  return {
+      ErrorCode::kInvalidInput,
+      fmt::format("{}: no choice can be made{}: {}", where,
+                  fixed.empty() ? "" : fmt::format(" with --fix {}", fmt::join(fixed, " --fix ")),
+                  reason)};
 }
 
 namespace {

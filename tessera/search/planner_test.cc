@@ -278,6 +278,11 @@ TEST(Planner, WrongQuestions) {
   EXPECT_TRUE(message("auto").ends_with("found 'fulll', did you mean 'full'?")) << message("auto");
   asked->question.fixed = {{"tp", "16"}};
   EXPECT_TRUE(message("auto").starts_with("plan: no choice can be made")) << message("auto");
+  asked->question.fixed = {{"dp", "4"}, {"micro_batches", "3"}};
+  asked->question.batch = 7;
+  EXPECT_TRUE(message("auto").ends_with(
+      ": expected a batch that is a multiple of dp x micro_batches = 12, found 7"))
+      << message("auto");
   asked->question.fixed.clear();
   asked->question.batch = 0;
   EXPECT_EQ(message("auto"), "plan: expected a batch of at least 1, found 0");
