@@ -6,7 +6,7 @@ group the fastest of its rows' plans (simulated) stands against the answer of `a
 row's dtypes and buckets are given (`--with`), as these are not searched. Groups are taken in steps through the table, so that the first of them
 are a sample of all. The page is written after each group.
 
-Usage: run_published.py PROGRAM ROWS.csv [--out PAGE.md] [--groups N] [--seconds LIMIT] [--minutes TOTAL]
+Usage: run_published.py PROGRAM ROWS.csv [--out PAGE.md] [--skip N] [--groups N] [--seconds LIMIT] [--minutes TOTAL]
 Example: benchmarks/run_published.py build/tessera data/published-throughput.csv --groups 40 --out page.md
 """
 import argparse
@@ -106,7 +106,7 @@ def page(rows, groups, skipped):
     ratios = sorted(best["step"] / answer["step_s"] for best, answer in rows if "step_s" in answer)
     slower = sum(ratio < 0.9995 for ratio in ratios)
     lines = ["# Plans that publications ran, and what `auto` finds", "",
-             f"{datetime.date.today().isoformat()}, `benchmarks/run_published.py build/tessera data/published-throughput.csv` on "
+             f"{datetime.date.today().isoformat()}, `benchmarks/run_published.py {' '.join(sys.argv[1:])}` on "
              f"{platform.machine()}, {os.cpu_count()} cores. Both columns of seconds are simulated, in the style of the "
              "published run and with its dtypes and buckets. A group is a model, a cluster and a batch; of its rows the one whose plan "
              "is the fastest in simulation is shown.", "",
@@ -131,6 +131,7 @@ def main():
     parser.add_argument("program")
     parser.add_argument("rows")
     parser.add_argument("--out")
+    parser.add_argument("--skip", type=int, default=0, help="leave out the first groups, which an earlier run has asked")
     parser.add_argument("--groups", type=int, default=10**9)
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--minutes", type=float, default=1e9)
@@ -139,7 +140,7 @@ def main():
     groups = groups_of(options.rows)
     start = time.monotonic()
     rows, skipped = [], 0
-    for group in spread(groups):
+    for group in spread(groups)[options.skip:]:
         if len(rows) == options.groups or time.monotonic() - start > 60 * options.minutes:
             break
         found = [one for row in group if (one := expressed(program, options.rows, row, options.seconds))]

@@ -37,9 +37,10 @@ double least_bound(const UnitTimes& times) {
   return high;
 }
 
-// Divides what rests among the replicas.
+// Divides what rests among the replicas, and among the ranks of a stage that hold it alike.
 void shard_memory(UnitPrice& unit, DType compute, int64_t sharded, int64_t replicas) {
-  const auto d = static_cast<double>(replicas);
+  const double alike = unit.parameter_bytes > 0 ? unit.alike_bytes / unit.parameter_bytes : 0;
+  const double d = static_cast<double>(replicas) / share_in_shards(unit);
   const bool is_narrow = compute != storage_dtype(compute);
   if (sharded >= 1) unit.state_bytes /= d;
   if (unit.gradient_buffer_bytes > 0) {
@@ -50,7 +51,7 @@ void shard_memory(UnitPrice& unit, DType compute, int64_t sharded, int64_t repli
     unit.gradient_bytes /= d;
   }
   if (sharded >= 3 || (sharded >= 1 && is_narrow)) unit.parameter_bytes /= d;
-  if (sharded >= 3 && is_narrow && replicas > 1) unit.copy_bytes = 0;
+  if (sharded >= 3 && is_narrow) unit.copy_bytes *= replicas > 1 ? 0 : 1 - alike;
 }
 
 // Gradients that rest in shards are whole until those of all slices of a micro-batch are added.
@@ -157,7 +158,7 @@ struct Estimator::Stage {
   double state_bytes = 0;               // of these the optimizer's
   double activation_bytes = 0;          // of a micro-batch in flight
   double alive_bytes = 0;               // inside a block, at the peak
-  double gathered_bytes = 0;            // two units of what rests in shards
+  double gathered_bytes = 0;            // of what rests in shards, what is whole at a time
   const UnitPrices* fullest = nullptr;  // whose overhead_beside() counts
   double replicas_bytes = 0;            // what a communication library keeps for them
   double leaving_bytes = 0;             // of one sequence of the micro-batch, of a replica's share
@@ -227,7 +228,7 @@ double Estimator::connections_bytes(const Choice& choice) const {
   double most = 0;
   for (int64_t place = 0; place < choice.stages; ++place) {
     const int64_t first = ground(choice, place).first_device;
-    add_replicas(choice.compute, 0, common_layout(choice, static_cast<size_t>(place)), first, 1, 0,
+    add_replicas(choice.compute, 0, common_layout(choice, static_cast<size_t>(place)), first, {}, 0,
                  nothing, stage);
     most = std::max(most, stage.replicas_bytes + neighbours_bytes(choice, place));
   }
@@ -283,33 +284,86 @@ Estimator::MessageTime Estimator::message_time(int64_t from, int64_t to, int64_t
   return it->second;
 }
 
+void Estimator::InUse::add(const UnitPrice& unit) {
+  parameter_bytes = std::max(parameter_bytes, unit.parameter_bytes);
+  gradient_bytes = std::max(gradient_bytes, unit.gradient_bytes);
+  copy_bytes = std::max(copy_bytes, unit.copy_bytes);
+}
+
 // Adds units whose parameters rest alike: what they cost alone, and what the replicas' gradients and
 // parameters add to it.
 void Estimator::add_replicas(DType compute, int64_t sharded, const UnitLayout& layout,
-                             int64_t first_device, size_t units, double passes_after,
+                             int64_t first_device, const InUse& in_use, double passes_after,
                              UnitPrice& sum, Stage& out) const {
   const int64_t replicas = layout.replicas;
   const bool is_synchronous = cluster_.type_of(0).device.synchronous;
   const bool hides_gradients = style_.overlap_gradients && !is_synchronous;
   const bool hides_parameters = style_.overlap_parameters && !is_synchronous;
-  if (replicas > 1) {
-    const auto d = static_cast<double>(replicas);
-    const GroupPlacement& group = placed(replicas, {first_device, first_device, layout.stride});
+  // What ranks of the stage hold or sum alike is summed among them first, and each of them moves its
+  // share to the replicas. What they only sum is summed behind the replicas if it rests in shards.
+  const double all = std::max(sum.parameter_bytes, 1.0);
+  const double share =
+      sharded >= 1 ? share_in_shards(sum) : 1 - (sum.summed_bytes - sum.summed_shard_bytes) / all;
+  const double alike = sum.summed_bytes > 0 ? std::min(1.0, sum.alike_bytes / sum.summed_bytes) : 0;
+  const double shards = share / static_cast<double>(replicas);
+  sum.once_s = sum.update_s * (sharded >= 1 ? shards : 1);
+  // Sums of shards are completed behind the last backward pass.
+  if (sharded == 1) sum.once_s += sum.reduce_s * (1 - alike) / static_cast<double>(replicas);
+  if (replicas > 1 || sum.reduce_s > 0) {
     constexpr int64_t kSmallPiece = 16 << 10;  // bytes; its time is nearly all latency
     // `large` pieces hold all bytes but those of the small pieces, which cost latency alone.
-    const auto moves = [&](CollectiveKind kind, double large, double pieces, double bytes) {
-      TransferTime all = collective_time(kind, group, static_cast<int64_t>(bytes / large));
-      all.seconds *= large;
+    const auto over = [&](const GroupPlacement& group, CollectiveKind kind, double large,
+                          double pieces, double bytes) {
+      TransferTime moved = collective_time(kind, group, static_cast<int64_t>(bytes / large));
+      moved.seconds *= large;
       if (pieces > large)
-        all.seconds += (pieces - large) * collective_time(kind, group, kSmallPiece).seconds;
-      return all;
+        moved.seconds += (pieces - large) * collective_time(kind, group, kSmallPiece).seconds;
+      return moved;
     };
-    // Both run at once, and slow each other down, until the shorter one has ended.
-    const auto beside = [&](double computes, const TransferTime& moved, bool is_hidden) {
-      if (!is_hidden) return computes + moved.seconds;
-      const double slowed = computes * moved.slows, transfer = moved.seconds * moved.slowed_times;
-      if (slowed >= transfer) return computes + transfer * (1 - 1 / moved.slows);
-      return moved.seconds + slowed * (1 - 1 / moved.slowed_times);
+    const bool is_inside = layout.priced_ranks <= cluster_.type_of(first_device).devices;
+    const auto add_inside = [&](TransferTime& moved, double seconds) {
+      moved.seconds += seconds;
+      moved.slows =
+          std::max(moved.slows, is_inside ? style_.compute_slowdown : style_.network_slowdown);
+    };
+    // What is not hidden holds up the host, which issues the next kernel only then.
+    const NodeType& node = cluster_.type_of(first_device);
+    const auto crowd = static_cast<double>(
+        std::max<int64_t>(0, std::min(replicas * layout.priced_ranks, node.devices) - 4));
+    const double held_up_s =
+        2 * node.device.launch_s +
+        node.host_slowness *
+            (style_.host_collective_s + style_.host_crowd_s * crowd + style_.host_backward_s);
+    const auto moves = [&](CollectiveKind kind, double large, double pieces, double bytes,
+                           bool is_hidden) {
+      TransferTime moved{};
+      if (!is_hidden) moved.seconds = pieces * held_up_s;
+      if (replicas > 1) {
+        const double host_s = moved.seconds;
+        moved = over(placed(replicas, {first_device, first_device, layout.stride}), kind, large,
+                     pieces, bytes * share);
+        moved.seconds += host_s;
+      }
+      if (kind != CollectiveKind::kAllGather) {
+        // The half that sends sums to all ranks is that of an all-reduce alone.
+        const double often = sharded == 0 ? 1 : alike / 2 + (sharded >= 2 ? 1 - alike : 0);
+        add_inside(moved, sum.reduce_s * often);
+      } else if (sum.alike_bytes > 0) {
+        const int64_t ranks = std::llround(sum.alike_bytes / sum.alike_shard_bytes);
+        const TransferTime inside =
+            over(placed(ranks, {first_device, first_device, 1}), kind, large,
+                 replicas > 1 ? large : pieces, bytes * sum.alike_bytes / all);
+        add_inside(moved, inside.seconds);
+      }
+      return moved;
+    };
+    // Both run at once, and slow each other down, until the shorter one has ended; but nothing hides
+    // `waits_s` of the transfer.
+    const auto beside = [](double computes, const TransferTime& moved, double waits_s) {
+      const double slowed = computes * moved.slows;
+      const double transfer = std::max(0.0, moved.seconds - waits_s) * moved.slowed_times;
+      if (slowed >= transfer) return computes + transfer * (1 - 1 / moved.slows) + waits_s;
+      return std::max(moved.seconds, waits_s) + slowed * (1 - 1 / moved.slowed_times);
     };
     const bool is_narrow = compute != storage_dtype(compute);
     // Gradients move in buckets, parameters tensor by tensor.
@@ -318,36 +372,50 @@ void Estimator::add_replicas(DType compute, int64_t sharded, const UnitLayout& l
     const double buckets = std::clamp(std::ceil(sum.gradient_bytes / kBucketBytes), 1.0, tensors);
     const double weights = is_narrow ? sum.copy_bytes : sum.parameter_bytes;
     const double last_s = sum.backward_s * (1 + passes_after);
+    // Small tensors are joined only up to the next large one: of a transformer's layer, two in three
+    // pieces are small. They take no time where they move once a step and are hidden.
+    const auto joined = [&](double large, bool is_in_passes, bool is_hidden) {
+      return is_in_passes || !is_hidden ? std::min(sum.parameters, 3 * large) : large;
+    };
     if (sharded == 0) {
-      const auto reduce = moves(CollectiveKind::kAllReduce, buckets, buckets, sum.gradient_bytes);
-      sum.once_s += beside(last_s, reduce, hides_gradients) - last_s;
-    } else {
-      // What moves once a step moves in buckets. In every micro-batch small tensors are joined only
-      // up to the next large one: of a transformer's layer, two in three pieces are small.
-      const auto joined = [&](double large) { return std::min(sum.parameters, 3 * large); };
       const TransferTime reduce =
-          moves(CollectiveKind::kReduceScatter, buckets, sharded < 2 ? buckets : joined(buckets),
-                sum.gradient_bytes);
-      const TransferTime gather = moves(CollectiveKind::kAllGather, tensors,
-                                        sharded < 3 ? tensors : joined(tensors), weights);
-      sum.once_s /= d;
+          moves(CollectiveKind::kAllReduce, buckets, buckets, sum.gradient_bytes, hides_gradients);
+      sum.once_s += beside(last_s, reduce, hides_gradients ? 0 : reduce.seconds) - last_s;
+    } else {
+      const TransferTime reduce = moves(CollectiveKind::kReduceScatter, buckets,
+                                        joined(buckets, sharded >= 2, hides_gradients),
+                                        sum.gradient_bytes, hides_gradients);
+      const TransferTime gather =
+          moves(CollectiveKind::kAllGather, tensors,
+                joined(tensors, sharded >= 3, hides_parameters), weights, hides_parameters);
+      // Of what moves in every micro-batch, nothing hides what the first unit of a pass reads and what
+      // the last one makes; and shards of what is summed inside the stage wait for these sums.
+      const double summed = sum.summed_bytes * (1 - alike) / all;
+      const double reduce_waits_s =
+          reduce.seconds * (!hides_gradients ? 1
+                            : sharded < 2    ? 0
+                                             : std::min(1.0, in_use.unhidden + summed));
+      const double gather_waits_s = gather.seconds * (!hides_parameters ? 1
+                                                      : sharded < 3     ? 0
+                                                                        : in_use.unhidden);
       // Once a step parameters are gathered in front of their first use.
-      if (sharded < 3)
-        sum.once_s += beside(sum.forward_s, gather, hides_parameters) - sum.forward_s;
-      if (sharded == 1) sum.once_s += beside(last_s, reduce, hides_gradients) - last_s;
-      if (sharded == 2) sum.backward_s = beside(sum.backward_s, reduce, hides_gradients);
+      if (sharded < 3) sum.once_s += beside(sum.forward_s, gather, gather_waits_s) - sum.forward_s;
+      if (sharded == 1) sum.once_s += beside(last_s, reduce, reduce_waits_s) - last_s;
+      if (sharded == 2) sum.backward_s = beside(sum.backward_s, reduce, reduce_waits_s);
       if (sharded == 3) {
-        sum.forward_s = beside(sum.forward_s, gather, hides_parameters);
-        TransferTime hidden = gather;
-        hidden.seconds =
-            (hides_parameters ? gather.seconds : 0) + (hides_gradients ? reduce.seconds : 0);
-        sum.backward_s = beside(sum.backward_s, hidden, true) +
-                         (gather.seconds + reduce.seconds - hidden.seconds);
+        sum.forward_s = beside(sum.forward_s, gather, gather_waits_s);
+        const TransferTime both{gather.seconds + reduce.seconds,
+                                std::max(gather.slows, reduce.slows),
+                                std::max(gather.slowed_times, reduce.slowed_times)};
+        sum.backward_s = beside(sum.backward_s, both, gather_waits_s + reduce_waits_s);
       }
     }
-    if (sharded >= 3) {
-      out.gathered_bytes = std::max(out.gathered_bytes, 2 * weights / static_cast<double>(units));
-    }
+    double in_use_bytes = 0;
+    if (sharded >= 3) in_use_bytes += 2 * (is_narrow ? in_use.copy_bytes : in_use.parameter_bytes);
+    if (sharded >= 2 && sum.gradient_buffer_bytes == 0) in_use_bytes += in_use.gradient_bytes;
+    out.gathered_bytes = std::max(out.gathered_bytes, in_use_bytes);
+  }
+  if (replicas > 1) {
     const int64_t last = first_device + (replicas - 1) * layout.stride;
     const bool inside = cluster_.locate(first_device).node == cluster_.locate(last).node;
     const int64_t kept = group_communication_bytes(cluster_.type_of(first_device), inside);
@@ -367,8 +435,8 @@ struct Estimator::Sums {
   struct Alike {  // units whose parameters rest alike
     int64_t sharded = 0;
     UnitLayout layout;
-    size_t units = 0;
     UnitPrice sum;
+    InUse largest;  // unit
     friend bool operator==(const Alike&, const Alike&) = default;
   };
   std::vector<Alike> groups;
@@ -416,20 +484,9 @@ Estimator::Sums Estimator::sums(const Choice& choice, const std::vector<const Un
       return one.sharded == sharded && one.layout == layout;
     });
     if (group == out.groups.end())
-      group = out.groups.insert(out.groups.end(), {sharded, layout, 0, {}});
-    UnitPrice& sum = group->sum;
-    ++group->units;
-    sum.forward_s += unit.forward_s;
-    sum.backward_s += unit.backward_s;
-    sum.once_s += unit.once_s;
-    sum.parameters += unit.parameters;
-    sum.parameter_squares += unit.parameter_squares;
-    sum.parameter_bytes += unit.parameter_bytes;
-    sum.gradient_bytes += unit.gradient_bytes;
-    sum.gradient_buffer_bytes += unit.gradient_buffer_bytes;
-    sum.state_bytes += unit.state_bytes;
-    sum.copy_bytes += unit.copy_bytes;
-    sum.activation_bytes += unit.activation_bytes;
+      group = out.groups.insert(out.groups.end(), {sharded, layout, {}, {}});
+    group->sum = sum_of(group->sum, unit);
+    group->largest.add(unit);
     out.last = layout;
     out.leaving_bytes = unit.leaving_bytes;
     out.alive_bytes = std::max(out.alive_bytes, prices[u]->transient_bytes);
@@ -456,9 +513,11 @@ Estimator::Stage Estimator::stage(const Choice& choice, Sums sums, const Ground&
     const double turns = busy / slowness(ground.first_device, group.layout.priced_ranks);
     sum.forward_s *= turns;
     sum.backward_s *= turns;
-    sum.once_s *= turns;
+    sum.update_s *= turns;
     if (holds_whole_gradients(choice, group.sharded, sum)) out.rests_bytes += sum.gradient_bytes;
-    add_replicas(choice.compute, group.sharded, group.layout, ground.first_device, group.units,
+    group.largest.unhidden =
+        sum.parameter_bytes > 0 ? group.largest.parameter_bytes / sum.parameter_bytes : 0;
+    add_replicas(choice.compute, group.sharded, group.layout, ground.first_device, group.largest,
                  passes_after, sum, out);
   }
   return out;
@@ -470,9 +529,11 @@ UnitCost Estimator::unit_cost(const UnitPrice& price, DType compute, int64_t sha
   const double turns = slowness(0, ranks) / slowness(0, layout.priced_ranks);
   sum.forward_s *= turns;
   sum.backward_s *= turns;
-  sum.once_s *= turns;
+  sum.update_s *= turns;
   Stage stage;
-  add_replicas(compute, sharded, layout, 0, 1, 0, sum, stage);
+  InUse in_use;
+  in_use.add(price);
+  add_replicas(compute, sharded, layout, 0, in_use, 0, sum, stage);
   return {stage.forward_s + stage.backward_s, stage.once_s, stage.rests_bytes,
           stage.activation_bytes, stage.gathered_bytes};
 }

@@ -77,7 +77,7 @@ struct UnitCost {
   double once_s = 0;
   double resting_bytes = 0;
   double activation_bytes = 0;  // of a micro-batch in flight
-  double gathered_bytes = 0;    // at the peak: of what rests in shards, two units
+  double gathered_bytes = 0;    // at the peak: of what rests in shards, what is whole
 };
 
 // The kinds of nodes of a cluster. Parts whose nodes are equal are one kind.
@@ -183,8 +183,16 @@ class Estimator {
     double occupies_s = 0;  // the links
   };
   MessageTime message_time(int64_t from, int64_t to, int64_t bytes, int64_t share) const;
+  // What is whole at a time of what rests in shards: parameters of two units and gradients of one, of
+  // the largest.
+  struct InUse {
+    double parameter_bytes = 0, gradient_bytes = 0, copy_bytes = 0;  // of a unit
+    double unhidden = 0;  // share of a pass's transfers that no computation of the stage hides
+    void add(const UnitPrice& unit);
+    friend bool operator==(const InUse&, const InUse&) = default;
+  };
   void add_replicas(DType compute, int64_t sharded, const UnitLayout& layout, int64_t first_device,
-                    size_t units, double passes_after, UnitPrice& sum, Stage& out) const;
+                    const InUse& in_use, double passes_after, UnitPrice& sum, Stage& out) const;
   // The slowest from a stage to the next.
   MessageTime messages(const Choice& choice, const std::vector<const Stage*>& work,
                        int64_t micro_batch) const;

@@ -315,8 +315,7 @@ void Ranking::rank_shards(Choice choice, const Inside& inside, bool is_far_off,
   // Where nodes are more than one, the order of stages and replicas on them may matter.
   const bool may_turn = choice.stages > 1 && choice.axes.front().size > 1 &&
                         choice.ranks() > question_.cluster->type_of(0).devices;
-  // Without replicas, axes inside a stage that cut the batch hold some parameters alike. The formula
-  // does not see their shards: programs decide.
+  // Without replicas, axes inside a stage that cut the batch hold some parameters alike.
   const bool is_divided = std::ranges::any_of(choice.axes, cuts_batch);
   for (int64_t sharded = 0; sharded <= (is_divided ? 3 : 0); ++sharded) {
     if (!allows(question_, "zero", sharded)) continue;

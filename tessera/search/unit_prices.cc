@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "tessera/graph/optimizers.h"
+#include "tessera/program/place_text.h"
 #include "tessera/search/op_units.h"
 #include "tessera/search/with_part.h"
 #include "tessera/simulate/memory.h"
@@ -16,18 +17,38 @@ namespace {
 
 constexpr int64_t kMicroBatches = 2;  // the last one, in which gradients move, and one before it
 
+// The collective, if it sums gradients of parameters: inside a stage nothing else moves these.
+const Issue* sums_gradients(const Instruction& instruction, const Graph& graph) {
+  const auto* issue = std::get_if<Issue>(&instruction.body);
+  const auto is_one = [&](const Transfer& transfer) {
+    return graph.is_parameter_gradient(transfer.tensor);
+  };
+  return issue != nullptr && std::ranges::all_of(issue->transfers, is_one) ? issue : nullptr;
+}
+
 void divide_time(UnitPrices& costs, const OpUnits& units, const Program& program,
-                 const Simulation& simulation) {
+                 const Graph& graph, const Simulation& simulation) {
   const auto n = static_cast<double>(program.micro_batches);
   double now = 0;
   std::vector<double> later(costs.units.size());  // backward passes of the last micro-batch
   for (const TraceEvent& event : simulation.events) {
-    if (event.rank != program.rank || event.lane != Lane::kCompute) continue;
+    if (event.rank != program.rank) continue;
+    const Instruction& instruction =
+        program.block(event.block)[static_cast<size_t>(event.instruction)];
+    const bool is_once = instruction.when == When::kLast || event.block.kind == BlockKind::kUpdate;
+    if (event.lane == Lane::kCollective && is_once) {
+      if (const Issue* issue = sums_gradients(instruction, graph)) {
+        const double each =
+            (event.end_s - event.start_s) / static_cast<double>(issue->transfers.size());
+        for (const Transfer& transfer : issue->transfers)
+          costs.units[units.of(transfer.tensor)].reduce_s += each;
+      }
+    }
+    if (event.lane != Lane::kCompute) continue;
     const double waited = std::max(0.0, std::min(event.start_s, event.end_s) - now);
     const double spent = std::max(0.0, event.end_s - now);
     now = std::max(now, event.end_s);
-    const auto& body = program.block(event.block);
-    const OpId cause = body[static_cast<size_t>(event.instruction)].cause;
+    const OpId cause = instruction.cause;
     const size_t unit = units.of(cause);
     UnitPrice& cost = costs.units[unit];
     const auto add_to_slice = [&](double seconds) {
@@ -46,12 +67,17 @@ void divide_time(UnitPrices& costs, const OpUnits& units, const Program& program
           add_to_slice(spent);
         }
         if (event.micro_batch + 1 == program.micro_batches) later[unit] += spent;
+        if (is_once && program.micro_batches > 1) cost.update_s += event.end_s - event.start_s;
         break;
-      case BlockKind::kPrologue: cost.once_s += spent; break;
+      case BlockKind::kPrologue:
+        cost.once_s += spent;
+        cost.update_s += spent;
+        break;
       case BlockKind::kUpdate:
         // The first op waits for what gradients of all units still move, which is of no unit.
         costs.units.back().once_s += waited;
         cost.once_s += spent - waited;
+        cost.update_s += spent - waited;
         break;
     }
   }
@@ -59,7 +85,9 @@ void divide_time(UnitPrices& costs, const OpUnits& units, const Program& program
     UnitPrice& cost = costs.units[u];
     cost.once_s += std::max(0.0, later[u] - cost.backward_s);
   }
-  costs.units.back().once_s += std::max(0.0, simulation.step_time_s - now);
+  const double end_s = std::max(0.0, simulation.step_time_s - now);
+  costs.units.back().once_s += end_s;
+  costs.units.back().update_s += end_s;
 }
 
 void divide_memory(UnitPrices& costs, const OpUnits& units, const Program& program,
@@ -108,6 +136,47 @@ void divide_memory(UnitPrices& costs, const OpUnits& units, const Program& progr
   costs.allocator_share = peak > 0 ? costs.allocator_bytes / peak : 0;
 }
 
+// Parameters that the axes which cut the batch do not cut, and those whose gradients are summed.
+void measure_alike(UnitPrices& costs, const OpUnits& units, const Program& program,
+                   const Lowering& lowering, const std::vector<ChoiceAxis>& axes) {
+  const Graph& graph = lowering.graph();
+  const PlaceText& text = lowering.texts().front();
+  std::vector<double> alike(graph.tensors().size(), 1), summed = alike;  // ranks, by parameter
+  for (const TextBuffer& buffer : text.buffers) {
+    if (!buffer.persistent) continue;
+    for (const ChoiceAxis& axis : axes) {
+      if (cuts_batch(axis) && !buffer.region.layout->uses(text.mesh.find(axis.name)))
+        alike[buffer.tensor.index()] *= static_cast<double>(axis.size);
+    }
+  }
+  for (const auto& [block, body] : program.blocks) {
+    for (const Instruction& instruction : body) {
+      const Issue* issue = sums_gradients(instruction, graph);
+      if (issue == nullptr) continue;
+      const auto ranks =
+          static_cast<double>(program.groups[static_cast<size_t>(issue->group)].members.size());
+      for (const Transfer& transfer : issue->transfers) {
+        double& known = summed[graph.parameter_of(graph.tensor(transfer.tensor).of).index()];
+        known = std::max(known, ranks);
+      }
+    }
+  }
+  for (const Buffer& buffer : program.buffers) {
+    const bool counts = graph.tensor(buffer.tensor).role == Role::kParameter &&
+                        buffer.tier == Tier::kDevice && buffer.lifetime != Lifetime::kBlock;
+    if (!counts) continue;
+    UnitPrice& cost = costs.units[units.of(buffer.tensor)];
+    const auto bytes = static_cast<double>(buffer.bytes());
+    const auto add = [&](double ranks, double& all, double& shard) {
+      if (ranks == 1) return;
+      all += bytes;
+      shard += bytes / ranks;
+    };
+    add(alike[buffer.tensor.index()], cost.alike_bytes, cost.alike_shard_bytes);
+    add(summed[buffer.tensor.index()], cost.summed_bytes, cost.summed_shard_bytes);
+  }
+}
+
 // Activations of a sequence that leave each unit for a later one, uncut.
 void measure_borders(UnitPrices& costs, const Fold& fold, DType compute, int64_t batch) {
   const Graph& graph = fold.graph;
@@ -130,6 +199,35 @@ void measure_borders(UnitPrices& costs, const Fold& fold, DType compute, int64_t
 }
 
 }  // namespace
+
+UnitPrice sum_of(const UnitPrice& earlier, const UnitPrice& later) {
+  UnitPrice out = earlier;
+  out.forward_s += later.forward_s;
+  out.backward_s += later.backward_s;
+  out.once_s += later.once_s;
+  out.update_s += later.update_s;
+  out.reduce_s += later.reduce_s;
+  out.parameter_bytes += later.parameter_bytes;
+  out.gradient_bytes += later.gradient_bytes;
+  out.gradient_buffer_bytes += later.gradient_buffer_bytes;
+  out.state_bytes += later.state_bytes;
+  out.parameter_squares += later.parameter_squares;
+  out.parameters += later.parameters;
+  out.alike_bytes += later.alike_bytes;
+  out.alike_shard_bytes += later.alike_shard_bytes;
+  out.summed_bytes += later.summed_bytes;
+  out.summed_shard_bytes += later.summed_shard_bytes;
+  out.copy_bytes += later.copy_bytes;
+  out.activation_bytes += later.activation_bytes;
+  out.leaving_bytes = later.leaving_bytes;
+  return out;
+}
+
+double share_in_shards(const UnitPrice& unit) {
+  return unit.parameter_bytes > 0
+             ? 1 - (unit.alike_bytes - unit.alike_shard_bytes) / unit.parameter_bytes
+             : 1;
+}
 
 double even_pieces(double sum, double squares) {
   return squares > 0 ? std::max(1.0, sum * sum / squares) : 1;
@@ -236,9 +334,10 @@ Result<UnitPrices> UnitPricer::simulate_units(const UnitQuestion& question) {
   costs.units.resize(static_cast<size_t>(model->fold->folded_units));
   costs.slice_s.assign(question.slices.size(), std::vector<double>(costs.units.size()));
   costs.step_s = simulation.step_time_s;
-  divide_time(costs, units, program, simulation);
+  divide_time(costs, units, program, lowering->graph(), simulation);
   divide_memory(costs, units, program, lowering->graph(), options.style,
                 simulation.roles.front().memory);
+  measure_alike(costs, units, program, *lowering, question.axes);
   measure_borders(costs, *model->fold, model_.compute, batch);
   return costs;
 }

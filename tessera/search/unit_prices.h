@@ -27,12 +27,21 @@ namespace tessera {
 
 struct UnitPrice {                       // seconds, and bytes of one device
   double forward_s = 0, backward_s = 0;  // of a micro-batch
-  double once_s = 0;                     // of a step: optimizer, what is prepared or summed once
+  double once_s = 0;    // of a step: optimizer, what is prepared or summed once, and waits for it
+  double update_s = 0;  // of once_s what is computed; divided where states rest in shards
+  // For which the stage's ranks sum gradients among them, once a step. The backward passes of all
+  // units of a stage hide it or not, so that once_s of a folded model does not say what is waited for.
+  double reduce_s = 0;
   double parameter_bytes = 0, gradient_bytes = 0, state_bytes = 0;
   // What a style with gradient buffers (Style::gradient_buffers) holds of gradients all the time, on
   // one replica: the largest form of each, which may be the one that the optimizer reads. 0: other
   // styles.
   double gradient_buffer_bytes = 0;
+  // Of parameter_bytes those that several ranks of the stage hold alike because axes cut the batch,
+  // and what is left of these on a device where they rest in shards over those axes, too.
+  double alike_bytes = 0, alike_shard_bytes = 0;
+  // The same of those whose gradients the stage's ranks sum among them, for whatever cut.
+  double summed_bytes = 0, summed_shard_bytes = 0;
   // Parameters, and the sum of the squares of their bytes: how many pieces they are moved in.
   double parameter_squares = 0;
   double parameters = 0;        // how many tensors
@@ -41,6 +50,14 @@ struct UnitPrice {                       // seconds, and bytes of one device
   double leaving_bytes = 0;     // activations of one sequence that later units read, uncut
   friend bool operator==(const UnitPrice&, const UnitPrice&) = default;
 };
+
+// The sum of the prices of neighbouring units; what leaves is that of the later one.
+UnitPrice sum_of(const UnitPrice& earlier, const UnitPrice& later);
+
+// What a device keeps of a unit's parameters, as a share of parameter_bytes, where they rest in shards
+// over the axes of the stage that cut the batch. The same holds of gradients and states. 1: no axis
+// does.
+double share_in_shards(const UnitPrice& unit);
 
 // Tensors of equal size that would have this sum and this sum of squares: few large ones count, many
 // small ones do not.

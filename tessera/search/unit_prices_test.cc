@@ -16,6 +16,9 @@ namespace {
 
 constexpr const char* kModel = "gpt:layers=6,hidden=4096,heads=32,seq=1024,vocab=32000,ffn=16384";
 
+// Where gradients or parameters move in every micro-batch.
+constexpr double kOftenTimeShare = .16, kOftenMemoryShare = .11;
+
 struct Styled {
   const char* style;
   DType compute;
@@ -24,12 +27,9 @@ struct Styled {
 
 class Styles : public testing::TestWithParam<Styled> {};
 
-// Is nothing of the choice left to a rougher formula: units of their own, shards over an inner axis
-// that cuts the batch, buckets?
+// Is nothing of the choice left to a rougher formula: units of their own, buckets?
 bool is_priced_whole(const Choice& choice) {
-  const std::vector<std::string>& dims = choice.axes.back().dims;
-  return choice.units.empty() && choice.transfers == TransferChoice{} &&
-         std::find(dims.begin(), dims.end(), "batch") == dims.end();
+  return choice.units.empty() && choice.transfers == TransferChoice{};
 }
 
 TEST_P(Styles, FormulaAndProgramAgree) {
@@ -43,7 +43,14 @@ TEST_P(Styles, FormulaAndProgramAgree) {
     const char *replicas, *inner, *zero;
   };
   size_t compared = 0;
-  for (const Shape& shape : {Shape{"2", "4", "0"}, {"2", "4", "1"}, {"1", "8", "0"}}) {
+  for (const Shape& shape : {Shape{"2", "4", "0"},
+                             {"2", "4", "1"},
+                             {"1", "8", "0"},
+                             {"8", "1", "1"},
+                             {"2", "4", "2"},
+                             {"2", "4", "3"},
+                             {"1", "8", "3"},
+                             {"8", "1", "3"}}) {
     question.fixed["dp"] = shape.replicas;
     question.fixed["tp"] = shape.inner;
     question.fixed["zero"] = shape.zero;
@@ -52,9 +59,14 @@ TEST_P(Styles, FormulaAndProgramAgree) {
     for (const PlanCandidate& one : answer->simulated) {
       if (!one.step_s || !one.call.empty() || !is_priced_whole(one.choice)) continue;
       ++compared;
-      EXPECT_NEAR(one.estimate.memory_bytes / one.need_bytes, 1, GetParam().memory_share)
+      // What moves in every micro-batch waits for links and prefetching in ways that no formula has.
+      const bool moves_often = one.choice.sharded >= 2;
+      EXPECT_NEAR(one.estimate.memory_bytes / one.need_bytes, 1,
+                  moves_often ? kOftenMemoryShare : GetParam().memory_share)
           << one.name();
-      EXPECT_NEAR(one.estimate.step_s / *one.step_s, 1, GetParam().time_share) << one.name();
+      EXPECT_NEAR(one.estimate.step_s / *one.step_s, 1,
+                  moves_often ? kOftenTimeShare : GetParam().time_share)
+          << one.name();
     }
   }
   EXPECT_GE(compared, 2U);

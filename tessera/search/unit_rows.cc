@@ -5,22 +5,6 @@
 
 namespace tessera {
 
-UnitPrice sum_of(const UnitPrice& earlier, const UnitPrice& later) {
-  UnitPrice out = earlier;
-  out.forward_s += later.forward_s;
-  out.backward_s += later.backward_s;
-  out.once_s += later.once_s;
-  out.parameter_bytes += later.parameter_bytes;
-  out.gradient_bytes += later.gradient_bytes;
-  out.gradient_buffer_bytes += later.gradient_buffer_bytes;
-  out.state_bytes += later.state_bytes;
-  out.parameter_squares += later.parameter_squares;
-  out.copy_bytes += later.copy_bytes;
-  out.activation_bytes += later.activation_bytes;
-  out.leaving_bytes = later.leaving_bytes;
-  return out;
-}
-
 std::vector<size_t> join_units(const std::vector<double>& work, size_t most) {
   const double share = std::accumulate(work.begin(), work.end(), 0.0) / static_cast<double>(most);
   std::vector<size_t> out;

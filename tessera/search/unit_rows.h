@@ -8,9 +8,6 @@
 
 namespace tessera {
 
-// The sum of the prices of neighbouring units; what leaves is that of the later one.
-UnitPrice sum_of(const UnitPrice& earlier, const UnitPrice& later);
-
 // Joins neighbours of a row until at most about `most` are left, each with at most its share of the
 // work or one unit; the first unit of each.
 std::vector<size_t> join_units(const std::vector<double>& work, size_t most);
