@@ -437,15 +437,17 @@ void Ranking::rank_shapes(const Space& space, const std::vector<std::string>& le
 }
 
 // The fastest candidate of each of the fastest shapes, the fastest first. Other dims may make a
-// candidate smaller, so it need not fit.
+// candidate smaller, so it need not fit. Where one dim alone is cut (replicas by another name, if it is
+// the batch), the fastest that cuts more is a second start.
 std::vector<PlanCandidate> Ranking::best_of_shapes(const std::vector<PlanCandidate>& ranked) const {
-  std::map<std::pair<int64_t, int64_t>, const PlanCandidate*> best;
+  std::map<std::tuple<int64_t, int64_t, bool>, const PlanCandidate*> best;
   for (const PlanCandidate& one : ranked) {
     const Estimate& estimate = one.estimate;
     const bool is_near =
         estimate.fits() || estimate.memory_bytes < kNearlyFits * estimate.capacity_bytes;
     if (one.choice.axes.size() != 2 || one.choice.axes[1].size == 1 || !is_near) continue;
-    const PlanCandidate*& now = best[{one.choice.stages, one.choice.axes[1].size}];
+    const ChoiceAxis& inner = one.choice.axes[1];
+    const PlanCandidate*& now = best[{one.choice.stages, inner.size, inner.dims.size() == 1}];
     if (now == nullptr || estimate.step_s < now->estimate.step_s) now = &one;
   }
   std::vector<PlanCandidate> out;
@@ -460,10 +462,14 @@ std::vector<PlanCandidate> Ranking::best_of_shapes(const std::vector<PlanCandida
 void Ranking::improve_lists(Space& space, const std::vector<std::string>& levels,
                             std::vector<PlanCandidate>& out) {
   std::vector<DimList> found;
+  bool are_parts_tried = false;  // of the fastest choice that cuts ops along several dims
   for (const PlanCandidate& best : best_of_shapes(out)) {
     if (!is_small_ && best_s_ > 0 && best.estimate.step_s > kHopelesslySlow * best_s_) continue;
     auto list = improved_list(best, space, levels);
-    if (found.empty()) list = with_scopes(best, std::move(list), space);
+    if (!are_parts_tried && best.choice.axes[1].dims.size() > 1) {
+      list = with_scopes(best, std::move(list), space);
+      are_parts_tried = true;
+    }
     const auto is_known = [&](const std::vector<DimList>& lists) {
       return list && std::find(lists.begin(), lists.end(), *list) != lists.end();
     };

@@ -44,7 +44,14 @@ std::optional<DimList> Ranking::with_scopes(const PlanCandidate& start,
     }
     return out;
   };
-  const DimList list = improved.value_or(axis.dims);
+  // Parts have no choice where one dim cuts all that is cut; the start was slower, but may have.
+  const auto has_choice = [&](const DimList& dims) {
+    const std::string cuts = cuts_of(fold_.graph, {{axis.name, axis.size, dims}});
+    return std::ranges::none_of(axis.dims, [&](const std::string& dim) {
+      return cuts == cuts_of(fold_.graph, {{axis.name, axis.size, {dim}}});
+    });
+  };
+  const DimList list = improved && has_choice(*improved) ? *improved : axis.dims;
   if (question_.progress)
     question_.progress(fmt::format("which dims parts of blocks cut: [{}]", join(list, ",")));
   const auto whole_s = step_s(list);
@@ -52,6 +59,7 @@ std::optional<DimList> Ranking::with_scopes(const PlanCandidate& start,
   std::vector<std::pair<double, DimList>> better;
   for (DimList& edited : scoped_edits(fold_.graph, {axis.name, axis.size, list})) {
     if (question_.stop && question_.stop()) break;
+    if (!has_choice(edited)) continue;
     const auto edited_s = step_s(edited);
     if (edited_s && *edited_s <= kEntryGain * *whole_s)
       better.emplace_back(*edited_s, std::move(edited));
