@@ -287,7 +287,7 @@ Estimator::MessageTime Estimator::message_time(int64_t from, int64_t to, int64_t
 void Estimator::InUse::add(const UnitPrice& unit) {
   parameter_bytes = std::max(parameter_bytes, unit.parameter_bytes);
   gradient_bytes = std::max(gradient_bytes, unit.gradient_bytes);
-  copy_bytes = std::max(copy_bytes, unit.copy_bytes);
+  copy_bytes = std::max(copy_bytes, unit.copy_bytes + unit.uncopied_bytes);
 }
 
 // Adds units whose parameters rest alike: what they cost alone, and what the replicas' gradients and
@@ -370,7 +370,8 @@ void Estimator::add_replicas(DType compute, int64_t sharded, const UnitLayout& l
     constexpr double kBucketBytes = 25 << 20;
     const double tensors = even_pieces(sum.parameter_bytes, sum.parameter_squares);
     const double buckets = std::clamp(std::ceil(sum.gradient_bytes / kBucketBytes), 1.0, tensors);
-    const double weights = is_narrow ? sum.copy_bytes : sum.parameter_bytes;
+    const double weights =
+        is_narrow ? sum.copy_bytes + (sharded >= 3 ? sum.uncopied_bytes : 0) : sum.parameter_bytes;
     const double last_s = sum.backward_s * (1 + passes_after);
     // Small tensors are joined only up to the next large one: of a transformer's layer, two in three
     // pieces are small. They take no time where they move once a step and are hidden.
@@ -409,6 +410,14 @@ void Estimator::add_replicas(DType compute, int64_t sharded, const UnitLayout& l
                                 std::max(gather.slowed_times, reduce.slowed_times)};
         sum.backward_s = beside(sum.backward_s, both, gather_waits_s + reduce_waits_s);
       }
+    }
+    // Parameters without a copy that is kept for the step are gathered for every pass, and nothing is
+    // gathered ahead.
+    if (is_narrow && (sharded == 1 || sharded == 2) && sum.uncopied_bytes > 0) {
+      const TransferTime gather = moves(CollectiveKind::kAllGather, tensors,
+                                        joined(tensors, true, false), sum.uncopied_bytes, false);
+      sum.forward_s += gather.seconds;
+      sum.backward_s += gather.seconds;
     }
     double in_use_bytes = 0;
     if (sharded >= 3) in_use_bytes += 2 * (is_narrow ? in_use.copy_bytes : in_use.parameter_bytes);

@@ -186,7 +186,8 @@ class Estimator {
   // What is whole at a time of what rests in shards: parameters of two units and gradients of one, of
   // the largest.
   struct InUse {
-    double parameter_bytes = 0, gradient_bytes = 0, copy_bytes = 0;  // of a unit
+    double parameter_bytes = 0, gradient_bytes = 0;  // of a unit
+    double copy_bytes = 0;                           // of its narrow parameters
     double unhidden = 0;  // share of a pass's transfers that no computation of the stage hides
     void add(const UnitPrice& unit);
     friend bool operator==(const InUse&, const InUse&) = default;

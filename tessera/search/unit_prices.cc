@@ -91,7 +91,7 @@ void divide_time(UnitPrices& costs, const OpUnits& units, const Program& program
 }
 
 void divide_memory(UnitPrices& costs, const OpUnits& units, const Program& program,
-                   const Graph& graph, const Style& style, const MemoryUse& memory) {
+                   const Graph& graph, DType compute, const Style& style, const MemoryUse& memory) {
   const HeldBuffers sizes = held_buffers(program, graph, style);
   double held = 0;
   for (const Buffer& buffer : program.buffers) {
@@ -109,6 +109,8 @@ void divide_memory(UnitPrices& costs, const OpUnits& units, const Program& progr
         cost.parameter_squares += bytes * bytes;
         cost.parameter_bytes += bytes;
         cost.parameters += 1;
+        if (compute != storage_dtype(compute) && buffer.dtype == compute)
+          cost.uncopied_bytes += bytes;
         break;
       case Role::kBuffer: cost.parameter_bytes += bytes; break;
       case Role::kGradient:
@@ -218,6 +220,7 @@ UnitPrice sum_of(const UnitPrice& earlier, const UnitPrice& later) {
   out.summed_bytes += later.summed_bytes;
   out.summed_shard_bytes += later.summed_shard_bytes;
   out.copy_bytes += later.copy_bytes;
+  out.uncopied_bytes += later.uncopied_bytes;
   out.activation_bytes += later.activation_bytes;
   out.leaving_bytes = later.leaving_bytes;
   return out;
@@ -335,7 +338,7 @@ Result<UnitPrices> UnitPricer::simulate_units(const UnitQuestion& question) {
   costs.slice_s.assign(question.slices.size(), std::vector<double>(costs.units.size()));
   costs.step_s = simulation.step_time_s;
   divide_time(costs, units, program, lowering->graph(), simulation);
-  divide_memory(costs, units, program, lowering->graph(), options.style,
+  divide_memory(costs, units, program, lowering->graph(), model_.compute, options.style,
                 simulation.roles.front().memory);
   measure_alike(costs, units, program, *lowering, question.axes);
   measure_borders(costs, *model->fold, model_.compute, batch);

@@ -46,6 +46,7 @@ struct UnitPrice {                       // seconds, and bytes of one device
   double parameter_squares = 0;
   double parameters = 0;        // how many tensors
   double copy_bytes = 0;        // kept for the step: narrow copies of parameters
+  double uncopied_bytes = 0;    // parameters that rest as narrow as they are used (frozen ones)
   double activation_bytes = 0;  // from the forward to the backward pass of a micro-batch
   double leaving_bytes = 0;     // activations of one sequence that later units read, uncut
   friend bool operator==(const UnitPrice&, const UnitPrice&) = default;
