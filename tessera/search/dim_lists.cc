@@ -104,7 +104,7 @@ double held_bytes(const UnitPrices& prices, const std::vector<int64_t>& counts) 
     const double rests = unit.parameter_bytes +
                          std::max(unit.gradient_bytes, unit.gradient_buffer_bytes) +
                          unit.state_bytes + unit.copy_bytes;
-    out += static_cast<double>(counts[u]) * share_in_shards(unit) * rests;
+    out += static_cast<double>(counts[u]) * rests;
   }
   return out;
 }

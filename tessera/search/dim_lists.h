@@ -35,7 +35,8 @@ std::vector<ChoiceAxis> inner_axes(int64_t outer_size, int64_t inner_size, const
 // Sums over the units of the folded model, each counted as often as the model has it.
 double passes_s(const UnitPrices& prices, const std::vector<int64_t>& counts);  // of a micro-batch
 double activations_bytes(const UnitPrices& prices, const std::vector<int64_t>& counts);
-// Also parameters, gradients and optimizer state.
+// Also parameters, gradients and optimizer state, none of it in shards: so lists that cut the batch, whose
+// gradients must be summed once a step, do not beat others by their short passes alone.
 double held_bytes(const UnitPrices& prices, const std::vector<int64_t>& counts);
 
 class DimListSearch {

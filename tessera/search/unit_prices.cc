@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "tessera/graph/optimizers.h"
 #include "tessera/program/place_text.h"
@@ -31,6 +32,7 @@ void divide_time(UnitPrices& costs, const OpUnits& units, const Program& program
   const auto n = static_cast<double>(program.micro_batches);
   double now = 0;
   std::vector<double> later(costs.units.size());  // backward passes of the last micro-batch
+  bool is_first_update = true;
   for (const TraceEvent& event : simulation.events) {
     if (event.rank != program.rank) continue;
     const Instruction& instruction =
@@ -77,7 +79,7 @@ void divide_time(UnitPrices& costs, const OpUnits& units, const Program& program
         // The first op waits for what gradients of all units still move, which is of no unit.
         costs.units.back().once_s += waited;
         cost.once_s += spent - waited;
-        cost.update_s += spent - waited;
+        cost.update_s += spent - (std::exchange(is_first_update, false) ? waited : 0);
         break;
     }
   }
