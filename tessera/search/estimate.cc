@@ -328,8 +328,10 @@ void Estimator::add_replicas(DType compute, int64_t sharded, const UnitLayout& l
     };
     // What is not hidden holds up the host, which issues the next kernel only then.
     const NodeType& node = cluster_.type_of(first_device);
-    const auto crowd = static_cast<double>(
-        std::max<int64_t>(0, std::min(replicas * layout.priced_ranks, node.devices) - 4));
+    const int64_t movers = sum.alike_bytes > 0 ? replicas * layout.priced_ranks : replicas;
+    const int64_t apart = sum.alike_bytes > 0 ? 1 : layout.stride;
+    const int64_t members = std::min(movers, std::max<int64_t>(1, node.devices / apart));
+    const auto crowd = static_cast<double>(std::max<int64_t>(0, members - 4));
     const double held_up_s =
         2 * node.device.launch_s +
         node.host_slowness *
@@ -337,6 +339,11 @@ void Estimator::add_replicas(DType compute, int64_t sharded, const UnitLayout& l
     const auto moves = [&](CollectiveKind kind, double large, double pieces, double bytes,
                            bool is_hidden) {
       TransferTime moved{};
+      if (replicas == 1) {  // only what ranks hold or sum alike moves
+        const double part = std::max(sum.alike_bytes, sum.summed_bytes) / all;
+        large = std::max(1.0, large * part);
+        pieces = std::max(1.0, pieces * part);
+      }
       if (!is_hidden) moved.seconds = pieces * held_up_s;
       if (replicas > 1) {
         const double host_s = moved.seconds;
@@ -376,7 +383,9 @@ void Estimator::add_replicas(DType compute, int64_t sharded, const UnitLayout& l
     // Small tensors are joined only up to the next large one: of a transformer's layer, two in three
     // pieces are small. They take no time where they move once a step and are hidden.
     const auto joined = [&](double large, bool is_in_passes, bool is_hidden) {
-      return is_in_passes || !is_hidden ? std::min(sum.parameters, 3 * large) : large;
+      if (!is_in_passes && is_hidden) return large;
+      return std::min(sum.parameters,
+                      is_in_passes && is_hidden ? 3 * large : 2 * sum.large_parameters + 1);
     };
     if (sharded == 0) {
       const TransferTime reduce =

@@ -111,6 +111,8 @@ void divide_memory(UnitPrices& costs, const OpUnits& units, const Program& progr
         cost.parameter_squares += bytes * bytes;
         cost.parameter_bytes += bytes;
         cost.parameters += 1;
+        if (buffer.bytes() * dtype_bytes(compute) >= kPlainBucket * dtype_bytes(buffer.dtype))
+          cost.large_parameters += 1;
         if (compute != storage_dtype(compute) && buffer.dtype == compute)
           cost.uncopied_bytes += bytes;
         break;
@@ -217,6 +219,7 @@ UnitPrice sum_of(const UnitPrice& earlier, const UnitPrice& later) {
   out.state_bytes += later.state_bytes;
   out.parameter_squares += later.parameter_squares;
   out.parameters += later.parameters;
+  out.large_parameters += later.large_parameters;
   out.alike_bytes += later.alike_bytes;
   out.alike_shard_bytes += later.alike_shard_bytes;
   out.summed_bytes += later.summed_bytes;

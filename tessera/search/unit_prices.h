@@ -45,6 +45,7 @@ struct UnitPrice {                       // seconds, and bytes of one device
   // Parameters, and the sum of the squares of their bytes: how many pieces they are moved in.
   double parameter_squares = 0;
   double parameters = 0;        // how many tensors
+  double large_parameters = 0;  // of these, which move alone: 25 MiB or more as they are used
   double copy_bytes = 0;        // kept for the step: narrow copies of parameters
   double uncopied_bytes = 0;    // parameters that rest as narrow as they are used (frozen ones)
   double activation_bytes = 0;  // from the forward to the backward pass of a micro-batch
