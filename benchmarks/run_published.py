@@ -102,11 +102,12 @@ def time_text(seconds):
     return f"{seconds:.4g} s" if seconds >= 1 else f"{seconds * 1e3:.4g} ms"
 
 
-def page(rows, groups, skipped):
+def page(rows, groups, skipped, asked):
+    """`asked`: the options that say which groups were asked, and how."""
     ratios = sorted(best["step"] / answer["step_s"] for best, answer in rows if "step_s" in answer)
     slower = sum(ratio < 0.9995 for ratio in ratios)
     lines = ["# Plans that publications ran, and what `auto` finds", "",
-             f"{datetime.date.today().isoformat()}, `benchmarks/run_published.py {' '.join(sys.argv[1:])}` on "
+             f"{datetime.date.today().isoformat()}, `benchmarks/run_published.py build/tessera data/published-throughput.csv{asked}` on "
              f"{platform.machine()}, {os.cpu_count()} cores. Both columns of seconds are simulated, in the style of the "
              "published run and with its dtypes and buckets. A group is a model, a cluster and a batch; of its rows the one whose plan "
              "is the fastest in simulation is shown.", "",
@@ -138,6 +139,7 @@ def main():
     options = parser.parse_args()
     program = str(pathlib.Path(options.program).resolve())
     groups = groups_of(options.rows)
+    asked = f" --skip {options.skip}" * (options.skip > 0) + f" --seconds {options.seconds}"
     start = time.monotonic()
     rows, skipped = [], 0
     for group in spread(groups)[options.skip:]:
@@ -154,7 +156,7 @@ def main():
         print(f"{best['row']['row_id']} {best['model']} {best['cluster']} {best['batch']}: {ratio} ({answer['cpu_s']:.1f} s) "
               f"{best['recipe']} / {answer.get('plan', '')}", flush=True)
         if options.out:
-            pathlib.Path(options.out).write_text(page(rows, len(groups), skipped))
+            pathlib.Path(options.out).write_text(page(rows, len(groups), skipped, asked))
     return 0
 
 
