@@ -104,6 +104,24 @@ TEST(Planner, PartsOfABlockMayBeCutOtherwise) {
   EXPECT_LT(step_of(found), 1.01 * step_of(*recipe)) << best_of(*recipe).name();
 }
 
+// Larger micro-batches save nothing here, but who fixes their number asks for them.
+TEST(Planner, AFixedNumberOfMicroBatchesIsRanked) {
+  const auto asked =
+      ask("bert:layers=4,hidden=2560,heads=40,seq=512,vocab=30592,ffn=10240", "dgx-a100:1", 128);
+  asked->question.compute = DType::kBFloat16;
+  asked->question.options.style =
+      parse_style(
+          "megatron-core,fused_attention=false,attention_efficiency=0.65,"
+          "matmul_efficiency=0.84")
+          .value();
+  for (const char* number : {"16", "8", "1"}) {
+    asked->question.fixed = {{"dp", "8"}, {"micro_batches", number}};
+    const auto found = find_plan(asked->question, "auto");
+    ASSERT_TRUE(found) << found.error().message;
+    EXPECT_EQ(std::to_string(best_of(*found).choice.micro_batches), number);
+  }
+}
+
 TEST(Planner, AutoIsNeverSlowerThanTheGrid) {
   for (const char* machine : {"dgx-a100:1", "local:2"}) {
     const auto asked = ask(kGpt, machine, 16);

@@ -204,7 +204,9 @@ const std::vector<Ranking::Inside>& Ranking::priced(int64_t inner, const Space& 
       one.time_s = passes_s(**prices, counts_);
       if (is_plain) note_passes(one.axes, sequences, one.time_s);
       const double each = one.time_s / static_cast<double>(sequences);
-      if ((!is_small_ || is_many) && one.each_s > 0 && each > kSaturated * one.each_s) {
+      // A number that is fixed is asked for, whether it saves anything or not.
+      const bool may_end = !question_.fixed.contains("micro_batches");
+      if (may_end && (!is_small_ || is_many) && one.each_s > 0 && each > kSaturated * one.each_s) {
         // A kernel's last tiles may be almost empty with these sequences and full with a few more, so
         // the least time of at most half as many decides.
         double with_half = std::numeric_limits<double>::infinity();
@@ -217,7 +219,7 @@ const std::vector<Ranking::Inside>& Ranking::priced(int64_t inner, const Space& 
       }
       one.each_s = each;
       one.each_by_count[sequences] = each;
-      if (one.before > 0 &&
+      if (may_end && one.before > 0 &&
           !may_win_with_more(inner, one.before, one.before_s, sequences, one.time_s))
         one.is_done = true;
       one.before = sequences;
