@@ -101,10 +101,9 @@ double held_bytes(const UnitPrices& prices, const std::vector<int64_t>& counts) 
   double out = activations_bytes(prices, counts);
   for (size_t u = 0; u < counts.size(); ++u) {
     const UnitPrice& unit = prices.units[u];
-    const double rests = unit.parameter_bytes +
-                         std::max(unit.gradient_bytes, unit.gradient_buffer_bytes) +
-                         unit.state_bytes + unit.copy_bytes;
-    out += static_cast<double>(counts[u]) * rests;
+    out += static_cast<double>(counts[u]) *
+           (unit.parameter_bytes + std::max(unit.gradient_bytes, unit.gradient_buffer_bytes) +
+            unit.state_bytes + unit.copy_bytes);
   }
   return out;
 }

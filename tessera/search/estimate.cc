@@ -37,23 +37,6 @@ double least_bound(const UnitTimes& times) {
   return high;
 }
 
-// Divides what rests among the replicas, and among the ranks of a stage that hold it alike.
-void shard_memory(UnitPrice& unit, DType compute, int64_t sharded, int64_t replicas) {
-  const double alike = unit.parameter_bytes > 0 ? unit.alike_bytes / unit.parameter_bytes : 0;
-  const double d = static_cast<double>(replicas) / share_in_shards(unit);
-  const bool is_narrow = compute != storage_dtype(compute);
-  if (sharded >= 1) unit.state_bytes /= d;
-  if (unit.gradient_buffer_bytes > 0) {
-    // The buffer holds the whole gradient before it holds the shard that the optimizer reads.
-    const double read = unit.gradient_buffer_bytes / (sharded >= 1 ? d : 1);
-    unit.gradient_bytes = std::max(unit.gradient_bytes, read);
-  } else if (sharded >= 2) {
-    unit.gradient_bytes /= d;
-  }
-  if (sharded >= 3 || (sharded >= 1 && is_narrow)) unit.parameter_bytes /= d;
-  if (sharded >= 3 && is_narrow) unit.copy_bytes *= replicas > 1 ? 0 : 1 - alike;
-}
-
 // Gradients that rest in shards are whole until those of all slices of a micro-batch are added.
 bool holds_whole_gradients(const Choice& choice, int64_t sharded, const UnitPrice& unit) {
   return sharded >= 2 && !choice.slices.empty() && unit.gradient_buffer_bytes == 0;
@@ -71,9 +54,7 @@ double sum_of_resting(const UnitPrice& unit) {
 
 double resting_bytes(const UnitPrice& unit, const Choice& choice, int64_t sharded,
                      int64_t replicas) {
-  UnitPrice divided = unit;
-  shard_memory(divided, choice.compute, sharded, replicas);
-  return sum_of_resting(divided) +
+  return sum_of_resting(in_shards(unit, choice.compute, sharded, replicas)) +
          (holds_whole_gradients(choice, sharded, unit) ? unit.gradient_bytes : 0);
 }
 
@@ -147,6 +128,7 @@ Estimator::Estimator(const Cluster& cluster, const Style& style, const std::vect
       is_uniform_(kinds_.count() == 1 && cluster.tiers.empty()),
       style_(style),
       collectives_(cluster, style),
+      replica_costs_(cluster, style, collectives_),
       units_(units),
       memory_limit_(static_cast<double>(memory_limit_bytes)) {}
 
@@ -158,9 +140,9 @@ struct Estimator::Stage {
   double state_bytes = 0;               // of these the optimizer's
   double activation_bytes = 0;          // of a micro-batch in flight
   double alive_bytes = 0;               // inside a block, at the peak
-  double gathered_bytes = 0;            // of what rests in shards, what is whole at a time
+  double in_use_bytes = 0;              // of what rests in shards, what is whole at a time
   const UnitPrices* fullest = nullptr;  // whose overhead_beside() counts
-  double replicas_bytes = 0;            // what a communication library keeps for them
+  double library_bytes = 0;             // what a communication library keeps for replicas
   double leaving_bytes = 0;             // of one sequence of the micro-batch, of a replica's share
   double slowest_slice = 0;             // share of a micro-batch's passes
 };
@@ -223,55 +205,16 @@ double Estimator::neighbours_bytes(const Choice& choice, int64_t place) const {
 }
 
 double Estimator::connections_bytes(const Choice& choice) const {
-  Stage stage;
-  UnitPrice nothing;
   double most = 0;
   for (int64_t place = 0; place < choice.stages; ++place) {
-    const int64_t first = ground(choice, place).first_device;
-    add_replicas(choice.compute, 0, common_layout(choice, static_cast<size_t>(place)), first, {}, 0,
-                 nothing, stage);
-    most = std::max(most, stage.replicas_bytes + neighbours_bytes(choice, place));
+    UnitPrice nothing;
+    const auto added =
+        replica_costs_.add({choice.compute, 0, common_layout(choice, static_cast<size_t>(place)),
+                            ground(choice, place).first_device},
+                           {}, 0, nothing);
+    most = std::max(most, added.library_bytes + neighbours_bytes(choice, place));
   }
   return most;
-}
-
-const GroupPlacement& Estimator::placed(int64_t replicas, const Ground& ground) const {
-  const auto [it, is_new] = placed_.try_emplace({replicas, ground.first_device, ground.apart});
-  if (is_new) {
-    std::vector<int64_t> devices;
-    for (int64_t i = 0; i < replicas; ++i)
-      devices.push_back(ground.first_device + i * ground.apart);
-    it->second = place_group(cluster_, devices,
-                             std::min(ground.apart, cluster_.type_of(devices.front()).devices));
-  }
-  return it->second;
-}
-
-size_t Estimator::HashNumbers::operator()(const std::array<int64_t, 4>& numbers) const {
-  uint64_t out = 0;
-  for (const int64_t number : numbers) {
-    out = (out ^ static_cast<uint64_t>(number)) * 0x9e3779b97f4a7c15;
-    out ^= out >> 32;
-  }
-  return out;
-}
-
-const Estimator::TransferTime& Estimator::collective_time(CollectiveKind kind,
-                                                          const GroupPlacement& placed,
-                                                          int64_t bytes) const {
-  const auto [it, is_new] = collective_s_.try_emplace(
-      {static_cast<int64_t>(kind), reinterpret_cast<intptr_t>(&placed), bytes, 0});
-  if (is_new) {
-    const CollectiveCost cost = collectives_.collective(kind, placed, bytes);
-    TransferTime& time = it->second;
-    time.seconds = cost.seconds();
-    if (cost.nic_fraction > 0) time.slows = style_.network_slowdown;
-    if (cost.inner_fraction > 0) {
-      time.slows = std::max(time.slows, style_.compute_slowdown);
-      time.slowed_times = style_.collective_slowdown;
-    }
-  }
-  return it->second;
 }
 
 Estimator::MessageTime Estimator::message_time(int64_t from, int64_t to, int64_t bytes,
@@ -284,169 +227,18 @@ Estimator::MessageTime Estimator::message_time(int64_t from, int64_t to, int64_t
   return it->second;
 }
 
-void Estimator::InUse::add(const UnitPrice& unit) {
-  parameter_bytes = std::max(parameter_bytes, unit.parameter_bytes);
-  gradient_bytes = std::max(gradient_bytes, unit.gradient_bytes);
-  copy_bytes = std::max(copy_bytes, unit.copy_bytes + unit.uncopied_bytes);
-}
-
-// Adds units whose parameters rest alike: what they cost alone, and what the replicas' gradients and
-// parameters add to it.
-void Estimator::add_replicas(DType compute, int64_t sharded, const UnitLayout& layout,
-                             int64_t first_device, const InUse& in_use, double passes_after,
-                             UnitPrice& sum, Stage& out) const {
-  const int64_t replicas = layout.replicas;
-  const bool is_synchronous = cluster_.type_of(0).device.synchronous;
-  const bool hides_gradients = style_.overlap_gradients && !is_synchronous;
-  const bool hides_parameters = style_.overlap_parameters && !is_synchronous;
-  // What ranks of the stage hold or sum alike is summed among them first, and each of them moves its
-  // share to the replicas. What they only sum is summed behind the replicas if it rests in shards.
-  const double all = std::max(sum.parameter_bytes, 1.0);
-  const double share =
-      sharded >= 1 ? share_in_shards(sum) : 1 - (sum.summed_bytes - sum.summed_shard_bytes) / all;
-  const double alike = sum.summed_bytes > 0 ? std::min(1.0, sum.alike_bytes / sum.summed_bytes) : 0;
-  const double shards = share / static_cast<double>(replicas);
-  sum.once_s = sum.update_s * (sharded >= 1 ? shards : 1);
-  // Sums of shards are completed behind the last backward pass.
-  if (sharded == 1) sum.once_s += sum.reduce_s * (1 - alike) / static_cast<double>(replicas);
-  if (replicas > 1 || sum.reduce_s > 0) {
-    constexpr int64_t kSmallPiece = 16 << 10;  // bytes; its time is nearly all latency
-    // `large` pieces hold all bytes but those of the small pieces, which cost latency alone.
-    const auto over = [&](const GroupPlacement& group, CollectiveKind kind, double large,
-                          double pieces, double bytes) {
-      TransferTime moved = collective_time(kind, group, static_cast<int64_t>(bytes / large));
-      moved.seconds *= large;
-      if (pieces > large)
-        moved.seconds += (pieces - large) * collective_time(kind, group, kSmallPiece).seconds;
-      return moved;
-    };
-    const bool is_inside = layout.priced_ranks <= cluster_.type_of(first_device).devices;
-    const auto add_inside = [&](TransferTime& moved, double seconds) {
-      moved.seconds += seconds;
-      moved.slows =
-          std::max(moved.slows, is_inside ? style_.compute_slowdown : style_.network_slowdown);
-    };
-    // What is not hidden holds up the host, which issues the next kernel only then.
-    const NodeType& node = cluster_.type_of(first_device);
-    const int64_t movers = sum.alike_bytes > 0 ? replicas * layout.priced_ranks : replicas;
-    const int64_t apart = sum.alike_bytes > 0 ? 1 : layout.stride;
-    const int64_t members = std::min(movers, std::max<int64_t>(1, node.devices / apart));
-    const auto crowd = static_cast<double>(std::max<int64_t>(0, members - 4));
-    const double held_up_s =
-        2 * node.device.launch_s +
-        node.host_slowness *
-            (style_.host_collective_s + style_.host_crowd_s * crowd + style_.host_backward_s);
-    const auto moves = [&](CollectiveKind kind, double large, double pieces, double bytes,
-                           bool is_hidden) {
-      TransferTime moved{};
-      if (replicas == 1) {  // only what ranks hold or sum alike moves
-        const double part = std::max(sum.alike_bytes, sum.summed_bytes) / all;
-        large = std::max(1.0, large * part);
-        pieces = std::max(1.0, pieces * part);
-      }
-      if (!is_hidden) moved.seconds = pieces * held_up_s;
-      if (replicas > 1) {
-        const double host_s = moved.seconds;
-        moved = over(placed(replicas, {first_device, first_device, layout.stride}), kind, large,
-                     pieces, bytes * share);
-        moved.seconds += host_s;
-      }
-      if (kind != CollectiveKind::kAllGather) {
-        // The half that sends sums to all ranks is that of an all-reduce alone.
-        const double often = sharded == 0 ? 1 : alike / 2 + (sharded >= 2 ? 1 - alike : 0);
-        add_inside(moved, sum.reduce_s * often);
-      } else if (sum.alike_bytes > 0) {
-        const int64_t ranks = std::llround(sum.alike_bytes / sum.alike_shard_bytes);
-        const TransferTime inside =
-            over(placed(ranks, {first_device, first_device, 1}), kind, large,
-                 replicas > 1 ? large : pieces, bytes * sum.alike_bytes / all);
-        add_inside(moved, inside.seconds);
-      }
-      return moved;
-    };
-    // Both run at once, and slow each other down, until the shorter one has ended; but nothing hides
-    // `waits_s` of the transfer.
-    const auto beside = [](double computes, const TransferTime& moved, double waits_s) {
-      const double slowed = computes * moved.slows;
-      const double transfer = std::max(0.0, moved.seconds - waits_s) * moved.slowed_times;
-      if (slowed >= transfer) return computes + transfer * (1 - 1 / moved.slows) + waits_s;
-      return std::max(moved.seconds, waits_s) + slowed * (1 - 1 / moved.slowed_times);
-    };
-    const bool is_narrow = compute != storage_dtype(compute);
-    // Gradients move in buckets, parameters tensor by tensor.
-    constexpr double kBucketBytes = 25 << 20;
-    const double tensors = even_pieces(sum.parameter_bytes, sum.parameter_squares);
-    const double buckets = std::clamp(std::ceil(sum.gradient_bytes / kBucketBytes), 1.0, tensors);
-    const double weights =
-        is_narrow ? sum.copy_bytes + (sharded >= 3 ? sum.uncopied_bytes : 0) : sum.parameter_bytes;
-    const double last_s = sum.backward_s * (1 + passes_after);
-    // Small tensors are joined only up to the next large one: of a transformer's layer, two in three
-    // pieces are small. They take no time where they move once a step and are hidden.
-    const auto joined = [&](double large, bool is_in_passes, bool is_hidden) {
-      if (!is_in_passes && is_hidden) return large;
-      return std::min(sum.parameters,
-                      is_in_passes && is_hidden ? 3 * large : 2 * sum.large_parameters + 1);
-    };
-    if (sharded == 0) {
-      const TransferTime reduce =
-          moves(CollectiveKind::kAllReduce, buckets, buckets, sum.gradient_bytes, hides_gradients);
-      sum.once_s += beside(last_s, reduce, hides_gradients ? 0 : reduce.seconds) - last_s;
-    } else {
-      const TransferTime reduce = moves(CollectiveKind::kReduceScatter, buckets,
-                                        joined(buckets, sharded >= 2, hides_gradients),
-                                        sum.gradient_bytes, hides_gradients);
-      const TransferTime gather =
-          moves(CollectiveKind::kAllGather, tensors,
-                joined(tensors, sharded >= 3, hides_parameters), weights, hides_parameters);
-      // Of what moves in every micro-batch, nothing hides what the first unit of a pass reads and what
-      // the last one makes; and shards of what is summed inside the stage wait for these sums.
-      const double summed = sum.summed_bytes * (1 - alike) / all;
-      const double reduce_waits_s =
-          reduce.seconds * (!hides_gradients ? 1
-                            : sharded < 2    ? 0
-                                             : std::min(1.0, in_use.unhidden + summed));
-      const double gather_waits_s = gather.seconds * (!hides_parameters ? 1
-                                                      : sharded < 3     ? 0
-                                                                        : in_use.unhidden);
-      // Once a step parameters are gathered in front of their first use.
-      if (sharded < 3) sum.once_s += beside(sum.forward_s, gather, gather_waits_s) - sum.forward_s;
-      if (sharded == 1) sum.once_s += beside(last_s, reduce, reduce_waits_s) - last_s;
-      if (sharded == 2) sum.backward_s = beside(sum.backward_s, reduce, reduce_waits_s);
-      if (sharded == 3) {
-        sum.forward_s = beside(sum.forward_s, gather, gather_waits_s);
-        const TransferTime both{gather.seconds + reduce.seconds,
-                                std::max(gather.slows, reduce.slows),
-                                std::max(gather.slowed_times, reduce.slowed_times)};
-        sum.backward_s = beside(sum.backward_s, both, gather_waits_s + reduce_waits_s);
-      }
-    }
-    // Parameters without a copy that is kept for the step are gathered for every pass, and nothing is
-    // gathered ahead.
-    if (is_narrow && (sharded == 1 || sharded == 2) && sum.uncopied_bytes > 0) {
-      const TransferTime gather = moves(CollectiveKind::kAllGather, tensors,
-                                        joined(tensors, true, false), sum.uncopied_bytes, false);
-      sum.forward_s += gather.seconds;
-      sum.backward_s += gather.seconds;
-    }
-    double in_use_bytes = 0;
-    if (sharded >= 3) in_use_bytes += 2 * (is_narrow ? in_use.copy_bytes : in_use.parameter_bytes);
-    if (sharded >= 2 && sum.gradient_buffer_bytes == 0) in_use_bytes += in_use.gradient_bytes;
-    out.gathered_bytes = std::max(out.gathered_bytes, in_use_bytes);
-  }
-  if (replicas > 1) {
-    const int64_t last = first_device + (replicas - 1) * layout.stride;
-    const bool inside = cluster_.locate(first_device).node == cluster_.locate(last).node;
-    const int64_t kept = group_communication_bytes(cluster_.type_of(first_device), inside);
-    out.replicas_bytes =
-        std::max(out.replicas_bytes, kCommunicationAtMost * static_cast<double>(kept));
-  }
-  shard_memory(sum, compute, sharded, replicas);
+// Adds units whose parameters rest alike.
+void Estimator::add_units(const ReplicaCosts::Resting& resting, const InUse& in_use,
+                          double passes_after, UnitPrice sum, Stage& out) const {
+  const ReplicaCosts::Added added = replica_costs_.add(resting, in_use, passes_after, sum);
   out.forward_s += sum.forward_s;
   out.backward_s += sum.backward_s;
   out.once_s += sum.once_s;
   out.rests_bytes += sum_of_resting(sum);
   out.state_bytes += sum.state_bytes;
   out.activation_bytes += sum.activation_bytes;
+  out.in_use_bytes = std::max(out.in_use_bytes, added.in_use_bytes);
+  out.library_bytes = std::max(out.library_bytes, added.library_bytes);
 }
 
 struct Estimator::Sums {
@@ -535,8 +327,8 @@ Estimator::Stage Estimator::stage(const Choice& choice, Sums sums, const Ground&
     if (holds_whole_gradients(choice, group.sharded, sum)) out.rests_bytes += sum.gradient_bytes;
     group.largest.unhidden =
         sum.parameter_bytes > 0 ? group.largest.parameter_bytes / sum.parameter_bytes : 0;
-    add_replicas(choice.compute, group.sharded, group.layout, ground.first_device, group.largest,
-                 passes_after, sum, out);
+    add_units({choice.compute, group.sharded, group.layout, ground.first_device}, group.largest,
+              passes_after, sum, out);
   }
   return out;
 }
@@ -551,9 +343,9 @@ UnitCost Estimator::unit_cost(const UnitPrice& price, DType compute, int64_t sha
   Stage stage;
   InUse in_use;
   in_use.add(price);
-  add_replicas(compute, sharded, layout, 0, in_use, 0, sum, stage);
+  add_units({compute, sharded, layout, 0}, in_use, 0, sum, stage);
   return {stage.forward_s + stage.backward_s, stage.once_s, stage.rests_bytes,
-          stage.activation_bytes, stage.gathered_bytes};
+          stage.activation_bytes, stage.in_use_bytes};
 }
 
 namespace {
@@ -712,13 +504,13 @@ Estimate Estimator::estimate_stages(const Choice& choice, const std::vector<Sums
       flies += schedule->held[s] * stage.activation_bytes;
       slice = std::max(slice, stage.slowest_slice);
       alive = std::max(alive, stage.alive_bytes);
-      gathered = std::max(gathered, stage.gathered_bytes);
+      gathered = std::max(gathered, stage.in_use_bytes);
     }
     const double buffers = rests + flies + alive + gathered;
     for (size_t s = place; s < work.size(); s += p) {
       const Stage& stage = *work[s];
       const double beside = stage.fullest == nullptr ? 0 : overhead_beside(*stage.fullest, buffers);
-      overhead = std::max(overhead, beside + stage.replicas_bytes);
+      overhead = std::max(overhead, beside + stage.library_bytes);
     }
     overhead += neighbours_bytes(choice, static_cast<int64_t>(place));
     most = std::max(most, load);

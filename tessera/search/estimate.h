@@ -7,10 +7,9 @@
 //   step = m max(F + B, M) + b mean(F + B) + messages + once
 // where b is the bubble of the schedule (schedule_facts.h), and M the time in which a micro-batch's
 // messages cross the slowest link between two stages.
-// Replicas add what CollectiveCosts says of their gradients and parameters. Where the style does not
-// overlap these (Style::overlap_gradients, overlap_parameters) all of it is waited for, else it is
-// less what the backward pass hides: the stage's own last one, and where a place has several stages those of the stages that
-// come after it. Memory of a place: what rests there, divided by the replicas as `sharded` says, the
+// Replicas, and ranks of a stage that hold parameters alike, add what replica_costs.h says. The stage's
+// last backward pass hides it, and where a place has several stages those of the stages that come after
+// it. Memory of a place: what rests there, divided by the replicas as `sharded` says, the
 // activations of the micro-batches that the schedule holds, what is alive inside a block, and what a
 // communication library keeps. Where a micro-batch goes through the stages in slices, the bubble is
 // that of the slowest slice.
@@ -25,6 +24,7 @@
 #include <vector>
 
 #include "tessera/cost/collective_cost.h"
+#include "tessera/search/replica_costs.h"
 #include "tessera/search/schedule_facts.h"
 #include "tessera/search/unit_prices.h"
 
@@ -60,17 +60,6 @@ std::vector<std::vector<size_t>> all_cuts(size_t units, size_t stages, size_t mo
 double resting_bytes(const UnitPrice& unit, const Choice& choice, int64_t sharded,
                      int64_t replicas);
 
-// Where the replicas of a unit are, if not on axes[0] of the choice, and what its price leaves out.
-struct UnitLayout {
-  int64_t replicas = 1;      // their gradients and parameters are priced by formula
-  int64_t stride = 1;        // devices from one replica to the next
-  int64_t priced_ranks = 1;  // that were at work when the unit was priced
-  // The time that it takes, in both passes of a micro-batch, to bring the unit's inputs from the
-  // layout in which the unit before made them to its own.
-  double conversion_s = 0;
-  friend bool operator==(const UnitLayout&, const UnitLayout&) = default;
-};
-
 // The time that one unit adds to a step, and the memory that it adds on each of its devices.
 struct UnitCost {
   double passes_s = 0;  // of a micro-batch
@@ -104,6 +93,8 @@ class Estimator {
   Estimator(const Cluster& cluster, const Style& style, const std::vector<FoldUnit>& units,
             int64_t memory_limit_bytes = 0);
   ~Estimator();
+  Estimator(const Estimator&) = delete;
+  Estimator& operator=(const Estimator&) = delete;
   // axes[0] of the choice are the replicas; the units were priced with its other axes, on each kind
   // of nodes (Kinds). A stage is as slow as its slowest devices. Sets the choice's cuts.
   // `sequences`: of a micro-batch of one replica.
@@ -170,30 +161,13 @@ class Estimator {
   Stage stage(const Choice& choice, Sums sums, const Ground& ground, double passes_after) const;
   Estimate estimate_stages(const Choice& choice, const std::vector<Sums>& sums,
                            const std::vector<size_t>& of_stage, int64_t micro_batch);
-  const GroupPlacement& placed(int64_t replicas, const Ground& ground) const;
-  struct TransferTime {
-    double seconds = 0;       // alone
-    double slows = 1;         // times longer that computation takes beside it
-    double slowed_times = 1;  // times longer that it takes beside computation
-  };
-  const TransferTime& collective_time(CollectiveKind kind, const GroupPlacement& placed,
-                                      int64_t bytes) const;
   struct MessageTime {
     double arrives_s = 0;   // from its beginning to its end
     double occupies_s = 0;  // the links
   };
   MessageTime message_time(int64_t from, int64_t to, int64_t bytes, int64_t share) const;
-  // What is whole at a time of what rests in shards: parameters of two units and gradients of one, of
-  // the largest.
-  struct InUse {
-    double parameter_bytes = 0, gradient_bytes = 0;  // of a unit
-    double copy_bytes = 0;                           // of its narrow parameters
-    double unhidden = 0;  // share of a pass's transfers that no computation of the stage hides
-    void add(const UnitPrice& unit);
-    friend bool operator==(const InUse&, const InUse&) = default;
-  };
-  void add_replicas(DType compute, int64_t sharded, const UnitLayout& layout, int64_t first_device,
-                    const InUse& in_use, double passes_after, UnitPrice& sum, Stage& out) const;
+  void add_units(const ReplicaCosts::Resting& resting, const InUse& in_use, double passes_after,
+                 UnitPrice sum, Stage& out) const;
   // The slowest from a stage to the next.
   MessageTime messages(const Choice& choice, const std::vector<const Stage*>& work,
                        int64_t micro_batch) const;
@@ -207,20 +181,15 @@ class Estimator {
   bool is_uniform_;  // one kind of nodes under one switch: all neighbourhoods are alike
   const Style& style_;
   CollectiveCosts collectives_;
+  ReplicaCosts replica_costs_;
   const std::vector<FoldUnit>& units_;
   double memory_limit_;
   bool plays_ = false;
   ScheduleTable schedules_;
   // By the prices of each place and the number of stages.
   std::map<std::pair<std::vector<const UnitPrices*>, int64_t>, Balanced> balanced_;
-  // By replicas, first device and distance of the replicas.
-  mutable std::map<std::array<int64_t, 3>, GroupPlacement> placed_;
-  // Choices that differ in schedule, micro-batches or recomputation move the same bytes between the
-  // same devices. By kind, address in placed_ and bytes; by both devices, bytes and share.
-  struct HashNumbers {
-    size_t operator()(const std::array<int64_t, 4>& numbers) const;
-  };
-  mutable std::unordered_map<std::array<int64_t, 4>, TransferTime, HashNumbers> collective_s_;
+  // Choices that differ in schedule, micro-batches or recomputation send the same messages. By both
+  // devices, bytes and share.
   mutable std::unordered_map<std::array<int64_t, 4>, MessageTime, HashNumbers> message_s_;
 };
 

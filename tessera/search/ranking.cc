@@ -453,7 +453,13 @@ std::vector<PlanCandidate> Ranking::best_of_shapes(const std::vector<PlanCandida
     if (now == nullptr || estimate.step_s < now->estimate.step_s) now = &one;
   }
   std::vector<PlanCandidate> out;
-  for (const auto& [shape, candidate] : best) out.push_back(*candidate);
+  for (const auto& [key, candidate] : best) {
+    const auto& [stages, inner, cuts_one] = key;
+    const auto other = best.find({stages, inner, !cuts_one});
+    const bool is_needless = cuts_one && other != best.end() &&
+                             other->second->estimate.step_s <= candidate->estimate.step_s;
+    if (!is_needless) out.push_back(*candidate);
+  }
   std::stable_sort(out.begin(), out.end(), [](const PlanCandidate& a, const PlanCandidate& b) {
     return a.estimate.step_s < b.estimate.step_s;
   });

@@ -237,6 +237,23 @@ double share_in_shards(const UnitPrice& unit) {
              : 1;
 }
 
+UnitPrice in_shards(UnitPrice unit, DType compute, int64_t sharded, int64_t replicas) {
+  const double alike = unit.parameter_bytes > 0 ? unit.alike_bytes / unit.parameter_bytes : 0;
+  const double d = static_cast<double>(replicas) / share_in_shards(unit);
+  const bool is_narrow = compute != storage_dtype(compute);
+  if (sharded >= 1) unit.state_bytes /= d;
+  if (unit.gradient_buffer_bytes > 0) {
+    // The buffer holds the whole gradient before it holds the shard that the optimizer reads.
+    const double read = unit.gradient_buffer_bytes / (sharded >= 1 ? d : 1);
+    unit.gradient_bytes = std::max(unit.gradient_bytes, read);
+  } else if (sharded >= 2) {
+    unit.gradient_bytes /= d;
+  }
+  if (sharded >= 3 || (sharded >= 1 && is_narrow)) unit.parameter_bytes /= d;
+  if (sharded >= 3 && is_narrow) unit.copy_bytes *= replicas > 1 ? 0 : 1 - alike;
+  return unit;
+}
+
 double even_pieces(double sum, double squares) {
   return squares > 0 ? std::max(1.0, sum * sum / squares) : 1;
 }

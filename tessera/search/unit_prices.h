@@ -29,8 +29,9 @@ struct UnitPrice {                       // seconds, and bytes of one device
   double forward_s = 0, backward_s = 0;  // of a micro-batch
   double once_s = 0;    // of a step: optimizer, what is prepared or summed once, and waits for it
   double update_s = 0;  // of once_s what is computed; divided where states rest in shards
-  // For which the stage's ranks sum gradients among them, once a step. The backward passes of all
-  // units of a stage hide it or not, so that once_s of a folded model does not say what is waited for.
+  // The time of the collectives, once a step, that sum gradients among the ranks of the stage. The
+  // backward passes of all its units hide it together, so once_s, which counts what the few units of a
+  // folded model wait for, does not say what a deep stage waits for.
   double reduce_s = 0;
   double parameter_bytes = 0, gradient_bytes = 0, state_bytes = 0;
   // What a style with gradient buffers (Style::gradient_buffers) holds of gradients all the time, on
@@ -60,6 +61,10 @@ UnitPrice sum_of(const UnitPrice& earlier, const UnitPrice& later);
 // over the axes of the stage that cut the batch. The same holds of gradients and states. 1: no axis
 // does.
 double share_in_shards(const UnitPrice& unit);
+
+// The price with the memory of one shard: what rests is divided among so many replicas, and among the
+// ranks of a stage that hold it alike. `sharded`: as Choice::sharded.
+UnitPrice in_shards(UnitPrice unit, DType compute, int64_t sharded, int64_t replicas);
 
 // Tensors of equal size that would have this sum and this sum of squares: few large ones count, many
 // small ones do not.

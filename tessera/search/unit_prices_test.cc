@@ -60,7 +60,8 @@ TEST_P(Styles, FormulaAndProgramAgree) {
     for (const PlanCandidate& one : answer->simulated) {
       if (!one.step_s || !one.call.empty() || !is_priced_whole(one.choice)) continue;
       ++compared;
-      // What moves in every micro-batch waits for links and prefetching in ways that no formula has.
+      // The formula knows neither that gathers and reductions of one micro-batch share links nor when
+      // prefetching begins.
       const Styled& may = GetParam();
       const bool moves_often = one.choice.sharded >= 2;
       const double time = moves_often                          ? may.often_time_share
@@ -73,6 +74,31 @@ TEST_P(Styles, FormulaAndProgramAgree) {
     }
   }
   EXPECT_GE(compared, 2U);
+}
+
+// Adapters are trained, and the parameters beside them are frozen: these rest as narrow as they are
+// used, so that there is no copy to keep for the step.
+TEST(UnitPricer, FrozenParametersInShardsAreGatheredInEveryPass) {
+  for (const char* machine : {"dgx-a100:1", "dgx-a100:4"}) {
+    const auto asked =
+        ask("llama:layers=4,hidden=4096,heads=32,seq=1024,vocab=32000,ffn=11008,kv_heads=8,lora=16",
+            machine, 32);
+    PlanQuestion& question = asked->question;
+    question.compute = DType::kBFloat16;
+    question.fixed = {{"tp", "1"}, {"pp", "1"}, {"recompute", "none"}, {"offload", "none"}};
+    question.fixed["dp"] = std::to_string(asked->cluster.devices());
+    for (const char* zero : {"0", "1", "2", "3"}) {
+      question.fixed["zero"] = zero;
+      const auto answer = find_plan(question, "auto");
+      ASSERT_TRUE(answer) << answer.error().message;
+      const PlanCandidate& first = answer->simulated.front();
+      ASSERT_TRUE(first.step_s && is_priced_whole(first.choice)) << first.name();
+      const double time = first.choice.sharded >= 2 ? .1 : .06;
+      EXPECT_NEAR(first.estimate.step_s / *first.step_s, 1, time) << machine << " " << first.name();
+      EXPECT_NEAR(first.estimate.memory_bytes / first.need_bytes, 1, .1)
+          << machine << " " << first.name();
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(
