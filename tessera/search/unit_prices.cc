@@ -18,6 +18,10 @@ namespace {
 
 constexpr int64_t kMicroBatches = 2;  // the last one, in which gradients move, and one before it
 
+const Instruction& instruction_of(const Program& program, const TraceEvent& event) {
+  return program.block(event.block)[static_cast<size_t>(event.instruction)];
+}
+
 // The collective, if it sums gradients of parameters: inside a stage nothing else moves these.
 const Issue* sums_gradients(const Instruction& instruction, const Graph& graph) {
   const auto* issue = std::get_if<Issue>(&instruction.body);
@@ -27,27 +31,54 @@ const Issue* sums_gradients(const Instruction& instruction, const Graph& graph) 
   return issue != nullptr && std::ranges::all_of(issue->transfers, is_one) ? issue : nullptr;
 }
 
+// Times in which the rank's collectives sum gradients, once a step: by start, none beside another.
+// Adds how long each takes to its unit.
+std::vector<std::pair<double, double>> divide_sums(UnitPrices& costs, const OpUnits& units,
+                                                   const Program& program, const Graph& graph,
+                                                   const Simulation& simulation) {
+  std::vector<std::pair<double, double>> found, out;
+  for (const TraceEvent& event : simulation.events) {
+    if (event.rank != program.rank || event.lane != Lane::kCollective) continue;
+    const Instruction& instruction = instruction_of(program, event);
+    const bool is_once = instruction.when == When::kLast || program.micro_batches == 1 ||
+                         event.block.kind == BlockKind::kUpdate;
+    const Issue* issue = is_once ? sums_gradients(instruction, graph) : nullptr;
+    if (issue == nullptr) continue;
+    found.emplace_back(event.start_s, event.end_s);
+    const double each =
+        (event.end_s - event.start_s) / static_cast<double>(issue->transfers.size());
+    for (const Transfer& transfer : issue->transfers)
+      costs.units[units.of(transfer.tensor)].reduce_s += each;
+  }
+  std::sort(found.begin(), found.end());
+  for (const auto& [start, end] : found) {
+    if (out.empty() || start > out.back().second) out.emplace_back(start, end);
+    out.back().second = std::max(out.back().second, end);
+  }
+  return out;
+}
+
+double seconds_within(const std::vector<std::pair<double, double>>& times, double from, double to) {
+  double out = 0;
+  for (const auto& [start, end] : times)
+    out += std::max(0.0, std::min(end, to) - std::max(start, from));
+  return out;
+}
+
 void divide_time(UnitPrices& costs, const OpUnits& units, const Program& program,
                  const Graph& graph, const Simulation& simulation) {
   const auto n = static_cast<double>(program.micro_batches);
+  const auto sums = divide_sums(costs, units, program, graph, simulation);
   double now = 0;
   std::vector<double> later(costs.units.size());  // backward passes of the last micro-batch
   bool is_first_update = true;
   for (const TraceEvent& event : simulation.events) {
-    if (event.rank != program.rank) continue;
-    const Instruction& instruction =
-        program.block(event.block)[static_cast<size_t>(event.instruction)];
-    const bool is_once = instruction.when == When::kLast || event.block.kind == BlockKind::kUpdate;
-    if (event.lane == Lane::kCollective && is_once) {
-      if (const Issue* issue = sums_gradients(instruction, graph)) {
-        const double each =
-            (event.end_s - event.start_s) / static_cast<double>(issue->transfers.size());
-        for (const Transfer& transfer : issue->transfers)
-          costs.units[units.of(transfer.tensor)].reduce_s += each;
-      }
-    }
-    if (event.lane != Lane::kCompute) continue;
+    if (event.rank != program.rank || event.lane != Lane::kCompute) continue;
+    const Instruction& instruction = instruction_of(program, event);
     const double waited = std::max(0.0, std::min(event.start_s, event.end_s) - now);
+    // What is waited for in the backward pass of the only micro-batch is in reduce_s.
+    const double waited_for_sums =
+        program.micro_batches == 1 ? seconds_within(sums, now, now + waited) : 0;
     const double spent = std::max(0.0, event.end_s - now);
     now = std::max(now, event.end_s);
     const OpId cause = instruction.cause;
@@ -65,11 +96,12 @@ void divide_time(UnitPrices& costs, const OpUnits& units, const Program& program
       case BlockKind::kBackward:
       case BlockKind::kWeight:
         if (event.micro_batch == 0) {
-          cost.backward_s += spent;
-          add_to_slice(spent);
+          cost.backward_s += spent - waited_for_sums;
+          add_to_slice(spent - waited_for_sums);
         }
         if (event.micro_batch + 1 == program.micro_batches) later[unit] += spent;
-        if (is_once && program.micro_batches > 1) cost.update_s += event.end_s - event.start_s;
+        if (instruction.when == When::kLast && program.micro_batches > 1)
+          cost.update_s += event.end_s - event.start_s;
         break;
       case BlockKind::kPrologue:
         cost.once_s += spent;

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -98,6 +98,34 @@ TEST(UnitPricer, FrozenParametersInShardsAreGatheredInEveryPass) {
       EXPECT_NEAR(first.estimate.memory_bytes / first.need_bytes, 1, .1)
           << machine << " " << first.name();
     }
+  }
+}
+
+// A graph file has its batch, which may be one micro-batch: then the pass that is priced is also the
+// one beside which gradients are summed.
+TEST(UnitPricer, SumsOfTheOnlyMicroBatchAreCountedOnce) {
+  const std::string path = testing::TempDir() + "/one_micro_batch.graph";
+  Compiler compiler;
+  std::ofstream(path) << to_text(
+      compiler.model("gpt:layers=4,hidden=4096,heads=32,seq=1024,vocab=32000,ffn=16384", 8)
+          .value()
+          ->graph);
+  for (const char* style : {"tessera", "deepspeed"}) {
+    const auto asked = ask(path, "dgx-a100:1", 8);
+    PlanQuestion& question = asked->question;
+    question.compute = DType::kBFloat16;
+    question.options.style = parse_style(style).value();
+    question.fixed = {{"dp", "1"},           {"tp", "8"},   {"micro_batches", "1"},
+                      {"recompute", "none"}, {"zero", "0"}, {"offload", "none"}};
+    const auto answer = find_plan(question, "auto");
+    ASSERT_TRUE(answer) << answer.error().message;
+    size_t compared = 0;
+    for (const PlanCandidate& one : answer->simulated) {
+      if (!one.step_s || !one.call.empty() || !is_priced_whole(one.choice)) continue;
+      ++compared;
+      EXPECT_NEAR(one.estimate.step_s / *one.step_s, 1, .12) << style << " " << one.name();
+    }
+    EXPECT_GE(compared, 2U);
   }
 }
 
