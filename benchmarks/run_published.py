@@ -137,6 +137,9 @@ def main():
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--minutes", type=float, default=1e9)
     options = parser.parse_args()
+    for path in (options.program, options.rows):
+        if not pathlib.Path(path).is_file():
+            parser.error(f"expected a file, found none at '{path}'")
     program = str(pathlib.Path(options.program).resolve())
     groups = groups_of(options.rows)
     asked = f" --skip {options.skip}" * (options.skip > 0) + f" --seconds {options.seconds}"
