@@ -25,29 +25,46 @@ Result<Order> parse_order(std::string_view text) {
   return Order{zigzag ? Order::Kind::kZigzag : Order::Kind::kStriped, *pieces};
 }
 
+namespace {
+
+// The first index of piece i, in the order of the indices; that of piece order.pieces is dim_size.
+int64_t begin_of(const Order& order, int64_t dim_size, int64_t i) {
+  const int64_t each = dim_size / order.pieces, longer = dim_size % order.pieces;
+  if (order.kind != Order::Kind::kZigzag) return i * each + std::min(i, longer);
+  // Before it lie pieces from the front and from the back of the positions, by turns.
+  const int64_t front = (i + 1) / 2, back = i / 2;
+  return i * each + std::min(front, longer) + std::max<int64_t>(0, longer - (order.pieces - back));
+}
+
+OpRun piece_of(const Order& order, int64_t dim_size, int64_t i) {
+  const int64_t begin = begin_of(order, dim_size, i);
+  const int64_t size = begin_of(order, dim_size, i + 1) - begin;
+  switch (order.kind) {
+    case Order::Kind::kNone: return {begin, begin, 1, size};
+    case Order::Kind::kStriped: return {begin, i, order.pieces, size};
+    case Order::Kind::kZigzag: break;
+  }
+  const int64_t piece = i % 2 == 0 ? i / 2 : order.pieces - 1 - i / 2;
+  return {begin, split_interval({0, dim_size}, order.pieces, piece).begin, 1, size};
+}
+
+}  // namespace
+
 std::vector<OpRun> runs_of(const Order& order, int64_t dim_size, Interval interval) {
+  // The last piece that begins at the interval or before it. Programs of long rings ask this very often.
+  int64_t piece = 0;
+  for (int64_t end = order.pieces; end - piece > 1;) {
+    const int64_t middle = piece + (end - piece) / 2;
+    (begin_of(order, dim_size, middle) <= interval.begin ? piece : end) = middle;
+  }
   std::vector<OpRun> runs;
-  int64_t index = 0;
-  const auto add = [&](int64_t first, int64_t stride, int64_t size) {
-    const Interval kept = intersect({index, size}, interval);
-    if (!kept.empty()) {
-      runs.push_back({kept.begin, first + (kept.begin - index) * stride, stride, kept.size});
-    }
-    index += size;
-  };
-  for (int64_t i = 0; i < order.pieces; ++i) {
-    switch (order.kind) {
-      case Order::Kind::kNone: add(0, 1, dim_size); break;
-      case Order::Kind::kZigzag: {
-        const Interval piece = split_interval({0, dim_size}, order.pieces,
-                                              i % 2 == 0 ? i / 2 : order.pieces - 1 - i / 2);
-        add(piece.begin, 1, piece.size);
-        break;
-      }
-      case Order::Kind::kStriped:
-        add(i, order.pieces, (dim_size - i + order.pieces - 1) / order.pieces);
-        break;
-    }
+  for (; piece < order.pieces; ++piece) {
+    const OpRun run = piece_of(order, dim_size, piece);
+    if (run.index >= interval.end()) break;
+    const Interval kept = intersect({run.index, run.size}, interval);
+    if (kept.empty()) continue;
+    runs.push_back(
+        {kept.begin, run.first + (kept.begin - run.index) * run.stride, run.stride, kept.size});
   }
   return runs;
 }

@@ -46,6 +46,23 @@ TEST(Order, IsAPermutationForAnySize) {
   }
 }
 
+// The positions of an interval are those of the whole there.
+TEST(Order, IntervalsArePiecesOfTheWhole) {
+  for (const std::string text :
+       {"", "zigzag:2", "zigzag:6", "zigzag:8", "striped:1", "striped:5"}) {
+    for (int64_t size = 1; size < 20; ++size) {
+      const std::vector<int64_t> all = positions(text, size, {0, size});
+      for (int64_t begin = 0; begin < size; ++begin) {
+        for (int64_t count = 0; begin + count <= size; ++count) {
+          const auto from = all.begin() + begin;
+          EXPECT_EQ(positions(text, size, {begin, count}), std::vector<int64_t>(from, from + count))
+              << text << " " << size << " " << begin << " " << count;
+        }
+      }
+    }
+  }
+}
+
 TEST(Order, ErrorsSayWhatIsAllowed) {
   for (const std::string text : {"zigzag", "zigzag:3", "zigzag:0", "spiral:4", "striped:x"}) {
     const auto parsed = parse_order(text);
