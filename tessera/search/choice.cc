@@ -11,6 +11,7 @@
 #include "tessera/base/text.h"
 #include "tessera/cost/op_cost.h"
 #include "tessera/graph/kinds.h"
+#include "tessera/graph/order.h"
 #include "tessera/plan/recipes/maps.h"
 #include "tessera/plan/recipes/parts.h"
 #include "tessera/plan/recipes/patterns.h"
@@ -21,6 +22,10 @@ namespace tessera {
 namespace {
 
 const std::string kBatch = "batch";
+constexpr char kTravels = '~';  // between a dim and the one whose pieces travel
+// Of the parameters' elements: an axis that leaves more of them whole is one over which they may rest in
+// shards. Norms and biases, which tensor parallelism leaves whole, are far less.
+constexpr double kAlikeShare = .05;
 
 bool may_cut(const Op& op, const OpDim& dim) {
   if (dim.literal() || dim.size <= 1) return false;
@@ -78,6 +83,10 @@ std::vector<int> units_of_ops(const Graph& forward, const std::vector<FoldUnit>&
   return out;
 }
 
+bool has_name(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
 // What the choice says of one unit.
 class UnitView {
  public:
@@ -105,10 +114,6 @@ class UnitView {
   const UnitChoice* own_ = nullptr;
 };
 
-bool has_name(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
 // Does the axis have more than one device in some stage?
 bool is_used(const Choice& choice, size_t axis) {
   if (choice.stage_axes.empty()) return choice.axes[axis].size > 1;
@@ -134,6 +139,42 @@ bool asks_for_halos(const Choice& choice) {
   return choice.halos != HaloChoice{} ||
          std::any_of(choice.units.begin(), choice.units.end(),
                      [](const UnitChoice& unit) { return unit.halo_layers.has_value(); });
+}
+
+// The loops in which pieces travel, and an order of the tokens that gives causal ops on all ranks the same
+// work.
+void write_rings(recipes::PlanText& text, const Choice& choice, const Graph& forward,
+                 const std::vector<int>& unit_of) {
+  using Ring = std::pair<std::string, std::string>;  // the dim that travels, around which axes
+  std::vector<Ring> order;
+  std::map<Ring, std::vector<OpId>> rings;
+  int64_t most_pieces = 1;
+  for (const Op& op : forward.ops()) {
+    const auto compared = op.phase == Phase::kForward ? query_key_of(op) : std::nullopt;
+    if (!compared) continue;
+    const std::string& query = op.annotation.dims[static_cast<size_t>(compared->query)].name;
+    const UnitView unit(choice, unit_of[op.id.index()]);
+    int64_t pieces = 1;
+    std::map<std::string, std::string> around;
+    for (size_t a = 0; a < choice.axes.size(); ++a) {
+      if (!is_used(choice, a)) continue;
+      const AxisCut cut = cut_of(op, unit.axis(a));
+      if (cut.dim == query) pieces *= choice.axes[a].size;
+      if (cut.travels.empty()) continue;
+      std::string& axes = around[cut.travels];
+      axes += (axes.empty() ? "" : ",") + choice.axes[a].name;
+    }
+    if (is_causal(op)) most_pieces = std::max(most_pieces, pieces);
+    for (const auto& [travels, axes] : around) {
+      const Ring ring{travels, axes};
+      if (!rings.contains(ring)) order.push_back(ring);
+      rings[ring].push_back(op.id);
+    }
+  }
+  for (const Ring& ring : order)
+    text.rotate(pattern_of(forward, rings[ring]), ring.first, ring.second);
+  // Slices follow one another in the model's order.
+  if (choice.slices.empty()) recipes::balance(text, forward, "zigzag", most_pieces);
 }
 
 // A row of the plan's splits: the dim, the axes and loops, and does the op make its readers' halos?
@@ -267,15 +308,29 @@ std::vector<std::string> parameters_of(const Graph& forward, const std::vector<b
   return same ? patterns : names;
 }
 
-// Which axes cut the batch of the unit, with commas between.
-std::string axes_over_batch(const Choice& choice, const UnitView& unit) {
-  std::string out;
-  for (size_t a = 0; a < choice.axes.size(); ++a) {
-    if (is_used(choice, a) && has_name(unit.axis(a).dims, kBatch))
-      out += (out.empty() ? "" : ",") + choice.axes[a].name;
+// Over which axes parameters may rest in shards, by what units do.
+class CopyAxes {
+ public:
+  CopyAxes(const Choice& choice, const Graph& forward) : choice_(choice), forward_(forward) {}
+  // With commas between.
+  std::string of(const UnitView& unit) {
+    std::string out;
+    for (size_t a = 0; a < choice_.axes.size(); ++a) {
+      if (!is_used(choice_, a)) continue;
+      ChoiceAxis axis = unit.axis(a);
+      axis.size = 2;  // in some stage it has more than one
+      const auto [known, is_new] = known_.try_emplace(axis.dims);
+      if (is_new) known->second = holds_copies(axis, forward_);
+      if (known->second) out += (out.empty() ? "" : ",") + axis.name;
+    }
+    return out;
   }
-  return out;
-}
+
+ private:
+  const Choice& choice_;
+  const Graph& forward_;
+  std::map<std::vector<std::string>, bool> known_;  // by list
+};
 
 // Calls do(key, ops) for the values of `key` in the order in which the units have them.
 template <typename Key, typename Do>
@@ -302,9 +357,10 @@ void write_shards(recipes::PlanText& text, const Choice& choice, const Graph& fo
     std::vector<bool> ops;
   };
   std::vector<Group> groups;
+  CopyAxes copies(choice, forward);
   const auto key = [&](int unit) {
     const UnitView view(choice, unit);
-    return std::pair(axes_over_batch(choice, view), view.sharded());
+    return std::pair(copies.of(view), view.sharded());
   };
   for_each_group(forward, unit_of, key, [&](const auto& group, const std::vector<bool>& ops) {
     groups.push_back({group.first, group.second, ops});
@@ -347,18 +403,55 @@ Status write_recompute(recipes::PlanText& text, const Choice& choice, const Grap
 
 bool cuts_batch(const ChoiceAxis& axis) { return axis.size > 1 && has_name(axis.dims, kBatch); }
 
-std::string dim_to_cut(const Op& op, const ChoiceAxis& axis) {
+bool holds_copies(const ChoiceAxis& axis, const Graph& forward, const std::vector<int64_t>& times) {
+  if (axis.size == 1 || has_name(axis.dims, kBatch)) return axis.size > 1;
+  double all = 0, alike = 0;  // elements
+  std::vector<bool> seen(forward.tensors().size());
+  for (const Op& op : forward.ops()) {
+    if (op.phase != Phase::kForward) continue;
+    const int dim = op.annotation.find(dim_to_cut(op, axis));
+    for (size_t i = 0; i < op.inputs.size(); ++i) {
+      const Tensor& tensor = forward.tensor(op.inputs[i]);
+      if (tensor.role != Role::kParameter || seen[tensor.id.index()]) continue;
+      seen[tensor.id.index()] = true;
+      const double elements = static_cast<double>(tensor.elements()) *
+                              static_cast<double>(times.empty() ? 1 : times[op.id.index()]);
+      all += elements;
+      if (dim < 0 || !op.annotation.inputs[i].contains(dim)) alike += elements;
+    }
+  }
+  return alike > kAlikeShare * all;
+}
+
+std::string AxisCut::str() const { return travels.empty() ? dim : dim + kTravels + travels; }
+
+std::string_view travels_of(std::string_view entry) {
+  const size_t sign = entry.find(kTravels);
+  return sign == std::string_view::npos ? "" : entry.substr(sign + 1);
+}
+
+AxisCut cut_of(const Op& op, const ChoiceAxis& axis) {
+  const auto may_cut_dim = [&](const std::string& name) {
+    const int d = op.annotation.find(name);
+    return d >= 0 && may_cut(op, op.annotation.dims[static_cast<size_t>(d)]);
+  };
   for (const std::string& entry : axis.dims) {
     const size_t slash = entry.find('/');
     const bool is_of_some = slash != std::string::npos;
     const std::string_view of = std::string_view(entry).substr(0, is_of_some ? slash : 0);
     if (is_of_some && class_of(op) != of && !is_in_scope(op, of)) continue;
-    std::string name = is_of_some ? entry.substr(slash + 1) : entry;
-    const int d = op.annotation.find(name);
-    if (d >= 0 && may_cut(op, op.annotation.dims[static_cast<size_t>(d)])) return name;
+    AxisCut out{is_of_some ? entry.substr(slash + 1) : entry, ""};
+    out.travels = travels_of(out.dim);
+    if (!out.travels.empty()) {
+      out.dim.resize(out.dim.size() - out.travels.size() - 1);
+      if (!may_cut_dim(out.travels)) continue;
+    }
+    if (may_cut_dim(out.dim)) return out;
   }
-  return "";
+  return {};
 }
+
+std::string dim_to_cut(const Op& op, const ChoiceAxis& axis) { return cut_of(op, axis).dim; }
 
 bool has_halos(const Graph& forward, const std::vector<ChoiceAxis>& axes) {
   return std::any_of(forward.ops().begin(), forward.ops().end(), [&](const Op& op) {
@@ -423,7 +516,7 @@ std::string cuts_of(const Graph& forward, const std::vector<ChoiceAxis>& axes) {
   for (const ChoiceAxis& axis : axes) {
     out += fmt::format("{}:", axis.size);
     for (const Op& op : forward.ops()) {
-      if (op.phase == Phase::kForward) out += dim_to_cut(op, axis) + ",";
+      if (op.phase == Phase::kForward) out += cut_of(op, axis).str() + ",";
     }
   }
   return out;
@@ -432,13 +525,21 @@ std::string cuts_of(const Graph& forward, const std::vector<ChoiceAxis>& axes) {
 std::vector<std::string> dims_to_cut(const Graph& forward, double share) {
   std::map<std::string, double> work;      // by dim
   std::map<std::string, double> in_class;  // by class and dim, of ops with queries and keys
+  std::map<std::string, double> rings;     // by the queries' dim with the keys'
   double all = 0;
   for (const Op& op : forward.ops()) {
     if (op.phase != Phase::kForward) continue;
     double elements = 1;
     for (const OpDim& dim : op.annotation.dims) elements *= static_cast<double>(dim.size);
     all += elements;
-    const bool compares = query_key_of(op).has_value();
+    const auto compared = query_key_of(op);
+    const bool compares = compared.has_value();
+    if (compares) {
+      const OpDim& query = op.annotation.dims[static_cast<size_t>(compared->query)];
+      const OpDim& key = op.annotation.dims[static_cast<size_t>(compared->key)];
+      if (may_cut(op, query) && may_cut(op, key))
+        rings[AxisCut{query.name, key.name}.str()] += elements;
+    }
     for (const OpDim& dim : op.annotation.dims) {
       if (!may_cut(op, dim)) continue;
       work[dim.name] += elements;
@@ -452,7 +553,7 @@ std::vector<std::string> dims_to_cut(const Graph& forward, double share) {
     return dim == kBatch || entry.second == work[dim];
   });
   std::vector<std::string> out;
-  for (const auto* elements_of : {&work, &in_class}) {
+  for (const auto* elements_of : {&work, &in_class, &rings}) {
     std::vector<std::pair<double, std::string>> order;
     for (const auto& [name, elements] : *elements_of) {
       if (elements >= share * all) order.emplace_back(-elements, name);
@@ -488,6 +589,7 @@ Result<std::string> write_plan(const Choice& choice, const Graph& forward,
   text.micro_batches = choice.micro_batches;
   const std::vector<int> unit_of = units_of_ops(forward, units);
   write_splits(text, choice, forward, unit_of);
+  write_rings(text, choice, forward, unit_of);
   TESSERA_TRY_VOID(write_stages(text, choice, forward, units));
   TESSERA_TRY_VOID(write_recompute(text, choice, forward, unit_of));
   write_shards(text, choice, forward, unit_of);

@@ -7,10 +7,14 @@
 //   {"tp", 4, {"heads", "ffn", "vocab", "seq"}}     the same; what lies between is cut by tokens
 //   {"ep", 8, {"experts", "batch"}}                 experts, and replicas elsewhere
 //   {"sp", 4, {"attention/heads", "seq"}}           Ulysses: tokens, but heads in attention's core
+//   {"cp", 4, {"seq~kv", "seq"}}                    rings: tokens, whose keys and values travel
 //
-// are five values of one type, and whatever dims a model has can be tried. A dim with a work class
+// are six values of one type, and whatever dims a model has can be tried. A dim with a work class
 // before it ("attention/heads") is meant in ops of that class only, one with a path in a block before
-// it ("moe.router/batch") in ops there (scoped_dims.h).
+// it ("moe.router/batch") in ops there (scoped_dims.h). "seq~kv" is meant in ops that have both dims:
+// the axis cuts `seq`, and the pieces of `kv` travel around its ranks, one in each step of a loop in
+// time. Where an op is causal and its queries are cut, the plan orders the tokens so that all pieces
+// have the same work, if the model allows it.
 //
 //   TESSERA_TRY(const std::string text, write_plan(choice, forward, units, "megatron by hand"));
 //   TESSERA_TRY(const Plan plan, parse_plan(text));
@@ -19,6 +23,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tessera/base/dtype.h"
@@ -32,7 +37,7 @@ struct ChoiceAxis {
   std::vector<std::string> dims;  // "heads" or "attention/heads", the preferred one first
   friend bool operator==(const ChoiceAxis&, const ChoiceAxis&) = default;
 };
-// Does it have devices, and may it cut the batch? Parameters are then alike on some of them.
+// Does it have devices, and may it cut the batch?
 bool cuts_batch(const ChoiceAxis& axis);
 
 // How ranks treat the halos of cut dims, which ops read through windows (plan/halos.h).
@@ -77,7 +82,7 @@ struct Choice {
   int64_t chunks = 1;  // stages of each place, one after the other around the places
   std::string schedule = "1f1b";
   int64_t micro_batches = 1;
-  // What rests in shards over the axes that cut the batch: nothing (0), optimizer state (1),
+  // What rests in shards over the axes that hold copies: nothing (0), optimizer state (1),
   // gradients too (2), parameters too (3).
   int64_t sharded = 0;
   std::string recompute = "none";  // as the argument of the recipes
@@ -103,9 +108,26 @@ struct Choice {
   friend bool operator==(const Choice&, const Choice&) = default;
 };
 
-// The dim of the op that the axis cuts: the first of its list that the op has and may be cut along,
-// be it by an expansion (KindInfo::expandable). Empty: none.
+// What an axis does to an op: the dim that it cuts, and the one whose pieces travel around its ranks.
+// Both are empty if it does nothing, the second one if nothing travels.
+struct AxisCut {
+  std::string dim, travels;
+  std::string str() const;  // "seq~kv", "seq" or ""
+  friend bool operator==(const AxisCut&, const AxisCut&) = default;
+};
+// "kv" of an entry "seq~kv" of a list; empty: nothing travels.
+std::string_view travels_of(std::string_view entry);
+// By the first entry of the axis's list whose dims the op has and may be cut along, be it by an
+// expansion (KindInfo::expandable).
+AxisCut cut_of(const Op& op, const ChoiceAxis& axis);
+// The dim alone.
 std::string dim_to_cut(const Op& op, const ChoiceAxis& axis);
+
+// Do devices of the axis hold parameters alike, which may then rest in shards over it? That is so if it
+// cuts the batch, or leaves a good part of the parameters whole, as one does that cuts tokens alone.
+// `times`: by op of `forward`, how often the model has it; empty: once.
+bool holds_copies(const ChoiceAxis& axis, const Graph& forward,
+                  const std::vector<int64_t>& times = {});
 
 // Is some op cut along a dim that it reads through windows that overlap?
 bool has_halos(const Graph& forward, const std::vector<ChoiceAxis>& axes);
@@ -117,7 +139,8 @@ std::string cuts_of(const Graph& forward, const std::vector<ChoiceAxis>& axes);
 // The dims that are worth cutting: some op may be cut along them, and the ops that have them do at
 // least `share` of the model's work (counted in elements of iteration spaces). The dim with the
 // most work comes first. At the end stand dims for attention alone ("attention/heads"), because ops
-// that compare queries with keys may be better cut otherwise than the ops around them.
+// that compare queries with keys may be better cut otherwise than the ops around them, and queries
+// with travelling keys ("seq~kv").
 std::vector<std::string> dims_to_cut(const Graph& forward, double share = .02);
 
 // A canonical plan text. `heading`: a comment on its first line. Errors: a module to recompute that

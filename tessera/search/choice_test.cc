@@ -7,6 +7,7 @@
 #include "tessera/compile/compile.h"
 #include "tessera/models/model.h"
 #include "tessera/plan/plan.h"
+#include "tessera/plan/recipes.h"
 
 namespace tessera::choice_test {
 namespace {
@@ -18,6 +19,13 @@ TEST(Choice, DimsThatDivideTheWork) {
   const auto dims = dims_to_cut(forward);
   for (const char* dim : {"batch", "seq", "hidden", "heads", "ffn"})
     EXPECT_NE(std::find(dims.begin(), dims.end(), dim), dims.end()) << dim;
+  // Rings are worth a try where sequences are long.
+  const auto has_rings = [](const std::string& model) {
+    const auto of = dims_to_cut(build_model(model, 8).value().graph);
+    return std::find(of.begin(), of.end(), "seq~kv") != of.end();
+  };
+  EXPECT_TRUE(has_rings("gpt:layers=4,hidden=64,heads=4,seq=256,vocab=96"));
+  EXPECT_FALSE(has_rings("gpt:layers=4,hidden=64,heads=4,seq=4,vocab=96"));
 }
 
 // Sequence-sharded Megatron 1-D is the list [heads, ffn, vocab, seq].
@@ -85,6 +93,104 @@ TEST(Choice, EachOpIsCutAlongTheFirstDimItHas) {
       }
     }
   }
+}
+
+// A ring with Megatron's dims inside it is the plan that the recipe writes: the loop in which keys travel,
+// the order of the tokens under a causal mask, shards over replicas and ring.
+TEST(Choice, KeysTravelAroundAnAxis) {
+  const char* const model = "llama:layers=4,hidden=64,heads=4,seq=32,vocab=96,ffn=64,kv_heads=4";
+  const auto built = std::make_shared<Model>(build_model(model, 8).value());
+  const Graph& forward = built->graph;
+  const Fold fold = fold_layers(forward).value();
+  Choice choice;
+  choice.axes = {{"dp", 2, {"batch"}},
+                 {"tp_outer", 4, {"seq~kv", "seq"}},
+                 {"tp", 2, {"heads", "ffn", "vocab"}}};
+  choice.sharded = 1;
+  EXPECT_EQ(choice.str(), "dp=2[batch] tp_outer=4[seq~kv,seq] tp=2[heads,ffn,vocab] sharded=1");
+  const std::string text = write_plan(choice, forward, fold.units, "a test").value();
+  EXPECT_EQ(text, R"(# a test
+mesh = { dp = 2, tp_outer = 4, tp = 2 }
+reorder = [ { dim = "seq", as = "zigzag", pieces = 8 } ]
+split = [
+  { ops = "*",                  dim = "batch", over = "dp" },
+  { ops = "*",                  dim = "seq",   over = "tp_outer" },
+  { ops = "*",                  dim = "vocab", over = "tp" },
+  { ops = "*",                  dim = "heads", over = "tp" },
+  { ops = "*",                  dim = "ffn",   over = "tp" },
+  { ops = "blocks.*.attn.core", dim = "kv",    over = "time:4",   order = "rotated", skew = "-tp_outer" },
+]
+store = [
+  { tensors = "optimizer.*", over = ["dp", "tp_outer"] },
+]
+)");
+  const RecipeCall call = parse_recipe_call("megatron(dp=2, cp=4, tp=2, zero=1)").value();
+  const Plan recipe = parse_plan(emit_recipe(call, forward, "recipe").value()).value();
+  const Plan own = parse_plan(text).value();
+  Compiler compiler;
+  const auto a = compiler.lower(forward_of(built), own),
+             b = compiler.lower(forward_of(built), recipe);
+  ASSERT_TRUE(a && b) << text;
+  const Graph& graph = (*a)->graph();
+  ASSERT_EQ(graph.ops().size(), (*b)->graph().ops().size());
+  for (const Op& op : graph.ops()) {
+    const OpPlan &one = (*a)->plan().ops[op.id.index()], &other = (*b)->plan().ops[op.id.index()];
+    for (size_t d = 0; d < op.annotation.dims.size(); ++d) {
+      const DimSplit &x = one.dims[d], &y = other.dims[d];
+      EXPECT_TRUE(x.axes == y.axes && x.steps == y.steps && x.order == y.order && x.skew == y.skew)
+          << op.path << " " << op.annotation.dims[d].name;
+    }
+  }
+  for (const Tensor& tensor : graph.tensors()) {
+    EXPECT_EQ((*a)->plan().tensors[tensor.id.index()].over,
+              (*b)->plan().tensors[tensor.id.index()].over)
+        << tensor.name;
+  }
+  EXPECT_EQ(own.reorders, recipe.reorders);
+  // Slices of a sequence come in its order.
+  choice.slices = {20, 12};
+  EXPECT_EQ(write_plan(choice, forward, fold.units, "x").value().find("reorder"),
+            std::string::npos);
+}
+
+// Rings inside rings, and keys that stay where their queries are whole.
+TEST(Choice, PlansWithRingsAreLowered) {
+  const auto model = std::make_shared<Model>(build_model(kGpt, 4).value());
+  const Graph& forward = model->graph;
+  const Fold fold = fold_layers(forward).value();
+  using Lists = std::vector<std::vector<std::string>>;
+  for (const Lists& lists :
+       {Lists{{"seq~kv", "seq"}, {"seq~kv", "seq"}}, Lists{{"seq~kv", "seq"}, {"seq"}},
+        Lists{{"heads", "ffn"}, {"seq~kv", "seq"}}, Lists{{"seq~kv"}, {"batch"}},
+        Lists{{"attention/seq~kv", "hidden"}, {"vocab", "heads"}}}) {
+    Choice choice;
+    choice.axes = {{"a", 2, lists[0]}, {"b", 2, lists[1]}};
+    const std::string text = write_plan(choice, forward, fold.units, "x").value();
+    EXPECT_NE(text.find("dim = \"kv\""), std::string::npos) << text;
+    const auto lowering = Compiler().lower(forward_of(model), parse_plan(text).value());
+    EXPECT_TRUE(lowering.has_value()) << text << lowering.error().message;
+  }
+}
+
+TEST(Choice, AxesThatCutTokensAloneHoldCopies) {
+  const Graph forward = build_model(kGpt, 8).value().graph;
+  const auto holds = [&](const std::vector<std::string>& dims, int64_t size = 2) {
+    return holds_copies({"tp", size, dims}, forward);
+  };
+  EXPECT_TRUE(holds({"batch"}));
+  EXPECT_TRUE(holds({"heads", "ffn", "vocab", "batch"}));
+  EXPECT_TRUE(holds({"seq"}));
+  EXPECT_TRUE(holds({"seq~kv", "seq"}));
+  EXPECT_TRUE(holds({"vocab", "seq"}));
+  EXPECT_FALSE(holds({"heads", "ffn", "vocab", "seq"}));
+  EXPECT_FALSE(holds({"seq"}, 1));
+  // The embedding alone stays whole, which counts the less the more blocks a model has.
+  EXPECT_FALSE(holds({"heads", "ffn"}));
+  std::vector<int64_t> times(forward.ops().size(), 1);
+  for (const Op& op : forward.ops()) {
+    if (op.block < 0) times[op.id.index()] = 10;
+  }
+  EXPECT_TRUE(holds_copies({"tp", 2, {"heads", "ffn"}}, forward, times));
 }
 
 // The unit of the first op whose path begins so.

@@ -36,6 +36,11 @@ bool has(const DimList& list, const std::string& name) {
   return std::find(list.begin(), list.end(), name) != list.end();
 }
 
+bool has_rings(const DimList& list) {
+  return std::any_of(list.begin(), list.end(),
+                     [](const std::string& entry) { return !travels_of(entry).empty(); });
+}
+
 std::vector<ChoiceAxis> inner_axes(int64_t size, const DimList& list) {
   if (size == 1) return {};
   return {{"tp", size, list}};
@@ -247,22 +252,25 @@ std::vector<DimList> DimListSearch::lists_for_gradients(const AxesOf& axes, int6
   return out;
 }
 
-std::vector<DimPair> DimListSearch::find_pairs(const std::vector<DimList>& lists,
-                                               int64_t outer_size, int64_t inner_size,
-                                               int64_t sequences) {
-  const int64_t size = outer_size * inner_size;
-  // The least time and the fewest bytes of one axis with as many devices, in the smallest micro-batch
-  // that its list allows.
-  double single_s = 0, single_bytes = 0;
+DimListSearch::Single DimListSearch::of_one_axis(const std::vector<DimList>& lists, int64_t size,
+                                                 int64_t sequences) {
+  Single out;
   for (const DimList& list : lists) {
     const int64_t own = has(list, "batch") ? sequences * size : sequences;
     const auto prices = pricer_.price({inner_axes(size, list), own, "none", true});
     if (!prices) continue;
     const double time_s = passes_s(**prices, counts_) / static_cast<double>(own);
     const double bytes = activations_bytes(**prices, counts_) / static_cast<double>(own);
-    if (single_s == 0 || time_s < single_s) single_s = time_s;
-    if (single_bytes == 0 || bytes < single_bytes) single_bytes = bytes;
+    if (out.time_s == 0 || time_s < out.time_s) out.time_s = time_s;
+    if (out.bytes == 0 || bytes < out.bytes) out.bytes = bytes;
   }
+  return out;
+}
+
+std::vector<DimPair> DimListSearch::find_pairs(const std::vector<DimList>& lists,
+                                               int64_t outer_size, int64_t inner_size,
+                                               int64_t sequences) {
+  const auto [single_s, single_bytes] = of_one_axis(lists, outer_size * inner_size, sequences);
   std::vector<DimPair> out;
   size_t tried_lists = 0;
   for (const DimList& inner : lists) {
@@ -289,6 +297,33 @@ std::vector<DimPair> DimListSearch::find_pairs(const std::vector<DimList>& lists
       if (!is_faster && !is_smaller) continue;
       const DimPair pair{best->list, inner};
       if (std::find(out.begin(), out.end(), pair) == out.end()) out.push_back(pair);
+    }
+  }
+  return out;
+}
+
+std::vector<DimPair> DimListSearch::ring_pairs(const std::vector<DimList>& lists,
+                                               int64_t outer_size, int64_t inner_size,
+                                               int64_t sequences, double most_loss) {
+  std::vector<DimPair> out;
+  double single_s = 0;
+  for (const std::string& ring : dims_) {
+    if (!has_rings({ring})) continue;
+    // All tokens lie around the axis. What an inner axis did that cuts tokens alone, the ring does too.
+    const DimList outer = {ring, ring.substr(0, ring.size() - travels_of(ring).size() - 1)};
+    size_t inner_lists = 0;
+    for (const DimList& inner : lists) {
+      if (has(inner, "batch") || has_rings(inner) || inner == DimList{outer.back()} ||
+          inner_lists == kInnerLists)
+        continue;
+      ++inner_lists;
+      const DimPair pair{outer, inner};
+      const auto prices =
+          pricer_.price({inner_axes(outer_size, inner_size, pair), sequences, "none", true});
+      if (!prices) continue;
+      if (single_s == 0) single_s = of_one_axis(lists, outer_size * inner_size, sequences).time_s;
+      const double time_s = passes_s(**prices, counts_) / static_cast<double>(sequences);
+      if (single_s == 0 || time_s <= most_loss * single_s) out.push_back(pair);
     }
   }
   return out;

@@ -21,6 +21,7 @@ namespace tessera {
 
 using DimList = std::vector<std::string>;  // ChoiceAxis::dims
 bool has(const DimList& list, const std::string& name);
+bool has_rings(const DimList& list);  // "seq~kv", or such of other dims
 
 // Lists of two axes inside a stage. Devices of `inner` are neighbours.
 struct DimPair {
@@ -64,6 +65,12 @@ class DimListSearch {
   std::vector<DimPair> find_pairs(const std::vector<DimList>& lists, int64_t outer_size,
                                   int64_t inner_size, int64_t sequences);
 
+  // Rings of tokens around the first of `lists`, where they take at most so many times as long as the
+  // fastest of these on one axis of outer_size * inner_size devices. Even those that are slower on so
+  // few devices move less than other lists on many.
+  std::vector<DimPair> ring_pairs(const std::vector<DimList>& lists, int64_t outer_size,
+                                  int64_t inner_size, int64_t sequences, double most_loss);
+
   const std::string& last_refusal() const { return refusal_; }
 
  private:
@@ -72,6 +79,12 @@ class DimListSearch {
     std::string cuts;                                         // cuts_of its axes
     double time_s = 0, held_bytes = 0, activation_bytes = 0;  // of a sequence
   };
+  struct Single {
+    double time_s = 0, bytes = 0;  // of a sequence; 0: no list can be priced
+  };
+  // The least time and the fewest activations of one axis, in the smallest micro-batch that its list
+  // allows.
+  Single of_one_axis(const std::vector<DimList>& lists, int64_t size, int64_t sequences);
   using AxesOf = std::function<std::vector<ChoiceAxis>(const DimList&)>;
 
   // Where in tried_ the list is, or one that cuts every op alike; it is added if there is none.

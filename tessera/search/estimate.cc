@@ -222,7 +222,7 @@ Estimator::MessageTime Estimator::message_time(int64_t from, int64_t to, int64_t
   const auto [it, is_new] = message_s_.try_emplace({from, to, bytes, share});
   if (is_new) {
     const CollectiveCost cost = collectives_.message(from, to, bytes, share);
-    it->second = {cost.seconds(), cost.transfer_s};
+    it->second = {cost.seconds(), cost.transfer_s, 0};
   }
   return it->second;
 }
@@ -251,7 +251,7 @@ struct Estimator::Sums {
   };
   std::vector<Alike> groups;
   UnitLayout last;           // of the last unit
-  double leaving_bytes = 0;  // of the last unit, of one sequence, whole
+  double leaving_bytes = 0;  // of the last unit, of one sequence, on one device
   double conversion_s = 0, alive_bytes = 0, slowest_slice = 0;
   const UnitPrices* fullest = nullptr;  // those with the most overhead_bytes
   friend bool operator==(const Sums&, const Sums&) = default;
@@ -298,7 +298,7 @@ Estimator::Sums Estimator::sums(const Choice& choice, const std::vector<const Un
     group->sum = sum_of(group->sum, unit);
     group->largest.add(unit);
     out.last = layout;
-    out.leaving_bytes = unit.leaving_bytes;
+    out.leaving_bytes = unit.leaving_piece_bytes;
     out.alive_bytes = std::max(out.alive_bytes, prices[u]->transient_bytes);
     if (out.fullest == nullptr || prices[u]->overhead_bytes > out.fullest->overhead_bytes)
       out.fullest = prices[u];
@@ -433,10 +433,14 @@ Estimator::MessageTime Estimator::messages(const Choice& choice,
   const bool alike = is_uniform_ && choice.stage_axes.empty();
   MessageTime out;
   double priced_bytes = -1;
+  MessageTime one;
   for (size_t s = 0; s + 1 < work.size(); ++s) {
     const double bytes =
         work[s]->leaving_bytes * work[s]->slowest_slice * static_cast<double>(micro_batch);
-    if (alike && bytes == priced_bytes) continue;
+    if (alike && bytes == priced_bytes) {
+      out.way_s += one.arrives_s;
+      continue;
+    }
     priced_bytes = bytes;
     int64_t from = 0, to = ground(choice, 1 % choice.stages).first_device;
     const int64_t share = std::min(std::max<int64_t>(to, 1), cluster_.type_of(0).devices);
@@ -444,7 +448,8 @@ Estimator::MessageTime Estimator::messages(const Choice& choice,
       from = ground(choice, static_cast<int64_t>(s % p)).first_device;
       to = ground(choice, static_cast<int64_t>((s + 1) % p)).first_device;
     }
-    const MessageTime one = message_time(from, to, static_cast<int64_t>(bytes), share);
+    one = message_time(from, to, static_cast<int64_t>(bytes), share);
+    out.way_s += one.arrives_s;
     out.arrives_s = std::max(out.arrives_s, one.arrives_s);
     out.occupies_s = std::max(out.occupies_s, one.occupies_s);
   }
@@ -544,9 +549,8 @@ Estimate Estimator::estimate_stages(const Choice& choice, const std::vector<Sums
     // The bubble is that of equal slices.
     const auto slices = static_cast<double>(std::max<size_t>(choice.slices.size(), 1));
     out.step_s += schedule->bubble * slice * slices * sum / static_cast<double>(p);
-    const double hops = 2 * static_cast<double>(work.size() - 1);
-    out.step_s +=
-        between.arrives_s * (hides ? hops : hops + 2 * m * static_cast<double>(choice.chunks));
+    out.step_s += 2 * between.way_s;
+    if (!hides) out.step_s += 2 * m * static_cast<double>(choice.chunks) * between.arrives_s;
   }
   return out;
 }

@@ -164,6 +164,7 @@ class Estimator {
   struct MessageTime {
     double arrives_s = 0;   // from its beginning to its end
     double occupies_s = 0;  // the links
+    double way_s = 0;       // through all stages, one after the other
   };
   MessageTime message_time(int64_t from, int64_t to, int64_t bytes, int64_t share) const;
   void add_units(const ReplicaCosts::Resting& resting, const InUse& in_use, double passes_after,

@@ -33,7 +33,7 @@ std::string cuts_text(const Graph& forward, const FoldUnit& unit,
   for (const ChoiceAxis& axis : axes) {
     std::vector<std::string> dims;
     for (const OpId id : unit.ops) {
-      const std::string dim = axis.size > 1 ? dim_to_cut(forward.op(id), axis) : "";
+      const std::string dim = axis.size > 1 ? cut_of(forward.op(id), axis).str() : "";
       if (!dim.empty() && std::find(dims.begin(), dims.end(), dim) == dims.end())
         dims.push_back(dim);
     }

@@ -42,7 +42,7 @@ bool are_cut_alike(const Graph& forward, const FoldUnit& unit, const std::vector
                    const std::vector<ChoiceAxis>& b) {
   return std::all_of(unit.ops.begin(), unit.ops.end(), [&](OpId id) {
     for (size_t i = 0; i < a.size(); ++i) {
-      if (dim_to_cut(forward.op(id), a[i]) != dim_to_cut(forward.op(id), b[i])) return false;
+      if (cut_of(forward.op(id), a[i]) != cut_of(forward.op(id), b[i])) return false;
     }
     return true;
   });

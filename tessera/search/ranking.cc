@@ -38,6 +38,8 @@ constexpr size_t kAllBorders = 64;  // if there are no more, all borders of a sm
 constexpr double kFarOff = 2;
 constexpr size_t kHaloShapes = 6;      // ways to cut a stage whose halos are tried otherwise
 constexpr double kHalosMaySave = 1.5;  // times the best time: slower choices are not tried so
+// Devices of a ring: a program has so many steps for each attention.
+constexpr int64_t kMostRing = 8, kMostNeededRing = 64;
 const std::vector<int64_t> kChunks = {1, 2, 3, 4, 6, 8};  // of a schedule that no space has
 
 // Devices of the axes that cut the batch.
@@ -74,6 +76,28 @@ std::vector<DimList> edited(const DimList& list, const std::vector<std::string>&
   return out;
 }
 
+// Devices of the rings; 1: there are none.
+int64_t over_rings(const std::vector<ChoiceAxis>& axes) {
+  int64_t out = 1;
+  for (const ChoiceAxis& axis : axes) out *= has_rings(axis.dims) ? axis.size : 1;
+  return out;
+}
+
+// The rings of the pairs around other lists.
+std::vector<DimPair> around(const std::vector<DimPair>& pairs, const std::vector<DimList>& lists) {
+  std::vector<DimPair> out;
+  for (const DimPair& pair : pairs) {
+    if (!has_rings(pair.outer)) continue;
+    for (const DimList& inner : lists) {
+      const DimPair other{pair.outer, inner};
+      const bool is_new = std::find(pairs.begin(), pairs.end(), other) == pairs.end() &&
+                          std::find(out.begin(), out.end(), other) == out.end();
+      if (is_new && !has(inner, "batch") && !has_rings(inner)) out.push_back(other);
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 Ranking::Ranking(const PlanQuestion& question, const Fold& fold, UnitPricer& pricer)
@@ -87,7 +111,7 @@ Ranking::Ranking(const PlanQuestion& question, const Fold& fold, UnitPricer& pri
       limit_(memory_limit(question)),
       halos_(fixed_halos(question)) {}
 
-std::vector<Ranking::Shape> Ranking::shapes() const {
+std::vector<Ranking::Shape> Ranking::shapes(bool rings) const {
   const int64_t all = question_.cluster->devices();
   // A small cluster may leave any number of its devices unused, a large one all but a power of two.
   std::set<int64_t> counts = {all};
@@ -109,10 +133,8 @@ std::vector<Ranking::Shape> Ranking::shapes() const {
   }
   for (const auto& [used, replicas] : least_replicas) counts.insert(used);
   if (fixed_number(question_, "devices") > 0) counts = {fixed_number(question_, "devices")};
-  // Twice a node's devices: beyond it the inner axis crosses the network in every layer. Where nodes
-  // have one device or two, all axes do.
-  const int64_t most_inner = std::max(
-      {2 * question_.cluster->type_of(0).devices, kAllCounts, fixed_number(question_, "tp")});
+  // Rings move no more the more devices they have.
+  const int64_t most = rings && needs_rings() ? all : most_inner();
   std::vector<Shape> out;
   // Many devices first: what is far slower than their choices need not be ranked in full.
   for (const int64_t used : std::vector<int64_t>(counts.rbegin(), counts.rend())) {
@@ -122,7 +144,7 @@ std::vector<Ranking::Shape> Ranking::shapes() const {
         continue;
       for (const int64_t inner : divisors_of(used / stages)) {
         const int64_t replicas = used / stages / inner;
-        if (inner > most_inner || replicas > question_.batch) continue;
+        if (inner > most || replicas > question_.batch) continue;
         if (!allows(question_, "tp", inner) || !allows(question_, "dp", replicas)) continue;
         const auto least = least_replicas.find(used);
         if (least != least_replicas.end() && replicas < least->second && counts.size() > 1)
@@ -145,6 +167,11 @@ std::vector<std::vector<ChoiceAxis>> Ranking::axes_inside(int64_t inner, const S
         out.push_back(inner_axes(inner / neighbours, neighbours, pair));
     }
   }
+  std::erase_if(out, [&](const std::vector<ChoiceAxis>& axes) {
+    const int64_t ring = over_rings(axes);
+    return ring > (needs_rings() ? kMostNeededRing : kMostRing) ||
+           (ring == 1 && inner > most_inner());
+  });
   return out;
 }
 
@@ -168,6 +195,7 @@ const std::vector<Ranking::Inside>& Ranking::priced(int64_t inner, const Space& 
     // With the sequences that were priced before, and how many these were.
     double before_s = 0;
     int64_t before = 0;
+    bool sums_outlast = false;  // the passes that hide them, with the last number kept
     bool is_done = false;
     double time_s = 0, activation_bytes = 0, held_bytes = 0;  // with the sequences of this round
     const UnitPrices* prices = nullptr;
@@ -213,11 +241,14 @@ const std::vector<Ranking::Inside>& Ranking::priced(int64_t inner, const Space& 
         for (const auto& [count, seconds] : one.each_by_count) {
           if (2 * count <= sequences) with_half = std::min(with_half, seconds);
         }
-        one.is_done = each > kSaturated * with_half;
         one.each_by_count[sequences] = each;
-        continue;
+        if (!one.sums_outlast) {
+          one.is_done = each > kSaturated * with_half;
+          continue;
+        }
       }
-      one.each_s = each;
+      one.sums_outlast = sums_outlast_passes(inner, **prices);
+      one.each_s = one.each_s > 0 ? std::min(one.each_s, each) : each;
       one.each_by_count[sequences] = each;
       if (may_end && one.before > 0 &&
           !may_win_with_more(inner, one.before, one.before_s, sequences, one.time_s))
@@ -317,8 +348,11 @@ void Ranking::rank_shards(Choice choice, const Inside& inside, bool is_far_off,
   // Where nodes are more than one, the order of stages and replicas on them may matter.
   const bool may_turn = choice.stages > 1 && choice.axes.front().size > 1 &&
                         choice.ranks() > question_.cluster->type_of(0).devices;
-  // Without replicas, axes inside a stage that cut the batch hold some parameters alike.
-  const bool is_divided = std::ranges::any_of(choice.axes, cuts_batch);
+  // Without replicas, axes inside a stage may hold parameters alike.
+  const bool is_divided =
+      choice.axes.front().size > 1 ||
+      std::ranges::any_of(inside.by_kind.front()->units,
+                          [](const UnitPrice& unit) { return unit.alike_bytes > 0; });
   for (int64_t sharded = 0; sharded <= (is_divided ? 3 : 0); ++sharded) {
     if (!allows(question_, "zero", sharded)) continue;
     choice.sharded = sharded;
@@ -420,7 +454,7 @@ void Ranking::rank_shapes(const Space& space, const std::vector<std::string>& le
   std::map<Shape, double> too_large_s;
   for (const std::string& level : levels) {
     if (question_.progress) question_.progress("ranking choices, recompute " + level);
-    for (const Shape& shape : shapes()) {
+    for (const Shape& shape : shapes(space.has_rings())) {
       if (question_.stop && question_.stop() && !out.empty()) return;
       const auto known = too_large_s.find(shape);
       const bool helps = is_small_ || level == levels.front() ||
@@ -485,9 +519,10 @@ void Ranking::improve_lists(Space& space, const std::vector<std::string>& levels
   }
   if (found.empty()) return;
   Space one = space;
-  one.pairs.clear();
+  one.pairs = around(space.pairs, found);
   one.lists = found;
   space.lists.insert(space.lists.end(), found.begin(), found.end());
+  space.pairs.insert(space.pairs.end(), one.pairs.begin(), one.pairs.end());
   rank_shapes(one, levels, out);
 }
 

@@ -38,6 +38,7 @@ struct Space {
   bool own_lists = false;  // may the search change the lists?
   // May stages have unequal meshes and slices, and transfers buckets and depths of their own?
   bool is_wide = false;
+  bool has_rings() const;  // in some list
 };
 
 class Ranking {
@@ -80,7 +81,11 @@ class Ranking {
     int64_t stages, replicas, inner;
     friend auto operator<=>(const Shape&, const Shape&) = default;
   };
-  std::vector<Shape> shapes() const;
+  // `rings`: do axes inside a stage have rings, which may cross many nodes where they are needed?
+  std::vector<Shape> shapes(bool rings) const;
+  // Devices of the axes inside a stage, but of rings where these are needed.
+  int64_t most_inner() const;
+  bool needs_rings() const;
   // A way to cut a stage, with the sequences of a micro-batch of one replica.
   struct Inside {
     std::vector<ChoiceAxis> axes;
@@ -102,6 +107,9 @@ class Ranking {
   // least what the last ones took?
   bool may_win_with_more(int64_t inner, int64_t fewer, double fewer_s, int64_t more,
                          double more_s) const;
+  // Would replicas of whole models, which fit, sum their gradients for longer than the backward pass
+  // takes that hides it? Then larger micro-batches save time even where their passes do not.
+  bool sums_outlast_passes(int64_t inner, const UnitPrices& prices) const;
   // Could the same with recomputation, from what it takes without?
   bool may_win_again(const std::vector<ChoiceAxis>& axes, int64_t sequences) const;
   // The least time of a step in which micro-batches of so many sequences take passes_s on `inner`

@@ -2,9 +2,12 @@
 // (docs/adr/0106).
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
+#include <vector>
 
 #include "tessera/base/text.h"
+#include "tessera/cost/collective_cost.h"
 #include "tessera/search/ranking.h"
 
 namespace tessera {
@@ -54,6 +57,28 @@ bool Ranking::may_win_with_more(int64_t inner, int64_t fewer, double fewer_s, in
   const double least_s = std::min(
       more_s, (more_s - fewer_s) * static_cast<double>(more) / static_cast<double>(more - fewer));
   return least_step_s(least_s, inner, more) <= kHopelesslySlow * best_s_;
+}
+
+bool Ranking::sums_outlast_passes(int64_t inner, const UnitPrices& prices) const {
+  const Cluster& cluster = *question_.cluster;
+  const int64_t replicas = std::min(cluster.devices() / inner, question_.batch);
+  if (replicas < 2) return false;
+  double gradient_bytes = 0, backward_s = 0, held = activations_bytes(prices, counts_);
+  for (size_t u = 0; u < counts_.size(); ++u) {
+    const UnitPrice& unit = prices.units[u];
+    const auto times = static_cast<double>(counts_[u]);
+    gradient_bytes += times * unit.gradient_bytes;
+    backward_s += times * unit.backward_s;
+    held += times * (unit.copy_bytes > 0 ? unit.copy_bytes : unit.parameter_bytes);
+  }
+  if (limit_ > 0 && held > limit_) return false;
+  std::vector<int64_t> devices;
+  for (int64_t i = 0; i < replicas; ++i) devices.push_back(i * inner);
+  const GroupPlacement group =
+      place_group(cluster, devices, std::min(inner, cluster.type_of(0).devices));
+  return estimator_.collectives()
+             .collective(CollectiveKind::kAllReduce, group, static_cast<int64_t>(gradient_bytes))
+             .seconds() > backward_s;
 }
 
 bool Ranking::may_win_again(const std::vector<ChoiceAxis>& axes, int64_t sequences) const {

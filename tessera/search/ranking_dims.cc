@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <set>
 
+#include "tessera/search/infinity.h"
 #include "tessera/search/question.h"
 #include "tessera/search/ranking.h"
 
@@ -11,9 +12,27 @@ namespace {
 // If kTriedSequences times as many sequences take at most this many times as long, the kernels are too
 // small to fill a device.
 constexpr double kNoLonger = 1.03;
+constexpr int64_t kLeastInner =
+    8;  // so many devices the axes inside a stage may have, whatever nodes have
+constexpr double kRingLoss = 1.08;  // of the time on few devices, or less: rings may win on more
+constexpr int64_t kSequencesOfStage = 2;  // for each stage of the largest size: fewer are few
 constexpr double kRoomy = 8;  // a device has so many times the memory that the uncut model needs
 
 }  // namespace
+
+bool Space::has_rings() const {
+  return std::ranges::any_of(lists, [](const DimList& list) { return tessera::has_rings(list); }) ||
+         std::ranges::any_of(pairs, [](const DimPair& pair) {
+           return tessera::has_rings(pair.outer) || tessera::has_rings(pair.inner);
+         });
+}
+
+// Twice a node's devices: beyond it the inner axis crosses the network in every layer. Where nodes have
+// one device or two, all axes do.
+int64_t Ranking::most_inner() const {
+  return std::max(
+      {2 * question_.cluster->type_of(0).devices, kLeastInner, fixed_number(question_, "tp")});
+}
 
 void Ranking::add_all_lists(Space& space, int64_t size) const {
   std::vector<std::string> dims = dims_to_cut(fold_.graph, 0);
@@ -46,12 +65,18 @@ bool Ranking::all_fit_and_none_is_longer(int64_t least) {
           kRoomy * (held_bytes(**many, counts_) + (*many)->transient_bytes) < limit_);
 }
 
+// Has a batch so few sequences that without rings most devices are of use in long pipelines only, which
+// mostly wait?
+bool Ranking::needs_rings() const {
+  return question_.batch * most_inner() < kSequencesOfStage * question_.cluster->devices();
+}
+
 void Ranking::find_dims(Space& space) {
   const int64_t node = question_.cluster->type_of(0).devices;
   int64_t smallest = 0;     // inner axis
   bool over_nodes = false;  // are there axes of two nodes' devices?
   bool two_by_two = false;
-  for (const Shape& shape : shapes()) {
+  for (const Shape& shape : shapes(false)) {
     if (shape.inner > 1 && (smallest == 0 || shape.inner < smallest)) smallest = shape.inner;
     over_nodes = over_nodes || (node > 1 && shape.inner == 2 * node);
     two_by_two = two_by_two || shape.inner == 4;
@@ -73,6 +98,14 @@ void Ranking::find_dims(Space& space) {
   };
   if (two_by_two) add(2, 2);
   if (over_nodes && node > 2) add(2, node);
+  const int64_t inner_ring = two_by_two ? 2 : over_nodes && node > 2 ? node : 0;
+  if (inner_ring > 0) {
+    const double most_loss = needs_rings() ? kInfinity : kRingLoss;
+    for (DimPair& pair : search.ring_pairs(space.lists, 2, inner_ring, least, most_loss)) {
+      if (std::find(space.pairs.begin(), space.pairs.end(), pair) == space.pairs.end())
+        space.pairs.push_back(std::move(pair));
+    }
+  }
   if (!search.last_refusal().empty()) refusal_ = search.last_refusal();
 }
 

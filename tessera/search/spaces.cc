@@ -29,12 +29,15 @@ Result<Space> whole_space(Ranking& ranking) {
 
 Result<Space> megatron_space(Ranking& ranking) {
   const std::vector<std::string> dims = dims_to_cut(ranking.fold().graph);
+  const std::vector<std::string> all_dims = dims_to_cut(ranking.fold().graph, 0);
+  // Keys travel around the axis where the model has any.
+  const DimList context = has(all_dims, "seq~kv") ? DimList{"seq~kv", "seq"} : DimList{"seq"};
   Space space;
   const std::vector<DimList> tensor = {{"heads", "ffn", "vocab"}, {"heads", "ffn", "vocab", "seq"}};
   space.lists = tensor;
   // Around it context parallelism, or expert parallelism among replicas.
-  for (const DimList& outer : {DimList{"seq"}, DimList{"experts", "batch"}}) {
-    if (std::find(dims.begin(), dims.end(), outer.front()) == dims.end()) continue;
+  for (const DimList& outer : {context, DimList{"experts", "batch"}}) {
+    if (!has(dims, outer == context ? "seq" : outer.front())) continue;
     space.lists.push_back(outer);
     for (const DimList& inner : tensor) space.pairs.push_back({outer, inner});
   }

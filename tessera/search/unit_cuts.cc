@@ -18,7 +18,7 @@ constexpr int64_t kMostLeast = 64;       // sequences of the smallest micro-batc
 
 constexpr const char* kParts = "+";  // the axis cuts what the op sums: each rank has a part
 // How an axis cuts what this op made: the name of a dim, kParts, or "".
-std::string cut_of(const Graph& graph, TensorId tensor, const ChoiceAxis& axis) {
+std::string layout_of(const Graph& graph, TensorId tensor, const ChoiceAxis& axis) {
   const Op& op = graph.op(graph.tensor(tensor).producer);
   const std::string dim = dim_to_cut(op, axis);
   if (dim.empty()) return "";
@@ -124,7 +124,7 @@ void UnitCuts::fill_changes(CutSet& set) const {
       for (size_t a = 0; a < axes; ++a) {
         std::vector<std::string> layouts;
         for (const UnitCut& cut : set.cuts)
-          layouts.push_back(cut_of(graph, border.tensor, cut.axes[a]));
+          layouts.push_back(layout_of(graph, border.tensor, cut.axes[a]));
         for (size_t from = 0; from < n; ++from) {
           for (size_t to = 0; to < n; ++to) {
             set.change_s[unit][from][to] += moves[a].change_s(layouts[from], layouts[to], bytes);

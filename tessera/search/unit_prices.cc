@@ -174,16 +174,21 @@ void divide_memory(UnitPrices& costs, const OpUnits& units, const Program& progr
   costs.allocator_share = peak > 0 ? costs.allocator_bytes / peak : 0;
 }
 
-// Parameters that the axes which cut the batch do not cut, and those whose gradients are summed.
+// Parameters that the axes which hold copies do not cut, and those whose gradients are summed.
 void measure_alike(UnitPrices& costs, const OpUnits& units, const Program& program,
-                   const Lowering& lowering, const std::vector<ChoiceAxis>& axes) {
+                   const Lowering& lowering, const Fold& fold, std::vector<ChoiceAxis> axes) {
+  const std::vector<int64_t> often = fold.counts();
+  std::vector<int64_t> times;  // by op of the folded graph
+  for (const int unit : fold.unit_of) times.push_back(often[static_cast<size_t>(unit)]);
+  std::erase_if(axes,
+                [&](const ChoiceAxis& axis) { return !holds_copies(axis, fold.graph, times); });
   const Graph& graph = lowering.graph();
   const PlaceText& text = lowering.texts().front();
   std::vector<double> alike(graph.tensors().size(), 1), summed = alike;  // ranks, by parameter
   for (const TextBuffer& buffer : text.buffers) {
     if (!buffer.persistent) continue;
     for (const ChoiceAxis& axis : axes) {
-      if (cuts_batch(axis) && !buffer.region.layout->uses(text.mesh.find(axis.name)))
+      if (!buffer.region.layout->uses(text.mesh.find(axis.name)))
         alike[buffer.tensor.index()] *= static_cast<double>(axis.size);
     }
   }
@@ -215,23 +220,57 @@ void measure_alike(UnitPrices& costs, const OpUnits& units, const Program& progr
   }
 }
 
-// Activations of a sequence that leave each unit for a later one, uncut.
-void measure_borders(UnitPrices& costs, const Fold& fold, DType compute, int64_t batch) {
+// In how many pieces the axes cut the tensor where it is sent: as its op makes it, and parts of a sum as
+// `reader` reads them, to which they are summed first.
+int64_t pieces_of(const Graph& graph, const Tensor& tensor, const Op& reader,
+                  const std::vector<ChoiceAxis>& axes) {
+  const Op& maker = graph.op(tensor.producer);
+  const auto place = [&](const std::vector<TensorId>& operands) {
+    return static_cast<size_t>(std::find(operands.begin(), operands.end(), tensor.id) -
+                               operands.begin());
+  };
+  const OperandDims& made = maker.annotation.outputs[place(maker.outputs)];
+  const OperandDims& read = reader.annotation.inputs[place(reader.inputs)];
+  int64_t pieces = 1;
+  for (const ChoiceAxis& axis : axes) {
+    const int dim = maker.annotation.find(dim_to_cut(maker, axis));
+    bool is_cut = dim >= 0 && made.contains(dim);
+    if (dim >= 0 && !is_cut) {
+      const int of_reader = reader.annotation.find(dim_to_cut(reader, axis));
+      is_cut = of_reader >= 0 && read.contains(of_reader);
+    }
+    if (is_cut) pieces *= axis.size;
+  }
+  return pieces;
+}
+
+// Activations of a sequence that leave each unit for a later one.
+void measure_borders(UnitPrices& costs, const Fold& fold, const std::vector<ChoiceAxis>& axes,
+                     DType compute, int64_t batch) {
   const Graph& graph = fold.graph;
   std::vector<int> last_reader(graph.tensors().size(), -1);
+  std::vector<const Op*> reader(graph.tensors().size());  // in a later unit, the first one
   for (const Op& op : graph.ops()) {
     for (const TensorId input : op.inputs) {
+      const int unit = fold.unit_of[op.id.index()];
       int& last = last_reader[input.index()];
-      last = std::max(last, fold.unit_of[op.id.index()]);
+      last = std::max(last, unit);
+      const OpId made = graph.tensor(input).producer;
+      if (reader[input.index()] == nullptr && made.valid() && fold.unit_of[made.index()] != unit)
+        reader[input.index()] = &op;
     }
   }
   for (const Tensor& tensor : graph.tensors()) {
-    if (!tensor.producer.valid()) continue;
+    if (reader[tensor.id.index()] == nullptr) continue;
     const int from = fold.unit_of[tensor.producer.index()];
+    const auto bytes =
+        static_cast<double>(tensor.elements() * dtype_bytes(compute)) / static_cast<double>(batch);
+    const auto pieces =
+        static_cast<double>(pieces_of(graph, tensor, *reader[tensor.id.index()], axes));
     for (int u = from; u < last_reader[tensor.id.index()]; ++u) {
-      costs.units[static_cast<size_t>(u)].leaving_bytes +=
-          static_cast<double>(tensor.elements() * dtype_bytes(compute)) /
-          static_cast<double>(batch);
+      UnitPrice& unit = costs.units[static_cast<size_t>(u)];
+      unit.leaving_bytes += bytes;
+      unit.leaving_piece_bytes += bytes / pieces;
     }
   }
 }
@@ -260,6 +299,7 @@ UnitPrice sum_of(const UnitPrice& earlier, const UnitPrice& later) {
   out.uncopied_bytes += later.uncopied_bytes;
   out.activation_bytes += later.activation_bytes;
   out.leaving_bytes = later.leaving_bytes;
+  out.leaving_piece_bytes = later.leaving_piece_bytes;
   return out;
 }
 
@@ -394,8 +434,8 @@ Result<UnitPrices> UnitPricer::simulate_units(const UnitQuestion& question) {
   divide_time(costs, units, program, lowering->graph(), simulation);
   divide_memory(costs, units, program, lowering->graph(), model_.compute, options.style,
                 simulation.roles.front().memory);
-  measure_alike(costs, units, program, *lowering, question.axes);
-  measure_borders(costs, *model->fold, model_.compute, batch);
+  measure_alike(costs, units, program, *lowering, *model->fold, question.axes);
+  measure_borders(costs, *model->fold, question.axes, model_.compute, batch);
   return costs;
 }
 

@@ -38,19 +38,20 @@ struct UnitPrice {                       // seconds, and bytes of one device
   // one replica: the largest form of each, which may be the one that the optimizer reads. 0: other
   // styles.
   double gradient_buffer_bytes = 0;
-  // Of parameter_bytes those that several ranks of the stage hold alike because axes cut the batch,
+  // Of parameter_bytes those that several ranks of the stage hold alike on axes that hold copies,
   // and what is left of these on a device where they rest in shards over those axes, too.
   double alike_bytes = 0, alike_shard_bytes = 0;
   // The same of those whose gradients the stage's ranks sum among them, for whatever cut.
   double summed_bytes = 0, summed_shard_bytes = 0;
   // Parameters, and the sum of the squares of their bytes: how many pieces they are moved in.
   double parameter_squares = 0;
-  double parameters = 0;        // how many tensors
-  double large_parameters = 0;  // of these, which move alone: 25 MiB or more as they are used
-  double copy_bytes = 0;        // kept for the step: narrow copies of parameters
-  double uncopied_bytes = 0;    // parameters that rest as narrow as they are used (frozen ones)
-  double activation_bytes = 0;  // from the forward to the backward pass of a micro-batch
-  double leaving_bytes = 0;     // activations of one sequence that later units read, uncut
+  double parameters = 0;           // how many tensors
+  double large_parameters = 0;     // of these, which move alone: 25 MiB or more as they are used
+  double copy_bytes = 0;           // kept for the step: narrow copies of parameters
+  double uncopied_bytes = 0;       // parameters that rest as narrow as they are used (frozen ones)
+  double activation_bytes = 0;     // from the forward to the backward pass of a micro-batch
+  double leaving_bytes = 0;        // activations of one sequence that later units read, uncut
+  double leaving_piece_bytes = 0;  // what one device has of these, where axes cut them
   friend bool operator==(const UnitPrice&, const UnitPrice&) = default;
 };
 
@@ -58,7 +59,7 @@ struct UnitPrice {                       // seconds, and bytes of one device
 UnitPrice sum_of(const UnitPrice& earlier, const UnitPrice& later);
 
 // What a device keeps of a unit's parameters, as a share of parameter_bytes, where they rest in shards
-// over the axes of the stage that cut the batch. The same holds of gradients and states. 1: no axis
+// over the axes of the stage that hold copies (holds_copies). The same holds of gradients and states. 1: no axis
 // does.
 double share_in_shards(const UnitPrice& unit);
 

@@ -136,9 +136,12 @@ class Enumeration {
     if (is_chunked && choice.micro_batches % choice.stages != 0) return;
     const auto count = static_cast<size_t>(choice.stages * choice.chunks);
     if (count > fold_.units.size()) return;
+    const bool is_divided =
+        std::any_of(choice.axes.begin(), choice.axes.end(),
+                    [&](const ChoiceAxis& axis) { return holds_copies(axis, model_->graph); });
     for (const auto& cuts : borders(fold_, count)) {
       choice.cuts = cuts;
-      for (int64_t sharded = 0; sharded <= (choice.axes[0].size > 1 ? 3 : 0); ++sharded) {
+      for (int64_t sharded = 0; sharded <= (is_divided ? 3 : 0); ++sharded) {
         choice.sharded = sharded;
         for (const char* recompute : {"none", "selective", "full"}) {
           if (schedule == "zb_h1" && recompute != std::string("none")) continue;

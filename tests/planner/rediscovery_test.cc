@@ -46,6 +46,14 @@ class Found {
     out.erase("");
     return out;
   }
+  // Do pieces of the dim travel around an axis inside a stage?
+  bool travels(const std::string& dim) const {
+    return std::any_of(choice().axes.begin(), choice().axes.end(), [&](const ChoiceAxis& axis) {
+      return std::any_of(axis.dims.begin(), axis.dims.end(), [&](const std::string& entry) {
+        return axis.size > 1 && travels_of(entry) == dim;
+      });
+    });
+  }
   std::string text() const { return to_text(answer_, question_, true); }
   // Of the plan's program on rank 0: the collectives in the forward pass of the ops whose paths begin
   // so, by kind.
@@ -104,6 +112,15 @@ TEST(Rediscovery, EvoformerAlternatesRowsAndColumns) {
   const Found found("evoformer:layers=4,sequences=128,residues=256,hidden=128,pair=128",
                     "dgx-a100:1", 1, {{"tp", "4"}, {"pp", "1"}, {"dp", "1"}});
   EXPECT_TRUE(found.cuts().contains("r") && found.cuts().contains("r2")) << found.text();
+}
+
+// Ring attention: two long sequences on 64 devices, which neither heads nor long pipelines can use.
+TEST(Rediscovery, LongSequencesGoAroundRings) {
+  const std::string model =
+      "llama:layers=8,hidden=4096,heads=32,seq=262144,vocab=32000,ffn=11008,kv_heads=8";
+  const Found found(model, "dgx-h100:8", 2);
+  EXPECT_TRUE(found.travels("kv")) << found.text();
+  EXPECT_EQ(found.choice().ranks(), 64) << found.text();
 }
 
 // What the slow link costs is more than what the other

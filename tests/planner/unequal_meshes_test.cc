@@ -120,7 +120,8 @@ class UnequalMeshes {
         choice_.stage_axes.push_back(choice_.axes);
         choice_.stage_axes.back().front().size = mesh.replicas;
         if (has_inside) choice_.stage_axes.back().back().size = mesh.inside;
-        shards = shards || mesh.replicas > 1;
+        for (const ChoiceAxis& axis : choice_.stage_axes.back())
+          shards = shards || holds_copies(axis, model_->graph);
       }
       choice_.axes = choice_.stage_axes.front();
       for (const char* schedule : {"1f1b", "zb_h1"}) {

@@ -165,7 +165,7 @@ void AlpaSpace::add_range(AlpaWay way, const UnitRange& range, int64_t micro_bat
     const Cluster& cluster = *search_.question().cluster;
     if (cluster.type_of(0).device.synchronous && way.last + 1 < layers_.size()) {
       const int64_t own = way.shape.first * way.shape.second;
-      const double bytes = range.sum.leaving_bytes * static_cast<double>(way.set->sequences);
+      const double bytes = range.sum.leaving_piece_bytes * static_cast<double>(way.set->sequences);
       way.seconds +=
           2 * estimator_.collectives()
                   .message(0, std::min(own, cluster.devices() - 1), static_cast<int64_t>(bytes),
