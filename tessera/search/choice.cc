@@ -40,6 +40,13 @@ std::string_view class_of(const Op& op) {
   return op.info != nullptr && op.info->work ? work_class_name(*op.info->work) : "";
 }
 
+// Does the op compare queries of this dim with keys of that one?
+bool compares(const Op& op, std::string_view query, std::string_view key) {
+  const auto dims = query_key_of(op);
+  return dims && op.annotation.dims[static_cast<size_t>(dims->query)].name == query &&
+         op.annotation.dims[static_cast<size_t>(dims->key)].name == key;
+}
+
 // One pattern for the ops. Where the model's blocks have numbers and the same ops of all blocks are
 // meant, the numbers are a wildcard.
 std::string pattern_of(const Graph& forward, const std::vector<OpId>& ops) {
@@ -141,8 +148,8 @@ bool asks_for_halos(const Choice& choice) {
                      [](const UnitChoice& unit) { return unit.halo_layers.has_value(); });
 }
 
-// The loops in which pieces travel, and an order of the tokens that gives causal ops on all ranks the same
-// work.
+// The loops in which pieces travel. Also an order of the tokens in which all ranks have the same work in
+// causal ops, where ranks have different queries.
 void write_rings(recipes::PlanText& text, const Choice& choice, const Graph& forward,
                  const std::vector<int>& unit_of) {
   using Ring = std::pair<std::string, std::string>;  // the dim that travels, around which axes
@@ -425,33 +432,44 @@ bool holds_copies(const ChoiceAxis& axis, const Graph& forward, const std::vecto
 
 std::string AxisCut::str() const { return travels.empty() ? dim : dim + kTravels + travels; }
 
-std::string_view travels_of(std::string_view entry) {
-  const size_t sign = entry.find(kTravels);
-  return sign == std::string_view::npos ? "" : entry.substr(sign + 1);
+ListEntry parse_entry(std::string_view entry) {
+  ListEntry out;
+  if (const size_t slash = entry.find('/'); slash != std::string_view::npos) {
+    out.scope = entry.substr(0, slash);
+    entry.remove_prefix(slash + 1);
+  }
+  const size_t sign = std::min(entry.find(kTravels), entry.size());
+  out.dim = entry.substr(0, sign);
+  if (sign < entry.size()) out.travels = entry.substr(sign + 1);
+  return out;
 }
 
 AxisCut cut_of(const Op& op, const ChoiceAxis& axis) {
-  const auto may_cut_dim = [&](const std::string& name) {
+  const auto may_cut_dim = [&](std::string_view name) {
     const int d = op.annotation.find(name);
     return d >= 0 && may_cut(op, op.annotation.dims[static_cast<size_t>(d)]);
   };
-  for (const std::string& entry : axis.dims) {
-    const size_t slash = entry.find('/');
-    const bool is_of_some = slash != std::string::npos;
-    const std::string_view of = std::string_view(entry).substr(0, is_of_some ? slash : 0);
-    if (is_of_some && class_of(op) != of && !is_in_scope(op, of)) continue;
-    AxisCut out{is_of_some ? entry.substr(slash + 1) : entry, ""};
-    out.travels = travels_of(out.dim);
-    if (!out.travels.empty()) {
-      out.dim.resize(out.dim.size() - out.travels.size() - 1);
-      if (!may_cut_dim(out.travels)) continue;
-    }
-    if (may_cut_dim(out.dim)) return out;
+  for (const std::string& text : axis.dims) {
+    const ListEntry entry = parse_entry(text);
+    const bool is_meant =
+        entry.scope.empty() || class_of(op) == entry.scope || is_in_scope(op, entry.scope);
+    const bool may_travel = entry.travels.empty() ||
+                            (may_cut_dim(entry.travels) && compares(op, entry.dim, entry.travels));
+    if (is_meant && may_travel && may_cut_dim(entry.dim))
+      return {std::string(entry.dim), std::string(entry.travels)};
   }
   return {};
 }
 
 std::string dim_to_cut(const Op& op, const ChoiceAxis& axis) { return cut_of(op, axis).dim; }
+
+std::string layout_of(const Graph& graph, TensorId tensor, const ChoiceAxis& axis) {
+  const Op& op = graph.op(graph.tensor(tensor).producer);
+  const std::string dim = dim_to_cut(op, axis);
+  if (dim.empty()) return "";
+  const auto output = std::find(op.outputs.begin(), op.outputs.end(), tensor) - op.outputs.begin();
+  return op.annotation.reduces(op.annotation.find(dim), static_cast<size_t>(output)) ? kParts : dim;
+}
 
 bool has_halos(const Graph& forward, const std::vector<ChoiceAxis>& axes) {
   return std::any_of(forward.ops().begin(), forward.ops().end(), [&](const Op& op) {
@@ -533,8 +551,7 @@ std::vector<std::string> dims_to_cut(const Graph& forward, double share) {
     for (const OpDim& dim : op.annotation.dims) elements *= static_cast<double>(dim.size);
     all += elements;
     const auto compared = query_key_of(op);
-    const bool compares = compared.has_value();
-    if (compares) {
+    if (compared) {
       const OpDim& query = op.annotation.dims[static_cast<size_t>(compared->query)];
       const OpDim& key = op.annotation.dims[static_cast<size_t>(compared->key)];
       if (may_cut(op, query) && may_cut(op, key))
@@ -543,7 +560,7 @@ std::vector<std::string> dims_to_cut(const Graph& forward, double share) {
     for (const OpDim& dim : op.annotation.dims) {
       if (!may_cut(op, dim)) continue;
       work[dim.name] += elements;
-      if (compares) in_class[fmt::format("{}/{}", class_of(op), dim.name)] += elements;
+      if (compared) in_class[fmt::format("{}/{}", class_of(op), dim.name)] += elements;
     }
   }
   // A dim that only those ops have needs no class before it, and neither does the batch, which all

@@ -11,9 +11,9 @@
 //
 // are six values of one type, and whatever dims a model has can be tried. A dim with a work class
 // before it ("attention/heads") is meant in ops of that class only, one with a path in a block before
-// it ("moe.router/batch") in ops there (scoped_dims.h). "seq~kv" is meant in ops that have both dims:
-// the axis cuts `seq`, and the pieces of `kv` travel around its ranks, one in each step of a loop in
-// time. Where an op is causal and its queries are cut, the plan orders the tokens so that all pieces
+// it ("moe.router/batch") in ops there (scoped_dims.h). "seq~kv" is meant in ops that compare queries
+// of the dim `seq` with keys of the dim `kv`: the axis cuts `seq`, and the pieces of `kv` travel around
+// its ranks, one in each step of a loop in time. Where an op is causal and its queries are cut, the plan orders the tokens so that all pieces
 // have the same work, if the model allows it.
 //
 //   TESSERA_TRY(const std::string text, write_plan(choice, forward, units, "megatron by hand"));
@@ -108,20 +108,32 @@ struct Choice {
   friend bool operator==(const Choice&, const Choice&) = default;
 };
 
-// What an axis does to an op: the dim that it cuts, and the one whose pieces travel around its ranks.
-// Both are empty if it does nothing, the second one if nothing travels.
+// An entry of a list of dims, taken apart. "attention/seq~kv": in ops of attention, cut `seq`, and let
+// the pieces of `kv` travel.
+struct ListEntry {
+  std::string_view scope;    // a work class, or a path in a block; empty: all ops
+  std::string_view dim;      // that is cut
+  std::string_view travels;  // whose pieces travel; empty: nothing does
+};
+ListEntry parse_entry(std::string_view entry);
+
+// How an axis cuts an op.
 struct AxisCut {
-  std::string dim, travels;
+  std::string dim;      // that the axis cuts; empty: the op is whole on each of its ranks
+  std::string travels;  // whose pieces go around the ranks, one step after the other; empty: none
   std::string str() const;  // "seq~kv", "seq" or ""
   friend bool operator==(const AxisCut&, const AxisCut&) = default;
 };
-// "kv" of an entry "seq~kv" of a list; empty: nothing travels.
-std::string_view travels_of(std::string_view entry);
 // By the first entry of the axis's list whose dims the op has and may be cut along, be it by an
 // expansion (KindInfo::expandable).
 AxisCut cut_of(const Op& op, const ChoiceAxis& axis);
 // The dim alone.
 std::string dim_to_cut(const Op& op, const ChoiceAxis& axis);
+
+// How what an op made lies over an axis that cuts the op: by which of its dims it is cut, kParts (each
+// rank has a part of a sum), or "" (whole).
+inline constexpr const char* kParts = "+";
+std::string layout_of(const Graph& graph, TensorId tensor, const ChoiceAxis& axis);
 
 // Do devices of the axis hold parameters alike, which may then rest in shards over it? That is so if it
 // cuts the batch, or leaves a good part of the parameters whole, as one does that cuts tokens alone.

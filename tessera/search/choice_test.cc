@@ -5,6 +5,7 @@
 #include <random>
 
 #include "tessera/compile/compile.h"
+#include "tessera/graph/kinds.h"
 #include "tessera/models/model.h"
 #include "tessera/plan/plan.h"
 #include "tessera/plan/recipes.h"
@@ -151,6 +152,33 @@ store = [
   choice.slices = {20, 12};
   EXPECT_EQ(write_plan(choice, forward, fold.units, "x").value().find("reorder"),
             std::string::npos);
+}
+
+TEST(Choice, EntriesAreTakenApart) {
+  const auto parts = [](const char* text) {
+    const ListEntry entry = parse_entry(text);
+    return std::vector<std::string>{std::string(entry.scope), std::string(entry.dim),
+                                    std::string(entry.travels)};
+  };
+  using Parts = std::vector<std::string>;
+  EXPECT_EQ(parts("seq"), (Parts{"", "seq", ""}));
+  EXPECT_EQ(parts("attention/heads"), (Parts{"attention", "heads", ""}));
+  EXPECT_EQ(parts("seq~kv"), (Parts{"", "seq", "kv"}));
+  EXPECT_EQ(parts("attn.core/seq~kv"), (Parts{"attn.core", "seq", "kv"}));
+  // What a bias of scores has is no query, though it has both dims: its keys stay.
+  const Graph forward =
+      build_model("t5:layers=1,hidden=64,heads=4,source=16,seq=16,vocab=96,ffn=64", 2)
+          .value()
+          .graph;
+  size_t rings = 0;
+  for (const Op& op : forward.ops()) {
+    const AxisCut cut = cut_of(op, {"tp", 2, {"seq~kv", "seq"}});
+    if (cut.travels.empty()) continue;
+    ++rings;
+    EXPECT_EQ(cut, (AxisCut{"seq", "kv"})) << op.path;
+    EXPECT_TRUE(query_key_of(op).has_value()) << op.path;
+  }
+  EXPECT_GT(rings, 0U);
 }
 
 // Rings inside rings, and keys that stay where their queries are whole.

@@ -38,7 +38,7 @@ bool has(const DimList& list, const std::string& name) {
 
 bool has_rings(const DimList& list) {
   return std::any_of(list.begin(), list.end(),
-                     [](const std::string& entry) { return !travels_of(entry).empty(); });
+                     [](const std::string& entry) { return !parse_entry(entry).travels.empty(); });
 }
 
 std::vector<ChoiceAxis> inner_axes(int64_t size, const DimList& list) {
@@ -308,9 +308,10 @@ std::vector<DimPair> DimListSearch::ring_pairs(const std::vector<DimList>& lists
   std::vector<DimPair> out;
   double single_s = 0;
   for (const std::string& ring : dims_) {
-    if (!has_rings({ring})) continue;
+    const ListEntry entry = parse_entry(ring);
+    if (entry.travels.empty()) continue;
     // All tokens lie around the axis. What an inner axis did that cuts tokens alone, the ring does too.
-    const DimList outer = {ring, ring.substr(0, ring.size() - travels_of(ring).size() - 1)};
+    const DimList outer = {ring, std::string(entry.dim)};
     size_t inner_lists = 0;
     for (const DimList& inner : lists) {
       if (has(inner, "batch") || has_rings(inner) || inner == DimList{outer.back()} ||

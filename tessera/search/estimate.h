@@ -116,6 +116,7 @@ class Estimator {
   UnitCost unit_cost(const UnitPrice& price, DType compute, int64_t sharded,
                      const UnitLayout& layout, int64_t ranks) const;
   const CollectiveCosts& collectives() const { return collectives_; }
+  const ReplicaCosts& replica_costs() const { return replica_costs_; }
   // What a communication library keeps on a device for the choice's replicas and for its neighbours
   // in the pipeline, which no unit's price has: of the place that has most of it.
   double connections_bytes(const Choice& choice) const;
@@ -164,12 +165,12 @@ class Estimator {
   struct MessageTime {
     double arrives_s = 0;   // from its beginning to its end
     double occupies_s = 0;  // the links
-    double way_s = 0;       // through all stages, one after the other
+    double way_s = 0;  // of the messages that one micro-batch needs in a pass; 0: of one message
   };
   MessageTime message_time(int64_t from, int64_t to, int64_t bytes, int64_t share) const;
   void add_units(const ReplicaCosts::Resting& resting, const InUse& in_use, double passes_after,
                  UnitPrice sum, Stage& out) const;
-  // The slowest from a stage to the next.
+  // The slowest from a stage to the next, and all of them together (way_s).
   MessageTime messages(const Choice& choice, const std::vector<const Stage*>& work,
                        int64_t micro_batch) const;
   double capacity(const Choice& choice, int64_t place) const;

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "tessera/base/text.h"
-#include "tessera/cost/collective_cost.h"
 #include "tessera/search/ranking.h"
 
 namespace tessera {
@@ -60,8 +59,7 @@ bool Ranking::may_win_with_more(int64_t inner, int64_t fewer, double fewer_s, in
 }
 
 bool Ranking::sums_outlast_passes(int64_t inner, const UnitPrices& prices) const {
-  const Cluster& cluster = *question_.cluster;
-  const int64_t replicas = std::min(cluster.devices() / inner, question_.batch);
+  const int64_t replicas = std::min(question_.cluster->devices() / inner, question_.batch);
   if (replicas < 2) return false;
   double gradient_bytes = 0, backward_s = 0, held = activations_bytes(prices, counts_);
   for (size_t u = 0; u < counts_.size(); ++u) {
@@ -72,13 +70,8 @@ bool Ranking::sums_outlast_passes(int64_t inner, const UnitPrices& prices) const
     held += times * (unit.copy_bytes > 0 ? unit.copy_bytes : unit.parameter_bytes);
   }
   if (limit_ > 0 && held > limit_) return false;
-  std::vector<int64_t> devices;
-  for (int64_t i = 0; i < replicas; ++i) devices.push_back(i * inner);
-  const GroupPlacement group =
-      place_group(cluster, devices, std::min(inner, cluster.type_of(0).devices));
-  return estimator_.collectives()
-             .collective(CollectiveKind::kAllReduce, group, static_cast<int64_t>(gradient_bytes))
-             .seconds() > backward_s;
+  const auto bytes = static_cast<int64_t>(gradient_bytes);
+  return estimator_.replica_costs().seconds_to_sum(replicas, inner, bytes) > backward_s;
 }
 
 bool Ranking::may_win_again(const std::vector<ChoiceAxis>& axes, int64_t sequences) const {

@@ -1,6 +1,7 @@
 // Which dims the axes inside a stage may cut.
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "tessera/search/infinity.h"
 #include "tessera/search/question.h"
@@ -12,10 +13,12 @@ namespace {
 // If kTriedSequences times as many sequences take at most this many times as long, the kernels are too
 // small to fill a device.
 constexpr double kNoLonger = 1.03;
-constexpr int64_t kLeastInner =
-    8;  // so many devices the axes inside a stage may have, whatever nodes have
-constexpr double kRingLoss = 1.08;  // of the time on few devices, or less: rings may win on more
-constexpr int64_t kSequencesOfStage = 2;  // for each stage of the largest size: fewer are few
+// Axes inside a stage may have so many devices at the least, however few a node has.
+constexpr int64_t kLeastInner = 8;
+// Times the time of the best single axis on few devices, or less: rings may win on more.
+constexpr double kRingLoss = 1.08;
+// A batch has few sequences if it has fewer than this for each stage of the largest size.
+constexpr int64_t kSequencesOfStage = 2;
 constexpr double kRoomy = 8;  // a device has so many times the memory that the uncut model needs
 
 }  // namespace
@@ -36,7 +39,7 @@ int64_t Ranking::most_inner() const {
 
 void Ranking::add_all_lists(Space& space, int64_t size) const {
   std::vector<std::string> dims = dims_to_cut(fold_.graph, 0);
-  std::erase_if(dims, [](const std::string& dim) { return dim.find('/') != std::string::npos; });
+  std::erase_if(dims, [](const std::string& dim) { return !parse_entry(dim).scope.empty(); });
   std::set<std::string> known;
   for (const DimList& list : space.lists)
     known.insert(cuts_of(fold_.graph, inner_axes(size, list)));
@@ -90,21 +93,18 @@ void Ranking::find_dims(Space& space) {
       !is_small_ && allows(question_, "tp", 1) && all_fit_and_none_is_longer(least);
   space.lists = search.find_lists(smallest, least, cuts_save_nothing_);
   if (is_small_) add_all_lists(space, smallest);
-  const auto add = [&](int64_t outer, int64_t inner) {
-    for (const DimPair& pair : search.find_pairs(space.lists, outer, inner, least)) {
-      if (std::find(space.pairs.begin(), space.pairs.end(), pair) == space.pairs.end())
-        space.pairs.push_back(pair);
-    }
-  };
-  if (two_by_two) add(2, 2);
-  if (over_nodes && node > 2) add(2, node);
-  const int64_t inner_ring = two_by_two ? 2 : over_nodes && node > 2 ? node : 0;
-  if (inner_ring > 0) {
-    const double most_loss = needs_rings() ? kInfinity : kRingLoss;
-    for (DimPair& pair : search.ring_pairs(space.lists, 2, inner_ring, least, most_loss)) {
+  const auto add = [&](std::vector<DimPair> pairs) {
+    for (DimPair& pair : pairs) {
       if (std::find(space.pairs.begin(), space.pairs.end(), pair) == space.pairs.end())
         space.pairs.push_back(std::move(pair));
     }
+  };
+  if (two_by_two) add(search.find_pairs(space.lists, 2, 2, least));
+  if (over_nodes && node > 2) add(search.find_pairs(space.lists, 2, node, least));
+  const int64_t inner_ring = two_by_two ? 2 : over_nodes && node > 2 ? node : 0;
+  if (inner_ring > 0) {
+    const double most_loss = needs_rings() ? kInfinity : kRingLoss;
+    add(search.ring_pairs(space.lists, 2, inner_ring, least, most_loss));
   }
   if (!search.last_refusal().empty()) refusal_ = search.last_refusal();
 }

@@ -53,6 +53,11 @@ const ReplicaCosts::TransferTime& ReplicaCosts::collective_time(CollectiveKind k
   return it->second;
 }
 
+double ReplicaCosts::seconds_to_sum(int64_t replicas, int64_t stride, int64_t bytes) const {
+  if (replicas == 1) return 0;
+  return collective_time(CollectiveKind::kAllReduce, placed(replicas, 0, stride), bytes).seconds;
+}
+
 // The time of a pass beside which something moves. Both run at once, and slow each other down, until
 // the shorter one has ended; but nothing hides `waits_s` of the transfer.
 double ReplicaCosts::beside(double computes_s, const TransferTime& moved, double waits_s) {

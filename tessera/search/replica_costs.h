@@ -68,6 +68,10 @@ class ReplicaCosts {
     double in_use_bytes = 0;   // at the peak: of what rests in shards, what is whole
     double library_bytes = 0;  // what a communication library keeps for the replicas
   };
+  // Seconds in which so many replicas, `stride` devices apart, sum gradients of so many bytes, which
+  // each of them has.
+  double seconds_to_sum(int64_t replicas, int64_t stride, int64_t bytes) const;
+
   // `sum`: of units whose parameters rest alike; it gets the time of transfers, and the memory of one
   // shard. `passes_after`: backward passes that follow the stage's last one at its place.
   Added add(const Resting& resting, const InUse& in_use, double passes_after, UnitPrice& sum) const;

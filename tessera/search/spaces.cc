@@ -29,18 +29,18 @@ Result<Space> whole_space(Ranking& ranking) {
 
 Result<Space> megatron_space(Ranking& ranking) {
   const std::vector<std::string> dims = dims_to_cut(ranking.fold().graph);
-  const std::vector<std::string> all_dims = dims_to_cut(ranking.fold().graph, 0);
-  // Keys travel around the axis where the model has any.
-  const DimList context = has(all_dims, "seq~kv") ? DimList{"seq~kv", "seq"} : DimList{"seq"};
+  // Context parallelism: keys travel around the axis where the model has any.
+  const bool has_keys = has(dims_to_cut(ranking.fold().graph, 0), "seq~kv");
+  const DimList context = has_keys ? DimList{"seq~kv", "seq"} : DimList{"seq"};
   Space space;
   const std::vector<DimList> tensor = {{"heads", "ffn", "vocab"}, {"heads", "ffn", "vocab", "seq"}};
   space.lists = tensor;
-  // Around it context parallelism, or expert parallelism among replicas.
-  for (const DimList& outer : {context, DimList{"experts", "batch"}}) {
-    if (!has(dims, outer == context ? "seq" : outer.front())) continue;
+  const auto add_around = [&](const DimList& outer) {
     space.lists.push_back(outer);
     for (const DimList& inner : tensor) space.pairs.push_back({outer, inner});
-  }
+  };
+  if (has(dims, "seq")) add_around(context);
+  if (has(dims, "experts")) add_around({"experts", "batch"});  // expert parallelism among replicas
   space.recompute = {"none", "selective", "full"};
   space.schedules = {{"1f1b"}, {"interleaved", kMoreChunks}};
   return space;

@@ -16,16 +16,6 @@ constexpr double kOtherListGain = .997;  // of the time, or less: another list i
 constexpr double kMostLoss = 1.05;       // of the time, for the list that holds least
 constexpr int64_t kMostLeast = 64;       // sequences of the smallest micro-batch
 
-constexpr const char* kParts = "+";  // the axis cuts what the op sums: each rank has a part
-// How an axis cuts what this op made: the name of a dim, kParts, or "".
-std::string layout_of(const Graph& graph, TensorId tensor, const ChoiceAxis& axis) {
-  const Op& op = graph.op(graph.tensor(tensor).producer);
-  const std::string dim = dim_to_cut(op, axis);
-  if (dim.empty()) return "";
-  const auto output = std::find(op.outputs.begin(), op.outputs.end(), tensor) - op.outputs.begin();
-  return op.annotation.reduces(op.annotation.find(dim), static_cast<size_t>(output)) ? kParts : dim;
-}
-
 std::vector<size_t> all_of(const CutSet& set) {
   std::vector<size_t> out(set.cuts.size());
   std::iota(out.begin(), out.end(), size_t{0});
@@ -35,7 +25,9 @@ std::vector<size_t> all_of(const CutSet& set) {
 }  // namespace
 
 UnitCuts::UnitCuts(PlanSearch& search)
-    : search_(search), collectives_(*search.question().cluster, search.question().options.style) {
+    : search_(search),
+      collectives_(*search.question().cluster, search.question().options.style),
+      replica_costs_(*search.question().cluster, search.question().options.style, collectives_) {
   find_borders();
   const int64_t batch = search.question().batch;
   const int64_t most = std::min(batch, kMostLeast);
@@ -346,14 +338,8 @@ void UnitCuts::find(int64_t size, bool pairs) {
 }
 
 double UnitCuts::gradient_rate(int64_t replicas, int64_t inner) const {
-  if (replicas == 1) return 0;
-  const Cluster& cluster = *search_.question().cluster;
-  std::vector<int64_t> devices;
-  for (int64_t i = 0; i < replicas; ++i) devices.push_back(i * inner);
-  const GroupPlacement group =
-      place_group(cluster, devices, std::min(inner, cluster.type_of(0).devices));
   constexpr int64_t kBytes = 256 << 20;
-  return collectives_.collective(CollectiveKind::kAllReduce, group, kBytes).seconds() / kBytes;
+  return replica_costs_.seconds_to_sum(replicas, inner, kBytes) / kBytes;
 }
 
 void UnitCuts::set_lists(std::vector<DimList> lists, std::vector<DimPair> pairs) {

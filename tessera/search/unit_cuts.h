@@ -20,6 +20,7 @@
 #include "tessera/search/dim_lists.h"
 #include "tessera/search/plan_search.h"
 #include "tessera/search/published/one_hot.h"
+#include "tessera/search/replica_costs.h"
 
 namespace tessera {
 
@@ -108,6 +109,7 @@ class UnitCuts {
 
   PlanSearch& search_;
   CollectiveCosts collectives_;
+  ReplicaCosts replica_costs_;
   std::vector<DimList> lists_;
   std::vector<DimPair> pairs_;
   std::vector<std::vector<Border>> borders_;  // by unit of the folded graph

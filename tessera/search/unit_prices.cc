@@ -220,25 +220,19 @@ void measure_alike(UnitPrices& costs, const OpUnits& units, const Program& progr
   }
 }
 
-// In how many pieces the axes cut the tensor where it is sent: as its op makes it, and parts of a sum as
-// `reader` reads them, to which they are summed first.
+// Into how many pieces the axes cut a tensor that goes to the next stage. Parts of a sum are summed before
+// they are sent, into what `reader` reads.
 int64_t pieces_of(const Graph& graph, const Tensor& tensor, const Op& reader,
                   const std::vector<ChoiceAxis>& axes) {
-  const Op& maker = graph.op(tensor.producer);
-  const auto place = [&](const std::vector<TensorId>& operands) {
-    return static_cast<size_t>(std::find(operands.begin(), operands.end(), tensor.id) -
-                               operands.begin());
-  };
-  const OperandDims& made = maker.annotation.outputs[place(maker.outputs)];
-  const OperandDims& read = reader.annotation.inputs[place(reader.inputs)];
+  const auto input = std::find(reader.inputs.begin(), reader.inputs.end(), tensor.id);
+  const OperandDims& read =
+      reader.annotation.inputs[static_cast<size_t>(input - reader.inputs.begin())];
   int64_t pieces = 1;
   for (const ChoiceAxis& axis : axes) {
-    const int dim = maker.annotation.find(dim_to_cut(maker, axis));
-    bool is_cut = dim >= 0 && made.contains(dim);
-    if (dim >= 0 && !is_cut) {
-      const int of_reader = reader.annotation.find(dim_to_cut(reader, axis));
-      is_cut = of_reader >= 0 && read.contains(of_reader);
-    }
+    const std::string layout = layout_of(graph, tensor.id, axis);
+    const int by_reader = reader.annotation.find(dim_to_cut(reader, axis));
+    const bool is_cut =
+        layout == kParts ? by_reader >= 0 && read.contains(by_reader) : !layout.empty();
     if (is_cut) pieces *= axis.size;
   }
   return pieces;

@@ -59,8 +59,8 @@ struct UnitPrice {                       // seconds, and bytes of one device
 UnitPrice sum_of(const UnitPrice& earlier, const UnitPrice& later);
 
 // What a device keeps of a unit's parameters, as a share of parameter_bytes, where they rest in shards
-// over the axes of the stage that hold copies (holds_copies). The same holds of gradients and states. 1: no axis
-// does.
+// over the axes of the stage that hold copies (holds_copies). The same holds of gradients and states.
+// 1: no axis holds copies.
 double share_in_shards(const UnitPrice& unit);
 
 // The price with the memory of one shard: what rests is divided among so many replicas, and among the

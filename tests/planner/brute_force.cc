@@ -70,7 +70,7 @@ std::vector<std::vector<size_t>> borders(const Fold& fold, size_t stages) {
 std::vector<std::vector<std::string>> all_lists(const Graph& forward, int64_t size) {
   std::vector<std::vector<std::string>> lists;
   std::vector<std::string> dims = dims_to_cut(forward, 0);
-  std::erase_if(dims, [](const std::string& dim) { return dim.find('/') != std::string::npos; });
+  std::erase_if(dims, [](const std::string& dim) { return !parse_entry(dim).scope.empty(); });
   for (const std::string& a : dims) {
     lists.push_back({a});
     for (const std::string& b : dims) {

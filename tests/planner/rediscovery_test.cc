@@ -50,7 +50,7 @@ class Found {
   bool travels(const std::string& dim) const {
     return std::any_of(choice().axes.begin(), choice().axes.end(), [&](const ChoiceAxis& axis) {
       return std::any_of(axis.dims.begin(), axis.dims.end(), [&](const std::string& entry) {
-        return axis.size > 1 && travels_of(entry) == dim;
+        return axis.size > 1 && parse_entry(entry).travels == dim;
       });
     });
   }
