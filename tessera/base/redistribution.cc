@@ -22,8 +22,14 @@ int64_t total_volume(const std::vector<Box>& boxes) {
   return volume;
 }
 
+// Asked of all pairs of members, so it makes no box.
 bool overlap(const Box& a, const Box& b) {
-  return !a.empty() && !b.empty() && !intersect(a, b).empty();
+  TESSERA_CHECK(a.rank() == b.rank(), "ranks {} and {}", a.rank(), b.rank());
+  for (size_t i = 0; i < a.rank(); ++i) {
+    const Interval &x = a.dims[i], &y = b.dims[i];
+    if (std::max(x.begin, y.begin) >= std::min(x.end(), y.end())) return false;
+  }
+  return true;
 }
 
 // All-reduce over one common box is done by flat chunks; any other by pieces, like an exchange.

@@ -133,6 +133,13 @@ Estimator::Estimator(const Cluster& cluster, const Style& style, const std::vect
       memory_limit_(static_cast<double>(memory_limit_bytes)) {}
 
 // A stage's share of a step.
+// A parameter that an earlier stage reads, too, as TiedParameter.
+struct Estimator::Tied {
+  size_t stage = 0;
+  double gradient_bytes = 0, parameter_bytes = 0;
+  friend bool operator==(const Tied&, const Tied&) = default;
+};
+
 struct Estimator::Stage {
   double forward_s = 0, backward_s = 0;  // of a micro-batch
   double once_s = 0;
@@ -145,6 +152,7 @@ struct Estimator::Stage {
   double library_bytes = 0;             // what a communication library keeps for replicas
   double leaving_bytes = 0;             // of one sequence of the micro-batch, of a replica's share
   double slowest_slice = 0;             // share of a micro-batch's passes
+  std::vector<Tied> tied;
 };
 
 Estimator::Ground Estimator::ground(const Choice& choice, int64_t place) const {
@@ -254,6 +262,7 @@ struct Estimator::Sums {
   double leaving_bytes = 0;  // of the last unit, of one sequence, on one device
   double conversion_s = 0, alive_bytes = 0, slowest_slice = 0;
   const UnitPrices* fullest = nullptr;  // those with the most overhead_bytes
+  std::vector<Tied> tied;
   friend bool operator==(const Sums&, const Sums&) = default;
 };
 
@@ -303,8 +312,52 @@ Estimator::Sums Estimator::sums(const Choice& choice, const std::vector<const Un
     if (out.fullest == nullptr || prices[u]->overhead_bytes > out.fullest->overhead_bytes)
       out.fullest = prices[u];
     out.slowest_slice = std::max(out.slowest_slice, slowest_slice(*prices[u]));
+    for (const TiedParameter& tied : prices[u]->tied) {
+      if (tied.later != units_[u].stand_in) continue;
+      const Tied one{stage_of(choice, tied.first), tied.gradient_bytes, tied.parameter_bytes};
+      const bool is_known = std::find(out.tied.begin(), out.tied.end(), one) != out.tied.end();
+      if (one.stage != number && !is_known) out.tied.push_back(one);
+    }
   }
   return out;
+}
+
+// The first stage with a unit that this one of the folded graph stands for.
+size_t Estimator::stage_of(const Choice& choice, int stand_in) const {
+  for (size_t stage = 0, at = 0; at < units_.size(); ++at) {
+    while (stage + 1 < choice.cuts.size() && choice.cuts[stage + 1] <= at) ++stage;
+    if (units_[choice.unit_at(at)].stand_in == stand_in) return stage;
+  }
+  return 0;
+}
+
+// The passes of the stages between hide a message as far as they last.
+double Estimator::tied_s(const Choice& choice, const std::vector<const Stage*>& work,
+                         bool hides) const {
+  const bool in_shards = choice.sharded >= 3 ||
+                         (choice.sharded >= 1 && choice.compute != storage_dtype(choice.compute));
+  const double shards = in_shards ? static_cast<double>(choice.axes.front().size) : 1;
+  double gradients_s = 0, parameters_s = 0;
+  for (size_t s = 0; s < work.size(); ++s) {
+    for (const Tied& tied : work[s]->tied) {
+      const int64_t from = ground(choice, static_cast<int64_t>(s) % choice.stages).first_device;
+      const int64_t to =
+          ground(choice, static_cast<int64_t>(tied.stage) % choice.stages).first_device;
+      if (from == to) continue;
+      const int64_t share = std::min(std::abs(from - to), cluster_.type_of(from).devices);
+      double forward_s = 0, backward_s = 0;
+      for (size_t k = tied.stage; hides && k < s; ++k) {
+        forward_s += work[k]->forward_s;
+        backward_s += work[k]->backward_s;
+      }
+      const auto seconds = [&](double bytes) {
+        return message_time(from, to, static_cast<int64_t>(bytes), share).arrives_s;
+      };
+      gradients_s = std::max(gradients_s, seconds(tied.gradient_bytes) - backward_s);
+      parameters_s = std::max(parameters_s, seconds(tied.parameter_bytes / shards) - forward_s);
+    }
+  }
+  return gradients_s + parameters_s;
 }
 
 Estimator::Stage Estimator::stage(const Choice& choice, Sums sums, const Ground& ground,
@@ -314,6 +367,7 @@ Estimator::Stage Estimator::stage(const Choice& choice, Sums sums, const Ground&
   out.alive_bytes = sums.alive_bytes;
   out.fullest = sums.fullest;
   out.slowest_slice = sums.slowest_slice;
+  out.tied = sums.tied;
   out.forward_s = sums.conversion_s;
   // Units were priced with one stage at work. Where the devices of a node share cores, more take
   // turns.
@@ -532,6 +586,7 @@ Estimate Estimator::estimate_stages(const Choice& choice, const std::vector<Sums
   }
   out.work_s = m * sum / static_cast<double>(p) + once;
   const bool hides = style_.overlap_messages && !cluster_.type_of(0).device.synchronous;
+  if (p > 1) once += tied_s(choice, work, hides);
   const MessageTime between = p > 1 ? messages(choice, work, micro_batch) : MessageTime{};
   const double crossing = between.occupies_s * static_cast<double>(choice.chunks);
   out.step_s = m * (hides ? std::max(most, crossing) : most) + once;

@@ -137,6 +137,7 @@ class Estimator {
                                const std::vector<const UnitPrices*>& by_kind) const;
 
  private:
+  struct Tied;
   struct Stage;
   struct Sums;  // over the units of a stage
   struct StageSums {
@@ -173,6 +174,9 @@ class Estimator {
   // The slowest from a stage to the next, and all of them together (way_s).
   MessageTime messages(const Choice& choice, const std::vector<const Stage*>& work,
                        int64_t micro_batch) const;
+  // What a step waits for gradients of parameters that several stages read, and for these parameters.
+  double tied_s(const Choice& choice, const std::vector<const Stage*>& work, bool hides) const;
+  size_t stage_of(const Choice& choice, int stand_in) const;
   double capacity(const Choice& choice, int64_t place) const;
   double neighbours_bytes(const Choice& choice, int64_t place) const;
   // The kinds of the devices that hold this place of the pipeline.

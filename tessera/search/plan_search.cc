@@ -205,207 +205,14 @@ constexpr size_t kMostEdited = 24;     // plans of small models
 constexpr double kEditsMaySave = 1.3;  // times the best: of small models such plans are edited, too
 constexpr double kEditGain = .9995;    // of the time, or less: an edit is tried
 constexpr size_t kEditsTried = 3;      // of one plan, one after the other, at the least
-constexpr size_t kCheap = 4;      // so many times the least number of programs: these are cheap
-constexpr double kGenerous = 24;  // respects in which a choice is taken to be unlike others
-// Of small models, candidates that are expected to be too large may fit because estimates err. They
-// wait as if they were slower by this power of how many times too large they are expected to be.
-constexpr double kDoubtful = 8;
-constexpr double kSmallMargin = 2;  // PlanQuestion::margin of small models, whatever is alike
-// So many times the memory of a device, or more by formula: no such plan has been seen to fit.
-constexpr double kNeverFits = 1.15;
-constexpr size_t kAlways = 8;          // a search simulates this part of the programs it may anyway
+constexpr size_t kCheap = 4;   // so many times the least number of programs: these are cheap
+constexpr size_t kAlways = 8;  // a search simulates this part of the programs it may anyway
 constexpr int64_t kMostLeftOut = 256;  // plans that the part of a question rules out
 constexpr size_t kTooLarge = 4;        // programs at least, where nothing is expected to fit
-constexpr int kRespects = 8;           // in which two choices may be alike
-constexpr int kStrangers = 4;  // in so few respects alike, choices teach nothing of each other
-
-// How much the expectations of candidates may err: the less the more they are like what was
-// simulated; more, at a search's beginning; by kSmallMargin; by anything, so that every candidate is
-// simulated.
-enum class Care : uint8_t { kNarrow, kWide, kAll, kEvery };
-
-int alike(const Choice& a, const Choice& b) {
-  const auto inner = [](const Choice& choice) {
-    return std::span(choice.axes).subspan(std::min<size_t>(1, choice.axes.size()));
-  };
-  const auto replicas = [](const Choice& choice) {
-    return choice.axes.empty() ? 1 : choice.axes.front().size;
-  };
-  const auto same_axes = [&] {
-    const auto x = inner(a), y = inner(b);
-    return std::equal(x.begin(), x.end(), y.begin(), y.end()) && a.stage_axes == b.stage_axes;
-  };
-  const int same = (a.stages == b.stages) +
-                   (replicas(a) == replicas(b) && a.replicas_apart == b.replicas_apart) +
-                   same_axes() + (a.micro_batches == b.micro_batches && a.slices == b.slices) +
-                   (a.schedule == b.schedule) + (a.chunks == b.chunks && a.cuts == b.cuts) +
-                   (a.sharded == b.sharded && a.transfers == b.transfers) +
-                   (a.recompute == b.recompute && a.units == b.units && a.halos == b.halos);
-  // The formula errs the most in what shards cost.
-  return a.sharded == b.sharded ? same : std::min(same, kStrangers);
-}
 
 }  // namespace
 
-// Candidates that were not simulated yet, and what the programs of others say about their estimates.
-class PlanSearch::Pool {
- public:
-  // `most_too_large`: candidates that may be taken though they are not expected to fit.
-  Pool(double margin, size_t most_too_large, bool is_small, Refine refine = {})
-      : margin_(margin),
-        most_too_large_(most_too_large),
-        is_small_(is_small),
-        refine_(std::move(refine)) {}
-
-  size_t size() const { return all_.size(); }
-
-  void add(PlanCandidate candidate) {
-    // Choices of equal estimates are nearly always one plan, written in two ways. Of small models the
-    // texts are compared before a program is made.
-    std::vector<size_t>& equal_steps = by_step_[candidate.estimate.step_s];
-    for (const size_t known : equal_steps) {
-      const Waiting& other = all_[known];
-      if (!is_small_ && other.estimate.memory_bytes == candidate.estimate.memory_bytes &&
-          other.choice.stages == candidate.choice.stages &&
-          other.choice.units == candidate.choice.units &&
-          other.choice.cuts == candidate.choice.cuts)
-        return;
-    }
-    equal_steps.push_back(all_.size());
-    append(std::move(candidate));
-  }
-
-  // A program was simulated: choices like it are expected to be slower and larger than by formula as
-  // it is, the more so the more they are like it.
-  void learn(const PlanCandidate& simulated) {
-    if (!simulated.step_s || simulated.estimate.step_s <= 0) return;
-    most_too_slow_ = std::max(most_too_slow_, simulated.estimate.step_s / *simulated.step_s);
-    lessons_.push_back({simulated.choice, std::log(*simulated.step_s / simulated.estimate.step_s),
-                        simulated.estimate.memory_bytes > 0
-                            ? std::log(simulated.need_bytes / simulated.estimate.memory_bytes)
-                            : 0});
-    for (Waiting& waiting : all_) waiting.learn(lessons_.back());
-  }
-
-  // Takes the candidate that is expected to be the fastest of those expected to fit; if there are
-  // none and `best_s` is 0, the smallest, a few times. Nothing if no candidate can be expected to take
-  // less than best_s, allowing for an error of the expectation. `most_work`: of those that were put
-  // aside only these are taken, and only if there are no others.
-  std::optional<PlanCandidate> take(double best_s, Care care, double most_work) {
-    auto out = take_of(best_s, care, 0);
-    return out || most_work <= 0 ? std::move(out) : take_of(best_s, care, most_work);
-  }
-
-  // A candidate that was taken waits again, until the others were taken.
-  void put_aside(PlanCandidate candidate) { append(std::move(candidate)); }
-
- private:
-  void append(PlanCandidate candidate) {
-    Waiting waiting{std::move(candidate.choice), candidate.estimate};
-    waiting.work = candidate.work;
-    for (const Lesson& lesson : lessons_) waiting.learn(lesson);
-    all_.push_back(std::move(waiting));
-  }
-
-  std::optional<PlanCandidate> take_of(double best_s, Care care, double most_work) {
-    Waiting* next = expected_next(best_s, care, most_work);
-    while (next != nullptr && refine_ && !next->is_refined) {
-      PlanCandidate one;
-      one.choice = next->choice;
-      one.estimate = next->estimate;
-      refine_(one);
-      next->estimate = one.estimate;
-      next->is_refined = true;
-      next = expected_next(best_s, care, most_work);
-    }
-    if (next == nullptr || (!next->fits && ++too_large_ > most_too_large_)) return {};
-    next->is_taken = true;
-    PlanCandidate out;
-    out.choice = next->choice;
-    out.estimate = next->estimate;
-    out.work = next->work;
-    return out;
-  }
-
-  struct Lesson {
-    Choice choice;
-    double time_log, memory_log;
-  };
-  struct Waiting {
-    Choice choice;
-    Estimate estimate;
-    bool is_taken = false, fits = false, is_refined = false;
-    double order_s = 0;  // of candidates that fit: the least is taken first
-    double work = 0;     // of those that were put aside
-    // Sums over the simulated choices that are most like this one.
-    int alike_most = 0, lessons = 0;
-    double time_log = 0, memory_log = 0;
-
-    void learn(const Lesson& lesson) {
-      const int now = alike(choice, lesson.choice);
-      if (lessons > 0 && now < alike_most) return;
-      if (now > alike_most || lessons == 0) {
-        lessons = 0;
-        time_log = memory_log = 0;
-      }
-      alike_most = now;
-      ++lessons;
-      time_log += lesson.time_log;
-      memory_log += lesson.memory_log;
-    }
-    double step_s() const { return estimate.step_s * ratio(time_log); }
-    double memory_bytes() const { return estimate.memory_bytes * ratio(memory_log); }
-    // In what the simulated choices say of this one, from 0 to 1.
-    double trust() const {
-      if (lessons == 0) return 0;
-      return std::max(0.0, alike_most - kStrangers + 0.0) / (kRespects - kStrangers);
-    }
-    bool comes_before(const Waiting& other) const {
-      if (fits != other.fits) return fits;
-      return fits ? order_s < other.order_s : memory_bytes() < other.memory_bytes();
-    }
-
-   private:
-    double ratio(double sum) const { return lessons == 0 ? 1 : std::exp(trust() * sum / lessons); }
-  };
-
-  Waiting* expected_next(double best_s, Care care, double most_work) {
-    Waiting* next = nullptr;
-    for (Waiting& waiting : all_) {
-      if (waiting.is_taken || waiting.work > most_work) continue;
-      const double unlike = care == Care::kWide ? kGenerous : kRespects - waiting.alike_most + 0.0;
-      const double allowed = care == Care::kAll ? std::max(margin_, kSmallMargin)
-                                                : 1 + (margin_ - 1) * unlike / kRespects;
-      const double has = waiting.estimate.capacity_bytes;
-      const double in_memory = is_small_ ? allowed : std::min(allowed, kNeverFits);
-      const bool fits =
-          care == Care::kEvery || has <= 0 || waiting.memory_bytes() <= in_memory * has;
-      // Where the formula was seen to err, it may err as much for choices of which little is known.
-      const double errs = std::pow(most_too_slow_, std::min(1.0, 2 * (1 - waiting.trust())));
-      const bool is_slow = care != Care::kEvery && waiting.step_s() > allowed * errs * best_s;
-      if (best_s > 0 && (!fits || is_slow)) continue;
-      waiting.fits = fits;
-      waiting.order_s = waiting.step_s();
-      if (is_small_ && has > 0)
-        waiting.order_s *= std::pow(std::max(1.0, waiting.memory_bytes() / has), kDoubtful);
-      if (next == nullptr || waiting.comes_before(*next)) next = &waiting;
-    }
-    return next;
-  }
-
-  double margin_;
-  // So many times longer than a program's step the formula said, at the most.
-  double most_too_slow_ = 1;
-  size_t too_large_ = 0;  // candidates that were taken though they were not expected to fit
-  size_t most_too_large_;
-  bool is_small_;
-  Refine refine_;  // may be empty
-  std::vector<Waiting> all_;
-  std::unordered_map<double, std::vector<size_t>> by_step_;  // where in all_, by estimated time
-  std::vector<Lesson> lessons_;
-};
-
-void PlanSearch::judge_pool(Pool& pool, size_t most, PlanAnswer& answer) {
+void PlanSearch::judge_pool(CandidatePool& pool, size_t most, PlanAnswer& answer) {
   const size_t all = programs_allowed();
   const auto best_s = [&] { return answer.best ? *answer.simulated[*answer.best].step_s : 0; };
   const bool has_room = is_small_ && question_.evaluations >= answer.simulated.size() + pool.size();
@@ -459,9 +266,9 @@ void PlanSearch::judge_pool(Pool& pool, size_t most, PlanAnswer& answer) {
 
 void PlanSearch::judge_best(std::vector<PlanCandidate> ranked, const EditsOf& edits_of,
                             const Refine& refine, PlanAnswer& answer) {
-  const size_t most = programs_allowed();
+  size_t most = programs_allowed();
   const size_t too_large = is_small_ ? ranked.size() : std::max(kTooLarge, most / kAlways);
-  Pool pool(question_.margin, too_large, is_small_, refine);
+  CandidatePool pool(question_.margin, too_large, is_small_, refine);
   for (PlanCandidate& candidate : ranked) pool.add(std::move(candidate));
   ranked = {};
   // A third is left for edits of the best, which a choice that is better only by the formula's error
@@ -470,6 +277,7 @@ void PlanSearch::judge_best(std::vector<PlanCandidate> ranked, const EditsOf& ed
   // Where programs are cheap, edits need not promise a gain: the formula errs by more than they
   // change.
   const bool is_cheap = has_cheap_programs();
+  if (!is_cheap && !is_small_) most = std::min(most, answer.simulated.size() + most / 3);
   std::set<size_t> done;
   // A small question may have used all programs up without one that fits.
   const auto lacks_memory = [&] {
@@ -481,12 +289,16 @@ void PlanSearch::judge_best(std::vector<PlanCandidate> ranked, const EditsOf& ed
     if (!source) return;
     done.insert(*source);
     const PlanCandidate from = answer.simulated[*source];
-    Pool edits(is_cheap ? question_.margin : 1, too_large, is_small_);
+    CandidatePool edits(is_cheap ? question_.margin : 1, too_large, is_small_);
     edits.learn(from);
     for (PlanCandidate& edit : edits_of(from)) {
       const bool gains = edit.estimate.step_s <= kEditGain * from.estimate.step_s ||
                          (!from.fits && edit.estimate.memory_bytes < from.estimate.memory_bytes);
-      if (is_cheap || gains) edits.add(std::move(edit));
+      if (is_cheap) {
+        edits.add(std::move(edit));
+      } else if (gains) {
+        edits.add_if_unlike(std::move(edit));
+      }
     }
     const size_t tries = std::max(kEditsTried, most / kCheap / 2);
     const size_t last = answer.simulated.size() + tries;

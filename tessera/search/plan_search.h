@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/search/candidate_pool.h"
 #include "tessera/search/infinity.h"
 #include "tessera/search/planner.h"
 #include "tessera/search/unit_prices.h"
@@ -39,8 +40,7 @@ class PlanSearch {
 
   // Candidates that a better one leads to, with estimates: what a local search tries next.
   using EditsOf = std::function<std::vector<PlanCandidate>(const PlanCandidate&)>;
-  // A better estimate, which is too slow for all candidates; asked for those that come next.
-  using Refine = std::function<void(PlanCandidate&)>;
+  using Refine = CandidatePool::Refine;
   // Candidates need a choice and an estimate. The one that is expected to be the fastest is
   // simulated next, where the programs that were simulated before correct the estimates of choices
   // like theirs; edits of each new best one join the candidates. `refusal`: why there are no
@@ -79,10 +79,9 @@ class PlanSearch {
   Result<std::string> text_of(const Choice& choice) const;
   // Why a plan cannot contain the part: the first of its entries with which the choice is refused.
   Error why_not(const Choice& choice);
-  class Pool;
   // Simulates candidates of the pool until `most` programs were simulated or no other candidate is
   // expected to be faster.
-  void judge_pool(Pool& pool, size_t most, PlanAnswer& answer);
+  void judge_pool(CandidatePool& pool, size_t most, PlanAnswer& answer);
   std::optional<size_t> worth_an_edit(const PlanAnswer& answer, const std::set<size_t>& done) const;
   void judge_best(std::vector<PlanCandidate> ranked, const EditsOf& edits_of, const Refine& refine,
                   PlanAnswer& answer);

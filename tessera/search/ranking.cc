@@ -176,7 +176,7 @@ std::vector<std::vector<ChoiceAxis>> Ranking::axes_inside(int64_t inner, const S
 }
 
 const std::vector<Ranking::Inside>& Ranking::priced(int64_t inner, const Space& space,
-                                                    const std::string& recompute) {
+                                                    const std::string& recompute, bool is_least) {
   auto to_price = axes_inside(inner, space);
   std::string key = fmt::format("{} {}", inner, recompute);
   for (const auto& axes : to_price) {
@@ -195,7 +195,7 @@ const std::vector<Ranking::Inside>& Ranking::priced(int64_t inner, const Space& 
     // With the sequences that were priced before, and how many these were.
     double before_s = 0;
     int64_t before = 0;
-    bool sums_outlast = false;  // the passes that hide them, with the last number kept
+    bool sums_slow = false;  // the passes that hide them, with the last number kept
     bool is_done = false;
     double time_s = 0, activation_bytes = 0, held_bytes = 0;  // with the sequences of this round
     const UnitPrices* prices = nullptr;
@@ -218,7 +218,7 @@ const std::vector<Ranking::Inside>& Ranking::priced(int64_t inner, const Space& 
       one.prices = nullptr;
       const bool is_many = sequences > kTriedSequences * one.least;
       if (one.is_done || sequences % one.least != 0) continue;
-      if (!is_plain && !may_win_again(one.axes, sequences)) continue;
+      if (!is_least && !is_small_ && !may_win_smaller(one.axes, sequences)) continue;
       if (!may_win(inner, sequences)) continue;
       UnitQuestion asked{one.axes, sequences, recompute};
       asked.on = &estimator_.kinds().cluster(0);
@@ -230,7 +230,7 @@ const std::vector<Ranking::Inside>& Ranking::priced(int64_t inner, const Space& 
         continue;
       }
       one.time_s = passes_s(**prices, counts_);
-      if (is_plain) note_passes(one.axes, sequences, one.time_s);
+      if (is_plain && one.axes.empty()) note_uncut(sequences, one.time_s);
       const double each = one.time_s / static_cast<double>(sequences);
       // A number that is fixed is asked for, whether it saves anything or not.
       const bool may_end = !question_.fixed.contains("micro_batches");
@@ -242,12 +242,12 @@ const std::vector<Ranking::Inside>& Ranking::priced(int64_t inner, const Space& 
           if (2 * count <= sequences) with_half = std::min(with_half, seconds);
         }
         one.each_by_count[sequences] = each;
-        if (!one.sums_outlast) {
+        if (!one.sums_slow) {
           one.is_done = each > kSaturated * with_half;
           continue;
         }
       }
-      one.sums_outlast = sums_outlast_passes(inner, **prices);
+      one.sums_slow = sums_slow_passes(inner, **prices);
       one.each_s = one.each_s > 0 ? std::min(one.each_s, each) : each;
       one.each_by_count[sequences] = each;
       if (may_end && one.before > 0 &&
@@ -387,10 +387,14 @@ void Ranking::rank_borders(const Choice& choice, std::vector<PlanCandidate>& out
 }
 
 void Ranking::rank_shape(const Shape& shape, const Space& space, const std::string& recompute,
-                         std::vector<PlanCandidate>& out) {
-  for (const Inside& inside : priced(shape.inner, space, recompute)) {
+                         bool is_least, std::vector<PlanCandidate>& out) {
+  for (const Inside& inside : priced(shape.inner, space, recompute, is_least)) {
     const int64_t micro_batch = inside.sequences * shape.replicas;
     if (question_.batch % micro_batch != 0) continue;
+    double& too_large_s = too_large_s_[axes_key(inside.axes, inside.sequences)]
+                              .try_emplace(shape, std::numeric_limits<double>::infinity())
+                              .first->second;
+    if (!is_least && !is_small_ && !may_be_best(too_large_s)) continue;
     Choice choice;
     choice.axes = {{"dp", shape.replicas, {"batch"}}};
     choice.axes.insert(choice.axes.end(), inside.axes.begin(), inside.axes.end());
@@ -403,7 +407,11 @@ void Ranking::rank_shape(const Shape& shape, const Space& space, const std::stri
     if (!allows(question_, "micro_batches", choice.micro_batches)) continue;
     const size_t before = out.size();
     rank_schedules(choice, space, inside, out);
-    for (size_t i = before; i < out.size(); ++i) note(out[i].estimate);
+    for (size_t i = before; i < out.size(); ++i) {
+      const Estimate& estimate = out[i].estimate;
+      note(estimate);
+      if (!surely_fits(estimate)) too_large_s = std::min(too_large_s, estimate.step_s);
+    }
   }
 }
 
@@ -415,8 +423,10 @@ std::vector<PlanCandidate> Ranking::rank(Space& space) {
   }
   // A module that is fixed need not be one of the space's levels.
   if (levels.empty()) levels = texts_of(question_, "recompute", {});
-  rank_shapes(space, levels, out);
-  if (space.own_lists) improve_lists(space, levels, out);
+  // Of small models all choices are ranked before any list is edited.
+  const bool improves_early = space.own_lists && !is_small_;
+  rank_shapes(space, levels, out, improves_early);
+  if (space.own_lists && (!improves_early || levels.size() > 1)) improve_lists(space, levels, out);
   refine(space, out);
   if (space.own_units) rank_halos(out);
   return out;
@@ -448,27 +458,16 @@ void Ranking::rank_halos(std::vector<PlanCandidate>& out) {
   std::move(found.begin(), found.end(), std::back_inserter(out));
 }
 
-void Ranking::rank_shapes(const Space& space, const std::vector<std::string>& levels,
-                          std::vector<PlanCandidate>& out) {
-  // By shape: the least time of a choice that recomputation may help because it is too large.
-  std::map<Shape, double> too_large_s;
+void Ranking::rank_shapes(Space& space, const std::vector<std::string>& levels,
+                          std::vector<PlanCandidate>& out, bool improves_early) {
   for (const std::string& level : levels) {
+    const bool is_least = level == levels.front();
     if (question_.progress) question_.progress("ranking choices, recompute " + level);
     for (const Shape& shape : shapes(space.has_rings())) {
       if (question_.stop && question_.stop() && !out.empty()) return;
-      const auto known = too_large_s.find(shape);
-      const bool helps = is_small_ || level == levels.front() ||
-                         (known != too_large_s.end() && (best_s_ == 0 || known->second < best_s_));
-      if (!helps) continue;
-      const size_t before = out.size();
-      rank_shape(shape, space, level, out);
-      for (size_t i = before; i < out.size(); ++i) {
-        const Estimate& estimate = out[i].estimate;
-        if (surely_fits(estimate)) continue;
-        double& least = too_large_s.try_emplace(shape, estimate.step_s).first->second;
-        least = std::min(least, estimate.step_s);
-      }
+      rank_shape(shape, space, level, is_least, out);
     }
+    if (improves_early && is_least) improve_lists(space, {level}, out);
   }
 }
 
@@ -507,6 +506,12 @@ void Ranking::improve_lists(Space& space, const std::vector<std::string>& levels
   bool are_parts_tried = false;  // of the fastest choice that cuts ops along several dims
   for (const PlanCandidate& best : best_of_shapes(out)) {
     if (!is_small_ && best_s_ > 0 && best.estimate.step_s > kHopelesslySlow * best_s_) continue;
+    const ChoiceAxis& inner = best.choice.axes[1];
+    const auto is_new = [&](const DimList& dims) {
+      const std::string cuts = cuts_of(fold_.graph, inner_axes(inner.size, dims));
+      return edited_.insert(fmt::format("{} {}", inner.size, cuts)).second;
+    };
+    if (!is_new(inner.dims) && !is_small_) continue;
     auto list = improved_list(best, space, levels);
     if (!are_parts_tried && best.choice.axes[1].dims.size() > 1) {
       list = with_scopes(best, std::move(list), space);
@@ -515,6 +520,7 @@ void Ranking::improve_lists(Space& space, const std::vector<std::string>& levels
     const auto is_known = [&](const std::vector<DimList>& lists) {
       return list && std::find(lists.begin(), lists.end(), *list) != lists.end();
     };
+    if (list) is_new(*list);
     if (list && !is_known(found) && !is_known(space.lists)) found.push_back(*list);
   }
   if (found.empty()) return;
@@ -523,7 +529,7 @@ void Ranking::improve_lists(Space& space, const std::vector<std::string>& levels
   one.lists = found;
   space.lists.insert(space.lists.end(), found.begin(), found.end());
   space.pairs.insert(space.pairs.end(), one.pairs.begin(), one.pairs.end());
-  rank_shapes(one, levels, out);
+  rank_shapes(one, levels, out, false);
 }
 
 std::optional<DimList> Ranking::improved_list(const PlanCandidate& start, const Space& space,

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -96,10 +97,10 @@ class Ranking {
   std::vector<std::vector<ChoiceAxis>> axes_inside(int64_t inner, const Space& space) const;
   // Those with prices that are worth a look: with ever more sequences until these save no time, and
   // without those that others beat in time and in memory with as many sequences.
-  const std::vector<Inside>& priced(int64_t inner, const Space& space,
-                                    const std::string& recompute);
-  // Notes what both passes of a micro-batch take, for the bounds below.
-  void note_passes(const std::vector<ChoiceAxis>& axes, int64_t sequences, double seconds);
+  const std::vector<Inside>& priced(int64_t inner, const Space& space, const std::string& recompute,
+                                    bool is_least);
+  // Notes what both passes of a micro-batch take where no op is cut, for the bounds below.
+  void note_uncut(int64_t sequences, double seconds);
   // Could a choice with so many devices inside a stage and so many sequences in a micro-batch be
   // nearly as fast as the best that fits? From what uncut units cost: cuts save no work.
   bool may_win(int64_t inner, int64_t sequences) const;
@@ -107,16 +108,21 @@ class Ranking {
   // least what the last ones took?
   bool may_win_with_more(int64_t inner, int64_t fewer, double fewer_s, int64_t more,
                          double more_s) const;
-  // Would replicas of whole models, which fit, sum their gradients for longer than the backward pass
-  // takes that hides it? Then larger micro-batches save time even where their passes do not.
-  bool sums_outlast_passes(int64_t inner, const UnitPrices& prices) const;
-  // Could the same with recomputation, from what it takes without?
-  bool may_win_again(const std::vector<ChoiceAxis>& axes, int64_t sequences) const;
+  // Would replicas of whole models, which fit, sum their gradients for nearly as long as the backward
+  // pass takes that hides it, or longer? Then larger micro-batches save time even where their passes do
+  // not.
+  bool sums_slow_passes(int64_t inner, const UnitPrices& prices) const;
+  bool may_be_best(double step_s) const;
+  // Is some choice with these axes and sequences, and less recomputation, faster than the best, but too
+  // large? More recomputation makes choices smaller and never faster.
+  bool may_win_smaller(const std::vector<ChoiceAxis>& axes, int64_t sequences) const;
+  static std::string axes_key(const std::vector<ChoiceAxis>& axes, int64_t sequences);
   // The least time of a step in which micro-batches of so many sequences take passes_s on `inner`
   // devices: all devices are at work, and there is no bubble.
   double least_step_s(double passes_s, int64_t inner, int64_t sequences) const;
+  // `is_least`: of the levels of recomputation that are allowed.
   void rank_shape(const Shape& shape, const Space& space, const std::string& recompute,
-                  std::vector<PlanCandidate>& out);
+                  bool is_least, std::vector<PlanCandidate>& out);
   // Those of the space that the question allows. A schedule that is fixed need not be one of the
   // space's: how many chunks it may have is found by making it.
   std::vector<SpaceSchedule> schedules_of(const Space& space) const;
@@ -144,8 +150,10 @@ class Ranking {
   std::optional<DimList> with_scopes(const PlanCandidate& start, std::optional<DimList> improved,
                                      const Space& space);
   std::vector<PlanCandidate> best_of_shapes(const std::vector<PlanCandidate>& ranked) const;
-  void rank_shapes(const Space& space, const std::vector<std::string>& levels,
-                   std::vector<PlanCandidate>& out);
+  // `improves_early`: better lists are looked for among choices with the first level, so that what
+  // recomputes more is asked of lists that may win only.
+  void rank_shapes(Space& space, const std::vector<std::string>& levels,
+                   std::vector<PlanCandidate>& out, bool improves_early);
 
   // Where a choice that recomputes nothing would be fast enough but does not fit: cuts that give
   // places with more micro-batches in flight fewer units, and recomputation of single units
@@ -163,10 +171,11 @@ class Ranking {
   Estimator estimator_;
   // By devices inside a stage, recomputation, and the axes that were asked for.
   std::map<std::string, std::vector<Inside>> priced_;
-  // Of a micro-batch that recomputes nothing, on the first kind of nodes: by sequences, if no op is cut;
-  // and by axes and sequences.
+  // Of a micro-batch that recomputes nothing, on the first kind of nodes: by sequences, if no op is cut.
   std::map<int64_t, double> uncut_s_;
-  std::map<std::string, double> passes_s_;
+  // By axes and sequences, and by shape: the least time of a choice that does not surely fit.
+  std::map<std::string, std::map<Shape, double>> too_large_s_;
+  std::set<std::string> edited_;  // sizes and lists of axes of which no edit was found to be faster
   bool plays_edits_ = false;
   // Are kernels so small that fewer sequences or cuts save no time, and is there memory for all
   // sequences?

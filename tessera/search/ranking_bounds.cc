@@ -15,23 +15,22 @@ namespace {
 // Cutting an op over n devices may make its kernels a little more efficient. n devices together are
 // assumed to need at least this share of the time that one device needs.
 constexpr double kBetterShapes = .95;
-// A cut that takes more than this many times the best time without recomputation is not priced with
-// recomputation, which would make it slower still.
-constexpr double kStillOpen = 1.1;
+// Sums and the pass beside them slow each other, so shorter sums than the pass cost time, too: this
+// share of it, or more.
+constexpr double kCostlySums = .25;
 
-std::string axes_key(const std::vector<ChoiceAxis>& axes, int64_t sequences) {
+}  // namespace
+
+std::string Ranking::axes_key(const std::vector<ChoiceAxis>& axes, int64_t sequences) {
   std::string out = std::to_string(sequences);
   for (const ChoiceAxis& axis : axes)
     out += fmt::format(" {}[{}]", axis.size, join(axis.dims, ","));
   return out;
 }
 
-}  // namespace
-
-void Ranking::note_passes(const std::vector<ChoiceAxis>& axes, int64_t sequences, double seconds) {
+void Ranking::note_uncut(int64_t sequences, double seconds) {
   if (estimator_.kinds().count() > 1) return;  // nodes of the other kinds may be faster
-  passes_s_[axes_key(axes, sequences)] = seconds;
-  if (axes.empty()) uncut_s_[sequences] = seconds;
+  uncut_s_[sequences] = seconds;
 }
 
 double Ranking::least_step_s(double passes_s, int64_t inner, int64_t sequences) const {
@@ -58,7 +57,7 @@ bool Ranking::may_win_with_more(int64_t inner, int64_t fewer, double fewer_s, in
   return least_step_s(least_s, inner, more) <= kHopelesslySlow * best_s_;
 }
 
-bool Ranking::sums_outlast_passes(int64_t inner, const UnitPrices& prices) const {
+bool Ranking::sums_slow_passes(int64_t inner, const UnitPrices& prices) const {
   const int64_t replicas = std::min(question_.cluster->devices() / inner, question_.batch);
   if (replicas < 2) return false;
   double gradient_bytes = 0, backward_s = 0, held = activations_bytes(prices, counts_);
@@ -71,16 +70,18 @@ bool Ranking::sums_outlast_passes(int64_t inner, const UnitPrices& prices) const
   }
   if (limit_ > 0 && held > limit_) return false;
   const auto bytes = static_cast<int64_t>(gradient_bytes);
-  return estimator_.replica_costs().seconds_to_sum(replicas, inner, bytes) > backward_s;
+  return estimator_.replica_costs().seconds_to_sum(replicas, inner, bytes) >
+         kCostlySums * backward_s;
 }
 
-bool Ranking::may_win_again(const std::vector<ChoiceAxis>& axes, int64_t sequences) const {
-  if (is_small_ || best_s_ == 0) return true;
-  const auto known = passes_s_.find(axes_key(axes, sequences));
-  if (known == passes_s_.end()) return true;
-  int64_t inner = 1;
-  for (const ChoiceAxis& axis : axes) inner *= axis.size;
-  return least_step_s(known->second, inner, sequences) <= kStillOpen * best_s_;
+bool Ranking::may_be_best(double step_s) const {
+  return step_s < (best_s_ > 0 ? best_s_ : std::numeric_limits<double>::infinity());
+}
+
+bool Ranking::may_win_smaller(const std::vector<ChoiceAxis>& axes, int64_t sequences) const {
+  const auto known = too_large_s_.find(axes_key(axes, sequences));
+  return known != too_large_s_.end() &&
+         std::ranges::any_of(known->second, [&](const auto& of) { return may_be_best(of.second); });
 }
 
 }  // namespace tessera

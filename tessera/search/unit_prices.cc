@@ -4,7 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "tessera/graph/optimizers.h"
@@ -220,6 +223,33 @@ void measure_alike(UnitPrices& costs, const OpUnits& units, const Program& progr
   }
 }
 
+// Gradients are as wide as parameters rest.
+void measure_tied(UnitPrices& costs, const Fold& fold, const Program& program, const Graph& graph,
+                  DType compute) {
+  std::map<std::string, std::set<int>> readers;  // units, by parameter's name
+  for (const Op& op : fold.graph.ops()) {
+    for (const TensorId input : op.inputs) {
+      const Tensor& tensor = fold.graph.tensor(input);
+      if (tensor.role == Role::kParameter) readers[tensor.name].insert(fold.unit_of[op.id.index()]);
+    }
+  }
+  for (const Buffer& buffer : program.buffers) {
+    const Tensor& tensor = graph.tensor(buffer.tensor);
+    const bool rests = tensor.role == Role::kParameter && buffer.tier == Tier::kDevice &&
+                       buffer.lifetime != Lifetime::kBlock;
+    const auto found = rests ? readers.find(tensor.name) : readers.end();
+    if (found == readers.end()) continue;
+    const auto bytes = static_cast<double>(buffer.bytes());
+    const double as_used = bytes * static_cast<double>(dtype_bytes(compute)) /
+                           static_cast<double>(dtype_bytes(buffer.dtype));
+    const int first = *found->second.begin();
+    for (const int later : found->second) {
+      if (later != first) costs.tied.push_back({first, later, bytes, as_used});
+    }
+    readers.erase(found);
+  }
+}
+
 // Into how many pieces the axes cut a tensor that goes to the next stage. Parts of a sum are summed before
 // they are sent, into what `reader` reads.
 int64_t pieces_of(const Graph& graph, const Tensor& tensor, const Op& reader,
@@ -429,6 +459,7 @@ Result<UnitPrices> UnitPricer::simulate_units(const UnitQuestion& question) {
   divide_memory(costs, units, program, lowering->graph(), model_.compute, options.style,
                 simulation.roles.front().memory);
   measure_alike(costs, units, program, *lowering, *model->fold, question.axes);
+  measure_tied(costs, *model->fold, program, lowering->graph(), model_.compute);
   measure_borders(costs, *model->fold, question.axes, model_.compute, batch);
   return costs;
 }

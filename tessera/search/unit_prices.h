@@ -71,13 +71,22 @@ UnitPrice in_shards(UnitPrice unit, DType compute, int64_t sharded, int64_t repl
 // small ones do not.
 double even_pieces(double sum, double squares);
 
+// A parameter that two units read, as a tied embedding. Where they lie in two stages, its gradient goes
+// from the later one to the first one, whole from each replica, and the parameter comes back.
+struct TiedParameter {
+  int first = 0, later = 0;    // units of the folded graph
+  double gradient_bytes = 0;   // of one device
+  double parameter_bytes = 0;  // likewise, as it is used
+};
+
 struct UnitPrices {
   std::vector<UnitPrice> units;  // by unit of the folded graph
-  double transient_bytes = 0;    // alive inside a block, at the peak
-  double overhead_bytes = 0;     // context, libraries, what the allocator adds
-  double allocator_bytes = 0;    // the allocator's part of these
-  double allocator_share = 0;    // the same of the priced program's buffers
-  double step_s = 0;             // of the simulated step
+  std::vector<TiedParameter> tied;
+  double transient_bytes = 0;  // alive inside a block, at the peak
+  double overhead_bytes = 0;   // context, libraries, what the allocator adds
+  double allocator_bytes = 0;  // the allocator's part of these
+  double allocator_share = 0;  // the same of the priced program's buffers
+  double step_s = 0;           // of the simulated step
   // Of a question with slices: by slice, then by unit, the seconds of both passes of a micro-batch.
   std::vector<std::vector<double>> slice_s;
 };

@@ -136,7 +136,9 @@ Result<PlanAnswer> find_by_recipes(const PlanQuestion& question) {
 
 Result<PlanAnswer> find_with_recipes(const PlanQuestion& question, PlanAnswer answer) {
   const size_t used = answer.simulated.size();
-  if (answer.programs_allowed < used + kWorthARace || (question.stop && question.stop()))
+  // However few of them the choices have used: a race costs as much as a search.
+  const size_t counted = std::max(used, answer.programs_allowed / 2);
+  if (answer.programs_allowed < counted + kWorthARace || (question.stop && question.stop()))
     return answer;
   TESSERA_TRY(const auto search, PlanSearch::begin(question));
   // With evaluations for all choices a small question was searched whole.

@@ -1,0 +1,193 @@
+#include "tessera/search/candidate_pool.h"
+
+#include <algorithm>
+#include <cmath>
+#include <span>
+#include <utility>
+
+namespace tessera {
+namespace {
+
+constexpr double kGenerous = 24;  // respects in which a choice is taken to be unlike others
+// Of small models, candidates that are expected to be too large may fit because estimates err. They
+// wait as if they were slower by this power of how many times too large they are expected to be.
+constexpr double kDoubtful = 8;
+constexpr double kSmallMargin = 2;  // PlanQuestion::margin of small models, whatever is alike
+// So many times the memory of a device, or more by formula: no such plan has been seen to fit.
+constexpr double kNeverFits = 1.15;
+constexpr int kStrangers = 4;  // in so few respects alike, choices teach nothing of each other
+constexpr double kEqualSteps = 1e-6;  // estimates that differ by less are equal
+constexpr double kTurned = 1e-3;  // likewise, of choices that differ in the order on nodes alone
+// So many programs show how the formula errs in this search. A candidate may err by so many standard
+// deviations of that, and these are taken to be no less than kLeastSpread.
+constexpr size_t kLessons = 4;
+constexpr double kSpreads = 3;
+constexpr double kLeastSpread = .005;
+// Of the formula's mean error only so much is believed of other choices, and no more than a bound: those
+// that are simulated are the ones that it favours, and they may all be of one kind.
+constexpr double kBelieved = .5, kMostBelieved = .05;
+
+}  // namespace
+
+int alike(const Choice& a, const Choice& b) {
+  const auto inner = [](const Choice& choice) {
+    return std::span(choice.axes).subspan(std::min<size_t>(1, choice.axes.size()));
+  };
+  const auto replicas = [](const Choice& choice) {
+    return choice.axes.empty() ? 1 : choice.axes.front().size;
+  };
+  const auto same_axes = [&] {
+    const auto x = inner(a), y = inner(b);
+    return std::equal(x.begin(), x.end(), y.begin(), y.end()) && a.stage_axes == b.stage_axes;
+  };
+  const int same = (a.stages == b.stages) +
+                   (replicas(a) == replicas(b) && a.replicas_apart == b.replicas_apart) +
+                   same_axes() + (a.micro_batches == b.micro_batches && a.slices == b.slices) +
+                   (a.schedule == b.schedule) + (a.chunks == b.chunks && a.cuts == b.cuts) +
+                   (a.sharded == b.sharded && a.transfers == b.transfers) +
+                   (a.recompute == b.recompute && a.units == b.units && a.halos == b.halos);
+  // The formula errs the most in what shards cost.
+  return a.sharded == b.sharded ? same : std::min(same, kStrangers);
+}
+
+void CandidatePool::Waiting::learn(const Lesson& lesson) {
+  const int now = is_turned(lesson) ? kRespects : alike(choice, lesson.choice);
+  if (lessons > 0 && now < alike_most) return;
+  if (now > alike_most || lessons == 0) {
+    lessons = 0;
+    time_log = memory_log = 0;
+  }
+  alike_most = now;
+  ++lessons;
+  time_log += lesson.time_log;
+  memory_log += lesson.memory_log;
+}
+
+bool CandidatePool::Waiting::is_turned(const Lesson& lesson) const {
+  if (choice.replicas_apart == lesson.choice.replicas_apart ||
+      std::abs(estimate.step_s / lesson.estimated_s - 1) > kTurned)
+    return false;
+  Choice turned = choice;
+  turned.replicas_apart = lesson.choice.replicas_apart;
+  return turned == lesson.choice;
+}
+
+double CandidatePool::Waiting::trust() const {
+  if (lessons == 0) return 0;
+  return std::max(0.0, alike_most - kStrangers + 0.0) / (kRespects - kStrangers);
+}
+
+double CandidatePool::Waiting::ratio(double sum) const {
+  return lessons == 0 ? 1 : std::exp(trust() * sum / lessons);
+}
+
+double CandidatePool::Waiting::step_s(double usual_log) const {
+  return estimate.step_s * ratio(time_log) * std::exp((1 - trust()) * usual_log);
+}
+
+void CandidatePool::append(PlanCandidate candidate) {
+  Waiting waiting{std::move(candidate.choice), candidate.estimate};
+  waiting.work = candidate.work;
+  for (const Lesson& lesson : lessons_) waiting.learn(lesson);
+  all_.push_back(std::move(waiting));
+}
+
+void CandidatePool::add(PlanCandidate candidate) {
+  std::vector<size_t>& equal_steps = by_step_[candidate.estimate.step_s];
+  for (const size_t known : equal_steps) {
+    const Waiting& other = all_[known];
+    if (!is_small_ && other.estimate.memory_bytes == candidate.estimate.memory_bytes &&
+        other.choice.stages == candidate.choice.stages &&
+        other.choice.units == candidate.choice.units && other.choice.cuts == candidate.choice.cuts)
+      return;
+  }
+  equal_steps.push_back(all_.size());
+  append(std::move(candidate));
+}
+
+void CandidatePool::add_if_unlike(PlanCandidate candidate) {
+  const auto is_equal = [&](const Waiting& other) {
+    return std::abs(other.estimate.step_s / candidate.estimate.step_s - 1) < kEqualSteps;
+  };
+  if (std::none_of(all_.begin(), all_.end(), is_equal)) add(std::move(candidate));
+}
+
+void CandidatePool::learn(const PlanCandidate& simulated) {
+  if (!simulated.step_s || simulated.estimate.step_s <= 0) return;
+  most_too_slow_ = std::max(most_too_slow_, simulated.estimate.step_s / *simulated.step_s);
+  lessons_.push_back({simulated.choice, simulated.estimate.step_s,
+                      std::log(*simulated.step_s / simulated.estimate.step_s),
+                      simulated.estimate.memory_bytes > 0
+                          ? std::log(simulated.need_bytes / simulated.estimate.memory_bytes)
+                          : 0});
+  for (Waiting& waiting : all_) waiting.learn(lessons_.back());
+  double sum = 0, squares = 0;
+  for (const Lesson& lesson : lessons_) {
+    sum += lesson.time_log;
+    squares += lesson.time_log * lesson.time_log;
+  }
+  const auto n = static_cast<double>(lessons_.size());
+  usual_log_ = std::clamp(kBelieved * sum / n, -kMostBelieved, kMostBelieved);
+  spread_ = std::sqrt(std::max(0.0, squares - sum * sum / n) / std::max(1.0, n - 1));
+}
+
+std::optional<PlanCandidate> CandidatePool::take(double best_s, Care care, double most_work) {
+  auto out = take_of(best_s, care, 0);
+  return out || most_work <= 0 ? std::move(out) : take_of(best_s, care, most_work);
+}
+
+std::optional<PlanCandidate> CandidatePool::take_of(double best_s, Care care, double most_work) {
+  Waiting* next = expected_next(best_s, care, most_work);
+  while (next != nullptr && refine_ && !next->is_refined) {
+    PlanCandidate one;
+    one.choice = next->choice;
+    one.estimate = next->estimate;
+    refine_(one);
+    next->estimate = one.estimate;
+    next->is_refined = true;
+    next = expected_next(best_s, care, most_work);
+  }
+  if (next == nullptr || (!next->fits && ++too_large_ > most_too_large_)) return {};
+  next->is_taken = true;
+  PlanCandidate out;
+  out.choice = next->choice;
+  out.estimate = next->estimate;
+  out.work = next->work;
+  return out;
+}
+
+CandidatePool::Waiting* CandidatePool::expected_next(double best_s, Care care, double most_work) {
+  Waiting* next = nullptr;
+  for (Waiting& waiting : all_) {
+    if (waiting.is_taken || waiting.work > most_work) continue;
+    const double unlike = care == Care::kWide ? kGenerous : kRespects - waiting.alike_most + 0.0;
+    const double allowed = care == Care::kAll ? std::max(margin_, kSmallMargin)
+                                              : 1 + (margin(care) - 1) * unlike / kRespects;
+    const double has = waiting.estimate.capacity_bytes;
+    // What a program needs is not known better where its time is.
+    const double larger = care == Care::kAll ? allowed : 1 + (margin_ - 1) * unlike / kRespects;
+    const double in_memory = is_small_ ? larger : std::min(larger, kNeverFits);
+    const bool fits = care == Care::kEvery || has <= 0 || waiting.memory_bytes() <= in_memory * has;
+    // Where the formula was seen to err, it may err as much for choices of which little is known.
+    const double errs = std::pow(most_too_slow_, std::min(1.0, 2 * (1 - waiting.trust())));
+    const bool is_slow = care != Care::kEvery && step_s(waiting) > allowed * errs * best_s;
+    if (best_s > 0 && (!fits || is_slow)) continue;
+    waiting.fits = fits;
+    waiting.order_s = step_s(waiting);
+    if (is_small_ && has > 0)
+      waiting.order_s *= std::pow(std::max(1.0, waiting.memory_bytes() / has), kDoubtful);
+    if (next == nullptr || waiting.comes_before(*next)) next = &waiting;
+  }
+  return next;
+}
+
+double CandidatePool::margin(Care care) const {
+  if (care != Care::kNarrow || lessons_.size() < kLessons) return margin_;
+  return std::min(margin_, 1 + kSpreads * std::max(spread_, kLeastSpread));
+}
+
+double CandidatePool::step_s(const Waiting& waiting) const {
+  return waiting.step_s(is_small_ || lessons_.size() < kLessons ? 0 : usual_log_);
+}
+
+}  // namespace tessera

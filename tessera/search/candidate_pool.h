@@ -1,0 +1,123 @@
+// Which candidate of a search is simulated next, and whether another one is worth a program. Candidates
+// come with estimates; what programs took corrects the expectations of those that wait.
+//
+//   CandidatePool pool(question.margin, 4, false);
+//   for (PlanCandidate& one : ranked) pool.add(std::move(one));
+//   while (auto next = pool.take(best_s, Care::kNarrow, kInfinity)) {
+//     simulate(*next);      // sets step_s and need_bytes
+//     pool.learn(*next);
+//   }
+//
+// An expectation is the estimate times what programs of the most similar choices took, measured by their
+// own estimates. Where no simulated choice is similar, half of what the formula errs in the mean of this
+// search is taken to hold. A candidate is taken as long as it is expected to be at most a little slower
+// than the best program. How much is a little: less for choices much like simulated ones, and less where
+// the formula was seen to err nearly alike for all choices of the search.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "tessera/search/planner.h"
+
+namespace tessera {
+
+// How much expectations may err: the less the more a candidate is like what was simulated; more, at a
+// search's beginning; more, of small models; by anything, so that every candidate is simulated.
+enum class Care : uint8_t { kNarrow, kWide, kAll, kEvery };
+
+// In how many of kRespects respects two choices are alike.
+inline constexpr int kRespects = 8;
+int alike(const Choice& a, const Choice& b);
+
+class CandidatePool {
+ public:
+  // A better estimate, which is too slow for all candidates; asked for those that come next.
+  using Refine = std::function<void(PlanCandidate&)>;
+
+  // `margin`: PlanQuestion::margin. `most_too_large`: candidates that may be taken though they are not
+  // expected to fit. `refine` may be empty.
+  CandidatePool(double margin, size_t most_too_large, bool is_small, Refine refine = {})
+      : margin_(margin),
+        most_too_large_(most_too_large),
+        is_small_(is_small),
+        refine_(std::move(refine)) {}
+
+  size_t size() const { return all_.size(); }
+
+  // Choices of equal estimates are nearly always one plan, written in two ways: the first is kept. Of
+  // small models all are kept; the texts of their plans are compared before a program is made.
+  void add(PlanCandidate candidate);
+  // Edits of one plan in several stages that save equally much: one of them shows what they are worth,
+  // and the others are edits of that one again.
+  void add_if_unlike(PlanCandidate candidate);
+
+  // A program was simulated: choices like it are expected to be slower and larger than by formula as
+  // it is, the more so the more they are like it.
+  void learn(const PlanCandidate& simulated);
+
+  // Takes the candidate that is expected to be the fastest of those expected to fit; if there are
+  // none and `best_s` is 0, the smallest, a few times. Nothing if no candidate can be expected to take
+  // less than best_s, allowing for an error of the expectation. `most_work`: of those that were put
+  // aside only these are taken, and only if there are no others.
+  std::optional<PlanCandidate> take(double best_s, Care care, double most_work);
+
+  // A candidate that was taken waits again, until the others were taken.
+  void put_aside(PlanCandidate candidate) { append(std::move(candidate)); }
+
+ private:
+  struct Lesson {
+    Choice choice;
+    double estimated_s = 0, time_log = 0, memory_log = 0;  // logarithms of program by formula
+  };
+  struct Waiting {
+    Choice choice;
+    Estimate estimate;
+    bool is_taken = false, fits = false, is_refined = false;
+    double order_s = 0;  // of candidates that fit: the least is taken first
+    double work = 0;     // of those that were put aside
+    // Sums over the simulated choices that are most like this one.
+    int alike_most = 0, lessons = 0;
+    double time_log = 0, memory_log = 0;
+
+    void learn(const Lesson& lesson);
+    // Is it the simulated choice with replicas and stages in the other order on the nodes, which the
+    // formula says makes no difference?
+    bool is_turned(const Lesson& lesson) const;
+    // `usual_log`: what the formula errs in the mean, of choices of which no lesson speaks.
+    double step_s(double usual_log) const;
+    double memory_bytes() const { return estimate.memory_bytes * ratio(memory_log); }
+    // In what the simulated choices say of this one, from 0 to 1.
+    double trust() const;
+    double ratio(double sum) const;
+    bool comes_before(const Waiting& other) const {
+      if (fits != other.fits) return fits;
+      return fits ? order_s < other.order_s : memory_bytes() < other.memory_bytes();
+    }
+  };
+
+  void append(PlanCandidate candidate);
+  std::optional<PlanCandidate> take_of(double best_s, Care care, double most_work);
+  Waiting* expected_next(double best_s, Care care, double most_work);
+  double margin(Care care) const;
+  double step_s(const Waiting& waiting) const;
+
+  double margin_;
+  // Of the lessons' time_log: half of the mean, and the standard deviation.
+  double usual_log_ = 0, spread_ = 0;
+  // So many times longer than a program's step the formula said, at the most.
+  double most_too_slow_ = 1;
+  size_t too_large_ = 0;  // candidates that were taken though they were not expected to fit
+  size_t most_too_large_;
+  bool is_small_;
+  Refine refine_;
+  std::vector<Waiting> all_;
+  std::unordered_map<double, std::vector<size_t>> by_step_;  // where in all_, by estimated time
+  std::vector<Lesson> lessons_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,115 @@
+#include "tessera/search/candidate_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tessera/search/infinity.h"
+
+namespace tessera {
+namespace {
+
+constexpr double kMargin = 1.1;
+
+// Unlike all others with another number of stages.
+PlanCandidate candidate(int64_t stages, double estimated_s) {
+  PlanCandidate out;
+  out.choice.stages = stages;
+  out.choice.axes = {{"dp", 64 / stages, {"batch"}}, {"tp", stages, {"heads"}}};
+  out.choice.micro_batches = 2 * stages;
+  out.choice.schedule = stages % 2 == 0 ? "1f1b" : "gpipe";
+  out.choice.chunks = stages;
+  out.estimate.step_s = estimated_s;
+  out.estimate.memory_bytes = 1e9;
+  out.estimate.capacity_bytes = 80e9;
+  return out;
+}
+
+// Simulates what the pool offers, each for `ratio` times its estimate. How many were simulated?
+template <class Ratio>
+size_t simulate_all(CandidatePool& pool, const Ratio& ratio) {
+  size_t simulated = 0;
+  double best_s = 0;
+  while (auto next = pool.take(best_s, Care::kNarrow, kInfinity)) {
+    next->step_s = next->estimate.step_s * ratio(next->choice);
+    next->need_bytes = next->estimate.memory_bytes;
+    if (best_s == 0 || *next->step_s < best_s) best_s = *next->step_s;
+    pool.learn(*next);
+    ++simulated;
+  }
+  return simulated;
+}
+
+// Eight candidates, each one percent slower by formula than the one before.
+CandidatePool eight() {
+  CandidatePool pool(kMargin, 1, false);
+  for (int64_t i = 0; i < 8; ++i) pool.add(candidate(i + 1, 1 + .01 * static_cast<double>(i)));
+  return pool;
+}
+
+TEST(CandidatePool, WhereTheFormulaErrsAlikeFewProgramsAreEnough) {
+  CandidatePool pool = eight();
+  EXPECT_EQ(simulate_all(pool, [](const Choice&) { return 1.04; }), 4U);
+}
+
+TEST(CandidatePool, WhereTheFormulaErrsUnlikeMoreProgramsAreSimulated) {
+  CandidatePool pool = eight();
+  EXPECT_GT(
+      simulate_all(pool, [](const Choice& choice) { return choice.stages % 2 == 0 ? 1 : 1.08; }),
+      4U);
+}
+
+// The formula may know nothing of a slow link that one kind of choice uses, and all about the others.
+TEST(CandidatePool, WhatOneKindOfChoiceTakesIsNotBelievedOfAnother) {
+  CandidatePool pool(kMargin, 1, false);
+  for (int64_t i = 0; i < 6; ++i) pool.add(candidate(2 * i + 2, 1 + .01 * static_cast<double>(i)));
+  pool.add(candidate(1, 1.2));
+  bool saw_other = false;
+  simulate_all(pool, [&](const Choice& choice) {
+    saw_other = saw_other || choice.stages == 1;
+    return choice.stages == 1 ? 1. : 5.;
+  });
+  EXPECT_TRUE(saw_other);
+}
+
+TEST(CandidatePool, TheOrderOnTheNodesIsTriedWhereTheFormulaSeesADifference) {
+  for (const double less : {1e-2, 1e-5}) {
+    CandidatePool pool(kMargin, 1, false);
+    PlanCandidate first = candidate(4, 1), turned = first;
+    turned.choice.replicas_apart = true;
+    turned.estimate.step_s = 1 + less;
+    pool.add(first);
+    pool.add(turned);
+    EXPECT_EQ(simulate_all(pool, [](const Choice&) { return 1.04; }), less > 1e-3 ? 2U : 1U)
+        << less;
+  }
+}
+
+TEST(CandidatePool, OneOfEqualEditsWaits) {
+  CandidatePool pool(1, 1, false);
+  for (const size_t unit : {0, 2}) {
+    PlanCandidate edit = candidate(4, 1 + 1e-9 * static_cast<double>(unit));
+    edit.choice.units.resize(4);
+    edit.choice.units[unit].recompute = "none";
+    pool.add_if_unlike(std::move(edit));
+  }
+  EXPECT_EQ(pool.size(), 1U);
+  pool.add_if_unlike(candidate(4, .99));
+  EXPECT_EQ(pool.size(), 2U);
+}
+
+TEST(CandidatePool, WhatDoesNotFitIsTakenAFewTimesOnly) {
+  CandidatePool pool(kMargin, 2, false);
+  for (int64_t i = 0; i < 4; ++i) {
+    PlanCandidate one = candidate(i + 1, 1);
+    one.estimate.memory_bytes = 200e9 + 1e9 * static_cast<double>(i);
+    pool.add(std::move(one));
+  }
+  std::vector<int64_t> taken;
+  while (auto next = pool.take(0, Care::kNarrow, kInfinity)) taken.push_back(next->choice.stages);
+  EXPECT_EQ(taken, (std::vector<int64_t>{1, 2})) << "the smallest first";
+}
+
+}  // namespace
+}  // namespace tessera
