@@ -24,7 +24,7 @@ struct Candidate {
 
 class Finder {
  public:
-  explicit Finder(const Graph& graph) : graph_(graph) {
+  Finder(const Graph& graph, Sizes sizes) : graph_(graph), sizes_(sizes) {
     std::vector<int64_t> place(graph.tensors().size(), kOutside);
     for (const Op& op : graph.ops()) {
       if (op.phase != Phase::kForward) continue;
@@ -56,6 +56,13 @@ class Finder {
   }
 
  private:
+  std::string dims_of(const Tensor& tensor) const {
+    if (sizes_ == Sizes::kEqual) return describe(tensor.dims);
+    std::string out;
+    for (const Dim& dim : tensor.dims) out += dim.name + ' ';
+    return out;
+  }
+
   // Equal ops have equal numbers.
   int number_of(const Op& op) {
     std::string text = op.kind;
@@ -71,7 +78,7 @@ class Finder {
       text += '>';
       for (const TensorId id : *operands) {
         const Tensor& tensor = graph_.tensor(id);
-        text += fmt::format("{} {} {} {},", role_name(tensor.role), describe(tensor.dims),
+        text += fmt::format("{} {} {} {},", role_name(tensor.role), dims_of(tensor),
                             dtype_name(tensor.dtype), tensor.trained);
       }
     }
@@ -143,6 +150,7 @@ class Finder {
   }
 
   const Graph& graph_;
+  Sizes sizes_;
   std::vector<OpId> ops_;                    // forward
   std::vector<int> alike_;                   // number of each
   std::vector<std::vector<int64_t>> reads_;  // the place of what makes each input
@@ -152,8 +160,8 @@ class Finder {
 
 }  // namespace
 
-std::vector<std::vector<OpId>> repeated_blocks(const Graph& graph) {
-  return Finder(graph).blocks();
+std::vector<std::vector<OpId>> repeated_blocks(const Graph& graph, Sizes sizes) {
+  return Finder(graph, sizes).blocks();
 }
 
 }  // namespace tessera

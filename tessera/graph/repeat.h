@@ -11,16 +11,22 @@
 // block), it begins where the fewest tensors go from block to block. Attributes that only tell an
 // op from its equals (KindInfo's AttributeInfo::identity: the key of a dropout) may differ.
 //
+// With Sizes::kAny dims count by their names alone: layers may be unequal, as where each has another
+// number of hidden units.
+//
 // Time: the square of the number of ops, of comparisons of integers.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "tessera/graph/graph.h"
 
 namespace tessera {
 
+enum class Sizes : uint8_t { kEqual, kAny };
+
 // In order, all of the same length; empty if nothing is there twice.
-std::vector<std::vector<OpId>> repeated_blocks(const Graph& graph);
+std::vector<std::vector<OpId>> repeated_blocks(const Graph& graph, Sizes sizes = Sizes::kEqual);
 
 }  // namespace tessera

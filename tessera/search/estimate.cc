@@ -42,6 +42,12 @@ bool holds_whole_gradients(const Choice& choice, int64_t sharded, const UnitPric
   return sharded >= 2 && !choice.slices.empty() && unit.gradient_buffer_bytes == 0;
 }
 
+// The gradients of a step's only micro-batch are summed into shards as they are made, whether or not
+// gradients of several would be added up in shards.
+bool gradients_in_shards(const Choice& choice, int64_t sharded) {
+  return sharded >= 2 || (sharded == 1 && choice.micro_batches == 1 && choice.slices.empty());
+}
+
 int64_t device_of(const Choice& choice, int64_t rank) {
   return choice.device_order.empty() ? rank : choice.device_order[static_cast<size_t>(rank)];
 }
@@ -54,7 +60,8 @@ double sum_of_resting(const UnitPrice& unit) {
 
 double resting_bytes(const UnitPrice& unit, const Choice& choice, int64_t sharded,
                      int64_t replicas) {
-  return sum_of_resting(in_shards(unit, choice.compute, sharded, replicas)) +
+  return sum_of_resting(in_shards(unit, choice.compute, sharded, replicas,
+                                  gradients_in_shards(choice, sharded))) +
          (holds_whole_gradients(choice, sharded, unit) ? unit.gradient_bytes : 0);
 }
 
@@ -218,7 +225,7 @@ double Estimator::connections_bytes(const Choice& choice) const {
     UnitPrice nothing;
     const auto added =
         replica_costs_.add({choice.compute, 0, common_layout(choice, static_cast<size_t>(place)),
-                            ground(choice, place).first_device},
+                            ground(choice, place).first_device, false},
                            {}, 0, nothing);
     most = std::max(most, added.library_bytes + neighbours_bytes(choice, place));
   }
@@ -381,8 +388,9 @@ Estimator::Stage Estimator::stage(const Choice& choice, Sums sums, const Ground&
     if (holds_whole_gradients(choice, group.sharded, sum)) out.rests_bytes += sum.gradient_bytes;
     group.largest.unhidden =
         sum.parameter_bytes > 0 ? group.largest.parameter_bytes / sum.parameter_bytes : 0;
-    add_units({choice.compute, group.sharded, group.layout, ground.first_device}, group.largest,
-              passes_after, sum, out);
+    add_units({choice.compute, group.sharded, group.layout, ground.first_device,
+               gradients_in_shards(choice, group.sharded)},
+              group.largest, passes_after, sum, out);
   }
   return out;
 }
@@ -397,7 +405,7 @@ UnitCost Estimator::unit_cost(const UnitPrice& price, DType compute, int64_t sha
   Stage stage;
   InUse in_use;
   in_use.add(price);
-  add_units({compute, sharded, layout, 0}, in_use, 0, sum, stage);
+  add_units({compute, sharded, layout, 0, sharded >= 2}, in_use, 0, sum, stage);
   return {stage.forward_s + stage.backward_s, stage.once_s, stage.rests_bytes,
           stage.activation_bytes, stage.in_use_bytes};
 }

@@ -13,6 +13,9 @@ namespace {
 
 using Layers = std::vector<std::vector<OpId>>;
 constexpr size_t kKept = 2;  // layers of a run: the first one, and one that stands for the others
+// Fewer unequal layers than this are not taken for a run.
+constexpr size_t kManyLayers = 12;
+constexpr size_t kSampled = 5;  // of unequal layers, by size
 
 // The graph that is being folded, and which op of the model each of its ops is.
 struct State {
@@ -20,16 +23,30 @@ struct State {
   std::vector<OpId> origin;
 };
 
-// By tensor of the graph: the tensor that takes its place when the layers after the first kKept of
-// a run are left out. Nothing if an op that stays reads what would be gone, unless it merges any
-// number of terms (the losses of all layers) and keeps two of them.
+bool is_same_shape(const Graph& graph, TensorId a, TensorId b) {
+  return graph.tensor(a).dims == graph.tensor(b).dims;
+}
+
+// By tensor of the graph: the tensor that takes its place when layers of a run are left out; what is read
+// from one is then read from the last layer before it that stays. The first layer stays. Nothing if an op
+// that stays reads what would be gone, unless it merges any number of terms (the losses of all layers) and
+// keeps two of them.
 std::optional<std::map<TensorId, TensorId>> replacements(const Graph& graph, const Layers& run,
+                                                         const std::vector<bool>& stays,
                                                          const std::vector<bool>& leaves) {
   std::map<TensorId, TensorId> out;
-  const std::vector<OpId>&last = run.back(), &kept = run[kKept - 1];
-  for (size_t i = 0; i < last.size(); ++i) {
-    const auto& from = graph.op(last[i]).outputs;
-    for (size_t k = 0; k < from.size(); ++k) out[from[k]] = graph.op(kept[i]).outputs[k];
+  size_t kept = 0;
+  for (size_t layer = 0; layer < run.size(); ++layer) {
+    if (stays[layer]) kept = layer;
+    const bool ends = layer + 1 == run.size() || stays[layer + 1];
+    if (stays[layer] || !ends) continue;
+    for (size_t i = 0; i < run[layer].size(); ++i) {
+      const auto& from = graph.op(run[layer][i]).outputs;
+      const auto& to = graph.op(run[kept][i]).outputs;
+      for (size_t k = 0; k < from.size(); ++k) {
+        if (is_same_shape(graph, from[k], to[k])) out[from[k]] = to[k];
+      }
+    }
   }
   for (const Op& op : graph.ops()) {
     if (leaves[op.id.index()]) continue;
@@ -45,13 +62,15 @@ std::optional<std::map<TensorId, TensorId>> replacements(const Graph& graph, con
   return out;
 }
 
-std::optional<State> without_layers(const State& state, const Layers& run) {
+// `stays`: by layer of the run.
+std::optional<State> without_layers(const State& state, const Layers& run,
+                                    const std::vector<bool>& stays) {
   const Graph& graph = state.graph;
   std::vector<bool> leaves(graph.ops().size());
-  for (size_t layer = kKept; layer < run.size(); ++layer) {
-    for (const OpId op : run[layer]) leaves[op.index()] = true;
+  for (size_t layer = 0; layer < run.size(); ++layer) {
+    for (const OpId op : run[layer]) leaves[op.index()] = !stays[layer];
   }
-  const auto replaced = replacements(graph, run, leaves);
+  const auto replaced = replacements(graph, run, stays, leaves);
   if (!replaced) return {};
   const auto read = [&](TensorId id) {
     const auto it = replaced->find(id);
@@ -96,6 +115,32 @@ std::optional<State> without_layers(const State& state, const Layers& run) {
   return out;
 }
 
+// Layers of the model that are alike but for their sizes, if there are many.
+std::optional<Layers> unequal_layers(const State& state, const std::set<OpId>& in_runs) {
+  Layers out = repeated_blocks(state.graph, Sizes::kAny);
+  if (out.size() < kManyLayers) return {};
+  for (std::vector<OpId>& layer : out) {
+    for (OpId& op : layer) {
+      op = state.origin[op.index()];
+      if (in_runs.contains(op)) return {};
+    }
+  }
+  return out;
+}
+
+double size_of(const Graph& graph, const std::vector<OpId>& layer) {
+  double out = 0;
+  for (const OpId op : layer) {
+    for (const TensorId input : graph.op(op).inputs) {
+      const Tensor& tensor = graph.tensor(input);
+      if (tensor.role == Role::kParameter) out += static_cast<double>(tensor.elements());
+    }
+    for (const TensorId output : graph.op(op).outputs)
+      out += static_cast<double>(graph.tensor(output).elements());
+  }
+  return out;
+}
+
 }  // namespace
 
 std::vector<int64_t> Fold::counts() const {
@@ -122,13 +167,16 @@ Result<Fold> fold_layers(const Graph& forward) {
       }
     }
     if (overlaps) break;
-    auto folded = without_layers(state, found);
+    std::vector<bool> stays(found.size());
+    std::fill_n(stays.begin(), kKept, true);
+    auto folded = without_layers(state, found, stays);
     if (!folded) break;
     for (const auto& layer : run) in_runs.insert(layer.begin(), layer.end());
     runs.push_back(std::move(run));
     state = std::move(*folded);
   }
   Fold fold;
+  std::optional<Layers> unequal = unequal_layers(state, in_runs);
   fold.graph = std::move(state.graph);
   TESSERA_TRY_VOID(fold.graph.verify_made());
 
@@ -140,6 +188,14 @@ Result<Fold> fold_layers(const Graph& forward) {
       const std::vector<OpId>& ops = runs[r][layer];
       units[ops.front()] = {ops, 0, static_cast<int>(r)};
       stand_ins[ops.front()] = runs[r][std::min(layer, kKept - 1)].front();
+    }
+  }
+  if (unequal) {
+    fold.unequal_run = static_cast<int>(runs.size());
+    for (const std::vector<OpId>& ops : *unequal) {
+      units[ops.front()] = {ops, 0, fold.unequal_run};
+      stand_ins[ops.front()] = ops.front();
+      in_runs.insert(ops.begin(), ops.end());
     }
   }
   for (const Op& op : forward.ops()) {
@@ -160,6 +216,67 @@ Result<Fold> fold_layers(const Graph& forward) {
   }
   for (const OpId op : state.origin) fold.unit_of.push_back(unit_by_op.at(op));
   return fold;
+}
+
+std::optional<Samples> sample_layers(const Fold& fold) {
+  if (fold.unequal_run < 0) return {};
+  State state;
+  state.graph = fold.graph;
+  std::map<int, std::vector<OpId>> ops_of;  // by unit of the fold's graph
+  for (const Op& op : fold.graph.ops()) {
+    state.origin.push_back(op.id);
+    ops_of[fold.unit_of[op.id.index()]].push_back(op.id);
+  }
+  Layers run;
+  std::vector<std::pair<double, int>> by_size;  // of layers: with their units
+  for (const FoldUnit& unit : fold.units) {
+    if (unit.run != fold.unequal_run) continue;
+    run.push_back(ops_of[unit.stand_in]);
+    by_size.emplace_back(size_of(fold.graph, run.back()), unit.stand_in);
+  }
+  std::set<int> keeps = {by_size.front().second};
+  std::sort(by_size.begin(), by_size.end());
+  for (size_t i = 0; i < kSampled; ++i)
+    keeps.insert(by_size[i * (by_size.size() - 1) / (kSampled - 1)].second);
+  std::vector<bool> stays;
+  for (const std::vector<OpId>& layer : run)
+    stays.push_back(keeps.contains(fold.unit_of[layer.front().index()]));
+  auto sampled = without_layers(state, run, stays);
+  if (!sampled) return {};
+
+  Samples out;
+  out.fold.graph = std::move(sampled->graph);
+  if (!out.fold.graph.verify_made()) return {};
+  std::map<int, int> sample_of;  // by unit of the fold's graph
+  for (const OpId op : sampled->origin) {
+    const int unit = fold.unit_of[op.index()];
+    const auto [it, is_new] = sample_of.try_emplace(unit, static_cast<int>(out.sampled.size()));
+    if (is_new) out.sampled.push_back(unit);
+    out.fold.unit_of.push_back(it->second);
+  }
+  out.fold.folded_units = static_cast<int>(out.sampled.size());
+  out.between.resize(static_cast<size_t>(fold.folded_units));
+  for (const auto& [unit, sample] : sample_of)
+    out.between[static_cast<size_t>(unit)] = {sample, sample, 0};
+  size_t smaller = 0;  // in by_size, of the last sample
+  for (size_t i = 0; i < by_size.size(); ++i) {
+    if (sample_of.contains(by_size[i].second)) {
+      smaller = i;
+      continue;
+    }
+    size_t larger = i;
+    while (!sample_of.contains(by_size[larger].second)) ++larger;
+    const double from = by_size[smaller].first, to = by_size[larger].first;
+    out.between[static_cast<size_t>(by_size[i].second)] = {
+        sample_of.at(by_size[smaller].second), sample_of.at(by_size[larger].second),
+        to > from ? (by_size[i].first - from) / (to - from) : 0};
+  }
+  for (FoldUnit unit : fold.units) {
+    const Samples::Between& at = out.between[static_cast<size_t>(unit.stand_in)];
+    unit.stand_in = at.share < .5 ? at.smaller : at.larger;
+    out.fold.units.push_back(std::move(unit));
+  }
+  return out;
 }
 
 }  // namespace tessera

@@ -10,11 +10,15 @@
 // Units are what a planner deals with: a layer of a run, or one op that stands outside all runs.
 // A pipeline stage is a row of neighbouring units.
 //
+// Layers that are built alike but are of unequal sizes stay in the graph, each a unit of its own. Of
+// many, a few are sampled (sample_layers): these are priced, and the others by what they cost.
+//
 // Invariants: units are in graph order and cover every forward op once. The first layer of a run
 // stands for itself, the second one for itself and all later ones. A graph in which nothing repeats
 // more than twice is its own fold.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "tessera/graph/graph.h"
@@ -33,6 +37,8 @@ struct Fold {
   std::vector<int> unit_of;  // by op of `graph`: its unit there
   int folded_units = 0;      // of `graph`
   std::vector<FoldUnit> units;
+  // The run (FoldUnit::run) whose layers are unequal; -1: there is none.
+  int unequal_run = -1;
   // How many units of the model the unit of the folded graph stands for.
   std::vector<int64_t> counts() const;
 };
@@ -41,5 +47,22 @@ struct Fold {
 // run stays whole where later ops read from layers that would be left out (skip connections of a
 // U-Net). Errors: those of Graph::verify_made, which would be a fault of this function.
 Result<Fold> fold_layers(const Graph& forward);
+
+// A fold with a few of its unequal layers.
+struct Samples {
+  Fold fold;  // its units are those of the sampled graph
+  // By unit of the graph that was sampled: between which units of `fold` it lies, by size.
+  struct Between {
+    int smaller = 0, larger = 0;
+    double share = 0;  // 0: as the smaller one, 1: as the larger one
+  };
+  std::vector<Between> between;
+  std::vector<int> sampled;  // by unit of `fold`: the unit of the graph that was sampled
+};
+
+// Samples the smallest unequal layer, the largest, the first, and some between them. The size of a layer is
+// the number of elements of its parameters and outputs. Nothing if there are no unequal layers, or if
+// some cannot be left out.
+std::optional<Samples> sample_layers(const Fold& fold);
 
 }  // namespace tessera

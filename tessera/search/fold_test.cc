@@ -2,9 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <numeric>
+#include <set>
 
 #include "tessera/models/model.h"
+#include "tessera/search/planners/test_questions.h"
 
 namespace tessera {
 namespace {
@@ -63,11 +67,57 @@ TEST(Fold, EveryFamilyFolds) {
     const auto fold = fold_layers(forward);
     ASSERT_TRUE(fold.has_value()) << spec << ": " << fold.error().message;
     expect_units_cover(forward, *fold);
+    EXPECT_EQ(fold->unequal_run, -1) << spec;
+    EXPECT_FALSE(sample_layers(*fold)) << spec;
     for (const FoldUnit& unit : fold->units) {
       const auto& of = fold->unit_of;
       const auto size = std::count(of.begin(), of.end(), unit.stand_in);
       EXPECT_EQ(static_cast<size_t>(size), unit.ops.size()) << spec;
     }
+  }
+}
+
+// 16 blocks of unequal MLPs: each is a unit, and the sampled graph has the first, the smallest, the largest
+// and some between them.
+TEST(Fold, UnequalLayersAreUnitsOfWhichAFewAreSampled) {
+  const std::string path = unequal_gpt("hidden=64,heads=4,seq=16,vocab=96", 16, 4);
+  const Graph forward = Compiler().model(path, 4).value()->graph;
+  const Fold fold = fold_layers(forward).value();
+  EXPECT_EQ(fold.graph.ops().size(), forward.ops().size());
+  expect_units_cover(forward, fold);
+  ASSERT_GE(fold.unequal_run, 0);
+  const auto layers =
+      std::count_if(fold.units.begin(), fold.units.end(),
+                    [&](const FoldUnit& unit) { return unit.run == fold.unequal_run; });
+  EXPECT_EQ(layers, 16);
+
+  const Samples samples = sample_layers(fold).value();
+  EXPECT_LT(samples.fold.graph.ops().size(), forward.ops().size() / 2);
+  EXPECT_EQ(static_cast<int>(samples.between.size()), fold.folded_units);
+  EXPECT_EQ(static_cast<int>(samples.sampled.size()), samples.fold.folded_units);
+  const auto counts = samples.fold.counts();
+  EXPECT_EQ(std::accumulate(counts.begin(), counts.end(), int64_t{0}), std::ssize(fold.units));
+  // Parameters of a unit, as the samples say, are those that it has: they grow in proportion to the size.
+  const auto parameters = [](const Graph& graph, const std::vector<int>& unit_of, int unit) {
+    std::set<TensorId> found;
+    for (const Op& op : graph.ops()) {
+      for (const TensorId input : op.inputs) {
+        if (unit_of[op.id.index()] == unit && graph.tensor(input).role == Role::kParameter)
+          found.insert(input);
+      }
+    }
+    int64_t out = 0;
+    for (const TensorId id : found) out += graph.tensor(id).elements();
+    return static_cast<double>(out);
+  };
+  for (int unit = 0; unit < fold.folded_units; ++unit) {
+    const Samples::Between& at = samples.between[static_cast<size_t>(unit)];
+    const auto of_sample = [&](int sample) {
+      return parameters(samples.fold.graph, samples.fold.unit_of, sample);
+    };
+    const double own = parameters(fold.graph, fold.unit_of, unit);
+    EXPECT_NEAR(std::lerp(of_sample(at.smaller), of_sample(at.larger), at.share), own, 1e-6 * own)
+        << unit;
   }
 }
 

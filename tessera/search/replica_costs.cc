@@ -241,7 +241,7 @@ void ReplicaCosts::add_transfers(const Moves& moves, const InUse& in_use, double
 ReplicaCosts::Added ReplicaCosts::add(const Resting& resting, const InUse& in_use,
                                       double passes_after, UnitPrice& sum) const {
   Added out;
-  const auto [compute, sharded, layout, first_device] = resting;
+  const auto [compute, sharded, layout, first_device, gradients_in_shards] = resting;
   const Moves moves(*this, resting, sum);
   sum.once_s = sum.update_s * (sharded >= 1 ? moves.shard() : 1);
   // What is only summed in the stage is summed behind the last backward pass, in shards.
@@ -256,7 +256,8 @@ ReplicaCosts::Added ReplicaCosts::add(const Resting& resting, const InUse& in_us
     }
     if (sharded >= 3)
       out.in_use_bytes += 2 * (resting.is_narrow() ? in_use.narrow_bytes : in_use.parameter_bytes);
-    if (sharded >= 2 && sum.gradient_buffer_bytes == 0) out.in_use_bytes += in_use.gradient_bytes;
+    if (gradients_in_shards && sum.gradient_buffer_bytes == 0)
+      out.in_use_bytes += in_use.gradient_bytes;
   }
   if (layout.replicas > 1) {
     const int64_t last = first_device + (layout.replicas - 1) * layout.stride;
@@ -264,7 +265,7 @@ ReplicaCosts::Added ReplicaCosts::add(const Resting& resting, const InUse& in_us
     out.library_bytes = kCommunicationAtMost * static_cast<double>(group_communication_bytes(
                                                    cluster_.type_of(first_device), inside));
   }
-  sum = in_shards(sum, compute, sharded, layout.replicas);
+  sum = in_shards(sum, compute, sharded, layout.replicas, gradients_in_shards);
   return out;
 }
 

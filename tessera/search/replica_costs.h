@@ -62,6 +62,7 @@ class ReplicaCosts {
     int64_t sharded = 0;  // as Choice::sharded
     UnitLayout layout;
     int64_t first_device = 0;
+    bool gradients_in_shards = false;
     bool is_narrow() const { return compute != storage_dtype(compute); }
   };
   struct Added {

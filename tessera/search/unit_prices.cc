@@ -4,6 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <map>
 #include <numeric>
 #include <set>
@@ -301,31 +303,61 @@ void measure_borders(UnitPrices& costs, const Fold& fold, const std::vector<Choi
 
 }  // namespace
 
+namespace {
+
+// What adds up over units.
+constexpr auto kSummed = std::to_array<double UnitPrice::*>(
+    {&UnitPrice::forward_s, &UnitPrice::backward_s, &UnitPrice::once_s, &UnitPrice::update_s,
+     &UnitPrice::reduce_s, &UnitPrice::parameter_bytes, &UnitPrice::gradient_bytes,
+     &UnitPrice::gradient_buffer_bytes, &UnitPrice::state_bytes, &UnitPrice::parameter_squares,
+     &UnitPrice::parameters, &UnitPrice::large_parameters, &UnitPrice::alike_bytes,
+     &UnitPrice::alike_shard_bytes, &UnitPrice::summed_bytes, &UnitPrice::summed_shard_bytes,
+     &UnitPrice::copy_bytes, &UnitPrice::uncopied_bytes, &UnitPrice::activation_bytes});
+constexpr auto kOfTheLast = std::to_array<double UnitPrice::*>(
+    {&UnitPrice::leaving_bytes, &UnitPrice::leaving_piece_bytes});
+static_assert(sizeof(UnitPrice) == (kSummed.size() + kOfTheLast.size()) * sizeof(double));
+
+}  // namespace
+
 UnitPrice sum_of(const UnitPrice& earlier, const UnitPrice& later) {
-  UnitPrice out = earlier;
-  out.forward_s += later.forward_s;
-  out.backward_s += later.backward_s;
-  out.once_s += later.once_s;
-  out.update_s += later.update_s;
-  out.reduce_s += later.reduce_s;
-  out.parameter_bytes += later.parameter_bytes;
-  out.gradient_bytes += later.gradient_bytes;
-  out.gradient_buffer_bytes += later.gradient_buffer_bytes;
-  out.state_bytes += later.state_bytes;
-  out.parameter_squares += later.parameter_squares;
-  out.parameters += later.parameters;
-  out.large_parameters += later.large_parameters;
-  out.alike_bytes += later.alike_bytes;
-  out.alike_shard_bytes += later.alike_shard_bytes;
-  out.summed_bytes += later.summed_bytes;
-  out.summed_shard_bytes += later.summed_shard_bytes;
-  out.copy_bytes += later.copy_bytes;
-  out.uncopied_bytes += later.uncopied_bytes;
-  out.activation_bytes += later.activation_bytes;
-  out.leaving_bytes = later.leaving_bytes;
-  out.leaving_piece_bytes = later.leaving_piece_bytes;
+  UnitPrice out = later;
+  for (const auto member : kSummed) out.*member += earlier.*member;
   return out;
 }
+
+UnitPrice between(const UnitPrice& smaller, const UnitPrice& larger, double share) {
+  UnitPrice out = smaller;
+  const auto mix = [&](double UnitPrice::*member) {
+    out.*member += share * (larger.*member - smaller.*member);
+  };
+  for (const auto member : kSummed) mix(member);
+  for (const auto member : kOfTheLast) mix(member);
+  return out;
+}
+
+namespace {
+
+// From the prices of samples those of all units.
+UnitPrices of_all(UnitPrices sampled, const std::vector<Samples::Between>& between_units,
+                  const std::vector<int>& units) {
+  UnitPrices out = std::move(sampled);
+  const std::vector<UnitPrice> prices = std::exchange(out.units, {});
+  const std::vector<std::vector<double>> slices = out.slice_s;
+  for (std::vector<double>& of_units : out.slice_s) of_units.clear();
+  for (const Samples::Between& at : between_units) {
+    const auto smaller = static_cast<size_t>(at.smaller), larger = static_cast<size_t>(at.larger);
+    out.units.push_back(between(prices[smaller], prices[larger], at.share));
+    for (size_t s = 0; s < slices.size(); ++s)
+      out.slice_s[s].push_back(std::lerp(slices[s][smaller], slices[s][larger], at.share));
+  }
+  for (TiedParameter& tied : out.tied) {
+    tied.first = units[static_cast<size_t>(tied.first)];
+    tied.later = units[static_cast<size_t>(tied.later)];
+  }
+  return out;
+}
+
+}  // namespace
 
 double share_in_shards(const UnitPrice& unit) {
   return unit.parameter_bytes > 0
@@ -333,7 +365,8 @@ double share_in_shards(const UnitPrice& unit) {
              : 1;
 }
 
-UnitPrice in_shards(UnitPrice unit, DType compute, int64_t sharded, int64_t replicas) {
+UnitPrice in_shards(UnitPrice unit, DType compute, int64_t sharded, int64_t replicas,
+                    bool gradients) {
   const double alike = unit.parameter_bytes > 0 ? unit.alike_bytes / unit.parameter_bytes : 0;
   const double d = static_cast<double>(replicas) / share_in_shards(unit);
   const bool is_narrow = compute != storage_dtype(compute);
@@ -342,7 +375,7 @@ UnitPrice in_shards(UnitPrice unit, DType compute, int64_t sharded, int64_t repl
     // The buffer holds the whole gradient before it holds the shard that the optimizer reads.
     const double read = unit.gradient_buffer_bytes / (sharded >= 1 ? d : 1);
     unit.gradient_bytes = std::max(unit.gradient_bytes, read);
-  } else if (sharded >= 2) {
+  } else if (gradients) {
     unit.gradient_bytes /= d;
   }
   if (sharded >= 3 || (sharded >= 1 && is_narrow)) unit.parameter_bytes /= d;
@@ -397,6 +430,11 @@ Result<const UnitPricer::Folded*> UnitPricer::folded(int64_t batch) {
               compiler_.model(model_.model, batch, storage_dtype(model_.compute)));
   TESSERA_TRY(Fold fold, fold_layers(model->graph));
   Folded made;
+  if (auto samples = sample_layers(fold)) {
+    fold = std::move(samples->fold);
+    made.between = std::move(samples->between);
+    made.sampled = std::move(samples->sampled);
+  }
   made.fold = std::make_shared<const Fold>(std::move(fold));
   made.graph = std::shared_ptr<const Graph>(made.fold, &made.fold->graph);
   return &folded_.emplace(batch, std::move(made)).first->second;
@@ -461,7 +499,7 @@ Result<UnitPrices> UnitPricer::simulate_units(const UnitQuestion& question) {
   measure_alike(costs, units, program, *lowering, *model->fold, question.axes);
   measure_tied(costs, *model->fold, program, lowering->graph(), model_.compute);
   measure_borders(costs, *model->fold, question.axes, model_.compute, batch);
-  return costs;
+  return model->between.empty() ? costs : of_all(std::move(costs), model->between, model->sampled);
 }
 
 Result<const UnitPrices*> UnitPricer::price(const UnitQuestion& question) {

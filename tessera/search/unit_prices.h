@@ -21,6 +21,7 @@
 #include "tessera/compile/compile.h"
 #include "tessera/plan/part.h"
 #include "tessera/search/choice.h"
+#include "tessera/search/fold.h"
 #include "tessera/simulate/simulate.h"
 
 namespace tessera {
@@ -63,9 +64,14 @@ UnitPrice sum_of(const UnitPrice& earlier, const UnitPrice& later);
 // 1: no axis holds copies.
 double share_in_shards(const UnitPrice& unit);
 
+// The price of a unit whose size lies between those of two others, as Samples::Between.
+UnitPrice between(const UnitPrice& smaller, const UnitPrice& larger, double share);
+
 // The price with the memory of one shard: what rests is divided among so many replicas, and among the
 // ranks of a stage that hold it alike. `sharded`: as Choice::sharded.
-UnitPrice in_shards(UnitPrice unit, DType compute, int64_t sharded, int64_t replicas);
+// `gradients`: do these rest in shards, too?
+UnitPrice in_shards(UnitPrice unit, DType compute, int64_t sharded, int64_t replicas,
+                    bool gradients);
 
 // Tensors of equal size that would have this sum and this sum of squares: few large ones count, many
 // small ones do not.
@@ -80,7 +86,8 @@ struct TiedParameter {
 };
 
 struct UnitPrices {
-  std::vector<UnitPrice> units;  // by unit of the folded graph
+  std::vector<UnitPrice>
+      units;  // by unit of the folded graph, of unequal layers also of those not sampled
   std::vector<TiedParameter> tied;
   double transient_bytes = 0;  // alive inside a block, at the peak
   double overhead_bytes = 0;   // context, libraries, what the allocator adds
@@ -148,8 +155,10 @@ class UnitPricer {
 
  private:
   struct Folded {
-    std::shared_ptr<const Fold> fold;
-    std::shared_ptr<const Graph> graph;  // of the fold
+    std::shared_ptr<const Fold> fold;       // what is priced: a few of the model's unequal layers
+    std::shared_ptr<const Graph> graph;     // of the fold
+    std::vector<Samples::Between> between;  // by unit; empty: all are priced
+    std::vector<int> sampled;               // by unit of `fold`
   };
   Result<const Folded*> folded(int64_t batch);
   int64_t batch_of(const UnitQuestion& question) const;

@@ -190,6 +190,23 @@ TEST(UnitPricer, GradientsOfTiedParametersAreSentBetweenStages) {
   EXPECT_LT(estimated("dgx-a100:8", model), 1.3 * estimated("dgx-a100:8", model + ",tied=0"));
 }
 
+// What the samples of unequal layers cost says what a pipeline of all of them takes.
+TEST(UnitPricer, FormulaAndProgramAgreeOnUnequalLayers) {
+  const std::string path = unequal_gpt("hidden=2048,heads=16,seq=1024,vocab=32000", 20, 32);
+  const auto asked = ask(path, "dgx-a100:1", 32);
+  asked->question.compute = DType::kBFloat16;
+  const auto search = PlanSearch::begin(asked->question).value();
+  for (const int64_t stages : {1, 4}) {
+    Choice choice;
+    choice.axes = {{"dp", 4 / stages, {"batch"}}, {"tp", 2, {"heads", "ffn", "vocab", "seq"}}};
+    choice.stages = stages;
+    choice.micro_batches = 8;
+    const Ratios ratios = formula_by_program(*search, choice);
+    EXPECT_NEAR(ratios.time, 1, .05) << choice.str();
+    EXPECT_NEAR(ratios.memory, 1, .05) << choice.str();
+  }
+}
+
 // A graph file has its batch, which may be one micro-batch: then the pass that is priced is also the
 // one beside which gradients are summed.
 TEST(UnitPricer, SumsOfTheOnlyMicroBatchAreCountedOnce) {

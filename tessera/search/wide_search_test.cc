@@ -225,8 +225,8 @@ TEST(WideSearch, MemoryByFormulaIsNearTheProgramsUnderACachingAllocator) {
   size_t compared = 0;
   for (const char* zero : {"1", "2"}) {
     asked->question.fixed = {{"zero", zero}};
-    for (const PlanCandidate& one :
-         find_in_space(asked->question, megatron_space).value().simulated) {
+    const PlanAnswer answer = find_in_space(asked->question, megatron_space).value();
+    for (const PlanCandidate& one : answer.simulated) {
       if (!one.step_s) continue;
       ++compared;
       EXPECT_LT(one.estimate.memory_bytes, 1.3 * one.need_bytes) << one.choice.str();

@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <memory>
+#include <regex>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,6 +35,24 @@ inline const PlanCandidate& best_of(const PlanAnswer& answer) {
   return answer.simulated[*answer.best];
 }
 inline double step_of(const PlanAnswer& answer) { return *best_of(answer).step_s; }
+
+// Writes a GPT as a graph file, with another number of hidden units in the MLP of each block. The path.
+inline std::string unequal_gpt(const std::string& keys, int64_t layers, int64_t batch) {
+  const std::string model = "gpt:layers=" + std::to_string(layers) + ",ffn=4096," + keys;
+  std::istringstream text(to_text(Compiler().model(model, batch).value()->graph));
+  const std::string path = testing::TempDir() + "/unequal_" + std::to_string(layers) + ".graph";
+  std::ofstream out(path);
+  const std::regex block("blocks\\.([0-9]+)\\.");
+  for (std::string line; std::getline(text, line);) {
+    std::smatch found;
+    if (std::regex_search(line, found, block)) {
+      const int64_t hidden = 1024 + 256 * (7 * std::stol(found[1]) % layers);
+      line = std::regex_replace(line, std::regex("ffn=4096"), "ffn=" + std::to_string(hidden));
+    }
+    out << line << '\n';
+  }
+  return path;
+}
 
 // A small model of each family, and its batch.
 inline std::vector<std::pair<std::string, int64_t>> models_of_all_families(const std::string& gpt) {
