@@ -23,9 +23,10 @@ constexpr double kTurned = 1e-3;  // likewise, of choices that differ in the ord
 constexpr size_t kLessons = 4;
 constexpr double kSpreads = 3;
 constexpr double kLeastSpread = .005;
-// Of the formula's mean error only so much is believed of other choices, and no more than a bound: those
-// that are simulated are the ones that it favours, and they may all be of one kind.
-constexpr double kBelieved = .5, kMostBelieved = .05;
+// Of the formula's mean error only so much is believed of other choices, less where the errors are unlike,
+// and no more than a bound: the choices that are simulated are those that the formula favours, and they
+// may all be of one kind.
+constexpr double kBelieved = .6, kMostBelieved = .05;
 
 }  // namespace
 
@@ -127,8 +128,11 @@ void CandidatePool::learn(const PlanCandidate& simulated) {
     squares += lesson.time_log * lesson.time_log;
   }
   const auto n = static_cast<double>(lessons_.size());
-  usual_log_ = std::clamp(kBelieved * sum / n, -kMostBelieved, kMostBelieved);
-  spread_ = std::sqrt(std::max(0.0, squares - sum * sum / n) / std::max(1.0, n - 1));
+  const double mean = sum / n;
+  const double variance = std::max(0.0, squares - sum * mean) / std::max(1.0, n - 1);
+  spread_ = std::sqrt(variance);
+  const double agreement = mean != 0 ? mean * mean / (mean * mean + variance) : 0;
+  usual_log_ = std::clamp(kBelieved * agreement * mean, -kMostBelieved, kMostBelieved);
 }
 
 std::optional<PlanCandidate> CandidatePool::take(double best_s, Care care, double most_work) {

@@ -9,8 +9,8 @@
 //   }
 //
 // An expectation is the estimate times what programs of the most similar choices took, measured by their
-// own estimates. Where no simulated choice is similar, half of what the formula errs in the mean of this
-// search is taken to hold. A candidate is taken as long as it is expected to be at most a little slower
+// own estimates. Where no simulated choice is similar, a part of what the formula errs in the mean of
+// this search is taken to hold. A candidate is taken as long as it is expected to be at most a little slower
 // than the best program. How much is a little: less for choices much like simulated ones, and less where
 // the formula was seen to err nearly alike for all choices of the search.
 #pragma once
@@ -107,7 +107,7 @@ class CandidatePool {
   double step_s(const Waiting& waiting) const;
 
   double margin_;
-  // Of the lessons' time_log: half of the mean, and the standard deviation.
+  // Of the lessons' time_log: what is believed of the mean, and the standard deviation.
   double usual_log_ = 0, spread_ = 0;
   // So many times longer than a program's step the formula said, at the most.
   double most_too_slow_ = 1;
