@@ -73,6 +73,14 @@ bool CandidatePool::Waiting::is_turned(const Lesson& lesson) const {
   return turned == lesson.choice;
 }
 
+bool CandidatePool::Waiting::is_faster_in_shards(const Lesson& lesson) const {
+  if (choice.sharded == lesson.choice.sharded || estimate.step_s >= lesson.estimated_s)
+    return false;
+  Choice other = choice;
+  other.sharded = lesson.choice.sharded;
+  return other == lesson.choice;
+}
+
 double CandidatePool::Waiting::trust() const {
   if (lessons == 0) return 0;
   return std::max(0.0, alike_most - kStrangers + 0.0) / (kRespects - kStrangers);
@@ -116,7 +124,7 @@ void CandidatePool::add_if_unlike(PlanCandidate candidate) {
 void CandidatePool::learn(const PlanCandidate& simulated) {
   if (!simulated.step_s || simulated.estimate.step_s <= 0) return;
   most_too_slow_ = std::max(most_too_slow_, simulated.estimate.step_s / *simulated.step_s);
-  lessons_.push_back({simulated.choice, simulated.estimate.step_s,
+  lessons_.push_back({simulated.choice, *simulated.step_s, simulated.estimate.step_s,
                       std::log(*simulated.step_s / simulated.estimate.step_s),
                       simulated.estimate.memory_bytes > 0
                           ? std::log(simulated.need_bytes / simulated.estimate.memory_bytes)
@@ -162,6 +170,8 @@ std::optional<PlanCandidate> CandidatePool::take_of(double best_s, Care care, do
 
 CandidatePool::Waiting* CandidatePool::expected_next(double best_s, Care care, double most_work) {
   Waiting* next = nullptr;
+  const auto best = std::find_if(lessons_.begin(), lessons_.end(),
+                                 [&](const Lesson& lesson) { return lesson.step_s == best_s; });
   for (Waiting& waiting : all_) {
     if (waiting.is_taken || waiting.work > most_work) continue;
     const double unlike = care == Care::kWide ? kGenerous : kRespects - waiting.alike_most + 0.0;
@@ -174,7 +184,8 @@ CandidatePool::Waiting* CandidatePool::expected_next(double best_s, Care care, d
     const bool fits = care == Care::kEvery || has <= 0 || waiting.memory_bytes() <= in_memory * has;
     // Where the formula was seen to err, it may err as much for choices of which little is known.
     const double errs = std::pow(most_too_slow_, std::min(1.0, 2 * (1 - waiting.trust())));
-    const bool is_slow = care != Care::kEvery && step_s(waiting) > allowed * errs * best_s;
+    const bool is_slow = care != Care::kEvery && step_s(waiting) > allowed * errs * best_s &&
+                         (best == lessons_.end() || !waiting.is_faster_in_shards(*best));
     if (best_s > 0 && (!fits || is_slow)) continue;
     waiting.fits = fits;
     waiting.order_s = step_s(waiting);

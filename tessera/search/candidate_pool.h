@@ -12,7 +12,8 @@
 // own estimates. Where no simulated choice is similar, a part of what the formula errs in the mean of
 // this search is taken to hold. A candidate is taken as long as it is expected to be at most a little slower
 // than the best program. How much is a little: less for choices much like simulated ones, and less where
-// the formula was seen to err nearly alike for all choices of the search.
+// the formula was seen to err nearly alike for all choices of the search. A candidate that is faster by
+// formula than the best program, and differs from it in shards alone, is taken in any case.
 #pragma once
 
 #include <cstddef>
@@ -72,7 +73,8 @@ class CandidatePool {
  private:
   struct Lesson {
     Choice choice;
-    double estimated_s = 0, time_log = 0, memory_log = 0;  // logarithms of program by formula
+    double step_s = 0, estimated_s = 0;
+    double time_log = 0, memory_log = 0;  // logarithms of program by formula
   };
   struct Waiting {
     Choice choice;
@@ -88,6 +90,8 @@ class CandidatePool {
     // Is it the simulated choice with replicas and stages in the other order on the nodes, which the
     // formula says makes no difference?
     bool is_turned(const Lesson& lesson) const;
+    // Does it differ from the simulated choice in shards alone, and is it faster by formula?
+    bool is_faster_in_shards(const Lesson& lesson) const;
     // `usual_log`: what the formula errs in the mean, of choices of which no lesson speaks.
     double step_s(double usual_log) const;
     double memory_bytes() const { return estimate.memory_bytes * ratio(memory_log); }

@@ -86,6 +86,30 @@ TEST(CandidatePool, TheOrderOnTheNodesIsTriedWhereTheFormulaSeesADifference) {
   }
 }
 
+// Others with the same shards took far longer than by formula, which says little of this one.
+TEST(CandidatePool, OtherShardsOfTheBestAreTriedIfTheyAreFasterByFormula) {
+  for (const double share : {.999, 1.001}) {
+    CandidatePool pool(kMargin, 1, false);
+    const PlanCandidate best = candidate(1, 1);
+    PlanCandidate sibling = best;
+    sibling.choice.sharded = 1;
+    sibling.estimate.step_s = share;
+    pool.add(best);
+    for (int64_t i = 2; i <= 6; ++i) {
+      PlanCandidate other = candidate(i, .9);
+      other.choice.sharded = 1;
+      pool.add(std::move(other));
+    }
+    pool.add(sibling);
+    size_t siblings = 0;
+    simulate_all(pool, [&](const Choice& choice) {
+      siblings += choice == sibling.choice ? 1 : 0;
+      return choice.axes == best.choice.axes ? 1. : 1.3;
+    });
+    EXPECT_EQ(siblings, share < 1 ? 1U : 0U) << share;
+  }
+}
+
 TEST(CandidatePool, OneOfEqualEditsWaits) {
   CandidatePool pool(1, 1, false);
   for (const size_t unit : {0, 2}) {
