@@ -8,6 +8,7 @@
 namespace tessera {
 namespace {
 
+constexpr int kRespects = 8;      // in which two choices may be alike
 constexpr double kGenerous = 24;  // respects in which a choice is taken to be unlike others
 // Of small models, candidates that are expected to be too large may fit because estimates err. They
 // wait as if they were slower by this power of how many times too large they are expected to be.
@@ -28,8 +29,7 @@ constexpr double kLeastSpread = .005;
 // may all be of one kind.
 constexpr double kBelieved = .6, kMostBelieved = .05;
 
-}  // namespace
-
+// In how many of kRespects respects the choices are alike.
 int alike(const Choice& a, const Choice& b) {
   const auto inner = [](const Choice& choice) {
     return std::span(choice.axes).subspan(std::min<size_t>(1, choice.axes.size()));
@@ -51,6 +51,17 @@ int alike(const Choice& a, const Choice& b) {
   return a.sharded == b.sharded ? same : std::min(same, kStrangers);
 }
 
+// Do the choices differ in this member alone?
+template <class T>
+bool differ_only_in(T Choice::*member, const Choice& a, const Choice& b) {
+  if (a.*member == b.*member) return false;
+  Choice changed = a;
+  changed.*member = b.*member;
+  return changed == b;
+}
+
+}  // namespace
+
 void CandidatePool::Waiting::learn(const Lesson& lesson) {
   const int now = is_turned(lesson) ? kRespects : alike(choice, lesson.choice);
   if (lessons > 0 && now < alike_most) return;
@@ -65,20 +76,13 @@ void CandidatePool::Waiting::learn(const Lesson& lesson) {
 }
 
 bool CandidatePool::Waiting::is_turned(const Lesson& lesson) const {
-  if (choice.replicas_apart == lesson.choice.replicas_apart ||
-      std::abs(estimate.step_s / lesson.estimated_s - 1) > kTurned)
-    return false;
-  Choice turned = choice;
-  turned.replicas_apart = lesson.choice.replicas_apart;
-  return turned == lesson.choice;
+  return std::abs(estimate.step_s / lesson.estimated_s - 1) <= kTurned &&
+         differ_only_in(&Choice::replicas_apart, choice, lesson.choice);
 }
 
 bool CandidatePool::Waiting::is_faster_in_shards(const Lesson& lesson) const {
-  if (choice.sharded == lesson.choice.sharded || estimate.step_s >= lesson.estimated_s)
-    return false;
-  Choice other = choice;
-  other.sharded = lesson.choice.sharded;
-  return other == lesson.choice;
+  return estimate.step_s < lesson.estimated_s &&
+         differ_only_in(&Choice::sharded, choice, lesson.choice);
 }
 
 double CandidatePool::Waiting::trust() const {
@@ -178,7 +182,7 @@ CandidatePool::Waiting* CandidatePool::expected_next(double best_s, Care care, d
     const double allowed = care == Care::kAll ? std::max(margin_, kSmallMargin)
                                               : 1 + (margin(care) - 1) * unlike / kRespects;
     const double has = waiting.estimate.capacity_bytes;
-    // What a program needs is not known better where its time is.
+    // That the formula errs alike in time says nothing of memory, so there the margin stays.
     const double larger = care == Care::kAll ? allowed : 1 + (margin_ - 1) * unlike / kRespects;
     const double in_memory = is_small_ ? larger : std::min(larger, kNeverFits);
     const bool fits = care == Care::kEvery || has <= 0 || waiting.memory_bytes() <= in_memory * has;

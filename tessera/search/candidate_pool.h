@@ -27,13 +27,10 @@
 
 namespace tessera {
 
-// How much expectations may err: the less the more a candidate is like what was simulated; more, at a
-// search's beginning; more, of small models; by anything, so that every candidate is simulated.
+// How much an expectation may err. kNarrow: the less, the more a candidate is like what was simulated.
+// kWide: more, for the beginning of a search. kAll: by PlanQuestion::margin or twice, for small models.
+// kEvery: by anything, so that every candidate is simulated.
 enum class Care : uint8_t { kNarrow, kWide, kAll, kEvery };
-
-// In how many of kRespects respects two choices are alike.
-inline constexpr int kRespects = 8;
-int alike(const Choice& a, const Choice& b);
 
 class CandidatePool {
  public:
@@ -87,12 +84,13 @@ class CandidatePool {
     double time_log = 0, memory_log = 0;
 
     void learn(const Lesson& lesson);
-    // Is it the simulated choice with replicas and stages in the other order on the nodes, which the
-    // formula says makes no difference?
+    // Is it the simulated choice with replicas and stages in the other order on the nodes, where the
+    // formula sees no difference between the two?
     bool is_turned(const Lesson& lesson) const;
-    // Does it differ from the simulated choice in shards alone, and is it faster by formula?
+    // Does it differ from the simulated choice in Choice::sharded alone, and is it faster by formula?
     bool is_faster_in_shards(const Lesson& lesson) const;
-    // `usual_log`: what the formula errs in the mean, of choices of which no lesson speaks.
+    // The expected step. `usual_log`: the logarithm of program by formula that is expected where no
+    // simulated choice is similar.
     double step_s(double usual_log) const;
     double memory_bytes() const { return estimate.memory_bytes * ratio(memory_log); }
     // In what the simulated choices say of this one, from 0 to 1.
@@ -111,7 +109,8 @@ class CandidatePool {
   double step_s(const Waiting& waiting) const;
 
   double margin_;
-  // Of the lessons' time_log: what is believed of the mean, and the standard deviation.
+  // The logarithm of program by formula that is expected where no simulated choice is similar, and the
+  // standard deviation of this logarithm over all lessons.
   double usual_log_ = 0, spread_ = 0;
   // So many times longer than a program's step the formula said, at the most.
   double most_too_slow_ = 1;

@@ -64,7 +64,7 @@ TEST(CandidatePool, WhereTheFormulaErrsUnlikeMoreProgramsAreSimulated) {
 TEST(CandidatePool, WhatOneKindOfChoiceTakesIsNotBelievedOfAnother) {
   CandidatePool pool(kMargin, 1, false);
   for (int64_t i = 0; i < 6; ++i) pool.add(candidate(2 * i + 2, 1 + .01 * static_cast<double>(i)));
-  pool.add(candidate(1, 1.2));
+  pool.add(candidate(1, 4));
   bool saw_other = false;
   simulate_all(pool, [&](const Choice& choice) {
     saw_other = saw_other || choice.stages == 1;

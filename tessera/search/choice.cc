@@ -386,8 +386,7 @@ void write_shards(recipes::PlanText& text, const Choice& choice, const Graph& fo
     const std::string pattern = recipes::alternatives(names);
     text.store("optimizer.*." + pattern, group.over);
     if (group.sharded >= 2) text.store("grad." + pattern, group.over);
-    // Beside narrow copies the parameters themselves are only updated, in shards as their state is.
-    if (group.sharded >= 3 || is_narrow) text.store(pattern, group.over);
+    if (parameters_in_shards(group.sharded, choice.compute)) text.store(pattern, group.over);
     if (group.sharded < 3 && is_narrow) text.keep(pattern + ".cast", "step");
   }
   // Parameters that rest in shards are gathered while the block before computes.
@@ -462,6 +461,10 @@ AxisCut cut_of(const Op& op, const ChoiceAxis& axis) {
 }
 
 std::string dim_to_cut(const Op& op, const ChoiceAxis& axis) { return cut_of(op, axis).dim; }
+
+bool parameters_in_shards(int64_t sharded, DType compute) {
+  return sharded >= 3 || (sharded >= 1 && compute != storage_dtype(compute));
+}
 
 std::string layout_of(const Graph& graph, TensorId tensor, const ChoiceAxis& axis) {
   const Op& op = graph.op(graph.tensor(tensor).producer);

@@ -13,8 +13,8 @@
 // before it ("attention/heads") is meant in ops of that class only, one with a path in a block before
 // it ("moe.router/batch") in ops there (scoped_dims.h). "seq~kv" is meant in ops that compare queries
 // of the dim `seq` with keys of the dim `kv`: the axis cuts `seq`, and the pieces of `kv` travel around
-// its ranks, one in each step of a loop in time. Where an op is causal and its queries are cut, the plan orders the tokens so that all pieces
-// have the same work, if the model allows it.
+// its ranks, one in each step of a loop in time. Where an op is causal and its queries are cut, the plan
+// orders the tokens so that all pieces have the same work, if the model allows it.
 //
 //   TESSERA_TRY(const std::string text, write_plan(choice, forward, units, "megatron by hand"));
 //   TESSERA_TRY(const Plan plan, parse_plan(text));
@@ -116,6 +116,10 @@ struct ListEntry {
   std::string_view travels;  // whose pieces travel; empty: nothing does
 };
 ListEntry parse_entry(std::string_view entry);
+
+// Do parameters themselves rest in shards (`sharded`: as Choice::sharded)? Beside narrow copies they are
+// only updated, in shards as their state is.
+bool parameters_in_shards(int64_t sharded, DType compute);
 
 // How an axis cuts an op.
 struct AxisCut {

@@ -165,7 +165,8 @@ TEST(Choice, EntriesAreTakenApart) {
   EXPECT_EQ(parts("attention/heads"), (Parts{"attention", "heads", ""}));
   EXPECT_EQ(parts("seq~kv"), (Parts{"", "seq", "kv"}));
   EXPECT_EQ(parts("attn.core/seq~kv"), (Parts{"attn.core", "seq", "kv"}));
-  // What a bias of scores has is no query, though it has both dims: its keys stay.
+  // The op that makes the bias of attention scores has both dims, too, but compares nothing: there the
+  // keys do not travel.
   const Graph forward =
       build_model("t5:layers=1,hidden=64,heads=4,source=16,seq=16,vocab=96,ffn=64", 2)
           .value()

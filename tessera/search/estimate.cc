@@ -329,7 +329,7 @@ Estimator::Sums Estimator::sums(const Choice& choice, const std::vector<const Un
   return out;
 }
 
-// The first stage with a unit that this one of the folded graph stands for.
+// `stand_in`: a unit of the folded graph. The first stage that has a unit for which it stands.
 size_t Estimator::stage_of(const Choice& choice, int stand_in) const {
   for (size_t stage = 0, at = 0; at < units_.size(); ++at) {
     while (stage + 1 < choice.cuts.size() && choice.cuts[stage + 1] <= at) ++stage;
@@ -338,11 +338,10 @@ size_t Estimator::stage_of(const Choice& choice, int stand_in) const {
   return 0;
 }
 
-// The passes of the stages between hide a message as far as they last.
+// A message goes beside the passes of the stages between the two, so only what lasts longer counts.
 double Estimator::tied_s(const Choice& choice, const std::vector<const Stage*>& work,
                          bool hides) const {
-  const bool in_shards = choice.sharded >= 3 ||
-                         (choice.sharded >= 1 && choice.compute != storage_dtype(choice.compute));
+  const bool in_shards = parameters_in_shards(choice.sharded, choice.compute);
   const double shards = in_shards ? static_cast<double>(choice.axes.front().size) : 1;
   double gradients_s = 0, parameters_s = 0;
   for (size_t s = 0; s < work.size(); ++s) {

@@ -174,7 +174,8 @@ class Estimator {
   // The slowest from a stage to the next, and all of them together (way_s).
   MessageTime messages(const Choice& choice, const std::vector<const Stage*>& work,
                        int64_t micro_batch) const;
-  // What a step waits for gradients of parameters that several stages read, and for these parameters.
+  // Seconds for which a step waits until gradients of tied parameters (TiedParameter) have come to the
+  // stage that updates them, and until the parameters are back.
   double tied_s(const Choice& choice, const std::vector<const Stage*>& work, bool hides) const;
   size_t stage_of(const Choice& choice, int stand_in) const;
   double capacity(const Choice& choice, int64_t place) const;

@@ -115,17 +115,28 @@ std::optional<State> without_layers(const State& state, const Layers& run,
   return out;
 }
 
-// Layers of the model that are alike but for their sizes, if there are many.
-std::optional<Layers> unequal_layers(const State& state, const std::set<OpId>& in_runs) {
-  Layers out = repeated_blocks(state.graph, Sizes::kAny);
-  if (out.size() < kManyLayers) return {};
-  for (std::vector<OpId>& layer : out) {
+// Layers of the graph that are alike but for their sizes, if there are many.
+Layers unequal_layers(const Graph& graph) {
+  Layers out = repeated_blocks(graph, Sizes::kAny);
+  if (out.size() < kManyLayers) out.clear();
+  return out;
+}
+
+// The layers, whose ops are those of the graph that is being folded, as ops of the model. Nothing if one of
+// these is in a run already.
+std::optional<Layers> of_model(const State& state, Layers layers, const std::set<OpId>& in_runs) {
+  for (std::vector<OpId>& layer : layers) {
     for (OpId& op : layer) {
       op = state.origin[op.index()];
       if (in_runs.contains(op)) return {};
     }
   }
-  return out;
+  return layers;
+}
+
+// Ops that are left out if so many layers of a run are kept.
+size_t ops_saved(const Layers& run, size_t kept) {
+  return run.size() > kept ? (run.size() - kept) * run.front().size() : 0;
 }
 
 double size_of(const Graph& graph, const std::vector<OpId>& layer) {
@@ -158,25 +169,20 @@ Result<Fold> fold_layers(const Graph& forward) {
   for (;;) {
     const Layers found = repeated_blocks(state.graph);
     if (found.size() <= kKept) break;
-    Layers run = found;
-    bool overlaps = false;
-    for (std::vector<OpId>& layer : run) {
-      for (OpId& op : layer) {
-        op = state.origin[op.index()];
-        overlaps = overlaps || in_runs.contains(op);
-      }
-    }
-    if (overlaps) break;
+    // Where the sizes of layers repeat with a long period, equal ones are few and far between.
+    if (ops_saved(unequal_layers(state.graph), kSampled) > ops_saved(found, kKept)) break;
+    auto run = of_model(state, found, in_runs);
+    if (!run) break;
     std::vector<bool> stays(found.size());
     std::fill_n(stays.begin(), kKept, true);
     auto folded = without_layers(state, found, stays);
     if (!folded) break;
-    for (const auto& layer : run) in_runs.insert(layer.begin(), layer.end());
-    runs.push_back(std::move(run));
+    for (const auto& layer : *run) in_runs.insert(layer.begin(), layer.end());
+    runs.push_back(*std::move(run));
     state = std::move(*folded);
   }
   Fold fold;
-  std::optional<Layers> unequal = unequal_layers(state, in_runs);
+  const auto unequal = of_model(state, unequal_layers(state.graph), in_runs);
   fold.graph = std::move(state.graph);
   TESSERA_TRY_VOID(fold.graph.verify_made());
 
@@ -190,7 +196,7 @@ Result<Fold> fold_layers(const Graph& forward) {
       stand_ins[ops.front()] = runs[r][std::min(layer, kKept - 1)].front();
     }
   }
-  if (unequal) {
+  if (unequal && !unequal->empty()) {
     fold.unequal_run = static_cast<int>(runs.size());
     for (const std::vector<OpId>& ops : *unequal) {
       units[ops.front()] = {ops, 0, fold.unequal_run};

@@ -121,5 +121,19 @@ TEST(Fold, UnequalLayersAreUnitsOfWhichAFewAreSampled) {
   }
 }
 
+// Blocks 0 to 12 have unequal sizes, 13 to 25 the same ones again, and so on: equal blocks are 13 apart.
+TEST(Fold, SizesThatRepeatWithALongPeriodAreSampled) {
+  const std::string path = unequal_gpt("hidden=64,heads=4,seq=16,vocab=96", 39, 4, 13);
+  const Fold fold = fold_layers(Compiler().model(path, 4).value()->graph).value();
+  const auto layers = std::count_if(
+      fold.units.begin(), fold.units.end(),
+      [&](const FoldUnit& unit) { return unit.run >= 0 && unit.run == fold.unequal_run; });
+  EXPECT_EQ(layers, 39);
+  // Sizes that alternate are folded as pairs of blocks: two pairs are fewer blocks than five samples.
+  const std::string pairs = unequal_gpt("hidden=64,heads=4,seq=16,vocab=96", 40, 4, 2);
+  const Fold in_pairs = fold_layers(Compiler().model(pairs, 4).value()->graph).value();
+  EXPECT_EQ(in_pairs.unequal_run, -1);
+}
+
 }  // namespace
 }  // namespace tessera

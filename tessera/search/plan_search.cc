@@ -277,6 +277,7 @@ void PlanSearch::judge_best(std::vector<PlanCandidate> ranked, const EditsOf& ed
   // Where programs are cheap, edits need not promise a gain: the formula errs by more than they
   // change.
   const bool is_cheap = has_cheap_programs();
+  // Dear programs are left over rather than spent on ever smaller gains.
   if (!is_cheap && !is_small_) most = std::min(most, answer.simulated.size() + most / 3);
   std::set<size_t> done;
   // A small question may have used all programs up without one that fits.

@@ -112,6 +112,7 @@ class Ranking {
   // pass takes that hides it, or longer? Then larger micro-batches save time even where their passes do
   // not.
   bool sums_slow_passes(int64_t inner, const UnitPrices& prices) const;
+  // Is it less than the step of the best choice that surely fits, or is there none yet?
   bool may_be_best(double step_s) const;
   // Is some choice with these axes and sequences, and less recomputation, faster than the best, but too
   // large? More recomputation makes choices smaller and never faster.
@@ -171,7 +172,8 @@ class Ranking {
   Estimator estimator_;
   // By devices inside a stage, recomputation, and the axes that were asked for.
   std::map<std::string, std::vector<Inside>> priced_;
-  // Of a micro-batch that recomputes nothing, on the first kind of nodes: by sequences, if no op is cut.
+  // Seconds of both passes of a micro-batch, by its sequences, where no op is cut and nothing is
+  // recomputed; on the first kind of nodes.
   std::map<int64_t, double> uncut_s_;
   // By axes and sequences, and by shape: the least time of a choice that does not surely fit.
   std::map<std::string, std::map<Shape, double>> too_large_s_;

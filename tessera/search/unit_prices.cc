@@ -225,7 +225,7 @@ void measure_alike(UnitPrices& costs, const OpUnits& units, const Program& progr
   }
 }
 
-// Gradients are as wide as parameters rest.
+// Parameters that several units read. Their gradients are taken to be as wide as the parameters rest.
 void measure_tied(UnitPrices& costs, const Fold& fold, const Program& program, const Graph& graph,
                   DType compute) {
   std::map<std::string, std::set<int>> readers;  // units, by parameter's name
@@ -305,7 +305,7 @@ void measure_borders(UnitPrices& costs, const Fold& fold, const std::vector<Choi
 
 namespace {
 
-// What adds up over units.
+// Members of the price of several units together that are the sum of their prices.
 constexpr auto kSummed = std::to_array<double UnitPrice::*>(
     {&UnitPrice::forward_s, &UnitPrice::backward_s, &UnitPrice::once_s, &UnitPrice::update_s,
      &UnitPrice::reduce_s, &UnitPrice::parameter_bytes, &UnitPrice::gradient_bytes,
@@ -313,6 +313,7 @@ constexpr auto kSummed = std::to_array<double UnitPrice::*>(
      &UnitPrice::parameters, &UnitPrice::large_parameters, &UnitPrice::alike_bytes,
      &UnitPrice::alike_shard_bytes, &UnitPrice::summed_bytes, &UnitPrice::summed_shard_bytes,
      &UnitPrice::copy_bytes, &UnitPrice::uncopied_bytes, &UnitPrice::activation_bytes});
+// Members that are those of the last unit.
 constexpr auto kOfTheLast = std::to_array<double UnitPrice::*>(
     {&UnitPrice::leaving_bytes, &UnitPrice::leaving_piece_bytes});
 static_assert(sizeof(UnitPrice) == (kSummed.size() + kOfTheLast.size()) * sizeof(double));
@@ -337,9 +338,9 @@ UnitPrice between(const UnitPrice& smaller, const UnitPrice& larger, double shar
 
 namespace {
 
-// From the prices of samples those of all units.
-UnitPrices of_all(UnitPrices sampled, const std::vector<Samples::Between>& between_units,
-                  const std::vector<int>& units) {
+// The prices of all units, from those of the sampled ones. `units`: Samples::sampled.
+UnitPrices prices_of_all(UnitPrices sampled, const std::vector<Samples::Between>& between_units,
+                         const std::vector<int>& units) {
   UnitPrices out = std::move(sampled);
   const std::vector<UnitPrice> prices = std::exchange(out.units, {});
   const std::vector<std::vector<double>> slices = out.slice_s;
@@ -378,7 +379,7 @@ UnitPrice in_shards(UnitPrice unit, DType compute, int64_t sharded, int64_t repl
   } else if (gradients) {
     unit.gradient_bytes /= d;
   }
-  if (sharded >= 3 || (sharded >= 1 && is_narrow)) unit.parameter_bytes /= d;
+  if (parameters_in_shards(sharded, compute)) unit.parameter_bytes /= d;
   if (sharded >= 3 && is_narrow) unit.copy_bytes *= replicas > 1 ? 0 : 1 - alike;
   return unit;
 }
@@ -499,7 +500,8 @@ Result<UnitPrices> UnitPricer::simulate_units(const UnitQuestion& question) {
   measure_alike(costs, units, program, *lowering, *model->fold, question.axes);
   measure_tied(costs, *model->fold, program, lowering->graph(), model_.compute);
   measure_borders(costs, *model->fold, question.axes, model_.compute, batch);
-  return model->between.empty() ? costs : of_all(std::move(costs), model->between, model->sampled);
+  return model->between.empty() ? costs
+                                : prices_of_all(std::move(costs), model->between, model->sampled);
 }
 
 Result<const UnitPrices*> UnitPricer::price(const UnitQuestion& question) {

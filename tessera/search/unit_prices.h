@@ -86,8 +86,8 @@ struct TiedParameter {
 };
 
 struct UnitPrices {
-  std::vector<UnitPrice>
-      units;  // by unit of the folded graph, of unequal layers also of those not sampled
+  // By unit of the folded graph; of unequal layers also those that were not sampled.
+  std::vector<UnitPrice> units;
   std::vector<TiedParameter> tied;
   double transient_bytes = 0;  // alive inside a block, at the peak
   double overhead_bytes = 0;   // context, libraries, what the allocator adds

@@ -190,7 +190,8 @@ TEST(UnitPricer, GradientsOfTiedParametersAreSentBetweenStages) {
   EXPECT_LT(estimated("dgx-a100:8", model), 1.3 * estimated("dgx-a100:8", model + ",tied=0"));
 }
 
-// What the samples of unequal layers cost says what a pipeline of all of them takes.
+// Five of 20 unequal layers are priced, and the others by their sizes: the step by formula is that of the
+// program, which has all layers.
 TEST(UnitPricer, FormulaAndProgramAgreeOnUnequalLayers) {
   const std::string path = unequal_gpt("hidden=2048,heads=16,seq=1024,vocab=32000", 20, 32);
   const auto asked = ask(path, "dgx-a100:1", 32);

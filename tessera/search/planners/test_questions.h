@@ -36,17 +36,21 @@ inline const PlanCandidate& best_of(const PlanAnswer& answer) {
 }
 inline double step_of(const PlanAnswer& answer) { return *best_of(answer).step_s; }
 
-// Writes a GPT as a graph file, with another number of hidden units in the MLP of each block. The path.
-inline std::string unequal_gpt(const std::string& keys, int64_t layers, int64_t batch) {
+// Writes a GPT as a graph file in which the MLPs of `period` neighbouring blocks have unequal numbers of
+// hidden units; 0: those of all blocks. Returns the file's path.
+inline std::string unequal_gpt(const std::string& keys, int64_t layers, int64_t batch,
+                               int64_t period = 0) {
   const std::string model = "gpt:layers=" + std::to_string(layers) + ",ffn=4096," + keys;
   std::istringstream text(to_text(Compiler().model(model, batch).value()->graph));
-  const std::string path = testing::TempDir() + "/unequal_" + std::to_string(layers) + ".graph";
+  const std::string path = testing::TempDir() + "/unequal_" + std::to_string(layers) + "_" +
+                           std::to_string(period) + ".graph";
   std::ofstream out(path);
   const std::regex block("blocks\\.([0-9]+)\\.");
   for (std::string line; std::getline(text, line);) {
     std::smatch found;
     if (std::regex_search(line, found, block)) {
-      const int64_t hidden = 1024 + 256 * (7 * std::stol(found[1]) % layers);
+      const int64_t sizes = period > 0 ? period : layers;
+      const int64_t hidden = 1024 + 256 * (7 * std::stol(found[1]) % sizes);
       line = std::regex_replace(line, std::regex("ffn=4096"), "ffn=" + std::to_string(hidden));
     }
     out << line << '\n';
