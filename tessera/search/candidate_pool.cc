@@ -1,6 +1,7 @@
 #include "tessera/search/candidate_pool.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <span>
 #include <utility>
@@ -29,26 +30,47 @@ constexpr double kLeastSpread = .005;
 // may all be of one kind.
 constexpr double kBelieved = .6, kMostBelieved = .05;
 
-// In how many of kRespects respects the choices are alike.
-int alike(const Choice& a, const Choice& b) {
-  const auto inner = [](const Choice& choice) {
-    return std::span(choice.axes).subspan(std::min<size_t>(1, choice.axes.size()));
-  };
+// How far the simulated choices that are alike in so many respects are believed, from 0 to 1.
+double trust(int alike) {
+  return std::max(0.0, alike - kStrangers + 0.0) / (kRespects - kStrangers);
+}
+
+bool have_same_replicas(const Choice& a, const Choice& b) {
   const auto replicas = [](const Choice& choice) {
     return choice.axes.empty() ? 1 : choice.axes.front().size;
   };
-  const auto same_axes = [&] {
-    const auto x = inner(a), y = inner(b);
-    return std::equal(x.begin(), x.end(), y.begin(), y.end()) && a.stage_axes == b.stage_axes;
+  return replicas(a) == replicas(b) && a.replicas_apart == b.replicas_apart;
+}
+
+bool have_same_stage(const Choice& a, const Choice& b) {
+  const auto inner = [](const Choice& choice) {
+    return std::span(choice.axes).subspan(std::min<size_t>(1, choice.axes.size()));
   };
-  const int same = (a.stages == b.stages) +
-                   (replicas(a) == replicas(b) && a.replicas_apart == b.replicas_apart) +
-                   same_axes() + (a.micro_batches == b.micro_batches && a.slices == b.slices) +
-                   (a.schedule == b.schedule) + (a.chunks == b.chunks && a.cuts == b.cuts) +
-                   (a.sharded == b.sharded && a.transfers == b.transfers) +
-                   (a.recompute == b.recompute && a.units == b.units && a.halos == b.halos);
+  const auto x = inner(a), y = inner(b);
+  return std::equal(x.begin(), x.end(), y.begin(), y.end()) && a.stage_axes == b.stage_axes;
+}
+
+// In how many of kRespects respects the choices are alike; nothing, if in fewer than `at_least`. It is asked
+// for each candidate after each program, so what takes longer to compare comes later.
+std::optional<int> alike(const Choice& a, const Choice& b, int at_least) {
   // The formula errs the most in what shards cost.
-  return a.sharded == b.sharded ? same : std::min(same, kStrangers);
+  const int most = a.sharded == b.sharded ? kRespects : kStrangers;
+  if (most < at_least) return {};
+  int unlike = 0;
+  const auto may_go_on = [&](bool is_equal) {
+    unlike += is_equal ? 0 : 1;
+    return kRespects - unlike >= at_least;
+  };
+  const bool is_enough =
+      may_go_on(a.stages == b.stages) &&
+      may_go_on(a.micro_batches == b.micro_batches && a.slices == b.slices) &&
+      may_go_on(have_same_replicas(a, b)) &&
+      may_go_on(a.sharded == b.sharded && a.transfers == b.transfers) &&
+      may_go_on(a.schedule == b.schedule) && may_go_on(a.chunks == b.chunks && a.cuts == b.cuts) &&
+      may_go_on(a.recompute == b.recompute && a.units == b.units && a.halos == b.halos) &&
+      may_go_on(have_same_stage(a, b));
+  if (!is_enough) return {};
+  return std::min(kRespects - unlike, most);
 }
 
 // Do the choices differ in this member alone?
@@ -63,16 +85,18 @@ bool differ_only_in(T Choice::*member, const Choice& a, const Choice& b) {
 }  // namespace
 
 void CandidatePool::Waiting::learn(const Lesson& lesson) {
-  const int now = is_turned(lesson) ? kRespects : alike(choice, lesson.choice);
-  if (lessons > 0 && now < alike_most) return;
-  if (now > alike_most || lessons == 0) {
+  const auto now = is_turned(lesson) ? kRespects : alike(choice, lesson.choice, alike_most);
+  if (!now) return;
+  if (*now > alike_most) {
     lessons = 0;
     time_log = memory_log = 0;
   }
-  alike_most = now;
+  alike_most = *now;
   ++lessons;
   time_log += lesson.time_log;
   memory_log += lesson.memory_log;
+  time_ratio = std::exp(trust(alike_most) * time_log / lessons);
+  memory_ratio = std::exp(trust(alike_most) * memory_log / lessons);
 }
 
 bool CandidatePool::Waiting::is_turned(const Lesson& lesson) const {
@@ -85,23 +109,11 @@ bool CandidatePool::Waiting::is_faster_in_shards(const Lesson& lesson) const {
          differ_only_in(&Choice::sharded, choice, lesson.choice);
 }
 
-double CandidatePool::Waiting::trust() const {
-  if (lessons == 0) return 0;
-  return std::max(0.0, alike_most - kStrangers + 0.0) / (kRespects - kStrangers);
-}
-
-double CandidatePool::Waiting::ratio(double sum) const {
-  return lessons == 0 ? 1 : std::exp(trust() * sum / lessons);
-}
-
-double CandidatePool::Waiting::step_s(double usual_log) const {
-  return estimate.step_s * ratio(time_log) * std::exp((1 - trust()) * usual_log);
-}
-
 void CandidatePool::append(PlanCandidate candidate) {
   Waiting waiting{std::move(candidate.choice), candidate.estimate};
   waiting.work = candidate.work;
   for (const Lesson& lesson : lessons_) waiting.learn(lesson);
+  waiting_.push_back(all_.size());
   all_.push_back(std::move(waiting));
 }
 
@@ -133,7 +145,7 @@ void CandidatePool::learn(const PlanCandidate& simulated) {
                       simulated.estimate.memory_bytes > 0
                           ? std::log(simulated.need_bytes / simulated.estimate.memory_bytes)
                           : 0});
-  for (Waiting& waiting : all_) waiting.learn(lessons_.back());
+  for (const size_t w : waiting_) all_[w].learn(lessons_.back());
   double sum = 0, squares = 0;
   for (const Lesson& lesson : lessons_) {
     sum += lesson.time_log;
@@ -164,7 +176,7 @@ std::optional<PlanCandidate> CandidatePool::take_of(double best_s, Care care, do
     next = expected_next(best_s, care, most_work);
   }
   if (next == nullptr || (!next->fits && ++too_large_ > most_too_large_)) return {};
-  next->is_taken = true;
+  std::erase(waiting_, static_cast<size_t>(next - all_.data()));
   PlanCandidate out;
   out.choice = next->choice;
   out.estimate = next->estimate;
@@ -176,8 +188,21 @@ CandidatePool::Waiting* CandidatePool::expected_next(double best_s, Care care, d
   Waiting* next = nullptr;
   const auto best = std::find_if(lessons_.begin(), lessons_.end(),
                                  [&](const Lesson& lesson) { return lesson.step_s == best_s; });
-  for (Waiting& waiting : all_) {
-    if (waiting.is_taken || waiting.work > most_work) continue;
+  // By the number of respects in which the most similar simulated choices are alike: what is expected where
+  // they are not believed, and how much more may be allowed: where the formula was seen to err, it may err as
+  // much for choices of which little is known.
+  std::array<double, kRespects + 1> usual, errs;
+  const bool is_usual_known = !is_small_ && lessons_.size() >= kLessons;
+  for (int alike = 0; alike <= kRespects; ++alike) {
+    const auto at = static_cast<size_t>(alike);
+    const double doubt = 1 - trust(alike);
+    usual[at] = is_usual_known ? std::exp(doubt * usual_log_) : 1;
+    errs[at] = std::pow(most_too_slow_, std::min(1.0, 2 * doubt));
+  }
+  for (const size_t w : waiting_) {
+    Waiting& waiting = all_[w];
+    if (waiting.work > most_work) continue;
+    const auto at = static_cast<size_t>(waiting.alike_most);
     const double unlike = care == Care::kWide ? kGenerous : kRespects - waiting.alike_most + 0.0;
     const double allowed = care == Care::kAll ? std::max(margin_, kSmallMargin)
                                               : 1 + (margin(care) - 1) * unlike / kRespects;
@@ -186,15 +211,14 @@ CandidatePool::Waiting* CandidatePool::expected_next(double best_s, Care care, d
     const double larger = care == Care::kAll ? allowed : 1 + (margin_ - 1) * unlike / kRespects;
     const double in_memory = is_small_ ? larger : std::min(larger, kNeverFits);
     const bool fits = care == Care::kEvery || has <= 0 || waiting.memory_bytes() <= in_memory * has;
-    // Where the formula was seen to err, it may err as much for choices of which little is known.
-    const double errs = std::pow(most_too_slow_, std::min(1.0, 2 * (1 - waiting.trust())));
-    const bool is_slow = care != Care::kEvery && step_s(waiting) > allowed * errs * best_s &&
+    const double step_s = waiting.estimate.step_s * waiting.time_ratio * usual[at];
+    const bool is_slow = care != Care::kEvery && step_s > allowed * errs[at] * best_s &&
                          (best == lessons_.end() || !waiting.is_faster_in_shards(*best));
     if (best_s > 0 && (!fits || is_slow)) continue;
     waiting.fits = fits;
-    waiting.order_s = step_s(waiting);
-    if (is_small_ && has > 0)
-      waiting.order_s *= std::pow(std::max(1.0, waiting.memory_bytes() / has), kDoubtful);
+    waiting.order_s = step_s;
+    if (is_small_ && has > 0 && waiting.memory_bytes() > has)
+      waiting.order_s *= std::pow(waiting.memory_bytes() / has, kDoubtful);
     if (next == nullptr || waiting.comes_before(*next)) next = &waiting;
   }
   return next;
@@ -203,10 +227,6 @@ CandidatePool::Waiting* CandidatePool::expected_next(double best_s, Care care, d
 double CandidatePool::margin(Care care) const {
   if (care != Care::kNarrow || lessons_.size() < kLessons) return margin_;
   return std::min(margin_, 1 + kSpreads * std::max(spread_, kLeastSpread));
-}
-
-double CandidatePool::step_s(const Waiting& waiting) const {
-  return waiting.step_s(is_small_ || lessons_.size() < kLessons ? 0 : usual_log_);
 }
 
 }  // namespace tessera

@@ -76,12 +76,14 @@ class CandidatePool {
   struct Waiting {
     Choice choice;
     Estimate estimate;
-    bool is_taken = false, fits = false, is_refined = false;
+    bool fits = false, is_refined = false;
     double order_s = 0;  // of candidates that fit: the least is taken first
     double work = 0;     // of those that were put aside
-    // Sums over the simulated choices that are most like this one.
+    // Sums over the simulated choices that are most like this one, and what programs are expected to take,
+    // times the estimates, if these choices are believed as far as they are like this one.
     int alike_most = 0, lessons = 0;
     double time_log = 0, memory_log = 0;
+    double time_ratio = 1, memory_ratio = 1;
 
     void learn(const Lesson& lesson);
     // Is it the simulated choice with replicas and stages in the other order on the nodes, where the
@@ -89,13 +91,7 @@ class CandidatePool {
     bool is_turned(const Lesson& lesson) const;
     // Does it differ from the simulated choice in Choice::sharded alone, and is it faster by formula?
     bool is_faster_in_shards(const Lesson& lesson) const;
-    // The expected step. `usual_log`: the logarithm of program by formula that is expected where no
-    // simulated choice is similar.
-    double step_s(double usual_log) const;
-    double memory_bytes() const { return estimate.memory_bytes * ratio(memory_log); }
-    // In what the simulated choices say of this one, from 0 to 1.
-    double trust() const;
-    double ratio(double sum) const;
+    double memory_bytes() const { return estimate.memory_bytes * memory_ratio; }
     bool comes_before(const Waiting& other) const {
       if (fits != other.fits) return fits;
       return fits ? order_s < other.order_s : memory_bytes() < other.memory_bytes();
@@ -106,7 +102,6 @@ class CandidatePool {
   std::optional<PlanCandidate> take_of(double best_s, Care care, double most_work);
   Waiting* expected_next(double best_s, Care care, double most_work);
   double margin(Care care) const;
-  double step_s(const Waiting& waiting) const;
 
   double margin_;
   // The logarithm of program by formula that is expected where no simulated choice is similar, and the
@@ -119,6 +114,7 @@ class CandidatePool {
   bool is_small_;
   Refine refine_;
   std::vector<Waiting> all_;
+  std::vector<size_t> waiting_;  // where in all_, in this order: those that were not taken
   std::unordered_map<double, std::vector<size_t>> by_step_;  // where in all_, by estimated time
   std::vector<Lesson> lessons_;
 };

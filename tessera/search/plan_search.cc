@@ -88,7 +88,9 @@ std::vector<int64_t> shape_of(const Choice& choice) {
 
 PlanSearch::Judged PlanSearch::judge(PlanCandidate& candidate,
                                      const std::vector<PlanCandidate>& before) {
-  const auto is_same = [&](const PlanCandidate& other) { return other.choice == candidate.choice; };
+  const auto is_same = [&](const PlanCandidate& other) {
+    return other.estimate.step_s == candidate.estimate.step_s && other.choice == candidate.choice;
+  };
   if (std::any_of(before.begin(), before.end(), is_same)) return Judged::kNothingNew;
   const bool was_put_aside = candidate.work > 0;
   if (const auto dear = dear_.find(shape_of(candidate.choice));

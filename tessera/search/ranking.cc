@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <iterator>
 #include <limits>
 #include <map>
@@ -17,7 +16,6 @@
 #include "tessera/search/question.h"
 #include "tessera/search/sliced_pipelines.h"
 #include "tessera/search/slicer.h"
-#include "tessera/search/transfer_choices.h"
 #include "tessera/search/unequal_meshes.h"
 
 namespace tessera {
@@ -26,7 +24,6 @@ namespace {
 constexpr double kSaturated = .995;    // of the time of a sequence: more sequences save nothing
 constexpr double kClearly = 1.02;      // so many times slower is not a matter of the formula
 constexpr size_t kMostRefined = 64;    // choices whose units get recomputation of their own
-constexpr size_t kFarthestMove = 3;    // of a border between stages, in units
 constexpr size_t kImprovedShapes = 4;  // whose dims to cut are edited
 constexpr double kSurely = .9;         // of the memory: the formula cannot err by more
 constexpr double kListGain = .998;     // of the time, or less: an edit of the dims is kept
@@ -731,65 +728,6 @@ void Ranking::play(PlanCandidate& candidate) {
   PlanCandidate played = candidate;
   if (estimate_own(played)) candidate.estimate.step_s = played.estimate.step_s;
   estimator_.play_schedules(false);
-}
-
-std::vector<PlanCandidate> Ranking::edits(const PlanCandidate& candidate, const Space& space) {
-  estimator_.play_schedules(plays_edits_);
-  std::vector<PlanCandidate> out = edits_of(candidate, space);
-  estimator_.play_schedules(false);
-  return out;
-}
-
-std::vector<PlanCandidate> Ranking::edits_of(const PlanCandidate& candidate, const Space& space) {
-  std::vector<PlanCandidate> out;
-  const Choice& from = candidate.choice;
-  if (space.is_wide && !is_small_) out = transfer_edits(candidate, question_);
-  if (!space.own_units || !from.slices.empty()) return out;
-  const auto add = [&](Choice choice) {
-    PlanCandidate edit;
-    edit.choice = std::move(choice);
-    if (estimate_own(edit)) out.push_back(std::move(edit));
-  };
-  for (size_t s = 1; s < from.cuts.size(); ++s) {
-    const size_t end = s + 1 < from.cuts.size() ? from.cuts[s + 1] : fold_.units.size();
-    for (size_t by = 1; by <= kFarthestMove; ++by) {
-      Choice edit = from;
-      if (from.cuts[s] + by < end) {
-        edit.cuts[s] = from.cuts[s] + by;
-        add(edit);
-      }
-      if (from.cuts[s] > from.cuts[s - 1] + by) {
-        edit.cuts[s] = from.cuts[s] - by;
-        add(edit);
-      }
-    }
-  }
-  for (Choice& edit : halo_edits(from, fold_.graph, fold_.units.size(), question_))
-    add(std::move(edit));
-  const ScheduleFacts* facts = estimator_.schedule_of(from);
-  if (question_.fixed.contains("recompute") || (facts != nullptr && facts->splits_backward))
-    return out;
-  for (size_t s = 0; s < std::max<size_t>(from.cuts.size(), 1); ++s) {
-    const size_t end = s + 1 < from.cuts.size() ? from.cuts[s + 1] : fold_.units.size();
-    const size_t begin = from.cuts.empty() ? 0 : from.cuts[s];
-    for (const int step : {-1, 1}) {
-      // Ever more units of the stage, from its end on.
-      Choice edit = from;
-      size_t changed = 0;
-      for (size_t u = end; u-- > begin;) {
-        const std::string& now =
-            from.units.empty() ? from.recompute : from.units[u].recompute.value_or(from.recompute);
-        const auto level = std::find(space.recompute.begin(), space.recompute.end(), now);
-        if (level == space.recompute.end() || fold_.units[u].run < 0) continue;
-        const auto next = level - space.recompute.begin() + step;
-        if (next < 0 || next >= std::ssize(space.recompute)) continue;
-        edit.units.resize(fold_.units.size());
-        edit.units[u].recompute = space.recompute[static_cast<size_t>(next)];
-        if (std::has_single_bit(++changed)) add(edit);
-      }
-    }
-  }
-  return out;
 }
 
 }  // namespace tessera
