@@ -210,7 +210,8 @@ CandidatePool::Waiting* CandidatePool::expected_next(double best_s, Care care, d
     // That the formula errs alike in time says nothing of memory, so there the margin stays.
     const double larger = care == Care::kAll ? allowed : 1 + (margin_ - 1) * unlike / kRespects;
     const double in_memory = is_small_ ? larger : std::min(larger, kNeverFits);
-    const bool fits = care == Care::kEvery || has <= 0 || waiting.memory_bytes() <= in_memory * has;
+    const bool fits = care != Care::kSmallest && (care == Care::kEvery || has <= 0 ||
+                                                  waiting.memory_bytes() <= in_memory * has);
     const double step_s = waiting.estimate.step_s * waiting.time_ratio * usual[at];
     const bool is_slow = care != Care::kEvery && step_s > allowed * errs[at] * best_s &&
                          (best == lessons_.end() || !waiting.is_faster_in_shards(*best));

@@ -29,8 +29,9 @@ namespace tessera {
 
 // How much an expectation may err. kNarrow: the less, the more a candidate is like what was simulated.
 // kWide: more, for the beginning of a search. kAll: by PlanQuestion::margin or twice, for small models.
-// kEvery: by anything, so that every candidate is simulated.
-enum class Care : uint8_t { kNarrow, kWide, kAll, kEvery };
+// kEvery: by anything, so that every candidate is simulated. kSmallest: as kEvery, and those that are expected
+// to be the smallest come first, for the end of a search in which nothing fitted.
+enum class Care : uint8_t { kNarrow, kWide, kAll, kEvery, kSmallest };
 
 class CandidatePool {
  public:

@@ -214,7 +214,7 @@ constexpr size_t kTooLarge = 4;        // programs at least, where nothing is ex
 
 }  // namespace
 
-void PlanSearch::judge_pool(CandidatePool& pool, size_t most, PlanAnswer& answer) {
+void PlanSearch::judge_pool(CandidatePool& pool, size_t most, PlanAnswer& answer, bool smallest) {
   const size_t all = programs_allowed();
   const auto best_s = [&] { return answer.best ? *answer.simulated[*answer.best].step_s : 0; };
   const bool has_room = is_small_ && question_.evaluations >= answer.simulated.size() + pool.size();
@@ -223,16 +223,14 @@ void PlanSearch::judge_pool(CandidatePool& pool, size_t most, PlanAnswer& answer
       answer.ended = "stopped";
       return;
     }
-    // Of a small model the search goes on while nothing fits: estimates of memory err by more than
-    // plans differ where the limit is near to what every plan needs.
-    const bool lacks_memory = is_small_ && question_.evaluations == 0 && !answer.best;
-    if (answer.simulated.size() >= most && !lacks_memory) {
+    if (answer.simulated.size() >= most || (smallest && answer.best)) {
       answer.ended = fmt::format("{} programs were simulated (--evaluations)", most);
       return;
     }
     const bool is_early = answer.simulated.size() < all / kAlways;
     auto next = pool.take(best_s(),
-                          has_room    ? Care::kEvery
+                          smallest    ? Care::kSmallest
+                          : has_room  ? Care::kEvery
                           : is_small_ ? Care::kAll
                           : is_early  ? Care::kWide
                                       : Care::kNarrow,
@@ -276,21 +274,31 @@ void PlanSearch::judge_best(std::vector<PlanCandidate> ranked, const EditsOf& ed
   // A third is left for edits of the best, which a choice that is better only by the formula's error
   // shall not use up.
   judge_pool(pool, edits_of ? most - most / 3 : most, answer);
+  // Dear programs are left over rather than spent on ever smaller gains.
+  if (!has_cheap_programs() && !is_small_)
+    most = std::min(most, answer.simulated.size() + most / 3);
+  std::set<size_t> edited;
+  edit_best(edits_of, most, too_large, edited, answer);
+  if (!goes_on(answer)) return;
+  judge_pool(pool, answer.simulated.size() + programs_allowed(), answer, true);
+  edit_best(edits_of, answer.simulated.size() + most / 3, too_large, edited, answer);
+}
+
+bool PlanSearch::goes_on(const PlanAnswer& answer) const {
+  return is_small_ && question_.evaluations == 0 && !answer.best;
+}
+
+void PlanSearch::edit_best(const EditsOf& edits_of, size_t most, size_t too_large,
+                           std::set<size_t>& edited, PlanAnswer& answer) {
   // Where programs are cheap, edits need not promise a gain: the formula errs by more than they
   // change.
   const bool is_cheap = has_cheap_programs();
-  // Dear programs are left over rather than spent on ever smaller gains.
-  if (!is_cheap && !is_small_) most = std::min(most, answer.simulated.size() + most / 3);
-  std::set<size_t> done;
-  // A small question may have used all programs up without one that fits.
-  const auto lacks_memory = [&] {
-    return is_small_ && question_.evaluations == 0 && !answer.best && done.size() < kMostEdited;
-  };
+  const size_t tries = std::max(kEditsTried, std::min(most, programs_allowed()) / kCheap / 2);
   while (edits_of && answer.ended != "stopped" &&
-         (answer.simulated.size() < most || lacks_memory())) {
-    const auto source = worth_an_edit(answer, done);
+         (answer.simulated.size() < most || (goes_on(answer) && edited.size() < kMostEdited))) {
+    const auto source = worth_an_edit(answer, edited);
     if (!source) return;
-    done.insert(*source);
+    edited.insert(*source);
     const PlanCandidate from = answer.simulated[*source];
     CandidatePool edits(is_cheap ? question_.margin : 1, too_large, is_small_);
     edits.learn(from);
@@ -303,18 +311,17 @@ void PlanSearch::judge_best(std::vector<PlanCandidate> ranked, const EditsOf& ed
         edits.add_if_unlike(std::move(edit));
       }
     }
-    const size_t tries = std::max(kEditsTried, most / kCheap / 2);
     const size_t last = answer.simulated.size() + tries;
-    judge_pool(edits, lacks_memory() ? last : std::min(most, last), answer);
+    judge_pool(edits, goes_on(answer) ? last : std::min(most, last), answer);
   }
 }
 
 // The best program, or one that would be better if it fitted; the fastest first. Of small models also
-// those that are little slower. Those in `done` were edited before.
+// those that are little slower. Those in `edited` were edited before.
 std::optional<size_t> PlanSearch::worth_an_edit(const PlanAnswer& answer,
-                                                const std::set<size_t>& done) const {
+                                                const std::set<size_t>& edited) const {
   std::optional<size_t> out = answer.best;
-  if (out && done.contains(*out)) out.reset();
+  if (out && edited.contains(*out)) out.reset();
   const auto is_slower = [](const PlanCandidate& a, const PlanCandidate& b) {
     return *a.step_s >= *b.step_s;
   };
@@ -322,10 +329,10 @@ std::optional<size_t> PlanSearch::worth_an_edit(const PlanAnswer& answer,
   const double best_s = answer.best ? *answer.simulated[*answer.best].step_s : 0;
   for (size_t i = 0; i < answer.simulated.size(); ++i) {
     const PlanCandidate& one = answer.simulated[i];
-    if (!one.step_s || done.contains(i)) continue;
+    if (!one.step_s || edited.contains(i)) continue;
     // Edits save so much, not more.
     if (!one.fits && one.need_bytes > kNearlyFits * limit_) continue;
-    const bool may_win = is_small_ && done.size() < kMostEdited
+    const bool may_win = is_small_ && edited.size() < kMostEdited
                              ? *one.step_s < kEditsMaySave * best_s
                              : !one.fits && *one.step_s < best_s;
     if (answer.best && !may_win) continue;

@@ -80,9 +80,18 @@ class PlanSearch {
   // Why a plan cannot contain the part: the first of its entries with which the choice is refused.
   Error why_not(const Choice& choice);
   // Simulates candidates of the pool until `most` programs were simulated or no other candidate is
-  // expected to be faster.
-  void judge_pool(CandidatePool& pool, size_t most, PlanAnswer& answer);
-  std::optional<size_t> worth_an_edit(const PlanAnswer& answer, const std::set<size_t>& done) const;
+  // expected to be faster. `smallest`: until one fits, the smallest first.
+  void judge_pool(CandidatePool& pool, size_t most, PlanAnswer& answer, bool smallest = false);
+  std::optional<size_t> worth_an_edit(const PlanAnswer& answer,
+                                      const std::set<size_t>& edited) const;
+  // A small question may have used all its programs up without one that fits. It goes on then, because
+  // estimates of memory err by more than plans differ where the limit is near to what every plan needs:
+  // with edits of what was simulated, then with the smallest of the other candidates.
+  bool goes_on(const PlanAnswer& answer) const;
+  // Simulates edits of the best program, and of each better one that is found. `most`: programs of the whole
+  // answer; `too_large`: as most_too_large of a pool; `edited`: programs whose edits are known.
+  void edit_best(const EditsOf& edits_of, size_t most, size_t too_large, std::set<size_t>& edited,
+                 PlanAnswer& answer);
   void judge_best(std::vector<PlanCandidate> ranked, const EditsOf& edits_of, const Refine& refine,
                   PlanAnswer& answer);
   size_t programs_allowed() const;

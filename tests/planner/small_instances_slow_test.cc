@@ -30,14 +30,15 @@ TEST(SmallInstances, TinyOnFourDevices) {
 TEST(SmallInstances, OnFourDevices) {
   expect_nearly_all_equal("four devices", 4000, 30, 4, Size::kSmall);
 }
+TEST(SmallInstances, TinyOnEightDevices) {
+  expect_nearly_all_equal("tiny, eight devices", 5000, 40, 8, Size::kTiny);
+}
+
 // The quick tests compare it with an answer that may put nothing on the host.
 TEST(SmallInstances, OnlyEditsFit) {
   Outcome outcome;
   compare(*random_instance(4025, 4, Size::kSmall), outcome);
   EXPECT_LE(outcome.worst, 1.1) << outcome.worst_instance;
-}
-TEST(SmallInstances, TinyOnEightDevices) {
-  expect_nearly_all_equal("tiny, eight devices", 5000, 40, 8, Size::kTiny);
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <string>
+
 #include "brute_force.h"
 
 namespace tessera::planner_test {
@@ -33,25 +35,43 @@ double step_s(const PlanQuestion& question) {
   return answer && answer->best ? *answer->simulated[*answer->best].step_s : 1e9;
 }
 
+// A network on four devices of a node. `layers`: of 64 hidden units.
+struct FourDevices {
+  Cluster cluster = load_cluster("dgx-a100:1").value();
+  PlanQuestion question;
+  explicit FourDevices(int layers) {
+    cluster.parts.front().type.devices = 4;
+    question.model = "mlp:layers=" + std::to_string(layers) + ",in=1024,hidden=64,out=10";
+    question.batch = 4;
+    question.cluster = &cluster;
+    question.options.style = parse_style("tessera").value();
+    question.compute = DType::kBFloat16;
+    question.fixed["devices"] = "4";
+  }
+};
+
 // What fits at the limit are edits of the programs that the search simulates first, none of which fits:
 // it goes on with edits before it puts tensors on the host, which was 2.3 times as slow.
 // OnlyEditsFit of small_instances_slow_test.cc asks the same, with brute force.
 TEST(SmallInstances, EditsAreTriedWhereNothingElseFits) {
-  Cluster cluster = load_cluster("dgx-a100:1").value();
-  cluster.parts.front().type.devices = 4;
-  PlanQuestion question;
-  question.model = "mlp:layers=3,in=1024,hidden=64,out=10";
-  question.batch = 4;
-  question.cluster = &cluster;
-  question.options.style = parse_style("tessera").value();
-  question.compute = DType::kBFloat16;
-  question.memory_limit_bytes = 1'773'574'798;
-  question.fixed["devices"] = "4";
-  PlanQuestion on_devices = question;
-  on_devices.fixed["offload"] = "none";
-  const double on_devices_s = step_s(on_devices);
+  FourDevices asked(3);
+  asked.question.memory_limit_bytes = 1'773'574'798;
+  FourDevices on_devices = asked;
+  on_devices.question.cluster = &on_devices.cluster;
+  on_devices.question.fixed["offload"] = "none";
+  const double on_devices_s = step_s(on_devices.question);
   ASSERT_LT(on_devices_s, 1e9) << "an edit fits";
-  EXPECT_LE(step_s(question), 1.1 * on_devices_s);
+  EXPECT_LE(step_s(asked.question), 1.1 * on_devices_s);
+}
+
+// The smallest of 8,692 plans needs 20 kB less, and none of the 512 that the search may simulate fits.
+TEST(SmallInstances, SmallPlansAreTriedWhereNothingElseFits) {
+  FourDevices asked(3);
+  asked.question.memory_limit_bytes = 1'735'058'593;
+  const auto answer = find_plan(asked.question, "auto").value();
+  ASSERT_TRUE(answer.best) << "of " << answer.simulated.size();
+  EXPECT_GT(answer.simulated.size(), 512U);
+  EXPECT_LT(answer.simulated.size(), 2000U);
 }
 
 TEST(SmallInstances, MoreMemoryIsNeverSlower) {
