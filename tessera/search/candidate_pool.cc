@@ -156,7 +156,8 @@ void CandidatePool::learn(const PlanCandidate& simulated) {
   const double variance = std::max(0.0, squares - sum * mean) / std::max(1.0, n - 1);
   spread_ = std::sqrt(variance);
   const double agreement = mean != 0 ? mean * mean / (mean * mean + variance) : 0;
-  usual_log_ = std::clamp(kBelieved * agreement * mean, -kMostBelieved, kMostBelieved);
+  usual_log_ = kBelieved * agreement * mean;
+  if (!is_small_) usual_log_ = std::clamp(usual_log_, -kMostBelieved, kMostBelieved);
 }
 
 std::optional<PlanCandidate> CandidatePool::take(double best_s, Care care, double most_work) {
@@ -192,7 +193,7 @@ CandidatePool::Waiting* CandidatePool::expected_next(double best_s, Care care, d
   // they are not believed, and how much more may be allowed: where the formula was seen to err, it may err as
   // much for choices of which little is known.
   std::array<double, kRespects + 1> usual, errs;
-  const bool is_usual_known = !is_small_ && lessons_.size() >= kLessons;
+  const bool is_usual_known = lessons_.size() >= kLessons;
   for (int alike = 0; alike <= kRespects; ++alike) {
     const auto at = static_cast<size_t>(alike);
     const double doubt = 1 - trust(alike);

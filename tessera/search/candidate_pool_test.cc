@@ -73,6 +73,27 @@ TEST(CandidatePool, WhatOneKindOfChoiceTakesIsNotBelievedOfAnother) {
   EXPECT_TRUE(saw_other);
 }
 
+// Where every program takes half of what the formula says, choices of which a few were simulated would else
+// all come before one of another kind.
+TEST(CandidatePool, OfSmallModelsTheMeanErrorIsBelievedOfAnotherKind) {
+  CandidatePool pool(kMargin, 1, true);
+  for (int64_t i = 0; i < 20; ++i) {
+    PlanCandidate one = candidate(2, 1 + .1 * static_cast<double>(i));
+    one.choice.micro_batches = 100 + i;
+    pool.add(std::move(one));
+  }
+  pool.add(candidate(1, 1.5));
+  size_t before = 0;
+  while (auto next = pool.take(before == 0 ? 0 : .45, Care::kAll, kInfinity)) {
+    if (next->choice.stages == 1) break;
+    next->step_s = .45 * next->estimate.step_s;
+    next->need_bytes = next->estimate.memory_bytes;
+    pool.learn(*next);
+    ++before;
+  }
+  EXPECT_LE(before, 12U);
+}
+
 TEST(CandidatePool, TheOrderOnTheNodesIsTriedWhereTheFormulaSeesADifference) {
   for (const double less : {1e-2, 1e-5}) {
     CandidatePool pool(kMargin, 1, false);
