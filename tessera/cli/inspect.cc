@@ -8,6 +8,7 @@
 
 #include "tessera/base/text.h"
 #include "tessera/base/toml.h"
+#include "tessera/cli/auto_plan.h"
 #include "tessera/cli/cli.h"
 #include "tessera/cluster/cluster.h"
 #include "tessera/compile/compile.h"
@@ -72,6 +73,12 @@ Result<Compiled> compile_for(const InspectOptions& options, const std::string& m
                              const std::string& plan) {
   CompileTexts texts{model, plan, options.batch, options.precision};
   TESSERA_TRY(texts.optimizer, parse_optimizer_text(options.optimizer));
+  if (!options.cluster.empty()) {
+    TESSERA_TRY(const Cluster cluster, load_cluster(options.cluster));
+    TESSERA_TRY(const Style style, parse_style("tessera"));
+    TESSERA_TRY(texts.plan, find_auto({plan, model, options.batch, options.precision, &cluster,
+                                       style, 0, texts.optimizer}));
+  }
   return compile(texts);
 }
 
@@ -161,7 +168,9 @@ void add_inspect(Commands& commands) {
   Command command =
       commands.add("inspect", "Show a model, a plan, the programs that they make, or a cluster");
   command.option("MODEL|PLAN|PROGRAM|CLUSTER", options->subject, "What to show");
-  command.option("--plan", options->plan, "Plan file or recipe call: show the ranks' roles");
+  command.option(
+      "--plan", options->plan,
+      "Plan file, recipe call or, with --cluster and --batch, auto: show the ranks' roles");
   command.option("--model", options->model, "MODEL for a PLAN or a PROGRAM");
   command
       .option("--batch", options->batch,

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "tessera/base/text.h"
+#include "tessera/cli/auto_plan.h"
 #include "tessera/cli/cli.h"
 #include "tessera/cli/output.h"
 #include "tessera/cluster/cluster.h"
@@ -56,14 +57,18 @@ Status add_runs(const ReportOptions& options, std::vector<Compiled>& planned, Re
     page.capacity_bytes = std::min(page.capacity_bytes, part.type.device.memory_bytes);
   }
   for (const std::string& plan : options.plans) {
-    CompileTexts texts{options.model, plan, options.batch, options.precision};
+    CompileTexts texts{options.model, "", options.batch, options.precision};
     TESSERA_TRY(texts.optimizer, parse_optimizer_text(options.optimizer));
+    TESSERA_TRY(texts.plan, find_auto({plan, options.model, options.batch, options.precision,
+                                       &cluster, simulate_options.style, 0, texts.optimizer}));
     TESSERA_TRY(Compiled item, compile(texts));
-    TESSERA_TRY(const PlanText text, load_plan_text(plan, item.model->graph, "", item.compute));
+    TESSERA_TRY(const PlanText text,
+                load_plan_text(texts.plan, item.model->graph, "", item.compute));
     TESSERA_TRY(Simulation simulation, simulate(*item.lowering, cluster, simulate_options));
     const bool plain = item.computes_in() == DType::kFloat32;
+    const std::string label = plan_label(texts.plan);
     const std::string name =
-        plain ? plan : fmt::format("{} in {}", plan, dtype_name(item.computes_in()));
+        plain ? label : fmt::format("{} in {}", label, dtype_name(item.computes_in()));
     page.runs.push_back({name, text.text, item.lowering.get(), std::move(simulation),
                          tables_of(item.model->graph)});
     planned.push_back(std::move(item));
@@ -122,7 +127,7 @@ void add_report(Commands& commands) {
                  "What is trained; or the folder of a run, whose loss, throughput and memory are "
                  "then drawn as text");
   command.option("--plan", options->plans,
-                 "Plan file or recipe call; again for each plan to be compared");
+                 "Plan file, recipe call or auto; again for each plan to be compared");
   command.option("--curve", options->curve,
                  "What 'tessera plan MODEL --json' printed: throughput against memory; with or "
                  "without MODEL and plans");

@@ -42,6 +42,20 @@ class Planner(CliTest):
             self.expect_error(2, "report: expected MODEL with --plan, or --curve, or both (tessera report --help)",
                               "report", *wrong, "-o", page)
 
+    def test_inspect_and_report_take_auto(self):
+        question = ["mlp:layers=2,in=64,hidden=64,out=10", "--cluster", "local:2", "--batch", "8", "--plan", "auto"]
+        path, page = (os.path.join(self.folder, name) for name in ("found.toml", "page.html"))
+        text = self.expect_text("plan", *question[:-2], "--out", path)
+        choice = text.splitlines()[0]
+        of_file = [path if word == "auto" else word for word in question]
+        self.assertEqual(self.expect_text("inspect", *question, "--rank", "0"), self.expect_text("inspect", *of_file, "--rank", "0"))
+        drawn = run("report", *question, "-o", page)
+        if "no plotting library" not in drawn.err:
+            self.assertEqual((drawn.code, drawn.err), (0, ""))
+            self.assertIn(f"auto: {choice}", pathlib.Path(page).read_text(encoding="utf-8"))
+        self.expect_error(2, "plan auto: expected --batch, the sequences of a step", "inspect", question[0], "--cluster", "local:2",
+                          "--plan", "auto")
+
     def test_verify_takes_auto(self):
         if not has_runtime():
             self.skipTest("this build has no runtime (libtorch)")
