@@ -32,6 +32,7 @@ struct PlanOptions {
   std::vector<std::string> fixed;
   std::string with;
   int64_t batch = 0, evaluations = 0;
+  double seconds = 0;  // 0: without limit
   bool list = false, json = false, explain = false;
 };
 
@@ -269,7 +270,11 @@ Result<int> search(const PlanOptions& options) {
   SearchProgress progress;
   question.progress = [&](const std::string& what) { progress.show("plan: " + what); };
   const Interrupt interrupt;
-  question.stop = [&] { return interrupt.asked(); };
+  const auto begin = std::chrono::steady_clock::now();
+  question.stop = [&] {
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+    return interrupt.asked() || (options.seconds > 0 && taken.count() >= options.seconds);
+  };
   TESSERA_TRY(const PlanAnswer answer, find_plan(question, options.planner));
   progress.clear();
   if (answer.best && !options.out.empty()) TESSERA_TRY_VOID(write_file(options.out, answer.plan));
@@ -331,6 +336,12 @@ void add_plan(Commands& commands) {
           fmt::format("{} to {}, by the number of the model's ops; {} on at most {} devices",
                       kLeastPrograms, kMostPrograms, kMostOfSmall, kSmallDevices))
       .at_least(1);
+  command
+      .option("--seconds", options->seconds,
+              "Time after which the search ends with the best so far, as Ctrl-C does; up to four "
+              "programs are simulated in any case until one fits. Equal questions may then have "
+              "unequal answers")
+      .at_least(.001);
   command.flag(
       "--explain", options->explain,
       "Also the candidates beside the answer, what each block does and costs, what binds, and what "

@@ -210,7 +210,9 @@ constexpr size_t kEditsTried = 3;      // of one plan, one after the other, at t
 constexpr size_t kCheap = 4;   // so many times the least number of programs: these are cheap
 constexpr size_t kAlways = 8;  // a search simulates this part of the programs it may anyway
 constexpr int64_t kMostLeftOut = 256;  // plans that the part of a question rules out
-constexpr size_t kTooLarge = 4;        // programs at least, where nothing is expected to fit
+// A search that is stopped has simulated so many programs, or one that fits.
+constexpr size_t kTriedWhenStopped = 4;
+constexpr size_t kTooLarge = 4;  // programs at least, where nothing is expected to fit
 
 }  // namespace
 
@@ -219,7 +221,8 @@ void PlanSearch::judge_pool(CandidatePool& pool, size_t most, PlanAnswer& answer
   const auto best_s = [&] { return answer.best ? *answer.simulated[*answer.best].step_s : 0; };
   const bool has_room = is_small_ && question_.evaluations >= answer.simulated.size() + pool.size();
   while (true) {
-    if (question_.stop && question_.stop() && !answer.simulated.empty()) {
+    if (question_.stop && question_.stop() &&
+        (answer.best || answer.simulated.size() >= kTriedWhenStopped)) {
       answer.ended = "stopped";
       return;
     }

@@ -278,8 +278,9 @@ std::string to_text(const PlanAnswer& answer, const PlanQuestion& question, bool
                         answer.simulated.empty() ? "none was tried" : answer.simulated[0].refused);
     } else {
       out = fmt::format(
-          "nothing fits: the smallest of {} simulated plans needs {} of {}, {} too much ({}); "
+          "{}: the smallest of {} simulated plans needs {} of {}, {} too much ({}); "
           "more devices, a smaller batch or a larger limit would help{}\n",
+          answer.ended == "stopped" ? "stopped before a plan was found that fits" : "nothing fits",
           answer.simulated.size(), size_text(smallest->need_bytes), size_text(answer.limit_bytes),
           size_text(smallest->need_bytes - answer.limit_bytes),
           smallest->name() +

@@ -271,6 +271,19 @@ TEST(Planner, NothingFitsSaysByHowMuch) {
   EXPECT_NE(text.find(" of 1 MB, "), std::string::npos) << text;
 }
 
+TEST(Planner, AStoppedSearchTriesAFewProgramsForOneThatFits) {
+  const auto asked = ask(kGpt, "dgx-a100:1", 8);
+  asked->question.stop = [] { return true; };
+  asked->question.fixed["offload"] = "none";
+  EXPECT_TRUE(find_plan(asked->question, "auto").value().best);
+  asked->question.memory_limit_bytes = 1000000;
+  const PlanAnswer answer = find_plan(asked->question, "auto").value();
+  EXPECT_FALSE(answer.best);
+  EXPECT_GT(answer.simulated.size(), 1U);
+  const std::string text = to_text(answer, asked->question, false);
+  EXPECT_TRUE(text.starts_with("stopped before a plan was found that fits: ")) << text;
+}
+
 TEST(Planner, EqualQuestionsHaveEqualAnswers) {
   const auto asked =
       ask("mixtral:layers=2,hidden=128,heads=4,experts=4,seq=64,vocab=256", "dgx-a100:1", 8);

@@ -93,6 +93,13 @@ class Planner(CliTest):
         self.assertEqual(answer["ended"], "stopped")
         self.assertIn("mesh = ", answer["text"])
 
+    def test_a_search_ends_after_the_given_time(self):
+        question = ["plan", SMALL, "--cluster", "local:2", "--batch", "8"]
+        answer = self.expect_json(*question, "--seconds", "0.001", "--json")
+        self.assertEqual(answer["ended"], "stopped")
+        self.assertIn("mesh = ", answer["text"])
+        self.assertEqual(run(*question, "--seconds", "0").code, 2)
+
     def test_the_plan_contains_the_given_part(self):
         part = os.path.join(self.folder, "part.toml")
         pathlib.Path(part).write_text('mesh = { tp = 2 }\nstore = [ { tensors = "optimizer.*", tier = "host" } ]\n')
