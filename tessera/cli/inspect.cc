@@ -73,7 +73,12 @@ Result<Compiled> compile_for(const InspectOptions& options, const std::string& m
                              const std::string& plan) {
   CompileTexts texts{model, plan, options.batch, options.precision};
   TESSERA_TRY(texts.optimizer, parse_optimizer_text(options.optimizer));
-  if (!options.cluster.empty()) {
+  if (plan == "auto") {
+    if (options.cluster.empty()) {
+      return invalid_input(
+          "inspect: expected --cluster beside --plan auto, the machine for which a plan is wanted "
+          "(dgx-a100:8, local)");
+    }
     TESSERA_TRY(const Cluster cluster, load_cluster(options.cluster));
     TESSERA_TRY(const Style style, parse_style("tessera"));
     TESSERA_TRY(texts.plan, find_auto({plan, model, options.batch, options.precision, &cluster,

@@ -27,7 +27,7 @@ constexpr double kSpreads = 3;
 constexpr double kLeastSpread = .005;
 // Of the formula's mean error only so much is believed of other choices, less where the errors are unlike,
 // and no more than a bound: the choices that are simulated are those that the formula favours, and they
-// may all be of one kind.
+// may all be of one kind. Small models have no bound: of them programs of many kinds are simulated.
 constexpr double kBelieved = .6, kMostBelieved = .05;
 
 // How far the simulated choices that are alike in so many respects are believed, from 0 to 1.

@@ -139,6 +139,13 @@ size_t ops_saved(const Layers& run, size_t kept) {
   return run.size() > kept ? (run.size() - kept) * run.front().size() : 0;
 }
 
+// Is the first op of `run` in a layer of `other`? Both are runs of one graph.
+bool is_within(const Layers& run, const Layers& other) {
+  return std::any_of(other.begin(), other.end(), [&](const std::vector<OpId>& layer) {
+    return std::find(layer.begin(), layer.end(), run.front().front()) != layer.end();
+  });
+}
+
 double size_of(const Graph& graph, const std::vector<OpId>& layer) {
   double out = 0;
   for (const OpId op : layer) {
@@ -170,7 +177,8 @@ Result<Fold> fold_layers(const Graph& forward) {
     const Layers found = repeated_blocks(state.graph);
     if (found.size() <= kKept) break;
     // Where the sizes of layers repeat with a long period, equal ones are few and far between.
-    if (ops_saved(unequal_layers(state.graph), kSampled) > ops_saved(found, kKept)) break;
+    const Layers unequal = unequal_layers(state.graph);
+    if (ops_saved(unequal, kSampled) > ops_saved(found, kKept) && is_within(found, unequal)) break;
     auto run = of_model(state, found, in_runs);
     if (!run) break;
     std::vector<bool> stays(found.size());

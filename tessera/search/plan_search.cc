@@ -88,6 +88,8 @@ std::vector<int64_t> shape_of(const Choice& choice) {
 
 PlanSearch::Judged PlanSearch::judge(PlanCandidate& candidate,
                                      const std::vector<PlanCandidate>& before) {
+  // Estimates are compared first because they are numbers; an equal choice with another estimate has the key
+  // of an earlier plan below.
   const auto is_same = [&](const PlanCandidate& other) {
     return other.estimate.step_s == candidate.estimate.step_s && other.choice == candidate.choice;
   };
@@ -216,7 +218,7 @@ constexpr size_t kTooLarge = 4;  // programs at least, where nothing is expected
 
 }  // namespace
 
-void PlanSearch::judge_pool(CandidatePool& pool, size_t most, PlanAnswer& answer, bool smallest) {
+void PlanSearch::judge_pool(CandidatePool& pool, size_t most, PlanAnswer& answer, Until until) {
   const size_t all = programs_allowed();
   const auto best_s = [&] { return answer.best ? *answer.simulated[*answer.best].step_s : 0; };
   const bool has_room = is_small_ && question_.evaluations >= answer.simulated.size() + pool.size();
@@ -226,17 +228,21 @@ void PlanSearch::judge_pool(CandidatePool& pool, size_t most, PlanAnswer& answer
       answer.ended = "stopped";
       return;
     }
-    if (answer.simulated.size() >= most || (smallest && answer.best)) {
+    if (until == Until::kOneFits && answer.best) {
+      answer.ended = "one of the smallest choices fits";
+      return;
+    }
+    if (answer.simulated.size() >= most) {
       answer.ended = fmt::format("{} programs were simulated (--evaluations)", most);
       return;
     }
     const bool is_early = answer.simulated.size() < all / kAlways;
     auto next = pool.take(best_s(),
-                          smallest    ? Care::kSmallest
-                          : has_room  ? Care::kEvery
-                          : is_small_ ? Care::kAll
-                          : is_early  ? Care::kWide
-                                      : Care::kNarrow,
+                          until == Until::kOneFits ? Care::kSmallest
+                          : has_room               ? Care::kEvery
+                          : is_small_              ? Care::kAll
+                          : is_early               ? Care::kWide
+                                                   : Care::kNarrow,
                           answer.best ? usual_work_ - dear_work_ : kInfinity);
     if (!next) {
       answer.ended = has_room      ? "all choices were simulated"
@@ -283,7 +289,7 @@ void PlanSearch::judge_best(std::vector<PlanCandidate> ranked, const EditsOf& ed
   std::set<size_t> edited;
   edit_best(edits_of, most, too_large, edited, answer);
   if (!goes_on(answer)) return;
-  judge_pool(pool, answer.simulated.size() + programs_allowed(), answer, true);
+  judge_pool(pool, answer.simulated.size() + programs_allowed(), answer, Until::kOneFits);
   edit_best(edits_of, answer.simulated.size() + most / 3, too_large, edited, answer);
 }
 

@@ -80,8 +80,10 @@ class PlanSearch {
   // Why a plan cannot contain the part: the first of its entries with which the choice is refused.
   Error why_not(const Choice& choice);
   // Simulates candidates of the pool until `most` programs were simulated or no other candidate is
-  // expected to be faster. `smallest`: until one fits, the smallest first.
-  void judge_pool(CandidatePool& pool, size_t most, PlanAnswer& answer, bool smallest = false);
+  // expected to be faster. kOneFits: at the most until one fits, the smallest first.
+  enum class Until : uint8_t { kNoneIsFaster, kOneFits };
+  void judge_pool(CandidatePool& pool, size_t most, PlanAnswer& answer,
+                  Until until = Until::kNoneIsFaster);
   std::optional<size_t> worth_an_edit(const PlanAnswer& answer,
                                       const std::set<size_t>& edited) const;
   // A small question may have used all its programs up without one that fits. It goes on then, because

@@ -1,4 +1,5 @@
-// What a local search tries next: choices that differ a little from one that was simulated.
+// Ranking::edits: of a simulated choice, the choices that differ from it in one thing (a border, the number of
+// chunks, halos, what some units recompute). A local search simulates the best of them next.
 #include <algorithm>
 #include <bit>
 #include <iterator>

@@ -257,7 +257,7 @@ class BadPlans(CliTest):
         self.assertEqual(run("simulate", MODEL, *plan, "--cluster", "dgx-a101:2").code, 2)
 
     def test_auto_needs_a_machine(self):
-        self.expect_error(2, "plan 'auto' is not known here; tessera plan MODEL --cluster C --batch B writes a plan file",
+        self.expect_error(2, "inspect: expected --cluster beside --plan auto, the machine for which a plan is wanted (dgx-a100:8, local)",
                           "inspect", MODEL, "--plan", "auto")
 
     def test_a_missing_file(self):
