@@ -4,8 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
+#include <map>
 #include <numeric>
+#include <regex>
 #include <set>
+#include <sstream>
+#include <string>
 
 #include "tessera/models/model.h"
 #include "tessera/search/planners/test_questions.h"
@@ -133,6 +138,31 @@ TEST(Fold, SizesThatRepeatWithALongPeriodAreSampled) {
   const std::string pairs = unequal_gpt("hidden=64,heads=4,seq=16,vocab=96", 40, 4, 2);
   const Fold in_pairs = fold_layers(Compiler().model(pairs, 4).value()->graph).value();
   EXPECT_EQ(in_pairs.unequal_run, -1);
+}
+
+// The decoder's blocks are unequal, and there are more ops in them than in the encoder's, which are equal.
+TEST(Fold, EqualLayersBesideUnequalOnesAreFolded) {
+  const std::string model = "t5:layers=14,hidden=64,heads=4,seq=16,vocab=96";
+  std::istringstream text(to_text(Compiler().model(model, 4).value()->graph));
+  const std::string path = testing::TempDir() + "/unequal_decoder.graph";
+  std::ofstream out(path);
+  const std::regex block("blocks\\.([0-9]+)\\.");
+  for (std::string line; std::getline(text, line);) {
+    std::smatch found;
+    if (std::regex_search(line, found, block) && std::stol(found[1]) >= 14)
+      line = std::regex_replace(line, std::regex("ffn=256"),
+                                "ffn=" + std::to_string(8 * std::stol(found[1])));
+    out << line << '\n';
+  }
+  out.close();
+  const Fold fold = fold_layers(Compiler().model(path, 4).value()->graph).value();
+  ASSERT_GE(fold.unequal_run, 0);
+  std::map<int, int> layers;
+  for (const FoldUnit& unit : fold.units) ++layers[unit.run];
+  EXPECT_GE(layers[fold.unequal_run], 13);
+  EXPECT_TRUE(std::any_of(layers.begin(), layers.end(), [&](const auto& run) {
+    return run.first >= 0 && run.first != fold.unequal_run && run.second >= 12;
+  }));
 }
 
 }  // namespace
