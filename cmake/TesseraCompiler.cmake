@@ -15,6 +15,9 @@ endif()
 add_library(tessera_compiler INTERFACE)
 target_compile_options(tessera_compiler INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror)
+# __FILE__ is relative to the project: batches name their sources by whole paths (TESSERA_UNITY), and the objects of one
+# checkout would not serve another.
+target_compile_options(tessera_compiler INTERFACE "-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=")
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # False positives of GCC 12 on std::string concatenation and std::optional / std::variant at -O2 and above
   # (GCC bugs 105651, 105562, 105329).

@@ -90,6 +90,7 @@ function(tessera_test_program target label)
   tessera_compile_as_test(${target} LINK ${arg_LINK} GTest::gmock_main GTest::gtest rapidcheck)
   set(properties LABELS ${label} TIMEOUT 3600)
   set(environment "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/scripts/tsan.supp")
+  string(APPEND environment ";TESSERA_CHECK_GRAPHS=1")  # each graph that a transform makes is verified in full (graph.h)
   if(label STREQUAL "quick")
     set(properties LABELS ${label} TIMEOUT 300)
     string(APPEND environment ";RC_PARAMS=seed=20240607")  # RapidCheck's own default is another one in each run

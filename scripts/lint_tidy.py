@@ -3,6 +3,7 @@
 
   python3 scripts/lint_tidy.py             all sources
   python3 scripts/lint_tidy.py FILE...     these alone
+  python3 scripts/lint_tidy.py --changed   those that changed in the last day, or that include what changed
 
 Where sources are compiled in batches (TESSERA_UNITY), clang-tidy too takes a batch's sources at once, which takes a
 quarter of the time: most of it goes to the system's headers. A batch without a finding clears its sources. Else each is
@@ -72,10 +73,25 @@ def stamp_of(files):
     return digest.hexdigest()
 
 
-def open_stamp(path):
+def changed_files():
+    """Returns the files that differ from the newest commit that is a day older than the last one; None: take all."""
+    def git(*words):
+        result = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+        return result.stdout.strip() if result.returncode == 0 else ""
+    last = git("log", "-1", "--format=%ct")
+    before = git("rev-list", "-1", f"--before={int(last) - 86400}", "HEAD") if last else ""
+    if not before:
+        return None
+    names = git("diff", "--name-only", before).splitlines()
+    return None if ".clang-tidy" in names else {(ROOT / name).resolve() for name in names}
+
+
+def open_stamp(path, changed):
     """Where the source's stamp lies, and what it shall say; None if the source need not be examined."""
     files = closure(path, {})
     if any(TORCH.search(text) for text in files.values()):
+        return None
+    if changed is not None and changed.isdisjoint(files):
         return None
     stamp = STAMPS / (str(path.relative_to(ROOT)).replace("/", "+") + ".stamp")
     value = stamp_of(files)
@@ -108,8 +124,11 @@ def examine(batch):
     return texts
 
 
-def prepare(named):
-    """What is to be examined, as `examine` takes it; writes the compilation database of it."""
+def prepare(named, changed):
+    """What is to be examined, as `examine` takes it; writes the compilation database of it.
+
+    `named` limits it to these sources, `changed` to those whose closure holds one of these files; empty and None: all.
+    """
     STAMPS.mkdir(parents=True, exist_ok=True)
     batches, database = batches_and_database()
     command_of = {pathlib.Path(entry["file"]).resolve(): entry for entry in database}
@@ -119,7 +138,7 @@ def prepare(named):
         for path in batch:
             if is_wanted(path) and path not in seen and (not named or path in named):
                 seen.add(path)
-                stamp = open_stamp(path)
+                stamp = open_stamp(path, changed)
                 if stamp:
                     sources[path] = stamp
         file = None
@@ -150,10 +169,13 @@ def main():
     if not (BUILD / "compile_commands.json").is_file():
         print("lint_tidy: expected build/compile_commands.json; run 'make build' first", file=sys.stderr)
         return 2
+    words = sys.argv[1:]
+    changed = changed_files() if words == ["--changed"] else None
+    named = set() if words == ["--changed"] else {pathlib.Path(name).resolve() for name in words}
     failed = 0
     seen = set()
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        for texts in pool.map(examine, prepare({pathlib.Path(name).resolve() for name in sys.argv[1:]})):
+        for texts in pool.map(examine, prepare(named, changed)):
             for text in texts:
                 print(without_repeats(text, seen), end="")
                 failed += 1

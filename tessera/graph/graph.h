@@ -151,9 +151,9 @@ class Graph {
   // fault (a line of a file); one of them is null, or both for a fault of the whole.
   using Place = std::function<std::string(const Op*, const Tensor*)>;
   Status verify(const Place& place = nullptr) const;
-  // Of a graph made op by op (GraphBuilder, transforms), where what an op makes was inferred when
-  // it was added: in a build without assertions it is not inferred a second time, all else is
-  // checked.
+  // Checks a graph made op by op (GraphBuilder, transforms), in which the outputs of an op were
+  // inferred when it was added. They are inferred a second time only where the environment has
+  // TESSERA_CHECK_GRAPHS, as test programs have (cmake/TesseraModule.cmake); all else is checked.
   Status verify_made() const;
   friend bool operator==(const Graph&, const Graph&) = default;
 
