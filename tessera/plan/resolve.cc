@@ -691,10 +691,9 @@ class Resolver {
     for (const Tensor& tensor : graph_.tensors()) {
       const TensorPlan& rule = out_.tensors[tensor.id.index()];
       if (tensor.role != Role::kParameter || tensor.update_of.valid()) continue;
-      if (rule.keep_over.numbers().empty()) continue;
       const Stage& home = home_of(tensor.id);
-      const Axes over = rule.over.numbers().empty() ? Axes() : rule.over.at(home.place);
-      for (const AxisId axis : rule.keep_over.at(home.place)) {
+      const Axes over = rule.has_over ? rule.over.at(home.place) : Axes();
+      for (const AxisId axis : rule.keep_over.numbers()) {
         if (std::find(over.begin(), over.end(), axis) != over.end()) continue;
         const StoreEntry& entry = plan().stores[static_cast<size_t>(rule.keep_over_entry)];
         return error(

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/base/broken_invariant.h"
 #include "tessera/compile/compile.h"
 #include "tessera/plan/part.h"
 #include "tessera/search/choice.h"
