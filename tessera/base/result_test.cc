@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <string>
+#include <vector>
 
+#include "tessera/base/broken_invariant.h"
 #include "tessera/base/check.h"
 
 namespace tessera {
@@ -51,6 +54,42 @@ TEST(CheckDeathTest, PrintsTheConditionAndTheValues) {
   const int count = 3;
   EXPECT_DEATH(TESSERA_CHECK(count == 4, "count {}", count),
                "internal error: .*result_test.cc:[0-9]+: count == 4 does not hold: count 3");
+}
+
+TEST(BrokenInvariants, are_errors_of_the_try_that_meets_them) {
+  BrokenInvariants broken;
+  const auto half = [&](int count) {
+    return broken.run([&]() -> Result<int> {
+      if (count == 0) return invalid_input("nothing");
+      TESSERA_CHECK(count % 2 == 0, "count {}\nand more", count);
+      return count / 2;
+    });
+  };
+  EXPECT_EQ(half(8).value(), 4);
+  EXPECT_EQ(half(0).error().message, "nothing");
+  EXPECT_EQ(broken.count, 0);
+  const auto odd = half(3);
+  ASSERT_FALSE(odd.has_value());
+  EXPECT_EQ(odd.error().code, ErrorCode::kFault);
+  EXPECT_NE(odd.error().message.find("count % 2 == 0 does not hold: count 3"), std::string::npos);
+  EXPECT_EQ(odd.error().message.find('\n'), std::string::npos);
+  EXPECT_FALSE(half(5).has_value());
+  EXPECT_EQ(broken.count, 2);
+  EXPECT_EQ(broken.first, odd.error().message);
+  EXPECT_EQ(half(6).value(), 3);
+}
+
+TEST(BrokenInvariants, are_also_what_containers_throw) {
+  BrokenInvariants broken;
+  const std::vector<int> none;
+  EXPECT_FALSE(broken.run([&]() -> Result<int> { return none.at(1); }).has_value());
+  EXPECT_EQ(broken.count, 1);
+}
+
+TEST(BrokenInvariantsDeathTest, end_the_process_behind_a_try) {
+  BrokenInvariants broken;
+  EXPECT_TRUE(broken.run([]() -> Status { return {}; }).has_value());
+  EXPECT_DEATH(TESSERA_CHECK(broken.count == 1, "count {}", broken.count), "count 0");
 }
 
 }  // namespace

@@ -214,6 +214,8 @@ std::string answer_json(const PlanAnswer& answer, const PlanQuestion& question,
   out["estimated"] = answer.estimated;
   out["folded_programs"] = answer.folded_programs;
   out["ended"] = answer.ended;
+  if (answer.broken.count > 0)
+    out["faults"] = {{"plans", answer.broken.count}, {"first", answer.broken.first}};
   if (!answer.offloaded.empty()) out["offload"] = answer.offloaded;
   if (answer.with_twice_memory_s)
     out["estimated_with_twice_memory_s"] = *answer.with_twice_memory_s;

@@ -62,6 +62,16 @@ AxisId Mesh::find(std::string_view name) const {
   return AxisId();
 }
 
+bool Mesh::has(const Axes& some) const {
+  return std::all_of(some.begin(), some.end(),
+                     [&](AxisId id) { return id.valid() && id.index() < axes.size(); });
+}
+
+void Mesh::lacks_axis(AxisId id) const {
+  check_failure(__FILE__, __LINE__, "the mesh has the axis",
+                fmt::format("axis {} of the mesh {}", id.value, to_string()));
+}
+
 bool Mesh::contains(int64_t rank) const {
   return decode(*this, rank, [](size_t, int64_t) {});
 }

@@ -39,7 +39,12 @@ struct Mesh {
                         int64_t first_device = 0);
   int64_t size() const;                      // number of ranks
   AxisId find(std::string_view name) const;  // invalid if absent
-  const MeshAxis& axis(AxisId id) const { return axes[id.index()]; }
+  const MeshAxis& axis(AxisId id) const {
+    if (id.index() >= axes.size()) lacks_axis(id);
+    return axes[id.index()];
+  }
+  // Does the mesh have all of them?
+  bool has(const Axes& some) const;
   bool contains(int64_t rank) const;
   std::vector<int64_t> coordinates(int64_t rank) const;  // of a rank that the mesh contains
   int64_t rank_at(const std::vector<int64_t>& coordinates) const;
@@ -49,6 +54,10 @@ struct Mesh {
   Mesh fix(AxisId axis, int64_t coordinate) const;
   std::string to_string() const;  // "{dp=2, tp=2}"
   friend bool operator==(const Mesh&, const Mesh&) = default;
+
+ private:
+  [[noreturn]] void lacks_axis(
+      AxisId id) const;  // a broken invariant: the number is another mesh's
 };
 
 }  // namespace tessera

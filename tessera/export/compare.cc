@@ -280,11 +280,11 @@ bool is_weighty(const Op& op) {
 
 std::vector<std::string> axes_at_rest(const ResolvedPlan& resolved, const Tensor& tensor) {
   const TensorPlan& planned = resolved.tensors[tensor.id.index()];
-  if (planned.over.empty()) return {};
-  // Stages of one plan have meshes of equal axes, so that any of them names the axes.
-  const Mesh& mesh = resolved.stages.front().mesh;
+  if (planned.over.numbers().empty()) return {};
+  const Stage& home = resolved.stages[planned.home.index()];
+  const Mesh& mesh = home.mesh;
   std::vector<std::string> out;
-  for (const AxisId id : planned.over) {
+  for (const AxisId id : planned.over.at(home.place)) {
     if (mesh.axis(id).size > 1) out.push_back(mesh.axis(id).name);
   }
   return out;

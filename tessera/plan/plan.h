@@ -44,6 +44,7 @@
 #include "tessera/graph/graph.h"
 #include "tessera/graph/precision.h"
 #include "tessera/plan/device_order.h"
+#include "tessera/plan/of_place.h"
 #include "tessera/plan/schedule.h"
 
 namespace tessera {
@@ -246,8 +247,9 @@ struct OpPlan {
   bool named() const;  // does an entry of the plan say where it is computed?
 };
 struct TensorPlan {
-  Axes over;        // of the mesh of the tensor's home stage
-  std::string dim;  // "" = default rule
+  StageId home;        // where it is at rest; of what ops make and read, where it is made
+  OfPlace<Axes> over;  // of the home's place
+  std::string dim;     // "" = default rule
   bool has_over = false;
   Tier tier = Tier::kDevice;  // where ops find it; with a cache, the device
   // Rows of it rest elsewhere.
@@ -263,7 +265,7 @@ struct TensorPlan {
   // Not empty: the copy that is kept is cut over these axes, which also cut the tensor at rest, and
   // over those along which its reader wants it cut. The reader's own copy is made from it, and is
   // kept for the reader's block alone.
-  Axes keep_over;
+  OfPlace<Axes> keep_over;
   int over_entry = -1, tier_entry = -1, recompute_entry = -1, keep_over_entry = -1;
   std::array<std::optional<Compression>, kEdges> compress;  // by edge
 };

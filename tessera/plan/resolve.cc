@@ -526,7 +526,9 @@ class Resolver {
   // ---- stores
   Status apply_stores() {
     for (const Tensor& tensor : graph_.tensors()) {
-      out_.tensors[tensor.id.index()].recompute = tensor.recompute;
+      TensorPlan& rule = out_.tensors[tensor.id.index()];
+      rule.recompute = tensor.recompute;
+      rule.home = stages_.home(tensor.id);
     }
     for (size_t e = 0; e < plan().stores.size(); ++e) {
       const StoreEntry& entry = plan().stores[e];
@@ -630,7 +632,7 @@ class Resolver {
                                     [&](const Dim& dim) { return dim.name == *entry.dim; })) {
         continue;
       }
-      const std::optional<Axes> axes = axes_at_home(id, *entry.over);
+      const std::optional<OfPlace<Axes>> axes = axes_at_home(id, *entry.over);
       if (!axes) {
         if (!without_axis.valid()) without_axis = id;
         continue;
@@ -655,21 +657,26 @@ class Resolver {
   }
 
   // The axes by their names; empty: the mesh of the tensor's home lacks one.
-  std::optional<Axes> axes_at_home(TensorId id, const std::vector<std::string>& names) const {
-    const Mesh& mesh = out_.stages[stages_.home(id).index()].mesh;
+  std::optional<OfPlace<Axes>> axes_at_home(TensorId id,
+                                            const std::vector<std::string>& names) const {
+    const Stage& home = home_of(id);
     Axes axes;
     for (const std::string& name : names) {
-      axes.push_back(mesh.find(name));
+      axes.push_back(home.mesh.find(name));
       if (!axes.back().valid()) return std::nullopt;
     }
-    return axes;
+    return OfPlace<Axes>(home.place, std::move(axes));
+  }
+
+  const Stage& home_of(TensorId id) const {
+    return out_.stages[out_.tensors[id.index()].home.index()];
   }
 
   Status apply_keep_over(size_t e, const std::vector<TensorId>& selected) {
     const StoreEntry& entry = plan().stores[e];
     bool applied = false;
     for (TensorId id : selected) {
-      const std::optional<Axes> axes = axes_at_home(id, *entry.keep_over);
+      const std::optional<OfPlace<Axes>> axes = axes_at_home(id, *entry.keep_over);
       if (!axes) continue;
       out_.tensors[id.index()].keep_over = *axes;
       out_.tensors[id.index()].keep_over_entry = static_cast<int>(e);
@@ -684,14 +691,16 @@ class Resolver {
     for (const Tensor& tensor : graph_.tensors()) {
       const TensorPlan& rule = out_.tensors[tensor.id.index()];
       if (tensor.role != Role::kParameter || tensor.update_of.valid()) continue;
-      for (const AxisId axis : rule.keep_over) {
-        if (std::find(rule.over.begin(), rule.over.end(), axis) != rule.over.end()) continue;
-        const Mesh& mesh = out_.stages[stages_.home(tensor.id).index()].mesh;
+      const Stage& home = home_of(tensor.id);
+      const Axes over = rule.has_over ? rule.over.at(home.place) : Axes();
+      for (const AxisId axis : rule.keep_over.numbers()) {
+        if (std::find(over.begin(), over.end(), axis) != over.end()) continue;
         const StoreEntry& entry = plan().stores[static_cast<size_t>(rule.keep_over_entry)];
-        return error(entry.line,
-                     fmt::format("keep_over = \"{}\": parameter '{}' does not rest over axis '{}' "
-                                 "(store: over)",
-                                 join(*entry.keep_over, ", "), tensor.name, mesh.axis(axis).name));
+        return error(
+            entry.line,
+            fmt::format("keep_over = \"{}\": parameter '{}' does not rest over axis '{}' "
+                        "(store: over)",
+                        join(*entry.keep_over, ", "), tensor.name, home.mesh.axis(axis).name));
       }
     }
     return {};
@@ -699,7 +708,7 @@ class Resolver {
 
   Status lacks_axis(int line, std::string_view key, const std::vector<std::string>& axes,
                     TensorId id) const {
-    const StageId stage = stages_.home(id);
+    const StageId stage = out_.tensors[id.index()].home;
     return error(line, fmt::format("{} = \"{}\": tensor '{}' is at home on the mesh {} of stage "
                                    "{}, which lacks that axis",
                                    key, join(axes, ", "), graph_.tensor(id).name,

@@ -14,9 +14,12 @@
 namespace tessera {
 namespace {
 
-bool is_gradient_of_parameter(const Graph& graph, const Tensor& tensor) {
-  return tensor.role == Role::kGradient && tensor.of.valid() &&
-         graph.tensor(tensor.of).role == Role::kParameter;
+// The parameter whose gradient, or whose narrow copy's gradient, the tensor is; invalid: it is none.
+TensorId differentiated_parameter(const Graph& graph, const Tensor& tensor) {
+  const bool is_gradient = tensor.role == Role::kGradient && tensor.of.valid();
+  if (!is_gradient) return {};
+  if (graph.tensor(tensor.of).role == Role::kParameter) return tensor.of;
+  return graph.is_parameter_gradient(tensor.id) ? graph.parameter_of(tensor.of) : TensorId();
 }
 
 }  // namespace
@@ -57,6 +60,8 @@ Status Stages::assign(Selection& selection) {
   }
   return {};
 }
+
+bool Stages::is_named(const Op& op) const { return out_.ops[op.id.index()].stage_entry >= 0; }
 
 StageId& Stages::stage_of(const Op& op) { return out_.ops[op.id.index()].stage; }
 
@@ -134,18 +139,22 @@ bool Stages::may_hasten(TensorId made) const {
   return of_parameters_[made.index()] || of_sources_[made.index()];
 }
 
-// What is made of parameters alone (a cast) is made at the first stage that reads it: that of a
-// recycled block's weight bears the block's name, but an earlier pass may be at an earlier stage.
-// So is what no entry names and what is made of inputs too (the images' cast): the op before it in
-// the graph need not be a neighbour.
+// What no entry names and what is made of parameters and inputs alone (a weight's cast, a loop's slice
+// of it, the images' cast) is made at the first stage that reads it, earlier or later: the op before
+// it in the graph need not be a neighbour, and by the op that reads a parameter lies its home. What
+// an entry names is made at that stage or an earlier one that reads it: a recycled block's
+// weight's cast bears the block's name, but an earlier pass may be at an earlier stage.
 void Stages::hasten_sources() {
   std::vector<StageId> first(graph_.tensors().size(), StageId(INT32_MAX));
   for (auto op = graph_.ops().rbegin(); op != graph_.ops().rend(); ++op) {
     if (op->phase != Phase::kForward || !stage_of(*op).valid()) continue;
     StageId& stage = stage_of(*op);
+    StageId reads(INT32_MAX);
     for (const TensorId output : op->outputs) {
-      if (may_hasten(output)) stage = std::min(stage, first[output.index()]);
+      if (may_hasten(output)) reads = std::min(reads, first[output.index()]);
     }
+    const bool is_free = !is_named(*op) && reads != StageId(INT32_MAX);
+    if (is_free || reads < stage) stage = reads;
     for (const TensorId input : op->inputs)
       first[input.index()] = std::min(first[input.index()], stage);
   }
@@ -209,7 +218,7 @@ StageId Stages::home(TensorId id) const {
   const Tensor& tensor = graph_.tensor(id);
   if (tensor.update_of.valid()) return home(tensor.update_of);
   if (tensor.role == Role::kOptimizerState && tensor.of.valid()) return home(tensor.of);
-  if (is_gradient_of_parameter(graph_, tensor)) return home(tensor.of);
+  if (const TensorId of = differentiated_parameter(graph_, tensor); of.valid()) return home(of);
   const OpId op = tensor.producer.valid() ? tensor.producer : reader_of(id);
   const StageId stage = op.valid() ? out_.ops[op.index()].stage : StageId(0);
   return stage.valid() ? stage : StageId(0);

@@ -1,7 +1,9 @@
 // Which stage an op is at:
 //   - a forward op: as the plan's entries say, else with the op before it, but at no stage before
-//     one that makes what it reads; a cast of a parameter, and what no entry names and is made of
-//     inputs, is at the first stage that reads it; so is what is made for the next step;
+//     one that makes what it reads; what no entry names and is made of parameters and inputs alone (a
+//     cast, a loop's slice of a weight) is at the first stage that reads it; so is what is made for
+//     the next step. A named op of that kind is moved to an earlier stage that reads it, never to
+//     a later one;
 //   - a backward op: with the op that it mirrors; a sum of gradients with its terms;
 //   - an update op: where the tensor that it updates is at rest.
 #pragma once
@@ -22,13 +24,15 @@ class Stages {
   Status assign(Selection& selection);
   // Errors: an op that reads what a later stage makes, a stage without ops.
   Status check() const;
-  // Where a tensor is at rest.
+  // Where a tensor is at rest: a parameter with the first op that reads it, and with it its state and
+  // its gradient (of its narrow copy, too).
   StageId home(TensorId id) const;
   // Is the tensor made of parameters and nothing else (a cast)?
   bool of_parameters(TensorId id) const { return of_parameters_[id.index()]; }
 
  private:
   StageId& stage_of(const Op& op);
+  bool is_named(const Op& op) const;
   void complete_forward();
   bool may_hasten(TensorId made) const;
   void hasten_sources();

@@ -196,6 +196,34 @@ std::optional<Layout> translate(const Layout& layout, const Mesh& from, const Me
   return out;
 }
 
+std::optional<Layout> translate(const OfPlace<Layout>& layout, const ResolvedPlan& plan,
+                                PlaceId to) {
+  const PlaceId from = layout.place();
+  if (from == to) return layout.at(to);
+  return translate(layout.at(from), plan.places[from.index()].mesh, plan.places[to.index()].mesh);
+}
+
+void check_axes(const Layout& layout, const Mesh& mesh, const Tensor& tensor) {
+  TESSERA_CHECK(layout.shards.size() == tensor.dims.size(), "{} cuts for the {} dims of '{}'",
+                layout.shards.size(), tensor.dims.size(), tensor.name);
+  uint64_t used = 0;  // a bit by axis: meshes have few
+  const auto use = [&](AxisId axis, bool may_repeat) {
+    TESSERA_CHECK(axis.valid() && axis.index() < mesh.axes.size(),
+                  "'{}' is cut over axis {} of the mesh {}", tensor.name, axis.value,
+                  mesh.to_string());
+    const uint64_t bit = uint64_t{1} << (axis.index() % 64);
+    TESSERA_CHECK(may_repeat || (used & bit) == 0 || axis.index() >= 64,
+                  "axis '{}' cuts '{}' twice", mesh.axis(axis).name, tensor.name);
+    used |= bit;
+  };
+  for (const Axes& dim : layout.shards) {
+    for (const AxisId axis : dim) use(axis, false);
+  }
+  for (const AxisPin& pin : layout.at) use(pin.axis, false);
+  // Parts that overlap lie along an axis that cuts, too.
+  for (const AxisId axis : layout.partial) use(axis, !layout.windows.empty());
+}
+
 namespace {
 
 bool persistent(Role role) {
@@ -217,7 +245,6 @@ class Analyser {
     out_.consumers = graph_.consumers();
     out_.homes.resize(graph_.tensors().size());
     first_state_.resize(graph_.tensors().size());
-    out_.home_stage.resize(graph_.tensors().size());
     TESSERA_TRY_VOID(assign_blocks());
     set_weight_parts_apart();
     for (const Tensor& tensor : graph_.tensors()) {
@@ -230,9 +257,6 @@ class Analyser {
       if (graph_.is_parameter_gradient(tensor.id)) place_gradient(tensor);
     }
     for (const Op& op : graph_.ops()) follow(op);
-    for (StageId stage : out_.home_stage) {
-      out_.home_place.push_back(stage.valid() ? plan_.place_of(stage) : PlaceId());
-    }
     return std::move(out_);
   }
 
@@ -379,7 +403,7 @@ class Analyser {
     const KindInfo* kind = op.info;
     if (kind == nullptr || !kind->linear || op.inputs.size() != 1) return false;
     const TensorPlan& input = plan_.tensors[op.inputs[0].index()];
-    return graph_.tensor(op.inputs[0]).role == Role::kParameter && !input.over.empty() &&
+    return graph_.tensor(op.inputs[0]).role == Role::kParameter && !input.over.numbers().empty() &&
            input.tier == Tier::kDevice;
   }
 
@@ -414,26 +438,27 @@ class Analyser {
     }
   }
 
-  // The first op at the earliest stage that reads the tensor, forward ops first (as Stages::home).
-  const Op* first_reader(TensorId tensor) const {
-    const Op* first = nullptr;
+  // The first op that reads the tensor at this stage; null: there is none.
+  const Op* first_reader(TensorId tensor, StageId stage) const {
     for (const OpId id : out_.consumers[tensor.index()]) {
-      const Op& reader = graph_.op(id);
-      const bool earlier = first != nullptr && reader.phase == Phase::kForward &&
-                           out_.ops[id.index()].stage < out_.ops[first->id.index()].stage;
-      if (first == nullptr || earlier) first = &reader;
+      if (out_.ops[id.index()].stage == stage) return &graph_.op(id);
     }
-    return first;
+    return nullptr;
   }
+
+  StageId home_stage(TensorId tensor) const { return plan_.tensors[tensor.index()].home; }
+  PlaceId home_place(TensorId tensor) const { return plan_.place_of(home_stage(tensor)); }
 
   // Adds the axes of a store rule to a layout: on the named dim; else the one that the first reader
   // walks in time, of whose pieces its steps fetch; else the first one that they divide; else the
   // largest. No step fetches state and gradients: they are cut so only if that is even.
-  Layout add_over(Layout layout, const Tensor& tensor, const TensorPlan& rule,
-                  const Mesh& mesh) const {
+  OfPlace<Layout> add_over(Layout layout, const Tensor& tensor, const TensorPlan& rule) const {
+    const PlaceId place = plan_.place_of(rule.home);
     const std::vector<int64_t> shape = tensor.shape();
-    if (shape.empty()) return layout;
-    for (AxisId axis : rule.over) {
+    if (shape.empty()) return {place, std::move(layout)};
+    const Mesh& mesh = plan_.places[place.index()].mesh;
+    const Axes over = rule.over.numbers().empty() ? Axes() : rule.over.at(place);
+    for (AxisId axis : over) {
       const int64_t n = mesh.axis(axis).size;
       if (n == 1 || layout.uses(axis)) continue;
       size_t chosen = shape.size();
@@ -448,7 +473,7 @@ class Analyser {
       const auto divides = [&](size_t d) { return local(d) >= n && local(d) % n == 0; };
       if (chosen == shape.size()) {
         const Tensor& read = tensor.of.valid() ? graph_.tensor(tensor.of) : tensor;
-        const Op* reader = first_reader(read.id);
+        const Op* reader = first_reader(read.id, rule.home);
         const size_t walked = reader == nullptr ? chosen : looped_dim(*reader, read.id);
         if (walked < shape.size() && (!tensor.of.valid() || divides(walked))) chosen = walked;
       }
@@ -463,7 +488,7 @@ class Analyser {
       }
       layout.shards[chosen].push_back(axis);
     }
-    return normalise(std::move(layout), mesh, shape);
+    return {place, normalise(std::move(layout), mesh, shape)};
   }
 
   size_t looped_dim(const Op& reader, TensorId tensor) const {
@@ -483,12 +508,13 @@ class Analyser {
   // The op by which a tensor at rest lies, and what it reads: where only updates read the tensor
   // itself, the first op that reads the new value (ops that work ahead, graph/ahead.h).
   std::pair<const Op*, TensorId> first_to_read(TensorId tensor) const {
-    const Op* reader = first_reader(tensor);
+    const StageId home = home_stage(tensor);
+    const Op* reader = first_reader(tensor, home);
     if (reader == nullptr || reader->phase != Phase::kUpdate) return {reader, tensor};
     for (const OpId id : out_.consumers[tensor.index()]) {
       for (const TensorId made : graph_.op(id).outputs) {
         if (graph_.tensor(made).update_of != tensor) continue;
-        const Op* next = first_reader(made);
+        const Op* next = first_reader(made, home);
         if (next != nullptr && next->phase != Phase::kUpdate) return {next, made};
       }
     }
@@ -497,35 +523,30 @@ class Analyser {
 
   void place_at_rest(const Tensor& tensor) {
     Layout layout = Layout::whole(tensor.dims.size());
-    StageId stage(0);
     if (const auto [reader, read_as] = first_to_read(tensor.id); reader != nullptr) {
       const OpPlan& plan = out_.ops[reader->id.index()];
-      stage = plan.stage;
       const size_t operand =
           static_cast<size_t>(std::find(reader->inputs.begin(), reader->inputs.end(), read_as) -
                               reader->inputs.begin());
-      const Mesh& mesh = plan_.stages[stage.index()].mesh;
+      const Mesh& mesh = plan_.stages[plan.stage.index()].mesh;
       const OperandDims& read = reader->annotation.inputs[operand];
       layout = without_windows(operand_layout(*reader, plan, read, mesh, tensor.shape()), mesh,
                                tensor.shape());
     }
-    out_.home_stage[tensor.id.index()] = stage;
     out_.homes[tensor.id.index()] =
-        add_over(std::move(layout), tensor, plan_.tensors[tensor.id.index()],
-                 plan_.stages[stage.index()].mesh);
+        add_over(std::move(layout), tensor, plan_.tensors[tensor.id.index()]);
   }
 
   void place_state(const Tensor& state) {
-    const StageId stage = out_.home_stage[state.of.index()];
-    out_.home_stage[state.id.index()] = stage;
-    Layout base = out_.homes[state.of.index()];
+    const Layout& of = out_.homes[state.of.index()].at(home_place(state.id));
+    Layout base = of;
     const Tensor& parameter = graph_.tensor(state.of);
     if (state.dims != parameter.dims) {  // it has some of the parameter's dims
       base.shards.assign(state.dims.size(), {});
-      take_shards(out_.homes[state.of.index()], parameter, base, state);
+      take_shards(of, parameter, base, state);
     }
     out_.homes[state.id.index()] =
-        add_over(base, state, plan_.tensors[state.id.index()], plan_.stages[stage.index()].mesh);
+        add_over(std::move(base), state, plan_.tensors[state.id.index()]);
     TensorId& first = first_state_[state.of.index()];
     if (!first.valid()) first = state.id;
   }
@@ -548,20 +569,22 @@ class Analyser {
     // Of a narrow copy: as that of the parameter itself.
     Tensor as_parameters = gradient;
     as_parameters.of = graph_.parameter_of(gradient.of);
-    const StageId stage = out_.home_stage[as_parameters.of.index()];
-    out_.home_stage[gradient.id.index()] = stage;
     out_.homes[gradient.id.index()] =
-        add_over(out_.homes[as_parameters.of.index()], as_parameters,
-                 plan_.tensors[gradient.id.index()], plan_.stages[stage.index()].mesh);
+        add_over(out_.homes[as_parameters.of.index()].at(home_place(gradient.id)), as_parameters,
+                 plan_.tensors[gradient.id.index()]);
   }
 
-  void adopt(const Op& op, const OperandDims& operand, const Layout& layout) {
+  // Cuts the op as what rests is cut, by the names of axes where it rests at another place, if the
+  // op's has them.
+  void adopt(const Op& op, const OperandDims& operand, const OfPlace<Layout>& rests) {
     OpPlan& plan = out_.ops[op.id.index()];
+    const std::optional<Layout> layout = translate(rests, plan_, plan_.place_of(plan.stage));
+    if (!layout) return;
     for (size_t d = 0; d < operand.dims.size(); ++d) {
       const int lead = leading_dim(op.annotation, operand.dims[d]);
-      if (lead >= 0) plan.dims[static_cast<size_t>(lead)].axes = layout.shards[d];
+      if (lead >= 0) plan.dims[static_cast<size_t>(lead)].axes = layout->shards[d];
     }
-    pin_as(op, layout);
+    pin_as(op, *layout);
   }
 
   // An op without dims is computed on all ranks.
@@ -609,7 +632,7 @@ class Analyser {
       adopt(op, op.annotation.outputs[0],
             rests ? out_.homes[made.id.index()] : update_layout(made.of));
     } else if (op.inputs.size() == 1 && first.role == Role::kParameter &&
-               plan.stage == out_.home_stage[first.id.index()] && loop_of(plan).op_dim < 0) {
+               plan.stage == home_stage(first.id) && loop_of(plan).op_dim < 0) {
       adopt(op, op.annotation.inputs[0], out_.homes[first.id.index()]);
     }
   }
@@ -627,26 +650,29 @@ class Analyser {
   }
 
   // The layout in which a parameter is updated: that of its first optimizer state.
-  Layout update_layout(TensorId parameter) const {
-    Layout layout = out_.homes[parameter.index()];
+  OfPlace<Layout> update_layout(TensorId parameter) const {
+    const OfPlace<Layout>& home = out_.homes[parameter.index()];
     const TensorId state = first_state_[parameter.index()];
-    if (!state.valid()) return layout;
+    if (!state.valid()) return home;
     const Tensor& of = graph_.tensor(state);
     if (of.dims == graph_.tensor(parameter).dims) return out_.homes[state.index()];
-    take_shards(out_.homes[state.index()], of, layout, graph_.tensor(parameter));
-    return layout;
+    const PlaceId place = home.place();
+    Layout layout = home.at(place);
+    take_shards(out_.homes[state.index()].at(place), of, layout, graph_.tensor(parameter));
+    return {place, std::move(layout)};
   }
 
   // Op dims with the name of a dim of the parameter are cut as that is updated, where they come
   // first in each operand's brackets.
   void adopt_update(const Op& op, TensorId parameter) {
-    const Layout layout = update_layout(parameter);
     const std::vector<Dim>& dims = graph_.tensor(parameter).dims;
     OpPlan& plan = out_.ops[op.id.index()];
-    pin_as(op, layout);
+    const auto layout = translate(update_layout(parameter), plan_, plan_.place_of(plan.stage));
+    if (!layout) return;
+    pin_as(op, *layout);
     for (size_t d = 0; d < dims.size(); ++d) {
       const int dim = op.annotation.find(dims[d].name);
-      if (dim < 0 || layout.shards[d].empty()) continue;
+      if (dim < 0 || layout->shards[d].empty()) continue;
       const auto leads = [&](const OperandDims& operand) {
         return std::none_of(operand.dims.begin(), operand.dims.end(), [&](const DimGroup& group) {
           return std::find(group.begin(), group.end(), dim) != group.end() &&
@@ -656,7 +682,7 @@ class Analyser {
       const bool first =
           std::all_of(op.annotation.inputs.begin(), op.annotation.inputs.end(), leads) &&
           std::all_of(op.annotation.outputs.begin(), op.annotation.outputs.end(), leads);
-      if (first) plan.dims[static_cast<size_t>(dim)].axes = layout.shards[d];
+      if (first) plan.dims[static_cast<size_t>(dim)].axes = layout->shards[d];
     }
   }
 

@@ -16,9 +16,8 @@ struct Analysed {
   std::string home(const std::string& tensor) const {
     const TensorId id = graph().find_tensor(tensor);
     EXPECT_TRUE(id.valid()) << tensor;
-    const StageId stage = get().home_stage[id.index()];
-    return to_string(get().homes[id.index()], prepared.plan.stages[stage.index()].mesh,
-                     graph().tensor(id).dims);
+    const Stage& home = prepared.plan.stages[prepared.plan.tensors[id.index()].home.index()];
+    return to_string(get().homes[id.index()].at(home.place), home.mesh, graph().tensor(id).dims);
   }
   const Op& op(const std::string& path, Phase phase) const {
     for (const Op& found : graph().ops()) {
@@ -110,6 +109,64 @@ TEST(Homes, are_cut_on_a_dim_that_divides_before_one_that_does_not) {
       analysed(trained(*g.finish()),
                "mesh = { dp = 2 }\nstore = [{ tensors = \"role:parameter\", over = \"dp\" }]\n");
   EXPECT_EQ(found->home("w"), "[in: -, out: dp]");
+}
+
+// A cast that no stage entry names, before whose reader an op of another stage stands in the graph. An
+// axis has another number, or none, on the other stage's mesh.
+TEST(Homes, of_parameters_that_are_read_through_casts_lie_where_the_casts_are_read) {
+  GraphBuilder g("casts");
+  const Dim batch{"batch", 8}, in{"in", 4}, ffn{"ffn", 8}, out{"out", 4};
+  const Init init{Init::Kind::kNormal, 0.02};
+  const auto cast = [&](const char* name, std::vector<Dim> dims) {
+    const TensorId w = g.parameter(name, std::move(dims), init, DType::kFloat32);
+    return g.op1(std::string(name) + ".cast", "cast", {w}, {{"dtype", "float64"}});
+  };
+  const auto product = [&](const char* path, TensorId a, TensorId b, const char* spec) {
+    return g.op1(path, "einsum", {a, b}, {{"spec", std::string(spec)}});
+  };
+  const auto x = g.input("x", {batch, in}, DType::kFloat64);
+  const auto h =
+      product("first", x, cast("weights.a", {in, ffn}), "batch in+, in ffn -> batch ffn");
+  const auto second = cast("weights.b", {ffn, out});
+  const auto y = product("second", h, second, "batch ffn+, ffn out -> batch out");
+  g.graph().loss = g.op1("loss", "reduce_sum", {g.op1("square", "mul", {y, y})},
+                         {{"dims", std::string("batch out")}, {"factor", 1.0 / 32}});
+  const Graph graph = trained(*g.finish());
+  for (const std::string mesh : {"{ c = 2, b = 2 }", "{ b = 2, c = 2 }", "{ b = 2 }"}) {
+    const auto found = analysed(graph, R"(store = [ { tensors = "*weights*", over = "b" } ]
+stage = [
+  { ops = "first", at = 0, mesh = { a = 2, b = 2 } },
+  { ops = "{second,square,loss}", at = 1, mesh = )" +
+                                           mesh + " },\n]\n");
+    for (const char* const name : {"weights.b", "optimizer.m.weights.b", "grad.weights.b"}) {
+      EXPECT_EQ(found->home(name), "[ffn: b, out: -]") << mesh << " " << name;
+      const TensorId id = found->graph().find_tensor(name);
+      EXPECT_EQ(found->prepared.plan.tensors[id.index()].home, StageId(1)) << name;
+    }
+    EXPECT_EQ(found->home("weights.a"), "[in: b, ffn: -]");
+    for (const Op& op : found->graph().ops()) {
+      const OpPlan& plan = found->get().ops[op.id.index()];
+      for (const DimSplit& split : plan.dims) {
+        for (const AxisId axis : split.axes)
+          EXPECT_EQ(found->prepared.plan.stages[plan.stage.index()].mesh.axis(axis).name, "b");
+      }
+    }
+  }
+}
+
+TEST(HomesDeathTest, are_not_read_at_another_place) {
+  const auto found = analysed(perceptron(), kDp);
+  const OfPlace<Layout>& home = found->get().homes[found->graph().find_tensor("up.weight").index()];
+  EXPECT_EQ(home.place(), PlaceId(0));
+  EXPECT_DEATH(home.at(PlaceId(1)), "axes of place 0 are read at place 1");
+  Layout wrong = home.at(PlaceId(0));
+  wrong.shards[0] = {AxisId(2)};
+  const Tensor& tensor = found->graph().tensor(found->graph().find_tensor("up.weight"));
+  EXPECT_DEATH(check_axes(wrong, found->prepared.plan.places[0].mesh, tensor),
+               "'up.weight' is cut over axis 2 of the mesh");
+  wrong.shards[0] = wrong.shards[1];
+  EXPECT_DEATH(check_axes(wrong, found->prepared.plan.places[0].mesh, tensor),
+               "axis 'tp' cuts 'up.weight' twice");
 }
 
 TEST(Blocks, are_the_phases_with_one_micro_batch) {

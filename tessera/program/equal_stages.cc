@@ -49,10 +49,11 @@ bool alike(const OpPlan& a, const OpPlan& b) {
 }
 // Rows in caches differ in more than is compared here.
 bool alike(const TensorPlan& a, const TensorPlan& b) {
-  return !a.cache && !b.cache && a.over == b.over && a.dim == b.dim && a.has_over == b.has_over &&
-         a.tier == b.tier && a.recompute == b.recompute && a.keep == b.keep &&
-         a.keep_over == b.keep_over && a.compress == b.compress &&
-         (a.over_entry < 0) == (b.over_entry < 0) && (a.tier_entry < 0) == (b.tier_entry < 0) &&
+  return !a.cache && !b.cache && a.over.numbers() == b.over.numbers() && a.dim == b.dim &&
+         a.has_over == b.has_over && a.tier == b.tier && a.recompute == b.recompute &&
+         a.keep == b.keep && a.keep_over.numbers() == b.keep_over.numbers() &&
+         a.compress == b.compress && (a.over_entry < 0) == (b.over_entry < 0) &&
+         (a.tier_entry < 0) == (b.tier_entry < 0) &&
          (a.recompute_entry < 0) == (b.recompute_entry < 0);
 }
 

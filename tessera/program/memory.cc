@@ -197,10 +197,29 @@ class MemoryPlanner {
     return program_.micro_batches - (users == UsedBy::kSmaller ? program_.larger : 0);
   }
 
+  // How many micro-batches are between the two blocks at the same time: there are no fewer slots. 1: not
+  // all of them run `first` before `last`.
+  int64_t most_between(size_t first, size_t last) const {
+    std::vector<bool> begun(static_cast<size_t>(program_.micro_batches), false);
+    int64_t now = 0, most = 1;
+    for (const BlockRunStep& run : program_.schedule) {
+      const auto m = static_cast<size_t>(run.micro_batch);
+      if (run.block == order_[first]) {
+        begun[m] = true;
+        most = std::max(most, ++now);
+      }
+      if (run.block == order_[last] && !run.block.once()) {
+        if (!begun[m]) return 1;
+        --now;
+      }
+    }
+    return most;
+  }
+
   // The fewest slots such that micro-batches that are between blocks `first` and `last` at the same
   // time have different slots (all of them if `last` is the update).
   int64_t slots_between(size_t first, size_t last) const {
-    for (int64_t slots = 1; slots < program_.micro_batches; ++slots) {
+    for (int64_t slots = most_between(first, last); slots < program_.micro_batches; ++slots) {
       std::vector<bool> busy(static_cast<size_t>(slots), false);
       const bool clash = std::ranges::any_of(program_.schedule, [&](const BlockRunStep& run) {
         const auto slot = static_cast<size_t>(run.micro_batch % slots);

@@ -73,8 +73,9 @@ void Walker::place_persistent(const Tensor& tensor) {
       tensor.role != Role::kOptimizerState)
     return;
   if (facts_.readers(tensor.id).empty()) return;
-  const PlaceId place = facts_.analysis().home_place[tensor.id.index()];
-  const Region region{facts_.analysis().homes[tensor.id.index()], std::nullopt};
+  const OfPlace<Layout>& home = facts_.analysis().homes[tensor.id.index()];
+  const PlaceId place = home.place();
+  const Region region{home.at(place), std::nullopt};
   const int index = writer_.new_buffer(place, tensor.id, "", region);
   TextBuffer& buffer = writer_.buffer(place, index);
   buffer.persistent = true;

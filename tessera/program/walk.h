@@ -52,9 +52,9 @@ struct Analysis {
   std::vector<BlockRef> blocks;                     // by op; the chunk is its stage's number
   std::vector<bool>
       once_a_step;  // op runs once a step (prologue, update) or, with one micro-batch, any
-  std::vector<Layout> homes;        // by tensor: persistent ones and parameter gradients
-  std::vector<StageId> home_stage;  // of persistent tensors
-  std::vector<PlaceId> home_place;
+  // By tensor: where persistent ones and parameter gradients rest, and how; of others the place is
+  // invalid.
+  std::vector<OfPlace<Layout>> homes;
   std::vector<std::vector<OpId>> consumers;
   // Made once a micro-batch, but without the micro-batch dim: the sum over micro-batches is what
   // counts.
@@ -98,5 +98,9 @@ std::optional<StepPiece> step_piece(const Op& op, const OpPlan& plan, const Oper
 // The same layout on another mesh, axis by name; nullopt if an axis is missing there or has another
 // size.
 std::optional<Layout> translate(const Layout& layout, const Mesh& from, const Mesh& to);
+std::optional<Layout> translate(const OfPlace<Layout>& layout, const ResolvedPlan& plan,
+                                PlaceId to);
+// Checks that a layout has the rank of the tensor, and its axes, each once, are those of the mesh.
+void check_axes(const Layout& layout, const Mesh& mesh, const Tensor& tensor);
 
 }  // namespace tessera

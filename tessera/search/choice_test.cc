@@ -292,7 +292,8 @@ TEST(Choice, UnitsWithTheirOwnDimsShardsAndRecomputation) {
       EXPECT_FALSE(rests.recompute) << text;
     }
     if (tensor.role != Role::kParameter) continue;
-    EXPECT_EQ(rests.over.size(), tensor.name.starts_with("blocks.2.") ? 2U : 0U) << tensor.name;
+    EXPECT_EQ(rests.over.numbers().size(), tensor.name.starts_with("blocks.2.") ? 2U : 0U)
+        << tensor.name;
   }
 }
 

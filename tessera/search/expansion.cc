@@ -55,7 +55,7 @@ Result<PlanQuestion> with_expansion(const PlanQuestion& question, const std::str
 std::optional<double> passes_of_choice(const PlanQuestion& question, const Choice& choice) {
   const int64_t fixed_batch = names_graph_file(question.model) ? question.batch : 0;
   UnitPricer pricer({question.model, question.compute, question.cluster, question.options,
-                     fixed_batch, question.part, question.optimizer});
+                     fixed_batch, question.part, question.optimizer, question.broken});
   UnitQuestion asked = unit_question(choice, question.batch);
   asked.passes_only = true;
   const auto prices = pricer.price(asked);

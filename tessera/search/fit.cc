@@ -295,7 +295,7 @@ Result<FitAdvice> find_remedies(const FitQuestion& question) {
       if (draft.plan.ranks() > question.cluster->devices()) continue;
       if (!known.insert(to_toml(draft.plan)).second) continue;
       draft.changes.push_back(edit.name);
-      const auto remedy = try_draft(draft, quick, compiler);
+      const auto remedy = advice.broken.run([&] { return try_draft(draft, quick, compiler); });
       if (!remedy) {
         ++advice.refused;
         continue;
@@ -313,7 +313,8 @@ Result<FitAdvice> find_remedies(const FitQuestion& question) {
     base = std::move(smallest->second);
   }
   if (best) {
-    TESSERA_TRY(advice.tried[*advice.best], try_draft(*best, question, compiler));
+    TESSERA_TRY(advice.tried[*advice.best],
+                advice.broken.run([&] { return try_draft(*best, question, compiler); }));
   }
   return advice;
 }
@@ -346,6 +347,7 @@ std::string fit_text(const Shortage& shortage, const FitAdvice& advice, double s
   }
   std::string tried = fmt::format("{} changes tried", advice.tried.size());
   if (advice.refused > 0) tried += fmt::format(", {} more are not possible", advice.refused);
+  if (advice.broken.count > 0) tried += "; " + advice.broken.left_out("change");
   if (advice.cut_short) tried += "; --evaluations ended the search";
   if (!advice.best)
     return out + fmt::format("no change of the plan that was tried makes it fit ({})\n", tried);

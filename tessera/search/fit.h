@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "tessera/base/broken_invariant.h"
 #include "tessera/compile/compile.h"
 #include "tessera/simulate/simulate.h"
 
@@ -37,7 +38,8 @@ struct FitAdvice {
   std::optional<size_t> best;  // the fastest of those that fit; of equal ones the first
   // Changes that gave no plan, or a plan that could not be lowered or played.
   size_t refused = 0;
-  bool cut_short = false;  // most_evaluations were made before all changes were tried
+  BrokenInvariants broken;  // of those: plans that broke an invariant of ours
+  bool cut_short = false;   // most_evaluations were made before all changes were tried
 };
 
 inline constexpr size_t kMostEvaluations = 40;

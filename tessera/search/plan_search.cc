@@ -26,14 +26,16 @@ Result<std::unique_ptr<PlanSearch>> PlanSearch::begin(const PlanQuestion& questi
   out->forward_ = forward_of(model);
   TESSERA_TRY_VOID(check_groups(question.optimizer, model->graph));
   if (question.part)
-    TESSERA_TRY_VOID(check_part(*question.part, out->forward_, out->compiler_, question.optimizer));
+    TESSERA_TRY_VOID(question.broken->run([&] {
+      return check_part(*question.part, out->forward_, out->compiler_, question.optimizer);
+    }));
   out->say("folding the model");
   TESSERA_TRY(out->fold_, fold_layers(model->graph));
   out->is_small_ = is_small(question, out->fold_);
   const int64_t fixed_batch = names_graph_file(question.model) ? question.batch : 0;
   out->pricer_ = std::make_unique<UnitPricer>(
       PricedModel{question.model, question.compute, question.cluster, question.options, fixed_batch,
-                  question.part, question.optimizer});
+                  question.part, question.optimizer, question.broken});
   out->limit_ = memory_limit(question);
   return out;
 }
@@ -59,7 +61,24 @@ Result<Simulation> PlanSearch::simulate_quickly(const Lowering& lowering,
   SimulateOptions options = question_.options;
   options.may_play = std::move(may_play);
   options.memory_details = options.critical_path = options.events = false;
-  return simulate(lowering, *question_.cluster, options);
+  return play(lowering, options);
+}
+
+// Where a detail breaks an invariant, what the candidate was judged by stands without it.
+Result<Simulation> PlanSearch::simulate_in_full(const Lowering& lowering) const {
+  const int64_t broken = question_.broken->count;
+  auto out = play(lowering, question_.options);
+  return out || question_.broken->count == broken ? std::move(out) : simulate_quickly(lowering);
+}
+
+Result<std::unique_ptr<Lowering>> PlanSearch::lower(const Plan& plan) {
+  return question_.broken->run(
+      [&] { return compiler_.lower(forward_, plan, for_price(question_.optimizer)); });
+}
+
+Result<Simulation> PlanSearch::play(const Lowering& lowering,
+                                    const SimulateOptions& options) const {
+  return question_.broken->run([&] { return simulate(lowering, *question_.cluster, options); });
 }
 
 namespace {
@@ -100,12 +119,11 @@ PlanSearch::Judged PlanSearch::judge(PlanCandidate& candidate,
     candidate.work = dear->second;
     return Judged::kPutAside;
   }
-  const auto plan = plan_of(candidate.choice);
+  const auto plan = question_.broken->run([&] { return plan_of(candidate.choice); });
   const std::string key = plan ? plan_key(*plan, *forward_) : "";
   if (plan && !judged_.insert(key).second) return Judged::kNothingNew;
   judged_last_.reset();
-  auto lowering = plan ? compiler_.lower(forward_, *plan, for_price(question_.optimizer))
-                       : tl::unexpected(plan.error());
+  auto lowering = plan ? lower(*plan) : tl::unexpected(plan.error());
   bool is_dear = false;
   const auto may_play = [&](int64_t instructions) {
     candidate.work = static_cast<double>(instructions);
@@ -129,16 +147,22 @@ PlanSearch::Judged PlanSearch::judge(PlanCandidate& candidate,
     if (question_.part && !without_part_) without_part_ = candidate.choice;
     return question_.part ? Judged::kNothingNew : Judged::kSimulated;
   }
-  note(**lowering, *simulation, candidate);
+  if (!note(**lowering, *simulation, candidate)) return Judged::kSimulated;
   judged_last_ = *std::move(lowering);
   return Judged::kSimulated;
 }
 
-void PlanSearch::note(const Lowering& lowering, const Simulation& simulation,
+bool PlanSearch::note(const Lowering& lowering, const Simulation& simulation,
                       PlanCandidate& candidate) const {
+  const auto effort =
+      question_.broken->run([&]() -> Result<PlanEffort> { return effort_of(lowering); });
+  if (!effort) {
+    candidate.refused = effort.error().message;
+    return false;
+  }
   candidate.step_s = simulation.step_time_s;
   candidate.fits = true;
-  candidate.effort = effort_of(lowering);
+  candidate.effort = *effort;
   const auto asked = static_cast<double>(question_.memory_limit_bytes);
   candidate.exposed_s = exposed_between_replicas(simulation, lowering.plan().plan);
   for (const RankResult& role : simulation.roles) {
@@ -154,32 +178,36 @@ void PlanSearch::note(const Lowering& lowering, const Simulation& simulation,
     const int64_t sharing = std::min(lowering.plan().ranks, node.devices);
     if (node.host_bytes > 0 && on_host * sharing > node.host_bytes) candidate.fits = false;
   }
+  return true;
 }
 
 void PlanSearch::judge_plan(const Plan& plan, PlanCandidate& candidate, double most_work) {
-  const auto lowering = compiler_.lower(forward_, plan, for_price(question_.optimizer));
-  if (lowering) candidate.work = work_of_programs(**lowering);
+  const auto lowering = lower(plan);
+  const auto work = question_.broken->run([&]() -> Result<double> {
+    return lowering ? Result<double>(work_of_programs(**lowering))
+                    : tl::unexpected(lowering.error());
+  });
+  candidate.work = work.value_or(0);
   if (candidate.work > most_work) {
     candidate.refused =
         fmt::format("its programs have {:.0f} ops and instructions, more than {:.0f}",
                     candidate.work, most_work);
     return;
   }
-  const auto simulation =
-      lowering ? simulate_quickly(**lowering) : tl::unexpected(lowering.error());
+  const auto simulation = work ? simulate_quickly(**lowering) : tl::unexpected(work.error());
   if (!simulation) {
     candidate.refused = simulation.error().message;
     return;
   }
-  note(**lowering, *simulation, candidate);
+  if (!note(**lowering, *simulation, candidate)) return;
   candidate.estimate.step_s = *candidate.step_s;
   candidate.estimate.memory_bytes = candidate.need_bytes;
 }
 
 Result<PlanAnswer> PlanSearch::answer_with(PlanAnswer answer, const Plan& plan) {
   PlanCandidate& best = answer.simulated[*answer.best];
-  TESSERA_TRY(const auto lowering, compiler_.lower(forward_, plan, for_price(question_.optimizer)));
-  TESSERA_TRY(answer.simulation, simulate(*lowering, *question_.cluster, question_.options));
+  TESSERA_TRY(const auto lowering, lower(plan));
+  TESSERA_TRY(answer.simulation, simulate_in_full(*lowering));
   best.step_s = answer.simulation->step_time_s;
   set_bound(answer);
   return answer;
@@ -193,8 +221,10 @@ Error PlanSearch::why_not(const Choice& choice) {
   if (!own) return own.error();
   for (const auto& [line, grown] : growing_parts(part)) {
     const auto plan = add_part(*own, grown);
-    const auto lowering = plan ? compiler_.lower(forward_, *plan, {question_.optimizer})
-                               : tl::unexpected(plan.error());
+    const auto lowering = question_.broken->run([&]() -> Result<std::unique_ptr<Lowering>> {
+      if (!plan) return tl::unexpected(plan.error());
+      return compiler_.lower(forward_, *plan, {question_.optimizer});
+    });
     if (lowering) continue;
     return {ErrorCode::kInvalidInput, fmt::format("{}:{}: no plan contains it: {}", part.plan.file,
                                                   line, lowering.error().message)};
@@ -424,9 +454,9 @@ Result<PlanAnswer> PlanSearch::answer(std::vector<PlanCandidate> ranked, const s
     PlanCandidate& best = answer.simulated[*answer.best];
     if (*answer.best != fastest) {
       TESSERA_TRY(const Plan plan, plan_of(best.choice));
-      TESSERA_TRY(judged_best_, compiler_.lower(forward_, plan, for_price(question_.optimizer)));
+      TESSERA_TRY(judged_best_, lower(plan));
     }
-    TESSERA_TRY(answer.simulation, simulate(*judged_best_, *question_.cluster, question_.options));
+    TESSERA_TRY(answer.simulation, simulate_in_full(*judged_best_));
     judged_best_.reset();
     best.step_s = answer.simulation->step_time_s;
     TESSERA_TRY(answer.plan, text_of(best.choice));

@@ -68,7 +68,12 @@ class PlanSearch {
   explicit PlanSearch(const PlanQuestion& question) : question_(question) {}
   Result<Simulation> simulate_quickly(const Lowering& lowering,
                                       std::function<bool(int64_t)> may_play = {}) const;
-  void note(const Lowering& lowering, const Simulation& simulation, PlanCandidate& candidate) const;
+  Result<Simulation> simulate_in_full(const Lowering& lowering) const;
+  // False: the candidate is left out, and says why.
+  bool note(const Lowering& lowering, const Simulation& simulation, PlanCandidate& candidate) const;
+  // What a plan shows to be wrong with lowering or the simulator is an error of that plan alone.
+  Result<std::unique_ptr<Lowering>> lower(const Plan& plan);
+  Result<Simulation> play(const Lowering& lowering, const SimulateOptions& options) const;
   enum class Judged : uint8_t {
     kSimulated,
     kNothingNew,  // an earlier candidate's plan says the same, or the question's part cannot stand in it

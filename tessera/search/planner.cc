@@ -249,11 +249,20 @@ Result<PlanAnswer> find_plan(const PlanQuestion& question, const std::string& pl
     if (one.name == planner) {
       if (!one.takes_all_keys) TESSERA_TRY_VOID(check_own_keys(question, planner));
       TESSERA_TRY(PlanQuestion fixed, fixed_by_part(question));
-      TESSERA_TRY(PlanAnswer answer, one.find(fixed));
-      if (!question.explain || !answer.best) return answer;
-      answer.with_twice_rates = answer_after(fixed, one, "link:inner*2,link:bridge*2,link:nic*2");
-      fixed.memory_limit_bytes *= 2;
-      answer.with_twice_memory = answer_after(fixed, one, "device:memory*2");
+      fixed.broken = std::make_shared<BrokenInvariants>();
+      Result<PlanAnswer> found = one.find(fixed);
+      if (!found) {
+        Error error = found.error();
+        if (fixed.broken->count > 0) error.message += "; " + fixed.broken->left_out("plan");
+        return tl::unexpected(std::move(error));
+      }
+      PlanAnswer answer = *std::move(found);
+      if (question.explain && answer.best) {
+        answer.with_twice_rates = answer_after(fixed, one, "link:inner*2,link:bridge*2,link:nic*2");
+        fixed.memory_limit_bytes *= 2;
+        answer.with_twice_memory = answer_after(fixed, one, "device:memory*2");
+      }
+      answer.broken = *fixed.broken;
       return answer;
     }
     names.push_back(one.name);
@@ -318,6 +327,7 @@ std::string to_text(const PlanAnswer& answer, const PlanQuestion& question, bool
                          question.part->plan.file, answer.left_out_for_part);
     }
   }
+  if (answer.broken.count > 0) out += "faults    " + answer.broken.left_out("plan") + "\n";
   if (!explain) return out;
   std::vector<std::string> lists;
   for (const auto& list : answer.lists) lists.push_back("[" + join(list, ",") + "]");

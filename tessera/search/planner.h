@@ -15,10 +15,12 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "tessera/base/broken_invariant.h"
 #include "tessera/plan/part.h"
 #include "tessera/search/choice.h"
 #include "tessera/search/effort.h"
@@ -59,6 +61,9 @@ struct PlanQuestion {
   bool explain = false;
   std::function<void(const std::string&)> progress;  // what is being done; may be empty
   std::function<bool()> stop;                        // true: answer with the best so far
+  // Candidates that break an invariant of ours are left out and counted here; the questions that are
+  // made of this one count together.
+  std::shared_ptr<BrokenInvariants> broken = std::make_shared<BrokenInvariants>();
 };
 
 struct PlanCandidate {
@@ -107,6 +112,8 @@ struct PlanAnswer {
   // No plan can be faster (step_bound.h), and why.
   double bound_s = 0;
   std::string bound_of;
+  // Plans that were left out because an invariant of ours did not hold for them.
+  BrokenInvariants broken;
   std::string ended;  // why: "no other choice is expected to be faster", "stopped"
   // The best step by formula with twice the memory.
   std::optional<double> with_twice_memory_s;

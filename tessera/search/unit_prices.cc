@@ -514,7 +514,9 @@ Result<const UnitPrices*> UnitPricer::price(const UnitQuestion& question) {
                   question.recompute, question.passes_only, sliced, question.halos.rims,
                   question.halos.layers, cuts_of(*model->graph, question.axes));
   auto it = known_.find(key);
-  if (it == known_.end()) it = known_.emplace(key, simulate_units(question)).first;
+  if (it == known_.end()) {
+    it = known_.emplace(key, model_.broken->run([&] { return simulate_units(question); })).first;
+  }
   if (!it->second) return tl::unexpected(it->second.error());
   return &*it->second;
 }

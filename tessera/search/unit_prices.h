@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/base/broken_invariant.h"
 #include "tessera/compile/compile.h"
 #include "tessera/plan/part.h"
 #include "tessera/search/choice.h"
@@ -139,6 +140,7 @@ struct PricedModel {
   // Prices are those of plans with this part, as far as it concerns a single stage and goes with it.
   std::optional<PlanPart> part = {};
   OptimizerSpec optimizer = {};
+  std::shared_ptr<BrokenInvariants> broken = std::make_shared<BrokenInvariants>();
 };
 
 // Not to be used by several threads at once.

@@ -12,6 +12,7 @@
 #include "random_case.h"
 #include "random_stream.h"
 #include "random_windows.h"
+#include "tessera/base/broken_invariant.h"
 #include "tessera/models/model.h"
 #include "tessera/runtime/session.h"
 
@@ -20,6 +21,9 @@ namespace tessera {
 CaseSource all_cases() { return {"random graphs", random_case, all_features()}; }
 CaseSource window_cases() {
   return {"random networks of windows", random_windows, all_window_features()};
+}
+CaseSource mesh_cases() {
+  return {"stages on unlike meshes", random_mesh_case, all_mesh_features()};
 }
 
 namespace {
@@ -55,10 +59,13 @@ std::string disagreement(const CaseSource& source, const std::vector<uint32_t>& 
   const auto mentions = [&](const char* word) {
     return random.plan.find(word) != std::string::npos;
   };
-  const bool dense = mentions("[[loop]]") || mentions(".dtable") || mentions("role:");
+  const bool dense = mentions("[[loop]]") || mentions(".dtable") || mentions("role:") ||
+                     mentions("optimizer.") || mentions("grad.");
   config.optimizer.kind = kKinds[stream.empty() ? 0 : stream[0] % (dense ? 2 : kKinds.size())];
   config.optimizer.eps = 1e-3;
-  const Result<VerifyReport> report = verify_model(model, random.plan, config);
+  BrokenInvariants broken;
+  const Result<VerifyReport> report =
+      broken.run([&] { return verify_model(model, random.plan, config); });
   std::string why = report ? report->why : report.error().message;
   if (why.empty()) return "";
   return why + "\n" + text_of(random);

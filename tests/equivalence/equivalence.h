@@ -28,8 +28,9 @@ std::string disagreement(const CaseSource& source, const std::vector<uint32_t>& 
 void expect_equal_to_serial(const CaseSource& source, int cases);
 
 // Graphs of all kinds of ops under all of the plan language (random_case.h); networks of ops that
-// read through windows (random_windows.h).
+// read through windows (random_windows.h); stages on meshes of their own (random_case.h).
 CaseSource all_cases();
 CaseSource window_cases();
+CaseSource mesh_cases();
 
 }  // namespace tessera

@@ -1,5 +1,8 @@
 #include "random_case.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "random_graph.h"
 #include "random_plan.h"
 
@@ -16,6 +19,37 @@ RandomCase random_case(const std::vector<uint32_t>& stream) {
   out.graph = random_graph(choices);
   out.plan = random_plan(choices, out.graph, out.features);
   return out;
+}
+
+RandomCase random_mesh_case(const std::vector<uint32_t>& stream) {
+  Choices choices(stream);
+  RandomCase out;
+  out.graph = random_graph(choices, true);
+  Features drawn;
+  out.plan = random_plan(choices, out.graph, drawn, true);
+  std::set_intersection(drawn.begin(), drawn.end(), all_mesh_features().begin(),
+                        all_mesh_features().end(), std::inserter(out.features, out.features.end()));
+  return out;
+}
+
+// What the other cases draw too, graphs and splits, is not counted.
+const Features& all_mesh_features() {
+  static const Features features{"mesh: of the stages' own",
+                                 "mesh: nested devices",
+                                 "micro-batches",
+                                 "schedule: interlaced",
+                                 "loop: batch",
+                                 "loop: seq",
+                                 "loop: features",
+                                 "precision: bfloat16",
+                                 "precision: float16",
+                                 "precision: float32",
+                                 "store: optimizer_state",
+                                 "store: gradient",
+                                 "store: parameter",
+                                 "store: two axes",
+                                 "store: dim"};
+  return features;
 }
 
 const Features& all_features() {

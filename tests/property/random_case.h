@@ -44,4 +44,10 @@ RandomCase random_case(const std::vector<uint32_t>& stream);
 // All that random_case may draw.
 const Features& all_features();
 
+// Cases in which an axis of one stage is none of another, or has another number there: stages on
+// meshes of their own, of which some share devices, with shards at rest over any of the axes, narrow
+// precision, loops, and ops and casts that no entry of the plan names.
+RandomCase random_mesh_case(const std::vector<uint32_t>& stream);
+const Features& all_mesh_features();
+
 }  // namespace tessera

@@ -14,7 +14,8 @@ namespace {
 // Grows a graph over dims batch, seq and feature dims; every activation is [batch, seq, feature].
 class GraphMaker {
  public:
-  explicit GraphMaker(Choices& choices) : c_(choices), g_("random") {}
+  GraphMaker(Choices& choices, bool weights_apart)
+      : c_(choices), g_("random"), prefix_(weights_apart ? "weights." : "") {}
 
   Graph make() {
     batch_ = c_.of<int64_t>({4, 8, 10, 12});
@@ -38,7 +39,8 @@ class GraphMaker {
  private:
   Dim feature() { return {"f" + std::to_string(features_++), c_.of<int64_t>({4, 6, 8, 3, 5})}; }
   TensorId weight(const std::string& name, std::vector<Dim> dims) {
-    return g_.parameter(name, std::move(dims), {Init::Kind::kNormal, 0.3}, DType::kFloat64);
+    return g_.parameter(prefix_ + name, std::move(dims), {Init::Kind::kNormal, 0.3},
+                        DType::kFloat64);
   }
   TensorId any() {
     return values_[values_.size() - 1 - c_.below(static_cast<uint32_t>(values_.size()))];
@@ -416,6 +418,7 @@ class GraphMaker {
 
   Choices& c_;
   GraphBuilder g_;
+  std::string prefix_;  // of parameters
   int64_t batch_ = 4, seq_ = 2;
   int features_ = 0;
   TensorId ids_;
@@ -424,6 +427,8 @@ class GraphMaker {
 
 }  // namespace
 
-Graph random_graph(Choices& choices) { return GraphMaker(choices).make(); }
+Graph random_graph(Choices& choices, bool weights_apart) {
+  return GraphMaker(choices, weights_apart).make();
+}
 
 }  // namespace tessera

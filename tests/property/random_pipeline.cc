@@ -12,6 +12,8 @@
 #include "tessera/graph/kinds.h"
 #include "tessera/graph/order.h"
 #include "tessera/plan/prepare.h"
+#include "tessera/plan/selection.h"
+#include "tessera/plan/stages.h"
 
 namespace tessera {
 
@@ -85,11 +87,20 @@ struct Own {
 
 class PipelineMaker {
  public:
-  PipelineMaker(Choices& choices, const Graph& graph, Features& features)
-      : c_(choices), graph_(graph), features_(features) {}
+  PipelineMaker(Choices& choices, const Graph& graph, Features& features, bool meshes)
+      : c_(choices), graph_(graph), features_(features), meshes_(meshes) {}
 
   Pipeline make() {
     size_ = graph_.tensor(graph_.ops()[0].inputs[0]).dims[0].size;
+    if (meshes_) {
+      if (c_.one_in(3)) {
+        nested();
+      } else {
+        own_meshes();
+      }
+      finish();
+      return std::move(out_);
+    }
     // What few graphs allow is drawn more often for those.
     const uint32_t kind = c_.below(15);
     switch (has_pass() && c_.one_in(4) ? 13 : causal_only() && c_.one_in(8) ? 12 : kind) {
@@ -251,6 +262,7 @@ class PipelineMaker {
 
   // ---- meshes
   MeshAxes shape(int64_t size) {
+    if (meshes_) return any_shape(size);
     switch (size) {
       case 1: return {{"a", 1}};
       case 2: return {{c_.of<std::string>({"a", "b"}), 2}};
@@ -258,6 +270,23 @@ class PipelineMaker {
       case 6: return c_.one_in(2) ? MeshAxes{{"b", 3}, {"a", 2}} : MeshAxes{{"a", 2}, {"b", 3}};
       default: return {{"a", size}};
     }
+  }
+
+  // One axis, or two in any order, of three names: a number means another axis on the next mesh.
+  MeshAxes any_shape(int64_t size) {
+    std::vector<std::string> names = {"a", "b", "c"};
+    const auto take = [&] {
+      const uint32_t pick = c_.below(static_cast<uint32_t>(names.size()));
+      const std::string name = names[pick];
+      names.erase(names.begin() + pick);
+      return name;
+    };
+    const int64_t inner = size % 2 == 0 ? 2 : 1;
+    if (inner == 1 || (size > 2 && c_.one_in(3))) return {{take(), size}};
+    MeshAxes out{{take(), inner}};
+    if (size > 2 || c_.one_in(3)) out.push_back({take(), size / inner});
+    if (c_.one_in(2)) std::reverse(out.begin(), out.end());
+    return out;
   }
 
   void shared_mesh(int64_t places, int64_t stages) {
@@ -311,20 +340,46 @@ class PipelineMaker {
       const size_t begin = cuts_.empty() ? 0 : cuts_.back() + 1;
       cuts_.push_back(begin + c_.below(static_cast<uint32_t>(all - count + s - begin)));
     }
-    all = static_cast<size_t>(ops());
+    write_stages(count, meshes_);
+    if (meshes_ && !follow_rules()) write_stages(count, false);
+  }
+
+  // `leave_out`: some ops are named by no entry.
+  void write_stages(size_t count, bool leave_out) {
+    const auto all = static_cast<size_t>(ops());
+    out_.tables.clear();
     out_.stage_of.assign(all, 0);
     size_t stage = 0;
     std::set<size_t> told;
     for (size_t i = 0; i < all; ++i) {
       while (stage < cuts_.size() && i > cuts_[stage]) ++stage;
       out_.stage_of[i] = static_cast<int>(stage);
-      if (count == 1) continue;
+      if (count == 1 || (leave_out && told.contains(stage) && c_.one_in(3))) continue;
       out_.tables += fmt::format("[[stage]]\nops = \"{}\"\nat = {}\n", graph_.ops()[i].path, stage);
       const bool own = stage < own_.size() && !own_[stage].axes.empty();
       if (!own || !told.insert(stage).second) continue;
       out_.tables += fmt::format("mesh = {}\n", mesh_text(own_[stage].axes));
       if (own_[stage].first >= 0) out_.tables += fmt::format("devices = {}\n", own_[stage].first);
     }
+  }
+
+  // Where ops are that no entry names. False: then the plan is wrong.
+  bool follow_rules() {
+    const auto plan = parse_plan(out_.keys + out_.tables);
+    TESSERA_CHECK(plan.has_value(), "{}", plan.error().message);
+    const auto meshes = stage_meshes(*plan);
+    if (!meshes) return false;
+    ResolvedPlan resolved;
+    resolved.plan = *plan;
+    resolved.ops.resize(graph_.ops().size());
+    make_places(resolved, *meshes);
+    GraphNames names(graph_);
+    Selection selection(*plan, graph_, names);
+    Stages stages(*plan, graph_, resolved);
+    if (!stages.assign(selection) || !stages.check()) return false;
+    for (size_t i = 0; i < out_.stage_of.size(); ++i)
+      out_.stage_of[i] = resolved.ops[i].stage.value;
+    return true;
   }
 
   // ---- tables
@@ -397,12 +452,13 @@ class PipelineMaker {
   std::vector<size_t> cuts_;    // stage s ends with op cuts_[s]
   int64_t stages_ = 1, micro_batches_ = 0;
   std::string schedule_ = "1f1b";
+  bool meshes_;
 };
 
 }  // namespace
 
-Pipeline random_pipeline(Choices& choices, const Graph& graph, Features& features) {
-  return PipelineMaker(choices, graph, features).make();
+Pipeline random_pipeline(Choices& choices, const Graph& graph, Features& features, bool meshes) {
+  return PipelineMaker(choices, graph, features, meshes).make();
 }
 
 }  // namespace tessera

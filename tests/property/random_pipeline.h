@@ -38,6 +38,9 @@ struct Pipeline {
 std::vector<bool> with_backward(const Graph& forward_graph, const Pipeline& pipeline,
                                 const Plan& plan, int64_t stages);
 
-Pipeline random_pipeline(Choices& choices, const Graph& graph, Features& features);
+// `meshes`: stages have meshes of their own, over any of three axes in any order, and some ops are named by
+// no entry.
+Pipeline random_pipeline(Choices& choices, const Graph& graph, Features& features,
+                         bool meshes = false);
 
 }  // namespace tessera

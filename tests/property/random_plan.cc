@@ -48,14 +48,15 @@ bool loopable(const Op& op, const std::string& name) {
 
 class PlanMaker {
  public:
-  PlanMaker(Choices& choices, const Graph& graph, Features& features)
-      : c_(choices), graph_(graph), features_(features) {}
+  PlanMaker(Choices& choices, const Graph& graph, Features& features, bool meshes)
+      : c_(choices), graph_(graph), features_(features), meshes_(meshes) {}
 
   std::string make() {
     graph_features();
-    at_ = random_pipeline(c_, graph_, features_);
+    at_ = random_pipeline(c_, graph_, features_, meshes_);
     find_common_axes();
     keys_ = at_.keys;
+    if (meshes_) make_precision();
     make_keys();
     shape();
     make_loops();
@@ -183,7 +184,7 @@ class PlanMaker {
     const bool moves =
         graph_.ops()[0].path == "pass.embed" || shaped_.find_tensor("tokens.reorder").valid();
     if (moves && at_.axes.size() > 1) return;
-    const uint32_t count = c_.one_in(4) ? 1 + c_.below(2) : 0;
+    const uint32_t count = c_.one_in(meshes_ ? 2 : 4) ? 1 + c_.below(2) : 0;
     const Features known = features_;
     for (uint32_t i = 0; i < count; ++i) make_loop();
     if (loops_.empty() || !at_.has_table || fits_table()) return;
@@ -512,8 +513,33 @@ class PlanMaker {
     }
   }
 
+  // Parameters are cast to what ops compute in, and their gradients back, by ops that no entry of the plan
+  // names.
+  void make_precision() {
+    const auto compute = c_.of<std::string>({"", "bfloat16", "bfloat16", "float16", "float32"});
+    if (compute.empty()) return;
+    std::string text = fmt::format("compute = \"{}\"", compute);
+    if (c_.one_in(4)) text += fmt::format(", gradient = \"{}\"", compute);
+    if (c_.one_in(4)) text += ", parameter = \"bfloat16\"";
+    if (c_.one_in(4)) text += ", state = \"float32\"";
+    keys_ += fmt::format("precision = {{ {} }}\n", text);
+    features_.insert("precision: " + compute);
+  }
+
+  // Of all tensors of a role, over axes that not all stages need to have.
+  void make_mixed_stores() {
+    for (const std::string role : {"optimizer_state", "gradient", "parameter"}) {
+      const MeshAxes& axes = c_.of(at_.axes);
+      if (axes.empty() || !c_.one_in(2)) continue;
+      tables_ += fmt::format("[[store]]\ntensors = \"role:{}\"\n{}", role, over_text(axes));
+      features_.insert("store: " + role);
+    }
+  }
+
   void make_stores() {
-    if (!common_.empty()) {
+    if (meshes_) {
+      make_mixed_stores();
+    } else if (!common_.empty()) {
       for (const std::string role : {"optimizer_state", "gradient", "parameter", "input"}) {
         if (!c_.one_in(3)) continue;
         const std::string over = over_text(common_);
@@ -540,13 +566,15 @@ class PlanMaker {
   void make_parameter_stores() {
     const auto readers = graph_.consumers();
     for (const Tensor& tensor : graph_.tensors()) {
-      if (tensor.role != Role::kParameter || !c_.one_in(8)) continue;
+      if (tensor.role != Role::kParameter || !c_.one_in(meshes_ ? 4 : 8)) continue;
       const OpId first = readers[tensor.id.index()].front();
       const MeshAxes& axes = at_.axes[static_cast<size_t>(at_.stage_of[first.index()])];
       if (axes.empty()) continue;
       const std::string over = over_text(axes);
-      tables_ += fmt::format("[[store]]\ntensors = \"{}\"\n{}dim = \"{}\"\n", tensor.name, over,
-                             c_.of(tensor.dims).name);
+      const std::string of = meshes_ ? c_.of<std::string>({"", "grad.", "optimizer.*."}) : "";
+      tables_ += fmt::format("[[store]]\ntensors = \"{}{}\"\n{}", of, tensor.name, over);
+      if (!of.empty()) continue;
+      tables_ += fmt::format("dim = \"{}\"\n", c_.of(tensor.dims).name);
       const std::string keep = keep_text();
       // Where the entry of all parameters says keep_over, its axes need not be among this one's: the
       // parameter says its own, which goes with any keep but that for a block.
@@ -556,6 +584,7 @@ class PlanMaker {
     }
   }
 
+  bool meshes_;
   bool keeps_over_ = false;
   std::set<std::string>
       skewed_;  // paths of ops in loops that some axis skews  // does the entry of all parameters say keep_over?
@@ -572,8 +601,8 @@ class PlanMaker {
 
 }  // namespace
 
-std::string random_plan(Choices& choices, const Graph& graph, Features& features) {
-  return PlanMaker(choices, graph, features).make();
+std::string random_plan(Choices& choices, const Graph& graph, Features& features, bool meshes) {
+  return PlanMaker(choices, graph, features, meshes).make();
 }
 
 }  // namespace tessera

@@ -24,7 +24,7 @@ void Facts::split_as(const Op& op, const Layout& output) {
 
 PlaceId Facts::made_on(TensorId id) const {
   const OpId producer = tensor(id).producer;
-  return producer.valid() ? place_of(graph_.op(producer)) : analysis_.home_place[id.index()];
+  return producer.valid() ? place_of(graph_.op(producer)) : analysis_.homes[id.index()].place();
 }
 
 }  // namespace tessera

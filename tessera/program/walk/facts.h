@@ -56,8 +56,8 @@ class Facts {
   // Does the gradient of a parameter rest in shards at the place? Only there has its home layout a
   // meaning: the places of other stages may have other meshes.
   bool rests_sharded(TensorId id, PlaceId place) const {
-    return !tensor_plan(id).over.empty() && graph_.is_parameter_gradient(id) &&
-           analysis_.home_place[id.index()] == place;
+    return !tensor_plan(id).over.numbers().empty() && graph_.is_parameter_gradient(id) &&
+           analysis_.homes[id.index()].place() == place;
   }
   // Do the parts that each micro-batch makes at the place, in this layout, go to the shards of the
   // sum at once?

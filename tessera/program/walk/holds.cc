@@ -84,9 +84,11 @@ const Held* Holds::best(PlaceId place, TensorId tensor, BlockRef block, const La
 }
 
 std::optional<Layout> Holds::kept_layout(PlaceId place, TensorId tensor, const Layout& need) const {
-  const Axes& axes = facts_.tensor_plan(tensor).keep_over;
+  const OfPlace<Axes>& keep_over = facts_.tensor_plan(tensor).keep_over;
   const Held* rests = home(place, tensor);
-  if (axes.empty() || rests == nullptr || place != facts_.made_on(tensor)) return std::nullopt;
+  if (keep_over.numbers().empty() || rests == nullptr || place != keep_over.place())
+    return std::nullopt;
+  const Axes& axes = keep_over.at(place);
   Layout kept = rests->region.layout;
   if (!kept.complete()) return std::nullopt;
   for (size_t d = 0; d < kept.shards.size(); ++d) {
@@ -105,8 +107,8 @@ std::optional<Layout> Holds::kept_layout(PlaceId place, TensorId tensor, const L
 
 bool Holds::outlasts_forward(PlaceId place, TensorId tensor, const Held& copy) const {
   const TensorPlan& plan = facts_.tensor_plan(tensor);
-  if (!plan.keep_over.empty() && place == facts_.made_on(tensor)) {
-    return std::ranges::all_of(plan.keep_over, [&](AxisId axis) {
+  if (!plan.keep_over.numbers().empty() && place == plan.keep_over.place()) {
+    return std::ranges::all_of(plan.keep_over.at(place), [&](AxisId axis) {
       const Held* rests = home(place, tensor);
       return rests == nullptr || !rests->region.layout->shards_over(axis) ||
              copy.region.layout->shards_over(axis);

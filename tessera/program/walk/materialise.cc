@@ -16,7 +16,7 @@ Held Materialiser::materialise(const Op& reader, TensorId tensor, const Layout& 
   TESSERA_CHECK(hold != nullptr, "tensor '{}' is held nowhere", facts_.tensor(tensor).name);
   if (hold->region.layout == need) return *hold;
   const bool completes = !hold->region.layout->complete() && need.complete();
-  if (kept_for_the_step(tensor) && facts_.tensor_plan(tensor).keep_over.empty() &&
+  if (kept_for_the_step(tensor) && facts_.tensor_plan(tensor).keep_over.numbers().empty() &&
       site.block != BlockKind::kUpdate) {
     site.block = BlockKind::kPrologue;
   }

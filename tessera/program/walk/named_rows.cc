@@ -78,9 +78,9 @@ bool NamedRowsMover::movable(const Site& site, const Op& op, TensorId tensor,
   const TensorPlan& rests = facts_.tensor_plan(tensor);
   const bool coded =
       std::ranges::any_of(rests.compress, [](const auto& edge) { return bool(edge); });
-  return plain && loaded && !coded && rests.tier == Tier::kDevice && rests.keep_over.empty() &&
-         !from.region.piece && from.region.layout->windows.empty() &&
-         from.region.layout->at.empty();
+  return plain && loaded && !coded && rests.tier == Tier::kDevice &&
+         rests.keep_over.numbers().empty() && !from.region.piece &&
+         from.region.layout->windows.empty() && from.region.layout->at.empty();
 }
 
 // The step of a conversion that is one collective of this kind; null: it is another.

@@ -9,7 +9,7 @@ void ShardedGradients::scatter_each_time(const Op& op, TensorId tensor) {
   const Site site = facts_.site(op);
   const Held made = *holds_.home(site.place, tensor);
   if (!facts_.scatters_each_time(tensor, site.place, made.region.layout)) return;
-  const Layout& rest = facts_.analysis().homes[tensor.index()];
+  const Layout& rest = facts_.analysis().homes[tensor.index()].at(site.place);
   const Held moved = converter_.convert(site, tensor, made, rest);
   Held home;
   home.region = {rest, std::nullopt};

@@ -16,6 +16,7 @@ void TextWriter::emit(PlaceId place, BlockRef block, TextInstruction instruction
 
 int TextWriter::new_buffer(PlaceId place, TensorId tensor, std::string_view what, Region region) {
   const Tensor& of = facts_.tensor(tensor);
+  check_axes(region.layout, facts_.mesh(place), of);
   TextBuffer buffer;
   buffer.tensor = tensor;
   buffer.name = of.name + (what.empty() ? "" : fmt::format("@{}", what));

@@ -240,10 +240,12 @@ bool RecipeSweep::make_base() {
 
 // With the question's part. Nothing if the recipe refuses the arguments, or writes what is no plan.
 std::optional<Plan> RecipeSweep::plan_of(const RecipeCall& call) const {
-  const auto text = emit_recipe(call, search_.forward(), to_string(call));
-  if (!text) return {};
-  auto plan = parse_plan(*text, to_string(call));
-  if (plan && search_.question().part) plan = add_part(*std::move(plan), *search_.question().part);
+  const PlanQuestion& question = search_.question();
+  auto plan = question.broken->run([&]() -> Result<Plan> {
+    TESSERA_TRY(const std::string text, emit_recipe(call, search_.forward(), to_string(call)));
+    TESSERA_TRY(Plan own, parse_plan(text, to_string(call)));
+    return question.part ? add_part(std::move(own), *question.part) : own;
+  });
   return plan ? std::optional<Plan>(*std::move(plan)) : std::nullopt;
 }
 

@@ -229,11 +229,11 @@ class TablePlans {
     if (simulated_ >= most_) return std::nullopt;
     if (question_.stop && question_.stop()) return std::nullopt;
     ++simulated_;
-    const auto plan = parse_plan(text(spreads, kAuto), kAuto);
-    const auto lowering = plan ? compiler_.lower(forward_, *plan, {question_.optimizer})
-                               : tl::unexpected(plan.error());
-    const auto simulation = lowering ? simulate(**lowering, *question_.cluster, options_)
-                                     : tl::unexpected(lowering.error());
+    const auto simulation = question_.broken->run([&]() -> Result<Simulation> {
+      TESSERA_TRY(const Plan plan, parse_plan(text(spreads, kAuto), kAuto));
+      TESSERA_TRY(const auto lowering, compiler_.lower(forward_, plan, {question_.optimizer}));
+      return simulate(*lowering, *question_.cluster, options_);
+    });
     if (!simulation) {
       refusal_ = simulation.error().message;
       return std::nullopt;
