@@ -120,7 +120,8 @@ def main():
     end = tokenizer.token_to_id(END)
     if end is None:
         fail(f"'{options.tokenizer}': expected the token {END}, found none")
-    vocab = tokenizer.get_vocab_size()
+    # Numbers may have gaps: the largest one says how many there are, not the count of tokens.
+    vocab = max(tokenizer.get_vocab().values()) + 1
     folder = pathlib.Path(options.out)
     folder.mkdir(parents=True, exist_ok=True)
     replace_file(folder / "tokenizer.json", tokenizer.to_str().encode())

@@ -159,11 +159,14 @@ Result<int> write_weights(const ExportOptions& options, const WeightsTarget& tar
                     {"arrays", done.arrays},
                     {"parameters", done.parameters},
                     {"bytes", done.bytes},
-                    {"carried", done.carried}};
+                    {"carried", done.carried},
+                    {"notes", done.notes}};
     return print(json.dump() + "\n");
   }
-  return print(fmt::format("{}: {} parameters in {}, {}\n", options.out, grouped(done.parameters),
-                           plural(done.arrays, "array"), short_bytes(done.bytes)));
+  std::string notes;
+  for (const std::string& note : done.notes) notes += fmt::format("note     {}\n", note);
+  return print(fmt::format("{}: {} parameters in {}, {}\n{}", options.out, grouped(done.parameters),
+                           plural(done.arrays, "array"), short_bytes(done.bytes), notes));
 }
 
 Status check_options(const ExportOptions& options) {

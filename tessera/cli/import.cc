@@ -52,15 +52,16 @@ Result<int> run_import(const ImportOptions& options) {
     const nlohmann::ordered_json json{{"from", importer->name},          {"model", report.model},
                                       {"weights", report.weights},       {"arrays", report.arrays},
                                       {"parameters", report.parameters}, {"bytes", report.bytes},
-                                      {"carried", report.carried}};
+                                      {"carried", report.carried},       {"notes", report.notes}};
     return print(json.dump() + "\n");
   }
-  const std::string carried =
+  std::string more =
       report.carried.empty() ? "" : fmt::format("beside   {}\n", join(report.carried, ", "));
+  for (const std::string& note : report.notes) more += fmt::format("note     {}\n", note);
   return print(fmt::format("{} ({}): {} parameters in {}, {}\nmodel    {}\nweights  {}\n{}",
                            options.path, importer->name, grouped(report.parameters),
                            plural(report.arrays, "array"), short_bytes(report.bytes), report.model,
-                           report.weights, carried));
+                           report.weights, more));
 }
 
 }  // namespace

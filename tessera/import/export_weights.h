@@ -27,6 +27,7 @@ struct ExportedWeights {
   int64_t bytes = 0;       // of the file of weights
   std::vector<std::string> carried =
       {};  // files that were copied as they are: names, as tokenizer.json
+  std::vector<std::string> notes = {};  // what a user should know: sentences
 };
 
 struct WeightsTarget {

@@ -35,6 +35,7 @@ struct ImportReport {
   int64_t bytes = 0;       // written
   std::vector<std::string> carried =
       {};  // files that were copied as they are: names, as tokenizer.json
+  std::vector<std::string> notes = {};  // what a user should know: sentences
 };
 
 struct Importer {

@@ -34,10 +34,11 @@ std::vector<ModelKey> model_keys(BertConfig& config) {
       {"hidden", &config.hidden, "width; a multiple of heads"},
       {"heads", &config.heads, "attention heads"},
       {"seq", &config.seq, "tokens of a sequence; the number of positions"},
-      {"vocab", &config.vocab, "tokens of the vocabulary; the last one is the mask"},
+      {"vocab", &config.vocab, "tokens of the vocabulary"},
       {"ffn", &config.ffn, "width of the MLP", "4 * hidden"},
       {"types", &config.types, "token types (segments)"},
       {"masked", &config.masked, "masked tokens of a sequence", "15 % of seq"},
+      {"mask", &config.mask, "the token that stands for masked ones", "vocab - 1", {}, 0},
       {"eps", &config.eps, "epsilon of the layer norms"},
       {"activation",
        &config.activation,
@@ -60,6 +61,11 @@ Status complete(BertConfig& config) {
                        fmt::format("masked={} must be at most seq={}", config.masked, config.seq));
   }
   if (config.vocab < 2) return model_error("bert", "vocab=1 must be at least 2: one is the mask");
+  if (config.mask < 0) config.mask = config.vocab - 1;
+  if (config.mask >= config.vocab) {
+    return model_error("bert",
+                       fmt::format("mask={} must be below vocab={}", config.mask, config.vocab));
+  }
   return {};
 }
 

@@ -5,11 +5,14 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "tessera/base/text.h"
 #include "tessera/graph/builder.h"
 #include "tessera/models/families.h"
+#include "tessera/models/huggingface.h"
+#include "tessera/models/huggingface_defaults.h"
 #include "tessera/models/nn.h"
 #include "tessera/test/source_dir.h"
 
@@ -123,6 +126,22 @@ TEST(ModelDocs, ListTheFamiliesOfTheRegistry) {
     table += "| `" + family.name + "` | " + family.summary + " | " + join(keys, " ") + " |\n";
   }
   expect_table("families", table);
+}
+
+// The keys of a config.json with what they are where a file leaves them out.
+TEST(ModelDocs, ListTheKeysOfHuggingFace) {
+  const auto defaults = nlohmann::json::parse(huggingface_defaults());
+  std::string table = "| model_type | keys that are read, with their defaults |\n|---|---|\n";
+  for (const std::string& type : huggingface_model_types()) {
+    std::vector<std::string> keys;
+    for (const std::string& key : huggingface_keys(type)) {
+      const auto at = defaults[type].find(key);
+      keys.push_back(at == defaults[type].end() ? "`" + key + "`"
+                                                : "`" + key + "=" + at->dump() + "`");
+    }
+    table += "| " + type + " | " + join(keys, " ") + " |\n";
+  }
+  expect_table("huggingface", table);
 }
 
 TEST(ModelDocs, StateTheContract) {

@@ -99,9 +99,10 @@ Samples samples_of(const DhenConfig& config) { return samples_of_clicks(config);
 Samples samples_of(const MlpConfig& config) { return {1, config.out}; }
 
 // The masked tokens and their targets, of one stream.
-std::vector<InputRule> masked_tokens(int64_t vocab, int64_t positions, int64_t masked) {
-  const InputRule rule = {"tokens", vocab - 1, "tokens", positions, 0, InputRule::Mask::kHide,
-                          masked};
+std::vector<InputRule> masked_tokens(int64_t vocab, int64_t mask_token, int64_t positions,
+                                     int64_t masked) {
+  InputRule rule = {"tokens", vocab, "tokens", positions, 0, InputRule::Mask::kHide, masked};
+  rule.mask_token = mask_token;
   InputRule targets = rule;
   targets.input = "targets";
   targets.mask = InputRule::Mask::kKeep;
@@ -110,7 +111,7 @@ std::vector<InputRule> masked_tokens(int64_t vocab, int64_t positions, int64_t m
 
 Samples samples_of(const BertConfig& config) {
   Samples samples = {config.seq, config.vocab, config.seq,
-                     masked_tokens(config.vocab, config.seq, config.masked)};
+                     masked_tokens(config.vocab, config.mask, config.seq, config.masked)};
   samples.inputs.push_back({"segments", config.types, "segments", config.seq});
   return samples;
 }
@@ -166,9 +167,9 @@ Samples samples_of(const ImamConfig& config) {
 Samples samples_of(const Unet3dConfig& config) { return {1, config.classes}; }
 
 Samples samples_of(const EvoformerConfig& config) {
-  Samples samples = {
-      config.residues, config.vocab, 0,
-      masked_tokens(config.vocab, config.sequences * config.residues, config.masked)};
+  Samples samples = {config.residues, config.vocab, 0,
+                     masked_tokens(config.vocab, config.vocab - 1,
+                                   config.sequences * config.residues, config.masked)};
   samples.inputs.push_back({"sequence", config.vocab, "sequence", config.residues});
   samples.inputs.push_back({"distances", config.bins, "distances", squared(config.residues)});
   return samples;

@@ -9,10 +9,12 @@
 #include <set>
 #include <utility>
 
+#include "tessera/base/check.h"
 #include "tessera/base/json_text.h"
 #include "tessera/base/one_line.h"
 #include "tessera/base/text.h"
 #include "tessera/models/families.h"
+#include "tessera/models/huggingface_defaults.h"
 
 namespace tessera {
 namespace {
@@ -22,47 +24,51 @@ using OrderedJson = nlohmann::ordered_json;
 using Texts = std::vector<std::string>;
 using Keys = std::map<std::string, std::string, std::less<>>;  // of ours, with their values
 
-// One key of theirs and what it says of ours. Of the forms:
-//   {{"n_layer"}, "layers"}                      a number or boolean, the same in ours
-//   {{"n_types"}, "types", "2"}                  the same, of this value where it is absent
-//   {{"n_inner"}, "ffn", kLeftOut}               the same, which ours computes where it is absent
-//   {{"act"}, "", "\"gelu\"", {{"\"gelu\"", "activation=gelu_erf"}, ...}}
+// One key of theirs and what it says of ours. Where the file leaves the key out, it has the default of
+// the model type in transformers (huggingface_defaults.h); `otherwise` (JSON) is that of a key which
+// the type's class does not have. Of the forms:
+//   {"n_layer", "layers"}                        a number or boolean, the same in ours
+//   {"n_inner", "ffn", "", true}                 the same; if it is null, ours computes it
+//   {"act", "", "", false, {{"\"gelu\"", "activation=gelu_erf"}, ...}}
 //                                                each value (JSON) stands for keys of ours; without
 //                                                any it is a value that must be
-//   {{}, "qkv_bias", "1"}                        theirs has no key: ours has this value, or that of
+//   {"", "qkv_bias", "1"}                        theirs has no key: ours has this value, or that of
 //                                                another key of ours ("=heads")
 enum class Written : uint8_t { kInteger, kReal, kBoolean };
 struct ConfigRow {
-  Texts theirs;  // the first is written, all are read
-  std::string ours;
-  std::string otherwise = "";  // "": theirs must be there
+  std::string theirs, ours;
+  std::string otherwise = "";
+  bool may_be_null = false;
   std::vector<std::pair<std::string, std::string>> values = {};
   Written written = Written::kInteger;
 };
-constexpr std::string_view kLeftOut = "-";
 
-ConfigRow must_be(std::string theirs, const Texts& values) {
-  ConfigRow row{{std::move(theirs)}, "", values.front(), {}};
+ConfigRow must_be(std::string theirs, const Texts& values, std::string otherwise = "") {
+  ConfigRow row{std::move(theirs), "", std::move(otherwise)};
   for (const std::string& value : values) row.values.emplace_back(value, "");
   return row;
 }
 ConfigRow same(std::string theirs, std::string ours, std::string otherwise = "") {
-  return {{std::move(theirs)}, std::move(ours), std::move(otherwise)};
+  return {std::move(theirs), std::move(ours), std::move(otherwise)};
 }
-ConfigRow real(std::string theirs, std::string ours, std::string otherwise) {
-  return {{std::move(theirs)}, std::move(ours), std::move(otherwise), {}, Written::kReal};
+ConfigRow same_or_null(std::string theirs, std::string ours, std::string otherwise = "") {
+  return {std::move(theirs), std::move(ours), std::move(otherwise), true};
 }
-ConfigRow boolean(std::string theirs, std::string ours, std::string otherwise) {
-  return {{std::move(theirs)}, std::move(ours), std::move(otherwise), {}, Written::kBoolean};
+ConfigRow real(std::string theirs, std::string ours) {
+  return {std::move(theirs), std::move(ours), "", false, {}, Written::kReal};
+}
+ConfigRow boolean(std::string theirs, std::string ours) {
+  return {std::move(theirs), std::move(ours), "", false, {}, Written::kBoolean};
 }
 ConfigRow implied(std::string ours, std::string value) {
-  return {{}, std::move(ours), std::move(value)};
+  return {"", std::move(ours), std::move(value)};
 }
 // Their names of the activations; the first of a value is written.
-ConfigRow activation(std::string theirs, const std::string& otherwise) {
-  return {{std::move(theirs)},
+ConfigRow activation(std::string theirs) {
+  return {std::move(theirs),
           "",
-          '"' + otherwise + '"',
+          "",
+          false,
           {{"\"gelu_new\"", "activation=gelu"},
            {"\"gelu_pytorch_tanh\"", "activation=gelu"},
            {"\"gelu\"", "activation=gelu_erf"},
@@ -71,41 +77,80 @@ ConfigRow activation(std::string theirs, const std::string& otherwise) {
            {"\"swish\"", "activation=silu"}}};
 }
 
+// The members of huggingface_defaults() of a model type.
+const json& defaults_of(const std::string& type) {
+  static const json all = json::parse(huggingface_defaults());
+  return all[type];
+}
+constexpr const char* kOtherNames = "(other names)";
+
 // Looks keys up in the configuration and keeps the first error.
 class ConfigReader {
  public:
-  ConfigReader(const json& config, std::string_view file) : config_(config), file_(file) {}
+  ConfigReader(const json& config, const std::string& type, std::string_view file)
+      : config_(config), defaults_(defaults_of(type)), file_(file) {}
 
-  // The value of the first of `names` that is there and not null. Null: none is.
-  const json* find(const Texts& names) const {
-    for (const std::string& name : names) {
-      const auto at = config_.find(name);
-      if (at != config_.end() && !at->is_null()) return &*at;
+  // The value that the file gives a key, which may be null; of two names the second one counts, as in
+  // transformers. Null pointer: it gives none.
+  const json* given(const std::string& key) {
+    asked_.insert(key);
+    for (const auto& [other, name] : defaults_[kOtherNames].items()) {
+      if (name == key && config_.contains(other)) return &config_[other];
     }
-    return nullptr;
+    const auto at = config_.find(key);
+    return at == config_.end() ? nullptr : &*at;
   }
+  // That, or the default of the type; of a key that it does not have, `otherwise` (JSON).
+  json value(const std::string& key, const std::string& otherwise = "") {
+    if (const json* found = given(key)) return *found;
+    if (const auto at = defaults_.find(key); at != defaults_.end()) return *at;
+    TESSERA_CHECK(!otherwise.empty(), "no default of {}", key);
+    return json::parse(otherwise);
+  }
+  const std::set<std::string>& asked() const { return asked_; }
 
   void read(const ConfigRow& row) {
     if (row.theirs.empty()) {
       if (!row.otherwise.starts_with('=')) add(row.ours, row.otherwise);
     } else if (row.values.empty()) {
-      copy(row);
+      const json found = value(row.theirs, row.otherwise);
+      if (!found.is_null() || !row.may_be_null) add(row.ours, text_of(row.theirs, found));
     } else {
-      translate(row);
+      translate(row, value(row.theirs, row.otherwise));
     }
+  }
+  // As a row says, of a value from elsewhere.
+  void translate(const ConfigRow& row, const json& found) {
+    Texts known;
+    for (const auto& [theirs, ours] : row.values) {
+      known.push_back(theirs);
+      if (json::parse(theirs) != found) continue;
+      for (const std::string& assignment : split_text(ours, ',')) {
+        const size_t equals = assignment.find('=');
+        if (equals != std::string::npos)
+          add(assignment.substr(0, equals), assignment.substr(equals + 1));
+      }
+      return;
+    }
+    unsupported(row.theirs, found, join(known, ", "));
   }
 
   void add(const std::string& key, const std::string& value) {
     arguments_.emplace_back(key, value);
   }
+  // Of several values the last one, which counts. "": there is none.
   std::string get(std::string_view key) const {
+    std::string found;
     for (const auto& [name, value] : arguments_) {
-      if (name == key) return value;
+      if (name == key) found = value;
     }
-    return "";
+    return found;
   }
   void fail(const std::string& message) {
     if (error_.empty()) error_ = fmt::format("{}: {}", file_, short_line(message));
+  }
+  void unsupported(const std::string& key, const json& found, std::string_view known) {
+    fail(fmt::format("{} {} is not supported (supported: {})", key, shown(found), known));
   }
   Result<HuggingFaceModel> finish(std::string family) {
     if (!error_.empty()) return invalid_input(error_);
@@ -122,48 +167,26 @@ class ConfigReader {
   }
 
  private:
-  void copy(const ConfigRow& row) {
-    const json* value = find(row.theirs);
-    if (value != nullptr) return add(row.ours, text_of(row.theirs.front(), *value));
-    if (row.otherwise.empty()) fail(fmt::format("expected key '{}'", row.theirs.front()));
-    if (row.otherwise != kLeftOut) add(row.ours, row.otherwise);
-  }
-
-  void translate(const ConfigRow& row) {
-    const json* found = find(row.theirs);
-    const json value = found != nullptr ? *found : json::parse(row.otherwise);
-    Texts known;
-    for (const auto& [theirs, ours] : row.values) {
-      known.push_back(theirs);
-      if (json::parse(theirs) != value) continue;
-      for (const std::string& assignment : split_text(ours, ',')) {
-        const size_t equals = assignment.find('=');
-        if (equals != std::string::npos)
-          add(assignment.substr(0, equals), assignment.substr(equals + 1));
-      }
-      return;
-    }
-    fail(fmt::format("{} {} is not supported (supported: {})", row.theirs.front(), shown(value),
-                     join(known, ", ")));
-  }
-
   const json& config_;
+  const json& defaults_;
   std::string file_;
   std::string error_;
   ModelArguments arguments_;
+  std::set<std::string> asked_;
 };
 
 // A model type: the rows, and what rows cannot say.
 struct ModelType {
   std::string name, family, architecture;
   std::vector<ConfigRow> rows;
-  void (*read)(const json& config, std::string_view file, ConfigReader& reader) = nullptr;
-  // Adds to `out`; the result is why the keys cannot be said, "" if they can.
-  std::string (*write)(const Keys& keys, OrderedJson& out) = nullptr;
-  Texts own = {};  // keys of ours that `read` and `write` handle
+  void (*read)(ConfigReader& reader) = nullptr;
+  // Adds to `out` what rows do not say.
+  void (*write)(const Keys& keys, OrderedJson& out) = nullptr;
+  // Adds to `out` what transformers 4 and 5 spell in two ways, also to a file that has one of them.
+  void (*spell)(const Keys& keys, OrderedJson& out) = nullptr;
+  Texts own = {};  // keys of ours that the functions handle
 };
 
-// What must be so in every language model that is read.
 std::vector<ConfigRow> with(std::vector<ConfigRow> rows, const std::vector<ConfigRow>& more) {
   rows.insert(rows.end(), more.begin(), more.end());
   return rows;
@@ -172,31 +195,35 @@ std::vector<ConfigRow> with(std::vector<ConfigRow> rows, const std::vector<Confi
 // ---- Llama and its relatives
 
 json number(const std::string& text) { return json::parse(text, nullptr, false); }
+const std::string& of(const Keys& keys, std::string_view key) { return keys.find(key)->second; }
 
 struct RotaryType {
   const char* name;
   Texts keys;  // whole numbers
 };
+constexpr const char* kFirstPositions = "original_max_position_embeddings";
 const std::vector<RotaryType>& rotary_types() {
   static const std::vector<RotaryType> types = {
       {"default", {}},
       {"linear", {"factor"}},
-      {"llama3",
-       {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"}}};
+      {"llama3", {"factor", "low_freq_factor", "high_freq_factor", kFirstPositions}}};
   return types;
 }
 
-// What rope_parameters say beside the base, as values of the key rope_scaling.
-void read_scaling(const json& scaling, ConfigReader& rotary, ConfigReader& reader) {
-  const json* type = rotary.find({"rope_type", "type"});
-  const std::string name = type != nullptr && type->is_string() ? *type : "default";
+// What rope_parameters say beside the base, as values of the key rope_scaling. The positions of the
+// first training may also stand beside rope_parameters, and are else all positions.
+void read_scaling(const json& rotary, ConfigReader& reader) {
+  const json type = rotary.value("rope_type", rotary.value("type", json("default")));
+  const json* outside = reader.given(kFirstPositions);
   Texts known, values;
   for (const RotaryType& one : rotary_types()) {
     known.push_back(fmt::format("\"{}\"", one.name));
-    if (name != one.name) continue;
+    if (type != one.name) continue;
     for (const std::string& key : one.keys) {
-      const double value =
-          scaling.contains(key) && scaling[key].is_number() ? scaling[key].get<double>() : 0;
+      json found = rotary.value(key, json(nullptr));
+      if (key == kFirstPositions && outside != nullptr && !outside->is_null()) found = *outside;
+      if (key == kFirstPositions && found.is_null()) found = number(reader.get("seq"));
+      const double value = found.is_number() ? found.get<double>() : 0;
       if (value < 1 || value > 1e9 || value != std::floor(value)) {
         return reader.fail(
             fmt::format("rope_parameters: {} must be a whole number of at least 1", key));
@@ -206,147 +233,200 @@ void read_scaling(const json& scaling, ConfigReader& rotary, ConfigReader& reade
     if (!values.empty()) reader.add("rope_scaling", join(values, "-"));
     return;
   }
-  reader.fail(
-      fmt::format("rope_type \"{}\" is not supported (supported: {})", name, join(known, ", ")));
+  reader.unsupported("rope_type", type, join(known, ", "));
 }
 
-// transformers 4: rope_theta and rope_scaling; 5: both in the object rope_parameters.
-void read_rotary(const json& config, std::string_view file, ConfigReader& reader) {
-  const json* scaling = reader.find({"rope_parameters", "rope_scaling"});
-  const json nothing = json::object();
-  if (scaling != nullptr && !scaling->is_object()) {
-    reader.fail(fmt::format("rope_parameters must be an object, found {}", shown(*scaling)));
-    return;
+// transformers 4: rope_theta and rope_scaling; 5: both in the object rope_parameters. Where a file
+// has both spellings, rope_scaling counts if it is not empty.
+void read_rotary(ConfigReader& reader) {
+  const json* old = reader.given("rope_scaling");
+  json rotary = reader.value("rope_parameters");
+  if (old != nullptr && !old->is_null() && !old->empty()) rotary = *old;
+  if (rotary.is_null()) rotary = json::object();
+  if (!rotary.is_object())
+    return reader.fail(fmt::format("rope_parameters must be an object, found {}", shown(rotary)));
+  for (const auto& [key, value] : rotary.items()) {
+    if (value.is_object()) {
+      return reader.fail(fmt::format(
+          "rope_parameters: expected one object for all layers, found one for '{}'", key));
+    }
   }
-  ConfigReader rotary(scaling != nullptr ? *scaling : nothing, file);
-  read_scaling(scaling != nullptr ? *scaling : nothing, rotary, reader);
-  rotary.read(must_be("partial_rotary_factor", {"1.0"}));
-  if (auto status = rotary.finish(""); !status)
-    return reader.fail(status.error().message.substr(file.size() + 2));
-  const bool inside = scaling != nullptr && scaling->contains("rope_theta");
-  ConfigReader theta(inside ? *scaling : config, file);
-  theta.read(real("rope_theta", "theta", "10000"));
-  reader.add("theta", theta.get("theta"));
-  if (auto status = theta.finish(""); !status)
-    return reader.fail(status.error().message.substr(file.size() + 2));
+  read_scaling(rotary, reader);
+  const json part = reader.value("partial_rotary_factor", "1.0");
+  reader.translate(must_be("partial_rotary_factor", {"1.0"}),
+                   rotary.value("partial_rotary_factor", part));
+  const json theta = reader.value("rope_theta");
+  reader.add("theta", reader.text_of("rope_theta", rotary.value("rope_theta", theta)));
 }
 
-std::string write_rotary(const Keys& keys, OrderedJson& out) {
-  const double theta = number(keys.find("theta")->second).get<double>();
-  out["rope_theta"] = theta;
-  OrderedJson parameters = {{"rope_type", "default"}, {"rope_theta", theta}};
-  const std::string& scaling = keys.find("rope_scaling")->second;
-  const Texts values = split_text(scaling, '-');
+void spell_rotary(const Keys& keys, OrderedJson& out) {
+  const double theta = number(of(keys, "theta")).get<double>();
+  OrderedJson parameters = {{"rope_type", "default"}};
+  const Texts values = split_text(of(keys, "rope_scaling"), '-');
   for (const RotaryType& type : rotary_types()) {
-    if (scaling == "1" || type.keys.size() != values.size()) continue;
+    if (values == Texts{"1"} || type.keys.size() != values.size()) continue;
     parameters["rope_type"] = type.name;
     for (size_t i = 0; i < values.size(); ++i) {
       const json value = number(values[i]);
       // Factors are real numbers there, positions are not.
-      parameters[type.keys[i]] = i < 3 ? json(value.get<double>()) : value;
+      parameters[type.keys[i]] =
+          type.keys[i] == kFirstPositions ? value : json(value.get<double>());
     }
   }
+  out["rope_theta"] = theta;
+  if (parameters.size() > 1) {
+    out["rope_scaling"] = parameters;
+  } else {
+    out.erase("rope_scaling");
+  }
+  parameters["rope_theta"] = theta;
   out["rope_parameters"] = std::move(parameters);
-  return "";
 }
 
-// A window of all positions is none.
-void read_window(const json& config, std::string_view file, ConfigReader& reader) {
-  read_rotary(config, file, reader);
-  const json* window = reader.find({"sliding_window"});
-  if (window == nullptr) return;
-  const std::string text = reader.text_of("sliding_window", *window);
-  const json positions = number(reader.get("seq")), size = number(text);
-  if (size.is_number() && positions.is_number() && size.get<double>() < positions.get<double>())
-    reader.add("window", text);
+// Null is no window.
+void add_window(const json& window, ConfigReader& reader) {
+  if (window.is_null()) return;
+  const json size = number(reader.text_of("sliding_window", window));
+  if (size.get<double>() < 1)
+    return reader.unsupported("sliding_window", window, "null, 1, 2, ...");
+  reader.add("window", size.dump());
 }
 
-std::string write_window(const Keys& keys, OrderedJson& out) {
-  const std::string& window = keys.find("window")->second;
-  out["sliding_window"] = window == "0" ? json(nullptr) : number(window);
-  return write_rotary(keys, out);
+json window_of(const Keys& keys) {
+  const std::string& window = of(keys, "window");
+  return window == "0" ? json(nullptr) : number(window);
 }
 
-// Their mixture drops no token: every expert has a slot for each.
-void read_mixtral(const json& config, std::string_view file, ConfigReader& reader) {
-  read_window(config, file, reader);
-  const json experts = number(reader.get("experts")), top_k = number(reader.get("top_k"));
-  if (!experts.is_number() || !top_k.is_number() || top_k.get<double>() < 1) return;
+void read_window(ConfigReader& reader) {
+  read_rotary(reader);
+  add_window(reader.value("sliding_window"), reader);
+}
+
+void write_window(const Keys& keys, OrderedJson& out) { out["sliding_window"] = window_of(keys); }
+
+// A window in each layer or in none; layer_types say in which, or else max_window_layers, from which
+// layer on.
+void read_layer_windows(ConfigReader& reader) {
+  read_rotary(reader);
+  const json uses = reader.value("use_sliding_window"), given = reader.value("layer_types");
+  const json window = reader.value("sliding_window"), first = reader.value("max_window_layers");
+  const json count = number(reader.get("layers"));
+  if (!uses.is_boolean()) return reader.unsupported("use_sliding_window", uses, "true, false");
+  if (!first.is_number_integer() || !count.is_number_integer())
+    return reader.unsupported("max_window_layers", first, "a whole number");
+  const auto layers = count.get<int64_t>();
+  if (layers < 1) return;  // the family says what is wrong
+  const bool windows = uses.get<bool>() && !window.is_null();
+  int64_t with_window = windows ? layers - std::clamp<int64_t>(first.get<int64_t>(), 0, layers) : 0;
+  if (!given.is_null()) {
+    const auto named = [&](const char* name) {
+      return given.is_array() ? std::count(given.begin(), given.end(), json(name)) : 0;
+    };
+    with_window = named("sliding_attention");
+    if (with_window + named("full_attention") != layers ||
+        static_cast<int64_t>(given.size()) != layers) {
+      return reader.fail(fmt::format(
+          "layer_types: expected \"full_attention\" or \"sliding_attention\" for each of {} layers",
+          layers));
+    }
+  }
+  if (with_window == 0) return;
+  if (with_window < layers || !windows) {
+    return reader.fail(
+        fmt::format("sliding_window: expected a window in each layer or in none, found {} in {} of "
+                    "{} layers",
+                    windows ? "one" : "none", with_window, layers));
+  }
+  add_window(window, reader);
+}
+
+void write_layer_windows(const Keys& keys, OrderedJson& out) {
+  const json window = window_of(keys), layers = number(of(keys, "layers"));
+  const bool windows = !window.is_null();
+  out["use_sliding_window"] = windows;
+  out["sliding_window"] = window;
+  out["max_window_layers"] = windows ? json(0) : layers;
+  out["layer_types"] = std::vector<std::string>(layers.get<size_t>(),
+                                                windows ? "sliding_attention" : "full_attention");
+}
+
+// Their mixture drops no token: every expert has a slot for each. Their balance is one number over the
+// tokens of all layers, top_k if all experts get the same, and counts where output_router_logits is
+// set; ours is added for each layer, 1 if all get the same.
+void read_mixtral(ConfigReader& reader) {
+  read_window(reader);
+  const json experts = number(reader.get("experts")), top_k = number(reader.get("top_k")),
+             layers = number(reader.get("layers"));
+  const json asked = reader.value("output_router_logits");
+  if (!asked.is_boolean()) return reader.unsupported("output_router_logits", asked, "true, false");
+  const json balance =
+      number(reader.text_of("router_aux_loss_coef", reader.value("router_aux_loss_coef")));
+  for (const json* value : {&experts, &top_k, &layers}) {
+    if (!value->is_number() || value->get<double>() < 1) return;  // the family says what is wrong
+  }
   reader.add("capacity_factor",
              fmt::format("{}", std::max(1.0, experts.get<double>() / top_k.get<double>())));
+  const double each =
+      asked.get<bool>() ? balance.get<double>() * (top_k.get<double>() / layers.get<double>()) : 0;
+  reader.add("balance", fmt::format("{}", each));
+}
+
+void write_mixtral(const Keys& keys, OrderedJson& out) {
+  const double balance = number(of(keys, "balance")).get<double>();
+  out["output_router_logits"] = balance > 0;
+  out["router_aux_loss_coef"] = balance / (number(of(keys, "top_k")).get<double>() /
+                                           number(of(keys, "layers")).get<double>());
+  write_window(keys, out);
 }
 
 const std::vector<ConfigRow>& decoder_rows() {
   static const std::vector<ConfigRow> rows = {
-      same("num_hidden_layers", "layers"),
-      same("hidden_size", "hidden"),
-      same("num_attention_heads", "heads"),
-      same("head_dim", "head_dim", "-"),
-      same("max_position_embeddings", "seq"),
-      same("vocab_size", "vocab"),
-      same("intermediate_size", "ffn"),
-      real("rms_norm_eps", "eps", "1e-06"),
-      boolean("tie_word_embeddings", "tied", "0"),
-      must_be("hidden_act", {"\"silu\"", "\"swish\""}),
-      must_be("mlp_bias", {"false"}),
-      must_be("partial_rotary_factor", {"1.0"}),
+      same("num_hidden_layers", "layers"),     same("hidden_size", "hidden"),
+      same("num_attention_heads", "heads"),    same_or_null("num_key_value_heads", "kv_heads"),
+      same("max_position_embeddings", "seq"),  same("vocab_size", "vocab"),
+      same("intermediate_size", "ffn"),        real("rms_norm_eps", "eps"),
+      boolean("tie_word_embeddings", "tied"),  must_be("hidden_act", {"\"silu\"", "\"swish\""}),
+      must_be("mlp_bias", {"false"}, "false"), must_be("is_causal", {"true"}, "true"),
   };
   return rows;
 }
 
 const ConfigRow& attention_bias() {
   static const ConfigRow row = {
-      {"attention_bias"},
+      "attention_bias",
       "",
-      "false",
+      "",
+      false,
       {{"false", "qkv_bias=0,out_bias=0"}, {"true", "qkv_bias=1,out_bias=1"}}};
   return row;
 }
 
 std::vector<ModelType> decoders() {
-  const ConfigRow no_bias = must_be("attention_bias", {"false"});
-  const ConfigRow no_window = must_be("use_sliding_window", {"false"});
-  const ConfigRow kv_heads = same("num_key_value_heads", "kv_heads", "-");
-  const ConfigRow eight = same("num_key_value_heads", "kv_heads", "8");
+  const ConfigRow no_bias = must_be("attention_bias", {"false"}, "false");
+  const ConfigRow head_dim = same_or_null("head_dim", "head_dim", "null");
+  const Texts rotary = {"theta", "rope_scaling"}, windows = {"theta", "rope_scaling", "window"};
   return {
-      {"llama",
-       "llama",
-       "LlamaForCausalLM",
-       with(decoder_rows(), {kv_heads, attention_bias()}),
-       read_rotary,
-       write_rotary,
-       {"theta", "rope_scaling"}},
-      {"mistral",
-       "llama",
-       "MistralForCausalLM",
-       with(decoder_rows(), {eight, no_bias}),
-       read_window,
-       write_window,
-       {"theta", "rope_scaling", "window"}},
+      {"llama", "llama", "LlamaForCausalLM", with(decoder_rows(), {head_dim, attention_bias()}),
+       read_rotary, nullptr, spell_rotary, rotary},
+      {"mistral", "llama", "MistralForCausalLM", with(decoder_rows(), {head_dim, no_bias}),
+       read_window, write_window, spell_rotary, windows},
       {"mixtral",
        "mixtral",
        "MixtralForCausalLM",
-       with(decoder_rows(), {eight, no_bias, same("num_local_experts", "experts", "8"),
-                             same("num_experts_per_tok", "top_k", "2"),
-                             real("router_aux_loss_coef", "balance", "0.001"),
+       with(decoder_rows(), {head_dim, no_bias, same("num_local_experts", "experts"),
+                             same("num_experts_per_tok", "top_k"), implied("normalize", "1"),
                              must_be("router_jitter_noise", {"0.0"})}),
        read_mixtral,
-       write_window,
-       {"theta", "rope_scaling", "window"}},
-      {"qwen2",
-       "llama",
-       "Qwen2ForCausalLM",
-       with(decoder_rows(), {kv_heads, implied("qkv_bias", "1"), no_window}),
-       read_rotary,
-       write_rotary,
-       {"theta", "rope_scaling"}},
-      {"qwen3",
-       "llama",
-       "Qwen3ForCausalLM",
-       with(decoder_rows(), {kv_heads, attention_bias(), implied("qk_norm", "1"), no_window}),
-       read_rotary,
-       write_rotary,
-       {"theta", "rope_scaling"}},
+       write_mixtral,
+       spell_rotary,
+       {"theta", "rope_scaling", "window", "balance"}},
+      {"qwen2", "llama", "Qwen2ForCausalLM",
+       with(decoder_rows(), {head_dim, implied("qkv_bias", "1")}), read_layer_windows,
+       write_layer_windows, spell_rotary, windows},
+      {"qwen3", "llama", "Qwen3ForCausalLM",
+       with(decoder_rows(),
+            {same("head_dim", "head_dim"), attention_bias(), implied("qk_norm", "1")}),
+       read_layer_windows, write_layer_windows, spell_rotary, windows},
   };
 }
 
@@ -356,19 +436,13 @@ ModelType gpt2() {
   return {"gpt2",
           "gpt",
           "GPT2LMHeadModel",
-          {same("n_layer", "layers"),
-           same("n_embd", "hidden"),
-           same("n_head", "heads"),
-           implied("kv_heads", "=heads"),
-           {{"n_positions", "n_ctx"}, "seq"},
-           same("vocab_size", "vocab"),
-           same("n_inner", "ffn", "-"),
-           real("layer_norm_epsilon", "eps", "1e-05"),
-           boolean("tie_word_embeddings", "tied", "1"),
-           must_be("scale_attn_weights", {"true"}),
+          {same("n_layer", "layers"), same("n_embd", "hidden"), same("n_head", "heads"),
+           implied("kv_heads", "=heads"), same("n_positions", "seq"), same("vocab_size", "vocab"),
+           same_or_null("n_inner", "ffn"), real("layer_norm_epsilon", "eps"),
+           boolean("tie_word_embeddings", "tied"), must_be("scale_attn_weights", {"true"}),
            must_be("scale_attn_by_inverse_layer_idx", {"false"}),
-           must_be("add_cross_attention", {"false"}),
-           activation("activation_function", "gelu_new")}};
+           must_be("add_cross_attention", {"false"}), must_be("is_causal", {"true"}, "true"),
+           activation("activation_function")}};
 }
 
 ModelType bert() {
@@ -378,25 +452,29 @@ ModelType bert() {
           {same("num_hidden_layers", "layers"), same("hidden_size", "hidden"),
            same("num_attention_heads", "heads"), same("max_position_embeddings", "seq"),
            same("vocab_size", "vocab"), same("intermediate_size", "ffn"),
-           same("type_vocab_size", "types", "2"), real("layer_norm_eps", "eps", "1e-12"),
-           must_be("tie_word_embeddings", {"true"}),
-           must_be("position_embedding_type", {"\"absolute\""}), must_be("is_decoder", {"false"}),
-           must_be("add_cross_attention", {"false"}), activation("hidden_act", "gelu")}};
+           same("type_vocab_size", "types"), real("layer_norm_eps", "eps"),
+           same_or_null("mask_token_id", "mask", "null"), must_be("tie_word_embeddings", {"true"}),
+           must_be("position_embedding_type", {"\"absolute\""}, "\"absolute\""),
+           must_be("is_decoder", {"false"}), must_be("add_cross_attention", {"false"}),
+           activation("hidden_act")}};
 }
 
-// The number of classes is that of the names of classes.
-void read_vit(const json&, std::string_view, ConfigReader& reader) {
-  const json* names = reader.find({"id2label"});
-  const json* count = reader.find({"num_labels"});
-  if (names != nullptr && names->is_object()) {
-    reader.add("classes", fmt::format("{}", names->size()));
-  } else {
-    reader.add("classes", count != nullptr ? reader.text_of("num_labels", *count) : "2");
-  }
+// The number of classes is that of the names of classes, or num_labels, 2 by default. The loss of one
+// is that of a regression there.
+void read_vit(ConfigReader& reader) {
+  const json names = reader.value("id2label"), count = reader.value("num_labels", "null");
+  const bool named = names.is_object();
+  const std::string classes = named             ? fmt::format("{}", names.size())
+                              : count.is_null() ? "2"
+                                                : reader.text_of("num_labels", count);
+  if (named && !count.is_null() && reader.text_of("num_labels", count) != classes)
+    return reader.unsupported("num_labels", count, classes + ", names in id2label");
+  if (classes == "1") return reader.unsupported("num_labels", 1, "2, 3, ...");
+  reader.add("classes", classes);
 }
 
-std::string write_vit(const Keys& keys, OrderedJson& out) {
-  const auto classes = number(keys.find("classes")->second).get<int64_t>();
+void write_vit(const Keys& keys, OrderedJson& out) {
+  const auto classes = number(of(keys, "classes")).get<int64_t>();
   OrderedJson names = OrderedJson::object(), numbers = OrderedJson::object();
   for (int64_t i = 0; i < classes; ++i) {
     const std::string name = fmt::format("LABEL_{}", i);
@@ -405,41 +483,46 @@ std::string write_vit(const Keys& keys, OrderedJson& out) {
   }
   out["id2label"] = std::move(names);
   out["label2id"] = std::move(numbers);
-  return "";
 }
 
 ModelType vit() {
-  return {
-      "vit",
-      "vit",
-      "ViTForImageClassification",
-      {same("num_hidden_layers", "layers"), same("hidden_size", "hidden"),
-       same("num_attention_heads", "heads"), same("image_size", "image"),
-       same("patch_size", "patch"), same("num_channels", "channels", "3"),
-       same("intermediate_size", "ffn"), real("layer_norm_eps", "eps", "1e-12"),
-       must_be("qkv_bias", {"true"}), implied("pool", "class"), activation("hidden_act", "gelu")},
-      read_vit,
-      write_vit,
-      {"classes"}};
+  return {"vit",
+          "vit",
+          "ViTForImageClassification",
+          {same("num_hidden_layers", "layers"), same("hidden_size", "hidden"),
+           same("num_attention_heads", "heads"), same("image_size", "image"),
+           same("patch_size", "patch"), same("num_channels", "channels"),
+           same("intermediate_size", "ffn"), real("layer_norm_eps", "eps"),
+           must_be("qkv_bias", {"true"}),
+           must_be("problem_type", {"null", "\"single_label_classification\""}),
+           implied("pool", "class"), activation("hidden_act")},
+          read_vit,
+          write_vit,
+          nullptr,
+          {"classes"}};
 }
 
-// Where the file does not say whether the head's input is divided, it is if the head is tied.
-void read_t5(const json&, std::string_view, ConfigReader& reader) {
-  const json* decoder = reader.find({"num_decoder_layers"});
-  if (decoder != nullptr &&
-      reader.text_of("num_decoder_layers", *decoder) != reader.get("layers")) {
-    reader.fail(fmt::format("num_decoder_layers {} is not supported (supported: {}, num_layers)",
-                            shown(*decoder), reader.get("layers")));
-  }
-  const json* scaled = reader.find({"scale_decoder_outputs"});
-  reader.add("scaled_head", scaled != nullptr ? reader.text_of("scale_decoder_outputs", *scaled)
-                                              : reader.get("tied"));
+// Where the file does not say whether the head's input is divided, it is unless the head is said not to
+// be tied. What older versions computed of feed_forward_proj counts where it is written out.
+void read_t5(ConfigReader& reader) {
+  const json layers = number(reader.get("layers")), decoder = reader.value("num_decoder_layers");
+  if (!decoder.is_null() && decoder != layers)
+    reader.unsupported("num_decoder_layers", decoder, reader.get("layers") + ", num_layers");
+  if (reader.get("scaled_head").empty()) reader.add("scaled_head", reader.get("tied"));
+  if (reader.given("dense_act_fn") != nullptr) reader.read(activation("dense_act_fn"));
+  if (reader.given("is_gated_act") != nullptr) reader.read(boolean("is_gated_act", "gated"));
 }
 
-std::string write_t5(const Keys& keys, OrderedJson& out) {
-  out["num_decoder_layers"] = number(keys.find("layers")->second);
-  out["scale_decoder_outputs"] = keys.find("scaled_head")->second == "1";
-  return "";
+void write_t5(const Keys& keys, OrderedJson& out) {
+  out["num_decoder_layers"] = number(of(keys, "layers"));
+}
+
+// transformers 4 divides the head's input if the head is tied; 5 if scale_decoder_outputs says so, and
+// ties the head where the file has no other one.
+void spell_t5(const Keys& keys, OrderedJson& out) {
+  const bool scaled = of(keys, "scaled_head") == "1";
+  out["scale_decoder_outputs"] = scaled;
+  out["tie_word_embeddings"] = scaled;
 }
 
 ModelType t5() {
@@ -454,24 +537,32 @@ ModelType t5() {
            same("n_positions", "seq", "512"),
            same("vocab_size", "vocab"),
            same("d_ff", "ffn"),
-           same("relative_attention_num_buckets", "buckets", "32"),
-           same("relative_attention_max_distance", "max_distance", "128"),
-           real("layer_norm_epsilon", "eps", "1e-06"),
-           boolean("tie_word_embeddings", "tied", "1"),
-           {{"feed_forward_proj"},
+           same("relative_attention_num_buckets", "buckets"),
+           same("relative_attention_max_distance", "max_distance"),
+           real("layer_norm_epsilon", "eps"),
+           {"tie_word_embeddings",
             "",
-            "\"relu\"",
+            "true",
+            false,
+            {{"true", "tied=1"}, {"false", "tied=0"}, {"null", "tied=1"}}},
+           {"scale_decoder_outputs", "scaled_head", "null", true, {}, Written::kBoolean},
+           must_be("is_causal", {"true"}, "true"),
+           {"feed_forward_proj",
+            "",
+            "",
+            false,
             {{"\"relu\"", "gated=0,activation=relu"},
              {"\"gelu\"", "gated=0,activation=gelu_erf"},
              {"\"silu\"", "gated=0,activation=silu"},
              {"\"gelu_new\"", "gated=0,activation=gelu"},
              {"\"gated-gelu\"", "gated=1,activation=gelu"},
+             {"\"gated-gelu_new\"", "gated=1,activation=gelu"},
              {"\"gated-silu\"", "gated=1,activation=silu"},
              {"\"gated-relu\"", "gated=1,activation=relu"}}},
            implied("scaled_scores", "0")},
           read_t5,
           write_t5,
-          {"scaled_head"}};
+          spell_t5};
 }
 
 const std::vector<ModelType>& model_types() {
@@ -519,28 +610,29 @@ std::string write_row(const ConfigRow& row, const Keys& keys, OrderedJson& out,
                       std::set<std::string>& said) {
   if (row.values.empty()) {
     said.insert(row.ours);
-    const std::string& value = keys.find(row.ours)->second;
+    const std::string& value = of(keys, row.ours);
     if (!row.theirs.empty()) {
-      if (!out.contains(row.theirs.front())) out[row.theirs.front()] = their_value(row, value);
+      if (!out.contains(row.theirs)) out[row.theirs] = their_value(row, value);
       return "";
     }
     const bool other = row.otherwise.starts_with('=');
-    const std::string expected = other ? keys.find(row.otherwise.substr(1))->second : row.otherwise;
+    const std::string expected = other ? of(keys, row.otherwise.substr(1)) : row.otherwise;
     return value == expected ? "" : fmt::format("{}={}, found {}", row.ours, expected, value);
   }
   for (const auto& [theirs, ours] : row.values) {
     for (const std::string& assignment : split_text(ours, ','))
       said.insert(assignment.substr(0, assignment.find('=')));
     if (!holds(keys, ours)) continue;
-    out[row.theirs.front()] = json::parse(theirs);
+    // What the type's class does not have and must be so need not be said.
+    if (!ours.empty() || row.otherwise.empty()) out[row.theirs] = json::parse(theirs);
     return "";
   }
   std::string spoken;
   for (const std::string& assignment : split_text(row.values.front().second, ',')) {
     const std::string key = assignment.substr(0, assignment.find('='));
-    spoken += fmt::format("{}{}={}", spoken.empty() ? "" : ",", key, keys.find(key)->second);
+    spoken += fmt::format("{}{}={}", spoken.empty() ? "" : ",", key, of(keys, key));
   }
-  return fmt::format("a {} for {}, found none", row.theirs.front(), spoken);
+  return fmt::format("a {} for {}, found none", row.theirs, spoken);
 }
 
 // "" if the type can say the keys.
@@ -552,11 +644,60 @@ std::string write_type(const ModelType& type, const Keys& keys, OrderedJson& out
     if (std::string why = write_row(row, keys, out, said); !why.empty()) return why;
   }
   for (const ModelKeyText& key : find_family(type.family)->keys) {
-    const std::string& value = keys.find(key.name)->second;
+    const std::string& value = of(keys, key.name);
     if (value != key.value && !said.contains(key.name) && !keys_of_use().contains(key.name))
       return fmt::format("{}={}, found {}", key.name, key.value, value);
   }
-  return type.write == nullptr ? "" : type.write(keys, out);
+  if (type.write != nullptr) type.write(keys, out);
+  if (type.spell != nullptr) type.spell(keys, out);
+  return "";
+}
+
+// Sets the key of theirs that says this of ours. False: no row of the type says it.
+bool set_key(const ModelType& type, const std::string& key, const std::string& value,
+             OrderedJson& out) {
+  for (const ConfigRow& row : type.rows) {
+    if (row.theirs.empty()) continue;
+    if (row.ours == key) {
+      out[row.theirs] = their_value(row, value);
+      return true;
+    }
+    for (const auto& [theirs, ours] : row.values) {
+      if (ours != key + "=" + value) continue;
+      out[row.theirs] = json::parse(theirs);
+      return true;
+    }
+  }
+  return false;
+}
+
+// ---- reading
+
+tl::unexpected<Error> no_object(std::string_view file) {
+  return invalid_input(
+      fmt::format("{}: expected a JSON object (a Hugging Face config.json)", file));
+}
+
+// Null: the type is none of those that are read.
+template <class Json>
+const ModelType* type_of(const Json& config) {
+  const auto at = config.find("model_type");
+  for (const ModelType& type : model_types()) {
+    if (at != config.end() && *at == type.name) return &type;
+  }
+  return nullptr;
+}
+
+void read_all(const ModelType& type, ConfigReader& reader) {
+  for (const ConfigRow& row : type.rows) reader.read(row);
+  if (type.read != nullptr) type.read(reader);
+}
+
+Result<Keys> keys_of(std::string_view text, std::string_view file) {
+  TESSERA_TRY(HuggingFaceModel model, parse_huggingface_config(text, file));
+  Keys keys;
+  for (auto& [key, value] : model.arguments) keys[key] = std::move(value);
+  return keys;
 }
 
 }  // namespace
@@ -567,25 +708,70 @@ std::vector<std::string> huggingface_model_types() {
   return names;
 }
 
+std::vector<std::string> huggingface_keys(const std::string& model_type) {
+  const json config = {{"model_type", model_type}};
+  const ModelType* type = type_of(config);
+  TESSERA_CHECK(type != nullptr, "model type {}", model_type);
+  ConfigReader reader(config, type->name, "");
+  read_all(*type, reader);
+  return {reader.asked().begin(), reader.asked().end()};
+}
+
 Result<HuggingFaceModel> parse_huggingface_config(std::string_view text, std::string_view file) {
   const std::optional<json> parsed = parse_json(text);
-  if (!parsed || !parsed->is_object()) {
-    return invalid_input(
-        fmt::format("{}: expected a JSON object (a Hugging Face config.json)", file));
-  }
+  if (!parsed || !parsed->is_object()) return no_object(file);
   const json& config = *parsed;
-  const auto name_at = config.find("model_type");
-  const std::string name =
-      name_at != config.end() && name_at->is_string() ? name_at->get<std::string>() : "";
-  for (const ModelType& type : model_types()) {
-    if (type.name != name) continue;
-    ConfigReader reader(config, file);
-    for (const ConfigRow& row : type.rows) reader.read(row);
-    if (type.read != nullptr) type.read(config, file, reader);
-    return reader.finish(type.family);
+  if (const ModelType* type = type_of(config); type != nullptr) {
+    ConfigReader reader(config, type->name, file);
+    read_all(*type, reader);
+    return reader.finish(type->family);
   }
+  const auto at = config.find("model_type");
+  const std::string name = at != config.end() && at->is_string() ? at->get<std::string>() : "";
   return invalid_input(fmt::format("{}: model_type '{}' is not supported (supported: {})", file,
                                    short_line(name, 60), join(huggingface_model_types(), ", ")));
+}
+
+Result<std::string> change_huggingface_config(std::string_view text, std::string_view file,
+                                              const ModelArguments& changes) {
+  TESSERA_TRY(Keys wanted, keys_of(text, file));
+  for (const auto& [key, value] : changes) wanted[key] = value;
+  auto parsed = parse_ordered_json(text);
+  const ModelType* type = parsed && parsed->is_object() ? type_of(*parsed) : nullptr;
+  if (type == nullptr) return no_object(file);
+  // What followed from a key that is changed is written out too.
+  ModelArguments next = changes;
+  for (int pass = 0; pass < 3 && !next.empty(); ++pass) {
+    for (const auto& [key, value] : next) {
+      if (!set_key(*type, key, value, *parsed)) break;
+    }
+    next.clear();
+    TESSERA_TRY(const Keys found, keys_of(parsed->dump(), file));
+    for (const auto& [key, value] : wanted) {
+      const auto at = found.find(key);
+      if (at == found.end() || at->second != value) next.emplace_back(key, value);
+    }
+  }
+  if (!next.empty()) {
+    return invalid_input(fmt::format("{}: expected keys that can say {}={}, found none", file,
+                                     next.front().first, next.front().second));
+  }
+  return parsed->dump(2) + "\n";
+}
+
+Result<std::string> spell_huggingface_config(std::string_view text, std::string_view file,
+                                             std::string_view spec, DType dtype) {
+  TESSERA_TRY(const Call call, parse_call(spec));
+  const Keys keys(call.arguments.begin(), call.arguments.end());
+  const auto parsed = parse_ordered_json(text);
+  const ModelType* type = parsed && parsed->is_object() ? type_of(*parsed) : nullptr;
+  if (type == nullptr) return no_object(file);
+  OrderedJson out = *parsed;
+  for (const char* key : {"dtype", "torch_dtype"}) {
+    if (out.contains(key)) out[key] = dtype_name(dtype);
+  }
+  if (type->spell != nullptr) type->spell(keys, out);
+  return out == *parsed ? std::string(text) : out.dump(2) + "\n";
 }
 
 Result<std::string> huggingface_config(std::string_view spec, DType dtype) {

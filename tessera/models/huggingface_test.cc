@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/models/huggingface_defaults.h"
 #include "tessera/models/model.h"
 
 namespace tessera {
@@ -63,9 +64,13 @@ std::vector<std::string> configurations() {
       R"({"model_type": "mistral", "sliding_window": 5, )" + kDecoder + "}",
       R"({"model_type": "mixtral", "num_local_experts": 4, )" + kDecoder + "}",
       R"({"model_type": "qwen2", "rope_theta": 1000000.0, )" + kDecoder + "}",
+      R"({"model_type": "qwen2", "use_sliding_window": true, "sliding_window": 5,
+          "max_window_layers": 0, )" +
+          kDecoder + "}",
       R"({"model_type": "qwen3", "head_dim": 6, )" + kDecoder + "}",
       R"({"model_type": "bert", "vocab_size": 37, "max_position_embeddings": 12, )" + kEncoder +
           "}",
+      R"({"model_type": "bert", "vocab_size": 37, "mask_token_id": 3, )" + kEncoder + "}",
       R"({"model_type": "vit", "image_size": 8, "patch_size": 4, "num_labels": 5, )" + kEncoder +
           "}",
       kT5 + "}",
@@ -90,6 +95,95 @@ TEST(HuggingFaceConfig, EveryTypeIsAmongTheConfigurationsAbove) {
     if (types.empty() || types.back() != type) types.push_back(type);
   }
   EXPECT_EQ(types, huggingface_model_types());
+}
+
+// What a type's configuration class in transformers has is read, or scripts/huggingface_defaults.py says
+// why not.
+TEST(HuggingFaceConfig, EveryKeyOfTheClassesIsRead) {
+  const Json defaults = Json::parse(huggingface_defaults());
+  ASSERT_EQ(defaults.size(), huggingface_model_types().size());
+  for (const std::string& type : huggingface_model_types()) {
+    const std::vector<std::string> read = huggingface_keys(type);
+    for (const auto& [key, value] : defaults[type].items()) {
+      if (key.front() == '(') continue;
+      EXPECT_THAT(read, testing::Contains(key)) << type;
+    }
+  }
+}
+
+TEST(HuggingFaceConfig, AKeyThatIsLeftOutHasTheDefaultOfItsType) {
+  const Json defaults = Json::parse(huggingface_defaults());
+  for (const std::string& type : huggingface_model_types()) {
+    Json all = defaults[type];
+    all.erase("(other names)");
+    all["model_type"] = type;
+    const std::string spec = read(all.dump());
+    ASSERT_THAT(spec, HasSubstr(":layers=")) << type;
+    EXPECT_EQ(read(Json{{"model_type", type}}.dump()), spec);
+    for (const auto& [key, value] : defaults[type].items()) {
+      if (key.front() == '(') continue;
+      Json without = all;
+      without.erase(key);
+      EXPECT_EQ(read(without.dump()), spec) << type << " " << key;
+    }
+  }
+  EXPECT_THAT(read(R"({"model_type": "mixtral"})"), HasSubstr(",theta=1000000,"));
+  EXPECT_THAT(read(R"({"model_type": "mixtral"})"), HasSubstr(",eps=1e-05,"));
+  EXPECT_THAT(read(R"({"model_type": "llama"})"), HasSubstr(",theta=10000,"));
+  EXPECT_THAT(read(R"({"model_type": "qwen3"})"), HasSubstr(",head_dim=128,"));
+  EXPECT_THAT(read(R"({"model_type": "mistral"})"), HasSubstr(",window=4096,"));
+  EXPECT_THAT(read(R"({"model_type": "mixtral"})"), HasSubstr(",window=0,"));
+}
+
+TEST(HuggingFaceConfig, ChangesLeaveOtherKeysAsTheyWere) {
+  const auto tied = [](const std::string& text, const std::string& value) {
+    const auto changed = change_huggingface_config(text, "config.json", {{"tied", value}});
+    return changed ? *changed : changed.error().message;
+  };
+  // What follows from the head being tied is written out.
+  const std::string before = read(kT5 + "}"), after = read(tied(kT5 + "}", "0"));
+  EXPECT_THAT(before, HasSubstr(",tied=1,gated=0,activation=relu,scaled_scores=0,scaled_head=1,"));
+  EXPECT_THAT(after, HasSubstr(",tied=0,gated=0,activation=relu,scaled_scores=0,scaled_head=1,"));
+  EXPECT_EQ(Json::parse(tied(kT5 + "}", "0"))["scale_decoder_outputs"], true);
+  const std::string llama =
+      R"({"model_type": "llama", "tie_word_embeddings": true, "x": 3, )" + kDecoder + "}";
+  const Json changed = Json::parse(tied(llama, "0"));
+  EXPECT_EQ(changed["tie_word_embeddings"], false);
+  EXPECT_EQ(changed["x"], 3);
+  EXPECT_EQ(changed.size(), Json::parse(llama).size());
+  const auto none = change_huggingface_config(configurations()[0], "config.json", {{"dtype", "x"}});
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().message, "config.json: expected keys that can say dtype=x, found none");
+}
+
+TEST(HuggingFaceConfig, BothSpellingsOfRotaryPositionsAreWritten) {
+  const std::string old = configurations()[2];
+  const auto model = build_model(read(old), 1);
+  ASSERT_TRUE(model) << model.error().message;
+  const auto text = spell_huggingface_config(old, "config.json", model->spec, DType::kFloat32);
+  ASSERT_TRUE(text) << text.error().message;
+  const Json json = Json::parse(*text);
+  EXPECT_EQ(json["rope_theta"], 10000);
+  EXPECT_EQ(json["rope_scaling"]["factor"], 8);
+  Json both = json["rope_scaling"];
+  both["rope_theta"] = 10000;
+  EXPECT_EQ(json["rope_parameters"], both);
+  const std::string gpt = configurations()[0];
+  EXPECT_EQ(*spell_huggingface_config(gpt, "config.json", read(gpt), DType::kFloat32), gpt);
+}
+
+// Their coefficient multiplies one balance over all layers, which is top_k where all experts get the same.
+TEST(HuggingFaceConfig, TheRoutersLossIsThereWhereItIsAskedFor) {
+  const std::string mixtral =
+      R"({"model_type": "mixtral", "router_aux_loss_coef": 0.5, )" + kDecoder;
+  EXPECT_THAT(read(mixtral + "}"), HasSubstr(",balance=0,"));
+  EXPECT_THAT(read(mixtral + R"(, "output_router_logits": false})"), HasSubstr(",balance=0,"));
+  const std::string asked =
+      mixtral + R"(, "num_experts_per_tok": 3, "output_router_logits": true})";
+  EXPECT_THAT(read(asked), HasSubstr(",balance=0.75,"));
+  const Json out = Json::parse(written(read(asked)));
+  EXPECT_EQ(out["output_router_logits"], true);
+  EXPECT_EQ(out["router_aux_loss_coef"], 0.5);
 }
 
 TEST(HuggingFaceConfig, KeysThatRowsCannotSay) {
@@ -192,6 +286,8 @@ TEST(HuggingFaceConfig, WhatNoModelTypeHasIsOneLine) {
   EXPECT_EQ(written("mlp:in=4,hidden=8,out=3"),
             "model 'mlp': expected a family of one of Hugging Face's model types gpt2, llama, "
             "mistral, mixtral, qwen2, qwen3, bert, vit, t5");
+  EXPECT_THAT(written("mixtral:kv_heads=2,ffn=8,top_k=1," + small),
+              HasSubstr("mixtral has normalize=1, found 0"));
   EXPECT_THAT(written("t5:layers=2,hidden=16,heads=2,source=6,seq=4,vocab=17"),
               HasSubstr("t5 has scaled_scores=0, found 1"));
   EXPECT_THAT(written("gpt:dropout=0.1,eod=3," + small), HasSubstr("GPT2LMHeadModel"))

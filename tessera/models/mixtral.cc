@@ -85,9 +85,10 @@ TensorId mixture_of_experts(GraphBuilder& g, TensorId x, TensorId h,
   const TensorId logits = linear(g, "router", h, {"hidden"}, {experts}, options.in);
   const TensorId probabilities =
       g.op1("probabilities", "softmax", {logits}, {{"dim", std::string("experts")}});
-  const std::vector<TensorId> route =
-      g.op("route", "moe_route", {probabilities},
-           {{"top_k", config.top_k}, {"capacity", config.capacity}});
+  const std::vector<TensorId> route = g.op("route", "moe_route", {probabilities},
+                                           {{"top_k", config.top_k},
+                                            {"capacity", config.capacity},
+                                            {"normalize", int64_t{config.normalize}}});
   if (route.size() != 4) return {};
   const TensorId slot = route[0], weight = route[1], load = route[2];
   const TensorId tokens =
@@ -169,7 +170,15 @@ std::vector<ModelKey> model_keys(MixtralConfig& config) {
   keys.insert(
       last,
       {{"experts", &config.experts, "experts of a block"},
-       {"top_k", &config.top_k, "experts of a token; 1: Switch, its weight is the probability"},
+       {"top_k", &config.top_k, "experts of a token; 1: Switch, unless normalize=1"},
+       {"normalize",
+        &config.normalize,
+        "1: the weights of a token's experts are divided by their sum (of one: its weight is 1); "
+        "0: "
+        "they are the probabilities",
+        "1 if top_k > 1",
+        {},
+        0},
        {"capacity_factor", &config.capacity_factor,
         "slots of an expert over its fair share of a sequence; experts / top_k drops nothing"},
        {"shared_ffn", &config.shared_ffn, "width of an MLP beside the experts; 0: none", {}, {}, 0},
@@ -200,6 +209,9 @@ Status complete(MixtralConfig& config) {
     return model_error("mixtral", fmt::format("top_k={} must be at most experts={}", config.top_k,
                                               config.experts));
   }
+  if (config.normalize < 0) config.normalize = config.top_k > 1 ? 1 : 0;
+  if (config.normalize > 1)
+    return model_error("mixtral", fmt::format("normalize={} must be 0 or 1", config.normalize));
   if (config.dense_layers >= config.layers) {
     return model_error("mixtral", fmt::format("dense_layers={} must be below layers={}",
                                               config.dense_layers, config.layers));
@@ -217,6 +229,7 @@ Result<Graph> build_mixtral(const MixtralConfig& config, int64_t batch) {
   MixtureOptions mixture;
   mixture.experts = config.experts;
   mixture.top_k = config.top_k;
+  mixture.normalize = config.normalize == 1;
   mixture.capacity = expert_capacity(config);
   mixture.ffn = config.ffn;
   mixture.shared_ffn = config.shared_ffn;

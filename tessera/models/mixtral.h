@@ -21,6 +21,10 @@ namespace tessera {
 
 struct MixtralConfig : LlamaConfig {
   int64_t experts = 8, top_k = 2;
+  // Are the weights of a token's experts divided by their sum, as Mixtral does, also that of one
+  // expert, which is then 1? -1: if there are several; one keeps its probability (Switch), through
+  // which the router learns.
+  int64_t normalize = -1;
   double capacity_factor = 1.25;
   int64_t shared_ffn = 0;  // width of an MLP beside the experts that every token passes; 0: none
   int64_t latent = 0;  // width of tokens at the experts, by a product before and behind; 0: hidden
@@ -49,6 +53,7 @@ struct MixtureOptions {
   int64_t ffn = 1;                     // width of each expert
   int64_t shared_ffn = 0, latent = 0;  // as in MixtralConfig
   double balance = 0, z_loss = 0;
+  bool normalize = true;      // divide a token's weights by their sum
   bool weigh_inside = false;  // as in MixtralConfig
   bool gated = true;          // silu(gate) * up; false: squared ReLU of up, without gate and mul
 };

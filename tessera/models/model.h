@@ -31,7 +31,7 @@ namespace tessera {
 struct InputRule {
   enum class Mask : uint8_t {
     kNone,
-    kHide,  // masked elements are `values`, the mask token
+    kHide,  // masked elements are the mask token
     kKeep,  // the others are -1, which a loss ignores
     kBag,   // behind a number of elements that is drawn for each sample, none and all among them,
             // the rest are -1: bags of ids
@@ -46,6 +46,9 @@ struct InputRule {
   // A number of the stream; elements are then not its numbers, but count those equal to `boundary`
   // that stand before: documents of a sample. -1: none.
   int64_t boundary = -1;
+  // The token that stands for masked elements; it is never drawn at random, and is a token like any
+  // other where data have it. -1: none.
+  int64_t mask_token = -1;
 };
 
 struct Model {

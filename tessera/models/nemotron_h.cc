@@ -32,6 +32,7 @@ class NemotronBuilder {
     attention_.out = options_.out;
     experts_.experts = config.experts;
     experts_.top_k = config.top_k;
+    experts_.normalize = config.top_k > 1;
     experts_.capacity =
         expert_capacity(config.capacity_factor, config.top_k, config.experts, config.seq);
     experts_.ffn = config.expert_ffn;

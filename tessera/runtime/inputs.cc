@@ -59,7 +59,7 @@ class Mask {
     const int64_t begin = size_ * run / rule_.masked, end = size_ * (run + 1) / rule_.masked;
     const auto draw = philox_.bits(static_cast<uint64_t>(sample * rule_.masked + run));
     const bool masked = begin + static_cast<int64_t>(draw) % (end - begin) == element;
-    if (rule_.mask == InputRule::Mask::kHide) return masked ? rule_.values : value;
+    if (rule_.mask == InputRule::Mask::kHide) return masked ? rule_.mask_token : value;
     return masked ? value : -1;
   }
 
@@ -158,9 +158,12 @@ void load_random(const Model& model, int64_t seed, int64_t step, const Tensor& t
                       stable_hash(stream.data(), stream.size(), static_cast<uint64_t>(step))};
   const int64_t size = sample_size(tensor);
   const Mask mask(rule, size, seed, step);
+  const bool leaves_out = rule.mask_token >= 0;
   const auto number = [&](int64_t sample, int64_t element) {
     const int64_t at = sample * rule.row + element + rule.shift;
-    return static_cast<int64_t>(philox.bits(static_cast<uint64_t>(at))) % rule.values;
+    const int64_t drawn = static_cast<int64_t>(philox.bits(static_cast<uint64_t>(at))) %
+                          (rule.values - (leaves_out ? 1 : 0));
+    return leaves_out && drawn >= rule.mask_token ? drawn + 1 : drawn;
   };
   Documents documents(rule, number);
   each_element(tensor, region, to, [&](int64_t offset, int64_t index) {

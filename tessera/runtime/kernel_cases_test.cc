@@ -64,18 +64,20 @@ TensorId einsum_case(GraphBuilder& g, DType t, std::vector<Dim> a, std::vector<D
 
 // Of the parameters x [b, s, h] and logits [b, s, experts]: with too few slots for all tokens.
 struct Routed {
-  Routed(GraphBuilder& g, DType t, int64_t top_k) : x(parameter(g, "x", {kB, kS, kH}, t)) {
+  Routed(GraphBuilder& g, DType t, int64_t top_k, int64_t normalize = 1)
+      : x(parameter(g, "x", {kB, kS, kH}, t)) {
     const auto logits = parameter(g, "logits", {kB, kS, {"experts", 4}}, t);
     probs = g.op1("probs", "softmax", {logits}, {{"dim", std::string("experts")}});
-    route = g.op("route", "moe_route", {probs}, {{"top_k", top_k}, {"capacity", int64_t{2}}});
+    route = g.op("route", "moe_route", {probs},
+                 {{"top_k", top_k}, {"capacity", int64_t{2}}, {"normalize", normalize}});
   }
   TensorId x, probs;
   std::vector<TensorId> route;
 };
 const Attributes kSlots{{"experts", int64_t{4}}, {"capacity", int64_t{2}}};
 
-TensorId mixture_case(GraphBuilder& g, DType t, int64_t top_k) {
-  const Routed r(g, t, top_k);
+TensorId mixture_case(GraphBuilder& g, DType t, int64_t top_k, int64_t normalize = 1) {
+  const Routed r(g, t, top_k, normalize);
   const auto slots = g.op1("dispatch", "moe_dispatch", {r.x, r.route[0]}, kSlots);
   const auto weights = parameter(g, "expert_weights", {{"experts", 4}, kH, kF}, t);
   const auto y = g.op1("expert", "einsum", {slots, weights},
@@ -385,6 +387,8 @@ std::vector<Case> general_cases() {
          return g.op1("loss_each", "sub", {out[0], out[1]});
        }},
       {"mixture_of_experts_top_1", [](auto& g, DType t) { return mixture_case(g, t, 1); }},
+      {"mixture_of_one_switch", [](auto& g, DType t) { return mixture_case(g, t, 1, 0); }},
+      {"mixture_of_two_switch", [](auto& g, DType t) { return mixture_case(g, t, 2, 0); }},
       {"mixture_of_experts_top_2", [](auto& g, DType t) { return mixture_case(g, t, 2); }},
       {"moe_dispatch_weighted",
        [](auto& g, DType t) {

@@ -21,10 +21,12 @@ using Values = std::vector<double>;
 
 struct Sizes {
   int64_t batch = 3, seq = 7, experts = 5, top_k = 2, capacity = 2, hidden = 4;
+  int64_t normalize = 1;
 };
 
 std::ostream& operator<<(std::ostream& out, const Sizes& s) {
-  return out << "experts " << s.experts << " top_k " << s.top_k << " capacity " << s.capacity;
+  return out << "experts " << s.experts << " top_k " << s.top_k << " capacity " << s.capacity
+             << " normalize " << s.normalize;
 }
 
 struct Route {
@@ -55,7 +57,7 @@ Route reference_route(const Sizes& s, const Values& probs) {
         sum += p[expert];
         weight[static_cast<size_t>(t * s.top_k + c)] = p[expert];
       }
-      for (int64_t c = 0; c < s.top_k && s.top_k > 1; ++c)
+      for (int64_t c = 0; c < s.top_k && s.normalize == 1; ++c)
         weight[static_cast<size_t>(t * s.top_k + c)] /= sum;
     }
     std::stable_sort(claims.begin(), claims.end(),
@@ -89,7 +91,8 @@ struct Layer {
     const Dim b{"batch", s.batch}, t{"seq", s.seq}, e{"experts", s.experts}, h{"hidden", s.hidden};
     probs = g.input("probs", {b, t, e}, DType::kFloat64);
     tokens = g.input("tokens", {b, t, h}, DType::kFloat64);
-    route = g.op("route", "moe_route", {probs}, {{"top_k", s.top_k}, {"capacity", s.capacity}});
+    route = g.op("route", "moe_route", {probs},
+                 {{"top_k", s.top_k}, {"capacity", s.capacity}, {"normalize", s.normalize}});
     slots = g.op1("dispatch", "moe_dispatch", {tokens, route.at(0)},
                   {{"experts", s.experts}, {"capacity", s.capacity}});
     y = g.op1("combine", "moe_combine", {slots, route.at(0), route.at(1)});
@@ -191,6 +194,7 @@ TEST_P(Routing, BalanceIsExpertsTimesShareTimesProbability) {
 
 INSTANTIATE_TEST_SUITE_P(All, Routing,
                          ::testing::Values(Sizes{}, Sizes{.top_k = 1}, Sizes{.capacity = 1},
+                                           Sizes{.top_k = 1, .normalize = 0}, Sizes{.normalize = 0},
                                            Sizes{.capacity = 7}, Sizes{.top_k = 3},
                                            Sizes{.experts = 2, .top_k = 2, .capacity = 3},
                                            Sizes{.experts = 2, .top_k = 1, .capacity = 7}));

@@ -44,6 +44,11 @@ constexpr std::array<std::pair<DType, std::string_view>, 8> kDTypes{{{DType::kFl
                                                                      {DType::kUInt8, "U8"},
                                                                      {DType::kBool, "BOOL"}}};
 
+// What the format has beside them: valid, but not read.
+constexpr std::array<std::string_view, 14> kOtherDTypes{
+    "I8",      "I16",         "U16",         "U32", "U64", "F8_E4M3", "F8_E5M2",
+    "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "C64", "F4",  "F6_E2M3", "F6_E3M2"};
+
 std::optional<DType> dtype_of(std::string_view name) {
   for (const auto& [dtype, known] : kDTypes) {
     if (known == name) return dtype;
@@ -99,10 +104,16 @@ Result<ArrayEntry> parse_entry(const std::string& path, const std::string& name,
   if (!dtype.is_string()) return error("dtype: expected a name as F32");
   const auto known = dtype_of(dtype.get<std::string>());
   if (!known) {
-    return error(
-        fmt::format("dtype: expected one of F64, F32, BF16, F16, I64, I32, U8, BOOL, "
-                    "found {}",
-                    shown(dtype)));
+    std::string names;
+    for (const auto& [one, text] : kDTypes)
+      names += fmt::format("{}{}", names.empty() ? "" : ", ", text);
+    const std::string expected =
+        fmt::format("dtype: expected one of {}, found {}", names, shown(dtype));
+    const auto other =
+        std::find(kOtherDTypes.begin(), kOtherDTypes.end(), dtype.get<std::string>());
+    if (other == kOtherDTypes.end()) return error(expected);
+    return invalid_input(
+        fmt::format("{}: '{}': {}, which is not read", path, short_line(name), expected));
   }
   entry.dtype = *known;
   if (!json["shape"].is_array()) return error("shape: expected a list of sizes");

@@ -134,6 +134,17 @@ TEST_F(Safetensors, WhatIsWrongIsSaid) {
   EXPECT_THAT(error(), HasSubstr("'x': expected a text"));
 }
 
+// A file may be valid and have what is not read: the message says so.
+TEST_F(Safetensors, DtypesThatAreNotReadAreNamed) {
+  for (const std::string dtype : {"I8", "F8_E4M3", "F8_E5M2", "U16", "I16", "F4", "C64"}) {
+    write(R"({"a":{"dtype":")" + dtype + R"(","shape":[8],"data_offsets":[0,8]}})", 8);
+    EXPECT_THAT(error(), HasSubstr("'a': dtype: expected one of F64, F32, BF16, F16, I64, I32, U8, "
+                                   "BOOL, found \"" +
+                                   dtype + "\", which is not read"));
+    EXPECT_THAT(error(), testing::Not(HasSubstr("not a safetensors file")));
+  }
+}
+
 // Flipped, inserted and lost bytes: a file either opens, with arrays inside it, or gives one line.
 TEST_F(Safetensors, MutatedFilesNeverReachOutsideThemselves) {
   const SafetensorsLayout layout = layout_safetensors(

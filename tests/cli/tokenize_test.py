@@ -60,6 +60,25 @@ class Tokenize(CliTest):
         self.assertEqual(again.returncode, 0, again.stderr)
         self.assertEqual(sorted(os.listdir(os.path.join(self.folder, "out2"))), ["tokenizer.json", "train.bin"])
 
+    # A tokenizer may leave numbers out: what counts is the largest one, here of a token of each text.
+    def test_numbers_of_tokens_may_have_gaps(self):
+        self.write_corpus()
+        self.assertEqual(self.tokenize("--vocab", "300", "--out", "out", "texts").returncode, 0)
+        path = pathlib.Path(self.folder, "out", "tokenizer.json")
+        trained = json.loads(path.read_text(encoding="utf-8"))
+        wide = {"uint16": 400, "uint32": 70000}
+        for kind, number in wide.items():
+            trained["model"]["vocab"]["b"] = number
+            path.write_text(json.dumps(trained), encoding="utf-8")
+            self.write("b.txt", "b")
+            done = self.tokenize("--tokenizer", "out/tokenizer.json", "--out", kind, "b.txt")
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertIn(f"vocab = {number + 1}; ", done.stdout)
+            self.assertIn(f'format = "{kind}"', done.stdout)
+            tokens = array.array("H" if kind == "uint16" else "I")
+            tokens.frombytes(pathlib.Path(self.folder, kind, "train.bin").read_bytes())
+            self.assertEqual(tokens.tolist(), [number, 0])
+
     def test_errors_are_one_line(self):
         self.write("bad.txt", "x")
         pathlib.Path(self.folder, "bad.txt").write_bytes(b"ab\xff")

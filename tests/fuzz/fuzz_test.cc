@@ -462,35 +462,55 @@ std::string weights_of(const Model& model) {
   return safetensors(entries);
 }
 
-std::vector<FuzzFile> huggingface_folder() {
+// Of the configuration of this number, with more files.
+std::vector<FuzzFile> huggingface_folder(size_t number, const std::vector<FuzzFile>& more) {
   const std::string config =
       (fs::temp_directory_path() / fmt::format("tessera_fuzz_{}.json", ::getpid())).string();
-  FuzzFile file = configurations()[2];
+  FuzzFile file = configurations()[number];
   EXPECT_TRUE(write_file(config, file.good));
   const auto model = build_model(config, 1);
   fs::remove(config);
   EXPECT_TRUE(model) << model.error().message;
-  return {{"theirs/config.json", file.good},
-          {"theirs/model.safetensors", weights_of(*model)},
-          {"theirs/tokenizer_config.json", R"({"model_max_length": 12})"}};
+  std::vector<FuzzFile> files = {{"theirs/config.json", file.good},
+                                 {"theirs/model.safetensors", weights_of(*model)}};
+  files.insert(files.end(), more.begin(), more.end());
+  return files;
+}
+
+Status there_and_back(const std::string& folder) {
+  const std::string ours = folder + "/ours", back = folder + "/back";
+  const auto done = import_huggingface({folder + "/theirs", ours, {}});
+  if (!done) {
+    EXPECT_EQ(std::distance(fs::directory_iterator(folder), {}), 1) << "something is left";
+    return tl::unexpected(done.error());
+  }
+  const auto exported = export_huggingface({done->weights, done->model, back});
+  fs::remove_all(ours);
+  fs::remove_all(back);
+  if (!exported) return tl::unexpected(exported.error());
+  return {};
 }
 
 TEST(FuzzImport, folders_of_huggingface) {
   // Models as of `configurations`, and a tile.
-  Fuzz("folders_of_huggingface", huggingface_folder(), (1 << 30) + kTileBytes)
-      .run([](const std::string& folder) -> Status {
-        const std::string ours = folder + "/ours", back = folder + "/back";
-        const auto done = import_huggingface({folder + "/theirs", ours, {}});
-        if (!done) {
-          EXPECT_EQ(std::distance(fs::directory_iterator(folder), {}), 1) << "something is left";
-          return tl::unexpected(done.error());
-        }
-        const auto exported = export_huggingface({done->weights, done->model, back});
-        fs::remove_all(ours);
-        fs::remove_all(back);
-        if (!exported) return tl::unexpected(exported.error());
-        return {};
-      });
+  Fuzz("folders_of_huggingface",
+       huggingface_folder(2, {{"theirs/tokenizer_config.json", R"({"model_max_length": 12})"}}),
+       (1 << 30) + kTileBytes)
+      .run(there_and_back);
+}
+
+// Of BERT, whose mask is looked up in them.
+TEST(FuzzImport, tokenizers_of_huggingface) {
+  Fuzz("tokenizers_of_huggingface",
+       huggingface_folder(
+           4, {{"theirs/tokenizer_config.json",
+                R"({"mask_token": {"content": "<mask>"}, "added_tokens_decoder":
+                    {"0": {"content": "[PAD]"}, "5": {"content": "[X]"}}})"},
+               {"theirs/tokenizer.json",
+                R"({"added_tokens": [{"id": 3, "content": "[X]"}], "model": {"vocab": {"a": 1}}})"},
+               {"theirs/vocab.txt", "[PAD]\n[UNK]\n<mask>\r\n[X]\n"}}),
+       (1 << 30) + kTileBytes)
+      .run(there_and_back);
 }
 
 TEST(FuzzImport, weights_that_are_exported) {

@@ -123,7 +123,10 @@ class HuggingFace(unittest.TestCase):
                                  {name: value.shape for name, value in expected.items()})
                 for name, value in expected.items():
                     self.assertTrue(torch.equal(found[name], value), name)
-                self.assertEqual((back / "config.json").read_text(), (theirs / "config.json").read_text())
+                before, after = (json.loads((folder / "config.json").read_text()) for folder in (theirs, back))
+                # What transformers 4 reads in place of rope_parameters is added.
+                more = {"rope_theta", "rope_scaling"} if "rope_parameters" in before else set()
+                self.assertEqual({name: value for name, value in after.items() if name in before or name not in more}, before)
 
     def test_transformers_loads_what_is_exported_with_a_configuration_of_ours(self):
         for case in models.CASES:

@@ -362,8 +362,9 @@ class GraphMaker {
     const TensorId probabilities =
         g_.op1(name + ".probabilities", "softmax", {product(name + ".router", x, {experts})},
                {{"dim", experts.name}});
-    const std::vector<TensorId> route = g_.op(name + ".route", "moe_route", {probabilities},
-                                              {{"top_k", choices}, {"capacity", capacity}});
+    const std::vector<TensorId> route =
+        g_.op(name + ".route", "moe_route", {probabilities},
+              {{"top_k", choices}, {"capacity", capacity}, {"normalize", int64_t{choices > 1}}});
     const Attributes slots = {{"experts", experts.size}, {"capacity", capacity}};
     const TensorId sent = g_.op1(name + ".dispatch", "moe_dispatch", {x, route[0]}, slots);
     const auto expert = [&](const std::string& what, TensorId y, const Dim& from, const Dim& to) {

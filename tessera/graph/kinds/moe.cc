@@ -44,6 +44,12 @@ Result<Dim> read_choice(const Operands& x, int64_t experts) {
       fmt::format("expected top_k from 1 to the number of experts {}, found {}", experts, top_k));
 }
 
+Status check_normalize(const Operands& x) {
+  const int64_t normalize = x.integer("normalize");
+  if (normalize == 0 || normalize == 1) return {};
+  return invalid_input(fmt::format("expected normalize of 0 or 1, found {}", normalize));
+}
+
 // ---- routing
 // -------------------------------------------------------------------------------------
 Result<Inferred> infer_route(const Operands& x) {
@@ -54,6 +60,7 @@ Result<Inferred> infer_route(const Operands& x) {
   if (capacity < 1) {
     return invalid_input(fmt::format("expected a capacity of at least 1, found {}", capacity));
   }
+  TESSERA_TRY_VOID(check_normalize(x));
   const std::vector<Dim> choices = {dims[0], dims[1], choice};
   return conclude(
       x, "batch seq^ experts^ -> batch seq choice^, batch seq choice, batch experts, batch",
@@ -64,10 +71,11 @@ Result<Inferred> infer_route(const Operands& x) {
 InputGradients differentiate_route(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
                                    const std::vector<bool>&) {
   return {builder.op1(op.path + ".dx", "moe_route_grad", {dy[1], op.inputs[0]},
-                      {{"top_k", op.integer("top_k")}})};
+                      {{"top_k", op.integer("top_k")}, {"normalize", op.integer("normalize")}})};
 }
 
 Result<Inferred> infer_route_grad(const Operands& x) {
+  TESSERA_TRY_VOID(check_normalize(x));
   TESSERA_TRY_VOID(expect_equal_dtypes(x));
   TESSERA_TRY_VOID(expect_floating_rank(x[1], "probabilities", 3, "batch seq experts"));
   TESSERA_TRY_VOID(expect_choices(x[0], "dweight", x[1]));
@@ -261,13 +269,14 @@ PositionRule place_in_mean(const Op& op, int dim) {
 }  // namespace
 
 std::vector<KindInfo> moe_kinds() {
-  const AttributeInfo top_k = integer_attribute("top_k"), capacity = integer_attribute("capacity");
+  const AttributeInfo top_k = integer_attribute("top_k"), capacity = integer_attribute("capacity"),
+                      normalize = integer_attribute("normalize", 1);
   return {
       {.name = "moe_route",
        .summary = "the top_k experts of each token, their slots and weights",
        .output_names = {"slot", "weight", "load", "dropped"},
        .outputs = 4,
-       .attributes = {top_k, capacity},
+       .attributes = {top_k, capacity, normalize},
        .infer = infer_by(infer_route),
        .differentiate = differentiate_route,
        .flops = flops_per_point(1),
@@ -277,7 +286,7 @@ std::vector<KindInfo> moe_kinds() {
        .summary = "gradient of the probabilities through the weights",
        .min_inputs = 2,
        .max_inputs = 2,
-       .attributes = {top_k},
+       .attributes = {top_k, normalize},
        .infer = infer_by(infer_route_grad),
        .flops = flops_per_point(1),
        .work = WorkClass::kRouting,

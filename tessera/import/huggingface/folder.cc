@@ -6,13 +6,13 @@
 #include <array>
 #include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <utility>
 
-#include "tessera/base/json_text.h"
+#include "tessera/base/one_line.h"
 #include "tessera/base/text.h"
 #include "tessera/import/huggingface/names.h"
 #include "tessera/import/huggingface/source.h"
+#include "tessera/import/huggingface/tokenizer.h"
 #include "tessera/import/new_folder.h"
 #include "tessera/import/tiles.h"
 #include "tessera/models/huggingface.h"
@@ -23,8 +23,8 @@ namespace {
 namespace fs = std::filesystem;
 constexpr const char* kConfig = "config.json";
 constexpr const char* kWeights = "model.safetensors";
-// Files beside the weights that mean nothing to us and something to whoever uses the model: the
-// tokenizer, how text is made, how images are prepared. They are copied as they are, in and out.
+// Files beside the weights that mean something to whoever uses the model: the tokenizer, how text is
+// made, how images are prepared. They are copied as they are, in and out.
 constexpr std::array<const char*, 14> kCarried{
     "tokenizer.json",
     "tokenizer_config.json",
@@ -149,21 +149,12 @@ Result<std::vector<ArrayEntry>> targets_of(const std::vector<TensorView>& views,
   return entries;
 }
 
-// A config.json as it is, but for the dtype; anything else as the keys say.
+// A config.json as it is, but for the dtype and what versions of transformers spell in two ways;
+// anything else as the keys say.
 Result<std::string> config_text(const Model& model, const std::string& spec, DType dtype) {
   if (config_file_of(spec) != spec) return huggingface_config(model.spec, dtype);
-  TESSERA_TRY(std::string text, read_file(spec));
-  auto parsed = parse_ordered_json(text);
-  if (!parsed || !parsed->is_object())
-    return invalid_input(fmt::format("{}: expected a JSON object", spec));
-  auto& json = *parsed;
-  bool changed = false;
-  for (const char* key : {"dtype", "torch_dtype"}) {
-    if (!json.contains(key) || json[key] == dtype_name(dtype)) continue;
-    json[key] = dtype_name(dtype);
-    changed = true;
-  }
-  return changed ? json.dump(2) + "\n" : text;
+  TESSERA_TRY(const std::string text, read_file(spec));
+  return spell_huggingface_config(text, spec, model.spec, dtype);
 }
 
 }  // namespace
@@ -173,15 +164,66 @@ bool is_huggingface_folder(const std::string& path) {
   return fs::is_regular_file(beside(path, kConfig), error);
 }
 
+namespace {
+
+// What config.json leaves to the files beside it: what arrays say otherwise, and tokens of the tokenizer.
+// Keys of the family, with a sentence each for what a user may not expect.
+Result<ModelArguments> keys_of_files(const std::string& folder, const Model& model,
+                                     std::vector<std::string>& notes) {
+  TESSERA_TRY(ModelArguments keys, keys_of_arrays(folder, model));
+  for (const auto& [key, value] : keys) {
+    notes.push_back(
+        fmt::format("the arrays of the files say {}={}, which config.json does not, and count, as "
+                    "in transformers",
+                    key, value));
+  }
+  const HuggingFaceFiles* files = huggingface_files(model.family);
+  if (files == nullptr) return keys;
+  for (const HuggingFaceFiles::Token& token : files->tokens) {
+    TESSERA_TRY(const auto number, number_of_token(folder, token.role, token.text));
+    if (number) keys.emplace_back(token.key, std::to_string(*number));
+  }
+  return keys;
+}
+
+// Which files are left out, where model.safetensors stands beside others.
+void note_of_files(const std::string& folder, std::vector<std::string>& notes) {
+  if (huggingface_weights(folder) == folder) return;
+  std::vector<std::string> others;
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    if (name != kWeights && name.ends_with(".safetensors")) others.push_back(name);
+  }
+  std::sort(others.begin(), others.end());
+  if (others.empty()) return;
+  const std::string shown =
+      others.size() > 3 ? fmt::format("{}, {} and {} more", others[0], others[1], others.size() - 2)
+                        : join(others, ", ");
+  notes.push_back(short_line(
+      fmt::format("{} is read alone, as transformers does, and not {}", kWeights, shown), 200));
+}
+
+}  // namespace
+
 Result<ImportReport> import_huggingface(const ImportRequest& request) {
   const std::string config = beside(request.path, kConfig);
-  TESSERA_TRY(const std::string text, read_file(config));
-  TESSERA_TRY(const Model model, build_model(config, 1));
+  TESSERA_TRY(std::string text, read_file(config));
+  TESSERA_TRY(Model model, build_model(config, 1));
+  ImportReport report;
+  note_of_files(request.path, report.notes);
+  TESSERA_TRY(const ModelArguments keys, keys_of_files(request.path, model, report.notes));
+  if (!keys.empty()) {
+    std::string changed;
+    for (const auto& [key, value] : keys)
+      changed += fmt::format("{}{}={}", changed.empty() ? ":" : ",", key, value);
+    TESSERA_TRY(text, change_huggingface_config(text, config, keys));
+    TESSERA_TRY(model, build_model(config + changed, 1));
+  }
   TESSERA_TRY(const auto source, open_huggingface(request.path, model));
   TESSERA_TRY(NewFolder folder, NewFolder::create(request.out));
   TESSERA_TRY_VOID(write_file(folder.file(kConfig), text));
   std::vector<ArrayEntry> arrays;
-  ImportReport report;
   for (const SourceArray& array : source->arrays()) {
     arrays.push_back({array.name, array.dtype, array.shape});
     report.parameters += product(array.shape);
@@ -198,16 +240,57 @@ Result<ImportReport> import_huggingface(const ImportRequest& request) {
   return report;
 }
 
+namespace {
+
+std::string value_of(const ModelArguments& keys, const std::string& key) {
+  std::string found;
+  for (const auto& [name, value] : keys) {
+    if (name == key) found = value;
+  }
+  return found;
+}
+
+// Where the configuration that is written says of a tied array that it is none, since that is the only
+// way in which all versions of transformers read the model alike, the array stands in the file once
+// more. The other way round only the newer versions read the model, which a note says.
+Status add_copies(const Model& model, const std::string& config, std::vector<TensorView>& views,
+                  std::vector<std::string>& notes) {
+  TESSERA_TRY(const Call spec, parse_call(model.spec));
+  TESSERA_TRY(const HuggingFaceModel written, parse_huggingface_config(config, kConfig));
+  for (const HuggingFaceFiles::Copy& copy : huggingface_files(model.family)->copies) {
+    const std::string ours = value_of(spec.arguments, copy.key),
+                      theirs = value_of(written.arguments, copy.key);
+    if (copy.key.empty() || ours == theirs) continue;
+    const auto original = std::find_if(views.begin(), views.end(), [&](const TensorView& view) {
+      return view.arrays == std::vector<std::string>{copy.original};
+    });
+    if (ours == "0" || original == views.end()) {
+      notes.push_back(fmt::format("{} is read by transformers 5 only: 4 takes {} in its place",
+                                  copy.name, copy.original));
+      continue;
+    }
+    views.push_back(*original);
+    views.back().arrays = {copy.name};
+  }
+  return {};
+}
+
+}  // namespace
+
 Result<ExportedWeights> export_huggingface(const WeightsRequest& request) {
   TESSERA_TRY(const Model model, build_model(request.model, 1));
-  TESSERA_TRY(const std::vector<TensorView> views, huggingface_views(model));
+  TESSERA_TRY(std::vector<TensorView> views, huggingface_views(model));
   TESSERA_TRY(const auto source, open_source(request.weights));
+  ExportedWeights report;
+  for (const TensorView& view : views) report.parameters += product(view.shape);
   std::map<std::string, size_t> numbers;
   TESSERA_TRY(std::vector<ArrayEntry> entries, targets_of(views, *source, numbers));
   TESSERA_TRY(const std::string config, config_text(model, request.model, entries.front().dtype));
+  TESSERA_TRY_VOID(add_copies(model, config, views, report.notes));
+  numbers.clear();
+  TESSERA_TRY(entries, targets_of(views, *source, numbers));
   TESSERA_TRY(NewFolder folder, NewFolder::create(request.out));
   TESSERA_TRY_VOID(write_file(folder.file(kConfig), config));
-  ExportedWeights report;
   if (const fs::path file = config_file_of(request.model); !file.empty()) {
     TESSERA_TRY(report.carried, carry(file.parent_path().string(), folder));
   }
@@ -218,7 +301,6 @@ Result<ExportedWeights> export_huggingface(const WeightsRequest& request) {
   buffer.reserve(kTileBytes);
   for (const TensorView& view : views) {
     const SourceArray& array = *source->find(view.name);
-    report.parameters += product(array.shape);
     Box whole = Box::whole(array.shape);
     for (size_t i = 0; i < view.arrays.size(); ++i) {
       if (view.stacked) whole.dims[0] = {static_cast<int64_t>(i), 1};

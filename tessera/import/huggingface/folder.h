@@ -2,8 +2,12 @@
 // or not) becomes one with the same config.json, which is a MODEL of ours, and model.safetensors
 // under our names. Export is the way back, by the same table of names (names.h): import then export
 // gives the same bytes. Values keep their dtype. Both work piece by piece (tiles.h): memory does not
-// grow with the model. Files of the tokenizer and of generation go along unread, in and, from beside
-// the config.json that names the model, out again.
+// grow with the model. Files of the tokenizer and of generation go along as they are, in and, from
+// beside the config.json that names the model, out again; of the tokenizer only the numbers of tokens
+// are read that the model's keys name (BERT's mask).
+//
+// Where the arrays say otherwise than config.json (a head that is not tied), they count, as in
+// transformers, and the config.json that is written says so.
 #pragma once
 
 #include <string>

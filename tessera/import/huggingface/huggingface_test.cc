@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <random>
 
 #include "tessera/base/text.h"
@@ -24,6 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::HasSubstr;
+using Json = nlohmann::json;
 
 // The text of a config.json for a small model of each type, by type.
 std::map<std::string, std::string> configurations() {
@@ -203,7 +205,16 @@ TEST_F(Folders, ImportThenExportGivesTheSameFile) {
     const auto exported = export_huggingface({done->weights, done->model, back});
     ASSERT_TRUE(exported) << exported.error().message;
     EXPECT_EQ(exported->parameters, done->parameters);
-    EXPECT_EQ(*read_file(back + "/config.json"), text);
+    // What versions of transformers spell in two ways is added.
+    auto config = Json::parse(*read_file(back + "/config.json"));
+    for (const auto& [key, value] : Json::parse(text).items()) {
+      EXPECT_EQ(config[key], value) << name << " " << key;
+      config.erase(key);
+    }
+    for (const auto& [key, value] : config.items()) {
+      EXPECT_THAT(key, testing::AnyOf("rope_theta", "rope_parameters", "tie_word_embeddings",
+                                      "scale_decoder_outputs"));
+    }
     const auto before = open_safetensors(path(name)), after = open_safetensors(back);
     ASSERT_EQ((*before)->arrays().size(), (*after)->arrays().size());
     for (const SourceArray& array : (*before)->arrays()) {
@@ -230,7 +241,7 @@ TEST_F(Folders, SpellingsCopiesAndArraysOfNoUse) {
 
   shapes["lm_head.weight"] = {37, 16};
   write("gpt2", shapes);
-  const auto other = open_huggingface(path("gpt2"), model);
+  const auto other = open_huggingface(path("gpt2"), model);  // which an import asks with tied=0
   ASSERT_FALSE(other);
   EXPECT_EQ(other.error().message,
             path("gpt2") +
@@ -278,6 +289,127 @@ TEST_F(Folders, BadInputIsOneLineAndNothingIsWritten) {
   EXPECT_EQ(wrong.error().message,
             source + ": 'embed.token.weight': expected [32000, 16], found none");
   EXPECT_FALSE(fs::exists(out));
+}
+
+// A head that the configuration ties and the files have with values of its own, and the other way round.
+TEST_F(Folders, ArraysSayWhetherTheHeadIsTied) {
+  const auto shapes_of = [](const Model& model) {
+    std::map<std::string, std::vector<int64_t>> shapes;
+    for (const TensorView& view : *huggingface_views(model)) {
+      for (const std::string& array : view.arrays) shapes[array] = view.array_shape;
+    }
+    return shapes;
+  };
+  for (const std::string name : {"qwen3", "gpt2", "t5"}) {
+    auto shapes = shapes_of(model_of(name));
+    shapes["lm_head.weight"] = {37, 16};
+    write(name, shapes);  // of other values than the table
+    const auto done = import_huggingface({path(name), path(name + "_ours"), {}});
+    ASSERT_TRUE(done) << done.error().message;
+    EXPECT_EQ(done->notes,
+              std::vector<std::string>{
+                  "the arrays of the files say tied=0, which config.json does not, and "
+                  "count, as in transformers"});
+    const auto model = build_model(done->model, 1);
+    ASSERT_TRUE(model) << model.error().message;
+    EXPECT_THAT(model->spec, HasSubstr(",tied=0,"));
+    EXPECT_EQ(model->spec.find(",scaled_head=1,") != std::string::npos, name == "t5");
+    EXPECT_NE((*open_source(done->weights))->find("head.weight"), nullptr);
+  }
+  // A head that is not there is tied in T5, whose input is then not divided: version 4 reads this with
+  // the head written once more.
+  auto shapes = shapes_of(model_of("t5_gated"));
+  ASSERT_EQ(shapes.erase("lm_head.weight"), 1U);
+  write("t5_gated", shapes);
+  const auto done = import_huggingface({path("t5_gated"), path("ours"), {}});
+  ASSERT_TRUE(done) << done.error().message;
+  EXPECT_THAT(build_model(done->model, 1)->spec,
+              testing::AllOf(HasSubstr(",tied=1,"), HasSubstr(",scaled_head=0,")));
+  const auto exported = export_huggingface({done->weights, done->model, path("back")});
+  ASSERT_TRUE(exported) << exported.error().message;
+  EXPECT_EQ(exported->parameters, done->parameters);
+  EXPECT_EQ(exported->arrays, done->arrays + 1);
+  const auto back = open_safetensors(path("back"));
+  const SourceArray *head = (*back)->find("lm_head.weight"),
+                    *table = (*back)->find("shared.weight");
+  ASSERT_NE(head, nullptr);
+  EXPECT_EQ(read_all(**back, *head, Box::whole({37, 16})),
+            read_all(**back, *table, Box::whole({37, 16})));
+  EXPECT_THAT(*read_file(path("back") + "/config.json"),
+              HasSubstr("\"tie_word_embeddings\": false"));
+  const auto again = import_huggingface({path("back"), path("again"), {}});
+  ASSERT_TRUE(again) << again.error().message;
+  EXPECT_EQ(build_model(again->model, 1)->spec, build_model(done->model, 1)->spec);
+}
+
+TEST_F(Folders, ATiedArrayMayStandUnderTheNameOfItsCopy) {
+  const Model model = model_of("qwen3");
+  std::map<std::string, std::vector<int64_t>> shapes;
+  for (const TensorView& view : *huggingface_views(model))
+    shapes[view.arrays[0]] = view.array_shape;
+  shapes.erase("model.embed_tokens.weight");
+  const auto missing = [&] {
+    write("qwen3", shapes);
+    const auto source = open_huggingface(path("qwen3"), model);
+    return source ? "" : source.error().message;
+  };
+  EXPECT_THAT(missing(), HasSubstr("'model.embed_tokens.weight': expected [37, 16]"));
+  shapes["lm_head.weight"] = {37, 16};
+  EXPECT_EQ(missing(), "");
+  // Not so where the model has both.
+  const Model both = make("llama");
+  shapes.clear();
+  for (const TensorView& view : *huggingface_views(both)) shapes[view.arrays[0]] = view.array_shape;
+  shapes.erase("model.embed_tokens.weight");
+  write("llama", shapes);
+  EXPECT_FALSE(open_huggingface(path("llama"), both));
+}
+
+TEST_F(Folders, OneFileIsReadAloneBesideOthers) {
+  make("llama");
+  std::filesystem::copy(path("llama") + "/model.safetensors",
+                        path("llama") + "/model-2.safetensors");
+  ASSERT_TRUE(write_file(path("llama") + "/model.safetensors.index.json",
+                         R"({"weight_map": {"x": "model-00001-of-00002.safetensors"}})"));
+  const auto done = import_huggingface({path("llama"), path("ours"), {}});
+  ASSERT_TRUE(done) << done.error().message;
+  EXPECT_EQ(done->notes, std::vector<std::string>{
+                             "model.safetensors is read alone, as transformers does, and not "
+                             "model-2.safetensors"});
+}
+
+TEST_F(Folders, TheMaskIsTheTokenizers) {
+  make("bert");
+  const auto mask = [&](const std::map<std::string, std::string>& files) -> std::string {
+    for (const auto& [name, text] : files) EXPECT_TRUE(write_file(path("bert/" + name), text));
+    fs::remove_all(path("ours"));
+    const auto done = import_huggingface({path("bert"), path("ours"), {}});
+    for (const auto& [name, text] : files) fs::remove(path("bert/" + name));
+    if (!done) return done.error().message;
+    const std::string spec = build_model(done->model, 1)->spec;
+    const size_t at = spec.find(",mask=") + 6;
+    return spec.substr(at, spec.find(',', at) - at);
+  };
+  EXPECT_EQ(mask({}), "36") << "the last one";
+  EXPECT_EQ(mask({{"vocab.txt", "[PAD]\n[UNK]\n[MASK]\na\n"}}), "2");
+  EXPECT_EQ(mask({{"vocab.txt", "[PAD]\r\n[MASK]\r\n"}}), "1");
+  EXPECT_EQ(mask({{"vocab.txt", "[PAD]\n[UNK]\n"}}), "36");
+  EXPECT_EQ(mask({{"tokenizer.json", R"({"added_tokens": [{"id": 5, "content": "[MASK]"}]})"}}),
+            "5");
+  EXPECT_EQ(mask({{"tokenizer.json", R"({"model": {"vocab": {"[MASK]": 6}}})"}}), "6");
+  EXPECT_EQ(mask({{"tokenizer.json", R"({"model": {"vocab": {"<m>": 7, "[MASK]": 6}}})"},
+                  {"tokenizer_config.json", R"({"mask_token": {"content": "<m>"}})"}}),
+            "7");
+  EXPECT_EQ(mask({{"tokenizer_config.json",
+                   R"({"added_tokens_decoder": {"8": {"content": "[MASK]"}}})"}}),
+            "8");
+  EXPECT_EQ(mask({{"special_tokens_map.json", R"({"mask_token": "<m>"})"},
+                  {"added_tokens.json", R"({"<m>": 9})"}}),
+            "9");
+  EXPECT_EQ(mask({{"tokenizer.json", "no JSON"}}),
+            path("bert") + "/tokenizer.json: expected a JSON object (of a tokenizer)");
+  EXPECT_EQ(mask({{"vocab.txt", std::string(40, '\n') + "[MASK]\n"}}),
+            "model 'bert': mask=40 must be below vocab=37");
 }
 
 TEST(Tiles, CoverABoxOnceWithinTheirSize) {

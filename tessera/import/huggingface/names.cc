@@ -47,7 +47,7 @@ FamilyNames gpt() {
                      {"head.weight", "lm_head.weight"}},
                     {{{"transformer.", ""}},
                      {".attn.bias", ".attn.masked_bias"},
-                     {{"lm_head.weight", "transformer.wte.weight"}}}};
+                     {{"lm_head.weight", "transformer.wte.weight", "tied"}}}};
   std::vector<NameRow>& rows = names.rows;
   const std::string ours = "blocks.*.", theirs = "transformer.h.*.";
   add(rows, "final.ln", "transformer.ln_f");
@@ -84,7 +84,7 @@ std::vector<NameRow> llama_rows() {
 }
 
 HuggingFaceFiles llama_files() {
-  return {{}, {".rotary_emb.inv_freq"}, {{"lm_head.weight", "model.embed_tokens.weight"}}};
+  return {{}, {".rotary_emb.inv_freq"}, {{"lm_head.weight", "model.embed_tokens.weight", "tied"}}};
 }
 
 FamilyNames llama() {
@@ -118,7 +118,8 @@ FamilyNames bert() {
        {"embeddings.position_ids", "bert.pooler.dense.weight", "bert.pooler.dense.bias",
         "cls.seq_relationship.weight", "cls.seq_relationship.bias"},
        {{"cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"},
-        {"cls.predictions.decoder.bias", "cls.predictions.bias"}}}};
+        {"cls.predictions.decoder.bias", "cls.predictions.bias"}},
+       {{"mask", "mask_token", "[MASK]"}}}};
   std::vector<NameRow>& rows = names.rows;
   add(rows, "embed.ln", "bert.embeddings.LayerNorm");
   add(rows, "final.linear", "cls.predictions.transform.dense", "features hidden");
@@ -200,7 +201,7 @@ FamilyNames t5() {
                      {"EncDecAttention.relative_attention_bias.weight"},
                      {{"encoder.embed_tokens.weight", "shared.weight"},
                       {"decoder.embed_tokens.weight", "shared.weight"},
-                      {"lm_head.weight", "shared.weight"}}}};
+                      {"lm_head.weight", "shared.weight", "tied", true}}}};
   add_stack(names.rows, "encoder", Blocks::kFirstHalf);
   add_stack(names.rows, "decoder", Blocks::kSecondHalf);
   return names;

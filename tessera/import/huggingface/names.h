@@ -54,8 +54,21 @@ struct HuggingFaceFiles {
   std::vector<std::pair<std::string, std::string>> spellings;
   // Arrays that no model needs: the end of their names.
   std::vector<std::string> unused;
-  // Arrays that are another one again, where their name is not of a view: name and original.
-  std::vector<std::pair<std::string, std::string>> copies;
+  // Arrays that may be another one again, where their name is not of a view.
+  struct Copy {
+    std::string name, original;
+    // The key of the family that is 1 where the two are one array; "": they always are. Where they have
+    // other values in the files, the key is 0 whatever config.json says, as in transformers.
+    std::string key = "";
+    bool alone = false;  // where the files have one array, or equal ones, the key is 1 as surely
+  };
+  std::vector<Copy> copies;
+  // Keys of the family whose value is the number of a token of the tokenizer: what the tokenizer calls
+  // it, and what it is if that says nothing.
+  struct Token {
+    std::string key, role, text;
+  };
+  std::vector<Token> tokens = {};
 };
 // Null: the family has no table.
 const HuggingFaceFiles* huggingface_files(std::string_view family);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <set>
 #include <utility>
@@ -15,6 +16,8 @@
 
 namespace tessera {
 namespace {
+
+namespace fs = std::filesystem;
 
 std::string shape_text(const std::vector<int64_t>& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
@@ -33,15 +36,51 @@ const SourceArray* find_spelt(const TensorSource& files, const std::string& name
   return nullptr;
 }
 
+// The array of this name, or, where it is missing, a copy of it that no tensor of the model is.
+const SourceArray* find_original(const TensorSource& files, const std::string& name,
+                                 const HuggingFaceFiles& rules,
+                                 const std::set<std::string>& of_the_model) {
+  if (const SourceArray* array = find_spelt(files, name, rules)) return array;
+  for (const HuggingFaceFiles::Copy& copy : rules.copies) {
+    if (copy.original != name || of_the_model.contains(copy.name)) continue;
+    if (const SourceArray* array = files.find(copy.name)) return array;
+  }
+  return nullptr;
+}
+
+// Do two arrays of the same shape hold the same numbers?
+Result<bool> same_values(const TensorSource& files, const SourceArray& one,
+                         const SourceArray& other) {
+  std::vector<std::byte> a, b;
+  const int64_t bytes = dtype_bytes(one.dtype);
+  bool same = true;
+  const auto compare = [&](const Box& piece) -> Status {
+    if (!same) return {};
+    a.resize(static_cast<size_t>(piece.volume() * bytes));
+    b.resize(a.size());
+    TESSERA_TRY_VOID(files.read(one, piece, one.dtype, a.data()));
+    TESSERA_TRY_VOID(files.read(other, piece, one.dtype, b.data()));
+    same = a == b;
+    return {};
+  };
+  TESSERA_TRY_VOID(for_each_tile(Box::whole(one.shape), in_order(one.shape.size()),
+                                 kReadBytes / bytes, compare));
+  return same;
+}
+
 class HuggingFaceSource : public TensorSource {
  public:
-  HuggingFaceSource(std::unique_ptr<TensorSource> files, const HuggingFaceFiles& rules)
-      : files_(std::move(files)), rules_(rules) {}
+  HuggingFaceSource(std::string where, std::unique_ptr<TensorSource> files,
+                    const HuggingFaceFiles& rules, const std::vector<TensorView>& views)
+      : where_(std::move(where)), files_(std::move(files)), rules_(rules) {
+    for (const TensorView& view : views)
+      of_the_model_.insert(view.arrays.begin(), view.arrays.end());
+  }
 
   Status add(TensorView view) {
     Entry entry;
     for (const std::string& name : view.arrays) {
-      const SourceArray* array = find_spelt(*files_, name, rules_);
+      const SourceArray* array = find_original(*files_, name, rules_, of_the_model_);
       if (array == nullptr) {
         return error(name, fmt::format("expected {} ({}), found none", shape_text(view.array_shape),
                                        view.name));
@@ -77,19 +116,19 @@ class HuggingFaceSource : public TensorSource {
           std::any_of(rules_.unused.begin(), rules_.unused.end(),
                       [&](const std::string& end) { return array.name.ends_with(end); });
       const auto copy = std::find_if(rules_.copies.begin(), rules_.copies.end(),
-                                     [&](const auto& one) { return one.first == array.name; });
+                                     [&](const auto& one) { return one.name == array.name; });
       if (unused) continue;
       if (copy == rules_.copies.end()) {
         return error(array.name, fmt::format("expected only arrays of the model that config.json "
                                              "describes, found {} of shape {}",
                                              dtype_name(array.dtype), shape_text(array.shape)));
       }
-      TESSERA_TRY_VOID(check_copy(array, copy->second));
+      TESSERA_TRY_VOID(check_copy(array, *copy));
     }
     return {};
   }
 
-  std::string where() const override { return files_->where(); }
+  std::string where() const override { return where_; }
   const std::vector<SourceArray>& arrays() const override { return arrays_; }
   const SourceArray* find(std::string_view name) const override {
     const auto found = by_name_.find(name);
@@ -153,32 +192,23 @@ class HuggingFaceSource : public TensorSource {
 
   // An array that the model shares with another one must have its values: if not, the files are of
   // another model.
-  Status check_copy(const SourceArray& array, const std::string& original) const {
-    const SourceArray* other = find_spelt(*files_, original, rules_);
+  Status check_copy(const SourceArray& array, const HuggingFaceFiles::Copy& copy) const {
+    const SourceArray* other = find_spelt(*files_, copy.original, rules_);
     if (other == nullptr || other->shape != array.shape) {
-      return error(array.name, fmt::format("expected the shape of {}, found {}", original,
+      return error(array.name, fmt::format("expected the shape of {}, found {}", copy.original,
                                            shape_text(array.shape)));
     }
-    std::vector<int> order(array.shape.size());
-    for (size_t d = 0; d < order.size(); ++d) order[d] = static_cast<int>(d);
-    std::vector<std::byte> a, b;
-    const int64_t bytes = dtype_bytes(array.dtype);
-    return for_each_tile(
-        Box::whole(array.shape), order, kReadBytes / bytes, [&](const Box& piece) -> Status {
-          a.resize(static_cast<size_t>(piece.volume() * bytes));
-          b.resize(a.size());
-          TESSERA_TRY_VOID(files_->read(array, piece, array.dtype, a.data()));
-          TESSERA_TRY_VOID(files_->read(*other, piece, array.dtype, b.data()));
-          if (a == b) return {};
-          return error(array.name,
-                       fmt::format("expected the values of {}, which config.json ties to it "
-                                   "(tie_word_embeddings), found others",
-                                   original));
-        });
+    TESSERA_TRY(const bool same, same_values(*files_, array, *other));
+    if (same) return {};
+    return error(array.name, fmt::format("expected the values of {}, which config.json ties to it "
+                                         "(tie_word_embeddings), found others",
+                                         copy.original));
   }
 
+  std::string where_;
   std::unique_ptr<TensorSource> files_;
   const HuggingFaceFiles& rules_;
+  std::set<std::string> of_the_model_;  // names of arrays of theirs that the model has
   std::vector<SourceArray> arrays_;
   std::vector<Entry> entries_;  // of each array
   std::map<std::string, size_t, std::less<>> by_name_;
@@ -187,12 +217,40 @@ class HuggingFaceSource : public TensorSource {
 
 }  // namespace
 
+std::string huggingface_weights(const std::string& path) {
+  std::error_code error;
+  const fs::path single = fs::path(path) / "model.safetensors";
+  return fs::is_regular_file(single, error) ? single.string() : path;
+}
+
+Result<ModelArguments> keys_of_arrays(const std::string& path, const Model& model) {
+  ModelArguments keys;
+  const HuggingFaceFiles* rules = huggingface_files(model.family);
+  TESSERA_TRY(const Call spec, parse_call(model.spec));
+  if (rules == nullptr) return keys;
+  TESSERA_TRY(const auto files, open_safetensors(huggingface_weights(path)));
+  for (const HuggingFaceFiles::Copy& copy : rules->copies) {
+    if (copy.key.empty()) continue;
+    const SourceArray *array = files->find(copy.name),
+                      *original = find_spelt(*files, copy.original, *rules);
+    bool one = array == nullptr || original == nullptr;
+    if (!one && array->shape == original->shape) {
+      TESSERA_TRY(one, same_values(*files, *array, *original));
+    }
+    const std::pair<std::string, std::string> key = {copy.key, one ? "1" : "0"};
+    const bool said =
+        std::find(spec.arguments.begin(), spec.arguments.end(), key) != spec.arguments.end();
+    if (!said && (!one || copy.alone)) keys.push_back(key);
+  }
+  return keys;
+}
+
 Result<std::unique_ptr<TensorSource>> open_huggingface(const std::string& path,
                                                        const Model& model) {
   TESSERA_TRY(std::vector<TensorView> views, huggingface_views(model));
-  TESSERA_TRY(std::unique_ptr<TensorSource> files, open_safetensors(path));
-  auto source =
-      std::make_unique<HuggingFaceSource>(std::move(files), *huggingface_files(model.family));
+  TESSERA_TRY(std::unique_ptr<TensorSource> files, open_safetensors(huggingface_weights(path)));
+  auto source = std::make_unique<HuggingFaceSource>(path, std::move(files),
+                                                    *huggingface_files(model.family), views);
   for (TensorView& view : views) TESSERA_TRY_VOID(source->add(std::move(view)));
   TESSERA_TRY_VOID(source->check_rest());
   return source;

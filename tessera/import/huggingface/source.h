@@ -10,10 +10,19 @@
 #include <memory>
 #include <string>
 
+#include "tessera/models/config.h"
 #include "tessera/models/model.h"
 #include "tessera/state/source.h"
 
 namespace tessera {
+
+// The path of the weights that transformers reads of a folder: model.safetensors, where it is there,
+// and else the folder. A path of a file is itself.
+std::string huggingface_weights(const std::string& path);
+
+// Keys of the model's family that the arrays say otherwise than its config.json: `tied=0` where the
+// files have a head of other values. Error: the files cannot be opened or read.
+Result<ModelArguments> keys_of_arrays(const std::string& path, const Model& model);
 
 // `path`: a folder of safetensors files, or one such file. Error (invalid input): an array is
 // missing or has another shape than the model's, or is one that the model does not have.

@@ -35,23 +35,23 @@ void choose_experts(const A* p, int64_t n, std::vector<int64_t>& choice) {
   }
 }
 
-// What the weights are divided by: one choice keeps its probability (Switch), several are
-// normalised (Mixtral).
+// What the weights are divided by.
 template <class A>
-A weight_scale(const A* p, const std::vector<int64_t>& choice) {
-  if (choice.size() == 1) return 1;
+A weight_scale(const A* p, const std::vector<int64_t>& choice, bool normalize) {
+  if (!normalize) return 1;
   A sum = 0;
   for (const int64_t e : choice) sum += p[e];
   return sum;
 }
 
-// (probs; top_k, capacity) -> (slot, weight, load, dropped)
+// (probs; top_k, capacity, normalize) -> (slot, weight, load, dropped)
 Kernel route(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
     const Array probs = call.inputs[0], slot = call.outputs[0], weight = call.outputs[1],
                 load = call.outputs[2], dropped = call.outputs[3];
     const Row<A> row(probs);
     const int64_t capacity = call.op->integer("capacity"), choices = slot.shape[2];
+    const bool normalize = call.op->integer("normalize") == 1;
     const int64_t batch = probs.shape[0], seq = probs.shape[1], experts = row.size();
     auto choice = std::make_shared<std::vector<int64_t>>(static_cast<size_t>(choices));
     return [=] {
@@ -59,7 +59,7 @@ Kernel route(const KernelCall& call) {
         for (int64_t s = 0; s < seq; ++s) {
           const A* p = row.read(at_index(probs, b, s));
           choose_experts(p, experts, *choice);
-          const A scale = weight_scale(p, *choice);
+          const A scale = weight_scale(p, *choice, normalize);
           for (int64_t c = 0; c < choices; ++c) {
             const int64_t expert = (*choice)[static_cast<size_t>(c)];
             integer(at_index(slot, b, s, c)) = expert;
@@ -83,21 +83,23 @@ Kernel route(const KernelCall& call) {
   });
 }
 
-// (dweight, probs; top_k) -> dprobs: with w_c = p_c / S, dp_c = (dw_c - sum_j dw_j w_j) / S.
+// (dweight, probs; top_k, normalize) -> dprobs: with w_c = p_c / S, dp_c = (dw_c - sum_j dw_j w_j) / S;
+// where weights are not normalised dp_c = dw_c.
 Kernel route_grad(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const Array dweight = call.inputs[0], probs = call.inputs[1], dprobs = call.outputs[0];
     const Row<A> in(probs), out(dprobs), dw(dweight);
     const int64_t batch = probs.shape[0], seq = probs.shape[1];
+    const bool normalize = call.op->integer("normalize") == 1;
     auto choice = std::make_shared<std::vector<int64_t>>(static_cast<size_t>(dw.size()));
     return [=] {
       for (int64_t b = 0; b < batch; ++b) {
         for (int64_t s = 0; s < seq; ++s) {
           const A *p = in.read(at_index(probs, b, s)), *d = dw.read(at_index(dweight, b, s));
           choose_experts(p, in.size(), *choice);
-          const A scale = weight_scale(p, *choice);
+          const A scale = weight_scale(p, *choice, normalize);
           A mean = 0;
-          for (size_t c = 0; c < choice->size() && choice->size() > 1; ++c)
+          for (size_t c = 0; c < choice->size() && normalize; ++c)
             mean += d[c] * p[(*choice)[c]] / scale;
           A* dp = out.write(at_index(dprobs, b, s));
           std::fill_n(dp, out.size(), A{0});

@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+"""Writes tessera/models/huggingface_defaults.cc: what a config.json means where it leaves a key out, by model type.
+
+  .venv/bin/python scripts/huggingface_defaults.py            writes the file anew, from the `transformers` of this Python
+  .venv/bin/python scripts/huggingface_defaults.py --check    says where the file differs from them (exit code 1)
+
+A default is that of the field of the type's own configuration class, before anything is computed from others. PASSED_OVER are the
+fields that change nothing that is computed here; all others must be read by tessera/models/huggingface.cc, which its test checks.
+tests/huggingface compares the file with the installed version.
+"""
+import argparse
+import dataclasses
+import json
+import pathlib
+import sys
+
+TYPES = ("gpt2", "llama", "mistral", "mixtral", "qwen2", "qwen3", "bert", "vit", "t5")
+FILE = pathlib.Path(__file__).resolve().parent.parent / "tessera/models/huggingface_defaults.cc"
+PASSED_OVER = {
+    # What belongs to the file, to text generation or to the output of a call.
+    "transformers_version", "architectures", "dtype", "output_hidden_states", "return_dict", "use_cache", "label2id",
+    "bos_token_id", "eos_token_id", "is_encoder_decoder",
+    # The row of the table that is not trained; the values of a step are the same.
+    "pad_token_id",
+    # Dropout and initial values belong to the run.
+    "attention_dropout", "attention_probs_dropout_prob", "attn_pdrop", "embd_pdrop", "resid_pdrop", "hidden_dropout_prob",
+    "dropout_rate", "initializer_range", "initializer_factor",
+    # The same numbers in other pieces or in a wider dtype.
+    "chunk_size_feed_forward", "pretraining_tp", "reorder_and_upcast_attn",
+    # Of heads that are not imported.
+    "classifier_dropout", "summary_type", "summary_use_proj", "summary_activation", "summary_proj_to_labels",
+    "summary_first_dropout", "encoder_stride", "pooler_output_size", "pooler_act",
+}
+# Classes and kinds of losses matter where the head is one of classes.
+CLASSES, ENCODER_ONLY = {"id2label", "problem_type"}, {"is_decoder"}
+
+
+def table():
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    types = {}
+    for name in TYPES:
+        config = CONFIG_MAPPING[name]
+        passed = PASSED_OVER | (set() if name == "vit" else CLASSES) | (ENCODER_ONLY if name == "t5" else set())
+        defaults = {}
+        for field in dataclasses.fields(config):
+            if field.name in passed:
+                continue
+            known = field.default is not dataclasses.MISSING
+            defaults[field.name] = field.default if known else field.default_factory()
+        if "rope_parameters" in defaults:
+            defaults["rope_theta"] = config.default_theta
+        types[name] = {"defaults": defaults, "other_names": dict(config.attribute_map)}
+    return types
+
+
+def text():
+    lines = []
+    for name, entry in table().items():
+        lines.append(f'"{name}": {{')
+        for key, value in entry["defaults"].items():
+            lines.append(f'  "{key}": {json.dumps(value)},')
+        names = ", ".join(f'"{other}": "{key}"' for other, key in entry["other_names"].items())
+        lines.append(f'  "(other names)": {{{names}}}}},')
+    lines[-1] = lines[-1].removesuffix(",")
+    body = "\n".join(lines)
+    return f"""// Written by scripts/huggingface_defaults.py from the configuration classes of transformers; do not edit.
+#include "tessera/models/huggingface_defaults.h"
+
+namespace tessera {{
+
+std::string_view huggingface_defaults() {{
+  return R"json({{
+{body}
+}})json";
+}}
+
+}}  // namespace tessera
+"""
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="compare only")
+    options = parser.parse_args()
+    new = text()
+    if not options.check:
+        FILE.write_text(new)
+        return 0
+    old = FILE.read_text()
+    if old == new:
+        return 0
+    import difflib
+    sys.stderr.writelines(difflib.unified_diff(old.splitlines(True), new.splitlines(True), str(FILE), "transformers"))
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

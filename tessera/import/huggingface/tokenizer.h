@@ -1,0 +1,18 @@
+// What a model needs to know of the tokenizer that stands beside it: the numbers of special tokens.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "tessera/base/result.h"
+
+namespace tessera {
+
+// The number of the token that the tokenizer of a folder names as `role` ("mask_token"), or else of the
+// one that is written `text` ("[MASK]"). No value: the folder has no tokenizer with it. Error (invalid
+// input): a file of the tokenizer cannot be read.
+Result<std::optional<int64_t>> number_of_token(const std::string& folder, const std::string& role,
+                                               std::string text);
+
+}  // namespace tessera
