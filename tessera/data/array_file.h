@@ -31,7 +31,7 @@ class ArrayFile {
   int64_t elements() const;
   virtual int64_t file_bytes() const = 0;
   // The elements of the box, which lies inside the shape: row-major, packed, in the file's type of
-  // number but little-endian. Thread-safe. Error: one line.
+  // number but little-endian, floats of 16 bits as float32. Thread-safe. Error: one line.
   Status read(const Box& box, std::byte* to) const;
   // Bytes that read() has taken from the file, or made, so far: elements times the bytes of one.
   int64_t bytes_read() const { return bytes_read_; }

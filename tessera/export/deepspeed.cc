@@ -19,7 +19,9 @@ class SpeedWriter {
   explicit SpeedWriter(const ExportJob& job) : job_(job), s_(job.settings) {}
 
   Result<std::string> run() {
-    out_["train_batch_size"] = s_.batch;
+    // DeepSpeed counts tensor ranks among the replicas of train_batch_size (config.py of 0.19.8), so
+    // beside them it computes that number itself.
+    if (s_.tp == 1) out_["train_batch_size"] = s_.batch;
     out_["train_micro_batch_size_per_gpu"] = s_.micro_batch_size();
     out_["gradient_accumulation_steps"] = s_.micro_batches;
     TESSERA_TRY_VOID(zero());
@@ -45,11 +47,8 @@ class SpeedWriter {
   Status zero() {
     Json zero{{"stage", s_.zero}};
     if (s_.replicas > 1) {
-      if (s_.zero != 3) {
-        return refuse("replicas",
-                      "it shards over groups of replicas (MiCS) only what ZeRO-3 shards");
-      }
-      zero["mics_shard_size"] = s_.dp * s_.cp;
+      return refuse("replicas",
+                    "it shards over all replicas; groups of them (MiCS) are gone since 0.19");
     }
     if (s_.bucket_bytes) zero["reduce_bucket_size"] = *s_.bucket_bytes / dtype_bytes(s_.gradient);
     if (s_.zero == 3) {
@@ -112,8 +111,8 @@ class SpeedWriter {
                     "rings of keys");
     }
     out_["sequence_parallel_size"] = s_.cp;
-    out_["data_parallel_size"] = s_.dp * s_.replicas;
-    return {};
+    out_["data_parallel_size"] = s_.dp;
+    return check_divisions(job_, kDeepSpeed, {{"seq", "tokens", s_.cp, "cp"}});
   }
 
   Status pipeline() {
@@ -150,15 +149,48 @@ class SpeedWriter {
   Json out_ = Json::object();
 };
 
-// A number at a path of keys; `otherwise` if there is none. Not of a kind that the format has: -1.
+// A number at a path of keys; `otherwise` if there is none, or "auto", which transformers fills in.
+// Not of a kind that the format has: -1.
 int64_t number_at(const Json& json, const std::vector<const char*>& path, int64_t otherwise) {
   const Json* node = &json;
   for (const char* key : path) {
     if (!node->is_object() || !node->contains(key)) return otherwise;
     node = &(*node)[key];
   }
+  if (node->is_string() && node->get<std::string>() == "auto") return otherwise;
   if (node->is_number_integer()) return node->get<int64_t>();
   return node->is_number() ? static_cast<int64_t>(node->get<double>()) : -1;
+}
+
+// Of the three keys of the batch any may be missing: DeepSpeed computes those from the others
+// (config.py of 0.19.8). Its replicas count tensor ranks, too.
+Status read_batch(const Json& json, ExportSettings& s) {
+  constexpr int64_t kNone = 0;
+  const int64_t replicas = s.dp * s.tp;
+  int64_t batch = number_at(json, {"train_batch_size"}, kNone),
+          size = number_at(json, {"train_micro_batch_size_per_gpu"}, kNone),
+          steps = number_at(json, {"gradient_accumulation_steps"}, kNone);
+  if (batch < 0 || size < 0 || steps < 0)
+    return invalid_input("deepspeed: expected a batch, a micro-batch and steps of at least 1");
+  if (batch == kNone) {
+    size = std::max<int64_t>(size, 1);
+    steps = std::max<int64_t>(steps, 1);
+    batch = size * steps * replicas;
+  } else if (size == kNone) {
+    steps = std::max<int64_t>(steps, 1);
+    size = batch / replicas / steps;
+  } else if (steps == kNone) {
+    steps = batch / size / replicas;
+  }
+  if (size < 1 || steps < 1 || batch != size * steps * replicas) {
+    return invalid_input(
+        fmt::format("deepspeed: expected train_batch_size {} (micro-batch {} x {} steps x {} "
+                    "replicas), found {}",
+                    size * steps * replicas, size, steps, replicas, batch));
+  }
+  s.micro_batches = steps;
+  s.batch = size * steps * s.dp;
+  return {};
 }
 
 bool enabled(const Json& json, const char* key) {
@@ -180,19 +212,10 @@ Result<ExportSettings> read_deepspeed(const std::string& text, int64_t ranks,
   s.cp = number_at(json, {"sequence_parallel_size"}, 1);
   s.context = s.cp > 1 ? ContextForm::kHeads : ContextForm::kRing;
   s.zero = number_at(json, {"zero_optimization", "stage"}, 0);
-  const int64_t size = number_at(json, {"train_micro_batch_size_per_gpu"}, 1),
-                steps = number_at(json, {"gradient_accumulation_steps"}, 1);
-  if (s.tp < 1 || s.pp < 1 || s.cp < 1 || s.zero < 0 || s.zero > 3 || size < 1 || steps < 1)
+  if (s.tp < 1 || s.pp < 1 || s.cp < 1 || s.zero < 0 || s.zero > 3)
     return invalid_input("deepspeed: expected numbers of at least 1 and a ZeRO stage of 0 to 3");
   TESSERA_TRY(s.dp, replicas_left(ranks, s.tp * s.pp * s.cp, kDeepSpeed));
-  s.batch = number_at(json, {"train_batch_size"}, size * steps * s.dp);
-  s.micro_batches = steps;
-  if (s.batch != size * steps * s.dp) {
-    return invalid_input(
-        fmt::format("deepspeed: expected train_batch_size {} (micro-batch {} x {} steps x {} "
-                    "replicas), found {}",
-                    size * steps * s.dp, size, steps, s.dp, s.batch));
-  }
+  TESSERA_TRY_VOID(read_batch(json, s));
   if (const int64_t shard = number_at(json, {"zero_optimization", "mics_shard_size"}, 0);
       shard > 0) {
     TESSERA_TRY(s.replicas, replicas_left(s.dp * s.cp, shard, kDeepSpeed));
@@ -224,7 +247,7 @@ Result<ExportSettings> read_deepspeed(const std::string& text, int64_t ranks,
 ExportTarget deepspeed_target() {
   return {std::string(kDeepSpeed),
           "the JSON configuration",
-          "DeepSpeed 0.18",
+          "DeepSpeed 0.19",
           {{{"tp", "1"}, {"pp", "1"}, {"recompute", "none"}},
            {{"tp", "1"}, {"pp", "1"}, {"recompute", "full"}}},
           false,

@@ -34,6 +34,17 @@ std::string difference(const ExportSettings& plan, const ExportSettings& said) {
                      only(others, words));
 }
 
+Status check_family(const ExportRequest& request, const Model& model) {
+  const std::vector<std::string>& families = request.target->families;
+  if (families.empty() ||
+      std::find(families.begin(), families.end(), model.family) != families.end())
+    return {};
+  return invalid_input(fmt::format(
+      "{}: {} cannot express this: it trains the families {}; expected a model of one of them, "
+      "found '{}'",
+      plan_label(request.plan), request.target->name, join(families, ", "), model.family));
+}
+
 struct Predicted {
   double step_s = 0;
   int64_t memory_bytes = 0;
@@ -55,6 +66,7 @@ Result<Exported> export_plan(const ExportRequest& request) {
   TESSERA_TRY(const DType compute, parse_dtype(request.precision));
   TESSERA_TRY(const int64_t batch, batch_of_request(request));
   TESSERA_TRY(Model model, build_model(request.model, batch, storage_dtype(compute)));
+  TESSERA_TRY_VOID(check_family(request, model));
   TESSERA_TRY(PlanText plan, load_plan_text(request.plan, model.graph, "", compute));
   TESSERA_TRY(Recognized found, recognize({&model, plan, compute}));
   Exported out;

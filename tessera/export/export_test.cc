@@ -294,7 +294,221 @@ TEST(Refusal, of_micro_batches_of_two_sizes) {
               HasSubstr("micro-batches of one size"));
 }
 
+// What the frameworks assert before the first step (megatron-core 0.15 and 0.19.2, torchtitan 0.2.2
+// and 0.3.0, deepspeed 0.19.8).
+TEST(Refusal, of_sizes_that_a_degree_does_not_divide) {
+  const std::string narrow = "llama:layers=2,hidden=64,heads=8,kv_heads=2,seq=16,vocab=64";
+  EXPECT_EQ(error_of("megatron", "megatron(tp=4)", narrow, 8),
+            "megatron(tp=4):6 (ops = \"blocks.*.attn\", dim = \"heads\", over = \"tp\"): megatron "
+            "cannot express this: it cuts key heads into 4 equal pieces: expected kv_heads that 4 "
+            "divides, found 2");
+  const std::string wide = "llama:layers=2,hidden=96,heads=24,kv_heads=4,seq=16,vocab=64";
+  for (const char* target : {"megatron", "nemo"})
+    EXPECT_THAT(error_of(target, "megatron(tp=8)", wide, 8), HasSubstr("found 4"));
+  EXPECT_THAT(error_of("torchtitan", "fsdp(2,tp=8,sequence_shard=true,prefetch=1)", wide, 8),
+              HasSubstr("it cuts key heads into 8 equal pieces"));
+  const std::string odd = "gpt:layers=2,hidden=48,heads=6,ffn=90,seq=10,vocab=64";
+  EXPECT_THAT(error_of("megatron", "megatron(tp=4)", odd, 8),
+              HasSubstr("expected heads that 4 divides, found 6"));
+  EXPECT_THAT(error_of("megatron", "megatron(tp=4)",
+                       "gpt:layers=2,hidden=48,heads=8,ffn=90,seq=10,vocab=64", 8),
+              HasSubstr("expected ffn that 4 divides, found 90"));
+  EXPECT_THAT(error_of("megatron", "ulysses(2,dp=2)", odd, 8),
+              HasSubstr("expected seq that 4 divides, found 10"));
+  EXPECT_THAT(error_of("megatron", "megatron(tp=3,sequence_shard=true)", odd, 8),
+              HasSubstr("expected seq that 3 divides, found 10"));
+  EXPECT_THAT(error_of("torchtitan", "fsdp(2,tp=2,sequence_shard=true,prefetch=1)", odd, 8),
+              HasSubstr("expected seq that 4 divides, found 10"));
+  EXPECT_THAT(error_of("deepspeed", "ulysses(3,dp=2,zero=1)", odd, 8),
+              HasSubstr("expected seq that 3 divides, found 10"));
+  EXPECT_THAT(
+      error_of("megatron", "expert_parallel(4)",
+               "mixtral:layers=2,hidden=64,heads=4,kv_heads=4,seq=16,vocab=64,experts=6", 8),
+      HasSubstr("expected experts that 4 divides, found 6"));
+  EXPECT_THAT(
+      error_of("megatron", "megatron(pp=2,micro_batches=3,schedule=interleaved,chunks=2)", kGpt, 6),
+      HasSubstr("expected a number of them that 2 divides, found 3"));
+}
+
+TEST(Refusal, of_families_that_a_target_does_not_train) {
+  const std::string recommender = "dlrm";
+  for (const char* target : {"megatron", "nemo", "torchtitan"}) {
+    EXPECT_THAT(error_of(target, "data_parallel(2)", recommender, 8),
+                HasSubstr("expected a model of one of them, found 'dlrm'"));
+  }
+  EXPECT_EQ(error_of("deepspeed", "data_parallel(2)", recommender, 8), "no error");
+  EXPECT_EQ(error_of("megatron", "data_parallel(2)", "mlp", 8),
+            "data_parallel(2): megatron cannot express this: it trains the families gpt, llama, "
+            "mixtral, bert, t5, nemotron_h, vit; expected a model of one of them, found 'mlp'");
+}
+
+TEST(Refusal, of_what_newer_versions_lack) {
+  EXPECT_THAT(error_of("deepspeed", "fsdp(4,replicas=2)"),
+              HasSubstr("groups of them (MiCS) are gone since 0.19"));
+  EXPECT_THAT(error_of("torchtitan",
+                       "# p\nmesh = { dp = 2 }\nprecision = { compute = \"bfloat16\", gradient = "
+                       "\"bfloat16\" }\nsplit = [ { ops = \"*\", dim = \"batch\", over = \"dp\" } "
+                       "]\n"),
+              HasSubstr("it sums gradients in float32 alone"));
+}
+
+std::string text_of(const std::string& target, const std::string& plan,
+                    const std::string& model = kGpt) {
+  const auto exported = export_plan(request_of(target, model, plan, "bfloat16", 8));
+  EXPECT_TRUE(exported) << exported.error().message;
+  return exported ? exported->text : "";
+}
+
+// validate_args of Megatron-LM as megatron-core 0.19.2 ships it.
+TEST(Megatron, has_what_its_own_checks_ask_for) {
+  using testing::Not;
+  const std::string sharded = text_of("megatron", "zero(stage=2,dp=4)");
+  EXPECT_THAT(sharded, HasSubstr("--ckpt-format fsdp_dtensor"));
+  EXPECT_THAT(sharded, HasSubstr("unset CUDA_DEVICE_MAX_CONNECTIONS"));
+  EXPECT_THAT(text_of("nemo", "zero(stage=3,dp=4)"), HasSubstr("ckpt_format: fsdp_dtensor"));
+  const std::string ahead = text_of("megatron", "fsdp(4,prefetch=1)");
+  EXPECT_THAT(ahead, HasSubstr("--overlap-param-gather"));
+  EXPECT_THAT(ahead, HasSubstr("--overlap-grad-reduce"));
+  for (const char* plan : {"megatron(tp=2)", "megatron(cp=2)"}) {
+    EXPECT_THAT(text_of("megatron", plan), HasSubstr("export CUDA_DEVICE_MAX_CONNECTIONS=1"));
+    EXPECT_THAT(text_of("nemo", plan),
+                HasSubstr("# Start: CUDA_DEVICE_MAX_CONNECTIONS=1 torchrun"));
+  }
+  const std::string plain = text_of("megatron", "zero(stage=1,dp=4)");
+  EXPECT_THAT(plain, Not(HasSubstr("CUDA_DEVICE_MAX_CONNECTIONS")));
+  EXPECT_THAT(plain, Not(HasSubstr("--ckpt-format")));
+}
+
+// DeepSpeed multiplies micro-batch and steps by all ranks, tensor ranks too.
+TEST(DeepSpeed, computes_the_batch_itself_beside_tensor_ranks) {
+  const std::string plan =
+      "# p\nmesh = { dp = 2, tp = 2 }\nsplit = [\n"
+      "  { ops = \"*\", dim = \"batch\", over = \"dp\" },\n"
+      "  { ops = \"blocks.*.attn\", dim = \"heads\", over = \"tp\" },\n"
+      "  { ops = \"blocks.*.mlp\", dim = \"ffn\", over = \"tp\" },\n]\n";
+  const std::string text = text_of("deepspeed", plan);
+  EXPECT_THAT(text, testing::Not(HasSubstr("train_batch_size")));
+  EXPECT_THAT(text, HasSubstr("\"train_micro_batch_size_per_gpu\": 4"));
+  EXPECT_THAT(text_of("deepspeed", "zero(stage=1,dp=4)"), HasSubstr("\"train_batch_size\": 8"));
+}
+
 // ---- readers
+
+std::string read_text(const char* target, const std::string& text, int64_t ranks,
+                      const std::string& spec = kGpt) {
+  const auto model = build_model(spec, 1);
+  EXPECT_TRUE(model) << model.error().message;
+  const auto back = read_export(*find_export_target(target), text, ranks, *model);
+  return back ? back->settings.str() : back.error().message;
+}
+
+TEST(Reader, shares_layers_as_megatron_does) {
+  const std::string eight = "gpt:layers=8,hidden=64,heads=4,seq=16,vocab=64";
+  const std::string base =
+      "--pipeline-model-parallel-size 2 --micro-batch-size 1 --global-batch-size 4 ";
+  EXPECT_EQ(read_text("megatron", base + "--num-layers-per-virtual-pipeline-stage 2", 2, eight),
+            "pp=2 chunks=2 schedule=interleaved micro_batches=4 batch=4");
+  EXPECT_EQ(read_text("megatron", base + "--num-layers-per-virtual-pipeline-stage 3", 2, eight),
+            "megatron: num-layers-per-virtual-pipeline-stage: expected a number that divides the 4 "
+            "layers of a place, found '3'");
+  EXPECT_EQ(read_text("megatron", base + "--decoder-first-pipeline-num-layers 3", 2, eight),
+            "pp=2 blocks=3+5 micro_batches=4 batch=4");
+  EXPECT_EQ(read_text("megatron",
+                      "--pipeline-model-parallel-size 4 --micro-batch-size 1 --global-batch-size 4 "
+                      "--decoder-first-pipeline-num-layers 1 --decoder-last-pipeline-num-layers 3",
+                      4, eight),
+            "pp=4 blocks=1+2+2+3 micro_batches=4 batch=4");
+  EXPECT_EQ(
+      read_text("megatron", base + "--decoder-last-pipeline-num-layers 9", 2, eight),
+      "megatron: expected 8 layers that the stages share evenly beside the first and the last "
+      "one's own, found -1 for 1 stages");
+  const std::string six = "gpt:layers=6,hidden=64,heads=4,seq=16,vocab=64";
+  EXPECT_EQ(read_text("megatron",
+                      "--pipeline-model-parallel-size 4 --micro-batch-size 1 --global-batch-size 4 "
+                      "--account-for-embedding-in-pipeline-split "
+                      "--account-for-loss-in-pipeline-split",
+                      4, six),
+            "pp=4 blocks=1+2+2+1 micro_batches=4 batch=4");
+  EXPECT_EQ(read_text("nemo",
+                      "model:\n  pipeline_model_parallel_size: 2\n"
+                      "  num_layers_in_first_pipeline_stage: 3\ntrain:\n  global_batch_size: 4\n",
+                      2, eight),
+            "pp=2 blocks=3+5 micro_batches=4 batch=4");
+}
+
+TEST(Reader, honours_or_refuses_what_changes_a_run) {
+  const std::string batch = "--micro-batch-size 2 ";
+  EXPECT_EQ(read_text("megatron", batch + "--use-torch-fsdp2", 4),
+            "dp=4 batch=8 zero=3 gathered_ahead=1");
+  EXPECT_EQ(read_text("megatron", batch + "--recompute-activations", 4),
+            "dp=4 batch=8 recompute=core");
+  EXPECT_EQ(read_text("megatron",
+                      batch + "--recompute-granularity full --recompute-method block "
+                              "--recompute-num-layers 4",
+                      4),
+            "dp=4 batch=8 recompute=full");
+  EXPECT_EQ(read_text("megatron",
+                      batch + "--recompute-granularity full --recompute-method block "
+                              "--recompute-num-layers 1",
+                      4),
+            "megatron: recompute-num-layers: expected all 4 layers of a stage: a plan makes all "
+            "blocks again, or modules of all (--recompute-modules), found '1'");
+  EXPECT_THAT(read_text("megatron",
+                        batch + "--recompute-granularity full --recompute-method uniform "
+                                "--recompute-num-layers 2",
+                        4),
+              HasSubstr("recompute-num-layers: expected 1"));
+  EXPECT_EQ(read_text("megatron",
+                      batch + "--tensor-model-parallel-size 2 --sequence-parallel "
+                              "--expert-tensor-parallel-size 1",
+                      4, kMixtral),
+            "megatron: expert-tensor-parallel-size: expected tensor-model-parallel-size, 2, found "
+            "'1'");
+  EXPECT_EQ(
+      read_text("megatron", batch + "--optimizer-cpu-offload", 4),
+      "megatron: optimizer-cpu-offload: expected a text without it, found 'true': a plan read "
+      "from here keeps optimizer state on the devices");
+  for (const char* flag :
+       {"--fp8-format hybrid", "--rampup-batch-size 8 8 100", "--exp-avg-dtype fp8",
+        "--distribute-saved-activations", "--cpu-offloading-num-layers 2"}) {
+    EXPECT_THAT(read_text("megatron", batch + flag, 4), HasSubstr("expected a text without it"));
+  }
+  EXPECT_THAT(
+      read_text("megatron", batch + "--context-parallel-size 2 --cp-comm-type allgather", 4),
+      HasSubstr("expected p2p (a ring) or a2a (heads)"));
+  EXPECT_THAT(read_text("megatron", batch + "--context-parallel-size 2 --cp-comm-type p2p a2a", 4),
+              HasSubstr("found 'p2p a2a'"));
+  EXPECT_EQ(read_text("megatron", batch + "--exp-avg-dtype fp32 --optimizer-offload-fraction 0", 4),
+            "dp=4 batch=8");
+  EXPECT_THAT(read_text("nemo", "mixed_precision: bf16_with_fp8_delayed_scaling_mixed\n", 4),
+              HasSubstr("fp8-format: expected a text without it"));
+}
+
+// DeepSpeed computes those of the three keys that are missing (config.py of 0.19.8).
+TEST(Reader, computes_the_batch_as_deepspeed_does) {
+  EXPECT_EQ(read_text("deepspeed", "{\"train_batch_size\": 8}", 4), "dp=4 batch=8");
+  EXPECT_EQ(read_text("deepspeed",
+                      "{\"train_batch_size\": 16, \"train_micro_batch_size_per_gpu\": 2}", 4),
+            "dp=4 micro_batches=2 batch=16");
+  EXPECT_EQ(
+      read_text("deepspeed", "{\"train_batch_size\": 16, \"gradient_accumulation_steps\": 2}", 4),
+      "dp=4 micro_batches=2 batch=16");
+  EXPECT_EQ(
+      read_text("deepspeed",
+                "{\"train_micro_batch_size_per_gpu\": 2, \"gradient_accumulation_steps\": 3}", 4),
+      "dp=4 micro_batches=3 batch=24");
+  EXPECT_EQ(read_text("deepspeed",
+                      "{\"train_batch_size\": \"auto\", \"train_micro_batch_size_per_gpu\": "
+                      "\"auto\", \"gradient_accumulation_steps\": 4, \"zero_optimization\": "
+                      "{\"stage\": 2, \"reduce_bucket_size\": \"auto\"}}",
+                      4),
+            "dp=4 micro_batches=4 batch=16 zero=2");
+  EXPECT_EQ(read_text("deepspeed",
+                      "{\"train_batch_size\": 4, \"train_micro_batch_size_per_gpu\": 1, "
+                      "\"tensor_parallel\": {\"autotp_size\": 2}}",
+                      4),
+            "dp=2 tp=2 vocabulary=whole batch=2");
+}
 
 TEST(Reader, takes_what_people_write) {
   const auto model = build_model(kGpt, 1);
@@ -329,7 +543,7 @@ TEST(Reader, refuses_what_does_not_fit_together) {
             "megatron: tensor-model-parallel-size: expected a number of at least 1, found 'x'");
   EXPECT_EQ(
       error("deepspeed", "{\"train_batch_size\": 7}", 2),
-      "deepspeed: expected train_batch_size 2 (micro-batch 1 x 1 steps x 2 replicas), found 7");
+      "deepspeed: expected train_batch_size 6 (micro-batch 3 x 1 steps x 2 replicas), found 7");
   EXPECT_EQ(error("deepspeed", "[", 2), "deepspeed: expected a JSON object");
   EXPECT_EQ(error("nemo", "model\n", 2), "nemo: line 1: expected 'key: value', found 'model'");
   EXPECT_EQ(

@@ -14,6 +14,15 @@ namespace {
 
 constexpr std::string_view kMegatron = "megatron";
 
+// The line that sets how many queues of work a device has: validate_args of Megatron-LM asks for it.
+std::string connections_of(const ExportSettings& s) {
+  if (s.zero >= 2)
+    return "unset CUDA_DEVICE_MAX_CONNECTIONS  # Megatron-FSDP needs more queues than one";
+  if (s.tp == 1 && s.cp == 1) return "";
+  return "export CUDA_DEVICE_MAX_CONNECTIONS=1  # tensor and context ranks need it before "
+         "Blackwell";
+}
+
 Result<std::string> write_megatron(const ExportJob& job) {
   TESSERA_TRY(const auto arguments, core_arguments(job, kMegatron));
   TESSERA_TRY(const ModelSizes sizes, model_sizes(job.model));
@@ -40,10 +49,10 @@ Result<std::string> write_megatron(const ExportJob& job) {
     out += fmt::format("  {:<{}}  # {}\n", flags[i], width, arguments[i].comment);
   out += ")\n";
   const int64_t ranks = job.settings.ranks(), a_node = std::min(ranks, job.node_size);
-  // A family that no script of Megatron trains has one of the reader's own.
-  const std::string script = sizes.script.empty() ? "YOUR_SCRIPT.py" : sizes.script;
+  if (const std::string connections = connections_of(job.settings); !connections.empty())
+    out += connections + "\n";
   out += fmt::format("torchrun --nnodes {} --nproc-per-node {} {} \"${{ARGS[@]}}\" \"$@\"\n",
-                     (ranks + a_node - 1) / a_node, a_node, script);
+                     (ranks + a_node - 1) / a_node, a_node, sizes.script);
   return out;
 }
 
@@ -83,8 +92,8 @@ Result<ExportSettings> read_megatron(const std::string& text, int64_t ranks, con
       values[flag] = "true";
     } else if (!flag.empty() && values[flag] == "true") {
       values[flag] = word;
-    } else if (!flag.empty() && flag == "recompute-modules") {
-      values[flag] += " " + word;
+    } else if (flag == "recompute-modules" || (flag == "cp-comm-type" && values[flag] != word)) {
+      values[flag] += " " + word;  // a list: of forms of attention one for each layer
     }
   }
   const auto number = [&](std::string_view name) {
@@ -104,11 +113,12 @@ Result<ExportSettings> read_megatron(const std::string& text, int64_t ranks, con
 ExportTarget megatron_target() {
   return {std::string(kMegatron),
           "a shell script that starts pretrain_gpt.py or the like with flags",
-          "Megatron-LM (Megatron-Core 0.15)",
+          "Megatron-LM (Megatron-Core 0.15 to 0.19)",
           core_fixes(),
           true,
           write_megatron,
-          read_megatron};
+          read_megatron,
+          megatron_families()};
 }
 
 }  // namespace tessera

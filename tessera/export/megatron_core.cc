@@ -24,6 +24,19 @@ constexpr std::pair<const char*, const char*> kFields[] = {
     {"cp-comm-type", "model.cp_comm_type"},
     {"expert-model-parallel-size", "model.expert_model_parallel_size"},
     {"expert-tensor-parallel-size", "model.expert_tensor_parallel_size"},
+    {"decoder-first-pipeline-num-layers", "model.num_layers_in_first_pipeline_stage"},
+    {"decoder-last-pipeline-num-layers", "model.num_layers_in_last_pipeline_stage"},
+    {"account-for-embedding-in-pipeline-split", "model.account_for_embedding_in_pipeline_split"},
+    {"account-for-loss-in-pipeline-split", "model.account_for_loss_in_pipeline_split"},
+    {"cpu-offloading-num-layers", "model.cpu_offloading_num_layers"},
+    {"distribute-saved-activations", "model.distribute_saved_activations"},
+    {"fp8-format", "model.fp8"},
+    {"fp4-format", "model.fp4"},
+    {"optimizer-cpu-offload", "optimizer.optimizer_cpu_offload"},
+    {"use-torch-fsdp2", "dist.use_torch_fsdp2"},
+    {"rampup-batch-size", "train.rampup_batch_size"},
+    {"overlap-grad-reduce", "ddp.overlap_grad_reduce"},
+    {"ckpt-format", "checkpoint.ckpt_format"},
     {"use-tp-pp-dp-mapping", "dist.use_tp_pp_dp_mapping"},
     {"micro-batch-size", "train.micro_batch_size"},
     {"global-batch-size", "train.global_batch_size"},
@@ -46,6 +59,52 @@ std::string field_of(std::string_view flag) {
   return "";
 }
 
+// Flags that change what is computed, or where, and that no plan of ours says: refused where a text
+// has them, unless with this value.
+struct Unsaid {
+  const char* flag;
+  const char* without;  // the value that says nothing; "": none does
+  const char* why;
+};
+constexpr Unsaid kUnsaid[] = {
+    {"optimizer-cpu-offload", "false",
+     "a plan read from here keeps optimizer state on the devices"},
+    {"optimizer-offload-fraction", "0",
+     "a plan read from here keeps optimizer state on the devices"},
+    {"cpu-offloading-num-layers", "0", "a plan read from here keeps activations on the devices"},
+    {"fine-grained-activation-offloading", "false",
+     "a plan read from here keeps activations on the devices"},
+    {"distribute-saved-activations", "false",
+     "a plan read from here keeps what a block reads whole on its tensor ranks"},
+    {"fp8-format", "", "a plan computes in 16 bits or more"},
+    {"fp4-format", "", "a plan computes in 16 bits or more"},
+    {"main-grads-dtype", "fp32", "a plan read from here accumulates as --bf16 and --fp16 say"},
+    {"main-params-dtype", "fp32", "a plan read from here keeps masters in float32"},
+    {"exp-avg-dtype", "fp32", "a plan read from here keeps optimizer state in float32"},
+    {"exp-avg-sq-dtype", "fp32", "a plan read from here keeps optimizer state in float32"},
+    {"rampup-batch-size", "", "a plan has one batch"},
+    {"tensor-parallel-num-weight-shards", "",
+     "a plan read from here has no further shards of weights"},
+    {"hierarchical-context-parallel-sizes", "", "a plan read from here has one ring of tokens"},
+    {"hybrid-context-parallel", "false", "a plan has one number of ranks that share a sequence"},
+    {"outer-dp-sharding-strategy", "no_shard",
+     "a plan read from here keeps replicas of shards whole"},
+    {"enable-full-sharding-in-hsdp", "false",
+     "a plan read from here keeps replicas of shards whole"},
+    {"moe-extended-tp", "false", "Megatron-Core takes --expert-tensor-parallel-size"},
+    {"encoder-tensor-model-parallel-size", "0",
+     "a plan read from here has one mesh for all stages"},
+    {"encoder-pipeline-model-parallel-size", "0",
+     "a plan read from here has one mesh for all stages"},
+    {"pipeline-model-parallel-split-rank", "", "a plan read from here has one pipeline of blocks"},
+    {"standalone-embedding-stage", "false", "use --pipeline-model-parallel-layout"},
+    {"num-microbatches-with-partial-activation-checkpoints", "",
+     "a plan makes the same again in all micro-batches"},
+    {"model-parallel-size", "", "Megatron-LM takes --tensor-model-parallel-size"},
+    {"checkpoint-activations", "false", "Megatron-LM takes --recompute-activations"},
+    {"batch-size", "", "Megatron-LM takes --micro-batch-size"},
+};
+
 // A module of the recipes' argument `recompute` and its name among --recompute-modules.
 constexpr std::pair<const char*, const char*> kModules[] = {
     {"norm", "layernorm"},     {"act", "moe_act"}, {"core", "core_attn"},
@@ -57,6 +116,7 @@ class CoreWriter {
       : job_(job), s_(job.settings), target_(target) {}
 
   Result<std::vector<CoreArgument>> run() {
+    TESSERA_TRY_VOID(check_sizes());
     TESSERA_TRY_VOID(degrees());
     TESSERA_TRY_VOID(pipeline());
     TESSERA_TRY_VOID(context());
@@ -83,6 +143,28 @@ class CoreWriter {
     return cannot_express(job_, target_, setting, why);
   }
 
+  // What Megatron-Core asserts before it starts (transformer_config.py and tensor_parallel/layers.py
+  // of 0.15; validate_args of Megatron-LM; attention of Transformer Engine for all-to-alls). Since
+  // 0.19 it also takes tp that is a multiple of the key heads; then ranks compute keys twice.
+  Status check_sizes() const {
+    const int64_t tp = s_.tp, cp = s_.cp;
+    std::vector<Division> all = {{"heads", "query heads", tp, "tp"},
+                                 {"kv_heads", "key heads", tp, "tp"},
+                                 {"ffn", "an MLP", tp, "tp"},
+                                 {"shared_ffn", "the shared expert", tp, "tp"},
+                                 {"dense_ffn", "an MLP", tp, "tp"},
+                                 {"ssm_heads", "heads of a state space", tp, "tp"},
+                                 {"ssm_groups", "groups of a state space", tp, "tp"},
+                                 {"experts", "experts", s_.ep, "ep"}};
+    if (cp > 1) all.push_back({"seq", "the tokens of a ring (zigzag)", 2 * cp, "cp"});
+    if (cp > 1 && s_.context == ContextForm::kHeads) {
+      all.push_back({"heads", "query heads", tp * cp, "context"});
+      all.push_back({"kv_heads", "key heads", tp * cp, "context"});
+    }
+    if (tp > 1 && s_.sequence_shard) all.push_back({"seq", "tokens", tp * cp, "sequence_shard"});
+    return check_divisions(job_, target_, all);
+  }
+
   Status degrees() {
     if (!s_.vocabulary) {
       return refuse("tp",
@@ -105,6 +187,12 @@ class CoreWriter {
       return refuse("schedule", "its pipelines run 1f1b, with chunks interleaved 1f1b");
     add("pipeline-model-parallel-size", std::to_string(s_.pp), "stages, in the order 1F1B", "pp");
     if (s_.pp == 1) return {};
+    if (s_.chunks > 1 && s_.micro_batches % s_.pp != 0) {
+      return refuse("micro_batches",
+                    fmt::format("interleaved 1f1b takes micro-batches in groups of pp: expected a "
+                                "number of them that {} divides, found {}",
+                                s_.pp, s_.micro_batches));
+    }
     const int64_t stages = s_.pp * s_.chunks, layers = recipes::block_count(job_.model.graph);
     if (!s_.blocks.empty() || layers % stages != 0) {
       const auto blocks = s_.blocks.empty() ? even_blocks(layers, stages) : s_.blocks;
@@ -163,6 +251,7 @@ class CoreWriter {
       add("use-megatron-fsdp", "", "sharding beyond the optimizer state");
       add("data-parallel-sharding-strategy", s_.zero == 2 ? "optim_grads" : "optim_grads_params",
           s_.zero == 2 ? "gradients rest in shards too" : "gradients and parameters too", "zero");
+      add("ckpt-format", "fsdp_dtensor", "the only format of checkpoints that Megatron-FSDP takes");
     }
     if (s_.gathered_ahead > 1) {
       return refuse("gathered_ahead",
@@ -171,6 +260,7 @@ class CoreWriter {
     if (s_.gathered_ahead == 1) {
       add("overlap-param-gather", "", "a block is gathered while the one before computes",
           "gathered_ahead");
+      add("overlap-grad-reduce", "", "which goes with it");
     }
     return {};
   }
@@ -243,6 +333,7 @@ class CoreReader {
       : values_(values), ranks_(ranks), forward_(forward), target_(target) {}
 
   Result<ExportSettings> run() {
+    TESSERA_TRY_VOID(check_unsaid());
     TESSERA_TRY(s_.tp, number("tensor-model-parallel-size", 1));
     TESSERA_TRY(s_.pp, number("pipeline-model-parallel-size", 1));
     TESSERA_TRY(s_.cp, number("context-parallel-size", 1));
@@ -252,9 +343,10 @@ class CoreReader {
     s_.sequence_shard = s_.tp > 1 && has("sequence-parallel");
     s_.stages_inside = s_.pp > 1 && has("use-tp-pp-dp-mapping");
     TESSERA_TRY_VOID(pipeline());
-    if (text("cp-comm-type", "p2p") == "a2a") s_.context = ContextForm::kHeads;
-    TESSERA_TRY(s_.batch, number("global-batch-size", 1));
+    TESSERA_TRY_VOID(context());
+    TESSERA_TRY_VOID(experts());
     TESSERA_TRY(const int64_t size, number("micro-batch-size", 1));
+    TESSERA_TRY(s_.batch, number("global-batch-size", size * s_.replicas_of_batch()));
     TESSERA_TRY(s_.micro_batches,
                 micro_batches_of(s_.batch, size, s_.replicas_of_batch(), target_));
     TESSERA_TRY_VOID(shards());
@@ -266,23 +358,130 @@ class CoreReader {
   bool has(std::string_view flag) const { return text(flag, "false") != "false"; }
   std::string text(std::string_view flag, const char* otherwise) const {
     const auto found = values_.find(flag);
-    return found == values_.end() ? std::string(otherwise) : found->second;
+    const bool said = found != values_.end() && found->second != "null" && found->second != "None";
+    return said ? found->second : std::string(otherwise);
   }
   Result<int64_t> number(std::string_view flag, int64_t otherwise) const {
-    const auto found = values_.find(flag);
-    if (found == values_.end()) return otherwise;
-    const auto value = parse_int(found->second);
+    const std::string said = text(flag, "");
+    if (said.empty()) return otherwise;
+    const auto value = parse_int(said);
     if (value && *value > 0) return *value;
-    return invalid_input(fmt::format("{}: {}: expected a number of at least 1, found '{}'", target_,
-                                     flag, found->second));
+    return invalid_input(
+        fmt::format("{}: {}: expected a number of at least 1, found '{}'", target_, flag, said));
   }
   tl::unexpected<Error> unknown(std::string_view flag, std::string_view expected) const {
     return invalid_input(
         fmt::format("{}: {}: expected {}, found '{}'", target_, flag, expected, text(flag, "")));
   }
 
+  tl::unexpected<Error> refuse(std::string_view flag, std::string_view why) const {
+    return invalid_input(fmt::format("{}: {}: expected a text without it, found '{}': {}", target_,
+                                     flag, text(flag, ""), why));
+  }
+
+  Status check_unsaid() const {
+    for (const Unsaid& one : kUnsaid) {
+      if (has(one.flag) && text(one.flag, "") != one.without) return refuse(one.flag, one.why);
+    }
+    if (text("hybrid-layer-pattern", "").find('|') != std::string::npos)
+      return refuse("hybrid-layer-pattern", "stages are read of --pipeline-model-parallel-layout");
+    return {};
+  }
+
+  Status context() {
+    const std::string form = text("cp-comm-type", "p2p");
+    if (form == "a2a") {
+      s_.context = ContextForm::kHeads;
+    } else if (s_.cp > 1 && form != "p2p") {
+      return unknown("cp-comm-type", "p2p (a ring) or a2a (heads), the same in all layers");
+    }
+    return {};
+  }
+
+  // Tensor ranks share each expert as they share a layer, or else there is no plan of these settings.
+  Status experts() const {
+    if (!has_experts(forward_)) return {};
+    TESSERA_TRY(const int64_t tp, number("expert-tensor-parallel-size", s_.tp));
+    if (tp == s_.tp) return {};
+    return unknown("expert-tensor-parallel-size",
+                   fmt::format("tensor-model-parallel-size, {}", s_.tp));
+  }
+
+  // Blocks of each place, as they are shared unevenly; empty: evenly.
+  Result<std::vector<int64_t>> blocks_of_places() const {
+    const bool embedding = has("account-for-embedding-in-pipeline-split"),
+               loss = has("account-for-loss-in-pipeline-split");
+    constexpr const char* kFirst = "decoder-first-pipeline-num-layers";
+    constexpr const char* kLast = "decoder-last-pipeline-num-layers";
+    const bool first = has(kFirst), last = has(kLast) && s_.pp > 1;
+    if (!first && !last && !embedding && !loss) return std::vector<int64_t>();
+    if ((first || last) && (embedding || loss)) {
+      return unknown(first ? kFirst : kLast, "no --account-for-...-in-pipeline-split beside it");
+    }
+    const int64_t layers = recipes::block_count(forward_);
+    int64_t left = layers + (embedding ? 1 : 0) + (loss ? 1 : 0), places = s_.pp;
+    int64_t of_first = 0, of_last = 0;
+    if (first) {
+      TESSERA_TRY(of_first, number(kFirst, 1));
+      left -= of_first;
+      --places;
+    }
+    if (last) {
+      TESSERA_TRY(of_last, number(kLast, 1));
+      left -= of_last;
+      --places;
+    }
+    if (left < 0 || (places == 0 ? left != 0 : left % places != 0)) {
+      return invalid_input(
+          fmt::format("{}: expected {} layers that the stages share evenly beside the first and "
+                      "the last one's own, found {} for {} stages",
+                      target_, layers, left, places));
+    }
+    std::vector<int64_t> out(static_cast<size_t>(s_.pp), places == 0 ? 0 : left / places);
+    if (first) out.front() = of_first;
+    if (last) out.back() = of_last;
+    return out;
+  }
+
+  // The stages: `chunks` of each place, of which embedding and loss may count as a layer.
+  Status uneven() {
+    TESSERA_TRY(const std::vector<int64_t> places, blocks_of_places());
+    constexpr const char* kLayers = "num-layers-per-virtual-pipeline-stage";
+    if (has(kLayers)) {
+      TESSERA_TRY(const int64_t of_stage, number(kLayers, 1));
+      const int64_t of_place =
+          places.empty() ? recipes::block_count(forward_) / s_.pp : places.front();
+      if (has("decoder-first-pipeline-num-layers") || has("decoder-last-pipeline-num-layers"))
+        return unknown(kLayers, "num-virtual-stages-per-pipeline-rank beside uneven stages");
+      if ((places.empty() && recipes::block_count(forward_) % s_.pp != 0) ||
+          of_place % of_stage != 0) {
+        return unknown(kLayers,
+                       fmt::format("a number that divides the {} layers of a place", of_place));
+      }
+      s_.chunks = of_place / of_stage;
+    }
+    if (places.empty()) return {};
+    for (int64_t chunk = 0; chunk < s_.chunks; ++chunk) {
+      for (const int64_t count : places) {
+        if (count % s_.chunks != 0) {
+          return invalid_input(
+              fmt::format("{}: expected {} layers of a place that its {} virtual stages share "
+                          "evenly",
+                          target_, count, s_.chunks));
+        }
+        s_.blocks.push_back(count / s_.chunks);
+      }
+    }
+    if (has("account-for-embedding-in-pipeline-split")) --s_.blocks.front();
+    if (has("account-for-loss-in-pipeline-split")) --s_.blocks.back();
+    const auto stages = static_cast<int64_t>(s_.blocks.size());
+    if (s_.blocks == even_blocks(recipes::block_count(forward_), stages)) s_.blocks.clear();
+    return {};
+  }
+
   Status pipeline() {
     TESSERA_TRY(s_.chunks, number("num-virtual-stages-per-pipeline-rank", 1));
+    if (s_.pp > 1) TESSERA_TRY_VOID(uneven());
     if (const std::string layout = text("pipeline-model-parallel-layout", ""); !layout.empty()) {
       TESSERA_TRY(s_.blocks, parse_pipeline_layout(layout));
       const auto stages = static_cast<int64_t>(s_.blocks.size());
@@ -297,7 +496,14 @@ class CoreReader {
 
   Status shards() {
     s_.zero = has("use-distributed-optimizer") ? 1 : 0;
-    if (has("use-megatron-fsdp")) {
+    if (has("use-torch-fsdp2")) {
+      // FSDP2 gathers the next block while one computes, without being asked.
+      const bool whole = has("torch-fsdp2-no-reshard-after-forward");
+      s_.zero = whole ? 2 : 3;
+      s_.gathered_ahead = whole ? 0 : 1;
+      return {};
+    }
+    if (has("use-megatron-fsdp") || has("use-custom-fsdp")) {
       const std::string strategy = text("data-parallel-sharding-strategy", "no_shard");
       const std::vector<std::string> known = {"no_shard", "optim", "optim_grads",
                                               "optim_grads_params"};
@@ -311,12 +517,10 @@ class CoreReader {
   }
 
   Status recompute() {
-    const std::string granularity = text("recompute-granularity", "");
+    const std::string granularity =
+        text("recompute-granularity", has("recompute-activations") ? "selective" : "");
     if (granularity.empty()) return {};
-    if (granularity == "full") {
-      s_.recompute = "full";
-      return {};
-    }
+    if (granularity == "full") return recompute_blocks();
     if (granularity != "selective") return unknown("recompute-granularity", "full or selective");
     const auto modules = split_text(text("recompute-modules", "core_attn"), ' ');
     for (const std::string& module : modules) {
@@ -333,11 +537,33 @@ class CoreReader {
     return {};
   }
 
+  // Whole blocks: all of them, or so many of each stage.
+  Status recompute_blocks() {
+    const std::string method = text("recompute-method", "uniform");
+    TESSERA_TRY(const int64_t count, number("recompute-num-layers", 1));
+    const int64_t stages = s_.pp * s_.chunks;
+    const auto blocks =
+        s_.blocks.empty() ? even_blocks(recipes::block_count(forward_), stages) : s_.blocks;
+    const int64_t most = *std::max_element(blocks.begin(), blocks.end());
+    if (method == "block" && count < most) {
+      return unknown("recompute-num-layers",
+                     fmt::format("all {} layers of a stage: a plan makes all blocks again, or "
+                                 "modules of all (--recompute-modules)",
+                                 most));
+    }
+    if (method == "uniform" && count > 1)
+      return unknown("recompute-num-layers", "1: a plan keeps what each block reads");
+    if (method != "block" && method != "uniform")
+      return unknown("recompute-method", "uniform or block");
+    s_.recompute = "full";
+    return {};
+  }
+
   Result<ExportSettings> precision() {
     if (has("bf16")) s_.compute = DType::kBFloat16;
     if (has("fp16")) s_.compute = DType::kFloat16;
     if (has("grad-reduce-in-bf16")) s_.gradient = s_.compute;
-    if (values_.contains("ddp-bucket-size")) {
+    if (has("ddp-bucket-size")) {
       TESSERA_TRY(const int64_t elements, number("ddp-bucket-size", 1));
       s_.bucket_bytes = elements * dtype_bytes(s_.gradient);
     }

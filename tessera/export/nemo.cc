@@ -32,9 +32,12 @@ Result<std::string> write_nemo(const ExportJob& job) {
   for (const std::string& key : sizes.left_out)
     out += fmt::format("# Not said to NeMo: {}.\n", key);
   const int64_t ranks = job.settings.ranks(), a_node = std::min(ranks, job.node_size);
+  // What Megatron-Core asks for before Blackwell; Megatron-FSDP asks for the opposite.
+  const ExportSettings& s = job.settings;
+  const bool one_queue = s.zero < 2 && (s.tp > 1 || s.cp > 1);
   out += fmt::format(
-      "# Start: torchrun --nnodes {} --nproc-per-node {} SCRIPT --config-file THIS_FILE\n",
-      (ranks + a_node - 1) / a_node, a_node);
+      "# Start: {}torchrun --nnodes {} --nproc-per-node {} SCRIPT --config-file THIS_FILE\n",
+      one_queue ? "CUDA_DEVICE_MAX_CONNECTIONS=1 " : "", (ranks + a_node - 1) / a_node, a_node);
   // Groups in the order in which they are first met; in each the arguments in their order.
   std::vector<std::string> order;
   std::map<std::string, std::string> groups;
@@ -104,6 +107,9 @@ Result<ExportSettings> read_nemo(const std::string& text, int64_t ranks, const G
     if (value.empty()) continue;
     const std::string field = inside ? fmt::format("{}.{}", group, key) : key;
     if (const std::string flag = flag_of_field(field); !flag.empty()) values[flag] = value;
+    if (field == "mixed_precision" &&
+        (value.find("fp8") != std::string::npos || value.find("fp4") != std::string::npos))
+      values["fp8-format"] = value;
     if (field == "mixed_precision" && value.starts_with("bf16")) values["bf16"] = "true";
     if (field == "mixed_precision" && value.starts_with("fp16")) values["fp16"] = "true";
     if (field == "ddp.grad_reduce_in_fp32" && value == "false")
@@ -121,7 +127,8 @@ ExportTarget nemo_target() {
           core_fixes(),
           true,
           write_nemo,
-          read_nemo};
+          read_nemo,
+          {"gpt", "llama", "mixtral", "nemotron_h"}};
 }
 
 }  // namespace tessera

@@ -61,6 +61,23 @@ constexpr std::pair<const char*, const char*> kScripts[] = {{"gpt", "pretrain_gp
 
 }  // namespace
 
+std::optional<int64_t> spec_number(const Model& model, std::string_view key) {
+  const Result<Call> call = parse_call(model.spec);
+  if (!call) return std::nullopt;
+  for (const auto& [name, value] : call->arguments) {
+    if (name != key) continue;
+    const Result<int64_t> number = parse_int(value);
+    return number ? std::optional(*number) : std::nullopt;
+  }
+  return std::nullopt;
+}
+
+std::vector<std::string> megatron_families() {
+  std::vector<std::string> out;
+  for (const auto& [family, script] : kScripts) out.emplace_back(family);
+  return out;
+}
+
 Result<ModelSizes> model_sizes(const Model& model) {
   ModelSizes out;
   for (const auto& [family, script] : kScripts) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "tessera/base/text.h"
+#include "tessera/export/sizes.h"
 
 namespace tessera {
 
@@ -40,6 +41,20 @@ tl::unexpected<Error> cannot_express(const ExportJob& job, std::string_view targ
   const std::string where = origin_of(job, setting);
   return invalid_input(
       fmt::format("{}: {} cannot express this: {}", where.empty() ? job.plan : where, target, why));
+}
+
+Status check_divisions(const ExportJob& job, std::string_view target,
+                       const std::vector<Division>& divisions) {
+  for (const Division& division : divisions) {
+    const std::optional<int64_t> size = spec_number(job.model, division.key);
+    if (!size || division.by < 1 || *size % division.by == 0) continue;
+    return cannot_express(
+        job, target, division.setting,
+        fmt::format("it cuts {} into {} equal pieces: expected {} that {} "
+                    "divides, found {}",
+                    division.what, division.by, division.key, division.by, *size));
+  }
+  return {};
 }
 
 Result<int64_t> replicas_left(int64_t ranks, int64_t others, std::string_view target) {

@@ -48,6 +48,8 @@ struct ExportTarget {
   std::function<Result<ExportSettings>(const std::string& text, int64_t ranks,
                                        const Graph& forward)>
       read;
+  // The model families that it trains (models/model.h); empty: any that is a module of PyTorch.
+  std::vector<std::string> families = {};
 };
 
 const std::vector<ExportTarget>& export_targets();
@@ -63,6 +65,16 @@ ExportTarget deepspeed_target();
 // "plan.toml:3 (schedule = "gpipe"): megatron has no ...". `setting`: a key of the origins.
 tl::unexpected<Error> cannot_express(const ExportJob& job, std::string_view target,
                                      std::string_view setting, const std::string& why);
+// A size of the model, by its key, that a degree must divide: `what` is cut into `by` equal pieces.
+struct Division {
+  std::string_view key;
+  const char* what;
+  int64_t by;
+  std::string_view setting;  // of the origins
+};
+// Refuses the first size that its degree does not divide. Keys that the model lacks are passed over.
+Status check_divisions(const ExportJob& job, std::string_view target,
+                       const std::vector<Division>& divisions);
 // The origin of a setting; "" if it has none.
 std::string origin_of(const ExportJob& job, std::string_view setting);
 // The end of a comment: " (line 7)", the line of the plan that decided the setting; "" if none did.

@@ -37,7 +37,11 @@ class TitanWriter {
       out_ += fmt::format("# {}\n", line);
     out_ +=
         "# The model's sizes are a flavor: [model] name and flavor are yours, as are optimizer and "
-        "data.\n";
+        "data.\n"
+        "# TorchTitan 0.3 reads no TOML. It takes [training] and [parallelism] as options, "
+        "--parallelism.tensor_parallel_degree 2,\n"
+        "# but for context_parallel_rotate_method, which is gone; its head is lm_head, and "
+        "recomputation is chosen in Python.\n";
     TESSERA_TRY_VOID(training());
     out_ += "\n[parallelism]\n";
     TESSERA_TRY_VOID(data_parallel());
@@ -60,9 +64,22 @@ class TitanWriter {
     add(key, std::to_string(value), comment, setting);
   }
 
+  // What it asserts, or cannot view (parallel_dims.py and the models of 0.2.2 and 0.3.0).
+  Status check_sizes() const {
+    return check_divisions(
+        job_, kTorchTitan,
+        {{"heads", "query heads", s_.tp, "tp"},
+         {"kv_heads", "key heads", s_.tp, "tp"},
+         {"experts", "experts", s_.ep, "ep"},
+         {"seq", "tokens (2 x tp x cp)", 2 * s_.tp * s_.cp, s_.cp > 1 ? "cp" : "tp"}});
+  }
+
   Status training() {
     if (s_.compute == DType::kFloat16)
       return refuse("precision", "it trains in bfloat16 or float32, not in float16");
+    if (s_.gradient != DType::kFloat32)
+      return refuse("precision", "it sums gradients in float32 alone");
+    TESSERA_TRY_VOID(check_sizes());
     out_ += "\n[training]\n";
     // A pipeline cuts the local batch into its micro-batches; without one, each is a local batch.
     const int64_t local = s_.micro_batch_size() * (s_.pp > 1 ? s_.micro_batches : 1);
@@ -73,8 +90,7 @@ class TitanWriter {
     add("dtype", "\"float32\"", "parameters and optimizer state");
     add("mixed_precision_param", s_.compute == DType::kBFloat16 ? "\"bfloat16\"" : "\"float32\"",
         "products and activations");
-    add("mixed_precision_reduce", s_.gradient == DType::kBFloat16 ? "\"bfloat16\"" : "\"float32\"",
-        "gradients are summed in it");
+    add("mixed_precision_reduce", "\"float32\"", "gradients are summed in it");
     return {};
   }
 
@@ -339,7 +355,8 @@ ExportTarget torchtitan_target() {
            {{"tp", "1"}, {"pp", "1"}, {"zero", "3"}, {"recompute", "full"}}},
           true,
           [](const ExportJob& job) { return TitanWriter(job).run(); },
-          read_torchtitan};
+          read_torchtitan,
+          {"gpt", "llama", "mixtral"}};
 }
 
 }  // namespace tessera

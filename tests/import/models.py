@@ -336,6 +336,49 @@ class Grouped(nn.Module):
         return F.cross_entropy(self.head(torch.tanh(self.up(self.same(self.wide(x)))).mean((2, 3))), targets)
 
 
+class Defaults(nn.Module):
+    """Norms without a weight, a bias or an epsilon of their own."""
+
+    def __init__(self, vocab=12, width=8):
+        super().__init__()
+        self.embed, self.head = nn.Embedding(vocab, width), nn.Linear(width, vocab)
+        self.rms, self.plain_rms = nn.RMSNorm(width), nn.RMSNorm(width, elementwise_affine=False)
+        self.layer, self.plain_layer = nn.LayerNorm(width, bias=False), nn.LayerNorm(width, elementwise_affine=False)
+        self.batch, self.group = nn.BatchNorm1d(width, affine=False), nn.GroupNorm(2, width, affine=False)
+
+    def forward(self, tokens, targets):
+        x = self.rms(self.embed(tokens) * 1e-3)  # so small that the epsilon counts
+        x = self.layer(torch.tanh(x)) + self.plain_rms(x) * self.plain_layer(x.pow(2))
+        x = x + self.group(self.batch(x.transpose(1, 2))).transpose(1, 2)
+        return F.cross_entropy(self.head(x).flatten(0, 1), targets.flatten())
+
+
+class Pools(nn.Module):
+    """Adaptive pools to several pixels, of maps and of an input; padding by numbers, in and out."""
+
+    def __init__(self, classes=5):
+        super().__init__()
+        self.conv, self.next, self.head = nn.Conv2d(4, 8, 3, padding=1), nn.Conv2d(8, 6, 3), nn.Linear(6 + 4, classes)
+
+    def forward(self, images, targets):
+        y = self.conv(images)
+        z = F.adaptive_avg_pool2d(y, (6, 4)) + F.adaptive_max_pool2d(y, (6, 4))
+        z = self.next(F.pad(z, (2, -1, 0, 3), value=0.5)).pow(2).mean((2, 3))
+        small = F.pad(F.adaptive_avg_pool2d(images, (3, 2)), (1, 1, -1, 2), value=-2.0).pow(2).mean((2, 3))
+        return F.cross_entropy(self.head(torch.cat([z, small], 1)), targets)
+
+
+class GroupedInput(nn.Module):
+    """A convolution in groups of the input itself."""
+
+    def __init__(self, classes=5):
+        super().__init__()
+        self.conv, self.head = nn.Conv2d(4, 8, 3, groups=2, dilation=2), nn.Linear(8, classes)
+
+    def forward(self, im, t):
+        return F.cross_entropy(self.head(self.conv(im).mean((2, 3))), t)
+
+
 class Classifier(nn.Module):
     """A model of transformers for images, with a loss."""
 
@@ -348,15 +391,26 @@ class Classifier(nn.Module):
 
 
 class LanguageModel(nn.Module):
-    """A model of transformers with a loss."""
+    """A model of transformers with a loss. By default its attention appends to a cache, which is empty."""
+
+    def __init__(self, model, **arguments):
+        super().__init__()
+        self.model, self.arguments = model, arguments
+
+    def forward(self, tokens, targets):
+        logits = self.model(input_ids=tokens, **self.arguments).logits
+        return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))
+
+
+class Labelled(nn.Module):
+    """A model of transformers with the loss of its own, of the labels one token on."""
 
     def __init__(self, model):
         super().__init__()
         self.model = model
 
-    def forward(self, tokens, targets):
-        logits = self.model(input_ids=tokens, use_cache=False).logits
-        return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))
+    def forward(self, tokens, labels):
+        return self.model(input_ids=tokens, labels=labels).loss
 
 
 def transformers_cases():
@@ -377,15 +431,19 @@ def transformers_cases():
     qwen3 = transformers.Qwen3Config(**small, head_dim=4)
     vit = transformers.ViTConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=4, intermediate_size=32, image_size=8, patch_size=4,
                                  num_labels=10, hidden_dropout_prob=0, attention_probs_dropout_prob=0)
+    phi3 = transformers.Phi3Config(**small, partial_rotary_factor=0.5, pad_token_id=0, bos_token_id=1, eos_token_id=2)
     plans = ["fsdp(dp=4)", "megatron(tp=2,dp=2)"]
     return {
-        "mistral": (LanguageModel(transformers.MistralForCausalLM(mistral)), tokens(), plans, "float32"),
-        "qwen2": (LanguageModel(transformers.Qwen2ForCausalLM(qwen2)), tokens(), plans, "float32"),
-        "qwen3": (LanguageModel(transformers.Qwen3ForCausalLM(qwen3)), tokens(), plans, "float32"),
+        "cached": (LanguageModel(transformers.LlamaForCausalLM(llama)), tokens(), plans, "float32"),
+        "labelled": (Labelled(transformers.LlamaForCausalLM(llama)), tokens(), plans, "float32"),
+        "phi3": (LanguageModel(transformers.Phi3ForCausalLM(phi3), use_cache=False), tokens(), plans, "float32"),
+        "mistral": (LanguageModel(transformers.MistralForCausalLM(mistral), use_cache=False), tokens(), plans, "float32"),
+        "qwen2": (LanguageModel(transformers.Qwen2ForCausalLM(qwen2), use_cache=False), tokens(), plans, "float32"),
+        "qwen3": (LanguageModel(transformers.Qwen3ForCausalLM(qwen3), use_cache=False), tokens(), plans, "float32"),
         "vit": (Classifier(transformers.ViTForImageClassification(vit)), images(3, 8, 10), plans, "float64"),
-        "gpt2": (LanguageModel(transformers.GPT2LMHeadModel(gpt2)), tokens(), plans, "float64"),
+        "gpt2": (LanguageModel(transformers.GPT2LMHeadModel(gpt2), use_cache=False), tokens(), plans, "float64"),
         # Its norms compute in float32 whatever the model's dtype is.
-        "llama": (LanguageModel(transformers.LlamaForCausalLM(llama)), tokens(), plans, "float32"),
+        "llama": (LanguageModel(transformers.LlamaForCausalLM(llama), use_cache=False), tokens(), plans, "float32"),
     }
 
 
@@ -405,6 +463,9 @@ def cases():
         "unet": (UNet(), images(1, 8, 5, pixels=True), ["fsdp(dp=4)"]),
         "convolutions": (Grouped(), images(3, 8, 5), ["fsdp(dp=4)"]),
         "padded": (Padded(), (torch.randint(12, (8, 6)), torch.randint(-1, 12, (8, 6))), ["fsdp(dp=4)"]),
+        "defaults": (Defaults(), (torch.randint(12, (8, 6)), torch.randint(12, (8, 6))), ["fsdp(dp=4)"]),
+        "pools": (Pools(), (torch.randn(8, 4, 12, 8), torch.randint(5, (8,))), ["fsdp(dp=4)"]),
+        "grouped_input": (GroupedInput(), (torch.randn(8, 4, 12, 8), torch.randint(5, (8,))), ["fsdp(dp=4)"]),
         "changed": (Changed(), (torch.randn(8, 8),), ["fsdp(dp=2)"]),
         "state": (Shared(), (torch.randn(8, 8),), ["fsdp(dp=2)"]),
     }

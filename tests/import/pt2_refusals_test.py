@@ -68,6 +68,38 @@ class Refusals(Pt2Case):
         self.assertEqual(self.refused(text), "text.pt2: expected a .pt2 archive (a zip file), found: Not a zip archive")
         self.assertEqual(self.refused(self.folder / "none.pt2"), "none.pt2: expected a .pt2 archive, found no file that can be read")
 
+    def test_autocast_is_refused_by_its_name(self):
+        class Cast(torch.nn.Module):
+            def __init__(self, enabled):
+                super().__init__()
+                self.inner, self.enabled = torch.nn.Linear(4, 3), enabled
+
+            def forward(self, x):
+                with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.enabled):
+                    y = self.inner(x)
+                return y.float().mean()
+
+        x = torch.randn(4, 4)
+        found = self.refused(self.exported(Cast(True), (x,)))
+        self.assertRegex(found, r"^bad.pt2: models/model.json: node '.*': expected a module that is exported without torch.autocast "
+                                r"\(--precision says in which dtype a run computes\), found a region of "
+                                r"torch.ops.higher_order.wrap_with_autocast$")
+        answer = run(self.program, "import", self.exported(Cast(False), (x,)), "--out", self.folder / "off")
+        self.assertEqual(answer.returncode, 0, answer.stderr)
+
+    def test_ops_with_other_graphs_are_refused_by_their_name(self):
+        class Either(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner = torch.nn.Linear(4, 3)
+
+            def forward(self, x):
+                y = self.inner(x)
+                return torch.cond(y.sum() > 0, lambda z: z.sin(), lambda z: z.cos(), (y,)).mean()
+
+        found = self.refused(self.exported(Either(), (torch.randn(4, 4),)))
+        self.assertRegex(found, r"^bad.pt2: models/model.json: node '.*': expected ops without graphs of their own, found 'cond'$")
+
     def test_dynamic_shapes_are_refused(self):
         class Mean(torch.nn.Module):
             def __init__(self):

@@ -42,6 +42,18 @@ class Models(Pt2Case):
         self.check_model(module, (tokens, targets), ["fsdp(dp=4)", "megatron(tp=2,dp=2)"], "float64", "--set", "ignored=-100")
 
 
+    def test_inputs_have_the_shape_of_the_module(self):
+        """Also where ops see their dims in parts: channels in groups, pixels of patches."""
+        for name, shapes in (("grouped_input", ["[batch=8, im_1=4, height=12, width=8]"]), ("windows", ["[batch=8, ", ", height=8, width=8]"])):
+            with self.subTest(name):
+                self.folder = pathlib.Path(tempfile.mkdtemp(dir=self.folder.parent, prefix="tessera_import_test_"))
+                self.addCleanup(shutil.rmtree, self.folder)
+                folder = self.imported(*models.cases()[name][:2])
+                line = next(line for line in (folder / "model.graph").read_text().splitlines() if line.startswith("input "))
+                for shape in shapes:
+                    self.assertIn(shape, line)
+
+
 class BackToPyTorch(Pt2Case):
     def check_state(self, name, plan):
         """Import, train, export: load_state_dict takes what comes out, and the module goes on where the training ended."""

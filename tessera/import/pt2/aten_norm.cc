@@ -2,9 +2,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "tessera/base/text.h"
 #include "tessera/import/pt2/aten.h"
+#include "tessera/import/pt2/names.h"
 
 namespace tessera::pt2 {
 namespace {
@@ -53,16 +55,27 @@ Result<Value> normed(const Call& call, const std::string& kind, std::vector<Valu
   return y;
 }
 
+// The norm's weight or bias; where the module has none, a table of what changes nothing.
+Result<Value> weight_or(const Call& call, std::string_view argument, int64_t size, double value,
+                        DType dtype) {
+  if (call.has(argument)) return call.value(argument);
+  const auto count = constant_elements({size});
+  if (!count)
+    return invalid_input(fmt::format("expected a norm of at most {} numbers", kMaxConstant));
+  return call.lowering().materialise(
+      Constant{dtype, {size}, std::vector<double>(static_cast<size_t>(*count), value)},
+      constant_name(fmt::format("{}.{}", call.node().name, argument)));
+}
+
 Status row_layer_norm(const Call& call) {
   TESSERA_TRY(Value x, call.value("input"));
   TESSERA_TRY(const std::vector<int64_t> shape, call.integers("normalized_shape"));
-  if (shape.size() != 1 || x.dims.empty() || !call.has("weight") || !call.has("bias")) {
+  if (shape.size() != 1 || x.dims.empty()) {
     return invalid_input(
-        "an op without a counterpart: expected a layer norm over the last dim with weight and "
-        "bias");
+        "an op without a counterpart: expected a layer norm over the last dim alone");
   }
-  TESSERA_TRY(Value gamma, call.value("weight"));
-  TESSERA_TRY(Value beta, call.value("bias"));
+  TESSERA_TRY(Value gamma, weight_or(call, "weight", shape[0], 1, x.dtype));
+  TESSERA_TRY(Value beta, weight_or(call, "bias", shape[0], 0, x.dtype));
   TESSERA_TRY(const double eps, call.number("eps", 1e-5));
   TESSERA_TRY(Value y, normed(call, "layer_norm", {x, gamma, beta}, eps));
   call.set(std::move(y));
@@ -72,12 +85,16 @@ Status row_layer_norm(const Call& call) {
 Status row_rms_norm(const Call& call) {
   TESSERA_TRY(Value x, call.value("input"));
   TESSERA_TRY(const std::vector<int64_t> shape, call.integers("normalized_shape"));
-  if (shape.size() != 1 || x.dims.empty() || !call.has("weight") || !call.has("eps")) {
+  if (shape.size() != 1 || x.dims.empty()) {
     return invalid_input(
-        "an op without a counterpart: expected an RMS norm over the last dim with weight and eps");
+        "an op without a counterpart: expected an RMS norm over the last dim alone");
   }
-  TESSERA_TRY(Value gamma, call.value("weight"));
-  TESSERA_TRY(const double eps, call.number("eps"));
+  TESSERA_TRY(Value gamma, weight_or(call, "weight", shape[0], 1, x.dtype));
+  // PyTorch's own choice: the distance from 1 to the next number of the dtype that it computes in,
+  // which is float32 for 16-bit operands.
+  const double smallest = x.dtype == DType::kFloat64 ? std::numeric_limits<double>::epsilon()
+                                                     : std::numeric_limits<float>::epsilon();
+  TESSERA_TRY(const double eps, call.number("eps", smallest));
   TESSERA_TRY(Value y, normed(call, "rms_norm", {x, gamma}, eps));
   call.set(std::move(y));
   return {};
@@ -92,11 +109,10 @@ Status row_batch_norm(const Call& call) {
         "an op without a counterpart: expected a batch norm of the batch (export the module in "
         "training mode), found one of running statistics");
   }
-  if (x.dims.size() < 2 || !call.has("weight") || !call.has("bias"))
-    return invalid_input("expected a batch norm with weight and bias");
-  TESSERA_TRY(Value gamma, call.value("weight"));
-  TESSERA_TRY(Value beta, call.value("bias"));
+  if (x.dims.size() < 2) return invalid_input("expected a batch norm of channels");
   Lowering& lowering = call.lowering();
+  TESSERA_TRY(Value gamma, weight_or(call, "weight", lowering.size(x, 1), 1, x.dtype));
+  TESSERA_TRY(Value beta, weight_or(call, "bias", lowering.size(x, 1), 0, x.dtype));
   for (Value* weight : {&gamma, &beta}) {
     if (weight->dims.size() != 1) return invalid_input("expected weights of one dim");
     *weight = lowering.whole(*weight, 0);
@@ -131,13 +147,12 @@ Status row_group_norm(const Call& call) {
   TESSERA_TRY(Value x, call.value("input"));
   TESSERA_TRY(const int64_t groups, call.integer("num_groups"));
   TESSERA_TRY(const double eps, call.number("eps", 1e-5));
-  if (x.dims.size() < 2 || !call.has("weight") || !call.has("bias"))
-    return invalid_input("expected a group norm with weight and bias");
-  TESSERA_TRY(Value gamma, call.value("weight"));
-  TESSERA_TRY(Value beta, call.value("bias"));
+  if (x.dims.size() < 2) return invalid_input("expected a group norm of channels");
+  const int64_t channels = call.lowering().size(x, 1);
+  TESSERA_TRY(Value gamma, weight_or(call, "weight", channels, 1, x.dtype));
+  TESSERA_TRY(Value beta, weight_or(call, "bias", channels, 0, x.dtype));
   if (gamma.dims.size() != 1 || beta.dims.size() != 1)
     return invalid_input("expected weights of one dim");
-  const int64_t channels = call.lowering().size(x, 1);
   if (groups < 1 || channels % groups != 0) {
     return invalid_input(fmt::format("expected groups of {} channels, found {}", channels, groups));
   }

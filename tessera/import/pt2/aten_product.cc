@@ -436,6 +436,23 @@ Status row_conv_transpose(const Call& call) {
   return {};
 }
 
+// The pool of maps [batch, channels, height, width] to `sizes` rows and columns.
+Value pool(const Call& call, const std::string& kind, Value x, const std::vector<int64_t>& sizes,
+           const std::vector<int64_t>& kernel, const std::vector<int64_t>& stride,
+           const std::vector<int64_t>& padding) {
+  x = pixels(call, std::move(x), 2);
+  std::vector<Vars> dims(x.dims.begin(), x.dims.begin() + 2);
+  for (Vars& vars : fresh_pixels(call, sizes)) dims.push_back(std::move(vars));
+  Value y = call.lowering().make(dims, x.dtype);
+  const Attributes attributes = {{"kernel", number_text(kernel)},
+                                 {"stride", number_text(stride)},
+                                 {"padding", number_text(padding)}};
+  call.lowering().step(call, kind, [x, kind, dims, attributes, slot = y.slot](Emitter& e) {
+    emit_map(e, kind, x, nullptr, dims, 2, {}, attributes, slot);
+  });
+  return y;
+}
+
 Status pooled(const Call& call, const std::string& kind) {
   TESSERA_TRY(Value x, call.value("self"));
   TESSERA_TRY(const std::vector<int64_t> kernel, window_numbers(call, "kernel_size", {}, 2, 1));
@@ -452,50 +469,61 @@ Status pooled(const Call& call, const std::string& kind) {
         "an op without a counterpart: expected a pool over maps [batch, channels, height, width] "
         "without dilation and ceil_mode, padding counted");
   }
-  x = pixels(call, std::move(x), 2);
-  std::vector<Vars> dims(x.dims.begin(), x.dims.begin() + 2);
-  for (Vars& vars : fresh_pixels(call, {meta->sizes.begin() + 2, meta->sizes.end()}))
-    dims.push_back(std::move(vars));
-  Value y = call.lowering().make(dims, x.dtype);
-  const Attributes attributes = {{"kernel", number_text(kernel)},
-                                 {"stride", number_text(stride)},
-                                 {"padding", number_text(padding)}};
-  call.lowering().step(call, kind, [x, kind, dims, attributes, slot = y.slot](Emitter& e) {
-    emit_map(e, kind, x, nullptr, dims, 2, {}, attributes, slot);
-  });
-  call.set(std::move(y));
+  call.set(pool(call, kind, std::move(x), {meta->sizes.begin() + 2, meta->sizes.end()}, kernel,
+                stride, padding));
   return {};
 }
 Status row_max_pool(const Call& call) { return pooled(call, "max_pool"); }
 Status row_avg_pool(const Call& call) { return pooled(call, "avg_pool"); }
 
-// The mean of equal squares, as many as the result has.
-Status row_adaptive_avg_pool(const Call& call) {
+// The mean, or the largest, of equal pieces of the last `spatial` dims, as many as the result has.
+Status adaptive_pool(const Call& call, size_t spatial, bool mean) {
   TESSERA_TRY(Value x, call.value("self"));
   const TensorMeta* const meta = call.output_meta();
-  if (x.dims.size() < 3 || meta == nullptr || meta->sizes.size() != x.dims.size())
+  if (x.dims.size() <= spatial || meta == nullptr || meta->sizes.size() != x.dims.size())
     return invalid_input("expected an output with the dims of the input, found none");
-  std::vector<int64_t> sizes, over_sizes;
+  std::vector<int64_t> sizes, kernel;
   std::vector<size_t> over;
   double count = 1;
   for (size_t d = 0; d < x.dims.size(); ++d) {
     const int64_t size = call.lowering().size(x, d), now = meta->sizes[d];
-    if (now < 1 || size % now != 0)
-      return invalid_input(fmt::format("expected a size that divides {}, found {}", size, now));
+    if (now < 1 || size % now != 0) {
+      return invalid_input(
+          fmt::format("an op without a counterpart: expected an adaptive pool whose result's size "
+                      "divides {}, found {}",
+                      size, now));
+    }
     sizes.push_back(now);
-    if (d + 2 < x.dims.size()) continue;
+    if (d + spatial < x.dims.size()) continue;
     sizes.push_back(size / now);
+    kernel.push_back(size / now);
     over.push_back(sizes.size() - 1);
-    const int64_t each = size / now;
-    count *= static_cast<double>(each);
+    count *= static_cast<double>(size / now);
   }
   const auto lists = call.dims().view(x.dims, sizes);
-  if (!lists)
-    return invalid_input("an op without a counterpart: expected a pool that makes one pixel");
-  x.dims = *lists;
-  Value y = reduced(call, "pool", x, over, false, 1 / count);
-  call.set(std::move(y));
+  if (lists) {
+    x.dims = *lists;
+    call.set(mean ? reduced(call, "pool", x, over, false, 1 / count)
+                  : largest(call, "pool", x, over, false));
+    return {};
+  }
+  // Pixels of a convolution, which stay in one piece: windows beside each other.
+  if (spatial != 2 || x.dims.size() != 4) {
+    return invalid_input(
+        "an op without a counterpart: expected an adaptive pool that makes one pixel, or one of "
+        "maps [batch, channels, height, width]");
+  }
+  call.set(pool(call, mean ? "avg_pool" : "max_pool", std::move(x),
+                {meta->sizes.begin() + 2, meta->sizes.end()}, kernel, kernel, {0, 0}));
   return {};
+}
+template <size_t kSpatialDims>
+Status row_adaptive_avg_pool(const Call& call) {
+  return adaptive_pool(call, kSpatialDims, true);
+}
+template <size_t kSpatialDims>
+Status row_adaptive_max_pool(const Call& call) {
+  return adaptive_pool(call, kSpatialDims, false);
 }
 
 }  // namespace
@@ -570,7 +598,12 @@ Rows product_rows() {
           {"conv_transpose3d", row_conv_transpose},
           {"max_pool2d", row_max_pool},
           {"avg_pool2d", row_avg_pool},
-          {"adaptive_avg_pool2d", row_adaptive_avg_pool}};
+          {"adaptive_avg_pool1d", row_adaptive_avg_pool<1>},
+          {"adaptive_avg_pool2d", row_adaptive_avg_pool<2>},
+          {"adaptive_avg_pool3d", row_adaptive_avg_pool<3>},
+          {"adaptive_max_pool1d", row_adaptive_max_pool<1>},
+          {"adaptive_max_pool2d", row_adaptive_max_pool<2>},
+          {"adaptive_max_pool3d", row_adaptive_max_pool<3>}};
 }
 
 }  // namespace tessera::pt2

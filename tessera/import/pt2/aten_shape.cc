@@ -351,6 +351,90 @@ Status row_unbind(const Call& call) {
   return parts(call, x, dim, std::vector<int64_t>(static_cast<size_t>(whole), 1), true);
 }
 
+// A dim with `begin` and `end` elements of a value around it; negative counts cut elements off.
+Result<Value> padded(const Call& call, Value x, size_t dim, int64_t begin, int64_t end,
+                     double value) {
+  Lowering& lowering = call.lowering();
+  const int64_t off_begin = std::max<int64_t>(-begin, 0), off_end = std::max<int64_t>(-end, 0);
+  const int64_t size = lowering.size(x, dim);
+  constexpr int64_t kMost = int64_t{1} << 31;
+  if (off_begin >= size - off_end || begin > kMost || end > kMost) {
+    return invalid_input(
+        fmt::format("expected elements to be left of {}, and at most {} more on a side, found the "
+                    "padding {} and {}",
+                    size, kMost, begin, end));
+  }
+  if (off_begin + off_end > 0) {
+    TESSERA_TRY(x, part_of(call, x, dim, off_begin, size - off_begin - off_end));
+  }
+  const int64_t before = std::max<int64_t>(begin, 0), after = std::max<int64_t>(end, 0);
+  if (before + after == 0) return x;
+  x = lowering.whole(x, dim);
+  std::vector<Vars> dims = x.dims;
+  dims[dim] = {call.dims().fresh(lowering.size(x, dim) + before + after)};
+  call.dims().make_solid(dims[dim][0]);
+  for (const Var var : x.dims[dim]) {
+    if (call.dims().spatial(var)) call.dims().make_spatial(dims[dim][0]);
+  }
+  lowering.hints().add(dims[dim], "padded", Sure::kLast);
+  Value y = lowering.make(dims, x.dtype);
+  lowering.step(call, "pad", [x, dims, dim, before, value, slot = y.slot](Emitter& e) {
+    const Vars own = e.dims().leaves(x.dims[dim]);
+    const Var place = e.dims().find(dims[dim][0]);
+    std::vector<Emitter::Group> groups;
+    Vars out;
+    size_t at = 0;
+    bool placed = false;
+    const auto put = [&] {
+      at = groups.size();
+      groups.push_back({x.dims[dim], e.name(place)});
+      out.push_back(place);
+      placed = true;
+    };
+    for (const Var leaf : e.read(x).dims) {
+      if (holds(own, leaf)) {
+        put();
+      } else if (e.dims().size(leaf) != 1) {
+        groups.push_back({{leaf}, e.name(leaf)});
+        out.push_back(leaf);
+      }
+    }
+    if (!placed) put();
+    const TensorId id = e.grouped(x, groups);
+    if (!e.builder().ok()) return;
+    const std::string cut = e.builder().tensor(id).dims[at].name;
+    e.define(
+        slot,
+        {e.op("pad", {id},
+              {{"dim", cut}, {"begin", before}, {"size", e.dims().size(place)}, {"value", value}}),
+         out});
+  });
+  return y;
+}
+
+Status row_pad(const Call& call) {
+  TESSERA_TRY(Value x, call.value("self"));
+  TESSERA_TRY(const std::vector<int64_t> pad, call.integers("pad"));
+  TESSERA_TRY(const double value, call.number("value", 0));
+  if (const std::string mode = call.text("mode", "constant"); mode != "constant") {
+    return invalid_input(fmt::format(
+        "an op without a counterpart: expected padding by a number, found mode '{:.40}'", mode));
+  }
+  if (pad.size() % 2 != 0 || pad.size() / 2 > x.dims.size())
+    return invalid_input(fmt::format("expected two numbers a dim, found {} numbers", pad.size()));
+  // Labels that a module shifts itself end in the target that PyTorch's cross entropies leave out
+  // where none is stated.
+  constexpr int64_t kUsuallyLeftOut = -100;
+  if (!is_floating(x.dtype) && value == kUsuallyLeftOut) call.lowering().leave_out(kUsuallyLeftOut);
+  // From the last dim on, as PyTorch counts them.
+  for (size_t i = 0; i < pad.size() / 2; ++i) {
+    TESSERA_TRY(
+        x, padded(call, std::move(x), x.dims.size() - 1 - i, pad[2 * i], pad[2 * i + 1], value));
+  }
+  call.set(std::move(x));
+  return {};
+}
+
 // ---- joints
 // -----------------------------------------------------------------------------------------------
 // Makes the dims of all parts but `dim` the same.
@@ -545,6 +629,8 @@ Rows shape_rows() {
           {"unbind", row_unbind},
           {"cat", row_cat},
           {"concat", row_cat},
+          {"pad", row_pad},
+          {"constant_pad_nd", row_pad},
           {"stack", row_stack},
           {"roll", row_roll}};
 }

@@ -232,7 +232,8 @@ Folded indexed(const Call& call) {
 }
 
 Folded concatenated(const Call& call) {
-  const std::vector<const Constant*> parts = operands(call, "tensors");
+  std::vector<const Constant*> parts = operands(call, "tensors");
+  std::erase_if(parts, [](const Constant* part) { return part->values.empty(); });
   if (parts.empty()) return std::nullopt;
   const auto dim = call.dim("dim", parts[0]->shape.size(), 0);
   if (!dim) return std::nullopt;

@@ -376,6 +376,21 @@ Result<bool> Lowering::fold_node(const Call& call, std::string_view op) {
   return !parts.empty();
 }
 
+// Keeps the results of a node if none of them has elements: an empty part of a slice, a cache that
+// holds nothing yet. False: some have.
+Result<bool> Lowering::keep_empty(const Call& call) {
+  const std::vector<std::string>& outputs = call.node().outputs;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const TensorMeta* const meta = call.output_meta(i);
+    if (meta == nullptr || elements_of(meta->sizes) != 0) return false;
+  }
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const TensorMeta& meta = *call.output_meta(i);
+    TESSERA_TRY_VOID(keep_constant(outputs[i], Constant{meta.dtype, meta.sizes, {}}));
+  }
+  return !outputs.empty();
+}
+
 // A row says what the results are; the program says of which shape and dtype.
 Status Lowering::check_results(const Call& call) {
   const Node& node = call.node();
@@ -410,8 +425,8 @@ Status Lowering::add_node(const Node& node) {
   const std::string_view op = op_name(node.target);
   bool known = true;
   TESSERA_TRY_VOID(check_operands(call, op, known));
-  bool folded = false;
-  if (known) {
+  TESSERA_TRY(bool folded, keep_empty(call));
+  if (known && !folded) {
     TESSERA_TRY(folded, fold_node(call, op));
   }
   if (!folded) {
@@ -480,6 +495,53 @@ Status Lowering::add_loss(const std::string& output) {
 
 // ---- the second pass
 // ------------------------------------------------------------------------------------------------
+// The variables of a source's dims that its tensor in the graph has.
+Vars Lowering::visible_leaves(const std::vector<Vars>& dims) const {
+  Vars out;
+  for (const Vars& dim : dims) {
+    for (const Var leaf : dims_.leaves(dim, true)) {
+      if (dims_.size(leaf) != 1 || dims_.kept(leaf)) out.push_back(leaf);
+    }
+  }
+  return out;
+}
+
+// Adds an input in the module's own shape: whoever feeds the graph has arrays of that. Dims that
+// readers see in parts are cut by an op.
+void Lowering::define_input(Emitter& emitter, int slot, const Source& source) const {
+  std::vector<Dim> dims;
+  std::vector<std::pair<std::string, Vars>> cuts;
+  for (size_t d = 0; d < source.dims.size(); ++d) {
+    const Vars leaves = visible_leaves({source.dims[d]});
+    if (leaves.size() > 1) {
+      dims.push_back({fmt::format("{}_{}", source.name, d), dims_.size(source.dims[d])});
+      cuts.emplace_back(dims.back().name, leaves);
+    } else if (!leaves.empty()) {
+      dims.push_back(emitter.dim(leaves[0]));
+    }
+  }
+  // The name of a joint dim must not be one that another dim has.
+  const Vars all = visible_leaves(source.dims);
+  for (auto& [joint, leaves] : cuts) {
+    const std::string before = joint;
+    while (
+        std::any_of(all.begin(), all.end(), [&](Var leaf) { return emitter.name(leaf) == joint; }))
+      joint += ".joint";
+    for (Dim& dim : dims) {
+      if (dim.name == before) dim.name = joint;
+    }
+  }
+  TensorId id = emitter.builder().input(source.name, dims, source.dtype);
+  emitter.begin(source.name);
+  for (const auto& [joint, leaves] : cuts) {
+    std::vector<std::string> parts;
+    for (const Var leaf : leaves)
+      parts.push_back(fmt::format("{}={}", emitter.name(leaf), dims_.size(leaf)));
+    id = emitter.op("ungroup", {id}, {{"dim", joint}, {"names", join(parts, " ")}}, "ungroup");
+  }
+  emitter.define(slot, {id, all});
+}
+
 void Lowering::define_inputs(Emitter& emitter) const {
   for (const auto& [slot, source] : sources_) emitter.reserve(source.name);
   for (const auto& [slot, source] : sources_) {
@@ -521,20 +583,16 @@ Result<Lowered> Lowering::run() {
   Lowered out;
   const auto define = [&](Emitter& emitter, int slot) {
     const Source& source = sources_.at(slot);
-    Vars leaves;
-    for (const Vars& dim : source.dims) {
-      for (const Var leaf : dims_.leaves(dim, true)) {
-        if (dims_.size(leaf) != 1 || dims_.kept(leaf)) leaves.push_back(leaf);
-      }
+    if (source.role == Role::kInput) {
+      define_input(emitter, slot, source);
+      return;
     }
+    const Vars leaves = visible_leaves(source.dims);
     std::vector<Dim> dims;
     for (const Var leaf : leaves) dims.push_back(emitter.dim(leaf));
     GraphBuilder& g = emitter.builder();
     g.set_trains(source.trained);
-    const TensorId id =
-        source.role == Role::kInput
-            ? g.input(source.name, dims, source.dtype)
-            : g.parameter(source.name, dims, {Init::Kind::kNormal, 0.02}, source.dtype);
+    const TensorId id = g.parameter(source.name, dims, {Init::Kind::kNormal, 0.02}, source.dtype);
     g.set_trains(true);
     if (source.weight) {
       out.weights.push_back(*source.weight);
@@ -596,6 +654,9 @@ Result<std::vector<Value>> Call::values(std::string_view name) const {
   }
   std::vector<Value> out;
   for (const std::string& tensor : std::get<TensorsArg>(*found).names) {
+    const Lowering::Item* const item = lowering_.item(tensor);
+    const auto* const known = item == nullptr ? nullptr : std::get_if<Constant>(item);
+    if (known != nullptr && known->values.empty()) continue;
     TESSERA_TRY(Value value, lowering_.value_of(tensor));
     out.push_back(std::move(value));
   }

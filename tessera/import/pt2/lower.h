@@ -65,6 +65,7 @@ class Call {
   bool has(std::string_view name) const;  // given, and not none
   Result<Value> value(std::string_view name) const;
   Result<std::optional<Value>> optional_value(std::string_view name) const;
+  // Those of a list that have elements.
   Result<std::vector<Value>> values(std::string_view name) const;
   std::string tensor_name(std::string_view name) const;  // "" if it is no tensor
   // Known at import; null if not.
@@ -101,6 +102,11 @@ class Lowering {
 
   // ---- for the rows of the table
   const LowerOptions& options() const { return options_; }
+  // Cross entropies that do not state one leave out this target from now on, unless the import was
+  // asked for another.
+  void leave_out(int64_t target) {
+    if (!options_.ignored) options_.ignored = target;
+  }
   DimTable& dims() { return dims_; }
   Hints& hints() { return hints_; }
   int64_t size(const Value& value, size_t dim) const { return dims_.size(value.dims[dim]); }
@@ -156,6 +162,7 @@ class Lowering {
   Result<Constant> read_constant(const Payload& payload) const;
   Status add_node(const Node& node);
   Status check_operands(const Call& call, std::string_view op, bool& known);
+  Result<bool> keep_empty(const Call& call);
   Result<bool> fold_node(const Call& call, std::string_view op);
   Status check_results(const Call& call);
   tl::unexpected<Error> changed_in_place(const Node& writer, const std::string& tensor,
@@ -165,6 +172,8 @@ class Lowering {
   void drop_constants(size_t node);
   Result<std::string> choose_loss();
   Status add_loss(const std::string& output);
+  Vars visible_leaves(const std::vector<Vars>& dims) const;
+  void define_input(Emitter& emitter, int slot, const Source& source) const;
   void define_inputs(Emitter& emitter) const;
   std::vector<std::string> step_paths() const;
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "tessera/base/json_text.h"
+#include "tessera/base/one_line.h"
 #include "tessera/base/text.h"
 #include "tessera/import/pt2/names.h"
 
@@ -271,9 +272,20 @@ Result<Node> read_node(const Field& field) {
 }
 
 // ---- regions
-// A region under torch.no_grad is a node with a graph of its own: whether there is a gradient, the
-// graph, its operands.
-constexpr std::string_view kGradRegion = "torch.ops.higher_order.wrap_with_set_grad_enabled";
+// A region is a node with a graph of its own: some settings, the graph, its operands. One setting
+// says whether the region's meaning is on.
+struct RegionKind {
+  std::string_view target;
+  size_t settings, enabled;    // how many there are; the place of that one
+  bool frozen_if_off;          // torch.no_grad: without gradient
+  const char* expected_if_on;  // what is expected in its place; null: such regions are read
+};
+constexpr RegionKind kRegions[] = {
+    {"torch.ops.higher_order.wrap_with_set_grad_enabled", 1, 0, true, nullptr},
+    {"torch.ops.higher_order.wrap_with_autocast", 4, 2, false,
+     "a module that is exported without torch.autocast (--precision says in which dtype a run "
+     "computes)"}};
+constexpr std::string_view kHigherOrder = "torch.ops.higher_order.";
 constexpr int kMaxDepth = 16;
 
 Status read_graph(const Field& graph, bool frozen, int depth, Program& out);
@@ -301,7 +313,8 @@ Result<std::vector<std::string>> read_names(const std::vector<Field>& fields) {
   return out;
 }
 
-Status read_region(const Field& field, bool frozen, int depth, Program& out) {
+Status read_region(const Field& field, const RegionKind& kind, bool frozen, int depth,
+                   Program& out) {
   if (depth >= kMaxDepth)
     return field.expected(fmt::format("at most {} regions in another", depth));
   TESSERA_TRY(const Field inputs, field.at("inputs"));
@@ -311,13 +324,17 @@ Status read_region(const Field& field, bool frozen, int depth, Program& out) {
     TESSERA_TRY(Field argument, item.at("arg"));
     arguments.push_back(std::move(argument));
   }
-  if (arguments.size() < 2) return inputs.expected("whether there is a gradient, and a graph");
-  TESSERA_TRY(const Field enabled, arguments[0].at("as_bool"));
-  TESSERA_TRY(const bool gradient, enabled.truth());
-  TESSERA_TRY(const Field holder, arguments[1].at("as_graph"));
+  const auto first = static_cast<std::ptrdiff_t>(kind.settings);
+  if (arguments.size() <= kind.settings)
+    return inputs.expected("a region's settings and its graph");
+  TESSERA_TRY(const Field enabled, arguments[kind.enabled].at("as_bool"));
+  TESSERA_TRY(const bool on, enabled.truth());
+  if (on && kind.expected_if_on != nullptr)
+    return field.found(kind.expected_if_on, fmt::format("a region of {}", kind.target));
+  TESSERA_TRY(const Field holder, arguments[kind.settings].at("as_graph"));
   TESSERA_TRY(const Field graph, holder.at("graph"));
   TESSERA_TRY(const std::vector<std::string> operands,
-              read_names({arguments.begin() + 2, arguments.end()}));
+              read_names({arguments.begin() + first + 1, arguments.end()}));
   const auto names_at = [](const Field& from, const char* key) -> Result<std::vector<std::string>> {
     TESSERA_TRY(const Field list, from.at(key));
     TESSERA_TRY(const auto fields, list.list());
@@ -329,7 +346,7 @@ Status read_region(const Field& field, bool frozen, int depth, Program& out) {
   if (inner_inputs.size() != operands.size() || inner_outputs.size() != outputs.size())
     return field.expected("a graph with an input for each operand and an output for each result");
   for (size_t i = 0; i < operands.size(); ++i) add_alias(operands[i], inner_inputs[i], out);
-  TESSERA_TRY_VOID(read_graph(graph, frozen || !gradient, depth + 1, out));
+  TESSERA_TRY_VOID(read_graph(graph, frozen || (kind.frozen_if_off && !on), depth + 1, out));
   for (size_t i = 0; i < outputs.size(); ++i) add_alias(inner_outputs[i], outputs[i], out);
   return {};
 }
@@ -351,9 +368,16 @@ Status read_graph(const Field& graph, bool frozen, int depth, Program& out) {
         named ? json["name"].get<std::string>() : fmt::format("number {}", i);
     const Field field(json, fmt::format("{}: node '{}'", out.where, called));
     TESSERA_TRY(const std::string target, field.text("target"));
-    if (target == kGradRegion) {
-      TESSERA_TRY_VOID(read_region(field, frozen, depth, out));
+    const auto* const region =
+        std::find_if(std::begin(kRegions), std::end(kRegions),
+                     [&](const RegionKind& kind) { return kind.target == target; });
+    if (region != std::end(kRegions)) {
+      TESSERA_TRY_VOID(read_region(field, *region, frozen, depth, out));
       continue;
+    }
+    if (target.starts_with(kHigherOrder)) {
+      return field.found("ops without graphs of their own",
+                         fmt::format("'{:.60}'", one_line(target.substr(kHigherOrder.size()))));
     }
     TESSERA_TRY(Node node, read_node(field));
     node.frozen = frozen;
