@@ -231,6 +231,13 @@ A rank sends 0.25 of the tensor in all.
 
 
 class Clusters(CliTest):
+    def test_a_cube_of_links_is_no_switch(self):
+        for preset in ("p3.16xlarge", "dgx-v100", "dgx-p100"):
+            self.assertIn("a hybrid cube mesh: collectives as measured on it, one link a message\n",
+                          self.expect_text("inspect", preset + ":1"))
+        self.assertIn("a switch: all devices at full rate\n", self.expect_text("inspect", "dgx-a100:1"))
+        self.assertIn("one 25 Gb/s network card", self.expect_text("inspect", "--list-clusters"))
+
     def test_a_preset_is_drawn(self):
         text = self.expect_text("inspect", "dgx-a100:40")
         self.assertTrue(text.startswith("dgx-a100: 40 nodes, 320 devices, 25.00 TiB of device memory\n"))
