@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tessera/search/infinity.h"
 #include "tessera/search/published/alpa.h"
 #include "tessera/search/published/one_hot_cbc.h"
 #include "tessera/search/published/systems.h"
@@ -268,7 +269,7 @@ void say_how_good(const std::string& solver, bool proved, double cost, double bo
   out["solver"] = solver;
   out["proved"] = proved;
   out["bound"] = bound;
-  out["gap"] = proved ? 0.0 : bound > 0 ? Json(cost / bound - 1) : Json();
+  out["gap"] = proved ? Json(0.0) : bound > 0 ? Json(cost / bound - 1) : Json();
   if (proved) return;
   out["note"] = fmt::format(
       "not proved optimal: the search ended at its limit of branches; no answer costs less than "
@@ -279,7 +280,7 @@ void say_how_good(const std::string& solver, bool proved, double cost, double bo
 // The search ended at its limit before it found anything.
 Json nothing_found(double bound) {
   Json out{{"fits", nullptr}};
-  say_how_good("own", false, 0, bound, out);
+  say_how_good("own", false, kInfinity, bound, out);
   return out;
 }
 

@@ -201,10 +201,17 @@ class Choices {
       if (divides(cut)) out.push_back(cut);
     }
     if (!out.empty()) return out;
+    const auto part_of = [&](const Cut& cut) {
+      Cut part = divided(cut);
+      for (size_t axis = 0; axis < 2; ++axis) {
+        if (mesh_.devices.at(axis) == 1) part.at(axis).clear();
+      }
+      return part;
+    };
     int64_t most = 0;
-    for (const Cut& cut : cuts) most = std::max(most, devices_of(divided(cut)));
+    for (const Cut& cut : cuts) most = std::max(most, devices_of(part_of(cut)));
     for (const Cut& cut : cuts) {
-      const Cut part = divided(cut);
+      const Cut part = part_of(cut);
       const bool is_new = std::find(out.begin(), out.end(), part) == out.end();
       if (devices_of(part) == most && is_new) out.push_back(part);
     }

@@ -319,7 +319,8 @@ TEST(AlpaSharding, ABiasIsNoFactor) {
       for (size_t axis = 0; axis < 2; ++axis) {
         if (choice.operands[0].at(axis) != size_t{0}) continue;
         const bool is_cut = choice.output.at(1 - axis).has_value();
-        expected += all_reduce_cost(mesh, axis, 32.0 * 4 / (is_cut ? devices.at(1 - axis) : 1));
+        const auto tiles = static_cast<double>(is_cut ? devices.at(1 - axis) : 1);
+        expected += all_reduce_cost(mesh, axis, 32.0 * 4 / tiles);
       }
       EXPECT_EQ(choice.communication, expected);
     }

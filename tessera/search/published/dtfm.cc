@@ -197,14 +197,7 @@ class Genetic {
         size_(devices_ / problem.stages) {}
 
   RegionPlan solve(const std::function<void(std::string_view)>& progress) {
-    for (size_t i = 0; i < options_.population; ++i) {
-      std::vector<size_t> order(devices_);
-      for (size_t p = 0; p < devices_; ++p) order[p] = p;
-      for (size_t p = devices_; p > 1; --p) std::swap(order[p - 1], order[below(p)]);
-      std::vector<size_t> stage(devices_);
-      for (size_t p = 0; p < devices_; ++p) stage[order[p]] = p / size_;
-      people_.push_back(person(stage));
-    }
+    for (size_t i = 0; i < options_.population; ++i) people_.push_back(person(any_stage()));
     for (size_t i = 0; i < options_.offspring; ++i) {
       if (i % 100 == 0) progress(fmt::format("offspring {} of {}", i, options_.offspring));
       const size_t a = below(people_.size());
@@ -225,13 +218,23 @@ class Genetic {
   };
   size_t below(size_t count) { return static_cast<size_t>(random_() % count); }
 
+  // A random partition: the stage of each device.
+  std::vector<size_t> any_stage() {
+    std::vector<size_t> order(devices_);
+    for (size_t p = 0; p < devices_; ++p) order[p] = p;
+    for (size_t p = devices_; p > 1; --p) std::swap(order[p - 1], order[below(p)]);
+    std::vector<size_t> stage(devices_);
+    for (size_t p = 0; p < devices_; ++p) stage[order[p]] = p / size_;
+    return stage;
+  }
+
   Groups groups_of(const std::vector<size_t>& stage) const {
     Groups groups(problem_.stages);
     for (size_t p = 0; p < devices_; ++p) groups[stage[p]].push_back(p);
     return groups;
   }
-  // The best partition, after local moves from each of the population, the best first, while moves
-  // are left.
+  // The best partition, after local moves from each of the population, the best first, and then from
+  // random partitions, while moves are left.
   Groups moved(const std::function<void(std::string_view)>& progress) {
     std::stable_sort(people_.begin(), people_.end(),
                      [](const Person& x, const Person& y) { return x.seconds < y.seconds; });
@@ -239,13 +242,14 @@ class Genetic {
     double least = people_.front().seconds;
     int64_t left = options_.local_moves;
     std::set<Groups> seen;
-    for (const Person& from : people_) {
-      if (left <= 0) break;
-      Groups groups = groups_of(from.stage);
-      Groups known = groups;  // whatever the stages are called
-      std::sort(known.begin(), known.end());
-      if (!seen.insert(std::move(known)).second) continue;
-      progress(fmt::format("local moves, {} left", left));
+    for (size_t i = 0; left > 0 && problem_.stages > 1 && size_ < devices_; ++i) {
+      const bool is_known = i < people_.size();
+      Groups groups = groups_of(is_known ? people_[i].stage : any_stage());
+      Groups sorted = groups;  // whatever the stages are called
+      std::sort(sorted.begin(), sorted.end());
+      --left;
+      if (!seen.insert(std::move(sorted)).second) continue;
+      if (i % 10 == 0) progress(fmt::format("local moves, {} left", left));
       Exchanges moves(problem_, std::move(groups));
       left -= moves.descend(left);
       if (moves.seconds() >= least) continue;

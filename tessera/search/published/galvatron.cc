@@ -306,9 +306,9 @@ std::vector<size_t> divide_by_memory(const std::vector<double>& layers,
     ++sizes[stage];
   }
   // A stage without layers takes one of its neighbour. (The artifact mends the first stage only.)
-  const auto mend = [&](size_t stage, size_t from) {
-    const int64_t missing = std::max<int64_t>(0, 1 - sizes[stage]);
-    sizes[stage] += missing;
+  const auto mend = [&](size_t empty, size_t from) {
+    const int64_t missing = std::max<int64_t>(0, 1 - sizes[empty]);
+    sizes[empty] += missing;
     sizes[from] -= missing;
   };
   for (size_t i = stages - 1; i > 0; --i) mend(i, i - 1);

@@ -710,7 +710,9 @@ class Kinds {
     problem.splits.replicas = (kinds & kReplicas) != 0;
     problem.splits.hot = (kinds & kHot) != 0;
     const Answer* start = (kinds & kHot) != 0 ? narrower.back() : nullptr;
-    AutoSearch search(problem, options_);
+    AutoOptions own_options = options_;
+    if (kinds != 0) own_options.enumerate = 0;  // all placements of whole tables are tried once
+    AutoSearch search(problem, own_options);
     Answer own;
     if (start == nullptr) {
       own = search.search(narrower);
