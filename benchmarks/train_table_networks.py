@@ -132,8 +132,11 @@ def computation(samples, epochs):
             return self.model(standard[at], mask)
 
     train(Gathered(), (chosen, mask), wanted, epochs, "computation")
-    return {"features": FEATURES, "mean": mean.tolist(), "std": deviation.tolist(), "encoder": layers(model.encoder),
-            "head": layers(model.head)}
+    network = {"features": FEATURES, "mean": mean.tolist(), "std": deviation.tolist(), "encoder": layers(model.encoder),
+               "head": layers(model.head)}
+    trained = {name: [features[:, i].min().item(), features[:, i].max().item()] for i, name in enumerate(FEATURES)
+               if name in ("dim", "pooling_factor", "row")}
+    return network, trained
 
 
 def communication(devices, samples, epochs):
@@ -159,7 +162,7 @@ def communication(devices, samples, epochs):
     model = exchange_network(2 * devices, devices)
     scale = torch.cat([scale, torch.full((devices,), 10.0)])
     train(model, (torch.cat([columns, skew], 1) / scale,), forward, epochs, f"forward exchange of {devices} devices")
-    return out | {"forward": layers(model, scale)}
+    return out | {"forward": layers(model, scale)}, (columns.min().item(), columns.max().item())
 
 
 def main():
@@ -171,8 +174,12 @@ def main():
     options = parser.parse_args()
     torch.manual_seed(options.seed)
     torch.set_num_threads(1)
-    model = {"model": "neural", "name": "networks", "batch": BATCH, "compute": computation(options.samples, options.epochs),
-             "communication": [communication(devices, options.samples, options.epochs) for devices in (4, 8)]}
+    compute, trained = computation(options.samples, options.epochs)
+    exchanges, columns = zip(*(communication(devices, options.samples, options.epochs) for devices in (4, 8)))
+    # Columns of a device that the networks of every number of devices have seen.
+    trained["device_columns"] = [max(least for least, _ in columns), min(most for _, most in columns)]
+    model = {"model": "neural", "name": "networks", "batch": BATCH, "range": trained, "compute": compute,
+             "communication": list(exchanges)}
     with open(options.out, "w", encoding="utf-8") as file:
         json.dump(model, file)
     return 0

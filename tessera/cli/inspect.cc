@@ -20,7 +20,7 @@
 namespace tessera::cli {
 namespace {
 
-enum class Subject { kModel, kPlan, kProgram, kResharding, kCluster };
+enum class Subject { kModel, kPlan, kProgram, kResharding, kPath, kCluster };
 
 bool is_program(const std::string& file) {
   const auto text = read_file(file);
@@ -45,7 +45,8 @@ bool means_preset(const std::string& text) {
 }
 
 Result<Subject> subject_of(const std::string& text) {
-  if (text.find("->") != std::string::npos) return Subject::kResharding;
+  if (text.find("->") != std::string::npos)
+    return text.find('@') != std::string::npos ? Subject::kResharding : Subject::kPath;
   if (text.ends_with(".json") || text.find(".json:") != std::string::npos) return Subject::kModel;
   if (names_graph_file(text)) return Subject::kModel;
   if (text.ends_with(".toml")) return is_cluster_file(text) ? Subject::kCluster : Subject::kPlan;
@@ -118,8 +119,22 @@ Result<int> inspect(const InspectOptions& options) {
         "inspect: MODEL|PLAN|PROGRAM|CLUSTER is required (tessera inspect --help)");
   }
   TESSERA_TRY(const Subject subject, subject_of(options.subject));
-  if (subject != Subject::kResharding && !options.shape.empty()) {
+  const bool moves = subject == Subject::kResharding || subject == Subject::kPath;
+  if (!moves && !options.shape.empty()) {
     return invalid_input("inspect: --shape belongs to a resharding, as 'S0RR@2x4 -> S0RR@3x4'");
+  }
+  if (subject != Subject::kPath && !options.mesh.empty()) {
+    return invalid_input("inspect: --mesh belongs to a path on one mesh, as 'S0R -> RS0'");
+  }
+  if (subject == Subject::kPath && options.mesh.empty()) {
+    return invalid_input(
+        fmt::format("inspect: expected --mesh for '{}', as 2x4; or both sides with their meshes, as "
+                    "S0R@2x4",
+                    options.subject));
+  }
+  if (subject == Subject::kResharding && !options.cluster.empty()) {
+    return invalid_input(
+        "inspect: --cluster belongs to a plan or to a path on one mesh, as 'S0R -> RS0'");
   }
   if (subject != Subject::kCluster && !options.what_if.empty()) {
     return invalid_input("inspect: --what-if belongs to a cluster, as dgx-a100:2");
@@ -153,6 +168,7 @@ Result<int> inspect(const InspectOptions& options) {
       return inspect_program(options, planned, options.subject);
     }
     case Subject::kResharding: return inspect_resharding(options);
+    case Subject::kPath: return inspect_path(options);
     case Subject::kCluster:
       if (options.plan.empty() && options.model.empty() && !options.rank && !options.place &&
           !options.decisions && options.op.empty()) {
@@ -172,7 +188,8 @@ void add_inspect(Commands& commands) {
   const auto options = std::make_shared<InspectOptions>();
   Command command =
       commands.add("inspect", "Show a model, a plan, the programs that they make, or a cluster");
-  command.option("MODEL|PLAN|PROGRAM|CLUSTER", options->subject, "What to show");
+  command.option("MODEL|PLAN|PROGRAM|CLUSTER", options->subject,
+                 "What to show; or two layouts with an arrow between them");
   command.option(
       "--plan", options->plan,
       "Plan file, recipe call or, with --cluster and --batch, auto: show the ranks' roles");
@@ -191,12 +208,16 @@ void add_inspect(Commands& commands) {
   command.flag("--decisions", options->decisions,
                "Print the layouts of every op, and where and how often tensors move");
   command.option("--cluster", options->cluster,
-                 "With a plan: how its axes lie on this machine, in a node or across nodes");
+                 "With a plan: how its axes lie on this machine, in a node or across nodes; of a "
+                 "path between layouts: the machine on which it is priced");
   command.option("--op", options->op,
                  "Which plan entries decide for these ops (a selector, as blocks.0.mlp)");
   command
-      .option("--shape", options->shape, "Of a resharding: the tensor's sizes, with commas between")
+      .option("--shape", options->shape,
+              "Of a resharding or a path between layouts: the tensor's sizes, with commas between")
       .delimiter(',');
+  command.option("--mesh", options->mesh,
+                 "Of a path between layouts: the sizes of the mesh's axes, as 2x4");
   command.option("--what-if", options->what_if,
                  "Of a CLUSTER: figures times a factor, as 'link:nic*2,device:peak*1.2'");
   command.flag("--models", options->list_models,
@@ -215,6 +236,8 @@ void add_inspect(Commands& commands) {
       "  tessera inspect gpt:layers=2,heads=4 --plan 'summa(4,device_order=\"row:2,col\")' \\\n"
       "      --cluster dgx-a100:2\n"
       "  tessera inspect 'S0RR@2x4 -> S0RR@3x4' --shape 3072,1024,170\n"
+      "  tessera inspect 'S0R -> RS0' --mesh 2x4\n"
+      "  tessera inspect 'S0RP1 -> RS01' --mesh 2x4 --shape 4096,1024 --cluster dgx-a100:1\n"
       "  tessera inspect dgx-a100:4\n");
   command.action([options] { return inspect(*options); });
 }

@@ -17,7 +17,8 @@ struct InspectOptions {
   std::string cluster;  // on which the plan's axes are laid
   std::optional<int64_t> rank, place;
   int64_t batch = 0;
-  std::vector<int64_t> shape;  // of a resharding
+  std::vector<int64_t> shape;  // of a resharding or a path between layouts
+  std::string mesh;            // of a path between layouts
   std::string what_if;         // of a cluster
   bool json = false, text = false, decisions = false, list_clusters = false, list_models = false;
 };
@@ -36,6 +37,9 @@ Result<int> inspect_program(const InspectOptions& options, const Compiled& plann
 
 // "S0RR@2x4 -> S0RR@3x4": unit tasks, senders and order between two meshes of hosts x devices.
 Result<int> inspect_resharding(const InspectOptions& options);
+
+// "S0R -> RS0" on the mesh of --mesh: the collectives on the way, and their price.
+Result<int> inspect_path(const InspectOptions& options);
 
 // "dgx-a100:2", "local", a cluster file: its nodes with devices and links, and the network.
 Result<int> inspect_cluster(const InspectOptions& options);

@@ -58,6 +58,15 @@ std::string line(std::string drawing, const std::string& words) {
   return fmt::format("{:<60}{}\n", drawing, words);
 }
 
+// How the devices of a node are joined. Nodes whose collectives take the curves that were measured on
+// a hybrid cube mesh (docs/theory/cost-model.md section 4.3) are such a mesh.
+std::string wiring_text(const NodeType& type) {
+  if (!type.inner.switched) return "one link that the devices share";
+  if (type.inner.kind == LinkKind::kNvlink && type.device.generation->curves == "volta")
+    return "a hybrid cube mesh: collectives as measured on it, one link a message";
+  return "a switch: all devices at full rate";
+}
+
 // The bar that joins the devices: '=' a switch, '-' one shared link; '//' between sockets.
 std::string bar(const NodeType& type, const Columns& columns) {
   const char stroke = type.inner.switched ? '=' : '-';
@@ -86,8 +95,7 @@ std::string node_text(const NodeType& type) {
   if (type.inner.rate > 0) {
     out += line(strokes,
                 fmt::format("{} {} a device", link_name(type.inner.kind), link_text(type.inner)));
-    out += line(bar(type, columns), type.inner.switched ? "a switch: all devices at full rate"
-                                                        : "one link that the devices share");
+    out += line(bar(type, columns), wiring_text(type));
     if (type.sockets > 1) {
       out += line("", fmt::format("// {} sockets, {} {} between two of them", type.sockets,
                                   link_name(type.bridge.kind), link_text(type.bridge)));

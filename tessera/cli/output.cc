@@ -86,6 +86,14 @@ std::string short_number(double value) {
   return unit == 0 ? fmt::format("{:g}", value) : fmt::format("{:.4g}{}", value, kUnits[unit]);
 }
 
+std::string short_seconds(double s) {
+  const double size = std::abs(s);
+  if (size == 0) return "0 s";
+  if (size < 1e-3) return fmt::format("{:.3g} us", s * 1e6);
+  if (size < 1) return fmt::format("{:.3g} ms", s * 1e3);
+  return size < 100 ? fmt::format("{:.3g} s", s) : fmt::format("{:.0f} s", s);
+}
+
 std::string accuracy_text(double share) {
   return std::isfinite(share) ? fmt::format("accuracy {:.2f} %", 100 * share) : "accuracy none";
 }

@@ -31,6 +31,7 @@ class Table {
 std::string grouped(int64_t value);                        // "12,345"
 std::string short_bytes(int64_t bytes);                    // "1.50 GiB"
 std::string short_number(double value);                    // "1.3 T", "20.5 M", "7"
+std::string short_seconds(double seconds);                 // "12.5 us", "3.21 ms", "105 s"
 std::string accuracy_text(double share);                   // "accuracy 81.30 %", "accuracy none"
 std::string plural(int64_t count, std::string_view noun);  // "1 rank", "2,000 ranks"
 

@@ -27,7 +27,7 @@ struct ShardOptions {
   int devices = 1;
   uint64_t seed = 1;
   int64_t budget = tables::ShardOptions().budget;
-  bool compare = false, json = false;
+  bool compare = false, json = false, beyond_range = false;
 };
 
 Result<std::vector<tables::Table>> read_tables(const std::string& from) {
@@ -117,16 +117,27 @@ std::string gap_text(const Answer& answer) {
                      percent(answer.evaluation.ms / answer.bound_ms - 1));
 }
 
+// Where the cost model was asked beyond what it knows; empty if nowhere.
+std::string range_text(const Problem& problem, const Answer& answer) {
+  const int devices = tables::devices_beyond_range(problem, answer.placement);
+  if (devices == 0) return "";
+  const auto range = problem.cost->range_of_columns();
+  return fmt::format(
+      "range     {} of {} devices have fewer or more columns than the networks know ({:.0f} to "
+      "{:.0f}): their cost is a guess\n",
+      devices, problem.devices, range->first, range->second);
+}
+
 std::string answer_text(const Problem& problem, const std::string& planner, const Answer& answer) {
   int64_t bytes = 0;
   for (const int64_t on : answer.evaluation.bytes) bytes += on;
   return fmt::format(
       "tables    {}, {} on {} of {}\nplanner   {}: {}, {}\ncost      {} a step by {}\n"
-      "bound     {}\n\n{}{}",
+      "bound     {}\n{}\n{}{}",
       problem.tables.size(), short_bytes(bytes), plural(problem.devices, "device"),
       short_bytes(problem.memory_bytes), planner, plural(answer.searched, "placement") + " priced",
       answer.ended, ms_text(answer.evaluation.ms), problem.cost->name(), gap_text(answer),
-      device_table(answer), cut_text(problem, answer));
+      range_text(problem, answer), device_table(answer), cut_text(problem, answer));
 }
 
 Json sharding_json(const Problem& problem, const std::string& planner, const Answer& answer) {
@@ -145,6 +156,8 @@ Json sharding_json(const Problem& problem, const std::string& planner, const Ans
   out["ms"] = answer.evaluation.ms;
   out["bound_ms"] = answer.bound_ms;
   out["gap"] = answer.bound_ms > 0 ? Json(answer.evaluation.ms / answer.bound_ms - 1) : Json();
+  if (problem.cost->range_of_columns())
+    out["devices_beyond_range"] = tables::devices_beyond_range(problem, answer.placement);
   out["load"] = Json::array();
   for (size_t i = 0; i < answer.evaluation.devices.size(); ++i) {
     const tables::DeviceCost& cost = answer.evaluation.devices[i];
@@ -200,6 +213,7 @@ Result<Problem> read_problem(const ShardOptions& options, const tables::CostMode
   problem.cost = &cost;
   problem.optimizer = *tables::parse_optimizer(options.optimizer);
   problem.splits = read_splits(options.splits);
+  problem.beyond_range = options.beyond_range;
   TESSERA_TRY_VOID(cost.check(problem.devices));
   return problem;
 }
@@ -289,10 +303,15 @@ void add_shard(Commands& commands) {
               "What auto may do to a table, of columns,rows,replicas,hot, or none")
       .delimiter(',')
       .one_of({"columns", "rows", "replicas", "hot", "none"});
+  command.flag("--beyond-range", options->beyond_range,
+               "auto may make pieces for which cost networks were not trained");
   command.option("--optimizer", options->optimizer, "Whose state lies beside the tables")
       .one_of(tables::optimizer_names());
   command.option("--seed", options->seed, "Of auto and random");
-  command.option("--budget", options->budget, "Placements that auto prices").at_least(1);
+  command
+      .option("--budget", options->budget,
+              "Placements that auto prices, for each set of kinds of splits")
+      .at_least(1);
   command.option("--placement", options->placement, "Price this placement instead of searching");
   command.option("--out", options->out, "Write the placement as CSV");
   command.option("--write-tables", options->write_tables, "Write the tables as CSV");

@@ -53,14 +53,6 @@ Result<std::pair<int64_t, double>> parse_straggler(const std::string& text) {
   return std::pair{*device, *times};
 }
 
-std::string short_seconds(double s) {
-  const double size = std::abs(s);
-  if (size == 0) return "0 s";
-  if (size < 1e-3) return fmt::format("{:.3g} us", s * 1e6);
-  if (size < 1) return fmt::format("{:.3g} ms", s * 1e3);
-  return size < 100 ? fmt::format("{:.3g} s", s) : fmt::format("{:.0f} s", s);
-}
-
 struct Totals {                         // over all ranks
   std::array<double, kSpent> share{};   // of ranks x step
   const RankResult* fullest = nullptr;  // whose device needs the most memory

@@ -402,6 +402,9 @@ struct OpCosts::Impl {
                         : work.backward ? style.host_backward_s
                                         : style.host_forward_s;
     cost.host_s = count * (device.host_issue_s + host);
+    // Further kernels of the same op cost the host the issue alone. Streams run them side by side.
+    if (work.grouped && style.kernel_an_expert)
+      cost.host_s += (work.batch - 1) * device.host_issue_s;
     const double bytes = cost.bytes_read + cost.bytes_written;
     if (work.on_host && host_rate > 0) {
       cost.kernel_s = std::max(cost.kernel_s, bytes / host_rate);

@@ -182,6 +182,22 @@ TEST(OpCosts, products_of_experts_and_into_wider_results_are_slower) {
   EXPECT_GT(costs.cost(work).uncertainty, costs.cost(wide).uncertainty);
 }
 
+TEST(OpCosts, many_experts_cost_the_host_a_call_each) {
+  OpWork work = product(256, 1024, 1024);
+  work.grouped = true;
+  work.batch = 128;
+  Device device = a100();
+  device.host_issue_s = 4e-6;
+  const OpCost one = OpCosts(device, Style(), nullptr).cost(work);
+  const OpCost each =
+      OpCosts(device, *parse_style("tessera,kernel_an_expert=true"), nullptr).cost(work);
+  EXPECT_NEAR(each.host_s - one.host_s, 127 * 4e-6, 1e-12);
+  EXPECT_EQ(each.kernel_s, one.kernel_s);
+  work.grouped = false;  // a batch of something else is one call
+  EXPECT_EQ(OpCosts(device, *parse_style("tessera,kernel_an_expert=true"), nullptr).cost(work).host_s,
+            OpCosts(device, Style(), nullptr).cost(work).host_s);
+}
+
 RC_GTEST_PROP(OpCosts, more_work_and_fewer_units_never_save_time, ()) {
   const OpCosts costs(h100(), Style(), nullptr);
   const auto size = [](int least) { return *rc::gen::inRange<int>(least, 9000); };

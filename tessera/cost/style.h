@@ -37,6 +37,8 @@ struct Style {
   bool fused_attention =
       true;                  // false: scores are written out, softmax, mask and dropout are passes
   bool fused_update = true;  // one kernel for many parameters
+  // Products of experts: a call and a kernel for each expert of the device, in place of one for all.
+  bool kernel_an_expert = false;
   // Of matrix products: "" as their dtype says; "tf32" instead of fp32; "fp8", "fp4" instead of 16
   // bits, in the linear layers of repeated blocks, where the device has it.
   std::string matmul_arithmetic;
@@ -67,6 +69,9 @@ struct Style {
   // Shares of a collective of activations, and of the exchange of tokens with their experts, that
   // run in pieces beside the kernels that make or take what moves; the rest is waited for.
   double activation_overlap = 0, routing_overlap = 0;
+  // A token that goes to several experts of one other node crosses the network once, and is spread
+  // inside that node.
+  bool tokens_once_a_node = false;
   double compute_slowdown = 1.15;  // of compute while communication inside the node runs beside it
   double network_slowdown = 1.03;  // of compute while a NIC is busy
   double collective_slowdown = 1.10;

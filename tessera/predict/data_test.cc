@@ -124,6 +124,26 @@ TEST(Data, names_of_sources_are_words_or_whole) {
   EXPECT_FALSE(framework_of(row, reason).guessed);
 }
 
+TEST(Rows, WordsTellLowRankFactors) {
+  struct Said {
+    const char* text;
+    bool trains;
+    int64_t rank;  // 0: not said
+  };
+  for (const Said& said :
+       {Said{"LoRA fine-tuning (rank 16), 14.7 samples/s", true, 16}, {"Llama2-70B-LoRA", true, 0},
+        {"llama2_70b_lora", true, 0}, {"low-rank adapters, r=8", true, 8},
+        {"QLoRA r 64", true, 64}, {"full fine-tuning, not LoRA", false, 0},
+        {"without LoRA", false, 0}, {"no lora", false, 0}, {"floral patterns", false, 0},
+        {"explorations", false, 0}, {"rank 3 of 8 nodes", false, 0}, {"", false, 0}}) {
+    const StatedLowRank found = low_rank_in(said.text);
+    EXPECT_EQ(found.trains, said.trains) << said.text;
+    EXPECT_EQ(found.rank.value_or(0), said.rank) << said.text;
+  }
+  EXPECT_TRUE(low_rank_in("QLoRA").narrow_base);
+  EXPECT_FALSE(low_rank_in("LoRA").narrow_base);
+}
+
 TEST(Rows, dtypes_and_recompute_are_types) {
   const std::pair<const char*, Arithmetic> dtypes[] = {{"bf16", Arithmetic::kBf16},
                                                        {"fp16", Arithmetic::kFp16},
@@ -131,7 +151,7 @@ TEST(Rows, dtypes_and_recompute_are_types) {
                                                        {"mxfp8", Arithmetic::kFp8},
                                                        {"nvfp4", Arithmetic::kFp4},
                                                        {"fp32", Arithmetic::kFp32},
-                                                       {"TF32", Arithmetic::kFp32},
+                                                       {"TF32", Arithmetic::kTf32},
                                                        {"bfloat16", Arithmetic::kBf16},
                                                        {"fp8(current scaling)", Arithmetic::kFp8}};
   for (const auto& [text, arithmetic] : dtypes) EXPECT_EQ(StatedDtype(text).arithmetic, arithmetic);

@@ -10,6 +10,13 @@ namespace {
 
 double as_double(int64_t value) { return static_cast<double>(value); }
 
+// The ranks of a stage that share the experts of a block: tensor ranks cut each of them, or whole
+// experts lie over the tensor ranks of several replicas.
+int64_t ranks_of_experts(const Run& run) {
+  const int64_t ep = std::max<int64_t>(run.ep, 1);
+  return ep > run.dp * run.cp ? ep : run.tp * ep;
+}
+
 // Of the fullest device, as large as they are without sharded states.
 struct Parameters {
   double dense = 0, experts = 0;
@@ -24,8 +31,7 @@ Parameters local_parameters(const Run& run) {
   const double blocks = parameter_count(m) - tables - experts;
   const double dense = blocks / as_double(run.pp) +
                        tables / as_double(std::min<int64_t>(run.pp, 2));  // a table at each end
-  return {dense / as_double(run.tp),
-          experts / as_double(run.pp * run.tp * std::max<int64_t>(run.ep, 1))};
+  return {dense / as_double(run.tp), experts / as_double(run.pp * ranks_of_experts(run))};
 }
 
 // Of one parameter in mixed precision: itself (2), its gradient (2 or 4), and a float32 master copy
@@ -120,8 +126,9 @@ double in_flight(const Run& run) {
 double estimated_state_bytes(const Run& run, bool sharded) {
   const Parameters local = local_parameters(run);
   const double replicas = sharded ? as_double(run.dp * run.cp) : 1;
-  // Experts are over `ep` replicas, their states over the rest of them.
-  const double of_expert = std::max(1.0, replicas / as_double(std::max<int64_t>(run.ep, 1)));
+  // Experts are over `ep` replicas or their tensor ranks, their states over the rest of them.
+  const double of_expert =
+      std::max(1.0, replicas * as_double(run.tp) / as_double(ranks_of_experts(run)));
   return local.dense * bytes_of_parameter(run, replicas) +
          local.experts * bytes_of_parameter(run, of_expert);
 }

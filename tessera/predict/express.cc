@@ -21,7 +21,8 @@ void say(Run& run, std::string text) { run.reasons.push_back(std::move(text)); }
 
 // ---- what no recipe takes
 
-// Sequences of mixtures and hybrids are whole. Experts lie over replicas: ep divides them.
+// Sequences of mixtures and hybrids are whole. Experts lie over replicas, which ep divides, or over
+// the tensor ranks of some replicas.
 void fit_experts(Run& run) {
   if (!has_experts(run.model) && run.model.form != Form::kHybrid) return;
   if (run.cp > 1) {
@@ -33,6 +34,15 @@ void fit_experts(Run& run) {
     run.cp = 1;
   }
   if (!has_experts(run.model)) return;
+  const int64_t of_replica = run.ep / run.tp;
+  if (run.ep > run.dp && run.tp > 1 && run.ep % run.tp == 0 && run.dp % of_replica == 0 &&
+      run.ep <= run.model.experts) {
+    say(run, fmt::format("whole experts over {} ranks: the {} tensor ranks of {} replicas", run.ep,
+                         run.tp, of_replica));
+    run.ep = of_replica;
+    run.experts_over_tp = true;
+    return;
+  }
   int64_t ep = std::min({run.ep, run.dp, run.model.experts});
   while (run.dp % ep != 0) --ep;
   if (ep == run.ep) return;
@@ -191,8 +201,9 @@ std::string recipe_call(const Run& run) {
   if (const std::string again = recompute_argument(run); again != "none")
     call += ",recompute=" + again;
   if (run.tp > 1 && shards_sequence(run)) call += ",sequence_shard=true";
+  if (run.experts_over_tp) call += ",experts_over_tp=true";
   // Masters rest in shards; the narrow copy that is gathered from them is kept for the step.
-  if (run.framework.gathers_once && run.arithmetic != Arithmetic::kFp32)
+  if (run.framework.gathers_once && !is_wide(run.arithmetic))
     call += fmt::format(",precision={}", dtype_name(compute_dtype(run)));
   return call + ")";
 }
@@ -215,7 +226,7 @@ void keep_last_stage(Plan& plan, const Run& run) {
 }
 
 void set_precision(Plan& plan, const Run& run) {
-  if (run.arithmetic == Arithmetic::kFp32) return;
+  if (is_wide(run.arithmetic)) return;
   const DType compute = compute_dtype(run);
   plan.precision.compute = compute;
   plan.precision.gradient = narrow_gradients(run) ? compute : DType::kFloat32;
@@ -227,7 +238,7 @@ int64_t block_bytes(const Run& run) {
   const Architecture& m = run.model;
   const double tables = static_cast<double>(m.vocab * m.hidden) * (m.tied ? 1 : 2);
   const double weights = (parameter_count(m) - tables) / static_cast<double>(m.layers * run.tp);
-  return static_cast<int64_t>(weights * (run.arithmetic == Arithmetic::kFp32 ? 4 : 2));
+  return static_cast<int64_t>(weights * (is_wide(run.arithmetic) ? 4 : 2));
 }
 
 // "blocks.*.ln_1.weight" of "blocks.12.ln_1.weight".
@@ -264,7 +275,7 @@ void add_details(Plan& plan, const Graph& graph, const Run& run) {
   }
   if (run.zero == 3) keep_small_parameters(plan, graph, run.framework.persistent_elements);
   if (run.zero >= 2 && run.pp > 1 && run.framework.keeps_gathered &&
-      run.arithmetic != Arithmetic::kFp32) {
+      !is_wide(run.arithmetic)) {
     if (run.zero == 3) {
       StoreEntry narrow = store("*.cast");
       narrow.keep = Keep::kStep;
@@ -293,7 +304,8 @@ void add_details(Plan& plan, const Graph& graph, const Run& run) {
 
 std::string style_text(const Run& run) {
   std::string text = run.framework.style;
-  if (run.arithmetic == Arithmetic::kFp8 || run.arithmetic == Arithmetic::kFp4) {
+  if (run.arithmetic == Arithmetic::kTf32 || run.arithmetic == Arithmetic::kFp8 ||
+      run.arithmetic == Arithmetic::kFp4) {
     text += fmt::format(",matmul_arithmetic={}", arithmetic_name(run.arithmetic));
   }
   // Partitioned gradients leave their buffers bucket by bucket.

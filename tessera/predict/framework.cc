@@ -149,6 +149,7 @@ const std::vector<std::pair<std::string, Option>>& options() {
       {"narrow_bf16_gradients", &Framework::narrow_bf16_gradients},
       {"fused_gating", &Framework::fused_gating},
       {"weigh_inside", &Framework::weigh_inside},
+      {"flash_attention", &Framework::flash_attention},
       {"memory", &Framework::memory},
       {"dropout", &Framework::dropout},
       {"bucket_bytes", &Framework::bucket_bytes},

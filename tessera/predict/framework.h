@@ -45,6 +45,8 @@ struct Framework {
   bool narrow_gradients = false, narrow_bf16_gradients = false;
   bool fused_gating = false;        // a gated MLP's activation is not kept for the backward pass
   bool weigh_inside = false;        // experts weigh before their last product
+  // Its fused attention is FlashAttention's or cuDNN's, whose kernels older GPUs do not have.
+  bool flash_attention = false;
   double dropout = 0;               // of gpt and bert
   int64_t bucket_bytes = 25 << 20;  // gradients of a bucket are reduced together
   int64_t prefetch = 1;             // blocks, zero = 3

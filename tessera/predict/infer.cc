@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "tessera/base/text.h"
+#include "tessera/cost/style.h"
 #include "tessera/predict/assumptions.h"
 #include "tessera/predict/estimate.h"
 #include "tessera/predict/infer_model.h"
@@ -41,6 +42,7 @@ Status set_arithmetic(Run& run, const Row& row) {
   replace(Arithmetic::kFp8, run.machine.fp8, Arithmetic::kBf16);
   replace(Arithmetic::kBf16, run.machine.bfloat16, Arithmetic::kFp16);
   replace(Arithmetic::kFp16, run.machine.float16, Arithmetic::kBf16);
+  replace(Arithmetic::kTf32, run.machine.tf32, Arithmetic::kFp32);
   return {};
 }
 
@@ -186,35 +188,63 @@ Status set_degrees(Run& run, const Row& row) {
 
 // ---- low-rank fine-tuning
 
-void train_low_rank(Run& run, bool mlp, std::string_view why) {
-  run.lora = assumed_whole("lora_rank");
+void train_low_rank(Run& run, int64_t rank, bool mlp, std::string_view why) {
+  run.lora = rank;
   run.lora_mlp = mlp;
   run.reasons.push_back(fmt::format("low-rank factors (LoRA) of rank {}: {}", run.lora, why));
 }
 
-// The benchmark's fine-tuning (a llama on so few sequences) trains factors beside attention; where
-// a name says LoRA, those beside all products of a block are meant.
-void find_low_rank(Run& run, const Row& row) {
-  if (run.model.form != Form::kLlama) return;
-  const auto says = [](std::string_view text) {
-    return lower_case(text).find("lora") != std::string::npos;
-  };
-  const bool benchmark = run.framework.benchmark_fine_tuning && row.global_batch &&
-                         *row.global_batch <= row.gpus.value_or(1);
-  if (says(row.model) || says(row.source)) {
-    train_low_rank(run, true, "by name");
-  } else if (benchmark) {
-    train_low_rank(run, false, "the benchmark's fine-tuning");
+bool can_train_low_rank(const Run& run) {
+  return run.model.form == Form::kLlama || run.model.form == Form::kMixture;
+}
+
+// What the column says goes before words, and these before what the batch tells. The benchmark's
+// fine-tuning (a llama on so few sequences) trains factors beside attention; elsewhere those beside
+// all products of a block are meant.
+Status find_low_rank(Run& run, const Row& row) {
+  if (row.lora == 0) return {};
+  const bool mlp = !run.framework.benchmark_fine_tuning;
+  StatedLowRank said;
+  std::string where;
+  for (const auto& [name, text] :
+       {std::pair("by the name of the model", std::string_view(row.model)),
+        std::pair("by the name of the source", std::string_view(row.source)),
+        std::pair("by the notes", std::string_view(row.notes))}) {
+    const StatedLowRank own = low_rank_in(text);
+    if (!own.trains) continue;
+    if (where.empty()) where = name;
+    said.trains = true;
+    said.narrow_base = said.narrow_base || own.narrow_base;
+    if (!said.rank) said.rank = own.rank;
   }
+  if (row.lora) where = "as stated";
+  if ((row.lora || said.trains) && !can_train_low_rank(run)) {
+    return invalid_input(
+        fmt::format("low-rank factors (LoRA) are built for Llama and Mixtral, and not for '{}'",
+                    run.model.name));
+  }
+  if (said.narrow_base)
+    run.reasons.emplace_back("QLoRA priced as LoRA: what is not trained in 16 bits, not in 4");
+  const int64_t usual = assumed_whole("lora_rank");
+  const bool benchmark = run.framework.benchmark_fine_tuning && row.global_batch &&
+                         run.model.form == Form::kLlama &&
+                         *row.global_batch <= row.gpus.value_or(1);
+  if (row.lora || said.trains) {
+    train_low_rank(run, row.lora.value_or(said.rank.value_or(usual)), mlp, where);
+  } else if (benchmark) {
+    train_low_rank(run, usual, false, "the benchmark's fine-tuning");
+  }
+  return {};
 }
 
 // States that could be on no device: what has run can only have trained low-rank factors.
-void check_states(Run& run) {
+void check_states(Run& run, const Row& row) {
   const double states = estimated_state_bytes(run);
   const bool possible =
       states <= assumed("surely_too_much_memory") * static_cast<double>(run.machine.memory_bytes);
-  if (run.lora == 0 && !possible && run.model.form == Form::kLlama && run.zero <= 1) {
-    train_low_rank(run, true,
+  if (run.lora == 0 && row.lora != 0 && !possible && run.model.form == Form::kLlama &&
+      run.zero <= 1) {
+    train_low_rank(run, assumed_whole("lora_rank"), true,
                    fmt::format("states of all parameters are {:.0f} GB a GPU", states / 1e9));
   }
   // States of factors are not worth a shard.
@@ -405,7 +435,16 @@ Result<Run> infer(const Row& row, const std::vector<FrameworkOption>& options) {
     if (!option.framework.empty() && option.framework != run.framework.name) continue;
     TESSERA_TRY_VOID(set_option(run.framework, option.key, option.value));
   }
-  find_low_rank(run, row);
+  // Its kernels were written for newer GPUs.
+  if (const auto style = parse_style(run.framework.style);
+      run.framework.flash_attention && !run.machine.flash_attention && style &&
+      style->fused_attention) {
+    run.framework.style += ",fused_attention=false";
+    run.reasons.push_back(
+        fmt::format("attention is not fused: its kernels in {} need a newer GPU than {}",
+                    run.framework.name, row.gpu));
+  }
+  TESSERA_TRY_VOID(find_low_rank(run, row));
   if (takes_images(run.model)) {
     run.seq = 1;
     if (!row.seq) run.reasons.push_back(fmt::format("images of {0} x {0}", run.model.seq));
@@ -417,7 +456,7 @@ Result<Run> infer(const Row& row, const std::vector<FrameworkOption>& options) {
   const std::optional<Recompute> recompute = stated_recompute(run, row);
   run.recompute = recompute.value_or(Recompute::kNone);
   TESSERA_TRY_VOID(set_degrees(run, row));
-  check_states(run);
+  check_states(run, row);
   // Micro-batches as if all was kept: published runs that compute again do not use up the memory.
   run.recompute = Recompute::kNone;
   set_batch(run, row);

@@ -34,6 +34,8 @@ struct Run {
   Arithmetic arithmetic = Arithmetic::kBf16;
   int64_t lora = 0;  // rank of the factors that alone are trained (models/nn.h); 0: all is
   bool lora_mlp = false;
+  // Whole experts lie over tensor ranks too: `ep` replicas with tp ranks each share those of a block.
+  bool experts_over_tp = false;
   std::vector<std::string> reasons;  // what was inferred, and from what
 };
 

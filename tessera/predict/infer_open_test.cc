@@ -322,5 +322,130 @@ TEST(Open, LowRankFactorsAreTrainedWhereNothingElseCouldBe) {
   EXPECT_EQ(inferred(row).lora, 16);
 }
 
+// A column counts before words, words before what the batch tells; 0 says that all is trained.
+TEST(Open, LowRankFactorsAreTrainedWhereTheRowSaysSo) {
+  Row row = row_of("Llama3-8B", "H100-80GB", 64);
+  row.global_batch = 128;
+  row.seq = 4096;
+  EXPECT_EQ(inferred(row).lora, 0);
+  row.notes = "LoRA with rank 32; 4.1 s a step";
+  EXPECT_EQ(inferred(row).lora, 32);
+  EXPECT_TRUE(inferred(row).lora_mlp);
+  EXPECT_TRUE(says(inferred(row).reasons, "by the notes"));
+  row.lora = 8;
+  EXPECT_EQ(inferred(row).lora, 8);
+  EXPECT_TRUE(says(inferred(row).reasons, "as stated"));
+  row.lora = 0;
+  EXPECT_EQ(inferred(row).lora, 0);
+  row.lora.reset();
+  row.notes = "QLoRA";
+  EXPECT_TRUE(says(inferred(row).reasons, "QLoRA priced as LoRA"));
+  // The benchmark's factors stand beside attention alone, whatever the notes say.
+  row.source = "MLPerf Training v4.1";
+  row.notes = "LoRA fine-tuning (rank 16)";
+  EXPECT_EQ(inferred(row).lora, 16);
+  EXPECT_FALSE(inferred(row).lora_mlp);
+
+  Row mixture = row_of("Mixtral-8x7B", "H100-80GB", 64);
+  mixture.global_batch = 128;
+  mixture.lora = 16;
+  const auto expressed = express(inferred(mixture));
+  ASSERT_TRUE(expressed) << expressed.error().message;
+  EXPECT_NE(expressed->model.find("mixtral:"), std::string::npos);
+  EXPECT_NE(expressed->model.find(",lora=16"), std::string::npos) << expressed->model;
+  Row other = row_of("GPT-2 XL", "H100-80GB", 8);
+  other.lora = 16;
+  const auto refused = infer(other);
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("are built for Llama and Mixtral"), std::string::npos)
+      << refused.error().message;
+}
+
+// TF32: float32 numbers, products at TF32's rate where the GPU has it.
+TEST(Open, Tf32IsNotFp32) {
+  Row row = row_of("GPT-1.3B", "A100-80GB", 8);
+  row.global_batch = 64;
+  row.dtype = "tf32";
+  const auto run = inferred(row);
+  EXPECT_EQ(run.arithmetic, Arithmetic::kTf32);
+  const auto narrow = express(run);
+  ASSERT_TRUE(narrow) << narrow.error().message;
+  EXPECT_NE(narrow->style.find("matmul_arithmetic=tf32"), std::string::npos) << narrow->style;
+  EXPECT_EQ(narrow->plan.find("precision"), std::string::npos) << narrow->plan;
+  row.dtype = "fp32";
+  const auto wide = predict({row}, {}, 1).front();
+  row.dtype = "tf32";
+  const auto fast = predict({row}, {}, 1).front();
+  ASSERT_TRUE(wide.ok && fast.ok) << wide.reason << fast.reason;
+  EXPECT_EQ(wide.memory_bytes, fast.memory_bytes);
+  EXPECT_LT(fast.step_time_s, wide.step_time_s / 2);
+  row.gpu = "V100-32GB";
+  const auto old = inferred(row);
+  EXPECT_EQ(old.arithmetic, Arithmetic::kFp32);
+  EXPECT_TRUE(says(old.reasons, "fp32 in place of tf32"));
+}
+
+// FlashAttention and cuDNN have no kernels for a V100: Megatron-Core writes the scores there.
+TEST(Open, AttentionIsNotFusedBeforeTheGpusThatHaveIt) {
+  Row row = row_of("GPT-2 774M swiglu", "V100-32GB", 1);
+  row.source = "Megatron-LM issue 525";
+  row.dtype = "fp16";
+  row.recompute = "none";
+  row.params = 771106304;
+  row.layers = 36;
+  row.hidden = 1280;
+  row.heads = 20;
+  row.kv_heads = 20;
+  row.ffn = 3392;
+  row.seq = 1024;
+  row.vocab = 50304;
+  row.gpus_a_node = 1;
+  row.tp = row.pp = row.dp = 1;
+  row.zero = 1;
+  row.microbatch = 4;
+  row.global_batch = 16;
+  const auto old = predict({row}, {}, 1).front();
+  ASSERT_TRUE(old.ok) << old.reason;
+  EXPECT_GT(old.memory_bytes, 32e9);
+  EXPECT_NE(old.reason.find("attention is not fused"), std::string::npos) << old.reason;
+  // The second row of the report: ungated, 5120 wide, parameters not stated.
+  Row plain = row;
+  plain.model = "GPT-2 774M";
+  plain.gpu = "V100 32GB";
+  plain.params.reset();
+  plain.ffn = 5120;
+  EXPECT_GT(predict({plain}, {}, 1).front().memory_bytes, 32e9);
+  row.gpu = "A100-40GB";
+  const auto fused = predict({row}, {}, 1).front();
+  EXPECT_LT(fused.memory_bytes, 0.8 * old.memory_bytes);
+  EXPECT_EQ(fused.reason.find("attention is not fused"), std::string::npos) << fused.reason;
+}
+
+// Megatron-Core's groups of experts take tensor ranks too, if each has whole experts.
+TEST(Open, ExpertsLieOverTensorRanksWhereReplicasAreTooFew) {
+  Row row = row_of("Qwen3-30B-A3B", "H100-80GB", 32);
+  row.tp = 2;
+  row.pp = 1;
+  row.dp = 16;
+  row.ep = 32;
+  row.global_batch = 512;
+  row.seq = 4096;
+  row.source = "Megatron-Core";
+  const auto expressed = express(inferred(row));
+  ASSERT_TRUE(expressed) << expressed.error().message;
+  EXPECT_NE(expressed->recipe.find("expert_parallel(ep=16,dp=1,tp=2"), std::string::npos)
+      << expressed->recipe;
+  EXPECT_NE(expressed->recipe.find("experts_over_tp=true"), std::string::npos) << expressed->recipe;
+  EXPECT_TRUE(says(expressed->reasons, "whole experts over 32 ranks: the 2 tensor ranks of 16"));
+  const auto spanning = predict({row}, {}, 1).front();
+  ASSERT_TRUE(spanning.ok) << spanning.reason;
+  row.ep = 16;
+  const auto inside = predict({row}, {}, 1).front();
+  // Each rank holds a 32nd of the experts either way: whole ones, or halves of twice as many.
+  EXPECT_NEAR(spanning.memory_bytes / inside.memory_bytes, 1, 0.15);
+  row.ep = 24;  // 12 replicas are no divisor of 16
+  EXPECT_TRUE(says(express(inferred(row))->reasons, "within the 16 replicas"));
+}
+
 }  // namespace
 }  // namespace tessera::infer_open_test

@@ -44,6 +44,8 @@ Status set_trait(const DataTable& table, const std::string& name, Machine& machi
     machine.bfloat16 = false;
   } else if (name == "bf16_only") {
     machine.float16 = false;
+  } else if (name == "no_flash_attention") {
+    machine.flash_attention = false;
   } else {
     const auto* found = std::find_if(kTraits.begin(), kTraits.end(),
                                      [&](const auto& trait) { return trait.first == name; });
@@ -236,6 +238,10 @@ Result<Machine> machine_of(const Row& row, std::string& reason) {
     for (const Known& known : machine_data().known) names.emplace_back(known.name);
     return invalid_input(fmt::format("the GPU '{}' is not known, did you mean '{}'?", row.gpu,
                                      nearest(plain_text(row.gpu), names)));
+  }
+  if (row.dtype.arithmetic == Arithmetic::kTf32) {
+    TESSERA_TRY(const Cluster preset, load_cluster(machine->preset));
+    machine->tf32 = preset.parts.front().type.device.peak.contains("tf32");
   }
   if (machine->replaces) reason = fmt::format("{} priced as {}", row.gpu, machine->preset);
   return *std::move(machine);

@@ -16,7 +16,10 @@ struct Machine {
   std::string preset;        // "dgx-a100"; the cluster's text is "dgx-a100:<nodes>"
   int64_t gpus_a_node = 8;   // of the preset
   int64_t memory_bytes = 0;  // of a GPU: to judge what fits before a plan exists
-  bool float16 = true, bfloat16 = true, fp8 = false, fp4 = false;  // arithmetic that the GPU has
+  // Arithmetic that the GPU has.
+  bool float16 = true, bfloat16 = true, fp8 = false, fp4 = false;
+  bool tf32 = false;  // of the preset; looked up where a row states it
+  bool flash_attention = true;  // FlashAttention and cuDNN have kernels for it
   bool early = false;  // sold before 2022: runs that do not say so are of the frameworks of then
   bool tuned = false;  // NVLink and sold since 2022: published runs overlap tensor parallelism
   bool xla = false;    // its programs are XLA's

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cmath>
 
 #include "tessera/base/text.h"
@@ -44,6 +45,8 @@ constexpr SizeColumn kSizes[] = {
     {"global_batch", &Row::global_batch, 1},
 };
 
+constexpr SizeColumn kLowRank = {"lora", &Row::lora, 0};  // may be absent
+
 constexpr double kLargest = 1e15;
 
 // A whole number, also as "8.0" or "1e3"; unset if the cell is empty.
@@ -66,6 +69,23 @@ Status read_size(const std::string& cell, const SizeColumn& column, Row& row) {
   }
   row.*column.member = static_cast<int64_t>(*value);
   return {};
+}
+
+// In lower case, cut at everything that is neither letter nor digit; a number ends a word, too.
+std::vector<std::string> plain_words(std::string_view text) {
+  const auto kind = [](char c) {
+    const auto byte = static_cast<unsigned char>(c);
+    return std::isdigit(byte) != 0 ? 1 : std::isalpha(byte) != 0 ? 2 : 0;
+  };
+  std::vector<std::string> words;
+  int last = 0;
+  for (const char c : lower_case(text)) {
+    const int now = kind(c);
+    if (now != 0 && now != last) words.emplace_back();
+    if (now != 0) words.back() += c;
+    last = now;
+  }
+  return words;
 }
 
 // The word itself, or Megatron-Core's modules that it stands for.
@@ -105,8 +125,34 @@ Status check_columns(const CsvTable& table, std::string_view file) {
 }  // namespace
 
 std::string_view arithmetic_name(Arithmetic arithmetic) {
-  constexpr std::array<std::string_view, 5> kNames = {"fp32", "fp16", "bf16", "fp8", "fp4"};
+  constexpr std::array<std::string_view, 6> kNames = {"fp32", "tf32", "fp16",
+                                                      "bf16", "fp8",  "fp4"};
   return kNames[static_cast<size_t>(arithmetic)];
+}
+
+bool is_wide(Arithmetic arithmetic) {
+  return arithmetic == Arithmetic::kFp32 || arithmetic == Arithmetic::kTf32;
+}
+
+StatedLowRank low_rank_in(std::string_view text) {
+  const std::vector<std::string> words = plain_words(text);
+  StatedLowRank out;
+  const auto at = [&](size_t i) { return i < words.size() ? words[i] : std::string(); };
+  for (size_t i = 0; i < words.size(); ++i) {
+    const bool two = words[i] == "low" && at(i + 1) == "rank";
+    const bool quantised = words[i] == "qlora";
+    if (!two && !quantised && words[i] != "lora" && words[i] != "lowrank") continue;
+    const std::string before = i > 0 ? words[i - 1] : std::string();
+    if (before == "no" || before == "not" || before == "without" || before == "non") continue;
+    out.trains = true;
+    out.narrow_base = out.narrow_base || quantised;
+  }
+  for (size_t i = 0; out.trains && !out.rank && i + 1 < words.size(); ++i) {
+    if (words[i] != "rank" && words[i] != "r") continue;
+    const auto number = parse_int(words[i + 1]);
+    if (number && *number >= 1) out.rank = *number;
+  }
+  return out;
 }
 
 std::string_view recompute_name(Recompute what) {
@@ -133,7 +179,9 @@ StatedDtype::StatedDtype(std::string_view stated) : text(stated) {
     arithmetic = Arithmetic::kBf16;
   } else if (half || has("amp") || has("mixed") || has("16")) {
     arithmetic = Arithmetic::kFp16;
-  } else if (has("fp32") || has("float32") || has("tf32") || has("32")) {
+  } else if (has("tf32") || has("tensorfloat")) {
+    arithmetic = Arithmetic::kTf32;
+  } else if (has("fp32") || has("float32") || has("32")) {
     arithmetic = Arithmetic::kFp32;
   }
 }
@@ -185,6 +233,9 @@ Result<std::vector<Row>> read_rows(const CsvTable& table, std::string_view file)
     for (const SizeColumn& column : kSizes) {
       note(column.name, read_size(cell(column.name), column, row));
     }
+    if (table.find(kLowRank.name) >= 0)
+      note(kLowRank.name, read_size(cell(kLowRank.name), kLowRank, row));
+    if (table.find("notes") >= 0) row.notes = trim(cell("notes"));
     auto params = number_or_none(cell("params"));
     if (params) {
       row.params = *params;

@@ -1,8 +1,9 @@
 // One published run as a row of a CSV tells it. What is left empty there is unset here. Texts with
 // a meaning (dtype, recompute) become types once, when the row is made. Only what describes the run
 // is read; columns with measured values (step_time_s, mem_GB, tflops_per_gpu, mfu,
-// tokens_per_s_per_gpu) and remarks on them (notes, reported, provenance, quality) are not looked
-// at and may be absent. Columns: docs/reference/predict.md.
+// tokens_per_s_per_gpu) and remarks on them (reported, provenance, quality) are not looked at and may
+// be absent. Of notes only the words that tell low-rank fine-tuning count. Columns:
+// docs/reference/predict.md.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +17,11 @@
 
 namespace tessera {
 
-enum class Arithmetic : uint8_t { kFp32, kFp16, kBf16, kFp8, kFp4 };  // of products
+// Of products. kTf32: of float32 numbers, whose mantissas products cut to 10 bits.
+enum class Arithmetic : uint8_t { kFp32, kTf32, kFp16, kBf16, kFp8, kFp4 };
 std::string_view arithmetic_name(Arithmetic arithmetic);
+// Are its numbers in float32 at rest and on the way?
+bool is_wide(Arithmetic arithmetic);
 
 // kExperts: what selective computes again, and mixtures of experts whole (hybrids only).
 enum class Recompute : uint8_t { kNone, kSelective, kExperts, kFull };
@@ -50,6 +54,17 @@ struct StatedRecompute {
   bool empty() const { return text.empty(); }
 };
 
+// Whether all parameters are trained, or low-rank factors beside them (LoRA), as a column or words
+// say it.
+struct StatedLowRank {
+  bool trains = false;          // low-rank factors
+  std::optional<int64_t> rank;  // unset: not said
+  bool narrow_base = false;     // the rest is kept in 4 bits (QLoRA)
+};
+// What the words of a text say: "LoRA", "QLoRA", "low-rank", with "rank 8" or "r=8" behind or before
+// it. "Without LoRA" and "no LoRA" say nothing.
+StatedLowRank low_rank_in(std::string_view text);
+
 struct Row {
   std::string id;
   std::string source, model, gpu;
@@ -59,6 +74,8 @@ struct Row {
   std::optional<int64_t> layers, hidden, heads, kv_heads, ffn, seq, vocab;
   std::optional<int64_t> gpus, gpus_a_node;
   std::optional<int64_t> tp, pp, vpp, dp, cp, ep, zero, microbatch, global_batch;
+  std::optional<int64_t> lora;  // rank of the factors that are trained; 0: all parameters are
+  std::string notes;
   int line = 0;
   std::string problem;  // why the row cannot be read: a cell that is no number; empty: none
 };

@@ -90,6 +90,20 @@ std::vector<bool> routed_tensors(const Graph& graph) {
   return routed;
 }
 
+// The most experts that a token goes to: the dim that counts the choices of what routes.
+int64_t most_choices(const Graph& graph) {
+  int64_t most = 1;
+  for (const Op& op : graph.ops()) {
+    if (info_of(op).work != WorkClass::kRouting) continue;
+    for (const TensorId id : op.outputs) {
+      for (const Dim& dim : graph.tensor(id).dims) {
+        if (dim.name == "choice") most = std::max(most, dim.size);
+      }
+    }
+  }
+  return most;
+}
+
 struct Shared {  // by all players
   const Lowered& lowered;
   const Cluster& cluster;
@@ -126,6 +140,7 @@ struct Shared {  // by all players
   std::vector<Loaded> loads = {};  // likewise, and by where the members sit
   // By tensor: tokens on the way to or from their experts, made or read by an op that routes.
   std::vector<bool> routed = routed_tensors(lowered.lowering->graph());
+  int64_t choices = most_choices(lowered.lowering->graph());
 
   const Lowering& lowering() const { return *lowered.lowering; }
   const Program& program(size_t player) const {
@@ -499,6 +514,11 @@ class PlayerOutline {
     return tokens ? Moves::kTokens : Moves::kActivations;
   }
 
+  // The experts that each token goes to, where tokens move.
+  int64_t choices(const Issue& issue) const {
+    return moves(issue) == Moves::kTokens ? shared_.choices : 1;
+  }
+
   // Does the host wait at once for what moves this tensor?
   bool blocks(const Issue& issue) const {
     const TensorId tensor = issue.transfers[0].tensor;
@@ -537,7 +557,7 @@ class PlayerOutline {
     Item& item = push(ItemKind::kIssue, PriceTag::kCollective,
                       entry<PricedCollective>(shared_.out.collectives, shared_.collectives,
                                               {issue.kind, where.where, whole_bytes(issue),
-                                               moves(issue), load(issue, where)}));
+                                               moves(issue), load(issue, where), choices(issue)}));
     item.lane = Lane::kCollective;
     item.spent = Spent::kCollective;
     item.handle = handles_.at(issue.handle);

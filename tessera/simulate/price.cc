@@ -1,6 +1,7 @@
 #include "tessera/simulate/price.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 namespace tessera {
@@ -13,6 +14,26 @@ struct Costs {  // of the outline's tables
   std::vector<OpCost> works;
   std::vector<CollectiveCost> collectives, messages, copies;
 };
+
+// Tokens that cross the network once for each node that has one of their experts, if experts are
+// chosen evenly: of N nodes k choices reach N (1 - (1 - 1/N)^k), the own one among them. What crosses
+// no more is copied inside the node where it arrives.
+ExchangeLoad once_a_node(const PricedCollective& one) {
+  const auto nodes = static_cast<double>(one.where.nodes);
+  const auto members = static_cast<double>(one.where.members);
+  const auto here = static_cast<double>(one.where.members_a_node);
+  const auto choices = static_cast<double>(one.choices);
+  const auto bytes = static_cast<double>(one.bytes);
+  const double share = nodes * (1 - std::pow(1 - 1 / nodes, choices)) / choices;
+  const double copies = bytes * (nodes - 1) / nodes, leaving = copies * share;
+  ExchangeLoad load;
+  load.inside = static_cast<int64_t>(bytes * (here - 1) / members + copies - leaving);
+  load.leaving = static_cast<int64_t>(leaving);
+  load.leaving_a_node = static_cast<int64_t>(leaving * here);
+  load.nodes_reached = one.where.nodes - 1;
+  load.peers = one.where.members - one.where.members_a_node;
+  return load;
+}
 
 Costs costs_of(const Outline& outline, const Cluster& cluster, const Style& style) {
   Costs out;
@@ -28,7 +49,10 @@ Costs costs_of(const Outline& outline, const Cluster& cluster, const Style& styl
   }
   const CollectiveCosts transfers(cluster, style);
   for (const PricedCollective& one : outline.collectives) {
-    out.collectives.push_back(transfers.collective(one.kind, one.where, one.bytes, one.load));
+    const bool once = style.tokens_once_a_node && one.moves == Moves::kTokens &&
+                      one.where.nodes > 1 && one.choices > 1;
+    out.collectives.push_back(transfers.collective(one.kind, one.where, one.bytes,
+                                                   once ? once_a_node(one) : one.load));
   }
   for (const PricedMessage& one : outline.messages) {
     out.messages.push_back(transfers.message(one.from, one.to, one.bytes, one.share));

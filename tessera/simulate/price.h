@@ -33,6 +33,7 @@ struct PricedCollective {
   int64_t bytes = 0;
   Moves moves = Moves::kOther;
   ExchangeLoad load = {};  // of an exchange over several nodes
+  int64_t choices = 1;     // of tokens: the experts that each of them goes to
   friend auto operator<=>(const PricedCollective&, const PricedCollective&) = default;
 };
 struct PricedMessage {

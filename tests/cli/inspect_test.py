@@ -164,7 +164,80 @@ class Resharding(CliTest):
         self.assertEqual((answer.code, answer.out, answer.err.count("\n")), (2, "", 1))
 
 
+class Paths(CliTest):
+    """Two layouts on one mesh. Costs: docs/theory/superscaler.md section 6, (128, 256) on four ranks."""
+
+    def steps(self, path, mesh, *more):
+        found = self.expect_json("inspect", path, "--mesh", mesh, "--shape", "128,256", "--json", *more)
+        return [(step["what"], step["axes"], step["to"], step["bytes"] // 4) for step in found["steps"]]
+
+    def test_the_worked_costs(self):
+        self.assertEqual(self.steps("S0R -> RS0", "4"), [("all_to_all", [0], "RS0", 6144)])
+        self.assertEqual(self.steps("RRP0 -> RR", "4"), [("all_reduce", [0], "RR", 49152)])
+        self.assertEqual(self.steps("S0R -> RR", "4"), [("all_gather", [0], "RR", 24576)])
+        self.assertEqual(self.steps("S0S1 -> S0R", "2x2"), [("all_gather", [1], "S0R", 8192)])
+        self.assertEqual([step[0] for step in self.steps("S1R -> RS01", "2x2")], ["slice", "all_to_all"])
+        self.assertEqual(sum(step[3] for step in self.steps("RRP01 -> S0S1", "2x2")), 16384 + 8192)
+        self.assertEqual(self.steps("S0R -> S0R", "2x4"), [])
+
+    def test_the_table_and_its_price(self):
+        text = self.expect_text("inspect", "S0R -> RS0", "--mesh", "2x4")
+        self.assertEqual(text, """S0R -> RS0 on 2x4
+
+step  what        axes  ranks  from  to   a rank sends, of the tensor
+   0  all_to_all     0      2  S0R   RS0                         0.25
+
+A rank sends 0.25 of the tensor in all.
+""")
+        text = self.expect_text("inspect", "S01R -> RR", "--mesh", "2x4", "--shape", "1024,1024", "--precision", "bfloat16")
+        self.assertIn("S01R -> RR on 2x4, a tensor of 1024 x 1024 bfloat16, 2.00 MiB\n", text)
+        self.assertIn("A rank sends 1.75 MiB in all.\n", text)
+        self.assertIn("Nothing moves", self.expect_text("inspect", "RS1 -> RS1", "--mesh", "2x4"))
+
+    def test_a_cluster_makes_seconds_and_slow_links_make_more(self):
+        def seconds(path, cluster):
+            found = self.expect_json("inspect", path, "--mesh", "2x8", "--shape", "8192,8192", "--cluster", cluster, "--json")
+            self.assertAlmostEqual(found["seconds"], sum(step["seconds"] for step in found["steps"]))
+            return found["seconds"]
+
+        inside, across = seconds("S1R -> RR", "dgx-a100:2"), seconds("S0R -> RR", "dgx-a100:2")
+        self.assertGreater(inside, 0)
+        self.assertGreater(across, inside / 2)
+        self.assertGreater(seconds("S0R -> RR", "a10g:2"), across)
+        text = self.expect_text("inspect", "S1R -> RR", "--mesh", "2x8", "--shape", "8192,8192", "--cluster", "dgx-a100:2")
+        self.assertRegex(text, r"(?m)^   0  all_gather .* ms  ring/simple|(?m)^   0  all_gather")
+        self.assertIn("the steps take", text)
+
+    def test_what_is_missing_or_wrong(self):
+        self.expect_error(2, "inspect: expected --mesh for 'S0R -> RS0', as 2x4; or both sides with their meshes, as S0R@2x4",
+                          "inspect", "S0R -> RS0")
+        self.expect_error(2, "inspect: --mesh belongs to a path on one mesh, as 'S0R -> RS0'",
+                          "inspect", "S0R@2x4 -> RS0@2x4", "--shape", "8,8", "--mesh", "2x4")
+        self.expect_error(2, "inspect: --mesh belongs to a path on one mesh, as 'S0R -> RS0'", "inspect", MODEL, "--mesh", "2")
+        self.expect_error(2, "layout 'S2R' on mesh 2x4: expected axes from 0 to 1, such as S0R",
+                          "inspect", "S2R -> RR", "--mesh", "2x4")
+        self.expect_error(2, "layout 'S0S0' on mesh 2x4: expected each axis once, behind an S or P, such as S0R",
+                          "inspect", "S0S0 -> RR", "--mesh", "2x4")
+        self.expect_error(2, "layout 'RRR' on mesh 2x4: expected 2 dims, found 3, such as S0R",
+                          "inspect", "S0R -> RRR", "--mesh", "2x4")
+        self.expect_error(2, "layout 'RRP0': expected no parts of a sum, or those of 'S0R': nothing makes parts of a value",
+                          "inspect", "S0R -> RRP0", "--mesh", "2x4")
+        self.expect_error(2, "mesh '2y4': expected 1 to 4 sizes with x between them, of at most 65536 ranks together, such "
+                             "as 2x4", "inspect", "S0R -> RS0", "--mesh", "2y4")
+        self.expect_error(2, "inspect: expected --shape beside --cluster for 'S0R -> RS0', the sizes of the tensor's dims, as "
+                             "1024,1024", "inspect", "S0R -> RS0", "--mesh", "2x4", "--cluster", "dgx-a100:1")
+        self.expect_error(2, "mesh of 16 ranks: expected at most 8, the devices of dgx-a100", "inspect", "S0R -> RS0", "--mesh",
+                          "2x8", "--shape", "64,64", "--cluster", "dgx-a100:1")
+
+
 class Clusters(CliTest):
+    def test_a_cube_of_links_is_no_switch(self):
+        for preset in ("p3.16xlarge", "dgx-v100", "dgx-p100"):
+            self.assertIn("a hybrid cube mesh: collectives as measured on it, one link a message\n",
+                          self.expect_text("inspect", preset + ":1"))
+        self.assertIn("a switch: all devices at full rate\n", self.expect_text("inspect", "dgx-a100:1"))
+        self.assertIn("one 25 Gb/s network card", self.expect_text("inspect", "--list-clusters"))
+
     def test_a_preset_is_drawn(self):
         text = self.expect_text("inspect", "dgx-a100:40")
         self.assertTrue(text.startswith("dgx-a100: 40 nodes, 320 devices, 25.00 TiB of device memory\n"))

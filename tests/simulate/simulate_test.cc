@@ -475,6 +475,19 @@ TEST(Simulate, OnlyTokensOfExpertsAreHiddenLikeTokens) {
   }
 }
 
+// Two choices of a token on two nodes fall on one of them half of the time: three quarters of the
+// copies cross the network. Heads of attention that are exchanged cross it as before.
+TEST(Simulate, TokensMayCrossTheNetworkOnceANode) {
+  for (const auto& [c, tokens] : {std::pair(Case{kLlama, "ulysses(4)", 4}, false),
+                                  {Case{kMixtral, "expert_parallel(4)", 16}, true}}) {
+    const Compiled plan = planned(c);
+    const auto step = [&](const std::string& style) {
+      return simulated(plan, nodes_of(2), options_of("tessera," + style)).step_time_s;
+    };
+    EXPECT_EQ(step("tokens_once_a_node=true") < step("tokens_once_a_node=false"), tokens) << c.plan;
+  }
+}
+
 TEST(Simulate, MessagesThatBlockAreExposed) {
   for (const std::string plan : {"gpipe(4,micro_batches=8)", "one_f_one_b(4,micro_batches=8)",
                                  "pipeline(4,micro_batches=8,schedule=zb_h1)",

@@ -57,6 +57,7 @@ Mixture found_mixture(const Blocked& blocks) {
 }
 
 Status check(const RecipeArguments& arguments, const Graph& graph, const Mixture& mixture) {
+  const bool over_tp = arguments.flag("experts_over_tp");
   const int64_t ep = arguments.number("ep"), experts = size_of(graph, mixture.experts, "experts");
   if (experts == 0) {
     return invalid_input(fmt::format(
@@ -65,11 +66,17 @@ Status check(const RecipeArguments& arguments, const Graph& graph, const Mixture
   if (ep > experts) {
     return invalid_input(fmt::format("ep = {} is more than the {} experts", ep, experts));
   }
+  const int64_t tp = arguments.number("tp");
+  if (over_tp && ep * tp > experts) {
+    return invalid_input(fmt::format("ep tp = {} is more than the {} experts, which "
+                                     "experts_over_tp leaves whole",
+                                     ep * tp, experts));
+  }
   return check_zero(arguments);
 }
 
 // The batch over dp and ep, but between `arrive` and `down` the experts over ep. With tp, an expert
-// is cut as an MLP is, and slots travel in tp pieces of hidden.
+// is cut as an MLP is, or whole experts lie over ep and tp; slots travel in tp pieces of hidden.
 Result<PlanText> emit_expert_parallel(const RecipeArguments& arguments, const Graph& graph) {
   const Blocked blocks(graph);
   const Mixture mixture = blocks.named ? named_mixture() : found_mixture(blocks);
@@ -83,17 +90,17 @@ Result<PlanText> emit_expert_parallel(const RecipeArguments& arguments, const Gr
   const bool replicated = text.has("dp") || text.has("ep");
   TESSERA_TRY_VOID(named_pipeline(text, graph, arguments));
   if (replicated) text.split("*", "batch", "dp,ep");
-  if (text.has("ep")) {
-    text.split(mixture.experts, "batch", "dp");
-    text.split(mixture.experts, "experts", "ep");
-  }
+  const bool over_tp = arguments.flag("experts_over_tp") && text.has("tp");
+  if (text.has("ep")) text.split(mixture.experts, "batch", "dp");
+  if (text.has("ep") || over_tp)
+    text.split(mixture.experts, "experts", over_tp ? "ep,tp" : "ep");
   const bool sequence_shard = arguments.flag("sequence_shard");
   TESSERA_TRY_VOID(tensor_parallel(text, graph, sequence_shard));
   if (sequence_shard) {  // routing is by whole sequences
     text.split(mixture.whole, "seq", "none");
     text.split(mixture.cut, "seq", "tp");
   }
-  text.split(mixture.experts, "ffn", "tp");
+  text.split(mixture.experts, "ffn", over_tp ? "none" : "tp");
   if (has_dim(graph, mixture.shared, "ffn")) text.split(mixture.shared, "ffn", "tp");
   const bool latent = has_dim(graph, mixture.slots, "latent");
   text.split(mixture.slots, latent ? "latent" : "hidden", "tp");
@@ -114,7 +121,9 @@ std::vector<Recipe> expert_recipes() {
         tp_argument("1"), pp_argument("1"),
         number("zero", "0", "0, or what is sharded at rest over its replicas: see zero", 0),
         micro_batches_argument("1"), schedule_argument(), chunks_argument(),
-        flag("sequence_shard", false, "between the split ops, seq over tp"), recompute_argument()},
+        flag("sequence_shard", false, "between the split ops, seq over tp"), recompute_argument(),
+        flag("experts_over_tp", false,
+             "whole experts lie over ep and tp, in place of being cut over tp")},
        emit_expert_parallel},
   };
 }

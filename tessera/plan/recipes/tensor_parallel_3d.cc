@@ -71,11 +71,15 @@ class Rows {
 // cuts the rows, y and z its features, in turn as inputs and as outputs: what one product makes is
 // what the next one reads. Between products the rows are also cut over the axis that does not cut
 // the features, and weights rest over x: gathered for a product, scattered after it.
+//
+// Most of all is sent over z, whose ranks are therefore neighbours, and least over y: per rank and
+// layer, forward and backward, (z-1) 17bsh, (x-1) 24h^2 and (y-1) 6bsh (section 6), so that x is
+// between them unless a rank's batch has fewer tokens than 1.4 h or more than 4 h.
 Result<PlanText> emit_3d(const RecipeArguments& arguments, const Graph& graph) {
   const int64_t y = arguments.number("y");
   TESSERA_TRY(PlanText text,
               outer(arguments, graph,
-                    {{"z", arguments.number("z")}, {"y", y}, {"x", arguments.number("x")}}));
+                    {{"y", y}, {"x", arguments.number("x")}, {"z", arguments.number("z")}}));
   for (const char* dim : {"batch", "hidden"}) {
     if (!has_dim(graph, "*", dim))
       return invalid_input(fmt::format("expected ops with the dim '{}', found none", dim));

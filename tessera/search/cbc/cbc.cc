@@ -18,6 +18,8 @@ namespace {
 constexpr const char* kLibrary = "libCbcSolver.so.3";
 // CBC takes differences below 1e-5 for none: costs are scaled so that the largest is this.
 constexpr double kLargest = 1e4;
+// As long as the publication lets it search.
+constexpr const char* kMostSeconds = "600";
 
 // The functions of CBC that are used, from its library.
 struct Cbc {
@@ -61,6 +63,7 @@ class Model {
  public:
   explicit Model(double scale) : scale_(scale), model_(cbc().new_model()) {
     cbc().set_parameter(model_, "log", "0");
+    cbc().set_parameter(model_, "sec", kMostSeconds);
   }
   ~Model() { cbc().delete_model(model_); }
   Model(const Model&) = delete;
@@ -173,7 +176,8 @@ Result<std::optional<OneHotAnswer>> solve_one_hot_by_cbc(const OneHotProblem& pr
     }
     out.choices.push_back(best);
   }
-  out.cost = cost_of(problem, out.choices);
+  out.cost = out.bound = cost_of(problem, out.choices);
+  out.solver = "cbc";
   return out;
 }
 

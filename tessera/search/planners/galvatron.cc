@@ -202,17 +202,18 @@ std::vector<std::vector<size_t>> LayerSearch::divisions(int64_t stages, int64_t 
     for (size_t s = 1; s < count; ++s) cuts.push_back(layers[s * (layers.size() / count)]);
     out.push_back(std::move(cuts));
   } else {
-    std::vector<int64_t> least;
+    std::vector<double> least;
     for (const FoldUnit& unit : units) {
       double bytes = kInfinity;
       for (size_t s = 0; s < at.strategies.size(); ++s)
         bytes = std::min(bytes, at.held(s, unit.stand_in, 1));
-      least.push_back(static_cast<int64_t>(bytes));
+      least.push_back(bytes);
     }
     std::vector<size_t> cuts;
     size_t first = 0;
     bool whole = true;
-    for (const size_t size : published::divide_by_memory(least, 0, count)) {
+    const std::vector<double> extra(count, 0);
+    for (const size_t size : published::divide_by_memory(least, extra)) {
       whole = whole && size > 0;
       cuts.push_back(first);
       first += size;

@@ -97,10 +97,10 @@ double all_gather_cost(const ShardingMesh& mesh, size_t axis, double bytes);
 using ShardingSpec = std::array<std::optional<size_t>, 2>;
 std::string to_string(const ShardingSpec& spec, size_t dims);  // "S0R"
 
-// An op makes one tensor. Without operands it is an input or parameter. Two operands with other
-// dims than the result make a product: dims that both have and the result lacks are summed, dims of
-// all three are batch dims. Anything else is element by element, on operands with the dims of the
-// result.
+// An op makes one tensor. Without operands it is an input or parameter. Two operands that both have
+// other dims than the result make a product: dims that both have and the result lacks are summed,
+// dims of all three are batch dims. Anything else is element by element. Its operands may lack dims
+// of the result (a bias that is added), and a single operand may have more, which are summed.
 struct ShardingOp {
   std::string name;
   std::vector<std::string> dims;
@@ -115,6 +115,10 @@ struct ShardingGraph {
   // stay whole.
   std::optional<std::string> forced_dim;
 };
+bool is_product(const ShardingGraph& graph, const ShardingOp& op);
+// What is wrong with an op whose operands are those of the graph; empty if nothing is.
+std::string why_not_an_op(const ShardingGraph& graph, const ShardingOp& op);
+
 struct ShardingChoice {
   ShardingSpec output;
   std::vector<ShardingSpec> operands;
@@ -126,12 +130,17 @@ struct ShardingPlan {
   double communication = 0;  // without
   std::vector<ShardingChoice> ops;
   bool proved = true;
+  double bound = 0;    // no plan has a smaller objective
+  std::string solver;  // that found it: "own" or "cbc"
 };
-// The choices of each op, and the integer program over them.
+// The choices of each op, and the integer program over them. Where an axis divides no dim that it
+// might cut, the dim stays whole on it.
 std::vector<std::vector<ShardingChoice>> sharding_choices(const ShardingGraph& graph,
                                                           const ShardingMesh& mesh);
 OneHotProblem sharding_problem(const ShardingGraph& graph, const ShardingMesh& mesh,
                                const std::vector<std::vector<ShardingChoice>>& choices);
+// By our own search, or CBC where that gives up (one_hot_cbc.h). None if nothing is allowed. If the
+// search gave up before it found a plan, the objective is infinite and there are no ops.
 std::optional<ShardingPlan> best_sharding(const ShardingGraph& graph, const ShardingMesh& mesh);
 // The same by another solver of the integer program; errors are the solver's.
 using OneHotSolver =

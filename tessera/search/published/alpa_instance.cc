@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tessera/search/infinity.h"
 #include "tessera/search/published/alpa.h"
 #include "tessera/search/published/one_hot_cbc.h"
 #include "tessera/search/published/systems.h"
@@ -231,12 +232,8 @@ Result<ShardingGraph> read_graph(const JsonTable& in) {
       TESSERA_TRY(const size_t at, find_name(row, fmt::format("reads[{}]", r), names, reads[r]));
       op.reads.push_back(at);
     }
-    const bool like_all = std::all_of(op.reads.begin(), op.reads.end(),
-                                      [&](size_t read) { return graph.ops[read].dims == op.dims; });
-    if (!like_all && op.reads.size() != 2) {
-      return row.error("reads",
-                       "expected two operands of a product, or operands with the op's dims");
-    }
+    const std::string wrong = why_not_an_op(graph, op);
+    if (!wrong.empty()) return row.error("reads", wrong);
     TESSERA_TRY_VOID(row.text("updates", updates));
     if (!updates.empty()) {
       TESSERA_TRY(op.updates, find_name(row, "updates", names, updates));
@@ -251,11 +248,40 @@ Result<ShardingGraph> read_graph(const JsonTable& in) {
   return graph;
 }
 
-// What solves the integer program: our own search, or CBC.
+// What solves the integer program: our own search and CBC where it gives up, or one of them alone.
 Result<OneHotSolver> read_solver(const JsonTable& in) {
-  std::string solver = "own";
-  TESSERA_TRY_VOID(in.choice("solver", solver, {"own", "cbc"}));
-  return solver == "own" ? OneHotSolver(solve_one_hot) : OneHotSolver(solve_one_hot_by_cbc);
+  std::string solver = "auto";
+  int64_t most_branches = OneHotProblem().most_branches;
+  TESSERA_TRY_VOID(in.choice("solver", solver, {"auto", "own", "cbc"}));
+  TESSERA_TRY_VOID(in.whole("most_branches", most_branches, 1));
+  if (solver == "cbc") return OneHotSolver(solve_one_hot_by_cbc);
+  const auto solve = solver == "own" ? solve_one_hot : solve_one_hot_by_either;
+  return OneHotSolver([solve, most_branches](const OneHotProblem& problem) {
+    OneHotProblem limited = problem;
+    limited.most_branches = most_branches;
+    return solve(limited);
+  });
+}
+
+// Who found the answer of an integer program, whether it is proved to be the best, and if not by how
+// much another one may be better at most.
+void say_how_good(const std::string& solver, bool proved, double cost, double bound, Json& out) {
+  out["solver"] = solver;
+  out["proved"] = proved;
+  out["bound"] = bound;
+  out["gap"] = proved ? Json(0.0) : bound > 0 ? Json(cost / bound - 1) : Json();
+  if (proved) return;
+  out["note"] = fmt::format(
+      "not proved optimal: the search ended at its limit of branches; no answer costs less than "
+      "{:.9g}",
+      bound);
+}
+
+// The search ended at its limit before it found anything.
+Json nothing_found(double bound) {
+  Json out{{"fits", nullptr}};
+  say_how_good("own", false, kInfinity, bound, out);
+  return out;
 }
 
 Result<Json> sharding(const JsonTable& in) {
@@ -274,17 +300,18 @@ Result<Json> sharding(const JsonTable& in) {
   TESSERA_TRY(const auto solve, read_solver(in));
   TESSERA_TRY(const auto plan, best_sharding(graph, mesh, solve));
   if (!plan) return Json{{"fits", false}};
+  if (plan->ops.empty()) return nothing_found(plan->bound);
   Json ops;
   for (size_t v = 0; v < graph.ops.size(); ++v) {
     const size_t dims = graph.ops[v].dims.size();
     ops[graph.ops[v].name] = {{"spec", to_string(plan->ops[v].output, dims)},
                               {"communication", plan->ops[v].communication}};
   }
-  return Json{{"fits", true},
-              {"objective", plan->objective},
-              {"communication", plan->communication},
-              {"proved", plan->proved},
-              {"ops", std::move(ops)}};
+  Json out{
+      {"fits", true}, {"objective", plan->objective}, {"communication", plan->communication}};
+  say_how_good(plan->solver, plan->proved, plan->objective, plan->bound, out);
+  out["ops"] = std::move(ops);
+  return out;
 }
 
 Status read_limits(const JsonTable& in, const std::vector<std::string>& names,
@@ -349,13 +376,14 @@ Result<Json> strategies(const JsonTable& in) {
   TESSERA_TRY(const auto solve, read_solver(in));
   TESSERA_TRY(const auto answer, solve(problem));
   if (!answer) return Json{{"fits", false}};
+  if (answer->choices.empty()) return nothing_found(answer->bound);
   Json chosen;
   for (size_t v = 0; v < names.size(); ++v) chosen[names[v]] = answer->choices[v];
-  return Json{{"fits", true},
-              {"cost", answer->cost},
-              {"proved", answer->proved},
-              {"branches", answer->branches},
-              {"strategies", std::move(chosen)}};
+  Json out{{"fits", true}, {"cost", answer->cost}};
+  say_how_good(answer->solver, answer->proved, answer->cost, answer->bound, out);
+  out["branches"] = answer->branches;
+  out["strategies"] = std::move(chosen);
+  return out;
 }
 
 Result<Json> sizes(const JsonTable& in) {

@@ -6,6 +6,7 @@
 #include "tessera/base/check.h"
 #include "tessera/search/infinity.h"
 #include "tessera/search/published/alpa.h"
+#include "tessera/search/published/one_hot_cbc.h"
 
 namespace tessera::published {
 namespace {
@@ -28,6 +29,11 @@ std::optional<size_t> position(const Dims& dims, const std::string& dim) {
   return static_cast<size_t>(found - dims.begin());
 }
 
+bool holds_all(const Dims& dims, const Dims& all) {
+  return std::all_of(all.begin(), all.end(),
+                     [&](const std::string& dim) { return position(dims, dim).has_value(); });
+}
+
 class Choices {
  public:
   Choices(const ShardingGraph& graph, const ShardingMesh& mesh) : graph_(graph), mesh_(mesh) {}
@@ -39,24 +45,29 @@ class Choices {
         depth_.push_back(0);
         inputs(i);
       } else if (is_product(op)) {
-        depth_.push_back(deepest(op).second + 1);
+        depth_.push_back(deepest(op) + 1);
         products(i);
       } else {
-        depth_.push_back(deepest(op).second + 1);
+        depth_.push_back(deepest(op) + 1);
         follow(i);
       }
     }
     return std::move(choices_);
   }
 
-  bool is_product(const ShardingOp& op) const {
-    return op.reads.size() == 2 &&
-           (graph_.ops[op.reads[0]].dims != op.dims || graph_.ops[op.reads[1]].dims != op.dims);
-  }
-  // The operand that an element-wise op follows, with its depth: the first of the deepest.
-  std::pair<size_t, size_t> deepest(const ShardingOp& op) const {
-    size_t best = 0;
-    for (size_t i = 1; i < op.reads.size(); ++i) {
+  bool is_product(const ShardingOp& op) const { return published::is_product(graph_, op); }
+  // The operand that an op follows which is no product, with its depth: the first of the deepest of
+  // those with all of its dims, or of all operands if none has them.
+  std::pair<size_t, size_t> leader(const ShardingOp& op) const {
+    std::vector<size_t> able;
+    for (size_t i = 0; i < op.reads.size(); ++i) {
+      if (holds_all(graph_.ops[op.reads[i]].dims, op.dims)) able.push_back(i);
+    }
+    if (able.empty()) {
+      for (size_t i = 0; i < op.reads.size(); ++i) able.push_back(i);
+    }
+    size_t best = able.front();
+    for (const size_t i : able) {
       if (depth_[op.reads[i]] > depth_[op.reads[best]]) best = i;
     }
     return {best, depth_[op.reads[best]]};
@@ -65,6 +76,12 @@ class Choices {
  private:
   // A cut by name: axis 0 cuts dim cut[0], axis 1 cuts dim cut[1]; empty for none.
   using Cut = std::array<std::string, 2>;
+
+  size_t deepest(const ShardingOp& op) const {
+    size_t out = 0;
+    for (const size_t read : op.reads) out = std::max(out, depth_[read]);
+    return out;
+  }
 
   ShardingSpec spec_of(const Dims& dims, const Cut& cut) const {
     ShardingSpec spec;
@@ -79,12 +96,21 @@ class Choices {
     }
     TESSERA_CHECK(false, "no size of dim '{}'", dim);
   }
-  bool divides(const Cut& cut) const {
+  bool divides(const Cut& cut) const { return divided(cut) == cut; }
+  // The cut without the dims that their axes do not divide: these stay whole.
+  Cut divided(Cut cut) const {
     for (size_t axis = 0; axis < 2; ++axis) {
-      if (!cut.at(axis).empty() && size_of(cut.at(axis)) % mesh_.devices.at(axis) != 0)
-        return false;
+      std::string& dim = cut.at(axis);
+      if (!dim.empty() && size_of(dim) % mesh_.devices.at(axis) != 0) dim.clear();
     }
-    return true;
+    return cut;
+  }
+  int64_t devices_of(const Cut& cut) const {
+    int64_t out = 1;
+    for (size_t axis = 0; axis < 2; ++axis) {
+      if (!cut.at(axis).empty()) out *= mesh_.devices.at(axis);
+    }
+    return out;
   }
   // Where the forced dim is one of the op's, it must be cut by axis 0.
   bool obeys(const Dims& own, const Cut& cut, bool is_input) const {
@@ -93,9 +119,10 @@ class Choices {
     return !is_input || (cut[0].empty() && cut[1].empty());
   }
 
+  // Adds a choice of op i, unless the forced dim forbids it.
   void push(size_t i, const Cut& cut, double communication, const Dims& own) {
     const ShardingOp& op = graph_.ops[i];
-    if (!divides(cut) || !obeys(own, cut, op.reads.empty())) return;
+    if (!obeys(own, cut, op.reads.empty())) return;
     ShardingChoice choice;
     choice.output = spec_of(op.dims, cut);
     for (const size_t read : op.reads) {
@@ -115,7 +142,7 @@ class Choices {
       for (const std::string& dim : dims) {
         Cut cut;
         cut.at(axis) = dim;
-        if (mesh_.devices.at(axis) > 1) push(i, cut, 0, dims);
+        if (mesh_.devices.at(axis) > 1 && divides(cut)) push(i, cut, 0, dims);
       }
     }
   }
@@ -143,41 +170,86 @@ class Choices {
       n.push_back(dim);
     }
     choices_.emplace_back();
-    // The all-reduce is of the tile that the other axis leaves of the result.
-    const auto reduced = [&](size_t axis) {
-      return all_reduce_cost(mesh_, axis,
-                             bytes_of(op) / static_cast<double>(mesh_.devices.at(1 - axis)));
-    };
+    std::vector<Cut> cuts;
     for (size_t a = 0; a < 2; ++a) {
       const size_t b = 1 - a;
-      const auto each = [&](const Dims& on_a, const Dims& on_b, double communication) {
+      const auto each = [&](const Dims& on_a, const Dims& on_b) {
         for (const std::string& x : on_a) {
           for (const std::string& y : on_b) {
-            Cut cut;
+            if (x == y) continue;
+            Cut& cut = cuts.emplace_back();
             cut.at(a) = x;
             cut.at(b) = y;
-            if (x != y) push(i, cut, communication, own);
           }
         }
       };
-      each(m, n, 0);
-      each(m, k, reduced(b));
-      each(n, k, reduced(b));
-      each(batch, {""}, 0);
-      if (a == 0) {
-        each(batch, batch, 0);
-      }
+      each(m, n);
+      each(m, k);
+      each(n, k);
+      each(batch, {""});
+      if (a == 0) each(batch, batch);
     }
+    for (const Cut& cut : as_far_as_divided(cuts)) push(i, cut, summed_over(i, cut), own);
   }
 
+  // The cuts whose dims are all divided. Where there is none, a dim that its axis does not divide
+  // stays whole on it, and the cuts over the most devices are kept: fewer would compute the same
+  // on more devices, which costs nothing in this model.
+  std::vector<Cut> as_far_as_divided(const std::vector<Cut>& cuts) const {
+    std::vector<Cut> out;
+    for (const Cut& cut : cuts) {
+      if (divides(cut)) out.push_back(cut);
+    }
+    if (!out.empty()) return out;
+    const auto part_of = [&](const Cut& cut) {
+      Cut part = divided(cut);
+      for (size_t axis = 0; axis < 2; ++axis) {
+        if (mesh_.devices.at(axis) == 1) part.at(axis).clear();
+      }
+      return part;
+    };
+    int64_t most = 0;
+    for (const Cut& cut : cuts) most = std::max(most, devices_of(part_of(cut)));
+    for (const Cut& cut : cuts) {
+      const Cut part = part_of(cut);
+      const bool is_new = std::find(out.begin(), out.end(), part) == out.end();
+      if (devices_of(part) == most && is_new) out.push_back(part);
+    }
+    return out;
+  }
+
+  // The all-reduces of an op whose operands are cut so: over each axis that cuts a dim which the
+  // result lacks, of the tile that the other axis leaves of the result.
+  double summed_over(size_t i, const Cut& cut) const {
+    const ShardingOp& op = graph_.ops[i];
+    const ShardingSpec spec = spec_of(op.dims, cut);
+    double cost = 0;
+    for (size_t axis = 0; axis < 2; ++axis) {
+      if (cut.at(axis).empty() || position(op.dims, cut.at(axis))) continue;
+      const int64_t tiles = spec.at(1 - axis) ? mesh_.devices.at(1 - axis) : 1;
+      cost += all_reduce_cost(mesh_, axis, bytes_of(op) / static_cast<double>(tiles));
+    }
+    return cost;
+  }
+
+  // Cut as the operand that it follows: by names of dims, so that others may lack some of them.
   void follow(size_t i) {
     const ShardingOp& op = graph_.ops[i];
-    const std::vector<ShardingChoice> leader = choices_[op.reads[deepest(op).first]];
+    const size_t at = op.reads[leader(op).first];
+    const Dims& dims = graph_.ops[at].dims;
+    const std::vector<ShardingChoice> leader = choices_[at];
     choices_.emplace_back();
     for (const ShardingChoice& choice : leader) {
+      Cut cut;
+      for (size_t axis = 0; axis < 2; ++axis) {
+        if (choice.output.at(axis)) cut.at(axis) = dims[*choice.output.at(axis)];
+      }
       ShardingChoice own;
-      own.output = choice.output;
-      own.operands.assign(op.reads.size(), choice.output);
+      own.output = spec_of(op.dims, cut);
+      for (const size_t read : op.reads) {
+        own.operands.push_back(spec_of(graph_.ops[read].dims, cut));
+      }
+      own.communication = summed_over(i, cut);
       choices_.back().push_back(std::move(own));
     }
   }
@@ -210,6 +282,52 @@ double resharding_cost(const ShardingMesh& mesh, const ShardingSpec& from, const
 }
 
 }  // namespace
+
+bool is_product(const ShardingGraph& graph, const ShardingOp& op) {
+  return op.reads.size() == 2 && std::all_of(op.reads.begin(), op.reads.end(), [&](size_t read) {
+           const Dims& dims = graph.ops[read].dims;
+           return !holds_all(dims, op.dims) || !holds_all(op.dims, dims);
+         });
+}
+
+std::string why_not_an_op(const ShardingGraph& graph, const ShardingOp& op) {
+  const auto missing = [](const Dims& dims, const Dims& in) {
+    const auto found = std::find_if(dims.begin(), dims.end(), [&](const std::string& dim) {
+      return !position(in, dim);
+    });
+    return found == dims.end() ? std::string() : *found;
+  };
+  if (op.reads.size() < 2) return "";
+  if (is_product(graph, op)) {
+    const Dims& left = graph.ops[op.reads[0]].dims;
+    const Dims& right = graph.ops[op.reads[1]].dims;
+    Dims both = left;
+    both.insert(both.end(), right.begin(), right.end());
+    std::string lost = missing(op.dims, both);
+    if (!lost.empty()) {
+      return fmt::format("expected the product's dim '{}' in one of its operands", lost);
+    }
+    for (const auto& [own, other] : {std::pair(&left, &right), std::pair(&right, &left)}) {
+      Dims known = op.dims;
+      known.insert(known.end(), other->begin(), other->end());
+      lost = missing(*own, known);
+      if (lost.empty()) continue;
+      return fmt::format("expected the dim '{}' in the product or in its other operand too", lost);
+    }
+    return "";
+  }
+  bool is_whole = false;
+  for (const size_t read : op.reads) {
+    const ShardingOp& operand = graph.ops[read];
+    is_whole = is_whole || holds_all(operand.dims, op.dims);
+    const std::string lost = missing(operand.dims, op.dims);
+    if (lost.empty()) continue;
+    return fmt::format(
+        "expected two operands of a product, or operands whose dims the op has; '{}' has '{}' too",
+        operand.name, lost);
+  }
+  return is_whole ? "" : "expected an operand with all of the op's dims";
+}
 
 double all_reduce_cost(const ShardingMesh& mesh, size_t axis, double bytes) {
   return collective_cost(mesh, axis, 2 * moved_bytes(mesh, axis, bytes), 0.01);
@@ -248,7 +366,7 @@ OneHotProblem sharding_problem(const ShardingGraph& graph, const ShardingMesh& m
     }
     for (size_t i = 0; i < op.reads.size(); ++i) {
       const size_t u = op.reads[i];
-      const bool follows = !rules.is_product(op) && rules.deepest(op).first == i;
+      const bool follows = !rules.is_product(op) && rules.leader(op).first == i;
       OneHotEdge edge{u, v, {}};
       for (size_t a = 0; a < choices[u].size(); ++a) {
         auto& row = edge.cost.emplace_back();
@@ -285,7 +403,9 @@ Result<std::optional<ShardingPlan>> best_sharding(const ShardingGraph& graph,
   }
   TESSERA_TRY(const auto answer, solve(sharding_problem(graph, mesh, choices)));
   if (!answer) return std::nullopt;
-  ShardingPlan plan{answer->cost, answer->cost, {}, answer->proved};
+  ShardingPlan plan{answer->cost,   answer->cost,  {},
+                    answer->proved, answer->bound, answer->solver};
+  if (answer->choices.empty()) return plan;
   for (size_t v = 0; v < choices.size(); ++v) {
     plan.ops.push_back(choices[v][answer->choices[v]]);
     plan.communication -= plan.ops.back().tie_break;
@@ -294,7 +414,7 @@ Result<std::optional<ShardingPlan>> best_sharding(const ShardingGraph& graph,
 }
 
 std::optional<ShardingPlan> best_sharding(const ShardingGraph& graph, const ShardingMesh& mesh) {
-  return best_sharding(graph, mesh, OneHotSolver(solve_one_hot)).value();
+  return best_sharding(graph, mesh, OneHotSolver(solve_one_hot_by_either)).value();
 }
 
 }  // namespace tessera::published

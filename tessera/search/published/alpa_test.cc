@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 
+#include "tessera/search/published/one_hot_cbc.h"
 #include "tessera/search/published/test_random.h"
 
 namespace tessera::published::alpa_test {
@@ -235,13 +236,169 @@ TEST(AlpaSharding, ANewParameterIsCutAsTheOldOne) {
   EXPECT_TRUE(plan->proved);
 }
 
-TEST(AlpaSharding, DimsThatAnAxisDoesNotDivideStayWhole) {
-  ShardingGraph graph = product(6, 5, 7);
-  const auto choices = sharding_choices(graph, {{4, 1}, {1, 1}, {1, 1}});
-  for (const auto& choice : choices[0]) {
-    EXPECT_EQ(to_string(choice.output, 2), "RR");
+// The least cost of all combinations of choices.
+double sharding_by_trying_all(const ShardingGraph& graph, const ShardingMesh& mesh) {
+  const OneHotProblem problem = sharding_problem(graph, mesh, sharding_choices(graph, mesh));
+  std::vector<size_t> choices(problem.nodes.size(), 0);
+  double best = kInfinity;
+  while (true) {
+    best = std::min(best, cost_of(problem, choices));
+    size_t v = 0;
+    while (v < choices.size() && ++choices[v] == problem.nodes[v].size()) choices[v++] = 0;
+    if (v == choices.size()) return best;
   }
-  EXPECT_FALSE(best_sharding(graph, {{4, 1}, {1, 1}, {1, 1}}).has_value());
+}
+
+TEST(AlpaSharding, DimsThatAnAxisDoesNotDivideStayWhole) {
+  const ShardingMesh line{{4, 1}, {1, 1}, {1, 1}};
+  ShardingGraph graph = product(6, 5, 7);
+  for (const auto& own : sharding_choices(graph, line)) {
+    for (const auto& choice : own) EXPECT_EQ(to_string(choice.output, 2), "RR");
+  }
+  const auto whole = best_sharding(graph, line);
+  ASSERT_TRUE(whole.has_value());
+  EXPECT_EQ(whole->communication, 0);
+  EXPECT_EQ(whole->objective, 4);  // both inputs are whole
+
+  // Only k is divided: y is summed over it, and the gradient of w is cut by it.
+  graph = product(6, 8, 7);
+  const auto choices = sharding_choices(graph, line);
+  ASSERT_EQ(choices[2].size(), 1u);
+  EXPECT_EQ(to_string(choices[2][0].output, 2), "RR");
+  EXPECT_EQ(to_string(choices[2][0].operands[0], 2), "RS0");
+  EXPECT_DOUBLE_EQ(choices[2][0].communication, all_reduce_cost(line, 0, 6 * 7 * 4));
+  ASSERT_EQ(choices[4].size(), 1u);
+  EXPECT_EQ(to_string(choices[4][0].output, 2), "S0R");
+  const auto plan = best_sharding(graph, line);
+  ASSERT_TRUE(plan.has_value());
+  EXPECT_DOUBLE_EQ(plan->objective, sharding_by_trying_all(graph, line));
+  EXPECT_DOUBLE_EQ(plan->communication, all_reduce_cost(line, 0, 6 * 7 * 4));
+}
+
+// On a mesh of 4 x 3, m = 6 is divided by 3 only and n = 8 by 4 only: one way cuts both.
+TEST(AlpaSharding, EachAxisCutsADimThatItDivides) {
+  const ShardingGraph graph = product(6, 5, 8);
+  const ShardingMesh mesh{{4, 3}, {1, 1}, {1, 1}};
+  const auto choices = sharding_choices(graph, mesh);
+  ASSERT_EQ(choices[2].size(), 1u);
+  EXPECT_EQ(to_string(choices[2][0].output, 2), "S1S0");
+  EXPECT_TRUE(best_sharding(graph, mesh).has_value());
+  // Where neither axis divides two dims, as many devices as possible share the work.
+  const auto part = sharding_choices(product(6, 5, 7), mesh);
+  ASSERT_EQ(part[2].size(), 1u);
+  EXPECT_EQ(to_string(part[2][0].output, 2), "S1R");
+}
+
+// A bias is added element by element: the sum is cut as the product is, and the bias as the sum.
+TEST(AlpaSharding, ABiasIsNoFactor) {
+  ShardingGraph graph;
+  graph.sizes = {{"m", 8}, {"k", 16}, {"n", 32}};
+  graph.ops = {{"x", {"m", "k"}, {}, {}},      {"w", {"k", "n"}, {}, {}},
+               {"y", {"m", "n"}, {0, 1}, {}},  {"bias", {"n"}, {}, {}},
+               {"z", {"m", "n"}, {2, 3}, {}},  {"z2", {"m", "n"}, {3, 2}, {}},
+               {"dbias", {"n"}, {4}, {}}, {"new bias", {"n"}, {3, 6}, 3}};
+  EXPECT_TRUE(is_product(graph, graph.ops[2]));
+  for (const size_t op : {4, 5, 6, 7}) EXPECT_FALSE(is_product(graph, graph.ops[op])) << op;
+  for (const ShardingOp& op : graph.ops) EXPECT_EQ(why_not_an_op(graph, op), "") << op.name;
+  for (const std::array<int64_t, 2> devices : {std::array<int64_t, 2>{4, 1}, {2, 2}}) {
+    const ShardingMesh mesh{devices, {1, 1}, {1, 0.1}};
+    const auto choices = sharding_choices(graph, mesh);
+    for (const size_t op : {4, 5}) {
+      ASSERT_EQ(choices[op].size(), choices[2].size());
+      for (size_t c = 0; c < choices[op].size(); ++c) {
+        const ShardingChoice& sum = choices[op][c];
+        EXPECT_EQ(sum.output, choices[2][c].output);
+        EXPECT_EQ(sum.communication, 0);
+        EXPECT_EQ(to_string(sum.operands[op == 4 ? 1 : 0], 1),
+                  to_string(sum.output, 2).substr(to_string(sum.output, 2).find_last_of("SR")));
+      }
+    }
+    // The gradient of the bias is summed over m: where an axis cuts m, by an all-reduce.
+    for (const ShardingChoice& choice : choices[6]) {
+      double expected = 0;
+      for (size_t axis = 0; axis < 2; ++axis) {
+        if (choice.operands[0].at(axis) != size_t{0}) continue;
+        const bool is_cut = choice.output.at(1 - axis).has_value();
+        const auto tiles = static_cast<double>(is_cut ? devices.at(1 - axis) : 1);
+        expected += all_reduce_cost(mesh, axis, 32.0 * 4 / tiles);
+      }
+      EXPECT_EQ(choice.communication, expected);
+    }
+    const auto plan = best_sharding(graph, mesh);
+    ASSERT_TRUE(plan.has_value());
+    EXPECT_DOUBLE_EQ(plan->objective, sharding_by_trying_all(graph, mesh));
+    EXPECT_EQ(plan->ops[3].output, plan->ops[7].output);
+  }
+}
+
+TEST(AlpaSharding, OperandsThatFitNoRuleAreNamed) {
+  ShardingGraph graph = product(8, 8, 8);
+  const auto why = [&](std::vector<std::string> dims, std::vector<size_t> reads) {
+    return why_not_an_op(graph, {"op", std::move(dims), std::move(reads), {}});
+  };
+  EXPECT_EQ(why({"m", "n"}, {2, 0}),
+            "expected two operands of a product, or operands whose dims the op has; 'x' has 'k' "
+            "too");
+  EXPECT_EQ(why({"m"}, {0, 2}), "expected the dim 'k' in the product or in its other operand too");
+  EXPECT_EQ(why({"n", "k", "h"}, {0, 3}), "expected the product's dim 'h' in one of its operands");
+  EXPECT_EQ(why({"n", "k"}, {0, 3}), "");
+}
+
+// Layers with their gradients and updates: own answers are proved however many there are.
+ShardingGraph perceptron(int layers, int64_t batch, int64_t width) {
+  ShardingGraph graph;
+  graph.sizes = {{"b", batch}};
+  const auto dim = [](int layer) { return "h" + std::to_string(layer); };
+  for (int i = 0; i <= layers; ++i) graph.sizes.emplace_back(dim(i), width);
+  const auto add = [&](std::string name, std::vector<std::string> dims, std::vector<size_t> reads,
+                       std::optional<size_t> updates = {}) {
+    graph.ops.push_back({std::move(name), std::move(dims), std::move(reads), updates});
+    return graph.ops.size() - 1;
+  };
+  std::vector<size_t> made{add("x", {"b", dim(0)}, {})};
+  std::vector<size_t> weights;
+  for (int i = 0; i < layers; ++i) {
+    weights.push_back(add("w" + std::to_string(i), {dim(i), dim(i + 1)}, {}));
+    made.push_back(
+        add("y" + std::to_string(i), {"b", dim(i + 1)}, {made.back(), weights.back()}));
+  }
+  size_t gradient = add("loss", {"b", dim(layers)}, {made.back()});
+  for (int i = layers; i-- > 0;) {
+    const auto at = static_cast<size_t>(i);
+    const size_t dw =
+        add("dw" + std::to_string(i), {dim(i), dim(i + 1)}, {made[at], gradient});
+    if (i > 0) gradient = add("dy" + std::to_string(i), {"b", dim(i)}, {gradient, weights[at]});
+    add("new w" + std::to_string(i), {dim(i), dim(i + 1)}, {weights[at], dw}, weights[at]);
+  }
+  return graph;
+}
+
+TEST(AlpaSharding, DeepNetworksAreProved) {
+  const ShardingMesh line{{4, 1}, {1, 1}, {1, 1}};
+  for (const int layers : {2, 8, 12, 24, 48}) {
+    // Many samples, narrow layers: an all-reduce of each weight's gradient and nothing else.
+    const auto plan = best_sharding(perceptron(layers, 4096, 128), line);
+    ASSERT_TRUE(plan.has_value());
+    EXPECT_TRUE(plan->proved) << layers;
+    EXPECT_EQ(plan->solver, "own");
+    EXPECT_EQ(plan->bound, plan->objective);
+    EXPECT_NEAR(plan->communication, layers * all_reduce_cost(line, 0, 128 * 128 * 4), 1e-6);
+  }
+}
+
+TEST(AlpaSharding, DeepNetworksAgreeWithCbc) {
+  if (!cbc_available()) return;  // one_hot_cbc_test.cc checks what a build without it says
+  for (const int layers : {8, 12}) {
+    for (const int64_t batch : {128, 1024}) {
+      const ShardingGraph graph = perceptron(layers, batch, 512);
+      const ShardingMesh mesh{{2, 4}, {1, 1}, {1, 0.1}};
+      const auto own = best_sharding(graph, mesh, OneHotSolver(solve_one_hot)).value();
+      const auto other = best_sharding(graph, mesh, OneHotSolver(solve_one_hot_by_cbc));
+      ASSERT_TRUE(other.has_value()) << other.error().message;
+      ASSERT_TRUE(own.has_value() && own->proved && other->has_value());
+      EXPECT_NEAR(own->objective, (*other)->objective, 1e-6 * own->objective) << layers;
+    }
+  }
 }
 
 // What a collective costs by the published prototype: the part with bytes is cut to a whole number.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <random>
+#include <set>
 
 #include "tessera/search/infinity.h"
 #include "tessera/search/published/open_path.h"
@@ -111,6 +112,81 @@ RegionPlan price_regions(const RegionProblem& problem, const Groups& groups, siz
 
 namespace {
 
+// The path is exact up to so many groups while a search prices partitions.
+constexpr size_t kExactWhileSearching = 10;
+
+// Two devices of different groups change places as long as the score falls. What an exchange leaves
+// as it is, the times inside other groups and the links between them, is kept.
+class Exchanges {
+ public:
+  Exchanges(const RegionProblem& problem, Groups groups)
+      : problem_(problem), groups_(std::move(groups)), count_(groups_.size()) {
+    data_.resize(count_);
+    links_.assign(count_, std::vector<double>(count_, 0));
+    for (size_t g = 0; g < count_; ++g) refresh(g);
+    score_ = score();
+  }
+
+  // Prices at most `most` exchanges; returns how many it priced.
+  int64_t descend(int64_t most) {
+    int64_t priced = 0;
+    for (bool gained = true; gained;) {
+      gained = false;
+      for (size_t g = 0; g < count_; ++g) {
+        for (size_t h = g + 1; h < count_; ++h) {
+          for (size_t i = 0; i < groups_[g].size(); ++i) {
+            for (size_t j = 0; j < groups_[h].size(); ++j) {
+              if (priced == most) return priced;
+              ++priced;
+              gained = exchange(g, i, h, j) || gained;
+            }
+          }
+        }
+      }
+    }
+    return priced;
+  }
+
+  double seconds() const { return score_; }
+  const Groups& groups() const { return groups_; }
+
+ private:
+  void refresh(size_t g) {
+    data_[g] = group_seconds(problem_, groups_[g], static_cast<double>(groups_[g].size()));
+    for (size_t h = 0; h < count_; ++h) {
+      if (h != g) links_[g][h] = links_[h][g] = link_seconds(problem_, groups_[g], groups_[h]);
+    }
+  }
+  double score() const {
+    const double data = *std::max_element(data_.begin(), data_.end());
+    if (data >= score_) return data;  // already no better
+    return data + 2 * best_open_path(links_, false, kExactWhileSearching).cost;
+  }
+  bool exchange(size_t g, size_t i, size_t h, size_t j) {
+    const std::vector<double> data = data_;
+    const std::vector<std::vector<double>> links = links_;
+    std::swap(groups_[g][i], groups_[h][j]);
+    refresh(g);
+    refresh(h);
+    const double found = score();
+    if (found < score_ * (1 - 1e-12)) {
+      score_ = found;
+      return true;
+    }
+    std::swap(groups_[g][i], groups_[h][j]);
+    data_ = data;
+    links_ = links;
+    return false;
+  }
+
+  const RegionProblem& problem_;
+  Groups groups_;
+  size_t count_;
+  std::vector<double> data_;
+  std::vector<std::vector<double>> links_;
+  double score_ = kInfinity;
+};
+
 class Genetic {
  public:
   Genetic(const RegionProblem& problem, const GeneticOptions& options)
@@ -121,14 +197,7 @@ class Genetic {
         size_(devices_ / problem.stages) {}
 
   RegionPlan solve(const std::function<void(std::string_view)>& progress) {
-    for (size_t i = 0; i < options_.population; ++i) {
-      std::vector<size_t> order(devices_);
-      for (size_t p = 0; p < devices_; ++p) order[p] = p;
-      for (size_t p = devices_; p > 1; --p) std::swap(order[p - 1], order[below(p)]);
-      std::vector<size_t> stage(devices_);
-      for (size_t p = 0; p < devices_; ++p) stage[order[p]] = p / size_;
-      people_.push_back(person(stage));
-    }
+    for (size_t i = 0; i < options_.population; ++i) people_.push_back(person(any_stage()));
     for (size_t i = 0; i < options_.offspring; ++i) {
       if (i % 100 == 0) progress(fmt::format("offspring {} of {}", i, options_.offspring));
       const size_t a = below(people_.size());
@@ -139,10 +208,7 @@ class Genetic {
       Person& worse = people_[a].seconds > people_[b].seconds ? people_[a] : people_[b];
       if (made.seconds < worse.seconds) worse = std::move(made);
     }
-    const auto best =
-        std::min_element(people_.begin(), people_.end(),
-                         [](const Person& x, const Person& y) { return x.seconds < y.seconds; });
-    return price_regions(problem_, groups_of(best->stage));
+    return price_regions(problem_, moved(progress));
   }
 
  private:
@@ -152,13 +218,48 @@ class Genetic {
   };
   size_t below(size_t count) { return static_cast<size_t>(random_() % count); }
 
+  // A random partition: the stage of each device.
+  std::vector<size_t> any_stage() {
+    std::vector<size_t> order(devices_);
+    for (size_t p = 0; p < devices_; ++p) order[p] = p;
+    for (size_t p = devices_; p > 1; --p) std::swap(order[p - 1], order[below(p)]);
+    std::vector<size_t> stage(devices_);
+    for (size_t p = 0; p < devices_; ++p) stage[order[p]] = p / size_;
+    return stage;
+  }
+
   Groups groups_of(const std::vector<size_t>& stage) const {
     Groups groups(problem_.stages);
     for (size_t p = 0; p < devices_; ++p) groups[stage[p]].push_back(p);
     return groups;
   }
+  // The best partition, after local moves from each of the population, the best first, and then from
+  // random partitions, while moves are left.
+  Groups moved(const std::function<void(std::string_view)>& progress) {
+    std::stable_sort(people_.begin(), people_.end(),
+                     [](const Person& x, const Person& y) { return x.seconds < y.seconds; });
+    Groups best = groups_of(people_.front().stage);
+    double least = people_.front().seconds;
+    int64_t left = options_.local_moves;
+    std::set<Groups> seen;
+    for (size_t i = 0; left > 0 && problem_.stages > 1 && size_ < devices_; ++i) {
+      const bool is_known = i < people_.size();
+      Groups groups = groups_of(is_known ? people_[i].stage : any_stage());
+      Groups sorted = groups;  // whatever the stages are called
+      std::sort(sorted.begin(), sorted.end());
+      --left;
+      if (!seen.insert(std::move(sorted)).second) continue;
+      if (i % 10 == 0) progress(fmt::format("local moves, {} left", left));
+      Exchanges moves(problem_, std::move(groups));
+      left -= moves.descend(left);
+      if (moves.seconds() >= least) continue;
+      least = moves.seconds();
+      best = moves.groups();
+    }
+    return best;
+  }
+
   Person person(const std::vector<size_t>& stage) const {
-    constexpr size_t kExactWhileSearching = 10;
     return {stage, price_regions(problem_, groups_of(stage), kExactWhileSearching).seconds};
   }
 

@@ -33,10 +33,13 @@ RegionPlan price_regions(const RegionProblem& problem,
 
 // The published genetic search: a population of partitions, crossover at five points, then cyclic
 // moves that raise the bandwidth inside groups; a child that is better replaces the worse parent.
-// Equal seeds give equal answers.
+// Then local moves, from the population on, the best first, and from random partitions: two devices
+// of different groups change places as long as the score falls. Equal seeds give equal answers.
 struct GeneticOptions {
   uint64_t seed = 1;
   size_t population = 100, offspring = 4900;
+  // Exchanges that are priced, and starts; 0: the published search alone.
+  int64_t local_moves = 50'000;
 };
 RegionPlan genetic_regions(const RegionProblem& problem, const GeneticOptions& options,
                            const std::function<void(std::string_view)>& progress);

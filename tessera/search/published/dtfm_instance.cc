@@ -65,6 +65,7 @@ Result<Json> partition(const JsonTable& in, const Progress& progress) {
   TESSERA_TRY_VOID(in.whole("seed", seed));
   TESSERA_TRY_VOID(in.whole("population", population, 2, 100'000));
   TESSERA_TRY_VOID(in.whole("offspring", offspring, 0, 1'000'000));
+  TESSERA_TRY_VOID(in.whole("local_moves", options.local_moves, 0, 100'000'000));
   options.seed = static_cast<uint64_t>(seed);
   options.population = static_cast<size_t>(population);
   options.offspring = static_cast<size_t>(offspring);

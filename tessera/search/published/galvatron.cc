@@ -267,10 +267,9 @@ LayerCost layer_cost(const GalvatronModel& model, const GalvatronLayer& layer,
 }
 
 double other_memory_mb(const GalvatronModel& model, int64_t stages, int64_t batch) {
-  constexpr double kContextMb = 1024;
   return model.other_states_mb +
          model.other_activation_mb * real(batch) / (real(kGalvatronDevices) / real(stages)) +
-         kContextMb;
+         kGalvatronContextMb;
 }
 
 double change_seconds(const GalvatronLinks& links, const GalvatronStrategy& from,
@@ -285,31 +284,35 @@ double change_seconds(const GalvatronLinks& links, const GalvatronStrategy& from
               group_coefficient(links, to, true) * 1e-3;
   }
   // A bias against leaving sharded replicas, so that ties are broken.
-  const bool unshards =
-      from.sharded && !to.sharded && from.tensor == to.tensor && from.data == to.data;
+  const bool unshards = from.sharded && !to.sharded && from.tensor == to.tensor &&
+                        from.data == to.data && !other_ranks;
   return unshards ? seconds + 1e-4 : seconds;
 }
 
-std::vector<size_t> divide_by_memory(const std::vector<int64_t>& layers, int64_t first_extra,
-                                     size_t stages) {
+std::vector<size_t> divide_by_memory(const std::vector<double>& layers,
+                                     const std::vector<double>& extra) {
+  const size_t stages = extra.size();
   TESSERA_CHECK(layers.size() >= stages, "{} layers for {} stages", layers.size(), stages);
-  int64_t sum = first_extra;
-  for (const int64_t layer : layers) sum += layer;
-  const double average = real(sum) / static_cast<double>(stages);
+  double sum = 0;
+  for (const double memory : layers) sum += memory;
+  for (const double memory : extra) sum += memory;
+  const double average = sum / static_cast<double>(stages);
   std::vector<int64_t> sizes(stages, 0);
-  std::vector<double> used(stages, 0);
-  used[0] = real(first_extra);
+  std::vector<double> used = extra;
   size_t stage = stages - 1;
   for (size_t l = layers.size(); l-- > 0;) {
-    if (stage > 0 && average - used[stage] < 0.5 * real(layers[l])) --stage;
-    used[stage] += real(layers[l]);
+    while (stage > 0 && average - used[stage] < 0.5 * layers[l]) --stage;
+    used[stage] += layers[l];
     ++sizes[stage];
   }
-  for (size_t i = 0; i + 1 < stages; ++i) {  // the artifact mends stage 0 only
-    const int64_t missing = std::max<int64_t>(0, 1 - sizes[i]);
-    sizes[i] += missing;
-    sizes[i + 1] -= missing;
-  }
+  // A stage without layers takes one of its neighbour. (The artifact mends the first stage only.)
+  const auto mend = [&](size_t empty, size_t from) {
+    const int64_t missing = std::max<int64_t>(0, 1 - sizes[empty]);
+    sizes[empty] += missing;
+    sizes[from] -= missing;
+  };
+  for (size_t i = stages - 1; i > 0; --i) mend(i, i - 1);
+  for (size_t i = 0; i + 1 < stages; ++i) mend(i, i + 1);
   return {sizes.begin(), sizes.end()};
 }
 
@@ -319,8 +322,33 @@ namespace {
 struct Group {
   std::vector<GalvatronStrategy> strategies;
   std::vector<ChainLayer> layers;
+  std::vector<double> weights;  // of the layers, for the cut into stages
   int64_t other = 0;
 };
+
+// What a layer counts with strategies of one number of stages.
+double weight_of(const GalvatronSearch& search, const Group& group, const GalvatronLayer& layer,
+                 int64_t batch) {
+  double least = 0;
+  for (size_t s = 0; s < group.strategies.size(); ++s) {
+    const GalvatronStrategy& strategy = group.strategies[s];
+    const double own = layer_cost(search.model, layer, search.links, strategy, batch).memory_mb;
+    if (search.cut.layers_by_data_parallelism) {
+      const GalvatronStrategy plain{strategy.stages, 1, kGalvatronDevices / strategy.stages};
+      return layer_cost(search.model, layer, search.links, plain, batch).memory_mb;
+    }
+    least = s == 0 ? own : std::min(least, own);
+  }
+  return least;
+}
+
+// Memory of each stage beside its layers, as the cut weighs it.
+std::vector<double> extra_of(const GalvatronSearch& search, int64_t batch, int64_t stages) {
+  const double context = search.cut.context_on_every_stage ? kGalvatronContextMb : 0;
+  std::vector<double> extra(static_cast<size_t>(stages), context);
+  extra[0] = other_memory_mb(search.model, search.cut.other_by_stages ? stages : 1, batch);
+  return extra;
+}
 
 std::optional<GalvatronPlan> plan_stages(const GalvatronSearch& search, const Group& group,
                                          int64_t batch, int64_t stages) {
@@ -343,6 +371,8 @@ std::optional<GalvatronPlan> plan_stages(const GalvatronSearch& search, const Gr
   GalvatronPlan plan;
   plan.batch = batch;
   plan.stages = stages;
+  const int64_t context =
+      search.cut.context_on_every_stage ? whole_mb(kGalvatronContextMb) : 0;  // behind the first
   const size_t count = group.layers.size();
   const auto number = static_cast<size_t>(stages);
   if (search.model.layers.size() == 1) {  // layers of one type: one search for all stages
@@ -354,17 +384,13 @@ std::optional<GalvatronPlan> plan_stages(const GalvatronSearch& search, const Gr
     if (!chain) return std::nullopt;
     plan.seconds = chain->seconds * real(stages);
     for (int64_t i = 0; i < stages; ++i) {
-      plan.stage.push_back(stage_of(*chain, i == 0 ? group.other : 0));
+      plan.stage.push_back(stage_of(*chain, i == 0 ? group.other : context));
     }
     return plan;
   }
-  std::vector<int64_t> least;
-  for (const ChainLayer& layer : group.layers) {
-    least.push_back(*std::min_element(layer.memory.begin(), layer.memory.end()));
-  }
   auto first = group.layers.begin();
-  for (const size_t size : divide_by_memory(least, group.other, number)) {
-    const int64_t extra = plan.stage.empty() ? group.other : 0;
+  for (const size_t size : divide_by_memory(group.weights, extra_of(search, batch, stages))) {
+    const int64_t extra = plan.stage.empty() ? group.other : context;
     const auto last = first + static_cast<int64_t>(size);
     const auto chain = solve({first, last}, search.memory_mb - extra);
     if (!chain) return std::nullopt;
@@ -393,6 +419,8 @@ std::optional<GalvatronPlan> best_plan(const GalvatronSearch& search, int64_t ba
         costs.memory.push_back(whole_mb(cost.memory_mb));
       }
       group.layers.insert(group.layers.end(), static_cast<size_t>(layer.count), costs);
+      group.weights.insert(group.weights.end(), static_cast<size_t>(layer.count),
+                           weight_of(search, group, layer, batch));
     }
     if (group.layers.size() < static_cast<size_t>(stages)) continue;
     group.other = whole_mb(other_memory_mb(search.model, stages, batch));

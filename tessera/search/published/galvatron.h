@@ -84,7 +84,9 @@ struct LayerCost {
 };
 LayerCost layer_cost(const GalvatronModel& model, const GalvatronLayer& layer,
                      const GalvatronLinks& links, const GalvatronStrategy& strategy, int64_t batch);
-// Embedding, head and the context of the device; on the first stage only.
+// Of a device, in every version of the artifact.
+inline constexpr double kGalvatronContextMb = 1024;
+// Embedding, head and the context of the device, on the first stage.
 double other_memory_mb(const GalvatronModel& model, int64_t stages, int64_t batch);
 // Seconds between neighbouring layers of these strategies.
 double change_seconds(const GalvatronLinks& links, const GalvatronStrategy& from,
@@ -92,15 +94,28 @@ double change_seconds(const GalvatronLinks& links, const GalvatronStrategy& from
 
 // How many layers each stage gets. Stages are filled from the last to the first, each up to the
 // average memory; a layer goes into a stage if at least half of it fits below the average (section
-// 5). `first_extra` is memory of the first stage beside its layers.
-std::vector<size_t> divide_by_memory(const std::vector<int64_t>& layers, int64_t first_extra,
-                                     size_t stages);
+// 5). `extra` is memory of each stage beside its layers.
+std::vector<size_t> divide_by_memory(const std::vector<double>& layers,
+                                     const std::vector<double>& extra);
+
+// How a model with layers of several types is cut into stages, where public versions of the program
+// differ (section 5). The defaults are those of the artifact of the publication.
+struct StageCut {
+  // What a layer weighs: the least memory of its strategies, or that of plain data parallelism.
+  bool layers_by_data_parallelism = false;
+  // What embedding and head weigh: their memory on the first of so many stages, or that of plain
+  // data parallelism over all devices.
+  bool other_by_stages = false;
+  // Does each stage's device hold the context, or is it counted on the first stage only?
+  bool context_on_every_stage = false;
+};
 
 struct GalvatronSearch {
   GalvatronModel model;
   GalvatronLinks links;
   std::vector<GalvatronStrategy> strategies;
   int64_t memory_mb = 0;  // of a device
+  StageCut cut = {};
 };
 struct GalvatronStage {
   std::vector<GalvatronStrategy> layers;

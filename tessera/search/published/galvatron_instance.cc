@@ -180,6 +180,20 @@ Json galvatron_plan_json(const GalvatronPlan& plan) {
           {"stages", std::move(stages)}};
 }
 
+// The variants of the cut into stages.
+Status read_cut(const JsonTable& in, StageCut& cut) {
+  std::string layers = "least";
+  std::string other = "data_parallel";
+  std::string context = "first_stage";
+  TESSERA_TRY_VOID(in.choice("layer_weight", layers, {"least", "data_parallel"}));
+  TESSERA_TRY_VOID(in.choice("other_weight", other, {"data_parallel", "stages"}));
+  TESSERA_TRY_VOID(in.choice("context", context, {"first_stage", "every_stage"}));
+  cut.layers_by_data_parallelism = layers == "data_parallel";
+  cut.other_by_stages = other == "stages";
+  cut.context_on_every_stage = context == "every_stage";
+  return {};
+}
+
 Result<Json> plan(const JsonTable& in, const Progress& progress) {
   TESSERA_TRY_VOID(in.require({"memory_mb"}));
   GalvatronSearch search;
@@ -189,6 +203,7 @@ Result<Json> plan(const JsonTable& in, const Progress& progress) {
   std::string space = "full";
   TESSERA_TRY_VOID(in.choice("space", space, galvatron_spaces()));
   search.strategies = strategies_of(space);
+  TESSERA_TRY_VOID(read_cut(in, search.cut));
   int64_t step = 8;
   int64_t most = 2048;
   TESSERA_TRY_VOID(in.whole("batch_step", step, 1, 1 << 20));

@@ -73,11 +73,14 @@ TEST(Galvatron, APlanFitsAndSaysWhatIsLeft) {
 }
 
 TEST(Galvatron, StagesAreFilledFromTheLastUpToTheAverage) {
-  EXPECT_EQ(divide_by_memory({1, 1, 1, 1}, 0, 2), (std::vector<size_t>{2, 2}));
+  EXPECT_EQ(divide_by_memory({1, 1, 1, 1}, {0, 0}), (std::vector<size_t>{2, 2}));
   // What is on the first stage besides leaves it fewer layers.
-  EXPECT_EQ(divide_by_memory({1, 1, 1, 1}, 2, 2), (std::vector<size_t>{1, 3}));
-  EXPECT_EQ(divide_by_memory({1, 1, 1, 1}, 100, 2), (std::vector<size_t>{1, 3}));
-  EXPECT_EQ(divide_by_memory({4, 1, 1, 1, 1}, 0, 2), (std::vector<size_t>{1, 4}));
+  EXPECT_EQ(divide_by_memory({1, 1, 1, 1}, {2, 0}), (std::vector<size_t>{1, 3}));
+  EXPECT_EQ(divide_by_memory({1, 1, 1, 1}, {100, 0}), (std::vector<size_t>{1, 3}));
+  EXPECT_EQ(divide_by_memory({4, 1, 1, 1, 1}, {0, 0}), (std::vector<size_t>{1, 4}));
+  // A context on every stage moves no layer; half of a layer of 1 would not fit below 1.75 - 1.5.
+  EXPECT_EQ(divide_by_memory({1, 1, 1, 1}, {5, 5}), (std::vector<size_t>{2, 2}));
+  EXPECT_EQ(divide_by_memory({1, 1}, {0, 1.5}), (std::vector<size_t>{1, 1}));
 }
 
 }  // namespace

@@ -7,11 +7,13 @@
 
 #include "tessera/base/check.h"
 #include "tessera/search/infinity.h"
+#include "tessera/search/published/elimination.h"
+#include "tessera/search/published/one_hot_cbc.h"
 
 namespace tessera::published {
 namespace {
 
-using Table = std::vector<std::vector<double>>;
+using Table = PairCosts;
 
 // The problem as it shrinks: each pair of neighbours has one table, kept in both directions.
 class Core {
@@ -109,6 +111,7 @@ class BranchAndBound {
   OneHotAnswer solve() {
     used_.assign(problem_.limits.size(), 0);
     descend(0, 0);
+    answer_.bound = answer_.proved ? answer_.cost : std::min(answer_.cost, open_);
     return std::move(answer_);
   }
 
@@ -199,6 +202,11 @@ class BranchAndBound {
     }
     std::sort(options.begin(), options.end());
     for (const auto& [own, s] : options) {
+      if (!answer_.proved) {
+        // The least of what was not looked at any more here: options come in this order.
+        open_ = std::min(open_, cost + own + rest_[i + 1]);
+        return;
+      }
       // What is left of later edges is at least 0, so rest_ is a bound. The slack keeps rounding
       // from counting as a gain.
       const double bound = cost + own + rest_[i + 1];
@@ -206,6 +214,7 @@ class BranchAndBound {
       if (bound >= answer_.cost - slack) return;
       if (++answer_.branches > problem_.most_branches) {
         answer_.proved = false;
+        open_ = std::min(open_, bound);
         return;
       }
       choices_[v] = s;
@@ -225,6 +234,7 @@ class BranchAndBound {
   std::vector<std::vector<double>> least_;
   std::vector<double> used_;
   std::vector<size_t> choices_;
+  double open_ = kInfinity;  // the least bound of what was left open when the branches ended
   OneHotAnswer answer_;
 };
 
@@ -255,8 +265,19 @@ std::optional<OneHotAnswer> solve_one_hot(const OneHotProblem& problem) {
       problem.limits.empty() ? take_out(core) : std::vector<Removed>{};
   std::vector<bool> gone(core.nodes.size(), false);
   for (const Removed& item : removed) gone[item.node] = true;
-  OneHotAnswer answer = BranchAndBound(problem, core, branching_order(core, gone)).solve();
-  if (answer.cost == kInfinity) return std::nullopt;
+  OneHotAnswer answer;
+  const bool is_left = std::find(gone.begin(), gone.end(), false) != gone.end();
+  auto choices = problem.limits.empty() && is_left
+                     ? choose_by_elimination(core.nodes, core.neighbours, gone)
+                     : std::nullopt;
+  if (choices) {
+    answer.choices = std::move(*choices);
+  } else {
+    answer = BranchAndBound(problem, core, branching_order(core, gone)).solve();
+    if (answer.cost == kInfinity) {
+      return answer.proved ? std::nullopt : std::optional(std::move(answer));
+    }
+  }
   if (answer.choices.empty()) answer.choices.assign(core.nodes.size(), 0);
   for (auto item = removed.rbegin(); item != removed.rend(); ++item) {
     double least = kInfinity;
@@ -270,7 +291,15 @@ std::optional<OneHotAnswer> solve_one_hot(const OneHotProblem& problem) {
   }
   answer.cost = cost_of(problem, answer.choices);
   if (answer.cost == kInfinity) return std::nullopt;
+  answer.bound = answer.proved ? answer.cost : std::min(answer.bound, answer.cost);
   return answer;
+}
+
+std::optional<OneHotAnswer> solve_one_hot_by_either(const OneHotProblem& problem) {
+  std::optional<OneHotAnswer> own = solve_one_hot(problem);
+  if (!own || own->proved || !cbc_available()) return own;
+  auto other = solve_one_hot_by_cbc(problem);
+  return other ? std::move(*other) : std::move(own);
 }
 
 double cost_of(const OneHotProblem& problem, const std::vector<size_t>& choices) {

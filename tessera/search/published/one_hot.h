@@ -7,12 +7,13 @@
 //
 // Infinite costs forbid a choice or a pair, so an alias (two nodes that must choose alike) is an edge.
 //
-// The search is exact: depth first with branch and bound. Without limits, nodes that have at most two
-// neighbours are first taken out: the best choice of such a node is a table over its neighbours. Trees
-// and chains need no branching then. The bound of what is left passes each node's cost on to its first
-// neighbour in the order of branching (directional arc consistency), which is exact on trees. Exact
-// does not mean fast: the worst case is exponential in the size of what cannot be taken out, so the
-// number of branches is limited.
+// Without limits, nodes that have at most two neighbours are first taken out: the best choice of such
+// a node is a table over its neighbours, so trees and chains need nothing else. What is left is taken
+// out over larger tables (elimination.h) if these are small enough. Else, and under limits, the search
+// is depth first with branch and bound. Its bound passes each node's cost on to its first neighbour in
+// the order of branching (directional arc consistency), which is exact on trees. The worst case is
+// exponential, so the number of branches is limited: an answer that is not proved says so, and how
+// much cheaper another one might be.
 //
 //   OneHotProblem problem;
 //   problem.nodes = {{0, 5}, {1, 0}};                          // two nodes, two choices each
@@ -23,6 +24,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace tessera::published {
@@ -43,13 +45,15 @@ struct OneHotProblem {
   int64_t most_branches = 20'000'000;
 };
 struct OneHotAnswer {
-  double cost = 0;  // infinite if nothing is allowed
+  double cost = 0;
   std::vector<size_t> choices;
   bool proved = true;  // false: most_branches was reached, a better answer may exist
+  double bound = 0;    // no answer is cheaper; the cost where it is proved
   int64_t branches = 0;
+  std::string solver = "own";  // that found it
 };
-// None if no choice is allowed by limits and infinite costs. (If `proved` is false and there is no
-// answer, none was found.)
+// None if no choice is allowed by limits and infinite costs. If most_branches was reached before an
+// answer was found, the cost is infinite and there are no choices.
 std::optional<OneHotAnswer> solve_one_hot(const OneHotProblem& problem);
 
 // The cost of given choices, edges included; infinite if a limit is exceeded.

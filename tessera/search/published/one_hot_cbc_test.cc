@@ -60,6 +60,34 @@ TEST(OneHotByCbc, SmallCostsAreNotTakenForNone) {
   }
 }
 
+// CBC's answer stands in for one that our search gave up on.
+TEST(OneHotByCbc, AnswersWhereOurOwnSearchGivesUp) {
+  Random random(14);
+  int taken = 0;
+  for (int i = 0; i < 60; ++i) {
+    OneHotProblem problem = random_problem(random, true);
+    const auto best = solve_one_hot(problem);
+    problem.most_branches = 2;
+    const auto own = solve_one_hot(problem);
+    const auto either = solve_one_hot_by_either(problem);
+    if (!own || own->proved || !cbc_available()) {
+      ASSERT_EQ(either.has_value(), own.has_value());
+      if (own) {
+        EXPECT_EQ(either->cost, own->cost);
+      }
+      continue;
+    }
+    ASSERT_EQ(either.has_value(), best.has_value()) << i;
+    if (!best) continue;
+    ++taken;
+    EXPECT_TRUE(either->proved);
+    EXPECT_EQ(either->solver, "cbc");
+    EXPECT_EQ(either->cost, best->cost) << i;
+    EXPECT_EQ(either->bound, best->cost);
+  }
+  if (cbc_available()) EXPECT_GT(taken, 10);
+}
+
 // The splits of the ops of random graphs: products, and ops element by element on two earlier ones.
 TEST(OneHotByCbc, AgreesOnTheSplitsOfRandomGraphs) {
   if (is_without_cbc()) return;

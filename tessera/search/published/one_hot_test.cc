@@ -62,15 +62,73 @@ TEST(OneHot, ChainsAndTreesNeedNoBranching) {
   EXPECT_EQ(limited->cost, found->cost);
 }
 
-TEST(OneHot, AnswersThatAreNotProvedSaySo) {
+// Each node is a neighbour of all others, so nothing is taken out over small tables.
+OneHotProblem dense_problem(Random& random, size_t nodes, int choices) {
+  OneHotProblem problem;
+  for (size_t v = 0; v < nodes; ++v) {
+    auto& node = problem.nodes.emplace_back();
+    for (int s = 0; s < choices; ++s) node.push_back(random.up_to(9));
+    for (size_t u = 0; u < v; ++u) {
+      OneHotEdge edge{u, v, std::vector<std::vector<double>>(static_cast<size_t>(choices))};
+      for (auto& row : edge.cost) {
+        for (int s = 0; s < choices; ++s) row.push_back(random.up_to(9));
+      }
+      problem.edges.push_back(std::move(edge));
+    }
+  }
+  return problem;
+}
+
+// However many branches are allowed, the bound is never above the optimum nor the cost below it.
+TEST(OneHot, AnswersThatAreNotProvedSaySoAndByHowMuch) {
   Random random(3);
-  OneHotProblem problem = random_problem(random, false);
-  while (problem.nodes.size() < 7 || problem.edges.size() < 12)
-    problem = random_problem(random, false);
-  problem.limits = {{{0}, {std::vector<double>(problem.nodes[0].size(), 0)}, 1}};
-  problem.most_branches = 3;
-  const auto found = solve_one_hot(problem);
-  EXPECT_TRUE(!found || !found->proved);
+  int unproved = 0;
+  int without = 0;
+  for (int i = 0; i < 200; ++i) {
+    OneHotProblem problem = dense_problem(random, 6, 4);
+    // A limit keeps the branches: nothing is taken out then.
+    problem.limits = {{{0}, {std::vector<double>(4, 0)}, 1}};
+    const double best = by_trying_all(problem);
+    for (const int64_t most : {1, 5, 20, 100, 1'000'000}) {
+      problem.most_branches = most;
+      const auto found = solve_one_hot(problem);
+      ASSERT_TRUE(found.has_value());
+      ASSERT_LE(found->bound, best + 1e-9);
+      ASSERT_GE(found->cost, best - 1e-9);
+      ASSERT_LE(found->bound, found->cost);
+      if (found->proved) {
+        ASSERT_EQ(found->bound, best);
+      } else {
+        ++unproved;
+      }
+      if (found->choices.empty()) {
+        ++without;
+        ASSERT_EQ(found->cost, kInfinity);
+        ASSERT_FALSE(found->proved);
+      }
+    }
+    ASSERT_TRUE(solve_one_hot(problem)->proved);
+  }
+  EXPECT_GT(unproved, 100);
+  EXPECT_GT(without, 50);
+}
+
+TEST(OneHot, WhatHangsTogetherIsTakenOutOverLargerTables) {
+  Random random(5);
+  for (int i = 0; i < 50; ++i) {
+    const OneHotProblem problem = dense_problem(random, 6, 4);
+    const auto found = solve_one_hot(problem);
+    ASSERT_TRUE(found.has_value() && found->proved);
+    EXPECT_EQ(found->branches, 0);
+    ASSERT_EQ(found->cost, by_trying_all(problem));
+  }
+  // Tables over 29 nodes would be too large: the search branches, and says where it ends.
+  OneHotProblem large = dense_problem(random, 30, 4);
+  large.most_branches = 1000;
+  const auto found = solve_one_hot(large);
+  ASSERT_TRUE(found.has_value());
+  EXPECT_FALSE(found->proved);
+  EXPECT_LT(found->bound, found->cost);
 }
 
 // docs/theory/alpa.md section 4: the merged graph has the same optimum.

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <optional>
 
@@ -68,6 +69,8 @@ class Cuts {
   }
 
   bool cuts_columns() const { return columns_; }
+  bool cuts_rows() const { return rows_; }
+  bool makes_replicas() const { return replicas_; }
   // Two pieces, the first with about `share` of the columns; none if either would be empty.
   std::optional<std::pair<Piece, Piece>> columns(const Piece& piece, double share) const {
     const int64_t unit = problem_.splits.least_columns;
@@ -110,7 +113,9 @@ class Cuts {
     } else {
       return std::nullopt;
     }
-    return kind(out);
+    out = kind(out);
+    if (!may_be(out)) return std::nullopt;
+    return out;
   }
   // The border between two neighbours moves to another place.
   std::optional<std::pair<Piece, Piece>> shift(const Piece& a, const Piece& b, double share) const {
@@ -123,7 +128,14 @@ class Cuts {
     Piece out = piece;
     out.kind = Sharding::kReplicated;
     out.share = 1.0 / problem_.devices;
+    if (!may_be(out)) return std::nullopt;
     return out;
+  }
+  // Is the cost model made for such a piece, or may it be asked beyond what it knows? A whole table
+  // is as it is.
+  bool may_be(const Piece& piece) const {
+    return piece.kind == Sharding::kTable || problem_.beyond_range ||
+           problem_.cost->in_range(table(piece), piece);
   }
   static bool replica(const Piece& piece) { return piece.kind == Sharding::kReplicated; }
 
@@ -140,7 +152,9 @@ class Cuts {
     first.share = share_of_piece(of, first, problem_.devices);
     rest.first_row += rows;
     rest.rows -= rows;
-    return std::pair(first, kind(rest));
+    rest = kind(rest);
+    if (!may_be(first) || !may_be(rest)) return std::nullopt;
+    return std::pair(first, rest);
   }
   bool is_hot(const Piece& piece) const { return replica(piece) && piece.rows < table(piece).rows; }
   // A piece that begins behind hot rows, with these.
@@ -151,7 +165,9 @@ class Cuts {
     Piece out = rest;
     out.first_row = 0;
     out.rows += hot.rows;
-    return kind(out);
+    out = kind(out);
+    if (!may_be(out)) return std::nullopt;
+    return out;
   }
 
  private:
@@ -166,8 +182,10 @@ class Cuts {
     piece.share = share_of_piece(table(piece), piece, problem_.devices);
     return piece;
   }
-  std::pair<Piece, Piece> kinds(const std::pair<Piece, Piece>& two) const {
-    return {kind(two.first), kind(two.second)};
+  std::optional<std::pair<Piece, Piece>> kinds(const std::pair<Piece, Piece>& two) const {
+    const std::pair<Piece, Piece> out(kind(two.first), kind(two.second));
+    if (!may_be(out.first) || !may_be(out.second)) return std::nullopt;
+    return out;
   }
 
   const Problem& problem_;
@@ -185,9 +203,12 @@ class AutoSearch {
         devices_(problem.devices),
         hot_(may_keep_hot(problem)) {}
 
-  Answer search() {
+  // From answers with fewer kinds of splits on, beside the seeds: the answer is as fast as each.
+  Answer search(const std::vector<const Answer*>& narrower) {
     say("seeds");
+    keep_answers(narrower);
     std::vector<Devices> seeds = this->seeds();
+    if (seeds.empty() && !best_.empty()) seeds.push_back(best_);
     if (seeds.empty()) {
       return not_found(problem_, searched_,
                        exact_ ? "no placement within the allowed splits fits"
@@ -228,13 +249,14 @@ class AutoSearch {
   }
 
   // From an answer, over edits of hot rows too: it stays the answer if none is better.
-  Answer search_hot_rows(const Answer& start) {
+  Answer search_hot_rows(const Answer& start, const std::vector<const Answer*>& narrower) {
     say("hot rows");
     const Devices from = devices_of(start.placement);
     keep(start.evaluation.ms, from);
+    keep_answers(narrower);
     std::vector<Devices> starts = seeds();
     starts.insert(starts.begin(), from);
-    searched_ = start.searched;
+    searched_ = 0;
     const int64_t each = options_.budget / std::max(1, options_.restarts);
     Assignment near(problem_, from);
     descend(near, each / 4);
@@ -261,6 +283,14 @@ class AutoSearch {
     best_ = devices;
   }
 
+  void keep_answers(const std::vector<const Answer*>& answers) {
+    for (const Answer* answer : answers) {
+      if (!answer->found) continue;
+      const Devices devices = devices_of(answer->placement);
+      keep(Assignment(problem_, devices).cost(), devices);
+    }
+  }
+
   Devices devices_of(const Placement& placement) {
     Devices out(static_cast<size_t>(devices_));
     for (const PlacedPiece& placed : placement) {
@@ -279,7 +309,9 @@ class AutoSearch {
     std::vector<Devices> out;
     const auto add = [&](const Answer& answer) {
       ++searched_;
-      if (answer.found) out.push_back(devices_of(answer.placement));
+      const bool known = std::all_of(answer.placement.begin(), answer.placement.end(),
+                                     [&](const PlacedPiece& one) { return cuts_.may_be(one.piece); });
+      if (answer.found && known) out.push_back(devices_of(answer.placement));
     };
     for (const GreedyKey key :
          {GreedyKey::kDim, GreedyKey::kSize, GreedyKey::kLookup, GreedyKey::kSizeLookup}) {
@@ -642,15 +674,65 @@ class AutoSearch {
   Devices best_, annealed_;
 };
 
+// The answers with each set of kinds of splits within those that the problem allows. A set's answer
+// is as fast as those of its parts, from which it was searched on, so one more kind never makes an
+// answer slower. Hot rows come after all others.
+class Kinds {
+ public:
+  Kinds(const Problem& problem, const AutoOptions& options) : problem_(problem), options_(options) {
+    const Cuts cuts(problem);
+    if (cuts.cuts_columns()) all_ |= kColumns;
+    if (cuts.cuts_rows()) all_ |= kRows;
+    if (cuts.makes_replicas()) all_ |= kReplicas;
+    if (may_keep_hot(problem)) all_ |= kHot;
+  }
+
+  Answer answer() {
+    Answer out = answer(all_);
+    out.searched = 0;
+    for (const auto& [kinds, known] : known_) out.searched += known.searched;
+    return out;
+  }
+
+ private:
+  static constexpr unsigned kColumns = 1, kRows = 2, kReplicas = 4, kHot = 8;
+
+  const Answer& answer(unsigned kinds) {
+    const auto found = known_.find(kinds);
+    if (found != known_.end()) return found->second;
+    std::vector<const Answer*> narrower;
+    for (const unsigned kind : {kColumns, kRows, kReplicas, kHot}) {
+      if ((kinds & kind) != 0) narrower.push_back(&answer(kinds & ~kind));
+    }
+    Problem problem = problem_;
+    problem.splits.columns = (kinds & kColumns) != 0;
+    problem.splits.rows = (kinds & kRows) != 0;
+    problem.splits.replicas = (kinds & kReplicas) != 0;
+    problem.splits.hot = (kinds & kHot) != 0;
+    const Answer* start = (kinds & kHot) != 0 ? narrower.back() : nullptr;
+    AutoOptions own_options = options_;
+    if (kinds != 0) own_options.enumerate = 0;  // all placements of whole tables are tried once
+    AutoSearch search(problem, own_options);
+    Answer own;
+    if (start == nullptr) {
+      own = search.search(narrower);
+    } else {
+      own = start->found ? search.search_hot_rows(*start, narrower) : *start;
+      if (!start->found) own.searched = 0;
+    }
+    return known_.emplace(kinds, std::move(own)).first->second;
+  }
+
+  const Problem& problem_;
+  const AutoOptions& options_;
+  unsigned all_ = 0;
+  std::map<unsigned, Answer> known_;
+};
+
 }  // namespace
 
-// Without hot rows first, so that these never make an answer worse.
 Answer auto_search(const Problem& problem, const AutoOptions& options) {
-  if (!may_keep_hot(problem)) return AutoSearch(problem, options).search();
-  Problem plain = problem;
-  plain.splits.hot = false;
-  const Answer start = AutoSearch(plain, options).search();
-  return start.found ? AutoSearch(problem, options).search_hot_rows(start) : start;
+  return Kinds(problem, options).answer();
 }
 
 }  // namespace tessera::tables

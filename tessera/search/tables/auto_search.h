@@ -17,6 +17,9 @@
 // 4. Where the frequencies of rows are known (row_law.h): from that answer, descent and annealing
 //    with one more edit: the first rows of a table lie on every device, in place of the piece that
 //    began with them. So hot rows never make an answer worse.
+// 5. All of this for each set of kinds of splits (columns, rows, replicas, hot rows) within those that
+//    are allowed, from few to many: the answers with one kind less are where the last restart may
+//    start from, so that one more kind never makes an answer slower.
 // The work is bounded by a number of priced placements, not by time: the same question has the same
 // answer on every machine.
 #pragma once
@@ -29,7 +32,7 @@
 namespace tessera::tables {
 
 struct AutoOptions {
-  int64_t budget = 400000;  // placements that annealing and descent price
+  int64_t budget = 400000;  // placements that annealing and descent price, for each set of kinds
   int restarts = 4;
   uint64_t seed = 1;
   int64_t enumerate = 65536;  // 8 tables on 4 devices

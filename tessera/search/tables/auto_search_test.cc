@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <functional>
 #include <limits>
 
@@ -135,6 +136,38 @@ TEST(AutoSearch, KeepsToTheAllowedSplitsAndIsTheSameEachTime) {
       EXPECT_TRUE(problem.splits.replicas || piece.kind != Sharding::kReplicated);
     }
   }
+}
+
+// Of any two sets of kinds of splits, the larger one's answer is as fast: columns alone are where the
+// search with all kinds may start from.
+TEST(AutoSearch, MoreKindsOfSplitsAreNeverSlower) {
+  Random random(21);
+  const ClosedForm pcie;
+  const ClosedForm nvlink({.link_bytes_per_ms = 2e8});
+  const TorchRecEstimator torchrec;
+  int faster = 0;
+  for (int round = 0; round < 9; ++round) {
+    const CostModel& cost = round % 3 == 0   ? static_cast<const CostModel&>(pcie)
+                            : round % 3 == 1 ? static_cast<const CostModel&>(nvlink)
+                                             : torchrec;
+    Problem problem = random_problem(random, 8 + random.up_to(8), 2 + 2 * random.up_to(1),
+                                     random.from(1.05, 2), cost);
+    std::array<Answer, 8> answers;
+    for (size_t kinds = 0; kinds < answers.size(); ++kinds) {
+      problem.splits.columns = (kinds & 1) != 0;
+      problem.splits.rows = (kinds & 2) != 0;
+      problem.splits.replicas = (kinds & 4) != 0;
+      answers[kinds] = auto_search(problem, {.budget = 1500, .enumerate = 0, .progress = {}});
+      for (size_t part = 0; part < kinds; ++part) {
+        if ((part & ~kinds) != 0 || !answers[part].found) continue;
+        ASSERT_TRUE(answers[kinds].found) << round << " " << part << " " << kinds;
+        EXPECT_LE(answers[kinds].evaluation.ms, answers[part].evaluation.ms * (1 + 1e-9))
+            << round << ": " << part << " of " << kinds;
+      }
+    }
+    if (!answers[1].found || answers[7].evaluation.ms < answers[1].evaluation.ms * 0.999) ++faster;
+  }
+  EXPECT_GT(faster, 3);
 }
 
 // One table that costs more than all others: only its rows help.

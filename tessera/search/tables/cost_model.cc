@@ -88,6 +88,10 @@ std::string not_a_number(std::string_view json) {
 }  // namespace
 
 Status CostModel::check(int) const { return {}; }
+bool CostModel::in_range(const Table&, const Piece&) const { return true; }
+std::optional<std::pair<double, double>> CostModel::range_of_columns() const {
+  return std::nullopt;
+}
 int64_t CostModel::working_bytes(const Table&, const Piece&, int) const { return 0; }
 int64_t CostModel::device_bytes(const Table& table, const Piece& piece, Optimizer optimizer) const {
   return resting_bytes(table, piece, optimizer);

@@ -9,9 +9,11 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tessera/base/result.h"
@@ -40,6 +42,11 @@ class CostModel {
   virtual Status check(int devices) const;
   // Whether it can price pieces of this kind.
   virtual bool prices(Sharding kind) const = 0;
+
+  // Whether it was made for such a piece; what it says of others is a guess.
+  virtual bool in_range(const Table& table, const Piece& piece) const;
+  // The fewest and most columns of a device for which it was made; none if that is not known.
+  virtual std::optional<std::pair<double, double>> range_of_columns() const;
 
   virtual size_t width() const = 0;  // numbers of a code
   virtual void encode(const Table& table, const Piece& piece, int devices,

@@ -261,5 +261,73 @@ TEST(CostModels, BoundsAreBounds) {
   EXPECT_GT(above_half, 60);  // bounds of 0 would hold as well
 }
 
+// Networks that say on what they were trained are asked about no other pieces, unless that is wanted.
+TEST(Neural, PiecesStayWithinWhatTheNetworksKnow) {
+  Json json = tiny();
+  json["range"] = {{"dim", {16, 64}}, {"pooling_factor", {2, 50}}, {"device_columns", {40, 90}}};
+  const auto model = parsed(json);
+  ASSERT_NE(model, nullptr);
+  Problem problem;
+  Random random(5);
+  problem = random_problem(random, 6, 2, 2, *model);
+  for (Table& table : problem.tables) {
+    table.dim = 64;
+    table.pooling_factor = 20;
+  }
+  problem.tables[0].dim = 128;  // whole tables are as they are
+  problem.tables[1].dim = 8;
+  problem.memory_bytes = int64_t{1} << 40;
+  const AutoOptions options = {.budget = 4000, .progress = {}};
+  const auto least = [&](const Answer& answer) {
+    int64_t out = 1000;
+    for (const auto& [piece, device] : answer.placement) {
+      if (piece.columns < problem.tables[piece.table].dim) out = std::min(out, piece.columns);
+    }
+    return out;
+  };
+  const auto known = [&](const Answer& answer) {
+    return std::all_of(answer.placement.begin(), answer.placement.end(), [&](const auto& placed) {
+      const Piece& piece = placed.piece;
+      return piece.kind == Sharding::kTable ||
+             model->in_range(problem.tables[piece.table], piece);
+    });
+  };
+  const Answer inside = auto_search(problem, options);
+  ASSERT_TRUE(inside.found) << inside.reason;
+  EXPECT_TRUE(known(inside));
+  EXPECT_GE(least(inside), 16);
+  problem.beyond_range = true;
+  const Answer beyond = auto_search(problem, options);
+  ASSERT_TRUE(beyond.found);
+  EXPECT_FALSE(known(beyond));
+  // Columns of devices are counted, replicas not.
+  EXPECT_EQ(devices_beyond_range(problem, whole_tables(problem, {0, 0, 1, 1, 1, 1})), 2);
+  EXPECT_EQ(devices_beyond_range(problem, whole_tables(problem, {1, 0, 0, 1, 1, 1})), 1);
+  const Table& table = problem.tables[2];
+  Piece piece = Piece::whole(2, table);
+  EXPECT_TRUE(model->in_range(table, piece));
+  piece.columns = 12;
+  EXPECT_FALSE(model->in_range(table, piece));
+  piece.columns = 16;
+  piece.share = 0.05;  // one id of a bag
+  EXPECT_FALSE(model->in_range(table, piece));
+}
+
+TEST(Neural, ARangeIsTwoNumbersOfAFeature) {
+  const auto message = [](const Json& range) {
+    Json json = tiny();
+    json["range"] = range;
+    const auto model = parse_cost_model(json.dump(), "m.json");
+    return model ? std::string() : model.error().message;
+  };
+  EXPECT_EQ(message({{"dim", {4, 128}}}), "");
+  EXPECT_EQ(message({{"dim", {128, 4}}}),
+            "m.json: range.dim: expected two numbers, the least and the most");
+  EXPECT_EQ(message({{"dim", {4}}}),
+            "m.json: range.dim: expected two numbers, the least and the most");
+  EXPECT_NE(message({{"dims", {4, 128}}}).find("range.dims: unknown key"), std::string::npos)
+      << message({{"dims", {4, 128}}});
+}
+
 }  // namespace
 }  // namespace tessera::tables

@@ -119,6 +119,28 @@ Status read_features(const JsonTable& in, NeuralCosts& out) {
   return {};
 }
 
+// The key `range`: on what the networks were trained.
+Status read_range(const JsonTable& in, NeuralCosts& out) {
+  if (!in.has("range")) return {};
+  TESSERA_TRY(const JsonTable table, in.table("range"));
+  const auto read = [&](const std::string& key) -> Result<std::pair<double, double>> {
+    std::vector<double> ends;
+    TESSERA_TRY_VOID(table.reals(key, ends, 0));
+    if (ends.size() != 2 || ends[0] > ends[1]) {
+      return table.error(key, "expected two numbers, the least and the most");
+    }
+    return std::pair(ends[0], ends[1]);
+  };
+  if (table.has("device_columns")) {
+    TESSERA_TRY(out.trained_columns, read("device_columns"));
+  }
+  for (size_t i = 0; i < out.features.size(); ++i) {
+    if (!table.has(out.features[i])) continue;
+    TESSERA_TRY(out.trained[i], read(out.features[i]));
+  }
+  return table.done();
+}
+
 }  // namespace
 
 void run_network(const Network& network, bool relu_last, std::vector<float>& x,
@@ -170,8 +192,16 @@ Result<NeuralCostModel> NeuralCostModel::parse(const JsonTable& in) {
     out.all_reduce_bytes_per_ms = 1;
     TESSERA_TRY_VOID(in.real("all_reduce_bytes_per_ms", *out.all_reduce_bytes_per_ms, 1));
   }
+  TESSERA_TRY_VOID(read_range(in, out));
   TESSERA_TRY_VOID(in.done());
   return NeuralCostModel(std::move(out));
+}
+
+bool NeuralCostModel::in_range(const Table& table, const Piece& piece) const {
+  return std::all_of(costs_.trained.begin(), costs_.trained.end(), [&](const auto& item) {
+    const double value = feature(costs_.features[item.first], table, piece);
+    return value >= item.second.first && value <= item.second.second;
+  });
 }
 
 Status NeuralCostModel::check(int devices) const {

@@ -44,6 +44,10 @@ struct NeuralCosts {
   std::map<int, Exchange> exchanges;  // by number of devices
   // Of replicated tables; without it they are not priced.
   std::optional<double> all_reduce_bytes_per_ms;
+  // On what they were trained: least and most of features of a piece, by their place in `features`,
+  // and of the columns of a device.
+  std::map<size_t, std::pair<double, double>> trained;
+  std::optional<std::pair<double, double>> trained_columns;
 };
 
 class NeuralCostModel final : public CostModel {
@@ -56,6 +60,10 @@ class NeuralCostModel final : public CostModel {
   std::string name() const override { return costs_.name; }
   Status check(int devices) const override;
   bool prices(Sharding kind) const override;
+  bool in_range(const Table& table, const Piece& piece) const override;
+  std::optional<std::pair<double, double>> range_of_columns() const override {
+    return costs_.trained_columns;
+  }
   size_t width() const override { return encoded_ + 2; }  // then columns, all-reduce ms
   void encode(const Table& table, const Piece& piece, int devices,
               std::span<double> code) const override;

@@ -117,6 +117,25 @@ Evaluation evaluate(const Problem& problem, const Placement& placement) {
   return out;
 }
 
+int devices_beyond_range(const Problem& problem, const Placement& placement) {
+  const auto range = problem.cost->range_of_columns();
+  if (!range) return 0;
+  std::vector<double> columns(static_cast<size_t>(problem.devices), 0);
+  std::vector<bool> holds(columns.size(), false);
+  for (const auto& [piece, device] : placement) {
+    const auto at = static_cast<size_t>(device);
+    holds[at] = true;
+    if (piece.kind == Sharding::kReplicated) continue;
+    columns[at] += static_cast<double>(piece.columns) * problem.tables[piece.table].bags;
+  }
+  int count = 0;
+  for (size_t i = 0; i < columns.size(); ++i) {
+    const bool outside = columns[i] < range->first || columns[i] > range->second;
+    if (holds[i] && outside) ++count;
+  }
+  return count;
+}
+
 bool may_keep_hot(const Problem& problem) {
   return problem.splits.hot && problem.devices > 1 && problem.cost->prices(Sharding::kReplicated) &&
          problem.cost->prices(Sharding::kRows) &&

@@ -33,6 +33,7 @@ struct Problem {
   const CostModel* cost = nullptr;
   Optimizer optimizer = Optimizer::kSgd;
   Splits splits;
+  bool beyond_range = false;  // pieces for which the cost model was not made may be made
 };
 
 struct PlacedPiece {
@@ -50,6 +51,9 @@ struct Evaluation {
   bool fits() const { return violations.empty(); }
 };
 Evaluation evaluate(const Problem& problem, const Placement& placement);
+
+// Devices with pieces whose columns are fewer or more than those for which the cost model was made.
+int devices_beyond_range(const Problem& problem, const Placement& placement);
 
 // May some table keep hot rows on every device: do splits, cost model and tables allow it?
 bool may_keep_hot(const Problem& problem);

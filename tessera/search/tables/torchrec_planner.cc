@@ -66,10 +66,6 @@ std::vector<Piece> pieces_of(const Piece& whole, int devices, int64_t a_node, in
   return out;
 }
 
-bool inside_nodes(Sharding kind) {
-  return kind == Sharding::kTableRows || kind == Sharding::kTableColumns || kind == Sharding::kGrid;
-}
-
 // Devices while pieces are placed.
 class TorchrecDevices {
  public:
@@ -201,7 +197,6 @@ Options enumerate_options(const Problem& problem, const TorchRecEstimator& estim
       const auto kind = static_cast<Sharding>(k);
       if (!allowed(table.kinds, sharding_name(kind))) continue;
       if (!problem.cost->prices(kind)) continue;
-      if (inside_nodes(kind) && a_node >= problem.devices) continue;
       for (size_t n = 0; n < kernel_names().size(); ++n) {
         const auto kernel = static_cast<Kernel>(n);
         // A replicated table is a dense parameter like others, and no other kind has that kernel.

@@ -153,6 +153,52 @@ TEST(TorchRec, EnumeratesKindsAndKernelsUnderConstraints) {
   }
 }
 
+// On one node too, rows go over its devices, and columns in blocks whose rows go over them; the
+// times of rows are those of row-wise sharding, since no other node is asked.
+TEST(TorchRec, OneNodeHasItsKindsToo) {
+  TorchRecConstants c;
+  c.devices_a_node = 4;
+  c.least_columns = 64;
+  const TorchRecEstimator estimator(c);
+  Problem problem = four_tables(estimator);
+  problem.tables[0].dim = 128;
+  problem.tables[0].rows = 1000;
+  problem.tables[0].kernels = {"fused"};
+  const Options options = enumerate_options(problem, estimator);
+  const auto option_of = [&](Sharding kind) {
+    const auto found = std::find_if(options[0].begin(), options[0].end(),
+                                    [&](const TorchRecOption& one) { return one.kind == kind; });
+    EXPECT_NE(found, options[0].end()) << sharding_name(kind);
+    return found == options[0].end() ? TorchRecOption() : *found;
+  };
+  const TorchRecOption table_rows = option_of(Sharding::kTableRows);
+  ASSERT_EQ(table_rows.pieces.size(), 4U);
+  EXPECT_EQ(table_rows.pieces[3].first_row, 750);
+  EXPECT_DOUBLE_EQ(table_rows.sum_ms, option_of(Sharding::kRows).sum_ms);
+  const TorchRecOption grid = option_of(Sharding::kGrid);
+  ASSERT_EQ(grid.pieces.size(), 8U);  // two blocks of columns over four devices each
+  EXPECT_EQ(grid.pieces[7].first_column, 64);
+  EXPECT_EQ(grid.pieces[7].first_row, 750);
+  EXPECT_EQ(option_of(Sharding::kTableColumns).pieces.size(), 2U);
+  // The planner places them: each device has a piece of every block.
+  for (const char* kind : {"table_rows", "grid"}) {
+    for (Table& table : problem.tables) {
+      table.dim = 128;
+      table.kinds = {kind};
+      table.kernels = {"fused"};
+    }
+    problem.memory_bytes = int64_t{1} << 40;
+    const Answer answer = torchrec_plan(problem);
+    ASSERT_TRUE(answer.found) << kind << ": " << answer.reason;
+    EXPECT_TRUE(answer.evaluation.fits()) << answer.evaluation.violations.front();
+    for (int device = 0; device < 4; ++device) {
+      EXPECT_EQ(std::count_if(answer.placement.begin(), answer.placement.end(),
+                              [&](const PlacedPiece& placed) { return placed.device == device; }),
+                std::string_view(kind) == "grid" ? 8 : 4);
+    }
+  }
+}
+
 TEST(TorchRec, GreedyProposalsMoveTheLargestTableToItsNextOption) {
   // Two tables with two options each; bytes and times chosen by hand.
   Options options(2);
