@@ -522,9 +522,13 @@ Result<Lowered> Lowering::run() {
   const auto define = [&](Emitter& emitter, int slot) {
     const Source& source = sources_.at(slot);
     Vars leaves;
+    PublishedDims published;  // as the module has the tensor
     for (const Vars& dim : source.dims) {
+      std::vector<int>& joined = published.emplace_back();
       for (const Var leaf : dims_.leaves(dim, true)) {
-        if (dims_.size(leaf) != 1 || dims_.kept(leaf)) leaves.push_back(leaf);
+        if (dims_.size(leaf) == 1 && !dims_.kept(leaf)) continue;
+        joined.push_back(static_cast<int>(leaves.size()));
+        leaves.push_back(leaf);
       }
     }
     std::vector<Dim> dims;
@@ -536,6 +540,8 @@ Result<Lowered> Lowering::run() {
             ? g.input(source.name, dims, source.dtype)
             : g.parameter(source.name, dims, {Init::Kind::kNormal, 0.02}, source.dtype);
     g.set_trains(true);
+    if (source.role != Role::kInput && published != published_dims(g.tensor(id)))
+      g.graph().tensor(id).published = std::move(published);
     if (source.weight) {
       out.weights.push_back(*source.weight);
       const std::optional<Payload>& payload = source.weight->payload;
