@@ -80,6 +80,14 @@ TensorId GraphBuilder::parameter(std::string_view name, std::vector<Dim> dims, I
   return known;
 }
 
+void GraphBuilder::publish(TensorId parameter, std::string_view dims) {
+  if (!ok()) return;
+  Tensor& target = graph_.tensor(parameter);
+  auto published = parse_published(dims, target.dims);
+  if (!published) return fail(fmt::format("'{}': {}", target.name, published.error().message));
+  target.published = std::move(*published);
+}
+
 TensorId GraphBuilder::buffer(std::string_view name, std::vector<Dim> dims, Init init,
                               DType dtype) {
   return add(name, std::move(dims), dtype, Role::kBuffer, init);

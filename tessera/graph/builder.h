@@ -35,6 +35,8 @@ class GraphBuilder {
   TensorId input(std::string_view name, std::vector<Dim> dims, DType dtype);
   TensorId parameter(std::string_view name, std::vector<Dim> dims, Init init,
                      DType dtype = DType::kFloat32);
+  // A parameter is published with these dims (published_text of graph.h); without a call with its own.
+  void publish(TensorId parameter, std::string_view dims);
   TensorId buffer(std::string_view name, std::vector<Dim> dims, Init init,
                   DType dtype = DType::kFloat32);
   TensorId state(std::string_view name, TensorId parameter,
@@ -97,7 +99,7 @@ inline constexpr std::string_view kNoOptimizer = "none";  // backward only
 struct OptimizerSpec {
   std::string kind = "adamw";  // a name of optimizers.h ("adamw", "sgd"), or kNoOptimizer
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
-  double weight_decay = 0.1;  // on parameters of rank >= 2 only
+  double weight_decay = 0.1;  // on parameters that are published with two dims or more only
   double momentum = 0.9;      // sgd, lars, muon
   double nesterov = 0;        // 1: sgd and muon look ahead
   // Of tables of 16 bits that are updated by rows: "nearest", or "stochastic", where a number becomes

@@ -1,7 +1,9 @@
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <set>
 
 #include "tessera/base/text.h"
@@ -413,6 +415,44 @@ std::string error_of(const Graph& forward, const OptimizerSpec& spec = {}) {
   auto graph = differentiate(forward, spec);
   EXPECT_FALSE(graph);
   return graph ? "" : graph.error().message;
+}
+
+bool reads(const char* kind, std::string_view attribute) {
+  const auto& attributes = find_kind(kind)->attributes;
+  return std::any_of(attributes.begin(), attributes.end(),
+                     [&](const AttributeInfo& one) { return one.name == attribute; });
+}
+
+TEST(DifferentiateTest, NumbersOfAnOptimizerHaveRanges) {
+  const double nan = std::numeric_limits<double>::quiet_NaN(),
+               infinity = std::numeric_limits<double>::infinity();
+  const struct {
+    double OptimizerSpec::*key;
+    std::vector<double> wrong;
+    const char *name, *wanted;
+  } cases[] = {
+      {&OptimizerSpec::beta1, {2, 1, -0.1, nan}, "beta1", "a number of at least 0 and below 1"},
+      {&OptimizerSpec::beta2, {2, 1, -0.1, nan}, "beta2", "a number of at least 0 and below 1"},
+      {&OptimizerSpec::momentum, {1, -1, nan}, "momentum", "a number of at least 0 and below 1"},
+      {&OptimizerSpec::eps, {-1e-8, nan, infinity}, "eps", "a number of at least 0"},
+      {&OptimizerSpec::weight_decay, {-1, nan, infinity}, "weight_decay", "a number of at least 0"},
+      {&OptimizerSpec::nesterov, {0.5, 2, nan}, "nesterov", "0 or 1"},
+  };
+  for (const auto& [key, wrong, name, wanted] : cases) {
+    for (const double value : wrong) {
+      for (const char* kind : {"adamw", "sgd"}) {
+        OptimizerSpec spec;
+        spec.kind = kind;
+        if (!spec.value(name) || !reads(kind, name)) continue;
+        spec.*key = value;
+        EXPECT_NE(error_of(mlp(), spec)
+                      .find(fmt::format("expected attribute '{}' to be {}, found {}", name, wanted,
+                                        value)),
+                  std::string::npos)
+            << name << " " << value;
+      }
+    }
+  }
 }
 
 TEST(DifferentiateTest, Errors) {

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "tessera/base/check.h"
+#include "tessera/base/text.h"
 #include "tessera/graph/kinds.h"
 
 namespace tessera {
@@ -160,6 +161,74 @@ std::vector<std::vector<OpId>> Graph::consumers() const {
   return out;
 }
 
+PublishedDims published_dims(const Tensor& tensor) {
+  if (!tensor.published.empty()) return tensor.published;
+  PublishedDims own;
+  for (size_t d = 0; d < tensor.dims.size(); ++d) own.push_back({static_cast<int>(d)});
+  return own;
+}
+
+std::string published_text(const Tensor& tensor) {
+  std::string out;
+  for (const std::vector<int>& joined : published_dims(tensor)) {
+    std::vector<std::string> names;
+    for (const int d : joined) names.push_back(tensor.dims[static_cast<size_t>(d)].name);
+    const std::string name = join(names, " ");
+    out += (out.empty() ? "" : " ") + (joined.size() == 1 ? name : "(" + name + ")");
+  }
+  return out;
+}
+
+namespace {
+
+// Is each of so many dims joined to one published dim?
+bool is_each_published_once(const PublishedDims& published, size_t count) {
+  std::vector<int> times(count, 0);
+  for (const std::vector<int>& joined : published) {
+    for (const int d : joined) {
+      if (d < 0 || static_cast<size_t>(d) >= count || ++times[static_cast<size_t>(d)] > 1)
+        return false;
+    }
+  }
+  return std::all_of(times.begin(), times.end(), [](int n) { return n == 1; });
+}
+
+}  // namespace
+
+Result<PublishedDims> parse_published(std::string_view text, const std::vector<Dim>& dims) {
+  PublishedDims published;
+  bool joining = false, wrong = false;
+  std::string word;
+  const auto end_word = [&] {
+    if (word.empty()) return;
+    const auto dim =
+        std::find_if(dims.begin(), dims.end(), [&](const Dim& one) { return one.name == word; });
+    wrong = wrong || dim == dims.end();
+    if (!joining) published.emplace_back();
+    published.back().push_back(static_cast<int>(dim - dims.begin()));
+    word.clear();
+  };
+  for (const char c : text) {
+    if (c != ' ' && c != '(' && c != ')') {
+      word += c;
+      continue;
+    }
+    end_word();
+    wrong = wrong || (c == '(' && joining) || (c == ')' && !joining);
+    if (c == '(') published.emplace_back();
+    if (c != ' ') joining = c == '(';
+  }
+  end_word();
+  if (wrong || joining || !is_each_published_once(published, dims.size())) {
+    return invalid_input(fmt::format(
+        "expected published dims that name each dim of {} once, found '{}'", describe(dims), text));
+  }
+  Tensor plain;
+  plain.dims = dims;
+  if (published == published_dims(plain)) published.clear();
+  return published;
+}
+
 int64_t parameter_count(const Graph& graph) {
   int64_t count = 0;
   for (const Tensor& tensor : graph.tensors()) {
@@ -257,6 +326,15 @@ Status verify_table(const Tensor& tensor, const LazyName& where) {
                   where(), init_name(init.kind), describe(tensor)));
 }
 
+Status verify_published(const Tensor& tensor, const LazyName& where) {
+  if (tensor.published.empty()) return {};
+  if (tensor.role != Role::kParameter)
+    return invalid_input(fmt::format("{}: published= is for parameters", where()));
+  if (is_each_published_once(tensor.published, tensor.dims.size())) return {};
+  return invalid_input(fmt::format("{}: expected published dims that name each dim of {} once",
+                                   where(), describe(tensor.dims)));
+}
+
 Status verify_tensor(const Graph& graph, const Tensor& tensor, size_t position) {
   const LazyName where = [&] { return fmt::format("tensor '{}'", tensor.name); };
   if (tensor.name.empty()) return invalid_input(fmt::format("tensor {} has no name", position));
@@ -266,6 +344,7 @@ Status verify_tensor(const Graph& graph, const Tensor& tensor, size_t position) 
   }
   TESSERA_TRY_VOID(verify_dims(tensor, where));
   TESSERA_TRY_VOID(verify_table(tensor, where));
+  TESSERA_TRY_VOID(verify_published(tensor, where));
   if (tensor.update_of.valid() && !in_range(tensor.update_of, graph)) {
     return invalid_input(fmt::format("{}: update_of is no tensor of the graph", where()));
   }

@@ -66,6 +66,9 @@ struct Init {
   friend bool operator==(const Init&, const Init&) = default;
 };
 std::string_view init_name(Init::Kind kind);
+// For each dim of a published tensor the numbers of the dims that it joins, outermost first. A dim
+// that joins none has the size 1.
+using PublishedDims = std::vector<std::vector<int>>;
 int size_count(Init::Kind kind);  // how many `sizes` it has
 
 struct Tensor {
@@ -85,6 +88,10 @@ struct Tensor {
   bool trained = true;     // false, of a parameter: it stays as it is (the base of low-rank
                            // fine-tuning) and has neither gradient nor optimizer state
   TensorId of;  // gradient: the tensor it is the gradient of; optimizer state: its parameter
+  // Of a parameter: the dims that it has where it is published (as a tensor of PyTorch or Hugging
+  // Face), made of its own; empty: its own, one by one. A bias [heads, head_dim] is published as a
+  // vector. What optimizers do by shape, they do by this one: who decays, which moments are kept.
+  PublishedDims published;
   std::vector<int64_t> shape() const;
   int64_t elements() const;
   int64_t bytes() const { return elements() * dtype_bytes(dtype); }
@@ -161,6 +168,14 @@ class Graph {
   std::vector<Tensor> tensors_;
   std::vector<Op> ops_;
 };
+
+// The published dims of a parameter, also where they are its own.
+PublishedDims published_dims(const Tensor& tensor);
+// "(heads head_dim) hidden": the names of dims, joined ones in parentheses; "()" for a dim of size 1.
+std::string published_text(const Tensor& tensor);
+// Reads that text. The result is empty if it names the dims one by one in their own order. Error: a
+// text that does not name each of the dims once.
+Result<PublishedDims> parse_published(std::string_view text, const std::vector<Dim>& dims);
 
 int64_t parameter_count(const Graph& graph);         // elements of all parameters
 std::string describe(const std::vector<Dim>& dims);  // "[batch=8, in=4]", for messages

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <limits>
 
 #include "tessera/base/check.h"
 #include "tessera/base/text.h"
@@ -100,6 +102,11 @@ Status complete_attributes(const KindInfo& info, Attributes& attributes) {
                integer != nullptr && wanted.type == AttributeInfo::Type::kNumber) {
       attributes[wanted.name] = static_cast<double>(*integer);
     }
+    if (!wanted.range) continue;
+    const double number = std::get<double>(attributes.at(wanted.name));
+    if (wanted.range->holds(number)) continue;
+    return invalid_input(fmt::format("expected attribute '{}' to be {}, found {}", wanted.name,
+                                     wanted.range->words(), number));
   }
   return {};
 }
@@ -204,6 +211,25 @@ bool merges_terms(const Op& op) {
 
 bool is_sum_of_terms(const Op& op) {
   return merges_terms(op) && info_of(op).merges == Combiner::kSum;
+}
+
+bool NumberRange::holds(double number) const {
+  return number >= least && number < below && (!flag || number == 0 || number == 1);
+}
+
+std::string NumberRange::words() const {
+  if (flag) return "0 or 1";
+  const bool bounded = below < std::numeric_limits<double>::infinity();
+  return fmt::format("a number of at least {}{}", least,
+                     bounded ? fmt::format(" and below {}", below) : "");
+}
+
+NumberRange optimizer_range(std::string_view name) {
+  static constexpr std::array<std::string_view, 3> kShares = {"beta1", "beta2", "momentum"};
+  if (std::find(kShares.begin(), kShares.end(), name) != kShares.end())
+    return {.least = 0, .below = 1};
+  if (name == "nesterov") return {.least = 0, .below = 2, .flag = true};
+  return {.least = 0};  // rates, decays, norms, what is added to a root
 }
 
 const KindInfo* find_kind(std::string_view name) {

@@ -16,6 +16,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -43,11 +44,24 @@ using InputGradients = std::vector<TensorId>;
 // An attribute of a kind. The builder fills absent ones with `otherwise`, so that an op always
 // carries all of them; one without a default is required. Integers are accepted and converted where
 // a number is wanted.
+// Which numbers are allowed: those from `least` on that are below `below`; infinity is none of them.
+struct NumberRange {
+  double least = -std::numeric_limits<double>::infinity();
+  double below = std::numeric_limits<double>::infinity();
+  bool flag = false;  // 0 and 1 alone
+  bool holds(double number) const;
+  std::string words() const;  // "a number of at least 0 and below 1", for messages
+};
+// Of a number that an optimizer works with, by its name ("beta1", "lr"): an attribute of an update
+// kind or a key of a run file.
+NumberRange optimizer_range(std::string_view name);
+
 struct AttributeInfo {
   enum class Type : uint8_t { kInteger, kNumber, kText };
   std::string name;
   Type type = Type::kInteger;
   std::optional<Attribute> otherwise;
+  std::optional<NumberRange> range = std::nullopt;  // of a number; none: any
   bool identity = false;  // only tells the op from others that do the same (the key of its dropout)
 };
 

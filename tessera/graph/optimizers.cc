@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tessera/base/text.h"
 #include "tessera/graph/kinds.h"
 #include "tessera/graph/pieces.h"
 
@@ -13,10 +14,14 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-std::string words_of(const Names& names, const std::string& summed = "") {
+bool is_in(const Names& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+std::string words_of(const Names& names, const Names& summed = {}) {
   std::string out;
   for (const std::string& name : names)
-    out += (out.empty() ? "" : " ") + name + (name == summed ? "+" : "");
+    out += (out.empty() ? "" : " ") + name + (is_in(summed, name) ? "+" : "");
   return out.empty() ? "()" : out;
 }
 
@@ -26,9 +31,22 @@ Names names_of(const std::vector<Dim>& dims) {
   return names;
 }
 
-Names without(Names names, const std::string& one) {
-  std::erase(names, one);
+Names without(Names names, const Names& others) {
+  std::erase_if(names, [&](const std::string& name) { return is_in(others, name); });
   return names;
+}
+
+// The names of the dims that one published dim joins.
+Names joined_names(const Tensor& parameter, const std::vector<int>& joined) {
+  Names names;
+  for (const int d : joined) names.push_back(parameter.dims[static_cast<size_t>(d)].name);
+  return names;
+}
+
+int64_t published_size(const Tensor& parameter, const std::vector<int>& joined) {
+  int64_t size = 1;
+  for (const int d : joined) size *= parameter.dims[static_cast<size_t>(d)].size;
+  return size;
 }
 
 // The sum of squares of all elements.
@@ -44,7 +62,9 @@ void apply(ParameterUpdate& u, TensorId direction, TensorId rate, Attributes att
 }
 
 // ---- lamb, lars: vectors (biases, gains) take the learning rate as it is
-bool is_vector(const ParameterUpdate& u) { return u.tensor(u.parameter()).dims.size() < 2; }
+bool is_vector(const ParameterUpdate& u) {
+  return published_dims(u.tensor(u.parameter())).size() < 2;
+}
 
 void lamb(ParameterUpdate& u) {
   const TensorId m = u.state("m"), v = u.state("v");
@@ -95,7 +115,7 @@ TensorId decayed(ParameterUpdate& u, const std::string& name, const std::vector<
   return made[0];
 }
 
-// Second moments are kept by row and by column of the last two dims, and multiplied.
+// Second moments are kept by row and by column of the last two published dims, and multiplied.
 void adafactor(ParameterUpdate& u) {
   const Tensor parameter = u.tensor(u.parameter());
   const DType wide = u.tensor(u.scalars().lr).dtype;
@@ -107,28 +127,42 @@ void adafactor(ParameterUpdate& u) {
   if (is_vector(u)) {
     square = decayed(u, "v", parameter.dims, u.op1("square", "mul", {g, g}));
   } else {
-    const Dim row = parameter.dims[parameter.dims.size() - 2], column = parameter.dims.back();
-    const auto mean_over = [&](const std::string& name, const Dim& summed) {
+    const PublishedDims published = published_dims(parameter);
+    const std::vector<int>&row = published[published.size() - 2], &column = published.back();
+    const Names row_names = joined_names(parameter, row),
+                column_names = joined_names(parameter, column);
+    const auto mean_over = [&](const std::string& name, const std::vector<int>& summed) {
+      const Names over = joined_names(parameter, summed);
       std::vector<Dim> dims;
       for (const Dim& dim : parameter.dims) {
-        if (dim != summed) dims.push_back(dim);
+        if (!is_in(over, dim.name)) dims.push_back(dim);
       }
-      const TensorId sum = u.op1(name + ".sum", "einsum", {g, g},
-                                 {{"spec", words_of(all, summed.name) + ", " + words_of(all) +
-                                               " -> " + words_of(without(all, summed.name))}});
-      const TensorId mean = u.op1(name + ".mean", "scale", {sum},
-                                  {{"factor", 1.0 / static_cast<double>(summed.size)}});
-      return decayed(u, name, dims, mean);
+      const Attributes spec = {{"spec", words_of(all, over) + ", " + words_of(all) + " -> " +
+                                            words_of(without(all, over))}};
+      const TensorId sum = over.empty() ? u.op1(name + ".sum", "mul", {g, g})
+                                        : u.op1(name + ".sum", "einsum", {g, g}, spec);
+      const double size = static_cast<double>(published_size(parameter, summed));
+      return decayed(u, name, dims, u.op1(name + ".mean", "scale", {sum}, {{"factor", 1 / size}}));
     };
     const TensorId rows = mean_over("row", column), columns = mean_over("column", row);
     const TensorId mean =
-        u.op1("mean", "reduce_sum", {rows},
-              {{"dims", row.name}, {"factor", 1.0 / static_cast<double>(row.size)}});
+        row_names.empty()
+            ? rows
+            : u.op1("mean", "reduce_sum", {rows},
+                    {{"dims", join(row_names, " ")},
+                     {"factor", 1.0 / static_cast<double>(published_size(parameter, row))}});
     const TensorId positive = u.op1("positive", "clamp", {mean}, {{"min", least}});
     const TensorId relative = u.op1("relative", "div", {rows, positive});
-    square = u.op1("second_moment", "einsum", {relative, columns},
-                   {{"spec", words_of(without(all, column.name)) + ", " +
-                                 words_of(without(all, row.name)) + " -> " + words_of(all)}});
+    // Dims of size 1 have no names here, so one of the two may have all the names.
+    if (row_names.empty()) {
+      square = u.op1("second_moment", "mul", {columns, relative});
+    } else if (column_names.empty()) {
+      square = u.op1("second_moment", "mul", {relative, columns});
+    } else {
+      square = u.op1("second_moment", "einsum", {relative, columns},
+                     {{"spec", words_of(without(all, column_names)) + ", " +
+                                   words_of(without(all, row_names)) + " -> " + words_of(all)}});
+    }
   }
   const TensorId positive = u.op1("above", "clamp", {square}, {{"min", least * least}});
   const TensorId inverse = u.op1("inverse", "power", {positive}, {{"exponent", -0.5}});
@@ -141,20 +175,6 @@ void adafactor(ParameterUpdate& u) {
 }
 
 // ---- muon
-// The first dims of a matrix: of all places to cut the dims in two, that which makes it most square.
-size_t rows_of(const std::vector<Dim>& dims) {
-  size_t best = 1;
-  int64_t side = 0;
-  for (size_t cut = 1; cut < dims.size(); ++cut) {
-    int64_t rows = 1, columns = 1;
-    for (size_t i = 0; i < dims.size(); ++i) (i < cut ? rows : columns) *= dims[i].size;
-    if (std::min(rows, columns) <= side) continue;
-    side = std::min(rows, columns);
-    best = cut;
-  }
-  return best;
-}
-
 // Each matrix of x (the last two dims; those before them are a stack) times (a + b y + c y^2) with
 // y = x x^T (or x^T x, if that is smaller), five times: a polynomial that drives all singular
 // values of x, which are at most 1, to about 1.
@@ -220,13 +240,53 @@ TensorId of_norm_one(ParameterUpdate& u, TensorId x, const Names& stack) {
   return u.op1("unit", "mul", {x, inverse});
 }
 
-// A parameter as a matrix, or as a stack of matrices, and back. `dims` are the parameter's other
-// dims than those of the stack; of them the first ones are joined to rows, the others to columns
-// (rows_of). The dims of the stack come first.
+// A matrix, or each matrix of a stack: its first published dim and all the others, joined. Dims of
+// the stack and those of size 1 without a name do not count.
+struct PublishedMatrix {
+  std::vector<Dim> rows, columns;  // in the parameter's order; empty: it is no matrix
+};
+
+PublishedMatrix published_matrix(const Tensor& parameter, const std::vector<Dim>& stack) {
+  PublishedMatrix matrix;
+  std::vector<int> columns;
+  for (std::vector<int> joined : published_dims(parameter)) {
+    std::erase_if(joined, [&](int d) {
+      return std::find(stack.begin(), stack.end(), parameter.dims[static_cast<size_t>(d)]) !=
+             stack.end();
+    });
+    if (joined.empty()) continue;
+    if (matrix.rows.empty()) {
+      for (const int d : joined) matrix.rows.push_back(parameter.dims[static_cast<size_t>(d)]);
+    } else {
+      columns.insert(columns.end(), joined.begin(), joined.end());
+    }
+  }
+  std::sort(columns.begin(), columns.end());
+  for (const int d : columns) matrix.columns.push_back(parameter.dims[static_cast<size_t>(d)]);
+  return matrix;
+}
+
+int64_t elements_of(const std::vector<Dim>& dims) {
+  int64_t elements = 1;
+  for (const Dim& dim : dims) elements *= dim.size;
+  return elements;
+}
+
+// A parameter as a matrix, or as a stack of matrices, and back. The dims of the stack come first.
+// Of rows and columns those come first that the parameter has first: a matrix is orthogonalised as
+// its transpose is.
 class MatrixForm {
  public:
-  MatrixForm(ParameterUpdate& u, std::vector<Dim> stack, std::vector<Dim> dims)
-      : u_(u), stack_(std::move(stack)), dims_(std::move(dims)), cut_(rows_of(dims_)) {}
+  MatrixForm(ParameterUpdate& u, std::vector<Dim> stack, const PublishedMatrix& matrix)
+      : u_(u), stack_(std::move(stack)) {
+    const std::vector<Dim>& dims = u.tensor(u.parameter()).dims;
+    const auto place = [&](const Dim& dim) { return std::find(dims.begin(), dims.end(), dim); };
+    const bool rows_first = place(matrix.rows.front()) < place(matrix.columns.front());
+    dims_ = rows_first ? matrix.rows : matrix.columns;
+    cut_ = dims_.size();
+    const std::vector<Dim>& rest = rows_first ? matrix.columns : matrix.rows;
+    dims_.insert(dims_.end(), rest.begin(), rest.end());
+  }
 
   TensorId of(TensorId x) {
     x = permuted(x, "front", names_of(u_.tensor(u_.parameter()).dims), stack_first());
@@ -237,13 +297,6 @@ class MatrixForm {
     x = parted(x, cut_, dims_.size());
     x = parted(x, 0, cut_);
     return permuted(x, "back", stack_first(), names_of(u_.tensor(u_.parameter()).dims));
-  }
-  // A step changes each element by about the learning rate, whatever the matrix's form.
-  double factor() const {
-    double rows = 1, columns = 1;
-    for (size_t i = 0; i < dims_.size(); ++i)
-      (i < cut_ ? rows : columns) *= static_cast<double>(dims_[i].size);
-    return std::sqrt(std::max(1.0, columns / rows));
   }
 
  private:
@@ -278,19 +331,18 @@ class MatrixForm {
   }
 
   ParameterUpdate& u_;
-  const std::vector<Dim> stack_, dims_;
-  const size_t cut_;
+  const std::vector<Dim> stack_;
+  std::vector<Dim> dims_;
+  size_t cut_ = 0;
 };
 
-// Matrices by the orthogonalised momentum, each matrix of a stack on its own; vectors, and tables
-// that are looked up, by AdamW.
+// What products and convolutions multiply by the orthogonalised momentum, each matrix of a stack on
+// its own; vectors and tables, whether they are looked up or added (positions), by AdamW.
 void muon(ParameterUpdate& u) {
   const std::vector<Dim> stack = u.stacked();
-  std::vector<Dim> dims = u.tensor(u.parameter()).dims;
-  std::erase_if(dims, [&](const Dim& dim) {
-    return std::find(stack.begin(), stack.end(), dim) != stack.end();
-  });
-  if (dims.size() < 2 || u.is_looked_up()) return u.by_one_op("adamw");
+  const PublishedMatrix published = published_matrix(u.tensor(u.parameter()), stack);
+  if (published.columns.empty() || u.is_looked_up() || !u.is_multiplied())
+    return u.by_one_op("adamw");
   const TensorId momentum = u.state("momentum");
   std::vector<TensorId> inputs = {u.parameter(), u.gradient(), momentum};
   u.add_flags(inputs);
@@ -299,9 +351,13 @@ void muon(ParameterUpdate& u) {
   u.becomes(momentum, made[1]);
   const DType wide = u.tensor(u.scalars().lr).dtype;
   const TensorId direction = u.in_dtype("wide", made[0], wide);
-  MatrixForm form(u, stack, std::move(dims));
+  MatrixForm form(u, stack, published);
   const TensorId matrix = form.of(of_norm_one(u, direction, names_of(stack)));
-  apply(u, form.back(orthogonalised(u, matrix)), u.scalars().lr, {{"factor", form.factor()}});
+  // As torch.optim.Muon and the author's code have it: higher matrices take longer steps.
+  const double factor =
+      std::sqrt(std::max(1.0, static_cast<double>(elements_of(published.rows)) /
+                                  static_cast<double>(elements_of(published.columns))));
+  apply(u, form.back(orthogonalised(u, matrix)), u.scalars().lr, {{"factor", factor}});
 }
 
 const std::vector<Optimizer>& optimizer_table() {
@@ -346,7 +402,7 @@ TensorId ParameterUpdate::state(const std::string& name, std::vector<Dim> dims) 
 }
 
 double ParameterUpdate::weight_decay() const {
-  return tensor(parameter_).dims.size() >= 2 ? spec_.weight_decay : 0.0;
+  return published_dims(tensor(parameter_)).size() >= 2 ? spec_.weight_decay : 0.0;
 }
 
 std::vector<TensorId> ParameterUpdate::op(const std::string& suffix, const std::string& kind,
@@ -396,6 +452,15 @@ std::vector<std::pair<const Op*, size_t>> ParameterUpdate::readers(WorkClass wor
 }
 
 bool ParameterUpdate::is_looked_up() const { return !readers(WorkClass::kLookup).empty(); }
+
+bool ParameterUpdate::is_multiplied() const {
+  const auto products = readers(WorkClass::kMatmul);
+  return !readers(WorkClass::kConvolution).empty() ||
+         std::any_of(products.begin(), products.end(), [](const auto& product) {
+           const auto& [op, input] = product;
+           return op->inputs.size() >= 2 && input < 2;
+         });
+}
 
 std::vector<Dim> ParameterUpdate::stacked() const {
   auto products = readers(WorkClass::kMatmul);

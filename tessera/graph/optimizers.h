@@ -65,12 +65,14 @@ class ParameterUpdate {
   TensorId state(const std::string& name, std::vector<Dim> dims);
   // Is it a table of which a forward op reads rows?
   bool is_looked_up() const;
+  // Is it a factor of a product or a convolution, and not only added?
+  bool is_multiplied() const;
   // The dims along which the parameter is a stack of matrices, in the order that it has them: each
   // product that reads it multiplies one matrix for each of their elements (the weights of experts).
   std::vector<Dim> stacked() const;
   // Adds the op "optimizer.<parameter>", or with a suffix "update.<parameter>.<suffix>". The
-  // attributes that the spec knows are filled in, unless given; vectors (biases, gains) do not
-  // decay.
+  // attributes that the spec knows are filled in, unless given; what is published as a vector
+  // (biases, gains) does not decay.
   std::vector<TensorId> op(const std::string& suffix, const std::string& kind,
                            std::vector<TensorId> inputs, Attributes attributes = {});
   TensorId op1(const std::string& suffix, const std::string& kind, std::vector<TensorId> inputs,

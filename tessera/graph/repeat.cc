@@ -78,8 +78,9 @@ class Finder {
       text += '>';
       for (const TensorId id : *operands) {
         const Tensor& tensor = graph_.tensor(id);
-        text += fmt::format("{} {} {} {},", role_name(tensor.role), dims_of(tensor),
-                            dtype_name(tensor.dtype), tensor.trained);
+        text += fmt::format("{} {} {} {} {},", role_name(tensor.role), dims_of(tensor),
+                            dtype_name(tensor.dtype), tensor.trained,
+                            tensor.published.empty() ? "" : published_text(tensor));
       }
     }
     return numbers_.emplace(std::move(text), static_cast<int>(numbers_.size())).first->second;

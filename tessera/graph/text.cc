@@ -87,6 +87,7 @@ std::string tensor_line(const Graph& graph, const Tensor& tensor) {
   }
   if (tensor.recompute) line += " recompute=1";
   if (!tensor.trained) line += " trained=0";
+  if (!tensor.published.empty()) line += " published=" + quoted(published_text(tensor));
   if (tensor.of.valid()) line += " of=" + handle(graph, tensor.of);
   if (tensor.update_of.valid()) line += " update_of=" + handle(graph, tensor.update_of);
   return line + "\n";
@@ -310,9 +311,20 @@ class GraphParser {
       tensor.trained = false;
       return {};
     }
+    if (cursor.take_word("published")) {
+      TESSERA_TRY_VOID(cursor.expect('='));
+      TESSERA_TRY(const std::string text, cursor.quoted_text("published dims in quotes"));
+      if (tensor.role != Role::kParameter) {
+        return invalid_input(
+            fmt::format("published= is for parameters, '{}' is none", tensor.name));
+      }
+      TESSERA_TRY(tensor.published, parse_published(text, tensor.dims));
+      return {};
+    }
     const bool update = cursor.take_word("update_of");
     if (!update && !cursor.take_word("of")) {
-      return cursor.expected("init=, recompute=, trained=, of=, update_of= or the end of the line");
+      return cursor.expected(
+          "init=, recompute=, trained=, published=, of=, update_of= or the end of the line");
     }
     TESSERA_TRY_VOID(cursor.expect('='));
     TESSERA_TRY(const std::string name, tensor_name(cursor));

@@ -45,6 +45,28 @@ TEST(GraphTextTest, OddNamesAndNumbersSurvive) {
   expect_round_trip(*graph);
 }
 
+TEST(GraphTextTest, PublishedDimsSurvive) {
+  GraphBuilder g("published");
+  const std::vector<Dim> dims{{"a", 2}, {"b", 3}, {"c", 4}};
+  for (const char* text : {"(a b) c", "c (b a)", "() a b c", "(a b c)", "a b c", "c b a"}) {
+    const TensorId p = g.parameter(text, dims, Init{Init::Kind::kZeros});
+    g.publish(p, text);
+    EXPECT_EQ(published_text(g.tensor(p)), text);
+    EXPECT_EQ(g.tensor(p).published.empty(), std::string_view(text) == "a b c");
+  }
+  auto graph = g.finish();
+  ASSERT_TRUE(graph) << graph.error().message;
+  expect_round_trip(*graph);
+  for (const char* text : {"", "a b", "a b c a", "(a b c", "a b) c", "((a) b) c", "a b d"}) {
+    const auto parsed = parse_published(text, dims);
+    ASSERT_FALSE(parsed) << text;
+    EXPECT_EQ(parsed.error().message,
+              std::string("expected published dims that name each dim of [a=2, b=3, c=4] once, "
+                          "found '") +
+                  text + "'");
+  }
+}
+
 RC_GTEST_PROP(GraphTextProperty, NumbersReadBackExactly, (double factor, double value)) {
   GraphBuilder g("numbers");
   const TensorId x = g.parameter("x", {}, Init{Init::Kind::kConstant, value});
@@ -100,10 +122,9 @@ TEST(GraphTextTest, ErrorsNameFileAndLine) {
        "end of the line"},
       {"input %z [] float32 of=%none", "bad.graph:6: tensor 'none' is not declared"},
       {"input %z [] float32 big",
-       "bad.graph:6: column 21: expected init=, recompute=, trained=, of=, update_of= or the end "
-       "of the "
-       "line, found "
-       "'big'"},
+       "bad.graph:6: column 21: expected init=, recompute=, trained=, published=, of=, update_of= "
+       "or "
+       "the end of the line, found 'big'"},
       {"forward op y %y = gelu(%x) : a b -> a b",
        "bad.graph:6: column 12: expected a path in quotes, found 'y'"},
       {"forward op \"y %y = gelu(%x)", "bad.graph:6: column 12: a quote is not closed"},

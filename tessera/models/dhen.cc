@@ -36,10 +36,13 @@ TensorId mix(GraphBuilder& g, const std::string& scope, TensorId x, const Names&
     weight.push_back(dim);
     in *= static_cast<double>(dim.size);
   }
+  Names summed;
+  for (const Dim& dim : weight) summed.push_back(dim.name);
   weight.push_back({"mixed", outputs});
   const TensorId w =
       g.parameter(scope + ".mix.weight", weight,
                   normal(std::sqrt(2 / (in + static_cast<double>(outputs)))), input.dtype);
+  g.publish(w, fmt::format("mixed ({})", join(summed, " ")));
   Names of_w;
   for (const Dim& dim : weight) of_w.push_back(dim.name);
   const TensorId y = g.op1(

@@ -52,6 +52,7 @@ TensorId gated_attention(GraphBuilder& g, TensorId x, TensorId pair, const Atten
     const Dim width = g.tensor(map).dims.back();
     const TensorId weight = g.parameter("bias.weight", {width, {"heads", heads}},
                                         normal(kDeviation), g.tensor(map).dtype);
+    g.publish(weight, "heads " + width.name);
     const TensorId bias =
         einsum(g, "bias", map, weight,
                fmt::format("{0} {1}+, {1} heads -> {2}", dims.bias_from, width.name, dims.bias_to));

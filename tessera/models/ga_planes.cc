@@ -125,6 +125,7 @@ class Field {
                                      {"units", config_.hidden}};
       const TensorId w = fixed ? g_.buffer(path + ".weight", dims, init, config_.dtype)
                                : g_.parameter(path + ".weight", dims, init, config_.dtype);
+      if (!fixed) g_.publish(w, "units channels");
       terms.push_back(
           g_.op1(path, "einsum", {features[i], w},
                  {{"spec", fmt::format("{0} channels+, channels units -> {0} units", lead_)}}));

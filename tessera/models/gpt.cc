@@ -13,8 +13,9 @@ TensorId gpt_block(GraphBuilder& g, TensorId x, const GptConfig& config, TensorI
                    int64_t layer) {
   const std::string path = fmt::format("blocks.{}", layer);
   const auto layers = static_cast<double>(config.layers);
-  const LinearOptions in = {normal(kDeviation)};
-  const LinearOptions out = {normal(kDeviation / std::sqrt(2.0 * layers))};
+  const LinearOptions in = {.weight = normal(kDeviation), .input_first = true};
+  const LinearOptions out = {.weight = normal(kDeviation / std::sqrt(2.0 * layers)),
+                             .input_first = true};
   AttentionOptions heads;
   heads.heads = config.kv_heads;
   heads.group = config.heads / config.kv_heads;

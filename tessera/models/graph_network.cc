@@ -76,6 +76,7 @@ class Network {
       const Init init = normal(std::sqrt(2.0 / static_cast<double>(in.size + width.size)));
       if (layer > 0) return linear(g_, name, h, {in.name}, {width}, {init, false});
       const TensorId weight = g_.parameter(name + ".weight", {in, width}, init, c_.dtype);
+      g_.publish(weight, fmt::format("{} {}", width.name, in.name));
       first_weights_.push_back(weight);
       return product_of_rows(g_, name, features, weight);
     };

@@ -16,6 +16,7 @@ TensorId experts_linear(GraphBuilder& g, const std::string& name, TensorId h, co
                         const Dim& in, const Dim& out, const Init& init) {
   const TensorId weight =
       g.parameter(name + ".weight", {experts, in, out}, init, g.tensor(h).dtype);
+  g.publish(weight, fmt::format("{} {} {}", experts.name, out.name, in.name));
   const std::string spec =
       fmt::format("experts batch capacity {0}+, experts {0} {1} -> experts batch capacity {1}",
                   in.name, out.name);

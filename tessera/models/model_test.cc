@@ -318,6 +318,74 @@ TEST(Models, GoThroughAllTransforms) {
   }
 }
 
+// Of an optimizer's states that belong to the parameter: their elements.
+int64_t state_elements(const Graph& training, const std::string& parameter) {
+  int64_t elements = 0;
+  for (const Tensor& tensor : training.tensors()) {
+    const bool state = tensor.role == Role::kOptimizerState && !tensor.update_of.valid();
+    if (state && tensor.of.valid() && training.tensor(tensor.of).name == parameter)
+      elements += tensor.elements();
+  }
+  return elements;
+}
+
+TEST(Models, OptimizersGoByThePublishedShape) {
+  // By parameter: how it is published, and how many numbers Adafactor keeps of it.
+  const struct {
+    const char *model, *parameter, *published;
+    int64_t states;
+    bool decays;
+  } cases[] = {
+      {"gpt:layers=1,hidden=64,heads=4,seq=4,vocab=8", "blocks.0.attn.q.weight",
+       "hidden (heads group head_dim)", 64 + 64, true},
+      {"gpt:layers=1,hidden=64,heads=4,seq=4,vocab=8", "blocks.0.attn.k.bias", "(heads head_dim)",
+       64, false},
+      {"gpt:layers=1,hidden=64,heads=4,seq=4,vocab=8", "blocks.0.attn.out.weight",
+       "(heads group head_dim) hidden", 64 + 64, true},
+      {"llama:layers=1,hidden=16,heads=4,kv_heads=2,seq=4,vocab=8,ffn=20,qkv_bias=1",
+       "blocks.0.attn.q.weight", "(heads group head_dim) hidden", 16 + 16, true},
+      {"llama:layers=1,hidden=16,heads=4,kv_heads=2,seq=4,vocab=8,ffn=20,qkv_bias=1",
+       "blocks.0.attn.v.bias", "(heads head_dim)", 8, false},
+      {"llama:layers=1,hidden=16,heads=4,kv_heads=2,seq=4,vocab=8,ffn=20,lora=3",
+       "blocks.0.attn.q.lora_b.weight", "(heads group head_dim) lora", 16 + 3, true},
+      {"bert:layers=1,hidden=12,heads=4,seq=4,vocab=8", "blocks.0.attn.q.bias",
+       "(heads group head_dim)", 12, false},
+      {"vit:layers=1,hidden=12,heads=4,image=8,patch=4,channels=3,classes=5", "embed.patch.weight",
+       "hidden channels y x", 12 * 3 * 4 + 12 * 3 * 4, true},
+      {"vit:layers=1,hidden=12,heads=4,image=8,patch=4,channels=3,classes=5",
+       "embed.position.weight", "() seq hidden", 5 + 12, true},
+      {"vit:layers=1,hidden=12,heads=4,image=8,patch=4,channels=3,classes=5",
+       "blocks.0.attn.v.bias", "(heads head_dim)", 12, false},
+      {"mixtral:layers=1,hidden=8,heads=2,kv_heads=1,experts=4,seq=4,vocab=6,ffn=6",
+       "blocks.0.moe.up.weight", "experts ffn hidden", 4 * 6 + 4 * 8, true},
+      {"nemotron_h:pattern=M,hidden=8,heads=2,kv_heads=2,seq=4,vocab=6,ssm_heads=4,ssm_head_dim=2,"
+       "ssm_groups=2,state=3,chunk=2",
+       "blocks.0.ssm.a_exp.weight", "(heads group)", 4, false},
+      {"nemotron_h:pattern=M,hidden=8,heads=2,kv_heads=2,seq=4,vocab=6,ssm_heads=4,ssm_head_dim=2,"
+       "ssm_groups=2,state=3,chunk=2,conv=4",
+       "blocks.0.ssm.x_conv.weight", "(heads group head_dim) () taps", 8 + 8 * 4, true},
+      {"ga_planes:training=nonconvex,hidden=8", "decoder.out.weight", "() units", 0, true},
+  };
+  for (const auto& [spec, parameter, published, states, decays] : cases) {
+    OptimizerSpec adafactor, adamw;
+    adafactor.kind = "adafactor";
+    const Model model = model_of(spec);
+    const TensorId id = model.graph.find_tensor(parameter);
+    ASSERT_TRUE(id.valid()) << spec << " " << parameter;
+    EXPECT_EQ(published_text(model.graph.tensor(id)), published) << parameter;
+    const auto factored = differentiate(model.graph, adafactor);
+    ASSERT_TRUE(factored) << spec << ": " << factored.error().message;
+    const int64_t units = model.graph.tensor(id).elements();
+    EXPECT_EQ(state_elements(*factored, parameter), states > 0 ? states : units + 1) << parameter;
+    const auto trained = differentiate(model.graph, adamw);
+    ASSERT_TRUE(trained) << spec << ": " << trained.error().message;
+    for (const Op& op : trained->ops()) {
+      if (op.path != std::string("optimizer.") + parameter) continue;
+      EXPECT_EQ(op.number("weight_decay"), decays ? 0.1 : 0) << parameter;
+    }
+  }
+}
+
 TEST(Models, SaySequenceVocabularyAndACompleteSpec) {
   const Model model = model_of(" gpt:layers=1,hidden=8,heads=2,seq=4,vocab=16 ", 3);
   EXPECT_EQ(model.family, "gpt");

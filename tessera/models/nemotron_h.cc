@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "tessera/base/text.h"
 #include "tessera/models/mixtral.h"
 #include "tessera/models/nn.h"
 
@@ -94,6 +95,13 @@ class NemotronBuilder {
  private:
   int64_t group_size() const { return config_.ssm_heads / config_.ssm_groups; }
 
+  // As they are published: dims joined to one.
+  static std::string as_vector(const std::vector<Dim>& dims) {
+    std::vector<std::string> names;
+    for (const Dim& dim : dims) names.push_back(dim.name);
+    return "(" + join(names, " ") + ")";
+  }
+
   // Convolution and SiLU of what a product made.
   TensorId convolved(const std::string& name, TensorId x) {
     if (!g_.ok()) return {};
@@ -106,6 +114,8 @@ class NemotronBuilder {
         g_.parameter(name + "_conv.weight", taps, {Init::Kind::kUniform, width}, config_.dtype);
     const TensorId bias =
         g_.parameter(name + "_conv.bias", channels, {Init::Kind::kZeros}, config_.dtype);
+    g_.publish(weight, as_vector(channels) + " () taps");
+    g_.publish(bias, as_vector(channels));
     return g_.op1(name + "_act", "silu",
                   {g_.op1(name + "_conv", "causal_conv", {x, weight, bias})});
   }
@@ -122,6 +132,7 @@ class NemotronBuilder {
     const std::vector<Dim> all = g_.tensor(normed[0]).dims;
     const TensorId weight = g_.parameter("gain.weight", {all.begin() + 2, all.end()},
                                          {Init::Kind::kOnes}, config_.dtype);
+    g_.publish(weight, as_vector({all.begin() + 2, all.end()}));
     return g_.op1("gain", "mul", {normed[0], weight});
   }
 
@@ -144,6 +155,7 @@ class NemotronBuilder {
     const TensorId a = g_.op1("a", "scale", {g_.op1("a_exp", "exp", {log})}, {{"factor", -1.0}});
     const TensorId d =
         g_.parameter("scan.weight", {heads, group}, {Init::Kind::kOnes}, config_.dtype);
+    for (const TensorId of_heads : {log, d}) g_.publish(of_heads, as_vector({heads, group}));
     const TensorId y =
         g_.op1("scan", "state_scan", {x, dt, a, b, c, d}, {{"chunk", config_.chunk}});
     const TensorId out = linear(g_, "out", gated_norm(y, z), {"heads", "width"},

@@ -39,15 +39,21 @@ int64_t size_of(const GraphBuilder& g, TensorId tensor, std::string_view dim) {
 
 namespace {
 
-// x times a weight [in.., out..] (and a bias), as the op `path`.
+// Several dims as one published dim.
+std::string joined(const std::vector<Dim>& dims) {
+  return dims.size() == 1 ? dims[0].name : "(" + dim_names(dims) + ")";
+}
+
+// x times a weight [in.., out..] (and a bias, if `bias` has a name), as the op `path`.
 TensorId product(GraphBuilder& g, std::string_view path, TensorId x,
                  const std::vector<std::string>& in, const std::vector<Dim>& out,
-                 std::string_view weight, const Init& init, std::string_view bias = "",
-                 const Init& bias_values = {}) {
+                 std::string_view weight, const LinearOptions& options,
+                 std::string_view bias = "") {
   if (!g.ok()) return {};
   const Tensor input = g.tensor(x);
   std::vector<Dim> weight_dims, y_dims;
   for (const Dim& dim : input.dims) (is_among(in, dim.name) ? weight_dims : y_dims).push_back(dim);
+  const std::string rows = joined(out), columns = joined(weight_dims);
   weight_dims.insert(weight_dims.end(), out.begin(), out.end());
   y_dims.insert(y_dims.end(), out.begin(), out.end());
 
@@ -55,9 +61,13 @@ TensorId product(GraphBuilder& g, std::string_view path, TensorId x,
   for (const Dim& dim : input.dims)
     x_names.push_back(dim.name + (is_among(in, dim.name) ? "+" : ""));
   std::string spec = join(x_names, " ") + ", " + dim_names(weight_dims);
-  std::vector<TensorId> operands = {x, g.parameter(weight, weight_dims, init, input.dtype)};
+  std::vector<TensorId> operands = {x,
+                                    g.parameter(weight, weight_dims, options.weight, input.dtype)};
+  const std::string matrix = options.input_first ? columns + " " + rows : rows + " " + columns;
+  g.publish(operands[1], options.published.empty() ? matrix : options.published);
   if (!bias.empty()) {
-    operands.push_back(g.parameter(bias, out, bias_values, input.dtype));
+    operands.push_back(g.parameter(bias, out, options.bias_values, input.dtype));
+    g.publish(operands[2], rows);
     spec += ", " + dim_names(out);
   }
   return g.op1(path, "einsum", operands, {{"spec", spec + " -> " + dim_names(y_dims)}});
@@ -72,9 +82,9 @@ TensorId low_rank(GraphBuilder& g, std::string_view name, TensorId x,
   g.set_trains(true);
   const std::string a = child(name, "lora_a"), b = child(name, "lora_b");
   const TensorId narrow = product(g, a, x, in, {{"lora", rank}}, child(a, "weight"),
-                                  normal(1 / std::sqrt(std::max(1.0, width))));
+                                  {normal(1 / std::sqrt(std::max(1.0, width)))});
   const TensorId wide =
-      product(g, b, narrow, {"lora"}, out, child(b, "weight"), {Init::Kind::kZeros});
+      product(g, b, narrow, {"lora"}, out, child(b, "weight"), {{Init::Kind::kZeros}});
   g.set_trains(trains);
   return g.op1(child(name, "lora_scale"), "scale", {wide}, {{"factor", kLoraScale}});
 }
@@ -87,7 +97,7 @@ TensorId linear(GraphBuilder& g, std::string_view name, TensorId x,
   const bool adapted = options.lora > 0;
   const std::string bias = options.bias ? child(name, "bias") : "";
   const TensorId y = product(g, adapted ? child(name, "base") : std::string(name), x, in, out,
-                             child(name, "weight"), options.weight, bias, options.bias_values);
+                             child(name, "weight"), options, bias);
   if (!adapted) return y;
   return g.op1(name, "add", {y, low_rank(g, name, x, in, out, options.lora)});
 }
@@ -244,7 +254,9 @@ TensorId patch_embedding(GraphBuilder& g, TensorId image, int64_t patch, int64_t
         std::string("batch (rows y) (columns x) channels -> batch rows y columns x channels")},
        {"sizes", fmt::format("y={0} x={0}", patch)},
        {"dims", std::string("batch rows y columns x channels")}});
-  return linear(g, "embed.patch", squares, {"y", "x", "channels"}, {{"hidden", hidden}}, options);
+  LinearOptions patches = options;
+  patches.published = "hidden channels y x";  // the kernel of a convolution
+  return linear(g, "embed.patch", squares, {"y", "x", "channels"}, {{"hidden", hidden}}, patches);
 }
 
 TensorId mean_pool(GraphBuilder& g, TensorId x, std::string_view over) {

@@ -30,6 +30,11 @@ struct LinearOptions {
   // Low-rank adaptation (LoRA, Hu et al. 2021): the number of columns and rows of two trained
   // factors beside the weight. 0: none.
   int64_t lora = 0;
+  // The weight is published as [out, in], each of them one dim, as PyTorch's Linear has it. With
+  // `input_first` as [in, out] (Conv1D of GPT-2); with `published` as that text says (graph.h). The
+  // bias is published as [out].
+  bool input_first = false;
+  std::string published = {};
 };
 inline constexpr double kLoraScale = 2;  // alpha / rank, as its users set it
 // y = x W + b: contracts the dims `in` of x with the weight [in.., out..]; y has the other dims of

@@ -13,6 +13,7 @@ namespace {
 TensorId add_class_token(GraphBuilder& g, TensorId x, const VitConfig& config, int64_t batch) {
   const TensorId token = g.parameter("embed.class.weight", {{"seq", 1}, {"hidden", config.hidden}},
                                      {Init::Kind::kZeros}, config.dtype);
+  g.publish(token, "() seq hidden");
   const TensorId rows =
       g.op1("embed.class", "broadcast_to", {token},
             {{"dims", fmt::format("batch={} seq=1 hidden={}", batch, config.hidden)}});
@@ -77,6 +78,7 @@ Result<Graph> build_vit(const VitConfig& config, int64_t batch) {
   const TensorId position = g.parameter("embed.position.weight",
                                         {{"seq", size_of(g, x, "seq")}, {"hidden", config.hidden}},
                                         normal(kDeviation), config.dtype);
+  g.publish(position, "() seq hidden");
   x = g.op1("embed.add", "add", {x, position});
   AttentionOptions heads;
   heads.heads = config.heads;

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "tessera/runtime/data_store.h"
 #include "tessera/runtime/inputs.h"
 #include "tessera/runtime/kernels/nest.h"
+#include "tessera/runtime/sample_passes.h"
 
 namespace tessera {
 namespace {
@@ -189,6 +191,11 @@ class ArraySource : public DataSource, public SampleAccess {
     array.moved = !integers && !is_target(tensor.name) && (config_.shift > 0 || config_.flip);
     if (array.moved) TESSERA_TRY_VOID(check_map(tensor, array));
     if (!arrays_.empty()) TESSERA_TRY_VOID(check_alike(arrays_.begin()->second, array));
+    if (wants_.once) {
+      const int64_t most = array.samples();
+      passes_.emplace(array.samples_of_batch,
+                      *wants_.once == 0 ? most : std::min(most, *wants_.once));
+    }
     arrays_.emplace(tensor.name, std::move(array));
     return {};
   }
@@ -230,6 +237,7 @@ class ArraySource : public DataSource, public SampleAccess {
     return bytes;
   }
   const SampleAccess* samples_one_by_one() const override { return this; }
+  const SamplePasses* passes() const override { return passes_ ? &*passes_ : nullptr; }
 
   // ---- samples one by one
   std::vector<std::string> inputs() const override {
@@ -329,6 +337,7 @@ class ArraySource : public DataSource, public SampleAccess {
   }
 
   int64_t sample_at(const OpenedArray& array, int64_t place) const {
+    if (passes_) place = passes_->sample(place);
     const int64_t sample = place % array.samples();
     if (wants_.in_order) return sample;
     return permuted(sample, array.samples(), wants_.seed, wants_.stream, place / array.samples());
@@ -497,6 +506,7 @@ class ArraySource : public DataSource, public SampleAccess {
   DataWants wants_;
   DataConfig config_;
   std::map<std::string, OpenedArray> arrays_;
+  std::optional<SamplePasses> passes_;
 };
 
 // Is it an input that the trainer does not make (the number of the step)?

@@ -95,7 +95,7 @@ void ClassEvaluation::see(int64_t sample, double target, double logit, int64_t a
   best = {target, logit, at};
 }
 
-void ClassEvaluation::gather(comm::Communicator& world) {
+void ClassEvaluation::gather(comm::Communicator& world, const SamplePasses* passes, int64_t step) {
   std::vector<double> mine;
   for (const auto& [sample, seen] : std::exchange(seen_, {})) {
     mine.insert(mine.end(), {static_cast<double>(sample), seen.target, seen.logit,
@@ -110,7 +110,11 @@ void ClassEvaluation::gather(comm::Communicator& world) {
           static_cast<int64_t>(list[i + 3]));
     }
   }
+  const Op& op = graph_.op(observation_.ops.front());
+  int64_t fresh = graph_.tensor(op.inputs[targets_]).elements();  // a sample may have several
+  if (passes != nullptr) fresh = fresh / passes->batch() * passes->fresh(step);
   for (const auto& [sample, seen] : std::exchange(seen_, {})) {
+    if (sample >= fresh) continue;
     ++count_;
     if (seen.target == static_cast<double>(seen.at)) ++right_;
   }

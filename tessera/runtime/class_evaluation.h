@@ -18,6 +18,7 @@
 #include "tessera/graph/graph.h"
 #include "tessera/models/model.h"
 #include "tessera/runtime/interpreter.h"
+#include "tessera/runtime/sample_passes.h"
 
 namespace tessera {
 
@@ -32,8 +33,9 @@ class ClassEvaluation {
   ClassEvaluation& operator=(const ClassEvaluation&) = delete;
 
   const Observation* observation() const { return &observation_; }
-  // Behind each batch.
-  void gather(comm::Communicator& world);
+  // Behind each batch, the step from 0 on of `passes`: samples that a batch before had do not count.
+  // Null: all do.
+  void gather(comm::Communicator& world, const SamplePasses* passes = nullptr, int64_t step = 0);
   // The share of all batches so far, on rank 0; NaN without any target that counts.
   double accuracy() const;
 

@@ -28,7 +28,8 @@ double load_number(const std::byte* at, DType dtype) {
 
 bool ClickEvaluation::applies(const Model& model) { return predicts_clicks(model); }
 
-ClickEvaluation::ClickEvaluation(const Graph& graph) : graph_(graph) {
+ClickEvaluation::ClickEvaluation(const Graph& graph, const SamplePasses* passes)
+    : graph_(graph), passes_(passes) {
   for (const Op& op : graph.ops()) {
     const auto found = comparison(op);
     if (!found) continue;
@@ -86,7 +87,9 @@ void ClickEvaluation::see(const Op& op, const Box& box, std::span<const kernels:
   std::map<int64_t, double> targets;
   each(how.targets, [&](int64_t sample, double target) { targets[sample] = target; });
   each(how.logits, [&](int64_t sample, double logit) {
-    seen_.insert(seen_.end(), {static_cast<double>(first_ + sample), targets.at(sample), logit});
+    const int64_t place = first_ + sample;
+    const int64_t number = passes_ == nullptr ? place : passes_->sample(place);
+    seen_.insert(seen_.end(), {static_cast<double>(number), targets.at(sample), logit});
   });
 }
 

@@ -20,17 +20,21 @@
 #include "tessera/graph/within.h"
 #include "tessera/models/model.h"
 #include "tessera/runtime/interpreter.h"
+#include "tessera/runtime/sample_passes.h"
 
 namespace tessera {
 
 class ClickEvaluation {
  public:
   static bool applies(const Model& model);
-  explicit ClickEvaluation(const Graph& graph);  // of a model that it applies to, for training
+  // `graph`: of a model that it applies to, for training. `passes`: how the batches look at samples,
+  // of which each counts once; null: every batch has samples of its own.
+  explicit ClickEvaluation(const Graph& graph, const SamplePasses* passes = nullptr);
   ClickEvaluation(const ClickEvaluation&) = delete;
   ClickEvaluation& operator=(const ClickEvaluation&) = delete;
 
-  // For the next evaluation, of a batch that was not evaluated before. Valid until the next call.
+  // For the next evaluation, of a batch (from 1) that was not evaluated before. Valid until the next
+  // call.
   const Observation* observation(int64_t batch);
   // Of all batches that were evaluated; on rank 0. The others get NaN.
   ClickQuality gather(comm::Communicator& world);
@@ -48,6 +52,7 @@ class ClickEvaluation {
   void see(const Op& op, const Box& box, std::span<const kernels::Array> inputs);
 
   const Graph& graph_;
+  const SamplePasses* passes_;
   Observation observation_;
   std::map<OpId, Comparison> compares_;
   int64_t first_ = 0;         // number of the batch's first sample

@@ -18,6 +18,7 @@
 #include "tessera/data/match_files.h"
 #include "tessera/runtime/inputs.h"
 #include "tessera/runtime/kernels/nest.h"
+#include "tessera/runtime/sample_passes.h"
 
 namespace tessera {
 namespace {
@@ -89,6 +90,7 @@ class ClickSource : public DataSource {
 
   int64_t files() const override { return 1; }
   int64_t bytes() const override { return file_.bytes(); }
+  const SamplePasses* passes() const override { return passes_ ? &*passes_ : nullptr; }
 
  private:
   tl::unexpected<Error> error(const std::string& message) const {
@@ -107,6 +109,7 @@ class ClickSource : public DataSource {
                                dtype_name(tensor.dtype), fmt::join(tensor.shape(), ", ")));
     }
     FedInput fed{part, tensor.dims.front().size, 1};
+    if (wants_.once) passes_.emplace(fed.samples_of_batch, file_.samples());
     for (size_t d = 1; d < tensor.dims.size(); ++d) fed.sample_elements *= tensor.dims[d].size;
     if (!fed_.empty() && fed.samples_of_batch != fed_.begin()->second.samples_of_batch) {
       return error(fmt::format(
@@ -161,6 +164,7 @@ class ClickSource : public DataSource {
   Sample read(const FedInput& fed, int64_t place) const {
     static constexpr std::array<uint32_t, 2> kTargets = {0, 1};
     const int64_t count = file_.samples();
+    if (passes_) place = passes_->sample(place);
     const int64_t sample =
         permuted(place % count, count, wants_.seed, wants_.stream, place / count);
     switch (fed.part.part) {
@@ -175,6 +179,7 @@ class ClickSource : public DataSource {
   std::string path_;
   DataWants wants_;
   std::map<std::string, FedInput> fed_;
+  std::optional<SamplePasses> passes_;
 };
 
 }  // namespace

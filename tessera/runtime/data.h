@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -24,6 +25,7 @@
 namespace tessera {
 
 class SampleAccess;  // data_store.h
+class SamplePasses;  // sample_passes.h
 
 class DataSource {
  public:
@@ -35,6 +37,8 @@ class DataSource {
   virtual int64_t files() const = 0;             // 0: none are read
   virtual int64_t bytes() const = 0;             // of these
   virtual int64_t samples() const { return 0; }  // of arrays, each once; 0: there is no such number
+  // How the steps look at samples so that each counts once (DataWants::once); null: they do not.
+  virtual const SamplePasses* passes() const { return nullptr; }
   // What load() takes from files for the region, and what it has taken so far. 0: it is not counted,
   // as of text, of which windows overlap.
   virtual int64_t bytes_of(int64_t /*step*/, const Tensor& /*tensor*/,
@@ -52,6 +56,9 @@ struct DataWants {
   std::string stream = "data";  // sources with different streams draw independently
   std::string beside = "";      // a folder: relative files may lie there too
   bool in_order = false;  // arrays: sample i of the batches is sample i of the file, none is drawn
+  // Arrays and clicks: the steps look at so many samples of arrays (0: all), each once
+  // (sample_passes.h), and do not begin anew. None: one pass follows another.
+  std::optional<int64_t> once = std::nullopt;
 };
 // Errors are one line and begin with "data: ".
 tl::unexpected<Error> data_error(std::string_view message);

@@ -30,6 +30,7 @@
 #include "tessera/runtime/copier.h"
 #include "tessera/runtime/initialise.h"
 #include "tessera/runtime/kernels/nest.h"
+#include "tessera/runtime/roundings.h"
 #include "tessera/runtime/row_exchange.h"
 #include "tessera/runtime/tier_copy.h"
 
@@ -458,12 +459,20 @@ struct RankExecutor::Impl {
       if (observed != nullptr && std::ranges::count(observed->ops, compute.op) > 0)
         show(run, compute);
       if (*kernel) (*kernel)();
+      if (options.roundings != 0) round_sums(run, compute);
     } catch (const std::exception& error) {
       const Op& op = graph.op(compute.op);
       const std::string tensor = op.outputs.empty() ? "" : graph.tensor(op.outputs[0]).name;
       throw comm::CommFault{fmt::format("rank {}: op {} ({}), tensor {}: {}", program.rank, op.path,
                                         op.kind, tensor, first_line(error.what()))};
     }
+  }
+
+  void round_sums(const Run& run, const Compute& compute) const {
+    std::vector<Array> made;
+    for (const Output& output : compute.outputs)
+      made.push_back(array(output.view, run.micro_batch));
+    round_otherwise(graph, graph.op(compute.op), made, options.roundings, context.step);
   }
 
   Box box_of(const Run& run, const Compute& compute) const {

@@ -93,6 +93,8 @@ struct ExecutorOptions {
   int threads = 1;           // inside one kernel: this rank's share of the cores
   bool profile = false;      // measure the time of each kind of instruction
   AheadFunction ahead = {};  // empty: what comes is not known
+  // Sums are rounded in another way for each seed (roundings.h); 0: as the kernels make them.
+  uint64_t roundings = 0;
 };
 
 class RankExecutor {

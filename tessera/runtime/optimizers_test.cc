@@ -28,11 +28,12 @@ Seen seen(const Values& values) {
   return out;
 }
 
-// Parameters "w" and "b" whose gradients are the inputs "dw" and "db".
+// Parameters "w", with its published dims, and "b", whose gradients are the inputs "dw" and "db".
 class Steps {
  public:
-  explicit Steps(const OptimizerSpec& spec, std::vector<Dim> matrix = kMatrix)
-      : graph_(make(spec, std::move(matrix))), work_(graph_) {
+  explicit Steps(const OptimizerSpec& spec, const std::vector<Dim>& matrix = kMatrix,
+                 const std::string& published = "b a")
+      : graph_(make(spec, matrix, published)), work_(graph_) {
     work_.initialise();
     set("w", [](int i) { return std::sin(i + 1); });
     set("b", [](int i) { return std::sin(i + 3); });
@@ -52,17 +53,21 @@ class Steps {
   const Graph& graph() const { return graph_; }
 
  private:
-  static Graph make(const OptimizerSpec& spec, std::vector<Dim> matrix) {
+  static Graph make(const OptimizerSpec& spec, const std::vector<Dim>& matrix,
+                    const std::string& published) {
     GraphBuilder g("optimizers");
     std::vector<TensorId> losses;
     for (const auto& [name, dims] : {std::pair{"w", matrix}, std::pair{"b", kVector}}) {
-      std::string all;
-      for (const Dim& dim : dims) all += dim.name + " ";
+      std::string all, summed;
+      for (const Dim& dim : dims) {
+        all += dim.name + " ";
+        summed += dim.name + "+ ";
+      }
       const TensorId p = g.parameter(name, dims, {Init::Kind::kZeros, 0}, DType::kFloat64);
+      if (dims.size() > 1) g.publish(p, published);
       const TensorId c = g.input(std::string("d") + name, dims, DType::kFloat64);
-      const TensorId product = g.op1(std::string("product_") + name, "mul", {p, c});
-      losses.push_back(
-          g.op1(std::string("loss_") + name, "reduce_sum", {product}, {{"dims", all}}));
+      losses.push_back(g.op1(std::string("loss_") + name, "einsum", {p, c},
+                             {{"spec", summed + ", " + all + "-> ()"}}));
     }
     g.graph().loss = g.op1("loss", "add_n", losses);
     auto forward = g.finish();
@@ -161,17 +166,39 @@ TEST(OptimizersTest, EachTakesTheClippedGradient) {
   }
 }
 
-// The dims of a matrix may be several: what Muon does to [2, 2, 6] is what it does to [4, 6].
-TEST(OptimizersTest, MuonTakesTheMostSquareMatrix) {
-  Steps flat(unclipped("muon")), deep(unclipped("muon"), {{"a", 2}, {"c", 2}, {"b", 6}}),
-      tall(unclipped("muon"), {{"a", 4}, {"c", 3}, {"b", 2}});
-  for (const int t : {1, 2, 3}) {
-    flat.step(t);
-    deep.step(t);
-    tall.step(t);
+// Whatever dims the graph has: what an optimizer does to [2, 2, 6] and to [4, 3, 2] that are published
+// as [6, 4] is what it does to [4, 6].
+TEST(OptimizersTest, EachWorksOnThePublishedShape) {
+  for (const Optimizer& optimizer : all_optimizers()) {
+    const OptimizerSpec spec = unclipped(optimizer.name);
+    Steps flat(spec), deep(spec, {{"a", 2}, {"c", 2}, {"b", 6}}, "b (a c)"),
+        tall(spec, {{"a", 4}, {"c", 3}, {"b", 2}}, "(c b) a");
+    for (const int t : {1, 2, 3}) {
+      flat.step(t);
+      deep.step(t);
+      tall.step(t);
+    }
+    EXPECT_LT(testing::relative_error(deep.get("w"), flat.get("w")), 1e-12) << optimizer.name;
+    EXPECT_LT(testing::relative_error(tall.get("w"), flat.get("w")), 1e-12) << optimizer.name;
   }
-  EXPECT_LT(testing::relative_error(deep.get("w"), flat.get("w")), 1e-12);
-  EXPECT_LT(testing::relative_error(tall.get("w"), flat.get("w")), 1e-12);
+}
+
+// Dims that are published as one are a vector: it has no ratio, no factors, and does not decay.
+TEST(OptimizersTest, EachTakesWhatIsPublishedAsAVectorForOne) {
+  for (const Optimizer& optimizer : all_optimizers()) {
+    const OptimizerSpec spec = unclipped(optimizer.name);
+    Steps flat(spec, {{"a", 24}}), heads(spec, {{"a", 4}, {"b", 6}}, "(a b)");
+    for (const int t : {1, 2, 3}) {
+      flat.step(t);
+      heads.step(t);
+    }
+    EXPECT_LT(testing::relative_error(heads.get("w"), flat.get("w")), 1e-12) << optimizer.name;
+    OptimizerSpec undecayed = spec;
+    undecayed.weight_decay = 0;
+    Steps without(undecayed, {{"a", 4}, {"b", 6}}, "(a b)");
+    for (const int t : {1, 2, 3}) without.step(t);
+    EXPECT_EQ(heads.get("w"), without.get("w")) << optimizer.name;
+  }
 }
 
 // Two experts [2, n, m] behind a batched product: x is the identity for each expert, so that the
@@ -202,6 +229,7 @@ class ExpertSteps {
     const TensorId x = g.input("x", {experts, batch, in}, DType::kFloat64),
                    w = g.parameter("w", std::move(weight), {Init::Kind::kZeros}, DType::kFloat64),
                    dw = g.input("dw", {experts, batch, out}, DType::kFloat64);
+    g.publish(w, "experts out in");
     const TensorId y = g.op1("y", "einsum", {x, w}, {{"spec", spec}});
     g.graph().loss = g.op1("loss", "reduce_sum", {g.op1("product", "mul", {y, dw})},
                            {{"dims", std::string("experts batch out")}});
@@ -236,7 +264,7 @@ TEST(OptimizersTest, MuonMakesTheMatrixOfEachExpertOrthogonal) {
     for (size_t i = 0; i < 3; ++i) {
       const size_t at = e * 12 + i * 5;
       gradient[at] = diagonals[e][i];
-      // A matrix of 3 rows and 4 columns: sqrt(max(1, columns / rows)).
+      // Published with 4 rows and 3 columns: sqrt(max(1, rows / columns)).
       expected[at] = -kRate * std::sqrt(4.0 / 3) * orthogonalised_value(diagonals[e][i] / norm);
     }
   }

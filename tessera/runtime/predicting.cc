@@ -24,6 +24,7 @@
 #include "tessera/runtime/interpreter.h"
 #include "tessera/runtime/kernels/nest.h"
 #include "tessera/runtime/ranks.h"
+#include "tessera/runtime/sample_passes.h"
 #include "tessera/state/source.h"
 
 namespace tessera {
@@ -234,14 +235,20 @@ Result<Predictions> predict(const PredictConfig& config, Model model) {
   Forward forward;
   forward.model = std::move(model);
   TESSERA_TRY_VOID(lower_predictor(config, forward));
-  TESSERA_TRY(const std::unique_ptr<DataSource> data,
-              open_data(config.data, {&forward.model, 1, "evaluate", config.beside, true}));
+  TESSERA_TRY(
+      const std::unique_ptr<DataSource> data,
+      open_data(config.data, {&forward.model, 1, "evaluate", config.beside, true, config.samples}));
+  const SamplePasses* const passes = data->passes();
+  if (config.samples > data->samples() && !nodes) {
+    return evaluate_error(fmt::format("expected at most {} samples, as the data have, found {}",
+                                      data->samples(), config.samples));
+  }
   TESSERA_TRY(const std::unique_ptr<TensorSource> source, open_source(config.weights));
   const Graph& graph = forward.lowering->graph();
   if (auto fits = check_weights(graph, *source); !fits) return evaluate_error(fits.error().message);
   Predictions made;
-  made.samples = nodes ? forward.batch : config.samples == 0 ? data->samples() : config.samples;
-  const int64_t batches = (made.samples + forward.batch - 1) / forward.batch;
+  made.samples = passes == nullptr ? forward.batch : passes->samples();
+  const int64_t batches = passes == nullptr ? 1 : passes->steps();
   const int64_t target_width =
       forward.targets.valid() ? graph.tensor(forward.targets).elements() / forward.batch : 0;
   made.width = graph.tensor(forward.output).elements() / forward.batch;
@@ -258,8 +265,9 @@ Result<Predictions> predict(const PredictConfig& config, Model model) {
     if (!status) throw comm::CommFault{status.error().message};
   }));
   TESSERA_TRY_VOID(shared.data);
-  for (const std::optional<double>& loss : shared.losses)
-    made.loss += loss.value_or(0) / static_cast<double>(batches);
+  std::vector<double> losses;
+  for (const std::optional<double>& loss : shared.losses) losses.push_back(loss.value_or(0));
+  made.loss = passes == nullptr ? losses.front() : passes->mean(losses);
   shared.outputs.resize(static_cast<size_t>(made.samples * made.width));
   shared.targets.resize(static_cast<size_t>(made.samples * target_width));
   made.outputs = std::move(shared.outputs);

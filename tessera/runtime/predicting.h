@@ -27,7 +27,7 @@ struct PredictConfig {
   std::string plan = "serial";
   std::string precision = "float32";
   int64_t batch = 64;
-  int64_t samples = 0;  // the first ones; 0: those of the arrays, once
+  int64_t samples = 0;  // the first ones, at most those of the arrays; 0: all
   // What to look at, a tensor whose first dim is the batch; "": what the loss compares with `targets`.
   std::string tensor = "";
   double timeout_s = 60;
@@ -40,7 +40,7 @@ struct Predictions {
   std::vector<double> outputs;  // by sample; what stands in front of its last dims, flat
   std::vector<double>
       targets;      // likewise, as many as the model has for a sample; none: it has none
-  double loss = 0;  // mean over whole batches, which begin anew behind the last sample
+  double loss = 0;  // the mean over the samples, each of which counts once (sample_passes.h)
   // Of a model that gives each sample a class, where no other tensor is asked for: the share that is right of the samples whose target is
   // not -1; NaN without any.
   std::optional<double> accuracy = std::nullopt;

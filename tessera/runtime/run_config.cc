@@ -9,10 +9,12 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <numbers>
+#include <optional>
 #include <variant>
 
 #include "tessera/base/text.h"
 #include "tessera/base/toml.h"
+#include "tessera/graph/kinds.h"
 #include "tessera/graph/optimizers.h"
 #include "tessera/graph/precision.h"
 
@@ -24,9 +26,17 @@ using Texts = std::vector<std::string>;
 struct Key {
   std::string name;  // "optimizer.lr"
   std::variant<int64_t*, double*, std::string*> target;
-  double minimum = 0;  // of numbers
-  Texts choices = {};  // of texts; empty: any
+  double minimum = 0;                     // of numbers
+  Texts choices = {};                     // of texts; empty: any
+  std::optional<NumberRange> range = {};  // of numbers, in place of the minimum
 };
+
+// A number of an optimizer, in the range that update kinds have it in.
+Key optimizer_key(std::string name, double* target) {
+  Key key{std::move(name), target};
+  key.range = optimizer_range(std::string_view(key.name).substr(key.name.rfind('.') + 1));
+  return key;
+}
 
 const Texts kRoundings = {"nearest", "stochastic"};
 
@@ -57,17 +67,17 @@ std::vector<Key> keys_of(RunConfig& c) {
           {"checkpoint.fast.keep", &c.checkpoint.fast.keep, 1},
           {"checkpoint.fast.asynchronous", &c.checkpoint.fast.asynchronous, 0},
           {"optimizer.kind", &o.kind, 0, optimizer_names()},
-          {"optimizer.lr", &o.lr, 0},
-          {"optimizer.min_lr", &o.min_lr, 0},
+          optimizer_key("optimizer.lr", &o.lr),
+          optimizer_key("optimizer.min_lr", &o.min_lr),
           {"optimizer.warmup", &o.warmup, 0},
-          {"optimizer.beta1", &o.beta1, 0},
-          {"optimizer.beta2", &o.beta2, 0},
-          {"optimizer.eps", &o.eps, 0},
-          {"optimizer.weight_decay", &o.weight_decay, 0},
-          {"optimizer.momentum", &o.momentum, 0},
-          {"optimizer.nesterov", &o.nesterov, 0},
+          optimizer_key("optimizer.beta1", &o.beta1),
+          optimizer_key("optimizer.beta2", &o.beta2),
+          optimizer_key("optimizer.eps", &o.eps),
+          optimizer_key("optimizer.weight_decay", &o.weight_decay),
+          optimizer_key("optimizer.momentum", &o.momentum),
+          optimizer_key("optimizer.nesterov", &o.nesterov),
           {"optimizer.rounding", &o.rounding, 0, kRoundings},
-          {"optimizer.clip", &o.clip, 0}};
+          optimizer_key("optimizer.clip", &o.clip)};
 }
 
 std::string found_text(const toml::node& node) {
@@ -99,9 +109,8 @@ struct SetValue {
   }
   Status operator()(double* target) const {
     const auto number = node.value<double>();
-    if (!node.is_number() || !number || !std::isfinite(*number) || *number < key.minimum) {
-      return expected(fmt::format("a number of at least {}", key.minimum));
-    }
+    const NumberRange range = key.range.value_or(NumberRange{.least = key.minimum});
+    if (!node.is_number() || !number || !range.holds(*number)) return expected(range.words());
     *target = *number;
     return {};
   }
@@ -127,8 +136,8 @@ std::vector<std::string> kinds_of_a_group() {
 
 std::vector<Key> keys_of(OptimizerGroup& group, double& decay) {
   return {{"parameters", &group.parameters},
-          {"rate", &group.rate, 0},
-          {"weight_decay", &decay, 0},
+          optimizer_key("rate", &group.rate),
+          optimizer_key("weight_decay", &decay),
           {"kind", &group.kind, 0, kinds_of_a_group()},
           {"rounding", &group.rounding, 0, kRoundings}};
 }

@@ -19,7 +19,7 @@ Result<RunData> open_run_data(const RunConfig& config, const Model& model) {
     return invalid_input("eval.data: expected 'store' in 'data' alone" +
                          place_of_key(config, "eval.data", config.eval.data_line));
   }
-  auto evaluation = open_data(config.eval.data, {&model, config.seed, "eval", beside});
+  auto evaluation = open_data(config.eval.data, {&model, config.seed, "eval", beside, false, 0});
   if (!evaluation) {
     return invalid_input("eval." + evaluation.error().message +
                          place_of_key(config, "eval.data", config.eval.data_line));

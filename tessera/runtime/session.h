@@ -147,12 +147,24 @@ struct VerifyConfig {
   OptimizerConfig optimizer;
   DataConfig data{};  // what both runs read; none: random inputs
 };
+// Of a comparison: tensors that differ by more than the limit, and by no more than roundings explain
+// (tolerance.h). Errors are relative, as those that are compared with the limit.
+struct WithinNoise {
+  int64_t tensors = 0;  // of the loss and the gradients of each step, and of the parameters
+  std::string worst;    // of the largest error
+  double error = 0;
+  double noise = 0;  // of that tensor, between serial runs whose sums are rounded in another way
+};
 struct VerifyReport {
   int64_t ranks = 1, steps = 0;
   double loss_error = 0, gradients_error = 0,
-         parameters_error = 0;                     // largest relative errors
-  Tolerances tolerances;                           // that they were compared with
-  std::string worst_gradient, worst_parameter;     // tensor names
+         parameters_error = 0;                  // largest relative errors
+  Tolerances tolerances;                        // that they were compared with
+  std::string worst_gradient, worst_parameter;  // tensor names
+  WithinNoise within_noise;                     // what the errors above leave out
+  // Tensors of the serial run, counted as those are, with elements that are no finite numbers (0 / 0).
+  // The plan agrees where it has none either.
+  int64_t not_finite = 0;
   int64_t bytes_predicted = 0, bytes_counted = 0;  // sent by all ranks over all steps
   int64_t messages_predicted = 0, messages_counted = 0;
   std::map<std::string, int64_t> bytes_by_kind;

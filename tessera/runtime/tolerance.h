@@ -13,6 +13,17 @@
 // Float64: 1e-9 unless the caller says otherwise. The two runs differ by 1e-16 for each sum that
 // is taken in another order, and a missing or doubled contribution is an error of order 1.
 //
+// Where a float64 run exceeds a limit, the serial run says whether roundings explain it. It runs
+// kOtherRuns times more, each time with its sums rounded in another way (roundings.h), and the
+// largest difference of a tensor's elements between it and one of these is the noise of that tensor
+// (of each step's loss and gradients, and of the parameters at the end). A difference of up to
+// kNoiseMargin times the noise is one of roundings; any other is a fault, however small. Most
+// tensors have a noise of some 1e-16 of their size. More have those whose exact value is 0, and those
+// behind a norm that divides by the difference of two or three numbers. The two constants belong
+// together: of a single number, whose roundings are normally distributed, a further run differs by
+// more than ten times the most of four runs with a probability of 1e-4; of several numbers it is
+// less likely.
+//
 // Narrow dtypes. With u the unit roundoff (2^-24 float32, 2^-11 float16, 2^-8 bfloat16), D the
 // number of ops on the longest path through the training graph and K the length of the longest sum
 // of an op:
@@ -37,6 +48,9 @@
 #include "tessera/graph/graph.h"
 
 namespace tessera {
+
+inline constexpr int kOtherRuns = 4;
+inline constexpr double kNoiseMargin = 10;
 
 struct Tolerances {
   double loss = 0, gradients = 0, parameters = 0;

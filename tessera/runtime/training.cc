@@ -238,13 +238,19 @@ class RankRun {
     Evaluated result;
     std::optional<ClickEvaluation> clicks;
     std::optional<ClassEvaluation> classes;
+    // As many batches as are asked for, but no more than look at each sample once.
+    int64_t batches = job_.config.eval.batches;
+    const SamplePasses* passes = job_.data.evaluation->passes();
+    if (passes != nullptr && batches <= passes->whole_steps()) passes = nullptr;
+    if (passes != nullptr) batches = passes->steps();
+    std::vector<double> losses;
     if (ClickEvaluation::applies(*compiled().model)) {
-      clicks.emplace(compiled().graph());
+      clicks.emplace(compiled().graph(), passes);
     } else if (const OpId op = ClassEvaluation::op_of(*compiled().model, compiled().graph());
                op.valid()) {
       classes.emplace(compiled().graph(), op);
     }
-    for (int64_t batch = 1; batch <= job_.config.eval.batches; ++batch) {
+    for (int64_t batch = 1; batch <= batches; ++batch) {
       executor_->evaluate(
           batch,
           [&](const Tensor& tensor, const Box& region, const kernels::Array& to) {
@@ -253,10 +259,11 @@ class RankRun {
           clicks    ? clicks->observation(batch)
           : classes ? classes->observation()
                     : nullptr);
-      result.loss += loss_at_rank_0();
-      if (classes) classes->gather(world_);
+      losses.push_back(loss_at_rank_0());
+      if (classes) classes->gather(world_, passes, batch - 1);
     }
-    result.loss /= static_cast<double>(job_.config.eval.batches);
+    for (const double loss : losses) result.loss += loss / static_cast<double>(batches);
+    if (passes != nullptr) result.loss = passes->mean(losses);
     if (clicks) result.clicks = clicks->gather(world_);
     if (classes) result.accuracy = classes->accuracy();
     return result;

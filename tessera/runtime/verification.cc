@@ -5,8 +5,10 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <set>
 #include <utility>
 
+#include "tessera/base/check.h"
 #include "tessera/compile/compile.h"
 #include "tessera/graph/ahead.h"
 #include "tessera/graph/carried.h"
@@ -106,7 +108,8 @@ Traffic predicted_traffic(const Program& program, const Graph& graph, int64_t st
 }
 
 Status run_rank(const std::vector<Period>& periods, const VerifyConfig& config,
-                const DataSource* data, comm::Communicator& world, RankResult& result) {
+                const DataSource* data, uint64_t roundings, comm::Communicator& world,
+                RankResult& result) {
   const Model& model = *periods.front().compiled.model;
   const auto load_input = [&](int64_t step, const Tensor& tensor, const Box& region,
                               const kernels::Array& to) {
@@ -116,6 +119,7 @@ Status run_rank(const std::vector<Period>& periods, const VerifyConfig& config,
   };
   ExecutorOptions options{static_cast<uint64_t>(config.seed), 1, false, {}};
   options.ahead = load_input;
+  options.roundings = roundings;
   PeriodExecutor executor(periods, world, options);
   const auto end_period = [&] {
     result.memory.push_back({executor.program().arena_bytes, executor->peak_bytes()});
@@ -163,7 +167,8 @@ Status run_rank(const std::vector<Period>& periods, const VerifyConfig& config,
 }
 
 Result<std::vector<RankResult>> run_plan(std::vector<Period>& periods, const VerifyConfig& config,
-                                         const DataSource* data, const Alter& alter = {}) {
+                                         const DataSource* data, const Alter& alter = {},
+                                         uint64_t roundings = 0) {
   for (Period& period : periods) {
     if (alter) alter(period.compiled.graph(), period.programs);
   }
@@ -174,7 +179,7 @@ Result<std::vector<RankResult>> run_plan(std::vector<Period>& periods, const Ver
   const int ranks = static_cast<int>(results.size());
   TESSERA_TRY_VOID(comm::run_threads(ranks, options, [&](comm::Communicator& world) {
     const auto rank = static_cast<size_t>(world.rank());
-    const Status status = run_rank(periods, config, data, world, results[rank]);
+    const Status status = run_rank(periods, config, data, roundings, world, results[rank]);
     if (!status) throw comm::CommFault{status.error().message};
   }));
   return results;
@@ -211,9 +216,12 @@ LargestTerms take_terms(const Graph& graph, State& state) {
   return largest;
 }
 
+// Of the elements that are finite numbers.
 double largest_of(const Whole& whole) {
   double largest = 0;
-  for (const double value : whole.values) largest = std::max(largest, std::abs(value));
+  for (const double value : whole.values) {
+    if (std::isfinite(value)) largest = std::max(largest, std::abs(value));
+  }
   return largest;
 }
 
@@ -222,15 +230,50 @@ struct Worst {
   std::string name;
 };
 
+// How far apart two values are: not at all, if neither is a number (0 / 0 in both runs); without
+// bound, if one is none.
+double apart(double a, double b) {
+  if (std::isnan(a) || std::isnan(b))
+    return std::isnan(a) && std::isnan(b) ? 0 : std::numeric_limits<double>::infinity();
+  return a == b ? 0 : std::abs(a - b);  // infinities too
+}
+
+// The largest difference of each tensor's elements between serial runs whose sums are rounded in
+// different ways.
+using Noise = std::map<std::string, double>;
+struct NoiseOfRun {
+  std::vector<Noise> steps;  // of loss and gradients
+  Noise parameters;
+};
+
+void add_noise(const std::vector<HeldValues>& serial, const std::vector<HeldValues>& other,
+               Noise& noise) {
+  TESSERA_CHECK(serial.size() == other.size(), "runs of one program");
+  for (size_t i = 0; i < serial.size(); ++i) {
+    double& most = noise[serial[i].name];
+    for (size_t k = 0; k < serial[i].values.size(); ++k)
+      most = std::max(most, apart(serial[i].values[k], other[i].values[k]));
+  }
+}
+
 // Compares the regions of all ranks with the serial values; every element must be held by somebody.
 class Comparison {
  public:
-  Comparison(const State& serial, double floor, LargestTerms terms = {})
-      : serial_(serial), terms_(std::move(terms)), floor_(floor) {
+  // `noise`: that explains a larger error than the limit; null: none does. What it explains is added
+  // to `explained`.
+  Comparison(const State& serial, double floor, const Tolerances& limits, const Noise* noise,
+             WithinNoise& explained, LargestTerms terms = {})
+      : serial_(serial),
+        terms_(std::move(terms)),
+        limits_(limits),
+        noise_(noise),
+        explained_(explained),
+        floor_(floor) {
     for (const auto& [name, whole] : serial) {
       covered_[name].resize(whole.values.size(), false);
-      if (name == "loss") continue;
-      for (const double value : whole.values) largest_ = std::max(largest_, std::abs(value));
+      if (!std::ranges::all_of(whole.values, [](double v) { return std::isfinite(v); }))
+        ++not_finite_;
+      if (name != "loss") largest_ = std::max(largest_, largest_of(whole));
     }
   }
 
@@ -240,7 +283,7 @@ class Comparison {
       return check_failed(fmt::format("tensor {}: the serial run has none", held.name));
     const Whole& whole = found->second;
     double scale = held.name == "loss" ? 0.0 : floor_ * largest_;
-    for (const double value : whole.values) scale = std::max(scale, std::abs(value));
+    scale = std::max(scale, largest_of(whole));
     if (const auto terms = terms_.find(held.name); terms != terms_.end())
       scale = std::max(scale, terms->second);
     double difference = 0;
@@ -250,18 +293,21 @@ class Comparison {
       int64_t index = 0;
       for (size_t d = 0; d < at.size(); ++d)
         index += (held.region.dims[d].begin + at[d]) * strides[d];
-      const double delta = std::abs(value - whole.values[static_cast<size_t>(index)]);
-      difference =
-          std::isnan(delta) ? std::numeric_limits<double>::infinity() : std::max(difference, delta);
+      difference = std::max(difference, apart(value, whole.values[static_cast<size_t>(index)]));
       covered_[held.name][static_cast<size_t>(index)] = true;
       for (size_t d = at.size(); d-- > 0 && ++at[d] == held.region.dims[d].size;) at[d] = 0;
     }
     const double error = scale > 0 ? difference / scale : difference;
     Worst& worst = held.name == "loss" ? loss : others;
+    const double limit = held.name == "loss" ? limits_.loss : limits_.gradients;
+    if (error > limit && is_noise(held.name, difference, scale)) return {};
     if (error > worst.error || worst.name.empty())
       worst = {std::max(error, worst.error), held.name};
     return {};
   }
+
+  // Of the serial run: how many tensors have elements that are no finite numbers.
+  int64_t not_finite() const { return not_finite_; }
 
   Status finish() const {
     for (const auto& [name, elements] : covered_) {
@@ -273,15 +319,38 @@ class Comparison {
   }
 
  private:
+  bool is_noise(const std::string& name, double difference, double scale) {
+    const auto found = noise_ == nullptr ? Noise::const_iterator() : noise_->find(name);
+    if (noise_ == nullptr || found == noise_->end()) return false;
+    if (!(difference <= kNoiseMargin * found->second)) return false;
+    if (explained_names_.insert(name).second) ++explained_.tensors;
+    const double error = scale > 0 ? difference / scale : difference;
+    if (error > explained_.error) {
+      explained_.worst = name;
+      explained_.error = error;
+      explained_.noise = scale > 0 ? found->second / scale : found->second;
+    }
+    return true;
+  }
+
   const State& serial_;
   LargestTerms terms_;
+  const Tolerances& limits_;
+  const Noise* noise_;
+  WithinNoise& explained_;
+  std::set<std::string> explained_names_;
   std::map<std::string, std::vector<bool>> covered_;
   double floor_, largest_ = 0;
+  int64_t not_finite_ = 0;
 };
 
+// `noise`: null: not measured.
 Status compare(const Graph& graph, const RankResult& serial,
-               const std::vector<RankResult>& parallel, const Tolerances& tolerances,
+               const std::vector<RankResult>& parallel, const NoiseOfRun* noise,
                VerifyReport& report) {
+  const Tolerances& tolerances = report.tolerances;
+  report.within_noise = {};
+  report.not_finite = 0;
   Worst loss, gradients, parameters;
   std::map<std::string, bool> cancels;  // gradients that are roundings of their terms in each step
   for (size_t step = 0; step < serial.steps.size(); ++step) {
@@ -297,12 +366,15 @@ Status compare(const Graph& graph, const RankResult& serial,
       const auto [before, first] = cancels.try_emplace(name, true);
       before->second = before->second && rounding;
     }
-    Comparison comparison(state, tolerances.gradient_floor, terms);
+    Comparison comparison(state, tolerances.gradient_floor, tolerances,
+                          noise == nullptr ? nullptr : &noise->steps[step], report.within_noise,
+                          terms);
     for (const RankResult& rank : parallel) {
       for (const HeldValues& held : rank.steps[step])
         TESSERA_TRY_VOID(comparison.add(held, loss, gradients));
     }
     TESSERA_TRY_VOID(comparison.finish());
+    report.not_finite += comparison.not_finite();
   }
   const State state = whole_state(serial.parameters);
   // What moves by roundings alone says nothing by its own size: it is measured by all parameters.
@@ -312,12 +384,15 @@ Status compare(const Graph& graph, const RankResult& serial,
   for (const auto& [name, rounding] : cancels) {
     if (rounding) by_all[name.substr(std::string_view("grad.").size())] = largest;
   }
-  Comparison comparison(state, tolerances.parameter_floor, by_all);
+  Comparison comparison(state, tolerances.parameter_floor, tolerances,
+                        noise == nullptr ? nullptr : &noise->parameters, report.within_noise,
+                        by_all);
   for (const RankResult& rank : parallel) {
     for (const HeldValues& held : rank.parameters)
       TESSERA_TRY_VOID(comparison.add(held, loss, parameters));
   }
   TESSERA_TRY_VOID(comparison.finish());
+  report.not_finite += comparison.not_finite();
   report.loss_error = loss.error;
   report.gradients_error = gradients.error;
   report.parameters_error = parameters.error;
@@ -382,6 +457,20 @@ std::vector<std::string> summed_tensors(const Graph& graph) {
   return names;
 }
 
+Result<NoiseOfRun> measure_noise(std::vector<Period>& serial, const RankResult& expected,
+                                 const VerifyConfig& config, const DataSource* data) {
+  NoiseOfRun noise;
+  noise.steps.resize(expected.steps.size());
+  for (int run = 1; run <= kOtherRuns; ++run) {
+    TESSERA_TRY(const std::vector<RankResult> other,
+                run_plan(serial, config, data, {}, static_cast<uint64_t>(run)));
+    for (size_t step = 0; step < expected.steps.size(); ++step)
+      add_noise(expected.steps[step], other.front().steps[step], noise.steps[step]);
+    add_noise(expected.parameters, other.front().parameters, noise.parameters);
+  }
+  return noise;
+}
+
 Result<VerifyReport> compare_runs(std::vector<Period> serial, std::vector<Period> parallel,
                                   const VerifyConfig& config, const Alter& alter = {}) {
   for (auto* periods : {&serial, &parallel})
@@ -397,16 +486,24 @@ Result<VerifyReport> compare_runs(std::vector<Period> serial, std::vector<Period
   report.tolerances = tolerances(dtype, serial.front().compiled.graph(), config.tolerance);
   report.ranks = static_cast<int64_t>(parallel.front().programs.size());
   report.steps = config.steps;
-  TESSERA_TRY_VOID(
-      compare(serial.front().compiled.graph(), expected.front(), found, report.tolerances, report));
+  report.lossy =
+      std::any_of(found.begin(), found.end(), [](const auto& rank) { return rank.lossy; });
+  const Graph& graph = serial.front().compiled.graph();
+  TESSERA_TRY_VOID(compare(graph, expected.front(), found, nullptr, report));
+  const bool exceeds = report.loss_error > report.tolerances.loss ||
+                       report.gradients_error > report.tolerances.gradients ||
+                       report.parameters_error > report.tolerances.parameters;
+  if (exceeds && !report.lossy && dtype == DType::kFloat64) {
+    TESSERA_TRY(const NoiseOfRun noise,
+                measure_noise(serial, expected.front(), config, data.get()));
+    TESSERA_TRY_VOID(compare(graph, expected.front(), found, &noise, report));
+  }
   const auto expect_small = [&](std::string_view what, double error, double tolerance,
                                 const std::string& where) {
     if (error <= tolerance) return;
     set_reason(report, fmt::format("{}: largest relative error {:.2e} ({}), tolerance {:.0e}", what,
                                    error, where, tolerance));
   };
-  report.lossy =
-      std::any_of(found.begin(), found.end(), [](const auto& rank) { return rank.lossy; });
   if (report.lossy) {
     if (!(report.loss_error <= config.lossy_tolerance)) {
       set_reason(report,

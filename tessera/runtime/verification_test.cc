@@ -148,6 +148,96 @@ TEST(Verification, AGradientThatCancelsIsMeasuredByItsTerms) {
   EXPECT_GT(all, 1);
 }
 
+// Networks behind whose norms little more than roundings is left: norms that divide by the difference
+// of two numbers, and an optimizer that divides roundings by their own size.
+std::vector<VerifyConfig> noisy_runs() {
+  const struct {
+    const char *model, *plan, *optimizer;
+    double eps;
+  } runs[] = {
+      {"mobilenet_v2:image=32,multiplier=0.1,classes=5,ghost=2,eps=0", "data_parallel(2)", "adamw",
+       1e-8},
+      {"mobilenet_v2:image=32,multiplier=0.1,classes=5,ghost=2,eps=0", "spatial(h=2)", "sgd", 1e-8},
+      {"resnet:layers=18,width=4,image=32,classes=5,ghost=2,eps=1e-12", "data_parallel(2)", "lamb",
+       1e-8},
+      {"resnet:layers=50,width=4,image=32,classes=5,ghost=2", "data_parallel(2)", "adamw", 1e-30},
+  };
+  std::vector<VerifyConfig> out;
+  for (const auto& [model, plan, optimizer, eps] : runs) {
+    VerifyConfig c;
+    c.model = model;
+    c.plan = plan;
+    c.batch = 4;
+    c.optimizer.kind = optimizer;
+    c.optimizer.eps = eps;
+    out.push_back(c);
+  }
+  return out;
+}
+
+TEST(Verification, WhatRoundingsExplainIsNoFault) {
+  for (const VerifyConfig& c : noisy_runs()) {
+    const auto report = verify_plan(c);
+    ASSERT_TRUE(report) << c.model << ": " << report.error().message;
+    EXPECT_TRUE(report->ok) << c.model << " " << c.plan << ": " << report->why;
+    EXPECT_GT(report->within_noise.tensors, 0) << c.model;
+    EXPECT_GT(report->within_noise.error, 1e-9) << c.model;
+    EXPECT_LE(report->within_noise.error, kNoiseMargin * report->within_noise.noise) << c.model;
+  }
+}
+
+// A fault of the size of the roundings: all gradients of the parallel run are a ten-millionth too
+// large. Most tensors have no such roundings, and each sum that is left out is found as well.
+TEST(Verification, AFaultOfTheSizeOfRoundingsIsFound) {
+  for (const VerifyConfig& c : noisy_runs()) {
+    int changed = 0;
+    const auto report = verify_altered(c, [&](const Graph& graph, std::vector<Program>&) {
+      for (const Op& op : graph.ops()) {
+        if (op.path != "loss.mean.dx.scale") continue;
+        // The parallel run's own graph: kernels read the attributes when they first run.
+        Attributes& attributes = const_cast<Graph&>(graph).op(op.id).attributes;
+        attributes["factor"] = op.number("factor") * (1 + 1e-7);
+        ++changed;
+      }
+    });
+    ASSERT_TRUE(report) << report.error().message;
+    EXPECT_EQ(changed, 1);
+    EXPECT_FALSE(report->ok) << c.model << " " << c.plan;
+    EXPECT_NE(report->why.find("gradients: largest relative error"), std::string::npos)
+        << report->why;
+    EXPECT_GT(report->within_noise.tensors, 0) << "the run is not noisy: " << c.model;
+  }
+  const VerifyConfig c = noisy_runs().front();
+  int found = 0, all = 1;
+  for (; found < all; ++found) {
+    expect_found(
+        c,
+        [&](const Graph&, std::vector<Program>& programs) {
+          all = count_sums(programs.front());
+          drop(programs, found);
+        },
+        fmt::format("sum {}: ", found));
+  }
+  EXPECT_GT(all, 1);
+}
+
+// Adam without epsilon divides 0 by 0 where a gradient is 0, as the outer elements of a kernel over
+// maps of one pixel have it. Both runs do, at the same elements.
+TEST(Verification, WhatIsNoNumberInBothRunsIsEqual) {
+  VerifyConfig c = noisy_runs().front();
+  c.optimizer.eps = 0;
+  for (const char* model : {"mobilenet_v2:image=32,multiplier=0.1,classes=5,ghost=2",
+                            "resnet:layers=18,width=4,image=32,classes=5,ghost=2"}) {
+    c.model = model;
+    const auto report = verify_plan(c);
+    ASSERT_TRUE(report) << model << ": " << report.error().message;
+    EXPECT_TRUE(report->ok) << model << ": " << report->why;
+    EXPECT_GT(report->not_finite, 0) << model;
+    expect_found(
+        c, [](const Graph&, std::vector<Program>& programs) { drop(programs, 0); }, model);
+  }
+}
+
 // What a micro-batch adds to a gradient replaces what is there.
 TEST(Verification, ForgottenMicroBatchesAreFound) {
   for (const char* dtype : kDTypes) {

@@ -53,6 +53,18 @@ class Checkpoints(MpiTest):
             self.assertAlmostEqual(loss, whole[step], delta=1e-9 * whole[step])
         self.assertEqual(self.lines(self.train("--resume"))[-1]["summary"]["checkpoints"]["saved"], 0)  # all is done
 
+    def test_states_of_the_published_shape_go_from_plan_to_plan(self):
+        """Adafactor's factors and Muon's momentum, written where heads are cut over tp and read where the states are cut over dp."""
+        for kind in ("adafactor", "muon", "lamb"):
+            with self.subTest(optimizer=kind):
+                whole = self.losses(self.train("--set", f"optimizer={kind}"))
+                shutil.rmtree(self.step(12))
+                other = self.losses(self.train("--resume", "--set", f"optimizer={kind}", "--plan", "zero(stage=3,dp=3)"))
+                self.assertEqual(list(other), [9, 10, 11, 12])
+                for step, loss in other.items():
+                    self.assertAlmostEqual(loss, whole[step], delta=1e-9 * whole[step])
+                shutil.rmtree(self.dir)
+
     def test_resume_over_mpi(self):
         self.needs_mpirun()
         whole = self.losses(self.train())

@@ -5,7 +5,7 @@ import json
 import pathlib
 import struct
 
-from cli import RuntimeTest, main, run
+from cli import ROOT, RuntimeTest, main, run
 
 SAMPLES = 12
 
@@ -89,6 +89,60 @@ class Evaluate(RuntimeTest):
         self.assertEqual(answer.code, 2)
         self.assertIn("of 'head.weight'", answer.err)
         self.assertEqual(answer.err.count("\n"), 1)
+
+    def test_an_evaluation_of_a_run_counts_each_sample_once(self):
+        """Of 12 samples, by batches of 5, 7 and 16: as one by one. Nothing is trained, as the rate is 0."""
+        model = "vit:layers=1,hidden=8,heads=2,image=8,patch=4,channels=1,classes=3"
+        run_file = pathlib.Path(self.folder, "run.toml")
+        found = {}
+        for batch, batches in ((1, 12), (5, 3), (7, 2), (16, 1), (12, 4)):
+            run_file.write_text(f'model = "{model}"\ndata = {self.data(8)}\nbatch = {batch}\nsteps = 1\nprecision = "float64"\n'
+                                f"optimizer = {{ lr = 0 }}\n[eval]\ndata = {self.data(8)}\nbatches = {batches}\n")
+            for plan in ("serial", "data_parallel(2)"):
+                if plan != "serial" and batch < 2:
+                    continue
+                text = self.expect_text("train", str(run_file), "--plan", plan, "--json").splitlines()[-1]
+                summary = json.loads(text)["summary"]
+                found[batch, plan] = summary["eval_loss"], summary["eval_accuracy"]
+        loss, accuracy = found[1, "serial"]
+        for (batch, plan), (its_loss, its_accuracy) in found.items():
+            with self.subTest(batch=batch, plan=plan):
+                self.assertAlmostEqual(its_loss, loss, delta=1e-12)
+                self.assertEqual(its_accuracy, accuracy)
+
+
+class OfAnImportedModel(RuntimeTest):
+    """GPT-2 by transformers 5.24.0 with random weights, and ten samples. The losses are those of transformers in float64."""
+
+    CASE = ROOT / "tests/cli/evaluate_last_batch"
+    ALL, SEVEN = 3.1889495390652867, 3.507256705670588
+
+    def setUp(self):
+        super().setUp()
+        self.expect_text("import", str(self.CASE), "--out", f"{self.folder}/ours")
+
+    def evaluate(self, *options):
+        data = f"{{ arrays = {{ tokens = '{self.CASE}/tokens.npy', targets = '{self.CASE}/targets.npy' }} }}"
+        return run("evaluate", f"{self.folder}/ours/config.json", "--weights", f"{self.folder}/ours", "--data", data, "--precision",
+                   "float64", "--json", *options)
+
+    def test_each_sample_counts_once_whatever_the_batch_is(self):
+        for batch in (1, 3, 4, 6, 7, 10, 16, 23):
+            for plan in ("serial", "data_parallel(2)", "tensor_parallel(2)", "gpipe(pp=2,micro_batches=1)"):
+                if plan == "data_parallel(2)" and batch == 1:
+                    continue
+                for options, samples, loss in (((), 10, self.ALL), (("--samples", "7"), 7, self.SEVEN)):
+                    with self.subTest(batch=batch, plan=plan, samples=samples):
+                        answer = self.evaluate("--batch", str(batch), "--plan", plan, *options)
+                        self.assertEqual((answer.code, answer.err), (0, ""))
+                        found = json.loads(answer.out)
+                        self.assertEqual(found["samples"], samples)
+                        self.assertAlmostEqual(found["loss"], loss, delta=1e-12)
+
+    def test_more_samples_than_the_data_have_are_refused(self):
+        answer = self.evaluate("--samples", "11")
+        self.assertEqual((answer.code, answer.out, answer.err),
+                         (2, "", "tessera: evaluate: expected at most 10 samples, as the data have, found 11\n"))
 
 
 if __name__ == "__main__":

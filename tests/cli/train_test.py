@@ -63,6 +63,48 @@ class Train(RuntimeTest):
         self.expect_error(2, "--set step=3: unknown key 'step', did you mean 'steps'?", "train", run_file, "--set", "step=3")
         self.expect_error(2, "cannot read 'none.toml': No such file or directory", "train", "none.toml")
 
+    def test_numbers_of_an_optimizer_have_ranges(self):
+        run_file = self.run_file()
+        share, least = "a number of at least 0 and below 1", "a number of at least 0"
+        for key, value, wanted in (("beta1", "2", share), ("beta1", "1", share), ("beta2", "1.0", share), ("beta2", "-0.1", share),
+                                   ("momentum", "1", share), ("momentum", "nan", share), ("lr", "-1e-3", least), ("lr", "inf", least),
+                                   ("min_lr", "-1", least), ("eps", "-1e-8", least), ("eps", "nan", least),
+                                   ("weight_decay", "-0.1", least), ("clip", "-1", least), ("nesterov", "0.5", "0 or 1"),
+                                   ("nesterov", "2", "0 or 1")):
+            with self.subTest(key=key, value=value):
+                answer = run("train", run_file, "--set", f"optimizer.{key}={value}")
+                self.assertEqual((answer.code, answer.out), (2, ""))
+                self.assertRegex(answer.err, rf"^tessera: --set optimizer\.{key}={re.escape(value)}: expected optimizer\.{key} to be "
+                                             rf"{wanted}, found \S+\n$")
+                answer = run("verify", "mlp", "--plan", "serial", "--set", f"optimizer.{key}={value}")
+                self.assertEqual((answer.code, answer.out), (2, ""))
+                with open(run_file, encoding="utf-8") as file:
+                    text = file.read()
+                own = self.write("own.toml", f"optimizer.{key} = {value}\n" + text)
+                answer = run("train", own)
+                self.assertEqual((answer.code, answer.out), (2, ""))
+                self.assertRegex(answer.err, rf"^tessera: \S+own\.toml:1: expected optimizer\.{key} to be {wanted}, found \S+\n$")
+
+    def test_weight_decay_is_for_what_is_published_with_two_dims(self):
+        """GPT-2 by transformers 5.24.0: five steps as torch.optim.AdamW takes them in float64, by which biases do not decay, those of
+        queries, keys and values neither."""
+        case = ROOT / "tests/cli/gpt2_weight_decay"
+        self.expect_text("import", str(case), "--out", f"{self.folder}/ours")
+        run_file = self.write("decay.toml", f"""model = "{self.folder}/ours/config.json"
+weights = "{self.folder}/ours"
+data = {{ arrays = {{ tokens = "{case}/tokens.npy", targets = "{case}/targets.npy" }} }}
+batch = 3
+steps = 5
+precision = "float64"
+optimizer = {{ lr = 1e-2, min_lr = 1e-2, warmup = 0, beta2 = 0.95, weight_decay = 0.1 }}
+""")
+        expected = [float(line) for line in (case / "expected_train.txt").read_text().split()]
+        for plan in ("serial", "tensor_parallel(2)", "zero(stage=3,dp=3)"):
+            lines = self.expect_text("train", run_file, "--plan", plan, "--json").splitlines()
+            losses = [json.loads(line)["loss"] for line in lines[:5]]
+            for found, right in zip(losses, expected, strict=True):
+                self.assertAlmostEqual(found, right, delta=1e-6)
+
     def test_missing_data(self):
         run_file = self.run_file(data=["nowhere/*.txt"])
         self.expect_error(2, f"data: no file matches 'nowhere/*.txt' ({run_file}:2)", "train", run_file)

@@ -6,7 +6,9 @@
 // A line of the file JOBS is a job: MODEL, WEIGHTS, INPUTS, PLAN, PRECISION, STEPS and OUT with tabs
 // between them. WEIGHTS and INPUTS are safetensors under the names of the graph; the first dim of
 // the inputs is the batch. Every step reads the same inputs and takes an AdamW step (rate 1e-2, betas
-// 0.9 and 0.95, epsilon 1e-6, no decay, no clipping). What comes out lies in three files: OUT.losses has "loss.1",
+// 0.9 and 0.95, epsilon 1e-6, no decay, no clipping), or what two further columns say: the word
+// logits or nothing, and keys of `optimizer` of a run file with blanks between them ("kind=sgd lr=0.1
+// momentum=0.5"; no clipping unless they say so). What comes out lies in three files: OUT.losses has "loss.1",
 // "loss.2", ...; OUT.gradients the gradients of the first step and OUT.parameters the parameters
 // after the last, under the parameters' names.
 #include <fmt/format.h>
@@ -24,13 +26,12 @@
 #include "tessera/compile/compile.h"
 #include "tessera/runtime/inputs.h"
 #include "tessera/runtime/interpreter.h"
+#include "tessera/runtime/run_config.h"
 #include "tessera/state/safetensors.h"
 #include "tessera/state/source.h"
 
 namespace tessera {
 namespace {
-
-constexpr double kRate = 1e-2;
 
 // Whole arrays, put together from the regions that ranks hold.
 class Gathered {
@@ -80,9 +81,9 @@ std::vector<std::byte> read_region(const TensorSource& source, const Tensor& ten
   return data;
 }
 
-void load_input(const TensorSource& inputs, int64_t step, const Tensor& tensor, const Box& region,
-                const kernels::Array& to) {
-  if (tensor.init.kind == Init::Kind::kLearningRate) return load_scalar(kRate, to);
+void load_input(const TensorSource& inputs, double rate, int64_t step, const Tensor& tensor,
+                const Box& region, const kernels::Array& to) {
+  if (tensor.init.kind == Init::Kind::kLearningRate) return load_scalar(rate, to);
   if (tensor.init.kind == Init::Kind::kStep) return load_scalar(static_cast<double>(step), to);
   const std::vector<std::byte> data = read_region(inputs, tensor, region);
   const auto bytes = static_cast<size_t>(dtype_bytes(tensor.dtype));
@@ -104,6 +105,7 @@ struct Run {
   const TensorSource& weights;
   const TensorSource& inputs;
   int64_t steps;
+  double rate;
   std::string logits;  // the name of the tensor; "": it is not wanted
   Outcome& outcome;
 };
@@ -122,7 +124,7 @@ void run_rank(const Run& run, const Program& program, comm::Communicator& world)
   for (int64_t step = 1; step <= run.steps; ++step) {
     (*executor)->run_step(step,
                           [&](const Tensor& tensor, const Box& region, const kernels::Array& to) {
-                            load_input(run.inputs, step, tensor, region, to);
+                            load_input(run.inputs, run.rate, step, tensor, region, to);
                           });
     for (const Home& home : program.fetches) {
       const Tensor& tensor = graph.tensor(home.tensor);
@@ -146,21 +148,32 @@ void run_rank(const Run& run, const Program& program, comm::Communicator& world)
   }
 }
 
+Result<OptimizerConfig> optimizer_of(const std::vector<std::string>& job) {
+  RunConfig run;
+  run.optimizer.lr = 1e-2;
+  run.optimizer.eps = 1e-6;
+  run.optimizer.weight_decay = 0;
+  run.optimizer.clip = 0;
+  if (job.size() < 9) return run.optimizer;
+  for (const std::string& word : split_text(job[8], ' '))
+    TESSERA_TRY_VOID(set_run_key(run, "optimizer." + word));
+  return run.optimizer;
+}
+
 Status run(const std::vector<std::string>& job) {
-  const bool with_logits = job.size() == 8 && job[7] == "logits";
-  if (job.size() != 7 && !with_logits) {
+  const bool with_logits = job.size() >= 8 && job[7] == "logits";
+  if (job.size() < 7 || job.size() > 9 || (job.size() > 7 && !with_logits && !job[7].empty())) {
     return invalid_input(
         "expected MODEL, WEIGHTS, INPUTS, PLAN, PRECISION, STEPS, OUT and possibly the word "
-        "logits");
+        "logits, or nothing, and keys of an optimizer");
   }
+  TESSERA_TRY(const OptimizerConfig optimizer, optimizer_of(job));
   TESSERA_TRY(const auto weights, open_source(job[1]));
   TESSERA_TRY(const auto inputs, open_source(job[2]));
   if (inputs->arrays().empty()) return invalid_input("expected inputs, found none");
   TESSERA_TRY(const int64_t steps, parse_int(job[5]));
   CompileTexts texts{job[0], job[3], inputs->arrays().front().shape.front(), job[4]};
-  texts.optimizer.eps = 1e-6;
-  texts.optimizer.weight_decay = 0;
-  texts.optimizer.clip_norm = 0;
+  texts.optimizer = specification(optimizer);
   texts.fetch_gradients = true;
   if (with_logits) {
     TESSERA_TRY(const Model model, build_model(texts.model, texts.batch));
@@ -171,7 +184,8 @@ Status run(const std::vector<std::string>& job) {
   TESSERA_TRY(const Compiled compiled, compile(texts));
   TESSERA_TRY(const std::vector<Program> programs, lower_and_verify(*compiled.lowering));
   Outcome outcome;
-  const Run all{compiled, *weights, *inputs, steps, with_logits ? texts.fetch.front() : "",
+  const Run all{compiled, *weights,     *inputs,
+                steps,    optimizer.lr, with_logits ? texts.fetch.front() : "",
                 outcome};
   TESSERA_TRY_VOID(comm::run_threads(compiled.ranks(), {}, [&](comm::Communicator& world) {
     run_rank(all, programs[static_cast<size_t>(world.rank())], world);

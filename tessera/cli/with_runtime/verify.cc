@@ -62,6 +62,13 @@ std::string json_text(const VerifyReport& report) {
              {{"predicted", report.peak_predicted}, {"counted", report.peak_counted}}},
             {"ok", report.ok}};
   if (report.lossy) json["lossy"] = true;
+  if (report.not_finite > 0) json["not_finite"] = report.not_finite;
+  if (const WithinNoise& within = report.within_noise; within.tensors > 0) {
+    json["within_noise"] = {{"tensors", within.tensors},
+                            {"worst", within.worst},
+                            {"error", within.error},
+                            {"noise", within.noise}};
+  }
   return json.dump() + "\n";
 }
 
@@ -92,6 +99,20 @@ std::string table_text(const VerifyOptions& options, const VerifyReport& report)
   counts.add(
       {"peak memory of a rank", grouped(report.peak_predicted), grouped(report.peak_counted)});
   out += errors.to_string() + "\n" + counts.to_string() + "\n";
+  if (const WithinNoise& within = report.within_noise; within.tensors > 0) {
+    out += fmt::format(
+        "within rounding: {} not counted above, since serial runs whose sums are rounded in "
+        "another "
+        "way differ as much; most {}, by {} (serial runs by {})\n",
+        plural(within.tensors, "tensor"), within.worst, error(within.error), error(within.noise));
+  }
+  if (report.not_finite > 0) {
+    out += fmt::format(
+        "not finite: {} of the serial run with elements that are NaN or infinite; there the plan "
+        "is "
+        "equal if its elements are the same\n",
+        plural(report.not_finite, "tensor"));
+  }
   if (report.ok && report.lossy) {
     return out +
            "lossy: the plan compresses what ranks exchange, so it is not equal to the serial plan; "

@@ -50,6 +50,11 @@ AttributeInfo number_attribute(std::string name) {
 AttributeInfo number_attribute(std::string name, double otherwise) {
   return {std::move(name), AttributeInfo::Type::kNumber, otherwise};
 }
+AttributeInfo optimizer_attribute(std::string name, double otherwise) {
+  AttributeInfo info = number_attribute(std::move(name), otherwise);
+  info.range = optimizer_range(info.name);
+  return info;
+}
 AttributeInfo text_attribute(std::string name) {
   return {std::move(name), AttributeInfo::Type::kText, std::nullopt};
 }

@@ -61,6 +61,8 @@ AttributeInfo integer_attribute(std::string name);
 AttributeInfo integer_attribute(std::string name, int64_t otherwise);
 AttributeInfo number_attribute(std::string name);
 AttributeInfo number_attribute(std::string name, double otherwise);
+// A number that an optimizer works with, in the range that its name has (optimizer_range).
+AttributeInfo optimizer_attribute(std::string name, double otherwise);
 AttributeInfo text_attribute(std::string name);
 AttributeInfo text_attribute(std::string name, std::string otherwise);
 

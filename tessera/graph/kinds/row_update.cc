@@ -355,11 +355,11 @@ std::vector<KindInfo> row_update_kinds() {
       update_kind("row_adagrad", "Adagrad of the rows of a table that were looked up",
                   infer_row_adagrad, row_adagrad);
   adagrad.flops = per_element<6>;
-  adagrad.attributes.push_back(number_attribute("eps", 1e-8));
+  adagrad.attributes.push_back(optimizer_attribute("eps", 1e-8));
   KindInfo rowwise = update_kind("rowwise_adagrad", "the same with one sum of squares for each row",
                                  infer_rowwise_adagrad, rowwise_adagrad);
   rowwise.flops = per_element<5>;
-  rowwise.attributes.push_back(number_attribute("eps", 1e-8));
+  rowwise.attributes.push_back(optimizer_attribute("eps", 1e-8));
   rowwise.expandable = width_of_table;
   rowwise.expand = expand_rowwise_adagrad;
   KindInfo row_squares = row_kind(
@@ -378,14 +378,14 @@ std::vector<KindInfo> row_update_kinds() {
   step.flops = per_element<3>;
   step.attributes.push_back(text_attribute("rounding", "nearest"));
   step.attributes.push_back(text_attribute("stream", ""));
-  step.attributes.push_back(number_attribute("eps", 1e-8));
+  step.attributes.push_back(optimizer_attribute("eps", 1e-8));
   step.position = place_of_update;
   KindInfo adam = update_kind("row_adam", "Adam of the rows of a table that were looked up",
                               infer_row_adam, row_adam);
   adam.flops = per_element<13>;
   adam.attributes.insert(adam.attributes.end(),
-                         {number_attribute("beta1", 0.9), number_attribute("beta2", 0.95),
-                          number_attribute("eps", 1e-8)});
+                         {optimizer_attribute("beta1", 0.9), optimizer_attribute("beta2", 0.95),
+                          optimizer_attribute("eps", 1e-8)});
   KindInfo squares = row_kind("row_sum_squares", "sum of squares of the rows of a table's gradient",
                               infer_row_sum_squares);
   squares.min_inputs = 3;

@@ -587,13 +587,24 @@ Result<Lowered> Lowering::run() {
       define_input(emitter, slot, source);
       return;
     }
-    const Vars leaves = visible_leaves(source.dims);
+    Vars leaves;
+    PublishedDims published;  // as the module has the tensor
+    for (const Vars& dim : source.dims) {
+      std::vector<int>& joined = published.emplace_back();
+      for (const Var leaf : dims_.leaves(dim, true)) {
+        if (dims_.size(leaf) == 1 && !dims_.kept(leaf)) continue;
+        joined.push_back(static_cast<int>(leaves.size()));
+        leaves.push_back(leaf);
+      }
+    }
     std::vector<Dim> dims;
     for (const Var leaf : leaves) dims.push_back(emitter.dim(leaf));
     GraphBuilder& g = emitter.builder();
     g.set_trains(source.trained);
     const TensorId id = g.parameter(source.name, dims, {Init::Kind::kNormal, 0.02}, source.dtype);
     g.set_trains(true);
+    if (published != published_dims(g.tensor(id)))
+      g.graph().tensor(id).published = std::move(published);
     if (source.weight) {
       out.weights.push_back(*source.weight);
       const std::optional<Payload>& payload = source.weight->payload;
