@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tessera/base/json_text.h"
 #include "tessera/cli/auto_plan.h"
 #include "tessera/cli/output.h"
 #include "tessera/cli/with_runtime/commands.h"
@@ -62,7 +63,7 @@ std::string json_text(const VerifyReport& report) {
              {{"predicted", report.peak_predicted}, {"counted", report.peak_counted}}},
             {"ok", report.ok}};
   if (report.lossy) json["lossy"] = true;
-  return json.dump() + "\n";
+  return dumped(json) + "\n";
 }
 
 std::string table_text(const VerifyOptions& options, const VerifyReport& report) {
