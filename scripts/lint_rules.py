@@ -35,6 +35,8 @@ NAMESPACE = re.compile(r"^namespace\s*([\w:]*)\s*\{")
 NAMESPACE_END = re.compile(r"^\}\s*// namespace")
 TYPE = re.compile(r"^(?:template <.*> *)?(?:struct|class|enum class|enum) (\w+)(?:\s+final)?\s*(?::[^:].*)?\{")
 CLI11_INCLUDE = re.compile(r'^\s*#\s*include\s*["<]CLI/')
+# What is printed may quote names of files of any bytes, for which dump() of nlohmann throws.
+JSON_DUMP = re.compile(r"\.dump\((?!.*error_handler_t::replace)")
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX)\b")
 
 
@@ -104,6 +106,8 @@ def findings(name, text, kinds):
             yield number, "libtorch is included outside tessera/runtime"
         if CLI11_INCLUDE.search(line) and name != "tessera/cli/cli.cc":
             yield number, "CLI11 is included outside tessera/cli/cli.cc, which costs seconds to compile; use tessera/cli/cli.h"
+        if name.startswith("tessera/cli/") and JSON_DUMP.search(line):
+            yield number, "JSON that is printed is written by dumped() (tessera/base/json_text.h)"
         if KIND_FREE.match(name):
             for kind in named_kinds(line, kinds):
                 yield number, f"names the op kind '{kind}'; ask a field of KindInfo (tessera/graph/kinds.h)"

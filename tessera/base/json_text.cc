@@ -50,6 +50,13 @@ std::optional<nlohmann::ordered_json> parse_ordered_json(std::string_view text) 
   return parse<nlohmann::ordered_json>(text);
 }
 
+std::string dumped(const nlohmann::json& value, int indent) {
+  return value.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+std::string dumped(const nlohmann::ordered_json& value, int indent) {
+  return value.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
 std::string shown(const nlohmann::json& value) { return show(value); }
 std::string shown(const nlohmann::ordered_json& value) { return show(value); }
 

@@ -21,6 +21,12 @@ std::optional<nlohmann::ordered_json> parse_ordered_json(std::string_view text);
 std::string shown(const nlohmann::json& value);
 std::string shown(const nlohmann::ordered_json& value);
 
+// Returns the value as JSON, whatever bytes the texts in it have: names of files may hold any, and
+// those that are no UTF-8 become U+FFFD, where dump() of nlohmann throws. For all that is printed or
+// written; `indent` -1: on one line.
+std::string dumped(const nlohmann::json& value, int indent = -1);
+std::string dumped(const nlohmann::ordered_json& value, int indent = -1);
+
 // How deep lists and objects are nested, counted without building anything. Brackets inside of
 // strings do not count.
 int json_depth(std::string_view text);

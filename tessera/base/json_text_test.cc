@@ -21,6 +21,14 @@ TEST(JsonText, NestingIsBounded) {
   EXPECT_FALSE(parse_json("]]]]"));
 }
 
+TEST(JsonText, IsWrittenWhateverBytesItsTextsHave) {
+  EXPECT_EQ(dumped(nlohmann::json{{"a\xff", "b\x80\n\x1b"}}),
+            "{\"a\xef\xbf\xbd\":\"b\xef\xbf\xbd\\n\\u001b\"}");
+  EXPECT_EQ(dumped(nlohmann::ordered_json{{"b", 1}, {"a", {1.5, nullptr}}}),
+            R"({"b":1,"a":[1.5,null]})");
+  EXPECT_EQ(dumped(nlohmann::ordered_json{{"b", 1}}, 2), "{\n  \"b\": 1\n}");
+}
+
 TEST(JsonText, ValuesAreShownShort) {
   const auto json = *parse_json(R"({"a": [1], "b": null, "c": "x\ny", "d": 1.5, "e": true})");
   EXPECT_EQ(shown(json), "an object");

@@ -1,45 +1,30 @@
-// Texts of files in messages of one line.
+// Texts of files and of users in messages of one line.
+//
+// Whatever a message quotes (names of files, keys, texts of models, names of tensors that a file
+// holds), it goes through message_line() where it is printed: so no message writes control
+// characters to a terminal, none takes more than one line, and none is as long as what it quotes.
 #pragma once
 
-#include <fmt/format.h>
-
+#include <cstddef>
 #include <string>
 #include <string_view>
 
 namespace tessera {
 
-// The text with control characters written as \n, \t or \x1b. Errors are one line, whatever a file
-// that they quote holds.
-inline std::string one_line(std::string_view text) {
-  std::string line;
-  line.reserve(text.size());
-  for (const char letter : text) {
-    const auto code = static_cast<unsigned char>(letter);
-    if (letter == '\n') {
-      line += "\\n";
-    } else if (letter == '\t') {
-      line += "\\t";
-    } else if (code < 0x20 || code == 0x7F) {
-      line += fmt::format("\\x{:02x}", code);
-    } else {
-      line += letter;
-    }
-  }
-  return line;
-}
+inline constexpr size_t kMostQuotedBytes = 300;    // of a name or a quoted text in a message
+inline constexpr size_t kMostMessageBytes = 4000;  // of a message, before anything is escaped
 
-// The same, and at most so many bytes of it and three dots: its beginning, and its end, where messages
-// say what was found. A file may hold a name of any length.
-inline std::string short_line(std::string_view text, size_t most = 300) {
-  const auto inside = [](char letter) {
-    return (static_cast<unsigned char>(letter) & 0xC0) == 0x80;
-  };
-  const size_t half = most / 2;
-  if (text.size() <= most) return one_line(text);
-  size_t begin = half, end = text.size() - half;
-  while (begin > 0 && inside(text[begin])) --begin;  // no part of a character
-  while (end < text.size() && inside(text[end])) ++end;
-  return one_line(text.substr(0, begin)) + "..." + one_line(text.substr(end));
-}
+// Returns the text with what is no plain character written out: control characters as \n, \t,
+// \x1b or \u009b, characters that turn the direction of writing or break lines as \u202e, and bytes
+// that are no UTF-8 as \xff. Applied twice it changes nothing more.
+std::string one_line(std::string_view text);
+
+// Returns the same of at most so many bytes of the text and three dots: its beginning, and its end,
+// where messages say what was found. A file may hold a name of any length.
+std::string short_line(std::string_view text, size_t most = kMostQuotedBytes);
+
+// Returns a message as it is shown: one line, in which a text between single quotes or a word
+// without spaces has at most kMostQuotedBytes, and which is cut at kMostMessageBytes.
+std::string message_line(std::string_view message);
 
 }  // namespace tessera

@@ -17,6 +17,8 @@
 #include <optional>
 #include <utility>
 
+#include "tessera/base/text_file.h"
+
 namespace tessera {
 namespace {
 
@@ -351,17 +353,7 @@ std::string percent(double share, int digits) {
 std::string signed_percent(double share) { return fmt::format("{:+.1f} %", 100 * share); }
 
 Result<std::string> read_file(const std::string& path) {
-  FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.get() < 0) return invalid_input(system_error("read", path, errno));
-  std::string content;
-  std::array<char, 1 << 16> chunk;
-  while (true) {
-    const ssize_t got = ::read(file.get(), chunk.data(), chunk.size());
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return invalid_input(system_error("read", path, errno));
-    if (got == 0) return content;
-    content.append(chunk.data(), static_cast<size_t>(got));
-  }
+  return read_text_file(path, kMostTextBytes);
 }
 
 Status write_file(const std::string& path, std::string_view content) {

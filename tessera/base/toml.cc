@@ -29,6 +29,7 @@ class FlawScan {
     while (at_ < text_.size()) {
       const char c = text_[at_];
       const size_t start = at_;
+      if (const auto flaw = count_dots(c)) return flaw;
       if (c == '\n') {
         ++line_;
         ++at_;
@@ -37,6 +38,9 @@ class FlawScan {
         ++at_;
       } else if (fresh && c == '[') {
         if (!header_is_fine()) return Flaw{line_, start, "expected the name of a table after '['"};
+        for (; at_ < text_.size() && text_[at_] != '\n' && text_[at_] != '#'; ++at_) {
+          if (const auto flaw = count_dots(text_[at_])) return flaw;
+        }
         skip_line();
       } else if (c == '}' && !open_.empty() && open_.back() == '[') {
         return Flaw{line_, start, "expected ']' to close the list, found '}'"};
@@ -49,6 +53,14 @@ class FlawScan {
   }
 
  private:
+  // A key a.b.c is a table in a table in a table: toml++ visits them recursively.
+  std::optional<Flaw> count_dots(char c) {
+    constexpr int kMostDots = 64;
+    if (c == '\n' || c == ',' || c == '=' || c == '[' || c == '{') dots_ = 0;
+    if (c != '.' || ++dots_ <= kMostDots) return std::nullopt;
+    return Flaw{line_, at_, fmt::format("expected a key of at most {} parts", kMostDots + 1)};
+  }
+
   bool header_is_fine() {
     const auto skip_blanks = [&] {
       while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\t')) ++at_;
@@ -107,6 +119,7 @@ class FlawScan {
   std::string_view text_;
   size_t at_ = 0;
   int line_ = 1;
+  int dots_ = 0;      // of the key that is read; of a number one
   std::string open_;  // the brackets that are open, innermost last
 };
 

@@ -31,6 +31,33 @@ TEST(Toml, ErrorsNameFileAndLine) {
   EXPECT_TRUE(error_of("\n\na = [1,").starts_with("a.toml:3: ")) << error_of("\n\na = [1,");
 }
 
+TEST(Toml, KeysAreNestedNoDeeperThanTheyCanBeVisited) {
+  const auto key = [](int parts) {
+    std::string text = "a";
+    for (int i = 1; i < parts; ++i) text += ".a";
+    return text;
+  };
+  for (const int parts : {66, 50'000}) {
+    EXPECT_EQ(error_of(key(parts) + " = 1\n"), "a.toml:1: expected a key of at most 65 parts");
+    EXPECT_EQ(error_of("b = 1\n[" + key(parts) + "]\n"),
+              "a.toml:2: expected a key of at most 65 parts");
+    EXPECT_EQ(error_of("b = { " + key(parts) + " = 1 }\n"),
+              "a.toml:1: expected a key of at most 65 parts");
+  }
+  const std::string dots(1000, '.');
+  const auto table = parse_toml(
+      "[" + key(65) + "] # " + dots + "\n" + key(60) + " = 1.5 # " + dots + "\nb = \"" + dots +
+          "\"\nc = [" +
+          [] {
+            std::string numbers;
+            for (int i = 0; i < 200; ++i) numbers += "1.5, ";
+            return numbers;
+          }() +
+          "]\n",
+      "a.toml");
+  EXPECT_TRUE(table.has_value()) << table.error().message;
+}
+
 RC_GTEST_PROP(Toml, TakesAnyText, ()) {
   const auto pieces = *rc::gen::container<std::vector<std::string>>(rc::gen::element<std::string>(
       "a", " = ", "=", "{", "}", "[", "]", "[[a]]", "[b]", "\n", "\"", "'", "\"\"\"", "'''", ".",

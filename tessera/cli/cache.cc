@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "tessera/base/json_text.h"
 #include "tessera/base/text.h"
 #include "tessera/cli/cli.h"
 #include "tessera/cli/output.h"
@@ -148,7 +149,7 @@ Result<int> run_cache(const CacheJob& job) {
   if (!job.json) return print(trace_text(trace, rows, found, job));
   nlohmann::json json = {{"rows", rows}, {"batches", trace.batches()}, {"caches", {}}};
   for (const Row& row : found) json["caches"].push_back(row_json(row, job));
-  return print(json.dump(2) + "\n");
+  return print(dumped(json, 2) + "\n");
 }
 
 }  // namespace

@@ -1,8 +1,10 @@
 // tessera checkpoint: what a run has left behind, without the runtime.
 #include "tessera/state/checkpoint.h"
+#include "tessera/base/json_text.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -23,14 +25,39 @@ struct CheckpointOptions {
   bool parameters = false, json = false;
 };
 
+bool names_checkpoint(const std::string& path) {
+  std::error_code error;
+  return is_checkpoint(path) ||
+         (step_of_name(path) &&
+          std::filesystem::exists(std::filesystem::symlink_status(path, error)));
+}
+
+// Damage is what these commands look for, so it is a failed check, wherever it shows.
+Result<std::unique_ptr<CheckpointSource>> open_checked(const std::string& path) {
+  auto source = open_checkpoint(path);
+  if (!source && source.error().code == ErrorCode::kFault)
+    return check_failed(source.error().message);
+  return source;
+}
+
 bool ends_in_safetensors(const std::string& path) { return path.ends_with(".safetensors"); }
 
-// The checkpoint that a path names: a checkpoint's folder, or the newest of a folder of them.
-Result<std::string> chosen(const std::string& path) {
-  if (is_checkpoint(path)) return path;
+// What counts as the newest of a folder of checkpoints.
+enum class Newest : uint8_t {
+  kWithManifest,  // one without is passed over, as a run that goes on sets it aside
+  kAny,           // it is looked for damage
+};
+
+// The checkpoint that a path names, damaged or not: a checkpoint's folder, or the newest of a folder
+// of them.
+Result<std::string> chosen(const std::string& path, Newest which = Newest::kWithManifest) {
+  if (names_checkpoint(path)) return path;
   FileSystem disk;
-  TESSERA_TRY(const std::vector<CheckpointFolder> found, checkpoints_in(disk, path));
-  if (!found.empty()) return found.back().path;
+  TESSERA_TRY(const std::vector<CheckpointFolder> found, step_folders_in(disk, path));
+  const auto newest = std::find_if(found.rbegin(), found.rend(), [&](const CheckpointFolder& one) {
+    return which == Newest::kAny || one.has_manifest;
+  });
+  if (newest != found.rend()) return newest->path;
   return invalid_input(fmt::format(
       "checkpoint: expected a checkpoint or a folder of them, found none at '{}'", path));
 }
@@ -38,10 +65,10 @@ Result<std::string> chosen(const std::string& path) {
 Result<int> list(const CheckpointOptions& options) {
   FileSystem disk;
   std::vector<CheckpointFolder> found;
-  if (is_checkpoint(options.path)) {
-    found.push_back({0, options.path});
+  if (names_checkpoint(options.path)) {
+    found.push_back({step_of_name(options.path).value_or(0), options.path});
   } else {
-    TESSERA_TRY(found, checkpoints_in(disk, options.path));
+    TESSERA_TRY(found, step_folders_in(disk, options.path));
   }
   if (found.empty()) return chosen(options.path).map([](const std::string&) { return 0; });
   Json json = Json::array();
@@ -64,12 +91,12 @@ Result<int> list(const CheckpointOptions& options) {
                fmt::format("{}", manifest.tensors.size()), short_bytes(manifest.bytes()),
                "complete"});
   }
-  return print(options.json ? json.dump() + "\n" : table.to_string());
+  return print(options.json ? dumped(json) + "\n" : table.to_string());
 }
 
 Result<int> show_checkpoint(const CheckpointOptions& options) {
   TESSERA_TRY(const std::string path, chosen(options.path));
-  TESSERA_TRY(const auto source, open_checkpoint(path));
+  TESSERA_TRY(const auto source, open_checked(path));
   const Manifest& manifest = source->manifest();
   Json tensors = Json::array();
   Table table({"tensor", "role", "dtype", "shape", "boxes"});
@@ -101,7 +128,7 @@ Result<int> show_checkpoint(const CheckpointOptions& options) {
                     {"plan", manifest.plan},
                     {"run", manifest.run},
                     {"tensors", std::move(tensors)}};
-    return print(json.dump() + "\n");
+    return print(dumped(json) + "\n");
   }
   std::string text =
       fmt::format("{}: step {}, seed {}, {}, {} in {}\n", path, manifest.step, manifest.seed,
@@ -116,7 +143,7 @@ Result<int> show_checkpoint(const CheckpointOptions& options) {
 
 // The command's answer is one line for each fault that it finds; so they go to standard output.
 Result<int> verify_files(const CheckpointOptions& options) {
-  TESSERA_TRY(const std::string path, chosen(options.path));
+  TESSERA_TRY(const std::string path, chosen(options.path, Newest::kAny));
   const auto source = open_checkpoint(path);
   if (!source && source.error().code != ErrorCode::kFault) return tl::unexpected(source.error());
   std::vector<std::string> lines;
@@ -131,8 +158,9 @@ Result<int> verify_files(const CheckpointOptions& options) {
   const int code = lines.empty() ? 0 : exit_code(ErrorCode::kCheckFailed);
   std::string text;
   if (options.json) {
-    text = Json{{"path", path}, {"bytes", bytes}, {"damage", lines}, {"ok", lines.empty()}}.dump() +
-           "\n";
+    text =
+        dumped(Json{{"path", path}, {"bytes", bytes}, {"damage", lines}, {"ok", lines.empty()}}) +
+        "\n";
   } else if (lines.empty()) {
     text = fmt::format("{}: whole: {} as they were written\n", path, short_bytes(bytes));
   } else {
@@ -156,7 +184,7 @@ Result<int> copy(const CheckpointOptions& options) {
   TESSERA_TRY(const std::string path, chosen(options.path));
   FileSystem disk;
   if (!file) {
-    TESSERA_TRY(const auto source, open_checkpoint(path));
+    TESSERA_TRY(const auto source, open_checked(path));
     TESSERA_TRY_VOID(copy_checkpoint(disk, path, options.to));
     return print(fmt::format("{}\n", checkpoint_path(options.to, source->manifest().step)));
   }
@@ -168,7 +196,7 @@ Result<int> copy(const CheckpointOptions& options) {
     return invalid_input(
         fmt::format("checkpoint copy: expected a new file, found '{}'", options.to));
   }
-  TESSERA_TRY(const auto source, open_checkpoint(path));
+  TESSERA_TRY(const auto source, open_checked(path));
   const std::vector<Damage> damage = find_damage(path, source->manifest());
   if (!damage.empty()) return check_failed(damage.front().to_string());
   TESSERA_TRY_VOID(copy_to_file(disk, *source, options.to, options.parameters, dtype));

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tessera/base/doing.h"
+#include "tessera/base/limits.h"
 #include "tessera/base/text.h"
 #include "tessera/cli/output.h"
 #include "tessera/graph/precision.h"
@@ -96,6 +98,17 @@ Option Option::at_least(double minimum) {
         const auto value = parse_double(text);
         if (value && *value >= minimum) return {};
         return fmt::format("expected a number of at least {}, found '{}'", minimum, text);
+      },
+      ""));
+  return *this;
+}
+
+Option Option::ranks() {
+  option_->check(CLI::Validator(
+      [](std::string& text) -> std::string {
+        const auto value = parse_int(text);
+        if (value && *value >= 1 && *value <= kMostRanks) return {};
+        return fmt::format("expected a number of ranks from 1 to {}, found '{}'", kMostRanks, text);
       },
       ""));
   return *this;
@@ -219,6 +232,8 @@ int run(int argc, const char* const* argv) {
   add_data(commands);
   add_cache(commands);
   if (const auto status = check_command(app, argc, argv); !status) return fail(status.error());
+  const std::string command = fmt::format("tessera {}", argv[1]);
+  const Doing doing("running", command);
   try {
     app.parse(argc, argv);
     return run_action(action);
@@ -226,10 +241,9 @@ int run(int argc, const char* const* argv) {
     return print(app.help());  // of the command, if there is one
   } catch (const CLI::ParseError& error) {
     return fail({ErrorCode::kInvalidInput, parse_message(app, error)});
-  } catch (const std::bad_alloc&) {
-    return fail({ErrorCode::kFault, "out of memory"});
   } catch (const std::exception& error) {
-    return fail({ErrorCode::kFault, error.what()});
+    return fail(is_memory_exhausted(error) ? memory_exhausted()
+                                           : Error{ErrorCode::kFault, error.what()});
   }
 }
 

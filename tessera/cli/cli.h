@@ -43,6 +43,7 @@ class Option {
   explicit Option(CLI::Option* option) : option_(option) {}
   Option required();
   Option at_least(double minimum);  // each value is a number
+  Option ranks();                   // each value is a number of ranks: 1 to kMostRanks
   Option one_of(std::vector<std::string> values);
   Option delimiter(char separator);  // between the values of a list
   Option one_value_each();           // a list is given by repeating the option

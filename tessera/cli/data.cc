@@ -7,6 +7,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "tessera/base/json_text.h"
 #include "tessera/base/text.h"
 #include "tessera/cli/cli.h"
 #include "tessera/cli/data_graph.h"
@@ -16,6 +17,7 @@
 #include "tessera/data/click_generator.h"
 #include "tessera/data/criteo.h"
 #include "tessera/data/match_files.h"
+#include "tessera/state/storage.h"
 
 namespace tessera::cli {
 namespace {
@@ -42,7 +44,7 @@ Result<std::string> out_of(const DataJob& job) {
 }
 
 int print_made(const DataJob& job, const nlohmann::json& json, const std::string& text) {
-  return print(job.json ? json.dump(2) + "\n" : text);
+  return print(job.json ? dumped(json, 2) + "\n" : text);
 }
 
 Result<int> from_criteo(const DataJob& job) {
@@ -86,6 +88,17 @@ Result<ClickOptions> click_options(const DataJob& job) {
   return options;
 }
 
+// A sample takes at least its label, its dense numbers and the lengths of its bags.
+Status check_room(const ClickOptions& options, int64_t samples, const std::string& out) {
+  const int64_t each = 1 + options.dense * static_cast<int64_t>(sizeof(float)) +
+                       std::ssize(options.features) * static_cast<int64_t>(sizeof(uint16_t));
+  TESSERA_TRY(const int64_t free, FileSystem().free_bytes(parent_of(out)));
+  if (samples <= free / each) return {};
+  return data_error(fmt::format("generate: expected --samples for which '{}' has room, at most {}, "
+                                "found {}",
+                                out, free / each, samples));
+}
+
 Result<int> generate(const DataJob& job) {
   TESSERA_TRY(const std::string out, out_of(job));
   if (!job.files.empty()) {
@@ -99,6 +112,7 @@ Result<int> generate(const DataJob& job) {
         fmt::format("generate: expected --first from 0 to {}, found {}", kLastFirst, job.first));
   }
   TESSERA_TRY(const ClickOptions options, click_options(job));
+  TESSERA_TRY_VOID(check_room(options, *job.samples, out));
   TESSERA_TRY(const GeneratedClicks made, generate_clicks(options, job.first, *job.samples, out));
   const std::string text =
       fmt::format("{}: {}, {} clicks; normalised entropy of the planted model {:.4f}\n", out,
@@ -204,8 +218,10 @@ Result<int> to_hdf5(const DataJob& job) {
                         fmt::join((*array)->shape(), ", "));
     opened.push_back(std::move(*array));
   }
-  if (auto written = write_hdf5(out, arrays); !written)
-    return data_error(fmt::format("hdf5: {}", written.error().message));
+  if (auto written = write_hdf5(out, arrays); !written) {
+    return tl::unexpected(
+        Error{written.error().code, fmt::format("data: hdf5: {}", written.error().message)});
+  }
   return print_made(job, json, text);
 }
 

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "tessera/base/json_text.h"
 #include "tessera/base/text.h"
 #include "tessera/cli/output.h"
 #include "tessera/models/graph_file.h"
@@ -92,7 +93,7 @@ Result<int> of_nodes(const GraphJob& job) {
     text += fmt::format("{}: {} for them, a MODEL for train with data = {{ nodes = \"{}\" }}\n",
                         *job.out, job.network, job.file);
   }
-  return print(job.json ? json.dump(2) + "\n" : text);
+  return print(job.json ? dumped(json, 2) + "\n" : text);
 }
 
 Status check_job(const GraphJob& job, bool nodes) {
@@ -125,7 +126,7 @@ Result<int> run_data_graph(const GraphJob& job) {
                                                 : sparse::read_edge_list(job.file, options));
   Json json{{"file", job.file}};
   const std::string text = fmt::format("{}: ", job.file) + describe(graph, json);
-  return print(job.json ? json.dump(2) + "\n" : text);
+  return print(job.json ? dumped(json, 2) + "\n" : text);
 }
 
 }  // namespace tessera::cli

@@ -1,5 +1,6 @@
 // tessera diff: two traces of one program side by side.
 #include "tessera/simulate/diff.h"
+#include "tessera/base/json_text.h"
 
 #include <fmt/format.h>
 
@@ -8,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/base/text.h"
+#include "tessera/base/text_file.h"
 #include "tessera/cli/cli.h"
 #include "tessera/cli/output.h"
 #include "tessera/simulate/chrome_trace.h"
@@ -126,7 +128,7 @@ Json json(const DiffOptions& options, const TraceDifference& d) {
 }
 
 Result<Simulation> load(const std::string& path) {
-  TESSERA_TRY(const std::string text, read_file(path));
+  TESSERA_TRY(const std::string text, read_text_file(path, kMostDataTextBytes));
   return parse_chrome_trace(text, path);
 }
 
@@ -140,7 +142,7 @@ Result<int> diff(const DiffOptions& options) {
         "({} events) and {} ({} events)",
         options.a, a.events.size(), options.b, b.events.size()));
   }
-  if (options.json) return print(json(options, found).dump() + "\n");
+  if (options.json) return print(dumped(json(options, found)) + "\n");
   return print(text(options, found));
 }
 

@@ -1,5 +1,7 @@
 // tessera export: a plan in the words of another framework, and back.
 #include "tessera/export/export.h"
+#include "tessera/base/json_text.h"
+#include "tessera/base/one_line.h"
 
 #include <fmt/format.h>
 
@@ -161,7 +163,7 @@ Result<int> write_weights(const ExportOptions& options, const WeightsTarget& tar
                     {"bytes", done.bytes},
                     {"carried", done.carried},
                     {"notes", done.notes}};
-    return print(json.dump() + "\n");
+    return print(dumped(json) + "\n");
   }
   std::string notes;
   for (const std::string& note : done.notes) notes += fmt::format("note     {}\n", note);
@@ -227,13 +229,13 @@ Result<int> run_export(const ExportOptions& given) {
              {"notes", notes_json(exported.notes)},
              {"text", exported.text}};
     if (trip) out["check"] = trip_json(*trip);
-    code = print(out.dump() + "\n");
+    code = print(dumped(out) + "\n");
   } else if (options.out.empty()) {
     code = print(exported.text);
   }
   if (!options.json) {
     for (const std::string& note : exported.notes) {
-      if (!target->has_comments) fmt::print(stderr, "note: {}\n", note);
+      if (!target->has_comments) fmt::print(stderr, "note: {}\n", message_line(note));
     }
     if (trip) fmt::print(stderr, "{}", trip_text(*trip, cluster));
   }
@@ -287,8 +289,7 @@ void add_export(Commands& commands) {
                "more than 2 %, or if the plan fits and what is read back does not");
   command.option("--from", options->from,
                  "Read this file of the framework and print the plan that it asks for");
-  command.option("--ranks", options->ranks, "Ranks that the launcher starts, for --from")
-      .at_least(1);
+  command.option("--ranks", options->ranks, "Ranks that the launcher starts, for --from").ranks();
   command.flag("--json", options->json, "Print JSON");
   command.footer(
       "What each framework can express: docs/reference/export.md\n\n"

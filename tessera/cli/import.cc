@@ -1,5 +1,6 @@
 // tessera import: a model of another tool as a model of ours.
 #include "tessera/import/import.h"
+#include "tessera/base/json_text.h"
 
 #include <fmt/format.h>
 
@@ -53,7 +54,7 @@ Result<int> run_import(const ImportOptions& options) {
                                       {"weights", report.weights},       {"arrays", report.arrays},
                                       {"parameters", report.parameters}, {"bytes", report.bytes},
                                       {"carried", report.carried},       {"notes", report.notes}};
-    return print(json.dump() + "\n");
+    return print(dumped(json) + "\n");
   }
   std::string more =
       report.carried.empty() ? "" : fmt::format("beside   {}\n", join(report.carried, ", "));

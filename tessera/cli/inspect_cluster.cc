@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "tessera/base/json_text.h"
 #include "tessera/base/text.h"
 #include "tessera/base/units.h"
 #include "tessera/cli/cli.h"
@@ -258,7 +259,7 @@ Result<int> inspect_cluster(const InspectOptions& options) {
   TESSERA_TRY(Cluster cluster, load_cluster(options.subject));
   if (!options.what_if.empty()) TESSERA_TRY_VOID(apply_what_if(cluster, options.what_if));
   if (options.text) return print(to_toml(cluster));
-  return print(options.json ? cluster_json(cluster).dump() + "\n" : cluster_text(cluster));
+  return print(options.json ? dumped(cluster_json(cluster)) + "\n" : cluster_text(cluster));
 }
 
 Result<int> list_clusters(bool json) {
@@ -270,7 +271,7 @@ Result<int> list_clusters(bool json) {
                       {"summary", preset.summary},
                       {"devices_a_node", cluster.devices()}});
     }
-    return print(Json{{"clusters", std::move(list)}}.dump() + "\n");
+    return print(dumped(Json{{"clusters", std::move(list)}}) + "\n");
   }
   std::string out;
   for (const Preset& preset : presets()) {

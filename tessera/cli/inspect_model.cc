@@ -4,6 +4,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "tessera/base/json_text.h"
 #include "tessera/base/text.h"
 #include "tessera/cli/inspect.h"
 #include "tessera/cli/output.h"
@@ -68,7 +69,7 @@ std::string model_json(const Model& model, const Graph& graph, const PhaseSums& 
                   {"tensors", graph.tensors().size()},
                   {"ops", std::move(ops)},
                   {"flops", std::move(flops)}};
-  return json.dump() + "\n";
+  return dumped(json) + "\n";
 }
 
 std::string model_text(const Model& model, const Graph& graph, const PhaseSums& sums,
@@ -120,7 +121,7 @@ Result<int> list_models(bool json) {
                         {"keys", std::move(keys)},
                         {"examples", family.examples}});
   }
-  return print(Json{{"families", std::move(families)}}.dump() + "\n");
+  return print(dumped(Json{{"families", std::move(families)}}) + "\n");
 }
 
 Result<int> inspect_plan_text(const InspectOptions& options) {
@@ -146,7 +147,7 @@ Result<int> inspect_plan_text(const InspectOptions& options) {
                   {"mesh", std::move(mesh)},
                   {"micro_batches", plan.micro_batches},
                   {"text", to_toml(plan)}};
-  return print(json.dump() + "\n");
+  return print(dumped(json) + "\n");
 }
 
 }  // namespace tessera::cli

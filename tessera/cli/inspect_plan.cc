@@ -8,6 +8,7 @@
 #include <numeric>
 #include <set>
 
+#include "tessera/base/json_text.h"
 #include "tessera/base/text.h"
 #include "tessera/cli/inspect.h"
 #include "tessera/cli/output.h"
@@ -156,7 +157,7 @@ std::string roles_json(const InspectOptions& options, const Compiled& planned,
             {"roles", std::move(list)},
             {"left_whole", std::move(left_whole)}};
   if (!options.cluster.empty()) json["axes"] = axes_json(axes);
-  return json.dump() + "\n";
+  return dumped(json) + "\n";
 }
 
 std::string instruction_table(const std::vector<RoleFacts>& roles) {
@@ -293,14 +294,14 @@ Result<int> inspect_op(const InspectOptions& options, const Compiled& planned) {
   }
   if (!stores.empty()) out += "\nstored:\n" + stores;
   if (!options.json) return print(out);
-  return print(Json{{"op", options.op}, {"text", out}}.dump() + "\n");
+  return print(dumped(Json{{"op", options.op}, {"text", out}}) + "\n");
 }
 
 Result<int> inspect_rank(const InspectOptions& options, const Compiled& planned) {
   TESSERA_TRY(const Program program, lower_rank(planned, *options.rank));
   const std::string text = to_text(program, planned.graph());
   if (!options.json) return print(text);
-  return print(Json{{"rank", program.rank}, {"ranks", program.ranks}, {"text", text}}.dump() +
+  return print(dumped(Json{{"rank", program.rank}, {"ranks", program.ranks}, {"text", text}}) +
                "\n");
 }
 
@@ -313,14 +314,14 @@ Result<int> inspect_place(const InspectOptions& options, const Compiled& planned
   const std::string text =
       to_text(texts, PlaceId(static_cast<size_t>(*options.place)), planned.graph());
   if (!options.json) return print(text);
-  return print(Json{{"place", *options.place}, {"places", texts.size()}, {"text", text}}.dump() +
+  return print(dumped(Json{{"place", *options.place}, {"places", texts.size()}, {"text", text}}) +
                "\n");
 }
 
 Result<int> inspect_decisions(const InspectOptions& options, const Compiled& planned) {
   const std::string text = to_text(decisions_of(*planned.lowering), *planned.lowering);
   if (!options.json) return print(text);
-  return print(Json{{"places", planned.plan().places.size()}, {"text", text}}.dump() + "\n");
+  return print(dumped(Json{{"places", planned.plan().places.size()}, {"text", text}}) + "\n");
 }
 
 Result<int> inspect_program(const InspectOptions& options, const Compiled& planned,
@@ -355,7 +356,7 @@ Result<int> inspect_program(const InspectOptions& options, const Compiled& plann
     instructions += static_cast<int64_t>(block.size());
   const std::string answer =
       options.json
-          ? Json{{"program", file}, {"ok", rejections.empty()}, {"rejections", list}}.dump() + "\n"
+          ? dumped(Json{{"program", file}, {"ok", rejections.empty()}, {"rejections", list}}) + "\n"
           : fmt::format("{}: rank {} of {}, {}, {}: {}\n", file, program.rank, ranks,
                         plural(instructions, "instruction"), short_bytes(program.arena_bytes[0]),
                         rejections.empty() ? "accepted" : "rejected");

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tessera/base/json_text.h"
 #include "tessera/base/text.h"
 #include "tessera/cli/cli.h"
 #include "tessera/cli/inspect.h"
@@ -96,7 +97,7 @@ Json resharding_json(const InspectOptions& options, const Resharding& found) {
 
 Result<int> inspect_resharding(const InspectOptions& options) {
   TESSERA_TRY(const Resharding found, plan_of(options));
-  return print(options.json ? resharding_json(options, found).dump() + "\n"
+  return print(options.json ? dumped(resharding_json(options, found)) + "\n"
                             : resharding_text(options, found));
 }
 

@@ -14,7 +14,7 @@ void add_launch(Commands& commands) {
   command
       .option("-n,--ranks", options->ranks,
               "Processes that may be started; default: none, ranks are threads of one process")
-      .at_least(1);
+      .ranks();
   command
       .option("--plan", options->plans,
               "A plan, in order of preference: the first one that needs no more ranks than there "

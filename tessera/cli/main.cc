@@ -1,3 +1,7 @@
+#include "tessera/base/doing.h"
 #include "tessera/cli/cli.h"
 
-int main(int argc, char** argv) { return tessera::cli::run(argc, argv); }
+int main(int argc, char** argv) {
+  tessera::tell_when_memory_is_exhausted();
+  return tessera::cli::run(argc, argv);
+}

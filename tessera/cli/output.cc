@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "tessera/base/one_line.h"
 #include "tessera/base/text.h"
 
 namespace tessera::cli {
@@ -21,12 +22,6 @@ int launched_rank() {
     if (const char* value = std::getenv(name)) return std::atoi(value);
   }
   return 0;
-}
-
-std::string joined_lines(std::string text) {
-  while (!text.empty() && text.back() == '\n') text.pop_back();
-  std::replace(text.begin(), text.end(), '\n', ' ');
-  return text;
 }
 
 }  // namespace
@@ -42,10 +37,15 @@ int print(std::string_view text) {
 int fail(const Error& error) {
   // Wrong input is found by every rank; a fault names the rank that met it.
   if (error.code == ErrorCode::kFault || launched_rank() == 0) {
-    const std::string line = fmt::format("tessera: {}\n", joined_lines(error.message));
+    const std::string line = fmt::format("tessera: {}\n", message_line(error.message));
     std::fwrite(line.data(), 1, line.size(), stderr);
   }
   return exit_code(error.code);
+}
+
+void Table::add(std::vector<std::string> row) {
+  for (std::string& cell : row) cell = one_line(cell);
+  rows_.push_back(std::move(row));
 }
 
 std::string Table::to_string(std::string_view indent) const {

@@ -17,11 +17,11 @@ int print(std::string_view text);
 int fail(const Error& error);
 
 // Columns as wide as their widest cell; the first is flush left, the others right. The first row
-// is the head.
+// is the head. What a file holds may stand in a cell: control characters are written out (one_line).
 class Table {
  public:
   explicit Table(std::vector<std::string> head) : rows_{std::move(head)} {}
-  void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+  void add(std::vector<std::string> row);
   std::string to_string(std::string_view indent = "") const;
 
  private:

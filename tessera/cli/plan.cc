@@ -9,6 +9,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "tessera/base/json_text.h"
 #include "tessera/base/text.h"
 #include "tessera/base/units.h"
 #include "tessera/cli/cli.h"
@@ -63,7 +64,7 @@ int list_recipes(bool json) {
   if (json) {
     Json list = Json::array();
     for (const Recipe& recipe : all_recipes()) list.push_back(recipe_json(recipe));
-    return print(Json{{"recipes", std::move(list)}}.dump() + "\n");
+    return print(dumped(Json{{"recipes", std::move(list)}}) + "\n");
   }
   std::string out;
   for (const Recipe& recipe : all_recipes()) out += (out.empty() ? "" : "\n") + recipe_text(recipe);
@@ -108,11 +109,10 @@ Result<int> emit(const PlanOptions& options) {
     return 0;
   }
   if (!options.json) return print(text.text);
-  return print(Json{{"recipe", options.subject},
-                    {"model", model.spec},
-                    {"ranks", plan.ranks()},
-                    {"text", text.text}}
-                   .dump() +
+  return print(dumped(Json{{"recipe", options.subject},
+                           {"model", model.spec},
+                           {"ranks", plan.ranks()},
+                           {"text", text.text}}) +
                "\n");
 }
 
@@ -225,7 +225,7 @@ std::string answer_json(const PlanAnswer& answer, const PlanQuestion& question,
   if (answer.with_twice_rates) out["with_twice_rates"] = candidate_json(*answer.with_twice_rates);
   out["simulated"] = std::move(tried);
   out["curve"] = std::move(curve);
-  return out.dump() + "\n";
+  return dumped(out) + "\n";
 }
 
 Result<PlanQuestion> question_of(const PlanOptions& options, const Cluster& cluster) {

@@ -15,7 +15,7 @@ void add_profile(Commands& commands) {
                  "~/.local/share/tessera/profile.json");
   command.option("--ranks", options->ranks, "Numbers of ranks that work side by side")
       .delimiter(',')
-      .at_least(1)
+      .ranks()
       .default_text("1,2,4");
   command
       .option("--threads", options->threads,

@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <utility>
 
+#include "tessera/base/one_line.h"
+
 namespace tessera::cli {
 
 ProgressLine::ProgressLine(std::string command) : command_(std::move(command)) {
@@ -16,7 +18,9 @@ ProgressLine::ProgressLine(std::string command) : command_(std::move(command)) {
     int seconds = 0;
     while (!changed_.wait_for(lock, stop, std::chrono::seconds(1), [] { return false; })) {
       if (stop.stop_requested()) break;
-      std::fputs(fmt::format("\r\x1b[K{}: {}, {} s", command_, what_, ++seconds).c_str(), stderr);
+      std::fputs(
+          fmt::format("\r\x1b[K{}: {}, {} s", command_, short_line(what_), ++seconds).c_str(),
+          stderr);
     }
     if (seconds > 0) std::fputs("\r\x1b[K", stderr);
   });

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "tessera/base/text.h"
+#include "tessera/base/text_file.h"
 #include "tessera/cli/auto_plan.h"
 #include "tessera/cli/cli.h"
 #include "tessera/cli/output.h"
@@ -89,7 +90,7 @@ std::string record_of_run(const std::string& path) {
 }
 
 Result<int> report_run(const std::string& file) {
-  TESSERA_TRY(const std::string text, read_file(file));
+  TESSERA_TRY(const std::string text, read_text_file(file, kMostDataTextBytes));
   TESSERA_TRY(const RunRecord record, parse_run_record(text, file));
   return print(draw(record));
 }

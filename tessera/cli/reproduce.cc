@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "tessera/base/json_text.h"
 #include "tessera/base/text.h"
 #include "tessera/cli/cli.h"
 #include "tessera/cli/output.h"
@@ -44,7 +45,7 @@ Result<int> list_claims(bool json) {
                       {"examples", claim.examples},
                       {"how", claim.how}});
     }
-    return print(Json{{"systems", std::move(systems)}, {"claims", std::move(rows)}}.dump() + "\n");
+    return print(dumped(Json{{"systems", std::move(systems)}, {"claims", std::move(rows)}}) + "\n");
   }
   std::map<std::string, std::string> about;
   for (const published::PublishedSystem& system : published::published_systems()) {
@@ -111,7 +112,7 @@ Result<int> run_examples(const ReproduceOptions& options) {
     }
   }
   const std::string out =
-      options.json ? Json{{"system", options.system}, {"examples", std::move(list)}}.dump() + "\n"
+      options.json ? dumped(Json{{"system", options.system}, {"examples", std::move(list)}}) + "\n"
                    : table.to_string();
   if (const int code = print(out); code != 0) return code;
   return verdict(options.system, differences);

@@ -6,6 +6,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "tessera/base/json_text.h"
 #include "tessera/base/text.h"
 #include "tessera/base/units.h"
 #include "tessera/cli/cli.h"
@@ -240,7 +241,7 @@ Result<int> compare(const Problem& problem, const ShardOptions& options) {
          answer.bound_ms > 0 ? fmt::format("{:.3f}", answer.evaluation.ms / answer.bound_ms) : "-",
          short_bytes(*std::max_element(bytes.begin(), bytes.end())), grouped(answer.searched)});
   }
-  return print(options.json ? Json{{"planners", std::move(list)}}.dump() + "\n"
+  return print(options.json ? dumped(Json{{"planners", std::move(list)}}) + "\n"
                             : table.to_string());
 }
 
@@ -267,7 +268,7 @@ Result<int> run_shard(const ShardOptions& options) {
   TESSERA_TRY(const Answer answer, find(problem, options));
   const std::string planner = options.placement.empty() ? options.planner : "by hand";
   if (options.json) {
-    const int code = print(sharding_json(problem, planner, answer).dump() + "\n");
+    const int code = print(dumped(sharding_json(problem, planner, answer)) + "\n");
     if (code != 0 || !answer.found) return code != 0 ? code : 1;
   }
   if (!answer.found)
@@ -307,7 +308,7 @@ void add_shard(Commands& commands) {
                "auto may make pieces for which cost networks were not trained");
   command.option("--optimizer", options->optimizer, "Whose state lies beside the tables")
       .one_of(tables::optimizer_names());
-  command.option("--seed", options->seed, "Of auto and random");
+  command.option("--seed", options->seed, "Of auto and random").at_least(0);
   command
       .option("--budget", options->budget,
               "Placements that auto prices, for each set of kinds of splits")

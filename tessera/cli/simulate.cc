@@ -1,5 +1,6 @@
 // tessera simulate: the step of a plan on a described machine.
 #include "tessera/simulate/simulate.h"
+#include "tessera/base/json_text.h"
 
 #include <fmt/format.h>
 
@@ -129,32 +130,31 @@ std::string to_json(const SimulateCommand& options, const Compiled& planned, con
   for (size_t i = 0; i < kSources.size(); ++i) {
     sources[std::string(source_name(kSources[i]))] = s.source_share[i];
   }
-  return Json{{"model", planned.model->spec},
-              {"plan", plan_label(options.plan)},
-              {"cluster", cluster.name},
-              {"style", to_string(style)},
-              {"batch", planned.batch},
-              {"precision", dtype_name(planned.computes_in())},
-              {"ranks", s.ranks},
-              {"step_time_s", s.step_time_s},
-              {"uncertainty", s.uncertainty},
-              {"tokens", s.tokens},
-              {"tokens_per_s", s.tokens_per_s()},
-              {"tflops_per_device", s.flops_per_device() / 1e12},
-              {"mfu", s.mfu()},
-              {"model_flops", s.model_flops},
-              {"hardware_flops", s.hardware_flops},
-              {"peak_memory_bytes", totals.peak_memory()},
-              {"fits", !find_shortage(s, cluster).has_value()},
-              {"bubble", share(Spent::kBubble)},
-              {"exposed_communication", share(Spent::kCollective) + share(Spent::kMessage)},
-              {"host_bound", share(Spent::kHost)},
-              {"failure_loss_s", s.failure_loss_s},
-              {"simulated_events", s.simulated_events},
-              {"sources", std::move(sources)},
-              {"roles", std::move(roles)},
-              {"critical_path", std::move(path)}}
-             .dump() +
+  return dumped(Json{{"model", planned.model->spec},
+                     {"plan", plan_label(options.plan)},
+                     {"cluster", cluster.name},
+                     {"style", to_string(style)},
+                     {"batch", planned.batch},
+                     {"precision", dtype_name(planned.computes_in())},
+                     {"ranks", s.ranks},
+                     {"step_time_s", s.step_time_s},
+                     {"uncertainty", s.uncertainty},
+                     {"tokens", s.tokens},
+                     {"tokens_per_s", s.tokens_per_s()},
+                     {"tflops_per_device", s.flops_per_device() / 1e12},
+                     {"mfu", s.mfu()},
+                     {"model_flops", s.model_flops},
+                     {"hardware_flops", s.hardware_flops},
+                     {"peak_memory_bytes", totals.peak_memory()},
+                     {"fits", !find_shortage(s, cluster).has_value()},
+                     {"bubble", share(Spent::kBubble)},
+                     {"exposed_communication", share(Spent::kCollective) + share(Spent::kMessage)},
+                     {"host_bound", share(Spent::kHost)},
+                     {"failure_loss_s", s.failure_loss_s},
+                     {"simulated_events", s.simulated_events},
+                     {"sources", std::move(sources)},
+                     {"roles", std::move(roles)},
+                     {"critical_path", std::move(path)}}) +
          "\n";
 }
 
@@ -341,7 +341,7 @@ void add_simulate(Commands& commands) {
               "Relative standard deviation of each kernel's time (every rank is played)")
       .at_least(0);
   command.option("--straggler", options->stragglers, "DEVICE*TIMES: a device that is slower");
-  command.option("--seed", options->seed, "Of the jitter");
+  command.option("--seed", options->seed, "Of the jitter").at_least(0);
   command.option("--failures", options->failures, "Failures a device and year, with --restart")
       .at_least(0);
   command.option("--restart", options->restart_s, "Seconds that a failure costs").at_least(0);

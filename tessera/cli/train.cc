@@ -17,7 +17,7 @@ void add_train(Commands& commands) {
       .option("--change", options->changes,
               "Go on under another plan after so many steps, as 50:'data_parallel(2)'")
       .one_value_each();
-  command.option("--ranks", options->ranks, "Number of ranks; must be the plan's").at_least(1);
+  command.option("--ranks", options->ranks, "Number of ranks; must be the plan's").ranks();
   command.option("--steps", options->steps, "Number of steps, instead of the run's").at_least(1);
   command.option("--set", options->assignments, "Set a key of the run: --set optimizer.lr=3e-4")
       .one_value_each();

@@ -11,7 +11,7 @@ void add_verify(Commands& commands) {
   Command command = commands.add("verify", "Run a plan and the serial plan in float64 and compare");
   command.option("MODEL", options->model, "Model, as gpt:layers=2,hidden=64,heads=4").required();
   command.option("--plan", options->plan, "Plan file, recipe call, or auto").required();
-  command.option("--ranks", options->ranks, "Number of ranks; must be the plan's").at_least(1);
+  command.option("--ranks", options->ranks, "Number of ranks; must be the plan's").ranks();
   command
       .option("--change", options->changes,
               "Go on under another plan after so many steps, as 1:'data_parallel(2)'")

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "tessera/base/check.h"
+#include "tessera/base/limits.h"
 #include "tessera/base/text.h"
 #include "tessera/base/toml_reader.h"
 #include "tessera/cluster/cluster.h"
@@ -134,18 +135,23 @@ Result<Cluster> load_cluster(std::string_view what) {
         "file, found '{}'{}",
         what, name, did_you_mean(name, preset_names())));
   }
+  const bool local = name == kLocal;
+  Cluster cluster;
+  if (!local) {
+    TESSERA_TRY(cluster, parse_cluster(it->text, name + ".toml"));
+  }
   int64_t count = 0;
   if (colon != std::string_view::npos) {
+    const int64_t most = kMostRanks / (local ? 1 : cluster.parts.front().type.devices);
     const auto number = parse_int(what.substr(colon + 1));
-    if (!number || *number < 1 || *number > 1'000'000) {
-      return invalid_input(fmt::format(
-          "cluster '{}': expected a number of {} from 1 to 1000000 after ':', found '{}'", what,
-          name == kLocal ? "ranks" : "nodes", what.substr(colon + 1)));
+    if (!number || *number < 1 || *number > most) {
+      return invalid_input(
+          fmt::format("cluster '{}': expected a number of {} from 1 to {} after ':', found '{}'",
+                      what, local ? "ranks" : "nodes", most, what.substr(colon + 1)));
     }
     count = *number;
   }
-  if (name == kLocal) return load_local(count);
-  TESSERA_TRY(Cluster cluster, parse_cluster(it->text, name + ".toml"));
+  if (local) return load_local(count);
   if (count == 0) return cluster;
   if (count > 1 && cluster.parts.front().type.nics == 0) {
     return invalid_input(fmt::format(

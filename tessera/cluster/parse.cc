@@ -5,6 +5,7 @@
 #include <array>
 #include <filesystem>
 
+#include "tessera/base/limits.h"
 #include "tessera/base/text.h"
 #include "tessera/base/toml_reader.h"
 #include "tessera/cluster/cluster.h"
@@ -333,6 +334,13 @@ Result<Cluster> parse_cluster(std::string_view toml, std::string_view file) {
   TESSERA_TRY_VOID(top.string("name", cluster.name));
   TESSERA_TRY_VOID(each(top, "part", [&](const TomlReader& reader) -> Status {
     TESSERA_TRY(ClusterPart part, read_part(reader));
+    if (part.nodes > (kMostRanks - cluster.devices()) / part.type.devices) {
+      return reader.error(
+          reader.line(),
+          fmt::format("expected a cluster of at most {} devices, found {} nodes of {} devices{}",
+                      kMostRanks, part.nodes, part.type.devices,
+                      cluster.parts.empty() ? "" : " beside other parts"));
+    }
     cluster.parts.push_back(std::move(part));
     return {};
   }));

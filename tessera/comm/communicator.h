@@ -89,6 +89,7 @@ struct Counters {
 struct CommFault {
   // "rank 3: op ..., tensor ..., axis ...: no answer from ranks {1, 2} within 60 s"
   std::string message;
+  ErrorCode code = ErrorCode::kFault;  // of what a rank found and told the others
 };
 
 using Handle = int64_t;

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "tessera/base/check.h"
+#include "tessera/base/doing.h"
 #include "tessera/comm/region.h"
 #include "tessera/comm/transfer.h"
 
@@ -157,10 +158,10 @@ class World {
   Group* barrier_group() { return barrier_.get(); }
 
   // Keeps the first reason, wakes all, and waits until no other rank touches foreign memory.
-  void abort(const std::string& reason, int rank) {
+  void abort(const std::string& reason, int rank, ErrorCode code = ErrorCode::kFault) {
     {
       const std::lock_guard lock(mutex_);
-      if (!aborted()) reason_ = reason;
+      if (!aborted()) reason_ = {code, reason};
       aborted_.store(true, std::memory_order_seq_cst);
     }
     for (RankState& state : ranks_) state.wakeup.signal();
@@ -170,7 +171,7 @@ class World {
       }
     }
   }
-  std::string reason() {
+  Error reason() {
     const std::lock_guard lock(mutex_);
     return reason_;
   }
@@ -182,7 +183,7 @@ class World {
   std::unique_ptr<Group> barrier_;
   std::atomic<bool> aborted_{false};
   std::mutex mutex_;  // of what follows
-  std::string reason_;
+  Error reason_;
   std::map<std::vector<int>, std::unique_ptr<Group>> groups_;
 };
 
@@ -610,7 +611,7 @@ class ThreadCommunicator final : public Communicator {
     try {
       wait_for(*found->second);
     } catch (const CommFault& fault) {
-      world_.abort(fault.message, rank_);
+      world_.abort(fault.message, rank_, fault.code);
       throw;
     }
     found->second->count(counters_);
@@ -656,7 +657,7 @@ class ThreadCommunicator final : public Communicator {
       if (op.done()) return;
       if (world_.aborted()) {
         throw CommFault{fmt::format("rank {}: {}: stopped: {}", rank_, label_text(op.label()),
-                                    world_.reason())};
+                                    world_.reason().message)};
       }
       if (any) {
         idle = -1;
@@ -716,9 +717,14 @@ void run_rank(World& world, ThreadCommunicator& communicator,
     if (left.empty()) return;
     world.abort(fmt::format("rank {}: {}: issued and not waited for", rank, left.front()), rank);
   } catch (const CommFault& fault) {
-    world.abort(fault.message, rank);
+    world.abort(fault.message, rank, fault.code);
   } catch (const std::exception& error) {
-    world.abort(fmt::format("rank {}: {}", rank, error.what()), rank);
+    if (is_memory_exhausted(error)) {
+      const Error memory = memory_exhausted();
+      world.abort(fmt::format("rank {}: {}", rank, memory.message), rank, memory.code);
+    } else {
+      world.abort(fmt::format("rank {}: {}", rank, error.what()), rank);
+    }
   } catch (...) {
     world.abort(fmt::format("rank {}: unknown exception", rank), rank);
   }
@@ -750,7 +756,7 @@ Status run_threads(int ranks, const Options& options,
     world.abort(fmt::format("rank {}: no thread: {}", threads.size(), error.what()), -1);
   }
   for (std::thread& thread : threads) thread.join();
-  if (world.aborted()) return fault(world.reason());
+  if (world.aborted()) return tl::unexpected(world.reason());
   return {};
 }
 

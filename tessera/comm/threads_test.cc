@@ -5,8 +5,10 @@
 
 #include <atomic>
 #include <deque>
+#include <new>
 #include <stdexcept>
 
+#include "tessera/base/doing.h"
 #include "tessera/comm/region.h"
 #include "tessera/comm/testing.h"
 
@@ -300,6 +302,24 @@ TEST(Threads, AnAbortWakesAllAndItsReasonIsTheResult) {
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().message, "disk full");
   EXPECT_EQ(stopped, 3);
+}
+
+TEST(Threads, TheCodeOfWhatARankFoundIsThatOfTheResult) {
+  const Status wrong = run_threads(3, {}, [](Communicator& comm) {
+    if (comm.rank() == 1) throw CommFault{"a file that is no text", ErrorCode::kInvalidInput};
+    comm.barrier();
+  });
+  ASSERT_FALSE(wrong);
+  EXPECT_EQ(wrong.error().message, "a file that is no text");
+  EXPECT_EQ(wrong.error().code, ErrorCode::kInvalidInput);
+  const Status memory = run_threads(2, {}, [](Communicator& comm) {
+    const Doing doing("computing", "blocks.0.mlp");
+    if (comm.rank() == 1) throw std::bad_alloc();
+    comm.barrier();
+  });
+  ASSERT_FALSE(memory);
+  EXPECT_EQ(memory.error().message, "rank 1: memory is exhausted while computing 'blocks.0.mlp'");
+  EXPECT_EQ(memory.error().code, ErrorCode::kInvalidInput);
 }
 
 TEST(Threads, AnExceptionInOneRankStopsTheOthersAndIsTheResult) {

@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "tessera/base/doing.h"
 #include "tessera/graph/optimizers.h"
 #include "tessera/plan/load.h"
 #include "tessera/program/verify.h"
@@ -82,6 +83,7 @@ Result<std::shared_ptr<const Model>> Compiler::model(const std::string& spec, in
     return other.spec == spec && other.batch == batch && other.dtype == dtype;
   });
   if (known != nullptr) return known->model;
+  const Doing doing("building the model", spec);
   TESSERA_TRY(Model built, build_model(spec, batch, dtype));
   models_.push_front({spec, batch, dtype, std::make_shared<const Model>(std::move(built))});
   return models_.front().model;
@@ -102,6 +104,7 @@ Result<GraphVariants*> Compiler::trained(const std::shared_ptr<const Graph>& for
 
 Result<std::unique_ptr<Lowering>> Compiler::lower(const std::shared_ptr<const Graph>& forward,
                                                   const Plan& plan, const CompileOptions& options) {
+  const Doing doing("lowering the plan", plan.file);
   TESSERA_TRY(GraphVariants * graphs, trained(forward, plan, options.optimizer));
   TESSERA_TRY(SharedPrepared prepared, prepare_shared(*graphs, plan));
   LowerOptions lowering_options;
@@ -159,6 +162,7 @@ std::shared_ptr<const Graph> forward_of(const std::shared_ptr<const Model>& mode
 
 Result<std::vector<Program>> lower_and_verify(const Lowering& lowering,
                                               int64_t memory_limit_bytes) {
+  const Doing doing("proving the programs of the plan", lowering.plan().plan.file);
   std::vector<Program> programs;
   for (int rank = 0; rank < static_cast<int>(lowering.plan().ranks); ++rank) {
     TESSERA_TRY(Program program, lowering.lower(rank));

@@ -16,6 +16,7 @@
 #include "tessera/base/check.h"
 #include "tessera/base/one_line.h"
 #include "tessera/base/permutation.h"
+#include "tessera/base/text_file.h"
 #include "tessera/data/numbers.h"
 
 namespace tessera {
@@ -346,7 +347,7 @@ struct ClickWriter::State {
   }
 
   Status failed() const {
-    return fault(fmt::format("cannot write '{}': {}", temporary, std::strerror(errno)));
+    return fault(fmt::format("cannot write '{}': {}", path, std::strerror(errno)));
   }
 
   template <class T>
@@ -407,6 +408,7 @@ Result<ClickWriter> ClickWriter::create(const std::string& path, const ClickSche
   if (auto status = check_schema(schema); !status) {
     return invalid_input(fmt::format("'{}': {}", path, status.error().message));
   }
+  TESSERA_TRY_VOID(check_replaceable(path));
   auto state = std::make_unique<State>();
   state->path = path;
   state->temporary = fmt::format("{}.tmp.{}", path, ::getpid());

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "tessera/base/json_text.h"
 #include "tessera/base/text.h"
 #include "tessera/base/toml_reader.h"
 #include "tessera/base/units.h"
@@ -275,7 +276,7 @@ DataConfig::DataConfig(const std::vector<std::string>& globs) {
 namespace {
 
 // Texts of JSON are texts of TOML.
-std::string quoted(const std::string& text) { return nlohmann::json(text).dump(); }
+std::string quoted(const std::string& text) { return dumped(nlohmann::json(text)); }
 
 std::string list_text(const std::vector<std::string>& texts) {
   std::vector<std::string> parts;

@@ -16,10 +16,15 @@ Result<MappedFile> MappedFile::open(const std::string& path) {
   const auto cannot_read = [&](int error) {
     return invalid_input(fmt::format("cannot read '{}': {}", path, std::strerror(error)));
   };
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) return cannot_read(errno);
   struct stat status {};
   bool ok = ::fstat(descriptor, &status) == 0;
+  if (ok && !S_ISREG(status.st_mode)) {  // a folder, a pipe, a device
+    ::close(descriptor);
+    return invalid_input(fmt::format("cannot read '{}': expected a regular file, found {}", path,
+                                     S_ISDIR(status.st_mode) ? "a folder" : "a device or a pipe"));
+  }
   MappedFile file;
   file.size_ = static_cast<size_t>(ok ? status.st_size : 0);
   if (ok && file.size_ > 0) {

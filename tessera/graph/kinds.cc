@@ -190,8 +190,16 @@ Status check_loopable(const Op& op, int op_dim) {
     case PositionRule::kSize:
       return invalid_input("cannot be cut in time: the result depends on the size of the whole");
     case PositionRule::kIndex:
+      if (op.number("p") > 0 && !op.text("key").empty()) {
+        return invalid_input(
+            fmt::format("cannot be cut in time: what its dropout (p = {}) drops is drawn by places "
+                        "in the whole",
+                        op.number("p")));
+      }
       return invalid_input("cannot be cut in time: the result depends on places in the whole");
-    case PositionRule::kOrder: return invalid_input("cannot be cut in time: it stands in an order");
+    case PositionRule::kOrder:
+      return invalid_input(
+          "cannot be cut in time: places in the whole are compared, as of queries and keys");
   }
   for (const OperandDims& output : op.annotation.outputs) {
     if (!output.contains(op_dim) && output.combiner != Combiner::kSum) {

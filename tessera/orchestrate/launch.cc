@@ -83,8 +83,10 @@ class Launch {
     std::vector<std::string> needs;
     for (const LaunchPlan& plan : plans_)
       needs.push_back(fmt::format("{} ({})", plan.text, std::max<int64_t>(1, plan.ranks)));
+    const std::vector<std::string> silent = world_.silent_hosts();
     const std::string message = fmt::format(
-        "launch: expected ranks for one of the plans {}, found {}", join(needs, ", "), available);
+        "launch: expected ranks for one of the plans {}, found {}{}", join(needs, ", "), available,
+        silent.empty() ? "" : "; hosts without an answer: " + join(silent, ", "));
     if (summary_.tries == 0) return invalid_input(message);
     const bool all_given_up = std::all_of(losses_in_row_.begin(), losses_in_row_.end(),
                                           [&](int64_t losses) { return losses >= tries_; });

@@ -65,7 +65,9 @@ class LaunchWorld {
  public:
   virtual ~LaunchWorld() = default;
   virtual Result<int64_t> available_ranks() = 0;  // that can be started now
-  virtual Result<int64_t> saved_step() = 0;       // of the newest complete checkpoint; -1: none
+  // Hosts whose ranks the last answer lacks, and why: "node3 (no answer within 20 s)".
+  virtual std::vector<std::string> silent_hosts() const { return {}; }
+  virtual Result<int64_t> saved_step() = 0;  // of the newest complete checkpoint; -1: none
   virtual Result<Ended> run(const LaunchTry& next) = 0;
   virtual Status log(const LaunchEvent& event) = 0;
 };

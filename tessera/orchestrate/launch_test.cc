@@ -41,7 +41,9 @@ class Script : public LaunchWorld {
     return {};
   }
 
-  std::vector<std::string> tried, events, lines;
+  std::vector<std::string> silent_hosts() const override { return silent; }
+
+  std::vector<std::string> tried, events, lines, silent;
 
  private:
   std::vector<Scene> scenes_;
@@ -154,6 +156,15 @@ TEST(Launch, TooFewRanksFromTheBeginningAreWrongInput) {
   EXPECT_EQ(summary.error().code, ErrorCode::kInvalidInput);
   EXPECT_EQ(summary.error().message,
             "launch: expected ranks for one of the plans big (4), small (2), found 1");
+}
+
+TEST(Launch, HostsThatDoNotAnswerAreNamed) {
+  Script world({}, 1);
+  world.silent = {"node3 (none within 20 s)", "node4 (none within 20 s)"};
+  EXPECT_EQ(
+      launch({{"big", 4}}, 3, world).error().message,
+      "launch: expected ranks for one of the plans big (4), found 1; hosts without an answer: "
+      "node3 (none within 20 s), node4 (none within 20 s)");
 }
 
 TEST(Launch, LogLinesAreJson) {

@@ -6,6 +6,7 @@
 #include <cctype>
 #include <cmath>
 
+#include "tessera/base/limits.h"
 #include "tessera/base/text.h"
 #include "tessera/base/toml.h"
 #include "tessera/base/toml_reader.h"
@@ -61,6 +62,7 @@ Status read_sizes(const Reader& reader, std::string_view key, NamedSizes& value)
   TESSERA_TRY_VOID(reader.table(key, "a table like { dp = 2, tp = 2 }", inner));
   if (!inner) return {};
   value.clear();
+  int64_t ranks = 1;
   for (const auto& [name, size_node] : inner->in_order()) {
     const std::string axis(name->str());
     if (!is_identifier(axis) || axis == "time") {
@@ -70,6 +72,13 @@ Status read_sizes(const Reader& reader, std::string_view key, NamedSizes& value)
     int64_t size = 0;
     TESSERA_TRY_VOID(inner->integer(axis, 1, size));
     value.emplace_back(axis, size);
+    if (size > kMostRanks / ranks) {
+      return reader.error(
+          reader.line_of(*size_node),
+          fmt::format("expected a mesh of at most {} ranks, found {} = {}{}", kMostRanks, axis,
+                      size, ranks == 1 ? "" : fmt::format(" times {}", ranks)));
+    }
+    ranks *= size;
   }
   return {};
 }
@@ -265,6 +274,13 @@ Result<StageEntry> read_stage(const Reader& reader) {
     if (entry.mesh.empty()) {
       return reader.error(reader.line_of("devices"), "'devices' needs a 'mesh' of the stage's own");
     }
+    if (devices >= kMostRanks) {
+      return reader.error(
+          reader.line_of("devices"),
+          fmt::format("expected 'devices' to be below {}, the most ranks of a plan, "
+                      "found {}",
+                      kMostRanks, devices));
+    }
     entry.devices = devices;
   }
   TESSERA_TRY_VOID(read_device_order(reader, entry.device_order));
@@ -412,6 +428,13 @@ Result<LoopEntry> read_loop(const Reader& reader) {
   TESSERA_TRY_VOID(reader.integers("sizes", entry.sizes));
   if (reader.has("sizes") && entry.sizes.empty()) {
     return reader.error(reader.line_of("sizes"), "'sizes' in [[loop]] is empty");
+  }
+  constexpr int64_t kMostSize = int64_t{1} << 40;  // of a step: sums of sizes are numbers
+  for (const int64_t size : entry.sizes) {
+    if (size <= kMostSize) continue;
+    return reader.error(
+        reader.line_of("sizes"),
+        fmt::format("expected 'sizes' in [[loop]] of at most {}, found {}", kMostSize, size));
   }
   TESSERA_TRY_VOID(reader.boolean("recompute", entry.recompute));
   TESSERA_TRY_VOID(reader.boolean("stages", entry.stages));

@@ -8,10 +8,12 @@
 #include <set>
 #include <utility>
 
+#include "tessera/base/limits.h"
 #include "tessera/base/text.h"
 #include "tessera/graph/kinds.h"
 #include "tessera/plan/ahead_split.h"
 #include "tessera/plan/halos.h"
+#include "tessera/plan/micro_batches.h"
 #include "tessera/plan/plan.h"
 #include "tessera/plan/selection.h"
 #include "tessera/plan/stages.h"
@@ -56,9 +58,13 @@ class Resolver {
   Result<ResolvedPlan> run() {
     TESSERA_TRY(const auto meshes, stage_meshes(plan()));
     out_.ranks = plan().ranks();
+    if (out_.ranks > kMostRanks) {
+      return invalid_input(fmt::format("{}: expected at most {} ranks over all stages, found {}",
+                                       plan().file, kMostRanks, out_.ranks));
+    }
     TESSERA_TRY(out_.devices, rank_devices(plan()));
     make_places(out_, meshes);
-    TESSERA_TRY_VOID(check_micro_batches());
+    TESSERA_TRY_VOID(check_micro_batches(plan(), graph_));
     TESSERA_TRY_VOID(stages_.assign(selection_));
     TESSERA_TRY_VOID(stages_.check());
     TESSERA_TRY(out_.schedule, plan_schedule(plan(), pipeline_shape(out_, graph_)));
@@ -76,36 +82,6 @@ class Resolver {
 
   tl::unexpected<Error> error(int line, const std::string& message) const {
     return plan_error(plan(), line, message);
-  }
-
-  Status check_micro_batches() const {
-    const int64_t count = plan().micro_batches;
-    if (count == 1) return {};
-    const std::string& dim_name = plan().micro_batch_dim;
-    const Dim* found = nullptr;
-    for (const Tensor& tensor : graph_.tensors()) {
-      for (const Dim& dim : tensor.dims) {
-        if (dim.name != dim_name) continue;
-        const bool uneven = dim.size % count != 0;
-        if (dim.size < count || (uneven && found != nullptr && found->size != dim.size)) {
-          return error(
-              plan().micro_batches_line,
-              fmt::format("micro_batches = {} {} dim '{}' of tensor '{}', whose size is {}", count,
-                          dim.size < count ? "is more than" : "does not divide", dim_name,
-                          tensor.name, dim.size));
-        }
-        found = &dim;
-      }
-    }
-    if (found != nullptr) return {};
-    std::set<std::string> names;
-    for (const Tensor& tensor : graph_.tensors()) {
-      for (const Dim& dim : tensor.dims) names.insert(dim.name);
-    }
-    return error(
-        plan().micro_batches_line,
-        fmt::format("micro_batches = {} needs tensors with the dim '{}', but none has it{}", count,
-                    dim_name, suggestion(nearest(dim_name, Names(names.begin(), names.end())))));
   }
 
   // ---- splits
@@ -464,13 +440,25 @@ class Resolver {
           const int64_t found = pieces(split, mesh_of(op.id));
           if (found == 1 || (found == dim.size && split.axes.size() == 1)) continue;
           return error(plan().splits[static_cast<size_t>(split.entry)].line,
-                       fmt::format("dim '{}' of op '{}' ({}) is in {} uneven blocks: expected a "
-                                   "split over one axis of so many ranks, or none",
-                                   dim.name, op.path, op.kind, dim.size));
+                       fmt::format("dim '{}' of op '{}' lies in {} uneven shards, each of which a "
+                                   "loop takes in steps: expected no cut of it but over the one "
+                                   "axis of {} ranks, found over = {} (op '{}'); a dim that {} "
+                                   "divides may be cut so",
+                                   dim.name, op.path.substr(0, op.path.find('@')), dim.size,
+                                   dim.size, over_text(op, split), op.path, dim.size));
         }
       }
     }
     return {};
+  }
+
+  // What a split is over, as plans write it: ["a", "time:2"].
+  std::string over_text(const Op& op, const DimSplit& split) const {
+    std::vector<std::string> items;
+    for (const AxisId axis : split.axes)
+      items.push_back(fmt::format("\"{}\"", mesh_of(op.id).axis(axis).name));
+    if (split.steps > 1) items.push_back(fmt::format("\"time:{}\"", split.steps));
+    return fmt::format("[{}]", join(items, ", "));
   }
 
   // An axis cuts at most one dim of an op; at most one dim has a time loop.

@@ -297,7 +297,8 @@ TEST(Resolve, ErrorsOfSplitsAndStores) {
       {head + "split = [ { ops = \"up\", dim = \"in\", over = \"time:5\" } ]",
        "plan.toml:2: time:5 has more steps than dim 'in' of op 'up' has elements (4)"},
       {head + "micro_batches = 9",
-       "plan.toml:2: micro_batches = 9 is more than dim 'batch' of tensor 'x', whose size is 8"},
+       "plan.toml:2: micro_batches = 9 is more than dim 'batch' of tensor 'x', whose size is 8 "
+       "(batch=8 in=4)"},
       {head + "micro_batches = 2\nmicro_batch_dim = \"bacth\"",
        "plan.toml:2: micro_batches = 2 needs tensors with the dim 'bacth', but none has it, did "
        "you mean 'batch'?"},
@@ -417,8 +418,9 @@ loop = [ { ops = "blocks.*.mlp", dim = "ffn", steps = 2 } ])";
   const auto shaped = shape_forward(test_transformer(model), *plan, std::nullopt);
   ASSERT_TRUE(shaped.has_value()) << shaped.error().message;
   EXPECT_EQ(error_of(text, *shaped),
-            "plan.toml:4: dim 'ffn' of op 'blocks.0.mlp.up@part1#0' (slice) is in 3 uneven blocks: "
-            "expected a split over one axis of so many ranks, or none");
+            "plan.toml:4: dim 'ffn' of op 'blocks.0.mlp.up' lies in 3 uneven shards, each of which a "
+            "loop takes in steps: expected no cut of it but over the one axis of 3 ranks, found over "
+            "= [\"b\"] (op 'blocks.0.mlp.up@part1#0'); a dim that 3 divides may be cut so");
 }
 
 TEST(Resolve, TheStepsOfANestedLoopAreTheProductOfItsAxes) {

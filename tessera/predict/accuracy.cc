@@ -9,6 +9,7 @@
 #include <set>
 #include <utility>
 
+#include "tessera/base/json_text.h"
 #include "tessera/base/text.h"
 #include "tessera/predict/baselines.h"
 #include "tessera/predict/floor.h"
@@ -445,7 +446,7 @@ std::string accuracy_json(const Accuracy& accuracy) {
               {"efficiency_all", scores_json(accuracy.efficiency_all)},
               {"reference", scores_json(accuracy.reference)}};
   if (accuracy.reality) out["reality"] = Json::parse(reality_json(*accuracy.reality));
-  return out.dump(1) + "\n";
+  return dumped(out, 1) + "\n";
 }
 
 std::string accuracy_csv(const Accuracy& accuracy) {

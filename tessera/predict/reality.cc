@@ -6,6 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "tessera/base/json_text.h"
 #include "tessera/base/statistics.h"
 #include "tessera/base/text.h"
 
@@ -165,17 +166,17 @@ std::string reality_markdown(const Reality& reality) {
 
 std::string reality_json(const Reality& reality) {
   const RealityScores found = score(reality);
-  return Json{{"pairs", reality.pairs.size()},
-              {"failed", reality.failed},
-              {"exact", found.exact},
-              {"median_error", found.median_error},
-              {"mean_error", found.mean_error},
-              {"worst_error", found.worst_error},
-              {"bias", found.bias},
-              {"tau", found.tau},
-              {"tau_within_models", found.tau_within_models},
-              {"spread", found.spread}}
-             .dump(1) +
+  return dumped(Json{{"pairs", reality.pairs.size()},
+                     {"failed", reality.failed},
+                     {"exact", found.exact},
+                     {"median_error", found.median_error},
+                     {"mean_error", found.mean_error},
+                     {"worst_error", found.worst_error},
+                     {"bias", found.bias},
+                     {"tau", found.tau},
+                     {"tau_within_models", found.tau_within_models},
+                     {"spread", found.spread}},
+                1) +
          "\n";
 }
 

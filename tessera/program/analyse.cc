@@ -315,25 +315,8 @@ class Analyser {
     return {};
   }
 
-  // What rests lives across steps as a whole, of which a micro-batch would be a part.
-  Status check_at_rest(const Tensor& tensor) const {
-    const bool rests = persistent(tensor.role) && !tensor.update_of.valid();
-    const bool of_samples =
-        rests && std::any_of(tensor.dims.begin(), tensor.dims.end(), [&](const Dim& dim) {
-          return dim.name == plan_.plan.micro_batch_dim;
-        });
-    if (!of_samples) return {};
-    return invalid_input(fmt::format(
-        "{}: micro_batches = {}: tensor '{}' keeps something of each '{}' from step to "
-        "step; use micro_batches = 1",
-        plan_.plan.file, plan_.plan.micro_batches, tensor.name, plan_.plan.micro_batch_dim));
-  }
-
   Status assign_blocks() {
     const bool many = plan_.plan.micro_batches > 1;
-    for (const Tensor& tensor : graph_.tensors()) {
-      if (many) TESSERA_TRY_VOID(check_at_rest(tensor));
-    }
     enum class Dependence : uint8_t { kNone, kInside, kAfter };
     std::vector<Dependence> tensors(graph_.tensors().size(), Dependence::kNone);
     const std::vector<bool> behind = behind_updates(graph_);

@@ -9,6 +9,7 @@
 #include <numeric>
 #include <tuple>
 
+#include "tessera/base/json_text.h"
 #include "tessera/report/report.h"
 #include "tessera/simulate/traffic_json.h"
 
@@ -342,12 +343,11 @@ Result<std::string> report_data(const Report& report) {
     TESSERA_TRY(OrderedJson run, run_json(report, item));
     runs.push_back(std::move(run));
   }
-  return OrderedJson{{"title", report.title},
-                     {"subtitle", report.subtitle},
-                     {"spent", std::move(spent)},
-                     {"runs", std::move(runs)},
-                     {"curve", report.curve ? curve_json(*report.curve) : OrderedJson()}}
-      .dump();
+  return dumped(OrderedJson{{"title", report.title},
+                            {"subtitle", report.subtitle},
+                            {"spent", std::move(spent)},
+                            {"runs", std::move(runs)},
+                            {"curve", report.curve ? curve_json(*report.curve) : OrderedJson()}});
 }
 
 }  // namespace tessera

@@ -32,8 +32,10 @@ Result<Arena> Arena::create(Tier tier, int64_t bytes) {
   void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) {
-    return fault(fmt::format("{} tier: expected {} of memory: {}", tier_name(tier),
-                             format_bytes(bytes), std::strerror(errno)));
+    const int error = errno;
+    const std::string message = fmt::format("{} tier: expected {} of memory: {}", tier_name(tier),
+                                            format_bytes(bytes), std::strerror(error));
+    return error == ENOMEM ? invalid_input(message) : fault(message);
   }
 #ifdef MADV_HUGEPAGE
   if (bytes >= 2 * kHugePage) madvise(memory, size, MADV_HUGEPAGE);

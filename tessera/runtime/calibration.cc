@@ -267,7 +267,7 @@ Result<CaseTimes> run_case(const CalibrationCase& one, int64_t ranks, int steps,
     const Program& program = programs[programs.size() == 1 ? 0 : rank];
     const Status status =
         CaseRun(compiled, program, world, ranks, threads).run(steps, mine, times[rank]);
-    if (!status) throw comm::CommFault{status.error().message};
+    if (!status) throw comm::CommFault{status.error().message, status.error().code};
     const std::lock_guard lock(mutex);
     repeats.merge(mine);
   }));

@@ -160,8 +160,8 @@ TEST(Carried, AQueueOfSoftLabelsEqualsTheSerialRun) {
 TEST(Carried, WhatIsKeptOfEachSampleNeedsTheWholeBatchAtOnce) {
   const std::string error = error_of(kSmc, "data_parallel(2,micro_batches=2)", 8);
   EXPECT_NE(
-      error.find("micro_batches = 2: tensor 'soft_labels' keeps something of each 'batch' from "
-                 "step to step; use micro_batches = 1"),
+      error.find("expected micro_batches = 1, found 2: tensor 'soft_labels' keeps values for the "
+                 "whole 'batch' from one step to the next"),
       std::string::npos)
       << error;
 }

@@ -147,10 +147,6 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-Result<std::unique_ptr<CheckpointSource>> no_manifest(const std::string& folder) {
-  return fault(fmt::format("{}/{}: damaged: expected a file, found none", folder, kManifestName));
-}
-
 }  // namespace
 
 namespace {
@@ -167,7 +163,7 @@ Result<Candidate> open_candidate(const CheckpointFolder& found, const std::strin
                                  const RunConfig& config, const Compiled& compiled,
                                  std::vector<std::string>& notes) {
   Candidate candidate{found.step, dir, nullptr, ""};
-  auto source = found.has_manifest ? open_checkpoint(found.path) : no_manifest(found.path);
+  auto source = open_checkpoint(found.path);
   if (!source) {
     if (source.error().code != ErrorCode::kFault) return tl::unexpected(source.error());
     candidate.damage = source.error().message;

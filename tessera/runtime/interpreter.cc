@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "tessera/base/check.h"
+#include "tessera/base/doing.h"
 #include "tessera/base/text.h"
 #include "tessera/comm/coded.h"
 #include "tessera/graph/ahead.h"
@@ -462,6 +463,10 @@ struct RankExecutor::Impl {
       if (options.roundings != 0) round_sums(run, compute);
     } catch (const std::exception& error) {
       const Op& op = graph.op(compute.op);
+      if (is_memory_exhausted(error)) {
+        const Doing doing("computing", op.path);
+        throw;
+      }
       const std::string tensor = op.outputs.empty() ? "" : graph.tensor(op.outputs[0]).name;
       throw comm::CommFault{fmt::format("rank {}: op {} ({}), tensor {}: {}", program.rank, op.path,
                                         op.kind, tensor, first_line(error.what()))};
@@ -637,7 +642,7 @@ struct RankExecutor::Impl {
     const comm::Handle handle = std::exchange(flight.pending[slot], comm::kNoHandle);
     if (handle != comm::kNoHandle && flight.copies) {
       if (const Status status = copier.wait(handle); !status)
-        throw comm::CommFault{status.error().message};
+        throw comm::CommFault{status.error().message, status.error().code};
     } else if (handle != comm::kNoHandle) {
       communicator.wait(handle);
     }

@@ -15,6 +15,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "tessera/base/json_text.h"
+
 namespace tessera {
 namespace {
 
@@ -90,7 +92,7 @@ Status MetricsWriter::start(const TrainingStart& start) {
               {"ranks", start.ranks},
               {"parameters", start.parameters},
               {"tokens_per_step", start.tokens_per_step}}}};
-  if (start.tables.empty()) return append(json.dump());
+  if (start.tables.empty()) return append(dumped(json));
   Json tables = Json::array();
   for (const TableShare& share : start.tables) {
     tables.push_back({{"table", share.table},
@@ -104,28 +106,26 @@ Status MetricsWriter::start(const TrainingStart& start) {
                       {"state_bytes", share.state_bytes}});
   }
   json["start"]["tables"] = std::move(tables);
-  return append(json.dump());
+  return append(dumped(json));
 }
 
 Status MetricsWriter::event(const std::string& text) { return append(text); }
 
 std::string event_text(const SaveReport& report) {
-  return Json{{"saved",
-               {{"step", report.step},
-                {"path", report.path},
-                {"bytes", report.bytes},
-                {"waited_s", report.waited_s},
-                {"seconds", report.seconds}}}}
-      .dump();
+  return dumped(Json{{"saved",
+                      {{"step", report.step},
+                       {"path", report.path},
+                       {"bytes", report.bytes},
+                       {"waited_s", report.waited_s},
+                       {"seconds", report.seconds}}}});
 }
 
 std::string event_text(const LoadReport& report) {
-  return Json{{"loaded",
-               {{"step", report.step},
-                {"path", report.path},
-                {"bytes", report.bytes},
-                {"seconds", report.seconds}}}}
-      .dump();
+  return dumped(Json{{"loaded",
+                      {{"step", report.step},
+                       {"path", report.path},
+                       {"bytes", report.bytes},
+                       {"seconds", report.seconds}}}});
 }
 
 std::string event_text(const std::vector<TableCacheSummary>& caches) {
@@ -142,20 +142,19 @@ std::string event_text(const std::vector<TableCacheSummary>& caches) {
                    {"rows_out", one.rows_out},
                    {"overflow_rows", one.overflow_rows}});
   }
-  return Json{{"row_caches", std::move(all)}}.dump();
+  return dumped(Json{{"row_caches", std::move(all)}});
 }
 
 std::string event_text(const ChangeReport& report) {
-  return Json{
-      {"change",
-       {{"after", report.after},
-        {"plan", report.plan},
-        {"ranks", report.ranks},
-        {"bytes", {{"predicted", report.bytes_predicted}, {"counted", report.bytes_counted}}},
-        {"seconds", report.seconds},
-        {"total_s", report.total_s},
-        {"begun_anew", report.begun_anew}}}}
-      .dump();
+  return dumped(
+      Json{{"change",
+            {{"after", report.after},
+             {"plan", report.plan},
+             {"ranks", report.ranks},
+             {"bytes", {{"predicted", report.bytes_predicted}, {"counted", report.bytes_counted}}},
+             {"seconds", report.seconds},
+             {"total_s", report.total_s},
+             {"begun_anew", report.begun_anew}}}});
 }
 
 Status MetricsWriter::step(const StepReport& report) {
@@ -173,7 +172,7 @@ Status MetricsWriter::step(const StepReport& report) {
     json["eval_auc"] = number(report.eval_clicks->auc);
   }
   if (report.eval_accuracy) json["eval_accuracy"] = number(*report.eval_accuracy);
-  return append(json.dump());
+  return append(dumped(json));
 }
 
 }  // namespace tessera

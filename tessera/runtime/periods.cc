@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <set>
@@ -74,6 +76,29 @@ Status lower_periods(std::vector<Period>& periods, int64_t ranks, int64_t memory
                 resting_state(periods[i - 1].compiled.graph(), periods[i - 1].programs));
     TESSERA_TRY(const auto after, resting_state(period.compiled.graph(), period.programs));
     TESSERA_TRY(period.move, plan_move(before, after));
+  }
+  return {};
+}
+
+Status check_memory(const std::vector<Period>& periods, std::optional<int> only) {
+  const double machine =
+      static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
+  for (const Period& period : periods) {
+    double bytes = 0;
+    for (const Program& program : period.programs) {
+      if (only && program.rank != *only) continue;
+      for (const Tier tier : {Tier::kDevice, Tier::kHost})
+        bytes += static_cast<double>(program.arena_bytes[static_cast<size_t>(tier)]);
+    }
+    if (bytes <= machine || machine <= 0) continue;
+    constexpr double kGib = 1 << 30;
+    return invalid_input(fmt::format(
+        "plan {}: expected arenas of at most {:.1f} GiB, the memory of this machine, found {:.1f} "
+        "GiB {}; tessera simulate tells what a step on a larger machine takes",
+        plan_label(period.plan), machine / kGib, bytes / kGib,
+        only ? fmt::format("of rank {}", *only)
+             : fmt::format("of {} rank{}", period.compiled.ranks(),
+                           period.compiled.ranks() == 1 ? "" : "s")));
   }
   return {};
 }

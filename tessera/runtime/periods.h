@@ -47,6 +47,10 @@ int64_t largest_ranks(const std::vector<Period>& periods);
 Status lower_periods(std::vector<Period>& periods, int64_t ranks, int64_t memory_limit_bytes = 0,
                      std::optional<int> only = std::nullopt);
 
+// Error: the arenas in memory (of the device and of the host) of all ranks, or of `only` this one,
+// are larger than the memory of this machine; the system would end the process in the middle.
+Status check_memory(const std::vector<Period>& periods, std::optional<int> only = std::nullopt);
+
 // The executor of one rank, through all periods. Used by its rank's thread only.
 class PeriodExecutor {
  public:

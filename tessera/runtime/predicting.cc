@@ -262,7 +262,7 @@ Result<Predictions> predict(const PredictConfig& config, Model model) {
   const auto ranks = static_cast<int>(forward.programs.size());
   TESSERA_TRY_VOID(comm::run_threads(ranks, options, [&](comm::Communicator& world) {
     const Status status = RankPredictor(forward, *data, *source, shared, world).run();
-    if (!status) throw comm::CommFault{status.error().message};
+    if (!status) throw comm::CommFault{status.error().message, status.error().code};
   }));
   TESSERA_TRY_VOID(shared.data);
   std::vector<double> losses;

@@ -12,6 +12,7 @@
 #include <optional>
 #include <variant>
 
+#include "tessera/base/json_text.h"
 #include "tessera/base/text.h"
 #include "tessera/base/toml.h"
 #include "tessera/graph/kinds.h"
@@ -285,7 +286,7 @@ Status set_run_key(RunConfig& config, std::string_view assignment) {
 
 namespace {
 
-std::string toml_text(const std::string& text) { return nlohmann::json(text).dump(); }
+std::string toml_text(const std::string& text) { return dumped(nlohmann::json(text)); }
 
 struct ValueText {
   std::string operator()(const int64_t* value) const { return fmt::format("{}", *value); }

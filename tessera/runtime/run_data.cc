@@ -36,7 +36,7 @@ void DataErrors::expect(Status status) {
   if (status) return;
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!first_) first_ = status.error();
-  throw comm::CommFault{status.error().message};
+  throw comm::CommFault{status.error().message, status.error().code};
 }
 
 Error DataErrors::instead_of(const Error& otherwise) const {

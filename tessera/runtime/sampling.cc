@@ -247,7 +247,7 @@ Result<std::vector<int64_t>> sample_tokens(const SampleConfig& config,
   const auto ranks = static_cast<int>(forward.programs.size());
   TESSERA_TRY_VOID(comm::run_threads(ranks, options, [&](comm::Communicator& world) {
     const Status status = RankSampler(config, forward, *source, shared, world).run(made);
-    if (!status) throw comm::CommFault{status.error().message};
+    if (!status) throw comm::CommFault{status.error().message, status.error().code};
   }));
   return std::vector<int64_t>(
       shared.text.begin() + static_cast<std::ptrdiff_t>(config.prompt.size()), shared.text.end());

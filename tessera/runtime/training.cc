@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "tessera/base/doing.h"
 #include "tessera/base/statistics.h"
 #include "tessera/compile/compile.h"
 #include "tessera/plan/load.h"
@@ -423,7 +424,8 @@ Result<TrainingSummary> train_on_threads(Job& job, const comm::Options& options)
   TESSERA_TRY_VOID(comm::run_threads(ranks, options, [&](comm::Communicator& world) {
     const auto rank = static_cast<size_t>(world.rank());
     results[rank] = RankRun(job, world).run();
-    if (!results[rank]) throw comm::CommFault{results[rank].error().message};
+    if (results[rank]) return;
+    throw comm::CommFault{results[rank].error().message, results[rank].error().code};
   }));
   return std::move(results[0]);
 }
@@ -435,19 +437,29 @@ Result<TrainingSummary> train_on_mpi(Job& job, comm::Communicator& world) {
     auto result = RankRun(job, world).run();
     if (!result) world.abort(result.error().message);
     return result;
+  } catch (const std::exception& error) {
+    if (!is_memory_exhausted(error)) throw;
+    Error memory = memory_exhausted();
+    memory.message = fmt::format("rank {}: {}", world.rank(), memory.message);
+    world.abort(memory.message);
+    return tl::unexpected(std::move(memory));
   } catch (const comm::CommFault& lost) {
     world.abort(lost.message);
-    return fault(lost.message);
+    return tl::unexpected(Error{lost.code, lost.message});
   }
 }
 
 // Rank 0 proves the programs of all ranks; the others make their own only, where that is enough.
 Status lower(std::vector<Period>& periods, const RunConfig& config, comm::Communicator* world) {
   const int64_t ranks = largest_ranks(periods);
-  if (world == nullptr) return lower_periods(periods, ranks, config.memory_limit_bytes);
+  if (world == nullptr) {
+    TESSERA_TRY_VOID(lower_periods(periods, ranks, config.memory_limit_bytes));
+    return check_memory(periods);
+  }
   const bool alone = world->rank() != 0;
-  return lower_periods(periods, ranks, config.memory_limit_bytes,
-                       alone ? std::optional(world->rank()) : std::nullopt);
+  TESSERA_TRY_VOID(lower_periods(periods, ranks, config.memory_limit_bytes,
+                                 alone ? std::optional(world->rank()) : std::nullopt));
+  return check_memory(periods, world->rank());
 }
 
 // How many ranks there are must be how many the plans need.

@@ -115,7 +115,7 @@ Status run_rank(const std::vector<Period>& periods, const VerifyConfig& config,
                               const kernels::Array& to) {
     if (data == nullptr) return load_random(model, config.seed, step, tensor, region, to);
     const Status status = data->load(step, tensor, region, to);
-    if (!status) throw comm::CommFault{status.error().message};
+    if (!status) throw comm::CommFault{status.error().message, status.error().code};
   };
   ExecutorOptions options{static_cast<uint64_t>(config.seed), 1, false, {}};
   options.ahead = load_input;
@@ -180,7 +180,7 @@ Result<std::vector<RankResult>> run_plan(std::vector<Period>& periods, const Ver
   TESSERA_TRY_VOID(comm::run_threads(ranks, options, [&](comm::Communicator& world) {
     const auto rank = static_cast<size_t>(world.rank());
     const Status status = run_rank(periods, config, data, roundings, world, results[rank]);
-    if (!status) throw comm::CommFault{status.error().message};
+    if (!status) throw comm::CommFault{status.error().message, status.error().code};
   }));
   return results;
 }
@@ -473,8 +473,10 @@ Result<NoiseOfRun> measure_noise(std::vector<Period>& serial, const RankResult& 
 
 Result<VerifyReport> compare_runs(std::vector<Period> serial, std::vector<Period> parallel,
                                   const VerifyConfig& config, const Alter& alter = {}) {
-  for (auto* periods : {&serial, &parallel})
+  for (auto* periods : {&serial, &parallel}) {
     TESSERA_TRY_VOID(lower_periods(*periods, largest_ranks(*periods)));
+    TESSERA_TRY_VOID(check_memory(*periods));
+  }
   std::unique_ptr<DataSource> data;
   if (config.data.given() && !config.data.random) {
     TESSERA_TRY(data, open_data(config.data, {serial.front().compiled.model.get(), config.seed}));

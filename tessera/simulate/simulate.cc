@@ -8,6 +8,7 @@
 #include <optional>
 #include <string_view>
 
+#include "tessera/base/doing.h"
 #include "tessera/graph/kinds.h"
 #include "tessera/simulate/memory.h"
 #include "tessera/simulate/price.h"
@@ -352,6 +353,7 @@ const Program& Simulator::program_of(int rank) const { return impl_->lowered.pro
 
 Result<Simulation> simulate(const Lowering& lowering, const Cluster& cluster,
                             const SimulateOptions& options) {
+  const Doing doing("simulating the plan", lowering.plan().plan.file);
   return Simulator(lowering).run(cluster, options);
 }
 

@@ -46,9 +46,12 @@ struct CheckpointFolder {
   std::string path;
   bool has_manifest = true;  // without one it is damaged: the protocol makes no such folder
 };
+// The step of a folder step-N by its name; none: it is called otherwise.
+std::optional<int64_t> step_of_name(const std::string& path);
 std::string checkpoint_path(const std::string& dir, int64_t step);
 std::string writing_path(const std::string& dir, int64_t step);  // while it is being written
-// All folders step-N in DIR, by step; none if there is no such folder.
+// All that is called step-N in DIR, by step (a file or a link of that name is damaged too); none if
+// there is no such folder.
 Result<std::vector<CheckpointFolder>> step_folders_in(Storage& storage, const std::string& dir);
 // Those of them that have a manifest.
 Result<std::vector<CheckpointFolder>> checkpoints_in(Storage& storage, const std::string& dir);
@@ -136,11 +139,11 @@ class CheckpointSource : public TensorSource {
 };
 // A checkpoint's folder. Thread-safe. With `compares`, read() compares each box with its checksum the
 // first time that it reads anything of it; bytes_read() counts only what was asked for. Errors:
-// those of parse_manifest; a fault for a shard that is missing or has another size, and, when it is
-// read, for what is damaged.
+// those of parse_manifest; a fault for a manifest or a shard that is no file or has another size, and,
+// when it is read, for what is damaged.
 Result<std::unique_ptr<CheckpointSource>> open_checkpoint(const std::string& folder,
                                                           bool compares = false);
-bool is_checkpoint(const std::string& folder);  // has it a manifest?
+bool is_checkpoint(const std::string& folder);  // has it a manifest, readable or not?
 
 struct Damage {
   std::string file;         // path

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <filesystem>
 #include <map>
 #include <mutex>
@@ -11,7 +12,7 @@
 
 #include "tessera/base/check.h"
 #include "tessera/base/one_line.h"
-#include "tessera/base/text.h"
+#include "tessera/base/text_file.h"
 #include "tessera/state/box_reader.h"
 #include "tessera/state/checkpoint.h"
 #include "tessera/state/checksum.h"
@@ -22,6 +23,9 @@ namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
+
+// Of a million tensors on 16,384 ranks; a manifest has a line for each box.
+constexpr int64_t kMostManifestBytes = kMostDataTextBytes;
 
 // "" if the file is there in its size.
 std::string why_not_there(const std::string& path, int64_t bytes) {
@@ -201,13 +205,45 @@ class FolderSource : public CheckpointSource {
 
 bool is_checkpoint(const std::string& folder) {
   std::error_code error;
-  return fs::is_regular_file(path_in(folder, std::string(kManifestName)), error);
+  return fs::exists(fs::symlink_status(path_in(folder, std::string(kManifestName)), error));
 }
+
+namespace {
+
+// What is at a path where something else was expected; "" if that cannot be found out, as without a
+// permission.
+std::string what_is_at(const std::string& path) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (error.value() == ELOOP) return "a link that leads back to itself";
+  if (status.type() == fs::file_type::not_found) {
+    std::error_code of_link;
+    return fs::is_symlink(fs::symlink_status(path, of_link)) ? "a link that leads nowhere" : "none";
+  }
+  if (error) return "";
+  if (fs::is_directory(status)) return "a folder";
+  return fs::is_regular_file(status) ? "a file" : "a device or a pipe";
+}
+
+// "" if a manifest can be read there, or cannot be for a reason that is none of the checkpoint's.
+std::string why_no_manifest(const std::string& folder, const std::string& manifest) {
+  for (const auto& [path, expected] :
+       {std::pair(folder, "a folder"), std::pair(manifest, "a file")}) {
+    const std::string found = what_is_at(path);
+    if (found.empty()) return "";
+    if (found != expected)
+      return fmt::format("{}: damaged: expected {}, found {}", path, expected, found);
+  }
+  return "";
+}
+
+}  // namespace
 
 Result<std::unique_ptr<CheckpointSource>> open_checkpoint(const std::string& folder,
                                                           bool compares) {
   const std::string path = path_in(folder, std::string(kManifestName));
-  TESSERA_TRY(const std::string text, read_file(path));
+  if (std::string why = why_no_manifest(folder, path); !why.empty()) return fault(std::move(why));
+  TESSERA_TRY(const std::string text, read_text_file(path, kMostManifestBytes));
   TESSERA_TRY(Manifest manifest, parse_manifest(text, path));
   for (const ManifestFile& file : manifest.files) {
     const std::string shard = path_in(folder, file.name);

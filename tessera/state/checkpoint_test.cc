@@ -7,12 +7,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <map>
 #include <random>
@@ -445,6 +447,91 @@ TEST_F(Checkpoints, LeftoversGoAndDamagedOnesAreSetAside) {
   ASSERT_TRUE(save(disk_, folder_, 2, some(2)));
   EXPECT_EQ(*set_aside(disk_, folder_, 2), path_in(folder_, "damaged-step-000000000002.2"));
   EXPECT_THAT(steps(folder_), ElementsAre(1));
+}
+
+// What bears the name of a checkpoint and is none, by the message that opening it gives.
+TEST_F(Checkpoints, WhatIsNoCheckpointIsDamagedAndCanBeSetAside) {
+  ASSERT_TRUE(save(disk_, folder_, 1, some(2)));
+  const std::string at = checkpoint_path(folder_, 9), manifest = path_in(at, "manifest.json");
+  const auto folder = [&] { fs::create_directories(at); };
+  const std::vector<std::pair<std::function<void()>, std::string>> cases = {
+      {[&] { std::ofstream(at) << "x"; }, at + ": damaged: expected a folder, found a file"},
+      {folder, manifest + ": damaged: expected a file, found none"},
+      {[&] { fs::create_symlink("nowhere", at); },
+       at + ": damaged: expected a folder, found a link that leads nowhere"},
+      {[&] { fs::create_symlink(fs::path(at).filename(), at); },
+       at + ": damaged: expected a folder, found a link that leads back to itself"},
+      {[&] { folder(), fs::create_symlink("manifest.json", manifest); },
+       manifest + ": damaged: expected a file, found a link that leads back to itself"},
+      {[&] { folder(), fs::create_symlink("nowhere", manifest); },
+       manifest + ": damaged: expected a file, found a link that leads nowhere"},
+      {[&] { fs::create_directories(manifest); },
+       manifest + ": damaged: expected a file, found a folder"},
+      {[&] { folder(), ::mkfifo(manifest.c_str(), 0600); },
+       manifest + ": damaged: expected a file, found a device or a pipe"},
+      {[&] { folder(), std::ofstream(manifest); },
+       manifest + ": damaged: expected to begin with its checksum, found text that is cut or "
+                  "changed"},
+  };
+  for (const auto& [make, message] : cases) {
+    make();
+    const auto folders = step_folders_in(disk_, folder_);
+    ASSERT_TRUE(folders) << folders.error().message;
+    ASSERT_EQ(folders->size(), 2U) << message;
+    EXPECT_EQ(folders->back().step, 9);
+    const auto opened = open_checkpoint(at);
+    ASSERT_FALSE(opened);
+    EXPECT_EQ(opened.error().message, message);
+    EXPECT_EQ(opened.error().code, ErrorCode::kFault);
+    ASSERT_TRUE(save(disk_, folder_, 2, some(2)));  // it is in nobody's way
+    const auto aside = set_aside(disk_, folder_, 9);
+    ASSERT_TRUE(aside) << aside.error().message;
+    EXPECT_THAT(steps(folder_), ElementsAre(1, 2));
+    ASSERT_TRUE(set_aside(disk_, folder_, 2));
+    fs::remove_all(*aside);
+  }
+}
+
+TEST_F(Checkpoints, LeftoversOfAnyKindGoAndLinksKeepTheirTargets) {
+  ASSERT_TRUE(disk_.make_folder(path_in(folder_, "mine/inner")));
+  std::ofstream(path_in(folder_, "mine/kept")) << "x";
+  std::ofstream(path_in(folder_, "writing-step-000000000005")) << "x";
+  fs::create_symlink("mine", path_in(folder_, "writing-step-000000000006"));
+  fs::create_directories(path_in(folder_, "writing-step-000000000007/deep/er"));
+  fs::create_symlink("../mine", path_in(folder_, "writing-step-000000000007/link"));
+  ASSERT_TRUE(save(disk_, folder_, 1, some(2)));
+  EXPECT_THAT(*disk_.list(folder_), ElementsAre("mine", "step-000000000001"));
+  EXPECT_THAT(*disk_.list(path_in(folder_, "mine")), ElementsAre("inner", "kept"));
+}
+
+TEST_F(Checkpoints, ShardsThatAreNoFilesAreNamed) {
+  for (const bool link : {true, false}) {
+    const std::string dir = path_in(folder_, link ? "a" : "b");
+    ASSERT_TRUE(save(disk_, dir, 1, some(2)));
+    const std::string shard = path_in(checkpoint_path(dir, 1), shard_name(1));
+    fs::remove(shard);
+    if (link) {
+      fs::create_symlink(shard_name(1), shard);
+    } else {
+      fs::create_directories(shard);
+    }
+    const auto opened = open_checkpoint(checkpoint_path(dir, 1));
+    ASSERT_FALSE(opened);
+    EXPECT_EQ(opened.error().code, ErrorCode::kFault);
+    EXPECT_THAT(opened.error().message, HasSubstr(shard + ": damaged: expected a file of "));
+    const Status copied = copy_checkpoint(disk_, checkpoint_path(dir, 1), path_in(folder_, "c"));
+    EXPECT_FALSE(copied);
+    EXPECT_FALSE(fs::exists(path_in(folder_, "c")));
+  }
+}
+
+TEST_F(Checkpoints, NamesOfStepsAreThoseOfTheProtocol) {
+  EXPECT_EQ(step_of_name("a/step-000000000012/"), 12);
+  EXPECT_EQ(step_of_name("step-000000000000"), 0);
+  for (const std::string name : {"", "/", "step-12", "a/step-000000000012.2", "step-00000000001x",
+                                 "damaged-step-000000000012", "step--00000000001"}) {
+    EXPECT_FALSE(step_of_name(name)) << name;
+  }
 }
 
 // Every byte of every file, one after the other.

@@ -29,11 +29,14 @@ Status write_file(Storage& storage, const std::string& path, std::string_view te
   return file->sync();
 }
 
-Status remove_leftover(Storage& storage, const std::string& folder) {
-  TESSERA_TRY(const std::vector<std::string> names, storage.list(folder));
+// Removes a leftover, usually a folder of files. What else bears the name of one (a file, a link
+// whose target is left alone, folders in folders) goes too.
+Status remove_leftover(Storage& storage, const std::string& path) {
+  if (storage.remove_file(path)) return {};
+  TESSERA_TRY(const std::vector<std::string> names, storage.list(path));
   for (const std::string& name : names)
-    TESSERA_TRY_VOID(storage.remove_file(path_in(folder, name)));
-  return storage.remove_folder(folder);
+    TESSERA_TRY_VOID(remove_leftover(storage, path_in(path, name)));
+  return storage.remove_folder(path);
 }
 
 }  // namespace
@@ -46,13 +49,22 @@ std::string checkpoint_path(const std::string& dir, int64_t step) {
   return path_in(dir, step_name(step));
 }
 
+std::optional<int64_t> step_of_name(const std::string& path) {
+  const size_t last = path.find_last_not_of('/');
+  const std::string whole = path.substr(0, last == std::string::npos ? 0 : last + 1);
+  const std::string name = whole.substr(whole.rfind('/') + 1);
+  if (!name.starts_with(kStep)) return std::nullopt;
+  const auto step = parse_int(name.substr(kStep.size()));
+  if (!step || *step < 0 || name != step_name(*step)) return std::nullopt;
+  return *step;
+}
+
 Result<std::vector<CheckpointFolder>> step_folders_in(Storage& storage, const std::string& dir) {
   TESSERA_TRY(const std::vector<std::string> names, storage.list(dir));
   std::vector<CheckpointFolder> found;
   for (const std::string& name : names) {
-    if (!name.starts_with(kStep)) continue;
-    const auto step = parse_int(name.substr(kStep.size()));
-    if (!step || *step < 0 || name != step_name(*step)) continue;
+    const std::optional<int64_t> step = step_of_name(name);
+    if (!step) continue;
     TESSERA_TRY(const std::vector<std::string> files, storage.list(path_in(dir, name)));
     const bool has_manifest = std::find(files.begin(), files.end(), kManifestName) != files.end();
     found.push_back({*step, path_in(dir, name), has_manifest});
@@ -147,7 +159,7 @@ Status copy_file(Storage& storage, const std::string& from, const std::string& t
 Status copy_checkpoint(Storage& storage, const std::string& folder, const std::string& dir) {
   TESSERA_TRY(const auto source, open_checkpoint(folder));
   const Manifest& manifest = source->manifest();
-  TESSERA_TRY(const auto there, checkpoints_in(storage, dir));
+  TESSERA_TRY(const auto there, step_folders_in(storage, dir));
   for (const CheckpointFolder& one : there) {
     if (one.step == manifest.step) {
       return invalid_input(
@@ -157,12 +169,36 @@ Status copy_checkpoint(Storage& storage, const std::string& folder, const std::s
   const std::vector<Damage> damage = find_damage(folder, manifest);
   if (!damage.empty()) return check_failed(damage.front().to_string());
   TESSERA_TRY_VOID(begin_checkpoint(storage, dir, manifest.step));
+  const std::string writing = writing_path(dir, manifest.step);
+  Status copied;
   for (const ManifestFile& file : manifest.files) {
-    TESSERA_TRY_VOID(copy_file(storage, path_in(folder, file.name),
-                               path_in(writing_path(dir, manifest.step), file.name)));
+    if (!copied) break;
+    copied = copy_file(storage, path_in(folder, file.name), path_in(writing, file.name));
   }
-  return commit_checkpoint(storage, dir, manifest);
+  if (copied) copied = commit_checkpoint(storage, dir, manifest);
+  if (!copied) (void)remove_leftover(storage, writing);  // what has failed is told, not this
+  return copied;
 }
+
+namespace {
+
+Status write_arrays(Storage& storage, const CheckpointSource& source,
+                    const SafetensorsLayout& layout, const std::string& path) {
+  TESSERA_TRY(const auto out, storage.create(path));
+  TESSERA_TRY_VOID(
+      out->write(bytes_of(layout.head).data(), static_cast<int64_t>(layout.head.size())));
+  std::vector<std::byte> data;
+  for (const ArrayEntry& array : layout.arrays) {
+    data.resize(static_cast<size_t>(array.bytes));
+    const SourceArray* from = source.find(array.name);
+    TESSERA_CHECK(from != nullptr, "{}", array.name);
+    TESSERA_TRY_VOID(source.read(*from, Box::whole(array.shape), array.dtype, data.data()));
+    TESSERA_TRY_VOID(out->write(data.data(), array.bytes));
+  }
+  return out->sync();
+}
+
+}  // namespace
 
 Status copy_to_file(Storage& storage, const CheckpointSource& source, const std::string& file,
                     bool only_parameters, std::optional<DType> dtype) {
@@ -178,20 +214,11 @@ Status copy_to_file(Storage& storage, const CheckpointSource& source, const std:
   const std::string leftover = writing.substr(writing.rfind('/') + 1);
   if (std::find(beside.begin(), beside.end(), leftover) != beside.end())
     TESSERA_TRY_VOID(storage.remove_file(writing));
-  TESSERA_TRY(const auto out, storage.create(writing));
-  TESSERA_TRY_VOID(
-      out->write(bytes_of(layout.head).data(), static_cast<int64_t>(layout.head.size())));
-  std::vector<std::byte> data;
-  for (const ArrayEntry& array : layout.arrays) {
-    data.resize(static_cast<size_t>(array.bytes));
-    const SourceArray* from = source.find(array.name);
-    TESSERA_CHECK(from != nullptr, "{}", array.name);
-    TESSERA_TRY_VOID(source.read(*from, Box::whole(array.shape), array.dtype, data.data()));
-    TESSERA_TRY_VOID(out->write(data.data(), array.bytes));
-  }
-  TESSERA_TRY_VOID(out->sync());
-  TESSERA_TRY_VOID(storage.rename(writing, file));
-  return storage.sync_folder(parent_of(file));
+  Status written = write_arrays(storage, source, layout, writing);
+  if (written) written = storage.rename(writing, file);
+  if (written) return storage.sync_folder(parent_of(file));
+  (void)storage.remove_file(writing);  // what has failed is told, not what is left of it
+  return written;
 }
 
 }  // namespace tessera

@@ -30,7 +30,7 @@ std::string with_digits(std::string_view text, std::string_view digits) {
   return changed;
 }
 
-std::string quoted(const std::string& text) { return Json(text).dump(); }
+std::string quoted(const std::string& text) { return dumped(Json(text)); }
 
 std::string box_text(const ManifestBox& one) {
   std::vector<int64_t> offset, size;

@@ -131,8 +131,10 @@ Status MemoryStorage::rename(const std::string& from, const std::string& to) {
 Status MemoryStorage::remove_file(const std::string& path) {
   const std::scoped_lock lock(mutex_);
   TESSERA_TRY_VOID(begin(path));
-  const auto folder = find(parent_of(path));
-  if (folder == nullptr || folder->names.erase(last_name(path)) == 0) return missing(path);
+  const auto node = find(path);
+  if (node == nullptr) return missing(path);
+  if (node->folder) return fault(path + ": cannot remove: Is a directory");
+  find(parent_of(path))->names.erase(last_name(path));
   return {};
 }
 

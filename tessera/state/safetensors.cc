@@ -264,7 +264,7 @@ struct SafetensorsFile::Descriptor {
 };
 
 Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
-  const int number = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int number = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (number < 0) {
     return invalid_input(fmt::format("{}: expected a readable safetensors file, found: {}", path,
                                      std::strerror(errno)));  // NOLINT(concurrency-mt-unsafe)

@@ -49,7 +49,8 @@ class Storage {
   virtual Status rename(const std::string& from, const std::string& to) = 0;
   virtual Status remove_file(const std::string& path) = 0;
   virtual Status remove_folder(const std::string& path) = 0;  // an empty one
-  // The names in a folder, sorted; none if there is no such folder.
+  // The names in a folder, sorted; none if the path is no folder: nothing, a file, or a link that
+  // leads to none.
   virtual Result<std::vector<std::string>> list(const std::string& path) = 0;
   // Bytes for which there is room where the path is, or will be made; changes nothing.
   virtual Result<int64_t> free_bytes(const std::string& path) = 0;

@@ -71,6 +71,8 @@ void expect_the_calls_of_a_storage(Storage& storage, const std::string& top) {
   ASSERT_TRUE(storage.sync_folder(top));
   EXPECT_FALSE(storage.rename(path_in(top, "none"), path_in(top, "d")));
   EXPECT_FALSE(storage.remove_file(path_in(top, "none")));
+  EXPECT_FALSE(storage.remove_file(path_in(top, "c")));        // a folder
+  EXPECT_THAT(*storage.list(path_in(top, "c/x")), IsEmpty());  // a file
   ASSERT_TRUE(storage.remove_file(path_in(top, "c/x")));
   ASSERT_TRUE(storage.remove_folder(path_in(top, "c")));
   EXPECT_THAT(*storage.list(top), ElementsAre("a"));
@@ -79,6 +81,19 @@ void expect_the_calls_of_a_storage(Storage& storage, const std::string& top) {
 TEST_F(Storages, TheFileSystem) {
   FileSystem disk;
   expect_the_calls_of_a_storage(disk, folder_);
+}
+
+TEST_F(Storages, WhatIsNoFolderHasNoNames) {
+  FileSystem disk;
+  fs::create_symlink("loop", path_in(folder_, "loop"));
+  fs::create_symlink("nowhere", path_in(folder_, "dangling"));
+  EXPECT_THAT(*disk.list(path_in(folder_, "loop")), IsEmpty());
+  EXPECT_THAT(*disk.list(path_in(folder_, "loop/below")), IsEmpty());
+  EXPECT_THAT(*disk.list(path_in(folder_, "dangling")), IsEmpty());
+  fs::create_directories(path_in(folder_, "real"));
+  std::ofstream(path_in(folder_, "real/x")) << "x";
+  fs::create_symlink("real", path_in(folder_, "link"));
+  EXPECT_THAT(*disk.list(path_in(folder_, "link")), ElementsAre("x"));
 }
 
 TEST_F(Storages, Memory) {

@@ -181,6 +181,65 @@ class Checkpoints(MpiTest):
             self.assertEqual(self.losses(answer), {step: loss for step, loss in whole.items() if step > 8})
             self.assertEqual(self.steps(), [8, 12])
 
+    def test_what_bears_the_name_of_a_checkpoint_and_is_none_is_set_aside(self):
+        self.train()
+        stray, manifest = self.step(20), self.step(20) / "manifest.json"
+
+        def link_to_itself():
+            stray.mkdir()
+            manifest.symlink_to("manifest.json")
+        for make, what in [(lambda: stray.write_text("x"), f"{stray}: damaged: expected a folder, found a file"),
+                           (link_to_itself, f"{manifest}: damaged: expected a file, found a link that leads back to itself"),
+                           (lambda: manifest.mkdir(parents=True), f"{manifest}: damaged: expected a file, found a folder"),
+                           (lambda: stray.symlink_to("nowhere"), f"{stray}: damaged: expected a folder, found a link that leads nowhere"),
+                           (stray.mkdir, f"{manifest}: damaged: expected a file, found none")]:
+            make()
+            # Looked at by the commands: exit codes as docs/guides/survive.md says.
+            found = self.expect_json("checkpoint", "ls", str(self.dir), "--json")
+            self.assertEqual([one["damaged"] for one in found], [None, None, what])
+            self.assertIn("damaged", self.expect_text("checkpoint", "ls", str(self.dir)))
+            for path in (self.dir, stray):
+                answer = run("checkpoint", "verify", str(path))
+                self.assertEqual((answer.code, answer.out, answer.err), (1, what + "\n", ""))
+                answer = run("checkpoint", "verify", str(path), "--json")
+                self.assertEqual((answer.code, json.loads(answer.out)["damage"]), (1, [what]))
+            for arguments in (["show", str(stray)], ["copy", str(stray), "--to", f"{self.folder}/copy"],
+                              ["copy", str(stray), "--to", f"{self.folder}/copy.safetensors"]):
+                self.expect_error(1, what, "checkpoint", *arguments)
+            answer = self.train("--resume", "--steps", "13", "--set", "checkpoint.keep=9")
+            self.assertEqual(answer.err, f"note: {what}; it is set aside as {self.dir}/damaged-step-000000000020\n"
+                                         f"note: {self.step(12)}: the run goes on after step 12\n")
+            self.assertEqual(list(self.losses(answer)), [13])
+            aside = self.dir / "damaged-step-000000000020"
+            self.assertTrue(aside.exists() or aside.is_symlink())
+            if aside.is_dir():
+                shutil.rmtree(aside)
+            else:
+                aside.unlink()
+            shutil.rmtree(self.step(13))
+        self.assertFalse(list(pathlib.Path(self.folder).glob("copy*")))
+
+    def test_a_copy_of_what_is_damaged_ends_with_exit_code_1_and_leaves_nothing(self):
+        self.train()
+        shard = self.step(12) / "rank-00001.safetensors"
+        whole = shard.read_bytes()
+        for spoil in (lambda: None, lambda: shard.write_bytes(whole[:-1]), lambda: shard.symlink_to("nowhere"),
+                      lambda: shard.symlink_to(shard.name), shard.mkdir, lambda: os.mkfifo(shard)):
+            if os.path.lexists(shard):
+                shard.unlink()
+            spoil()
+            for to in ("copy", "copy.safetensors"):
+                answer = run("checkpoint", "copy", str(self.dir), "--to", f"{self.folder}/{to}")
+                self.assertEqual((answer.code, answer.out), (1, ""))
+                self.assertRegex(answer.err, rf"^tessera: {re.escape(str(shard))}: damaged: expected a file of \d+ bytes, found.*\n$")
+            answer = run("checkpoint", "verify", str(self.dir))
+            self.assertEqual((answer.code, answer.err), (1, ""))
+            self.assertRegex(answer.out, rf"^{re.escape(str(shard))}: damaged: expected a file of \d+ bytes, found.*\n$")
+            self.assertEqual(run("checkpoint", "ls", str(self.dir)).code, 0)
+            if shard.is_dir():
+                shard.rmdir()
+        self.assertFalse(list(pathlib.Path(self.folder).glob("copy*")))
+
     def test_a_folder_by_the_name_of_another_step_is_refused(self):
         self.train()
         self.step(12).rename(self.step(20))

@@ -329,5 +329,55 @@ class Clusters(CliTest):
                           "inspect", path)
 
 
+class WhatPlansCannotDo(CliTest):
+    """Messages that say what was expected, what was found and where, in words of the plan that the user wrote."""
+
+    def test_slices_of_a_token_pipeline(self):
+        model = "gpt:layers=2,hidden=8,heads=2,seq=6,vocab=16"
+        start = "recipe token_pipeline: expected ops that take slices of 'seq' one after the other, found op "
+        for pp in (1, 2):  # with stages and without
+            self.expect_error(2, f"{start}'blocks.0.attn.core' (attention), which cannot be cut in time: what its dropout (p = 0.1) drops "
+                              "is drawn by places in the whole", "inspect", model + ",attention_dropout=0.1", "--plan",
+                              f"token_pipeline({pp},3)")
+        self.expect_error(2, f"{start}'blocks.2.attn.core' (attention), which cannot be cut in time: places in the whole are compared, as "
+                          "of queries and keys", "inspect", "t5:layers=2,hidden=8,heads=2,seq=6,source=6,vocab=16", "--plan",
+                          "token_pipeline(1,3)")
+        self.expect_error(2, f"{start}'embed.concat' (concat), which cannot be cut", "inspect", "vit:layers=2,hidden=8,heads=2", "--plan",
+                          "token_pipeline(1,3)")
+        self.expect_text("inspect", "bert:layers=2,hidden=8,heads=2,seq=6,vocab=16", "--plan", "token_pipeline(1,3)")
+        self.expect_text("inspect", model + ",attention_dropout=0.1", "--plan", "token_pipeline(2,1)")
+        self.expect_error(2, "recipe token_pipeline: expected slices that add up to seq = 6 (or their number), found "
+                          "'9223372036854775807+9223372036854775807'", "inspect", model, "--plan",
+                          "token_pipeline(2,9223372036854775807+9223372036854775807)")
+
+    def test_loops_over_uneven_shards_under_tesseract(self):
+        model = "gpt:layers=2,hidden=12,heads=4,seq=5,vocab=7,ffn=11"
+        text = self.expect_text("plan", "tesseract(2,2)", "--model", model)
+        lines = text.splitlines()
+        place = 1 + next(i for i, line in enumerate(lines) if "blocks.*.mlp.down" in line)
+        plan = self.write("plan.toml", text + 'loop = [ { ops = "blocks.*.mlp", dim = "ffn", steps = 2 } ]\n')
+        self.expect_error(2, f"{plan}:{place}: dim 'ffn' of op 'blocks.0.mlp.down' lies in 2 uneven shards, each of which a loop takes in "
+                          "steps: expected no cut of it but over the one axis of 2 ranks, found over = [\"time:2\"] (op "
+                          "'blocks.0.mlp.down@part1#0'); a dim that 2 divides may be cut so", "inspect", model, "--plan", plan,
+                          "--batch", "8")
+        self.expect_text("inspect", model.replace("ffn=11", "ffn=12"), "--plan", plan, "--batch", "8")
+
+    def test_micro_batches_of_what_is_kept_for_a_whole_batch(self):
+        for call in ("data_parallel(2,micro_batches=2)", "megatron(dp=2,micro_batches=2)"):
+            for batch in ("8", "256"):  # one group of samples for the norms, and two
+                answer = run("inspect", "smc", "--plan", call, "--batch", batch)
+                self.assertEqual((answer.code, answer.out), (2, ""))
+                self.assertRegex(answer.err, r"^tessera: \S+: expected micro_batches = 1, found 2: tensor 'soft_labels' keeps values for the "
+                                             r"whole 'batch' from one step to the next\n$")
+        answer = run("inspect", "resnet", "--plan", "data_parallel(2,micro_batches=2)", "--batch", "8")
+        self.assertEqual(answer.code, 2)
+        self.assertRegex(answer.err, r"micro_batches = 2 is more than dim 'batch' of tensor 'images', whose size is 1 \(batch=1 .*=8 .*\)\n$")
+
+    def test_recompute_act_of_convolutions(self):
+        self.expect_error(2, "recipe recompute: recompute = act needs activations of MLPs (ops with the dim 'ffn' beside products; selective "
+                          "computes all ops but products again), found none", "inspect", "resnet", "--plan", "recompute(act)")
+        self.expect_text("inspect", "resnet", "--plan", "recompute(selective)", "--batch", "256")
+
+
 if __name__ == "__main__":
     main()

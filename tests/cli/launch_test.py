@@ -92,7 +92,12 @@ class Launch(LongRuns):
         self.assertEqual(log[1]["saved_step"], 8)
         answer = run("launch", file, "--host", "none.invalid:6", "--plan", "serial", env=MPI_ENVIRONMENT)
         self.assertEqual((answer.code, answer.err.splitlines()[-1]),
-                         (2, "tessera: launch: expected ranks for one of the plans serial (1), found 0"))
+                         (2, "tessera: launch: expected ranks for one of the plans serial (1), found 0; hosts without an answer: "
+                             "none.invalid (mpirun cannot start a process there)"))
+        answer = run("launch", file, "-n", "2", "--host", "none.invalid:2", "--plan", "data_parallel(2)", env=MPI_ENVIRONMENT)
+        self.assertEqual((answer.code, answer.err.splitlines()[-1]),
+                         (2, "tessera: launch: expected ranks for one of the plans data_parallel(2) (2), found 0; hosts without an "
+                             "answer: none.invalid (mpirun cannot start a process there)"))
 
     def test_slurm_starts_the_ranks_where_it_gave_the_nodes(self):
         """By a stand-in for srun, which says how it was called and starts as many processes."""

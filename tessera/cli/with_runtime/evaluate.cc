@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "tessera/base/json_text.h"
 #include "tessera/base/text.h"
 #include "tessera/cli/output.h"
 #include "tessera/cli/with_runtime/commands.h"
@@ -40,7 +41,7 @@ Result<int> choose(const EvaluateOptions& options, const PredictConfig& config) 
                                 {"edges", layer.edges},
                                 {"all_edges", layer.all_edges}});
     }
-    return print(json.dump() + "\n");
+    return print(dumped(json) + "\n");
   }
   Table table({"layer", "width of samples", "edges", "share"});
   for (const ChosenWidths::Layer& layer : chosen.layers) {
@@ -80,7 +81,7 @@ Result<int> evaluate(const EvaluateOptions& options) {
                                 {"seconds_per_sample", made.seconds_a_sample},
                                 {"multiply_adds_per_sample", made.multiply_adds}};
     if (made.accuracy) json["accuracy"] = *made.accuracy;  // null if it is not a number
-    return print(json.dump() + "\n");
+    return print(dumped(json) + "\n");
   }
   const std::string accuracy = made.accuracy ? ", " + accuracy_text(*made.accuracy) : "";
   return print(fmt::format(

@@ -10,6 +10,8 @@
 #include <memory>
 #include <utility>
 
+#include "tessera/base/limits.h"
+#include "tessera/base/one_line.h"
 #include "tessera/base/text.h"
 #include "tessera/cli/with_runtime/commands.h"
 #include "tessera/compile/compile.h"
@@ -33,9 +35,10 @@ Result<Host> parse_host(const std::string& text) {
   const size_t colon = text.rfind(':');
   const auto ranks =
       colon == std::string::npos ? Result<int64_t>(1) : parse_int(text.substr(colon + 1));
-  if (colon == 0 || !ranks || *ranks < 1) {
-    return invalid_input(
-        fmt::format("launch: --host: expected a host and its ranks, as node3:8, found '{}'", text));
+  if (colon == 0 || !ranks || *ranks < 1 || *ranks > kMostRanks) {
+    return invalid_input(fmt::format(
+        "launch: --host: expected a host and its ranks, 1 to {}, as node3:8, found '{}'",
+        kMostRanks, text));
   }
   return Host{text.substr(0, colon), *ranks};
 }
@@ -58,9 +61,7 @@ Result<std::vector<LaunchPlan>> plans_of(const LaunchOptions& options, const Run
       continue;
     }
     TESSERA_TRY(const Plan plan, load_plan(text, model->graph, config.file, compute));
-    int64_t ranks = 1;
-    for (const auto& [axis, size] : plan.mesh) ranks *= size;
-    plans.push_back({text, ranks});
+    plans.push_back({text, plan.ranks()});
   }
   if (!options.plans.empty()) return plans;
   // The run file's own plans are one choice: it runs on as many ranks as the largest of them needs.
@@ -80,16 +81,25 @@ class Machine : public LaunchWorld {
     if (hosts_.empty()) return options_.ranks.value_or(kAnyRanks);
     int64_t ranks = 0;
     answering_.clear();
+    silent_.clear();
     for (const Host& host : hosts_) {
       const std::vector<std::string> words{"mpirun", "--host", host.name, "-n", "1", "true"};
       TESSERA_TRY(const Ended ended, run_process(with_root(words), kMostForAnswer, true));
       if (ended.stopped) return fault("launch: told to stop while hosts were asked");
-      if (ended.exit_code != 0 || ended.signal != 0) continue;
+      if (ended.exit_code != 0 || ended.signal != 0) {
+        silent_.push_back(
+            ended.timed_out
+                ? fmt::format("{} (none within {} s)", host.name, kMostForAnswer.count() / 1000)
+                : fmt::format("{} (mpirun cannot start a process there)", host.name));
+        continue;
+      }
       ranks += host.ranks;
       answering_.push_back(fmt::format("{}:{}", host.name, host.ranks));
     }
     return options_.ranks ? std::min(ranks, *options_.ranks) : ranks;
   }
+
+  std::vector<std::string> silent_hosts() const override { return silent_; }
 
   Result<int64_t> saved_step() override {
     FileSystem disk;
@@ -103,7 +113,8 @@ class Machine : public LaunchWorld {
   }
 
   Result<Ended> run(const LaunchTry& next) override {
-    fmt::print(stderr, "launch: try {}: plan {} on {}, {}\n", next.number, next.plan.text,
+    fmt::print(stderr, "launch: try {}: plan {} on {}, {}\n", next.number,
+               short_line(next.plan.text),
                next.plan.ranks == kAnyRanks ? std::string("this machine")
                                             : fmt::format("{} ranks", next.plan.ranks),
                next.resumes_from < 0 ? std::string("from the beginning")
@@ -158,7 +169,7 @@ class Machine : public LaunchWorld {
   const LaunchOptions& options_;
   const RunConfig& config_;
   std::vector<Host> hosts_;
-  std::vector<std::string> answering_;
+  std::vector<std::string> answering_, silent_;
   std::string log_;
 };
 

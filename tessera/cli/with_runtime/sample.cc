@@ -68,12 +68,13 @@ Result<int> sample(const SampleOptions& options) {
   }
   int code = 0;
   bool first = true;
-  if (text) code = print(as_text(config.prompt));
   TESSERA_TRY_VOID(sample_tokens(config, [&](int64_t token) {
+    if (text && first) code = print(as_text(config.prompt));  // nothing in front of an error
     code = std::max(code, print(text ? std::string(1, static_cast<char>(token))
                                      : fmt::format("{}{}", first ? "" : " ", token)));
     first = false;
   }));
+  if (text && first) code = print(as_text(config.prompt));
   return std::max(code, print("\n"));
 }
 

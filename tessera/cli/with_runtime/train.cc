@@ -7,6 +7,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "tessera/base/json_text.h"
+#include "tessera/base/one_line.h"
 #include "tessera/base/text.h"
 #include "tessera/cli/auto_plan.h"
 #include "tessera/cli/output.h"
@@ -159,7 +161,7 @@ void Progress::step(const StepReport& report) {
               {"step_time_s", report.step_time_s},
               {"tokens_per_s", report.tokens_per_s}};
     add_eval(json, report);
-    return write(json.dump() + "\n");
+    return write(dumped(json) + "\n");
   }
   ++done_;
   if (!is_due(report.step) && !report.eval_loss) return;
@@ -225,7 +227,7 @@ int Progress::finish(const TrainingSummary& summary) {
   end_line();
   if (!printer_) return status_;
   if (json_) {
-    write(summary_json(summary).dump() + "\n");
+    write(dumped(summary_json(summary)) + "\n");
     return status_;
   }
   if (done_ == 0) {
@@ -294,7 +296,9 @@ Result<int> train(const TrainOptions& options) {
   callbacks.change = [&](const ChangeReport& report) { progress.change(report); };
   callbacks.saved = [&](const SaveReport& report) { progress.event(report); };
   callbacks.loaded = [&](const LoadReport& report) { progress.event(report); };
-  callbacks.note = [](const std::string& note) { fmt::print(stderr, "note: {}\n", note); };
+  callbacks.note = [](const std::string& note) {
+    fmt::print(stderr, "note: {}\n", message_line(note));
+  };
   if (!options.trace.empty()) {
     TESSERA_TRY(callbacks.trace_step, trace_step_of(options, config));
   } else if (options.trace_step) {

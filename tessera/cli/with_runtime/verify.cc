@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tessera/base/json_text.h"
 #include "tessera/cli/auto_plan.h"
 #include "tessera/cli/output.h"
 #include "tessera/cli/with_runtime/commands.h"
@@ -69,7 +70,7 @@ std::string json_text(const VerifyReport& report) {
                             {"error", within.error},
                             {"noise", within.noise}};
   }
-  return json.dump() + "\n";
+  return dumped(json) + "\n";
 }
 
 std::string table_text(const VerifyOptions& options, const VerifyReport& report) {

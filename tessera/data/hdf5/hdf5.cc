@@ -2,10 +2,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <hdf5.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstdio>
 #include <filesystem>
 #include <mutex>
 #include <optional>
@@ -14,6 +16,7 @@
 
 #include "tessera/base/one_line.h"
 #include "tessera/base/text.h"
+#include "tessera/base/text_file.h"
 #include "tessera/data/array_file.h"
 #include "tessera/data/hdf5/trial.h"
 
@@ -282,12 +285,16 @@ class Hdf5File : public ArrayFile {
 
 bool have_hdf5() { return true; }
 
-Status write_hdf5(const std::string& path,
-                  const std::vector<std::pair<std::string, const ArrayFile*>>& arrays) {
+namespace {
+
+// Writes the file `temporary`; messages name `path`, the place for which it is meant.
+Status write_datasets(const std::string& temporary, const std::string& path,
+                      const std::vector<std::pair<std::string, const ArrayFile*>>& arrays) {
   std::unique_lock<std::mutex> lock(library());
   H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
-  const auto failed = [&] { return invalid_input(fmt::format("cannot write '{}'", path)); };
-  const Handle file(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT), H5Fclose);
+  const auto failed = [&] { return fault(fmt::format("cannot write '{}'", path)); };
+  const Handle file(H5Fcreate(temporary.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT),
+                    H5Fclose);
   if (!file.valid()) return failed();
   for (const auto& [name, array] : arrays) {
     const std::vector<hsize_t> sizes(array->shape().begin(), array->shape().end());
@@ -323,6 +330,19 @@ Status write_hdf5(const std::string& path,
   }
   if (H5Fflush(file.id(), H5F_SCOPE_LOCAL) < 0) return failed();
   return {};
+}
+
+}  // namespace
+
+Status write_hdf5(const std::string& path,
+                  const std::vector<std::pair<std::string, const ArrayFile*>>& arrays) {
+  TESSERA_TRY_VOID(check_replaceable(path));
+  const std::string temporary = fmt::format("{}.tmp.{}", path, ::getpid());
+  Status written = write_datasets(temporary, path, arrays);
+  if (written && std::rename(temporary.c_str(), path.c_str()) == 0) return {};
+  if (written) written = fault(fmt::format("cannot write '{}'", path));
+  std::remove(temporary.c_str());
+  return written;
 }
 
 Result<std::unique_ptr<ArrayFile>> open_hdf5(const ArrayName& name) {

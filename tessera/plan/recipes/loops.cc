@@ -25,7 +25,7 @@ Result<std::string> slices_text(const std::string& slices, int64_t seq) {
       return invalid_input(fmt::format(
           "expected slices = a number, or sizes like \"24+16+16+8\", found '{}'", slices));
     }
-    sum += *size;
+    sum = *size > seq ? seq + 1 : std::min(sum + *size, seq + 1);  // more than seq is too much
     sizes.push_back(item);
   }
   if (sizes.size() == 1 && sum <= seq) return fmt::format("steps = {}", sizes[0]);
@@ -34,6 +34,21 @@ Result<std::string> slices_text(const std::string& slices, int64_t seq) {
         "expected slices that add up to seq = {} (or their number), found '{}'", seq, slices));
   }
   return fmt::format("sizes = [{}]", join(sizes, ", "));
+}
+
+// All ops must work on one slice after the other.
+Status check_slices(const Graph& graph) {
+  for (const Op& op : graph.ops()) {
+    const int dim = op.phase == Phase::kForward ? op.annotation.find("seq") : -1;
+    if (dim < 0) continue;
+    if (const Status may = check_loopable(op, dim); !may) {
+      return invalid_input(
+          fmt::format("expected ops that take slices of 'seq' one after the other, found op '{}' "
+                      "({}), which {}",
+                      op.path, op.kind, may.error().message));
+    }
+  }
+  return {};
 }
 
 Result<PlanText> emit_token_pipeline(const RecipeArguments& arguments, const Graph& graph) {
@@ -46,6 +61,7 @@ Result<PlanText> emit_token_pipeline(const RecipeArguments& arguments, const Gra
   TESSERA_TRY(const std::string slices,
               slices_text(arguments.text("slices"), size_of(graph, ops_with(graph, "seq"), "seq")));
   if (pp > 1) TESSERA_TRY_VOID(check_causal(graph));
+  if (slices != "steps = 1") TESSERA_TRY_VOID(check_slices(graph));
   TESSERA_TRY_VOID(check_zero(arguments));
   PlanText text{
       .mesh = {{"pp", pp}, {"dp", arguments.number("dp")}, {"tp", arguments.number("tp")}},

@@ -112,7 +112,10 @@ const std::vector<Module>& modules() {
       {"selective", cheap, "blocks", true},
       {"full", everything, "blocks", true},
       {"norm", norms, "norms directly in blocks (as ops blocks.<i>.ln_1)"},
-      {"act", activations, "ops with the dim 'ffn' beside products"},
+      {"act", activations,
+       "activations of MLPs (ops with the dim 'ffn' beside products; selective computes all ops "
+       "but "
+       "products again)"},
       {"core", cores, "attention in blocks"},
       {"mla_up", widened, "latent attention (the dim 'rank')"},
       {"mlp", [](const Blocked& blocks) { return scope(blocks, "mlp"); }, "ops blocks.*.mlp"},

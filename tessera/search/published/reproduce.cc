@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "tessera/base/data_file.h"
+#include "tessera/base/json_text.h"
 #include "tessera/base/text.h"
 #include "tessera/search/published/systems.h"
 
@@ -293,7 +294,7 @@ Result<Reproduction> reproduce(std::string_view name, std::string_view instance,
   }
   answers["checked"] = out.checked;
   answers["differences"] = out.differences;
-  out.json = answers.dump();
+  out.json = dumped(answers);
   if (answers.contains("answer")) {
     out.text = Renderer().text(answers["answer"]);
   } else {

@@ -8,6 +8,7 @@
 #include "tessera/base/permutation.h"
 #include "tessera/base/philox.h"
 #include "tessera/base/text.h"
+#include "tessera/base/text_file.h"
 #include "tessera/base/toml_reader.h"
 #include "tessera/base/zipf.h"
 
@@ -65,7 +66,7 @@ Result<LookupTrace> parse_lookup_trace(std::string_view text, const std::string&
 }
 
 Result<LookupTrace> read_lookup_trace(const std::string& path) {
-  TESSERA_TRY(const std::string text, read_file(path));
+  TESSERA_TRY(const std::string text, read_text_file(path, kMostDataTextBytes));
   return parse_lookup_trace(text, path);
 }
 

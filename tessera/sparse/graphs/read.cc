@@ -11,6 +11,7 @@
 
 #include "tessera/base/one_line.h"
 #include "tessera/base/text.h"
+#include "tessera/base/text_file.h"
 
 namespace tessera::sparse {
 namespace {
@@ -159,7 +160,7 @@ Result<MatrixHead> read_matrix_head(Lines& lines) {
 // f(line of a node) for every line of a file; each node at most once. Returns how many there were.
 template <class F>
 Result<int64_t> read_nodes(const std::string& path, int64_t nodes, const F& f) {
-  TESSERA_TRY(const std::string text, read_file(path));
+  TESSERA_TRY(const std::string text, read_text_file(path, kMostDataTextBytes));
   Lines lines(text, path);
   std::vector<bool> seen(static_cast<size_t>(nodes), false);
   int64_t count = 0;
@@ -206,7 +207,7 @@ Status read_split(const std::string& path, NodeData& data) {
 }  // namespace
 
 Result<CsrGraph> read_matrix_market(const std::string& path, const ReadOptions& options) {
-  TESSERA_TRY(const std::string text, read_file(path));
+  TESSERA_TRY(const std::string text, read_text_file(path, kMostDataTextBytes));
   Lines lines(text, path);
   TESSERA_TRY(const MatrixHead head, read_matrix_head(lines));
   if (!lines.next())
@@ -257,7 +258,7 @@ Result<CsrGraph> read_matrix_market(const std::string& path, const ReadOptions& 
 }
 
 Result<CsrGraph> read_edge_list(const std::string& path, const EdgeListOptions& options) {
-  TESSERA_TRY(const std::string text, read_file(path));
+  TESSERA_TRY(const std::string text, read_text_file(path, kMostDataTextBytes));
   Lines lines(text, path);
   std::vector<Edge> edges;
   const int64_t most = most_nodes(text);
@@ -282,6 +283,7 @@ Result<CsrGraph> read_edge_list(const std::string& path, const EdgeListOptions& 
     nodes = std::max<int64_t>({nodes, int64_t{edge.row} + 1, int64_t{edge.column} + 1});
     edges.push_back(edge);
   }
+  if (nodes == 0) return lines.error("expected edges, found the end of the file");
   auto graph = csr_from_edges(nodes, nodes, edges,
                               {.mirror = options.mirror,
                                .symmetric = options.symmetric,
@@ -297,7 +299,7 @@ Result<NodeData> read_node_data(const std::string& folder, const std::string& na
   NodeData data;
   // The file of classes tells how many nodes there are: nodes without edges are nodes too.
   {
-    TESSERA_TRY(const std::string text, read_file(file("labels")));
+    TESSERA_TRY(const std::string text, read_text_file(file("labels"), kMostDataTextBytes));
     int64_t nodes = 0;
     for (Lines lines(text, file("labels")); lines.next();) ++nodes;
     data.labels.resize(static_cast<size_t>(nodes));

@@ -1,0 +1,109 @@
+#include "tessera/base/text_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <memory>
+
+#include "tessera/base/doing.h"
+#include "tessera/base/text.h"
+
+namespace tessera {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::seconds kMostForAWriter{2};  // to open a pipe that is read
+
+// A file that is open for reading, by calls that do not wait.
+class OpenFile {
+ public:
+  OpenFile(const std::string& path, int descriptor) : path_(path), descriptor_(descriptor) {}
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
+  ~OpenFile() { ::close(descriptor_); }
+
+  Result<std::string> read(int64_t most) {
+    struct stat status {};
+    if (::fstat(descriptor_, &status) != 0) return cannot_read(errno);
+    if (S_ISDIR(status.st_mode)) return cannot_read(EISDIR);
+    is_pipe_ = S_ISFIFO(status.st_mode);
+    if (S_ISREG(status.st_mode) && status.st_size > most) {
+      return too_large(most, format_bytes(static_cast<int64_t>(status.st_size)));
+    }
+    std::string content;
+    constexpr size_t kPiece = 1 << 16;
+    const auto piece = std::make_unique<char[]>(kPiece);
+    for (;;) {
+      const ssize_t got = ::read(descriptor_, piece.get(), kPiece);
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0 && errno != EAGAIN) return cannot_read(errno);
+      if (got == 0 && !is_pipe_) return content;
+      if (got <= 0) {
+        TESSERA_TRY(const bool more, wait(got == 0, content.empty()));
+        if (!more) return content;
+        continue;
+      }
+      content.append(piece.get(), static_cast<size_t>(got));
+      if (static_cast<int64_t>(content.size()) > most) return too_large(most, "more");
+    }
+  }
+
+ private:
+  // Waits for more; false at the end. A pipe that was never written to has no end yet: its writer
+  // may come late, but it must come.
+  Result<bool> wait(bool no_writer, bool nothing_yet) {
+    pollfd asked{descriptor_, POLLIN, 0};
+    if (!no_writer) {
+      ::poll(&asked, 1, -1);
+      had_writer_ = true;
+      return true;
+    }
+    if (had_writer_ || !nothing_yet) return false;
+    constexpr int kMilliseconds = 20;
+    if (::poll(&asked, 1, kMilliseconds) > 0 && (asked.revents & POLLHUP) != 0)
+      had_writer_ = true;  // and it is gone: what is left is read
+    if (Clock::now() - start_ < kMostForAWriter) return true;
+    return invalid_input(
+        fmt::format("cannot read '{}': expected a text, found a pipe that nothing has written to "
+                    "for {} seconds",
+                    path_, kMostForAWriter.count()));
+  }
+
+  tl::unexpected<Error> cannot_read(int error) const {
+    return invalid_input(fmt::format("cannot read '{}': {}", path_, std::strerror(error)));
+  }
+  tl::unexpected<Error> too_large(int64_t most, const std::string& found) const {
+    return invalid_input(fmt::format("cannot read '{}': expected a text of at most {}, found {}",
+                                     path_, format_bytes(most), found));
+  }
+
+  const std::string& path_;
+  int descriptor_;
+  bool is_pipe_ = false, had_writer_ = false;
+  const Clock::time_point start_ = Clock::now();
+};
+
+}  // namespace
+
+Status check_replaceable(const std::string& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0 || S_ISREG(status.st_mode)) return {};
+  return invalid_input(fmt::format("cannot write '{}': expected a file or none, found {}", path,
+                                   S_ISDIR(status.st_mode) ? "a folder" : "a device or a pipe"));
+}
+
+Result<std::string> read_text_file(const std::string& path, int64_t most) {
+  const Doing doing("reading", path);
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor < 0)
+    return invalid_input(fmt::format("cannot read '{}': {}", path, std::strerror(errno)));
+  return OpenFile(path, descriptor).read(most);
+}
+
+}  // namespace tessera

@@ -1,0 +1,73 @@
+#include "tessera/plan/micro_batches.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tessera/base/text.h"
+#include "tessera/plan/selection.h"
+
+namespace tessera {
+namespace {
+
+// The dims of a tensor, where it has several; a batch may be a few groups of many samples.
+std::string sizes_beside(const Tensor& tensor) {
+  if (tensor.dims.size() < 2) return "";
+  std::vector<std::string> sizes;
+  for (const Dim& dim : tensor.dims) sizes.push_back(fmt::format("{}={}", dim.name, dim.size));
+  return fmt::format(" ({})", join(sizes, " "));
+}
+
+// What rests lives across steps as a whole, of which a micro-batch would be a part.
+Status check_at_rest(const Plan& plan, const Graph& graph) {
+  for (const Tensor& tensor : graph.tensors()) {
+    const bool rests = tensor.role == Role::kParameter || tensor.role == Role::kBuffer ||
+                       tensor.role == Role::kOptimizerState;
+    if (!rests || tensor.update_of.valid()) continue;
+    if (std::none_of(tensor.dims.begin(), tensor.dims.end(),
+                     [&](const Dim& dim) { return dim.name == plan.micro_batch_dim; })) {
+      continue;
+    }
+    return plan_error(plan, plan.micro_batches_line,
+                      fmt::format("expected micro_batches = 1, found {}: tensor '{}' keeps values "
+                                  "for the whole '{}' from one step to the next",
+                                  plan.micro_batches, tensor.name, plan.micro_batch_dim));
+  }
+  return {};
+}
+
+}  // namespace
+
+Status check_micro_batches(const Plan& plan, const Graph& graph) {
+  const int64_t count = plan.micro_batches;
+  if (count == 1) return {};
+  TESSERA_TRY_VOID(check_at_rest(plan, graph));
+  const std::string& dim_name = plan.micro_batch_dim;
+  const Dim* found = nullptr;
+  std::set<std::string> names;
+  for (const Tensor& tensor : graph.tensors()) {
+    for (const Dim& dim : tensor.dims) {
+      names.insert(dim.name);
+      if (dim.name != dim_name) continue;
+      const bool uneven = dim.size % count != 0;
+      if (dim.size < count || (uneven && found != nullptr && found->size != dim.size)) {
+        return plan_error(
+            plan, plan.micro_batches_line,
+            fmt::format("micro_batches = {} {} dim '{}' of tensor '{}', whose size is {}{}", count,
+                        dim.size < count ? "is more than" : "does not divide", dim_name,
+                        tensor.name, dim.size, sizes_beside(tensor)));
+      }
+      found = &dim;
+    }
+  }
+  if (found != nullptr) return {};
+  return plan_error(
+      plan, plan.micro_batches_line,
+      fmt::format("micro_batches = {} needs tensors with the dim '{}', but none has it{}", count,
+                  dim_name, suggestion(nearest(dim_name, {names.begin(), names.end()}))));
+}
+
+}  // namespace tessera
