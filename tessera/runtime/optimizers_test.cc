@@ -187,7 +187,7 @@ TEST(OptimizersTest, EachWorksOnThePublishedShape) {
 TEST(OptimizersTest, EachTakesWhatIsPublishedAsAVectorForOne) {
   for (const Optimizer& optimizer : all_optimizers()) {
     const OptimizerSpec spec = unclipped(optimizer.name);
-    Steps flat(spec, {{"a", 24}}), heads(spec, {{"a", 4}, {"b", 6}}, "(a b)");
+    Steps flat(spec, {Dim{"a", 24}}), heads(spec, {{"a", 4}, {"b", 6}}, "(a b)");
     for (const int t : {1, 2, 3}) {
       flat.step(t);
       heads.step(t);

@@ -101,7 +101,7 @@ optimizer = {{ lr = 1e-2, min_lr = 1e-2, warmup = 0, beta2 = 0.95, weight_decay 
         expected = [float(line) for line in (case / "expected_train.txt").read_text().split()]
         for plan in ("serial", "tensor_parallel(2)", "zero(stage=3,dp=3)"):
             lines = self.expect_text("train", run_file, "--plan", plan, "--json").splitlines()
-            losses = [json.loads(line)["loss"] for line in lines[:5]]
+            losses = [line["loss"] for line in map(json.loads, lines) if "loss" in line]
             for found, right in zip(losses, expected, strict=True):
                 self.assertAlmostEqual(found, right, delta=1e-6)
 

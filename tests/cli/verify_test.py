@@ -15,6 +15,21 @@ class Verify(RuntimeTest):
         self.assertTrue(answer["ok"])
         self.assertTrue(all(error <= 1e-9 for error in answer["max_rel_error"].values()))
 
+    def test_roundings_are_named_and_are_no_fault(self):
+        """Norms over two numbers, and Adam without epsilon, which divides 0 by 0 where a gradient is 0."""
+        model = ("verify", "resnet:layers=18,width=4,image=32,classes=5,ghost=2,eps=1e-12", "--plan", "data_parallel(2)", "--batch", "4")
+        answer = self.expect_json(*model, "--json")
+        self.assertEqual(list(answer), ["max_rel_error", "bytes", "peak_memory_bytes", "ok", "within_noise"])
+        within = answer["within_noise"]
+        self.assertEqual(list(within), ["tensors", "worst", "error", "noise"])
+        self.assertTrue(1e-9 < within["error"] <= 10 * within["noise"])
+        self.assertTrue(all(error <= 1e-9 for error in answer["max_rel_error"].values()))
+        self.assertRegex(self.expect_text(*model), r"(?m)^within rounding: \d+ tensors? not counted above, since .*; most \S+, by \S+ "
+                                                   r"\(serial runs by \S+\)$")
+        answer = self.expect_json(*model, "--set", "optimizer.eps=0", "--json")
+        self.assertGreater(answer["not_finite"], 0)
+        self.assertTrue(answer["ok"])
+
     def test_parts_and_shares_that_cross_between_two_meshes(self):
         batch, k_over_d = '{ ops = "*", dim = "batch", over = "h" }', '{ ops = "layers.1.linear", dim = "hidden", over = "d" }'
         cases = [

@@ -3,8 +3,6 @@ where torch has none, what the published formula says.
 
 Usage: optimizers_test.py TESSERA STEP [unittest options]; STEP is tests/support/steps_on_weights.
 """
-import contextlib
-import math
 import os
 import pathlib
 import subprocess
@@ -183,6 +181,20 @@ OPTIMIZERS = {
 DECAY = 0.1
 
 
+# These divide a gradient by its own size, or take its sign.
+UNSTEADY = ("adafactor", "lion")
+
+
+def steady(array, value, optimizer, case):
+    """The elements that roundings do not decide: the gradient of the bias of keys is 0 in exact arithmetic, unless keys are rotated."""
+    if optimizer not in UNSTEADY or case.name == "qwen2":
+        return value
+    if array.endswith("c_attn.bias"):
+        q, _, v = value.chunk(3)
+        return torch.cat([q, v])
+    return value[:0] if array.endswith("key.bias") else value
+
+
 def groups_of(model):
     """What is published with two dims or more decays."""
     parameters = list(model.parameters())
@@ -259,9 +271,10 @@ class Optimizers(unittest.TestCase):
                         self.assertGreater(len(found), 10)
                         for array, value in found.items():
                             with self.subTest(array=array):
-                                scale = expected[array].abs().max().item()
-                                error = (value - expected[array]).abs().max().item()
-                                self.assertLess(error / scale, TOLERANCE)
+                                right, value = (steady(array, one, name, case) for one in (expected[array], value))
+                                if right.numel() > 0:
+                                    error = (value - right).abs().max().item() / right.abs().max().item()
+                                    self.assertLess(error, TOLERANCE)
 
 
 def main():
