@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
+#include <random>
 #include <set>
 
 #include "tessera/program/instructions.h"
@@ -148,6 +150,44 @@ TEST(Slots, are_the_micro_batches_in_flight_of_a_schedule) {
   EXPECT_EQ(slots("[[\"F0\", \"F1\", \"B1\", \"F2\", \"B0\", \"B2\", \"F3\", \"B3\"],\n"
                   " [\"F0\", \"F1\", \"B1\", \"F2\", \"B0\", \"B2\", \"F3\", \"B3\"]]"),
             (std::vector<int64_t>{3, 3}));
+}
+
+// Against all numbers of slots, one after the other, for any order of 8 micro-batches at one place.
+TEST(Slots, are_the_fewest_that_keep_micro_batches_in_flight_apart) {
+  std::mt19937_64 random(40);
+  const Graph graph = trained(test_perceptron());
+  for (int i = 0; i < 60; ++i) {
+    std::vector<int64_t> forwards = {0, 1, 2, 3, 4, 5, 6, 7}, alive;
+    if (i % 2 == 0) std::shuffle(forwards.begin(), forwards.end(), random);
+    std::string row;
+    std::vector<std::pair<int64_t, bool>> runs;  // micro-batch, is it a forward
+    size_t begun = 0;
+    while (runs.size() < 16) {
+      const bool begins = begun < 8 && (alive.empty() || random() % 3 != 0);
+      const size_t pick = begins ? 0 : random() % alive.size();
+      const int64_t m = begins ? forwards[begun++] : alive[pick];
+      if (begins) {
+        alive.push_back(m);
+      } else {
+        alive.erase(alive.begin() + static_cast<std::ptrdiff_t>(pick));
+      }
+      runs.emplace_back(m, begins);
+      row += fmt::format("{}\"{}{}\"", row.empty() ? "" : ", ", begins ? 'F' : 'B', m);
+    }
+    const auto fits = [&](int64_t slots) {
+      std::set<int64_t> taken;
+      return std::all_of(runs.begin(), runs.end(), [&](const auto& run) {
+        if (!run.second) return taken.erase(run.first % slots) == 1;
+        return taken.insert(run.first % slots).second;
+      });
+    };
+    int64_t fewest = 1;
+    while (!fits(fewest)) ++fewest;
+    const TestPrograms lowered =
+        lower_all(graph, fmt::format("micro_batches = 8\nschedule = [[{}]]\n", row));
+    EXPECT_EQ(lowered.programs[0].slots(), fewest) << row;
+    ArenaWalk(lowered.programs[0]).run();
+  }
 }
 
 TEST(Slots, are_spaced_by_the_bytes_of_one_micro_batch) {
