@@ -671,8 +671,6 @@ bool set_key(const ModelType& type, const std::string& key, const std::string& v
   return false;
 }
 
-// ---- reading
-
 tl::unexpected<Error> no_object(std::string_view file) {
   return invalid_input(
       fmt::format("{}: expected a JSON object (a Hugging Face config.json)", file));
@@ -739,8 +737,7 @@ Result<std::string> change_huggingface_config(std::string_view text, std::string
   auto parsed = parse_ordered_json(text);
   const ModelType* type = parsed && parsed->is_object() ? type_of(*parsed) : nullptr;
   if (type == nullptr) return no_object(file);
-  // What followed from a key that is changed is written out too.
-  ModelArguments next = changes;
+  ModelArguments next = changes;  // and then what followed from them
   for (int pass = 0; pass < 3 && !next.empty(); ++pass) {
     for (const auto& [key, value] : next) {
       if (!set_key(*type, key, value, *parsed)) break;
@@ -770,6 +767,9 @@ Result<std::string> spell_huggingface_config(std::string_view text, std::string_
   for (const char* key : {"dtype", "torch_dtype"}) {
     if (out.contains(key)) out[key] = dtype_name(dtype);
   }
+  // One of the versions may know the first of two names only.
+  for (const auto& [other, name] : defaults_of(type->name)[kOtherNames].items())
+    if (out.contains(other)) out[name.get<std::string>()] = out[other];
   if (type->spell != nullptr) type->spell(keys, out);
   return out == *parsed ? std::string(text) : out.dump(2) + "\n";
 }
