@@ -39,8 +39,6 @@ std::string message_of(std::string_view what, std::string_view of) {
   return fmt::format("memory is exhausted while {} '{}'", what, of);
 }
 
-[[noreturn]] void throw_bad_alloc() { throw std::bad_alloc(); }
-
 [[noreturn]] void end_of_a_thread() {
   std::string what = "unknown exception";
   int code = exit_code(ErrorCode::kFault);
@@ -98,7 +96,6 @@ Error memory_exhausted() {
 }
 
 void tell_when_memory_is_exhausted() {
-  std::set_new_handler(throw_bad_alloc);
   std::set_terminate(end_of_a_thread);
 }
 

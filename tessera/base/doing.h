@@ -43,9 +43,8 @@ bool is_memory_exhausted(const std::exception& error);
 // and a new try would end in the same way. Names what this thread was doing.
 Error memory_exhausted();
 
-// Makes `operator new` throw where there is no memory (mimalloc, which is C, would end the process),
-// and a thread that cannot hand on what was thrown end with the line of memory_exhausted() and its
-// exit code.
+// Makes a thread that cannot hand on what was thrown, as a destructor, end the process with the line
+// of memory_exhausted() and its exit code, or with what the exception says and exit code 3.
 void tell_when_memory_is_exhausted();
 
 }  // namespace tessera

@@ -62,21 +62,25 @@ TEST_F(TextFile, OfOneTebibyteWithoutContentIsNotRead) {
 }
 
 TEST_F(TextFile, MayBeAPipe) {
-  const std::string pipe = path("pipe");
-  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   const std::string text(300'000, 'b');  // more than a pipe holds
+  const auto pipe = [&](const std::string& name) {
+    EXPECT_EQ(::mkfifo(path(name).c_str(), 0600), 0);
+    return path(name);
+  };
+  const std::string full = pipe("full"), empty = pipe("empty"), long_one = pipe("long");
   {
-    std::jthread writer([&] { ASSERT_TRUE(write_file(pipe, text)); });
-    EXPECT_EQ(read_text_file(pipe, 1 << 20).value(), text);
+    std::jthread writer([&] { ASSERT_TRUE(write_file(full, text)); });
+    EXPECT_EQ(read_text_file(full, 1 << 20).value(), text);
+  }
+  EXPECT_EQ(read_text_file(full, 1 << 20).value(), text);  // what it gave before
+  {
+    std::jthread writer([&] { ASSERT_TRUE(write_file(empty, "")); });
+    EXPECT_EQ(read_text_file(empty, 1 << 20).value(), "");
   }
   {
-    std::jthread writer([&] { ASSERT_TRUE(write_file(pipe, "")); });
-    EXPECT_EQ(read_text_file(pipe, 1 << 20).value(), "");
-  }
-  {
-    std::jthread writer([&] { EXPECT_FALSE(write_file(pipe, text)); });  // a pipe that is closed
-    EXPECT_EQ(error_of(pipe, 70'000),
-              "cannot read '" + pipe +
+    std::jthread writer([&] { EXPECT_FALSE(write_file(long_one, text)); });  // it is closed
+    EXPECT_EQ(error_of(long_one, 70'000),
+              "cannot read '" + long_one +
                   "': expected a text of at most 68.36 KiB (70,000 bytes), found more");
   }
 }

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <exception>
+#include <filesystem>
 #include <string_view>
 #include <vector>
 
@@ -241,6 +242,11 @@ int run(int argc, const char* const* argv) {
     return print(app.help());  // of the command, if there is one
   } catch (const CLI::ParseError& error) {
     return fail({ErrorCode::kInvalidInput, parse_message(app, error)});
+  } catch (const std::filesystem::filesystem_error& error) {
+    // A question about a path that a user gave, as one with a name that is too long.
+    return fail(
+        {ErrorCode::kInvalidInput,
+         fmt::format("cannot look at '{}': {}", error.path1().string(), error.code().message())});
   } catch (const std::exception& error) {
     return fail(is_memory_exhausted(error) ? memory_exhausted()
                                            : Error{ErrorCode::kFault, error.what()});

@@ -83,7 +83,6 @@ Result<std::shared_ptr<const Model>> Compiler::model(const std::string& spec, in
     return other.spec == spec && other.batch == batch && other.dtype == dtype;
   });
   if (known != nullptr) return known->model;
-  const Doing doing("building the model", spec);
   TESSERA_TRY(Model built, build_model(spec, batch, dtype));
   models_.push_front({spec, batch, dtype, std::make_shared<const Model>(std::move(built))});
   return models_.front().model;

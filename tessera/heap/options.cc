@@ -1,6 +1,10 @@
 // How programs that are linked with mimalloc use it: what is freed is kept for what comes next (one
-// plan after another takes the same memory), and pages are large.
+// plan after another takes the same memory), pages are large, and memory that is exhausted is an
+// exception as everywhere else.
 #include <mimalloc.h>
+
+#include <cstddef>
+#include <new>
 
 namespace {
 
@@ -10,4 +14,20 @@ __attribute__((constructor)) void set_options() {
   mi_option_enable(mi_option_large_os_pages);
 }
 
+void* or_throw(void* memory) {
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+
 }  // namespace
+
+// mimalloc is C, which cannot throw: its own `operator new` ends the process by a signal where there
+// is no memory. Its `operator delete` takes what these return.
+void* operator new(std::size_t bytes) { return or_throw(mi_malloc(bytes)); }
+void* operator new[](std::size_t bytes) { return or_throw(mi_malloc(bytes)); }
+void* operator new(std::size_t bytes, std::align_val_t alignment) {
+  return or_throw(mi_malloc_aligned(bytes, static_cast<std::size_t>(alignment)));
+}
+void* operator new[](std::size_t bytes, std::align_val_t alignment) {
+  return or_throw(mi_malloc_aligned(bytes, static_cast<std::size_t>(alignment)));
+}

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "tessera/base/doing.h"
 #include "tessera/base/text.h"
 #include "tessera/models/families.h"
 #include "tessera/models/graph_file.h"
@@ -61,6 +62,7 @@ Result<int64_t> batch_of(std::string_view spec, int64_t given, int64_t otherwise
 }
 
 Result<Model> build_model(std::string_view spec, int64_t batch, std::optional<DType> dtype) {
+  const Doing doing("building the model", spec);
   if (batch < 1)
     return invalid_input(fmt::format("expected a batch of at least 1, found {}", batch));
   if (dtype && !is_floating(*dtype)) {

@@ -137,8 +137,9 @@ Result<std::vector<std::string>> FileSystem::list(const std::string& path) {
   std::vector<std::string> names;
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
-  const bool no_folder =
-      error ? error.value() == ELOOP || error.value() == ENOTDIR : !fs::is_directory(status);
+  const bool no_such =
+      error.value() == ELOOP || error.value() == ENOTDIR || error.value() == ENAMETOOLONG;
+  const bool no_folder = error ? no_such : !fs::is_directory(status);
   if (no_folder || status.type() == fs::file_type::not_found) return names;
   if (error) return failed(path, "list", error.value());
   for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error))

@@ -184,8 +184,8 @@ class Paths(CliTest):
         text = self.expect_text("inspect", "S0R -> RS0", "--mesh", "2x4")
         self.assertEqual(text, """S0R -> RS0 on 2x4
 
-step  what        axes  ranks  from  to   a rank sends, of the tensor
-   0  all_to_all     0      2  S0R   RS0                         0.25
+step        what  axes  ranks  from   to  a rank sends, of the tensor
+0     all_to_all     0      2   S0R  RS0                         0.25
 
 A rank sends 0.25 of the tensor in all.
 """)
@@ -205,7 +205,7 @@ A rank sends 0.25 of the tensor in all.
         self.assertGreater(across, inside / 2)
         self.assertGreater(seconds("S0R -> RR", "a10g:2"), across)
         text = self.expect_text("inspect", "S1R -> RR", "--mesh", "2x8", "--shape", "8192,8192", "--cluster", "dgx-a100:2")
-        self.assertRegex(text, r"(?m)^   0  all_gather .* ms  ring/simple|(?m)^   0  all_gather")
+        self.assertRegex(text, r"(?m)^0 +all_gather +1 +8 +S1R +RR +224\.00 MiB +[0-9.]+ [mu]s +[a-z/]+$")
         self.assertIn("the steps take", text)
 
     def test_what_is_missing_or_wrong(self):
@@ -319,7 +319,7 @@ class Clusters(CliTest):
     def test_wrong_input_is_one_line(self):
         self.expect_error(2, "cluster 'dgx-a10:2': expected a preset (tessera inspect --list-clusters), 'local' or a .toml file, "
                              "found 'dgx-a10', did you mean 'dgx-a100'?", "inspect", "dgx-a10:2")
-        self.expect_error(2, "cluster 'dgx-a100:two': expected a number of nodes from 1 to 1000000 after ':', found 'two'",
+        self.expect_error(2, "cluster 'dgx-a100:two': expected a number of nodes from 1 to 16384 after ':', found 'two'",
                           "inspect", "dgx-a100:two")
         self.expect_error(2, "inspect: 'dgx-a100' is a cluster: --plan, --model, --rank and --op belong to models and plans",
                           "inspect", "dgx-a100", "--model", MODEL)
@@ -335,17 +335,16 @@ class WhatPlansCannotDo(CliTest):
     def test_slices_of_a_token_pipeline(self):
         model = "gpt:layers=2,hidden=8,heads=2,seq=6,vocab=16"
         start = "recipe token_pipeline: expected ops that take slices of 'seq' one after the other, found op "
-        for pp in (1, 2):  # with stages and without
+        for call in ("1,3", "2,3", "2,1"):  # without stages and with, and one slice
             self.expect_error(2, f"{start}'blocks.0.attn.core' (attention), which cannot be cut in time: what its dropout (p = 0.1) drops "
                               "is drawn by places in the whole", "inspect", model + ",attention_dropout=0.1", "--plan",
-                              f"token_pipeline({pp},3)")
+                              f"token_pipeline({call})")
         self.expect_error(2, f"{start}'blocks.2.attn.core' (attention), which cannot be cut in time: places in the whole are compared, as "
                           "of queries and keys", "inspect", "t5:layers=2,hidden=8,heads=2,seq=6,source=6,vocab=16", "--plan",
                           "token_pipeline(1,3)")
         self.expect_error(2, f"{start}'embed.concat' (concat), which cannot be cut", "inspect", "vit:layers=2,hidden=8,heads=2", "--plan",
                           "token_pipeline(1,3)")
         self.expect_text("inspect", "bert:layers=2,hidden=8,heads=2,seq=6,vocab=16", "--plan", "token_pipeline(1,3)")
-        self.expect_text("inspect", model + ",attention_dropout=0.1", "--plan", "token_pipeline(2,1)")
         self.expect_error(2, "recipe token_pipeline: expected slices that add up to seq = 6 (or their number), found "
                           "'9223372036854775807+9223372036854775807'", "inspect", model, "--plan",
                           "token_pipeline(2,9223372036854775807+9223372036854775807)")

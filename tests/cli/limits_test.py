@@ -187,10 +187,11 @@ class Limits(CliTest):
 
     # ---- memory
     def test_memory_exhausted_is_one_line(self):
-        for limit in (GIB // 4, GIB // 2, GIB):
-            for arguments in (["inspect", "gpt:layers=4000,hidden=64,heads=4,seq=32,vocab=128", "--plan", "data_parallel(64)"],
-                              ["simulate", "gpt:layers=4000,hidden=64,heads=4,seq=32,vocab=128", "--plan", "megatron(tp=4,dp=64)",
-                               "--cluster", "dgx-a100:32"]):
+        model = "gpt:layers=5000"
+        for limit in (96 << 20, 112 << 20, 128 << 20):  # the program alone takes 70 MiB of addresses
+            for arguments in (["inspect", model], ["inspect", model, "--plan", "data_parallel(64)"],
+                              ["simulate", model, "--plan", "megatron(tp=4,dp=64)", "--cluster", "dgx-a100:32"],
+                              ["plan", model, "--cluster", "local:2", "--batch", "2"]):
                 with self.subTest(limit=limit, arguments=arguments):
                     message = self.expect_one_line(2, *arguments, before=address_space(limit))
                     self.assertRegex(message, "^memory is exhausted while ")

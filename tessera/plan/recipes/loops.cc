@@ -61,7 +61,7 @@ Result<PlanText> emit_token_pipeline(const RecipeArguments& arguments, const Gra
   TESSERA_TRY(const std::string slices,
               slices_text(arguments.text("slices"), size_of(graph, ops_with(graph, "seq"), "seq")));
   if (pp > 1) TESSERA_TRY_VOID(check_causal(graph));
-  if (slices != "steps = 1") TESSERA_TRY_VOID(check_slices(graph));
+  TESSERA_TRY_VOID(check_slices(graph));
   TESSERA_TRY_VOID(check_zero(arguments));
   PlanText text{
       .mesh = {{"pp", pp}, {"dp", arguments.number("dp")}, {"tp", arguments.number("tp")}},
