@@ -291,15 +291,19 @@ TEST_F(Folders, BadInputIsOneLineAndNothingIsWritten) {
   EXPECT_FALSE(fs::exists(out));
 }
 
+// The shapes of the arrays of theirs, by name.
+std::map<std::string, std::vector<int64_t>> shapes_of(const Model& model) {
+  std::map<std::string, std::vector<int64_t>> shapes;
+  const auto views = huggingface_views(model);
+  EXPECT_TRUE(views) << views.error().message;
+  for (const TensorView& view : *views) {
+    for (const std::string& array : view.arrays) shapes[array] = view.array_shape;
+  }
+  return shapes;
+}
+
 // A head that the configuration ties and the files have with values of its own, and the other way round.
 TEST_F(Folders, ArraysSayWhetherTheHeadIsTied) {
-  const auto shapes_of = [](const Model& model) {
-    std::map<std::string, std::vector<int64_t>> shapes;
-    for (const TensorView& view : *huggingface_views(model)) {
-      for (const std::string& array : view.arrays) shapes[array] = view.array_shape;
-    }
-    return shapes;
-  };
   for (const std::string name : {"qwen3", "gpt2", "t5"}) {
     auto shapes = shapes_of(model_of(name));
     shapes["lm_head.weight"] = {37, 16};
@@ -344,9 +348,7 @@ TEST_F(Folders, ArraysSayWhetherTheHeadIsTied) {
 
 TEST_F(Folders, ATiedArrayMayStandUnderTheNameOfItsCopy) {
   const Model model = model_of("qwen3");
-  std::map<std::string, std::vector<int64_t>> shapes;
-  for (const TensorView& view : *huggingface_views(model))
-    shapes[view.arrays[0]] = view.array_shape;
+  auto shapes = shapes_of(model);
   shapes.erase("model.embed_tokens.weight");
   const auto missing = [&] {
     write("qwen3", shapes);
@@ -358,8 +360,7 @@ TEST_F(Folders, ATiedArrayMayStandUnderTheNameOfItsCopy) {
   EXPECT_EQ(missing(), "");
   // Not so where the model has both.
   const Model both = make("llama");
-  shapes.clear();
-  for (const TensorView& view : *huggingface_views(both)) shapes[view.arrays[0]] = view.array_shape;
+  shapes = shapes_of(both);
   shapes.erase("model.embed_tokens.weight");
   write("llama", shapes);
   EXPECT_FALSE(open_huggingface(path("llama"), both));
