@@ -164,7 +164,9 @@ class Recognizer {
 
   Status find_part(const std::string& axis) {
     std::optional<std::pair<AxisPart, int>> found;  // and the entry
+    std::set<AxisPart> parts;
     const auto take = [&](AxisPart part, int entry) {
+      parts.insert(part);
       // The first of these that holds: experts, features, tokens, batch.
       if (!found || rank_of(part) < rank_of(found->first)) found = {part, entry};
     };
@@ -191,6 +193,15 @@ class Recognizer {
       return refuse(entry_text(plan_, plan_.splits[static_cast<size_t>(other)]),
                     fmt::format("targets cut batch, tokens, heads, features or experts of "
                                 "products; the axis '{}' cuts none of them",
+                                axis));
+    }
+    if (parts.contains(AxisPart::kEp) && parts.contains(AxisPart::kTp)) {
+      const std::string where =
+          found->second < 0 ? at_key("split")
+                            : entry_text(plan_, plan_.splits[static_cast<size_t>(found->second)]);
+      return refuse(where,
+                    fmt::format("targets are written with whole experts over replicas alone; "
+                                "the axis '{}' cuts experts, and features of other products",
                                 axis));
     }
     parts_.part[axis] = found->first;

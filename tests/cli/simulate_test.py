@@ -48,6 +48,35 @@ class Recommender(CliTest):
         self.assertEqual(sum(ranks * row["bytes"] for ranks, row in between), 2 * 26 * 65536 * 128 * 4 * 15 // 16)
 
 
+class ThreeDims(CliTest):
+    """The axes of tensor_parallel_3d lie by what is sent over them: most of all in a node. All six orders are tried."""
+
+    def test_no_order_is_faster_than_the_default(self):
+        cluster = self.write("four.toml", """name = "four"
+[[part]]
+like = "dgx-a100"
+name = "four"
+devices = 4
+nodes = 2
+[part.nic]
+count = 4
+[[tier]]
+latency = "1 us"
+""")
+        for model, batch in (("gpt:layers=2,hidden=4096,heads=32,seq=1024,vocab=8192", 32),
+                             ("gpt:layers=2,hidden=1024,heads=16,seq=512,vocab=8192", 16),
+                             ("gpt:layers=2,hidden=8192,heads=64,seq=1024,vocab=8192", 8)):
+            def seconds(plan):
+                return self.expect_json("simulate", model, "--plan", plan, "--cluster", cluster, "--batch", str(batch),
+                                        "--precision", "bfloat16", "--json")["step_time_s"]
+
+            default = seconds("tensor_parallel_3d(2,2,2)")
+            orders = {order: seconds(f'tensor_parallel_3d(2,2,2,device_order="{order}")')
+                      for order in ("x,y,z", "x,z,y", "y,x,z", "y,z,x", "z,x,y", "z,y,x")}
+            self.assertLessEqual(default, 1.001 * min(orders.values()), orders)
+            self.assertLess(default, 0.9 * max(orders.values()), orders)
+
+
 class Diff(CliTest):
     def trace(self, name, dur, instruction=3):
         slice_ = {"ph": "X", "name": "up", "cat": "einsum", "pid": 0, "tid": 1000, "ts": 0.0, "dur": dur,

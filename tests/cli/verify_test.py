@@ -87,6 +87,13 @@ loss %loss
         self.assertEqual(answer.code, 1)
         self.assertRegex(answer.err, r"^tessera: verify: not equal: [^\n]+\n$")
 
+    def test_whole_experts_over_tensor_ranks(self):
+        model = "mixtral:layers=2,hidden=32,heads=4,seq=8,vocab=32,experts=8"
+        for plan in ("expert_parallel(ep=2,tp=2,experts_over_tp=true)", "expert_parallel(ep=1,tp=4,experts_over_tp=true)",
+                     "expert_parallel(ep=2,dp=2,tp=2,zero=1,sequence_shard=true,experts_over_tp=true)"):
+            self.assertIn("equal: the plan computes what the serial plan computes",
+                          self.expect_text("verify", model, "--plan", plan, "--batch", "8"))
+
     def test_a_mesh_larger_than_the_ranks(self):
         self.expect_error(2, "data_parallel(4): its mesh {dp=4} needs 4 ranks, found 2 (--ranks)",
                           "verify", MODEL, "--plan", "data_parallel(4)", "--ranks", "2")

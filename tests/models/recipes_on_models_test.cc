@@ -97,7 +97,7 @@ TEST(RecipesOnModels, ApplyOrSayWhatIsMissing) {
            {"tensor_parallel(2,sequence_shard=true)", "megatron(cp=2)", "fsdp(2,prefetch=1)",
             "pipeline(2,4,interlaced)", "pipeline(2,4,nf1b)", "recompute(norm)", "recompute(core)",
             "recompute(mlp+act)", "recompute(moe)", "recompute(scan)", "recompute(mla_up)",
-            "expert_parallel(2,tp=2)"})
+            "expert_parallel(2,tp=2)", "expert_parallel(2,tp=2,experts_over_tp=true)"})
         expect_a_plan_or_a_reason(model, call, plans);
     }
   }

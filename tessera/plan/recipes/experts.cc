@@ -68,9 +68,10 @@ Status check(const RecipeArguments& arguments, const Graph& graph, const Mixture
   }
   const int64_t tp = arguments.number("tp");
   if (over_tp && ep * tp > experts) {
-    return invalid_input(fmt::format("ep tp = {} is more than the {} experts, which "
-                                     "experts_over_tp leaves whole",
-                                     ep * tp, experts));
+    return invalid_input(
+        fmt::format("ep tp = {} is more than the {} experts, which "
+                    "experts_over_tp leaves whole",
+                    ep * tp, experts));
   }
   return check_zero(arguments);
 }
@@ -92,8 +93,7 @@ Result<PlanText> emit_expert_parallel(const RecipeArguments& arguments, const Gr
   if (replicated) text.split("*", "batch", "dp,ep");
   const bool over_tp = arguments.flag("experts_over_tp") && text.has("tp");
   if (text.has("ep")) text.split(mixture.experts, "batch", "dp");
-  if (text.has("ep") || over_tp)
-    text.split(mixture.experts, "experts", over_tp ? "ep,tp" : "ep");
+  if (text.has("ep") || over_tp) text.split(mixture.experts, "experts", over_tp ? "ep,tp" : "ep");
   const bool sequence_shard = arguments.flag("sequence_shard");
   TESSERA_TRY_VOID(tensor_parallel(text, graph, sequence_shard));
   if (sequence_shard) {  // routing is by whole sequences

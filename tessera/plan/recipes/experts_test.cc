@@ -88,6 +88,18 @@ store = [
   { tensors = "optimizer.*", over = ["dp", "ep"] },
 ]
 )");
+  // Whole experts over both axes.
+  EXPECT_EQ(emit("expert_parallel(2, tp=2, experts_over_tp=true)", graph),
+            R"(# expert_parallel(2, tp=2, experts_over_tp=true)
+mesh = { ep = 2, tp = 2 }
+split = [
+  { ops = "*",                                                 dim = "batch",   over = "ep" },
+  { ops = "blocks.*.moe.{arrive*,gate,act,up,mul,weigh,down}", dim = "batch",   over = [] },
+  { ops = "blocks.*.moe.{arrive*,gate,act,up,mul,weigh,down}", dim = "experts", over = ["ep", "tp"] },
+  { ops = "{head,loss}",                                       dim = "vocab",   over = "tp" },
+  { ops = "blocks.*.moe.{dispatch,return,combine}",            dim = "hidden",  over = "tp" },
+]
+)");
   EXPECT_EQ(emit("expert_parallel(1)", graph), "# expert_parallel(1)\nmesh = {}\n");
   EXPECT_EQ(emit("expert_parallel(ep=1, dp=2, zero=1)", graph),
             R"(# expert_parallel(ep=1, dp=2, zero=1)
@@ -104,10 +116,12 @@ store = [
 TEST(ExpertParallel, EveryCallMakesAPlanThatResolves) {
   const auto trained = differentiate(test_mixture(), OptimizerSpec{});
   ASSERT_TRUE(trained.has_value()) << trained.error().message;
-  for (const auto& [call, ranks] : {std::pair{"expert_parallel(3)", 3},
-                                    {"expert_parallel(ep=1, tp=2, dp=2, zero=3)", 4},
-                                    {"expert_parallel(ep=2, zero=2)", 2},
-                                    {"expert_parallel(2, dp=2, tp=2, pp=2, zero=3)", 16}}) {
+  for (const auto& [call, ranks] :
+       {std::pair{"expert_parallel(3)", 3},
+        {"expert_parallel(ep=1, tp=2, dp=2, zero=3)", 4},
+        {"expert_parallel(ep=2, zero=2)", 2},
+        {"expert_parallel(2, tp=2, dp=2, zero=1, experts_over_tp=true)", 8},
+        {"expert_parallel(2, dp=2, tp=2, pp=2, zero=3)", 16}}) {
     const auto text = emit_recipe(call, *trained);
     ASSERT_TRUE(text.has_value()) << text.error().message;
     EXPECT_LE(std::count(text->begin(), text->end(), '\n'), 40) << *text;
@@ -127,6 +141,9 @@ TEST(ExpertParallel, ErrorsNameRecipeAndArgument) {
   const Graph graph = test_mixture();
   EXPECT_EQ(emit("expert_parallel(5)", graph),
             "recipe expert_parallel: ep = 5 is more than the 4 experts");
+  EXPECT_EQ(emit("expert_parallel(4, tp=2, experts_over_tp=true)", graph),
+            "recipe expert_parallel: ep tp = 8 is more than the 4 experts, which experts_over_tp "
+            "leaves whole");
   EXPECT_EQ(emit("expert_parallel(2, zero=4)", graph),
             "recipe expert_parallel: expected zero = 0, 1, 2 or 3, found 4");
   EXPECT_EQ(emit("expert_parallel(2, schedule=1f2b)", graph),

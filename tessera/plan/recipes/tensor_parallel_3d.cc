@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "tessera/plan/recipes/families.h"
@@ -67,19 +68,56 @@ class Rows {
   std::vector<std::string> said_;  // by op: the axes of the last entry that selects it
 };
 
+// Orders the axes so that the ranks of one over which more is sent are nearer to each other: the last
+// axis of a mesh has neighbours. A layer with T tokens sends, forward and backward and summed over
+// ranks, (y-1) 6 T h, (z-1) 17 T h and twice its weights (x-1) times (section 6).
+Axes by_traffic(const Graph& graph, int64_t x, int64_t y, int64_t z) {
+  const Blocked blocks(graph);
+  double values = 0;   // T h, of the largest tensor that a block hands on
+  double weights = 0;  // of all blocks
+  std::set<TensorId> counted;
+  for (const Op& op : graph.ops()) {
+    if (!blocks.holds(op)) continue;
+    const auto has_hidden = [&](TensorId id) {
+      const auto& dims = graph.tensor(id).dims;
+      return std::any_of(dims.begin(), dims.end(),
+                         [](const Dim& dim) { return dim.name == "hidden"; });
+    };
+    for (const TensorId id : op.outputs) {
+      if (has_hidden(id))
+        values = std::max(values, static_cast<double>(graph.tensor(id).elements()));
+    }
+    for (const TensorId id : op.inputs) {
+      if (graph.tensor(id).role != Role::kParameter || !has_hidden(id)) continue;
+      if (counted.insert(id).second) weights += static_cast<double>(graph.tensor(id).elements());
+    }
+  }
+  const int64_t last = *std::max_element(blocks.block.begin(), blocks.block.end());
+  const auto layers = static_cast<double>(std::max<int64_t>(0, last) + 1);
+  struct Sent {
+    std::string axis;
+    int64_t ranks;
+    double elements;
+  };
+  std::vector<Sent> sent = {{"y", y, static_cast<double>(y - 1) * 6 * values},
+                            {"x", x, static_cast<double>(x - 1) * 2 * weights / layers},
+                            {"z", z, static_cast<double>(z - 1) * 17 * values}};
+  std::stable_sort(sent.begin(), sent.end(),
+                   [](const Sent& a, const Sent& b) { return a.elements < b.elements; });
+  Axes out;
+  for (const Sent& one : sent) out.emplace_back(one.axis, one.ranks);
+  return out;
+}
+
 // docs/theory/tensor-parallel-3d.md sections 2-4, its axes i, j, l being x, y, z. Of each product x
 // cuts the rows, y and z its features, in turn as inputs and as outputs: what one product makes is
 // what the next one reads. Between products the rows are also cut over the axis that does not cut
 // the features, and weights rest over x: gathered for a product, scattered after it.
-//
-// Most of all is sent over z, whose ranks are therefore neighbours, and least over y: per rank and
-// layer, forward and backward, (z-1) 17bsh, (x-1) 24h^2 and (y-1) 6bsh (section 6), so that x is
-// between them unless a rank's batch has fewer tokens than 1.4 h or more than 4 h.
 Result<PlanText> emit_3d(const RecipeArguments& arguments, const Graph& graph) {
   const int64_t y = arguments.number("y");
-  TESSERA_TRY(PlanText text,
-              outer(arguments, graph,
-                    {{"y", y}, {"x", arguments.number("x")}, {"z", arguments.number("z")}}));
+  TESSERA_TRY(
+      PlanText text,
+      outer(arguments, graph, by_traffic(graph, arguments.number("x"), y, arguments.number("z"))));
   for (const char* dim : {"batch", "hidden"}) {
     if (!has_dim(graph, "*", dim))
       return invalid_input(fmt::format("expected ops with the dim '{}', found none", dim));
