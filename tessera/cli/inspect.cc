@@ -127,10 +127,10 @@ Result<int> inspect(const InspectOptions& options) {
     return invalid_input("inspect: --mesh belongs to a path on one mesh, as 'S0R -> RS0'");
   }
   if (subject == Subject::kPath && options.mesh.empty()) {
-    return invalid_input(
-        fmt::format("inspect: expected --mesh for '{}', as 2x4; or both sides with their meshes, as "
-                    "S0R@2x4",
-                    options.subject));
+    return invalid_input(fmt::format(
+        "inspect: expected --mesh for '{}', as 2x4; or both sides with their meshes, as "
+        "S0R@2x4",
+        options.subject));
   }
   if (subject == Subject::kResharding && !options.cluster.empty()) {
     return invalid_input(

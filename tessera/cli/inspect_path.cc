@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tessera/base/json_text.h"
 #include "tessera/base/text.h"
 #include "tessera/cli/cli.h"
 #include "tessera/cli/inspect.h"
@@ -49,7 +50,8 @@ std::vector<int64_t> usual_shape(size_t rank, const Mesh& mesh) {
 Result<LayoutPath> path_of(const InspectOptions& options) {
   const std::string_view text = options.subject;
   const size_t arrow = text.find("->");
-  const std::string_view before = trim(text.substr(0, arrow)), behind = trim(text.substr(arrow + 2));
+  const std::string_view before = trim(text.substr(0, arrow)),
+                         behind = trim(text.substr(arrow + 2));
   LayoutPath out;
   TESSERA_TRY(out.mesh, parse_mesh_sizes(options.mesh));
   TESSERA_TRY(out.dtype, parse_dtype(options.precision));
@@ -90,9 +92,8 @@ Result<LayoutPath> path_of(const InspectOptions& options) {
     }
     TESSERA_TRY(out.cluster, load_cluster(options.cluster));
   }
-  TESSERA_TRY(out.prices,
-              price_path(out.from, out.steps, out.mesh, out.shape, out.dtype,
-                         out.cluster ? &*out.cluster : nullptr, style));
+  TESSERA_TRY(out.prices, price_path(out.from, out.steps, out.mesh, out.shape, out.dtype,
+                                     out.cluster ? &*out.cluster : nullptr, style));
   return out;
 }
 
@@ -117,14 +118,19 @@ std::string amount_text(const LayoutPath& path, int64_t bytes) {
 std::string path_text(const InspectOptions& options, const LayoutPath& path) {
   std::string out = fmt::format("{} on {}", options.subject, options.mesh);
   if (path.has_shape) {
-    out += fmt::format(", a tensor of {} {}, {}", fmt::join(path.shape, " x "),
-                       dtype_name(path.dtype),
-                       short_bytes(static_cast<int64_t>(path.tensor_bytes())));
+    out +=
+        fmt::format(", a tensor of {} {}, {}", fmt::join(path.shape, " x "), dtype_name(path.dtype),
+                    short_bytes(static_cast<int64_t>(path.tensor_bytes())));
   }
   if (path.cluster) out += fmt::format(", on {}", options.cluster);
   out += "\n";
   if (path.steps.empty()) return out + "Nothing moves: both layouts are the same.\n";
-  std::vector<std::string> head = {"step", "what", "axes", "ranks", "from", "to",
+  std::vector<std::string> head = {"step",
+                                   "what",
+                                   "axes",
+                                   "ranks",
+                                   "from",
+                                   "to",
                                    path.has_shape ? "a rank sends" : "a rank sends, of the tensor"};
   if (path.cluster) head.insert(head.end(), {"time", "algorithm"});
   Table table(head);
@@ -155,7 +161,8 @@ std::string path_text(const InspectOptions& options, const LayoutPath& path) {
   out += "\n" + table.to_string() + "\n";
   out += fmt::format("A rank sends {}{} in all", amount_text(path, bytes),
                      path.has_shape ? "" : " of the tensor");
-  if (path.cluster) out += fmt::format("; the steps take {} one after the other", short_seconds(seconds));
+  if (path.cluster)
+    out += fmt::format("; the steps take {} one after the other", short_seconds(seconds));
   return out + ".\n";
 }
 
@@ -197,7 +204,7 @@ Json path_json(const InspectOptions& options, const LayoutPath& path) {
 
 Result<int> inspect_path(const InspectOptions& options) {
   TESSERA_TRY(const LayoutPath path, path_of(options));
-  return print(options.json ? path_json(options, path).dump() + "\n" : path_text(options, path));
+  return print(options.json ? dumped(path_json(options, path)) + "\n" : path_text(options, path));
 }
 
 }  // namespace tessera::cli

@@ -407,5 +407,28 @@ TEST(ReshardSpec, ErrorsNameTheText) {
   EXPECT_EQ(to_string(spec->layout, spec->mesh, {}), "[?: -, ?: device.host, ?: -]");
 }
 
+TEST(LayoutSpec, ReadsBackAndNamesWhatIsWrong) {
+  const auto mesh = parse_mesh_sizes("2x4x3");
+  ASSERT_TRUE(mesh) << mesh.error().message;
+  EXPECT_EQ(mesh->size(), 24);
+  EXPECT_EQ(mesh->axes[0].stride, 12);
+  for (const std::string text : {"RRR", "S0RS12", "RS210R", "RS1RP0", "RRRP012"}) {
+    const auto layout = parse_layout_spec(text, *mesh, 3);
+    ASSERT_TRUE(layout) << layout.error().message;
+    EXPECT_EQ(layout_spec(*layout), text);
+    EXPECT_EQ(dims_of_layout_spec(text), 3U);
+  }
+  for (const std::string text :
+       {"RR", "RRRR", "S3RR", "SRR", "S0S0R", "S0RRP0", "P0RRR", "RRRP", "RRRP0P1", "QRR", ""}) {
+    const auto layout = parse_layout_spec(text, *mesh, 3);
+    ASSERT_FALSE(layout) << text;
+    EXPECT_EQ(
+        layout.error().message.find(fmt::format("layout '{}' on mesh 2x4x3: expected ", text)), 0U)
+        << layout.error().message;
+  }
+  for (const std::string text : {"", "2x", "x4", "0x4", "2x2x2x2x2", "70000", "300x300", "2y4"})
+    EXPECT_FALSE(parse_mesh_sizes(text)) << text;
+}
+
 }  // namespace
 }  // namespace tessera

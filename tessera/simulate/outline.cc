@@ -90,20 +90,6 @@ std::vector<bool> routed_tensors(const Graph& graph) {
   return routed;
 }
 
-// The most experts that a token goes to: the dim that counts the choices of what routes.
-int64_t most_choices(const Graph& graph) {
-  int64_t most = 1;
-  for (const Op& op : graph.ops()) {
-    if (info_of(op).work != WorkClass::kRouting) continue;
-    for (const TensorId id : op.outputs) {
-      for (const Dim& dim : graph.tensor(id).dims) {
-        if (dim.name == "choice") most = std::max(most, dim.size);
-      }
-    }
-  }
-  return most;
-}
-
 struct Shared {  // by all players
   const Lowered& lowered;
   const Cluster& cluster;

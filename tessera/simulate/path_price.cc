@@ -19,8 +19,8 @@ std::vector<std::vector<int64_t>> groups_over(const Axes& axes, const Mesh& mesh
   std::vector<std::vector<int64_t>> out;
   for (int64_t rank = 0; rank < mesh.size(); ++rank) {
     const std::vector<int64_t> at = mesh.coordinates(rank);
-    const bool is_first = std::all_of(axes.begin(), axes.end(),
-                                      [&](AxisId axis) { return at[axis.index()] == 0; });
+    const bool is_first =
+        std::all_of(axes.begin(), axes.end(), [&](AxisId axis) { return at[axis.index()] == 0; });
     if (!is_first) continue;
     std::vector<int64_t>& group = out.emplace_back();
     for (const int member : mesh.group(at, axes)) group.push_back(member);
@@ -50,8 +50,8 @@ class PathPrices {
       if (!costs_) continue;
       const GroupPlacement where = place_group(*cluster_, ranks, sharing(ranks, on_node));
       const ExchangeLoad load = listed ? load_of(issue, where, ranks) : ExchangeLoad{};
-      const CollectiveCost cost = costs_->collective(
-          step.kind, where, whole_bytes(issue, sent, out.members), load);
+      const CollectiveCost cost =
+          costs_->collective(step.kind, where, whole_bytes(issue, sent, out.members), load);
       if (!out.cost || cost.seconds() > out.cost->seconds()) out.cost = cost;
     }
     return out;
@@ -108,8 +108,7 @@ class PathPrices {
     }
   }
 
-  std::map<int64_t, int64_t> groups_by_node(
-      const std::vector<std::vector<int64_t>>& groups) const {
+  std::map<int64_t, int64_t> groups_by_node(const std::vector<std::vector<int64_t>>& groups) const {
     std::map<int64_t, int64_t> out;
     if (!costs_) return out;
     for (const std::vector<int64_t>& ranks : groups) {
@@ -122,8 +121,7 @@ class PathPrices {
   int64_t sharing(const std::vector<int64_t>& ranks,
                   const std::map<int64_t, int64_t>& on_node) const {
     int64_t most = 1;
-    for (const int64_t rank : ranks)
-      most = std::max(most, on_node.at(cluster_->locate(rank).node));
+    for (const int64_t rank : ranks) most = std::max(most, on_node.at(cluster_->locate(rank).node));
     return most;
   }
   ExchangeLoad load_of(const Issue& issue, const GroupPlacement& where,
@@ -144,9 +142,9 @@ class PathPrices {
 }  // namespace
 
 Result<std::vector<StepPrice>> price_path(const Layout& from,
-                                          const std::vector<ConversionStep>& path,
-                                          const Mesh& mesh, const std::vector<int64_t>& shape,
-                                          DType dtype, const Cluster* cluster, const Style& style) {
+                                          const std::vector<ConversionStep>& path, const Mesh& mesh,
+                                          const std::vector<int64_t>& shape, DType dtype,
+                                          const Cluster* cluster, const Style& style) {
   if (cluster != nullptr && mesh.size() > cluster->devices()) {
     return invalid_input(fmt::format("mesh of {} ranks: expected at most {}, the devices of {}",
                                      mesh.size(), cluster->devices(), cluster->name));

@@ -25,8 +25,8 @@ struct StepPrice {
 
 // Rank r of the mesh is on device r. Errors: the cluster has fewer devices than the mesh.
 Result<std::vector<StepPrice>> price_path(const Layout& from,
-                                          const std::vector<ConversionStep>& path,
-                                          const Mesh& mesh, const std::vector<int64_t>& shape,
-                                          DType dtype, const Cluster* cluster, const Style& style);
+                                          const std::vector<ConversionStep>& path, const Mesh& mesh,
+                                          const std::vector<int64_t>& shape, DType dtype,
+                                          const Cluster* cluster, const Style& style);
 
 }  // namespace tessera

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include "tessera/graph/kinds.h"
+
 namespace tessera {
 namespace {
 
@@ -51,8 +53,8 @@ Costs costs_of(const Outline& outline, const Cluster& cluster, const Style& styl
   for (const PricedCollective& one : outline.collectives) {
     const bool once = style.tokens_once_a_node && one.moves == Moves::kTokens &&
                       one.where.nodes > 1 && one.choices > 1;
-    out.collectives.push_back(transfers.collective(one.kind, one.where, one.bytes,
-                                                   once ? once_a_node(one) : one.load));
+    out.collectives.push_back(
+        transfers.collective(one.kind, one.where, one.bytes, once ? once_a_node(one) : one.load));
   }
   for (const PricedMessage& one : outline.messages) {
     out.messages.push_back(transfers.message(one.from, one.to, one.bytes, one.share));
@@ -155,6 +157,19 @@ class PlayerPricing {
 };
 
 }  // namespace
+
+int64_t most_choices(const Graph& graph) {
+  int64_t most = 1;
+  for (const Op& op : graph.ops()) {
+    if (info_of(op).work != WorkClass::kRouting) continue;
+    for (const TensorId id : op.outputs) {
+      for (const Dim& dim : graph.tensor(id).dims) {
+        if (dim.name == "choice") most = std::max(most, dim.size);
+      }
+    }
+  }
+  return most;
+}
 
 Priced unpriced(const Outline& outline) { return {outline.play, {}}; }
 

@@ -36,6 +36,8 @@ struct PricedCollective {
   int64_t choices = 1;     // of tokens: the experts that each of them goes to
   friend auto operator<=>(const PricedCollective&, const PricedCollective&) = default;
 };
+// The most experts that a token goes to: the size of the dim that counts the choices of what routes.
+int64_t most_choices(const Graph& graph);
 struct PricedMessage {
   int64_t from = 0, to = 0, bytes = 0, share = 1;
   friend auto operator<=>(const PricedMessage&, const PricedMessage&) = default;
