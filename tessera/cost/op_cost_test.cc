@@ -194,8 +194,9 @@ TEST(OpCosts, many_experts_cost_the_host_a_call_each) {
   EXPECT_NEAR(each.host_s - one.host_s, 127 * 4e-6, 1e-12);
   EXPECT_EQ(each.kernel_s, one.kernel_s);
   work.grouped = false;  // a batch of something else is one call
-  EXPECT_EQ(OpCosts(device, *parse_style("tessera,kernel_an_expert=true"), nullptr).cost(work).host_s,
-            OpCosts(device, Style(), nullptr).cost(work).host_s);
+  EXPECT_EQ(
+      OpCosts(device, *parse_style("tessera,kernel_an_expert=true"), nullptr).cost(work).host_s,
+      OpCosts(device, Style(), nullptr).cost(work).host_s);
 }
 
 RC_GTEST_PROP(OpCosts, more_work_and_fewer_units_never_save_time, ()) {

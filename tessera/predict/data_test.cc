@@ -130,12 +130,18 @@ TEST(Rows, WordsTellLowRankFactors) {
     bool trains;
     int64_t rank;  // 0: not said
   };
-  for (const Said& said :
-       {Said{"LoRA fine-tuning (rank 16), 14.7 samples/s", true, 16}, {"Llama2-70B-LoRA", true, 0},
-        {"llama2_70b_lora", true, 0}, {"low-rank adapters, r=8", true, 8},
-        {"QLoRA r 64", true, 64}, {"full fine-tuning, not LoRA", false, 0},
-        {"without LoRA", false, 0}, {"no lora", false, 0}, {"floral patterns", false, 0},
-        {"explorations", false, 0}, {"rank 3 of 8 nodes", false, 0}, {"", false, 0}}) {
+  for (const Said& said : {Said{"LoRA fine-tuning (rank 16), 14.7 samples/s", true, 16},
+                           {"Llama2-70B-LoRA", true, 0},
+                           {"llama2_70b_lora", true, 0},
+                           {"low-rank adapters, r=8", true, 8},
+                           {"QLoRA r 64", true, 64},
+                           {"full fine-tuning, not LoRA", false, 0},
+                           {"without LoRA", false, 0},
+                           {"no lora", false, 0},
+                           {"floral patterns", false, 0},
+                           {"explorations", false, 0},
+                           {"rank 3 of 8 nodes", false, 0},
+                           {"", false, 0}}) {
     const StatedLowRank found = low_rank_in(said.text);
     EXPECT_EQ(found.trains, said.trains) << said.text;
     EXPECT_EQ(found.rank.value_or(0), said.rank) << said.text;

@@ -274,8 +274,7 @@ void add_details(Plan& plan, const Graph& graph, const Run& run) {
     plan.prefetch = Prefetch{"blocks.*", run.framework.prefetch};
   }
   if (run.zero == 3) keep_small_parameters(plan, graph, run.framework.persistent_elements);
-  if (run.zero >= 2 && run.pp > 1 && run.framework.keeps_gathered &&
-      !is_wide(run.arithmetic)) {
+  if (run.zero >= 2 && run.pp > 1 && run.framework.keeps_gathered && !is_wide(run.arithmetic)) {
     if (run.zero == 3) {
       StoreEntry narrow = store("*.cast");
       narrow.keep = Keep::kStep;

@@ -43,8 +43,8 @@ struct Framework {
   bool keeps_gathered = false;
   // Gradients are summed in the dtype of the computation: in fp16 runs, in bf16 runs.
   bool narrow_gradients = false, narrow_bf16_gradients = false;
-  bool fused_gating = false;        // a gated MLP's activation is not kept for the backward pass
-  bool weigh_inside = false;        // experts weigh before their last product
+  bool fused_gating = false;  // a gated MLP's activation is not kept for the backward pass
+  bool weigh_inside = false;  // experts weigh before their last product
   // Its fused attention is FlashAttention's or cuDNN's, whose kernels older GPUs do not have.
   bool flash_attention = false;
   double dropout = 0;               // of gpt and bert

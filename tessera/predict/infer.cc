@@ -436,9 +436,9 @@ Result<Run> infer(const Row& row, const std::vector<FrameworkOption>& options) {
     TESSERA_TRY_VOID(set_option(run.framework, option.key, option.value));
   }
   // Its kernels were written for newer GPUs.
-  if (const auto style = parse_style(run.framework.style);
-      run.framework.flash_attention && !run.machine.flash_attention && style &&
-      style->fused_attention) {
+  if (const auto style = parse_style(run.framework.style); run.framework.flash_attention &&
+                                                           !run.machine.flash_attention && style &&
+                                                           style->fused_attention) {
     run.framework.style += ",fused_attention=false";
     run.reasons.push_back(
         fmt::format("attention is not fused: its kernels in {} need a newer GPU than {}",

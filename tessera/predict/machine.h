@@ -18,7 +18,7 @@ struct Machine {
   int64_t memory_bytes = 0;  // of a GPU: to judge what fits before a plan exists
   // Arithmetic that the GPU has.
   bool float16 = true, bfloat16 = true, fp8 = false, fp4 = false;
-  bool tf32 = false;  // of the preset; looked up where a row states it
+  bool tf32 = false;            // of the preset; looked up where a row states it
   bool flash_attention = true;  // FlashAttention and cuDNN have kernels for it
   bool early = false;  // sold before 2022: runs that do not say so are of the frameworks of then
   bool tuned = false;  // NVLink and sold since 2022: published runs overlap tensor parallelism

@@ -125,8 +125,7 @@ Status check_columns(const CsvTable& table, std::string_view file) {
 }  // namespace
 
 std::string_view arithmetic_name(Arithmetic arithmetic) {
-  constexpr std::array<std::string_view, 6> kNames = {"fp32", "tf32", "fp16",
-                                                      "bf16", "fp8",  "fp4"};
+  constexpr std::array<std::string_view, 6> kNames = {"fp32", "tf32", "fp16", "bf16", "fp8", "fp4"};
   return kNames[static_cast<size_t>(arithmetic)];
 }
 

@@ -307,8 +307,7 @@ Result<Json> sharding(const JsonTable& in) {
     ops[graph.ops[v].name] = {{"spec", to_string(plan->ops[v].output, dims)},
                               {"communication", plan->ops[v].communication}};
   }
-  Json out{
-      {"fits", true}, {"objective", plan->objective}, {"communication", plan->communication}};
+  Json out{{"fits", true}, {"objective", plan->objective}, {"communication", plan->communication}};
   say_how_good(plan->solver, plan->proved, plan->objective, plan->bound, out);
   out["ops"] = std::move(ops);
   return out;

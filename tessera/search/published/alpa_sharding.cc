@@ -292,9 +292,8 @@ bool is_product(const ShardingGraph& graph, const ShardingOp& op) {
 
 std::string why_not_an_op(const ShardingGraph& graph, const ShardingOp& op) {
   const auto missing = [](const Dims& dims, const Dims& in) {
-    const auto found = std::find_if(dims.begin(), dims.end(), [&](const std::string& dim) {
-      return !position(in, dim);
-    });
+    const auto found = std::find_if(dims.begin(), dims.end(),
+                                    [&](const std::string& dim) { return !position(in, dim); });
     return found == dims.end() ? std::string() : *found;
   };
   if (op.reads.size() < 2) return "";
@@ -403,8 +402,7 @@ Result<std::optional<ShardingPlan>> best_sharding(const ShardingGraph& graph,
   }
   TESSERA_TRY(const auto answer, solve(sharding_problem(graph, mesh, choices)));
   if (!answer) return std::nullopt;
-  ShardingPlan plan{answer->cost,   answer->cost,  {},
-                    answer->proved, answer->bound, answer->solver};
+  ShardingPlan plan{answer->cost, answer->cost, {}, answer->proved, answer->bound, answer->solver};
   if (answer->choices.empty()) return plan;
   for (size_t v = 0; v < choices.size(); ++v) {
     plan.ops.push_back(choices[v][answer->choices[v]]);

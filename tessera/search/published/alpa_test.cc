@@ -293,10 +293,10 @@ TEST(AlpaSharding, EachAxisCutsADimThatItDivides) {
 TEST(AlpaSharding, ABiasIsNoFactor) {
   ShardingGraph graph;
   graph.sizes = {{"m", 8}, {"k", 16}, {"n", 32}};
-  graph.ops = {{"x", {"m", "k"}, {}, {}},      {"w", {"k", "n"}, {}, {}},
-               {"y", {"m", "n"}, {0, 1}, {}},  {"bias", {"n"}, {}, {}},
-               {"z", {"m", "n"}, {2, 3}, {}},  {"z2", {"m", "n"}, {3, 2}, {}},
-               {"dbias", {"n"}, {4}, {}}, {"new bias", {"n"}, {3, 6}, 3}};
+  graph.ops = {{"x", {"m", "k"}, {}, {}},     {"w", {"k", "n"}, {}, {}},
+               {"y", {"m", "n"}, {0, 1}, {}}, {"bias", {"n"}, {}, {}},
+               {"z", {"m", "n"}, {2, 3}, {}}, {"z2", {"m", "n"}, {3, 2}, {}},
+               {"dbias", {"n"}, {4}, {}},     {"new bias", {"n"}, {3, 6}, 3}};
   EXPECT_TRUE(is_product(graph, graph.ops[2]));
   for (const size_t op : {4, 5, 6, 7}) EXPECT_FALSE(is_product(graph, graph.ops[op])) << op;
   for (const ShardingOp& op : graph.ops) EXPECT_EQ(why_not_an_op(graph, op), "") << op.name;
@@ -359,14 +359,12 @@ ShardingGraph perceptron(int layers, int64_t batch, int64_t width) {
   std::vector<size_t> weights;
   for (int i = 0; i < layers; ++i) {
     weights.push_back(add("w" + std::to_string(i), {dim(i), dim(i + 1)}, {}));
-    made.push_back(
-        add("y" + std::to_string(i), {"b", dim(i + 1)}, {made.back(), weights.back()}));
+    made.push_back(add("y" + std::to_string(i), {"b", dim(i + 1)}, {made.back(), weights.back()}));
   }
   size_t gradient = add("loss", {"b", dim(layers)}, {made.back()});
   for (int i = layers; i-- > 0;) {
     const auto at = static_cast<size_t>(i);
-    const size_t dw =
-        add("dw" + std::to_string(i), {dim(i), dim(i + 1)}, {made[at], gradient});
+    const size_t dw = add("dw" + std::to_string(i), {dim(i), dim(i + 1)}, {made[at], gradient});
     if (i > 0) gradient = add("dy" + std::to_string(i), {"b", dim(i)}, {gradient, weights[at]});
     add("new w" + std::to_string(i), {dim(i), dim(i + 1)}, {weights[at], dw}, weights[at]);
   }

@@ -38,7 +38,8 @@ class Elimination {
         if (u < v || taken_[u]) continue;
         NodeTable& table = tables_.emplace_back();
         table.nodes = {v, u};
-        for (const auto& row : cost) table.values.insert(table.values.end(), row.begin(), row.end());
+        for (const auto& row : cost)
+          table.values.insert(table.values.end(), row.begin(), row.end());
       }
     }
     for (const size_t v : order_) take_out(v);
@@ -116,8 +117,7 @@ class Elimination {
     std::vector<NodeTable> kept;
     std::set<size_t> near;
     for (NodeTable& table : tables_) {
-      const bool holds =
-          std::find(table.nodes.begin(), table.nodes.end(), v) != table.nodes.end();
+      const bool holds = std::find(table.nodes.begin(), table.nodes.end(), v) != table.nodes.end();
       if (holds) near.insert(table.nodes.begin(), table.nodes.end());
       (holds ? item.tables : kept).push_back(std::move(table));
     }

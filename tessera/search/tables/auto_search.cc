@@ -192,6 +192,12 @@ class Cuts {
   bool columns_, rows_, replicas_, hot_;
 };
 
+// Are placements of whole tables so few that all of them are tried?
+bool tries_all(const Problem& problem, const AutoOptions& options) {
+  return std::pow(problem.devices, static_cast<double>(problem.tables.size())) <=
+         static_cast<double>(options.enumerate);
+}
+
 class AutoSearch {
  public:
   AutoSearch(const Problem& problem, const AutoOptions& options)
@@ -214,9 +220,7 @@ class AutoSearch {
                        exact_ ? "no placement within the allowed splits fits"
                               : "packing by bytes found nothing within its limit of steps");
     }
-    const bool few = std::pow(devices_, static_cast<double>(problem_.tables.size())) <=
-                     static_cast<double>(options_.enumerate);
-    if (few) {
+    if (tries_all(problem_, options_)) {
       say("all placements of whole tables");
       const Answer all = brute_force(problem_);
       searched_ += all.searched;
@@ -244,8 +248,7 @@ class AutoSearch {
       descend(cooled, each / 4);
     }
     return answer_with(problem_, Assignment(problem_, best_).placement(), searched_,
-                       fmt::format("{} restarts{}", options_.restarts,
-                                   few ? ", and all placements of whole tables" : ""));
+                       fmt::format("{} restarts", options_.restarts));
   }
 
   // From an answer, over edits of hot rows too: it stays the answer if none is better.
@@ -309,8 +312,9 @@ class AutoSearch {
     std::vector<Devices> out;
     const auto add = [&](const Answer& answer) {
       ++searched_;
-      const bool known = std::all_of(answer.placement.begin(), answer.placement.end(),
-                                     [&](const PlacedPiece& one) { return cuts_.may_be(one.piece); });
+      const bool known =
+          std::all_of(answer.placement.begin(), answer.placement.end(),
+                      [&](const PlacedPiece& one) { return cuts_.may_be(one.piece); });
       if (answer.found && known) out.push_back(devices_of(answer.placement));
     };
     for (const GreedyKey key :
@@ -691,6 +695,8 @@ class Kinds {
     Answer out = answer(all_);
     out.searched = 0;
     for (const auto& [kinds, known] : known_) out.searched += known.searched;
+    if (out.found && tries_all(problem_, options_))
+      out.ended += ", and all placements of whole tables";
     return out;
   }
 

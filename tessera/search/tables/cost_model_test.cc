@@ -288,8 +288,7 @@ TEST(Neural, PiecesStayWithinWhatTheNetworksKnow) {
   const auto known = [&](const Answer& answer) {
     return std::all_of(answer.placement.begin(), answer.placement.end(), [&](const auto& placed) {
       const Piece& piece = placed.piece;
-      return piece.kind == Sharding::kTable ||
-             model->in_range(problem.tables[piece.table], piece);
+      return piece.kind == Sharding::kTable || model->in_range(problem.tables[piece.table], piece);
     });
   };
   const Answer inside = auto_search(problem, options);
