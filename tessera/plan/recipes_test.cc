@@ -272,7 +272,7 @@ store = [
 ]
 )");
   EXPECT_EQ(emit("tensor_parallel_3d(2, 2, 2)", graph), R"(# tensor_parallel_3d(2, 2, 2)
-mesh = { y = 2, x = 2, z = 2 }
+mesh = { x = 2, y = 2, z = 2 }
 split = [
   { ops = "*",                         dim = "batch",  over = ["x", "y"] },
   { ops = "*",                         dim = "hidden", over = "z" },
