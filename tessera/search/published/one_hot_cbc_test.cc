@@ -85,7 +85,9 @@ TEST(OneHotByCbc, AnswersWhereOurOwnSearchGivesUp) {
     EXPECT_EQ(either->cost, best->cost) << i;
     EXPECT_EQ(either->bound, best->cost);
   }
-  if (cbc_available()) EXPECT_GT(taken, 10);
+  if (cbc_available()) {
+    EXPECT_GT(taken, 10);
+  }
 }
 
 // The splits of the ops of random graphs: products, and ops element by element on two earlier ones.
