@@ -23,7 +23,9 @@ class Models(Pt2Case):
         return out
 
     def check_model(self, module, arguments, plans, precision, *settings):
-        dtype, tolerance = {"float64": (torch.float64, 1e-10), "float32": (torch.float32, 1e-5)}[precision]
+        dtype, tolerance, precision = {
+            "float64": (torch.float64, 1e-10, "float64"), "float32": (torch.float32, 1e-5, "float32"),
+            "float32 inside float64": (torch.float64, 1e-5, "float64")}[precision]
         module = module.to(dtype)
         arguments = tuple(x.to(dtype) if x.is_floating_point() else x for x in arguments)
         folder = self.imported(module, arguments, *settings)

@@ -26,8 +26,23 @@ namespace {
 // The library as Debian builds it may be called by one thread at a time.
 std::mutex& library() {
   static std::mutex mutex;
+  // What is opened is closed here. At the end of a process whose file could not be written the
+  // library (1.10.8) would try again and end the process by a signal.
+  [[maybe_unused]] static const herr_t at_exit = H5dont_atexit();
   return mutex;
 }
+
+// Takes the library for as long as it lives. What the library prints of an error by itself is
+// switched off, which holds for the calling thread alone.
+class Calls {
+ public:
+  Calls() : lock_(library()) { H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr); }
+  void unlock() { lock_.unlock(); }
+  void lock() { lock_.lock(); }
+
+ private:
+  std::unique_lock<std::mutex> lock_;
+};
 
 // Closes what the library opened. Under the lock.
 class Handle {
@@ -187,7 +202,7 @@ class Hdf5File : public ArrayFile {
  public:
   explicit Hdf5File(ArrayName name) : name_(std::move(name)) {}
   ~Hdf5File() override {
-    const std::lock_guard<std::mutex> lock(library());
+    const Calls calls;
     data_ = Handle();
     file_ = Handle();
   }
@@ -198,8 +213,7 @@ class Hdf5File : public ArrayFile {
     if (failed) {
       return invalid_input(fmt::format("cannot read '{}': {}", name_.path, failed.message()));
     }
-    const std::lock_guard<std::mutex> lock(library());
-    H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
+    const Calls calls;
     const bool sound = comes_back([&] { touch(name_); }, kLongestTrial);
     if (sound) file_ = Handle(H5Fopen(name_.path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose);
     if (!file_.valid()) {
@@ -213,6 +227,11 @@ class Hdf5File : public ArrayFile {
       if (met_unknown_version()) {
         return invalid_input(fmt::format("'{}': the dataset '{}' was {}", name_.path, name_.dataset,
                                          newer_than_this_library()));
+      }
+      if (H5Lexists(file_.id(), name_.dataset.c_str(), H5P_DEFAULT) > 0) {
+        return invalid_input(
+            fmt::format("'{}': expected '{}' to be a dataset, found a group or something damaged",
+                        name_.path, name_.dataset));
       }
       return invalid_input(fmt::format("'{}': expected a dataset '{}', found {}", name_.path,
                                        name_.dataset, members_of(file_.id())));
@@ -260,7 +279,7 @@ class Hdf5File : public ArrayFile {
       size.push_back(static_cast<hsize_t>(dim.size));
     }
     const auto volume = static_cast<hsize_t>(box.volume());
-    const std::lock_guard<std::mutex> lock(library());
+    const Calls calls;
     const Handle space(H5Dget_space(data_.id()), H5Sclose),
         memory(H5Screate_simple(1, &volume, nullptr), H5Sclose);
     const bool selected = H5Sselect_hyperslab(space.id(), H5S_SELECT_SET, begin.data(), nullptr,
@@ -290,8 +309,7 @@ namespace {
 // Writes the file `temporary`; messages name `path`, the place for which it is meant.
 Status write_datasets(const std::string& temporary, const std::string& path,
                       const std::vector<std::pair<std::string, const ArrayFile*>>& arrays) {
-  std::unique_lock<std::mutex> lock(library());
-  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
+  Calls calls;
   const auto failed = [&] { return fault(fmt::format("cannot write '{}'", path)); };
   const Handle file(H5Fcreate(temporary.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT),
                     H5Fclose);
@@ -317,9 +335,9 @@ Status write_datasets(const std::string& temporary, const std::string& path,
     for (int64_t i = 0; i < array->shape()[0]; ++i) {
       box.dims[0].begin = i;
       begin[0] = static_cast<hsize_t>(i);
-      lock.unlock();  // the array may be a dataset, whose reader takes it
+      calls.unlock();  // the array may be a dataset, whose reader takes it
       Status read = array->read(box, sample.data());
-      lock.lock();
+      calls.lock();
       if (!read) return read;
       const bool selected = H5Sselect_hyperslab(space.id(), H5S_SELECT_SET, begin.data(), nullptr,
                                                 size.data(), nullptr) >= 0;

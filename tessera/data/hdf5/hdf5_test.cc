@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <thread>
 
 #include "tessera/data/array_file.h"
 #include "tessera/data/hdf5/trial.h"
@@ -159,6 +160,44 @@ TEST_F(Hdf5, ErrorsAreOneLine) {
             "'" + other + "': expected an HDF5 file, found another or a damaged one");
   EXPECT_EQ(write_hdf5(path("no/folder.h5"), {}).error().message,
             "cannot write '" + path("no/folder.h5") + "'");
+}
+
+size_t as_it_is(unsigned, size_t, const unsigned*, size_t bytes, size_t*, void**) { return bytes; }
+
+// The library prints errors by itself, unless that is switched off in the thread that calls it.
+TEST_F(Hdf5, AFilterThatIsNotHereIsOneLineInAnyThread) {
+  constexpr H5Z_filter_t kFilter = 300;  // one of those that are left to tests
+  const H5Z_class2_t filter = {H5Z_CLASS_T_VERS, kFilter, 1,       1,
+                               "as it is",       nullptr, nullptr, as_it_is};
+  ASSERT_GE(H5Zregister(&filter), 0);
+  const hid_t file = H5Fcreate(path("f.h5").c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  const hsize_t size = 4;
+  const hid_t space = H5Screate_simple(1, &size, nullptr), chunks = H5Pcreate(H5P_DATASET_CREATE);
+  H5Pset_chunk(chunks, 1, &size);
+  H5Pset_filter(chunks, kFilter, H5Z_FLAG_MANDATORY, 0, nullptr);
+  const hid_t data = H5Dcreate2(file, "x", H5T_IEEE_F32LE, space, H5P_DEFAULT, chunks, H5P_DEFAULT);
+  const std::vector<float> numbers = {1, 2, 3, 4};
+  H5Dwrite(data, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, numbers.data());
+  H5Dclose(data);
+  H5Pclose(chunks);
+  H5Sclose(space);
+  H5Gclose(H5Gcreate2(file, "group", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+  H5Fclose(file);
+  H5Zunregister(kFilter);
+  const auto array = open_array_file({path("f.h5"), "x"});
+  ASSERT_TRUE(array) << array.error().message;
+  testing::internal::CaptureStderr();
+  std::string message;
+  std::thread([&] {
+    std::vector<float> to(4);
+    const Status status = (*array)->read(Box({{0, 4}}), reinterpret_cast<std::byte*>(to.data()));
+    if (!status) message = status.error().message;
+  }).join();
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  EXPECT_THAT(message, testing::HasSubstr("packed by a filter that is not here"));
+  EXPECT_EQ(open_array_file({path("f.h5"), "group"}).error().message,
+            "'" + path("f.h5") +
+                "': expected 'group' to be a dataset, found a group or something damaged");
 }
 
 TEST(Hdf5Trial, AChildThatEndsOrDoesNotComeBackIsSeen) {

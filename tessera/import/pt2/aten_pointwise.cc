@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <limits>
 
 #include "tessera/graph/kinds.h"
@@ -88,6 +89,17 @@ Status row_neg(const Call& call) {
   return {};
 }
 
+// Brings floating operands of several dtypes to that of the node's result, as PyTorch does.
+Status promote(const Call& call, std::initializer_list<Value*> operands) {
+  const TensorMeta* const meta = call.output_meta();
+  if (meta == nullptr || !is_floating(meta->dtype)) return {};
+  for (Value* const x : operands) {
+    if (!is_floating(x->dtype)) continue;
+    TESSERA_TRY(*x, converted(call, *x, meta->dtype));
+  }
+  return {};
+}
+
 // a + alpha b, a - alpha b.
 Status sum_of(const Call& call, double sign) {
   TESSERA_TRY(const double alpha, call.number("alpha", 1));
@@ -105,6 +117,7 @@ Status sum_of(const Call& call, double sign) {
   }
   TESSERA_TRY(Value a, call.value("self"));
   TESSERA_TRY(Value b, call.value("other"));
+  TESSERA_TRY_VOID(promote(call, {&a, &b}));
   if (std::abs(factor) != 1) b = scaled(call, b, alpha);
   TESSERA_TRY(Value y, pointwise(call, sign > 0 ? "add" : "sub", factor > 0 ? "add" : "sub",
                                  {std::move(a), std::move(b)}));
@@ -133,6 +146,7 @@ Status row_mul(const Call& call) {
   }
   TESSERA_TRY(Value a, call.value("self"));
   TESSERA_TRY(Value b, call.value("other"));
+  TESSERA_TRY_VOID(promote(call, {&a, &b}));
   TESSERA_TRY(Value y, pointwise(call, "mul", "mul", {std::move(a), std::move(b)}));
   call.set(std::move(y));
   return {};
@@ -153,6 +167,7 @@ Status row_div(const Call& call) {
     return {};
   }
   TESSERA_TRY(Value a, call.value("self"));
+  TESSERA_TRY_VOID(promote(call, {&a, &b}));
   TESSERA_TRY(Value y, pointwise(call, "div", "div", {std::move(a), std::move(b)}));
   call.set(std::move(y));
   return {};
@@ -218,6 +233,7 @@ Status row_where(const Call& call) {
   TESSERA_TRY(Value c, call.value("condition"));
   TESSERA_TRY(Value a, call.value("self"));
   TESSERA_TRY(Value b, call.value("other"));
+  TESSERA_TRY_VOID(promote(call, {&a, &b}));
   TESSERA_TRY(Value y,
               pointwise(call, "where", "where", {std::move(c), std::move(a), std::move(b)}));
   call.set(std::move(y));

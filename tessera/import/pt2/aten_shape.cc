@@ -428,8 +428,8 @@ Status row_pad(const Call& call) {
   if (!is_floating(x.dtype) && value == kUsuallyLeftOut) call.lowering().leave_out(kUsuallyLeftOut);
   // From the last dim on, as PyTorch counts them.
   for (size_t i = 0; i < pad.size() / 2; ++i) {
-    TESSERA_TRY(
-        x, padded(call, std::move(x), x.dims.size() - 1 - i, pad[2 * i], pad[2 * i + 1], value));
+    const size_t dim = x.dims.size() - 1 - i;
+    TESSERA_TRY(x, padded(call, x, dim, pad[2 * i], pad[2 * i + 1], value));
   }
   call.set(std::move(x));
   return {};

@@ -240,6 +240,47 @@ Folded concatenated(const Call& call) {
   return concatenate(parts, static_cast<int64_t>(*dim));
 }
 
+// Each element so many times, one after the other.
+Folded each_again(const Call& call) {
+  const Operand x(call, "self");
+  if (!x || !call.has("dim")) return std::nullopt;
+  const auto dim = call.dim("dim", x->shape.size());
+  const auto times = call.integer("repeats");
+  if (!dim || !times || *times < 1 || *times > kMaxConstant) return std::nullopt;
+  Constant apart = *x;
+  const auto behind = static_cast<std::ptrdiff_t>(*dim) + 1;
+  apart.shape.insert(apart.shape.begin() + behind, 1);
+  std::vector<int64_t> shape = apart.shape;
+  shape[*dim + 1] = *times;
+  Folded out = expand(apart, shape);
+  if (!out) return out;
+  out->shape = x->shape;
+  out->shape[*dim] *= *times;
+  return out;
+}
+
+// The whole of each dim so many times.
+Folded whole_again(const Call& call) {
+  const Operand x(call, "self");
+  const auto times = call.integers("repeats");
+  if (!x || !times || times->size() < x->shape.size() || std::ssize(*times) > kMaxRank)
+    return std::nullopt;
+  std::vector<int64_t> sizes(times->size() - x->shape.size(), 1);
+  sizes.insert(sizes.end(), x->shape.begin(), x->shape.end());
+  Constant apart{x->dtype, {}, x->values};
+  std::vector<int64_t> shape, joined;
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    const int64_t count = (*times)[d];
+    if (count < 1 || count > kMaxConstant) return std::nullopt;
+    apart.shape.insert(apart.shape.end(), {1, sizes[d]});
+    shape.insert(shape.end(), {count, sizes[d]});
+    joined.push_back(count * sizes[d]);
+  }
+  Folded out = expand(apart, shape);
+  if (out) out->shape = joined;
+  return out;
+}
+
 Folded multiplied(const Call& call) {
   const Operand a(call, "self"), b(call, call.has("mat2") ? "mat2" : "other");
   return a && b ? matrix_product(*a, *b) : std::nullopt;
@@ -303,6 +344,8 @@ const std::map<std::string_view, Fold>& folds() {
       {"slice", sliced},
       {"select", selected},
       {"cat", concatenated},
+      {"repeat", whole_again},
+      {"repeat_interleave", each_again},
       {"cumsum", summed_up},
       {"diff", differences},
       {"index", indexed},
