@@ -438,8 +438,8 @@ class Analyser {
   OfPlace<Layout> add_over(Layout layout, const Tensor& tensor, const TensorPlan& rule) const {
     const PlaceId place = plan_.place_of(rule.home);
     const std::vector<int64_t> shape = tensor.shape();
-    if (shape.empty()) return {place, std::move(layout)};
     const Mesh& mesh = plan_.places[place.index()].mesh;
+    if (shape.empty()) return {place, normalise(std::move(layout), mesh, shape)};
     const Axes over = rule.over.numbers().empty() ? Axes() : rule.over.at(place);
     for (AxisId axis : over) {
       const int64_t n = mesh.axis(axis).size;
@@ -526,6 +526,7 @@ class Analyser {
     const Tensor& parameter = graph_.tensor(state.of);
     if (state.dims != parameter.dims) {  // it has some of the parameter's dims
       base.shards.assign(state.dims.size(), {});
+      base.grain.assign(state.dims.size(), 1);  // those of the parameter's dims come with the cuts
       take_shards(of, parameter, base, state);
     }
     out_.homes[state.id.index()] =
@@ -545,6 +546,7 @@ class Analyser {
       const bool free =
           std::none_of(axes.begin(), axes.end(), [&](AxisId axis) { return to.shards_over(axis); });
       to.shards[t] = free ? axes : own;
+      if (free) to.grain[t] = from.grain[static_cast<size_t>(dim - source.dims.begin())];
     }
   }
 

@@ -347,6 +347,21 @@ TEST(OptimizersTest, EachIsEqualToTheSerialRunUnderPlans) {
   }
 }
 
+// A weight that is published as [1, units] has one factor without dims; a bias that is published as
+// [1] has none at all.
+TEST(OptimizersTest, AFactorWithoutDimsIsOnAllRanks) {
+  for (const char* plan : {"data_parallel(2)", "zero(stage=1,dp=2)", "zero(stage=3,dp=4)"}) {
+    VerifyConfig config;
+    config.model = "ga_planes:training=nonconvex,hidden=8,lines=2,planes=1,volume=0";
+    config.plan = plan;
+    config.batch = 4;
+    config.optimizer.kind = "adafactor";
+    const auto report = verify_plan(config);
+    ASSERT_TRUE(report) << plan << ": " << report.error().message;
+    EXPECT_TRUE(report->ok) << plan << ": " << report->why;
+  }
+}
+
 // A vocabulary that two axes cut in turn, of which the moments by row take both.
 TEST(OptimizersTest, FactoredMomentsKeepTheCutsOfTheirParameter) {
   VerifyConfig config;
