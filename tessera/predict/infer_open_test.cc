@@ -441,8 +441,10 @@ TEST(Open, ExpertsLieOverTensorRanksWhereReplicasAreTooFew) {
   ASSERT_TRUE(spanning.ok) << spanning.reason;
   row.ep = 16;
   const auto inside = predict({row}, {}, 1).front();
-  // Each rank holds a 32nd of the experts either way: whole ones, or halves of twice as many.
-  EXPECT_NEAR(spanning.memory_bytes / inside.memory_bytes, 1, 0.15);
+  // Each rank holds a 32nd of the experts either way: whole ones, or halves of twice as many, whose
+  // slots are gathered.
+  EXPECT_LT(spanning.memory_bytes, inside.memory_bytes);
+  EXPECT_GT(spanning.memory_bytes, 0.75 * inside.memory_bytes);
   row.ep = 24;  // 12 replicas are no divisor of 16
   EXPECT_TRUE(says(express(inferred(row))->reasons, "within the 16 replicas"));
 }

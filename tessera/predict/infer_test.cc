@@ -332,8 +332,15 @@ TEST(Express, SaysWhereARecipeWantsAnotherForm) {
   ASSERT_TRUE(run) << run.error().message;
   const auto expressed = express(*run);
   ASSERT_TRUE(expressed) << expressed.error().message;
-  EXPECT_TRUE(says(expressed->reasons, "ep = 8 in place of 16"));
+  EXPECT_TRUE(says(expressed->reasons, "whole experts over 16 ranks"));
   EXPECT_TRUE(expressed->recipe.starts_with("expert_parallel(ep=8,dp=1,tp=2")) << expressed->recipe;
+  row.ep = 12;  // six replicas do not divide eight
+  const auto other = infer(row);
+  ASSERT_TRUE(other) << other.error().message;
+  const auto within = express(*other);
+  ASSERT_TRUE(within) << within.error().message;
+  EXPECT_TRUE(says(within->reasons, "ep = 8 in place of 12"));
+  EXPECT_EQ(within->recipe.find("experts_over_tp"), std::string::npos) << within->recipe;
 }
 
 // What frameworks do that the rows do not say.

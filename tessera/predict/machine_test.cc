@@ -214,11 +214,12 @@ TEST(Machines, HavePlausibleUtilisation) {
   for (size_t i = 0; i < rows.size(); ++i) {
     SCOPED_TRACE(rows[i].id);
     ASSERT_TRUE(predictions[i].ok) << predictions[i].reason;
-    const Device device =
-        load_cluster(find_machine(rows[i].gpu)->preset)->parts.front().type.device;
+    const NodeType type = load_cluster(find_machine(rows[i].gpu)->preset)->parts.front().type;
+    const Device& device = type.device;
     const double flops = 6 * 6.74e9 * 4096 * 8;  // of a device
     const double share = flops / predictions[i].step_time_s / device.peak.at("bf16");
-    EXPECT_GT(share, .08);
+    // Without peer access, tensor-parallel sums at 4.7 GB/s take most of a step.
+    EXPECT_GT(share, type.devices > 1 && type.inner.rate < 5e9 ? .03 : .08);
     EXPECT_LT(share, .75);
     EXPECT_GT(predictions[i].memory_bytes, 1e9);
     EXPECT_LT(predictions[i].memory_bytes, 2 * static_cast<double>(device.memory_bytes));
