@@ -94,6 +94,28 @@ std::string dim_line(const ResolvedPlan& resolved, const Graph& graph, const Op&
   return text;
 }
 
+// Is the op made of parameters and inputs alone, by ops that no stage entry names (stages.h)?
+bool is_of_sources(const ResolvedPlan& resolved, const Graph& graph, const Op& op) {
+  return resolved.ops[op.id.index()].stage_entry < 0 &&
+         std::all_of(op.inputs.begin(), op.inputs.end(), [&](TensorId input) {
+           const OpId producer = graph.tensor(input).producer;
+           return !producer.valid() || is_of_sources(resolved, graph, graph.op(producer));
+         });
+}
+
+// The first op at the op's stage that reads what it makes; null: there is none.
+const Op* reader_beside(const ResolvedPlan& resolved, const Graph& graph, const Op& op) {
+  const StageId stage = resolved.ops[op.id.index()].stage;
+  for (const Op& reader : graph.ops()) {
+    if (resolved.ops[reader.id.index()].stage != stage) continue;
+    for (const TensorId output : op.outputs) {
+      if (std::find(reader.inputs.begin(), reader.inputs.end(), output) != reader.inputs.end())
+        return &reader;
+    }
+  }
+  return nullptr;
+}
+
 std::string stage_line(const ResolvedPlan& resolved, const Graph& graph, const Op& op) {
   const OpPlan& op_plan = resolved.ops[op.id.index()];
   std::string text =
@@ -106,6 +128,9 @@ std::string stage_line(const ResolvedPlan& resolved, const Graph& graph, const O
   }
   if (resolved.stages.size() == 1) return text;
   if (op.mirror.valid()) return text + fmt::format(", with '{}'", graph.op(op.mirror).path);
+  const bool is_free = op.phase == Phase::kForward && is_of_sources(resolved, graph, op);
+  if (const Op* reader = is_free ? reader_beside(resolved, graph, op) : nullptr; reader != nullptr)
+    return text + fmt::format(", with '{}', which reads it", reader->path);
   return text + (op.phase == Phase::kForward ? ", with the op before it" : ", with its tensor");
 }
 
