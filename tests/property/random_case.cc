@@ -38,7 +38,6 @@ const Features& all_mesh_features() {
                                  "mesh: nested devices",
                                  "micro-batches",
                                  "schedule: interlaced",
-                                 "loop: batch",
                                  "loop: seq",
                                  "loop: features",
                                  "precision: bfloat16",

@@ -584,13 +584,13 @@ class PlanMaker {
     }
   }
 
-  bool meshes_;
   bool keeps_over_ = false;
   std::set<std::string>
       skewed_;  // paths of ops in loops that some axis skews  // does the entry of all parameters say keep_over?
   Choices& c_;
   const Graph& graph_;
   Features& features_;
+  bool meshes_;
   Pipeline at_;
   MeshAxes common_;
   Graph shaped_;
