@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # One would expect that a Mixtral with num_experts_per_tok=1 weighs its expert by the router's
-# probability, as Switch does, so that the loss trains the router. transformers normalises the weights of
-# the chosen experts to a sum of one, also if one is chosen: its weight is 1 whatever the router says,
-# and the router has no gradient beyond rounding. It stays as it began unless the balance loss is on,
-# which is off by default (output_router_logits).
+# probability, as Switch does, so that the loss trains the router. transformers normalises the
+# weights of the chosen experts to a sum of one, also if one is chosen: its weight is 1 whatever
+# the router says, and the router has no gradient beyond rounding. It stays as it began unless the
+# balance loss is on, which is off by default (output_router_logits).
 #
 # Needs: bash, python3 (3.10 or newer), torch 2.13.0 and transformers 5.23.0. FINDINGS_PYTHON names an
 # interpreter that has exactly these; otherwise they are downloaded (with PyTorch: up to 3 GB).
