@@ -187,12 +187,6 @@ class CoreWriter {
       return refuse("schedule", "its pipelines run 1f1b, with chunks interleaved 1f1b");
     add("pipeline-model-parallel-size", std::to_string(s_.pp), "stages, in the order 1F1B", "pp");
     if (s_.pp == 1) return {};
-    if (s_.chunks > 1 && s_.micro_batches % s_.pp != 0) {
-      return refuse("micro_batches",
-                    fmt::format("interleaved 1f1b takes micro-batches in groups of pp: expected a "
-                                "number of them that {} divides, found {}",
-                                s_.pp, s_.micro_batches));
-    }
     const int64_t stages = s_.pp * s_.chunks, layers = recipes::block_count(job_.model.graph);
     if (!s_.blocks.empty() || layers % stages != 0) {
       const auto blocks = s_.blocks.empty() ? even_blocks(layers, stages) : s_.blocks;

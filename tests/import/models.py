@@ -434,14 +434,14 @@ def transformers_cases():
     phi3 = transformers.Phi3Config(**small, partial_rotary_factor=0.5, pad_token_id=0, bos_token_id=1, eos_token_id=2)
     special = dict(pad_token_id=0, bos_token_id=1, eos_token_id=2)
     cohere = transformers.CohereConfig(**small, **special)
-    stablelm = transformers.StableLmConfig(**small, partial_rotary_factor=0.25, **special)
+    stablelm = transformers.StableLmConfig(**small, partial_rotary_factor=0.5, **special)
     olmo2 = transformers.Olmo2Config(**small, **special)
     plans = ["fsdp(dp=4)", "megatron(tp=2,dp=2)"]
     return {
         "cohere": (LanguageModel(transformers.CohereForCausalLM(cohere), use_cache=False), tokens(), plans, "float32"),
         "stablelm": (LanguageModel(transformers.StableLmForCausalLM(stablelm), use_cache=False), tokens(), plans, "float32"),
         "olmo2": (LanguageModel(transformers.Olmo2ForCausalLM(olmo2), use_cache=False), tokens(), plans, "float32 inside float64"),
-        "cached": (LanguageModel(transformers.LlamaForCausalLM(llama)), tokens(), plans, "float32"),
+        "cached": (LanguageModel(transformers.LlamaForCausalLM(llama)), tokens(), plans, "float32 inside float64"),
         "labelled": (Labelled(transformers.LlamaForCausalLM(llama)), tokens(), plans, "float32"),
         "phi3": (LanguageModel(transformers.Phi3ForCausalLM(phi3), use_cache=False), tokens(), plans, "float32"),
         "mistral": (LanguageModel(transformers.MistralForCausalLM(mistral), use_cache=False), tokens(), plans, "float32"),
