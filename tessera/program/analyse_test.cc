@@ -144,8 +144,8 @@ stage = [
       EXPECT_EQ(found->prepared.plan.tensors[id.index()].home, StageId(1)) << name;
     }
     EXPECT_EQ(found->home("weights.a"), "[in: b, ffn: -]");
-    const OpId cast = found->op("weights.b.cast", Phase::kForward).id;
-    const std::string why = explain(found->prepared.plan, found->graph(), cast);
+    const OpId narrow = found->op("weights.b.cast", Phase::kForward).id;
+    const std::string why = explain(found->prepared.plan, found->graph(), narrow);
     EXPECT_NE(why.find(", with 'second', which reads it"), std::string::npos) << why;
     for (const Op& op : found->graph().ops()) {
       const OpPlan& plan = found->get().ops[op.id.index()];
