@@ -206,8 +206,9 @@ TEST_F(Folders, ImportThenExportGivesTheSameFile) {
     ASSERT_TRUE(exported) << exported.error().message;
     EXPECT_EQ(exported->parameters, done->parameters);
     // What versions of transformers spell in two ways is added.
-    auto config = Json::parse(*read_file(back + "/config.json"));
-    for (const auto& [key, value] : Json::parse(text).items()) {
+    Json config = Json::parse(*read_file(back + "/config.json"));
+    const Json theirs = Json::parse(text);
+    for (const auto& [key, value] : theirs.items()) {
       EXPECT_EQ(config[key], value) << name << " " << key;
       config.erase(key);
     }
