@@ -189,12 +189,13 @@ TEST(Verification, WhatRoundingsExplainIsNoFault) {
 // A fault of the size of the roundings: all gradients of the parallel run are a ten-millionth too
 // large. Most tensors have no such roundings, and each sum that is left out is found as well.
 TEST(Verification, AFaultOfTheSizeOfRoundingsIsFound) {
-  for (const VerifyConfig& c : noisy_runs()) {
+  for (VerifyConfig c : noisy_runs()) {
+    c.plan = "spatial(h=2)";  // whose graph is its own: the fault does not reach the serial runs
     int changed = 0;
     const auto report = verify_altered(c, [&](const Graph& graph, std::vector<Program>&) {
       for (const Op& op : graph.ops()) {
         if (op.path != "loss.mean.dx.scale") continue;
-        // The parallel run's own graph: kernels read the attributes when they first run.
+        // Kernels read the attributes when they first run.
         Attributes& attributes = const_cast<Graph&>(graph).op(op.id).attributes;
         attributes["factor"] = op.number("factor") * (1 + 1e-7);
         ++changed;
