@@ -183,8 +183,8 @@ TEST(Slots, are_the_fewest_that_keep_micro_batches_in_flight_apart) {
     };
     int64_t fewest = 1;
     while (!fits(fewest)) ++fewest;
-    const TestPrograms lowered =
-        lower_all(graph, fmt::format("micro_batches = 8\nschedule = [[{}]]\n", row));
+    const TestPrograms lowered = lower_all(
+        graph, fmt::format("mesh = {{ dp = 1 }}\nmicro_batches = 8\nschedule = [[{}]]\n", row));
     EXPECT_EQ(lowered.programs[0].slots(), fewest) << row;
     ArenaWalk(lowered.programs[0]).run();
   }
