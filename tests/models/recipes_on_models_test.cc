@@ -44,7 +44,7 @@ std::string call_of(const Recipe& recipe, const Graph& graph) {
 
 // What a message may name as missing or too small: a path, a dim, an argument of the call.
 bool names_a_part(const std::string& message) {
-  for (const char* part : {"blocks", "layers", "dim '", "heads", "groups", "experts"}) {
+  for (const char* part : {"blocks", "layers", "dim '", "op '", "heads", "groups", "experts"}) {
     if (message.find(part) != std::string::npos) return true;
   }
   return false;
@@ -80,8 +80,8 @@ void expect_a_plan_or_a_reason(const Model& model, const std::string& call, int&
   EXPECT_EQ(message.find('\n'), std::string::npos);
   if (message.starts_with("recipe ")) {
     EXPECT_TRUE(names_a_part(message)) << message;
-  } else {  // an op of the model does not allow the plan (moe_route sees whole sequences)
-    EXPECT_THAT(message, HasSubstr(" op '"));
+  } else {  // an op or a tensor of the model does not allow the plan (moe_route sees whole sequences)
+    EXPECT_THAT(message, testing::AnyOf(HasSubstr(" op '"), HasSubstr("tensor '")));
     EXPECT_THAT(message, Not(HasSubstr("no op that")));
   }
 }
