@@ -1,6 +1,7 @@
 // tessera accuracy: predictions against what the sources of a CSV report.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "tessera/base/text.h"
@@ -17,7 +18,11 @@ struct AccuracyJob {
   bool json = false;
 };
 
-// The first line in which the page differs from what is committed.
+// How much of two lines is shown, and how much of it stands before the first difference.
+constexpr size_t kShown = 120, kShownBefore = 40;
+
+// Returns an error that names the first line in which the page differs from the committed one, and
+// shows both from a few words before the place where they differ.
 Status check_page(const std::string& path, const std::string& page) {
   TESSERA_TRY(const std::string committed, read_file(path));
   if (committed == page) return {};
@@ -29,8 +34,16 @@ Status check_page(const std::string& path, const std::string& page) {
   const auto at = [line](const std::vector<std::string>& lines) {
     return line < lines.size() ? lines[line] : std::string();
   };
+  const std::string now = at(new_lines), before = at(old_lines);
+  const auto differ = std::mismatch(now.begin(), now.end(), before.begin(), before.end());
+  const auto equal = static_cast<size_t>(differ.first - now.begin());
+  const size_t from = equal < kShownBefore ? 0 : equal - kShownBefore;
+  const auto shown = [&](const std::string& text) {
+    return fmt::format("{}{}{}", from > 0 ? "..." : "", text.substr(from, kShown),
+                       text.size() > from + kShown ? "..." : "");
+  };
   return check_failed(fmt::format("{}:{}: expected '{}', found '{}'; make accuracy writes it anew",
-                                  path, line + 1, at(new_lines), at(old_lines)));
+                                  path, line + 1, shown(now), shown(before)));
 }
 
 // A page compared, written or printed, as asked.

@@ -36,7 +36,9 @@ class Predict(CliTest):
         self.write("page.md", text.replace("1 of 1 rows", "2 of 1 rows"))
         line = text.splitlines()[4]
         changed = line.replace("1 of 1 rows", "2 of 1 rows")
-        self.expect_error(1, f"{page}:5: expected '{line}', found '{changed}'; make accuracy writes it anew",
+        place = line.index("1 of 1 rows") - 40  # what is shown begins 40 characters before the first difference
+        shown = [f"...{text[place:place + 120]}..." for text in (line, changed)]
+        self.expect_error(1, f"{page}:5: expected '{shown[0]}', found '{shown[1]}'; make accuracy writes it anew",
                           "accuracy", rows, "--check", page)
 
     def test_accuracy_may_hide_the_names_of_sources(self):
@@ -104,7 +106,7 @@ class Reproduce(CliTest):
             self.assertEqual(costs[0], costs[1])
             self.assertIsNotNone(costs[0][-1])
         path = self.write("x.json", json.dumps(instance | {"solver": "simplex"}))
-        self.expect_error(2, f'{path}: cases[0]: solver: expected one of own, cbc, found "simplex"', "reproduce", "alpa", path)
+        self.expect_error(2, f'{path}: cases[0]: solver: expected one of auto, own, cbc, found "simplex"', "reproduce", "alpa", path)
 
     def test_another_answer_than_expected_is_exit_code_1(self):
         path = self.write("x.json", '{"ask": "strategies", "devices": 8, "expected": {"strategies": 23}}')
