@@ -13,9 +13,10 @@ thread_local int throwing = 0;  // ChecksThrow objects of this thread
 }  // namespace
 
 void check_failure(const char* file, int line, const char* condition, const std::string& message) {
-  if (throwing > 0)
+  if (throwing > 0) {
     throw BrokenInvariant(
         fmt::format("{}:{}: {} does not hold: {}", file, line, condition, message));
+  }
   std::fprintf(stderr, "tessera: internal error: %s:%d: %s does not hold: %s\n", file, line,
                condition, message.c_str());
   std::fflush(stderr);

@@ -29,7 +29,7 @@ class FlawScan {
     while (at_ < text_.size()) {
       const char c = text_[at_];
       const size_t start = at_;
-      if (const auto flaw = count_dots(c)) return flaw;
+      if (auto flaw = count_dots(c)) return flaw;
       if (c == '\n') {
         ++line_;
         ++at_;
@@ -39,7 +39,7 @@ class FlawScan {
       } else if (fresh && c == '[') {
         if (!header_is_fine()) return Flaw{line_, start, "expected the name of a table after '['"};
         for (; at_ < text_.size() && text_[at_] != '\n' && text_[at_] != '#'; ++at_) {
-          if (const auto flaw = count_dots(text_[at_])) return flaw;
+          if (auto flaw = count_dots(text_[at_])) return flaw;
         }
         skip_line();
       } else if (c == '}' && !open_.empty() && open_.back() == '[') {

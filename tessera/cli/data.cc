@@ -94,9 +94,10 @@ Status check_room(const ClickOptions& options, int64_t samples, const std::strin
                        std::ssize(options.features) * static_cast<int64_t>(sizeof(uint16_t));
   TESSERA_TRY(const int64_t free, FileSystem().free_bytes(parent_of(out)));
   if (samples <= free / each) return {};
-  return data_error(fmt::format("generate: expected --samples for which '{}' has room, at most {}, "
-                                "found {}",
-                                out, free / each, samples));
+  return data_error(
+      fmt::format("generate: expected --samples for which '{}' has room, at most {}, "
+                  "found {}",
+                  out, free / each, samples));
 }
 
 Result<int> generate(const DataJob& job) {

@@ -417,10 +417,11 @@ loop = [ { ops = "blocks.*.mlp", dim = "ffn", steps = 2 } ])";
   ASSERT_TRUE(plan.has_value()) << plan.error().message;
   const auto shaped = shape_forward(test_transformer(model), *plan, std::nullopt);
   ASSERT_TRUE(shaped.has_value()) << shaped.error().message;
-  EXPECT_EQ(error_of(text, *shaped),
-            "plan.toml:4: dim 'ffn' of op 'blocks.0.mlp.up' lies in 3 uneven shards, each of which a "
-            "loop takes in steps: expected no cut of it but over the one axis of 3 ranks, found over "
-            "= [\"b\"] (op 'blocks.0.mlp.up@part1#0'); a dim that 3 divides may be cut so");
+  EXPECT_EQ(
+      error_of(text, *shaped),
+      "plan.toml:4: dim 'ffn' of op 'blocks.0.mlp.up' lies in 3 uneven shards, each of which a "
+      "loop takes in steps: expected no cut of it but over the one axis of 3 ranks, found over "
+      "= [\"b\"] (op 'blocks.0.mlp.up@part1#0'); a dim that 3 divides may be cut so");
 }
 
 TEST(Resolve, TheStepsOfANestedLoopAreTheProductOfItsAxes) {

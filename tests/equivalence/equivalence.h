@@ -15,6 +15,9 @@ struct CaseSource {
   std::string name;
   RandomCase (*draw)(const std::vector<uint32_t>& stream);
   const Features& features;
+  // May the plan language refuse a plan, in one line that names a line of the plan? Then there is
+  // nothing to compare.
+  bool may_be_refused = false;
 };
 
 // Runs the case of the stream on threads in float64 and compares loss, gradients and updated

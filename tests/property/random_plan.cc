@@ -526,12 +526,20 @@ class PlanMaker {
     features_.insert("precision: " + compute);
   }
 
-  // Of all tensors of a role, over axes that not all stages need to have.
+  // Of all tensors of a role, over axes of the stage that reads some parameter first: those of other
+  // stages rest there as they would without.
   void make_mixed_stores() {
+    const auto readers = graph_.consumers();
+    std::vector<MeshAxes> homes;
+    for (const Tensor& tensor : graph_.tensors()) {
+      if (tensor.role != Role::kParameter) continue;
+      const OpId first = readers[tensor.id.index()].front();
+      const MeshAxes& axes = at_.axes[static_cast<size_t>(at_.stage_of[first.index()])];
+      if (!axes.empty()) homes.push_back(axes);
+    }
     for (const std::string role : {"optimizer_state", "gradient", "parameter"}) {
-      const MeshAxes& axes = c_.of(at_.axes);
-      if (axes.empty() || !c_.one_in(2)) continue;
-      tables_ += fmt::format("[[store]]\ntensors = \"role:{}\"\n{}", role, over_text(axes));
+      if (homes.empty() || !c_.one_in(2)) continue;
+      tables_ += fmt::format("[[store]]\ntensors = \"role:{}\"\n{}", role, over_text(c_.of(homes)));
       features_.insert("store: " + role);
     }
   }
