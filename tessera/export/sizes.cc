@@ -133,9 +133,10 @@ Result<ModelSizes> model_sizes(const Model& model) {
     // The weights are the softmax of the chosen scores, whose sum is 1; for one expert Megatron-Core
     // (0.19.2, TransformerConfig) demands the softmax of all scores, of which one keeps its own.
     const bool one = keys["top_k"] == "1";
-    if (one)
+    if (one) {
       add("moe-router-pre-softmax", "moe_router_pre_softmax", "", "weights before the choice",
           "true");
+    }
     known["normalize"] = keys["normalize"] == (one ? "0" : "1");
   }
   for (const char* key : kElsewhere) known[key] = true;
