@@ -495,10 +495,11 @@ Status adaptive_pool(const Call& call, size_t spatial, bool mean) {
     }
     sizes.push_back(now);
     if (d + spatial < x.dims.size()) continue;
-    sizes.push_back(size / now);
-    kernel.push_back(size / now);
+    const int64_t width = size / now;
+    sizes.push_back(width);
+    kernel.push_back(width);
     over.push_back(sizes.size() - 1);
-    count *= static_cast<double>(size / now);
+    count *= static_cast<double>(width);
   }
   const auto lists = call.dims().view(x.dims, sizes);
   if (lists) {
