@@ -656,6 +656,7 @@ std::string write_type(const ModelType& type, const Keys& keys, OrderedJson& out
 // Sets the key of theirs that says this of ours. False: no row of the type says it.
 bool set_key(const ModelType& type, const std::string& key, const std::string& value,
              OrderedJson& out) {
+  const std::string said = fmt::format("{}={}", key, value);
   for (const ConfigRow& row : type.rows) {
     if (row.theirs.empty()) continue;
     if (row.ours == key) {
@@ -663,7 +664,7 @@ bool set_key(const ModelType& type, const std::string& key, const std::string& v
       return true;
     }
     for (const auto& [theirs, ours] : row.values) {
-      if (ours != key + "=" + value) continue;
+      if (ours != said) continue;
       out[row.theirs] = json::parse(theirs);
       return true;
     }
