@@ -25,10 +25,11 @@ Result<std::unique_ptr<PlanSearch>> PlanSearch::begin(const PlanQuestion& questi
                                                      storage_dtype(question.compute)));
   out->forward_ = forward_of(model);
   TESSERA_TRY_VOID(check_groups(question.optimizer, model->graph));
-  if (question.part)
+  if (question.part) {
     TESSERA_TRY_VOID(question.broken->run([&] {
       return check_part(*question.part, out->forward_, out->compiler_, question.optimizer);
     }));
+  }
   out->say("folding the model");
   TESSERA_TRY(out->fold_, fold_layers(model->graph));
   out->is_small_ = is_small(question, out->fold_);
