@@ -659,10 +659,7 @@ bool set_key(const ModelType& type, const std::string& key, const std::string& v
   const std::string said = fmt::format("{}={}", key, value);
   for (const ConfigRow& row : type.rows) {
     if (row.theirs.empty()) continue;
-    if (row.ours == key) {
-      out[row.theirs] = their_value(row, value);
-      return true;
-    }
+    if (row.ours == key) return out[row.theirs] = their_value(row, value), true;
     for (const auto& [theirs, ours] : row.values) {
       if (ours != said) continue;
       out[row.theirs] = json::parse(theirs);
