@@ -95,8 +95,6 @@ Error memory_exhausted() {
   return error;
 }
 
-void tell_when_memory_is_exhausted() {
-  std::set_terminate(end_of_a_thread);
-}
+void tell_when_memory_is_exhausted() { std::set_terminate(end_of_a_thread); }
 
 }  // namespace tessera
