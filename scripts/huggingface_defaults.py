@@ -17,7 +17,7 @@ import sys
 TYPES = ("gpt2", "llama", "mistral", "mixtral", "qwen2", "qwen3", "bert", "vit", "t5")
 FILE = pathlib.Path(__file__).resolve().parent.parent / "tessera/models/huggingface_defaults.cc"
 PASSED_OVER = {
-    # What belongs to the file, to text generation or to the output of a call.
+    # These keys belong to the file, to text generation or to the output of a call.
     "transformers_version", "architectures", "dtype", "output_hidden_states", "return_dict", "use_cache", "label2id",
     "bos_token_id", "eos_token_id", "is_encoder_decoder",
     # The row of the table that is not trained; the values of a step are the same.
@@ -27,7 +27,7 @@ PASSED_OVER = {
     "dropout_rate", "initializer_range", "initializer_factor",
     # The same numbers in other pieces or in a wider dtype.
     "chunk_size_feed_forward", "pretraining_tp", "reorder_and_upcast_attn",
-    # Of heads that are not imported.
+    # These belong to heads that are not imported.
     "classifier_dropout", "summary_type", "summary_use_proj", "summary_activation", "summary_proj_to_labels",
     "summary_first_dropout", "encoder_stride", "pooler_output_size", "pooler_act",
 }

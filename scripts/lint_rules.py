@@ -35,7 +35,7 @@ NAMESPACE = re.compile(r"^namespace\s*([\w:]*)\s*\{")
 NAMESPACE_END = re.compile(r"^\}\s*// namespace")
 TYPE = re.compile(r"^(?:template <.*> *)?(?:struct|class|enum class|enum) (\w+)(?:\s+final)?\s*(?::[^:].*)?\{")
 CLI11_INCLUDE = re.compile(r'^\s*#\s*include\s*["<]CLI/')
-# What is printed may quote names of files of any bytes, for which dump() of nlohmann throws.
+# Printed texts may quote names of files of any bytes, for which dump() of nlohmann throws.
 JSON_DUMP = re.compile(r"\.dump\((?!.*error_handler_t::replace)")
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX)\b")
 

@@ -44,7 +44,7 @@ struct BrokenInvariants {
   int64_t count = 0;
   std::string first;  // the message, one line; "": there were none
 
-  // What `body` returns, a Result; an error where an invariant does not hold in it.
+  // Returns the Result that `body` returns, or an error where an invariant does not hold in it.
   template <class Body>
   auto run(Body&& body) -> decltype(body()) {
     try {

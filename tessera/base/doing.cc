@@ -16,8 +16,8 @@
 namespace tessera {
 namespace {
 
-// What an exception that is on its way has interrupted; texts are copied, as what held them may be
-// gone, into memory that is there already.
+// The work that an exception on its way has interrupted. The texts are copied into memory that is
+// there already, because their owners may be gone.
 struct Interrupted {
   std::array<char, 32> what{};
   std::array<char, kMostQuotedBytes> of{};

@@ -1,4 +1,4 @@
-// What the program is doing, for the one line that it writes when memory is exhausted.
+// Notes what the program is doing, for the one line that it writes when memory is exhausted.
 //
 //   Result<Plan> load(const std::string& path) {
 //     const Doing doing("reading", path);   // both texts must outlive it

@@ -31,8 +31,8 @@ PipeId pipe_id(const struct stat& status) {
   return {status.st_dev, status.st_ino, status.st_ctim.tv_sec, status.st_ctim.tv_nsec};
 }
 
-// What pipes have given. A plan is read more than once, as for its default batch, and a pipe gives
-// its text once.
+// Keeps the texts that pipes have given: a pipe gives its text once, and a plan is read more than
+// once, as for its default batch.
 class TextsOfPipes {
  public:
   std::optional<std::string> of(const PipeId& pipe) {

@@ -10,9 +10,9 @@
 
 namespace tessera {
 
-// What is written by hand or describes something: models, plans, run files, machines, manifests.
+// The limit of texts that describe something: models, plans, run files, machines, manifests.
 inline constexpr int64_t kMostTextBytes = int64_t{256} << 20;
-// What lists something: traces, edges of graphs, rows of tables.
+// The limit of texts that list something: traces, edges of graphs, rows of tables.
 inline constexpr int64_t kMostDataTextBytes = int64_t{4} << 30;
 
 // Returns what the file holds. read_file(path) of text.h is this with kMostTextBytes. Errors: it

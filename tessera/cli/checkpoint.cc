@@ -42,7 +42,7 @@ Result<std::unique_ptr<CheckpointSource>> open_checked(const std::string& path) 
 
 bool ends_in_safetensors(const std::string& path) { return path.ends_with(".safetensors"); }
 
-// What counts as the newest of a folder of checkpoints.
+// Says which checkpoint counts as the newest of a folder.
 enum class Newest : uint8_t {
   kWithManifest,  // one without is passed over, as a run that goes on sets it aside
   kAny,           // it is looked for damage

@@ -162,8 +162,8 @@ int64_t number_at(const Json& json, const std::vector<const char*>& path, int64_
   return node->is_number() ? static_cast<int64_t>(node->get<double>()) : -1;
 }
 
-// Of the three keys of the batch any may be missing: DeepSpeed computes those from the others
-// (config.py of 0.19.8). Its replicas count tensor ranks, too.
+// Reads the three keys of the batch, any of which may be missing: DeepSpeed computes those from the
+// others (config.py of 0.19.8). Its replicas count tensor ranks, too.
 Status read_batch(const Json& json, ExportSettings& s) {
   constexpr int64_t kNone = 0;
   const int64_t replicas = s.dp * s.tp;

@@ -294,8 +294,8 @@ TEST(Refusal, of_micro_batches_of_two_sizes) {
               HasSubstr("micro-batches of one size"));
 }
 
-// What the frameworks assert before the first step (megatron-core 0.15 and 0.19.2, torchtitan 0.2.2
-// and 0.3.0, deepspeed 0.19.8).
+// The rules that frameworks assert before the first step (megatron-core 0.15 and 0.19.2, torchtitan
+// 0.2.2 and 0.3.0, deepspeed 0.19.8).
 TEST(Refusal, of_sizes_that_a_degree_does_not_divide) {
   const std::string narrow = "llama:layers=2,hidden=64,heads=8,kv_heads=2,seq=16,vocab=64";
   EXPECT_EQ(error_of("megatron", "megatron(tp=4)", narrow, 8),

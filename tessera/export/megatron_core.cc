@@ -143,7 +143,7 @@ class CoreWriter {
     return cannot_express(job_, target_, setting, why);
   }
 
-  // What Megatron-Core asserts before it starts (transformer_config.py and tensor_parallel/layers.py
+  // Checks what Megatron-Core asserts at its start (transformer_config.py, tensor_parallel/layers.py
   // of 0.15; validate_args of Megatron-LM; attention of Transformer Engine for all-to-alls). Since
   // 0.19 it also takes tp that is a multiple of the key heads; then ranks compute keys twice.
   Status check_sizes() const {

@@ -32,7 +32,7 @@ Result<std::string> write_nemo(const ExportJob& job) {
   for (const std::string& key : sizes.left_out)
     out += fmt::format("# Not said to NeMo: {}.\n", key);
   const int64_t ranks = job.settings.ranks(), a_node = std::min(ranks, job.node_size);
-  // What Megatron-Core asks for before Blackwell; Megatron-FSDP asks for the opposite.
+  // Megatron-Core asks for one queue before Blackwell; Megatron-FSDP asks for the opposite.
   const ExportSettings& s = job.settings;
   const bool one_queue = s.zero < 2 && (s.tp > 1 || s.cp > 1);
   out += fmt::format(

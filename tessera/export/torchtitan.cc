@@ -64,7 +64,7 @@ class TitanWriter {
     add(key, std::to_string(value), comment, setting);
   }
 
-  // What it asserts, or cannot view (parallel_dims.py and the models of 0.2.2 and 0.3.0).
+  // Checks what it asserts, or cannot view (parallel_dims.py and the models of 0.2.2 and 0.3.0).
   Status check_sizes() const {
     return check_divisions(
         job_, kTorchTitan,

@@ -88,9 +88,9 @@ struct Tensor {
   bool trained = true;     // false, of a parameter: it stays as it is (the base of low-rank
                            // fine-tuning) and has neither gradient nor optimizer state
   TensorId of;  // gradient: the tensor it is the gradient of; optimizer state: its parameter
-  // Of a parameter: the dims that it has where it is published (as a tensor of PyTorch or Hugging
-  // Face), made of its own; empty: its own, one by one. A bias [heads, head_dim] is published as a
-  // vector. What optimizers do by shape, they do by this one: who decays, which moments are kept.
+  // The dims of a parameter where it is published (as a tensor of PyTorch or Hugging Face), each made
+  // of dims that it has here; empty: its own, one by one. A bias [heads, head_dim] is published as a
+  // vector. Optimizers go by this shape: it decides what decays and which moments are kept.
   PublishedDims published;
   std::vector<int64_t> shape() const;
   int64_t elements() const;

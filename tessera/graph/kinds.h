@@ -52,8 +52,8 @@ struct NumberRange {
   bool holds(double number) const;
   std::string words() const;  // "a number of at least 0 and below 1", for messages
 };
-// Of a number that an optimizer works with, by its name ("beta1", "lr"): an attribute of an update
-// kind or a key of a run file.
+// Returns the range of a number that an optimizer works with, by its name ("beta1", "lr"): an
+// attribute of an update kind or a key of a run file.
 NumberRange optimizer_range(std::string_view name);
 
 struct AttributeInfo {

@@ -273,8 +273,8 @@ int64_t elements_of(const std::vector<Dim>& dims) {
 }
 
 // A parameter as a matrix, or as a stack of matrices, and back. The dims of the stack come first.
-// Of rows and columns those come first that the parameter has first: a matrix is orthogonalised as
-// its transpose is.
+// A parameter as a matrix. Rows are the dims that the parameter has first; whether they are inputs or
+// outputs makes no difference, because a matrix is orthogonalised as its transpose is.
 class MatrixForm {
  public:
   MatrixForm(ParameterUpdate& u, std::vector<Dim> stack, const PublishedMatrix& matrix)
@@ -336,8 +336,8 @@ class MatrixForm {
   size_t cut_ = 0;
 };
 
-// What products and convolutions multiply by the orthogonalised momentum, each matrix of a stack on
-// its own; vectors and tables, whether they are looked up or added (positions), by AdamW.
+// Updates the factors of products and convolutions by the orthogonalised momentum, each matrix of a
+// stack alone, and vectors and tables (looked up, or added as positions) by AdamW.
 void muon(ParameterUpdate& u) {
   const std::vector<Dim> stack = u.stacked();
   const PublishedMatrix published = published_matrix(u.tensor(u.parameter()), stack);

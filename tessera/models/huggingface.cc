@@ -138,7 +138,7 @@ class ConfigReader {
   void add(const std::string& key, const std::string& value) {
     arguments_.emplace_back(key, value);
   }
-  // Of several values the last one, which counts. "": there is none.
+  // Returns the last of several values, which is the one that counts. "": there is none.
   std::string get(std::string_view key) const {
     std::string found;
     for (const auto& [name, value] : arguments_) {
@@ -210,8 +210,8 @@ const std::vector<RotaryType>& rotary_types() {
   return types;
 }
 
-// What rope_parameters say beside the base, as values of the key rope_scaling. The positions of the
-// first training may also stand beside rope_parameters, and are else all positions.
+// Reads what rope_parameters say beside the base, as values of the key rope_scaling. The positions of
+// the first training may also stand beside rope_parameters, and are else all positions.
 void read_scaling(const json& rotary, ConfigReader& reader) {
   const json type = rotary.value("rope_type", rotary.value("type", json("default")));
   const json* outside = reader.given(kFirstPositions);
@@ -623,7 +623,7 @@ std::string write_row(const ConfigRow& row, const Keys& keys, OrderedJson& out,
     for (const std::string& assignment : split_text(ours, ','))
       said.insert(assignment.substr(0, assignment.find('=')));
     if (!holds(keys, ours)) continue;
-    // What the type's class does not have and must be so need not be said.
+    // A key that the type's class lacks, and that must have this value, need not be written.
     if (!ours.empty() || row.otherwise.empty()) out[row.theirs] = json::parse(theirs);
     return "";
   }

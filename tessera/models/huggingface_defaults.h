@@ -1,4 +1,4 @@
-// What a config.json of Hugging Face means where it leaves a key out: the defaults of transformers'
+// The meaning of keys that a config.json of Hugging Face leaves out: the defaults of transformers'
 // own configuration classes, for each model type that is read. A JSON object by model type; each has
 // the defaults by key and, as "(other names)", second names of keys.
 #pragma once

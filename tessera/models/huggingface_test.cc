@@ -97,8 +97,8 @@ TEST(HuggingFaceConfig, EveryTypeIsAmongTheConfigurationsAbove) {
   EXPECT_EQ(types, huggingface_model_types());
 }
 
-// What a type's configuration class in transformers has is read, or scripts/huggingface_defaults.py says
-// why not.
+// Each key of a type's configuration class in transformers is read, or the script that makes the
+// table (scripts/huggingface_defaults.py) says why not.
 TEST(HuggingFaceConfig, EveryKeyOfTheClassesIsRead) {
   const Json defaults = Json::parse(huggingface_defaults());
   ASSERT_EQ(defaults.size(), huggingface_model_types().size());
@@ -140,7 +140,7 @@ TEST(HuggingFaceConfig, ChangesLeaveOtherKeysAsTheyWere) {
     const auto changed = change_huggingface_config(text, "config.json", {{"tied", value}});
     return changed ? *changed : changed.error().message;
   };
-  // What follows from the head being tied is written out.
+  // The keys whose defaults follow from the tied head are written out.
   const std::string before = read(kT5 + "}"), after = read(tied(kT5 + "}", "0"));
   EXPECT_THAT(before, HasSubstr(",tied=1,gated=0,activation=relu,scaled_scores=0,scaled_head=1,"));
   EXPECT_THAT(after, HasSubstr(",tied=0,gated=0,activation=relu,scaled_scores=0,scaled_head=1,"));

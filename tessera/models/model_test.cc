@@ -318,7 +318,7 @@ TEST(Models, GoThroughAllTransforms) {
   }
 }
 
-// Of an optimizer's states that belong to the parameter: their elements.
+// Returns the elements of the optimizer's states that belong to the parameter.
 int64_t state_elements(const Graph& training, const std::string& parameter) {
   int64_t elements = 0;
   for (const Tensor& tensor : training.tensors()) {

@@ -21,7 +21,7 @@ std::string sizes_beside(const Tensor& tensor) {
   return fmt::format(" ({})", join(sizes, " "));
 }
 
-// What rests lives across steps as a whole, of which a micro-batch would be a part.
+// Checks that nothing at rest has the dim of micro-batches: it lives across steps as a whole.
 Status check_at_rest(const Plan& plan, const Graph& graph) {
   for (const Tensor& tensor : graph.tensors()) {
     const bool rests = tensor.role == Role::kParameter || tensor.role == Role::kBuffer ||

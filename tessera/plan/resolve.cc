@@ -452,7 +452,7 @@ class Resolver {
     return {};
   }
 
-  // What a split is over, as plans write it: ["a", "time:2"].
+  // Returns the axes and loops of a split as plans write them: ["a", "time:2"].
   std::string over_text(const Op& op, const DimSplit& split) const {
     std::vector<std::string> items;
     for (const AxisId axis : split.axes)

@@ -139,11 +139,11 @@ bool Stages::may_hasten(TensorId made) const {
   return of_parameters_[made.index()] || of_sources_[made.index()];
 }
 
-// What no entry names and what is made of parameters and inputs alone (a weight's cast, a loop's slice
-// of it, the images' cast) is made at the first stage that reads it, earlier or later: the op before
-// it in the graph need not be a neighbour, and by the op that reads a parameter lies its home. What
-// an entry names is made at that stage or an earlier one that reads it: a recycled block's
-// weight's cast bears the block's name, but an earlier pass may be at an earlier stage.
+// Moves ops that are made of parameters and inputs alone (a weight's cast, a loop's slice of it). One
+// that no entry names goes to the first stage that reads it, earlier or later, because a parameter
+// rests with its first reader. One that an entry names may only move to an earlier stage that reads
+// it: the cast of a recycled block's weight bears the block's name, and an earlier pass may be at an
+// earlier stage.
 void Stages::hasten_sources() {
   std::vector<StageId> first(graph_.tensors().size(), StageId(INT32_MAX));
   for (auto op = graph_.ops().rbegin(); op != graph_.ops().rend(); ++op) {

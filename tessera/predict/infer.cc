@@ -198,7 +198,7 @@ bool can_train_low_rank(const Run& run) {
   return run.model.form == Form::kLlama || run.model.form == Form::kMixture;
 }
 
-// What the column says goes before words, and these before what the batch tells. The benchmark's
+// The column goes before words, and these before what can be told from the batch. The benchmark's
 // fine-tuning (a llama on so few sequences) trains factors beside attention; elsewhere those beside
 // all products of a block are meant.
 Status find_low_rank(Run& run, const Row& row) {

@@ -17,7 +17,7 @@
 
 namespace tessera {
 
-// Of products. kTf32: of float32 numbers, whose mantissas products cut to 10 bits.
+// The arithmetic of products. kTf32: float32 numbers whose mantissas products cut to 10 bits.
 enum class Arithmetic : uint8_t { kFp32, kTf32, kFp16, kBf16, kFp8, kFp4 };
 std::string_view arithmetic_name(Arithmetic arithmetic);
 // Are its numbers in float32 at rest and on the way?
@@ -61,8 +61,8 @@ struct StatedLowRank {
   std::optional<int64_t> rank;  // unset: not said
   bool narrow_base = false;     // the rest is kept in 4 bits (QLoRA)
 };
-// What the words of a text say: "LoRA", "QLoRA", "low-rank", with "rank 8" or "r=8" behind or before
-// it. "Without LoRA" and "no LoRA" say nothing.
+// Reads low-rank tuning out of a text: "LoRA", "QLoRA", "low-rank", with "rank 8" or "r=8" behind or
+// before it. "Without LoRA" and "no LoRA" say nothing.
 StatedLowRank low_rank_in(std::string_view text);
 
 struct Row {

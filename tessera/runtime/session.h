@@ -147,7 +147,7 @@ struct VerifyConfig {
   OptimizerConfig optimizer;
   DataConfig data{};  // what both runs read; none: random inputs
 };
-// Of a comparison: tensors that differ by more than the limit, and by no more than roundings explain
+// The tensors of a comparison that differ by more than the limit, but no more than roundings explain
 // (tolerance.h). Errors are relative, as those that are compared with the limit.
 struct WithinNoise {
   int64_t tensors = 0;  // of the loss and the gradients of each step, and of the parameters

@@ -216,7 +216,7 @@ LargestTerms take_terms(const Graph& graph, State& state) {
   return largest;
 }
 
-// Of the elements that are finite numbers.
+// Returns the largest magnitude of the elements that are finite numbers.
 double largest_of(const Whole& whole) {
   double largest = 0;
   for (const double value : whole.values) {
@@ -306,7 +306,7 @@ class Comparison {
     return {};
   }
 
-  // Of the serial run: how many tensors have elements that are no finite numbers.
+  // Counts the tensors of the serial run that have elements which are no finite numbers.
   int64_t not_finite() const { return not_finite_; }
 
   Status finish() const {

@@ -71,7 +71,7 @@ class PlanSearch {
   Result<Simulation> simulate_in_full(const Lowering& lowering) const;
   // False: the candidate is left out, and says why.
   bool note(const Lowering& lowering, const Simulation& simulation, PlanCandidate& candidate) const;
-  // What a plan shows to be wrong with lowering or the simulator is an error of that plan alone.
+  // Lowering and playing: a broken invariant of ours is an error of the plan that shows it.
   Result<std::unique_ptr<Lowering>> lower(const Plan& plan);
   Result<Simulation> play(const Lowering& lowering, const SimulateOptions& options) const;
   enum class Judged : uint8_t {

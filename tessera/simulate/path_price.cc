@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-// Of groups with more members it would take long to list who copies what to whom.
+// Groups with more members are priced without a list of who copies what to whom, which takes long.
 constexpr int64_t kMostListed = 256;
 
 // The ranks that work together in a step, group by group.
@@ -90,8 +90,8 @@ class PathPrices {
     return static_cast<int64_t>(elements) * dtype_bytes(dtype_);
   }
 
-  // What collective() asks for: the whole array on one member; of an exchange one of which each
-  // member would send what the busiest one does.
+  // Returns the bytes that collective() asks for: the whole array on one member; for an exchange, an
+  // array of which each member would send as much as the busiest one does.
   static int64_t whole_bytes(const Issue& issue, int64_t sent, int64_t members) {
     const Transfer& transfer = issue.transfers.front();
     const auto most = [&](const SharedBoxes& boxes) {

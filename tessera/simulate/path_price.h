@@ -1,4 +1,4 @@
-// What the steps of a path between two layouts move, and how long they take on a cluster
+// Prices the steps of a path between two layouts: the bytes that move and the time on a cluster
 // (plan/layout.h finds the path). All groups of a step work at the same time.
 //
 //   const auto path = conversion_path(from, to, mesh, shape);
@@ -18,8 +18,8 @@ namespace tessera {
 struct StepPrice {
   int64_t members = 1;  // of a group
   int64_t bytes = 0;    // that the busiest rank sends
-  // Of the slowest group, all of them at work; none without a cluster, and of a slice, which moves
-  // nothing.
+  // The price of the slowest group while all are at work; none without a cluster, and none for a
+  // slice, which moves nothing.
   std::optional<CollectiveCost> cost;
 };
 

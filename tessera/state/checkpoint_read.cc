@@ -24,7 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Of a million tensors on 16,384 ranks; a manifest has a line for each box.
+// A manifest has a line for each box: this holds those of a million tensors on 16,384 ranks.
 constexpr int64_t kMostManifestBytes = kMostDataTextBytes;
 
 // "" if the file is there in its size.
@@ -210,8 +210,8 @@ bool is_checkpoint(const std::string& folder) {
 
 namespace {
 
-// What is at a path where something else was expected; "" if that cannot be found out, as without a
-// permission.
+// Says what is at a path where something else was expected; "" if that cannot be found out, as
+// without a permission.
 std::string what_is_at(const std::string& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);

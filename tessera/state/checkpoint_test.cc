@@ -449,7 +449,7 @@ TEST_F(Checkpoints, LeftoversGoAndDamagedOnesAreSetAside) {
   EXPECT_THAT(steps(folder_), ElementsAre(1));
 }
 
-// What bears the name of a checkpoint and is none, by the message that opening it gives.
+// Entries that bear the name of a checkpoint and are none, by the message that opening them gives.
 TEST_F(Checkpoints, WhatIsNoCheckpointIsDamagedAndCanBeSetAside) {
   ASSERT_TRUE(save(disk_, folder_, 1, some(2)));
   const std::string at = checkpoint_path(folder_, 9), manifest = path_in(at, "manifest.json");

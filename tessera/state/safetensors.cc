@@ -44,7 +44,7 @@ constexpr std::array<std::pair<DType, std::string_view>, 8> kDTypes{{{DType::kFl
                                                                      {DType::kUInt8, "U8"},
                                                                      {DType::kBool, "BOOL"}}};
 
-// What the format has beside them: valid, but not read.
+// Other dtypes of the format: valid, but not read.
 constexpr std::array<std::string_view, 14> kOtherDTypes{
     "I8",      "I16",         "U16",         "U32", "U64", "F8_E4M3", "F8_E5M2",
     "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "C64", "F4",  "F6_E2M3", "F6_E3M2"};

@@ -462,7 +462,7 @@ std::string weights_of(const Model& model) {
   return safetensors(entries);
 }
 
-// Of the configuration of this number, with more files.
+// Returns the folder of the configuration of this number, with more files.
 std::vector<FuzzFile> huggingface_folder(size_t number, const std::vector<FuzzFile>& more) {
   const std::string config =
       (fs::temp_directory_path() / fmt::format("tessera_fuzz_{}.json", ::getpid())).string();
@@ -499,7 +499,7 @@ TEST(FuzzImport, folders_of_huggingface) {
       .run(there_and_back);
 }
 
-// Of BERT, whose mask is looked up in them.
+// The folders are those of BERT, whose mask is looked up in its tokenizer.
 TEST(FuzzImport, tokenizers_of_huggingface) {
   Fuzz("tokenizers_of_huggingface",
        huggingface_folder(

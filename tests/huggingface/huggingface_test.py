@@ -124,7 +124,7 @@ class HuggingFace(unittest.TestCase):
                 for name, value in expected.items():
                     self.assertTrue(torch.equal(found[name], value), name)
                 before, after = (json.loads((folder / "config.json").read_text()) for folder in (theirs, back))
-                # What transformers 4 reads in place of rope_parameters is added.
+                # The keys that transformers 4 reads in place of rope_parameters are added.
                 more = {"rope_theta", "rope_scaling"} if "rope_parameters" in before else set()
                 self.assertEqual({name: value for name, value in after.items() if name in before or name not in more}, before)
 

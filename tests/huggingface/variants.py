@@ -143,7 +143,7 @@ VARIANTS = [
     Variant("t5_gated_by_full_name", {**T5, "feed_forward_proj": "gated-gelu_new"}, keys=T5_LENGTHS),
 ]
 
-# What is refused: a config.json and the end of the line.
+# Files that are refused: a config.json and the end of the line.
 REFUSED = [
     (decoder("qwen2", use_sliding_window=True, sliding_window=5, max_window_layers=1),
      "sliding_window: expected a window in each layer or in none, found one in 1 of 2 layers"),

@@ -526,8 +526,8 @@ class PlanMaker {
     features_.insert("precision: " + compute);
   }
 
-  // Of all tensors of a role, over axes of the stage that reads some parameter first: those of other
-  // stages rest there as they would without.
+  // Writes stores of all tensors of a role over axes of one stage that reads a parameter first.
+  // Tensors of other stages rest as they would without.
   void make_mixed_stores() {
     const auto readers = graph_.consumers();
     std::vector<MeshAxes> homes;

@@ -26,7 +26,7 @@ namespace {
 // The library as Debian builds it may be called by one thread at a time.
 std::mutex& library() {
   static std::mutex mutex;
-  // What is opened is closed here. At the end of a process whose file could not be written the
+  // We close everything that we open. At the end of a process whose file could not be written the
   // library (1.10.8) would try again and end the process by a signal.
   [[maybe_unused]] static const herr_t at_exit = H5dont_atexit();
   return mutex;

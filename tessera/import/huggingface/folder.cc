@@ -166,8 +166,8 @@ bool is_huggingface_folder(const std::string& path) {
 
 namespace {
 
-// What config.json leaves to the files beside it: what arrays say otherwise, and tokens of the tokenizer.
-// Keys of the family, with a sentence each for what a user may not expect.
+// Returns keys of the family that the files beside config.json decide: what arrays say otherwise, and
+// tokens of the tokenizer. Adds a note for each that a user may not expect.
 Result<ModelArguments> keys_of_files(const std::string& folder, const Model& model,
                                      std::vector<std::string>& notes) {
   TESSERA_TRY(ModelArguments keys, keys_of_arrays(folder, model));

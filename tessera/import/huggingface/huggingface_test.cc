@@ -205,7 +205,7 @@ TEST_F(Folders, ImportThenExportGivesTheSameFile) {
     const auto exported = export_huggingface({done->weights, done->model, back});
     ASSERT_TRUE(exported) << exported.error().message;
     EXPECT_EQ(exported->parameters, done->parameters);
-    // What versions of transformers spell in two ways is added.
+    // Keys that versions of transformers spell in two ways are added.
     Json config = Json::parse(*read_file(back + "/config.json"));
     const Json theirs = Json::parse(text);
     for (const auto& [key, value] : theirs.items()) {

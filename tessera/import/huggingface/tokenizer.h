@@ -1,4 +1,4 @@
-// What a model needs to know of the tokenizer that stands beside it: the numbers of special tokens.
+// Reads the numbers of special tokens that a model needs from the tokenizer that stands beside it.
 #pragma once
 
 #include <cstdint>

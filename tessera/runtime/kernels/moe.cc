@@ -35,7 +35,7 @@ void choose_experts(const A* p, int64_t n, std::vector<int64_t>& choice) {
   }
 }
 
-// What the weights are divided by.
+// Returns the number that the weights are divided by.
 template <class A>
 A weight_scale(const A* p, const std::vector<int64_t>& choice, bool normalize) {
   if (!normalize) return 1;

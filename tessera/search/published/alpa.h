@@ -116,7 +116,7 @@ struct ShardingGraph {
   std::optional<std::string> forced_dim;
 };
 bool is_product(const ShardingGraph& graph, const ShardingOp& op);
-// What is wrong with an op whose operands are those of the graph; empty if nothing is.
+// Says why an op of the graph has no sharding rule; empty if it has one.
 std::string why_not_an_op(const ShardingGraph& graph, const ShardingOp& op);
 
 struct ShardingChoice {

@@ -248,7 +248,7 @@ Result<ShardingGraph> read_graph(const JsonTable& in) {
   return graph;
 }
 
-// What solves the integer program: our own search and CBC where it gives up, or one of them alone.
+// Reads who solves the integer program: our search, and CBC where it gives up, or one of them alone.
 Result<OneHotSolver> read_solver(const JsonTable& in) {
   std::string solver = "auto";
   int64_t most_branches = OneHotProblem().most_branches;

@@ -326,7 +326,7 @@ struct Group {
   int64_t other = 0;
 };
 
-// What a layer counts with strategies of one number of stages.
+// Returns the weight of a layer in the cut into stages.
 double weight_of(const GalvatronSearch& search, const Group& group, const GalvatronLayer& layer,
                  int64_t batch) {
   double least = 0;

@@ -84,7 +84,7 @@ struct LayerCost {
 };
 LayerCost layer_cost(const GalvatronModel& model, const GalvatronLayer& layer,
                      const GalvatronLinks& links, const GalvatronStrategy& strategy, int64_t batch);
-// Of a device, in every version of the artifact.
+// The memory of a device that its context takes, in MB, in every version of the artifact.
 inline constexpr double kGalvatronContextMb = 1024;
 // Embedding, head and the context of the device, on the first stage.
 double other_memory_mb(const GalvatronModel& model, int64_t stages, int64_t batch);
@@ -101,9 +101,9 @@ std::vector<size_t> divide_by_memory(const std::vector<double>& layers,
 // How a model with layers of several types is cut into stages, where public versions of the program
 // differ (section 5). The defaults are those of the artifact of the publication.
 struct StageCut {
-  // What a layer weighs: the least memory of its strategies, or that of plain data parallelism.
+  // The weight of a layer is the least memory of its strategies, or that of plain data parallelism.
   bool layers_by_data_parallelism = false;
-  // What embedding and head weigh: their memory on the first of so many stages, or that of plain
+  // The weight of embedding and head: their memory on the first of so many stages, or that of plain
   // data parallelism over all devices.
   bool other_by_stages = false;
   // Does each stage's device hold the context, or is it counted on the first stage only?

@@ -138,8 +138,8 @@ TEST(AutoSearch, KeepsToTheAllowedSplitsAndIsTheSameEachTime) {
   }
 }
 
-// Of any two sets of kinds of splits, the larger one's answer is as fast: columns alone are where the
-// search with all kinds may start from.
+// Where one set of kinds of splits contains another, its answer is at least as fast: the search with
+// all kinds starts from the answers with fewer.
 TEST(AutoSearch, MoreKindsOfSplitsAreNeverSlower) {
   Random random(21);
   const ClosedForm pcie;
