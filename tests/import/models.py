@@ -432,8 +432,10 @@ def transformers_cases():
     vit = transformers.ViTConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=4, intermediate_size=32, image_size=8, patch_size=4,
                                  num_labels=10, hidden_dropout_prob=0, attention_probs_dropout_prob=0)
     phi3 = transformers.Phi3Config(**small, partial_rotary_factor=0.5, pad_token_id=0, bos_token_id=1, eos_token_id=2)
+    olmo2 = transformers.Olmo2Config(**small, pad_token_id=0, bos_token_id=1, eos_token_id=2)
     plans = ["fsdp(dp=4)", "megatron(tp=2,dp=2)"]
     return {
+        "olmo2": (LanguageModel(transformers.Olmo2ForCausalLM(olmo2), use_cache=False), tokens(), plans, "float32"),
         "cached": (LanguageModel(transformers.LlamaForCausalLM(llama)), tokens(), plans, "float32 inside float64"),
         "labelled": (Labelled(transformers.LlamaForCausalLM(llama)), tokens(), plans, "float32"),
         "phi3": (LanguageModel(transformers.Phi3ForCausalLM(phi3), use_cache=False), tokens(), plans, "float32"),
