@@ -40,7 +40,7 @@ void keep_last(const RandomCase& random) {
 
 }  // namespace
 
-std::string disagreement(const CaseSource& source, const std::vector<uint32_t>& stream) {
+Comparison compare_to_serial(const CaseSource& source, const std::vector<uint32_t>& stream) {
   const RandomCase random = source.draw(stream);
   keep_last(random);
   Model model;
@@ -69,10 +69,10 @@ std::string disagreement(const CaseSource& source, const std::vector<uint32_t>& 
   const bool is_refused = !report && report.error().code == ErrorCode::kInvalidInput &&
                           report.error().message.starts_with("plan:") &&
                           report.error().message.find('\n') == std::string::npos;
-  if (source.may_be_refused && is_refused) return "";
-  std::string why = report ? report->why : report.error().message;
-  if (why.empty()) return "";
-  return why + "\n" + text_of(random);
+  if (source.may_be_refused && is_refused) return {"", true};
+  const std::string why = report ? report->why : report.error().message;
+  if (why.empty()) return {};
+  return {why + "\n" + text_of(random), false};
 }
 
 void expect_equal_to_serial(const CaseSource& source, int cases) {
@@ -81,14 +81,16 @@ void expect_equal_to_serial(const CaseSource& source, int cases) {
   std::map<std::string, int> drawn;
   for (const std::string& feature : source.features) drawn[feature] = 0;
   int passed = 0;
+  int refused = 0;
   bool failed = false;
   const auto say = [&] {
-    fmt::print("{} under random plans: {} cases equal the serial run\n", source.name, passed);
+    fmt::print("{} under random plans: {} cases equal the serial run, {} are refused\n",
+               source.name, passed - refused, refused);
     std::fflush(stdout);  // a run may be ended before its last case
   };
   const bool holds = rc::check(source.name + " under random plans equal the serial run", [&] {
     const std::vector<uint32_t> stream = random_stream();
-    const std::string what = disagreement(source, stream);
+    const auto [what, is_refused] = compare_to_serial(source, stream);
     // Finding a simpler case takes minutes: what was drawn is shown at once.
     if (!failed && !what.empty())
       fmt::print(stderr, "first case that fails, after {}: {}\n", passed, what);
@@ -96,6 +98,7 @@ void expect_equal_to_serial(const CaseSource& source, int cases) {
     if (!what.empty()) RC_FAIL(what);
     if (failed) return;  // simpler cases
     for (const std::string& feature : source.draw(stream).features) ++drawn[feature];
+    if (is_refused) ++refused;
     if (++passed % 1000 == 0) say();
   });
   if (passed % 1000 != 0) say();
@@ -103,6 +106,7 @@ void expect_equal_to_serial(const CaseSource& source, int cases) {
   for (const auto& [feature, count] : drawn)
     counts += fmt::format("  {:<36}{:>6}\n", feature, count);
   EXPECT_TRUE(holds) << counts;
+  EXPECT_LE(5 * refused, passed) << "too many random plans are refused";
   for (const auto& [feature, count] : drawn) {
     EXPECT_TRUE(source.features.contains(feature)) << feature << " is missing in the features";
     EXPECT_GT(count, 0) << feature << " is not drawn; " << counts;

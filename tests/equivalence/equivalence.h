@@ -16,14 +16,19 @@ struct CaseSource {
   RandomCase (*draw)(const std::vector<uint32_t>& stream);
   const Features& features;
   // May the plan language refuse a plan, in one line that names a line of the plan? Then there is
-  // nothing to compare.
+  // nothing to compare. At most one plan in five may be.
   bool may_be_refused = false;
+};
+
+struct Comparison {
+  std::string disagreement;  // "" if all agree; else what does not, with the plan and the graph
+  bool refused = false;      // nothing was run
 };
 
 // Runs the case of the stream on threads in float64 and compares loss, gradients and updated
 // parameters with the serial run (1e-9), and bytes, messages and peak memory with their predictions
-// (exactly). "" if all agree; else what does not, with the plan's text and the graph's.
-std::string disagreement(const CaseSource& source, const std::vector<uint32_t>& stream);
+// (exactly).
+Comparison compare_to_serial(const CaseSource& source, const std::vector<uint32_t>& stream);
 
 // And every feature of the source is drawn. Prints how many cases have passed, after each thousand
 // too, and with TESSERA_SHOW_DRAWN what was drawn. TESSERA_LAST_CASE names a file for the case that
