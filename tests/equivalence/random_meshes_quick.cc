@@ -1,8 +1,9 @@
-// Stages on meshes of their own: what has failed. Random plans are in random_meshes_slow.cc.
+// Stages on meshes of their own: random plans, and what has failed.
 #include <gtest/gtest.h>
 
 #include <string>
 
+#include "equivalence.h"
 #include "tessera/runtime/session.h"
 
 namespace tessera {
@@ -16,6 +17,10 @@ void expect_equal(const std::string& model, const std::string& plan, int64_t bat
   const auto report = verify_plan(config);
   ASSERT_TRUE(report.has_value()) << plan << ": " << report.error().message;
   EXPECT_TRUE(report->ok) << plan << ": " << report->why;
+}
+
+TEST(Equivalence, random_plans_of_stages_on_unlike_meshes_equal_the_serial_run) {
+  expect_equal_to_serial(mesh_cases(), 120);
 }
 
 constexpr const char* kT5 = "t5:layers=2,hidden=8,heads=2,seq=3,source=3,vocab=9";
