@@ -3,7 +3,7 @@
 #                [LINK <library>...]                       third-party libraries that show in its headers
 #                [PRIVATE_LINK <library>...]               third-party libraries that only its sources see
 #                [BACKEND <folder> <stub folder> <condition>]...
-#                [EXCLUDE <folder>])                       subfolder that is no part of the library
+#                [EXCLUDE <folder>...])                    subfolders that are no part of the library
 #
 # Makes the static library tessera_<name> from the *.cc files of the module's folder and of its direct subfolders, the
 # test program tessera_<name>_test from *_test.cc, and tessera_<name>_benchmark from *_benchmark.cc (target
@@ -110,7 +110,7 @@ tessera_add_shards(${name} \"$<TARGET_FILE:${target}>\" ${properties_text} ENVIR
 endfunction()
 
 function(tessera_module name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "EXCLUDE" "DEPS;LINK;PRIVATE_LINK;BACKEND")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "DEPS;LINK;PRIVATE_LINK;BACKEND;EXCLUDE")
   set(target tessera_${name})
   tessera_glob(files)
 
@@ -124,9 +124,9 @@ function(tessera_module name)
     tessera_filter(files EXCLUDE "/tessera/${name}/${left_out}/[^/]*$" ${files})
   endwhile()
 
-  if(arg_EXCLUDE)
-    tessera_filter(files EXCLUDE "/tessera/${name}/${arg_EXCLUDE}/[^/]*$" ${files})
-  endif()
+  foreach(folder IN LISTS arg_EXCLUDE)
+    tessera_filter(files EXCLUDE "/tessera/${name}/${folder}/[^/]*$" ${files})
+  endforeach()
 
   tessera_filter(tests INCLUDE "_test\\.cc$" ${files})
   tessera_filter(benchmarks INCLUDE "_benchmark\\.cc$" ${files})

@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <exception>
 #include <filesystem>
 #include <string_view>
@@ -13,6 +14,7 @@
 #include "tessera/base/limits.h"
 #include "tessera/base/text.h"
 #include "tessera/cli/output.h"
+#include "tessera/cli/planning_library.h"
 #include "tessera/graph/precision.h"
 
 namespace tessera::cli {
@@ -29,21 +31,61 @@ Example:
   tessera verify gpt:layers=2,hidden=64,heads=4,seq=32,vocab=128 --plan 'megatron(tp=2,dp=2)'
 )";
 
-std::vector<std::string> command_names(const CLI::App& app) {
-  std::vector<std::string> names;
-  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
-  return names;
+// The commands in the order of the help text; those without `add` are in the planning library.
+constexpr std::array<LibraryCommand, 21> kCommands = {{{"train", add_train},
+                                                       {"verify", add_verify},
+                                                       {"inspect", add_inspect},
+                                                       {"plan", nullptr},
+                                                       {"profile", add_profile},
+                                                       {"predict", nullptr},
+                                                       {"accuracy", nullptr},
+                                                       {"simulate", nullptr},
+                                                       {"report", nullptr},
+                                                       {"diff", add_diff},
+                                                       {"reproduce", nullptr},
+                                                       {"shard", nullptr},
+                                                       {"export", nullptr},
+                                                       {"import", nullptr},
+                                                       {"launch", add_launch},
+                                                       {"rescale", add_rescale},
+                                                       {"sample", add_sample},
+                                                       {"evaluate", add_evaluate},
+                                                       {"checkpoint", add_checkpoint},
+                                                       {"data", add_data},
+                                                       {"cache", add_cache}}};
+
+// Adds the commands that `word`, the first argument, needs: its own alone if the program has it, or
+// all of them, which loads the planning library. Where that library is missing its commands are
+// listed all the same, and an Error only if `word` is one of them.
+Status add_commands(Commands& commands, std::string_view word) {
+  const auto named = std::ranges::find(kCommands, word, &LibraryCommand::name);
+  if (named != kCommands.end() && named->add != nullptr) {
+    named->add(commands);
+    return {};
+  }
+  const auto library = planning_library(std::string(word));
+  if (!library && named != kCommands.end()) return tl::unexpected(library.error());
+  for (const LibraryCommand& command : kCommands) {
+    if (command.add != nullptr) {
+      command.add(commands);
+    } else if (library) {
+      std::ranges::find((*library)->commands, command.name, &LibraryCommand::name)->add(commands);
+    } else {
+      commands.add(std::string(command.name), "Not in this build; to get it: make build");
+    }
+  }
+  return {};
 }
 
 // The first argument, if it is no command.
-Status check_command(const CLI::App& app, int argc, const char* const* argv) {
-  const std::vector<std::string> names = command_names(app);
+Status check_command(int argc, const char* const* argv) {
+  std::vector<std::string> names;
+  for (const LibraryCommand& command : kCommands) names.emplace_back(command.name);
   if (argc < 2) {
     return invalid_input(fmt::format("expected a command: {} (tessera --help)", join(names, ", ")));
   }
   const std::string word = argv[1];
-  if (word.starts_with('-') || std::find(names.begin(), names.end(), word) != names.end())
-    return {};
+  if (word.starts_with('-') || std::ranges::find(names, word) != names.end()) return {};
   return invalid_input(
       fmt::format("unknown command '{}': expected one of {}", word, join(names, ", ")));
 }
@@ -211,28 +253,8 @@ int run(int argc, const char* const* argv) {
   app.get_formatter()->column_width(26);
   Action action;
   Commands commands(app, action);
-  add_train(commands);
-  add_verify(commands);
-  add_inspect(commands);
-  add_plan(commands);
-  add_profile(commands);
-  add_predict(commands);
-  add_accuracy(commands);
-  add_simulate(commands);
-  add_report(commands);
-  add_diff(commands);
-  add_reproduce(commands);
-  add_shard(commands);
-  add_export(commands);
-  add_import(commands);
-  add_launch(commands);
-  add_rescale(commands);
-  add_sample(commands);
-  add_evaluate(commands);
-  add_checkpoint(commands);
-  add_data(commands);
-  add_cache(commands);
-  if (const auto status = check_command(app, argc, argv); !status) return fail(status.error());
+  if (const auto status = check_command(argc, argv); !status) return fail(status.error());
+  if (const auto status = add_commands(commands, argv[1]); !status) return fail(status.error());
   const std::string command = fmt::format("tessera {}", argv[1]);
   const Doing doing("running", command);
   try {

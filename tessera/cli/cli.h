@@ -1,6 +1,7 @@
 // The command line: parses, calls the library, prints. Each command is one file, <command>.cc, that
-// names its options and hands them on; what only the runtime can do lies in with_runtime/, a library
-// that is loaded when a command needs it (run_commands.h). The contract (commands, JSON keys, exit
+// names its options and hands them on. Two libraries are loaded when a command needs them: what only
+// the runtime can do lies in with_runtime/ (run_commands.h), and the commands that search, predict,
+// import or export in with_planning/ (planning_library.h). The contract (commands, JSON keys, exit
 // codes): docs/reference/command-line.md.
 //
 // A command adds itself and says where the values of its options go:
@@ -95,17 +96,8 @@ class Commands {
 void add_train(Commands& commands);
 void add_verify(Commands& commands);
 void add_inspect(Commands& commands);
-void add_plan(Commands& commands);
 void add_profile(Commands& commands);
-void add_predict(Commands& commands);
-void add_accuracy(Commands& commands);
-void add_simulate(Commands& commands);
-void add_report(Commands& commands);
 void add_diff(Commands& commands);
-void add_reproduce(Commands& commands);
-void add_shard(Commands& commands);
-void add_export(Commands& commands);
-void add_import(Commands& commands);
 void add_launch(Commands& commands);
 void add_rescale(Commands& commands);
 void add_sample(Commands& commands);

@@ -1,6 +1,5 @@
-// The commands that execute models (train, launch, verify, profile, sample,
-// evaluate), after their options
-// have been read. They need the runtime, which needs libtorch, and loading libtorch takes longer
+// The commands that execute models (train, launch, verify, profile, sample, evaluate), after their
+// options have been read. They need the runtime, which needs libtorch, and loading libtorch takes longer
 // than most planning commands. So the runtime is a library of its own, libtessera_runtime.so in the
 // program's folder, and is loaded by the first call of a function below. A build without libtorch
 // lacks the library; the functions then answer with an Error that says what to build.
@@ -96,9 +95,6 @@ struct RunCommands {
   Result<int> (*evaluate)(const EvaluateOptions& options);
   Result<int> (*launch)(const LaunchOptions& options);
 };
-
-// Loads the library `file` and returns its table. `command` opens the message of an Error.
-Result<const RunCommands*> load_run_commands(const std::string& file, const std::string& command);
 
 }  // namespace tessera::cli
 

@@ -45,21 +45,51 @@ class TheProgram(CliTest):
                           "verify", MODEL, "--plan", "serial", "--batch", "0")
 
 
-class WithoutRuntime(CliTest):
-    """A copy of the program in a folder of its own finds no runtime library beside it."""
+class Copy(CliTest):
+    """A copy of the program in a folder of its own finds no library beside it but those that are copied too."""
+    copied = ()
 
     def setUp(self):
         super().setUp()
         self.program = shutil.copy(program(), self.folder)
-        self.library = os.path.join(os.path.realpath(self.folder), "libtessera_runtime.so")
+        for name in self.copied:
+            shutil.copy(os.path.join(os.path.dirname(os.path.realpath(program())), name), self.folder)
+
+    def library(self, name):
+        return os.path.join(os.path.realpath(self.folder), name)
 
     def run_copy(self, *arguments):
         done = subprocess.run([self.program, *arguments], capture_output=True, text=True, check=False, cwd=ROOT)
         return done.returncode, done.stdout, done.stderr
 
+
+class WithoutPlanning(Copy):
+    missing = "this build has no planning library: expected the library {}; to get it: make build"
+
+    def test_its_commands_say_how_to_get_it(self):
+        for command in (["plan", "--list"], ["simulate", MODEL], ["import", "model.pt2"]):
+            message = f"tessera: {command[0]}: {self.missing.format(self.library('libtessera_planning.so'))}\n"
+            self.assertEqual(self.run_copy(*command), (2, "", message))
+
+    def test_a_plan_that_is_to_be_found_says_so_too(self):
+        code, out, err = self.run_copy("inspect", MODEL, "--plan", "auto", "--cluster", "local:2", "--batch", "4")
+        self.assertEqual((code, out), (2, ""))
+        self.assertEqual(err, f"tessera: plan auto: {self.missing.format(self.library('libtessera_planning.so'))}\n")
+
+    def test_other_commands_and_the_help_do_without(self):
+        self.assertEqual(self.run_copy("inspect", MODEL, "--plan", "serial")[0::2], (0, ""))
+        code, out, err = self.run_copy("--help")
+        self.assertEqual((code, err), (0, ""))
+        self.assertRegex(out, r"\n  plan +Not in this build; to get it: make build\n")
+        self.assertRegex(out, r"\n  train +Train a model")
+
+
+class WithoutRuntime(Copy):
+    copied = ["libtessera_planning.so"]
+
     def test_commands_that_execute_say_how_to_get_it(self):
         for command in (["train", "examples/gpt_small.toml"], ["verify", MODEL, "--plan", "serial"], ["profile"]):
-            message = f"tessera: {command[0]}: {NO_RUNTIME.format(self.library)}\n"
+            message = f"tessera: {command[0]}: {NO_RUNTIME.format(self.library('libtessera_runtime.so'))}\n"
             self.assertEqual(self.run_copy(*command), (2, "", message))
 
     def test_planning_commands_do_not_need_it(self):
@@ -75,12 +105,20 @@ class WithoutRuntime(CliTest):
 
 
 class PlanningStart(CliTest):
-    def test_planning_commands_load_neither_libtorch_nor_mpi(self):
-        answer = run("plan", "--list", env={"LD_DEBUG": "libs"})
+    def loaded(self, *command):
+        answer = run(*command, env={"LD_DEBUG": "libs"})
         self.assertEqual(answer.code, 0)
-        loaded = set(re.findall(r"calling init: \S*/(\S+?)\.so", answer.err))
+        return set(re.findall(r"calling init: \S*/(\S+?)\.so", answer.err))
+
+    def test_planning_commands_load_neither_libtorch_nor_mpi(self):
+        loaded = self.loaded("plan", "--list")
+        self.assertIn("libtessera_planning", loaded)
+        self.assertEqual({name for name in loaded if re.match("libtorch|libc10|libmpi|libgomp|libtessera_runtime", name)}, set())
+
+    def test_commands_of_the_program_itself_load_no_library_of_ours(self):
+        loaded = self.loaded("inspect", MODEL, "--plan", "serial")
         self.assertIn("libstdc++", loaded)
-        self.assertEqual({name for name in loaded if re.match("libtorch|libc10|libmpi|libgomp|libtessera", name)}, set())
+        self.assertEqual({name for name in loaded if name.startswith("libtessera")}, set())
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@
 #include "tessera/base/units.h"
 #include "tessera/cli/cli.h"
 #include "tessera/cli/output.h"
+#include "tessera/cli/with_planning/commands.h"
 #include "tessera/compile/optimizer_text.h"
 #include "tessera/models/families.h"
 #include "tessera/models/model.h"

@@ -10,6 +10,7 @@
 #include "tessera/cli/auto_plan.h"
 #include "tessera/cli/cli.h"
 #include "tessera/cli/output.h"
+#include "tessera/cli/with_planning/commands.h"
 #include "tessera/cluster/cluster.h"
 #include "tessera/compile/compile.h"
 #include "tessera/compile/optimizer_text.h"

@@ -9,6 +9,7 @@
 #include "tessera/base/text.h"
 #include "tessera/cli/cli.h"
 #include "tessera/cli/output.h"
+#include "tessera/cli/with_planning/commands.h"
 #include "tessera/predict/constants.h"
 #include "tessera/predict/predict.h"
 

@@ -11,6 +11,7 @@
 #include "tessera/base/text.h"
 #include "tessera/cli/cli.h"
 #include "tessera/cli/output.h"
+#include "tessera/cli/with_planning/commands.h"
 
 namespace tessera::cli {
 namespace {

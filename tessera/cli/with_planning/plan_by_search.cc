@@ -1,14 +1,13 @@
-#include "tessera/cli/auto_plan.h"
-
+// `--plan auto`: what the planner `auto` finds.
 #include <fmt/format.h>
 
+#include "tessera/cli/with_planning/commands.h"
 #include "tessera/models/model.h"
 #include "tessera/search/planner.h"
 
 namespace tessera::cli {
 
-Result<std::string> find_auto(const AutoQuestion& question) {
-  if (question.plan != "auto") return question.plan;
+Result<std::string> plan_by_search(const AutoQuestion& question) {
   PlanQuestion search;
   search.model = question.model;
   search.options.style = question.style;

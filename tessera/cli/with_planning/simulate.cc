@@ -13,6 +13,7 @@
 #include "tessera/cli/cli.h"
 #include "tessera/cli/counted_rows.h"
 #include "tessera/cli/output.h"
+#include "tessera/cli/with_planning/commands.h"
 #include "tessera/compile/compile.h"
 #include "tessera/compile/optimizer_text.h"
 #include "tessera/cost/figure.h"

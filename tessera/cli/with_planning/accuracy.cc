@@ -7,6 +7,7 @@
 #include "tessera/base/text.h"
 #include "tessera/cli/cli.h"
 #include "tessera/cli/output.h"
+#include "tessera/cli/with_planning/commands.h"
 #include "tessera/predict/accuracy.h"
 
 namespace tessera::cli {

@@ -13,6 +13,7 @@
 #include "tessera/base/text.h"
 #include "tessera/cli/cli.h"
 #include "tessera/cli/output.h"
+#include "tessera/cli/with_planning/commands.h"
 #include "tessera/import/export_weights.h"
 #include "tessera/plan/load.h"
 #include "tessera/search/planner.h"

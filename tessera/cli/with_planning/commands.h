@@ -1,0 +1,22 @@
+// The commands of the planning library, as its table names them (planning_library.h). Each adds
+// itself, as those of cli.h do.
+#pragma once
+
+#include "tessera/cli/planning_library.h"
+
+namespace tessera::cli {
+
+void add_plan(Commands& commands);
+void add_predict(Commands& commands);
+void add_accuracy(Commands& commands);
+void add_simulate(Commands& commands);
+void add_report(Commands& commands);
+void add_reproduce(Commands& commands);
+void add_shard(Commands& commands);
+void add_export(Commands& commands);
+void add_import(Commands& commands);
+
+// What find_auto (auto_plan.h) asks where the question's plan is "auto".
+Result<std::string> plan_by_search(const AutoQuestion& question);
+
+}  // namespace tessera::cli
