@@ -20,11 +20,12 @@ build: setup ## build everything; the program is build/tessera
 test: build ## the quick tests, about a minute once built
 	@ctest --test-dir build -LE slow -j2 --output-on-failure
 
-test-slow: build ## the slow tests, and `make fuzz`; random ones with the date as TESSERA_SEED, or with the value given
+test-slow: build ## the slow tests and `make fuzz`: all, or parts by name (PART="random rest"; scripts/slow lists them)
+	@scripts/setup --browser
 	@export TESSERA_SEED="$${TESSERA_SEED:-$$(date +%Y%m%d)}"; \
 	  echo "Random tests with TESSERA_SEED=$$TESSERA_SEED; make test-slow TESSERA_SEED=$$TESSERA_SEED repeats them"; \
-	  ctest --test-dir build -L slow -j2 --output-on-failure; \
-	  $(MAKE) --no-print-directory fuzz
+	  scripts/slow $(or $(PART),search matrix-1 matrix-2 random rest); \
+	  $(if $(PART),,$(MAKE) --no-print-directory fuzz)
 
 fuzz: ## damaged files under sanitizers: TESSERA_FUZZ (1,000) of every kind, other ones for each TESSERA_SEED
 	@scripts/setup --planning
