@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Where the time of one training step goes, Tessera beside PyTorch: writes docs/results/<date>-profile-<size>.md.
+"""Where the time of one training step goes, Tessera beside PyTorch: writes build/results/<date>-profile-<size>.md.
 
     benchmarks/profile_step.py --size large                        1 rank: serial beside eager
     benchmarks/profile_step.py --size small --plan 'data_parallel(2)' --peer ddp
@@ -92,7 +92,7 @@ def main():
     parser.add_argument("--steps", type=int, help="timed steps; default 6 (large), 100 (small)")
     parser.add_argument("--build", default="build", help="folder with the program `tessera`")
     parser.add_argument("--python", default=str(ROOT / ".venv/bin/python"), help="one that has torch")
-    parser.add_argument("--out", default="docs/results", help="folder of the page")
+    parser.add_argument("--out", default="build/results", help="folder of the page")
     args = parser.parse_args()
     steps = args.steps or {"large": 6, "small": 100}[args.size]
     ranks = 1 if args.peer in ("eager", "compile") else 2

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checkpoints and changes of plan: writes docs/results/<date>-checkpoints.md and .json.
+"""Checkpoints and changes of plan: writes build/results/<date>-checkpoints.md and .json.
 
     benchmarks/run_checkpoints.py                        everything, about 20 minutes on two idle cores
     benchmarks/run_checkpoints.py --quick                fewer repeats
@@ -306,7 +306,7 @@ def main():
     parser.add_argument("--folder", help="where files are written, with room for 5 GB; default: the folder of temporary files")
     parser.add_argument("--build", default="build", help="folder with the program `tessera`")
     parser.add_argument("--python", default=str(ROOT / ".venv/bin/python"), help="one that has torch")
-    parser.add_argument("--out", default="docs/results", help="folder of the page")
+    parser.add_argument("--out", default="build/results", help="folder of the page")
     parser.add_argument("--date", default=datetime.date.today().isoformat())
     args = parser.parse_args()
     rows = []

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Plans that `auto` chooses for this machine, measured beside the recipes: writes docs/results/<date>-choices.md.
+"""Plans that `auto` chooses for this machine, measured beside the recipes: writes build/results/<date>-choices.md.
 
 Ten models of five families on two ranks and on four (--cluster local:2 and local:4; some under mpirun, some under a memory
 limit). For each case `tessera plan --planner auto` gives a plan and `--planner recipes` the best call of every recipe by
@@ -251,7 +251,8 @@ def main():
             print(f"{row['name']:18} {row['ranks']} {row['transport']:8} auto {1e3 * row['auto_s']:8.2f} ms ({1e3 * row['predicted_s']:.2f})  "
                   f"{row['recipe']} {1e3 * row['recipe_s']:.2f} ms ({1e3 * row['recipe_predicted_s']:.2f})  "
                   f"{row['auto_s'] / row['recipe_s']:.3f}  {row['auto']}", flush=True)
-            out = args.out or ROOT / f"docs/results/{datetime.date.today()}-choices.md"
+            out = args.out or ROOT / f"build/results/{datetime.date.today()}-choices.md"
+            out.parent.mkdir(parents=True, exist_ok=True)
             out.write_text(page(rows, args, session), encoding="utf-8")
     return 0
 

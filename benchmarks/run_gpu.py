@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Predicted and measured training steps on one GPU: writes docs/results/<date>-gpu.md and .json.
+"""Predicted and measured training steps on one GPU: writes build/results/<date>-gpu.md and .json.
 
 Three steps, since the machine with the GPU is often another one:
 
@@ -230,7 +230,8 @@ def page(options):
              "figures are not compared.", ""]
     for one in found:
         lines += [*device_lines(one), ""]
-    out = pathlib.Path(options.out or ROOT / f"docs/results/{options.date}-gpu.md")
+    out = pathlib.Path(options.out or ROOT / f"build/results/{options.date}-gpu.md")
+    out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text("\n".join(lines[:-1]) + "\n")
     out.with_suffix(".json").write_text(json_text(found))
     print("\n".join(line for line in lines if line.startswith(("##", "- "))))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Networks over images and volumes, Tessera beside PyTorch: writes docs/results/<date>-networks.md.
+"""Networks over images and volumes, Tessera beside PyTorch: writes build/results/<date>-networks.md.
 
     benchmarks/run_networks.py build/tessera              about 15 minutes on two idle cores
     benchmarks/run_networks.py build/tessera --quick
@@ -194,7 +194,7 @@ def main():
     parser.add_argument("tessera")
     parser.add_argument("--python", default=str(run_peers.ROOT / ".venv/bin/python"))
     parser.add_argument("--quick", action="store_true", help="fewer steps and repeats")
-    parser.add_argument("-o", "--out", help="the page; default docs/results/<date>-networks.md")
+    parser.add_argument("-o", "--out", help="the page; default build/results/<date>-networks.md")
     args = parser.parse_args()
     clock = run_peers.Clock()
     with tempfile.TemporaryDirectory() as name:
@@ -205,7 +205,8 @@ def main():
     print(space)
     head = "| case | ranks | plan | Tessera | PyTorch | ratio | from, to | ratio of processor time |\n|---|--:|---|--:|--:|--:|---|--:|\n"
     processor = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "unknown")
-    page = pathlib.Path(args.out or run_peers.ROOT / f"docs/results/{datetime.date.today()}-networks.md")
+    page = pathlib.Path(args.out or run_peers.ROOT / f"build/results/{datetime.date.today()}-networks.md")
+    page.parent.mkdir(parents=True, exist_ok=True)
     page.write_text(
         f"# Networks over images and volumes, Tessera beside PyTorch\n\n`benchmarks/run_networks.py build/tessera"
         f"{' --quick' if args.quick else ''}`, {datetime.date.today()}, {processor}, 2 cores, one thread a rank, float32; PyTorch "

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tessera beside PyTorch, in one session: writes docs/results/<date>-peers.md and .json. Called by scripts/bench.
+"""Tessera beside PyTorch, in one session: writes build/results/<date>-peers.md and .json. Called by scripts/bench.
 
     benchmarks/run_peers.py               every comparison, about 15 minutes on two idle cores
     benchmarks/run_peers.py --quick       fewer steps and repeats, about 5 minutes
@@ -333,7 +333,7 @@ def argument_parser(description):
     parser.add_argument("--only", default="", metavar="WORD", help="comparisons whose name contains it")
     parser.add_argument("--build", default="build", help="folder with the program `tessera`")
     parser.add_argument("--python", default=str(ROOT / ".venv/bin/python"), help="one that has torch")
-    parser.add_argument("--out", default="docs/results", help="folder of the page")
+    parser.add_argument("--out", default="build/results", help="folder of the page")
     return parser
 
 

@@ -8,7 +8,7 @@ With --answers, what was answered before is read from a file and not asked again
 planners may be asked one after the other; the page has what the file has.
 
 Usage: run_planners.py PROGRAM [--out PAGE.md] [--cases NAME,NAME] [--planners NAME,NAME] [--seconds LIMIT] [--answers FILE]
-Example: benchmarks/run_planners.py build/tessera --out docs/results/2026-11-23-planners.md
+Example: benchmarks/run_planners.py build/tessera --out build/planners.md
 """
 import argparse
 import datetime

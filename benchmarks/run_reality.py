@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Predicted against measured steps on this machine: writes docs/results/<date>-reality.md and .json, of which
-`make accuracy` puts the latest on docs/accuracy.md.
+"""Predicted against measured steps on this machine: writes build/results/<date>-reality.md and .json. `make accuracy`
+puts data/measured/reality.json on docs/accuracy.md: copy the .json there to have it on that page.
 
     benchmarks/run_reality.py                    measures the machine (tessera profile), then 31 (model, plan) pairs
     benchmarks/run_reality.py --profile FILE     with a profile that was measured before
@@ -167,7 +167,7 @@ def main():
     parser.add_argument("--rounds", type=int, help="default 3, quick 1")
     parser.add_argument("--only", default="", help="pairs whose model or plan contains this")
     parser.add_argument("--build", default="build", help="folder with the program `tessera`")
-    parser.add_argument("--out", default="docs/results", help="folder of the page")
+    parser.add_argument("--out", default="build/results", help="folder of the page")
     parser.add_argument("--date", default=datetime.date.today().isoformat())
     args = parser.parse_args()
     rounds = args.rounds or (1 if args.quick else 3)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A step of a recommender, Tessera beside PyTorch: writes docs/results/<date>-recommender.md.
+"""A step of a recommender, Tessera beside PyTorch: writes build/results/<date>-recommender.md.
 
     benchmarks/run_recommender.py build/tessera              about 3 minutes on two idle cores
     benchmarks/run_recommender.py build/tessera --quick
@@ -65,7 +65,7 @@ def main():
     parser.add_argument("tessera")
     parser.add_argument("--python", default=str(run_peers.ROOT / ".venv/bin/python"))
     parser.add_argument("--quick", action="store_true", help="fewer steps and repeats")
-    parser.add_argument("-o", "--out", help="the page; default docs/results/<date>-recommender.md")
+    parser.add_argument("-o", "--out", help="the page; default build/results/<date>-recommender.md")
     args = parser.parse_args()
     program = pathlib.Path(args.tessera).resolve()
     warmup, steps, repeats = (3, 10, 2) if args.quick else (5, 40, 5)
@@ -91,8 +91,9 @@ def main():
                 table.append(row)
     cases = "\n".join(f"- {case}: {len(rows)} tables of {sum(rows):,} rows by {width}, {bag} id(s) a bag, "
                       f"layers {bottom} and {top}, batch {batch:,}" for case, (rows, bag, width, bottom, top, batch) in CASES.items())
-    page = pathlib.Path(args.out or run_peers.ROOT / f"docs/results/{datetime.date.today()}-recommender.md")
+    page = pathlib.Path(args.out or run_peers.ROOT / f"build/results/{datetime.date.today()}-recommender.md")
     processor = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "unknown")
+    page.parent.mkdir(parents=True, exist_ok=True)
     page.write_text(f"# A step of a recommender, Tessera beside PyTorch\n\n`benchmarks/run_recommender.py build/tessera"
                     f"{' --quick' if args.quick else ''}`, {datetime.date.today()}, {processor}, 2 cores; PyTorch {torch}; other "
                     f"programs took {clock.share_of_others():.0%} of the processors. Medians of {repeats} runs of {steps} steps each; "

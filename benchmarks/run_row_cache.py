@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A step of a recommender with a cache of rows, beside the same tables without one: writes docs/results/<date>-row-cache-plans.md.
+"""A step of a recommender with a cache of rows, beside the same tables without one: writes build/results/<date>-row-cache-plans.md.
 
     benchmarks/run_row_cache.py build/tessera              about 3 minutes on two idle cores
     benchmarks/run_row_cache.py build/tessera --quick
@@ -54,7 +54,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tessera")
     parser.add_argument("--quick", action="store_true", help="fewer steps and repeats")
-    parser.add_argument("-o", "--out", help="the page; default docs/results/<date>-row-cache-plans.md")
+    parser.add_argument("-o", "--out", help="the page; default build/results/<date>-row-cache-plans.md")
     args = parser.parse_args()
     program = pathlib.Path(args.tessera).resolve()
     steps, repeats = (10, 2) if args.quick else (40, 5)
@@ -89,7 +89,8 @@ def main():
         moved = f"{cache['rows_in'] / steps_made:.0f}, {cache['rows_out'] / steps_made:.0f}" if cache else "-"
         lines.append(f"| {plan} | {1e3 * statistics.median(seconds):.1f} ms | {statistics.median(ratios):.2f} "
                      f"({min(ratios):.2f} to {max(ratios):.2f}) | {hits} | {moved} |")
-    out = pathlib.Path(args.out) if args.out else run_peers.ROOT / f"docs/results/{datetime.date.today()}-row-cache-plans.md"
+    out = pathlib.Path(args.out) if args.out else run_peers.ROOT / f"build/results/{datetime.date.today()}-row-cache-plans.md"
+    out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text("\n".join(lines) + "\n", encoding="utf-8")
     print("\n".join(lines))
 

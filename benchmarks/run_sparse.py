@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Sparse products beside SciPy and PyTorch: writes docs/results/<date>-sparse.md and .json.
+"""Sparse products beside SciPy and PyTorch: writes build/results/<date>-sparse.md and .json.
 
     benchmarks/run_sparse.py                everything, about 10 minutes
     benchmarks/run_sparse.py --quick        fewer rounds and the smaller generated graph only
@@ -214,7 +214,7 @@ def main():
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", default="")
     parser.add_argument("--build", default="build")
-    parser.add_argument("--out", default=str(ROOT / "docs/results"))
+    parser.add_argument("--out", default=str(ROOT / "build/results"))
     args = parser.parse_args()
     warnings.filterwarnings("ignore", message="Sparse")
     torch.set_num_threads(1)
@@ -234,6 +234,7 @@ def main():
     about = machine(types.SimpleNamespace(build=build, torch=torch.__version__))
     about["SciPy"] = scipy.__version__
     stem = pathlib.Path(args.out) / f"{datetime.date.today()}-sparse"
+    stem.parent.mkdir(parents=True, exist_ok=True)
     stem.with_suffix(".md").write_text("\n".join(page(rows, about, load)) + "\n")
     stem.with_suffix(".json").write_text(json.dumps(
         {"machine": about, "load": load, "rows": [dataclasses.asdict(row) for row in rows]}, indent=1) + "\n")

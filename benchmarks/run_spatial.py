@@ -43,11 +43,11 @@ CASES = [
 ]
 
 
-PAGE = """Batch 64, float32, on [Lassen's nodes](../../examples/clusters/lassen.toml); nothing was measured. Computation, halos and
+PAGE = """Batch 64, float32, on the nodes of examples/clusters/lassen.toml; nothing was measured. Computation, halos and
 all-reduces are those of a rank with neighbours on both sides, added up; "waited for" is what of halos and all-reduces the computation
-waits for, mean over ranks. `tiles=4` computes the interior while the halo arrives ([adr 0058](../adr/0058-steps-that-read-through-windows.md)).
+waits for, mean over ranks. `tiles=4` computes the interior while the halo arrives (docs/adr/0034-halos-are-layouts.md).
 
-The published model ([theory](../theory/hybrid-3d-cnn.md) section 6) adds messages and all-reduces by formula to times of computation, which
+The published model (docs/theory/hybrid-3d-cnn.md section 6) adds messages and all-reduces by formula to times of computation, which
 here are the simulator's. It is compared twice, each time with one network on both sides: the cluster's (two cards of 12.5 GB/s for four
 devices, 12 us), and the one that the model's constants describe (25.7 GB/s for each device, 1.2 us). It assumes that gradients are summed
 entirely beside the backward pass, that an exchange costs its bytes and starts, and that tiles hide it entirely. With one network on both

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Strategies beside PyTorch's and beside each other: writes docs/results/<date>-strategies.md and .json.
+"""Strategies beside PyTorch's and beside each other: writes build/results/<date>-strategies.md and .json.
 
     benchmarks/run_strategies.py                 every group, about 40 minutes on two idle cores
     benchmarks/run_strategies.py --quick         fewer steps and repeats, at most 8 minutes

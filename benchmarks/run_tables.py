@@ -6,7 +6,7 @@ all tables together at most 15/16 of that (docs/theory/neuroshard.md section 7).
 search, ours with the splits that NeuroShard has (columns), ours with all. Writes a page of results.
 
 Usage: run_tables.py PROGRAM [--cost MODEL]... [--tasks N] [--jobs N] [--out PAGE.md]
-Example: benchmarks/run_tables.py build/tessera --cost closed --out docs/results/2026-11-24-tables.md
+Example: benchmarks/run_tables.py build/tessera --cost closed --out build/tables.md
 """
 import argparse
 import concurrent.futures

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes a model of unequal blocks as a graph file: a GPT in which the MLP of each block has another number of hidden
-units, so that no two blocks are equal (docs/adr/0123-unequal-layers-are-sampled.md).
+units, so that no two blocks are equal (docs/theory/search.md section 12).
 
 The sizes run from 1,024 in steps of 8, in an order that does not grow along the model.
 

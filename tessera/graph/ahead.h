@@ -1,5 +1,6 @@
-// Ops of a training graph that work one step ahead (a plan's split of "step", ADR 0067): what they
-// make of the next step's inputs is ready when that step begins.
+// Ops of a training graph that work one step ahead (a plan's split of "step",
+// docs/adr/0067-steps-ahead.md): what they make of the next step's inputs is ready when that step
+// begins.
 //
 //   moved_ahead(graph, {{look_up}, {}})
 //

@@ -59,8 +59,9 @@ struct MixtureOptions {
 };
 // The auxiliary losses of a model, added up from the first mixture to the last. Each mixture hands
 // its sum to the next one, and receives the gradient of that sum from it, so that the stages of a
-// pipeline pass one number to a neighbour in place of many to the last stage (docs/adr/0114). Call
-// `start` before the first block, `add` in each mixture and `finish` behind the model's own loss.
+// pipeline pass one number to a neighbour in place of many to the last stage
+// (docs/adr/0084-sums-over-the-model-run-from-block-to-block.md). Call `start` before the first block,
+// `add` in each mixture and `finish` behind the model's own loss.
 class RunningLoss {
  public:
   // embed.no_loss, the zero that the first mixture adds to, so that all mixtures have the same

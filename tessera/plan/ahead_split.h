@@ -1,10 +1,10 @@
-// Splits of "step", the batches of a run, one a step (ADR 0067): `over = "ahead"` moves ops to the
-// end of the step before, behind the updates of what they read; with "ahead_stale" they do not wait
-// for those. Private to tessera/plan, but for is_ahead.
+// Splits of "step", the batches of a run, one a step (docs/adr/0067-steps-ahead.md): `over = "ahead"`
+// moves ops to the end of the step before, behind the updates of what they read; with "ahead_stale"
+// they do not wait for those. Private to tessera/plan, but for is_ahead.
 //
 // The vectors that are looked up ahead are kept until the next step, for its whole batch. Several
 // micro-batches are therefore turned into the steps of a loop over the batch, which is written out in
-// the graph, so that each step has look-ups and buffers of its own (ADR 0092):
+// the graph, so that each step has look-ups and buffers of its own:
 //
 //   micro_batches = 4                  loop = [{ ops = "*", dim = "batch", steps = 4 }]
 #pragma once

@@ -517,7 +517,7 @@ class PathSearch {
 
   // Do several ranks at one coordinate want the same, which each of them could have a share of
   // first? Then shares go there, and are spread among them: each element goes to the coordinate once
-  // (docs/adr/0027-cross-once-and-spread-inside.md).
+  // (docs/theory/lowering.md section 7).
   bool crosses_once(const Layout& layout) const {
     for (size_t d = 0; d < shape_.size(); ++d) {
       const bool gathers = layout.window(d) == nullptr && (layout.grain[d] == 1 || layout == from_);

@@ -1,6 +1,7 @@
-// Updates that a plan takes apart (ADR 0066). An update goes as its parameter lies, which is how the
-// forward ops read it. Where that cuts a dim that the update needs whole, and of which its expansion
-// (KindInfo::expandable) sums parts, the update is expanded. Private to tessera/plan.
+// Updates that a plan takes apart (docs/adr/0036-gradients-by-rows.md). An update goes as its
+// parameter lies, which is how the forward ops read it. Where that cuts a dim that the update needs
+// whole, and of which its expansion (KindInfo::expandable) sums parts, the update is expanded. Private
+// to tessera/plan.
 #pragma once
 
 #include <vector>

@@ -358,7 +358,7 @@ std::string honesty(const Accuracy& accuracy) {
       "that were fitted on them alone; their own rows are priced without these. *Names known*: the "
       "name of the source tells its framework and its site. Twenty runs that the file does not "
       "have "
-      "are in [the calibration notes](results/2026-11-22-calibration.md): 14 %.\n\n"
+      "are in [the calibration notes](results/calibration.md): 14 %.\n\n"
       "*The assumption about rows of vTrain*: all rows of its node state that everything is "
       "computed again; their step times are those of runs that computed nothing again. The data "
       "says so (`vtrain-node` in tessera/predict/data/frameworks.toml); the two lines without it "

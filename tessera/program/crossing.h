@@ -1,6 +1,6 @@
 // What crosses between places: the layouts in which it leaves and lands, how shares are gathered
-// behind it, and who sends what to whom (docs/adr/0013-cross-mesh-resharding.md and
-// 0027-cross-once-and-spread-inside.md). Private to tessera/program.
+// behind it, and who sends what to whom (docs/theory/lowering.md section 7). Private to
+// tessera/program.
 #pragma once
 
 #include <memory>
@@ -33,10 +33,9 @@ std::vector<Layout> gather_steps(const Layout& landing, const Layout& need, cons
 
 // A large tensor crosses in chunks if it is gathered behind the messages: what has arrived is gathered
 // while the next chunk is under way, so that the time is that of the slower of both and not of their
-// sum (docs/adr/0063-what-is-spread-inside-crosses-in-chunks.md). The first chunk: a step of a loop
-// over a dim that no gather touches and that senders (`from`) have whole, so that all of them send of
-// each chunk; none: the shares are small, no dim is long enough, or `spread` (of gather_steps) is no
-// sequence of gathers.
+// sum (docs/theory/lowering.md section 7). The first chunk: a step of a loop over a dim that no gather
+// touches and that senders (`from`) have whole, so that all of them send of each chunk; none: the
+// shares are small, no dim is long enough, or `spread` (of gather_steps) is no sequence of gathers.
 std::optional<StepPiece> first_chunk(const Layout& from, const Layout& landing,
                                      const std::vector<Layout>& spread, const Mesh& mesh,
                                      const std::vector<int64_t>& shape, int64_t bytes_per_element);

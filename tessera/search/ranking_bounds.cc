@@ -1,5 +1,5 @@
 // Bounds that leave out prices: earlier prices show that some choices cannot become the answer
-// (docs/adr/0106).
+// (docs/theory/search.md section 12).
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -196,7 +196,7 @@ TEST(WideSearch, WhatIsLeftOutIsNotSmaller) {
 }
 
 // Micro-batches of three samples a replica take longer than those of two, whose kernels' tiles they fill
-// worse; those of four are faster (docs/adr/0118).
+// worse; those of four are faster (docs/theory/search.md section 12).
 TEST(WideSearch, MicroBatchesGrowBeyondANumberThatSavesNothing) {
   const auto asked = ask("gpt:layers=16,hidden=2560,heads=20,seq=1024,vocab=50368,ffn=10240,tied=1",
                          "dgx-a100:1", 480);
@@ -214,7 +214,7 @@ TEST(WideSearch, MicroBatchesGrowBeyondANumberThatSavesNothing) {
 }
 
 // The priced program holds all of the embedding's states. What a caching allocator loses there is not
-// what it loses where these rest in shards (docs/adr/0118).
+// what it loses where these rest in shards (docs/theory/search.md section 12).
 TEST(WideSearch, MemoryByFormulaIsNearTheProgramsUnderACachingAllocator) {
   const auto asked =
       ask("llama:layers=8,hidden=8192,heads=64,kv_heads=8,ffn=28672,seq=4096,vocab=128256",

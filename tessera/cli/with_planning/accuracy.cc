@@ -102,8 +102,8 @@ void add_accuracy(Commands& commands) {
   command.footer(
       "Example:\n"
       "  tessera accuracy data/published-throughput.csv --reality "
-      "docs/results/2026-11-22-reality.json -o docs/accuracy.md\n"
-      "  tessera accuracy --reality docs/results/2026-11-22-reality.json\n");
+      "data/measured/reality.json -o docs/accuracy.md\n"
+      "  tessera accuracy --reality data/measured/reality.json\n");
   command.action([options] { return run_accuracy(*options); });
 }
 

@@ -154,7 +154,8 @@ Result<Inferred> infer_row_sum_squares(const Operands& x) {
   return conclude(x, annotation + " -> ()", {{}}, {statistics_dtype(x[0].dtype)});
 }
 
-// ---- the same in pieces of the width, for kinds that need something of whole rows (ADR 0066)
+// ---- the same in pieces of the width, for kinds that need something of whole rows
+// (docs/adr/0036-gradients-by-rows.md)
 //
 // A number for each id of all look-ups, in their order: the sum of squares of what is added to its
 // row, at the first id that names the row; 0 at all others. A piece of rows or of the width makes a

@@ -1,5 +1,6 @@
 // Parts of a sum become complete: when, in which layout, and by how many collectives. The
-// completed value becomes the tensor's home (docs/adr/0009). Private to tessera/program.
+// completed value becomes the tensor's home (docs/theory/lowering.md section 7). Private to
+// tessera/program.
 #pragma once
 
 #include <optional>

@@ -1,7 +1,7 @@
 // The product of spmm.h on a CUDA device: the forward pass in float32, with all samplers. The kernel
 // lies in tessera/sparse/cuda and is built where a CUDA compiler is found; elsewhere, and where no
 // device is present, device_error() says so and spmm_on_device returns that. spmm_device_test.cc compares
-// it with spmm; it passes on an H100 (2026-11-27, docs/results).
+// it with spmm; it passes on an H100 (docs/results/sparse.md).
 #pragma once
 
 #include <string>
