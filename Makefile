@@ -17,7 +17,7 @@ build: setup ## build everything; the program is build/tessera
 	@scripts/configure release
 	@cmake --build build
 
-test: build ## the quick tests, about a minute once built
+test: build ## build everything and run the quick tests
 	@ctest --test-dir build -LE slow -j2 --output-on-failure
 
 test-slow: build ## the slow tests and `make fuzz`: all, or parts by name (PART="random rest"; scripts/slow lists them)

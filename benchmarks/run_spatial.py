@@ -7,7 +7,7 @@ Each row is one `tessera simulate` on examples/clusters/lassen.toml (512 to 2,04
 those of a rank that has neighbours on both sides: computation, halos, all-reduces, and what of the last two the
 computation waits for.
 
-The published model (docs/theory/hybrid-3d-cnn.md section 6) takes the times of convolutions from measurements and adds
+The published model (docs/strategies/spatial.md section 10) takes the times of convolutions from measurements and adds
 messages and all-reduces by formula. Here the simulator's times of computation take the place of the measurements; so the
 comparison tests the formulas of communication, and how computation and communication are laid beside each other. It is
 made twice, each time with one network on both sides: the cluster's own, and the one that the published constants describe.
@@ -23,7 +23,7 @@ import tempfile
 
 CLUSTER = "examples/clusters/lassen.toml"
 BATCH = 64
-# Of docs/theory/hybrid-3d-cnn.md section 6: seconds a message and a byte, between nodes and inside one; seconds a FLOP.
+# Of docs/strategies/spatial.md section 10: seconds a message and a byte, between nodes and inside one; seconds a FLOP.
 BETWEEN, GAMMA = (1.2e-6, 3.893e-11), 1.075e-13
 # The same of the cluster's network: four devices share two cards of 12.5 GB/s.
 NETWORK = (12e-6, 4 / 25e9)
@@ -43,11 +43,11 @@ CASES = [
 ]
 
 
-PAGE = """Batch 64, float32, on the nodes of examples/clusters/lassen.toml; nothing was measured. Computation, halos and
+PAGE = """Batch 64, float32, on [Lassen's nodes](../../examples/clusters/lassen.toml); nothing was measured. Computation, halos and
 all-reduces are those of a rank with neighbours on both sides, added up; "waited for" is what of halos and all-reduces the computation
-waits for, mean over ranks. `tiles=4` computes the interior while the halo arrives (docs/adr/0034-halos-are-layouts.md).
+waits for, mean over ranks. `tiles=4` computes the interior while the halo arrives ([adr 0058](../adr/0058-steps-that-read-through-windows.md)).
 
-The published model (docs/theory/hybrid-3d-cnn.md section 6) adds messages and all-reduces by formula to times of computation, which
+The published model ([spatial](../strategies/spatial.md) section 10) adds messages and all-reduces by formula to times of computation, which
 here are the simulator's. It is compared twice, each time with one network on both sides: the cluster's (two cards of 12.5 GB/s for four
 devices, 12 us), and the one that the model's constants describe (25.7 GB/s for each device, 1.2 us). It assumes that gradients are summed
 entirely beside the backward pass, that an exchange costs its bytes and starts, and that tiles hide it entirely. With one network on both

@@ -2,7 +2,7 @@
 """Compares `tessera shard`'s own planner with NeuroShard's search on generated tasks, under the same cost model.
 
 600 tasks by default: 50 for each largest dim (4 to 128) and number of devices (4, 8), 10 to 59 tables each, 4 GiB a device,
-all tables together at most 15/16 of that (docs/theory/neuroshard.md section 7). Each task is asked three times: NeuroShard's
+all tables together at most 15/16 of that (docs/strategies/planning-tables.md section 12). Each task is asked three times: NeuroShard's
 search, ours with the splits that NeuroShard has (columns), ours with all. Writes a page of results.
 
 Usage: run_tables.py PROGRAM [--cost MODEL]... [--tasks N] [--jobs N] [--out PAGE.md]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Trains cost networks of the published shape (docs/theory/neuroshard.md section 3) on the closed form of `tessera shard`.
+"""Trains cost networks of the published shape (docs/strategies/planning-tables.md section 8) on the closed form of `tessera shard`.
 
 The published networks were trained on measurements of one machine and are not part of this repository; these serve to run
 searches on networks at all, and show that the shape can learn such costs. Prints the mean squared error and Kendall's tau on

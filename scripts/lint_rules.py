@@ -3,6 +3,7 @@
 
 Prints one line a finding, `file:line: what was found; what to do`.
 """
+import os
 import pathlib
 import re
 import subprocess
@@ -26,11 +27,10 @@ LISTED = re.compile(r'\{\s*((?:"\w+"\s*,\s*)+"\w+")\s*,?\s*\}')
 CONDITIONAL = re.compile(r"^\s*#\s*(if|ifdef|ifndef|elif)\b.*\b(HAVE_\w+|TESSERA_(USE|HAVE)_\w+)")
 RELATIVE_INCLUDE = re.compile(r'^\s*#\s*include\s*["<](\.\./|.*/\.\./)')
 TORCH_INCLUDE = re.compile(r'^\s*#\s*include\s*["<](torch|ATen|c10|caffe2)/')
-# What is said about a page must be found there: the file, and of docs/theory the numbered section.
+# What is said about a page must be found there: the file, and the numbered section.
 PAGE = re.compile(r"(?<![\w/.-])docs/[\w./-]+\.md")
 LINK = re.compile(r"\]\(([\w./-]+\.md)(?:#[\w-]*)?\)")
-THEORY_LINK = re.compile(r"\]\((?:\.\./)?theory/([\w.-]+\.md)\)")
-SECTIONS = re.compile(r"(docs/theory/[\w.-]+\.md),? sections? ((?:\d+(?:\.\d+)?[a-z]?(?:, | and | to |-)?)+)")
+SECTIONS = re.compile(r"(docs/[\w/-]+/[\w.-]+\.md),? \(?sections? ((?:\d+(?:\.\d+)?[a-z]?(?:, | and | to |-)?)+)")
 NAMESPACE = re.compile(r"^namespace\s*([\w:]*)\s*\{")
 NAMESPACE_END = re.compile(r"^\}\s*// namespace")
 TYPE = re.compile(r"^(?:template <.*> *)?(?:struct|class|enum class|enum) (\w+)(?:\s+final)?\s*(?::[^:].*)?\{")
@@ -55,16 +55,19 @@ def has_section(page, number):
 def citations(name, text):
     """Cited pages and sections that are not there. A comment may break a line inside a citation."""
     lines = text.splitlines()
+    folder = pathlib.Path(name).parent
     for number, line in enumerate(lines, start=1):
         pages = PAGE.findall(line)
         if name.endswith(".md"):
-            folder = pathlib.Path(name).parent
             pages += [str(folder / target) for target in LINK.findall(line) if not PAGE.match(target)]
         for page in pages:
             if not pathlib.Path(page).is_file():
                 yield number, f"cites '{page}', which does not exist"
         following = lines[number].lstrip(" /#*") if number < len(lines) else ""
-        for match in SECTIONS.finditer(THEORY_LINK.sub(r" docs/theory/\1", f"{line} {following}")):
+        both = f"{line} {following}"
+        if name.endswith(".md"):
+            both = LINK.sub(lambda link: " " + os.path.normpath(folder / link.group(1)), both)
+        for match in SECTIONS.finditer(both):
             if match.start() > len(line) or not pathlib.Path(match.group(1)).is_file():
                 continue
             for section in re.findall(r"\d+(?:\.\d+)?[a-z]?", match.group(2)):

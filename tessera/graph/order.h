@@ -1,5 +1,5 @@
 // Orders of a dim: static permutations that give pieces of equal size equal work under a causal
-// mask (docs/theory/sequence-parallel-rsa.md section 5). Index i of a reordered dim holds what was
+// mask (docs/strategies/sequence-parallel.md section 2). Index i of a reordered dim holds what was
 // at position(i).
 //
 //   ""          position(i) = i

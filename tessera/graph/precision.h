@@ -14,7 +14,7 @@ namespace tessera {
 // The loss gradient is multiplied by the scale, the gradients of the parameters are divided by it
 // before they are used, and a step with a gradient that is not finite changes nothing but the
 // scale. A dynamic scale follows the state machine of the op kind loss_scale
-// (docs/reference/ops.md); its defaults are those of docs/theory/colossal-ai.md section 7.
+// (docs/reference/ops.md); its defaults are those of docs/strategies/mixed-precision.md.
 struct LossScale {
   bool dynamic = true;
   double initial = 65536;  // the scale, if it is not dynamic

@@ -1,6 +1,6 @@
 // CosmoFlow: a convolutional network that regresses a few cosmological parameters from a volume of
 // matter density in several channels (Mathuriya et al., 2018; the network of LBANN as used by Oyama
-// et al., 2020, docs/theory/hybrid-3d-cnn.md section 7). Seven convolutions of 3^3 without bias,
+// et al., 2020, docs/strategies/spatial.md section 10). Seven convolutions of 3^3 without bias,
 // each with a leaky rectifier; the fourth has stride 2; averages over 3^3 with stride 2 follow them
 // while the volume is larger than 2^3; then dense layers of 2048, 256 and the outputs. Volumes of
 // 128^3, 256^3 and 512^3 have 9,437,636 parameters.

@@ -1,5 +1,5 @@
 // The 3-D U-Net: a class for each voxel of a volume (Cicek et al., 2016; the network of LBANN as used
-// by Oyama et al., 2020, docs/theory/hybrid-3d-cnn.md section 7). Three levels of two convolutions
+// by Oyama et al., 2020, docs/strategies/spatial.md section 10). Three levels of two convolutions
 // and a pool, a bottom, and three levels that double the volume by a transposed convolution and join
 // what the level had on the way down. Convolutions of 3^3 have no bias and are followed by batch
 // norm and a rectifier. 19,070,560 parameters with one channel and three classes.

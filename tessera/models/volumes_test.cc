@@ -1,4 +1,4 @@
-// cosmoflow and unet3d: sizes as published (docs/theory/hybrid-3d-cnn.md section 7), maps, errors.
+// cosmoflow and unet3d: sizes as published (docs/strategies/spatial.md section 10), maps, errors.
 #include <gtest/gtest.h>
 
 #include "tessera/graph/builder.h"

@@ -1,4 +1,4 @@
-// Widths of halos against the formulas of docs/theory/hybrid-3d-cnn.md section 3, for every extent,
+// Widths of halos against the formulas of docs/strategies/spatial.md section 3, for every extent,
 // number of parts, kernel, stride and padding of some size. There a rank makes the places whose
 // middles lie in its own interval; here places are cut as evenly as extents are. Where both give each
 // rank the same places, widths must be those of the formulas.

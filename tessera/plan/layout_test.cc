@@ -500,7 +500,7 @@ TEST(Pins, are_reached_and_left_by_one_exchange) {
 }
 
 // ---- halos
-// The rows of docs/theory/hybrid-3d-cnn.md section 3, one dim over `parts` ranks: what each rank
+// The rows of docs/strategies/spatial.md section 3, one dim over `parts` ranks: what each rank
 // has, what it takes of the rank before and of the next one, and how many places it makes.
 struct HaloRow {
   int64_t size, parts;

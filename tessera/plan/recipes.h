@@ -1,13 +1,13 @@
 // Recipes: functions that emit plan text. A recipe knows a strategy, never how it is lowered. What
 // it writes is a plan like any other, to be read, edited and compared. From the graph it takes only
 // facts (number of blocks, sizes of dims), by the paths and dims of the contract in
-// docs/reference/models.md, and in a graph without ops blocks.<i> by what repeats in it and by dims;
-// an error says which part a model lacks.
+// docs/reference/models.md, and in a graph without ops blocks.<i> by what repeats in it and by
+// dims; an error says which part a model lacks.
 //
 //   TESSERA_TRY(std::string text, emit_recipe("megatron(tp=2, pp=2, dp=2)", graph));
 //   TESSERA_TRY(Plan plan, parse_plan(text, "megatron(tp=2, pp=2, dp=2)"));
 //
-// A guide to adding a recipe: docs/guides/write-a-recipe.md.
+// A guide to adding a recipe: docs/guides/write-a-plan.md.
 #pragma once
 
 #include <functional>

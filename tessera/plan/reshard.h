@@ -1,5 +1,5 @@
 // Cross-mesh resharding: a tensor goes from its layout on one mesh to another layout on another
-// mesh, over links between hosts that are slow (docs/theory/cross-mesh-resharding.md; AlpaComm,
+// mesh, over links between hosts that are slow (docs/strategies/cross-mesh.md; AlpaComm,
 // Zhuang et al., MLSys 2023).
 //
 // A unit task moves what one destination tile and one source tile have in common: D bytes, which
@@ -50,7 +50,7 @@ enum class ReshardWay : uint8_t {
 };
 std::string_view way_name(ReshardWay way);  // "send_recv", "local_all_gather", ...
 
-// Who sends and when (docs/theory/cross-mesh-resharding.md section 4).
+// Who sends and when (docs/strategies/cross-mesh.md section 3).
 enum class ReshardOrder : uint8_t {
   // As generated; the sending *device* with the fewest bytes so far. Send/recv and local all-gather
   // are issued receiver by receiver.

@@ -1,5 +1,5 @@
-// Orders and senders for jobs that occupy network cards (docs/theory/cross-mesh-resharding.md
-// section 4). Private to tessera/plan. A job runs `seconds` on the outgoing card of its sender, the
+// Orders and senders for jobs that occupy network cards (docs/strategies/cross-mesh.md
+// section 3). Private to tessera/plan. A job runs `seconds` on the outgoing card of its sender, the
 // incoming cards of its receiving hosts and the outgoing cards of those that relay; in-order list
 // scheduling: it starts when all of them are free and no earlier than the cards' earlier jobs.
 #pragma once

@@ -1,5 +1,5 @@
-// Cross-mesh resharding against the worked table of docs/theory/cross-mesh-resharding.md (section
-// 5), brute force over all orders and senders, lower bounds, coverage, and data that really moves.
+// Cross-mesh resharding against the worked table of docs/strategies/cross-mesh.md (section
+// 4), brute force over all orders and senders, lower bounds, coverage, and data that really moves.
 #include "tessera/plan/reshard.h"
 
 #include <fmt/format.h>

@@ -90,7 +90,7 @@ struct PlaceTimes {
 // Runs the schedule: a place computes its row in order; the result of a run goes to each other
 // place that needs it as one message, which occupies the directed link between the two places from
 // the end of the run or from when the link is free, concurrently with computation
-// (docs/theory/cross-mesh-resharding.md section 6). A stage of several places starts at all of them
+// (docs/strategies/pipelines.md section 4). A stage of several places starts at all of them
 // at once. The schedule must pass the two checks.
 std::vector<PlaceTimes> place_times(const Schedule& schedule, const PipelineShape& shape,
                                     const UnitCosts& costs);

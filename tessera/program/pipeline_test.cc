@@ -91,8 +91,8 @@ std::vector<int64_t> checked_slots(const std::string& call, int64_t layers, int6
 const std::vector<std::pair<int64_t, int64_t>> kShapes{{2, 1}, {2, 4}, {3, 3},
                                                        {3, 6}, {4, 4}, {4, 8}};
 
-// docs/theory/superscaler.md section 8, docs/theory/cross-mesh-resharding.md section 6,
-// docs/theory/colossal-ai.md section 4.
+// docs/theory/superscaler.md section 8, docs/strategies/pipelines.md sections
+// 2 and 4.
 TEST(Pipelines, keep_as_many_micro_batches_as_published) {
   for (const auto& [n, m] : kShapes) {
     const auto found = [&, n = n, m = m](const char* schedule) {

@@ -68,7 +68,7 @@ int64_t scalar_bytes(const Program& program, const Graph& graph, const Direction
   return bytes;
 }
 
-// ---- bytes (docs/theory/fsdp-zero.md section 5): with elements of e bytes, psi parameters, W
+// ---- bytes (docs/strategies/offload.md): with elements of e bytes, psi parameters, W
 // ranks
 TEST(Tiers, gradients_go_down_and_parameters_come_up_in_shards_once_a_step) {
   for (const int64_t ranks : {1, 2, 4}) {

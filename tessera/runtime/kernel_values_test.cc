@@ -245,7 +245,7 @@ TEST(KernelValues, AttentionWithItsLogSumExp) {
   }
 }
 
-// Worked example: docs/theory/sequence-parallel-rsa.md section 9, two ranks' rows and two chunks of
+// Worked example: docs/strategies/sequence-parallel.md section 5, two ranks' rows and two chunks of
 // keys.
 TEST(KernelValues, AttentionOverChunksOfKeysMergesAsInTheWorkedExample) {
   const Dim one{"b", 1}, s{"s", 4}, n{"n", 1}, g{"g", 1}, d{"d", 1};

@@ -28,7 +28,7 @@ TEST(ScheduleFacts, EqualTheClosedForms) {
   }
 }
 
-// docs/theory/terapipe.md, section 2: slices shorten the bubble of GPipe by their number.
+// docs/strategies/terapipe.md, section 2: slices shorten the bubble of GPipe by their number.
 TEST(ScheduleFacts, Slices) {
   ScheduleTable table;
   for (const int64_t n : {1, 2, 4}) {

@@ -1,6 +1,6 @@
 // What crosses between two meshes of hosts with four devices and one card each: bytes through the
 // busiest card in the programs, and simulated times, beside the bounds of plan/reshard.h and the
-// worked table of docs/theory/cross-mesh-resharding.md section 5.
+// worked table of docs/strategies/cross-mesh.md section 4.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -16,7 +16,7 @@ class Graphs(CliTest):
         self.assertEqual(found["nodes"], {"features": 1433, "entries": 49216, "classes": 7, "train": 140, "val": 500, "test": 1000})
         found = self.expect_json("data", "graph", "data/graphs/p2p-Gnutella31.mtx", "--json")
         self.assertEqual((found["rows"], found["columns"], found["edges"], found["symmetric"]), (62586, 62586, 147892, False))
-        # With self-loops: docs/theory/sampled-products.md, section 2.
+        # With self-loops: docs/strategies/graph-partitions.md, section 8.
         found = self.expect_json("data", "graph", "data/graphs/cora.mtx", "--symmetric", "--json")
         self.assertEqual({width: round(100 * share, 1) for width, share in found["coverage"].items()},
                          {"2": 40.8, "4": 70.0, "8": 88.7, "16": 94.9, "32": 97.7, "64": 99.0, "128": 99.7})

@@ -146,7 +146,7 @@ class Inspect(CliTest):
 
 
 class Resharding(CliTest):
-    """Case 6 of the worked table in docs/theory/cross-mesh-resharding.md: the order decides, and the optimum is known."""
+    """The last row of the worked table in docs/strategies/cross-mesh.md: the order decides, and the optimum is known."""
 
     def test_the_plan_and_its_bounds(self):
         found = self.expect_json("inspect", "S0RR@2x4 -> S0RR@3x4", "--shape", "3072,1024,170", "--json")

@@ -32,6 +32,15 @@ class PlanCommand(CliTest):
                 shown += 1
         self.assertGreaterEqual(shown, 12)
 
+    def test_each_recipe_is_on_a_page_of_strategies(self):
+        pages = [page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "strategies").glob("*.md") if page.name != "README.md"]
+        listed = (ROOT / "docs" / "strategies" / "README.md").read_text(encoding="utf-8")
+        for recipe in self.expect_json("plan", "--list", "--json")["recipes"]:
+            call = f"`{recipe['name']}("
+            self.assertIn(call, listed, "docs/strategies/README.md")
+            self.assertTrue(any(call in page or f"'{call[1:]}" in page or f'"{call[1:]}' in page for page in pages),
+                            f"no page of docs/strategies shows a call of {recipe['name']}")
+
     def test_a_recipe_emits_the_plan_of_the_examples(self):
         path = os.path.join(self.folder, "plan.toml")
         answer = run("plan", "megatron(tp=2,dp=2)", "--model", MODEL, "--out", path)

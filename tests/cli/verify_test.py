@@ -100,11 +100,11 @@ loss %loss
 
 
 class GraphFile(RuntimeTest):
-    """A graph in text form as MODEL; the example is that of docs/guides/bring-a-model.md."""
+    """A graph in text form as MODEL; the example is that of docs/guides/bring-your-model.md."""
     def setUp(self):
         super().setUp()
-        page = (ROOT / "docs/guides/bring-a-model.md").read_text(encoding="utf-8")
-        self.graph = self.write("my.graph", page.split("```\n", 1)[1].split("```", 1)[0])
+        page = (ROOT / "docs/guides/bring-your-model.md").read_text(encoding="utf-8")
+        self.graph = self.write("my.graph", page.split("Save this as `my.graph`:\n```\n", 1)[1].split("```", 1)[0])
 
     def test_each_command_takes_it(self):
         plan = "gpipe(pp=2,micro_batches=4)"

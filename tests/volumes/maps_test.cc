@@ -1,5 +1,6 @@
 // What plans of convolutional networks send, against closed forms, in elements summed over ranks (as
-// volumes_test.cc): docs/theory/hybrid-3d-cnn.md section 4 and docs/theory/splitbrain.md section 4.
+// volumes_test.cc): docs/strategies/spatial.md sections 4, 7, 8 and docs/strategies/split-brain.md
+// section 4.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // What a rank holds at rest and from the forward to the backward pass, against closed forms, in
 // elements. A block of gpt stores 16bsh: the outputs of norms (2), q, k, v, attention (4), the
 // residual sums (2), the MLP's two wide ones (8): the 32 of the 34 bytes a token and feature in
-// 16-bit numbers of docs/theory/tensor-parallel-1d.md section 6; the other 2, dropout masks, are
+// 16-bit numbers of docs/strategies/tensor-parallel.md section 4; the other 2, dropout masks, are
 // made again from their keys. Attention is one op, which removes the 5as/h term; it keeps one
 // log-sum-exp a head and token.
 #include <fmt/format.h>
@@ -123,9 +123,9 @@ TEST(AtRest, state_may_be_spread_over_replicas_too) {
   EXPECT_EQ(spread.at_rest(0, is_parameter), spread.parameters() / 2);
 }
 
-// Bytes of Megatron's distributed optimizer (docs/theory/tensor-parallel-1d.md section 9,
-// docs/theory/fsdp-zero.md section 2): 6 + 12/n a parameter, of which 4 + 8 are masters and moments
-// in shards, 2 the narrow copy that is kept for the step, 4 its gradient.
+// Bytes of Megatron's distributed optimizer (docs/strategies/tensor-parallel.md section 6,
+// docs/strategies/data-parallel.md section 2): 6 + 12/n a parameter, of which 4 + 8 are masters and
+// moments in shards, 2 the narrow copy that is kept for the step, 4 its gradient.
 TEST(AtRest, narrow_precision_has_the_bytes_of_a_distributed_optimizer) {
   static const auto is_state = [](const Tensor& t) { return t.role == Role::kOptimizerState; };
   static const auto is_copy = [](const Tensor& t) {

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t hh = h * h;
 
-// ---- sequence sharding (docs/theory/tensor-parallel-1d.md section 6)
+// ---- sequence sharding (docs/strategies/tensor-parallel.md section 4)
 TEST(SequenceShard, sends_what_plain_tensor_parallelism_sends_and_gathers_inputs_again) {
   for (const std::string& model : kModels) {
     for (const int64_t n : {2, 3, 4}) {
@@ -42,8 +42,7 @@ TEST(SequenceShard, sums_the_vectors_gradients_once_a_step) {
   }
 }
 
-// ---- 2-D on rectangles, rotated steps, depth (docs/theory/optimus-2d.md,
-// docs/theory/tesseract-2.5d.md section 6)
+// ---- 2-D on rectangles, rotated steps, depth (docs/strategies/summa.md sections 7 and 8)
 TEST(Grid, of_r_rows_and_c_columns_moves_activations_along_rows_and_weights_along_columns) {
   for (const auto& [r, c] : {std::pair{2, 3}, {3, 2}, {2, 4}, {4, 2}, {1, 4}, {3, 1}}) {
     const MeasuredPlan found = measure(kGpt, fmt::format("summa({}, cols={})", r, c), b);
@@ -106,7 +105,7 @@ TEST(Depth, of_one_is_the_2d_program) {
   EXPECT_EQ(measure(kGpt, "tesseract(2, 1)", b).programs, measure(kGpt, "summa(2)", b).programs);
 }
 
-// ---- 3-D (docs/theory/tensor-parallel-3d.md section 6)
+// ---- 3-D (docs/strategies/tensor-parallel-3d.md section 4)
 TEST(ThreeD, on_a_cube_sends_the_closed_form_and_gathers_operands_again_backward) {
   const int64_t q = 2;
   const MeasuredPlan found = measure(kGpt, "tensor_parallel_3d(2, 2, 2)", b);
@@ -131,7 +130,7 @@ TEST(ThreeD, on_any_box_each_axis_moves_its_own_operand) {
   }
 }
 
-// ---- hybrid sharding (docs/theory/fsdp-zero.md section 3: formulas)
+// ---- hybrid sharding (docs/strategies/data-parallel.md section 3: formulas)
 bool is_read_backward(const Tensor& tensor) {
   return is_parameter(tensor) && tensor.name != "embed.position.weight" &&
          !tensor.name.ends_with(".bias");
@@ -167,7 +166,7 @@ TEST(HybridSharding, without_resharding_parameters_are_gathered_once_a_step) {
   EXPECT_EQ(found.sent(is_updated), 3 * found.parameters());
 }
 
-// ---- from one range of layers to the next (docs/theory/galvatron.md section 4)
+// ---- from one range of layers to the next (docs/planners/galvatron.md section 6)
 bool is_border(const Tensor& tensor) { return tensor.name == "blocks.0.mlp.residual"; }
 
 TEST(PerLayer, a_border_gathers_what_more_ranks_hold_whole_and_slices_what_fewer_do) {

@@ -10,7 +10,7 @@
 namespace tessera::volumes_test {
 namespace {
 
-// ---- data parallel, ZeRO (docs/theory/fsdp-zero.md section 2)
+// ---- data parallel, ZeRO (docs/strategies/data-parallel.md section 2)
 // ---------------------------------------------------
 TEST(DataParallel, sends_twice_the_gradients_but_the_own_share) {
   for (const std::string& model : kModels) {
@@ -77,7 +77,7 @@ TEST(Zero, stage_3_sends_three_times_the_weights) {
   }
 }
 
-// ---- Megatron 1-D (docs/theory/tensor-parallel-1d.md)
+// ---- Megatron 1-D (docs/strategies/tensor-parallel.md)
 // -----------------------------------------------------------
 TEST(TensorParallel, is_four_all_reduces_of_the_activation_a_layer_and_step) {
   for (const std::string& model : kModels) {
@@ -103,7 +103,7 @@ TEST(TensorParallel, sends_the_same_in_micro_batches_and_replicas) {
   EXPECT_EQ(found.sent(is_hidden), (4 * layers + 2) * 2 * bsh);
 }
 
-// ---- mixture of experts (docs/theory/tensor-parallel-1d.md section 9)
+// ---- mixture of experts (docs/strategies/tensor-parallel.md section 6)
 // -------------------------------------------
 const std::string kMixtral =
     "mixtral:layers=2,hidden=16,heads=4,kv_heads=2,seq=8,vocab=24,ffn=12,experts=4,top_k=2";
@@ -120,7 +120,7 @@ bool is_gradient_of_experts(const Tensor& tensor) {
          tensor.dims[0].name == "experts";
 }
 
-// docs/theory/tensor-parallel-1d.md section 9: dispatch and combine send 2(E-1)/E top_k T h
+// docs/strategies/tensor-parallel.md section 6: dispatch and combine send 2(E-1)/E top_k T h
 // elements a rank and layer, T its tokens, and as much backward. That is with a capacity factor of
 // 1.
 TEST(ExpertParallel, exchanges_tokens_twice_a_layer_forward_and_twice_backward) {
@@ -207,7 +207,7 @@ TEST(Pipeline, sends_the_boundary_once_a_tensor_parallel_rank) {
   EXPECT_EQ(found.sent_by("send", is_hidden), 2 * 2 * bsh);
 }
 
-// ---- SUMMA (docs/theory/optimus-2d.md section 7)
+// ---- SUMMA (docs/strategies/summa.md section 7)
 // ----------------------------------------------------------------
 class SummaOf : public testing::TestWithParam<int64_t> {};
 
@@ -248,7 +248,7 @@ TEST_P(SummaOf, vocabulary_terms_are_those_of_three_products_and_a_look_up) {
 
 INSTANTIATE_TEST_SUITE_P(Meshes, SummaOf, testing::Values(2, 4));
 
-// ---- long sequences (docs/theory/sequence-parallel-rsa.md sections 3 to 6)
+// ---- long sequences (docs/strategies/sequence-parallel.md sections 2 to 4)
 // ----------------------------------------------------------------------------------------------
 struct Attending {
   std::string model;

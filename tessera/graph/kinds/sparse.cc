@@ -1,5 +1,5 @@
 // Products of a sparse matrix in compressed rows with a dense one, which may sample each row's edges
-// (docs/theory/sampled-products.md), and their gradients on the same edges.
+// (docs/strategies/graph-partitions.md), and their gradients on the same edges.
 #include <fmt/format.h>
 
 #include <algorithm>

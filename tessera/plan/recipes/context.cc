@@ -1,4 +1,4 @@
-// Tokens over ranks, and attention by rings (docs/theory/sequence-parallel-rsa.md section 6).
+// Tokens over ranks, and attention by rings (docs/strategies/sequence-parallel.md section 2).
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -28,8 +28,8 @@ Result<PlanText> emit_zero(const RecipeArguments& arguments, const Graph& graph)
   return text;
 }
 
-// Hybrid sharding (docs/theory/fsdp-zero.md sections 3 and 4): cut over the inner axis dp, whole
-// over the outer one, replicas.
+// Hybrid sharding (docs/strategies/data-parallel.md sections 3 and 4): cut over the inner axis dp,
+// whole over the outer one, replicas.
 Result<PlanText> emit_fsdp(const RecipeArguments& arguments, const Graph& graph) {
   const bool reshard = arguments.flag("reshard"), spread = arguments.flag("spread_state");
   TESSERA_TRY(const Axes shards, dp_groups(arguments, reshard, "reshard = true"));

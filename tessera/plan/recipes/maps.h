@@ -1,5 +1,5 @@
 // How recipes cut the maps of convolutional networks: in space and by channels
-// (docs/theory/hybrid-3d-cnn.md section 4). Convolutions are found by their dims, whatever the
+// (docs/strategies/spatial.md sections 4 and 8). Convolutions are found by their dims, whatever the
 // model calls them.
 #pragma once
 

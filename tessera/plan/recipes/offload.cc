@@ -1,4 +1,4 @@
-// Tensors at rest on the host or on disk (docs/theory/fsdp-zero.md section 5): ZeRO-Offload,
+// Tensors at rest on the host or on disk (docs/strategies/offload.md): ZeRO-Offload,
 // ZeRO-Infinity, Gemini's static shares.
 #include <fmt/format.h>
 

@@ -31,7 +31,7 @@ Result<std::string> heads_dim(const Graph& graph, std::string_view argument, int
 
 // Megatron 1-D over tp: heads, ffn, vocab. With `sequence_shard` what lies between those ops
 // (norms, residual sums, dropout, the embedding's output) is cut by seq over tp
-// (docs/theory/tensor-parallel-1d.md section 2).
+// (docs/strategies/tensor-parallel.md section 2).
 Status tensor_parallel(PlanText& text, const Graph& graph, bool sequence_shard = false);
 
 // The ops of blocks that compare queries with keys: "blocks.*.attn.core"; "" if there are none.

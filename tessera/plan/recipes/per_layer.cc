@@ -1,4 +1,5 @@
-// A strategy of its own for each range of layers, on one mesh (docs/theory/galvatron.md section 2).
+// A strategy of its own for each range of layers, on one mesh (docs/planners/galvatron.md section
+// 4).
 #include <algorithm>
 #include <iterator>
 

@@ -1,5 +1,5 @@
 // Splits of its own for each kind of op of a block, as Alpa's intra-operator plans have them
-// (docs/theory/alpa.md).
+// (docs/planners/alpa.md).
 #include <fmt/format.h>
 
 #include <algorithm>

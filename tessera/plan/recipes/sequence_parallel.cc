@@ -1,5 +1,5 @@
 // Long sequences: tokens over ranks everywhere, attention by rings, by all-to-alls, or both
-// (docs/theory/sequence-parallel-rsa.md sections 3, 5 and 6).
+// (docs/strategies/sequence-parallel.md sections 2 to 4).
 #include <fmt/format.h>
 
 #include "tessera/plan/recipes/families.h"

@@ -1,4 +1,4 @@
-// Maps cut in space and by channels (docs/theory/hybrid-3d-cnn.md).
+// Maps cut in space and by channels (docs/strategies/spatial.md).
 #include "tessera/base/text.h"
 #include "tessera/plan/recipes/families.h"
 #include "tessera/plan/recipes/maps.h"

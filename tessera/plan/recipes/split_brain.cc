@@ -1,4 +1,5 @@
-// Convolutions of replicas, dense layers shared in groups of ranks (docs/theory/splitbrain.md).
+// Convolutions of replicas, dense layers shared in groups of ranks
+// (docs/strategies/split-brain.md).
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -49,7 +49,7 @@ Status enough_heads(const Graph& graph, const std::string& attention, const std:
 
 // Optimus 2-D: each matrix product as steps over its reduction dim, its output features over the
 // columns, the batch over depth and rows; the residual stream is cut over the columns
-// (docs/theory/optimus-2d.md sections 3-5; with depth: docs/theory/tesseract-2.5d.md). On a
+// (docs/strategies/summa.md sections 2 to 4; with depth: section 8). On a
 // rectangle the steps are the least common multiple of its sides. Rotated steps make the operands
 // move around rings (Cannon).
 Result<PlanText> emit_grid(const RecipeArguments& arguments, const Graph& graph, bool rotated) {

@@ -109,10 +109,10 @@ Axes by_traffic(const Graph& graph, int64_t x, int64_t y, int64_t z) {
   return out;
 }
 
-// docs/theory/tensor-parallel-3d.md sections 2-4, its axes i, j, l being x, y, z. Of each product x
-// cuts the rows, y and z its features, in turn as inputs and as outputs: what one product makes is
-// what the next one reads. Between products the rows are also cut over the axis that does not cut
-// the features, and weights rest over x: gathered for a product, scattered after it.
+// docs/strategies/tensor-parallel-3d.md section 2, its axes i, j, l being x, y, z. Of each product
+// x cuts the rows, y and z its features, in turn as inputs and as outputs: what one product makes
+// is what the next one reads. Between products the rows are also cut over the axis that does not
+// cut the features, and weights rest over x: gathered for a product, scattered after it.
 Result<PlanText> emit_3d(const RecipeArguments& arguments, const Graph& graph) {
   const int64_t y = arguments.number("y");
   TESSERA_TRY(

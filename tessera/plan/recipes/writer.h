@@ -76,7 +76,8 @@ struct PlanText {
   void keep_over(const std::string& tensors, const std::string& axes);
   // "float32" says nothing. Narrower: the wide masters of narrow copies rest where the optimizer
   // state does, whose part they are in mixed precision, unless the plan says where parameters rest;
-  // a copy is then gathered once a step and kept for it (docs/theory/fsdp-zero.md section 2).
+  // a copy is then gathered once a step and kept for it (docs/strategies/data-parallel.md section
+  // 2).
   void compute_in(const std::string& dtype);
   std::string device_order_line() const;
   std::string str() const;

@@ -85,15 +85,15 @@ Result<Schedule> one_f_one_b(const PipelineShape& shape) {
   return in_turn_everywhere(shape, [](int64_t behind) { return behind; });
 }
 
-// min(m, 2(n-i)-1) forwards before the first backward (docs/theory/cross-mesh-resharding.md section
-// 6).
+// min(m, 2(n-i)-1) forwards before the first backward (docs/strategies/pipelines.md
+// section 4).
 Result<Schedule> eager_one_f_one_b(const PipelineShape& shape) {
   TESSERA_TRY_VOID(one_stage_a_place("eager_1f1b", shape));
   return in_turn_everywhere(shape, [](int64_t behind) { return 2 * behind; });
 }
 
 // Micro-step t of place i: chunk (t mod nk) div n, backward in reverse; min(n(k-1) + 2(n-1-i), mk)
-// forwards first (docs/theory/superscaler.md section 8, docs/theory/colossal-ai.md section 4).
+// forwards first (docs/theory/superscaler.md section 8, docs/strategies/pipelines.md section 5).
 Result<Schedule> interleaved(const PipelineShape& shape) {
   TESSERA_TRY_VOID(round_robin("interleaved", shape));
   const int64_t n = shape.places;

@@ -73,7 +73,7 @@ Result<Schedule> n_forward_one_backward(const PipelineShape& shape) {
   return slots.schedule();
 }
 
-// All forwards by (micro-batch, slice), then all backwards in reverse (docs/theory/terapipe.md
+// All forwards by (micro-batch, slice), then all backwards in reverse (docs/strategies/terapipe.md
 // section 2).
 Result<Schedule> token(const PipelineShape& shape) {
   TESSERA_TRY(const int64_t slices, slices_of("token", shape));

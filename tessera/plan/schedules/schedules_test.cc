@@ -100,7 +100,7 @@ TEST(Chain, InterleavedDividesTheBubbleByTheChunks) {
       }
     }
   });
-  // The vector of docs/theory/colossal-ai.md section 4: P = 4, m = 8, F = B = W = 1 with a fused
+  // The vector of docs/strategies/pipelines.md section 2: P = 4, m = 8, F = B = W = 1 with a fused
   // backward.
   EXPECT_EQ(span("1f1b", chunks(4, 1, 8), {.forward = 1, .backward = 2}), 33);
   EXPECT_EQ(span("interleaved", chunks(4, 2, 8), {.forward = 0.5, .backward = 1}), 28.5);

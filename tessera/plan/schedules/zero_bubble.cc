@@ -1,5 +1,6 @@
 // Zero bubble: the backward split into B (gradient of the input) and W (gradients of the weights),
-// and W moved to where the place would wait (docs/theory/colossal-ai.md section 4; Qi et al. 2023).
+// and W moved to where the place would wait (docs/strategies/pipelines.md section 6; Qi et al.
+// 2023).
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -47,7 +47,7 @@ TEST(Rectangles, HoldThePairsThatTheMaskLeaves) {
   }
 }
 
-// docs/theory/sequence-parallel-rsa.md section 5: with zigzag each step of a ring of N costs two
+// docs/strategies/sequence-parallel.md section 2: with zigzag each step of a ring of N costs two
 // products of pieces (of which there are 2N) on every device, 2N in all; without it a step costs
 // four, two (on the diagonal) or none.
 TEST(Rectangles, ZigzagGivesEachDeviceTwoPieceProductsAStep) {

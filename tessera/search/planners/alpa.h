@@ -1,4 +1,4 @@
-// Alpa's planner (docs/planners/alpa.md, docs/theory/alpa.md) on our costs: layers of units, sub-
+// Alpa's planner (docs/planners/alpa.md) on our costs: layers of units, sub-
 // meshes, splits of each unit inside a stage, stages of unequal meshes under 1F1B.
 //
 //   1. The row of units is cut into layers that receive few bytes and have even work.

@@ -1,4 +1,4 @@
-// RaNNC's planner (docs/planners/rannc.md, docs/theory/rannc.md) on our costs: any graph, cut into
+// RaNNC's planner (docs/planners/rannc.md) on our costs: any graph, cut into
 // stages with replicas of their own, and nothing inside a replica.
 //
 //   1. Atomic components are the units of the folded model.

@@ -1,6 +1,6 @@
-// TeraPipe's planner on our costs (docs/planners/terapipe.md): a pipeline through which slices of a
-// sequence go one after the other, jointly with tensor parallelism and replicas, micro-batches and
-// recomputation. slicer.h finds the slices.
+// TeraPipe's planner on our costs (docs/strategies/terapipe.md): a pipeline through which slices of
+// a sequence go one after the other, jointly with tensor parallelism and replicas, micro-batches
+// and recomputation. slicer.h finds the slices.
 //
 //   const PlanAnswer answer = find_by_terapipe(question).value();
 #pragma once

@@ -1,5 +1,6 @@
-// Alpa's three algorithms (docs/theory/alpa.md): layers of ops, stages of layers, splits of ops. Each
-// is a function of tables; where the tables come from (profiles, formulas) is not its business.
+// Alpa's three algorithms (docs/planners/alpa.md): layers of ops, stages of layers, splits of ops.
+// Each is a function of tables; where the tables come from (profiles, formulas) is not its
+// business.
 #pragma once
 
 #include <array>

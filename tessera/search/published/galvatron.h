@@ -1,5 +1,5 @@
 // Galvatron's planner for 8 devices, version 1: decision tree, published cost model and search
-// (docs/theory/galvatron.md). Sizes are in MB of 2^20 bytes, as in the publication.
+// (docs/planners/galvatron.md). Sizes are in MB of 2^20 bytes, as in the publication.
 //
 // What is general lies elsewhere: the search for the layers of one stage is best_chain
 // (layer_chain.h), on tables of any source; divide_by_memory() cuts any chain into stages.

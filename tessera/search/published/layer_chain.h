@@ -1,5 +1,5 @@
 // The best strategy for each layer of a chain under a memory limit: the problem that Galvatron's
-// search solves for a stage (docs/theory/galvatron.md section 5).
+// search solves for a stage (docs/planners/galvatron.md section 7).
 //
 //   f(l, e, s) = seconds(l, s) + min over s' of { f(l-1, e - memory(l, s), s') + change(l, s', s) }
 //

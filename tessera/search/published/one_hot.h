@@ -1,5 +1,5 @@
 // One choice for each of several nodes, at the least total cost of nodes and edges, under limits on
-// sums: the integer program of Alpa's intra-operator pass (docs/theory/alpa.md section 4), with a
+// sums: the integer program of Alpa's intra-operator pass (docs/planners/alpa.md section 7), with a
 // solver of our own.
 //
 //   minimise  sum over nodes of cost(v, s_v) + sum over edges (u, v) of cost(s_u, s_v)

@@ -131,7 +131,7 @@ TEST(OneHot, WhatHangsTogetherIsTakenOutOverLargerTables) {
   EXPECT_LT(found->bound, found->cost);
 }
 
-// docs/theory/alpa.md section 4: the merged graph has the same optimum.
+// docs/planners/alpa.md section 7: the merged graph has the same optimum.
 TEST(OneHot, MergingAFollowerKeepsTheOptimum) {
   Random random(4);
   for (int i = 0; i < 500; ++i) {

@@ -1,6 +1,6 @@
 // The Pareto front of (largest, sum): what a pipeline's time is made of, sum + (m - 1) * largest.
 // Neither number decides alone, so programs over stages keep every pair that no other pair beats in
-// both; any objective that rises with both is then exact (docs/theory/alpa.md section 2).
+// both; any objective that rises with both is then exact (docs/planners/alpa.md section 6).
 //
 //   ParetoFront<int> front;
 //   front.add({5, 20, 0});

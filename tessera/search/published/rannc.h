@@ -1,4 +1,4 @@
-// RaNNC's three phases on any graph (docs/theory/rannc.md): atomic components of tasks, blocks of
+// RaNNC's three phases on any graph (docs/planners/rannc.md): atomic components of tasks, blocks of
 // components, stages of blocks. Costs come from oracles, which the published program fills by running
 // each merged graph on a device.
 #pragma once

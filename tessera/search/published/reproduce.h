@@ -4,7 +4,7 @@
 // docs/reference/reproduce.md.
 //
 // An instance may state what it expects:
-//   { "source": "docs/theory/terapipe.md section 5", "decimals": 0, ... keys of the system ...,
+//   { "source": "docs/strategies/terapipe.md section 5", "decimals": 0, ... keys of the system ...,
 //     "cases": [ { "stages": 1, "expected": { "seconds": 64 } }, ... ] }
 // Each case replaces keys of the instance. What is expected is compared with the answer: objects key
 // by key (the answer may say more), lists item by item, numbers to 1e-9 of their size or, with

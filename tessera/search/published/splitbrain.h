@@ -1,5 +1,6 @@
 // SplitBrain: replicated convolutions, dense layers sharded within groups of workers
-// (docs/theory/splitbrain.md sections 4 and 4c). Formulas, in elements unless a name says otherwise.
+// (docs/strategies/split-brain.md sections 4 and 6). Formulas, in elements unless a name says
+// otherwise.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// TeraPipe's slices of a sequence (docs/theory/terapipe.md sections 3 and 4), jointly with slices of
-// the batch. With equal stages a step takes
+// TeraPipe's slices of a sequence (docs/strategies/terapipe.md sections 3 and 4), jointly with
+// slices of the batch. With equal stages a step takes
 //   repeats * sum of the slices' seconds + (stages - 1) * the slowest slice's.
 // The published program tries every bound on the slowest slice, skips bounds that lie within an
 // epsilon of the last, and solves a dynamic program over positions for each. Here one dynamic

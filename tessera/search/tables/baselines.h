@@ -18,7 +18,7 @@ std::vector<int> longest_first(const std::vector<double>& values, int devices);
 std::vector<int> karmarkar_karp(const std::vector<double>& values, int devices);
 
 // Largest first, each on the device with the smallest sum that has memory left (equal: the one with
-// more memory left); docs/theory/neuroshard.md section 6.
+// more memory left); docs/strategies/planning-tables.md section 11.
 enum class GreedyKey : uint8_t {
   kDim,
   kSize,        // bytes

@@ -1,5 +1,5 @@
 // A closed form of what tables cost (docs/reference/tables.md), with the shape of measured costs
-// (docs/theory/neuroshard.md section 9): the defaults are set to the figures there.
+// (docs/strategies/planning-tables.md section 13): the defaults are set to the figures there.
 //
 //   lookups  = batch bags pooling_factor share
 //   work     = lookups (lookup_ms + columns element_bytes / memory) + vectors columns 4 / memory

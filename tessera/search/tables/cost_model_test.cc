@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The tables that docs/theory/neuroshard.md section 9 speaks of.
+// The tables that docs/strategies/planning-tables.md section 13 speaks of.
 Table typical(int64_t dim, double pooling_factor = 15.8) {
   Table table;
   table.rows = 4100000;

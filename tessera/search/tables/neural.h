@@ -1,6 +1,6 @@
-// Cost networks as published for table placement (docs/theory/neuroshard.md section 3): one for the
-// computation of a device, and for each number of devices two for the exchanges. They are read from
-// JSON; the format is specified in docs/reference/tables.md.
+// Cost networks as published for table placement (docs/strategies/planning-tables.md section 8):
+// one for the computation of a device, and for each number of devices two for the exchanges. They
+// are read from JSON; the format is specified in docs/reference/tables.md.
 //
 //   computation: features of a piece, standardised -> encoder (ReLU) -> sum over the device's pieces
 //                -> head (ReLU between layers) -> ms

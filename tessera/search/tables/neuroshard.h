@@ -1,6 +1,6 @@
-// NeuroShard's search with any cost model (docs/theory/neuroshard.md section 5): a beam search over
-// column splits around a greedy placement that is repeated for a grid of limits on the columns of a
-// device.
+// NeuroShard's search with any cost model (docs/strategies/planning-tables.md section 10): a beam
+// search over column splits around a greedy placement that is repeated for a grid of limits on the
+// columns of a device.
 //
 //   const Answer answer = neuroshard(problem, {});
 #pragma once

@@ -12,7 +12,7 @@
 namespace tessera::tables {
 namespace {
 
-// docs/theory/neuroshard.md section 11, point 3.
+// docs/strategies/planning-tables.md section 14, point 3.
 TEST(Neuroshard, SplitsKeepIndicesAsTheSheetSays) {
   std::vector<Table> tables(2);
   tables[0].dim = 64;

@@ -148,7 +148,7 @@ class TableDraws {
   uint64_t next_ = 0;
 };
 
-// Means of bin_0 .. bin_16 over the public pool (docs/theory/neuroshard.md section 2).
+// Means of bin_0 .. bin_16 over the public pool (docs/strategies/planning-tables.md section 7).
 constexpr std::array<double, kReuseBins> kPoolReuse = {.225, .104, .126, .106, .082, .056,
                                                        .039, .033, .031, .027, .027, .022,
                                                        .019, .015, .006, .008, .033};

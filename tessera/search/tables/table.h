@@ -22,7 +22,7 @@
 namespace tessera::tables {
 
 // Bins of the reuse histogram: share of the distinct rows of a batch that occur c times, with c = 1,
-// c in (2^(j-1), 2^j] for j = 1 .. 15, and c > 2^15 (docs/theory/neuroshard.md section 2).
+// c in (2^(j-1), 2^j] for j = 1 .. 15, and c > 2^15 (docs/strategies/planning-tables.md section 7).
 inline constexpr size_t kReuseBins = 17;
 
 struct Table {
@@ -51,9 +51,9 @@ Result<std::vector<Table>> read_tables(std::string_view csv, std::string_view fi
 // What read_tables reads. Columns that hold the default in all tables are left out.
 std::string to_csv(const std::vector<Table>& tables);
 
-// Random tasks as publications compare planners on (docs/theory/neuroshard.md section 7): 10 to 59
-// tables, dims uniform from max_dim, max_dim / 2, ... down to 4, rows, pooling factors and reuse
-// drawn to the moments of the public pool of 856 tables; a draw of more than
+// Random tasks as publications compare planners on (docs/strategies/planning-tables.md section 12):
+// 10 to 59 tables, dims uniform from max_dim, max_dim / 2, ... down to 4, rows, pooling factors and
+// reuse drawn to the moments of the public pool of 856 tables; a draw of more than
 // `most_bytes` is thrown away. The same seed gives the same tables everywhere.
 struct TaskOptions {
   uint64_t seed = 1;

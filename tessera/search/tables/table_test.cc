@@ -36,7 +36,7 @@ TEST(Tables, AreReadWithDefaultsForAbsentColumnsAndEmptyCells) {
   EXPECT_EQ(tables->back().element_bytes, 4);
 }
 
-// docs/theory/neuroshard.md section 11: 4,000,000 rows of 128 numbers are 1.907 GiB.
+// docs/strategies/planning-tables.md section 14: 4,000,000 rows of 128 numbers are 1.907 GiB.
 TEST(Tables, BytesOfTheSheet) {
   const auto tables = read_tables("name,rows,dim,pooling_factor\nx,4000000,128,1\n", "t.csv");
   ASSERT_TRUE(tables);
@@ -87,7 +87,8 @@ TEST(Tables, WhatIsWrittenReadsBackEqual) {
   }
 }
 
-// Section 7 of docs/theory/neuroshard.md: counts, dims and the limit; section 2: the moments.
+// Section 12 of docs/strategies/planning-tables.md: counts, dims, the limit; section 7: the
+// moments.
 TEST(Tables, GeneratedTasksKeepToTheSheet) {
   double rows = 0, pooling = 0, bin = 0;
   size_t count = 0;

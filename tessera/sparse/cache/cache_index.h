@@ -20,7 +20,7 @@
 // Only rows that changed since they were read are written back: `changed` of finish(), or
 // mark_changed() row by row.
 //
-// Invariants (violation() checks them; docs/theory/frequency-aware-cache.md section 2)
+// Invariants (violation() checks them; docs/strategies/row-cache.md section 8)
 //   1  the row in a used place is mapped to that place, and no other row is
 //   2  used slots + free slots = slots
 //   3  every row of an open batch has a place

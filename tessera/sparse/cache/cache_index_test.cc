@@ -34,7 +34,7 @@ int64_t serve(CacheIndex& index, const std::vector<int64_t>& ids, bool changed =
   return std::ssize(batch.used) - std::ssize(batch.in);
 }
 
-// docs/theory/frequency-aware-cache.md section 10, case 2.
+// docs/strategies/row-cache.md section 8, the first worked case.
 TEST(CacheIndexTest, LfuOfTheOriginalsOwnTest) {
   for (const char* policy : {"lfu", "lfu-forgetting"}) {
     CacheIndex index = make({.rows = 5, .slots = 3, .policy = policy});
@@ -57,7 +57,7 @@ TEST(CacheIndexTest, LfuOfTheOriginalsOwnTest) {
   }
 }
 
-// docs/theory/frequency-aware-cache.md section 10, case 3.
+// docs/strategies/row-cache.md section 8, the second worked case.
 TEST(CacheIndexTest, DatasetOfTheOriginalsWorkedCase) {
   const std::vector<int64_t> counts{4, 2, 1, 3, 1};
   CacheIndex index = make({.rows = 5, .slots = 3, .policy = "dataset", .counts = counts});

@@ -9,7 +9,7 @@
 //   TESSERA_TRY(auto store, FileRows::open("table.rows", {.rows = 20'000'000, .row_bytes = 1024}, init));
 //   TESSERA_TRY_VOID(store->read(7, bytes));
 //
-// The file (docs/reference/rows-format.md) is read and written by calls and not through a mapping:
+// The file (docs/strategies/row-cache.md) is read and written by calls and not through a mapping:
 // a full disk, a file that was cut off, or a damaged disk is then an Error of one line that names
 // file and row, where a mapping ends the process by a signal; and pages of the file are not part of
 // the process's resident memory. The page cache keeps what is read often, as it does for mappings.

@@ -1,7 +1,7 @@
-// The kernels of a sampled product (docs/theory/sampled-products.md, section 3). A group of threads of
-// one warp adds up slots of a row: a thread of it holds kWidth neighbouring columns of the result, so that
-// a row of x is read side by side. The threads of a group choose the next slots together, one each, and
-// hand columns and values around by shuffles.
+// The kernels of a sampled product (docs/strategies/graph-partitions.md, section 9). A group of
+// threads of one warp adds up slots of a row: a thread of it holds kWidth neighbouring columns of
+// the result, so that a row of x is read side by side. The threads of a group choose the next slots
+// together, one each, and hand columns and values around by shuffles.
 //
 // In `light_rows` a group has a whole row. Rows of more than kLightSlots slots would keep one group busy
 // long after all others are done, so they are left to `heavy_rows`, where a block has a row and 32 columns

@@ -20,8 +20,8 @@
 // without replacement, and the variance of the mean would be theirs,
 //   sigma^2 / width (n - width) / (n - 1).
 // a is one of 16 primes above 2^31, which are coprime to every degree; nothing is divided for each slot.
-// Other samplers keep the same edges in every epoch and are biased; docs/theory/sampled-products.md
-// compares them.
+// Other samplers keep the same edges in every epoch and are biased;
+// docs/strategies/graph-partitions.md compares them.
 #pragma once
 
 #include <cstdint>
