@@ -171,6 +171,10 @@ void Stages::find_earliest_consumers() {
 }
 
 StageId Stages::backward(const Op& op, StageId previous) const {
+  // A forward op that is computed again stays where it was, also where it is a sum of terms that are
+  // made elsewhere: there its result is read, and what crosses is kept.
+  const bool again = op.mirror.valid() && graph_.tensor(op.outputs[0]).role != Role::kGradient;
+  if (again) return out_.ops[op.mirror.index()].stage;
   if (op.mirror.valid()) return of_terms(op).value_or(out_.ops[op.mirror.index()].stage);
   if (const auto stage = of_terms(op)) return *stage;
   for (TensorId output : op.outputs) {  // seeds: with the tensor that they differentiate

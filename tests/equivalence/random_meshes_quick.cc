@@ -5,6 +5,7 @@
 
 #include "equivalence.h"
 #include "tessera/runtime/session.h"
+#include "tessera/test/source_dir.h"
 
 namespace tessera {
 namespace {
@@ -63,6 +64,18 @@ loop = [ { ops = "blocks.*.attn", dim = "heads", steps = 2 } ]
 )",
                  6);
   }
+}
+
+// A loop's pieces are summed at the second stage and made at the first. The sum is computed again where
+// it was: at its terms' stage it would be asked for again and again.
+TEST(UnlikeMeshes, compute_the_sum_of_a_loop_again_at_its_own_stage) {
+  expect_equal(TESSERA_SOURCE_DIR "/tests/equivalence/graphs/sum_over_a_loop.graph", R"(
+mesh = { pp = 2 }
+stage = [ { ops = "embed", at = 0 }, { ops = "op3", at = 1 } ]
+loop = [ { ops = "{embed,op2,op3,two}", dim = "f0", steps = 2, recompute = true } ]
+store = [ { tensors = "op2", recompute = true } ]
+)",
+               4);
 }
 
 }  // namespace

@@ -24,13 +24,15 @@ struct Judged {
   std::string reason;
 };
 
+// Refused: by an error of the plan language that a random plan may run into, which names a file and a
+// line. Any other error is wrong.
 template <class T>
 Judged refused(const Result<T>& result, std::string_view what) {
-  return {Outcome::kRefused, fmt::format("{}: {}", what, result.error().message)};
+  const std::string& message = result.error().message;
+  const bool names_a_line = message.find("plan.toml:") != std::string::npos;
+  return {names_a_line ? Outcome::kRefused : Outcome::kWrong, fmt::format("{}: {}", what, message)};
 }
 
-// Refused: by an error of the plan language that a random plan may run into (it names a file and a
-// line).
 Result<Judged> judge_whole(const RandomCase& random) {
   const auto plan = parse_plan(random.plan, "plan.toml");
   if (!plan) return Judged{Outcome::kWrong, "parse_plan: " + plan.error().message};
@@ -89,11 +91,7 @@ void expect_lowered_programs_are_accepted(RandomCase (*draw)(const std::vector<u
                  judged.reason, case_at_hand);
     }
     if (judged.outcome == Outcome::kAccepted) ++accepted;
-    if (judged.outcome == Outcome::kRefused) {
-      ++refusals;
-      RC_LOG() << judged.reason << "\n";
-      RC_ASSERT(judged.reason.find("plan.toml:") != std::string::npos);
-    }
+    if (judged.outcome == Outcome::kRefused) ++refusals;
     RC_LOG() << judged.reason << "\n" << case_at_hand;
     RC_ASSERT(judged.outcome != Outcome::kWrong);
   });
