@@ -139,12 +139,9 @@ class Instantiation {
   }
 
   Result<Program> run(bool offsets) {
-    for (size_ = in_.sizes->size(); size_-- > 0;) {  // the larger ones last: theirs are the buffers
-      out_.buffers.clear();
-      for (const Here& here : here_) {
-        at_ = &here;
-        for (const TextBuffer& buffer : here.text->buffers) add_buffer(buffer);
-      }
+    for (const Here& here : here_) {
+      at_ = &here;
+      for (const TextBuffer& buffer : here.text->buffers) add_buffer(buffer);
     }
     std::set<BlockRef> blocks;
     for (const Here& here : here_) {
@@ -190,13 +187,21 @@ class Instantiation {
     return evaluate(region, mesh(), shape(tensor), at_->coordinates);
   }
 
+  // Adds a buffer that holds what the larger micro-batches have of the region, and what the smaller
+  // ones have: where a step's piece and a rank's piece meet, a rank may have nothing of the larger
+  // ones and something of the smaller ones.
   void add_buffer(const TextBuffer& buffer) {
     Buffer b;
     b.id = BufferId(out_.buffers.size());
     b.name = buffer.name;
     b.tensor = buffer.tensor;
-    boxes_[size_].push_back(evaluate_here(buffer.tensor, buffer.region));
-    b.shape = boxes_[size_].back().shape();
+    for (size_ = 0; size_ < in_.sizes->size(); ++size_) {
+      boxes_[size_].push_back(evaluate_here(buffer.tensor, buffer.region));
+      const std::vector<int64_t> shape = boxes_[size_].back().shape();
+      b.shape.resize(shape.size());
+      for (size_t i = 0; i < shape.size(); ++i) b.shape[i] = std::max(b.shape[i], shape[i]);
+    }
+    size_ = 0;
     b.dtype = buffer.dtype;
     b.tier = buffer.tier;
     b.lifetime = buffer.persistent ? Lifetime::kPersistent

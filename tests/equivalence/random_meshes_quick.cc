@@ -78,5 +78,21 @@ store = [ { tensors = "op2", recompute = true } ]
                4);
 }
 
+// Ten samples in four micro-batches: in those of three a rank has nothing of a step's part of the sum,
+// in those of two it has one sample.
+TEST(UnequalMicroBatches, have_buffers_for_the_pieces_of_both_sizes) {
+  expect_equal(TESSERA_SOURCE_DIR "/tests/equivalence/graphs/sum_in_steps.graph", R"(
+micro_batches = 4
+mesh = { c = 4 }
+split = [
+  { ops = "op2", dim = "batch", over = "time:2" },
+  { ops = "op2", dim = "f0", over = "c" },
+  { ops = "op1", dim = "batch", over = "c" },
+]
+store = [ { tensors = "role:activation", tier = "disk", fraction = 1.0 } ]
+)",
+               10);
+}
+
 }  // namespace
 }  // namespace tessera
