@@ -23,7 +23,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "tessera/search/planner.h"
+#include "tessera/search/answer.h"
+#include "tessera/search/question.h"
 
 namespace tessera {
 

@@ -6,7 +6,8 @@
 #include <variant>
 
 #include "tessera/program/place_text.h"
-#include "tessera/search/planner.h"
+#include "tessera/search/answer.h"
+#include "tessera/search/question.h"
 
 namespace tessera {
 namespace {

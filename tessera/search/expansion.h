@@ -16,7 +16,8 @@
 
 #include <functional>
 
-#include "tessera/search/planner.h"
+#include "tessera/search/answer.h"
+#include "tessera/search/question.h"
 
 namespace tessera {
 

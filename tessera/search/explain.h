@@ -5,7 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "tessera/search/planner.h"
+#include "tessera/search/answer.h"
+#include "tessera/search/question.h"
 #include "tessera/search/unit_prices.h"
 
 namespace tessera {

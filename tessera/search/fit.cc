@@ -180,8 +180,8 @@ Edit optimizer_on_host() {
 
 // The changes to try, those that usually cost the least time first.
 std::vector<Edit> edits_for(const Graph& forward, const Draft& draft) {
-  const bool is_zero = draft.call && draft.call->recipe->name == "zero";
-  const std::string zero = is_zero ? "stage" : "zero";
+  // The argument that says what rests in shards.
+  const std::string zero = has_number(draft, "stage") ? "stage" : "zero";
   const std::vector<int64_t> counts = micro_batch_counts(forward, draft.plan);
   std::vector<Edit> edits = {
       recompute_too("norm+act"),

@@ -7,7 +7,8 @@
 
 #include <vector>
 
-#include "tessera/search/planner.h"
+#include "tessera/search/choice.h"
+#include "tessera/search/question.h"
 
 namespace tessera {
 

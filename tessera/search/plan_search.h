@@ -17,9 +17,10 @@
 #include <string>
 #include <vector>
 
+#include "tessera/search/answer.h"
 #include "tessera/search/candidate_pool.h"
 #include "tessera/search/infinity.h"
-#include "tessera/search/planner.h"
+#include "tessera/search/question.h"
 #include "tessera/search/unit_prices.h"
 
 namespace tessera {

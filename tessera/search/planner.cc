@@ -173,41 +173,6 @@ Result<PlanAnswer> find_automatically(const PlanQuestion& question) {
 
 }  // namespace
 
-bool is_better(const PlanAnswer& a, const PlanAnswer& b) {
-  if (a.best.has_value() != b.best.has_value()) return a.best.has_value();
-  if (a.best) return *a.simulated[*a.best].step_s < *b.simulated[*b.best].step_s;
-  const auto least_need = [](const PlanAnswer& answer) {
-    double out = std::numeric_limits<double>::infinity();
-    for (const PlanCandidate& candidate : answer.simulated) {
-      if (candidate.step_s) out = std::min(out, candidate.need_bytes);
-    }
-    return out;
-  };
-  return least_need(a) < least_need(b);
-}
-
-const std::vector<std::pair<std::string, std::string>>& fix_keys() {
-  static const std::vector<std::pair<std::string, std::string>> keys = {
-      {"devices", "how many devices the plan uses"},
-      {"pp", "pipeline stages"},
-      {"dp", "replicas"},
-      {"tp", "devices that share each layer"},
-      {"micro_batches", "pieces of the batch"},
-      {"chunks", "stages of each place of the pipeline"},
-      {"zero", "what rests in shards over the replicas: 0 nothing, 1, 2, 3"},
-      {"recompute", "none, selective, full, or modules"},
-      {"schedule", "of the pipeline"},
-      {"offload", "what rests on the host: none, optimizer, states, all (planner auto)"},
-      {"rims", "1: interiors are computed while halos arrive, 0: not (planner auto)"},
-      {"halo_layers", "layers with halos for which one halo is exchanged (planner auto)"},
-      {"meshes", "of stages: equal, or unequal (planner auto)"},
-      {"slices", "of the sequence in a pipeline; 1: it stays whole (planner auto)"},
-      {"prefetch", "blocks ahead of which parameters in shards are gathered (planner auto)"},
-      {"bucket_bytes", "up to which small collectives are joined (planner auto)"},
-      {"replicas_apart", "0: neighbouring devices hold one stage, 1: neighbouring stages"}};
-  return keys;
-}
-
 const std::vector<Planner>& all_planners() {
   static const std::vector<Planner> planners = {
       {"auto", "finds which dims each axis cuts, then meshes, stages, shards and recomputation",

@@ -4,6 +4,28 @@
 
 namespace tessera {
 
+const std::vector<std::pair<std::string, std::string>>& fix_keys() {
+  static const std::vector<std::pair<std::string, std::string>> keys = {
+      {"devices", "how many devices the plan uses"},
+      {"pp", "pipeline stages"},
+      {"dp", "replicas"},
+      {"tp", "devices that share each layer"},
+      {"micro_batches", "pieces of the batch"},
+      {"chunks", "stages of each place of the pipeline"},
+      {"zero", "what rests in shards over the replicas: 0 nothing, 1, 2, 3"},
+      {"recompute", "none, selective, full, or modules"},
+      {"schedule", "of the pipeline"},
+      {"offload", "what rests on the host: none, optimizer, states, all (planner auto)"},
+      {"rims", "1: interiors are computed while halos arrive, 0: not (planner auto)"},
+      {"halo_layers", "layers with halos for which one halo is exchanged (planner auto)"},
+      {"meshes", "of stages: equal, or unequal (planner auto)"},
+      {"slices", "of the sequence in a pipeline; 1: it stays whole (planner auto)"},
+      {"prefetch", "blocks ahead of which parameters in shards are gathered (planner auto)"},
+      {"bucket_bytes", "up to which small collectives are joined (planner auto)"},
+      {"replicas_apart", "0: neighbouring devices hold one stage, 1: neighbouring stages"}};
+  return keys;
+}
+
 int64_t fixed_number(const PlanQuestion& question, const std::string& key) {
   const auto it = question.fixed.find(key);
   return it == question.fixed.end() ? 0 : parse_int(it->second).value_or(0);

@@ -1,13 +1,63 @@
-// What of a question is not searched, as planners ask for it.
+// What a planner is asked, and what of it is not searched.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "tessera/search/planner.h"
+#include "tessera/base/broken_invariant.h"
+#include "tessera/graph/builder.h"
+#include "tessera/plan/part.h"
+#include "tessera/simulate/simulate.h"
 
 namespace tessera {
+
+// Programs that a search may simulate: few of large models, many of small ones.
+inline constexpr size_t kLeastPrograms = 12, kMostPrograms = 256;
+// The space of a small model on at most so many devices is searched without the shortcuts that rest
+// on formulas, with at most so many programs on two devices and fewer on more. A model is small if
+// its ops, each counted on every device, are at most so many: a program then takes milliseconds.
+inline constexpr int64_t kSmallDevices = 8, kSmallOps = 160;
+inline constexpr size_t kMostOfSmall = 1024;
+
+struct PlanQuestion {
+  std::string model;  // a model's text
+  int64_t batch = 0;
+  DType compute = DType::kFloat32;
+  const Cluster* cluster = nullptr;
+  SimulateOptions options;
+  OptimizerSpec optimizer = {};    // what updates the parameters, and so what memory they need
+  int64_t memory_limit_bytes = 0;  // of a device; 0: what the devices have
+  // What is not searched: "tp" -> "8". The keys are those of fix_keys().
+  std::map<std::string, std::string> fixed;
+  // Keys and entries of a plan text that every plan contains (parse_part with planned_axes());
+  // what it says of degrees, micro-batches and the schedule is not searched.
+  std::optional<PlanPart> part;
+  // Programs of the whole model that may be simulated; 0: between kLeastPrograms and kMostPrograms,
+  // by the number of the model's ops. Where a small model's choices are no more than that, all of
+  // them are simulated, and the answer is the best of the space.
+  size_t evaluations = 0;
+  // Formulas err: a choice is not simulated if it is expected to be so many times slower than the
+  // best program; for a choice that differs little from a simulated one the margin is narrower.
+  double margin = 1.1;
+  // Also PlanAnswer::blocks, with_twice_memory and with_twice_rates, for which the search is made
+  // three times.
+  bool explain = false;
+  std::function<void(const std::string&)> progress;  // what is being done; may be empty
+  std::function<bool()> stop;                        // true: answer with the best so far
+  // Candidates that break an invariant of ours are left out and counted here; the questions that are
+  // made of this one count together.
+  std::shared_ptr<BrokenInvariants> broken = std::make_shared<BrokenInvariants>();
+};
+
+// What may be fixed, with its meaning.
+const std::vector<std::pair<std::string, std::string>>& fix_keys();
 
 // The number that `key` is fixed to; 0: it is not fixed.
 int64_t fixed_number(const PlanQuestion& question, const std::string& key);

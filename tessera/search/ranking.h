@@ -10,8 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "tessera/search/answer.h"
 #include "tessera/search/dim_lists.h"
-#include "tessera/search/planner.h"
+#include "tessera/search/question.h"
 
 namespace tessera {
 

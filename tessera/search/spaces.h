@@ -6,7 +6,8 @@
 
 #include <functional>
 
-#include "tessera/search/planner.h"
+#include "tessera/search/answer.h"
+#include "tessera/search/question.h"
 #include "tessera/search/ranking.h"
 
 namespace tessera {

@@ -9,7 +9,8 @@
 
 #include <optional>
 
-#include "tessera/search/planner.h"
+#include "tessera/search/fold.h"
+#include "tessera/search/question.h"
 
 namespace tessera {
 

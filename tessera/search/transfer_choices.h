@@ -9,7 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "tessera/search/planner.h"
+#include "tessera/search/answer.h"
+#include "tessera/search/question.h"
 
 namespace tessera {
 

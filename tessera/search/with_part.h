@@ -11,7 +11,7 @@
 #include "tessera/compile/compile.h"
 #include "tessera/plan/part.h"
 #include "tessera/search/choice.h"
-#include "tessera/search/planner.h"
+#include "tessera/search/question.h"
 
 namespace tessera {
 

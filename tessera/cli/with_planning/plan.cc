@@ -301,6 +301,16 @@ Result<int> search(const PlanOptions& options) {
   return print(text);
 }
 
+// The tables below the options.
+std::string planners_and_keys() {
+  std::string text = "Planners (--planner):\n";
+  for (const Planner& planner : all_planners())
+    text += fmt::format("  {:<16}{}\n", planner.name, planner.summary);
+  text += "\nKeys of --fix:\n";
+  for (const auto& [key, meaning] : fix_keys()) text += fmt::format("  {:<16}{}\n", key, meaning);
+  return text;
+}
+
 }  // namespace
 
 void add_plan(Commands& commands) {
@@ -316,19 +326,15 @@ void add_plan(Commands& commands) {
   command.option("--cluster", options->cluster,
                  "Machine: a preset and its nodes (dgx-a100:8), local, or a TOML file");
   command.option("--batch", options->batch, "Sequences a step over all ranks").at_least(1);
-  std::vector<std::string> names;
-  for (const Planner& planner : all_planners())
-    names.push_back(fmt::format("{} ({})", planner.name, planner.summary));
-  command.option("--planner", options->planner, join(names, "; ")).default_text("auto");
+  command.option("--planner", options->planner, "Who finds the plan; the planners stand below")
+      .default_text("auto");
   command.option("--memory-limit", options->memory_limit,
                  "Memory of a device that the plan may use, as 40GB (default: all of it)");
   add_precision(command, options->precision);
   add_optimizer(command, options->optimizer);
   command.option("--style", options->style,
                  "How the framework executes, as megatron or 'fsdp,overlap_gradients=false'");
-  std::vector<std::string> keys;
-  for (const auto& [key, meaning] : fix_keys()) keys.push_back(fmt::format("{}: {}", key, meaning));
-  command.option("--fix", options->fixed, "KEY=VALUE that is not searched. " + join(keys, "; "));
+  command.option("--fix", options->fixed, "KEY=VALUE that is not searched; the keys stand below");
   command.option("--with", options->with,
                  "Plan file of keys and entries that the plan must contain; the rest is searched "
                  "around them");
@@ -350,7 +356,8 @@ void add_plan(Commands& commands) {
       "Also the candidates beside the answer, what each block does and costs, what binds, and what "
       "twice the memory or bandwidth would bring (three searches)");
   command.footer(
-      "Examples:\n"
+      planners_and_keys() +
+      "\nExamples:\n"
       "  tessera plan gpt:layers=24,hidden=1024,heads=16,seq=1024,vocab=50304 --cluster dgx-a100:4 "
       "--batch 256 --precision bfloat16 --explain --out plan.toml\n"
       "  tessera plan 'megatron(tp=2,dp=2)' --model gpt:layers=4,hidden=128,heads=4 --out "

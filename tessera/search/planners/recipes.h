@@ -11,7 +11,8 @@
 //   answer.simulated;      // the best call of each recipe, the fastest first
 #pragma once
 
-#include "tessera/search/planner.h"
+#include "tessera/search/answer.h"
+#include "tessera/search/question.h"
 
 namespace tessera {
 

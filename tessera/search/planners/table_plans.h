@@ -18,7 +18,8 @@
 #include <vector>
 
 #include "tessera/plan/look_ups.h"
-#include "tessera/search/planner.h"
+#include "tessera/search/answer.h"
+#include "tessera/search/question.h"
 
 namespace tessera {
 
