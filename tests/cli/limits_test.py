@@ -61,7 +61,11 @@ class Limits(CliTest):
         ]
 
     def test_a_file_without_an_end_is_refused(self):
-        for arguments in self.commands_with_a_text("/dev/zero"):
+        commands = self.commands_with_a_text("/dev/zero")
+        if not ALL_CASES:  # each reads a gibibyte; that all use the reader of base/text_file.h is seen by pipes, below
+            commands = [one for one in commands if one[:2] in (["inspect", "/dev/zero"], ["checkpoint", "ls"], ["data", "hdf5"])]
+            self.assertEqual(len(commands), 3)
+        for arguments in commands:
             with self.subTest(arguments=arguments):
                 self.expect_one_line(2, *arguments, before=address_space(12 * GIB))
         self.assertFalse(list(pathlib.Path(self.folder).glob("out*")))
@@ -70,8 +74,6 @@ class Limits(CliTest):
         pipe = self.folder + "/pipe"
         os.mkfifo(pipe)
         commands = self.commands_with_a_text(pipe)
-        if not ALL_CASES:  # all go through the reader of base/text_file.h, as the test above shows of each
-            commands = commands[:9:2] + commands[12:14]
         messages = {}
 
         def ask(arguments):
