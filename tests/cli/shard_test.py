@@ -3,7 +3,7 @@ import csv
 import json
 import os
 
-from cli import CliTest, main, run
+from cli import ALL_CASES, CliTest, main, run
 
 HEADER = "name,rows,dim,pooling_factor\n"
 TABLES = HEADER + "user,4000000,64,1\nitem,400000,64,30\nshop,1000,16,2\nword,100000,128,80\n"
@@ -79,8 +79,9 @@ class Shard(CliTest):
         path = os.path.join(self.folder, "placement.csv")
         question = self.question("--json", "--out", path, devices="4", memory="2 GiB", text=text)
         found = self.expect_json(*question)
-        without = self.expect_json(*question[:-2], "--splits", "columns,rows,replicas")
-        self.assertLess(found["ms"], 0.9 * without["ms"])
+        if ALL_CASES:  # a search of some seconds
+            without = self.expect_json(*question[:-2], "--splits", "columns,rows,replicas")
+            self.assertLess(found["ms"], 0.9 * without["ms"])
         hot = [piece for piece in found["placement"] if piece["table"] == "user" and piece["kind"] == "replicated"]
         self.assertEqual([piece["device"] for piece in hot], [0, 1, 2, 3])
         self.assertLess(hot[0]["rows"], 100000)

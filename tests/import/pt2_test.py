@@ -90,7 +90,7 @@ class BackToPyTorch(Pt2Case):
                                      or key in ("scale", "hidden")})
 
     def test_trained_parameters_load_into_the_module(self):
-        for name, plan in (("fused", "megatron(tp=2,dp=2)"), ("resnet", "fsdp(dp=4)"), ("state", "serial"))[0 if ALL_CASES else 1:]:
+        for name, plan in (("fused", "megatron(tp=2,dp=2)"), ("resnet", "fsdp(dp=4)"), ("state", "serial"))[0 if ALL_CASES else 2:]:
             with self.subTest(name):
                 self.folder = pathlib.Path(tempfile.mkdtemp(dir=self.folder.parent, prefix="tessera_import_test_"))
                 self.addCleanup(shutil.rmtree, self.folder)
@@ -141,7 +141,7 @@ class BackToPyTorch(Pt2Case):
 
 
 # The quick tests take modules that have most kinds of ops between them, as each costs some seconds, and search a plan for one.
-QUICK = ("grouped", "resnet", "unet", "padded", "convolutions", "precise", "llama")
+QUICK = ("grouped", "resnet", "unet", "padded", "precise", "llama")
 SEARCHED = ("padded",)
 
 
