@@ -3,7 +3,8 @@
 #                [LINK <library>...]                       third-party libraries that show in its headers
 #                [PRIVATE_LINK <library>...]               third-party libraries that only its sources see
 #                [BACKEND <folder> <stub folder> <condition>]...
-#                [EXCLUDE <folder>...])                    subfolders that are no part of the library
+#                [EXCLUDE <folder>...]                     subfolders that are no part of the library
+#                [ALSO_SLOW])                              its tests have slow entries, too (tessera_test_program)
 #
 # Makes the static library tessera_<name> from the *.cc files of the module's folder and of its direct subfolders, the
 # test program tessera_<name>_test from *_test.cc, and tessera_<name>_benchmark from *_benchmark.cc (target
@@ -68,6 +69,8 @@ endfunction()
 set(TESSERA_TEST_INCLUDE_DIR "${CMAKE_BINARY_DIR}/include/test")
 file(CONFIGURE OUTPUT "${TESSERA_TEST_INCLUDE_DIR}/tessera/test/source_dir.h" CONTENT
   "#pragma once\n#define TESSERA_SOURCE_DIR \"@PROJECT_SOURCE_DIR@\"\n" @ONLY)
+# How much quick tests try, for those of modules too: "tessera/test/all_cases.h".
+file(CREATE_LINK "${PROJECT_SOURCE_DIR}/tests/support/all_cases.h" "${TESSERA_TEST_INCLUDE_DIR}/tessera/test/all_cases.h" SYMBOLIC)
 
 # tessera_compile_as_test(<target> LINK <library>...): the flags of test code, for programs and for the OBJECT libraries of
 # what several programs use.
@@ -82,35 +85,47 @@ function(tessera_compile_as_test target)
 endfunction()
 
 # A program that runs tests. Test code is compiled at -O1 also in release builds: it is large and runs once.
-# Without libtorch every test case is a ctest entry, `<module>/<suite>.<case>`. Programs with libtorch take a third of a
+# Without libtorch every test case is a ctest entry, `<module>/<suite>.<case>`. Programs with libtorch take half a
 # second to start, so an entry is a shard of their tests, `<module>/shard_<i>_of_<n>` (TesseraShards.cmake).
+# ALSO_SLOW: beside the quick entries there are slow ones of the same program, `<module>_slow/...`, in which its loops try all
+# combinations (tests/support/all_cases.h).
 function(tessera_test_program target label)
-  cmake_parse_arguments(PARSE_ARGV 2 arg "WITH_TORCH" "" "SOURCES;LINK")
+  cmake_parse_arguments(PARSE_ARGV 2 arg "WITH_TORCH;ALSO_SLOW" "" "SOURCES;LINK")
   add_executable(${target} ${arg_SOURCES})
   tessera_compile_as_test(${target} LINK ${arg_LINK} GTest::gmock_main GTest::gtest rapidcheck)
   set(properties LABELS ${label} TIMEOUT 3600)
   set(environment "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/scripts/tsan.supp")
   string(APPEND environment ";TESSERA_CHECK_GRAPHS=1")  # each graph that a transform makes is verified in full (graph.h)
   if(label STREQUAL "quick")
-    set(properties LABELS ${label} TIMEOUT 300)
+    set(properties LABELS ${label} TIMEOUT 600)
     string(APPEND environment ";RC_PARAMS=seed=20240607")  # RapidCheck's own default is another one in each run
   endif()
   string(REGEX REPLACE "^tessera_|_test$" "" name ${target})
+  set(all_cases "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/scripts/tsan.supp;TESSERA_CHECK_GRAPHS=1;TESSERA_ALL_CASES=1")
   if(arg_WITH_TORCH)
     list(JOIN properties " " properties_text)
     set(shards "${CMAKE_CURRENT_BINARY_DIR}/${target}_shards.cmake")
+    set(also_slow "")
+    if(arg_ALSO_SLOW)
+      set(also_slow "tessera_add_shards(${name}_slow \"$<TARGET_FILE:${target}>\" LABELS slow TIMEOUT 3600 ENVIRONMENT \"${all_cases}\")")
+    endif()
     file(GENERATE OUTPUT "${shards}" CONTENT "include(\"${PROJECT_SOURCE_DIR}/cmake/TesseraShards.cmake\")
 tessera_add_shards(${name} \"$<TARGET_FILE:${target}>\" ${properties_text} ENVIRONMENT \"${environment}\")
+${also_slow}
 ")
     set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES "${shards}")
   else()
     gtest_discover_tests(${target} TEST_PREFIX "${name}/" DISCOVERY_MODE PRE_TEST
       PROPERTIES ${properties} ENVIRONMENT "${environment}")
+    if(arg_ALSO_SLOW)
+      gtest_discover_tests(${target} TEST_PREFIX "${name}_slow/" DISCOVERY_MODE PRE_TEST
+        PROPERTIES LABELS slow TIMEOUT 3600 ENVIRONMENT "${all_cases}")
+    endif()
   endif()
 endfunction()
 
 function(tessera_module name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "DEPS;LINK;PRIVATE_LINK;BACKEND;EXCLUDE")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "ALSO_SLOW" "" "DEPS;LINK;PRIVATE_LINK;BACKEND;EXCLUDE")
   set(target tessera_${name})
   tessera_glob(files)
 
@@ -178,7 +193,11 @@ function(tessera_module name)
     tessera_filter(slow INCLUDE "_slow_test\\.cc$" ${tests})
     tessera_filter(quick EXCLUDE "_slow_test\\.cc$" ${tests})
     if(quick)
-      tessera_test_program(${target}_test quick ${torch_option}
+      set(also_slow "")
+      if(arg_ALSO_SLOW)
+        set(also_slow ALSO_SLOW)
+      endif()
+      tessera_test_program(${target}_test quick ${torch_option} ${also_slow}
         SOURCES ${quick} LINK ${target} ${arg_PRIVATE_LINK})
     endif()
     if(slow)

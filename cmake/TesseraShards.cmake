@@ -2,7 +2,7 @@
 # TESSERA_TESTS_PER_SHARD, each an entry `<name>/shard_<i>_of_<n>`. Their number follows from the tests that the program
 # lists; it is asked again when the program is newer than the answer. A program that is not built is an entry that
 # fails and says so.
-set(TESSERA_TESTS_PER_SHARD 24)
+set(TESSERA_TESTS_PER_SHARD 80)
 
 # Sets `variable` to the number of tests of `program`; `cache` keeps the answer.
 function(tessera_count_tests variable program cache)

@@ -9,6 +9,7 @@
 #include "tessera/data/test_files.h"
 #include "tessera/runtime/metrics.h"
 #include "tessera/runtime/session.h"
+#include "tessera/test/all_cases.h"
 
 namespace tessera {
 namespace {
@@ -83,13 +84,14 @@ TEST_F(Evaluation, GivesTheSerialLossUnderEveryPlan) {
 TEST_F(Evaluation, DoesNotDisturbTheRun) {
   std::vector<std::string> plans(std::begin(kPlans), std::end(kPlans));
   plans.insert(plans.end(), {"serial", "compressed(2, pp=2, micro_batches=2, borders=int8)"});
-  for (const std::string& plan : plans) {
+  for (size_t i = 0; i < plans.size(); i += all_cases() ? 1 : 2) {
+    const std::string& plan = plans[i];
     const RunConfig c = config(plan, "float32");
     const std::vector<StepReport> without = run(c), with = run(evaluated(c, 1));
     ASSERT_EQ(with.size(), without.size());
-    for (size_t i = 0; i < with.size(); ++i) {
-      EXPECT_EQ(with[i].loss, without[i].loss) << plan << ", step " << i + 1;
-      EXPECT_FALSE(without[i].eval_loss);
+    for (size_t k = 0; k < with.size(); ++k) {
+      EXPECT_EQ(with[k].loss, without[k].loss) << plan << ", step " << k + 1;
+      EXPECT_FALSE(without[k].eval_loss);
     }
   }
 }

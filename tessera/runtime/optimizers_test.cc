@@ -9,6 +9,7 @@
 #include "tessera/graph/optimizers.h"
 #include "tessera/runtime/session.h"
 #include "tessera/runtime/testing.h"
+#include "tessera/test/all_cases.h"
 
 namespace tessera::optimizers_test {
 namespace {
@@ -328,22 +329,24 @@ TEST(OptimizersTest, GroupsHaveARateADecayAndAnOptimizerOfTheirOwn) {
 // Norms, factored moments and matrix products of sharded parameters: every plan computes what one
 // rank does.
 TEST(OptimizersTest, EachIsEqualToTheSerialRunUnderPlans) {
-  for (const Optimizer& optimizer : all_optimizers()) {
-    for (const char* plan :
-         {"zero(stage=1,dp=4)", "zero(stage=2,dp=2,micro_batches=2)", "zero(stage=3,dp=4)",
-          "tensor_parallel(tp=2)", "megatron(tp=2,pp=2,dp=2,zero=2,micro_batches=2)",
-          "tensor_parallel_3d(2,1,2)", "gpipe(pp=2,micro_batches=2)"}) {
-      VerifyConfig config;
-      config.model = "gpt:layers=2,hidden=12,heads=4,seq=4,vocab=10,ffn=20,tied=0";
-      config.plan = plan;
-      config.batch = 8;
-      config.optimizer.kind = optimizer.name;
-      config.optimizer.nesterov = 1;
-      config.optimizer.groups = {{"head", 0.5, 0.0, ""}};
-      const auto report = verify_plan(config);
-      ASSERT_TRUE(report) << optimizer.name << " " << plan << ": " << report.error().message;
-      EXPECT_TRUE(report->ok) << optimizer.name << " " << plan << ": " << report->why;
-    }
+  const std::vector<std::string> plans = {"zero(stage=1,dp=4)",
+                                          "zero(stage=2,dp=2,micro_batches=2)",
+                                          "zero(stage=3,dp=4)",
+                                          "tensor_parallel(tp=2)",
+                                          "megatron(tp=2,pp=2,dp=2,zero=2,micro_batches=2)",
+                                          "tensor_parallel_3d(2,1,2)",
+                                          "gpipe(pp=2,micro_batches=2)"};
+  for (const auto& [optimizer, plan] : combinations(all_optimizers(), plans)) {
+    VerifyConfig config;
+    config.model = "gpt:layers=2,hidden=12,heads=4,seq=4,vocab=10,ffn=20,tied=0";
+    config.plan = plan;
+    config.batch = 8;
+    config.optimizer.kind = optimizer.name;
+    config.optimizer.nesterov = 1;
+    config.optimizer.groups = {{"head", 0.5, 0.0, ""}};
+    const auto report = verify_plan(config);
+    ASSERT_TRUE(report) << optimizer.name << " " << plan << ": " << report.error().message;
+    EXPECT_TRUE(report->ok) << optimizer.name << " " << plan << ": " << report->why;
   }
 }
 

@@ -2,7 +2,7 @@
 
 #include "checkpoints.h"
 
-TEST(Checkpoints, runs_go_on_under_any_plan) { tessera::expect_runs_go_on_under_any_plan(40); }
+TEST(Checkpoints, runs_go_on_under_any_plan) { tessera::expect_runs_go_on_under_any_plan(10); }
 
 TEST(Checkpoints, stopped_runs_end_as_undisturbed_ones) {
   tessera::expect_stopped_runs_end_as_undisturbed_ones(20);

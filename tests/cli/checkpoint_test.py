@@ -10,11 +10,14 @@ import shutil
 import signal
 import struct
 import subprocess
+import tempfile
 import unittest
 
-from cli import BYTES_MODEL, MPI_ENVIRONMENT, MpiTest, ROOT, main, program, run
+from cli import ALL_CASES, BYTES_MODEL, MPI_ENVIRONMENT, MpiTest, ROOT, main, program, run
 
 class Checkpoints(MpiTest):
+    kept = {}  # by number of steps: the folder that an undisturbed run has left, and its losses
+
     def setUp(self):
         super().setUp()
         self.dir = pathlib.Path(self.folder) / "checkpoints"
@@ -29,6 +32,18 @@ class Checkpoints(MpiTest):
     def train(self, *arguments, before=None):
         return run("train", self.toml, "--json", *arguments, before=before)
 
+    def trained(self, steps=12):
+        """Losses of an undisturbed run, and what it leaves in the folder of checkpoints; it runs for the first test that asks."""
+        if steps not in Checkpoints.kept:
+            losses = self.losses(self.train("--steps", str(steps)))
+            folder = tempfile.TemporaryDirectory(prefix="tessera_cli_test_")
+            Checkpoints.addClassCleanup(folder.cleanup)
+            shutil.copytree(self.dir, folder.name, dirs_exist_ok=True)
+            Checkpoints.kept[steps] = folder.name, losses
+        else:
+            shutil.copytree(Checkpoints.kept[steps][0], self.dir)
+        return Checkpoints.kept[steps][1]
+
     def losses(self, answer):
         return {line["step"]: line["loss"] for line in self.lines(answer)[:-1] if "step" in line}
 
@@ -39,7 +54,7 @@ class Checkpoints(MpiTest):
         return self.dir / f"step-{number:012}"
 
     def test_resume_under_the_same_plan_and_another(self):
-        whole = self.losses(self.train())
+        whole = self.trained()
         self.assertEqual(self.steps(), [8, 12])
         shutil.rmtree(self.step(12))
         answer = self.train("--resume")
@@ -55,7 +70,7 @@ class Checkpoints(MpiTest):
 
     def test_states_of_the_published_shape_go_from_plan_to_plan(self):
         """Adafactor's factors and Muon's momentum, written where heads are cut over tp and read where the states are cut over dp."""
-        for kind in ("adafactor", "muon", "lamb"):
+        for kind in ("adafactor", "muon", "lamb")[:3 if ALL_CASES else 2]:
             with self.subTest(optimizer=kind):
                 whole = self.losses(self.train("--set", f"optimizer={kind}"))
                 shutil.rmtree(self.step(12))
@@ -67,7 +82,7 @@ class Checkpoints(MpiTest):
 
     def test_resume_over_mpi(self):
         self.needs_mpirun()
-        whole = self.losses(self.train())
+        whole = self.trained()
         shutil.rmtree(self.step(12))
         for step, loss in self.losses(self.mpirun(3, "train", self.toml, "--json", "--resume", "--plan", "zero(2,3)")).items():
             self.assertAlmostEqual(loss, whole[step], delta=1e-9 * whole[step])
@@ -75,14 +90,14 @@ class Checkpoints(MpiTest):
         self.assertEqual(self.expect_json("checkpoint", "ls", str(self.dir), "--json")[-1]["ranks"], 3)
 
     def test_another_dtype_is_rounded_with_a_note(self):
-        self.train()
+        self.trained()
         answer = self.train("--resume", "--steps", "13", "--set", "precision=float32")
         self.assertRegex(answer.err, r"^note: \S+step-000000000012: values of \d+ tensors are rounded, as of \S+ "
                                      r"from float64 to float32\n")
         self.assertEqual(list(self.losses(answer)), [13])
 
     def test_wrong_input_is_one_line(self):
-        self.train()
+        self.trained()
         before = {path: path.stat().st_mtime_ns for path in self.dir.rglob("*")}
         last = self.step(12)
         self.expect_error(2, f"checkpoint.dir: expected a folder without checkpoints, or --resume, found {last}", "train", self.toml)
@@ -104,7 +119,7 @@ class Checkpoints(MpiTest):
                           '{ dir = "checkpoints" }', "train", self.run_file(), "--resume")
 
     def test_weights_begin_a_run(self):
-        self.train()
+        self.trained()
         weights = os.path.join(self.folder, "weights.safetensors")
         copied = self.expect_text("checkpoint", "copy", str(self.dir), "--to", weights, "--parameters")
         self.assertEqual(copied, weights + "\n")
@@ -150,7 +165,7 @@ class Checkpoints(MpiTest):
             file.write(bytes([byte ^ 1]))
 
     def test_damage_is_named_and_the_checkpoint_before_is_used(self):
-        whole = self.losses(self.train())
+        whole = self.trained()
         shard = self.step(12) / "rank-00002.safetensors"
         self.flip(shard, -3)
         answer = run("checkpoint", "verify", str(self.dir))
@@ -169,10 +184,10 @@ class Checkpoints(MpiTest):
                                      r"bytes, found: No such file or directory; no checkpoint before it is whole\n$")
 
     def test_a_lost_or_changed_manifest_is_a_damage_too(self):
-        whole = self.losses(self.train())
+        whole = self.trained()
         for spoil, what in [(lambda path: path.unlink(), "expected a file, found none"),
                             (lambda path: self.flip(path, 2), "expected to begin with its checksum, found text that is cut or changed"),
-                            (lambda path: self.flip(path, 60), r"expected checksum [0-9a-f]{16}, found [0-9a-f]{16}")]:
+                            (lambda path: self.flip(path, 60), r"expected checksum [0-9a-f]{16}, found [0-9a-f]{16}")][0 if ALL_CASES else 2:]:
             manifest = self.step(12) / "manifest.json"
             spoil(manifest)
             answer = self.train("--resume")
@@ -182,7 +197,7 @@ class Checkpoints(MpiTest):
             self.assertEqual(self.steps(), [8, 12])
 
     def test_what_bears_the_name_of_a_checkpoint_and_is_none_is_set_aside(self):
-        self.train()
+        self.trained()
         stray, manifest = self.step(20), self.step(20) / "manifest.json"
 
         def link_to_itself():
@@ -206,6 +221,12 @@ class Checkpoints(MpiTest):
             for arguments in (["show", str(stray)], ["copy", str(stray), "--to", f"{self.folder}/copy"],
                               ["copy", str(stray), "--to", f"{self.folder}/copy.safetensors"]):
                 self.expect_error(1, what, "checkpoint", *arguments)
+            if not ALL_CASES and make != link_to_itself:
+                if stray.is_dir():
+                    shutil.rmtree(stray)
+                else:
+                    stray.unlink()
+                continue
             answer = self.train("--resume", "--steps", "13", "--set", "checkpoint.keep=9")
             self.assertEqual(answer.err, f"note: {what}; it is set aside as {self.dir}/damaged-step-000000000020\n"
                                          f"note: {self.step(12)}: the run goes on after step 12\n")
@@ -220,7 +241,7 @@ class Checkpoints(MpiTest):
         self.assertFalse(list(pathlib.Path(self.folder).glob("copy*")))
 
     def test_a_copy_of_what_is_damaged_ends_with_exit_code_1_and_leaves_nothing(self):
-        self.train()
+        self.trained()
         shard = self.step(12) / "rank-00001.safetensors"
         whole = shard.read_bytes()
         for spoil in (lambda: None, lambda: shard.write_bytes(whole[:-1]), lambda: shard.symlink_to("nowhere"),
@@ -241,7 +262,7 @@ class Checkpoints(MpiTest):
         self.assertFalse(list(pathlib.Path(self.folder).glob("copy*")))
 
     def test_a_folder_by_the_name_of_another_step_is_refused(self):
-        self.train()
+        self.trained()
         self.step(12).rename(self.step(20))
         self.expect_error(2, f"{self.step(20)}: expected the checkpoint of step 20, found that of step 12", "train", self.toml, "--resume")
 
@@ -257,7 +278,7 @@ class Checkpoints(MpiTest):
         self.assertEqual(self.lines(answer)[-1]["summary"]["ranks"], 1)
 
     def test_a_clock_that_jumped_does_not_change_which_is_the_newest(self):
-        self.train()
+        self.trained()
         for step, time in ((12, 0), (8, 4102444800)):  # 1970 and 2100
             for path in [*self.step(step).iterdir(), self.step(step)]:
                 os.utime(path, (time, time))
@@ -343,7 +364,7 @@ class Checkpoints(MpiTest):
         self.assertEqual(len(sums), 40)
         self.assertEqual(hashlib.sha256(json.dumps(sums, sort_keys=True).encode()).hexdigest(),
                          "080f8a18805503949fcf7b3582b507e43ae78299d8e5a303b6f81ce8e74da60c")
-        for plan in ("tensor_parallel(2)", "fsdp(3)"):
+        for plan in ("tensor_parallel(2)", "fsdp(3)")[0 if ALL_CASES else 1:]:
             shutil.rmtree(self.dir)
             shutil.copytree(golden / "version-1", self.dir)
             losses = self.losses(run("train", str(golden / "run.toml"), "--json", "--resume", "--plan", plan, "--set",
@@ -389,13 +410,13 @@ class Checkpoints(MpiTest):
         self.assertFalse(os.path.exists(out) or os.path.exists(out + ".safetensors"))
 
     def test_a_run_that_is_done_says_so(self):
-        self.train()
+        self.trained()
         answer = run("train", self.toml, "--resume")
         self.assertEqual(answer.code, 0, answer.err)
         self.assertEqual(answer.out.splitlines()[-1], "all 12 steps were done before")
 
     def test_checkpoint_commands(self):
-        self.train()
+        self.trained()
         found = self.expect_json("checkpoint", "ls", str(self.dir), "--json")
         self.assertEqual([(one["step"], one["ranks"], one["damaged"]) for one in found], [(8, 4, None), (12, 4, None)])
         self.assertIn("complete", self.expect_text("checkpoint", "ls", str(self.dir)))
@@ -463,13 +484,15 @@ class Checkpoints(MpiTest):
         self.assertEqual(found, {step: loss for step, loss in undisturbed.items() if step >= min(found)})
 
     def test_kill_9_of_the_process(self):
-        undisturbed = self.losses(run("train", self.toml, "--json", "--steps", "40", "--set", f"checkpoint.dir={self.folder}/other"))
+        undisturbed = self.trained(steps=40)
+        shutil.rmtree(self.dir)
         self.kill_after(21, [program(), "train", self.toml, "--json", "--steps", "40"], lambda pid: pid)
         self.goes_on_as(undisturbed)
 
     def test_kill_9_of_a_rank_of_mpi(self):
         self.needs_mpirun()
-        undisturbed = self.losses(run("train", self.toml, "--json", "--steps", "40", "--set", f"checkpoint.dir={self.folder}/other"))
+        undisturbed = self.trained(steps=40)
+        shutil.rmtree(self.dir)
         self.kill_after(21, ["mpirun", "-n", "4", program(), "train", self.toml, "--json", "--steps", "40"],
                         lambda parent: self.process_of_rank(parent, 1))
         self.goes_on_as(undisturbed)

@@ -18,6 +18,9 @@ LONG_RUN_MODEL = "gpt:layers=2,hidden=32,heads=4,seq=16,vocab=64"
 BYTES_MODEL = "gpt:layers=1,hidden=16,heads=2,seq=16,vocab=256"
 # A simulation that several files ask for.
 SIMULATE = ["simulate", MODEL, "--batch", "8", "--cluster", "dgx-a100:1", "--plan", "megatron(dp=2)"]
+# The slow tests set this: the entry cli_NAME_slow runs NAME_test.py with it. A start of the program with libtorch takes half a
+# second of processor time, so that the quick tests try each value of each choice once, and the slow ones all combinations.
+ALL_CASES = "TESSERA_ALL_CASES" in os.environ
 NO_RUNTIME = "this build has no runtime: expected the library {}; to get it: scripts/setup, then make build"
 
 
@@ -29,6 +32,11 @@ def program():
 def main():
     main.program = os.path.abspath(sys.argv.pop(1))
     unittest.main()
+
+
+def slow(test):
+    """Marks what runs with the slow tests only."""
+    return unittest.skipUnless(ALL_CASES, "one of the slow tests (make test-slow)")(test)
 
 
 class Answer:

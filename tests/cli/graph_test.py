@@ -4,7 +4,7 @@ import os
 import pathlib
 import re
 
-from cli import ROOT, CliTest, RuntimeTest, main, run
+from cli import ALL_CASES, ROOT, CliTest, RuntimeTest, main, run, slow
 
 CORA = "data/graphs/cora"
 
@@ -62,11 +62,13 @@ class Networks(RuntimeTest):
         self.assertEqual((answer.code, answer.err), (0, ""))
         return [json.loads(line) for line in answer.out.splitlines()]
 
+    @slow
     def test_gcn_learns_cora_to_the_published_accuracy(self):
         model = self.network()
         found = [self.train(model, "--set", f"seed={seed}")[-1]["summary"]["eval_accuracy"] for seed in range(1, 6)]
         self.assertAlmostEqual(100 * sum(found) / len(found), 81, delta=1, msg=str(found))
 
+    @slow
     def test_graphsage_learns_cora(self):
         self.assertGreater(self.train(self.network("graphsage"))[-1]["summary"]["eval_accuracy"], 0.75)
 
@@ -75,16 +77,18 @@ class Networks(RuntimeTest):
         model = self.network()
         classes = self.write("classes.toml", 'mesh = { tp = 2 }\nsplit = [ { ops = "{layers.1,loss}.*", dim = "classes", over = "tp" } ]\n')
         serial = self.train(model, *options)
-        for plan, ranks in (("examples/cora_nodes2.toml", 2), (classes, 2)):
+        for plan, ranks in (("examples/cora_nodes2.toml", 2), (classes, 2))[0 if ALL_CASES else 1:]:
             parallel = self.train(model, *options, "--plan", plan)
             self.assertEqual(parallel[-1]["summary"]["ranks"], ranks)
             for a, b in zip(serial[:-1], parallel[:-1], strict=True):
                 self.assertAlmostEqual(a["loss"], b["loss"], delta=1e-9)
                 self.assertEqual(a.get("eval_accuracy"), b.get("eval_accuracy"))
             self.assertEqual(sum("eval_accuracy" in step for step in parallel[:-1]), 3)
-        answer = run("verify", model, "--plan", "examples/cora_nodes2.toml", "--steps", "1")
-        self.assertEqual((answer.code, answer.err), (0, ""), answer.out)
+        if ALL_CASES:  # graph_partition_test.py has the quick ones
+            answer = run("verify", model, "--plan", "examples/cora_nodes2.toml", "--steps", "1")
+            self.assertEqual((answer.code, answer.err), (0, ""), answer.out)
 
+    @slow
     def test_it_learns_from_samples_of_edges(self):
         model = self.network("gcn", "--sampler", "permutation", "--widths", "4")
         self.assertEqual(len(re.findall(r'sampler="permutation"', pathlib.Path(model).read_text())), 2)
@@ -93,13 +97,14 @@ class Networks(RuntimeTest):
     def test_widths_are_chosen_within_a_budget_of_accuracy(self):
         model, weights = self.network(), os.path.join(self.folder, "weights")
         summary = self.train(model, "--set", f"checkpoint.dir={weights}")[-1]["summary"]
+        self.assertAlmostEqual(summary["eval_accuracy"], 0.815, delta=0.02)  # as published; of five seeds with the slow tests
         def evaluate(network, part, *options):
             data = f"{{ nodes = '{CORA}', part = '{part}' }}"
             return self.expect_json("evaluate", network, "--weights", weights, "--data", data, "--json", *options)
         test = evaluate(model, "test")
         self.assertEqual((test["samples"], test["accuracy"]), (2708, summary["eval_accuracy"]))
         full = evaluate(model, "val")["accuracy"]
-        for budget, sampler in (("0", "bucket"), ("0.02", "permutation"), ("0.1", "stride")):
+        for budget, sampler in (("0", "bucket"), ("0.02", "permutation"), ("0.1", "stride"))[slice(3) if ALL_CASES else slice(1, 2)]:
             narrow = os.path.join(self.folder, f"{sampler}.graph")
             found = evaluate(model, "val", "--budget", budget, "--sampler", sampler, "--out", narrow)
             self.assertEqual(found["accuracy_of_all_edges"], full)

@@ -10,7 +10,7 @@ import subprocess
 import threading
 import unittest
 
-from cli import BYTES_MODEL, CliTest, MODEL, ROOT, RuntimeTest, main, program
+from cli import ALL_CASES, BYTES_MODEL, CliTest, MODEL, ROOT, RuntimeTest, main, program
 
 GIB = 1 << 30
 EVIL = "a\nb\x1b[31mc\r\u009b2J\u202ed"  # of a name: a new line, a colour, a screen that is wiped, another direction
@@ -61,7 +61,12 @@ class Limits(CliTest):
         ]
 
     def test_a_file_without_an_end_is_refused(self):
-        for arguments in self.commands_with_a_text("/dev/zero"):
+        commands = self.commands_with_a_text("/dev/zero")
+        if not ALL_CASES:  # each reads hundreds of megabytes; that all use the reader of base/text_file.h is seen by pipes, below
+            quick = (["inspect", "/dev/zero"], ["predict", "/dev/zero"], ["checkpoint", "ls"], ["data", "hdf5"])
+            commands = [one for one in commands if one[:2] in quick]
+            self.assertEqual(len(commands), len(quick))
+        for arguments in commands:
             with self.subTest(arguments=arguments):
                 self.expect_one_line(2, *arguments, before=address_space(12 * GIB))
         self.assertFalse(list(pathlib.Path(self.folder).glob("out*")))
@@ -188,7 +193,7 @@ class Limits(CliTest):
     # ---- memory
     def test_memory_exhausted_is_one_line(self):
         model = "gpt:layers=5000"
-        for limit in (96 << 20, 112 << 20, 128 << 20):  # the program alone takes 70 MiB of addresses
+        for limit in (96 << 20, 112 << 20, 128 << 20)[:3 if ALL_CASES else 1]:  # the program alone takes 70 MiB of addresses
             for arguments in (["inspect", model], ["inspect", model, "--plan", "data_parallel(64)"],
                               ["simulate", model, "--plan", "megatron(tp=4,dp=64)", "--cluster", "dgx-a100:32"],
                               ["plan", model, "--cluster", "local:2", "--batch", "2"]):
@@ -228,23 +233,19 @@ class Limits(CliTest):
         ]
 
     def test_names_are_escaped(self):
-        for arguments in [*self.names_of_users(EVIL), *self.arguments_of_users(EVIL)]:
+        """Of arguments also bytes that are no UTF-8: 0xff and 0xfe."""
+        for arguments in [*self.names_of_users(EVIL), *self.arguments_of_users("a\udcff" + EVIL + "\udcfeb")]:
             with self.subTest(arguments=arguments):
                 self.expect_one_line(2, *arguments)
 
     def test_long_names_are_cut(self):
-        for arguments in self.names_of_users("n" * 1_000_000):
+        for arguments in self.names_of_users("n" * (1_000_000 if ALL_CASES else 100_000)):
             with self.subTest(arguments=arguments):
                 self.assertLess(len(self.expect_one_line(2, *arguments)), 5000)
-        for arguments in self.arguments_of_users("n" * 100_000):  # Linux takes no longer words
+        for arguments in self.arguments_of_users("n" * (100_000 if ALL_CASES else 10_000)):  # Linux takes no longer words
             with self.subTest(arguments=[argument[:20] for argument in arguments]):
                 self.assertLess(len(self.expect_one_line(2, *arguments)), 5000)
         self.assertFalse(os.path.exists(self.folder + "/out"))
-
-    def test_bytes_that_are_no_utf8_are_written_out(self):
-        for arguments in self.arguments_of_users("a\udcff\udcfeb"):  # the bytes 0xff 0xfe
-            with self.subTest(arguments=arguments):
-                self.expect_one_line(2, *arguments)
 
     def test_json_stays_json(self):
         plan = os.fsencode(self.folder) + b"/plan\xff\x1b.toml"

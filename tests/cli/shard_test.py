@@ -3,7 +3,7 @@ import csv
 import json
 import os
 
-from cli import CliTest, main, run
+from cli import ALL_CASES, CliTest, main, run
 
 HEADER = "name,rows,dim,pooling_factor\n"
 TABLES = HEADER + "user,4000000,64,1\nitem,400000,64,30\nshop,1000,16,2\nword,100000,128,80\n"
@@ -79,15 +79,15 @@ class Shard(CliTest):
         path = os.path.join(self.folder, "placement.csv")
         question = self.question("--json", "--out", path, devices="4", memory="2 GiB", text=text)
         found = self.expect_json(*question)
-        without = self.expect_json(*question[:-2], "--splits", "columns,rows,replicas")
-        self.assertLess(found["ms"], 0.9 * without["ms"])
+        if ALL_CASES:  # a search of some seconds
+            without = self.expect_json(*question[:-2], "--splits", "columns,rows,replicas")
+            self.assertLess(found["ms"], 0.9 * without["ms"])
         hot = [piece for piece in found["placement"] if piece["table"] == "user" and piece["kind"] == "replicated"]
         self.assertEqual([piece["device"] for piece in hot], [0, 1, 2, 3])
         self.assertLess(hot[0]["rows"], 100000)
-        self.assertRegex(self.expect_text(*question[:-3]), r"(?m)^  user \(4000000 x 4\), hot rows.*: rows 0-\d+ on every device, ")
-        found = self.expect_json(*question)
         again = self.expect_json(*question[:-2], "--placement", path)
         self.assertAlmostEqual(again["ms"], found["ms"])
+        self.assertRegex(self.expect_text(*question[:-3], "--placement", path), r"(?m)^  user \(4000000 x 4\), hot rows.*: rows 0-\d+ on every device, ")
         file = self.tables(HEADER.strip() + ",ordered,zipf\nx,10,4,1,1,\n")
         self.expect_error(2, f"{file}:2: ordered: expected how often the rows of table 'x' are looked up (bin_0 .. bin_16, or zipf), "
                              "found neither", "shard", file, "--devices", "2", "--memory", "1 GB")

@@ -10,7 +10,7 @@ import subprocess
 import threading
 import time
 
-from cli import MPI_ENVIRONMENT, MpiTest, ROOT, RuntimeTest, main, program, run
+from cli import ALL_CASES, MPI_ENVIRONMENT, MpiTest, ROOT, RuntimeTest, main, program, run
 
 
 class Train(RuntimeTest):
@@ -38,7 +38,7 @@ class Train(RuntimeTest):
     def test_equal_losses_with_state_on_disk(self):
         run_file = self.run_file()
         serial, _ = self.losses(run_file)
-        for call in ("offload(2,gradients=true,to=disk)", "offload(2,zero=3,parameters=1,activations=true)"):
+        for call in ("offload(2,gradients=true,to=disk)", "offload(2,zero=3,parameters=1,activations=true)")[:2 if ALL_CASES else 1]:
             plan, _ = self.losses(run_file, "--plan", call)
             for a, b in zip(serial, plan):
                 self.assertAlmostEqual(a, b, delta=1e-5 * a)
@@ -64,26 +64,31 @@ class Train(RuntimeTest):
         self.expect_error(2, "cannot read 'none.toml': No such file or directory", "train", "none.toml")
 
     def test_numbers_of_an_optimizer_have_ranges(self):
+        """Which they are is tested by the unit tests of graph/differentiate.h and runtime/run_config.h; here that the commands ask."""
         run_file = self.run_file()
         share, least = "a number of at least 0 and below 1", "a number of at least 0"
+        quick = [("train", "beta1", "2"), ("verify", "lr", "-1e-3"), ("own", "nesterov", "0.5")]
         for key, value, wanted in (("beta1", "2", share), ("beta1", "1", share), ("beta2", "1.0", share), ("beta2", "-0.1", share),
                                    ("momentum", "1", share), ("momentum", "nan", share), ("lr", "-1e-3", least), ("lr", "inf", least),
                                    ("min_lr", "-1", least), ("eps", "-1e-8", least), ("eps", "nan", least),
                                    ("weight_decay", "-0.1", least), ("clip", "-1", least), ("nesterov", "0.5", "0 or 1"),
                                    ("nesterov", "2", "0 or 1")):
             with self.subTest(key=key, value=value):
-                answer = run("train", run_file, "--set", f"optimizer.{key}={value}")
-                self.assertEqual((answer.code, answer.out), (2, ""))
-                self.assertRegex(answer.err, rf"^tessera: --set optimizer\.{key}={re.escape(value)}: expected optimizer\.{key} to be "
-                                             rf"{wanted}, found \S+\n$")
-                answer = run("verify", "mlp", "--plan", "serial", "--set", f"optimizer.{key}={value}")
-                self.assertEqual((answer.code, answer.out), (2, ""))
-                with open(run_file, encoding="utf-8") as file:
-                    text = file.read()
-                own = self.write("own.toml", f"optimizer.{key} = {value}\n" + text)
-                answer = run("train", own)
-                self.assertEqual((answer.code, answer.out), (2, ""))
-                self.assertRegex(answer.err, rf"^tessera: \S+own\.toml:1: expected optimizer\.{key} to be {wanted}, found \S+\n$")
+                if ALL_CASES or ("train", key, value) in quick:
+                    answer = run("train", run_file, "--set", f"optimizer.{key}={value}")
+                    self.assertEqual((answer.code, answer.out), (2, ""))
+                    self.assertRegex(answer.err, rf"^tessera: --set optimizer\.{key}={re.escape(value)}: expected optimizer\.{key} to be "
+                                                 rf"{wanted}, found \S+\n$")
+                if ALL_CASES or ("verify", key, value) in quick:
+                    answer = run("verify", "mlp", "--plan", "serial", "--set", f"optimizer.{key}={value}")
+                    self.assertEqual((answer.code, answer.out), (2, ""))
+                if ALL_CASES or ("own", key, value) in quick:
+                    with open(run_file, encoding="utf-8") as file:
+                        text = file.read()
+                    own = self.write("own.toml", f"optimizer.{key} = {value}\n" + text)
+                    answer = run("train", own)
+                    self.assertEqual((answer.code, answer.out), (2, ""))
+                    self.assertRegex(answer.err, rf"^tessera: \S+own\.toml:1: expected optimizer\.{key} to be {wanted}, found \S+\n$")
 
     def test_weight_decay_is_for_what_is_published_with_two_dims(self):
         """GPT-2 by transformers 5.24.0: five steps as torch.optim.AdamW takes them in float64, by which biases do not decay, those of
@@ -99,7 +104,7 @@ precision = "float64"
 optimizer = {{ lr = 1e-2, min_lr = 1e-2, warmup = 0, beta2 = 0.95, weight_decay = 0.1 }}
 """)
         expected = [float(line) for line in (case / "expected_train.txt").read_text().split()]
-        for plan in ("serial", "tensor_parallel(2)", "zero(stage=3,dp=3)"):
+        for plan in ("serial", "tensor_parallel(2)", "zero(stage=3,dp=3)") if ALL_CASES else ("zero(stage=3,dp=3)",):
             lines = self.expect_text("train", run_file, "--plan", plan, "--json").splitlines()
             losses = [line["loss"] for line in map(json.loads, lines) if "loss" in line]
             for found, right in zip(losses, expected, strict=True):
@@ -178,10 +183,10 @@ class TrainOverMpi(MpiTest):
             self.assertRegex(line, r"^tessera: rank [02]: (op \S+, tensor \S+.*, axis dp: |.*)stopped", errors)
 
     def test_a_rank_that_hangs_ends_the_others_with_code_3(self):
-        code, lines, errors = self.lose_rank_1(signal.SIGSTOP, timeout="2")
+        code, lines, errors = self.lose_rank_1(signal.SIGSTOP, timeout="1")
         self.assertEqual(code, 3, errors)
         self.assertTrue(any(re.match(r"tessera: rank [02]: op \S+, tensor \S+.*, axis dp: no answer from ranks "
-                                     r"\{.*1.*\} within 2 s$", line) for line in lines), errors)
+                                     r"\{.*1.*\} within 1 s$", line) for line in lines), errors)
 
     def test_the_losses_are_those_of_threads(self):
         arguments = ["train", self.run_file(plan="data_parallel(2)"), "--json"]

@@ -1,7 +1,7 @@
 """tessera verify, and graph files as models of each command. How to run it: cli.py."""
 import json
 
-from cli import MODEL, ROOT, RuntimeTest, main, run
+from cli import ALL_CASES, MODEL, ROOT, RuntimeTest, main, run
 
 
 class Verify(RuntimeTest):
@@ -40,7 +40,7 @@ class Verify(RuntimeTest):
             ("h = 2, d = 2", "h = 2, d = 2", ['{ ops = "layers.1.linear", dim = "ffn", over = "d" }',
                                               '{ ops = "layers.1.act", dim = "ffn", over = "h" }']),
         ]
-        for first, second, splits in cases:
+        for first, second, splits in cases if ALL_CASES else cases[1:2]:
             with self.subTest(first=first, second=second, splits=splits):
                 plan = self.write("meshes.toml", f"""stage = [
   {{ ops = "{{layers.0,layers.1.linear}}", at = 0, mesh = {{ {first} }} }},
@@ -74,7 +74,7 @@ forward op "loss" %loss = reduce_sum(%squares) {dims="batch h", factor=0.1}
 loss %loss
 """)
         for splits in (['{ ops = "*", dim = "batch", over = "a" }'], ['{ ops = "*", dim = "h", over = "a" }'],
-                       ['{ ops = "*", dim = "batch", over = "a" }', '{ ops = "*", dim = "h", over = "b" }']):
+                       ['{ ops = "*", dim = "batch", over = "a" }', '{ ops = "*", dim = "h", over = "b" }'])[0 if ALL_CASES else 2:]:
             with self.subTest(splits=splits):
                 plan = self.write("sparse.toml", f"mesh = {{ a = 2, b = 2 }}\nsplit = [ {', '.join(splits)} ]\n")
                 answer = self.expect_json("verify", graph, "--plan", plan, "--json")
@@ -90,7 +90,7 @@ loss %loss
     def test_whole_experts_over_tensor_ranks(self):
         model = "mixtral:layers=2,hidden=32,heads=4,seq=8,vocab=32,experts=8"
         for plan in ("expert_parallel(ep=2,tp=2,experts_over_tp=true)", "expert_parallel(ep=1,tp=4,experts_over_tp=true)",
-                     "expert_parallel(ep=2,dp=2,tp=2,zero=1,sequence_shard=true,experts_over_tp=true)"):
+                     "expert_parallel(ep=2,dp=2,tp=2,zero=1,sequence_shard=true,experts_over_tp=true)")[0 if ALL_CASES else 2:]:
             self.assertIn("equal: the plan computes what the serial plan computes",
                           self.expect_text("verify", model, "--plan", plan, "--batch", "8"))
 

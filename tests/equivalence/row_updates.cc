@@ -5,6 +5,7 @@
 
 #include "row_models.h"
 #include "tessera/plan/load.h"
+#include "tessera/test/all_cases.h"
 
 namespace tessera {
 namespace {
@@ -18,14 +19,12 @@ const std::string kSmall = "dlrm:dense=4,rows=20-10,width=4,bottom=4,top=4-1";
 // allowed_error says, bytes as predicted.
 void expect_as_serial(const std::vector<std::string>& plans) {
   const Model model = one_table(18);
-  for (const std::string& optimizer : kRowOptimizers) {
-    for (const std::string& plan : plans) {
-      const auto report = verify_model(model, plan, config_of(optimizer, 0));
-      ASSERT_TRUE(report) << optimizer << "\n" << plan << report.error().message;
-      EXPECT_TRUE(report->ok) << optimizer << "\n" << plan << report->why;
-      EXPECT_LE(report->parameters_error, allowed_error(optimizer, plan)) << optimizer << plan;
-      EXPECT_EQ(report->bytes_predicted, report->bytes_counted) << plan;
-    }
+  for (const auto& [optimizer, plan] : combinations(kRowOptimizers, plans)) {
+    const auto report = verify_model(model, plan, config_of(optimizer, 0));
+    ASSERT_TRUE(report) << optimizer << "\n" << plan << report.error().message;
+    EXPECT_TRUE(report->ok) << optimizer << "\n" << plan << report->why;
+    EXPECT_LE(report->parameters_error, allowed_error(optimizer, plan)) << optimizer << plan;
+    EXPECT_EQ(report->bytes_predicted, report->bytes_counted) << plan;
   }
 }
 
@@ -55,17 +54,20 @@ TEST(RowUpdatesTest, AreTheSerialOnesToTheLastBitHoweverTheTableIsCut) {
 }
 
 TEST(RowUpdatesTest, EveryShardingOfDlrmIsEqualToSerialWithClipping) {
-  for (const std::string& optimizer : kRowOptimizers) {
-    for (const char* plan :
-         {"tables(3)", "tables(2,row)", "tables(4,column)", "tables(2,table_row,nodes=2)",
-          "tables(2,grid,nodes=3)", "tables(3,replica,zero=2)", "tables(2,zero=3)"}) {
-      VerifyConfig config = config_of(optimizer, 1);
-      config.model = kDlrm;
-      config.plan = plan;
-      const auto report = verify_plan(config);
-      ASSERT_TRUE(report) << optimizer << " " << plan << ": " << report.error().message;
-      EXPECT_TRUE(report->ok) << optimizer << " " << plan << ": " << report->why;
-    }
+  const std::vector<std::string> plans = {"tables(3)",
+                                          "tables(2,row)",
+                                          "tables(4,column)",
+                                          "tables(2,table_row,nodes=2)",
+                                          "tables(2,grid,nodes=3)",
+                                          "tables(3,replica,zero=2)",
+                                          "tables(2,zero=3)"};
+  for (const auto& [optimizer, plan] : combinations(kRowOptimizers, plans)) {
+    VerifyConfig config = config_of(optimizer, 1);
+    config.model = kDlrm;
+    config.plan = plan;
+    const auto report = verify_plan(config);
+    ASSERT_TRUE(report) << optimizer << " " << plan << ": " << report.error().message;
+    EXPECT_TRUE(report->ok) << optimizer << " " << plan << ": " << report->why;
   }
 }
 
@@ -110,22 +112,28 @@ TEST(RowUpdatesTest, HotRowsOnEveryRankAreTheSerialOnesToTheLastBit) {
 TEST(RowUpdatesTest, TablesWithHotRowsAreEqualToSerial) {
   std::vector<std::string> optimizers = kRowOptimizers;
   optimizers.insert(optimizers.end(), {"adamw", "sgd"});
+  std::vector<std::pair<std::string, std::string>> ways;  // optimizers, modes
   for (const std::string& optimizer : optimizers) {
     for (const char* mode : {"sum", "mean", "position"}) {
       const bool one_of_each = optimizer == "rowwise_adagrad" || optimizer == "adamw";
-      if (mode != std::string_view("sum") && !one_of_each) continue;
-      for (const char* plan :
-           {"tables(3,hot=20)", "tables(2,row,hot=10)", "tables(4,column,hot=7)",
-            "tables(2,table_row,nodes=2,hot=30)", "tables(2,grid,nodes=3,hot=40)",
-            "tables(3,replica,hot=10)", "tables(2,row,hot=10,micro_batches=3,zero=1)"}) {
-        VerifyConfig config = config_of(optimizer, 1);
-        config.model = fmt::format("{},mode={}", kDlrm, mode);
-        config.plan = plan;
-        const auto report = verify_plan(config);
-        ASSERT_TRUE(report) << optimizer << " " << plan << ": " << report.error().message;
-        EXPECT_TRUE(report->ok) << optimizer << " " << plan << ": " << report->why;
-      }
+      if (mode == std::string_view("sum") || one_of_each) ways.emplace_back(optimizer, mode);
     }
+  }
+  const std::vector<std::string> plans = {"tables(3,hot=20)",
+                                          "tables(2,row,hot=10)",
+                                          "tables(4,column,hot=7)",
+                                          "tables(2,table_row,nodes=2,hot=30)",
+                                          "tables(2,grid,nodes=3,hot=40)",
+                                          "tables(3,replica,hot=10)",
+                                          "tables(2,row,hot=10,micro_batches=3,zero=1)"};
+  for (const auto& [way, plan] : combinations(ways, plans)) {
+    const auto& [optimizer, mode] = way;
+    VerifyConfig config = config_of(optimizer, 1);
+    config.model = fmt::format("{},mode={}", kDlrm, mode);
+    config.plan = plan;
+    const auto report = verify_plan(config);
+    ASSERT_TRUE(report) << optimizer << " " << plan << ": " << report.error().message;
+    EXPECT_TRUE(report->ok) << optimizer << " " << plan << ": " << report->why;
   }
 }
 
@@ -148,27 +156,28 @@ TEST(RowUpdatesTest, HotRowsOfAVocabularyAreTheSerialOnesToTheLastBit) {
   model.batch = kBatch;
   model.graph = g.finish().value();
   const std::string rest = "{ ops = \"embed#1\", dim = ";
-  for (const std::string& optimizer : kRowOptimizers) {
-    for (const std::string& more :
-         {std::string("]\n"), rest + "\"vocab\", over = \"a\" }]\n",
-          rest + "\"hidden\", over = \"a\" }]\n",
-          std::string("]\npin = [{ ops = \"embed#1\", axis = \"a\", at = 1 }]\n"),
-          rest + "\"vocab\", over = \"a\" }]\nstore = [{ tensors = "
-                 "\"{,optimizer.*.}table#1\", tier = \"host\", cache = { slots = 4 } }]\n",
-          "{ ops = \"embed\", dim = \"step\", over = \"ahead\" }, " + rest +
-              "\"vocab\", over = \"a\" }]\n"}) {
-      const std::string plan =
-          "mesh = { a = 3 }\nloop = [{ ops = \"embed\", dim = \"vocab\", sizes = [5, 13] }]\n"
-          "split = [{ ops = \"*\", dim = \"batch\", over = \"a\" }, { ops = \"embed#1\", dim = "
-          "\"batch\", over = [] }, " +
-          more;
-      const auto report = verify_model(model, plan, config_of(optimizer, 0));
-      ASSERT_TRUE(report) << optimizer << "\n" << plan << report.error().message;
-      EXPECT_TRUE(report->ok) << optimizer << "\n" << plan << report->why;
-      const bool in_parts = more.find("hidden") != std::string::npos;
-      EXPECT_LE(report->parameters_error, in_parts ? 1e-14 : 0) << optimizer << plan;
-      EXPECT_EQ(report->bytes_predicted, report->bytes_counted) << plan;
-    }
+  const std::vector<std::string> ends = {
+      std::string("]\n"),
+      rest + "\"vocab\", over = \"a\" }]\n",
+      rest + "\"hidden\", over = \"a\" }]\n",
+      std::string("]\npin = [{ ops = \"embed#1\", axis = \"a\", at = 1 }]\n"),
+      rest +
+          "\"vocab\", over = \"a\" }]\nstore = [{ tensors = "
+          "\"{,optimizer.*.}table#1\", tier = \"host\", cache = { slots = 4 } }]\n",
+      "{ ops = \"embed\", dim = \"step\", over = \"ahead\" }, " + rest +
+          "\"vocab\", over = \"a\" }]\n"};
+  for (const auto& [optimizer, more] : combinations(kRowOptimizers, ends)) {
+    const std::string plan =
+        "mesh = { a = 3 }\nloop = [{ ops = \"embed\", dim = \"vocab\", sizes = [5, 13] }]\n"
+        "split = [{ ops = \"*\", dim = \"batch\", over = \"a\" }, { ops = \"embed#1\", dim = "
+        "\"batch\", over = [] }, " +
+        more;
+    const auto report = verify_model(model, plan, config_of(optimizer, 0));
+    ASSERT_TRUE(report) << optimizer << "\n" << plan << report.error().message;
+    EXPECT_TRUE(report->ok) << optimizer << "\n" << plan << report->why;
+    const bool in_parts = more.find("hidden") != std::string::npos;
+    EXPECT_LE(report->parameters_error, in_parts ? 1e-14 : 0) << optimizer << plan;
+    EXPECT_EQ(report->bytes_predicted, report->bytes_counted) << plan;
   }
 }
 
@@ -186,18 +195,19 @@ VerifyConfig config_of_tokens(const std::string& optimizer) {
 // one table.
 TEST(RowUpdatesTest, LanguageModelsWithHotRowsAreEqualToSerial) {
   const std::string t5 = "t5:layers=1,heads=2,hidden=12,seq=4,source=5,vocab=13,tied=0";
+  const std::vector<std::string> optimizers = {"rowwise_adagrad", "row_adam", "adamw"};
+  const std::vector<std::string> plans = {
+      "tables(3,hot=4)",         "tables(2,row,hot=5)",
+      "tables(4,column,hot=7)",  "tables(2,grid,nodes=2,hot=3)",
+      "tables(3,replica,hot=6)", "tables(2,row,hot=5,micro_batches=3,zero=1)"};
   for (const std::string& model : {kGpt, t5}) {
-    for (const char* optimizer : {"rowwise_adagrad", "row_adam", "adamw"}) {
-      for (const char* plan : {"tables(3,hot=4)", "tables(2,row,hot=5)", "tables(4,column,hot=7)",
-                               "tables(2,grid,nodes=2,hot=3)", "tables(3,replica,hot=6)",
-                               "tables(2,row,hot=5,micro_batches=3,zero=1)"}) {
-        VerifyConfig config = config_of_tokens(optimizer);
-        config.model = model;
-        config.plan = plan;
-        const auto report = verify_plan(config);
-        ASSERT_TRUE(report) << optimizer << " " << plan << ": " << report.error().message;
-        EXPECT_TRUE(report->ok) << optimizer << " " << plan << ": " << report->why;
-      }
+    for (const auto& [optimizer, plan] : combinations(optimizers, plans)) {
+      VerifyConfig config = config_of_tokens(optimizer);
+      config.model = model;
+      config.plan = plan;
+      const auto report = verify_plan(config);
+      ASSERT_TRUE(report) << optimizer << " " << plan << ": " << report.error().message;
+      EXPECT_TRUE(report->ok) << optimizer << " " << plan << ": " << report->why;
     }
   }
 }
@@ -255,23 +265,26 @@ TEST(RowUpdatesTest, DenseLayersMayHaveAnotherOptimizer) {
   const std::string spec =
       "dhen:dense=4,rows=20-10-13,width=6,bottom=5-6,top=8-1,bags=3-1-2,layers=2,embeddings=2,"
       "heads=2,ffn=9,modules=attention-linear+dlrm-cross";
-  for (const char* dense : {"adamw", "sgd", "lion", "lamb"}) {
-    for (const char* plan :
-         {"data_parallel(3)", "fsdp(2,replicas=2)", "fsdp(3,micro_batches=2)", "tables(3,zero=3)",
-          "tables(2,row,nodes=2,zero=1)", "tables(2,table,micro_batches=2)",
-          "megatron(tp=2,pp=2,micro_batches=2)"}) {
-      VerifyConfig config = config_of(dense, 1);
-      config.optimizer.lr = 0.01;
-      OptimizerGroup tables;
-      tables.parameters = "tables.*";
-      tables.kind = "rowwise_adagrad";
-      config.optimizer.groups = {tables};
-      config.model = spec;
-      config.plan = plan;
-      const auto report = verify_plan(config);
-      ASSERT_TRUE(report) << dense << " " << plan << ": " << report.error().message;
-      EXPECT_TRUE(report->ok) << dense << " " << plan << ": " << report->why;
-    }
+  const std::vector<std::string> optimizers = {"adamw", "sgd", "lion", "lamb"};
+  const std::vector<std::string> plans = {"data_parallel(3)",
+                                          "fsdp(2,replicas=2)",
+                                          "fsdp(3,micro_batches=2)",
+                                          "tables(3,zero=3)",
+                                          "tables(2,row,nodes=2,zero=1)",
+                                          "tables(2,table,micro_batches=2)",
+                                          "megatron(tp=2,pp=2,micro_batches=2)"};
+  for (const auto& [dense, plan] : combinations(optimizers, plans)) {
+    VerifyConfig config = config_of(dense, 1);
+    config.optimizer.lr = 0.01;
+    OptimizerGroup tables;
+    tables.parameters = "tables.*";
+    tables.kind = "rowwise_adagrad";
+    config.optimizer.groups = {tables};
+    config.model = spec;
+    config.plan = plan;
+    const auto report = verify_plan(config);
+    ASSERT_TRUE(report) << dense << " " << plan << ": " << report.error().message;
+    EXPECT_TRUE(report->ok) << dense << " " << plan << ": " << report->why;
   }
 }
 
@@ -280,19 +293,23 @@ TEST(RowUpdatesTest, DenseLayersMayHaveAnotherOptimizer) {
 TEST(RowUpdatesTest, WeightedBagsAreEqualToSerial) {
   std::vector<std::string> optimizers = kRowOptimizers;
   optimizers.insert(optimizers.end(), {"adamw", "sgd"});
-  for (const std::string& optimizer : optimizers) {
-    for (const char* plan :
-         {"tables(3)", "tables(2,row)", "tables(4,column)", "tables(2,table_row,nodes=2)",
-          "tables(2,grid,nodes=3)", "tables(3,replica,zero=2)", "tables(2,zero=3)",
-          "tables(2,row,micro_batches=3)", "tables(2,micro_batches=2)"}) {
-      VerifyConfig config = config_of(optimizer, 1);
-      config.optimizer.lr = 0.01;
-      config.model = kDlrm + ",mode=position";
-      config.plan = plan;
-      const auto report = verify_plan(config);
-      ASSERT_TRUE(report) << optimizer << " " << plan << ": " << report.error().message;
-      EXPECT_TRUE(report->ok) << optimizer << " " << plan << ": " << report->why;
-    }
+  const std::vector<std::string> plans = {"tables(3)",
+                                          "tables(2,row)",
+                                          "tables(4,column)",
+                                          "tables(2,table_row,nodes=2)",
+                                          "tables(2,grid,nodes=3)",
+                                          "tables(3,replica,zero=2)",
+                                          "tables(2,zero=3)",
+                                          "tables(2,row,micro_batches=3)",
+                                          "tables(2,micro_batches=2)"};
+  for (const auto& [optimizer, plan] : combinations(optimizers, plans)) {
+    VerifyConfig config = config_of(optimizer, 1);
+    config.optimizer.lr = 0.01;
+    config.model = kDlrm + ",mode=position";
+    config.plan = plan;
+    const auto report = verify_plan(config);
+    ASSERT_TRUE(report) << optimizer << " " << plan << ": " << report.error().message;
+    EXPECT_TRUE(report->ok) << optimizer << " " << plan << ": " << report->why;
   }
 }
 
@@ -315,22 +332,22 @@ TEST(RowUpdatesTest, TheLossScaleMakesNoDifference) {
 
 // What an update reads of each micro-batch is collected, uneven ones and stages among them.
 TEST(RowUpdatesTest, MicroBatchesAreCollected) {
-  for (const std::string& optimizer : kRowOptimizers) {
-    for (const auto& [model, plan] : std::vector<std::pair<std::string, std::string>>{
-             {kSmall, "tables(2,micro_batches=2)"},
-             {kSmall, "tables(2,row,micro_batches=3)"},
-             {kSmall, "tables(2,replica,micro_batches=5)"},
-             {kSmall, "tables(2,table_row,nodes=2,micro_batches=3)"},
-             {kGpt, "zero(stage=2,dp=2,micro_batches=2)"},
-             {kGpt, "megatron(tp=2,pp=2,dp=2,zero=3,micro_batches=3)"}}) {
-      VerifyConfig config = config_of(optimizer, 1);
-      config.steps = 2;  // gradients of key biases are rounding, which Adagrad scales up
-      config.model = model;
-      config.plan = plan;
-      const auto report = verify_plan(config);
-      ASSERT_TRUE(report) << optimizer << " " << plan << ": " << report.error().message;
-      EXPECT_TRUE(report->ok) << optimizer << " " << plan << ": " << report->why;
-    }
+  const std::vector<std::pair<std::string, std::string>> plans = {
+      {kSmall, "tables(2,micro_batches=2)"},
+      {kSmall, "tables(2,row,micro_batches=3)"},
+      {kSmall, "tables(2,replica,micro_batches=5)"},
+      {kSmall, "tables(2,table_row,nodes=2,micro_batches=3)"},
+      {kGpt, "zero(stage=2,dp=2,micro_batches=2)"},
+      {kGpt, "megatron(tp=2,pp=2,dp=2,zero=3,micro_batches=3)"}};
+  for (const auto& [optimizer, of_model] : combinations(kRowOptimizers, plans)) {
+    const auto& [model, plan] = of_model;
+    VerifyConfig config = config_of(optimizer, 1);
+    config.steps = 2;  // gradients of key biases are rounding, which Adagrad scales up
+    config.model = model;
+    config.plan = plan;
+    const auto report = verify_plan(config);
+    ASSERT_TRUE(report) << optimizer << " " << plan << ": " << report.error().message;
+    EXPECT_TRUE(report->ok) << optimizer << " " << plan << ": " << report->why;
   }
 }
 

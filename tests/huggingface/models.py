@@ -5,12 +5,14 @@ tables of rotary positions); within `wide()` these are float64 too, so that mode
 """
 import contextlib
 import dataclasses
+import os
 import sys
 import typing
 
 import torch
 import transformers
 
+ALL_CASES = "TESSERA_ALL_CASES" in os.environ  # the slow tests
 SEQ, VOCAB, BATCH, SOURCE, MASKED, CLASSES, IMAGE = 12, 37, 4, 10, 2, 5, 8
 
 

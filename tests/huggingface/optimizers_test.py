@@ -20,8 +20,9 @@ import models
 
 TESSERA, STEP = "", ""
 STEPS, TOLERANCE = 5, 1e-10
-CASES = [case for case in models.CASES if case.name in ("gpt2", "bert", "vit", "qwen2")]
-PLANS = {"serial": "serial", "parallel": "megatron(tp=2,dp=2,zero=1)"}
+# The quick tests run every optimizer on one model under a parallel plan.
+CASES = [case for case in models.CASES if case.name in ("gpt2", "bert", "vit", "qwen2")][:4 if models.ALL_CASES else 1]
+PLANS = {"parallel": "megatron(tp=2,dp=2,zero=1)", **({"serial": "serial"} if models.ALL_CASES else {})}
 
 
 class Thirds(torch.nn.Module):

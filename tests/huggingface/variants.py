@@ -8,7 +8,7 @@ import typing
 
 import torch
 
-from models import CLASSES, IMAGE, SEQ, VOCAB
+from models import ALL_CASES, CLASSES, IMAGE, SEQ, VOCAB
 
 Arrays = typing.Dict[str, torch.Tensor]
 
@@ -142,6 +142,15 @@ VARIANTS = [
             keys=T5_LENGTHS),
     Variant("t5_gated_by_full_name", {**T5, "feed_forward_proj": "gated-gelu_new"}, keys=T5_LENGTHS),
 ]
+
+# Of each family what differs most from the models of models.py.
+QUICK = (
+    "gpt2_by_other_names", "gpt2_tied_with_head", "llama_with_nulls", "llama3_rope_old_spelling", "llama3_rope_in_both_spellings",
+    "llama_tied_by_its_head", "mistral_window_of_more_than_the_file_has", "mixtral_by_another_name", "mixtral_top1",
+    "mixtral_that_asks_for_balance", "qwen2_windows_from_the_first_layer_on", "qwen3_without_head_dim", "bert_with_little_said",
+    "vit_with_little_said", "t5_with_little_said", "t5v11_as_published", "t5_scaled_with_another_head", "t5_by_its_decoder")
+if not ALL_CASES:
+    VARIANTS = [one for one in VARIANTS if one.name in QUICK]
 
 # Files that are refused: a config.json and the end of the line.
 REFUSED = [

@@ -1,4 +1,6 @@
 """Modules as their authors may write them, for tests of imports. Each returns its loss."""
+import copy
+import functools
 import math
 import sys
 
@@ -449,7 +451,8 @@ def transformers_cases():
     }
 
 
-def cases():
+@functools.cache
+def kept_cases():
     """By name: the module, its arguments, plans that it is run under, and the dtype."""
     torch.manual_seed(0)
     layers = ["fsdp(dp=4)", "megatron(tp=2,dp=2)", "gpipe(pp=2,micro_batches=2)"]
@@ -473,3 +476,13 @@ def cases():
     }
     mixed = {"precise": (Precise(), (torch.randn(8, 8),), ["fsdp(dp=2)"], "float32")}
     return {name: (*case, "float64") for name, case in own.items()} | mixed | transformers_cases()
+
+
+def cases():
+    """The same, for a test that changes what it gets."""
+    return Cases(kept_cases())
+
+
+class Cases(dict):
+    def __getitem__(self, name):
+        return copy.deepcopy(super().__getitem__(name))

@@ -23,6 +23,7 @@ except ImportError as error:
     sys.exit(0)
 
 TYPES = {"F64": torch.float64, "F32": torch.float32, "I64": torch.int64}
+ALL_CASES = "TESSERA_ALL_CASES" in os.environ  # the slow tests
 STEPS = 5
 # Of Adam. A step changes by up to RATE / EPSILON times what a gradient near zero changes: with 1e-6 PyTorch's own parameters
 # in float32 and in float64 differ by up to 1.6e-5 of the largest after five steps of these models, with 1e-4 by at most 1e-6.

@@ -7,9 +7,10 @@ import random
 import re
 import shutil
 import struct
+import unittest
 import zipfile
 
-from pt2_case import Pt2Case, main, read_arrays, run, torch
+from pt2_case import ALL_CASES, Pt2Case, main, read_arrays, run, torch
 import models
 
 
@@ -418,9 +419,10 @@ class MutationCase(Pt2Case):
 
 class Mutations(MutationCase):
     def test_mutated_archives_are_refused_in_one_line_or_the_same(self):
-        self.mutate(200)
+        self.mutate(100)
 
 
+@unittest.skipUnless(ALL_CASES, "one of the slow tests (make test-slow)")
 class ManyMutations(MutationCase):
     def test_many_mutated_archives_are_refused_in_one_line_or_the_same(self):
         self.mutate(1000)

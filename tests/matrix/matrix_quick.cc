@@ -9,7 +9,7 @@ int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   tessera::register_matrix(/*only_quick=*/true);
   tessera::register_narrow_matrix(/*only_quick=*/true);
-  tessera::register_random_recipes(20);
-  tessera::register_plan_changes(12);
+  tessera::register_random_recipes(12);
+  tessera::register_plan_changes(8);
   return RUN_ALL_TESTS();
 }

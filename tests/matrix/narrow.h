@@ -5,7 +5,7 @@
 namespace tessera {
 
 // Registers a test for each case that matrix.toml marks `narrow` and each dtype; if so asked, only
-// of cases that are quick. With TESSERA_WRITE_MATRIX set and all cases run, the results are written
+// of cases that are quick, in one of the dtypes each, by turns. With TESSERA_WRITE_MATRIX set and all cases run, the results are written
 // to docs/matrix-narrow.md.
 void register_narrow_matrix(bool only_quick);
 
