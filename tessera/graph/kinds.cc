@@ -342,11 +342,4 @@ bool accumulates(const Op& op, size_t output) {
 
 int64_t op_flops(const Op& op) { return info_of(op).flops(op); }
 
-int64_t op_bytes(const Graph& graph, const Op& op) {
-  int64_t bytes = 0;
-  for (const TensorId input : op.inputs) bytes += graph.tensor(input).bytes();
-  for (const TensorId output : op.outputs) bytes += graph.tensor(output).bytes();
-  return bytes;
-}
-
 }  // namespace tessera

@@ -269,7 +269,5 @@ bool touches_rows(const Op& op, size_t input);
 bool is_linear(const Op& op);  // may work on parts of a sum: a linear kind, no input broadcast
 bool accumulates(const Op& op, size_t output);  // its kernel can add to that output
 int64_t op_flops(const Op& op);                 // of the whole op
-int64_t op_bytes(const Graph& graph,
-                 const Op& op);  // of its inputs and outputs: what a kernel moves at least
 
 }  // namespace tessera

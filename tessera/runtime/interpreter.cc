@@ -890,14 +890,6 @@ const std::byte* RankExecutor::memory(const Home& home) const {
 std::vector<std::span<float>> RankExecutor::residuals() const { return impl_->residuals(); }
 
 std::array<int64_t, 3> RankExecutor::peak_bytes() const { return impl_->peak; }
-int64_t RankExecutor::scratch_bytes() const {
-  int64_t bytes = impl_->context.scratch.bytes() + impl_->context.accumulate.bytes() +
-                  impl_->tables.scratch_bytes();
-  for (const auto& [ref, exchanges] : impl_->exchanges) {
-    for (const auto& [instruction, exchange] : exchanges) bytes += exchange.bytes();
-  }
-  return bytes;
-}
 std::vector<RowCacheReport> RankExecutor::row_caches() const { return impl_->tables.reports(); }
 const std::map<std::string, double>& RankExecutor::profile() const { return impl_->seconds; }
 

@@ -225,8 +225,6 @@ Array output_along(const KernelCall& call, size_t i, const std::vector<int>& ord
   return align(call.outputs[i], call.op->annotation.outputs[i], order, call.box);
 }
 
-bool has_kernel(std::string_view kind) { return registry().contains(kind); }
-
 std::vector<std::string_view> kernel_kinds() {
   std::vector<std::string_view> names;
   for (const auto& [name, info] : registry()) names.push_back(name);

@@ -78,7 +78,6 @@ struct KernelCall {
 using Kernel = std::function<void()>;  // empty: nothing to do
 
 Kernel prepare_kernel(const KernelCall& call);
-bool has_kernel(std::string_view kind);
 std::vector<std::string_view> kernel_kinds();  // sorted
 
 // Does a closure depend on where the box lies along op dim `op_dim` (not only on its shape)? It
