@@ -237,6 +237,10 @@ std::vector<const KindInfo*> all_kinds();          // by name
 const KindInfo& info_of(const Op& op);             // of a known kind; costs no look-up
 
 PositionRule position_rule(const Op& op, int op_dim);
+// Does what an op does with a piece depend on where the piece lies along the dim, and not only on its
+// size? It does by its rule, or because an input is added once to a sum over the dim. If not, what
+// executes one micro-batch serves all that use the same memory.
+bool reads_position(const Op& op, int op_dim);
 std::optional<QueryKey> query_key_of(const Op& op);
 // May a loop over a group of ops cut this dim of the op? The error says why not: "cannot be cut".
 Status check_loopable(const Op& op, int op_dim);

@@ -312,7 +312,7 @@ struct RankExecutor::Impl {
   void prepare_variants(const Compute& compute, Variants& v) const {
     const Op& op = graph.op(compute.op);
     const int dim = micro_batch_dim_of(program, op.annotation);
-    v.moving = dim >= 0 && program.micro_batches > 1 && kernels::reads_position(op, dim);
+    v.moving = dim >= 0 && program.micro_batches > 1 && reads_position(op, dim);
     for (const View& view : compute.inputs) v.slots = std::lcm(v.slots, slots_of(view));
     for (const Output& output : compute.outputs) {
       v.slots = std::lcm(v.slots, slots_of(output.view));

@@ -231,20 +231,6 @@ std::vector<std::string_view> kernel_kinds() {
   return names;
 }
 
-bool reads_position(const Op& op, int op_dim) {
-  switch (position_rule(op, op_dim)) {
-    case PositionRule::kFree:
-    case PositionRule::kSize: break;
-    case PositionRule::kUnknown:
-    case PositionRule::kIndex:
-    case PositionRule::kWithin:
-    case PositionRule::kOrder:
-    case PositionRule::kCausal: return true;
-  }
-  const KernelInfo& info = find(op.kind);
-  return info.reads_position != nullptr && info.reads_position(op, op_dim);
-}
-
 Kernel prepare_kernel(const KernelCall& call) {
   const KernelInfo& info = find(call.op->kind);
   TESSERA_CHECK(call.add.size() == call.outputs.size(), "{}: {} write modes for {} outputs",
