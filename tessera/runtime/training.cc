@@ -489,8 +489,10 @@ Status open_sources(const RunConfig& config, std::vector<Period>& periods, Stora
 Result<TrainingSummary> run_training(const RunConfig& given, const TrainingCallbacks& callbacks) {
   TESSERA_TRY_VOID(check_run_config(given));
   RunConfig config = given;
-  TESSERA_TRY(config.batch, batch_of(given.model, given.batch, kDefaultBatch));
+  TESSERA_TRY(const DType compute, parse_dtype(given.precision));
   Compiler compiler;
+  TESSERA_TRY(config.batch,
+              compiler.batch_of(given.model, given.batch, kDefaultBatch, storage_dtype(compute)));
   const auto compile_plan = [&](const std::string& plan) {
     return compiler.compile({config.model, plan, config.batch, config.precision, config.file,
                              specification(config.optimizer)});
