@@ -48,7 +48,8 @@ class Region:
 
     def __init__(self, file, line, parent):
         self.file, self.line, self.parent = file, line, parent
-        self.names = set()      # what it declares; none: it is always used
+        self.names = set()      # what it declares; none: it is used with its type, or always
+        self.owners = []        # the types of which it is a member
         self.type_name = None   # the type to which a definition outside of it belongs
         self.special = False    # a member that is used with its type: a constructor, an override, a variable
         self.words = []
@@ -56,6 +57,7 @@ class Region:
 
 
 def tokens(text):
+    """Kind, text and line of each token; kinds are the names of the groups of TOKEN."""
     line, position = 1, 0
     for match in TOKEN.finditer(text):
         line += text.count("\n", position, match.start())
@@ -156,6 +158,7 @@ def without_templates(words):
 
 
 def scope(statement):
+    """What a brace opens behind these tokens: a namespace, a type, or a body (of a function, or an initialiser)."""
     words = without_templates(top_level(statement))
     if "namespace" in words or words[:1] == ["extern"] and words[-1:] == ['""']:
         return "namespace"
@@ -182,6 +185,7 @@ def is_body(statement):
 
 
 def describe(region, statement):
+    """Finds what the declaration names, and the type to which it belongs."""
     words = without_templates(top_level(statement))
     if not words or words[0] in ("using", "static_assert", "typedef", "friend", "namespace"):
         if words[:1] == ["using"] and "=" in words and len(words) > 1:
@@ -219,8 +223,8 @@ def describe(region, statement):
         region.special |= "override" in words or called in region.parent.names
 
 
-def used_regions(all_regions):
-    """Marks what main() and variables at file level reach, by words."""
+def used_regions(all_regions, exceptions):
+    """Marks what main(), variables at file level and the exceptions reach, by words."""
     declares = {}
     types = {}
     for region in all_regions:
@@ -250,16 +254,13 @@ def used_regions(all_regions):
             for region in declares.get(word, []) + types.get(word, []):
                 consider(region)
 
-    for word in ["main", *EXCEPTIONS]:
+    for word in ["main", *exceptions]:
         mention(word)
     for region in all_regions:
         consider(region)
     while waiting:
         region = waiting.pop()
-        words = set(region.words)
-        if not region.is_type and region.type_name is None:
-            words -= region.names
-        for word in words - (region.names if region.is_type else set()):
+        for word in set(region.words) - region.names:
             mention(word)
         for member in members.get(id(region), []):
             consider(member)
@@ -267,6 +268,7 @@ def used_regions(all_regions):
 
 
 def main():
+    """Reads the product, prints what it does not use, and returns the exit code."""
     listing = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard", "tessera"],
                              check=True, capture_output=True, text=True).stdout.splitlines()
     all_regions = []
@@ -274,8 +276,12 @@ def main():
         path = pathlib.Path(name)
         if name.endswith((".cc", ".h", ".cu")) and path.is_file() and not TEST_FILE.search(name):
             all_regions += regions(name, path.read_text(encoding="utf-8"))
-    used = used_regions(all_regions)
-    reported = set()
+    unneeded = used_regions(all_regions, [])
+    needed = {name for region in all_regions if id(region) not in unneeded for name in region.names}
+    used = used_regions(all_regions, EXCEPTIONS)
+    reported = set(EXCEPTIONS) - needed
+    for name in sorted(reported):
+        print(f"scripts/lint_unused.py:1: the exception '{name}' is used, or is gone; remove it from EXCEPTIONS")
     for region in all_regions:
         of_unused = region.owners and not any(id(owner) in used for owner in region.owners)
         if id(region) in used or region.special or of_unused:
