@@ -7,6 +7,14 @@
 #include <string>
 
 namespace tessera {
+namespace {
+
+bool stale(const SplitEntry& entry) {
+  return entry.over == std::vector<std::string>{std::string(kStale)};
+}
+
+}  // namespace
+
 Status write_out_micro_batches(Plan& plan) {
   const auto entry = std::find_if(plan.splits.begin(), plan.splits.end(), is_ahead);
   if (entry == plan.splits.end() || plan.micro_batches == 1) return {};
