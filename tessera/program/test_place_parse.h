@@ -453,7 +453,7 @@ class PlaceParser {
 
 // Reads a place text; an Error names file and line.
 inline Result<PlaceText> parse_place_text(std::string_view text, const Graph& graph,
-                                          std::string_view file) {
+                                          std::string_view file = "<place>") {
   return PlaceParser(graph).parse(text, file);
 }
 
