@@ -22,6 +22,7 @@
 #include "tessera/base/text.h"
 #include "tessera/comm/coded.h"
 #include "tessera/graph/ahead.h"
+#include "tessera/graph/kinds.h"
 #include "tessera/graph/pieces.h"
 #include "tessera/program/ahead_part.h"
 #include "tessera/program/communication.h"

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/search/plan_search.h"
 #include "tessera/search/planners/test_questions.h"
 #include "tessera/test/source_dir.h"
 
