@@ -15,7 +15,7 @@
 #include <memory>
 
 #include "tessera/sparse/cache/replay.h"
-#include "tessera/sparse/cache/row_cache.h"
+#include "tessera/sparse/cache/test_row_cache.h"
 
 namespace tessera::sparse {
 namespace {

@@ -4,8 +4,8 @@
 #include <cstdio>
 #include <cstring>
 
-#include "tessera/sparse/graphs/generate.h"
 #include "tessera/sparse/graphs/spmm.h"
+#include "tessera/sparse/graphs/test_power_law.h"
 
 namespace {
 

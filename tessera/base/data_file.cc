@@ -98,15 +98,6 @@ std::string_view text_of(const TextFiles& files, std::string_view name) {
   return found->second;
 }
 
-std::string_view origin_name(Origin::Kind kind) {
-  switch (kind) {
-    case Origin::Kind::kFact: return "fact";
-    case Origin::Kind::kAssumption: return "assumption";
-    case Origin::Kind::kFitted: return "fitted";
-  }
-  return "";
-}
-
 Result<DataTable> parse_data(std::string_view text, std::string_view file) {
   TESSERA_TRY(const toml::table root, parse_toml(text, file));
   return DataBuilder{std::string(file)}.table(root, "the file", 1);

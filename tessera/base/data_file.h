@@ -46,7 +46,6 @@ struct Origin {
   std::vector<std::string> rows;  // of a fit
   friend bool operator==(const Origin&, const Origin&) = default;
 };
-std::string_view origin_name(Origin::Kind kind);  // "fact", "assumption", "fitted"
 
 class DataTable {
  public:

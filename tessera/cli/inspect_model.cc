@@ -96,8 +96,7 @@ std::string model_text(const Model& model, const Graph& graph, const PhaseSums& 
 Result<int> inspect_model(const InspectOptions& options) {
   constexpr int64_t kDefaultBatch = 8;
   const bool default_batch = options.batch == 0 && !names_graph_file(options.subject);
-  TESSERA_TRY(const int64_t batch, batch_of(options.subject, options.batch, kDefaultBatch));
-  TESSERA_TRY(const Model model, build_model(options.subject, batch));
+  TESSERA_TRY(const Model model, build_model_of(options.subject, options.batch, kDefaultBatch));
   TESSERA_TRY(const Graph graph, differentiate(model.graph, OptimizerSpec{}));
   if (options.text) return print(to_text(graph));
   const PhaseSums sums = sums_of(graph);

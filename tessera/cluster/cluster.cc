@@ -55,25 +55,6 @@ const NodeType& Cluster::type_of(int64_t device) const {
   return parts[static_cast<size_t>(locate(device).part)].type;
 }
 
-int64_t Cluster::tier_between(int64_t node_a, int64_t node_b) const {
-  if (node_a == node_b) return -1;
-  for (size_t tier = 0; tier < tiers.size(); ++tier) {
-    const int64_t radix = tiers[tier].radix;
-    if (radix == 0) return static_cast<int64_t>(tier);
-    node_a /= radix;
-    node_b /= radix;
-    if (node_a == node_b) return static_cast<int64_t>(tier);
-  }
-  return std::max<int64_t>(static_cast<int64_t>(tiers.size()) - 1, 0);
-}
-
-int64_t Cluster::highest_tier(std::span<const int64_t> devices) const {
-  if (devices.empty()) return -1;
-  // Tiers nest, so the first and the last node are the farthest apart.
-  const auto [low, high] = std::minmax_element(devices.begin(), devices.end());
-  return tier_between(locate(*low).node, locate(*high).node);
-}
-
 bool operator==(const Cluster& a, const Cluster& b) {
   const bool measured = a.profile != nullptr && b.profile != nullptr;
   return a.name == b.name && a.parts == b.parts && a.tiers == b.tiers &&

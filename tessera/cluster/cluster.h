@@ -113,11 +113,6 @@ struct Cluster {
   int64_t nodes() const;
   Location locate(int64_t device) const;  // 0 <= device < devices()
   const NodeType& type_of(int64_t device) const;
-  // The lowest tier whose switch is above both nodes: -1 for the same node, 0 for nodes under one
-  // switch of the first tier (or without tiers).
-  int64_t tier_between(int64_t node_a, int64_t node_b) const;
-  // Of all devices: the highest tier between any two.
-  int64_t highest_tier(std::span<const int64_t> devices) const;
   friend bool operator==(const Cluster& a, const Cluster& b);  // profiles by their contents
 };
 

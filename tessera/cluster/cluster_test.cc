@@ -174,21 +174,6 @@ TEST(Cluster, LocatesDevicesPartByPart) {
   EXPECT_EQ(c->type_of(27).name, "rtx5000");
 }
 
-TEST(Cluster, TiersNest) {
-  Cluster c = *load_cluster("dgx-a100:100");
-  c.tiers = {{4, 1, 0}, {5, 1, 0}, {0, 1, 0}};
-  EXPECT_EQ(c.tier_between(3, 3), -1);
-  EXPECT_EQ(c.tier_between(0, 3), 0);
-  EXPECT_EQ(c.tier_between(3, 4), 1);
-  EXPECT_EQ(c.tier_between(19, 20), 2);
-  EXPECT_EQ(c.highest_tier(std::vector<int64_t>{0, 7}), -1);
-  EXPECT_EQ(c.highest_tier(std::vector<int64_t>{8, 0, 31}), 0);
-  EXPECT_EQ(c.highest_tier(std::vector<int64_t>{0, 8 * 19, 8}), 1);
-  EXPECT_EQ(c.highest_tier(std::vector<int64_t>{}), -1);
-  c.tiers.clear();
-  EXPECT_EQ(c.tier_between(0, 99), 0);
-}
-
 TEST(Presets, RoundTripAndScale) {
   EXPECT_GE(presets().size(), 55u);
   for (const Preset& preset : presets()) {

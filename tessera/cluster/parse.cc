@@ -28,7 +28,7 @@ const Names kNicKeys{"count", "rate", "latency"};
 const Names kHostKeys{"memory", "memory_rate", "rate", "latency", "slowness"};
 const Names kDiskKeys{"size", "read", "write"};
 const Names kTierKeys{"radix", "oversubscription", "latency"};
-const Names kArithmetic{"fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp4"};
+const Names kArithmeticTypes{"fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp4"};
 constexpr std::array kInnerKinds{LinkKind::kNvlink, LinkKind::kDirect, LinkKind::kPcie,
                                  LinkKind::kMemory};
 constexpr std::array kBridgeKinds{LinkKind::kQpi, LinkKind::kNvlink, LinkKind::kPcie};
@@ -90,9 +90,9 @@ Status read_peak(const TomlReader& device, std::map<std::string, double>& peak) 
   std::optional<TomlReader> reader;
   TESSERA_TRY_VOID(subtable(device, "part.device", "peak", reader));
   if (!reader) return {};
-  TESSERA_TRY_VOID(reader->allow(kArithmetic));
+  TESSERA_TRY_VOID(reader->allow(kArithmeticTypes));
   peak.clear();
-  for (const std::string& name : kArithmetic) {
+  for (const std::string& name : kArithmeticTypes) {
     if (!reader->has(name)) continue;
     TESSERA_TRY_VOID(reader->quantity(name, Quantity::kFlops, Sign::kPositive, peak[name]));
   }
@@ -380,7 +380,7 @@ std::string link_figures(const Link& link) {
 
 std::string device_text(const Device& device) {
   std::string peaks;
-  for (const std::string& name : kArithmetic) {
+  for (const std::string& name : kArithmeticTypes) {
     const auto it = device.peak.find(name);
     if (it == device.peak.end()) continue;
     peaks += fmt::format("{}{} = {}", peaks.empty() ? "" : ", ", name,

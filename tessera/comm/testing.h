@@ -14,6 +14,7 @@
 #include "tessera/base/half.h"
 #include "tessera/base/philox.h"
 #include "tessera/comm/communicator.h"
+#include "tessera/comm/gather_bytes.h"
 
 namespace tessera::comm::testing {
 
@@ -330,6 +331,38 @@ inline std::vector<Case> all_cases(size_t n) {
     if (is_floating(dtype)) add(combinations(shapes[1], dtype, Combiner::kMoments, n));
   }
   return out;
+}
+
+// Gathers bytes of unequal lengths: none, all values of a byte, long ones, on one rank alone. Returns
+// what differs from what the ranks have; empty if nothing does.
+inline std::string gather_error(Communicator& world) {
+  const auto bytes = [](int rank, size_t length) {
+    std::string text(length, '\0');
+    for (size_t i = 0; i < length; ++i)
+      text[i] = static_cast<char>((i * 7 + static_cast<size_t>(rank)) % 256);
+    return text;
+  };
+  using Length = size_t (*)(int rank);
+  const std::pair<const char*, Length> forms[] = {
+      {"none", [](int) -> size_t { return 0; }},
+      {"one", [](int) -> size_t { return 1; }},
+      {"unequal", [](int rank) -> size_t { return static_cast<size_t>(3 * rank); }},
+      {"falling",
+       [](int rank) -> size_t { return rank > 2 ? 0 : static_cast<size_t>(300 - 100 * rank); }},
+      {"of the first rank", [](int rank) -> size_t { return rank == 0 ? 9 : 0; }},
+      {"long", [](int rank) -> size_t { return rank == 0 ? 3'000'017 : 70'001; }}};
+  for (const auto& [name, length] : forms) {
+    std::vector<std::string> want;
+    for (int rank = 0; rank < world.size(); ++rank) want.push_back(bytes(rank, length(rank)));
+    const std::string& mine = want[static_cast<size_t>(world.rank())];
+    if (gather_bytes(world, mine) != want) return fmt::format("gather_bytes, {}", name);
+    for (int to = 0; to < world.size(); ++to) {
+      const auto at = gather_bytes_at(world, to, mine);
+      if (at != (to == world.rank() ? want : std::vector<std::string>{}))
+        return fmt::format("gather_bytes_at {}, {}", to, name);
+    }
+  }
+  return "";
 }
 
 inline std::vector<int> all_ranks(int size) {

@@ -88,6 +88,15 @@ Result<std::shared_ptr<const Model>> Compiler::model(const std::string& spec, in
   return models_.front().model;
 }
 
+Result<int64_t> Compiler::batch_of(const std::string& spec, int64_t given, int64_t otherwise,
+                                   std::optional<DType> dtype) {
+  if (given != 0 || !names_graph_file(spec)) return given != 0 ? given : otherwise;
+  TESSERA_TRY(Model built, build_model_of(spec, 0, otherwise, dtype));
+  const int64_t batch = built.batch;
+  models_.push_front({spec, batch, dtype, std::make_shared<const Model>(std::move(built))});
+  return batch;
+}
+
 Result<GraphVariants*> Compiler::trained(const std::shared_ptr<const Graph>& forward,
                                          const Plan& plan, const OptimizerSpec& optimizer) {
   KnownGraph* known = recall(graphs_, keeps_, [&](const KnownGraph& other) {
@@ -137,15 +146,15 @@ Result<Compiled> Compiler::compile(std::shared_ptr<const Model> model, Plan plan
 
 Result<Compiled> Compiler::compile(const CompileTexts& texts) {
   TESSERA_TRY(const DType compute, parse_dtype(texts.precision));
-  TESSERA_TRY(int64_t batch, batch_of(texts.model, texts.batch, 0));
-  if (batch == 0) {
-    // A plan does not depend on the batch, so it can be read first.
-    TESSERA_TRY(const auto smallest, model(texts.model, 1));
-    TESSERA_TRY(const Plan plan, load_plan(texts.plan, smallest->graph, texts.beside));
-    batch = smallest_batch(plan);
-  }
-  TESSERA_TRY(auto built, model(texts.model, batch, storage_dtype(compute)));
+  const DType at_rest = storage_dtype(compute);
+  TESSERA_TRY(int64_t batch, batch_of(texts.model, texts.batch, 0, at_rest));
+  // A plan does not depend on the batch, so it can be read first.
+  TESSERA_TRY(auto built, model(texts.model, std::max<int64_t>(batch, 1), at_rest));
   TESSERA_TRY(Plan plan, load_plan(texts.plan, built->graph, texts.beside, compute));
+  if (batch == 0) {
+    batch = smallest_batch(plan);
+    TESSERA_TRY(built, model(texts.model, batch, at_rest));
+  }
   TESSERA_TRY(Compiled compiled, compile(std::move(built), std::move(plan), compute,
                                          {texts.optimizer, texts.fetch_gradients, texts.fetch}));
   compiled.batch = batch;

@@ -82,6 +82,9 @@ class Compiler {
   Result<Compiled> compile(std::shared_ptr<const Model> model, Plan plan, DType compute,
                            const CompileOptions& options = {});
 
+  // The batch of a run, as of build_model_of. The model of a graph file is kept, in that dtype.
+  Result<int64_t> batch_of(const std::string& spec, int64_t given, int64_t otherwise,
+                           std::optional<DType> dtype = {});
   // `dtype`: as of build_model.
   Result<std::shared_ptr<const Model>> model(const std::string& spec, int64_t batch,
                                              std::optional<DType> dtype = {});

@@ -13,6 +13,15 @@
 namespace tessera {
 namespace {
 
+std::string_view origin_name(Origin::Kind kind) {
+  switch (kind) {
+    case Origin::Kind::kFact: return "fact";
+    case Origin::Kind::kAssumption: return "assumption";
+    case Origin::Kind::kFitted: return "fitted";
+  }
+  return "";
+}
+
 std::string text_of(const Origin& origin) {
   std::string out(origin_name(origin.kind));
   if (origin.kind == Origin::Kind::kFitted) out += " on " + join(origin.rows, ", ");

@@ -266,11 +266,6 @@ std::vector<std::string> style_names() {
   return names;
 }
 
-std::string_view style_summary(std::string_view preset) {
-  const StylePreset* found = find_preset(preset);
-  return found == nullptr ? std::string_view() : found->summary;
-}
-
 Result<std::vector<StylePreset>> parse_styles(std::string_view toml, std::string_view file) {
   TESSERA_TRY(const DataTable root, parse_data(toml, file));
   TESSERA_TRY(const auto tables, root.tables("style"));

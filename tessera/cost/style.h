@@ -97,7 +97,6 @@ Result<Style> parse_style(std::string_view text);
 // With every option that differs from its preset; parse_style reads it back to an equal value.
 std::string to_string(const Style& style);
 std::vector<std::string> style_names();
-std::string_view style_summary(std::string_view preset);  // one line; "" if there is none
 std::vector<std::string> style_keys();
 
 }  // namespace tessera

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tessera/cost/style_data.h"
+
 namespace tessera {
 namespace {
 
@@ -12,8 +14,9 @@ TEST(Style, presets_print_their_name_and_read_back) {
     ASSERT_TRUE(style.has_value()) << style.error().message;
     EXPECT_EQ(style->name, name);
     EXPECT_EQ(to_string(*style), name);
-    EXPECT_FALSE(style_summary(name).empty()) << name;
   }
+  for (const StylePreset& preset : style_presets())
+    EXPECT_FALSE(preset.summary.empty()) << preset.name;
   EXPECT_EQ(*parse_style("tessera"), Style());
 }
 

@@ -90,15 +90,6 @@ std::vector<int64_t> padded(const Bags& bags, int64_t capacity) {
   return out;
 }
 
-std::vector<int64_t> click_samples(int64_t step, int64_t batch, int64_t count, int64_t seed) {
-  std::vector<int64_t> samples(static_cast<size_t>(batch));
-  for (int64_t i = 0; i < batch; ++i) {
-    const int64_t place = (step - 1) * batch + i;
-    samples[static_cast<size_t>(i)] = permuted(place % count, count, seed, "data", place / count);
-  }
-  return samples;
-}
-
 // ---- reading
 
 // Where the parts of a block begin: numbers of ids by feature (uint32), labels (uint8), dense

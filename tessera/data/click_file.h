@@ -60,10 +60,6 @@ struct ClickBatch {
   friend bool operator==(const ClickBatch&, const ClickBatch&) = default;
 };
 
-// The samples of a step (from 1): each of `count` comes once before any comes again, in an order of
-// its own for each pass. Place g = (step - 1) * batch + i is sample g mod count of pass g div count.
-std::vector<int64_t> click_samples(int64_t step, int64_t batch, int64_t count, int64_t seed);
-
 class ClickFile {
  public:
   static Result<ClickFile> open(const std::string& path);

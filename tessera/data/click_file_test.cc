@@ -211,20 +211,5 @@ TEST_F(ClickFiles, AreWrittenCompletelyOrNotAtAll) {
             name + "expected at most 4096 features, and one or a dense number, found 0");
 }
 
-TEST(ClickSamplesTest, EachComesOnceAPassInAnOrderOfItsOwn) {
-  std::vector<std::vector<int64_t>> passes(3);
-  for (int64_t step = 1; step <= 5; ++step) {
-    const std::vector<int64_t> samples = click_samples(step, 6, 10, 7);
-    for (size_t i = 0; i < samples.size(); ++i) {
-      passes[(static_cast<size_t>(step - 1) * 6 + i) / 10].push_back(samples[i]);
-    }
-  }
-  for (const auto& pass : passes) {
-    EXPECT_EQ(std::set<int64_t>(pass.begin(), pass.end()).size(), 10U);
-  }
-  EXPECT_NE(passes[0], passes[1]);
-  EXPECT_NE(passes[1], passes[2]);
-}
-
 }  // namespace
 }  // namespace tessera

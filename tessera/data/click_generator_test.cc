@@ -24,7 +24,9 @@ TEST(ReuseLawTest, LookUpsHaveThePublishedHistograms) {
     const ReuseLaw law = ReuseLaw::fit(published);
     constexpr int64_t kRows = 400'000;
     const RowDraw draw(law, kRows);
-    const auto lookups = static_cast<int64_t>(law.lookups_a_row() * kRows);  // of one batch
+    double lookups_a_row = 0;
+    for (const ReuseLaw::Class& one : law.classes) lookups_a_row += one.share * one.lookups;
+    const auto lookups = static_cast<int64_t>(lookups_a_row * kRows);  // of one batch
     std::vector<int64_t> counts(kRows);
     for (int64_t i = 0; i < lookups; ++i) {
       ++counts[static_cast<size_t>(draw({3, 4}, static_cast<uint64_t>(i)))];

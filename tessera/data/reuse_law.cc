@@ -141,12 +141,6 @@ Result<std::vector<ReuseHistogram>> read_reuse(const std::string& path) {
   return parse_reuse(text, path);
 }
 
-double ReuseLaw::lookups_a_row() const {
-  double sum = 0;
-  for (const Class& one : classes) sum += one.share * one.lookups;
-  return sum;
-}
-
 ReuseLaw ReuseLaw::fit(const ReuseHistogram& histogram) {
   constexpr int kRounds = 3000, kLowest = -6;  // the rarest rows: 2^-3 look-ups a batch
   const std::vector<double> shares = sharp_rows_share(histogram);

@@ -41,7 +41,6 @@ struct ReuseLaw {
     double lookups = 0;  // of a row, expected, in a batch
   };
   std::vector<Class> classes;  // by falling look-ups
-  double lookups_a_row() const;
   static ReuseLaw fit(const ReuseHistogram& histogram);
 };
 

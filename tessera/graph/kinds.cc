@@ -166,6 +166,13 @@ PositionRule position_rule(const Op& op, int op_dim) {
   return info.position == nullptr ? PositionRule::kUnknown : info.position(op, op_dim);
 }
 
+bool reads_position(const Op& op, int op_dim) {
+  const PositionRule rule = position_rule(op, op_dim);
+  if (rule != PositionRule::kFree && rule != PositionRule::kSize) return true;
+  const int once = info_of(op).added_once;
+  return once >= 0 && once < std::ssize(op.inputs) && op.annotation.reduces(op_dim, 0);
+}
+
 std::optional<QueryKey> query_key_of(const Op& op) {
   const KindInfo& info = info_of(op);
   return info.query_key == nullptr ? std::nullopt : info.query_key(op);
@@ -341,12 +348,5 @@ bool accumulates(const Op& op, size_t output) {
 }
 
 int64_t op_flops(const Op& op) { return info_of(op).flops(op); }
-
-int64_t op_bytes(const Graph& graph, const Op& op) {
-  int64_t bytes = 0;
-  for (const TensorId input : op.inputs) bytes += graph.tensor(input).bytes();
-  for (const TensorId output : op.outputs) bytes += graph.tensor(output).bytes();
-  return bytes;
-}
 
 }  // namespace tessera

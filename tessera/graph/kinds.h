@@ -237,6 +237,10 @@ std::vector<const KindInfo*> all_kinds();          // by name
 const KindInfo& info_of(const Op& op);             // of a known kind; costs no look-up
 
 PositionRule position_rule(const Op& op, int op_dim);
+// Does what an op does with a piece depend on where the piece lies along the dim, and not only on its
+// size? It does by its rule, or because an input is added once to a sum over the dim. If not, what
+// executes one micro-batch serves all that use the same memory.
+bool reads_position(const Op& op, int op_dim);
 std::optional<QueryKey> query_key_of(const Op& op);
 // May a loop over a group of ops cut this dim of the op? The error says why not: "cannot be cut".
 Status check_loopable(const Op& op, int op_dim);
@@ -269,7 +273,5 @@ bool touches_rows(const Op& op, size_t input);
 bool is_linear(const Op& op);  // may work on parts of a sum: a linear kind, no input broadcast
 bool accumulates(const Op& op, size_t output);  // its kernel can add to that output
 int64_t op_flops(const Op& op);                 // of the whole op
-int64_t op_bytes(const Graph& graph,
-                 const Op& op);  // of its inputs and outputs: what a kernel moves at least
 
 }  // namespace tessera

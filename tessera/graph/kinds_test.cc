@@ -462,13 +462,6 @@ TEST(KindsTest, FlopsOfContractionsAndAttention) {
   EXPECT_EQ(flops("rotary", {"seq=3 d=4", "seq=3 half=2", "seq=3 half=2"}, {}), 3 * 2 * 6);
 }
 
-TEST(KindsTest, BytesAreThoseOfInputsAndOutputs) {
-  const Called made = make_inputs({"m=2 k=3", "k=3 n=5"});
-  GraphBuilder builder(made.graph);
-  builder.op1("y", "einsum", made.inputs, {{"spec", "m k, k n -> m n"}});
-  EXPECT_EQ(op_bytes(builder.graph(), builder.graph().ops()[0]), 4 * (6 + 15 + 10));
-}
-
 TEST(KindsTest, LinearOpsAreThoseWithoutBroadcast) {
   EXPECT_TRUE(is_linear(built({"add", {"a=2", "a=2"}, {}, "", {}})));
   EXPECT_FALSE(is_linear(built({"add", {"a=2 b=2", "a=2"}, {}, "", {}})));

@@ -78,6 +78,27 @@ TEST(PositionRules, EveryDimIsLoopedOverOrRefusedByName) {
   EXPECT_GT(refused, 50);
 }
 
+// A piece knows where it lies by its rule, or where a bias is added once to a sum over the dim.
+TEST(PositionRules, WhoReadsPositions) {
+  const auto reads = [](const KindCase& c, const char* dim) {
+    const Graph graph = alone(c);
+    const Op& op = graph.ops()[0];
+    return reads_position(op, op.annotation.find(dim));
+  };
+  const KindCase plain{"einsum", {"m=2 k=4", "k=4 n=3"}, {{"spec", "m k, k n -> m n"}}, "", {}};
+  const KindCase biased{
+      "einsum", {"m=2 k=4", "k=4 n=3", "n=3"}, {{"spec", "m k, k n, n -> m n"}}, "", {}};
+  EXPECT_FALSE(reads(plain, "k"));
+  EXPECT_TRUE(reads(biased, "k"));
+  EXPECT_FALSE(reads(biased, "m"));
+  EXPECT_FALSE(reads(biased, "n"));
+  const std::string q = "batch=2 seq=6 heads=3 group=2 head_dim=4";
+  const std::string k = "batch=2 seq=6 heads=3 head_dim=4";
+  const KindCase causal{"attention", {q, k, k}, {{"causal", 1}}, "", {}};
+  EXPECT_TRUE(reads(causal, "seq"));
+  EXPECT_FALSE(reads(causal, "batch"));
+}
+
 // A dim is reordered if the row allows it, and else refused by name.
 TEST(PositionRules, EveryDimIsReorderedOrRefusedByName) {
   for (const KindCase& c : good_cases()) {

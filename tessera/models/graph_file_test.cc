@@ -95,6 +95,10 @@ TEST_F(GraphFileTest, TheFileFixesTheBatch) {
   EXPECT_EQ(batch_of(path, 0, 8), 4);
   EXPECT_EQ(batch_of(path, 2, 8), 2);
   EXPECT_EQ(batch_of("gpt", 0, 8), 8);
+  EXPECT_EQ(build_model_of(path, 0, 8)->batch, 4);
+  EXPECT_EQ(build_model_of(path, 4, 8)->batch, 4);
+  EXPECT_THAT(build_model_of(path, 2, 8).error().message, testing::HasSubstr("expected --batch 4"));
+  EXPECT_EQ(build_model_of("mlp", 0, 8)->batch, 8);
   EXPECT_EQ(error_of(text, 8),
             ": expected --batch 4, the size of the dim 'batch' that the file fixes, found 8");
 }

@@ -137,30 +137,6 @@ TensorId dense_layer(GraphBuilder& g, const std::string& name, TensorId x,
   return dropout(g, name + ".dropout", x, dropout_p, name);
 }
 
-TensorId group_norm(GraphBuilder& g, const std::string& name, TensorId x, const Dim& channels,
-                    int64_t groups, std::string_view over, double eps) {
-  if (!g.ok()) return {};
-  const Tensor input = g.tensor(x);
-  const Dim group{channels.name + "_group", groups},
-      inside{channels.name + "_inside", channels.size / std::max<int64_t>(1, groups)};
-  int64_t first = 0;
-  while (input.dims[static_cast<size_t>(first)].name != channels.name) ++first;
-  const TensorId apart = g.op1(name + ".groups", "ungroup", {x},
-                               {{"dim", channels.name}, {"names", spell({group, inside})}});
-  const TensorId one = constant(g, name + ".one", {group}, 1, input.dtype),
-                 zero = constant(g, name + ".zero", {group}, 0, input.dtype);
-  const std::vector<TensorId> normed =
-      g.op(name + ".norm", "batch_norm", {apart, one, zero},
-           {{"dims", fmt::format("{} {}", inside.name, over)}, {"eps", eps}});
-  const TensorId together =
-      g.op1(name + ".together", "group", {normed.empty() ? TensorId() : normed[0]},
-            {{"first", first}, {"count", int64_t{2}}, {"name", channels.name}});
-  const TensorId gamma =
-      g.parameter(name + ".weight", {channels}, {Init::Kind::kOnes}, input.dtype);
-  const TensorId beta = g.parameter(name + ".bias", {channels}, {Init::Kind::kZeros}, input.dtype);
-  return g.op1(name, "add", {g.op1(name + ".scaled", "mul", {together, gamma}), beta});
-}
-
 TensorId scatter_mean(GraphBuilder& g, const std::string& name, TensorId x, TensorId ids,
                       const std::string& dim, const std::string& dims) {
   if (!g.ok()) return {};

@@ -64,13 +64,6 @@ TensorId image_max_pool(GraphBuilder& g, const std::string& name, TensorId x, in
 TensorId dense_layer(GraphBuilder& g, const std::string& name, TensorId x,
                      const std::vector<std::string>& in, const Dim& out, double dropout_p);
 
-// Group norm of maps over the channels of each of `groups` groups and the dims `over` (blank
-// separated): ops `<name>.groups`, `.norm`, `.together`, `.scaled` and `<name>`, parameters
-// `<name>.weight` of ones and `<name>.bias` of zeros for each channel. One group: layer norm over
-// channels and space. As many as channels: instance norm.
-TensorId group_norm(GraphBuilder& g, const std::string& name, TensorId x, const Dim& channels,
-                    int64_t groups, std::string_view over, double eps);
-
 // The mean of the elements of x at each place along `dim` that ids name, 0 where none does: ops
 // `<name>.sum`, `.ones`, `.count`, `.least` and `<name>`. `dims` are those of the result with sizes, as
 // of the op scatter_add.

@@ -175,18 +175,5 @@ TEST(Resnet, HasTheMultiplyAddsOfEveryResolution) {
   }
 }
 
-// Figures of PyTorch for torch.nn.functional.group_norm are in
-// tessera/runtime/convolution_values_test.cc.
-TEST(Images, GroupNormKeepsDimsAndHasAWeightAndABiasByChannel) {
-  GraphBuilder g("norms");
-  const TensorId x =
-      g.input("x", {{"batch", 2}, {"channels", 6}, {"y", 3}, {"x", 4}}, DType::kFloat32);
-  const TensorId y = group_norm(g, "norm", x, {"channels", 6}, 3, "y x", 1e-5);
-  ASSERT_TRUE(g.ok());
-  EXPECT_EQ(describe(g.tensor(y).dims), "[batch=2, channels=6, y=3, x=4]");
-  EXPECT_EQ(dims_of(g.graph(), "norm.weight"), "[channels=6]");
-  EXPECT_EQ(dims_of(g.graph(), "norm.norm.mean"), "[batch=2, channels_group=3]");
-}
-
 }  // namespace
 }  // namespace tessera::images_test

@@ -61,6 +61,14 @@ Result<int64_t> batch_of(std::string_view spec, int64_t given, int64_t otherwise
   return model.batch;
 }
 
+Result<Model> build_model_of(std::string_view spec, int64_t given, int64_t otherwise,
+                             std::optional<DType> dtype) {
+  if (given != 0 || !names_graph_file(spec))
+    return build_model(spec, given != 0 ? given : otherwise, dtype);
+  const Doing doing("building the model", spec);
+  return load_graph_model(std::string(trim(spec)), 0, dtype);
+}
+
 Result<Model> build_model(std::string_view spec, int64_t batch, std::optional<DType> dtype) {
   const Doing doing("building the model", spec);
   if (batch < 1)

@@ -68,6 +68,11 @@ struct Model {
 Result<Model> build_model(std::string_view spec, int64_t batch,
                           std::optional<DType> dtype = std::nullopt);
 
+// The same for a batch that the user may have left open, 0: it is what a graph file fixes, and
+// `otherwise` of any other model. The file is read once.
+Result<Model> build_model_of(std::string_view spec, int64_t given, int64_t otherwise,
+                             std::optional<DType> dtype = std::nullopt);
+
 // What ops compare with the input `targets` (logits, of most models): their other inputs. Empty: no op
 // reads it.
 std::vector<TensorId> compared_with_targets(const Graph& graph);
@@ -77,8 +82,8 @@ std::string_view config_file_of(std::string_view spec);
 
 // Is the spec a path to a graph in text form? Such a file fixes the batch.
 bool names_graph_file(std::string_view spec);
-// The batch of a run: the given one; if that is 0, what a graph file fixes, and `otherwise` of any
-// other model.
+// The batch of a run, as of build_model_of. Who needs the model, too, takes that: this reads the whole
+// of a graph file.
 Result<int64_t> batch_of(std::string_view spec, int64_t given, int64_t otherwise);
 
 // The families with their keys, defaults and meanings, as `tessera inspect --models` prints them.

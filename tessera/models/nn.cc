@@ -332,24 +332,4 @@ TensorId binary_cross_entropy(GraphBuilder& g, std::string_view scope, TensorId 
   return mean_of_all(g, child(scope, "mean"), each);
 }
 
-TensorId smoothed_cross_entropy(GraphBuilder& g, std::string_view scope, TensorId logits,
-                                TensorId targets, double smoothing) {
-  const std::vector<TensorId> parts =
-      g.op(child(scope, "cross_entropy"), "cross_entropy", {logits, targets});
-  if (parts.size() != 2) return {};
-  const Dim classes = g.tensor(logits).dims.back();
-  TensorId all =
-      g.op1(child(scope, "classes"), "reduce_sum", {logits},
-            {{"dims", classes.name}, {"factor", smoothing / static_cast<double>(classes.size)}});
-  const DType dtype = g.tensor(parts[0]).dtype;
-  if (g.tensor(all).dtype != dtype) {
-    all = g.op1(child(scope, "cast"), "cast", {all}, {{"dtype", std::string(dtype_name(dtype))}});
-  }
-  const TensorId picked =
-      g.op1(child(scope, "picked"), "scale", {parts[1]}, {{"factor", 1 - smoothing}});
-  const TensorId share = g.op1(child(scope, "share"), "add", {picked, all});
-  const TensorId token = g.op1(child(scope, "token"), "sub", {parts[0], share});
-  return mean_of_all(g, child(scope, "mean"), token);
-}
-
 }  // namespace tessera

@@ -158,12 +158,8 @@ TensorId cross_entropy_sum(GraphBuilder& g, std::string_view scope, TensorId log
 //   mean_square_error     (y - target)^2; ops `<scope>.difference`, `.square`, `.mean`
 //   binary_cross_entropy  of logits and targets in [0, 1], log(1 + e^x) - x t, exact for large x;
 //                         ops `<scope>.softplus`, `.product`, `.each`, `.mean`
-//   smoothed_cross_entropy  the target has the share 1 - smoothing and all classes together the
-//                         rest; no target is ignored; ops `<scope>.cross_entropy`, `.classes`, ...
 TensorId mean_square_error(GraphBuilder& g, std::string_view scope, TensorId y, TensorId target);
 TensorId binary_cross_entropy(GraphBuilder& g, std::string_view scope, TensorId logits,
                               TensorId targets);
-TensorId smoothed_cross_entropy(GraphBuilder& g, std::string_view scope, TensorId logits,
-                                TensorId targets, double smoothing);
 
 }  // namespace tessera

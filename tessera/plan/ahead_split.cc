@@ -15,11 +15,6 @@ bool stale(const SplitEntry& entry) {
 
 }  // namespace
 
-bool is_stale(const Plan& plan) {
-  return std::any_of(plan.splits.begin(), plan.splits.end(),
-                     [](const SplitEntry& entry) { return is_ahead(entry) && stale(entry); });
-}
-
 Status write_out_micro_batches(Plan& plan) {
   const auto entry = std::find_if(plan.splits.begin(), plan.splits.end(), is_ahead);
   if (entry == plan.splits.end() || plan.micro_batches == 1) return {};

@@ -20,8 +20,6 @@ namespace tessera {
 inline constexpr std::string_view kStepDim = "step", kAhead = "ahead", kStale = "ahead_stale";
 
 inline bool is_ahead(const SplitEntry& entry) { return entry.dim == kStepDim; }
-// Are values of the run a step old?
-bool is_stale(const Plan& plan);
 // Puts that loop in place of several micro-batches, if the plan has such entries. An Error if the
 // plan asks for a schedule in which a backward pass begins before the last forward pass.
 Status write_out_micro_batches(Plan& plan);

@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "tessera/plan/layout_cases.h"
+#include "tessera/plan/test_layout_cases.h"
 
 namespace tessera {
 namespace {

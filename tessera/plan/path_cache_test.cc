@@ -6,7 +6,7 @@
 
 #include <random>
 
-#include "tessera/plan/layout_cases.h"
+#include "tessera/plan/test_layout_cases.h"
 
 namespace tessera {
 namespace {

@@ -16,6 +16,10 @@ namespace {
 constexpr int64_t kLeastCopies = 2;
 
 // ---- equal but for names, and for the entries of the plan that decided
+//
+// Each function takes its first operand apart by a list of all members: one that is new to the type
+// does not compile here until it is compared, or known to be a name. What is not compared could
+// become a wrong price.
 
 // An attribute that only tells an op from its equals (the key of a dropout) has any value.
 bool alike(const Attributes& a, const Attributes& b, const KindInfo& info) {
@@ -27,34 +31,45 @@ bool alike(const Attributes& a, const Attributes& b, const KindInfo& info) {
            return x.first == y.first && (x.second == y.second || tells_apart(x.first));
          });
 }
+// The tensors and the mirror are compared by where they stand (PlaceComparison).
 bool alike(const Op& a, const Op& b) {
-  return a.info == b.info && a.info != nullptr && a.phase == b.phase && a.step == b.step &&
-         (a.block < 0) == (b.block < 0) && a.inputs.size() == b.inputs.size() &&
-         a.outputs.size() == b.outputs.size() && a.annotation == b.annotation &&
-         alike(a.attributes, b.attributes, *a.info);
+  const auto& [id, kind, info, path, phase, inputs, outputs, annotation, attributes, mirror, block,
+               step] = a;
+  return info == b.info && info != nullptr && phase == b.phase && step == b.step &&
+         (block < 0) == (b.block < 0) && inputs.size() == b.inputs.size() &&
+         outputs.size() == b.outputs.size() && annotation == b.annotation &&
+         alike(attributes, b.attributes, *info);
 }
+// What a tensor begins with and how it is published costs nothing in a step.
 bool alike(const Tensor& a, const Tensor& b) {
-  return a.dims == b.dims && a.dtype == b.dtype && a.role == b.role && a.trained == b.trained &&
-         a.recompute == b.recompute;
+  const auto& [id, name, dims, dtype, role, init, producer, update_of, recompute, trained, of,
+               published] = a;
+  return dims == b.dims && dtype == b.dtype && role == b.role && trained == b.trained &&
+         recompute == b.recompute;
 }
+bool alike_entries(int a, int b) { return (a < 0) == (b < 0); }
 bool alike(const DimSplit& a, const DimSplit& b) {
-  return a.axes == b.axes && a.steps == b.steps && a.order == b.order && a.skew == b.skew &&
-         a.rims == b.rims && a.computes_halo == b.computes_halo && a.grown == b.grown &&
-         (a.entry < 0) == (b.entry < 0);
+  const auto& [axes, steps, order, skew, rims, computes_halo, grown, entry] = a;
+  return axes == b.axes && steps == b.steps && order == b.order && skew == b.skew &&
+         rims == b.rims && computes_halo == b.computes_halo && grown == b.grown &&
+         alike_entries(entry, b.entry);
 }
 bool alike(const OpPlan& a, const OpPlan& b) {
-  return a.at == b.at && (a.stage_entry < 0) == (b.stage_entry < 0) &&
-         std::ranges::equal(a.dims, b.dims,
+  const auto& [stage, stage_entry, dims, at] = a;
+  return at == b.at && alike_entries(stage_entry, b.stage_entry) &&
+         std::ranges::equal(dims, b.dims,
                             [](const DimSplit& x, const DimSplit& y) { return alike(x, y); });
 }
-// Rows in caches differ in more than is compared here.
+// Rows in caches differ in more than is compared here. Where the copy that is kept is cut says
+// whether an entry decided that.
 bool alike(const TensorPlan& a, const TensorPlan& b) {
-  return !a.cache && !b.cache && a.over.numbers() == b.over.numbers() && a.dim == b.dim &&
-         a.has_over == b.has_over && a.tier == b.tier && a.recompute == b.recompute &&
-         a.keep == b.keep && a.keep_over.numbers() == b.keep_over.numbers() &&
-         a.compress == b.compress && (a.over_entry < 0) == (b.over_entry < 0) &&
-         (a.tier_entry < 0) == (b.tier_entry < 0) &&
-         (a.recompute_entry < 0) == (b.recompute_entry < 0);
+  const auto& [home, over, dim, has_over, tier, cache, recompute, keep, keep_over, over_entry,
+               tier_entry, recompute_entry, keep_over_entry, compress] = a;
+  return !cache && !b.cache && over.numbers() == b.over.numbers() && dim == b.dim &&
+         has_over == b.has_over && tier == b.tier && recompute == b.recompute && keep == b.keep &&
+         keep_over.numbers() == b.keep_over.numbers() && compress == b.compress &&
+         alike_entries(over_entry, b.over_entry) && alike_entries(tier_entry, b.tier_entry) &&
+         alike_entries(recompute_entry, b.recompute_entry);
 }
 
 constexpr int32_t kNone = -1, kSeveral = -2;  // places

@@ -1,9 +1,8 @@
 // Text form of place texts (docs/reference/place-text.md), for people, golden tests and `tessera
-// inspect --place`. Printing then parsing gives an equal text; tensors and ops are named by the
-// graph.
+// inspect --place`. Tensors and ops are named by the graph. Tests parse it (test_place_parse.h): it
+// leaves nothing out.
 //
 //   const std::string text = to_text(lowering.texts(), PlaceId(0), lowering.graph());
-//   const Result<PlaceText> same = parse_place_text(text, lowering.graph());
 #pragma once
 
 #include <string>
@@ -19,8 +18,6 @@ namespace tessera {
 // are at several places.
 std::string to_text(const std::vector<PlaceText>& texts, PlaceId place, const Graph& graph,
                     bool with_order = false);
-Result<PlaceText> parse_place_text(std::string_view text, const Graph& graph,
-                                   std::string_view file = "<place>");
 
 // One instruction's line, without indentation.
 std::string to_text(const TextInstruction& instruction, const std::vector<PlaceText>& texts,

@@ -86,6 +86,7 @@ struct TextBuffer {
 struct TextView {
   int buffer = -1;  // index into PlaceText::buffers
   Region region;    // inside the buffer's region
+  friend bool operator==(const TextView&, const TextView&) = default;
 };
 
 struct TextOutput {

@@ -225,19 +225,4 @@ int64_t row_bytes(const Program& program, const RowCache& cache) {
   return cache.rows.size == 0 ? 0 : bytes / cache.rows.size;
 }
 
-std::map<std::pair<Tier, Tier>, int64_t> copied_bytes(const Program& program) {
-  std::map<std::pair<Tier, Tier>, int64_t> out;
-  for (const auto& [ref, block] : program.blocks) {
-    for (const Instruction& instruction : block) {
-      const auto* copy = std::get_if<Copy>(&instruction.body);
-      if (copy == nullptr) continue;
-      const Buffer &from = program.buffer(copy->from.buffer), &to = program.buffer(copy->to.buffer);
-      if (from.tier == to.tier) continue;
-      const int64_t runs = instruction.when == When::kAlways ? program.runs(ref) : 1;
-      out[{from.tier, to.tier}] += runs * copy->region.volume() * dtype_bytes(from.dtype);
-    }
-  }
-  return out;
-}
-
 }  // namespace tessera

@@ -357,7 +357,4 @@ Volume volume(const Program& program, const Graph& graph);
 // The same, restricted to transfers of tensors for which keep(tensor) holds.
 Volume volume(const Program& program, const Graph& graph, bool (*keep)(const Tensor&));
 
-// Bytes that copies between tiers move in a step of this rank, by direction: {from, to}.
-std::map<std::pair<Tier, Tier>, int64_t> copied_bytes(const Program& program);
-
 }  // namespace tessera

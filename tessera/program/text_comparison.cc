@@ -6,12 +6,14 @@
 
 namespace tessera {
 
+// Who asks has compared the meshes. By which writing a handle is due follows from the instructions.
 bool TextComparison::run(const PlaceText& a, const PlaceText& b) {
+  const auto& [mesh, buffers, blocks, homes, fetches, due] = a;
   const auto same_block = [&](const auto& x, const auto& y) {
     return x.first.kind == y.first.kind && equal(x.second, y.second);
   };
-  return a.fetches.empty() && b.fetches.empty() && equal(a.buffers, b.buffers) &&
-         equal(a.homes, b.homes) && std::ranges::equal(a.blocks, b.blocks, same_block);
+  return fetches.empty() && b.fetches.empty() && equal(buffers, b.buffers) &&
+         equal(homes, b.homes) && std::ranges::equal(blocks, b.blocks, same_block);
 }
 
 template <class T>
@@ -19,59 +21,66 @@ bool TextComparison::equal(const std::vector<T>& a, const std::vector<T>& b) {
   return std::ranges::equal(a, b, [&](const T& x, const T& y) { return equal(x, y); });
 }
 bool TextComparison::equal(const TextBuffer& a, const TextBuffer& b) const {
-  return same(a.tensor, b.tensor) && a.region == b.region && a.dtype == b.dtype &&
-         a.tier == b.tier && a.persistent == b.persistent && a.accumulates == b.accumulates &&
-         a.slots == b.slots;
-}
-bool TextComparison::equal(const TextView& a, const TextView& b) {
-  return a.buffer == b.buffer && a.region == b.region;
+  const auto& [name, tensor, region, dtype, tier, persistent, accumulates, slots] = a;
+  return same(tensor, b.tensor) && region == b.region && dtype == b.dtype && tier == b.tier &&
+         persistent == b.persistent && accumulates == b.accumulates && slots == b.slots;
 }
 bool TextComparison::equal(const TextOutput& a, const TextOutput& b) const {
-  return equal(a.view, b.view) && same(a.tensor, b.tensor) && a.write == b.write &&
-         a.term == b.term && a.terms == b.terms;
+  const auto& [view, tensor, write, term, terms] = a;
+  return view == b.view && same(tensor, b.tensor) && write == b.write && term == b.term &&
+         terms == b.terms;
 }
 bool TextComparison::equal(const TextTransfer& a, const TextTransfer& b) const {
-  return same(a.tensor, b.tensor) && equal(a.from, b.from) && equal(a.to, b.to);
+  const auto& [tensor, from, to] = a;
+  return same(tensor, b.tensor) && from == b.from && to == b.to;
 }
 bool TextComparison::equal(const TextHome& a, const TextHome& b) const {
-  return a.buffer == b.buffer && same(a.tensor, b.tensor);
+  const auto& [tensor, buffer] = a;
+  return buffer == b.buffer && same(tensor, b.tensor);
 }
 
-// The op for which something is done may be one of the next place.
+// The op for which something is done may be one of the next place; the order of writing is that of
+// the instructions.
 bool TextComparison::equal(const TextInstruction& a, const TextInstruction& b) {
-  return a.when == b.when && a.body.index() == b.body.index() &&
+  const auto& [body, when, cause, order] = a;
+  return when == b.when && body.index() == b.body.index() &&
          match(
              a,
              [&](const OneOf<TextCompute, TextIssue, TextCross, TextWait, TextCopy, TextLoad> auto&
-                     body) { return equal(body, std::get<std::decay_t<decltype(body)>>(b.body)); });
+                     one) { return equal(one, std::get<std::decay_t<decltype(one)>>(b.body)); });
 }
 bool TextComparison::equal(const TextCompute& a, const TextCompute& b) {
-  return same(a.op, b.op) && a.step == b.step && equal(a.inputs, b.inputs) &&
-         equal(a.outputs, b.outputs);
+  const auto& [op, step, inputs, outputs] = a;
+  return same(op, b.op) && step == b.step && inputs == b.inputs && equal(outputs, b.outputs);
 }
-// Rows that ids name are of one matrix, which no other place has.
+// Rows that ids name are of one matrix, which no other place has. A unit is a name.
 bool TextComparison::equal(const TextIssue& a, const TextIssue& b) {
-  return same(a.handle, b.handle) && a.kind == b.kind && a.classify == b.classify &&
-         a.axes == b.axes && a.combiner == b.combiner && a.compression == b.compression &&
-         !a.named && !b.named && equal(a.transfers, b.transfers);
+  const auto& [handle, kind, classify, axes, combiner, transfers, compression, unit, named] = a;
+  return same(handle, b.handle) && kind == b.kind && classify == b.classify && axes == b.axes &&
+         combiner == b.combiner && compression == b.compression && !named && !b.named &&
+         equal(transfers, b.transfers);
 }
-// Planned routes name ranks.
+// Planned routes name ranks. Places, tensor and tag are up to who asks.
 bool TextComparison::equal(const TextCross& a, const TextCross& b) {
-  const TextView &own_a = a.sends ? a.from : a.to, &own_b = b.sends ? b.from : b.to;
-  return a.sends == b.sends && same(a.handle, b.handle) && own_a.buffer == own_b.buffer &&
-         a.from.region == b.from.region && a.to.region == b.to.region && !a.routes && !b.routes &&
-         !a.smaller_routes && !b.smaller_routes && same(a, b);
+  const auto& [handle, sends, from_place, to_place, tensor, tag, from, to, routes, smaller_routes] =
+      a;
+  const TextView &own_a = sends ? from : to, &own_b = b.sends ? b.from : b.to;
+  return sends == b.sends && same(handle, b.handle) && own_a.buffer == own_b.buffer &&
+         from.region == b.from.region && to.region == b.to.region && !routes && !b.routes &&
+         !smaller_routes && !b.smaller_routes && same(a, b);
 }
 bool TextComparison::equal(const TextWait& a, const TextWait& b) {
-  return same(a.handle, b.handle) && a.lag == b.lag;
+  const auto& [handle, lag] = a;
+  return same(handle, b.handle) && lag == b.lag;
 }
 bool TextComparison::equal(const TextCopy& a, const TextCopy& b) {
-  return same(a.tensor, b.tensor) && equal(a.from, b.from) && equal(a.to, b.to) &&
-         a.write == b.write && (a.handle < 0) == (b.handle < 0) &&
-         (a.handle < 0 || same(a.handle, b.handle));
+  const auto& [tensor, from, to, write, handle] = a;
+  return same(tensor, b.tensor) && from == b.from && to == b.to && write == b.write &&
+         (handle < 0) == (b.handle < 0) && (handle < 0 || same(handle, b.handle));
 }
 bool TextComparison::equal(const TextLoad& a, const TextLoad& b) const {
-  return same(a.tensor, b.tensor) && equal(a.to, b.to);
+  const auto& [tensor, to] = a;
+  return same(tensor, b.tensor) && to == b.to;
 }
 
 }  // namespace tessera

@@ -68,6 +68,22 @@ int64_t scalar_bytes(const Program& program, const Graph& graph, const Direction
   return bytes;
 }
 
+// Bytes that copies between tiers move in a step of a rank, by direction: {from, to}.
+std::map<std::pair<Tier, Tier>, int64_t> copied_bytes(const Program& program) {
+  std::map<std::pair<Tier, Tier>, int64_t> out;
+  for (const auto& [ref, block] : program.blocks) {
+    for (const Instruction& instruction : block) {
+      const auto* copy = std::get_if<Copy>(&instruction.body);
+      if (copy == nullptr) continue;
+      const Buffer &from = program.buffer(copy->from.buffer), &to = program.buffer(copy->to.buffer);
+      if (from.tier == to.tier) continue;
+      const int64_t runs = instruction.when == When::kAlways ? program.runs(ref) : 1;
+      out[{from.tier, to.tier}] += runs * copy->region.volume() * dtype_bytes(from.dtype);
+    }
+  }
+  return out;
+}
+
 // ---- bytes (docs/strategies/offload.md): with elements of e bytes, psi parameters, W
 // ranks
 TEST(Tiers, gradients_go_down_and_parameters_come_up_in_shards_once_a_step) {

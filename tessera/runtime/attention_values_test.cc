@@ -8,7 +8,7 @@
 
 #include "tessera/graph/kinds.h"
 #include "tessera/graph/transform.h"
-#include "tessera/runtime/kernel_cases.h"
+#include "tessera/runtime/test_kernel_cases.h"
 
 namespace tessera::attention_values_test {
 namespace {

@@ -11,8 +11,8 @@
 #include <random>
 
 #include "tessera/graph/builder.h"
+#include "tessera/runtime/test_torch_values.h"
 #include "tessera/runtime/testing.h"
-#include "tessera/runtime/torch_values.h"
 
 namespace tessera::bag_values_test {
 namespace {

@@ -46,17 +46,16 @@ std::vector<TableCacheSummary> CacheTotals::gather(comm::Communicator& world,
     }
   }
   if (all.empty()) return all;
-  std::vector<double> mine;
+  std::vector<int64_t> mine;
   for (const TableCacheSummary& one : all) {
     const auto found = own_.find(one.table);
     TableCacheSummary here = found == own_.end() ? TableCacheSummary() : found->second;
-    for (const int64_t value : {here.rows, here.slots, here.row_bytes})
-      mine.push_back(static_cast<double>(value));
-    for (const int64_t* value : sums(here)) mine.push_back(static_cast<double>(*value));
+    mine.insert(mine.end(), {here.rows, here.slots, here.row_bytes});
+    for (const int64_t* value : sums(here)) mine.push_back(*value);
   }
-  for (const std::vector<double>& rank : gather_all(world, mine)) {
+  for (const std::vector<int64_t>& rank : comm::gather_lists(world, mine)) {
     size_t at = 0;
-    const auto next = [&] { return static_cast<int64_t>(rank[at++]); };
+    const auto next = [&] { return rank[at++]; };
     for (TableCacheSummary& one : all) {
       one.rows += next();
       one.slots += next();

@@ -41,7 +41,6 @@ class CachedTables {
   Status end_evaluation();
 
   std::vector<RowCacheReport> reports() const;
-  int64_t scratch_bytes() const { return place_bytes_; }
 
  private:
   std::vector<int64_t> next_ids(const RowIds& ids, int64_t step) const;

@@ -88,7 +88,7 @@ std::vector<double> time_calls(comm::Communicator& world, bool crowded, int call
     times.push_back(begin);
     times.push_back(now_s());
   }
-  const auto all = gather_all(world, times);
+  const auto all = comm::gather_lists(world, times);
   std::vector<double> result;
   for (size_t call = 0; call < static_cast<size_t>(calls); ++call) {
     double begin = -1e300, end = -1e300;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstring>
 #include <future>
@@ -267,10 +268,10 @@ struct Checkpointing::Impl {
     return residual_name(world.rank(), index, program_text);
   }
 
-  // Everybody's homes and residuals, as numbers; then who writes what is the same on all ranks.
+  // Everybody's homes and residuals; then who writes what is the same on all ranks.
   void share(const RankExecutor& executor) {
-    std::vector<double> mine;
-    const auto put = [&](int64_t value) { mine.push_back(static_cast<double>(value)); };
+    std::vector<int64_t> mine;
+    const auto put = [&](int64_t value) { mine.push_back(value); };
     const std::vector<const Home*> homes = state_homes();
     put(static_cast<int64_t>(homes.size()));
     for (const Home* home : homes) {
@@ -283,20 +284,19 @@ struct Checkpointing::Impl {
     const auto residuals = executor.residuals();
     put(static_cast<int64_t>(residuals.size()));
     if (!residuals.empty()) residual_name(executor, 0);  // makes program_text
-    put(static_cast<int64_t>(program_text >> 32));
-    put(static_cast<int64_t>(program_text & 0xffffffffU));
+    put(static_cast<int64_t>(program_text));
     for (const auto& residual : residuals) put(static_cast<int64_t>(residual.size()));
-    assign(gather_lists(world, mine));
+    assign(comm::gather_lists(world, mine));
   }
 
-  void assign(const std::vector<std::vector<double>>& all) {
+  void assign(const std::vector<std::vector<int64_t>>& all) {
     std::map<int32_t, size_t> index;  // of tensors, in the order of the graph
     std::vector<std::vector<std::pair<int32_t, Box>>> homes(all.size());
     std::vector<ManifestTensor> residuals;
     std::vector<size_t> residual_owner;
     for (size_t rank = 0; rank < all.size(); ++rank) {
-      const double* at = all[rank].data();
-      const auto take = [&] { return static_cast<int64_t>(*at++); };
+      const int64_t* at = all[rank].data();
+      const auto take = [&] { return *at++; };
       for (int64_t left = take(); left > 0; --left) {
         const auto id = static_cast<int32_t>(take());
         Box box = Box::whole(graph().tensor(TensorId(id)).shape());
@@ -308,8 +308,7 @@ struct Checkpointing::Impl {
         homes[rank].emplace_back(id, std::move(box));
       }
       const int64_t count = take();
-      const auto high = static_cast<uint64_t>(take());
-      const uint64_t text = high << 32 | static_cast<uint64_t>(take());
+      const auto text = static_cast<uint64_t>(take());
       for (int64_t i = 0; i < count; ++i) {
         residual_index.push_back(static_cast<size_t>(i));
         ManifestTensor tensor;
@@ -370,8 +369,8 @@ struct Checkpointing::Impl {
       level->copies.populate();
       memory += bytes;
     }
-    for (const auto& one : gather_all(world, {static_cast<double>(memory)}))
-      result.memory_bytes = std::max(result.memory_bytes, static_cast<int64_t>(one[0]));
+    for (const int64_t bytes : comm::gather_values(world, memory))
+      result.memory_bytes = std::max(result.memory_bytes, bytes);
     return {};
   }
 
@@ -402,10 +401,10 @@ struct Checkpointing::Impl {
   // Everybody sees the same list, or the folder is not one that all ranks share.
   Status check_candidates() {
     const std::vector<Candidate>& candidates = job.origin.candidates;
-    const auto count = static_cast<double>(candidates.size());
-    const auto newest = candidates.empty() ? -1.0 : static_cast<double>(candidates.front().step);
-    for (const auto& one : gather_all(world, {count, newest})) {
-      if (one[0] != count || one[1] != newest) {
+    const std::array<int64_t, 2> mine{std::ssize(candidates),
+                                      candidates.empty() ? -1 : candidates.front().step};
+    for (const auto& one : comm::gather_values(world, mine)) {
+      if (one != mine) {
         return fault(
             fmt::format("{}: expected one folder for all ranks, found that they see "
                         "different checkpoints",
@@ -486,14 +485,11 @@ struct Checkpointing::Impl {
           one.source->load(loading.wanted, compare[static_cast<size_t>(world.rank())]);
       if (!read) why = read.error().message;
     }
-    const auto flags =
-        gather_all(world, {why.empty() ? 0.0 : 1.0, static_cast<double>(loading.missing)});
-    const auto found =
-        std::find_if(flags.begin(), flags.end(), [](const auto& flag) { return flag[0] > 0; });
-    if (found != flags.end()) return text_from(world, static_cast<int>(found - flags.begin()), why);
+    for (std::string& found : comm::gather_bytes(world, why))
+      if (!found.empty()) return std::move(found);
     for (const auto& [home, values] : loading.on_disk) executor.write(*home, values);
     missing = 0;
-    for (const auto& flag : flags) missing += static_cast<int64_t>(flag[1]);
+    for (const int64_t of_rank : comm::gather_values(world, loading.missing)) missing += of_rank;
     return "";
   }
 
@@ -656,9 +652,8 @@ struct Checkpointing::Impl {
   Status poll(Level& level) {
     if (!level.writer.valid()) return {};
     const bool done = level.writer.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
-    for (const auto& one : gather_all(world, {done ? 1.0 : 0.0})) {
-      if (one[0] == 0) return {};
-    }
+    for (const char of_rank : comm::gather_values(world, char{done}))
+      if (of_rank == 0) return {};
     return finish(level);
   }
 
@@ -673,17 +668,13 @@ struct Checkpointing::Impl {
   Status commit(Level& level, const Result<ShardReport>& report) {
     const Clock::time_point start = Clock::now();
     if (!report) return tl::unexpected(report.error());
-    std::vector<double> numbers{static_cast<double>(report->file.bytes)};
-    const auto put = [&](uint64_t sum) {
-      numbers.push_back(static_cast<double>(sum >> 32));
-      numbers.push_back(static_cast<double>(sum & 0xffffffffU));
-    };
-    put(report->file.head_checksum);
-    for (const uint64_t sum : report->checksums) put(sum);
-    const std::vector<std::vector<double>> all = gather_lists(world, numbers);  // all have written
-    ++result.saved;
     int64_t bytes = 0;
-    for (const auto& one : all) bytes += static_cast<int64_t>(one[0]);
+    for (const int64_t of_rank : comm::gather_values(world, report->file.bytes)) bytes += of_rank;
+    std::vector<uint64_t> sums{static_cast<uint64_t>(report->file.bytes),
+                               report->file.head_checksum};
+    sums.insert(sums.end(), report->checksums.begin(), report->checksums.end());
+    const auto all = comm::gather_lists_at(world, 0, sums);  // all have written
+    ++result.saved;
     result.bytes_written += bytes;
     Status committed;
     if (world.rank() == 0) committed = commit(level, all);
@@ -694,15 +685,13 @@ struct Checkpointing::Impl {
                       level.waited_s, seconds_since(level.start)});
   }
 
-  Status commit(const Level& level, const std::vector<std::vector<double>>& all) const {
+  Status commit(const Level& level, const std::vector<std::vector<uint64_t>>& all) const {
     std::vector<ShardReport> reports;
     for (size_t rank = 0; rank < all.size(); ++rank) {
-      const auto sum = [&](size_t i) {
-        return static_cast<uint64_t>(all[rank][i]) << 32 | static_cast<uint64_t>(all[rank][i + 1]);
-      };
       ShardReport& one = reports.emplace_back();
-      one.file = {shard_name(static_cast<int>(rank)), static_cast<int64_t>(all[rank][0]), sum(1)};
-      for (size_t i = 3; i < all[rank].size(); i += 2) one.checksums.push_back(sum(i));
+      one.file = {shard_name(static_cast<int>(rank)), static_cast<int64_t>(all[rank][0]),
+                  all[rank][1]};
+      one.checksums.assign(all[rank].begin() + 2, all[rank].end());
     }
     Manifest manifest;
     manifest.step = level.step;

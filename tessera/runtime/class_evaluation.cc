@@ -96,20 +96,13 @@ void ClassEvaluation::see(int64_t sample, double target, double logit, int64_t a
 }
 
 void ClassEvaluation::gather(comm::Communicator& world, const SamplePasses* passes, int64_t step) {
-  std::vector<double> mine;
-  for (const auto& [sample, seen] : std::exchange(seen_, {})) {
-    mine.insert(mine.end(), {static_cast<double>(sample), seen.target, seen.logit,
-                             static_cast<double>(seen.at)});
+  std::vector<SeenOf> mine;
+  for (const auto& [sample, seen] : std::exchange(seen_, {})) mine.push_back({sample, seen});
+  for (const std::vector<SeenOf>& list : comm::gather_lists_at(world, 0, mine)) {
+    for (const SeenOf& one : list)  // ranks have other samples, or other classes
+      see(one.sample, one.seen.target, one.seen.logit, one.seen.at);
   }
-  constexpr size_t kNumbers = 4;
-  const auto lists = gather_lists(world, std::move(mine));
   if (world.rank() != 0) return;
-  for (const std::vector<double>& list : lists) {  // ranks have other samples, or other classes
-    for (size_t i = 0; i < list.size(); i += kNumbers) {
-      see(static_cast<int64_t>(list[i]), list[i + 1], list[i + 2],
-          static_cast<int64_t>(list[i + 3]));
-    }
-  }
   const Op& op = graph_.op(observation_.ops.front());
   int64_t fresh = graph_.tensor(op.inputs[targets_]).elements();  // a sample may have several
   if (passes != nullptr) fresh = fresh / passes->batch() * passes->fresh(step);

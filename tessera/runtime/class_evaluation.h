@@ -44,6 +44,10 @@ class ClassEvaluation {
     double target = 0, logit = 0;
     int64_t at = 0;  // the class with that logit
   };
+  struct SeenOf {
+    int64_t sample = 0;
+    Seen seen;
+  };
   void see(int64_t sample, double target, double logit, int64_t at);
 
   const Graph& graph_;

@@ -89,7 +89,7 @@ void ClickEvaluation::see(const Op& op, const Box& box, std::span<const kernels:
   each(how.logits, [&](int64_t sample, double logit) {
     const int64_t place = first_ + sample;
     const int64_t number = passes_ == nullptr ? place : passes_->sample(place);
-    seen_.insert(seen_.end(), {static_cast<double>(number), targets.at(sample), logit});
+    seen_.push_back({number, targets.at(sample), logit});
   });
 }
 
@@ -102,15 +102,12 @@ const Observation* ClickEvaluation::observation(int64_t batch) {
 }
 
 ClickQuality ClickEvaluation::gather(comm::Communicator& world) {
-  constexpr size_t kNumbers = 3;
-  const auto lists = gather_lists(world, std::exchange(seen_, {}));
+  const auto lists = comm::gather_lists_at(world, 0, std::exchange(seen_, {}));
   constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
   if (world.rank() != 0) return {kNone, kNone};
-  std::map<double, std::pair<double, double>> samples;  // replicas saw the same ones
-  for (const std::vector<double>& list : lists) {
-    for (size_t i = 0; i < list.size(); i += kNumbers) {
-      samples.emplace(list[i], std::pair(list[i + 1], list[i + 2]));
-    }
+  std::map<int64_t, std::pair<double, double>> samples;  // replicas saw the same ones
+  for (const std::vector<Seen>& list : lists) {
+    for (const Seen& one : list) samples.emplace(one.number, std::pair(one.target, one.logit));
   }
   std::vector<float> labels;
   std::vector<double> logits;

@@ -48,6 +48,10 @@ class ClickEvaluation {
     int64_t size = 0, inner = 1;  // of the part's dim, and elements for each element of it
     int64_t sample(int64_t element) const;
   };
+  struct Seen {
+    int64_t number = 0;  // of the sample
+    double target = 0, logit = 0;
+  };
   std::optional<Comparison> comparison(const Op& op) const;
   void see(const Op& op, const Box& box, std::span<const kernels::Array> inputs);
 
@@ -55,8 +59,8 @@ class ClickEvaluation {
   const SamplePasses* passes_;
   Observation observation_;
   std::map<OpId, Comparison> compares_;
-  int64_t first_ = 0;         // number of the batch's first sample
-  std::vector<double> seen_;  // number, target and logit of each sample of this rank
+  int64_t first_ = 0;       // number of the batch's first sample
+  std::vector<Seen> seen_;  // of this rank
 };
 
 }  // namespace tessera

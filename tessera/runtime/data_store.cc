@@ -169,8 +169,8 @@ struct DataStore::Impl {
 
   void find_wanted(const Graph& the_graph, const Program& program) {
     graph = &the_graph;
-    std::vector<double> mine;
-    std::set<std::vector<double>> seen;
+    std::vector<int64_t> mine;
+    std::set<std::vector<int64_t>> seen;
     for (const auto& [ref, block] : program.blocks) {
       for (const Instruction& instruction : block) {
         const auto* load = std::get_if<Load>(&instruction.body);
@@ -182,27 +182,21 @@ struct DataStore::Impl {
         for (int64_t m = 0; m < program.micro_batches; ++m) {
           const Box region = at_micro_batch(program, load->region, dim, m);
           if (region.empty()) continue;
-          std::vector<double> numbers{static_cast<double>(name - names.begin()),
-                                      static_cast<double>(region.rank())};
-          for (const Interval& interval : region.dims) {
-            numbers.push_back(static_cast<double>(interval.begin));
-            numbers.push_back(static_cast<double>(interval.size));
-          }
+          std::vector<int64_t> numbers{name - names.begin(), static_cast<int64_t>(region.rank())};
+          for (const Interval& interval : region.dims)
+            numbers.insert(numbers.end(), {interval.begin, interval.size});
           if (seen.insert(numbers).second) mine.insert(mine.end(), numbers.begin(), numbers.end());
         }
       }
     }
     wanted.clear();
-    for (const std::vector<double>& list : gather_lists(world, mine)) {
+    for (const std::vector<int64_t>& list : comm::gather_lists(world, mine)) {
       std::vector<Wanted>& of_rank = wanted.emplace_back();
       for (size_t i = 0; i < list.size();) {
         Wanted one;
         one.input = static_cast<size_t>(list[i++]);
         const auto rank = static_cast<size_t>(list[i++]);
-        for (size_t d = 0; d < rank; ++d, i += 2) {
-          one.region.dims.push_back(
-              {static_cast<int64_t>(list[i]), static_cast<int64_t>(list[i + 1])});
-        }
+        for (size_t d = 0; d < rank; ++d, i += 2) one.region.dims.push_back({list[i], list[i + 1]});
         of_rank.push_back(std::move(one));
       }
     }

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "tessera/models/images.h"
-#include "tessera/runtime/kernel_cases.h"
+#include "tessera/runtime/test_kernel_cases.h"
 
 namespace tessera::testing {
 namespace {

@@ -22,6 +22,7 @@
 #include "tessera/base/text.h"
 #include "tessera/comm/coded.h"
 #include "tessera/graph/ahead.h"
+#include "tessera/graph/kinds.h"
 #include "tessera/graph/pieces.h"
 #include "tessera/program/ahead_part.h"
 #include "tessera/program/communication.h"
@@ -312,7 +313,7 @@ struct RankExecutor::Impl {
   void prepare_variants(const Compute& compute, Variants& v) const {
     const Op& op = graph.op(compute.op);
     const int dim = micro_batch_dim_of(program, op.annotation);
-    v.moving = dim >= 0 && program.micro_batches > 1 && kernels::reads_position(op, dim);
+    v.moving = dim >= 0 && program.micro_batches > 1 && reads_position(op, dim);
     for (const View& view : compute.inputs) v.slots = std::lcm(v.slots, slots_of(view));
     for (const Output& output : compute.outputs) {
       v.slots = std::lcm(v.slots, slots_of(output.view));
@@ -890,14 +891,6 @@ const std::byte* RankExecutor::memory(const Home& home) const {
 std::vector<std::span<float>> RankExecutor::residuals() const { return impl_->residuals(); }
 
 std::array<int64_t, 3> RankExecutor::peak_bytes() const { return impl_->peak; }
-int64_t RankExecutor::scratch_bytes() const {
-  int64_t bytes = impl_->context.scratch.bytes() + impl_->context.accumulate.bytes() +
-                  impl_->tables.scratch_bytes();
-  for (const auto& [ref, exchanges] : impl_->exchanges) {
-    for (const auto& [instruction, exchange] : exchanges) bytes += exchange.bytes();
-  }
-  return bytes;
-}
 std::vector<RowCacheReport> RankExecutor::row_caches() const { return impl_->tables.reports(); }
 const std::map<std::string, double>& RankExecutor::profile() const { return impl_->seconds; }
 

@@ -138,7 +138,6 @@ class RankExecutor {
   // By tier: the highest end of any buffer that an executed instruction touched, homes included.
   std::array<int64_t, 3> peak_bytes() const;
   std::vector<RowCacheReport> row_caches() const;
-  int64_t scratch_bytes() const;  // beside the arenas: sums and intermediates inside kernels
   // Seconds by op kind, "wait <collective>", "load", "copy"; only with ExecutorOptions::profile.
   const std::map<std::string, double>& profile() const;
 

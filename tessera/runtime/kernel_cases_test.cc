@@ -1,5 +1,5 @@
 // The cases of kernel_cases.h.
-#include "tessera/runtime/kernel_cases.h"
+#include "tessera/runtime/test_kernel_cases.h"
 
 #include <gtest/gtest.h>
 

@@ -225,26 +225,10 @@ Array output_along(const KernelCall& call, size_t i, const std::vector<int>& ord
   return align(call.outputs[i], call.op->annotation.outputs[i], order, call.box);
 }
 
-bool has_kernel(std::string_view kind) { return registry().contains(kind); }
-
 std::vector<std::string_view> kernel_kinds() {
   std::vector<std::string_view> names;
   for (const auto& [name, info] : registry()) names.push_back(name);
   return names;
-}
-
-bool reads_position(const Op& op, int op_dim) {
-  switch (position_rule(op, op_dim)) {
-    case PositionRule::kFree:
-    case PositionRule::kSize: break;
-    case PositionRule::kUnknown:
-    case PositionRule::kIndex:
-    case PositionRule::kWithin:
-    case PositionRule::kOrder:
-    case PositionRule::kCausal: return true;
-  }
-  const KernelInfo& info = find(op.kind);
-  return info.reads_position != nullptr && info.reads_position(op, op_dim);
 }
 
 Kernel prepare_kernel(const KernelCall& call) {

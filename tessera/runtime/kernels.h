@@ -78,13 +78,7 @@ struct KernelCall {
 using Kernel = std::function<void()>;  // empty: nothing to do
 
 Kernel prepare_kernel(const KernelCall& call);
-bool has_kernel(std::string_view kind);
 std::vector<std::string_view> kernel_kinds();  // sorted
-
-// Does a closure depend on where the box lies along op dim `op_dim` (not only on its shape)? It
-// does if the kind's result does (place_of), or if the kernel says so (a bias that is added once).
-// If not, one closure serves all micro-batches that use the same memory.
-bool reads_position(const Op& op, int op_dim);
 
 // Copies between equal shapes, converting the element type (floating types, or equal types).
 Kernel prepare_copy(const Array& from, const Array& to);

@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "tessera/graph/kinds.h"
-#include "tessera/runtime/kernel_cases.h"
+#include "tessera/runtime/test_kernel_cases.h"
 
 namespace tessera {
 namespace {
@@ -178,8 +178,9 @@ INSTANTIATE_TEST_SUITE_P(All, Kernels, ::testing::ValuesIn(cases()),
                          [](const auto& instance) { return std::string(instance.param.name); });
 
 TEST(KernelTable, CoversEveryKind) {
+  const std::vector<std::string_view> names = kernels::kernel_kinds();
   for (const KindInfo* kind : all_kinds())
-    EXPECT_TRUE(kernels::has_kernel(kind->name)) << kind->name;
+    EXPECT_TRUE(std::ranges::binary_search(names, kind->name)) << kind->name;
 }
 
 TEST(KernelTable, HasNoKernelWithoutAKind) {

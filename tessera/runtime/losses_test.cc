@@ -75,12 +75,27 @@ TEST(LossesTest, BinaryCrossEntropyIsExactForLargeLogits) {
   EXPECT_LT(testing::relative_error(found.gradient, gradient), 1e-12);
 }
 
+// The target has the share 1 - smoothing and all classes together the rest.
+TensorId smoothed_cross_entropy(GraphBuilder& g, TensorId logits, TensorId targets,
+                                double smoothing) {
+  const std::vector<TensorId> parts = g.op("cross_entropy", "cross_entropy", {logits, targets});
+  if (parts.size() != 2) return {};
+  const Dim classes = g.tensor(logits).dims.back();
+  const TensorId all =
+      g.op1("classes", "reduce_sum", {logits},
+            {{"dims", classes.name}, {"factor", smoothing / static_cast<double>(classes.size)}});
+  const TensorId picked = g.op1("picked", "scale", {parts[1]}, {{"factor", 1 - smoothing}});
+  const TensorId share = g.op1("share", "add", {picked, all});
+  const TensorId token = g.op1("token", "sub", {parts[0], share});
+  return g.op1("mean", "reduce_sum", {token}, {{"dims", "batch"}, {"factor", 1.0 / kRows}});
+}
+
 TEST(LossesTest, SmoothedLabelsShareTheRest) {
   constexpr double kSmoothing = 0.1;
   const Values targets{2, 0, 3};
   const Result2 found =
       evaluate([](GraphBuilder& g, TensorId x,
-                  TensorId t) { return smoothed_cross_entropy(g, "loss", x, t, kSmoothing); },
+                  TensorId t) { return smoothed_cross_entropy(g, x, t, kSmoothing); },
                {{"batch", kRows}}, DType::kInt64, targets);
   double loss = 0;
   Values gradient;

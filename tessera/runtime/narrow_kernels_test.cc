@@ -15,7 +15,7 @@
 #include <set>
 #include <string>
 
-#include "tessera/runtime/kernel_cases.h"
+#include "tessera/runtime/test_kernel_cases.h"
 
 namespace tessera {
 namespace {

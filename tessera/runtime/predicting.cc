@@ -76,8 +76,7 @@ Result<TensorId> output_of(const PredictConfig& config, const Graph& graph,
 
 Result<Model> model_of(const PredictConfig& config) {
   TESSERA_TRY(const DType compute, parse_dtype(config.precision));
-  TESSERA_TRY(const int64_t batch, batch_of(config.model, 0, config.batch));
-  return build_model(config.model, batch, storage_dtype(compute));
+  return build_model_of(config.model, 0, config.batch, storage_dtype(compute));
 }
 
 Status lower_predictor(const PredictConfig& config, Forward& out) {

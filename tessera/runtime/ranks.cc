@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <fstream>
-#include <numeric>
 #include <thread>
 #include <utility>
 
@@ -25,65 +24,18 @@ int threads_of_rank(int ranks) {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / std::max(1, ranks));
 }
 
-std::vector<std::vector<double>> gather_all(comm::Communicator& world,
-                                            const std::vector<double>& mine) {
-  const auto n = static_cast<int64_t>(mine.size());
-  const int ranks = world.size(), me = world.rank();
-  if (ranks == 1) return {mine};
-  std::vector<int> members(static_cast<size_t>(ranks));
-  std::iota(members.begin(), members.end(), 0);
-  Redistribution what;
-  what.kind = CollectiveKind::kAllGather;
-  what.dtype = DType::kFloat64;
-  for (int rank = 0; rank < ranks; ++rank) {
-    what.hold.push_back(Box({{rank * n, n}}));
-    what.need.push_back(Box({{0, ranks * n}}));
-  }
-  std::vector<double> in = mine, out(static_cast<size_t>(ranks * n));
-  const auto index = static_cast<size_t>(me);
-  const comm::Item item{
-      &what, {bytes_of(in), what.hold[index], {1}}, {bytes_of(out), what.need[index], {1}}};
-  world.wait(world.issue(world.group(members), {item}, {"summary", "statistics", "all ranks"}));
-  std::vector<std::vector<double>> all;
-  for (int rank = 0; rank < ranks; ++rank) {
-    all.emplace_back(out.begin() + rank * n, out.begin() + (rank + 1) * n);
-  }
-  return all;
-}
-
-std::vector<std::vector<double>> gather_lists(comm::Communicator& world, std::vector<double> mine) {
-  const auto sizes = gather_all(world, {static_cast<double>(mine.size())});
-  double most = 0;
-  for (const auto& size : sizes) most = std::max(most, size[0]);
-  mine.resize(static_cast<size_t>(most));
-  std::vector<std::vector<double>> all = gather_all(world, mine);
-  for (size_t rank = 0; rank < all.size(); ++rank)
-    all[rank].resize(static_cast<size_t>(sizes[rank][0]));
-  return all;
-}
-
-std::string text_from(comm::Communicator& world, int rank, const std::string& text) {
-  std::vector<double> letters;
-  if (world.rank() == rank)
-    for (const char letter : text) letters.push_back(static_cast<unsigned char>(letter));
-  const std::vector<std::vector<double>> lists = gather_lists(world, std::move(letters));
-  std::string all;
-  for (const double letter : lists[static_cast<size_t>(rank)])
-    all.push_back(static_cast<char>(static_cast<unsigned char>(letter)));
-  return all;
-}
-
 Status agree(comm::Communicator& world, const Status& mine) {
-  const double code = mine ? -1 : static_cast<double>(mine.error().code);
-  const auto all = gather_all(world, {code});
-  const auto first =
-      std::find_if(all.begin(), all.end(), [](const auto& one) { return one[0] >= 0; });
-  if (first == all.end()) return {};
-  const auto rank = static_cast<int>(first - all.begin());
-  Error error;
-  error.code = static_cast<ErrorCode>(static_cast<int>((*first)[0]));
-  error.message = text_from(world, rank, mine ? "" : mine.error().message);
-  return tl::unexpected(std::move(error));
+  // The code and the message; nothing from a rank that has no error.
+  std::string said;
+  if (!mine) said = static_cast<char>(mine.error().code) + mine.error().message;
+  for (const std::string& one : comm::gather_bytes(world, said)) {
+    if (one.empty()) continue;
+    Error error;
+    error.code = static_cast<ErrorCode>(one.front());
+    error.message = one.substr(1);
+    return tl::unexpected(std::move(error));
+  }
+  return {};
 }
 
 void transfer(comm::Communicator& world, int from, int to, std::vector<double>& values) {
@@ -106,11 +58,10 @@ std::vector<std::string> sent_kinds() {
   return names;
 }
 
-std::vector<double> bytes_sent(const comm::Communicator& world) {
-  std::vector<double> bytes;
-  for (const auto& traffic : world.counters().collectives)
-    bytes.push_back(static_cast<double>(traffic.bytes));
-  bytes.push_back(static_cast<double>(world.counters().point_to_point.bytes));
+std::vector<int64_t> bytes_sent(const comm::Communicator& world) {
+  std::vector<int64_t> bytes;
+  for (const auto& traffic : world.counters().collectives) bytes.push_back(traffic.bytes);
+  bytes.push_back(world.counters().point_to_point.bytes);
   return bytes;
 }
 

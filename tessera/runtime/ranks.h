@@ -1,12 +1,14 @@
-// Internal to the runtime: what sessions share about running a function on every rank and about
-// exchanging a few numbers between ranks outside of programs.
+// Internal to the runtime: what sessions share about running a function on every rank and about what
+// ranks tell each other outside of programs (comm/gather_bytes.h gathers it).
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "tessera/base/result.h"
 #include "tessera/comm/communicator.h"
+#include "tessera/comm/gather_bytes.h"
 #include "tessera/compile/compile.h"
 #include "tessera/program/program.h"
 #include "tessera/runtime/interpreter.h"
@@ -17,13 +19,6 @@ namespace tessera {
 // Cores for one kernel of one of `ranks` ranks in this process.
 int threads_of_rank(int ranks);
 
-// Everybody gets everybody's numbers, by rank. Equal counts on all ranks.
-std::vector<std::vector<double>> gather_all(comm::Communicator& world,
-                                            const std::vector<double>& mine);
-// Lists of different lengths from all ranks.
-std::vector<std::vector<double>> gather_lists(comm::Communicator& world, std::vector<double> mine);
-// The text that `rank` has, on all ranks.
-std::string text_from(comm::Communicator& world, int rank, const std::string& text);
 // What ranks found before they run together: if one of them failed, all return the error of the
 // first one that did, so that nobody waits for it.
 Status agree(comm::Communicator& world, const Status& mine);
@@ -32,7 +27,7 @@ Status agree(comm::Communicator& world, const Status& mine);
 void transfer(comm::Communicator& world, int from, int to, std::vector<double>& values);
 
 // Bytes sent so far by kind: the collectives in the order of CollectiveKind, then point to point.
-std::vector<double> bytes_sent(const comm::Communicator& world);
+std::vector<int64_t> bytes_sent(const comm::Communicator& world);
 std::vector<std::string> sent_kinds();
 
 int64_t peak_rss_bytes();  // of this process

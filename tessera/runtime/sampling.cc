@@ -75,14 +75,14 @@ struct ForwardModel {
 
 Status lower_sampler(const SampleConfig& config, ForwardModel& out) {
   TESSERA_TRY(const DType compute, parse_dtype(config.precision));
-  TESSERA_TRY(const Model smallest,
-              build_model(config.model, batch_of(config.model, 0, 1).value_or(1)));
-  TESSERA_TRY(const Plan given, load_plan(config.plan, smallest.graph));
-  TESSERA_TRY(const int64_t batch,
-              batch_of(config.model, 0, smallest_batch(forward_part(given, smallest.graph))));
-  TESSERA_TRY(out.model, build_model(config.model, batch, storage_dtype(compute)));
-  TESSERA_TRY_VOID(check_model(out.model));
+  // A plan does not depend on the batch, so it can be read first.
+  TESSERA_TRY(out.model, build_model_of(config.model, 0, 1, storage_dtype(compute)));
   TESSERA_TRY(Plan plan, load_plan(config.plan, out.model.graph, "", compute));
+  if (const int64_t batch = smallest_batch(forward_part(plan, out.model.graph));
+      batch != out.model.batch && !names_graph_file(config.model)) {
+    TESSERA_TRY(out.model, build_model(config.model, batch, storage_dtype(compute)));
+  }
+  TESSERA_TRY_VOID(check_model(out.model));
   plan = forward_part(std::move(plan), out.model.graph);
   plan.precision = computing_in(compute, plan.precision);
   TESSERA_TRY(Graph shaped, shape_forward(out.model.graph, plan, plan.precision.compute,

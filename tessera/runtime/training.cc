@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <limits>
@@ -83,7 +84,7 @@ class RankRun {
       TESSERA_TRY_VOID(begin_step(step));
       if (store_)
         store_->begin(step, step < job_.config.steps && !executor_.begins_period(step + 1));
-      const std::vector<double> before = bytes_sent(world_);
+      const std::vector<int64_t> before = bytes_sent(world_);
       const bool traced = step == job_.callbacks.trace_step;
       if (traced) {
         world_.barrier();
@@ -143,8 +144,8 @@ class RankRun {
     return plan.text;
   }
 
-  void add_sent(const std::vector<double>& before) {
-    const std::vector<double> after = bytes_sent(world_);
+  void add_sent(const std::vector<int64_t>& before) {
+    const std::vector<int64_t> after = bytes_sent(world_);
     for (size_t k = 0; k < sent_.size(); ++k) sent_[k] += after[k] - before[k];
   }
 
@@ -153,7 +154,7 @@ class RankRun {
     if (executor_.begins_period(step)) TESSERA_TRY_VOID(end_checkpoints());
     const int64_t peak = checkpoint_job_ ? executor_->peak_bytes()[0] : 0;
     if (checkpoint_job_ && executor_.begins_period(step)) caches_.add(*executor_, compiled());
-    const std::vector<double> before = bytes_sent(world_);
+    const std::vector<int64_t> before = bytes_sent(world_);
     TESSERA_TRY(const auto change, executor_.begin_step(step));
     if (!checkpoint_job_ || change) {
       TESSERA_TRY(const std::string plan, plan_text());
@@ -175,11 +176,10 @@ class RankRun {
     report.ranks = compiled().ranks();
     report.seconds = change->seconds;
     report.begun_anew = executor_.period().move.begun_anew;
-    const auto all = gather_all(world_, {static_cast<double>(change->bytes_predicted),
-                                         static_cast<double>(change->bytes_counted)});
-    for (const std::vector<double>& one : all) {
-      report.bytes_predicted += static_cast<int64_t>(one[0]);
-      report.bytes_counted += static_cast<int64_t>(one[1]);
+    const std::array<int64_t, 2> mine{change->bytes_predicted, change->bytes_counted};
+    for (const auto& [predicted, counted] : comm::gather_values(world_, mine)) {
+      report.bytes_predicted += predicted;
+      report.bytes_counted += counted;
     }
     report.total_s = change->total_s;
     if (world_.rank() == 0) TESSERA_TRY_VOID(hand_over(report, job_.callbacks.change));
@@ -214,9 +214,8 @@ class RankRun {
     const bool mine = std::any_of(fetches.begin(), fetches.end(), [&](const Home& home) {
       return home.tensor == loss_tensor() && !home.region.empty();
     });
-    const auto all = gather_all(world_, {mine ? 1.0 : 0.0});
-    const auto first =
-        std::find_if(all.begin(), all.end(), [](const auto& one) { return one[0] > 0; });
+    const auto all = comm::gather_values(world_, char{mine});
+    const auto first = std::find(all.begin(), all.end(), char{true});
     if (first != all.end()) owner_ = static_cast<int>(first - all.begin());
   }
 
@@ -302,24 +301,12 @@ class RankRun {
     return {};
   }
 
-  // What all ranks recorded goes to rank 0, as numbers.
+  // What all ranks recorded goes to rank 0.
   Status hand_over_trace() {
-    constexpr size_t kNumbers = 6;
-    std::vector<double> mine;
-    for (const Executed& one : recorded_) {
-      mine.insert(mine.end(),
-                  {static_cast<double>(one.block.kind), static_cast<double>(one.block.chunk),
-                   static_cast<double>(one.instruction), static_cast<double>(one.micro_batch),
-                   static_cast<double>(one.start_ns), static_cast<double>(one.end_ns)});
-    }
-    const auto sizes = gather_all(world_, {static_cast<double>(mine.size())});
+    const auto recorded = comm::gather_lists_at(world_, 0, recorded_);
     std::vector<std::vector<Executed>> all;
     std::vector<Program> programs;
-    for (int rank = 0; rank < world_.size(); ++rank) {
-      std::vector<double> numbers = rank == world_.rank() ? mine : std::vector<double>{};
-      numbers.resize(static_cast<size_t>(sizes[static_cast<size_t>(rank)][0]));
-      if (!numbers.empty()) transfer(world_, rank, 0, numbers);
-      if (world_.rank() != 0 || rank >= compiled().ranks()) continue;
+    for (int rank = 0; rank < std::ssize(recorded) && rank < compiled().ranks(); ++rank) {
       TESSERA_TRY(Program program, compiled().lowering->lower(rank));
       const int64_t step = job_.callbacks.trace_step;
       auto counted = with_counted_rows(
@@ -328,15 +315,7 @@ class RankRun {
             load_input(job_, *job_.data.training, step, step, tensor, region, to, store_.get());
           });
       programs.push_back(counted ? std::move(*counted) : std::move(program));
-      std::vector<Executed>& list = all.emplace_back();
-      for (size_t i = 0; i < numbers.size(); i += kNumbers) {
-        const double* at = &numbers[i];
-        list.push_back({{static_cast<BlockKind>(at[0]), static_cast<int32_t>(at[1])},
-                        static_cast<int32_t>(at[2]),
-                        static_cast<int64_t>(at[3]),
-                        static_cast<int64_t>(at[4]),
-                        static_cast<int64_t>(at[5])});
-      }
+      all.push_back(recorded[static_cast<size_t>(rank)]);
     }
     if (world_.rank() == 0 && job_.callbacks.trace)
       job_.callbacks.trace(trace_of(*compiled().lowering, programs, all));
@@ -345,25 +324,24 @@ class RankRun {
   }
 
   TrainingSummary summary() {
-    std::vector<double> mine = sent_;
-    mine.push_back(static_cast<double>(data_read_));
-    mine.push_back(store_ ? static_cast<double>(store_->bytes_kept()) : 0);
-    mine.push_back(store_ ? static_cast<double>(store_->bytes_moved()) : 0);
-    mine.push_back(static_cast<double>(std::max(peak_bytes_, executor_->peak_bytes()[0])));
+    std::vector<int64_t> mine = sent_;
+    mine.push_back(data_read_);
+    mine.push_back(store_ ? store_->bytes_kept() : 0);
+    mine.push_back(store_ ? store_->bytes_moved() : 0);
+    mine.push_back(std::max(peak_bytes_, executor_->peak_bytes()[0]));
     TrainingSummary result;
     const std::vector<std::string> kinds = sent_kinds();
-    for (const std::vector<double>& one : gather_all(world_, mine)) {
+    for (const std::vector<int64_t>& one : comm::gather_lists(world_, mine)) {
       for (size_t k = 0; k < kinds.size(); ++k) {
-        if (one[k] > 0) result.bytes_sent[kinds[k]] += static_cast<int64_t>(one[k]);
+        if (one[k] > 0) result.bytes_sent[kinds[k]] += one[k];
       }
-      const auto read = static_cast<int64_t>(one[kinds.size()]);
+      const int64_t read = one[kinds.size()];
       result.data_bytes_read += read;
       result.data_bytes_read_of_a_rank = std::max(result.data_bytes_read_of_a_rank, read);
       result.data_bytes_kept_of_a_rank =
-          std::max(result.data_bytes_kept_of_a_rank, static_cast<int64_t>(one[kinds.size() + 1]));
-      result.data_bytes_moved += static_cast<int64_t>(one[kinds.size() + 2]);
-      result.peak_memory_bytes =
-          std::max(result.peak_memory_bytes, static_cast<int64_t>(one.back()));
+          std::max(result.data_bytes_kept_of_a_rank, one[kinds.size() + 1]);
+      result.data_bytes_moved += one[kinds.size() + 2];
+      result.peak_memory_bytes = std::max(result.peak_memory_bytes, one.back());
     }
     if (rates_.size() > 2) rates_.erase(rates_.begin());
     result.steps = job_.config.steps;
@@ -394,7 +372,8 @@ class RankRun {
   std::unique_ptr<DataStore> store_;  // null: files are read at each step
   CacheTotals caches_;
   int owner_ = 0;
-  std::vector<double> sent_, rates_;
+  std::vector<int64_t> sent_;
+  std::vector<double> rates_;
   std::vector<Executed> recorded_;
   Clock::time_point last_;
   double first_loss_ = kNone, last_loss_ = kNone;
@@ -510,8 +489,10 @@ Status open_sources(const RunConfig& config, std::vector<Period>& periods, Stora
 Result<TrainingSummary> run_training(const RunConfig& given, const TrainingCallbacks& callbacks) {
   TESSERA_TRY_VOID(check_run_config(given));
   RunConfig config = given;
-  TESSERA_TRY(config.batch, batch_of(given.model, given.batch, kDefaultBatch));
+  TESSERA_TRY(const DType compute, parse_dtype(given.precision));
   Compiler compiler;
+  TESSERA_TRY(config.batch,
+              compiler.batch_of(given.model, given.batch, kDefaultBatch, storage_dtype(compute)));
   const auto compile_plan = [&](const std::string& plan) {
     return compiler.compile({config.model, plan, config.batch, config.precision, config.file,
                              specification(config.optimizer)});

@@ -407,8 +407,6 @@ Status write_recompute(recipes::PlanText& text, const Choice& choice, const Grap
 
 }  // namespace
 
-bool cuts_batch(const ChoiceAxis& axis) { return axis.size > 1 && has_name(axis.dims, kBatch); }
-
 bool holds_copies(const ChoiceAxis& axis, const Graph& forward, const std::vector<int64_t>& times) {
   if (axis.size == 1 || has_name(axis.dims, kBatch)) return axis.size > 1;
   double all = 0, alike = 0;  // elements

@@ -37,8 +37,6 @@ struct ChoiceAxis {
   std::vector<std::string> dims;  // "heads" or "attention/heads", the preferred one first
   friend bool operator==(const ChoiceAxis&, const ChoiceAxis&) = default;
 };
-// Does it have devices, and may it cut the batch?
-bool cuts_batch(const ChoiceAxis& axis);
 
 // How ranks treat the halos of cut dims, which ops read through windows (plan/halos.h).
 struct HaloChoice {

@@ -241,21 +241,6 @@ std::vector<size_t> UnitCuts::chosen(const CutSet& set, size_t first, size_t las
   return out;
 }
 
-published::OneHotProblem UnitCuts::chain_problem(const CutSet& set, size_t first, size_t last,
-                                                 const CutWeights& weights) const {
-  const std::vector<FoldUnit>& units = search_.fold().units;
-  published::OneHotProblem out;
-  for (size_t u = first; u < last; ++u) {
-    auto& costs = out.nodes.emplace_back();
-    for (const UnitCut& cut : set.cuts)
-      costs.push_back(cost_s(cut.prices->units[static_cast<size_t>(units[u].stand_in)], weights));
-    if (u == first) continue;
-    out.edges.push_back(
-        {u - first - 1, u - first, set.change_s[static_cast<size_t>(units[u - 1].stand_in)]});
-  }
-  return out;
-}
-
 std::vector<DimList> UnitCuts::select(const std::vector<DimList>& found, const CutSet& all) const {
   const CutWeights weights{1, 0};
   const auto chain = [&](const std::vector<size_t>& of) {

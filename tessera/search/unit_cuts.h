@@ -83,11 +83,6 @@ class UnitCuts {
   std::vector<size_t> chosen(const CutSet& set, size_t first, size_t last,
                              const CutWeights& weights, const std::vector<size_t>& of = {}) const;
 
-  // The question that `ranges` and `chosen` answer, as the integer program of the publication: the
-  // check of their answers.
-  published::OneHotProblem chain_problem(const CutSet& set, size_t first, size_t last,
-                                         const CutWeights& weights) const;
-
   // Seconds for a byte of gradients that so many replicas of `inner` devices sum.
   double gradient_rate(int64_t replicas, int64_t inner) const;
 

@@ -11,14 +11,16 @@ namespace {
 const char* const kGpt = "gpt:layers=2,hidden=256,heads=4,seq=128,vocab=1024";
 
 // What a row of units costs with these candidates, from the tables alone.
+double cost_of(const UnitPrice& unit, const CutWeights& weights) {
+  return unit.forward_s + unit.backward_s + weights.once * unit.once_s +
+         weights.seconds_per_byte * unit.gradient_bytes;
+}
 double cost_of(const Fold& fold, const CutSet& set, size_t first, const std::vector<size_t>& chosen,
                const CutWeights& weights) {
   double out = 0;
   for (size_t i = 0; i < chosen.size(); ++i) {
     const auto stand_in = static_cast<size_t>(fold.units[first + i].stand_in);
-    const UnitPrice& unit = set.cuts[chosen[i]].prices->units[stand_in];
-    out += unit.forward_s + unit.backward_s + weights.once * unit.once_s +
-           weights.seconds_per_byte * unit.gradient_bytes;
+    out += cost_of(set.cuts[chosen[i]].prices->units[stand_in], weights);
     if (i == 0) continue;
     const auto before = static_cast<size_t>(fold.units[first + i - 1].stand_in);
     out += set.change_s[before][chosen[i - 1]][chosen[i]];
@@ -72,6 +74,23 @@ TEST(UnitCuts, TheChainEqualsBruteForce) {
   }
 }
 
+// The question that `ranges` and `chosen` answer, as the integer program of the publication.
+published::OneHotProblem chain_problem(const Fold& fold, const CutSet& set, size_t first,
+                                       size_t last, const CutWeights& weights) {
+  published::OneHotProblem out;
+  for (size_t u = first; u < last; ++u) {
+    auto& costs = out.nodes.emplace_back();
+    for (const UnitCut& cut : set.cuts) {
+      const auto stand_in = static_cast<size_t>(fold.units[u].stand_in);
+      costs.push_back(cost_of(cut.prices->units[stand_in], weights));
+    }
+    if (u == first) continue;
+    out.edges.push_back(
+        {u - first - 1, u - first, set.change_s[static_cast<size_t>(fold.units[u - 1].stand_in)]});
+  }
+  return out;
+}
+
 // The same chain by programs that share no code with it: branch and bound, and CBC where it is built
 // in. Longer ranges than brute force can try.
 TEST(UnitCuts, TheChainEqualsTheIntegerProgram) {
@@ -85,7 +104,7 @@ TEST(UnitCuts, TheChainEqualsTheIntegerProgram) {
   for (const CutWeights weights : {CutWeights{0, 0}, CutWeights{1, 1e-11}}) {
     for (const size_t first : {size_t{0}, size_t{3}}) {
       const double chain = cuts.ranges(set, first, last, weights).back().cost_s;
-      const auto problem = cuts.chain_problem(set, first, last, weights);
+      const auto problem = chain_problem(search->fold(), set, first, last, weights);
       EXPECT_NEAR(published::solve_one_hot(problem)->cost, chain, 1e-9 * chain);
       EXPECT_NEAR(published::cost_of(problem, cuts.chosen(set, first, last, weights)), chain,
                   1e-9 * chain);

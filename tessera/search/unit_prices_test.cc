@@ -5,10 +5,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <string>
 #include <vector>
 
+#include "tessera/search/plan_search.h"
 #include "tessera/search/planners/test_questions.h"
 #include "tessera/test/source_dir.h"
 
@@ -65,9 +67,11 @@ TEST_P(Styles, FormulaAndProgramAgree) {
       // prefetching begins.
       const Styled& may = GetParam();
       const bool moves_often = one.choice.sharded >= 2;
-      const double time = moves_often                          ? may.often_time_share
-                          : cuts_batch(one.choice.axes.back()) ? may.batch_time_share
-                                                               : may.time_share;
+      const ChoiceAxis& last = one.choice.axes.back();
+      const bool cuts_batch = last.size > 1 && std::ranges::count(last.dims, "batch") > 0;
+      const double time = moves_often  ? may.often_time_share
+                          : cuts_batch ? may.batch_time_share
+                                       : may.time_share;
       EXPECT_NEAR(one.estimate.memory_bytes / one.need_bytes, 1,
                   moves_often ? kOftenMemoryShare : may.memory_share)
           << one.name();

@@ -214,13 +214,6 @@ void add_stretches(RunItems& run_items, bool compact) {
 
 }  // namespace
 
-RunItems make_run_items(const Block& block, bool first, bool last, double slower,
-                        const Rules& rules, bool compact) {
-  RunItems run_items = make_items(block, first, last, slower, rules);
-  add_stretches(run_items, compact);
-  return run_items;
-}
-
 InBundle play_bundle(const RunItems& run_items, const Bundle& bundle, Beside beside, double until) {
   return play(run_items, bundle, beside, until, nullptr);
 }

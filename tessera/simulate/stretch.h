@@ -110,10 +110,6 @@ struct InBundle {
 };
 InBundle play_bundle(const RunItems& run_items, const Bundle& bundle, Beside beside, double until);
 
-// `block` outlives the items. `slower`: of a straggler's kernels.
-RunItems make_run_items(const Block& block, bool first, bool last, double slower,
-                        const Rules& rules, bool compact);
-
 // The items of all runs of a play, each made when it is first asked for.
 class RunItemsTable {
  public:

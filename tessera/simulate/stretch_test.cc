@@ -150,10 +150,13 @@ TEST(Stretches, TimesOfABundle) {
   Item collective = issue(0, 2);
   collective.use.inner = 1;
   block.items = {collective, compute(1), wait(0), compute(3)};
-  Rules rules;
-  rules.inner_slowdown = 1.25;
-  rules.collective_slowdown = 2;
-  const RunItems run_items = make_run_items(block, false, false, 1, rules, true);
+  Play play;
+  play.rules.inner_slowdown = 1.25;
+  play.rules.collective_slowdown = 2;
+  play.players.resize(1);
+  play.players[0].blocks = {block};
+  RunItemsTable table(play);
+  const RunItems& run_items = table[table.index_of(0, 0, false, false)];
   ASSERT_EQ(run_items.bundles().size(), 1);
   EXPECT_DOUBLE_EQ(run_items.bundles()[0].total[0], 1.25 + (2 - 0.625));
   EXPECT_DOUBLE_EQ(run_items.of({Beside::kNothing, true})[0].device, 1.25 + 1.375 + 3);

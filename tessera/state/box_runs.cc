@@ -44,16 +44,6 @@ BoxRuns::Run BoxRuns::at(int64_t index) const {
   return run;
 }
 
-void copy_elements(int64_t element_bytes, const std::byte* from, const Box& from_box, std::byte* to,
-                   const Box& to_box, const Box& region) {
-  const BoxRuns runs(region, from_box, to_box);
-  for (int64_t k = 0; k < runs.count(); ++k) {
-    const BoxRuns::Run run = runs.at(k);
-    std::memcpy(to + run.in_b * element_bytes, from + run.in_a * element_bytes,
-                static_cast<size_t>(runs.length() * element_bytes));
-  }
-}
-
 void copy_cut_out(int64_t element_bytes, const std::byte* from, const Box& from_box, const Box& box,
                   int64_t begin, int64_t bytes, std::byte* to) {
   const BoxRuns runs(box, from_box, box);

@@ -37,10 +37,6 @@ class BoxRuns {
   int64_t count_ = 0, length_ = 0;
 };
 
-// Copies `region` from one row-major array to another; both boxes contain it.
-void copy_elements(int64_t element_bytes, const std::byte* from, const Box& from_box, std::byte* to,
-                   const Box& to_box, const Box& region);
-
 // Bytes [begin, begin + bytes) of the row-major array that `box` would be if it were cut out of one
 // of `from_box`, which contains it.
 void copy_cut_out(int64_t element_bytes, const std::byte* from, const Box& from_box, const Box& box,

@@ -20,9 +20,9 @@
 #include <random>
 #include <set>
 
-#include "tessera/state/memory_storage.h"
 #include "tessera/state/safetensors.h"
 #include "tessera/state/shares.h"
+#include "tessera/state/test_memory_storage.h"
 
 namespace tessera {
 namespace {

@@ -14,7 +14,7 @@
 #include <iterator>
 #include <memory>
 
-#include "tessera/state/memory_storage.h"
+#include "tessera/state/test_memory_storage.h"
 
 namespace tessera {
 namespace {

@@ -11,7 +11,7 @@
 #include "runs.h"
 #include "support/seed.h"
 #include "tessera/state/checkpoint.h"
-#include "tessera/state/memory_storage.h"
+#include "tessera/state/test_memory_storage.h"
 
 namespace tessera {
 namespace {

@@ -2,7 +2,7 @@
 //   comm_mpi_selftest            all cases of tessera/comm/testing.h: against the brute-force
 //   reference,
 //                                bit for bit against threads, counters against traffic();
-//                                sub-groups, buckets, point to point
+//                                sub-groups, buckets, point to point, gathered bytes
 //   comm_mpi_selftest order      the same with the processes' ranks in reverse
 //   comm_mpi_selftest timeout    the last rank stays away: the others must name it and exit with
 //   code 3 comm_mpi_selftest abort      the last rank aborts: the others must report its reason
@@ -227,6 +227,7 @@ int run(std::string_view mode) {
   if (reversed && comm.rank() != comm.size() - 1 - std::atoi(rank))
     errors.push_back("the process has another rank than it was given");
   check_cases(comm, errors);
+  if (std::string error = testing::gather_error(comm); !error.empty()) errors.push_back(error);
   check_bucket_and_groups(comm, errors);
   check_point_to_point(comm, errors);
   comm.barrier();

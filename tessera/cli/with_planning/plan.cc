@@ -101,8 +101,7 @@ Status check_is_recipe(const PlanOptions& options) {
 
 Result<int> emit(const PlanOptions& options) {
   TESSERA_TRY_VOID(check_is_recipe(options));
-  TESSERA_TRY(const int64_t batch, batch_of(options.model, 0, 1));
-  TESSERA_TRY(const Model model, build_model(options.model, batch));
+  TESSERA_TRY(const Model model, build_model_of(options.model, 0, 1));
   TESSERA_TRY(const PlanText text, load_plan_text(options.subject, model.graph));
   TESSERA_TRY(const Plan plan, parse_plan(text.text, text.file));
   if (!options.out.empty()) {

@@ -14,7 +14,7 @@
 #include "tessera/base/one_line.h"
 #include "tessera/base/text.h"
 #include "tessera/cli/with_runtime/commands.h"
-#include "tessera/compile/compile.h"
+#include "tessera/models/model.h"
 #include "tessera/orchestrate/launch.h"
 #include "tessera/plan/load.h"
 #include "tessera/runtime/run_config.h"
@@ -50,9 +50,7 @@ Result<std::vector<LaunchPlan>> plans_of(const LaunchOptions& options, const Run
     texts.push_back(config.plan);
     for (const PlanChange& change : config.changes) texts.push_back(change.plan);
   }
-  TESSERA_TRY(const int64_t batch, batch_of(config.model, config.batch, kDefaultBatch));
-  Compiler compiler;
-  TESSERA_TRY(const auto model, compiler.model(config.model, batch));
+  TESSERA_TRY(const Model model, build_model_of(config.model, config.batch, kDefaultBatch));
   TESSERA_TRY(const DType compute, parse_dtype(config.precision));
   std::vector<LaunchPlan> plans;
   for (const std::string& text : texts) {
@@ -60,7 +58,7 @@ Result<std::vector<LaunchPlan>> plans_of(const LaunchOptions& options, const Run
       plans.push_back({text, 0});
       continue;
     }
-    TESSERA_TRY(const Plan plan, load_plan(text, model->graph, config.file, compute));
+    TESSERA_TRY(const Plan plan, load_plan(text, model.graph, config.file, compute));
     plans.push_back({text, plan.ranks()});
   }
   if (!options.plans.empty()) return plans;

@@ -15,8 +15,7 @@ constexpr int64_t kByteVocab = 256;
 
 // Does the model read bytes? Then its tokens are shown as text.
 Result<bool> reads_bytes(const std::string& model) {
-  TESSERA_TRY(const int64_t batch, batch_of(model, 0, 1));
-  TESSERA_TRY(const Model built, build_model(model, batch));
+  TESSERA_TRY(const Model built, build_model_of(model, 0, 1));
   return built.vocab == kByteVocab;
 }
 

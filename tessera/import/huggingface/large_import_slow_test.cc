@@ -1,6 +1,6 @@
 // The import of Llama 70B from its first byte to its last: 140 GB in, 140 GB out, one tile in memory.
 #include "tessera/import/huggingface/folder.h"
-#include "tessera/import/huggingface/large_model.h"
+#include "tessera/import/huggingface/test_large_model.h"
 #include "tessera/import/tiles.h"
 #include "tessera/state/source.h"
 

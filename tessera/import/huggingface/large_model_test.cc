@@ -1,5 +1,5 @@
 // Llama 70B, 140 GB of it: what one rank of 64 reads, and what it holds in memory meanwhile.
-#include "tessera/import/huggingface/large_model.h"
+#include "tessera/import/huggingface/test_large_model.h"
 
 #include "tessera/compile/compile.h"
 #include "tessera/import/huggingface/source.h"

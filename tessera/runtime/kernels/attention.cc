@@ -208,16 +208,10 @@ Kernel attention_grad(const KernelCall& call) {
   };
 }
 
-bool sequence_dim(const Op& op, int dim) {
-  const size_t q = AttentionOperands(op).q;
-  return op_dims(op.annotation.inputs[q])[1] == dim ||
-         op_dims(op.annotation.inputs[q + 1])[1] == dim;
-}
-
 constexpr KernelInfo kAttentionKernels[] = {
-    {"attention", attention, 0b11, sequence_dim},
-    {"attention_grad", attention_grad, 0b111, sequence_dim},
-    {"attention_bias_grad", blocked_attention_grad, 0b1111, sequence_dim},
+    {"attention", attention, 0b11},
+    {"attention_grad", attention_grad, 0b111},
+    {"attention_bias_grad", blocked_attention_grad, 0b1111},
 };
 
 }  // namespace

@@ -314,9 +314,7 @@ Kernel einsum(const KernelCall& call) {
   };
 }
 
-bool bias_position(const Op& op, int dim) { return has_bias(op) && op.annotation.reduces(dim, 0); }
-
-constexpr KernelInfo kEinsumKernels[] = {{"einsum", einsum, 0b1, bias_position}};
+constexpr KernelInfo kEinsumKernels[] = {{"einsum", einsum, 0b1}};
 
 }  // namespace
 

@@ -13,7 +13,6 @@ struct KernelInfo {
   std::string_view kind;
   Kernel (*prepare)(const KernelCall&);
   uint32_t accumulates = 0;  // bit i: honours call.add[i] for output i by itself
-  bool (*reads_position)(const Op&, int op_dim) = nullptr;
 };
 
 std::span<const KernelInfo> attention_kernels();

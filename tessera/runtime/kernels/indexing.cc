@@ -176,14 +176,9 @@ Kernel collect(const KernelCall& call) {
   };
 }
 
-bool collected(const Op& op, int dim) { return op.annotation.find(op.text("dim")) == dim; }
-
 constexpr KernelInfo kIndexingKernels[] = {
-    {"collect", collect, 0b1, collected},
-    {"gather", gather, 0b1},
-    {"scatter_add", scatter_add, 0b1},
-    {"scatter_max", scatter_max},
-    {"cumsum", cumsum},
+    {"collect", collect, 0b1},    {"gather", gather, 0b1}, {"scatter_add", scatter_add, 0b1},
+    {"scatter_max", scatter_max}, {"cumsum", cumsum},
 };
 
 }  // namespace

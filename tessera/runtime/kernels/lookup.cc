@@ -364,24 +364,14 @@ Kernel cross_entropy_grad(const KernelCall& call) {
   });
 }
 
-bool vocabulary_of_table(const Op& op, int dim) {
-  return op_dims(op.annotation.inputs[1])[0] == dim;
-}
-bool vocabulary_of_gradient(const Op& op, int dim) {
-  return op_dims(op.annotation.outputs[0])[0] == dim;
-}
-bool vocabulary_of_logits(const Op& op, int dim) {
-  return op_dims(op.annotation.inputs[0]).back() == dim;
-}
-
 constexpr KernelInfo kLookupKernels[] = {
-    {"embedding", embedding, 0b1, vocabulary_of_table},
-    {"embedding_grad", embedding_grad, 0b1, vocabulary_of_gradient},
-    {"embedding_bag", embedding_bag, 0b1, vocabulary_of_table},
-    {"embedding_bag_weights_grad", embedding_bag_weights_grad, 0b1, vocabulary_of_table},
-    {"embedding_bag_grad", embedding_bag_grad, 0b1, vocabulary_of_gradient},
-    {"cross_entropy", cross_entropy, 0, vocabulary_of_logits},
-    {"cross_entropy_grad", cross_entropy_grad, 0, vocabulary_of_logits},
+    {"embedding", embedding, 0b1},
+    {"embedding_grad", embedding_grad, 0b1},
+    {"embedding_bag", embedding_bag, 0b1},
+    {"embedding_bag_weights_grad", embedding_bag_weights_grad, 0b1},
+    {"embedding_bag_grad", embedding_bag_grad, 0b1},
+    {"cross_entropy", cross_entropy},
+    {"cross_entropy_grad", cross_entropy_grad},
 };
 
 }  // namespace

@@ -379,18 +379,14 @@ Kernel z_loss_grad(const KernelCall& call) {
   });
 }
 
-bool numbers_slots(const Op& op, int dim) {
-  return dim == op.annotation.find("experts") || dim == op.annotation.find("capacity");
-}
-
 constexpr KernelInfo kMoeKernels[] = {
     {"moe_route", route},
     {"moe_route_grad", route_grad},
-    {"moe_dispatch", dispatch, 0b1, numbers_slots},
-    {"moe_combine", combine, 0b1, numbers_slots},
-    {"moe_weight_grad", weight_grad, 0b1, numbers_slots},
-    {"moe_slot_weight", slot_weight, 0b1, numbers_slots},
-    {"moe_slot_weight_grad", slot_weight_grad, 0b1, numbers_slots},
+    {"moe_dispatch", dispatch, 0b1},
+    {"moe_combine", combine, 0b1},
+    {"moe_weight_grad", weight_grad, 0b1},
+    {"moe_slot_weight", slot_weight, 0b1},
+    {"moe_slot_weight_grad", slot_weight_grad, 0b1},
     {"moe_balance", balance, 0b1},
     {"moe_balance_grad", balance_grad},
     {"moe_z_loss", z_loss, 0b1},

@@ -160,13 +160,9 @@ Kernel sinusoid_add(const KernelCall& call) {
   return [y, x, waves]() mutable { at::add_out(y, x, waves); };
 }
 
-bool mask_position(const Op& op, int dim) {
-  return dim == op.annotation.find("seq") || dim == op.annotation.find("kv");
-}
-
 constexpr KernelInfo kPositionKernels[] = {
     {"reorder", reorder},
-    {"causal_mask", causal_mask, 0, mask_position},
+    {"causal_mask", causal_mask},
     {"segment_mask", segment_mask},
     {"sinusoid_add", sinusoid_add},
 };

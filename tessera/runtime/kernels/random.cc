@@ -74,9 +74,7 @@ Kernel dropout(const KernelCall& call) {
   });
 }
 
-bool always(const Op&, int) { return true; }
-
-constexpr KernelInfo kRandomKernels[] = {{"dropout", dropout, 0, always}};
+constexpr KernelInfo kRandomKernels[] = {{"dropout", dropout}};
 
 // Values of elements [first, first + n) of a row; normal() pairs lie in one Philox block.
 void random_row(const Init& init, const Philox& philox, int64_t first, int64_t n, double* out) {

@@ -500,17 +500,15 @@ Kernel rowwise_step(const KernelCall& call) {
   });
 }
 
-bool rows_of_table(const Op& op, int dim) { return op_dims(op.annotation.inputs[0])[0] == dim; }
-
 constexpr KernelInfo kRowUpdateKernels[] = {
-    {"row_sgd", row_sgd, 0, rows_of_table},
-    {"row_adagrad", row_adagrad, 0, rows_of_table},
-    {"rowwise_adagrad", rowwise_adagrad, 0, rows_of_table},
-    {"row_adam", row_adam, 0, rows_of_table},
-    {"row_sum_squares", row_sum_squares, 0b1, rows_of_table},
-    {"row_squares", row_squares, 0b1, rows_of_table},
-    {"row_sums", row_sums, 0, rows_of_table},
-    {"rowwise_step", rowwise_step, 0, rows_of_table},
+    {"row_sgd", row_sgd},
+    {"row_adagrad", row_adagrad},
+    {"rowwise_adagrad", rowwise_adagrad},
+    {"row_adam", row_adam},
+    {"row_sum_squares", row_sum_squares, 0b1},
+    {"row_squares", row_squares, 0b1},
+    {"row_sums", row_sums},
+    {"rowwise_step", rowwise_step},
 };
 
 }  // namespace

@@ -93,13 +93,6 @@ std::string to_string(const GalvatronStrategy& s) {
                      s.neighbours == Neighbours::kData ? "*" : "", s.sharded ? "f" : "");
 }
 
-std::optional<GalvatronStrategy> parse_strategy(std::string_view text) {
-  for (const GalvatronStrategy& strategy : all_strategies()) {
-    if (to_string(strategy) == text) return strategy;
-  }
-  return std::nullopt;
-}
-
 std::vector<GalvatronStrategy> strategies_of(std::string_view space) {
   std::vector<GalvatronStrategy> out;
   for (const Space& known : kSpaces) {

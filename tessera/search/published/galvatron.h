@@ -5,7 +5,7 @@
 // (layer_chain.h), on tables of any source; divide_by_memory() cuts any chain into stages.
 //
 //   const GalvatronModel model = *galvatron_model("BERT-Huge-32");
-//   const auto costs = layer_cost(model, model.layers[0], rtx_titan_links(), *parse_strategy("1-2*-4f"), 8);
+//   const auto costs = layer_cost(model, model.layers[0], rtx_titan_links(), strategies_of("full")[0], 8);
 //   const GalvatronSearch search{model, rtx_titan_links(), strategies_of("full"), 8192};
 //   const std::optional<GalvatronPlan> plan = best_plan(search, 8);
 #pragma once
@@ -35,7 +35,6 @@ struct GalvatronStrategy {
   friend bool operator==(const GalvatronStrategy&, const GalvatronStrategy&) = default;
 };
 std::string to_string(const GalvatronStrategy& strategy);
-std::optional<GalvatronStrategy> parse_strategy(std::string_view text);
 
 // Leaves of the tree, ordered by stages, then by tensor degree, then data neighbours last, then
 // sharded last. `space`: dp, sdp, tp, pp, dp+tp, dp+pp or full; none of another name.

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 namespace tessera::published {
 namespace {
 
@@ -18,13 +20,13 @@ double best_throughput(const GalvatronSearch& search, int64_t most_batch) {
   return best;
 }
 
-TEST(Galvatron, NamesOfStrategiesAreReadBack) {
+TEST(Galvatron, NamesOfStrategiesDiffer) {
   const auto all = strategies_of("full");
   EXPECT_EQ(all.size(), static_cast<size_t>(count_strategies(8, false, false)));
-  for (const GalvatronStrategy& strategy : all) {
-    EXPECT_EQ(parse_strategy(to_string(strategy)), strategy);
-  }
-  EXPECT_FALSE(parse_strategy("1-3-5").has_value());
+  std::set<std::string> names;
+  for (const GalvatronStrategy& strategy : all) names.insert(to_string(strategy));
+  EXPECT_EQ(names.size(), all.size());
+  EXPECT_TRUE(names.contains("1-2*-4f"));
 }
 
 TEST(Galvatron, SpacesHoldWhatTheirNamesSay) {

@@ -315,43 +315,4 @@ double cost_of(const OneHotProblem& problem, const std::vector<size_t>& choices)
   return cost;
 }
 
-OneHotProblem merge_follower(const OneHotProblem& problem, size_t leader, size_t follower,
-                             const std::vector<size_t>& follow) {
-  OneHotProblem out = problem;
-  for (size_t s = 0; s < follow.size(); ++s) {
-    out.nodes[leader][s] += problem.nodes[follower][follow[s]];
-  }
-  out.nodes[follower] = {0};
-  out.edges.clear();
-  for (OneHotEdge edge : problem.edges) {
-    if (edge.from != follower && edge.to != follower) {
-      out.edges.push_back(std::move(edge));
-      continue;
-    }
-    const size_t other = edge.from == follower ? edge.to : edge.from;
-    const auto cost = [&](size_t s, size_t a) {
-      return edge.from == follower ? edge.cost[follow[s]][a] : edge.cost[a][follow[s]];
-    };
-    if (other == leader) {
-      for (size_t s = 0; s < follow.size(); ++s) out.nodes[leader][s] += cost(s, s);
-      continue;
-    }
-    OneHotEdge moved{leader, other, Table(follow.size())};
-    for (size_t s = 0; s < follow.size(); ++s) {
-      for (size_t a = 0; a < problem.nodes[other].size(); ++a) moved.cost[s].push_back(cost(s, a));
-    }
-    out.edges.push_back(std::move(moved));
-  }
-  for (OneHotLimit& limit : out.limits) {
-    const OneHotLimit before = limit;
-    for (size_t i = 0; i < before.nodes.size(); ++i) {
-      if (before.nodes[i] != follower) continue;
-      limit.nodes[i] = leader;
-      limit.amount[i].clear();
-      for (const size_t s : follow) limit.amount[i].push_back(before.amount[i][s]);
-    }
-  }
-  return out;
-}
-
 }  // namespace tessera::published

@@ -59,9 +59,4 @@ std::optional<OneHotAnswer> solve_one_hot(const OneHotProblem& problem);
 // The cost of given choices, edges included; infinite if a limit is exceeded.
 double cost_of(const OneHotProblem& problem, const std::vector<size_t>& choices);
 
-// Merges node `follower` into `leader`: with choice s of the leader the follower chooses follow[s].
-// The numbers of other nodes stay; the follower is left with one choice that costs nothing.
-OneHotProblem merge_follower(const OneHotProblem& problem, size_t leader, size_t follower,
-                             const std::vector<size_t>& follow);
-
 }  // namespace tessera::published

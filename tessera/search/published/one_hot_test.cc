@@ -131,29 +131,5 @@ TEST(OneHot, WhatHangsTogetherIsTakenOutOverLargerTables) {
   EXPECT_LT(found->bound, found->cost);
 }
 
-// docs/planners/alpa.md section 7: the merged graph has the same optimum.
-TEST(OneHot, MergingAFollowerKeepsTheOptimum) {
-  Random random(4);
-  for (int i = 0; i < 500; ++i) {
-    OneHotProblem problem = random_problem(random, i % 3 == 0);
-    if (problem.nodes.size() < 2) continue;
-    std::vector<size_t> follow;
-    OneHotEdge equal{0, 1, {}};
-    for (size_t s = 0; s < problem.nodes[0].size(); ++s) {
-      follow.push_back(
-          static_cast<size_t>(random.up_to(static_cast<int>(problem.nodes[1].size()) - 1)));
-      equal.cost.emplace_back(problem.nodes[1].size(), kInfinity)[follow[s]] = 0;
-    }
-    const OneHotProblem merged = merge_follower(problem, 0, 1, follow);
-    problem.edges.push_back(equal);
-    const auto whole = solve_one_hot(problem);
-    const auto less = solve_one_hot(merged);
-    ASSERT_EQ(whole.has_value(), less.has_value()) << i;
-    if (whole) {
-      ASSERT_EQ(whole->cost, less->cost) << i;
-    }
-  }
-}
-
 }  // namespace
 }  // namespace tessera::published::one_hot_test

@@ -139,15 +139,6 @@ std::vector<Piece> split_columns(const std::vector<Table>& tables,
   return out;
 }
 
-Answer greedy_grid(const Problem& problem, const std::vector<Piece>& pieces, int grid) {
-  Inner inner(problem, grid);
-  const Found found = inner.search(pieces);
-  if (found.devices.empty()) {
-    return not_found(problem, inner.searched(), "no limit on columns left room for every piece");
-  }
-  return answer_with(problem, placed(found.devices), inner.searched(), "all limits were tried");
-}
-
 Answer neuroshard(const Problem& problem, const NeuroshardOptions& options) {
   Inner inner(problem, options.grid);
   Found best = inner.search(split_columns(problem.tables, {}));

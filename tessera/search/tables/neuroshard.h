@@ -23,9 +23,6 @@ struct NeuroshardOptions {
 std::vector<Piece> split_columns(const std::vector<Table>& tables,
                                  const std::vector<size_t>& steps);
 
-// The inner search. Not found: no limit of the grid leaves room for every piece.
-Answer greedy_grid(const Problem& problem, const std::vector<Piece>& pieces, int grid);
-
 Answer neuroshard(const Problem& problem, const NeuroshardOptions& options);
 
 }  // namespace tessera::tables

@@ -90,7 +90,7 @@ TEST(Neuroshard, TheInnerSearchIsTheSheets) {
     const Problem problem = random_problem(random, 8 + random.up_to(12), 2 + random.up_to(3),
                                            random.from(1.1, 2), cost);
     const std::vector<Piece> pieces = split_columns(problem.tables, {});
-    const Answer answer = greedy_grid(problem, pieces, 11);
+    const Answer answer = neuroshard(problem, {.depth = 0});
     const double plain = plain_greedy_grid(problem, pieces);
     ASSERT_EQ(answer.found, plain < 1e9);
     if (!answer.found) continue;
@@ -106,7 +106,7 @@ TEST(Neuroshard, TheBeamIsNeverWorseThanTheInnerSearchAndOnlyHalvesColumns) {
   int better = 0;
   for (int round = 0; round < 15; ++round) {
     const Problem problem = random_problem(random, 8, 4, 1.5, cost);
-    const Answer inner = greedy_grid(problem, split_columns(problem.tables, {}), 11);
+    const Answer inner = neuroshard(problem, {.depth = 0});
     const Answer outer = neuroshard(problem, {});
     if (inner.found) {
       ASSERT_TRUE(outer.found);

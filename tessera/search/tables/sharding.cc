@@ -32,9 +32,6 @@ const std::vector<std::string>& kernel_names() {
   return names;
 }
 std::string_view kernel_name(Kernel kernel) { return kernel_names()[static_cast<size_t>(kernel)]; }
-std::optional<Kernel> parse_kernel(std::string_view name) {
-  return parse_name<Kernel>(kernel_names(), name);
-}
 
 const std::vector<std::string>& optimizer_names() {
   static const std::vector<std::string> names = {"sgd", "row_wise_adagrad", "adagrad", "adam"};

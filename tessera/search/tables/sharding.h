@@ -29,7 +29,6 @@ std::optional<Sharding> parse_sharding(std::string_view name);
 enum class Kernel : uint8_t { kFused, kDense, kUvm, kUvmCaching, kKeyValue };
 std::string_view kernel_name(Kernel kernel);  // "fused"
 const std::vector<std::string>& kernel_names();
-std::optional<Kernel> parse_kernel(std::string_view name);
 
 enum class Optimizer : uint8_t { kSgd, kRowWiseAdagrad, kAdagrad, kAdam };
 const std::vector<std::string>& optimizer_names();

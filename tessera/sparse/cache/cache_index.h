@@ -17,8 +17,7 @@
 // slot. A place of the overflow ends with the last open batch that uses its row; finish() returns
 // those that changed, to be written back at once.
 //
-// Only rows that changed since they were read are written back: `changed` of finish(), or
-// mark_changed() row by row.
+// Only rows that changed since they were read are written back (`changed` of finish()).
 //
 // Invariants (violation() checks them; docs/strategies/row-cache.md section 8)
 //   1  the row in a used place is mapped to that place, and no other row is
@@ -135,7 +134,6 @@ class CacheIndex {
   Status begin(std::span<const int64_t> ids, CacheBatch& batch, bool in_turn = true);
   // Ends the use of the batch's places. Returns rows of the overflow to write back.
   std::vector<RowMove> finish(const CacheBatch& batch, bool changed);
-  void mark_changed(int32_t place) { slot(place).use |= kChanged; }
   // All rows at places that changed, to be written back; they stay, unchanged. For checkpoints.
   std::vector<RowMove> flush();
   // No row has a place any more; what was flushed before is what counts. No batch is open.

@@ -1,4 +1,4 @@
-#include "tessera/sparse/cache/row_cache.h"
+#include "tessera/sparse/cache/test_row_cache.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

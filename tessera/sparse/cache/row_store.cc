@@ -64,22 +64,6 @@ std::string reason(int error) { return error < 0 ? "the file ends before" : std:
 
 }  // namespace
 
-MemoryRows::MemoryRows(RowShape shape, const RowInit& init)
-    : RowStore(shape), bytes_(static_cast<size_t>(shape.rows * shape.row_bytes)) {
-  if (!init) return;
-  for (int64_t row = 0; row < rows(); ++row) init(row, bytes_.data() + row * row_bytes());
-}
-
-Status MemoryRows::read(int64_t row, std::byte* out) {
-  std::memcpy(out, bytes_.data() + row * row_bytes(), static_cast<size_t>(row_bytes()));
-  return {};
-}
-
-Status MemoryRows::write(int64_t row, const std::byte* in) {
-  std::memcpy(bytes_.data() + row * row_bytes(), in, static_cast<size_t>(row_bytes()));
-  return {};
-}
-
 struct FileRows::Locks {
   std::array<std::mutex, 64> of;
 };

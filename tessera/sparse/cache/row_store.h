@@ -1,4 +1,4 @@
-// All rows of a table, at rest: in memory or in a file. A row is a record of bytes, such as a row's
+// All rows of a table, at rest in a file. A row is a record of bytes, such as a row's
 // weights and behind them its optimizer state; what is in it is the business of others.
 //
 // Rows that were never written have the value that `init` gives them, so that the table need not be
@@ -49,16 +49,6 @@ class RowStore {
 
  private:
   RowShape shape_;
-};
-
-class MemoryRows : public RowStore {
- public:
-  explicit MemoryRows(RowShape shape, const RowInit& init = {});
-  Status read(int64_t row, std::byte* out) override;
-  Status write(int64_t row, const std::byte* in) override;
-
- private:
-  std::vector<std::byte> bytes_;
 };
 
 class FileRows : public RowStore {

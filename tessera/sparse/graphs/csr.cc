@@ -252,24 +252,4 @@ CsrGraph normalized_rows(const CsrGraph& graph) {
   return out;
 }
 
-CsrGraph sorted_by_value(const CsrGraph& graph) {
-  CsrGraph out = graph;
-  std::vector<int64_t> order;
-  for (int64_t row = 0; row < graph.rows(); ++row) {
-    const int64_t begin = graph.offsets[as_index(row)];
-    order.resize(as_index(graph.degree(row)));
-    std::iota(order.begin(), order.end(), begin);
-    std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
-      const float x = std::abs(graph.value(a));
-      const float y = std::abs(graph.value(b));
-      return x != y ? x > y : graph.columns[as_index(a)] < graph.columns[as_index(b)];
-    });
-    for (size_t k = 0; k < order.size(); ++k) {
-      out.columns[as_index(begin) + k] = graph.columns[as_index(order[k])];
-      if (!graph.values.empty()) out.values[as_index(begin) + k] = graph.values[as_index(order[k])];
-    }
-  }
-  return out;
-}
-
 }  // namespace tessera::sparse

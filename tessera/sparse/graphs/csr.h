@@ -7,8 +7,7 @@
 //   - offsets has rows + 1 elements, begins with 0, never falls, and ends with the number of edges;
 //   - columns are in [0, column_count);
 //   - values is empty (all edges count 1) or has one finite value an edge.
-// Functions that make a graph sort the columns of each row and hold each edge once, unless they say
-// otherwise; sorted_by_value() is the one that does. A matrix may have rows without edges.
+// Functions that make a graph sort the columns of each row and hold each edge once. A matrix may have rows without edges.
 //
 //   TESSERA_TRY(CsrGraph graph, csr_from_edges(nodes, nodes, edges, {.symmetric = true}));
 //   graph = normalized_symmetric(with_self_loops(graph));   // D^-1/2 (A + I) D^-1/2
@@ -77,8 +76,5 @@ CsrGraph with_self_loops(const CsrGraph& graph);
 CsrGraph normalized_symmetric(const CsrGraph& graph);
 // D^-1 A: every row with a positive sum then sums to 1.
 CsrGraph normalized_rows(const CsrGraph& graph);
-// The edges of each row by falling magnitude of their values, equal ones by column: the first S
-// edges, which the sampler `bucket` keeps, are then the heaviest.
-CsrGraph sorted_by_value(const CsrGraph& graph);
 
 }  // namespace tessera::sparse

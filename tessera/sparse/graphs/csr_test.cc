@@ -67,13 +67,6 @@ TEST(CsrGraph, normalised_rows_sum_to_one_and_empty_rows_stay_empty) {
   EXPECT_EQ(graph.degree(4), 0);
 }
 
-TEST(CsrGraph, the_heaviest_edges_come_first_when_sorted_by_value) {
-  const CsrGraph graph =
-      sorted_by_value(csr_from_edges(1, 5, {{0, 0, 1}, {0, 1, -3}, {0, 2, 2}, {0, 4, 1}}).value());
-  EXPECT_THAT(graph.columns, ElementsAre(1, 2, 0, 4));
-  EXPECT_THAT(graph.values, ElementsAre(-3, 2, 1, 1));
-}
-
 TEST(CsrGraph, transposing_twice_changes_nothing) {
   const CsrGraph graph = csr_from_edges(3, 4, {{0, 3, 2}, {2, 0, 5}, {2, 3, 7}}).value();
   const CsrGraph turned = transpose(graph);

@@ -1,4 +1,4 @@
-#include "tessera/sparse/graphs/generate.h"
+#include "tessera/sparse/graphs/test_power_law.h"
 
 #include <gtest/gtest.h>
 

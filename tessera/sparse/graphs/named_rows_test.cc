@@ -1,17 +1,34 @@
-// Who names which rows, against the halos of graphs that are cut (partition.h), and by hand.
+// Who names which rows, against the sampled edges one by one, and by hand.
 #include "tessera/sparse/graphs/named_rows.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tessera/sparse/graphs/generate.h"
-#include "tessera/sparse/graphs/partition.h"
+#include <set>
+
+#include "tessera/sparse/graphs/test_power_law.h"
 
 namespace tessera::sparse {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+
+// The rows of `owner` that sampled edges of rows of `names` name, from the owner's first.
+std::vector<int32_t> named(const CsrGraph& graph, const Sampling& sampling, const Interval& names,
+                           const Interval& owner) {
+  std::set<int32_t> rows;
+  for (int64_t row = names.begin; row < names.end(); ++row) {
+    std::vector<int32_t> positions(static_cast<size_t>(sampled_count(sampling, graph.degree(row))));
+    sampled_positions(sampling, row, graph.degree(row), positions.data());
+    for (const int32_t position : positions) {
+      const int64_t column = graph.columns[graph.offsets[row] + position];
+      if (column >= owner.begin && column < owner.end())
+        rows.insert(static_cast<int32_t>(column - owner.begin));
+    }
+  }
+  return {rows.begin(), rows.end()};
+}
 
 TEST(NamedLists, are_the_halos_of_a_cut_graph_under_every_sampler) {
   constexpr int64_t kNodes = 157;
@@ -23,18 +40,21 @@ TEST(NamedLists, are_the_halos_of_a_cut_graph_under_every_sampler) {
                                 Sampler::kQuadratic, Sampler::kPermutation}) {
     const Sampling sampling{sampler, sampler == Sampler::kNone ? 0 : 4, 7};
     for (const int64_t ranks : {1, 2, 3, 4, 6}) {
-      for (const RowCuts& cuts :
-           {cut_by_rows(kNodes, ranks), cut_by_work(graph, sampling, ranks)}) {
+      for (const int64_t first : {kNodes / ranks, int64_t{11}}) {  // rows of the first rank
         std::vector<Interval> rows;
-        for (int64_t rank = 0; rank < ranks; ++rank)
-          rows.push_back({cuts.borders[static_cast<size_t>(rank)], cuts.rows(rank)});
+        for (int64_t rank = 0, begin_row = 0; rank < ranks; ++rank) {
+          const int64_t left = kNodes - begin_row;
+          const int64_t size = rank + 1 == ranks ? left : rank == 0 ? first : left / (ranks - rank);
+          rows.push_back({begin_row, size});
+          begin_row += size;
+        }
         const NamedLists found = name_rows({begin, end, columns, kNodes}, sampling, rows, rows);
-        const std::vector<GraphPart> parts = cut_graph(graph, cuts, sampling);
-        for (size_t owner = 0; owner < parts.size(); ++owner) {
-          for (size_t names = 0; names < parts.size(); ++names) {
+        for (size_t owner = 0; owner < rows.size(); ++owner) {
+          for (size_t names = 0; names < rows.size(); ++names) {
             const std::vector<int32_t>& list = found.of(names, owner);
-            EXPECT_EQ(std::vector<int64_t>(list.begin(), list.end()), parts[owner].sends[names]);
-            EXPECT_EQ(found.counts()[names * parts.size() + owner],
+            EXPECT_EQ(list, owner == names ? std::vector<int32_t>{}
+                                           : named(graph, sampling, rows[names], rows[owner]));
+            EXPECT_EQ(found.counts()[names * rows.size() + owner],
                       static_cast<int64_t>(list.size()));
           }
         }

@@ -32,11 +32,6 @@ Status check(const Sampling& sampling) {
                                    sampler_name(sampling.sampler), sampling.width));
 }
 
-Permutation drawn_permutation(uint64_t seed, int64_t row, int64_t degree) {
-  const SlotFormula formula = permutation_formula(seed, row, static_cast<uint32_t>(degree));
-  return {formula.multiplier, formula.offset};
-}
-
 void permuted_positions(const Permutation& permutation, int64_t degree, int64_t count,
                         int32_t* positions) {
   const uint32_t n = static_cast<uint32_t>(degree);
@@ -60,24 +55,6 @@ void sampled_positions(const Sampling& sampling, int64_t row, int64_t degree, in
   for (int64_t k = 0; k < count; ++k) {
     positions[k] = static_cast<int32_t>(slot_position(formula, n, static_cast<uint32_t>(k)));
   }
-}
-
-CsrGraph sampled_csr(const CsrGraph& graph, const Sampling& sampling) {
-  CsrGraph out;
-  out.column_count = graph.column_count;
-  std::vector<int32_t> positions;
-  for (int64_t row = 0; row < graph.rows(); ++row) {
-    const int64_t degree = graph.degree(row);
-    positions.resize(static_cast<size_t>(sampled_count(sampling, degree)));
-    sampled_positions(sampling, row, degree, positions.data());
-    for (const int32_t position : positions) {
-      const int64_t edge = graph.offsets[static_cast<size_t>(row)] + position;
-      out.columns.push_back(graph.columns[static_cast<size_t>(edge)]);
-      if (!graph.values.empty()) out.values.push_back(graph.value(edge));
-    }
-    out.offsets.push_back(out.edges());
-  }
-  return out;
 }
 
 int64_t sampled_edges(const CsrGraph& graph, const Sampling& sampling) {

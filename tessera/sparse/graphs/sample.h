@@ -58,13 +58,8 @@ void sampled_positions(const Sampling& sampling, int64_t row, int64_t degree, in
 struct Permutation {
   uint32_t multiplier = 1, offset = 0;  // both below the degree
 };
-Permutation drawn_permutation(uint64_t seed, int64_t row, int64_t degree);
 void permuted_positions(const Permutation& permutation, int64_t degree, int64_t count,
                         int32_t* positions);
-
-// The graph of the sampled edges, by slot: the oracle of products that sample as they go. Its
-// columns are in the order of the slots, and quadratic samples may hold an edge twice.
-CsrGraph sampled_csr(const CsrGraph& graph, const Sampling& sampling);
 
 // Slots of all rows, and their share of the edges.
 int64_t sampled_edges(const CsrGraph& graph, const Sampling& sampling);

@@ -226,8 +226,6 @@ Status check_sizes(std::string_view name, const Matrix<T>& matrix, int64_t rows,
 
 }  // namespace
 
-std::string_view reduce_name(Reduce reduce) { return kReduceNames[static_cast<size_t>(reduce)]; }
-
 Result<Reduce> parse_reduce(std::string_view name) {
   for (size_t i = 0; i < kReduceNames.size(); ++i) {
     if (kReduceNames[i] == name) return static_cast<Reduce>(i);
@@ -351,19 +349,6 @@ Status spmm_grad_values(const CsrView<T>& graph, const SpmmOptions& options,
                            });
   });
   return {};
-}
-
-int64_t spmm_flops(const CsrGraph& graph, const Sampling& sampling, int64_t features) {
-  return (graph.values.empty() ? 1 : 2) * features * sampled_edges(graph, sampling);
-}
-
-int64_t spmm_bytes(const CsrGraph& graph, const Sampling& sampling, int64_t features,
-                   int64_t element_bytes) {
-  const int64_t slots = sampled_edges(graph, sampling);
-  const int64_t offset_bytes = static_cast<int64_t>(sizeof(int64_t)) * (graph.rows() + 1);
-  const int64_t edge_bytes =
-      static_cast<int64_t>(sizeof(int32_t)) + (graph.values.empty() ? 0 : element_bytes);
-  return offset_bytes + slots * edge_bytes + (slots + graph.rows()) * features * element_bytes;
 }
 
 #define TESSERA_SPMM(T)                                                                            \

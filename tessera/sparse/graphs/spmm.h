@@ -39,8 +39,7 @@
 namespace tessera::sparse {
 
 enum class Reduce : uint8_t { kSum, kMean };
-std::string_view reduce_name(Reduce reduce);  // "sum", "mean"
-Result<Reduce> parse_reduce(std::string_view name);
+Result<Reduce> parse_reduce(std::string_view name);  // "sum", "mean"
 
 struct SpmmOptions {
   Reduce reduce = Reduce::kSum;
@@ -95,11 +94,5 @@ Status spmm_grad_values(const CsrView<T>& graph, const SpmmOptions& options,
 template <class T>
 Status check_operands(const CsrView<T>& graph, const SpmmOptions& options, const Matrix<const T>& x,
                       const Matrix<T>& y);
-
-// What a product does: operations (an addition for each element of a slot, and a multiplication
-// where there are values), and the bytes that it reads and writes if no row of x stays in a cache.
-int64_t spmm_flops(const CsrGraph& graph, const Sampling& sampling, int64_t features);
-int64_t spmm_bytes(const CsrGraph& graph, const Sampling& sampling, int64_t features,
-                   int64_t element_bytes);
 
 }  // namespace tessera::sparse

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "tessera/base/philox.h"
-#include "tessera/sparse/graphs/generate.h"
+#include "tessera/sparse/graphs/test_power_law.h"
 
 namespace tessera::sparse {
 namespace {

@@ -1,4 +1,5 @@
-// A cache of rows over a store: the rows that a batch needs lie in fast memory while it is computed
+// For tests and benchmarks, an index of a cache (cache_index.h) at work without a plan: a cache of
+// rows over a store. The rows that a batch needs lie in fast memory while it is computed
 // on, and what is computed equals what it would be without the cache, to the bit.
 //
 //   MemoryRows table({.rows = 1'000'000, .row_bytes = 4 * (dim + 1)});  // weights, Adagrad's state
@@ -31,17 +32,47 @@
 // overflow (cache_index.h), which takes as much memory as the largest overflow so far.
 #pragma once
 
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <span>
+#include <utility>
+#include <vector>
 
+#include "tessera/base/check.h"
 #include "tessera/base/result.h"
 #include "tessera/sparse/cache/cache_index.h"
 #include "tessera/sparse/cache/row_store.h"
 
 namespace tessera::sparse {
+
+// A store in memory.
+class MemoryRows : public RowStore {
+ public:
+  explicit MemoryRows(RowShape shape, const RowInit& init = {})
+      : RowStore(shape), bytes_(static_cast<size_t>(shape.rows * shape.row_bytes)) {
+    if (!init) return;
+    for (int64_t row = 0; row < rows(); ++row) init(row, bytes_.data() + row * row_bytes());
+  }
+  Status read(int64_t row, std::byte* out) override {
+    std::memcpy(out, bytes_.data() + row * row_bytes(), static_cast<size_t>(row_bytes()));
+    return {};
+  }
+  Status write(int64_t row, const std::byte* in) override {
+    std::memcpy(bytes_.data() + row * row_bytes(), in, static_cast<size_t>(row_bytes()));
+    return {};
+  }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
 
 class RowCache {
  public:
@@ -58,7 +89,6 @@ class RowCache {
   Status begin(std::span<const int64_t> ids, CacheBatch& batch) { return index_.begin(ids, batch); }
   Status move(const CacheBatch& batch);
   Status finish(const CacheBatch& batch, bool changed);
-  void mark_changed(int32_t place) { index_.mark_changed(place); }
   Status flush();  // writes back what changed, and syncs the store
 
   // The bytes of the row at a place. All places lie in one array: row(p) = row(0) + p * row_bytes.
@@ -80,5 +110,64 @@ class RowCache {
   size_t memory_bytes_ = 0;
   std::atomic<int64_t> moved_ = 0;  // batches
 };
+
+inline Result<std::unique_ptr<RowCache>> RowCache::make(RowStore& store,
+                                                        const CacheOptions& options) {
+  if (options.rows != store.rows()) {
+    return invalid_input(fmt::format("cache: expected the {} rows of the store, found {}",
+                                     store.rows(), options.rows));
+  }
+  TESSERA_TRY(CacheIndex index, CacheIndex::make(options));
+  std::unique_ptr<RowCache> cache(new RowCache(store, std::move(index)));
+  // Address space for every row at once: the open batches together use each row at most once.
+  const int64_t places = cache->index_.slots() + store.rows();
+  cache->memory_bytes_ = static_cast<size_t>(places * store.row_bytes());
+  void* memory = ::mmap(nullptr, cache->memory_bytes_, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) {
+    cache->memory_bytes_ = 0;
+    return fault(fmt::format("cache: no address space for {} rows of {} bytes: {}", places,
+                             store.row_bytes(), std::strerror(errno)));
+  }
+  cache->memory_ = static_cast<std::byte*>(memory);
+  return cache;
+}
+
+inline RowCache::~RowCache() {
+  if (memory_ != nullptr) ::munmap(memory_, memory_bytes_);
+}
+
+inline Status RowCache::write_back(std::span<const RowMove> moves) {
+  for (const RowMove& move : moves) TESSERA_TRY_VOID(store_.write(move.row, row(move.place)));
+  return {};
+}
+
+inline Status RowCache::read_in(std::span<const RowMove> moves) {
+  for (const RowMove& move : moves) TESSERA_TRY_VOID(store_.read(move.row, row(move.place)));
+  return {};
+}
+
+inline Status RowCache::warm(double share) { return read_in(index_.warm(share)); }
+
+inline Status RowCache::move(const CacheBatch& batch) {
+  TESSERA_CHECK(batch.number == moved_, "batch {} is moved after {} others", batch.number,
+                moved_.load());
+  TESSERA_TRY_VOID(write_back(batch.out));
+  TESSERA_TRY_VOID(read_in(batch.in));
+  ++moved_;
+  return {};
+}
+
+inline Status RowCache::finish(const CacheBatch& batch, bool changed) {
+  TESSERA_CHECK(batch.number < moved_, "batch {} is finished before its rows are there",
+                batch.number);
+  return write_back(index_.finish(batch, changed));
+}
+
+inline Status RowCache::flush() {
+  TESSERA_CHECK(moved_ == counts().batches, "rows are on their way");
+  TESSERA_TRY_VOID(write_back(index_.flush()));
+  return store_.sync();
+}
 
 }  // namespace tessera::sparse

@@ -1,19 +1,27 @@
-// parse_place_text: one line at a time (docs/reference/place-text.md).
+// For tests: reads the text form of place texts (docs/reference/place-text.md). Printing then parsing
+// gives an equal text, so the printed form leaves nothing out.
+//
+//   const Result<PlaceText> same = parse_place_text(text, lowering.graph());
+#pragma once
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "tessera/program/place_form.h"
 #include "tessera/program/text_parts.h"
 
 namespace tessera {
-namespace {
-
-using program_text::Cursor;
-using program_text::GraphNames;
 
 class PlaceParser {
+  using Cursor = program_text::Cursor;
+  using GraphNames = program_text::GraphNames;
+
  public:
   explicit PlaceParser(const Graph& graph) : names_(graph) {}
 
@@ -443,10 +451,9 @@ class PlaceParser {
   std::vector<TextInstruction>* open_ = nullptr;
 };
 
-}  // namespace
-
-Result<PlaceText> parse_place_text(std::string_view text, const Graph& graph,
-                                   std::string_view file) {
+// Reads a place text; an Error names file and line.
+inline Result<PlaceText> parse_place_text(std::string_view text, const Graph& graph,
+                                          std::string_view file = "<place>") {
   return PlaceParser(graph).parse(text, file);
 }
 

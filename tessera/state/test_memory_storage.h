@@ -1,16 +1,83 @@
-#include "tessera/state/memory_storage.h"
+// A storage for tests: folders and files in memory that stop at a chosen operation, and then show
+// what a machine would find when it starts again.
+//
+//   MemoryStorage storage({.at = 7, .kind = Failure::Kind::kStop});
+//   const Status saved = save(storage);                        // fails at the 7th operation
+//   storage.restore_to("folder", Survivors::kOnlySynced);      // real files, to resume from
+//
+// May be lost, and must be recovered from: everything that was not synced, in whole or in part, in
+// any of the ways of Survivors. Operations are counted from 1, in the order in which they begin:
+// each call of Storage and of a file, but list() and free_bytes(), which change nothing.
+#pragma once
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "tessera/base/text.h"
+#include "tessera/state/storage.h"
 
 namespace tessera {
+
+struct Failure {
+  enum class Kind : uint8_t {
+    kStop,  // this operation and all behind it fail: the process is dead. Of a write, half is done
+    kFull,  // no more room: every write from this operation on fails after half of it
+  };
+  int64_t at = 0;  // 0: never
+  Kind kind = Kind::kStop;
+};
+
+// What is left after a loss.
+enum class Survivors : uint8_t {
+  kAll,         // a killed process: what was written is there
+  kOnlySynced,  // a loss of power: names and bytes that were synced
+  kNames,       // all names, with the bytes that were synced (a rename before its data)
+  kTorn,        // all names; of bytes that were not synced the first half, then zeros
+};
+inline constexpr Survivors kEverySurvivors[] = {Survivors::kAll, Survivors::kOnlySynced,
+                                                Survivors::kNames, Survivors::kTorn};
+
+class MemoryStorage : public Storage {
+ public:
+  explicit MemoryStorage(Failure failure = {});
+  ~MemoryStorage() override;
+
+  Status make_folder(const std::string& path) override;
+  Result<std::unique_ptr<StorageFile>> create(const std::string& path) override;
+  Status sync_folder(const std::string& path) override;
+  Status rename(const std::string& from, const std::string& to) override;
+  Status remove_file(const std::string& path) override;
+  Status remove_folder(const std::string& path) override;
+  Result<std::vector<std::string>> list(const std::string& path) override;
+  Result<int64_t> free_bytes(const std::string& path) override;
+  int64_t piece_bytes() const override { return kStorageBlock; }  // files of tests have several
+
+  int64_t operations() const;  // begun so far
+  // Writes what the folder `from` holds after the loss below the real folder `to`.
+  void restore_to(const std::string& from, const std::string& to, Survivors survivors) const;
+
+ private:
+  struct Node;
+  class File;
+  Status begin(const std::string& path);  // counts an operation
+  std::shared_ptr<Node> find(const std::string& path) const;
+
+  mutable std::mutex mutex_;
+  Failure failure_;
+  int64_t operations_ = 0;
+  std::shared_ptr<Node> root_;
+};
 
 // A folder or a file. What is synced lies beside what is there.
 struct MemoryStorage::Node {
@@ -51,18 +118,18 @@ class MemoryStorage::File : public StorageFile {
   std::shared_ptr<Node> node_;
 };
 
-MemoryStorage::MemoryStorage(Failure failure)
+inline MemoryStorage::MemoryStorage(Failure failure)
     : failure_(failure), root_(std::make_shared<Node>(true)) {}
-MemoryStorage::~MemoryStorage() = default;
+inline MemoryStorage::~MemoryStorage() = default;
 
-Status MemoryStorage::begin(const std::string& path) {
+inline Status MemoryStorage::begin(const std::string& path) {
   ++operations_;
   if (failure_.kind == Failure::Kind::kStop && failure_.at > 0 && operations_ >= failure_.at)
     return fault(fmt::format("{}: operation {}: the process has stopped", path, operations_));
   return {};
 }
 
-std::shared_ptr<MemoryStorage::Node> MemoryStorage::find(const std::string& path) const {
+inline std::shared_ptr<MemoryStorage::Node> MemoryStorage::find(const std::string& path) const {
   std::shared_ptr<Node> at = root_;
   for (const std::string& name : split_text(path, '/')) {
     if (name.empty() || name == ".") continue;
@@ -73,14 +140,14 @@ std::shared_ptr<MemoryStorage::Node> MemoryStorage::find(const std::string& path
   return at;
 }
 
-namespace {
-std::string last_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
-tl::unexpected<Error> missing(const std::string& path) {
+namespace memory_storage {
+inline std::string last_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+inline tl::unexpected<Error> missing(const std::string& path) {
   return fault(path + ": No such file or directory");
 }
-}  // namespace
+}  // namespace memory_storage
 
-Status MemoryStorage::make_folder(const std::string& path) {
+inline Status MemoryStorage::make_folder(const std::string& path) {
   const std::scoped_lock lock(mutex_);
   if (find(path) != nullptr) return {};
   TESSERA_TRY_VOID(begin(path));
@@ -94,61 +161,61 @@ Status MemoryStorage::make_folder(const std::string& path) {
   return {};
 }
 
-Result<std::unique_ptr<StorageFile>> MemoryStorage::create(const std::string& path) {
+inline Result<std::unique_ptr<StorageFile>> MemoryStorage::create(const std::string& path) {
   const std::scoped_lock lock(mutex_);
   TESSERA_TRY_VOID(begin(path));
   const auto folder = find(parent_of(path));
-  if (folder == nullptr) return missing(path);
+  if (folder == nullptr) return memory_storage::missing(path);
   const auto [place, made] =
-      folder->names.try_emplace(last_name(path), std::make_shared<Node>(false));
+      folder->names.try_emplace(memory_storage::last_name(path), std::make_shared<Node>(false));
   if (!made) return fault(path + ": cannot create: File exists");
   return std::make_unique<File>(*this, path, place->second);
 }
 
-Status MemoryStorage::sync_folder(const std::string& path) {
+inline Status MemoryStorage::sync_folder(const std::string& path) {
   const std::scoped_lock lock(mutex_);
   TESSERA_TRY_VOID(begin(path));
   const auto folder = find(path);
-  if (folder == nullptr) return missing(path);
+  if (folder == nullptr) return memory_storage::missing(path);
   folder->synced_names = folder->names;
   return {};
 }
 
-Status MemoryStorage::rename(const std::string& from, const std::string& to) {
+inline Status MemoryStorage::rename(const std::string& from, const std::string& to) {
   const std::scoped_lock lock(mutex_);
   TESSERA_TRY_VOID(begin(from));
   const auto node = find(from);
   const auto folder = find(parent_of(to));
-  if (node == nullptr || folder == nullptr) return missing(from);
+  if (node == nullptr || folder == nullptr) return memory_storage::missing(from);
   const auto there = find(to);
   if (there != nullptr && there->folder && !there->names.empty())
     return fault(from + ": cannot rename to " + to + ": Directory not empty");
-  find(parent_of(from))->names.erase(last_name(from));
-  folder->names[last_name(to)] = node;
+  find(parent_of(from))->names.erase(memory_storage::last_name(from));
+  folder->names[memory_storage::last_name(to)] = node;
   return {};
 }
 
-Status MemoryStorage::remove_file(const std::string& path) {
+inline Status MemoryStorage::remove_file(const std::string& path) {
   const std::scoped_lock lock(mutex_);
   TESSERA_TRY_VOID(begin(path));
   const auto node = find(path);
-  if (node == nullptr) return missing(path);
+  if (node == nullptr) return memory_storage::missing(path);
   if (node->folder) return fault(path + ": cannot remove: Is a directory");
-  find(parent_of(path))->names.erase(last_name(path));
+  find(parent_of(path))->names.erase(memory_storage::last_name(path));
   return {};
 }
 
-Status MemoryStorage::remove_folder(const std::string& path) {
+inline Status MemoryStorage::remove_folder(const std::string& path) {
   const std::scoped_lock lock(mutex_);
   TESSERA_TRY_VOID(begin(path));
   const auto node = find(path);
-  if (node == nullptr) return missing(path);
+  if (node == nullptr) return memory_storage::missing(path);
   if (!node->names.empty()) return fault(path + ": Directory not empty");
-  find(parent_of(path))->names.erase(last_name(path));
+  find(parent_of(path))->names.erase(memory_storage::last_name(path));
   return {};
 }
 
-Result<std::vector<std::string>> MemoryStorage::list(const std::string& path) {
+inline Result<std::vector<std::string>> MemoryStorage::list(const std::string& path) {
   const std::scoped_lock lock(mutex_);
   std::vector<std::string> names;
   const auto folder = find(path);
@@ -157,17 +224,17 @@ Result<std::vector<std::string>> MemoryStorage::list(const std::string& path) {
   return names;
 }
 
-Result<int64_t> MemoryStorage::free_bytes(const std::string& /*path*/) {
+inline Result<int64_t> MemoryStorage::free_bytes(const std::string& /*path*/) {
   return std::numeric_limits<int64_t>::max() / 2;  // Failure::Kind::kFull says when there is none
 }
 
-int64_t MemoryStorage::operations() const {
+inline int64_t MemoryStorage::operations() const {
   const std::scoped_lock lock(mutex_);
   return operations_;
 }
 
-void MemoryStorage::restore_to(const std::string& from, const std::string& to,
-                               Survivors survivors) const {
+inline void MemoryStorage::restore_to(const std::string& from, const std::string& to,
+                                      Survivors survivors) const {
   const std::scoped_lock lock(mutex_);
   const bool only_synced = survivors == Survivors::kOnlySynced;
   std::shared_ptr<Node> top = root_;

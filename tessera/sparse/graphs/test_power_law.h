@@ -1,18 +1,43 @@
-#include "tessera/sparse/graphs/generate.h"
+// For tests and benchmarks: graphs whose numbers of edges a row follow a power law, as those of the web, of citations and of
+// friends do.
+//
+//   const CsrGraph graph = power_law_graph({.nodes = 1'000'000, .edges = 10'000'000, .seed = 7});
+//
+// The model is that of Chung and Lu: node of rank r (0 the heaviest) has weight
+// w_r = (r + r0)^(-1 / (exponent - 1)), r0 chosen so that no node is expected to have more than
+// `max_share` of the edges; each edge draws its row and its column with probabilities proportional
+// to the weights, independently; self-loops and edges that are there already are drawn again, so
+// the number of edges is exact; where two heavy nodes would have several edges they have one, so in
+// dense graphs the heaviest rows fall short of their share. Ranks are numbered at random, as files number their nodes, unless
+// `by_rank` is set. Everything is a function of the options: Philox(seed, stream) at the number of
+// the draw.
+#pragma once
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <numeric>
 #include <utility>
 #include <vector>
 
 #include "tessera/base/philox.h"
+#include "tessera/base/result.h"
+#include "tessera/sparse/graphs/csr.h"
 
 namespace tessera::sparse {
-namespace {
+
+struct PowerLawOptions {
+  int64_t nodes = 0;
+  int64_t edges = 0;        // directed
+  double exponent = 2.5;    // of the distribution of degrees; above 2
+  double max_share = 0.01;  // of the edges, in one row
+  bool by_rank = false;
+  uint64_t seed = 0;
+};
+namespace power_law {
 
 // Draws an index with probability proportional to its weight in constant time (Walker's alias
 // method, Vose's construction).
@@ -51,7 +76,7 @@ class Alias {
   std::vector<int32_t> other_;
 };
 
-std::vector<double> weights(const PowerLawOptions& options) {
+inline std::vector<double> weights(const PowerLawOptions& options) {
   const double power = -1 / (options.exponent - 1);
   std::vector<double> weight(static_cast<size_t>(options.nodes));
   // The shift r0 that bounds the share of the heaviest node, by bisection: the share falls as r0
@@ -77,7 +102,7 @@ std::vector<double> weights(const PowerLawOptions& options) {
   return weight;
 }
 
-std::vector<int32_t> numbering(const PowerLawOptions& options) {
+inline std::vector<int32_t> numbering(const PowerLawOptions& options) {
   std::vector<int32_t> number(static_cast<size_t>(options.nodes));
   std::iota(number.begin(), number.end(), 0);
   if (options.by_rank) return number;
@@ -88,9 +113,11 @@ std::vector<int32_t> numbering(const PowerLawOptions& options) {
   return number;
 }
 
-}  // namespace
+}  // namespace power_law
 
-Result<CsrGraph> power_law_graph(const PowerLawOptions& options) {
+// Draws a graph, sorted, without values. Errors: an exponent of 2 or below, a share outside (0, 1],
+// or more than an eighth of all pairs as edges, which drawing again would take too long to find.
+inline Result<CsrGraph> power_law_graph(const PowerLawOptions& options) {
   if (options.nodes < 1 || options.nodes > std::numeric_limits<int32_t>::max() ||
       options.edges < 0 ||
       static_cast<double>(options.edges) >
@@ -105,8 +132,8 @@ Result<CsrGraph> power_law_graph(const PowerLawOptions& options) {
         fmt::format("expected an exponent above 2 and a share in (0, 1], found {} and {}",
                     options.exponent, options.max_share));
   }
-  const Alias alias(weights(options));
-  const std::vector<int32_t> number = numbering(options);
+  const power_law::Alias alias(power_law::weights(options));
+  const std::vector<int32_t> number = power_law::numbering(options);
   const Philox random{options.seed, 0};
   // Edges as one number, row before column: sorted, doubles lie side by side.
   const uint64_t nodes = static_cast<uint64_t>(options.nodes);
