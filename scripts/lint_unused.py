@@ -15,7 +15,7 @@ import sys
 # What is used all the same: the reason, by name.
 COMPLETE = "lists what there is, so that tests try or compare all of it"
 STANDARD = "is looked for by the standard library"
-KERNEL = "runs on real devices (docs/strategies/graph-partitions.md section 3)"
+KERNEL = "runs on real devices (docs/strategies/graph-partitions.md section 9)"
 COUNTS = "tells what private state holds; tests compare it with memory taken, and with the invariants"
 EXCEPTIONS = {
     "size_type": STANDARD, "difference_type": STANDARD, "const_reference": STANDARD, "is_transparent": STANDARD,
