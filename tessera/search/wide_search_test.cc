@@ -56,6 +56,7 @@ TEST(WideSearch, LargeBucketsWinWhereShardsCrossTheNetwork) {
 TEST(WideSearch, ShardsLieOverAxesInsideAStage) {
   const auto asked =
       ask("mixtral:layers=1,hidden=64,heads=4,seq=32,vocab=64,ffn=64,experts=4", "dgx-a100:1", 4);
+  asked->question.evaluations = 24;
   const std::map<std::string, std::string> two = {
       {"devices", "2"}, {"pp", "1"}, {"dp", "1"}, {"tp", "2"}};
   const PlanAnswer plain = answer_of(*asked, two);
@@ -87,6 +88,8 @@ TEST(WideSearch, TransfersCanBeFixed) {
 
 TEST(WideSearch, SlicesCanBeFixed) {
   const auto asked = ask("gpt:layers=4,hidden=256,heads=4,seq=64,vocab=512", "dgx-a100:1", 8);
+  asked->question.fixed["devices"] = "4";
+  asked->question.evaluations = 8;
   const PlanAnswer answer = answer_of(*asked, {{"pp", "2"}, {"slices", "4"}});
   ASSERT_TRUE(answer.best.has_value());
   for (const PlanCandidate& candidate : answer.simulated) {
@@ -125,6 +128,7 @@ rate = "100 Gb/s"
   asked.question.cluster = &asked.cluster;
   asked.question.options.style = parse_style("tessera").value();
   asked.question.compute = DType::kBFloat16;
+  asked.question.evaluations = 24;
   const PlanAnswer own = answer_of(asked, {});
   const PlanAnswer unequal = answer_of(asked, {{"meshes", "unequal"}});
   const PlanAnswer equal = answer_of(asked, {{"meshes", "equal"}});

@@ -14,6 +14,8 @@
 namespace tessera::planner_test {
 namespace {
 
+constexpr size_t kPrograms = 16;  // a strategy is among the first that are tried
+
 class Found {
  public:
   Found(const std::string& model, const std::string& machine, int64_t batch,
@@ -28,6 +30,7 @@ class Found {
     question_.compute = compute;
     question_.fixed = fixed;
     question_.memory_limit_bytes = limit;
+    question_.evaluations = kPrograms;
     // Without the recipes to which `auto` gives the programs that are left.
     answer_ = find_in_space(question_, whole_space).value();
     EXPECT_TRUE(answer_.best.has_value()) << to_text(answer_, question_, true);
