@@ -62,7 +62,7 @@ TEST(Planner, PartsOfABlockMayBeCutOtherwise) {
     EXPECT_LT(step_of(found), *one.step_s) << one.name();
   }
   asked->question.fixed = {{"ep", "2"}};
-  asked->question.evaluations = 4 * all_recipes().size();
+  asked->question.evaluations = all_recipes().size();
   const auto recipe = find_by_recipes(asked->question);
   ASSERT_TRUE(recipe) << recipe.error().message;
   EXPECT_LT(step_of(found), 1.01 * step_of(*recipe)) << best_of(*recipe).name();
@@ -98,7 +98,10 @@ TEST(Planner, MicroBatchesGrowWhileSumsOutlastTheirPasses) {
       parse_style(
           "megatron-core,fused_attention=false,attention_efficiency=0.65,matmul_efficiency=0.84")
           .value();
-  asked->question.fixed = {{"tp", "1"}, {"pp", "1"}};
+  asked->question.fixed = {{"tp", "1"},
+                           {"pp", "1"},
+                           {"prefetch", "1"},
+                           {"bucket_bytes", std::to_string(kPlainBucket)}};
   const PlanAnswer found = find_in_space(asked->question, whole_space).value();
   for (const char* number : {"1", "2", "4", "16"}) {
     asked->question.fixed["micro_batches"] = number;
@@ -112,11 +115,11 @@ TEST(Planner, MicroBatchesGrowWhileSumsOutlastTheirPasses) {
 TEST(Planner, RecomputationIsPricedWhereMemoryLacks) {
   const auto folded = [](const char* recompute, int64_t limit) {
     const auto asked =
-        ask("gpt:layers=24,hidden=2048,heads=16,seq=1024,vocab=51200", "dgx-a100:1", 64);
+        ask("gpt:layers=24,hidden=2048,heads=16,seq=1024,vocab=51200", "dgx-a100:1", 16);
     asked->question.compute = DType::kBFloat16;
-    asked->question.evaluations = 4;
+    asked->question.evaluations = 2;
     asked->question.memory_limit_bytes = limit;
-    asked->question.fixed = {{"offload", "none"}};
+    asked->question.fixed = {{"offload", "none"}, {"devices", "4"}};
     if (recompute != nullptr) asked->question.fixed["recompute"] = recompute;
     return find_in_space(asked->question, whole_space).value().folded_programs;
   };
@@ -199,7 +202,7 @@ TEST(Planner, NoChoiceIsSimulatedTwice) {
 TEST(Planner, NothingFitsSaysByHowMuch) {
   const auto asked = ask(kGpt, "dgx-a100:1", 8);
   asked->question.memory_limit_bytes = 1000000;
-  asked->question.fixed = {{"devices", "4"}, {"tp", "2"}};
+  asked->question.fixed = {{"devices", "4"}, {"tp", "1"}};
   asked->question.evaluations = 4;
   const PlanAnswer answer = find_plan(asked->question, "auto").value();
   EXPECT_FALSE(answer.best.has_value());

@@ -58,7 +58,7 @@ TEST(WithPart, EveryPlanContainsThePart) {
         "split = [ { ops = \"{head,loss}\", dim = \"vocab\", over = \"tp\" } ]\n",
         "mesh = { pp = 2 }\nstage = [ { ops = \"blocks.3\", at = 1 } ]\n",
         "bucket_bytes = 1000000\nprecision = { state = \"float32\" }\n"}) {
-    const PlanAnswer answer = answer_with(part, "2", 2);
+    const PlanAnswer answer = answer_with(part, "4", 2);
     const Plan plan = parse_plan(answer.plan).value();
     const auto again = add_part(plan, parse_part(part, "part.toml", planned_axes()).value());
     EXPECT_EQ(again.value(), plan) << part << answer.plan;
@@ -69,12 +69,12 @@ TEST(WithPart, EveryPlanContainsThePart) {
 TEST(WithPart, RecipesAreRacedIfItLeavesAllCutsOpen) {
   const auto ended = [](const std::string& part) {
     const auto asked = ask_with(part);
-    asked->question.fixed = {{"devices", "4"}, {"dp", "2"}};
-    asked->question.evaluations = 36;
+    asked->question.fixed = {{"devices", "4"}, {"pp", "1"}};
+    asked->question.evaluations = 48;
     return find_plan(asked->question, "auto").value().ended;
   };
   EXPECT_NE(ended("bucket_bytes = 1000000\n").find(" recipes"), std::string::npos);
-  EXPECT_EQ(ended("mesh = { tp = 2 }\n").find(" recipes"), std::string::npos);
+  EXPECT_EQ(ended("mesh = { tp = 2 }\nbucket_bytes = 1000000\n").find(" recipes"), std::string::npos);
 }
 
 TEST(WithPart, RecipesContainWhatHasNoCuts) {

@@ -87,7 +87,7 @@ class Found {
 const std::string kTwoSites = TESSERA_SOURCE_DIR "/examples/clusters/two_sites.toml";
 
 TEST(Rediscovery, AHugeEmbeddingIsCutAlongTheVocabulary) {
-  const Found found("gpt:layers=1,hidden=512,heads=8,seq=64,vocab=1000000", "dgx-a100:1", 8);
+  const Found found("gpt:layers=2,hidden=512,heads=8,seq=64,vocab=1000000", "dgx-a100:1", 8);
   EXPECT_TRUE(found.cuts().contains("vocab")) << found.text();
 }
 
@@ -166,7 +166,7 @@ TEST(Rediscovery, DenseLayersBehindConvolutionsAreShared) {
 
 // Early layers of Swin hold the most activations: where memory is short, these are recomputed.
 TEST(Rediscovery, EarlySwinLayersAreRecomputed) {
-  const Found found("swin", "dgx-v100-16:1", 256, {{"devices", "8"}}, 3000000000, DType::kFloat32);
+  const Found found("swin", "dgx-v100-16:1", 256, {{"devices", "8"}, {"tp", "1"}}, 3000000000, DType::kFloat32);
   const std::vector<UnitChoice>& units = found.choice().units;
   ASSERT_FALSE(units.empty()) << found.text();
   const auto recomputed = [](auto begin, auto end) {
