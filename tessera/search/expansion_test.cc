@@ -47,7 +47,8 @@ TEST(Expansions, AreChosenWhereTheyAreFaster) {
 
 // A device whose fused kernels are at their roofline: products that write their scores cost more.
 TEST(Expansions, AreLeftWhereFusedKernelsAreFaster) {
-  const auto asked = ask_replicas("gpt:layers=4,hidden=1024,heads=16,seq=1024,vocab=1024", "dgx-a100:1", 32, 4);
+  const auto asked =
+      ask_replicas("gpt:layers=4,hidden=1024,heads=16,seq=1024,vocab=1024", "dgx-a100:1", 32, 4);
   asked->question.compute = DType::kBFloat16;
   const double step = step_of(find_in_space(asked->question, whole_space).value());
   int searches = 0;
@@ -62,7 +63,8 @@ TEST(Expansions, AreLeftWhereFusedKernelsAreFaster) {
 
 // A device without a fused kernel that is near its roofline: one search, around the products.
 TEST(Expansions, AreSearchedAloneWhereTheyAreClearlyFaster) {
-  const auto asked = ask_replicas("bert:layers=4,hidden=1024,heads=16,seq=512,vocab=1024", "dgx-v100:1", 64, 4);
+  const auto asked =
+      ask_replicas("bert:layers=4,hidden=1024,heads=16,seq=512,vocab=1024", "dgx-v100:1", 64, 4);
   asked->question.compute = DType::kBFloat16;
   const auto search = [](const PlanQuestion& with) { return find_in_space(with, whole_space); };
   const double fused = step_of(search(asked->question).value());

@@ -98,7 +98,8 @@ TEST(WideSearch, SlicesCanBeFixed) {
     }
   }
   expect_sound(answer, asked->question);
-  const PlanAnswer scheduled = answer_of(*asked, {{"pp", "2"}, {"tp", "1"}, {"schedule", "token_1f1b"}});
+  const PlanAnswer scheduled =
+      answer_of(*asked, {{"pp", "2"}, {"tp", "1"}, {"schedule", "token_1f1b"}});
   ASSERT_TRUE(scheduled.best.has_value());
   EXPECT_EQ(best_of(scheduled).choice.schedule, "token_1f1b");
 }

@@ -74,7 +74,8 @@ TEST(WithPart, RecipesAreRacedIfItLeavesAllCutsOpen) {
     return find_plan(asked->question, "auto").value().ended;
   };
   EXPECT_NE(ended("bucket_bytes = 1000000\n").find(" recipes"), std::string::npos);
-  EXPECT_EQ(ended("mesh = { tp = 2 }\nbucket_bytes = 1000000\n").find(" recipes"), std::string::npos);
+  EXPECT_EQ(ended("mesh = { tp = 2 }\nbucket_bytes = 1000000\n").find(" recipes"),
+            std::string::npos);
 }
 
 TEST(WithPart, RecipesContainWhatHasNoCuts) {

@@ -166,7 +166,8 @@ TEST(Rediscovery, DenseLayersBehindConvolutionsAreShared) {
 
 // Early layers of Swin hold the most activations: where memory is short, these are recomputed.
 TEST(Rediscovery, EarlySwinLayersAreRecomputed) {
-  const Found found("swin", "dgx-v100-16:1", 256, {{"devices", "8"}, {"tp", "1"}}, 3000000000, DType::kFloat32);
+  const Found found("swin", "dgx-v100-16:1", 256, {{"devices", "8"}, {"tp", "1"}}, 3000000000,
+                    DType::kFloat32);
   const std::vector<UnitChoice>& units = found.choice().units;
   ASSERT_FALSE(units.empty()) << found.text();
   const auto recomputed = [](auto begin, auto end) {

@@ -17,7 +17,7 @@ TEST(SmallInstances, WithAllProgramsAutoIsAsFastAsBruteForce) {
 
 TEST(SmallInstances, AutoFitsAndIsNearlyAsFastAsBruteForce) {
   Outcome outcome;
-  for (uint64_t seed = 200; seed < 203; ++seed)
+  for (uint64_t seed = 200; seed < 202; ++seed)
     compare(*random_instance(seed, 2, Size::kSmall), outcome);
   EXPECT_LE(outcome.worst, 1.5) << outcome.worst_instance;
   EXPECT_GE(outcome.equal + 1, outcome.instances);
