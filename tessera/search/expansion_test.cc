@@ -12,7 +12,15 @@ namespace tessera::expansion_test {
 namespace {
 
 const char* const kGpt = "gpt:layers=2,hidden=160,heads=4,seq=128,vocab=300";
-constexpr size_t kPrograms = 48;
+
+// Asks for replicas alone: whether ops are taken apart is decided before and after the search.
+std::unique_ptr<Asked> ask_replicas(const std::string& model, const std::string& machine,
+                                    int64_t batch, size_t programs) {
+  auto out = ask(model, machine, batch);
+  out->question.fixed = {{"pp", "1"}, {"tp", "1"}};
+  out->question.evaluations = programs;
+  return out;
+}
 
 // The fastest of the space, with the text as a part; seconds.
 double fastest(PlanQuestion question, const char* part) {
@@ -23,8 +31,7 @@ double fastest(PlanQuestion question, const char* part) {
 // On this machine's cores attention in products is faster than the fused kernel, by their measured or
 // presumed rates, or it is not: `auto` is as fast as the better of both searches.
 TEST(Expansions, AreChosenWhereTheyAreFaster) {
-  const auto asked = ask(kGpt, "local:2", 16);
-  asked->question.evaluations = kPrograms;
+  const auto asked = ask_replicas(kGpt, "local:2", 16, 8);
   const double fused = fastest(asked->question, nullptr);
   const double apart = fastest(asked->question, "expand = \"blocks.*.attn.core\"");
   const PlanAnswer answer = find_plan(asked->question, "auto").value();
@@ -40,7 +47,8 @@ TEST(Expansions, AreChosenWhereTheyAreFaster) {
 
 // A device whose fused kernels are at their roofline: products that write their scores cost more.
 TEST(Expansions, AreLeftWhereFusedKernelsAreFaster) {
-  const auto asked = ask("gpt:layers=4,hidden=1024,heads=16,seq=1024,vocab=1024", "dgx-a100:1", 32);
+  const auto asked =
+      ask_replicas("gpt:layers=4,hidden=1024,heads=16,seq=1024,vocab=1024", "dgx-a100:1", 32, 4);
   asked->question.compute = DType::kBFloat16;
   const double step = step_of(find_in_space(asked->question, whole_space).value());
   int searches = 0;
@@ -55,7 +63,8 @@ TEST(Expansions, AreLeftWhereFusedKernelsAreFaster) {
 
 // A device without a fused kernel that is near its roofline: one search, around the products.
 TEST(Expansions, AreSearchedAloneWhereTheyAreClearlyFaster) {
-  const auto asked = ask("bert:layers=4,hidden=1024,heads=16,seq=512,vocab=1024", "dgx-v100:1", 64);
+  const auto asked =
+      ask_replicas("bert:layers=4,hidden=1024,heads=16,seq=512,vocab=1024", "dgx-v100:1", 64, 4);
   asked->question.compute = DType::kBFloat16;
   const auto search = [](const PlanQuestion& with) { return find_in_space(with, whole_space); };
   const double fused = step_of(search(asked->question).value());
@@ -70,8 +79,7 @@ TEST(Expansions, AreSearchedAloneWhereTheyAreClearlyFaster) {
 }
 
 TEST(Expansions, OfAPartOfTheUsersStay) {
-  const auto asked = ask(kGpt, "local:2", 16);
-  asked->question.evaluations = kPrograms;
+  const auto asked = ask_replicas(kGpt, "local:2", 16, 8);
   asked->question.part =
       parse_part("expand = \"blocks.0.attn.core\"", "part.toml", planned_axes()).value();
   const PlanAnswer answer = find_plan(asked->question, "auto").value();
@@ -81,8 +89,7 @@ TEST(Expansions, OfAPartOfTheUsersStay) {
 
 // Entries of a user's part are in the answer beside the expansion.
 TEST(Expansions, GoWithAPartOfTheUsers) {
-  const auto asked = ask(kGpt, "local:2", 16);
-  asked->question.evaluations = kPrograms;
+  const auto asked = ask_replicas(kGpt, "local:2", 16, 8);
   asked->question.part = parse_part("micro_batches = 2", "part.toml", planned_axes()).value();
   const PlanAnswer answer = find_plan(asked->question, "auto").value();
   expect_sound(answer, asked->question);

@@ -118,8 +118,8 @@ PlanAnswer find_on(const std::string& model, int64_t batch, double nic_rate, dou
 TEST(HaloChoices, InteriorsComeFirstOnSlowLinks) {
   const std::string model = "cosmoflow:width=512";
   const PlanAnswer plain =
-      find_on(model, 1, 1e9, 12e-6, {{"rims", "0"}, {"halo_layers", "1"}, {"tp", "4"}});
-  const PlanAnswer found = find_on(model, 1, 1e9, 12e-6, {{"tp", "4"}});
+      find_on(model, 1, 1e9, 12e-6, {{"rims", "0"}, {"halo_layers", "1"}, {"tp", "4"}}, 6);
+  const PlanAnswer found = find_on(model, 1, 1e9, 12e-6, {{"tp", "4"}}, 6);
   EXPECT_TRUE(best_of(found).choice.halos.rims) << best_of(found).choice.str();
   EXPECT_NE(found.plan.find("time:rims"), std::string::npos);
   EXPECT_LT(step_of(found), .99 * step_of(plain));
@@ -131,8 +131,8 @@ TEST(HaloChoices, HalosAreComputedWhereMessagesStartSlowly) {
   const std::map<std::string, std::string> cut = {{"tp", "4"}, {"rims", "0"}};
   std::map<std::string, std::string> plain_cut = cut;
   plain_cut["halo_layers"] = "1";
-  const PlanAnswer plain = find_on(model, 1, 12.5e9, 5e-3, plain_cut);
-  const PlanAnswer found = find_on(model, 1, 12.5e9, 5e-3, cut);
+  const PlanAnswer plain = find_on(model, 1, 12.5e9, 5e-3, plain_cut, 8);
+  const PlanAnswer found = find_on(model, 1, 12.5e9, 5e-3, cut, 8);
   EXPECT_NE(found.plan.find("halo = \"compute\""), std::string::npos)
       << best_of(found).choice.str();
   EXPECT_LT(step_of(found), .99 * step_of(plain));
@@ -142,8 +142,8 @@ TEST(HaloChoices, HalosAreComputedWhereMessagesStartSlowly) {
 TEST(HaloChoices, CostNothingWhereThereAreNoHalos) {
   const std::string model = "gpt:layers=4,hidden=256,heads=4,seq=128,vocab=512";
   const PlanAnswer plain =
-      find_on(model, 8, 12.5e9, 12e-6, {{"rims", "0"}, {"halo_layers", "1"}}, 8);
-  const PlanAnswer found = find_on(model, 8, 12.5e9, 12e-6, {}, 8);
+      find_on(model, 8, 12.5e9, 12e-6, {{"rims", "0"}, {"halo_layers", "1"}, {"tp", "2"}}, 4);
+  const PlanAnswer found = find_on(model, 8, 12.5e9, 12e-6, {{"tp", "2"}}, 4);
   EXPECT_EQ(found.plan, plain.plan);
   EXPECT_EQ(found.folded_programs, plain.folded_programs);
   EXPECT_EQ(found.estimated, plain.estimated);

@@ -17,7 +17,7 @@ std::unique_ptr<Asked> ask_one_device(int64_t limit) {
   asked->question.compute = DType::kFloat16;
   asked->question.memory_limit_bytes = limit;
   asked->question.fixed["devices"] = "1";
-  asked->question.evaluations = 12;
+  asked->question.evaluations = 6;
   return asked;
 }
 
@@ -66,6 +66,8 @@ TEST(Offload, StaysAwayWhereMemoryDoesNotBind) {
 TEST(Offload, StaysAwayWhereDevicesAreTheHost) {
   const auto asked = ask("gpt:layers=2,hidden=64,heads=4,seq=32,vocab=128", "local:2", 4);
   asked->question.memory_limit_bytes = 100000;
+  asked->question.fixed = {{"pp", "1"}, {"tp", "1"}};
+  asked->question.evaluations = 4;
   const PlanAnswer found = find_plan(asked->question, "auto").value();
   EXPECT_FALSE(found.best.has_value());
   EXPECT_TRUE(found.offloaded.empty());

@@ -102,6 +102,7 @@ TEST(OwnDims, LeavesWhatIsFixedAndWhatItCannotEdit) {
 TEST(OwnDims, MakeTheAnswerFaster) {
   const auto asked = ask("alexnet:dropout=0", "2080ti:1", 64);
   asked->question.fixed = {{"pp", "1"}, {"zero", "0"}};
+  asked->question.evaluations = 16;
   const PlanAnswer with = find_in_space(asked->question, whole_space).value();
   expect_sound(with, asked->question);
   const auto without_own = [](Ranking& ranking) -> Result<Space> {

@@ -12,6 +12,8 @@
 
 #include "tessera/search/plan_search.h"
 #include "tessera/search/planners/test_questions.h"
+#include "tessera/search/ranking.h"
+#include "tessera/search/spaces.h"
 #include "tessera/test/source_dir.h"
 
 namespace tessera {
@@ -40,6 +42,7 @@ TEST_P(Styles, FormulaAndProgramAgree) {
   const auto asked = ask(kModel, "dgx-a100:1", 32);
   PlanQuestion& question = asked->question;
   question.compute = GetParam().compute;
+  question.evaluations = 3;  // the first are cut in other ways, the others are edits
   question.options.style = parse_style(GetParam().style).value();
   question.fixed = {
       {"pp", "1"}, {"micro_batches", "4"}, {"recompute", "none"}, {"offload", "none"}};
@@ -58,7 +61,7 @@ TEST_P(Styles, FormulaAndProgramAgree) {
     question.fixed["dp"] = shape.replicas;
     question.fixed["tp"] = shape.inner;
     question.fixed["zero"] = shape.zero;
-    const auto answer = find_plan(question, "auto");
+    const auto answer = find_in_space(question, whole_space);
     ASSERT_TRUE(answer) << answer.error().message;
     for (const PlanCandidate& one : answer->simulated) {
       if (!one.step_s || !one.call.empty() || !is_priced_whole(one.choice)) continue;
@@ -78,7 +81,7 @@ TEST_P(Styles, FormulaAndProgramAgree) {
       EXPECT_NEAR(one.estimate.step_s / *one.step_s, 1, time) << one.name();
     }
   }
-  EXPECT_GE(compared, 2U);
+  EXPECT_GE(compared, 8U);
 }
 
 // Adapters are trained, and the parameters beside them are frozen: these rest as narrow as they are

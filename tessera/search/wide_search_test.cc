@@ -55,7 +55,8 @@ TEST(WideSearch, LargeBucketsWinWhereShardsCrossTheNetwork) {
 // beside experts, can rest in shards over that axis.
 TEST(WideSearch, ShardsLieOverAxesInsideAStage) {
   const auto asked =
-      ask("mixtral:layers=1,hidden=64,heads=4,seq=32,vocab=64,ffn=64,experts=4", "dgx-a100:1", 4);
+      ask("mixtral:layers=3,hidden=64,heads=4,seq=32,vocab=64,ffn=64,experts=4", "dgx-a100:1", 4);
+  asked->question.evaluations = 12;
   const std::map<std::string, std::string> two = {
       {"devices", "2"}, {"pp", "1"}, {"dp", "1"}, {"tp", "2"}};
   const PlanAnswer plain = answer_of(*asked, two);
@@ -87,7 +88,9 @@ TEST(WideSearch, TransfersCanBeFixed) {
 
 TEST(WideSearch, SlicesCanBeFixed) {
   const auto asked = ask("gpt:layers=4,hidden=256,heads=4,seq=64,vocab=512", "dgx-a100:1", 8);
-  const PlanAnswer answer = answer_of(*asked, {{"pp", "2"}, {"slices", "4"}});
+  asked->question.fixed["devices"] = "4";
+  asked->question.evaluations = 8;
+  const PlanAnswer answer = answer_of(*asked, {{"pp", "2"}, {"tp", "1"}, {"slices", "4"}});
   ASSERT_TRUE(answer.best.has_value());
   for (const PlanCandidate& candidate : answer.simulated) {
     if (candidate.call.empty()) {
@@ -95,7 +98,8 @@ TEST(WideSearch, SlicesCanBeFixed) {
     }
   }
   expect_sound(answer, asked->question);
-  const PlanAnswer scheduled = answer_of(*asked, {{"pp", "2"}, {"schedule", "token_1f1b"}});
+  const PlanAnswer scheduled =
+      answer_of(*asked, {{"pp", "2"}, {"tp", "1"}, {"schedule", "token_1f1b"}});
   ASSERT_TRUE(scheduled.best.has_value());
   EXPECT_EQ(best_of(scheduled).choice.schedule, "token_1f1b");
 }
@@ -125,6 +129,7 @@ rate = "100 Gb/s"
   asked.question.cluster = &asked.cluster;
   asked.question.options.style = parse_style("tessera").value();
   asked.question.compute = DType::kBFloat16;
+  asked.question.evaluations = 24;
   const PlanAnswer own = answer_of(asked, {});
   const PlanAnswer unequal = answer_of(asked, {{"meshes", "unequal"}});
   const PlanAnswer equal = answer_of(asked, {{"meshes", "equal"}});
@@ -179,13 +184,13 @@ TEST(WideSearch, WrongQuestions) {
 // Far slower choices are left out only where others are smaller, too: what is fixed may not lead to a
 // smaller choice than the whole space has.
 TEST(WideSearch, WhatIsLeftOutIsNotSmaller) {
-  const auto asked = ask("gpt:layers=4,hidden=512,heads=8,seq=128,vocab=1024", "dgx-a100:16", 128);
+  const auto asked = ask("gpt:layers=4,hidden=512,heads=8,seq=128,vocab=1024", "dgx-a100:8", 64);
   asked->question.evaluations = 1;
   const PlanAnswer all = find_in_space(asked->question, megatron_space).value();
   ASSERT_FALSE(all.curve.empty());
   using Fixed = std::map<std::string, std::string>;
   for (const Fixed& fixed :
-       {Fixed{{"zero", "3"}, {"recompute", "full"}}, Fixed{{"zero", "1"}, {"devices", "32"}}}) {
+       {Fixed{{"zero", "3"}, {"recompute", "full"}}, Fixed{{"zero", "1"}, {"devices", "16"}}}) {
     asked->question.fixed = fixed;
     const PlanAnswer some = find_in_space(asked->question, megatron_space).value();
     ASSERT_FALSE(some.curve.empty());

@@ -18,9 +18,11 @@ std::unique_ptr<Asked> ask_with(const std::string& part, int64_t batch = 16) {
   return out;
 }
 
-PlanAnswer answer_with(const std::string& part, const std::string& devices = "8") {
+PlanAnswer answer_with(const std::string& part, const std::string& devices = "8",
+                       size_t programs = 6) {
   const auto asked = ask_with(part);
   asked->question.fixed["devices"] = devices;
+  asked->question.evaluations = programs;
   PlanAnswer answer = find_plan(asked->question, "auto").value();
   expect_sound(answer, asked->question);
   return answer;
@@ -30,6 +32,7 @@ std::string refusal_of(const std::string& part,
                        const std::map<std::string, std::string>& fixed = {}) {
   const auto asked = ask_with(part);
   asked->question.fixed = fixed;
+  asked->question.evaluations = 1;
   const auto answer = find_plan(asked->question, "auto");
   return answer ? "no error" : answer.error().message;
 }
@@ -55,7 +58,7 @@ TEST(WithPart, EveryPlanContainsThePart) {
         "split = [ { ops = \"{head,loss}\", dim = \"vocab\", over = \"tp\" } ]\n",
         "mesh = { pp = 2 }\nstage = [ { ops = \"blocks.3\", at = 1 } ]\n",
         "bucket_bytes = 1000000\nprecision = { state = \"float32\" }\n"}) {
-    const PlanAnswer answer = answer_with(part, "2");
+    const PlanAnswer answer = answer_with(part, "4", 2);
     const Plan plan = parse_plan(answer.plan).value();
     const auto again = add_part(plan, parse_part(part, "part.toml", planned_axes()).value());
     EXPECT_EQ(again.value(), plan) << part << answer.plan;
@@ -66,11 +69,13 @@ TEST(WithPart, EveryPlanContainsThePart) {
 TEST(WithPart, RecipesAreRacedIfItLeavesAllCutsOpen) {
   const auto ended = [](const std::string& part) {
     const auto asked = ask_with(part);
-    asked->question.evaluations = 0;
+    asked->question.fixed = {{"devices", "4"}, {"pp", "1"}};
+    asked->question.evaluations = 48;
     return find_plan(asked->question, "auto").value().ended;
   };
   EXPECT_NE(ended("bucket_bytes = 1000000\n").find(" recipes"), std::string::npos);
-  EXPECT_EQ(ended("mesh = { tp = 2 }\n").find(" recipes"), std::string::npos);
+  EXPECT_EQ(ended("mesh = { tp = 2 }\nbucket_bytes = 1000000\n").find(" recipes"),
+            std::string::npos);
 }
 
 TEST(WithPart, RecipesContainWhatHasNoCuts) {

@@ -14,6 +14,8 @@
 namespace tessera::planner_test {
 namespace {
 
+constexpr size_t kPrograms = 16;  // a strategy is among the first that are tried
+
 class Found {
  public:
   Found(const std::string& model, const std::string& machine, int64_t batch,
@@ -28,6 +30,7 @@ class Found {
     question_.compute = compute;
     question_.fixed = fixed;
     question_.memory_limit_bytes = limit;
+    question_.evaluations = kPrograms;
     // Without the recipes to which `auto` gives the programs that are left.
     answer_ = find_in_space(question_, whole_space).value();
     EXPECT_TRUE(answer_.best.has_value()) << to_text(answer_, question_, true);
@@ -84,7 +87,7 @@ class Found {
 const std::string kTwoSites = TESSERA_SOURCE_DIR "/examples/clusters/two_sites.toml";
 
 TEST(Rediscovery, AHugeEmbeddingIsCutAlongTheVocabulary) {
-  const Found found("gpt:layers=1,hidden=512,heads=8,seq=64,vocab=1000000", "dgx-a100:1", 8);
+  const Found found("gpt:layers=2,hidden=512,heads=8,seq=64,vocab=1000000", "dgx-a100:1", 8);
   EXPECT_TRUE(found.cuts().contains("vocab")) << found.text();
 }
 
@@ -163,7 +166,8 @@ TEST(Rediscovery, DenseLayersBehindConvolutionsAreShared) {
 
 // Early layers of Swin hold the most activations: where memory is short, these are recomputed.
 TEST(Rediscovery, EarlySwinLayersAreRecomputed) {
-  const Found found("swin", "dgx-v100-16:1", 256, {{"devices", "8"}}, 3000000000, DType::kFloat32);
+  const Found found("swin", "dgx-v100-16:1", 256, {{"devices", "8"}, {"tp", "1"}}, 3000000000,
+                    DType::kFloat32);
   const std::vector<UnitChoice>& units = found.choice().units;
   ASSERT_FALSE(units.empty()) << found.text();
   const auto recomputed = [](auto begin, auto end) {

@@ -7,17 +7,17 @@
 namespace tessera::planner_test {
 namespace {
 
-// A hundred of the sort of small_instances_slow_test.cc.
+// Thirty of the sort of small_instances_slow_test.cc.
 TEST(SmallInstances, WithAllProgramsAutoIsAsFastAsBruteForce) {
-  for (uint64_t seed = 0; seed < 98; ++seed)
+  for (uint64_t seed = 0; seed < 29; ++seed)
     expect_as_fast_as_brute_force(*random_instance(seed, 2, Size::kTiny));
-  for (uint64_t seed = 98; seed < 100; ++seed)
+  for (uint64_t seed = 98; seed < 99; ++seed)
     expect_as_fast_as_brute_force(*random_instance(seed, 4, Size::kTiny));
 }
 
 TEST(SmallInstances, AutoFitsAndIsNearlyAsFastAsBruteForce) {
   Outcome outcome;
-  for (uint64_t seed = 200; seed < 203; ++seed)
+  for (uint64_t seed = 200; seed < 202; ++seed)
     compare(*random_instance(seed, 2, Size::kSmall), outcome);
   EXPECT_LE(outcome.worst, 1.5) << outcome.worst_instance;
   EXPECT_GE(outcome.equal + 1, outcome.instances);
@@ -75,7 +75,7 @@ TEST(SmallInstances, SmallPlansAreTriedWhereNothingElseFits) {
 }
 
 TEST(SmallInstances, MoreMemoryIsNeverSlower) {
-  for (uint64_t seed = 300; seed < 303; ++seed) {
+  for (uint64_t seed = 300; seed < 301; ++seed) {
     const auto instance = random_instance(seed, 2, Size::kTiny);
     PlanQuestion question = instance->question;
     question.evaluations = kEnough;
@@ -94,7 +94,7 @@ TEST(SmallInstances, MoreMemoryIsNeverSlower) {
 }
 
 TEST(SmallInstances, MoreChoicesAreNeverSlower) {
-  for (uint64_t seed = 400; seed < 402; ++seed) {
+  for (uint64_t seed = 400; seed < 401; ++seed) {
     const auto instance = random_instance(seed, 2, Size::kTiny);
     PlanQuestion question = instance->question;
     question.evaluations = kEnough;

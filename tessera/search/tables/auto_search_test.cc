@@ -86,7 +86,7 @@ TEST(AutoSearch, FindsAPlacementWhereverBruteForceDoes) {
 TEST(AutoSearch, CutsTablesUntilTheyFit) {
   Random random(4);
   const ClosedForm cost;
-  for (int round = 0; round < 20; ++round) {
+  for (int round = 0; round < 10; ++round) {
     Problem problem = random_problem(random, 5, 4, 1.01, cost);
     const Answer found = auto_search(problem, {.budget = 500, .progress = {}});
     ASSERT_TRUE(found.found) << found.reason;
@@ -101,7 +101,7 @@ TEST(AutoSearch, IsNeverInfeasibleOrWorseWhereNeuroshardAnswers) {
   const ClosedForm cost;
   double ratio = 0;
   int count = 0;
-  for (int round = 0; round < 20; ++round) {
+  for (int round = 0; round < 12; ++round) {
     Problem problem =
         random_problem(random, 10 + random.up_to(15), 4, random.from(1.02, 1.5), cost);
     problem.splits.rows = problem.splits.replicas = false;  // the same space
@@ -113,7 +113,7 @@ TEST(AutoSearch, IsNeverInfeasibleOrWorseWhereNeuroshardAnswers) {
     ratio += ours.evaluation.ms / theirs.evaluation.ms;
     ++count;
   }
-  ASSERT_GT(count, 10);
+  ASSERT_GT(count, 6);
   EXPECT_LT(ratio / count, 1);
 }
 
@@ -263,9 +263,9 @@ TEST(AutoSearch, HotRowsNeverMakeAnAnswerWorse) {
   const ClosedForm cost;
   Random random(10);
   int better = 0;
-  for (int round = 0; round < 6; ++round) {
+  for (int round = 0; round < 4; ++round) {
     Problem problem = hot_problem(random, 10, 4, cost);
-    const AutoOptions options = {.budget = 8000, .progress = {}};
+    const AutoOptions options = {.budget = 4000, .progress = {}};
     const Answer with = auto_search(problem, options);
     problem.splits.hot = false;
     const Answer without = auto_search(problem, options);
@@ -278,7 +278,7 @@ TEST(AutoSearch, HotRowsNeverMakeAnAnswerWorse) {
     problem.splits.hot = true;
     EXPECT_EQ(auto_search(problem, options).placement, unknown.placement);
   }
-  EXPECT_GE(better, 3);
+  EXPECT_GE(better, 2);
 }
 
 TEST(AutoSearch, OneDeviceTakesAll) {
