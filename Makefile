@@ -33,7 +33,7 @@ fuzz: ## damaged files under sanitizers: TESSERA_FUZZ (1,000) of every kind, oth
 	@cmake --build build-planning-asan --target fuzz_test
 	@build-planning-asan/tests/fuzz_test --gtest_brief=1
 
-program: setup # what a user runs: the program and its libraries, without the tests
+program: setup ## build the program whole: planners, predictions, imports and exports too, without the tests
 	@scripts/configure release
 	@cmake --build build --target program
 
