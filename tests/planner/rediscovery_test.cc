@@ -7,6 +7,7 @@
 #include <set>
 
 #include "tessera/compile/compile.h"
+#include "tessera/search/planner.h"
 #include "tessera/search/ranking.h"
 #include "tessera/search/spaces.h"
 #include "tessera/test/source_dir.h"
