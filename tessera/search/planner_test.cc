@@ -20,7 +20,7 @@ const char* const kGpt = "gpt:layers=4,hidden=256,heads=4,seq=128,vocab=1024";
 // than the others.
 TEST(Planner, DearProgramsWait) {
   const auto asked =
-      ask("gpt:layers=12,hidden=3072,heads=48,seq=1024,vocab=51200", "dgx-a100:6", 96);
+      ask("gpt:layers=8,hidden=3072,heads=48,seq=1024,vocab=51200", "dgx-a100:6", 96);
   PlanQuestion& question = asked->question;
   question.compute = DType::kBFloat16;
   question.fixed = {{"offload", "none"}, {"devices", "48"}};
@@ -46,7 +46,7 @@ TEST(Planner, DearProgramsWait) {
 // without the recipe.
 TEST(Planner, PartsOfABlockMayBeCutOtherwise) {
   const auto asked =
-      ask("mixtral:layers=3,hidden=160,heads=4,seq=96,vocab=320,ffn=320,experts=4", "local:2", 8);
+      ask("mixtral:layers=2,hidden=160,heads=4,seq=96,vocab=320,ffn=320,experts=4", "local:2", 8);
   // Without what was measured of the machine that the test runs on.
   asked->cluster = local_cluster(2, nullptr);
   asked->question.fixed = {{"tp", "2"}, {"dp", "1"}, {"pp", "1"}};
@@ -71,7 +71,7 @@ TEST(Planner, PartsOfABlockMayBeCutOtherwise) {
 // Larger micro-batches save nothing here, but who fixes their number asks for them.
 TEST(Planner, AFixedNumberOfMicroBatchesIsRanked) {
   const auto asked =
-      ask("bert:layers=4,hidden=2560,heads=40,seq=512,vocab=30592,ffn=10240", "dgx-a100:1", 16);
+      ask("bert:layers=4,hidden=2560,heads=40,seq=512,vocab=30592,ffn=10240", "dgx-a100:1", 128);
   asked->question.evaluations = 2;
   asked->question.compute = DType::kBFloat16;
   asked->question.options.style =
@@ -79,8 +79,8 @@ TEST(Planner, AFixedNumberOfMicroBatchesIsRanked) {
           "megatron-core,fused_attention=false,attention_efficiency=0.65,"
           "matmul_efficiency=0.84")
           .value();
-  for (const char* number : {"16", "4", "1"}) {
-    asked->question.fixed = {{"devices", "1"}, {"micro_batches", number}};
+  for (const char* number : {"16", "8", "1"}) {
+    asked->question.fixed = {{"dp", "8"}, {"micro_batches", number}};
     const auto found = find_in_space(asked->question, whole_space);
     ASSERT_TRUE(found) << found.error().message;
     EXPECT_EQ(std::to_string(best_of(*found).choice.micro_batches), number);
@@ -237,7 +237,7 @@ TEST(Planner, WhatIsFixedIsNotSearched) {
   const auto asked = ask(kGpt, "dgx-a100:1", 16);
   asked->question.fixed = {
       {"pp", "2"}, {"tp", "2"}, {"dp", "2"}, {"recompute", "full"}, {"zero", "1"}};
-  asked->question.evaluations = 8;
+  asked->question.evaluations = 4;
   const PlanAnswer answer = find_plan(asked->question, "auto").value();
   ASSERT_TRUE(answer.best.has_value());
   for (const PlanCandidate& candidate : answer.simulated) {

@@ -19,8 +19,9 @@ std::unique_ptr<Asked> ask_with(const std::string& part, int64_t batch = 16) {
 }
 
 PlanAnswer answer_with(const std::string& part, const std::string& devices = "8",
-                       size_t programs = 6) {
+                       size_t programs = 6, const std::map<std::string, std::string>& fixed = {}) {
   const auto asked = ask_with(part);
+  asked->question.fixed = fixed;
   asked->question.fixed["devices"] = devices;
   asked->question.evaluations = programs;
   PlanAnswer answer = find_plan(asked->question, "auto").value();
@@ -58,7 +59,7 @@ TEST(WithPart, EveryPlanContainsThePart) {
         "split = [ { ops = \"{head,loss}\", dim = \"vocab\", over = \"tp\" } ]\n",
         "mesh = { pp = 2 }\nstage = [ { ops = \"blocks.3\", at = 1 } ]\n",
         "bucket_bytes = 1000000\nprecision = { state = \"float32\" }\n"}) {
-    const PlanAnswer answer = answer_with(part, "4", 2);
+    const PlanAnswer answer = answer_with(part, "4", 1, {{"tp", "2"}});
     const Plan plan = parse_plan(answer.plan).value();
     const auto again = add_part(plan, parse_part(part, "part.toml", planned_axes()).value());
     EXPECT_EQ(again.value(), plan) << part << answer.plan;
@@ -149,13 +150,13 @@ TEST(WithPart, WhatCannotBeIsOneLineWithItsPlace) {
       refusal_of("\nmesh = { tp = 16 }\n").starts_with("part.toml:2: no choice can be made"))
       << refusal_of("\nmesh = { tp = 16 }\n");
   // Every plan is refused: a stage that the planner's plans do not have.
-  const std::string message =
-      refusal_of("mesh = { pp = 1 }\nstage = [\n  { ops = \"blocks.3\", at = 7 },\n]\n");
+  const std::string message = refusal_of(
+      "mesh = { pp = 1 }\nstage = [\n  { ops = \"blocks.3\", at = 7 },\n]\n", {{"tp", "1"}});
   EXPECT_TRUE(message.starts_with("part.toml:3: expected plans with a stage 7, found ")) << message;
   for (const char* part : {"mesh = { pp = 2 }\nschedule = \"chimera\"\n",
                            "mesh = { dp = 8 }\nstore = [\n  { tensors = \"blocks.0.ln_1.weight\", "
                            "over = \"dp\", dim = \"nothing\" },\n]\n"}) {
-    const std::string refused = refusal_of(part);
+    const std::string refused = refusal_of(part, {{"tp", "1"}});
     EXPECT_TRUE(refused.starts_with("part.toml:")) << refused;
     EXPECT_EQ(refused.find('\n'), std::string::npos) << refused;
   }

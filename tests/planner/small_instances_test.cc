@@ -7,9 +7,9 @@
 namespace tessera::planner_test {
 namespace {
 
-// Thirty of the sort of small_instances_slow_test.cc.
+// Twenty of the sort of small_instances_slow_test.cc.
 TEST(SmallInstances, WithAllProgramsAutoIsAsFastAsBruteForce) {
-  for (uint64_t seed = 0; seed < 29; ++seed)
+  for (uint64_t seed = 0; seed < 19; ++seed)
     expect_as_fast_as_brute_force(*random_instance(seed, 2, Size::kTiny));
   for (uint64_t seed = 98; seed < 99; ++seed)
     expect_as_fast_as_brute_force(*random_instance(seed, 4, Size::kTiny));
@@ -83,7 +83,7 @@ TEST(SmallInstances, MoreMemoryIsNeverSlower) {
     const double free_s = step_s(question);
     double before_s = 1e9;
     const double needs = instance->best()->bytes;
-    for (const double share : {.3, .6, .9, .95, 1.0, 1.2}) {
+    for (const double share : {.3, .6, .9, 1.0}) {
       question.memory_limit_bytes = static_cast<int64_t>(share * needs);
       const double now_s = step_s(question);
       EXPECT_LE(now_s, before_s) << instance->str() << " with " << share;
