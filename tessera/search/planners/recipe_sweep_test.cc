@@ -2,28 +2,33 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "tessera/search/plan_search.h"
 #include "tessera/search/planners/test_questions.h"
 
 namespace tessera {
 namespace {
 
-constexpr double kRounding = 1e-9;  // of the time
-
-// What is faster with something fixed is found without it, too: by the recipe's starts, which have what
-// the search found, and by the schedules of the search.
-TEST(RecipeRace, FindsWithoutAFixWhatItFindsWithOne) {
-  const auto asked = ask("mlp:in=4096,hidden=16384,out=1024,layers=12", "dgx-a100:2", 4096);
-  asked->question.compute = DType::kBFloat16;
-  const PlanAnswer free = find_plan(asked->question, "auto").value();
-  expect_sound(free, asked->question);
-  for (const auto& [key, value] : CallValues{{"zero", "1"}, {"schedule", "zb_h2"}, {"pp", "2"}}) {
-    PlanQuestion fixed = asked->question;
-    fixed.fixed = {{key, value}};
-    const PlanAnswer answer = find_plan(fixed, "auto").value();
-    EXPECT_LE(step_of(free), step_of(answer) * (1 + kRounding))
-        << key << "=" << value << ": " << best_of(free).name() << " against "
-        << best_of(answer).name();
-  }
+// The first program of a recipe has what the search found, also where its defaults differ.
+TEST(RecipeRace, StartsWithWhatTheSearchFound) {
+  const auto asked = ask("gpt:layers=4,hidden=256,heads=4,seq=128,vocab=1024", "dgx-a100:1", 16);
+  std::vector<std::string> said;
+  asked->question.progress = [&](const std::string& what) { said.push_back(what); };
+  const auto search = PlanSearch::begin(asked->question).value();
+  PlanCandidate found;
+  found.choice.axes = {{"dp", 4, {"batch"}}};
+  found.choice.micro_batches = 4;
+  search->judge_plan(search->plan_of(found.choice).value(), found);
+  ASSERT_TRUE(found.step_s.has_value()) << found.refused;
+  race_recipes(*search, 4, 40, {found});
+  const auto has_it = [](const std::string& what) {
+    return what.starts_with("1 of at most 1: fsdp(dp=4") &&
+           what.find("micro_batches=4") != std::string::npos;
+  };
+  EXPECT_TRUE(std::any_of(said.begin(), said.end(), has_it)) << testing::PrintToString(said);
 }
 
 TEST(RecipeRace, EndsWhenHalfOfItsProgramsGainNothing) {
