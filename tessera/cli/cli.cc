@@ -230,6 +230,13 @@ Command Commands::add(const std::string& name, const std::string& help) {
   return {app_->add_subcommand(name, help), chosen_};
 }
 
+void add_batch(Command& command, int64_t& batch) {
+  command
+      .option("--batch", batch,
+              "Sequences a step over all ranks (default: one a replica and micro-batch)")
+      .at_least(1);
+}
+
 void add_precision(Command& command, std::string& precision) {
   command
       .option("--precision", precision,

@@ -106,6 +106,8 @@ void add_checkpoint(Commands& commands);
 void add_cache(Commands& commands);
 void add_data(Commands& commands);
 
+// --batch of commands that take the smallest one that the plan allows where none is given.
+void add_batch(Command& command, int64_t& batch);
 // --precision, by the names of RUN.toml.
 void add_precision(Command& command, std::string& precision);
 // --optimizer, by which a model will be trained (compile/optimizer_text.h).

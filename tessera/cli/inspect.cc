@@ -194,10 +194,7 @@ void add_inspect(Commands& commands) {
       "--plan", options->plan,
       "Plan file, recipe call or, with --cluster and --batch, auto: show the ranks' roles");
   command.option("--model", options->model, "MODEL for a PLAN or a PROGRAM");
-  command
-      .option("--batch", options->batch,
-              "Sequences a step over all ranks (default: one a replica and micro-batch)")
-      .at_least(1);
+  add_batch(command, options->batch);
   add_precision(command, options->precision);
   add_optimizer(command, options->optimizer);
   command.option("--rank", options->rank, "Print the program of this rank").at_least(0);

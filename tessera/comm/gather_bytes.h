@@ -1,5 +1,5 @@
-// What ranks tell each other beside programs: texts, checksums, boxes, counts, events. They travel as
-// bytes of any length, so that every value arrives as it was sent, integers beyond 2^53 too.
+// Gathers values that ranks exchange outside of programs: texts, checksums, boxes, counts, events. They
+// travel as bytes of any length, so that every value arrives as it was sent, integers beyond 2^53 too.
 //
 //   for (const std::string& text : comm::gather_bytes(world, why)) ...      // by rank
 //   for (const int64_t bytes : comm::gather_values(world, my_bytes)) ...    // one value a rank

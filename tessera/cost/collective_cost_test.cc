@@ -326,8 +326,9 @@ TEST(Exchange, with_neighbours_uses_the_cards_of_those_at_the_borders) {
   EXPECT_NEAR(inner.transfer_s, 64. * kFace / links, .01 * inner.transfer_s);
 }
 
-// Of a cube of 27 nodes the one in the middle (docs/theory/simulation.md section 3): both ways send
-// as many bytes, but three exchanges follow one another where corners travel by way of neighbours.
+// The node in the middle of a cube of 27 exchanges its faces, edges and corners with all others
+// (docs/theory/simulation.md section 3). Both ways send as many bytes, but three exchanges follow one
+// another where corners travel by way of neighbours.
 TEST(Exchange, of_corners_is_sooner_over_directly_than_dim_by_dim) {
   const Cluster cluster = dgx_a100(27);
   const auto starts = [&](int64_t nodes, int64_t peers) {

@@ -40,7 +40,7 @@ bool alike(const Op& a, const Op& b) {
          outputs.size() == b.outputs.size() && annotation == b.annotation &&
          alike(attributes, b.attributes, *info);
 }
-// What a tensor begins with and how it is published costs nothing in a step.
+// First values and the published shape of a tensor cost nothing in a step, so they are not compared.
 bool alike(const Tensor& a, const Tensor& b) {
   const auto& [id, name, dims, dtype, role, init, producer, update_of, recompute, trained, of,
                published] = a;
@@ -60,8 +60,8 @@ bool alike(const OpPlan& a, const OpPlan& b) {
          std::ranges::equal(dims, b.dims,
                             [](const DimSplit& x, const DimSplit& y) { return alike(x, y); });
 }
-// Rows in caches differ in more than is compared here. Where the copy that is kept is cut says
-// whether an entry decided that.
+// Rows in caches differ in more than is compared here. keep_over_entry only says which line of
+// the plan set keep_over, so it is not compared.
 bool alike(const TensorPlan& a, const TensorPlan& b) {
   const auto& [home, over, dim, has_over, tier, cache, recompute, keep, keep_over, over_entry,
                tier_entry, recompute_entry, keep_over_entry, compress] = a;

@@ -1,5 +1,5 @@
-// Internal to the runtime: what sessions share about running a function on every rank and about what
-// ranks tell each other outside of programs (comm/gather_bytes.h gathers it).
+// Internal to the runtime: helpers that sessions share for running a function on every rank and for
+// agreeing on its outcome. Values outside of programs are gathered by comm/gather_bytes.h.
 #pragma once
 
 #include <cstdint>

@@ -16,7 +16,7 @@ void add_shard(Commands& commands);
 void add_export(Commands& commands);
 void add_import(Commands& commands);
 
-// What find_auto (auto_plan.h) asks where the question's plan is "auto".
+// Searches for the plan of a question whose plan is "auto"; find_auto (auto_plan.h) calls it.
 Result<std::string> plan_by_search(const AutoQuestion& question);
 
 }  // namespace tessera::cli

@@ -274,10 +274,7 @@ void add_export(Commands& commands) {
   command.option("--plan", options->plan, "Plan file, recipe call, or auto");
   command.option("--out", options->out,
                  "Write to this file, not to the terminal; of weights: a new folder");
-  command
-      .option("--batch", options->batch,
-              "Sequences a step over all ranks (default: one a replica and micro-batch)")
-      .at_least(1);
+  add_batch(command, options->batch);
   add_precision(command, options->precision);
   command.option(
       "--cluster", options->cluster,

@@ -135,10 +135,7 @@ void add_report(Commands& commands) {
                  "without MODEL and plans");
   command.option("--cluster", options->cluster,
                  "Preset with nodes (dgx-a100:8), a TOML file, or local (default)");
-  command
-      .option("--batch", options->batch,
-              "Sequences a step over all ranks (default: one a replica and micro-batch)")
-      .at_least(1);
+  add_batch(command, options->batch);
   add_precision(command, options->precision);
   add_optimizer(command, options->optimizer);
   command.option("--style", options->style,

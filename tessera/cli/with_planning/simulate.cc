@@ -325,10 +325,7 @@ void add_simulate(Commands& commands) {
       .option("--cluster", options->cluster,
               "Machine: a preset and its nodes (dgx-a100:8), local, or a TOML file")
       .required();
-  command
-      .option("--batch", options->batch,
-              "Sequences a step over all ranks (default: one a replica and micro-batch)")
-      .at_least(1);
+  add_batch(command, options->batch);
   add_precision(command, options->precision);
   add_optimizer(command, options->optimizer);
   command.option("--data", options->data,
