@@ -1,7 +1,7 @@
-// Does a step fit into the memory of its devices, and if not: what is the cheapest change of the
-// plan that makes it fit. A step fits if no device needs more than its capacity, where the need is
-// the upper bound of its memory (MemoryUse::high, docs/theory/cost-model.md section 6.4). A device
-// without a stated capacity is never too small.
+// Checks whether a step fits into the memory of its devices and, if not, finds the cheapest change
+// of the plan that makes it fit. A step fits if no device needs more than its capacity, where the
+// need is the upper bound of its memory (MemoryUse::high, docs/theory/cost-model.md section 6.4). A
+// device without a stated capacity is never too small.
 #pragma once
 
 #include <optional>
@@ -15,7 +15,7 @@
 
 namespace tessera {
 
-// The rank whose memory is exceeded by the most bytes.
+// The rank that exceeds its memory by the most bytes.
 struct Shortage {
   int rank = 0;  // a representative
   int64_t capacity_bytes = 0;
@@ -34,11 +34,11 @@ struct Remedy {
   bool fits = false;
 };
 struct FitAdvice {
-  std::vector<Remedy> tried;   // lowered and played, in the order of trying
-  std::optional<size_t> best;  // the fastest of those that fit; of equal ones the first
+  std::vector<Remedy> tried;   // lowered and played, in the order in which they were tried
+  std::optional<size_t> best;  // index of the fastest one that fits; of equal ones the first
   // Changes that gave no plan, or a plan that could not be lowered or played.
   size_t refused = 0;
-  BrokenInvariants broken;  // of those: plans that broke an invariant of ours
+  BrokenInvariants broken;  // of the refused: plans that broke an internal invariant
   bool cut_short = false;   // most_evaluations were made before all changes were tried
 };
 
@@ -50,27 +50,27 @@ struct FitQuestion {
   SimulateOptions options;
   DType compute = DType::kFloat32;  // of the run (precision.h)
   OptimizerSpec optimizer = {};
-  // How many plans are lowered and played at most, refused ones included. The limit is a number and
+  // The most plans that are lowered and played, refused ones included. The limit is a number and
   // not a time, so that the answer does not depend on the machine that gives it.
   size_t most_evaluations = kMostEvaluations;
 };
-// Tries changes one by one and, while none is enough, on top of the one that saves the most. In the
-// order of what they usually cost: norms and activations recomputed, selective recomputation,
-// optimizer state and gradients sharded over the replicas, the sequence sharded, smaller
-// micro-batches, full recomputation, parameters sharded, still smaller micro-batches, more tensor,
-// pipeline or context parallelism instead of replicas, more devices if the cluster has them,
-// optimizer state on the host. A change that makes no new plan (the plan has it already, or an
-// earlier change gave the same plan) is not counted as an evaluation.
+// Tries changes one by one and, while none is enough, on top of the change that saves the most.
+// They come in the order of what they usually cost: norms and activations recomputed, selective
+// recomputation, optimizer state and gradients sharded over the replicas, the sequence sharded,
+// smaller micro-batches, full recomputation, parameters sharded, still smaller micro-batches, more
+// tensor, pipeline or context parallelism instead of replicas, more devices if the cluster has
+// them, optimizer state on the host. A change that makes no new plan (the plan has it already, or
+// an earlier change gave the same plan) is not counted as an evaluation.
 //
 // Evaluations make no critical path; the best is played once more with it. Equal questions have
 // equal answers.
 Result<FitAdvice> find_remedies(const FitQuestion& question);
 
-// Bytes live at the peak by what they are ("activation"), largest first.
+// Returns the bytes live at the peak by their kind ("activation"), largest first.
 std::vector<std::pair<std::string, int64_t>> live_by_kind(const MemoryUse& memory);
 
-// "does not fit: rank 3 needs up to 93.1 GB of 80.0 GB, 13.1 GB (...) too much ...", with what is
-// largest at the peak and the best remedy; several lines.
+// Returns several lines, "does not fit: rank 3 needs up to 93.1 GB of 80.0 GB, 13.1 GB (...) too
+// much ...", with what is largest at the peak and the best remedy.
 std::string fit_text(const Shortage& shortage, const FitAdvice& advice, double step_time_s);
 
 }  // namespace tessera

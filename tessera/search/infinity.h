@@ -1,4 +1,4 @@
-// The time or size of what cannot be: no candidate is worse.
+// The time or size of an impossible candidate: no candidate is worse.
 #pragma once
 
 #include <limits>

@@ -1,6 +1,6 @@
-// Which unit of a folded model (fold.h) each op and tensor of a graph belongs to that was made from it:
-// with backward and update ops, narrow copies, slices. What belongs to no op of the model (the norm of
-// all gradients) goes with the last unit.
+// Assigns the ops and tensors of a graph to the units of the folded model (fold.h) that the graph
+// was made from by adding backward and update ops, narrow copies, slices. Whatever belongs to no op
+// of the model (the norm of all gradients) goes with the last unit.
 #pragma once
 
 #include <vector>
@@ -11,20 +11,21 @@ namespace tessera {
 
 class OpUnits {
  public:
-  // Both outlive the object.
+  // Assigns all ops and tensors. Both arguments outlive the object.
   OpUnits(const Graph& graph, const Fold& fold);
 
   size_t of(OpId op) const { return known(op.valid() ? of_op_[op.index()] : -1); }
   size_t of(TensorId tensor) const { return known(of_tensor_[tensor.index()]); }
-  // The slice that the op works on, of so many; the last one for what belongs to none.
+  // Returns the slice, of so many, that the op works on; the last one for an op of no slice.
   size_t slice_of(OpId id, size_t slices) const;
 
  private:
   size_t known(int unit) const { return static_cast<size_t>(unit < 0 ? last_ : unit); }
-  // Of an op that makes or reads gradients of the parameters of one unit (their scale is undone, their
-  // norm is measured); -1: of none, or of several units.
+  // Returns the unit of an op that makes or reads gradients (undoes their scale, measures their
+  // norm) if all of them are of one unit's parameters, else -1.
   int of_gradients(const Op& op, const std::vector<std::vector<OpId>>& readers) const;
-  // Of a parameter or what belongs to one: the unit of its first reader.
+  // Returns the unit of the first reader of a parameter; `id` is the parameter or its optimizer
+  // state.
   int of_parameter(TensorId id, const std::vector<std::vector<OpId>>& readers) const;
 
   const Graph& graph_;

@@ -1,5 +1,5 @@
-// Cuts a row of units into the stages of a pipeline and says which units compute their activations
-// again, so that every place of the pipeline fits its memory and the step is short.
+// Cuts a row of units into the stages of a pipeline and chooses the units that compute their
+// activations again, so that every place of the pipeline fits its memory and the step is short.
 //
 //   PartitionProblem problem;
 //   problem.levels = {{none_s, none_bytes}, {full_s, full_bytes}};   // by level, then by unit
@@ -23,18 +23,19 @@
 namespace tessera {
 
 struct PartitionLevel {
-  std::vector<double> time_s;            // by unit, of a micro-batch, both passes
-  std::vector<double> activation_bytes;  // by unit, of a micro-batch in flight
-  double alive_bytes = 0;                // needed once by a place that has any unit of this level
+  std::vector<double> time_s;            // by unit: both passes of a micro-batch
+  std::vector<double> activation_bytes;  // by unit: of a micro-batch in flight
+  double alive_bytes = 0;                // needed once by a place with any unit of this level
 };
 
 struct PartitionProblem {
-  // By level of recomputation, the one that recomputes least first. All have the same units.
+  // The levels of recomputation, from the least on. All have the same units.
   std::vector<PartitionLevel> levels;
   std::vector<double> resting_bytes;  // by unit: parameters, gradients, state
-  // By place: micro-batches whose activations it holds. Does not rise from place to place.
+  // By place: micro-batches whose activations the place holds. The numbers never rise along the
+  // places.
   std::vector<double> in_flight;
-  double capacity_bytes = 0;  // of a device, without what every device needs; 0: no limit
+  double capacity_bytes = 0;  // of a device, less what every device needs in any case; 0: no limit
   double micro_batches = 1;
   double bubble = 1;  // share of the plain pipeline's bubble that remains (estimate.h)
 };
@@ -45,7 +46,8 @@ struct Partition {
   double cost_s = 0;          // the formula above
 };
 
-// Nothing if no partition fits. Needs at least as many units as places.
+// Returns the partition of least cost, or nothing if none fits. Needs at least as many units as
+// places.
 std::optional<Partition> partition(const PartitionProblem& problem);
 
 }  // namespace tessera

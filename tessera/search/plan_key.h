@@ -1,6 +1,6 @@
-// A text by which plans that say the same in other words are recognised: how their axes are called
-// does not count, nor axes of one device, nor whether an axis is written as two neighbours that always
-// cut together.
+// Writes a text by which equal plans in other words are recognised: the names of axes do not count,
+// nor axes of one device, nor whether an axis is written as two neighbours that always cut
+// together.
 //
 //   mesh = { pp = 1, dp = 32, tp = 2 }  split = [{ ops = "*", dim = "batch", over = ["dp", "tp"] }]
 //   mesh = { dp = 64 }                  split = [{ ops = "*", dim = "batch", over = "dp" }]

@@ -1,4 +1,4 @@
-// What a planner is asked, and what of it is not searched.
+// The question to a planner, and the settings that it excludes from the search.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@
 
 namespace tessera {
 
-// Programs that a search may simulate: few of large models, many of small ones.
+// The number of programs that a search may simulate: few for large models, many for small ones.
 inline constexpr size_t kLeastPrograms = 12, kMostPrograms = 256;
 // The space of a small model on at most so many devices is searched without the shortcuts that rest
 // on formulas, with at most so many programs on two devices and fewer on more. A model is small if
@@ -32,40 +32,40 @@ struct PlanQuestion {
   DType compute = DType::kFloat32;
   const Cluster* cluster = nullptr;
   SimulateOptions options;
-  OptimizerSpec optimizer = {};    // what updates the parameters, and so what memory they need
+  OptimizerSpec optimizer = {};    // updates the parameters, and so decides what memory they need
   int64_t memory_limit_bytes = 0;  // of a device; 0: what the devices have
-  // What is not searched: "tp" -> "8". The keys are those of fix_keys().
+  // Settings that are not searched: "tp" -> "8". The keys are those of fix_keys().
   std::map<std::string, std::string> fixed;
-  // Keys and entries of a plan text that every plan contains (parse_part with planned_axes());
-  // what it says of degrees, micro-batches and the schedule is not searched.
+  // Keys and entries of a plan text that every plan contains (parse_part with planned_axes()); the
+  // degrees, micro-batches and schedule that it sets are not searched.
   std::optional<PlanPart> part;
-  // Programs of the whole model that may be simulated; 0: between kLeastPrograms and kMostPrograms,
-  // by the number of the model's ops. Where a small model's choices are no more than that, all of
-  // them are simulated, and the answer is the best of the space.
+  // The most programs of the whole model that are simulated; 0: between kLeastPrograms and
+  // kMostPrograms, by the number of the model's ops. Where a small model has no more choices than
+  // that, all of them are simulated, and the answer is the best of the space.
   size_t evaluations = 0;
   // Formulas err: a choice is not simulated if it is expected to be so many times slower than the
   // best program; for a choice that differs little from a simulated one the margin is narrower.
   double margin = 1.1;
-  // Also PlanAnswer::blocks, with_twice_memory and with_twice_rates, for which the search is made
-  // three times.
+  // Whether to set PlanAnswer::blocks, with_twice_memory and with_twice_rates, for which the search
+  // is made three times.
   bool explain = false;
-  std::function<void(const std::string&)> progress;  // what is being done; may be empty
+  std::function<void(const std::string&)> progress;  // told what is being done; may be empty
   std::function<bool()> stop;                        // true: answer with the best so far
-  // Candidates that break an invariant of ours are left out and counted here; the questions that are
-  // made of this one count together.
+  // Counts candidates that are left out because they break an internal invariant; the questions
+  // that are made of this one count together.
   std::shared_ptr<BrokenInvariants> broken = std::make_shared<BrokenInvariants>();
 };
 
-// What may be fixed, with its meaning.
+// Returns the keys that may be fixed, with their meanings.
 const std::vector<std::pair<std::string, std::string>>& fix_keys();
 
-// The number that `key` is fixed to; 0: it is not fixed.
+// Returns the number that `key` is fixed to; 0: it is not fixed.
 int64_t fixed_number(const PlanQuestion& question, const std::string& key);
 int64_t fixed_or(const PlanQuestion& question, const std::string& key, int64_t otherwise);
-// Is the key not fixed, or fixed to this value?
+// Returns whether the key is not fixed, or fixed to this value.
 bool allows(const PlanQuestion& question, const std::string& key, int64_t value);
 bool allows(const PlanQuestion& question, const std::string& key, const std::string& value);
-// The values that a planner tries: its own, or the one that is fixed.
+// Returns the values that a planner tries: its own, or the one that is fixed.
 std::vector<std::string> texts_of(const PlanQuestion& question, const std::string& key,
                                   const std::vector<std::string>& own);
 std::vector<int64_t> numbers_of(const PlanQuestion& question, const std::string& key,

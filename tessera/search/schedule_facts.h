@@ -1,4 +1,4 @@
-// What a pipeline's schedule costs beside the work itself: its bubble, and how many micro-batches'
+// Facts about a pipeline's schedule beside the work itself: its bubble, and how many micro-batches'
 // activations each stage holds. The schedule that will run is made and played with unit times
 // (plan/schedule.h), so that every schedule has its facts without a formula of its own.
 //
@@ -24,14 +24,14 @@
 namespace tessera {
 
 struct ScheduleFacts {
-  // How long a place waits in a step, in times that it needs for a micro-batch (all its chunks,
-  // forward and backward) if all stages take equal time and the backward pass twice the forward's.
+  // The time that a place waits in a step, in units of its time for a micro-batch (all its chunks,
+  // forward and backward), if all stages take equal time and the backward pass twice the forward's.
   double bubble = 0;
   // By stage: micro-batches whose activations it holds at the most. A micro-batch of which only the
   // weights' part of the backward pass is missing holds half.
   std::vector<double> held;
-  // Has it a block of its own for the gradients of weights? Where that waits, what was computed again
-  // for it would be held meanwhile.
+  // Whether the schedule has a block of its own for the gradients of weights. Where that block
+  // waits, recomputed activations would have to be held for it meanwhile.
   bool splits_backward = false;
 };
 
@@ -42,7 +42,8 @@ struct PipelineSize {
   friend auto operator<=>(const PipelineSize&, const PipelineSize&) = default;
 };
 
-// What each stage takes for a micro-batch, and how long its output is on the way to another place.
+// The time that each stage takes for a micro-batch, and the time of its output on the way to
+// another place.
 struct StageTimes {
   std::vector<double> forward_s, backward_s;  // by stage
   double message_s = 0;
@@ -50,14 +51,14 @@ struct StageTimes {
 
 class ScheduleTable {
  public:
-  // Null: the schedule cannot be made for a pipeline of this size and so many micro-batches.
+  // Returns the facts. Null: the schedule cannot be made for this size and so many micro-batches.
   const ScheduleFacts* facts(const std::string& schedule, const PipelineSize& size,
                              int64_t micro_batches);
 
-  // Seconds of the schedule where stages take times of their own: a place runs its row in order, each
-  // run as soon as what it needs has arrived. Of many micro-batches the first ones are played, and
-  // the others take what the slowest place needs for them. Needs facts() of the same question, and
-  // whole micro-batches.
+  // Returns the seconds of the schedule where stages take times of their own: a place runs its row
+  // in order, each run as soon as its inputs have arrived. If there are many micro-batches, the
+  // first ones are played, and the others take what the slowest place needs for them. Needs an
+  // earlier facts() with the same arguments, and whole micro-batches.
   double play(const std::string& schedule, const PipelineSize& size, int64_t micro_batches,
               const StageTimes& times);
 
@@ -69,7 +70,7 @@ class ScheduleTable {
     friend auto operator<=>(const Question&, const Question&) = default;
   };
   std::map<Question, std::optional<ScheduleFacts>> known_;
-  std::map<Question, Schedule> made_;  // of those that were played
+  std::map<Question, Schedule> made_;  // of the questions that were played
 };
 
 }  // namespace tessera

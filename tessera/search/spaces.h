@@ -1,5 +1,5 @@
-// The spaces that planners search, and what all of them do with a space: rank its choices, simulate the
-// best, edit these, answer.
+// Defines the spaces that planners search, and the search that all of them share: rank the choices
+// of a space, simulate the best, edit these, answer.
 //
 //   TESSERA_TRY(PlanAnswer answer, find_in_space(question, whole_space));
 #pragma once

@@ -1,8 +1,9 @@
-// How the axes inside a stage cut each unit of a row of units: Alpa's intra-operator choice on our
-// prices, for the planner of that name and for the edits of auto (own_dims.h). Candidates are lists of dims (dim_lists.h) that are fastest for some unit; each is priced by
-// the program in which all units are cut by it. A chain program then chooses one for each unit, as
-// the integer program of the publication does for each op, and pays for changing the layout of what
-// goes from a unit to one with another candidate.
+// Chooses how the axes inside a stage cut each unit of a row of units: Alpa's intra-operator choice
+// on Tessera's prices, for the planner of that name and for the edits of auto (own_dims.h).
+// Candidates are the lists of dims (dim_lists.h) that are fastest for some unit; each is priced by
+// the program in which all units are cut by it. A chain program then chooses a candidate for each
+// unit, as the integer program of the publication does for each op, and pays for changing the
+// layout of tensors that go from a unit to one with another candidate.
 //
 //   UnitCuts cuts(*search);
 //   cuts.find(2);                                          // on the smallest axis
@@ -35,21 +36,21 @@ struct CutSet {
   std::array<int64_t, 2> sizes{1, 1};  // outer, inner
   int64_t sequences = 1;
   std::vector<UnitCut> cuts;
-  // Seconds of a micro-batch, both passes: what leaves the unit of the folded graph changes from one
-  // candidate to another. [unit][from][to]
+  // The seconds of a micro-batch, both passes, to change the layout of what leaves the unit of the
+  // folded graph from one candidate's to another's. [unit][from][to]
   std::vector<std::vector<std::vector<double>>> change_s;
 };
 
-// What neighbouring units cost together, each with its own candidate.
+// The joint cost of neighbouring units, each with its own candidate.
 struct UnitRange {
   UnitPrice sum;
   double change_s = 0;  // of a micro-batch, between units
   double alive_bytes = 0, overhead_bytes = 0;
   size_t units = 0;
-  double cost_s = 0;  // what the chain program minimises
+  double cost_s = 0;  // cost that the chain program minimises
 };
 
-// What counts beside the passes: a share of what comes once a step, and of the gradients' bytes.
+// The weights of costs beside the passes: of what comes once a step, and of the gradients' bytes.
 struct CutWeights {
   double once = 0;              // of once_s
   double seconds_per_byte = 0;  // of gradient_bytes
@@ -57,33 +58,36 @@ struct CutWeights {
 
 class UnitCuts {
  public:
-  // `search` outlives the cuts.
+  // Makes an object without lists. `search` outlives it.
   explicit UnitCuts(PlanSearch& search);
 
   // Finds the lists of an axis of `size` devices that later questions offer, and pairs of lists for
   // two axes (on 2 x 2 devices, if `pairs`).
   void find(int64_t size, bool pairs);
-  // The same with lists that are given.
+  // Sets given lists in place of those that find() would find.
   void set_lists(std::vector<DimList> lists, std::vector<DimPair> pairs);
   const std::vector<DimList>& lists() const { return lists_; }
   const std::vector<DimPair>& pairs() const { return pairs_; }
-  // Of a micro-batch of one replica: the smallest that the model can be built with.
+  // Returns the sequences of the smallest micro-batch of one replica that the model can be built
+  // with.
   int64_t least_sequences() const { return least_; }
 
-  // Candidates that can be priced; with sizes {1, 1} there is one, without axes. Answers are kept.
+  // Returns the candidates that can be priced; with sizes {1, 1} there is one, without axes.
+  // Answers are kept.
   const CutSet& candidates(std::array<int64_t, 2> sizes, int64_t sequences,
                            const std::string& recompute);
 
-  // ranges(...)[n], n <= last - first: units first .. first + n - 1 (n >= 1), each with the candidate that makes the
-  // whole range cheapest. `of`: the candidates that may be taken; empty: all.
+  // Returns by n, 0 <= n <= last - first, the range of units first .. first + n - 1 (none for n =
+  // 0), each unit with the candidate that makes the whole range cheapest. `of`: the candidates that
+  // may be taken; empty: all.
   std::vector<UnitRange> ranges(const CutSet& set, size_t first, size_t last,
                                 const CutWeights& weights,
                                 const std::vector<size_t>& of = {}) const;
-  // The candidates of the units first .. last - 1 in that answer.
+  // Returns the candidates of the units first .. last - 1 in that answer.
   std::vector<size_t> chosen(const CutSet& set, size_t first, size_t last,
                              const CutWeights& weights, const std::vector<size_t>& of = {}) const;
 
-  // Seconds for a byte of gradients that so many replicas of `inner` devices sum.
+  // Returns the seconds per byte of gradients that so many replicas of `inner` devices sum.
   double gradient_rate(int64_t replicas, int64_t inner) const;
 
   const std::string& last_refusal() const { return refusal_; }
@@ -99,7 +103,7 @@ class UnitCuts {
                 const std::vector<std::vector<ChoiceAxis>>& offered, const std::string& recompute,
                 bool passes_only);
   double cost_s(const UnitPrice& unit, const CutWeights& weights) const;
-  // Which of these lists are worth a price in every question.
+  // Returns those of these lists that are worth a price in every question.
   std::vector<DimList> select(const std::vector<DimList>& found, const CutSet& all) const;
 
   PlanSearch& search_;

@@ -1,14 +1,14 @@
-// What each unit of a model costs when it is cut in a given way. The program decides: the folded
-// model (fold.h) is lowered and simulated on the devices of one stage, and the time and the memory
-// of its step are divided among the units whose ops they belong to. There is no second cost model.
+// Prices each unit of a model that is cut in a given way. The program decides: the folded model
+// (fold.h) is lowered and simulated on the devices of one stage, and the time and the memory of its
+// step are divided among the units whose ops they belong to. There is no second cost model.
 //
 //   UnitPricer pricer({"gpt:layers=96,hidden=12288,heads=96", DType::kBFloat16, &cluster, options});
 //   TESSERA_TRY(const UnitPrices* costs, pricer.price({{{"tp", 8, {"heads", "ffn"}}}, 1, "none"}));
 //   costs->units[3].forward_s;   // of a micro-batch of one sequence
 //
-// Times: between the ends of two kernels that follow one another, the device belongs to the second
-// kernel's unit; so waits for communication count for the op that waited. Of two micro-batches the
-// second one's backward pass, which also moves gradients, gives the time that comes once a step.
+// Between the ends of two kernels that follow one another, the device's time belongs to the second
+// kernel's unit; so waits for communication count for the op that waited. The backward pass of the
+// second of two micro-batches, which also moves gradients, gives the time that comes once a step.
 #pragma once
 
 #include <cstdint>
@@ -29,57 +29,59 @@ namespace tessera {
 
 struct UnitPrice {                       // seconds, and bytes of one device
   double forward_s = 0, backward_s = 0;  // of a micro-batch
-  double once_s = 0;    // of a step: optimizer, what is prepared or summed once, and waits for it
-  double update_s = 0;  // of once_s what is computed; divided where states rest in shards
+  double once_s = 0;    // of a step: optimizer, one-time preparation and sums, and waits for these
+  double update_s = 0;  // the computing part of once_s; divided where states rest in shards
   // The time of the collectives, once a step, that sum gradients among the ranks of the stage. The
-  // backward passes of all its units hide it together, so once_s, which counts what the few units of a
-  // folded model wait for, does not say what a deep stage waits for.
+  // backward passes of all its units hide these sums together. once_s does not show what a deep
+  // stage waits for, because it counts the waits of the few units of a folded model.
   double reduce_s = 0;
   double parameter_bytes = 0, gradient_bytes = 0, state_bytes = 0;
-  // What a style with gradient buffers (Style::gradient_buffers) holds of gradients all the time, on
-  // one replica: the largest form of each, which may be the one that the optimizer reads. 0: other
-  // styles.
+  // The bytes of gradients that a style with gradient buffers (Style::gradient_buffers) holds all
+  // the time, on one replica: the largest form of each, which may be the form that the optimizer
+  // reads. 0: other styles.
   double gradient_buffer_bytes = 0;
-  // Of parameter_bytes those that several ranks of the stage hold alike on axes that hold copies,
-  // and what is left of these on a device where they rest in shards over those axes, too.
+  // The bytes of parameter_bytes that several ranks of the stage hold alike on axes that hold
+  // copies, and what is left of these on a device where they rest in shards over those axes, too.
   double alike_bytes = 0, alike_shard_bytes = 0;
-  // The same of those whose gradients the stage's ranks sum among them, for whatever cut.
+  // Likewise for parameters whose gradients the stage's ranks sum among them, for whatever cut.
   double summed_bytes = 0, summed_shard_bytes = 0;
-  // Parameters, and the sum of the squares of their bytes: how many pieces they are moved in.
+  // The sum of the squares of the parameters' bytes: gives the number of pieces that move
+  // (even_pieces).
   double parameter_squares = 0;
-  double parameters = 0;           // how many tensors
-  double large_parameters = 0;     // of these, which move alone: 25 MiB or more as they are used
-  double copy_bytes = 0;           // kept for the step: narrow copies of parameters
-  double uncopied_bytes = 0;       // parameters that rest as narrow as they are used (frozen ones)
-  double activation_bytes = 0;     // from the forward to the backward pass of a micro-batch
-  double leaving_bytes = 0;        // activations of one sequence that later units read, uncut
-  double leaving_piece_bytes = 0;  // what one device has of these, where axes cut them
+  double parameters = 0;        // number of tensors
+  double large_parameters = 0;  // tensors of these that move alone: 25 MiB or more as they are used
+  double copy_bytes = 0;        // narrow copies of parameters, kept for the step
+  double uncopied_bytes = 0;    // parameters that rest as narrow as they are used (frozen ones)
+  double activation_bytes = 0;  // held from the forward to the backward pass of a micro-batch
+  double leaving_bytes = 0;     // activations of one sequence that later units read, uncut
+  double leaving_piece_bytes = 0;  // the part of these that one device has, where axes cut them
   friend bool operator==(const UnitPrice&, const UnitPrice&) = default;
 };
 
-// The sum of the prices of neighbouring units; what leaves is that of the later one.
+// Returns the sum of the prices of neighbouring units; what leaves is that of the later unit.
 UnitPrice sum_of(const UnitPrice& earlier, const UnitPrice& later);
 
-// What a device keeps of a unit's parameters, as a share of parameter_bytes, where they rest in shards
-// over the axes of the stage that hold copies (holds_copies). The same holds of gradients and states.
-// 1: no axis holds copies.
+// Returns the share of parameter_bytes that a device keeps of a unit's parameters where they rest
+// in shards over the axes of the stage that hold copies (holds_copies). The share is the same for
+// gradients and states. 1: no axis holds copies.
 double share_in_shards(const UnitPrice& unit);
 
-// The price of a unit whose size lies between those of two others, as Samples::Between.
+// Returns the price of a unit whose size lies between those of two others, as Samples::Between.
 UnitPrice between(const UnitPrice& smaller, const UnitPrice& larger, double share);
 
-// The price with the memory of one shard: what rests is divided among so many replicas, and among the
-// ranks of a stage that hold it alike. `sharded`: as Choice::sharded.
-// `gradients`: do these rest in shards, too?
+// Returns the price with the memory of one shard: what rests is divided among so many replicas, and
+// among the ranks of a stage that hold it alike. `sharded`: as Choice::sharded. `gradients`:
+// whether gradients rest in shards, too.
 UnitPrice in_shards(UnitPrice unit, DType compute, int64_t sharded, int64_t replicas,
                     bool gradients);
 
-// Tensors of equal size that would have this sum and this sum of squares: few large ones count, many
-// small ones do not.
+// Returns how many tensors of equal size would have this sum and this sum of squares: a few large
+// ones count, many small ones do not.
 double even_pieces(double sum, double squares);
 
-// A parameter that two units read, as a tied embedding. Where they lie in two stages, its gradient goes
-// from the later one to the first one, whole from each replica, and the parameter comes back.
+// A parameter that two units read, as a tied embedding. Where the units lie in two stages, its
+// gradient goes from the later stage to the first one, whole from each replica, and the parameter
+// comes back.
 struct TiedParameter {
   int first = 0, later = 0;    // units of the folded graph
   double gradient_bytes = 0;   // of one device
@@ -87,46 +89,48 @@ struct TiedParameter {
 };
 
 struct UnitPrices {
-  // By unit of the folded graph; of unequal layers also those that were not sampled.
+  // By unit of the folded graph; where layers are unequal, also those that were not sampled.
   std::vector<UnitPrice> units;
   std::vector<TiedParameter> tied;
   double transient_bytes = 0;  // alive inside a block, at the peak
-  double overhead_bytes = 0;   // context, libraries, what the allocator adds
-  double allocator_bytes = 0;  // the allocator's part of these
-  double allocator_share = 0;  // the same of the priced program's buffers
+  double overhead_bytes = 0;   // context, libraries, additions of the allocator
+  double allocator_bytes = 0;  // the allocator's part of overhead_bytes
+  double allocator_share = 0;  // allocator_bytes as a share of the priced program's buffers
   double step_s = 0;           // of the simulated step
-  // Of a question with slices: by slice, then by unit, the seconds of both passes of a micro-batch.
+  // For a question with slices: by slice, then by unit, the seconds of both passes of a
+  // micro-batch.
   std::vector<std::vector<double>> slice_s;
 };
 
-// Context, libraries, and what the allocator adds to buffers of so many bytes. The priced program holds
-// all of the embedding's states, which a plan may keep in shards: what its allocator loses counts no
-// more than in proportion to the buffers.
+// Returns the bytes of context, libraries, and what the allocator adds to buffers of so many bytes.
+// The priced program holds all of the embedding's states, which a plan may keep in shards: so the
+// loss of its allocator counts at most in proportion to the buffers.
 double overhead_beside(const UnitPrices& prices, double buffer_bytes);
 
-// The share of a micro-batch's passes that its slowest slice takes; 1 without slices.
+// Returns the share of a micro-batch's passes that its slowest slice takes; 1 without slices.
 double slowest_slice(const UnitPrices& prices);
 
-// How a unit is cut: the axes of a stage without replicas, the sequences of a micro-batch over all
-// of them, and what is computed again.
+// The question how a unit that is cut is priced: the axes of a stage without replicas, the
+// sequences of a micro-batch over all of them, and what is computed again.
 struct UnitQuestion {
   std::vector<ChoiceAxis> axes;
   int64_t sequences = 1;
   std::string recompute = "none";
-  // Without the optimizer and the peak: quicker to answer where only the passes are compared.
+  // Leaves out the optimizer and the peak: quicker to answer where only the passes are compared.
   // once_s, state_bytes, transient_bytes and overhead_bytes are then too small.
   bool passes_only = false;
   // The machine whose first devices hold the stage, of one kind of nodes (Kinds::cluster); null:
-  // that of the priced model.
+  // the machine of the priced model.
   const Cluster* on = nullptr;
-  // As Choice::slices, with one place: what slices leave to later ones is kept as in a pipeline.
+  // As Choice::slices, with one place: the tensors that slices leave to later ones are kept as in a
+  // pipeline.
   std::vector<int64_t> slices = {};
   std::string slice_dim = "seq";
   HaloChoice halos = {};  // as Choice::halos
 };
 
-// How the units of a stage of the choice are priced: its axes without the replicas, and a
-// micro-batch's sequences.
+// Returns the question that prices the units of a stage of the choice: its axes without the
+// replicas, and a micro-batch's sequences.
 UnitQuestion unit_question(const Choice& choice, int64_t batch, size_t stage = 0);
 
 struct PricedModel {
@@ -134,10 +138,10 @@ struct PricedModel {
   DType compute = DType::kFloat32;
   const Cluster* cluster = nullptr;  // outlives the pricer
   SimulateOptions options;
-  // Of a model whose batch is fixed (a graph file): its batch, which is then cut into micro-batches
+  // The batch of a model whose batch is fixed (a graph file), which is then cut into micro-batches
   // of the asked size. 0: the model is built anew for two micro-batches.
   int64_t fixed_batch = 0;
-  // Prices are those of plans with this part, as far as it concerns a single stage and goes with it.
+  // Prices are those of plans with this part, as far as it concerns and fits a single stage.
   std::optional<PlanPart> part = {};
   OptimizerSpec optimizer = {};
   std::shared_ptr<BrokenInvariants> broken = std::make_shared<BrokenInvariants>();
@@ -146,18 +150,20 @@ struct PricedModel {
 // Not to be used by several threads at once.
 class UnitPricer {
  public:
+  // Makes a pricer for the model.
   explicit UnitPricer(PricedModel model) : model_(std::move(model)) {}
 
-  // Answers are kept by question; questions whose axes cut every op alike are one. An axis without
-  // dims cuts nothing: its devices do the same work, and those of the axes around it stand so far
-  // apart. Errors: what the plan's lowering refuses; these are kept, too.
+  // Returns the prices of all units. Answers are kept by question; questions whose axes cut every
+  // op alike share one. An axis without dims cuts nothing: its devices do the same work, and those
+  // of the axes around it stand so far apart. Errors: what the plan's lowering refuses; these are
+  // kept, too.
   Result<const UnitPrices*> price(const UnitQuestion& question);
-  // Programs that were made and simulated.
+  // Returns the number of programs that were made and simulated.
   int64_t simulated() const { return simulated_; }
 
  private:
   struct Folded {
-    std::shared_ptr<const Fold> fold;       // what is priced: a few of the model's unequal layers
+    std::shared_ptr<const Fold> fold;  // the priced fold: with a few of the model's unequal layers
     std::shared_ptr<const Graph> graph;     // of the fold
     std::vector<Samples::Between> between;  // by unit; empty: all are priced
     std::vector<int> sampled;               // by unit of `fold`
@@ -168,7 +174,7 @@ class UnitPricer {
                                                 const Plan& plan);
   Result<UnitPrices> simulate_units(const UnitQuestion& question);
 
-  // Questions come back to the same numbers of sequences: so many graphs are differentiated once.
+  // The number of graphs that stay differentiated, because questions ask for equal sequences again.
   static constexpr size_t kKeptGraphs = 24;
 
   PricedModel model_;

@@ -1,4 +1,4 @@
-// Units of a model (fold.h) as a row and as a graph.
+// Joins and borders of a model's units (fold.h), as a row and as a graph.
 #pragma once
 
 #include <vector>
@@ -8,16 +8,17 @@
 
 namespace tessera {
 
-// Joins neighbours of a row until at most about `most` are left, each with at most its share of the
-// work or one unit; the first unit of each.
+// Joins neighbours of a row until at most about `most` groups are left, each with one unit or at
+// most its share of the work. Returns the first unit of each group.
 std::vector<size_t> join_units(const std::vector<double>& work, size_t most);
 
-// A tensor that goes from a group of units to others. Groups: by unit, any numbers.
+// A tensor that goes from a group of units to others. A group may have any number.
 struct GroupBorder {
   size_t from = 0;
-  std::vector<size_t> to;  // groups that read it, each once, without `from`
-  double bytes = 0;        // as the model has it
+  std::vector<size_t> to;  // groups that read the tensor, each once, without `from`
+  double bytes = 0;        // as the model has the tensor
 };
+// Returns the tensors that go between groups. `group_of`: the group of each unit.
 std::vector<GroupBorder> group_borders(const Graph& forward, const std::vector<FoldUnit>& units,
                                        const std::vector<size_t>& group_of);
 
