@@ -9,28 +9,29 @@
 namespace tessera {
 namespace {
 
-constexpr int kRespects = 8;      // in which two choices may be alike
+constexpr int kRespects = 8;      // respects in which two choices may be alike
 constexpr double kGenerous = 24;  // respects in which a choice is taken to be unlike others
-// Of small models, candidates that are expected to be too large may fit because estimates err. They
-// wait as if they were slower by this power of how many times too large they are expected to be.
+// For small models, candidates that are expected to be too large may fit because estimates err.
+// They wait as if they were slower by this power of the ratio of expected memory to capacity.
 constexpr double kDoubtful = 8;
 constexpr double kSmallMargin = 2;  // PlanQuestion::margin of small models, whatever is alike
-// So many times the memory of a device, or more by formula: no such plan has been seen to fit.
+// No plan has been seen to fit that by formula needs this many times the memory of a device.
 constexpr double kNeverFits = 1.15;
-constexpr int kStrangers = 4;  // in so few respects alike, choices teach nothing of each other
+constexpr int kStrangers = 4;  // alike in so few respects, choices teach nothing of each other
 constexpr double kEqualSteps = 1e-6;  // estimates that differ by less are equal
 constexpr double kTurned = 1e-3;  // likewise, of choices that differ in the order on nodes alone
-// So many programs show how the formula errs in this search. A candidate may err by so many standard
-// deviations of that, and these are taken to be no less than kLeastSpread.
+// This many programs show how the formula errs in this search. A candidate may err by kSpreads
+// standard deviations of this error, and the deviation is taken to be no less than kLeastSpread.
 constexpr size_t kLessons = 4;
 constexpr double kSpreads = 3;
 constexpr double kLeastSpread = .005;
-// Of the formula's mean error only so much is believed of other choices, less where the errors are unlike,
-// and no more than a bound: the choices that are simulated are those that the formula favours, and they
-// may all be of one kind. Small models have no bound: of them programs of many kinds are simulated.
+// The share of the formula's mean error that is believed of other choices; it is less where the
+// errors are unlike, and has a bound: the simulated choices are those that the formula favours, and
+// they may all be of one kind. Small models have no bound, because programs of many kinds are
+// simulated.
 constexpr double kBelieved = .6, kMostBelieved = .05;
 
-// How far the simulated choices that are alike in so many respects are believed, from 0 to 1.
+// Returns how far simulated choices that are alike in so many respects are believed, from 0 to 1.
 double trust(int alike) {
   return std::max(0.0, alike - kStrangers + 0.0) / (kRespects - kStrangers);
 }
@@ -50,8 +51,9 @@ bool have_same_stage(const Choice& a, const Choice& b) {
   return std::equal(x.begin(), x.end(), y.begin(), y.end()) && a.stage_axes == b.stage_axes;
 }
 
-// In how many of kRespects respects the choices are alike; nothing, if in fewer than `at_least`. It is asked
-// for each candidate after each program, so what takes longer to compare comes later.
+// Returns the number of the kRespects respects in which the choices are alike; nothing if it is
+// less than `at_least`. It is called for each candidate after each program, so what takes longer to
+// compare comes later.
 std::optional<int> alike(const Choice& a, const Choice& b, int at_least) {
   // The formula errs the most in what shards cost.
   const int most = a.sharded == b.sharded ? kRespects : kStrangers;
@@ -73,7 +75,7 @@ std::optional<int> alike(const Choice& a, const Choice& b, int at_least) {
   return std::min(kRespects - unlike, most);
 }
 
-// Do the choices differ in this member alone?
+// Returns whether the choices differ in this member alone.
 template <class T>
 bool differ_only_in(T Choice::*member, const Choice& a, const Choice& b) {
   if (a.*member == b.*member) return false;
@@ -189,9 +191,9 @@ CandidatePool::Waiting* CandidatePool::expected_next(double best_s, Care care, d
   Waiting* next = nullptr;
   const auto best = std::find_if(lessons_.begin(), lessons_.end(),
                                  [&](const Lesson& lesson) { return lesson.step_s == best_s; });
-  // By the number of respects in which the most similar simulated choices are alike: what is expected where
-  // they are not believed, and how much more may be allowed: where the formula was seen to err, it may err as
-  // much for choices of which little is known.
+  // Both are by the number of respects in which the most similar simulated choices are alike: the
+  // ratio that is expected where these are not believed, and the further error that is allowed.
+  // Where the formula was seen to err, it may err as much for choices of which little is known.
   std::array<double, kRespects + 1> usual, errs;
   const bool is_usual_known = lessons_.size() >= kLessons;
   for (int alike = 0; alike <= kRespects; ++alike) {
@@ -208,7 +210,7 @@ CandidatePool::Waiting* CandidatePool::expected_next(double best_s, Care care, d
     const double allowed = care == Care::kAll ? std::max(margin_, kSmallMargin)
                                               : 1 + (margin(care) - 1) * unlike / kRespects;
     const double has = waiting.estimate.capacity_bytes;
-    // That the formula errs alike in time says nothing of memory, so there the margin stays.
+    // Equal errors in time say nothing of memory, so there the margin stays.
     const double larger = care == Care::kAll ? allowed : 1 + (margin_ - 1) * unlike / kRespects;
     const double in_memory = is_small_ ? larger : std::min(larger, kNeverFits);
     const bool fits = care != Care::kSmallest && (care == Care::kEvery || has <= 0 ||

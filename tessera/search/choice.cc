@@ -22,9 +22,10 @@ namespace tessera {
 namespace {
 
 const std::string kBatch = "batch";
-constexpr char kTravels = '~';  // between a dim and the one whose pieces travel
-// Of the parameters' elements: an axis that leaves more of them whole is one over which they may rest in
-// shards. Norms and biases, which tensor parallelism leaves whole, are far less.
+constexpr char kTravels = '~';  // stands between a dim and the dim whose pieces travel
+// The share of the parameters' elements: an axis that leaves more of them whole is an axis over
+// which they may rest in shards. Norms and biases, which tensor parallelism leaves whole, are far
+// less.
 constexpr double kAlikeShare = .05;
 
 bool may_cut(const Op& op, const OpDim& dim) {
@@ -40,15 +41,15 @@ std::string_view class_of(const Op& op) {
   return op.info != nullptr && op.info->work ? work_class_name(*op.info->work) : "";
 }
 
-// Does the op compare queries of this dim with keys of that one?
+// Returns whether the op compares queries of dim `query` with keys of dim `key`.
 bool compares(const Op& op, std::string_view query, std::string_view key) {
   const auto dims = query_key_of(op);
   return dims && op.annotation.dims[static_cast<size_t>(dims->query)].name == query &&
          op.annotation.dims[static_cast<size_t>(dims->key)].name == key;
 }
 
-// One pattern for the ops. Where the model's blocks have numbers and the same ops of all blocks are
-// meant, the numbers are a wildcard.
+// Returns one pattern for the ops. Where the model's blocks have numbers and the same ops of all
+// blocks are meant, the numbers are a wildcard.
 std::string pattern_of(const Graph& forward, const std::vector<OpId>& ops) {
   std::map<std::string, std::set<int>> blocks_of;  // by name in the block
   std::map<std::string, std::set<int>> all_of;
@@ -81,7 +82,7 @@ std::string pattern_of(const Graph& forward, const std::vector<OpId>& ops) {
   return recipes::alternatives(patterns);
 }
 
-// By op, the unit that it belongs to; -1: none.
+// Returns by op the unit that it belongs to; -1: none.
 std::vector<int> units_of_ops(const Graph& forward, const std::vector<FoldUnit>& units) {
   std::vector<int> out(forward.ops().size(), -1);
   for (size_t u = 0; u < units.size(); ++u) {
@@ -94,7 +95,7 @@ bool has_name(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// What the choice says of one unit.
+// The settings of the choice for one unit.
 class UnitView {
  public:
   UnitView(const Choice& choice, int unit) : choice_(choice) {
@@ -121,14 +122,14 @@ class UnitView {
   const UnitChoice* own_ = nullptr;
 };
 
-// Does the axis have more than one device in some stage?
+// Returns whether the axis has more than one device in some stage.
 bool is_used(const Choice& choice, size_t axis) {
   if (choice.stage_axes.empty()) return choice.axes[axis].size > 1;
   return std::any_of(choice.stage_axes.begin(), choice.stage_axes.end(),
                      [&](const auto& axes) { return axes[axis].size > 1; });
 }
 
-// The dims along which ops have halos, and by op how many halos lie on the way to it.
+// The dims along which ops have halos, with the number of halos on the way to each op.
 using Halos = std::map<std::string, std::vector<int64_t>>;
 Halos halos_of(const Graph& forward) {
   Halos out;
@@ -148,11 +149,11 @@ bool asks_for_halos(const Choice& choice) {
                      [](const UnitChoice& unit) { return unit.halo_layers.has_value(); });
 }
 
-// The loops in which pieces travel. Also an order of the tokens in which all ranks have the same work in
-// causal ops, where ranks have different queries.
+// Writes the loops in which pieces travel. Also writes an order of the tokens in which all ranks
+// have the same work in causal ops, where ranks have different queries.
 void write_rings(recipes::PlanText& text, const Choice& choice, const Graph& forward,
                  const std::vector<int>& unit_of) {
-  using Ring = std::pair<std::string, std::string>;  // the dim that travels, around which axes
+  using Ring = std::pair<std::string, std::string>;  // the dim that travels, and its axes
   std::vector<Ring> order;
   std::map<Ring, std::vector<OpId>> rings;
   int64_t most_pieces = 1;
@@ -184,15 +185,16 @@ void write_rings(recipes::PlanText& text, const Choice& choice, const Graph& for
   if (choice.slices.empty()) recipes::balance(text, forward, "zigzag", most_pieces);
 }
 
-// A row of the plan's splits: the dim, the axes and loops, and does the op make its readers' halos?
+// A row of the plan's splits: the dim, the axes and loops, and whether the op makes its readers'
+// halos.
 using Cut = std::tuple<std::string, std::string, bool>;
 
 void write_splits(recipes::PlanText& text, const Choice& choice, const Graph& forward,
                   const std::vector<int>& unit_of) {
-  // The ops that are cut so; in the order in which the graph meets them.
+  // The ops of each cut, and the cuts in the order in which the graph meets them.
   std::vector<Cut> order;
   std::map<Cut, std::vector<OpId>> cut;
-  std::map<std::string, size_t> having;  // ops that may be cut along the dim
+  std::map<std::string, size_t> having;  // number of ops that may be cut along the dim
   // An entry leaves ops whole whose dim must stay whole, but not where the axis has one device.
   const bool has_small_stages = !choice.stage_axes.empty();
   const Halos halos = asks_for_halos(choice) ? halos_of(forward) : Halos{};
@@ -268,7 +270,7 @@ Status write_stages(recipes::PlanText& text, const Choice& choice, const Graph& 
   return {};
 }
 
-// The stages' own meshes are as many as the stages and have the axes of the choice.
+// Checks that there are as many meshes as stages, each with the axes of the choice.
 Status check_stage_axes(const Choice& choice) {
   if (choice.stage_axes.empty()) return {};
   if (choice.replicas_apart)
@@ -287,8 +289,8 @@ Status check_stage_axes(const Choice& choice) {
   return {};
 }
 
-// Tensor names of the parameters that these ops are the first to read, as patterns that select no
-// other parameter.
+// Returns patterns that select the parameters that these ops are the first to read, and no other
+// parameter.
 std::vector<std::string> parameters_of(const Graph& forward, const std::vector<bool>& ops) {
   std::vector<bool> seen(forward.tensors().size());
   std::vector<std::string> names, others;
@@ -315,11 +317,11 @@ std::vector<std::string> parameters_of(const Graph& forward, const std::vector<b
   return same ? patterns : names;
 }
 
-// Over which axes parameters may rest in shards, by what units do.
+// Finds the axes over which parameters may rest in shards, by the settings of units.
 class CopyAxes {
  public:
   CopyAxes(const Choice& choice, const Graph& forward) : choice_(choice), forward_(forward) {}
-  // With commas between.
+  // Returns the names of the axes for the unit, with commas between.
   std::string of(const UnitView& unit) {
     std::string out;
     for (size_t a = 0; a < choice_.axes.size(); ++a) {
@@ -339,7 +341,7 @@ class CopyAxes {
   std::map<std::vector<std::string>, bool> known_;  // by list
 };
 
-// Calls do(key, ops) for the values of `key` in the order in which the units have them.
+// Calls act(key, ops) for each value of `key`, in the order in which the units have them.
 template <typename Key, typename Do>
 void for_each_group(const Graph& forward, const std::vector<int>& unit_of, Key&& key, Do&& act) {
   std::vector<decltype(key(0))> keys;
@@ -564,8 +566,8 @@ std::vector<std::string> dims_to_cut(const Graph& forward, double share) {
       if (compared) in_class[fmt::format("{}/{}", class_of(op), dim.name)] += elements;
     }
   }
-  // A dim that only those ops have needs no class before it, and neither does the batch, which all
-  // ops have.
+  // A dim that only ops with queries and keys have needs no class before it, and neither does the
+  // batch, which all ops have.
   std::erase_if(in_class, [&](const auto& entry) {
     const std::string dim = entry.first.substr(entry.first.find('/') + 1);
     return dim == kBatch || entry.second == work[dim];

@@ -12,17 +12,18 @@ namespace tessera {
 namespace {
 
 constexpr size_t kBeam = 4;         // lists that are made longer at a time
-constexpr size_t kFastest = 2;      // of these, chosen by their time alone
+constexpr size_t kFastest = 2;      // lists among these that are chosen by their time alone
 constexpr double kSmaller = .99;    // of the bytes, or less
-constexpr size_t kPairBeam = 1;     // the same for the outer list of a pair
-constexpr size_t kInnerLists = 2;   // lists that are tried as the inner one of a pair
+constexpr size_t kPairBeam = 1;     // kBeam for the outer list of a pair
+constexpr size_t kInnerLists = 2;   // lists that are tried as the inner list of a pair
 constexpr double kGain = .998;      // of the time, or less: a longer list is better
 constexpr double kPairGain = .985;  // of the time of the best single axis: the pair is kept
 constexpr double kMostLoss = 1.08;  // of the time, for less memory
 // An outer list is given up if its first dim alone takes more than this share of the time that the
 // best single axis takes.
 constexpr double kTooSlowList = 1.25;
-// Further dims of an axis that cuts the batch are taken to leave at least this share of the time.
+// It is assumed that further dims of an axis that cuts the batch leave at least this share of the
+// time.
 constexpr double kBesideBatch = .9;
 // If the best single dim leaves more than this share of the time, dims save little: only the best list
 // is then made longer.
@@ -68,7 +69,7 @@ double once_s(const UnitPrices& prices, const std::vector<int64_t>& counts) {
   return out;
 }
 
-// Dims that cut parameters of at least this share of the elements.
+// Returns the dims that cut parameters of at least this share of the elements.
 std::vector<std::string> dims_of_parameters(const Graph& forward, double share) {
   std::map<std::string, double> elements;
   double all = 0;
@@ -167,7 +168,7 @@ void DimListSearch::grow(const DimList& first, const AxesOf& axes, int64_t seque
     // The longest lists are those that this round made.
     size_t longest = 0;
     for (const DimList& one : best_lists) longest = std::max(longest, one.size() + 1);
-    // The fastest, and those that are little slower and hold less than all faster ones.
+    // Keeps the fastest lists, and lists that are little slower and hold less than all faster ones.
     best_lists.clear();
     double least_held = 0;
     for (const Tried& one : tried_) {
@@ -180,8 +181,8 @@ void DimListSearch::grow(const DimList& first, const AxesOf& axes, int64_t seque
   }
 }
 
-// Dims at the end of a list cut what no dim before them does. They need not save time if they save
-// activations, of which a pipeline holds many micro-batches.
+// Appends dims that save memory. Dims at the end of a list cut what no dim before them does. They
+// need not save time if they save activations, of which a pipeline holds many micro-batches.
 DimList DimListSearch::save_memory(const DimList& list, const AxesOf& axes, int64_t sequences) {
   const auto start = price(list, axes, sequences);
   if (!start) return list;
@@ -310,7 +311,8 @@ std::vector<DimPair> DimListSearch::ring_pairs(const std::vector<DimList>& lists
   for (const std::string& ring : dims_) {
     const ListEntry entry = parse_entry(ring);
     if (entry.travels.empty()) continue;
-    // All tokens lie around the axis. What an inner axis did that cuts tokens alone, the ring does too.
+    // All tokens lie around the axis. The ring also does the work of an inner axis that cuts tokens
+    // alone.
     const DimList outer = {ring, std::string(entry.dim)};
     size_t inner_lists = 0;
     for (const DimList& inner : lists) {

@@ -15,7 +15,8 @@ namespace {
 
 using UnitTimes = std::vector<const std::vector<double>*>;  // by stage
 
-// The least bound such that stages that each take as many units as it allows hold all units.
+// Returns the least bound such that stages that each take as many units as it allows hold all
+// units.
 double least_bound(const UnitTimes& times) {
   double low = 0, high = 0;
   for (const auto* of_stage : times)
@@ -37,13 +38,13 @@ double least_bound(const UnitTimes& times) {
   return high;
 }
 
-// Gradients that rest in shards are whole until those of all slices of a micro-batch are added.
+// Returns whether gradients that rest in shards are whole until those of all slices are added.
 bool holds_whole_gradients(const Choice& choice, int64_t sharded, const UnitPrice& unit) {
   return sharded >= 2 && !choice.slices.empty() && unit.gradient_buffer_bytes == 0;
 }
 
-// The gradients of a step's only micro-batch are summed into shards as they are made, whether or not
-// gradients of several would be added up in shards.
+// Returns whether gradients are summed into shards. The gradients of a step's only micro-batch are,
+// as they are made, even if gradients of several micro-batches would not be added up in shards.
 bool gradients_in_shards(const Choice& choice, int64_t sharded) {
   return sharded >= 2 || (sharded == 1 && choice.micro_batches == 1 && choice.slices.empty());
 }
@@ -139,7 +140,6 @@ Estimator::Estimator(const Cluster& cluster, const Style& style, const std::vect
       units_(units),
       memory_limit_(static_cast<double>(memory_limit_bytes)) {}
 
-// A stage's share of a step.
 // A parameter that an earlier stage reads, too, as TiedParameter.
 struct Estimator::Tied {
   size_t stage = 0;
@@ -147,6 +147,7 @@ struct Estimator::Tied {
   friend bool operator==(const Tied&, const Tied&) = default;
 };
 
+// A stage's share of a step.
 struct Estimator::Stage {
   double forward_s = 0, backward_s = 0;  // of a micro-batch
   double once_s = 0;
@@ -154,8 +155,8 @@ struct Estimator::Stage {
   double state_bytes = 0;               // of these the optimizer's
   double activation_bytes = 0;          // of a micro-batch in flight
   double alive_bytes = 0;               // inside a block, at the peak
-  double in_use_bytes = 0;              // of what rests in shards, what is whole at a time
-  const UnitPrices* fullest = nullptr;  // whose overhead_beside() counts
+  double in_use_bytes = 0;              // whole tensors at a time of what rests in shards
+  const UnitPrices* fullest = nullptr;  // the prices whose overhead_beside() counts
   double library_bytes = 0;             // what a communication library keeps for replicas
   double leaving_bytes = 0;             // of one sequence of the micro-batch, of a replica's share
   double slowest_slice = 0;             // share of a micro-batch's passes
@@ -268,14 +269,15 @@ struct Estimator::Sums {
   UnitLayout last;           // of the last unit
   double leaving_bytes = 0;  // of the last unit, of one sequence, on one device
   double conversion_s = 0, alive_bytes = 0, slowest_slice = 0;
-  const UnitPrices* fullest = nullptr;  // those with the most overhead_bytes
+  const UnitPrices* fullest = nullptr;  // the prices with the most overhead_bytes
   std::vector<Tied> tied;
   friend bool operator==(const Sums&, const Sums&) = default;
 };
 
 Estimator::~Estimator() = default;
 
-// Where the devices of a node share cores, how much slower a rank is when so many are at work.
+// Returns how much slower a rank is when so many are at work, where the devices of a node share
+// cores.
 double Estimator::slowness(int64_t first_device, int64_t ranks) const {
   const NodeType& node = cluster_.type_of(first_device);
   const auto busy = static_cast<double>(std::min(ranks, node.devices));
@@ -329,7 +331,7 @@ Estimator::Sums Estimator::sums(const Choice& choice, const std::vector<const Un
   return out;
 }
 
-// `stand_in`: a unit of the folded graph. The first stage that has a unit for which it stands.
+// Returns the first stage with a unit for which `stand_in`, a unit of the folded graph, stands.
 size_t Estimator::stage_of(const Choice& choice, int stand_in) const {
   for (size_t stage = 0, at = 0; at < units_.size(); ++at) {
     while (stage + 1 < choice.cuts.size() && choice.cuts[stage + 1] <= at) ++stage;
@@ -338,7 +340,8 @@ size_t Estimator::stage_of(const Choice& choice, int stand_in) const {
   return 0;
 }
 
-// A message goes beside the passes of the stages between the two, so only what lasts longer counts.
+// Returns the seconds that tied parameters add. A message goes beside the passes of the stages
+// between the two, so only what lasts longer counts.
 double Estimator::tied_s(const Choice& choice, const std::vector<const Stage*>& work,
                          bool hides) const {
   const bool in_shards = parameters_in_shards(choice.sharded, choice.compute);

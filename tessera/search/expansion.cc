@@ -23,11 +23,11 @@ constexpr double kPaysClearly = .95;  // fused kernels need not be searched
 constexpr int64_t kProbedSequences = 4;
 constexpr double kRoomy = .9;  // of the memory, or less
 
-// Ops that can be taken apart: patterns of their paths, by kind.
+// The ops that can be taken apart: patterns of their paths, by kind.
 using FusedOps = std::map<std::string, std::set<std::string>>;
 
-// Patterns of paths of the ops of each kind that has an expansion, with a star for the numbers of
-// blocks.
+// Returns patterns of paths of the ops of each kind that has an expansion, with a star for the
+// numbers of blocks.
 FusedOps expandable_ops(const Graph& forward) {
   FusedOps out;
   for (const Op& op : forward.ops()) {
@@ -42,7 +42,7 @@ FusedOps expandable_ops(const Graph& forward) {
   return out;
 }
 
-// The question with these ops taken apart.
+// Returns the question with these ops taken apart.
 Result<PlanQuestion> with_expansion(const PlanQuestion& question, const std::string& kinds,
                                     const std::set<std::string>& patterns) {
   std::vector<std::string> quoted;
@@ -51,7 +51,8 @@ Result<PlanQuestion> with_expansion(const PlanQuestion& question, const std::str
                    kinds + " taken apart");
 }
 
-// Seconds of the passes of the folded model, cut as the choice cuts it; nothing if it is refused.
+// Returns the seconds of the passes of the folded model, cut as in the choice; nothing if it is
+// refused.
 std::optional<double> passes_of_choice(const PlanQuestion& question, const Choice& choice) {
   const int64_t fixed_batch = names_graph_file(question.model) ? question.batch : 0;
   UnitPricer pricer({question.model, question.compute, question.cluster, question.options,
@@ -63,7 +64,7 @@ std::optional<double> passes_of_choice(const PlanQuestion& question, const Choic
   return (*prices)->step_s;
 }
 
-// A few sequences on one device.
+// Returns a choice with a few sequences on one device.
 Choice uncut_choice(const PlanQuestion& question) {
   Choice out;
   int64_t sequences = 1;
@@ -81,7 +82,8 @@ bool computes_again(const Choice& choice) {
   return choice.recompute != "none" || std::any_of(choice.units.begin(), choice.units.end(), does);
 }
 
-// Fused kernels need less memory, so they may still win where memory binds.
+// Returns whether memory does not bind. Where it does, fused kernels may still win, as they need
+// less.
 bool is_free(const PlanAnswer& answer) {
   const PlanCandidate& best = answer.simulated[*answer.best];
   const bool has_room = answer.limit_bytes <= 0 || best.need_bytes <= kRoomy * answer.limit_bytes;
@@ -91,7 +93,8 @@ bool is_free(const PlanAnswer& answer) {
 class Expansions {
  public:
   using Find = std::function<Result<PlanAnswer>(const PlanQuestion&)>;
-  // `may_be_alone`: is the search of the model as it is left out where taking apart is clearly faster?
+  // Prepares the searches. `may_be_alone`: whether the search of the model as it is is left out
+  // where taking apart is clearly faster.
   Expansions(const PlanQuestion& question, FusedOps kinds, const Find& find, bool may_be_alone)
       : question_(question), kinds_(std::move(kinds)), find_(find), may_be_alone_(may_be_alone) {}
 
@@ -127,7 +130,7 @@ class Expansions {
     return found.answer.simulated[*found.answer.best].choice;
   }
 
-  // Those of the kinds whose ops, taken apart, make the passes of the choice take at most this share
+  // Returns the kinds whose ops, taken apart, make the passes of the choice take at most this share
   // of their time.
   Result<FusedOps> that_pay(const Choice& choice, double share) const {
     FusedOps out;
@@ -141,7 +144,7 @@ class Expansions {
     return out;
   }
 
-  // Nothing if no plan is found.
+  // Searches with the ops of these kinds taken apart. Returns nothing if no plan is found.
   std::optional<Expanded> search_with(const FusedOps& kinds) const {
     std::vector<std::string> names;
     std::set<std::string> chosen;

@@ -14,7 +14,8 @@ namespace {
 std::string seconds_text(double seconds) { return fmt::format("{:.4g} ms", seconds * 1e3); }
 std::string bytes_text(double bytes) { return fmt::format("{:.4g} MB", bytes / 1e6); }
 
-// "blocks.3" of "blocks.3.attn.qkv" and "blocks.3.mlp.up": what the paths have in common.
+// Returns the common part of the ops' paths: "blocks.3" for "blocks.3.attn.qkv" and
+// "blocks.3.mlp.up".
 std::string name_of(const Graph& forward, const FoldUnit& unit) {
   std::vector<std::string> common = split_text(forward.op(unit.ops.front()).path, '.');
   for (const OpId id : unit.ops) {
@@ -26,7 +27,7 @@ std::string name_of(const Graph& forward, const FoldUnit& unit) {
   return common.empty() ? forward.op(unit.ops.front()).path : join(common, ".");
 }
 
-// "tp: heads ffn; dp: batch" of the axes that cut something of the unit.
+// Returns "tp: heads ffn; dp: batch" for the axes that cut something of the unit.
 std::string cuts_text(const Graph& forward, const FoldUnit& unit,
                       const std::vector<ChoiceAxis>& axes) {
   std::vector<std::string> parts;
@@ -48,7 +49,7 @@ int64_t devices_on(const std::vector<ChoiceAxis>& axes) {
   return out;
 }
 
-// The way of one unit, and what it costs there.
+// The way in which one unit is cut and recomputed, and its costs.
 struct Way {
   std::vector<ChoiceAxis> axes;  // inner
   std::string recompute;
@@ -181,7 +182,7 @@ class Explainer {
   Kinds kinds_;
 };
 
-// What keeps this row from being faster.
+// Returns what keeps this row from being faster.
 std::string binds(const PlanBlock& row) {
   if (row.next.empty()) return "no other way";
   const double more = row.next_s / row.passes_s - 1;

@@ -16,7 +16,7 @@
 namespace tessera {
 namespace {
 
-// A plan on its way: a recipe call as long as its arguments say all, then a plan.
+// A plan on its way: a recipe call as long as its arguments can say all changes, then a plan.
 struct Draft {
   std::optional<RecipeCall> call;
   Plan plan;  // what the call emits, or the plan itself
@@ -45,7 +45,7 @@ Edit set_text(const std::string& argument, const std::string& value) {
           }};
 }
 
-// Beside what is recomputed already: nothing of that is taken back.
+// Returns an edit that recomputes `what` beside what is recomputed already; nothing is taken back.
 Edit recompute_too(const std::string& what) {
   return {"recompute=" + what, [=](Draft& draft) {
             if (!draft.call) return false;
@@ -69,7 +69,7 @@ Edit set_number(const std::string& argument, int64_t value) {
           }};
 }
 
-// Twice as much of `more`, half as much of `less` (empty: of nothing, so more devices).
+// Returns an edit that doubles `more` and halves `less` (empty: halves nothing, so more devices).
 Edit exchange(const std::string& more, const std::string& less) {
   const std::string name = less.empty() ? fmt::format("{} doubled, on twice the devices", more)
                                         : fmt::format("{} doubled, {} halved", more, less);
@@ -87,7 +87,7 @@ Edit exchange(const std::string& more, const std::string& less) {
 
 // ---- plans
 
-// Axes over which the plan splits the micro-batch dim: those of the replicas.
+// Returns the axes over which the plan splits the micro-batch dim: those of the replicas.
 std::vector<std::string> replica_axes(const Plan& plan) {
   std::vector<std::string> axes;
   for (const SplitEntry& split : plan.splits) {
@@ -96,8 +96,8 @@ std::vector<std::string> replica_axes(const Plan& plan) {
   return axes;
 }
 
-// A store entry, for a plan that is no call, and for a call of a recipe without the argument
-// `zero`.
+// Returns an edit that adds a store entry, for a plan that is no call, and for a call of a recipe
+// without the argument `zero`.
 Edit store(const std::string& zero, const std::string& name, const std::string& tensors) {
   return {name, [=](Draft& draft) {
             const std::vector<std::string> axes = replica_axes(draft.plan);
@@ -113,7 +113,8 @@ Edit store(const std::string& zero, const std::string& name, const std::string& 
           }};
 }
 
-// For a plan that is no call, and for a call of a recipe without the argument `recompute`.
+// Returns an edit for a plan that is no call, and for a call of a recipe without the argument
+// `recompute`.
 Edit recompute(const Graph& forward, const std::string& what) {
   return {fmt::format("recompute, {}", what), [&forward, what](Draft& draft) {
             if (draft.call && draft.call->arguments.texts.contains("recompute")) return false;
@@ -138,8 +139,8 @@ Edit micro_batches(int64_t count) {
           }};
 }
 
-// Larger numbers of micro-batches that a replica's sequences divide into: each at least twice the
-// one before, at most five, the last of one sequence each.
+// Returns larger numbers of micro-batches that divide a replica's sequences: each at least twice
+// the number before it, at most five, the last with one sequence in each micro-batch.
 std::vector<int64_t> micro_batch_counts(const Graph& forward, const Plan& plan) {
   int64_t sequences = 0;
   for (const Tensor& tensor : forward.tensors()) {
@@ -178,7 +179,7 @@ Edit optimizer_on_host() {
           }};
 }
 
-// The changes to try, those that usually cost the least time first.
+// Returns the changes to try, those that usually cost the least time first.
 std::vector<Edit> edits_for(const Graph& forward, const Draft& draft) {
   // The argument that says what rests in shards.
   const std::string zero = has_number(draft, "stage") ? "stage" : "zero";
@@ -228,7 +229,7 @@ double most_needed(const Simulation& simulation) {
   return most;
 }
 
-// Its plan anew, after its call has changed.
+// Makes the draft's plan anew, after its call has changed.
 Status emit(Draft& draft, const Graph& forward) {
   if (!draft.call) return {};
   TESSERA_TRY(const std::string text, emit_recipe(to_string(*draft.call), forward));

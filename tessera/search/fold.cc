@@ -27,10 +27,10 @@ bool is_same_shape(const Graph& graph, TensorId a, TensorId b) {
   return graph.tensor(a).dims == graph.tensor(b).dims;
 }
 
-// By tensor of the graph: the tensor that takes its place when layers of a run are left out; what is read
-// from one is then read from the last layer before it that stays. The first layer stays. Nothing if an op
-// that stays reads what would be gone, unless it merges any number of terms (the losses of all layers) and
-// keeps two of them.
+// Returns, by tensor of the graph, the tensor that takes its place when layers of a run are left
+// out: reads of a tensor of such a layer go to the last layer before it that stays. The first layer
+// stays. Returns nothing if an op that stays reads a tensor that would be gone, unless the op
+// merges any number of terms (the losses of all layers) and keeps two of them.
 std::optional<std::map<TensorId, TensorId>> replacements(const Graph& graph, const Layers& run,
                                                          const std::vector<bool>& stays,
                                                          const std::vector<bool>& leaves) {
@@ -62,7 +62,7 @@ std::optional<std::map<TensorId, TensorId>> replacements(const Graph& graph, con
   return out;
 }
 
-// `stays`: by layer of the run.
+// Returns the state with only some layers of a run. `stays`: by layer of the run.
 std::optional<State> without_layers(const State& state, const Layers& run,
                                     const std::vector<bool>& stays) {
   const Graph& graph = state.graph;
@@ -115,15 +115,15 @@ std::optional<State> without_layers(const State& state, const Layers& run,
   return out;
 }
 
-// Layers of the graph that are alike but for their sizes, if there are many.
+// Returns the layers of the graph that are alike but for their sizes, if there are many.
 Layers unequal_layers(const Graph& graph) {
   Layers out = repeated_blocks(graph, Sizes::kAny);
   if (out.size() < kManyLayers) out.clear();
   return out;
 }
 
-// The layers, whose ops are those of the graph that is being folded, as ops of the model. Nothing if one of
-// these is in a run already.
+// Returns the layers, whose ops are those of the graph that is being folded, as ops of the model.
+// Returns nothing if an op is in a run already.
 std::optional<Layers> of_model(const State& state, Layers layers, const std::set<OpId>& in_runs) {
   for (std::vector<OpId>& layer : layers) {
     for (OpId& op : layer) {
@@ -134,12 +134,12 @@ std::optional<Layers> of_model(const State& state, Layers layers, const std::set
   return layers;
 }
 
-// Ops that are left out if so many layers of a run are kept.
+// Returns the number of ops that are left out if so many layers of a run are kept.
 size_t ops_saved(const Layers& run, size_t kept) {
   return run.size() > kept ? (run.size() - kept) * run.front().size() : 0;
 }
 
-// Is the first op of `run` in a layer of `other`? Both are runs of one graph.
+// Returns whether the first op of `run` is in a layer of `other`. Both are runs of one graph.
 bool is_within(const Layers& run, const Layers& other) {
   return std::any_of(other.begin(), other.end(), [&](const std::vector<OpId>& layer) {
     return std::find(layer.begin(), layer.end(), run.front().front()) != layer.end();

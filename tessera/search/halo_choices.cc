@@ -16,7 +16,7 @@ bool is_fixed(const PlanQuestion& question, const char* key) {
   return question.fixed.contains(key);
 }
 
-// The last `count` units have halos for so many layers, the others what the choice says.
+// Returns the choice with halos for so many layers in its last `count` units, else as it is.
 Choice with_last_units(const Choice& from, size_t units, size_t count, int64_t layers) {
   Choice out = from;
   out.units.resize(units);

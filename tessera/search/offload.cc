@@ -12,13 +12,13 @@
 namespace tessera {
 namespace {
 
-constexpr double kStateShare = .15;  // of a device's peak at least: else its absence helps little
-constexpr double kBinds = .95;       // of the time, or less, with twice the memory
+constexpr double kStateShare = .15;  // least share of a device's peak: less state helps little
+constexpr double kBinds = .95;       // of the time, or less, with twice the memory: memory binds
 constexpr size_t kProbes = 4;        // programs by which a search is judged before it is made
 
 struct Level {
   std::string name, what, text;
-  double states = 0;  // what leaves the device, in times the optimizer's state
+  double states = 0;  // bytes that leave the device, divided by the optimizer state's
 };
 
 const std::vector<Level>& levels() {
@@ -59,7 +59,8 @@ bool speaks_of_tiers(const PlanPart& part) {
                      [](const StoreEntry& entry) { return entry.tier || entry.cache; });
 }
 
-// Would the step be shorter with more memory, and is enough of what is full optimizer state?
+// Returns whether more memory would shorten the step, and enough of the full memory is optimizer
+// state.
 bool may_be_faster(const PlanAnswer& answer) {
   const double step_s = *answer.simulated[*answer.best].step_s;
   if (!answer.with_twice_memory_s || *answer.with_twice_memory_s > kBinds * step_s) return false;
@@ -74,9 +75,9 @@ bool may_be_faster(const PlanAnswer& answer) {
   return most >= kStateShare;
 }
 
-// Of a search's curve: the fastest choices by formula that take less than best_s and would fit
-// without what leaves the device. What rests on the host makes no step shorter, so nothing else can
-// win.
+// Returns from a search's curve the fastest choices by formula that take less than best_s and would
+// fit without what leaves the device. Tensors on the host make no step shorter, so no other choice
+// can win.
 std::vector<PlanCandidate> worth_a_probe(const std::vector<PlanCandidate>& curve, double best_s,
                                          const Level& level) {
   std::vector<PlanCandidate> out;
@@ -94,8 +95,8 @@ std::vector<PlanCandidate> worth_a_probe(const std::vector<PlanCandidate>& curve
   return out;
 }
 
-// Do the programs of such choices, with their tensors on the host, beat the best? A search around
-// the level takes as long as the one before it, and is made only then.
+// Returns whether the programs of such choices, with their tensors on the host, beat the best. A
+// search around the level takes as long as the one before it, and is made only then.
 bool promises_a_gain(const PlanQuestion& question, const std::vector<PlanCandidate>& curve,
                      double best_s, const Level& level) {
   std::vector<PlanCandidate> probes = worth_a_probe(curve, best_s, level);
@@ -149,7 +150,7 @@ Result<PlanAnswer> find_with_offload(const PlanQuestion& question, PlanAnswer pl
   PlanAnswer best = std::move(plain);
   const std::vector<PlanCandidate> curve = best.curve;
   for (const Level& level : levels()) {
-    // What fits without copies of activations is faster without them.
+    // Plans that fit without copies of activations are faster without them.
     if (best.best && &level == &levels().back()) break;
     if (question.stop && question.stop()) break;
     if (question.progress) question.progress("with " + level.what + " on the host");

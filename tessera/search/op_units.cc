@@ -18,7 +18,7 @@ OpUnits::OpUnits(const Graph& graph, const Fold& fold)
   for (size_t i = graph.ops().size(); i-- > 0;) {
     const Op& op = graph.ops()[i];
     if (op.phase != Phase::kForward) continue;
-    // Ops of a slice, and what cuts their operands: "<path>#<slice>", "<path>@part<i>#<slice>".
+    // Ops of a slice, and ops that cut their operands: "<path>#<slice>", "<path>@part<i>#<slice>".
     auto it = by_path.find(op.path);
     if (it == by_path.end()) it = by_path.find(op.path.substr(0, op.path.find_first_of("@#")));
     if (it != by_path.end()) {

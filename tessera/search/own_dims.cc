@@ -13,8 +13,8 @@ constexpr double kGainOfOwnDims =
 constexpr size_t kMostOwnDims = 4;  // of one candidate
 const char* const kBatchDim = "batch";
 
-// The choice with its axes inside a stage. One that has replicas alone has them there, if their number
-// is not fixed.
+// Returns the choice with its axes inside a stage. A choice with replicas alone gets them as such
+// an axis, if their number is not fixed.
 std::optional<Choice> with_inner_axes(const Choice& from, const PlanQuestion& question) {
   const bool is_plain = from.slices.empty() && from.stage_axes.empty() && from.unit_order.empty() &&
                         !from.axes.empty() &&
@@ -37,7 +37,7 @@ std::optional<Choice> with_inner_axes(const Choice& from, const PlanQuestion& qu
   return out;
 }
 
-// Are all ops of the unit cut alike?
+// Returns whether the two lists of axes cut all ops of the unit alike.
 bool are_cut_alike(const Graph& forward, const FoldUnit& unit, const std::vector<ChoiceAxis>& a,
                    const std::vector<ChoiceAxis>& b) {
   return std::all_of(unit.ops.begin(), unit.ops.end(), [&](OpId id) {
@@ -110,7 +110,7 @@ std::vector<PlanCandidate> OwnDims::edits(const PlanCandidate& from, const Space
     return cuts_.ranges(set, 0, units.size(), weights, of).back().cost_s;
   };
   const double plain_s = cost_of({usual_at});
-  // Which candidates the chain program may take; the cheapest first.
+  // The candidates that the chain program may take; the cheapest set first.
   std::vector<std::pair<double, std::vector<size_t>>> tried;
   for (size_t c = 0; c < set.cuts.size(); ++c) {
     if (c != usual_at) tried.push_back({cost_of({usual_at, c}), {usual_at, c}});

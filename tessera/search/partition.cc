@@ -12,7 +12,7 @@ namespace {
 constexpr int kBounds = 12;       // bounds on the slowest place that are tried
 constexpr double kWidest = 1.15;  // the largest of them, over the least feasible one
 
-// One step of a unit to a level that holds less.
+// A step of a unit to a level that holds less.
 struct Upgrade {
   size_t unit = 0, to = 0;
   double saved_bytes = 0, lost_s = 0;
@@ -21,7 +21,7 @@ struct Upgrade {
 
 class Places {
  public:
-  // No place needs to be slower than `most_s`; longer ranges are not looked at.
+  // Solves all ranges. No place needs to be slower than `most_s`; longer ranges are not looked at.
   Places(const PartitionProblem& problem, double most_s)
       : problem_(problem), units_(problem.resting_bytes.size()) {
     for (size_t u = 0; u < units_; ++u) upgrades_.push_back(upgrades_of(u));
@@ -49,7 +49,7 @@ class Places {
   double time(size_t place, size_t first, size_t last) const {
     return best_[place][first * (units_ + 1) + last];
   }
-  // The levels of the units of that range.
+  // Sets the levels of the units of that range.
   void levels(size_t place, size_t first, size_t last, std::vector<size_t>& out) const {
     Range range;
     for (size_t u = first; u < last; ++u) {
@@ -60,8 +60,8 @@ class Places {
   }
 
  private:
-  // The levels of a unit that no mix of others beats: each saves bytes at a higher price than the one
-  // before it.
+  // Returns the levels of a unit that no mix of others beats: each saves bytes at a higher price
+  // than the level before it.
   std::vector<Upgrade> upgrades_of(size_t unit) const {
     std::vector<Upgrade> out;
     size_t at = 0;
@@ -90,7 +90,8 @@ class Places {
     range.resting_bytes += problem_.resting_bytes[unit];
     range.activation_bytes += problem_.levels[0].activation_bytes[unit];
     for (const Upgrade& upgrade : upgrades_[unit]) {
-      // Behind its equals. A unit's own upgrades have rising prices, so their order stays.
+      // The upgrade goes behind its equals. A unit's own upgrades have rising prices, so their
+      // order stays.
       const auto at = std::upper_bound(
           range.upgrades.begin(), range.upgrades.end(), upgrade,
           [](const Upgrade& a, const Upgrade& b) { return a.price() < b.price(); });
@@ -119,8 +120,9 @@ class Places {
   std::vector<std::vector<double>> best_;       // by place: [first * (units + 1) + last]
 };
 
-// Can all units be placed such that no place needs longer? Every place takes as many units as it can:
-// what is left for the later ones, which hold no more micro-batches, is then least.
+// Returns whether all units can be placed such that no place needs longer than the bound. Every
+// place takes as many units as it can: the rest for the later places, which hold no more
+// micro-batches, is then least.
 bool is_feasible(const Places& places, double bound) {
   size_t at = 0;
   for (size_t q = 0; q < places.places(); ++q) {
@@ -133,7 +135,7 @@ bool is_feasible(const Places& places, double bound) {
   return at == places.units();
 }
 
-// The least sum of times with all places within the bound; the cuts.
+// Returns the cuts with the least sum of times with all places within the bound; sets the sum.
 std::optional<std::vector<size_t>> least_sum(const Places& places, double bound, double& sum) {
   const size_t n = places.units(), p = places.places();
   std::vector<std::vector<double>> best(p + 1, std::vector<double>(n + 1, kInfinity));
@@ -145,7 +147,7 @@ std::optional<std::vector<size_t>> least_sum(const Places& places, double bound,
       for (size_t j = i + 1; j <= n; ++j) {
         const double time = places.time(q, i, j);
         if (time > bound) break;
-        // Of cuts with equal sums the more even ones win, as squares count a millionth.
+        // Among cuts with equal sums the more even ones win, as squares count a millionth.
         const double value = best[q][i] + time + 1e-6 * time * time / bound;
         if (value >= best[q + 1][j]) continue;
         best[q + 1][j] = value;

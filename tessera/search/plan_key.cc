@@ -24,7 +24,7 @@ void for_each_list(PlanType& plan, const Act& act) {
   }
 }
 
-// Is the axis named where the order of its coordinates counts, or one of them?
+// Returns whether the axis is named where its coordinates, or their order, count.
 bool is_singled_out(const Plan& plan, const std::string& axis) {
   const auto skews = [&](const SplitEntry& split) {
     return std::any_of(split.skew.begin(), split.skew.end(),
@@ -35,7 +35,7 @@ bool is_singled_out(const Plan& plan, const std::string& axis) {
                      [&](const PinEntry& pin) { return pin.axis == axis; });
 }
 
-// Do both stand side by side in every list that names one of them?
+// Returns whether both axes stand side by side in every list that names one of them.
 bool stand_together(const Plan& plan, const std::string& outer, const std::string& inner) {
   bool together = true;
   for_each_list(plan, [&](const Names& list) {
@@ -112,7 +112,8 @@ class Joiner {
            std::all_of(plan_.stores.begin(), plan_.stores.end(), rests_alike);
   }
 
-  // Are all pieces of the dim equal? Uneven ones fall elsewhere if they are cut in two steps.
+  // Returns whether all pieces of the dim are equal. Uneven ones fall elsewhere if cut in two
+  // steps.
   bool divides(const SplitEntry& split) const {
     const auto cuts = [&](const LoopEntry& loop) { return loop.dim == split.dim; };
     if (std::any_of(plan_.loops.begin(), plan_.loops.end(), cuts)) return false;
@@ -127,8 +128,8 @@ class Joiner {
     });
   }
 
-  // Is the first dim of every parameter cut, whatever else cuts it? Then two axes one after the other
-  // cut the same dim, and alike.
+  // Returns whether the first dim of every parameter is cut, whatever else cuts it. Then two axes
+  // one after the other cut the same dim, and alike.
   bool divides_parameters() const {
     const auto loops = [](const SplitEntry& split) { return split.steps > 1; };
     if (std::any_of(plan_.splits.begin(), plan_.splits.end(), loops)) return false;

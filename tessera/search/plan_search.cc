@@ -65,7 +65,8 @@ Result<Simulation> PlanSearch::simulate_quickly(const Lowering& lowering,
   return play(lowering, options);
 }
 
-// Where a detail breaks an invariant, what the candidate was judged by stands without it.
+// Simulates with all details. Where a detail breaks an invariant, returns a simulation without it,
+// as the candidate was judged.
 Result<Simulation> PlanSearch::simulate_in_full(const Lowering& lowering) const {
   const int64_t broken = question_.broken->count;
   auto out = play(lowering, question_.options);
@@ -84,13 +85,13 @@ Result<Simulation> PlanSearch::play(const Lowering& lowering,
 
 namespace {
 
-// A program of so many times the work of the smallest one is put aside until no other candidate is
-// expected to be faster than the best, or to fit. Once there is a best, all of these together may take as
-// much work as the others did.
+// A program with this many times the work of the smallest one is put aside until no other candidate
+// is expected to be faster than the best, or to fit. Once there is a best, all programs that were
+// put aside may together take as much work as the others did.
 constexpr double kDear = 4;
 
-// How the devices are divided. Meshes of 3 devices on nodes of 8 lie in many unlike ways, whatever their
-// axes cut, and each of them is played.
+// Returns how the devices are divided. Meshes of 3 devices on nodes of 8 lie in many unlike ways,
+// whatever their axes cut, and each of them is played.
 std::vector<int64_t> shape_of(const Choice& choice) {
   std::vector<int64_t> out = {choice.stages, choice.replicas_apart ? 1 : 0};
   for (size_t stage = 0; stage < (choice.stage_axes.empty() ? 1 : choice.stage_axes.size());
@@ -108,8 +109,8 @@ std::vector<int64_t> shape_of(const Choice& choice) {
 
 PlanSearch::Judged PlanSearch::judge(PlanCandidate& candidate,
                                      const std::vector<PlanCandidate>& before) {
-  // Estimates are compared first because they are numbers; an equal choice with another estimate has the key
-  // of an earlier plan below.
+  // Estimates are compared first because they are numbers; an equal choice with another estimate
+  // has the key of an earlier plan below.
   const auto is_same = [&](const PlanCandidate& other) {
     return other.estimate.step_s == candidate.estimate.step_s && other.choice == candidate.choice;
   };
@@ -237,10 +238,10 @@ namespace {
 
 constexpr size_t kOps = 20000;         // of all programs of a search together
 constexpr size_t kMostEdited = 24;     // plans of small models
-constexpr double kEditsMaySave = 1.3;  // times the best: of small models such plans are edited, too
+constexpr double kEditsMaySave = 1.3;  // times the best: such plans of small models are edited, too
 constexpr double kEditGain = .9995;    // of the time, or less: an edit is tried
-constexpr size_t kEditsTried = 3;      // of one plan, one after the other, at the least
-constexpr size_t kCheap = 4;   // so many times the least number of programs: these are cheap
+constexpr size_t kEditsTried = 3;      // tried edits of one plan, one after the other, at the least
+constexpr size_t kCheap = 4;   // cheap programs: more than so many times kLeastPrograms may run
 constexpr size_t kAlways = 8;  // a search simulates this part of the programs it may anyway
 constexpr int64_t kMostLeftOut = 256;  // plans that the part of a question rules out
 // A search that is stopped has simulated so many programs, or one that fits.
@@ -311,8 +312,8 @@ void PlanSearch::judge_best(std::vector<PlanCandidate> ranked, const EditsOf& ed
   CandidatePool pool(question_.margin, too_large, is_small_, refine);
   for (PlanCandidate& candidate : ranked) pool.add(std::move(candidate));
   ranked = {};
-  // A third is left for edits of the best, which a choice that is better only by the formula's error
-  // shall not use up.
+  // A third is left for edits of the best: choices that are better only by the formula's error
+  // shall not use it up.
   judge_pool(pool, edits_of ? most - most / 3 : most, answer);
   // Dear programs are left over rather than spent on ever smaller gains.
   if (!has_cheap_programs() && !is_small_)
@@ -356,8 +357,8 @@ void PlanSearch::edit_best(const EditsOf& edits_of, size_t most, size_t too_larg
   }
 }
 
-// The best program, or one that would be better if it fitted; the fastest first. Of small models also
-// those that are little slower. Those in `edited` were edited before.
+// Returns the best program, or one that would be better if it fitted; the fastest first. For small
+// models also returns programs that are little slower. Those in `edited` were edited before.
 std::optional<size_t> PlanSearch::worth_an_edit(const PlanAnswer& answer,
                                                 const std::set<size_t>& edited) const {
   std::optional<size_t> out = answer.best;
@@ -370,7 +371,7 @@ std::optional<size_t> PlanSearch::worth_an_edit(const PlanAnswer& answer,
   for (size_t i = 0; i < answer.simulated.size(); ++i) {
     const PlanCandidate& one = answer.simulated[i];
     if (!one.step_s || edited.contains(i)) continue;
-    // Edits save so much, not more.
+    // Edits reduce the memory by this factor at most.
     if (!one.fits && one.need_bytes > kNearlyFits * limit_) continue;
     const bool may_win = is_small_ && edited.size() < kMostEdited
                              ? *one.step_s < kEditsMaySave * best_s
@@ -410,7 +411,7 @@ Error PlanSearch::no_choice(const std::string& refusal) const {
 
 namespace {
 
-// Ways to cut a stage beside its replicas, each once.
+// Returns the ways to cut a stage beside its replicas, each once.
 std::vector<std::vector<ChoiceAxis>> inner_axes_of(const std::vector<PlanCandidate>& ranked) {
   std::vector<std::vector<ChoiceAxis>> out;
   for (const PlanCandidate& candidate : ranked) {

@@ -98,7 +98,7 @@ std::string candidate_row(const PlanCandidate& candidate, bool is_best) {
                      formula, outcome);
 }
 
-// What rests on the host beside a device, at the most; "" if nothing does.
+// Returns a line on the most memory that rests on the host for a device; "" if nothing does.
 std::string host_line(const PlanAnswer& answer) {
   if (answer.offloaded.empty()) return "";
   int64_t most = 0;
@@ -108,7 +108,7 @@ std::string host_line(const PlanAnswer& answer) {
                      offload_text(answer.offloaded));
 }
 
-// What keeps the best plan from being faster, by share of the devices' time.
+// Returns what keeps the best plan from being faster, by share of the devices' time.
 std::string what_binds(const Simulation& simulation) {
   std::array<double, kSpent> spent{};
   for (const RankResult& role : simulation.roles) {
@@ -127,7 +127,8 @@ std::string what_binds(const Simulation& simulation) {
   return join(parts, ", ");
 }
 
-// Of a model with embedding tables also the plans that spread these; the faster answer.
+// Searches the space and, if the model has embedding tables, also the plans that spread these.
+// Returns the faster answer.
 Result<PlanAnswer> find_with_tables(const PlanQuestion& question) {
   auto plain = find_in_space(question, whole_space);
   if (!may_spread_tables(question)) return plain;
@@ -135,7 +136,7 @@ Result<PlanAnswer> find_with_tables(const PlanQuestion& question) {
   return spread && spread->best && (!plain || is_better(*spread, *plain)) ? spread : plain;
 }
 
-// What planners that do not choose these leave as it is.
+// Checks that the question does not fix settings that this planner does not choose.
 Status check_own_keys(const PlanQuestion& question, const std::string& planner) {
   struct Own {
     std::string key, plain, does;
@@ -180,7 +181,7 @@ const std::vector<Planner>& all_planners() {
       {"megatron_grid",
        "all (tp, pp, dp, micro-batch, chunks, ZeRO, recompute) with Megatron's dims: the baseline",
        [](const PlanQuestion& question) {
-         // A baseline shall not lose by what the formula hides from it.
+         // A baseline must not lose by errors of the formula.
          PlanQuestion wider = question;
          if (wider.evaluations == 0) wider.evaluations = kBaselinePrograms;
          return find_in_space(wider, megatron_space);

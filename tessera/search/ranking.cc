@@ -22,24 +22,24 @@ namespace tessera {
 namespace {
 
 constexpr double kSaturated = .995;    // of the time of a sequence: more sequences save nothing
-constexpr double kClearly = 1.02;      // so many times slower is not a matter of the formula
+constexpr double kClearly = 1.02;      // so many times slower is more than an error of the formula
 constexpr size_t kMostRefined = 64;    // choices whose units get recomputation of their own
-constexpr size_t kImprovedShapes = 4;  // whose dims to cut are edited
+constexpr size_t kImprovedShapes = 4;  // shapes whose dims to cut are edited
 constexpr double kSurely = .9;         // of the memory: the formula cannot err by more
 constexpr double kListGain = .998;     // of the time, or less: an edit of the dims is kept
 constexpr int64_t kAllCounts = 8;      // on so few devices any number of them may be used
-constexpr size_t kAllBorders = 64;  // if there are no more, all borders of a small model are ranked
+constexpr size_t kAllBorders = 64;  // all borders of a small model are ranked if there are no more
 
-// So many times the best time at the least: such choices are kept only if they are smaller than all
+// Choices of at least this many times the best time are kept only if they are smaller than all
 // faster ones.
 constexpr double kFarOff = 2;
-constexpr size_t kHaloShapes = 6;      // ways to cut a stage whose halos are tried otherwise
+constexpr size_t kHaloShapes = 6;      // ways to cut a stage whose halos are also treated otherwise
 constexpr double kHalosMaySave = 1.5;  // times the best time: slower choices are not tried so
-// Devices of a ring: a program has so many steps for each attention.
+// The most devices of a ring: a program has so many steps for each attention.
 constexpr int64_t kMostRing = 8, kMostNeededRing = 64;
-const std::vector<int64_t> kChunks = {1, 2, 3, 4, 6, 8};  // of a schedule that no space has
+const std::vector<int64_t> kChunks = {1, 2, 3, 4, 6, 8};  // of a fixed schedule that no space has
 
-// Devices of the axes that cut the batch.
+// Returns the number of devices of the axes that cut the batch.
 int64_t over_batch(const std::vector<ChoiceAxis>& axes) {
   int64_t out = 1;
   for (const ChoiceAxis& axis : axes) out *= has(axis.dims, "batch") ? axis.size : 1;
@@ -56,7 +56,7 @@ bool is_better_choice(const PlanCandidate& a, const PlanCandidate& b) {
   return a.estimate.memory_bytes < b.estimate.memory_bytes;
 }
 
-// Lists with a dim more, a dim less, or a dim in another place.
+// Returns the lists with a dim more, a dim less, or a dim in another place.
 std::vector<DimList> edited(const DimList& list, const std::vector<std::string>& dims) {
   std::vector<DimList> out;
   const auto insert_at = [](DimList from, size_t at, const std::string& dim) {
@@ -73,14 +73,14 @@ std::vector<DimList> edited(const DimList& list, const std::vector<std::string>&
   return out;
 }
 
-// Devices of the rings; 1: there are none.
+// Returns the number of devices of the rings; 1: there are none.
 int64_t over_rings(const std::vector<ChoiceAxis>& axes) {
   int64_t out = 1;
   for (const ChoiceAxis& axis : axes) out *= has_rings(axis.dims) ? axis.size : 1;
   return out;
 }
 
-// The rings of the pairs around other lists.
+// Returns the rings of the pairs around other lists.
 std::vector<DimPair> around(const std::vector<DimPair>& pairs, const std::vector<DimList>& lists) {
   std::vector<DimPair> out;
   for (const DimPair& pair : pairs) {
@@ -189,10 +189,10 @@ const std::vector<Ranking::Inside>& Ranking::priced(int64_t inner, const Space& 
     int64_t least = 1;                             // sequences
     double each_s = 0;                             // of a sequence, with the last number kept
     std::map<int64_t, double> each_by_count = {};  // of a sequence, with each number priced
-    // With the sequences that were priced before, and how many these were.
+    // Likewise with the sequences that were priced before, and their number.
     double before_s = 0;
     int64_t before = 0;
-    bool sums_slow = false;  // the passes that hide them, with the last number kept
+    bool sums_slow = false;  // longer than the passes that hide them, with the last number kept
     bool is_done = false;
     double time_s = 0, activation_bytes = 0, held_bytes = 0;  // with the sequences of this round
     const UnitPrices* prices = nullptr;
@@ -299,11 +299,11 @@ std::vector<SpaceSchedule> Ranking::schedules_of(const Space& space) const {
   return {{fixed->second, kChunks}};
 }
 
-// One candidate for each schedule and each kind of sharding.
+// Adds one candidate for each schedule and each kind of sharding.
 void Ranking::rank_schedules(Choice choice, const Space& space, const Inside& inside,
                              std::vector<PlanCandidate>& out) {
-  // Without bubbles, and in perfect balance. Of what is hopelessly slow, the smallest may still be
-  // of interest if nothing else fits.
+  // The bound is without bubbles, and in perfect balance. The smallest of the hopelessly slow
+  // choices may still be of interest if nothing else fits.
   double least_s = std::numeric_limits<double>::infinity();
   for (const UnitPrices* prices : inside.by_kind)
     least_s = std::min(least_s, passes_s(*prices, counts_));
@@ -420,7 +420,7 @@ std::vector<PlanCandidate> Ranking::rank(Space& space) {
   }
   // A module that is fixed need not be one of the space's levels.
   if (levels.empty()) levels = texts_of(question_, "recompute", {});
-  // Of small models all choices are ranked before any list is edited.
+  // For small models all choices are ranked before any list is edited.
   const bool improves_early = space.own_lists && !is_small_;
   rank_shapes(space, levels, out, improves_early);
   if (space.own_lists && (!improves_early || levels.size() > 1)) improve_lists(space, levels, out);
@@ -468,9 +468,9 @@ void Ranking::rank_shapes(Space& space, const std::vector<std::string>& levels,
   }
 }
 
-// The fastest candidate of each of the fastest shapes, the fastest first. Other dims may make a
-// candidate smaller, so it need not fit. Where one dim alone is cut (replicas by another name, if it is
-// the batch), the fastest that cuts more is a second start.
+// Returns the fastest candidate of each of the fastest shapes, the fastest first. Other dims may
+// make a candidate smaller, so it need not fit. Where the fastest cuts one dim alone (replicas by
+// another name, if it is the batch), the fastest that cuts more is a second start.
 std::vector<PlanCandidate> Ranking::best_of_shapes(const std::vector<PlanCandidate>& ranked) const {
   std::map<std::tuple<int64_t, int64_t, bool>, const PlanCandidate*> best;
   for (const PlanCandidate& one : ranked) {
@@ -612,7 +612,7 @@ void Ranking::refine(const Space& space, std::vector<PlanCandidate>& out) {
   }
 }
 
-// `levels`: the same choice with ever more recomputation.
+// Returns the choice with recomputation by unit. `levels`: the choice with ever more recomputation.
 std::optional<PlanCandidate> Ranking::with_own_recomputation(const std::vector<Choice>& levels) {
   const Choice& plain = levels.front();
   const int64_t replicas = plain.axes.front().size;
@@ -673,8 +673,8 @@ std::optional<PlanCandidate> Ranking::with_own_recomputation(const std::vector<C
 
 namespace {
 
-// Gives the axes of a question the dims that one unit cuts. `axes` are those of the choice, of which
-// the first one, the replicas, is not in the question; `dims` are by axis of the choice.
+// Gives the axes of a question the dims that one unit cuts. `axes` are those of the choice, of
+// which the first one, the replicas, is not in the question; `dims` are by axis of the choice.
 void set_dims(std::vector<ChoiceAxis>& asked, const std::vector<ChoiceAxis>& axes,
               const std::vector<DimList>& dims) {
   for (ChoiceAxis& one : asked) {
@@ -689,7 +689,7 @@ void set_dims(std::vector<ChoiceAxis>& asked, const std::vector<ChoiceAxis>& axe
 bool Ranking::estimate_own(PlanCandidate& candidate) {
   const Choice& choice = candidate.choice;
   UnitQuestion asked;
-  // By what units may do otherwise than the model.
+  // The prices, by the settings in which units may differ from the model.
   std::map<std::tuple<std::string, int64_t, std::vector<DimList>>, std::vector<const UnitPrices*>>
       known;
   std::vector<const UnitPrices*> prices;

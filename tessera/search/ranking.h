@@ -48,7 +48,7 @@ class Ranking {
  public:
   // Makes a ranking. All arguments outlive it.
   Ranking(const PlanQuestion& question, const Fold& fold, UnitPricer& pricer);
-  // Ranks the space's choices, and adds better lists to the space if it finds any.
+  // Returns the ranked choices of the space, and adds better lists to the space if it finds any.
   std::vector<PlanCandidate> rank(Space& space);
 
   // Returns the candidate with one border between stages moved by a few units, with one level of
@@ -131,7 +131,7 @@ class Ranking {
   // Returns the least time of a step in which micro-batches of so many sequences take passes_s on
   // `inner` devices: all devices are at work, and there is no bubble.
   double least_step_s(double passes_s, int64_t inner, int64_t sequences) const;
-  // Ranks the choices of one shape. `is_least`: this is the least level of recomputation allowed.
+  // Adds the choices of one shape. `is_least`: this is the least level of recomputation allowed.
   void rank_shape(const Shape& shape, const Space& space, const std::string& recompute,
                   bool is_least, std::vector<PlanCandidate>& out);
   // Returns the schedules of the space that the question allows. A fixed schedule need not be one
@@ -161,8 +161,8 @@ class Ranking {
   std::optional<DimList> with_scopes(const PlanCandidate& start, std::optional<DimList> improved,
                                      const Space& space);
   std::vector<PlanCandidate> best_of_shapes(const std::vector<PlanCandidate>& ranked) const;
-  // Ranks all shapes. `improves_early`: better lists are looked for among choices with the first
-  // level, so that levels that recompute more are asked only of lists that may win.
+  // Adds the choices of all shapes. `improves_early`: better lists are looked for among choices with
+  // the first level, so that levels that recompute more are asked only of lists that may win.
   void rank_shapes(Space& space, const std::vector<std::string>& levels,
                    std::vector<PlanCandidate>& out, bool improves_early);
 

@@ -1,4 +1,4 @@
-// Bounds that leave out prices: earlier prices show that some choices cannot become the answer
+// Bounds that save prices: earlier prices show that some choices cannot become the answer
 // (docs/theory/search.md section 12).
 #include <fmt/format.h>
 
@@ -15,8 +15,8 @@ namespace {
 // Cutting an op over n devices may make its kernels a little more efficient. n devices together are
 // assumed to need at least this share of the time that one device needs.
 constexpr double kBetterShapes = .95;
-// Sums and the pass beside them slow each other, so shorter sums than the pass cost time, too: this
-// share of it, or more.
+// Sums of gradients and the pass beside them slow each other, so even sums shorter than the pass
+// cost time: from this share of the pass on.
 constexpr double kCostlySums = .25;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Which dims the axes inside a stage may cut.
+// Chooses the dims that the axes inside a stage may cut.
 #include <algorithm>
 #include <set>
 #include <utility>
@@ -10,12 +10,13 @@
 namespace tessera {
 namespace {
 
-// If kTriedSequences times as many sequences take at most this many times as long, the kernels are too
-// small to fill a device.
+// If kTriedSequences times as many sequences take at most this many times as long, the kernels are
+// too small to fill a device.
 constexpr double kNoLonger = 1.03;
-// Axes inside a stage may have so many devices at the least, however few a node has.
+// Axes inside a stage may have at least this many devices, however few a node has.
 constexpr int64_t kLeastInner = 8;
-// Times the time of the best single axis on few devices, or less: rings may win on more.
+// Rings that take at most this many times the time of the best single axis on few devices may win
+// on more.
 constexpr double kRingLoss = 1.08;
 // A batch has few sequences if it has fewer than this for each stage of the largest size.
 constexpr int64_t kSequencesOfStage = 2;
@@ -30,8 +31,8 @@ bool Space::has_rings() const {
          });
 }
 
-// Twice a node's devices: beyond it the inner axis crosses the network in every layer. Where nodes have
-// one device or two, all axes do.
+// Returns twice a node's devices: beyond that the inner axis crosses the network in every layer.
+// Where nodes have one device or two, all axes do.
 int64_t Ranking::most_inner() const {
   return std::max(
       {2 * question_.cluster->type_of(0).devices, kLeastInner, fixed_number(question_, "tp")});
@@ -68,8 +69,8 @@ bool Ranking::all_fit_and_none_is_longer(int64_t least) {
           kRoomy * (held_bytes(**many, counts_) + (*many)->transient_bytes) < limit_);
 }
 
-// Has a batch so few sequences that without rings most devices are of use in long pipelines only, which
-// mostly wait?
+// Returns whether a batch has so few sequences that without rings most devices are of use only in
+// long pipelines, which mostly wait.
 bool Ranking::needs_rings() const {
   return question_.batch * most_inner() < kSequencesOfStage * question_.cluster->devices();
 }
@@ -77,7 +78,7 @@ bool Ranking::needs_rings() const {
 void Ranking::find_dims(Space& space) {
   const int64_t node = question_.cluster->type_of(0).devices;
   int64_t smallest = 0;     // inner axis
-  bool over_nodes = false;  // are there axes of two nodes' devices?
+  bool over_nodes = false;  // whether there are axes of two nodes' devices
   bool two_by_two = false;
   for (const Shape& shape : shapes(false)) {
     if (shape.inner > 1 && (smallest == 0 || shape.inner < smallest)) smallest = shape.inner;

@@ -1,5 +1,5 @@
-// Ranking::edits: of a simulated choice, the choices that differ from it in one thing (a border, the number of
-// chunks, halos, what some units recompute). A local search simulates the best of them next.
+// Ranking::edits: the choices that differ from a simulated one in one thing (a border, the number
+// of chunks, halos, recomputation of some units). A local search simulates the best of them next.
 #include <algorithm>
 #include <bit>
 #include <iterator>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kFarthestMove = 3;  // of a border between stages, in units
 
-// A border between two stages lies a few units further.
+// Returns the choices with a border between two stages a few units further.
 std::vector<Choice> border_edits(const Choice& from, size_t units) {
   std::vector<Choice> out;
   for (size_t s = 1; s < from.cuts.size(); ++s) {
@@ -35,8 +35,8 @@ std::vector<Choice> border_edits(const Choice& from, size_t units) {
   return out;
 }
 
-// Numbers of chunks that may do better where there are several: one more or less, half as many more, and
-// twice as many.
+// Returns numbers of chunks that may do better where there are several: one more or less, half as
+// many more, and twice as many.
 std::vector<int64_t> other_chunks(const Choice& from, size_t units) {
   std::vector<int64_t> out;
   if (from.chunks == 1) return out;
@@ -71,7 +71,7 @@ std::vector<PlanCandidate> Ranking::edits_of(const PlanCandidate& candidate, con
   for (Choice& edit : border_edits(from, fold_.units.size())) add(std::move(edit));
   for (const int64_t chunks : other_chunks(from, fold_.units.size())) {
     if (!allows(question_, "chunks", chunks)) continue;
-    // In balance, whatever single units do.
+    // The stages are balanced anew, whatever single units do.
     Choice edit = from;
     edit.chunks = chunks;
     if (estimator_.schedule_of(edit) == nullptr) continue;
@@ -90,7 +90,7 @@ std::vector<PlanCandidate> Ranking::edits_of(const PlanCandidate& candidate, con
     const size_t end = s + 1 < from.cuts.size() ? from.cuts[s + 1] : fold_.units.size();
     const size_t begin = from.cuts.empty() ? 0 : from.cuts[s];
     for (const int step : {-1, 1}) {
-      // Ever more units of the stage, from its end on.
+      // The edits change ever more units of the stage, from its end on.
       Choice edit = from;
       size_t changed = 0;
       for (size_t u = end; u-- > begin;) {

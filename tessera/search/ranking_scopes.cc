@@ -17,12 +17,13 @@ constexpr double kScopedGain = .998;  // of the time, or less: entries are worth
 
 }  // namespace
 
-// Each entry is priced by itself, and those that save time are put together, the best in front: they
-// mostly concern different ops. One round, so that parts cost a search little.
+// Adds dims for parts of a block. Each entry is priced by itself, and those that save time are put
+// together, the best in front: they mostly concern different ops. There is one round only, so that
+// parts cost a search little.
 std::optional<DimList> Ranking::with_scopes(const PlanCandidate& start,
                                             std::optional<DimList> improved, const Space& space) {
   const ChoiceAxis& axis = start.choice.axes[1];
-  // Seconds of a step that fits, or that needs no more than the start.
+  // Returns the seconds of a step that fits, or that needs no more than the start.
   const auto step_s = [&](const DimList& dims) -> std::optional<double> {
     Inside inside;
     inside.axes = inner_axes(axis.size, dims);

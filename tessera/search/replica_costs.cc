@@ -58,8 +58,8 @@ double ReplicaCosts::seconds_to_sum(int64_t replicas, int64_t stride, int64_t by
   return collective_time(CollectiveKind::kAllReduce, placed(replicas, 0, stride), bytes).seconds;
 }
 
-// The time of a pass beside which something moves. Both run at once, and slow each other down, until
-// the shorter one has ended; but nothing hides `waits_s` of the transfer.
+// Returns the time of a pass beside which something moves. Both run at once, and slow each other
+// down, until the shorter one has ended; but nothing hides `waits_s` of the transfer.
 double ReplicaCosts::beside(double computes_s, const TransferTime& moved, double waits_s) {
   const double slowed = computes_s * moved.slows;
   const double transfer = std::max(0.0, moved.seconds - waits_s) * moved.slowed_times;
@@ -91,11 +91,11 @@ class ReplicaCosts::Moves {
   int64_t sharded() const { return resting_.sharded; }
   bool hides_gradients() const { return hides_gradients_; }
   bool hides_parameters() const { return hides_parameters_; }
-  // What a rank updates of the parameters that it computes with.
+  // Returns the share that a rank updates of the parameters that it computes with.
   double shard() const { return share_in_shards(sum_) / static_cast<double>(replicas_); }
-  // Of the gradients that ranks of the stage sum, the share whose parameters they hold alike.
+  // Returns the share of the gradients summed inside the stage whose parameters ranks hold alike.
   double alike() const { return alike_; }
-  // Of all parameters, those whose gradients are summed in the stage and which are not held alike.
+  // Returns the share of all parameters whose gradients are summed in the stage but not held alike.
   double only_summed() const { return sum_.summed_bytes * (1 - alike_) / all_; }
 
   TransferTime gradients() const {
@@ -114,14 +114,16 @@ class ReplicaCosts::Moves {
     return over_all(CollectiveKind::kAllGather, tensors_,
                     pieces(tensors_, sharded() >= 3, hides_parameters_), bytes, hides_parameters_);
   }
-  // Those without a copy that is kept for the step. Nothing gathers them ahead of their reader.
+  // Returns the time to gather parameters without a copy that is kept for the step. Nothing gathers
+  // them ahead of their reader.
   TransferTime uncopied_parameters() const {
     return over_all(CollectiveKind::kAllGather, tensors_, pieces(tensors_, true, false),
                     sum_.uncopied_bytes, false);
   }
 
  private:
-  // The host calls a collective, waits until it has ended, and only then issues the next kernel.
+  // Returns the time that a device loses because its host calls a collective, waits until it has
+  // ended, and only then issues the next kernel.
   double held_up_s() const {
     const Style& style = costs_.style_;
     const NodeType& node = costs_.cluster_.type_of(resting_.first_device);
@@ -135,15 +137,16 @@ class ReplicaCosts::Moves {
                (style.host_collective_s + style.host_crowd_s * crowd + style.host_backward_s);
   }
 
-  // How many collectives move what is mostly in so many large pieces. Small tensors are joined only up
-  // to the next large one: of a transformer's layer, two in three pieces are small. They take no time
-  // where they move once a step and are hidden.
+  // Returns how many collectives move tensors whose bytes are mostly in so many large pieces. Small
+  // tensors are joined only up to the next large one: two in three pieces of a transformer's layer
+  // are small. They take no time where they move once a step and are hidden.
   double pieces(double large, bool is_in_passes, bool is_hidden) const {
     if (is_hidden && !is_in_passes) return large;
     return std::min(sum_.parameters, is_hidden ? 3 * large : 2 * sum_.large_parameters + 1);
   }
 
-  // `large` pieces hold all bytes but those of the small pieces, which cost latency alone.
+  // Returns the time over one group. `large` pieces hold nearly all bytes; the other, small pieces
+  // cost latency alone.
   TransferTime over(const GroupPlacement& group, CollectiveKind kind, double large, double pieces,
                     double bytes) const {
     constexpr int64_t kSmallPiece = 16 << 10;  // bytes; its time is nearly all latency
@@ -154,8 +157,8 @@ class ReplicaCosts::Moves {
     return out;
   }
 
-  // Over the replicas and inside the stage. What ranks of the stage hold or sum alike is summed among
-  // them first, and each of them moves its share to the replicas.
+  // Returns the time over the replicas and inside the stage. Tensors that ranks of the stage hold
+  // or sum alike are summed among them first, and each of them moves its share to the replicas.
   TransferTime over_all(CollectiveKind kind, double large, double pieces, double bytes,
                         bool is_hidden) const {
     if (replicas_ == 1) {  // only what ranks hold or sum alike moves
@@ -182,15 +185,15 @@ class ReplicaCosts::Moves {
     return out;
   }
 
-  // An all-reduce also sends the sums to all ranks. What is only summed, and not held alike, is
-  // complete on all of them in any case: once a step behind the replicas (add_transfers), or in every
-  // micro-batch.
+  // Returns the time of the sums inside the stage. An all-reduce also sends the sums to all ranks.
+  // Gradients that are only summed, and not held alike, are complete on all of them in any case:
+  // once a step behind the replicas (add_transfers), or in every micro-batch.
   double summed_inside_s() const {
     if (sharded() == 0) return sum_.reduce_s;
     return sum_.reduce_s * (alike_ / 2 + (sharded() >= 2 ? 1 - alike_ : 0));
   }
 
-  // As if the ranks that hold parameters alike were neighbours.
+  // Returns the time as if the ranks that hold parameters alike were neighbours.
   double gathered_inside_s(double large, double pieces, double bytes) const {
     if (sum_.alike_bytes == 0) return 0;
     const int64_t ranks = std::llround(sum_.alike_bytes / sum_.alike_shard_bytes);
@@ -207,7 +210,7 @@ class ReplicaCosts::Moves {
   double held_up_s_;
   bool hides_gradients_ = true, hides_parameters_ = true;
   double alike_ = 0;
-  double share_ = 1;  // that a rank moves to the replicas
+  double share_ = 1;  // share that a rank moves to the replicas
   double tensors_ = 1, buckets_ = 1;
 };
 
@@ -216,7 +219,7 @@ void ReplicaCosts::add_transfers(const Moves& moves, const InUse& in_use, double
   const int64_t sharded = moves.sharded();
   const double last_s = sum.backward_s * (1 + passes_after);
   const TransferTime reduce = moves.gradients();
-  // Shards of what is summed inside the stage wait for these sums.
+  // Shards of gradients that are summed inside the stage wait for these sums.
   const double reduce_waits = !moves.hides_gradients() ? 1
                               : sharded < 2            ? 0
                                             : std::min(1.0, in_use.unhidden + moves.only_summed());
@@ -244,7 +247,8 @@ ReplicaCosts::Added ReplicaCosts::add(const Resting& resting, const InUse& in_us
   const auto [compute, sharded, layout, first_device, gradients_in_shards] = resting;
   const Moves moves(*this, resting, sum);
   sum.once_s = sum.update_s * (sharded >= 1 ? moves.shard() : 1);
-  // What is only summed in the stage is summed behind the last backward pass, in shards.
+  // Gradients that are only summed in the stage are summed behind the last backward pass, in
+  // shards.
   if (sharded == 1)
     sum.once_s += sum.reduce_s * (1 - moves.alike()) / static_cast<double>(layout.replicas);
   if (layout.replicas > 1 || sum.reduce_s > 0) {

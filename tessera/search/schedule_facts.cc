@@ -5,10 +5,10 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kPlayedRounds = 4;  // of as many micro-batches as there are places, at the most
+constexpr int64_t kPlayedRounds = 4;  // rounds of as many micro-batches as places; at most
 
-// Slice i of a micro-batch at place q is stage i * places + q: it needs the slice at the place before
-// and the slice before at this place.
+// Returns the shape of the pipeline. Slice i of a micro-batch at place q is stage i * places + q:
+// it needs the slice at the place before and the slice before at this place.
 PipelineShape shape_of(const PipelineSize& size, int64_t micro_batches) {
   const int64_t rounds = std::max<int64_t>(size.slices, 1) * size.chunks;
   PipelineShape shape{.places = size.places, .micro_batches = micro_batches};
@@ -23,7 +23,7 @@ PipelineShape shape_of(const PipelineSize& size, int64_t micro_batches) {
   return shape;
 }
 
-// As many as the schedule is played with: few, and the same remainder over the places.
+// Returns the number of micro-batches to play: few, with the same remainder over the places.
 int64_t played(int64_t places, int64_t micro_batches) {
   if (micro_batches <= kPlayedRounds * places) return micro_batches;
   return (kPlayedRounds - 1) * places + micro_batches % places;
@@ -52,7 +52,7 @@ double ScheduleTable::play(const std::string& schedule, const PipelineSize& size
   }
   const ScheduleFacts* known = facts(schedule, size, micro_batches);
   const bool splits = known != nullptr && known->splits_backward;
-  const double of_input = splits ? .5 : 1;  // of the backward pass: B, where there is W
+  const double of_input = splits ? .5 : 1;  // share of the backward pass: B, where there is W
   const UnitCosts costs{.backward = of_input,
                         .weight = 1 - of_input,
                         .message = times.message_s,

@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-// The scopes of all ops of blocks, those of one word first.
+// Returns the scopes of all ops of blocks, those of one word first.
 std::vector<std::string> scopes_of(const Graph& forward) {
   std::set<std::pair<int, std::string>> scopes;
   for (const Op& op : forward.ops()) {

@@ -11,20 +11,20 @@
 namespace tessera {
 namespace {
 
-// Of the best time, or less: what a pipeline would take whose bubble is that of `kSlices` slices. The
-// formula errs by a few percent, and slices cost kernels' starts.
+// A pipeline is sliced if, with the bubble of `kSlices` slices, it would take this share of the
+// best time, or less. The formula errs by a few percent, and slices cost kernels' starts.
 constexpr double kSlicedPromise = .96;
 constexpr double kSlices = 8;
 constexpr size_t kTables = 4;    // pipelines whose slices are priced
-constexpr size_t kTried = 8;     // of which so many may be refused
-constexpr size_t kMeasured = 2;  // of these, with a folded program of their own slices
+constexpr size_t kTried = 8;     // pipelines that are tried, some of which may be refused
+constexpr size_t kMeasured = 2;  // of these pipelines, by a folded program of their own slices
 
 struct Seed {
   double promised_s = 0;
   const PlanCandidate* from = nullptr;
 };
 
-// How the units of a choice are priced.
+// Returns the question by which the units of a choice are priced.
 UnitQuestion question_of(const Choice& choice, const PlanQuestion& question,
                          const Estimator& estimator) {
   UnitQuestion out = unit_question(choice, question.batch);
@@ -103,7 +103,7 @@ std::vector<PlanCandidate> sliced_pipelines(PlanSearch& search, Ranking& ranking
         return slicer.slice(candidate.choice, candidate.estimate, asked, **whole, schedule, count);
       };
       bool is_sliced = slice(fixed_number(question, "slices"));
-      // Where one slice would be the fastest, but slices are asked for.
+      // One slice would be the fastest, but slices are asked for.
       if (is_sliced && !candidate.choice.sliced_stages && asks_for_slices(question))
         is_sliced = slice(2);
       is_priced = is_priced || is_sliced;

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kMostPositions = 64;  // slices are multiples of this part of the sequence
 
-// Every `stride`th device.
+// Returns every `stride`th device.
 std::vector<int64_t> every_device(int64_t count, int64_t stride) {
   std::vector<int64_t> out;
   for (int64_t i = 0; i < count; ++i) out.push_back(i * stride);
@@ -31,8 +31,8 @@ const SliceSchedule* slice_schedule(const std::string& name) {
   return found == std::end(kSliceSchedules) ? nullptr : found;
 }
 
-// The length of the sequences that are sliced. Errors: there are none, or a slice would read tokens
-// of later ones.
+// Returns the length of the sequences that are sliced. Errors: there are none, or a slice would
+// read tokens of later ones.
 Result<int64_t> sliced_length(const Graph& forward) {
   int64_t length = 0;
   for (const Op& op : forward.ops()) {
@@ -86,7 +86,8 @@ double SliceTable::in_row(const Row& row, int64_t context, const Read& read) {
 }
 
 double SliceTable::read_at(int64_t slice, int64_t context, const Read& read) const {
-  // What the tokens before it add to the whole sequence, if it had any: as to the row before.
+  // For the whole sequence, tokens before it would add what they add to the row before, in
+  // proportion.
   const auto of_row = [&](size_t r) {
     if (r + 1 < rows_.size() || r == 0) return in_row(rows_[r], context, read);
     const Row& before = rows_[r - 1];
@@ -174,7 +175,7 @@ bool Slicer::slice(Choice& choice, Estimate& estimate, const UnitQuestion& asked
   choice.sliced_stages = lengths.size() > 1;
   choice.schedule = choice.sliced_stages ? schedule.of_slices : schedule.of_wholes;
   if (choice.sliced_stages) choice.slices = std::move(lengths);
-  // The same units with the table's times.
+  // These units have the table's times.
   UnitPrices& sliced = sliced_.emplace_back(whole);
   if (!choice.slices.empty()) {
     int64_t context = 0;
@@ -203,9 +204,9 @@ void Slicer::measure(Choice& choice, Estimate& estimate, UnitQuestion asked) {
   if (prices) estimate = estimated(choice, **prices, asked.sequences);
 }
 
-// The step by formula. A parameter that two stages read (a tied table) has a gradient from each
-// slice; these terms are summed over the replicas and cross one by one. Both ends hold them until
-// then, and those of the last micro-batch are waited for.
+// Returns the step by formula. A parameter that two stages read (a tied table) has a gradient from
+// each slice; these terms are summed over the replicas and cross one by one. Both ends hold them
+// until then, and those of the last micro-batch are waited for.
 Estimate Slicer::estimated(Choice& choice, const UnitPrices& prices, int64_t sequences) {
   Estimate out = estimator_.estimate(choice, prices, sequences);
   const std::vector<FoldUnit>& units = search_.fold().units;
@@ -249,7 +250,7 @@ Estimate Slicer::estimated(Choice& choice, const UnitPrices& prices, int64_t seq
   return out;
 }
 
-// By unit of the fold, how many of them the slowest stage has.
+// Returns by unit of the fold how many of them the slowest stage has.
 std::vector<double> Slicer::slowest_stage(const Choice& choice, const UnitPrices& prices) const {
   const auto& units = search_.fold().units;
   std::vector<double> out;

@@ -88,7 +88,7 @@ Result<PlanAnswer> find_in_space(const PlanQuestion& question, const SpaceMaker&
   std::vector<PlanCandidate> ranked = ranking.rank(space);
   std::string refusal = ranking.last_refusal();
   if (space.is_wide) widen(*search, ranking, space, ranked, refusal);
-  // Where programs are cheap, they are simulated, not played by formula.
+  // Cheap programs are simulated, not played by formula.
   const bool plays = !is_small(question, search->fold()) && !search->has_cheap_programs();
   ranking.play_edits(plays);
   const auto play = [&](PlanCandidate& candidate) { ranking.play(candidate); };

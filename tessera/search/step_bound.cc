@@ -55,12 +55,12 @@ std::optional<double> least_step_s(const PlanQuestion& question, const Fold& fol
   const auto ops = whole_ops(question, fold);
   if (!ops) return {};
   double first_s = 0;  // of all ops on one device of the first part
-  double devices = 0;  // so many of the first part's would not be slower than all that there are
+  double devices = 0;  // so many of the first part would be no slower than the cluster
   std::vector<double> of_first;
   for (const ClusterPart& part : cluster.parts) {
     const OpCosts costs(part.type.device, question.options.style, nullptr);
     const bool is_first = &part == &cluster.parts.front();
-    double fastest = is_first ? 1 : 0;  // over the first part's devices
+    double fastest = is_first ? 1 : 0;  // divided by the speed of the first part's devices
     for (size_t i = 0; i < ops->works.size(); ++i) {
       const double least = costs.least_s(ops->works[i]).value_or(0);
       if (is_first) {

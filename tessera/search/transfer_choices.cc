@@ -11,11 +11,11 @@
 namespace tessera {
 namespace {
 
-constexpr double kWaits = .04;  // of a step at least: else edits are not worth a program
-constexpr int64_t kFactor = 4;  // between the sizes of buckets
+constexpr double kWaits = .04;  // least share of a step: else edits are not worth a program
+constexpr int64_t kFactor = 4;  // ratio of the sizes of buckets that are tried
 constexpr int64_t kLeast = 1 << 20, kMost = 1600 << 20;  // bytes
 constexpr int64_t kMostAhead = 4;
-// Of the time for which ranks wait: what edits promise, the likeliest the most.
+// The share of the time for which ranks wait that edits promise, the likeliest the most.
 constexpr double kLargerSaves = .5, kSmallerSaves = .3, kAheadSaves = .2;
 
 bool gathers_parameters(const Choice& choice) {

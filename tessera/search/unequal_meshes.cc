@@ -50,7 +50,7 @@ class MeshSearch {
   struct Mesh {
     int64_t replicas = 1, inside = 1;
     std::vector<const UnitPrices*> by_kind;  // of nodes
-    // Of the first units, in front of each: seconds of all micro-batches, by kind, and bytes.
+    // Sums over the first units, up to each: seconds of all micro-batches, by kind, and bytes.
     std::vector<std::vector<double>> seconds;
     std::vector<double> resting, activations;
     double overhead_bytes = 0;
@@ -65,7 +65,7 @@ class MeshSearch {
     }
   };
 
-  // Choices whose work promises the most, without those that differ in shards alone.
+  // Returns the choices whose work promises the most, without those that differ in shards alone.
   std::vector<Choice> seeds(const std::vector<PlanCandidate>& ranked) {
     for (const PlanCandidate& one : ranked) {
       if (one.estimate.fits()) best_s_ = std::min(best_s_, one.estimate.step_s);
@@ -181,8 +181,8 @@ class MeshSearch {
     return out;
   }
 
-  // The kinds of the nodes under a mesh that begins at the device; empty: devices that share a layer
-  // would lie on several nodes.
+  // Returns the kinds of the nodes under a mesh that begins at the device; empty: devices that
+  // share a layer would lie on several nodes.
   std::vector<size_t> kinds_under(const Mesh& mesh, int64_t first) const {
     std::vector<size_t> out;
     const Cluster& cluster = *question_.cluster;
@@ -202,7 +202,7 @@ class MeshSearch {
     if (square * static_cast<double>(stages * devices * all.size()) > kMostWork) return;
     const ScheduleFacts* facts = estimator_.schedule_of(seed);
     const double limit = search_.limit_bytes();
-    // By stages, units and devices in front.
+    // Positions by stages, units and devices in front.
     const auto at = [&](size_t s, size_t u, size_t d) {
       return (s * (n + 1) + u) * (devices + 1) + d;
     };

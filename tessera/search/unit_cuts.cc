@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-constexpr size_t kMostLists = 3;         // without the batch, each faster for some units
+constexpr size_t kMostLists = 3;         // lists without the batch, each faster for some units
 constexpr double kOtherListGain = .997;  // of the time, or less: another list is worth its prices
 constexpr double kMostLoss = 1.05;       // of the time, for the list that holds least
 constexpr int64_t kMostLeast = 64;       // sequences of the smallest micro-batch
@@ -57,7 +57,7 @@ void UnitCuts::find_borders() {
 
 namespace {
 
-// What a change of layout on one axis takes, both passes together. Equal moves are priced once.
+// Prices changes of layout on one axis, both passes together. Equal moves are priced once.
 class AxisMoves {
  public:
   AxisMoves(const CollectiveCosts& collectives, const Cluster& cluster, int64_t size,
@@ -77,7 +77,7 @@ class AxisMoves {
                             moves(CollectiveKind::kAllGather, bytes);
     }
     if (before.empty() && is_whole) return 0;
-    // In one pass a slice, in the other one a gathering.
+    // One pass cuts a slice, the other one gathers.
     if (before.empty() || is_whole) return moves(CollectiveKind::kAllGather, bytes);
     return 2 * moves(CollectiveKind::kAllToAll, bytes / static_cast<double>(size_));
   }
@@ -248,7 +248,7 @@ std::vector<DimList> UnitCuts::select(const std::vector<DimList>& found, const C
   };
   const auto list_of = [&](size_t c) -> const DimList& { return all.cuts[c].axes.front().dims; };
   const DimList batch = {"batch"};
-  // Lists without the batch, each of which makes the chain of the model faster.
+  // The lists without the batch, each of which makes the chain of the model faster.
   std::vector<size_t> taken;
   double best_s = kInfinity;
   while (taken.size() < kMostLists) {
@@ -268,7 +268,7 @@ std::vector<DimList> UnitCuts::select(const std::vector<DimList>& found, const C
     taken.push_back(*next);
     best_s = least;
   }
-  // The list that holds least for little time, the best one with the batch in it, and the batch
+  // The list that holds least for little time, the best list with the batch in it, and the batch
   // alone if some units want it and others do not.
   std::optional<size_t> smallest, mixed, plain;
   for (size_t c = 0; c < all.cuts.size(); ++c) {

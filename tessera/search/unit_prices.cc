@@ -27,7 +27,8 @@ const Instruction& instruction_of(const Program& program, const TraceEvent& even
   return program.block(event.block)[static_cast<size_t>(event.instruction)];
 }
 
-// The collective, if it sums gradients of parameters: inside a stage nothing else moves these.
+// Returns the collective if it sums gradients of parameters: inside a stage nothing else moves
+// these.
 const Issue* sums_gradients(const Instruction& instruction, const Graph& graph) {
   const auto* issue = std::get_if<Issue>(&instruction.body);
   const auto is_one = [&](const Transfer& transfer) {
@@ -36,8 +37,8 @@ const Issue* sums_gradients(const Instruction& instruction, const Graph& graph) 
   return issue != nullptr && std::ranges::all_of(issue->transfers, is_one) ? issue : nullptr;
 }
 
-// Times in which the rank's collectives sum gradients, once a step: by start, none beside another.
-// Adds how long each takes to its unit.
+// Returns the intervals in which the rank's collectives sum gradients, once a step: by start, none
+// beside another. Adds how long each takes to its unit.
 std::vector<std::pair<double, double>> divide_sums(UnitPrices& costs, const OpUnits& units,
                                                    const Program& program, const Graph& graph,
                                                    const Simulation& simulation) {
@@ -81,7 +82,7 @@ void divide_time(UnitPrices& costs, const OpUnits& units, const Program& program
     if (event.rank != program.rank || event.lane != Lane::kCompute) continue;
     const Instruction& instruction = instruction_of(program, event);
     const double waited = std::max(0.0, std::min(event.start_s, event.end_s) - now);
-    // What is waited for in the backward pass of the only micro-batch is in reduce_s.
+    // The waits in the backward pass of the only micro-batch are in reduce_s.
     const double waited_for_sums =
         program.micro_batches == 1 ? seconds_within(sums, now, now + waited) : 0;
     const double spent = std::max(0.0, event.end_s - now);
@@ -113,7 +114,7 @@ void divide_time(UnitPrices& costs, const OpUnits& units, const Program& program
         cost.update_s += spent;
         break;
       case BlockKind::kUpdate:
-        // The first op waits for what gradients of all units still move, which is of no unit.
+        // The first op waits for gradients of all units that still move; this wait is of no unit.
         costs.units.back().once_s += waited;
         cost.once_s += spent - waited;
         cost.update_s += spent - (std::exchange(is_first_update, false) ? waited : 0);
@@ -168,8 +169,8 @@ void divide_memory(UnitPrices& costs, const OpUnits& units, const Program& progr
     for (const UnitPrice& cost : costs.units)
       held += static_cast<double>(program.micro_batches - 1) * cost.activation_bytes;
   }
-  // An emulated allocator places buffers otherwise than the arena does, and what kernels keep beside
-  // their outputs is in no arena.
+  // An emulated allocator places buffers otherwise than the arena does, and the buffers that
+  // kernels keep beside their outputs are in no arena.
   const auto peak = static_cast<double>(
       std::max(memory.live_bytes, std::min(memory.peak_bytes, memory.reserved_bytes)));
   costs.transient_bytes = std::max(0.0, peak - held);
@@ -179,7 +180,8 @@ void divide_memory(UnitPrices& costs, const OpUnits& units, const Program& progr
   costs.allocator_share = peak > 0 ? costs.allocator_bytes / peak : 0;
 }
 
-// Parameters that the axes which hold copies do not cut, and those whose gradients are summed.
+// Measures parameters that the axes which hold copies do not cut, and those whose gradients are
+// summed.
 void measure_alike(UnitPrices& costs, const OpUnits& units, const Program& program,
                    const Lowering& lowering, const Fold& fold, std::vector<ChoiceAxis> axes) {
   const std::vector<int64_t> often = fold.counts();
@@ -225,7 +227,8 @@ void measure_alike(UnitPrices& costs, const OpUnits& units, const Program& progr
   }
 }
 
-// Parameters that several units read. Their gradients are taken to be as wide as the parameters rest.
+// Measures parameters that several units read. Their gradients are taken to be as wide as the
+// parameters rest.
 void measure_tied(UnitPrices& costs, const Fold& fold, const Program& program, const Graph& graph,
                   DType compute) {
   std::map<std::string, std::set<int>> readers;  // units, by parameter's name
@@ -252,8 +255,8 @@ void measure_tied(UnitPrices& costs, const Fold& fold, const Program& program, c
   }
 }
 
-// Into how many pieces the axes cut a tensor that goes to the next stage. Parts of a sum are summed before
-// they are sent, into what `reader` reads.
+// Returns the number of pieces into which the axes cut a tensor that goes to the next stage. Parts
+// of a sum are summed before they are sent, into what `reader` reads.
 int64_t pieces_of(const Graph& graph, const Tensor& tensor, const Op& reader,
                   const std::vector<ChoiceAxis>& axes) {
   const auto input = std::find(reader.inputs.begin(), reader.inputs.end(), tensor.id);
@@ -270,7 +273,7 @@ int64_t pieces_of(const Graph& graph, const Tensor& tensor, const Op& reader,
   return pieces;
 }
 
-// Activations of a sequence that leave each unit for a later one.
+// Measures the activations of a sequence that leave each unit for a later one.
 void measure_borders(UnitPrices& costs, const Fold& fold, const std::vector<ChoiceAxis>& axes,
                      DType compute, int64_t batch) {
   const Graph& graph = fold.graph;
@@ -338,7 +341,7 @@ UnitPrice between(const UnitPrice& smaller, const UnitPrice& larger, double shar
 
 namespace {
 
-// The prices of all units, from those of the sampled ones. `units`: Samples::sampled.
+// Returns the prices of all units, from those of the sampled ones. `units`: Samples::sampled.
 UnitPrices prices_of_all(UnitPrices sampled, const std::vector<Samples::Between>& between_units,
                          const std::vector<int>& units) {
   UnitPrices out = std::move(sampled);
@@ -445,7 +448,7 @@ Result<std::unique_ptr<Lowering>> UnitPricer::lower_units(const Folded& model,
                                                           const UnitQuestion& question,
                                                           const Plan& plan) {
   CompileOptions compiled;
-  // Layers that folding has left out may be all that a group names.
+  // A group may name only layers that folding has left out.
   compiled.optimizer = without_idle_groups(model_.optimizer, *model.graph);
   if (question.passes_only) compiled.optimizer.kind = kNoOptimizer;
   if (model_.part) {

@@ -21,7 +21,7 @@ tl::unexpected<Error> error_at(const PlanPart& part, int line, const std::string
   return invalid_input(fmt::format("{}:{}: {}", part.plan.file, std::max(line, 1), message));
 }
 
-// The size that the part gives the axis; 0: none.
+// Returns the size that the part gives the axis; 0: none.
 int64_t size_in(const PlanPart& part, const std::string& axis) {
   for (const auto& [name, size] : part.plan.mesh) {
     if (name == axis) return size;
@@ -29,7 +29,8 @@ int64_t size_in(const PlanPart& part, const std::string& axis) {
   return 0;
 }
 
-// The size of an axis in plans of the choice, in the largest of its stages; 1: they lack it.
+// Returns the size of an axis in plans of the choice, in the largest of its stages; 1: they lack
+// it.
 int64_t size_of(const Choice& choice, const std::string& name) {
   if (name == planned_axes().front()) return choice.stages;
   int64_t most = 1;
@@ -123,7 +124,8 @@ Result<PlanQuestion> fixed_by_part(PlanQuestion question) {
 
 Status check_part(const PlanPart& part, const std::shared_ptr<const Graph>& forward,
                   Compiler& compiler, const OptimizerSpec& optimizer) {
-  // One stage, and no more devices than the part's own axes have: what is wrong is then the part's.
+  // The plan has one stage, and no devices but those of the part's own axes: errors are then the
+  // part's.
   Plan plan = part.plan;
   for (auto& [axis, size] : plan.mesh) {
     if (axis == plan.stage_axis) size = 1;
