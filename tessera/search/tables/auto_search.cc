@@ -21,15 +21,15 @@ namespace {
 using Devices = std::vector<std::vector<const CodedPiece*>>;
 using Edit = Assignment::Edit;
 
-// Annealing: temperatures as shares of the cost, what memory that is short costs (a device that
-// needs all of it twice: so many times the cost), and the weight of even loads.
+// Constants of annealing: temperatures as shares of the cost, the price of missing memory (if a
+// device needs all of its memory twice, so many times the cost), and the weight of even loads.
 constexpr double kHot = 0.01, kCold = 1e-4, kShortage = 5, kEvenness = 0.02;
 constexpr int64_t kMostPackingSteps = 200000;
 constexpr std::array<double, 7> kShares = {1.0 / 2, 1.0 / 4, 3.0 / 4, 1.0 / 8,
                                            3.0 / 8, 5.0 / 8, 7.0 / 8};
-constexpr double kHotEdits = 0.15;  // of the edits that are drawn, where rows may be hot
-constexpr int kHotHalvings = 18;    // fewest hot rows: the table's, so often halved
-constexpr int64_t kRowBlocks = 64;  // of a table; borders between rows lie between them
+constexpr double kHotEdits = 0.15;  // share of the edits that are drawn, where rows may be hot
+constexpr int kHotHalvings = 18;    // the fewest hot rows: the table's rows, halved so often
+constexpr int64_t kRowBlocks = 64;  // blocks of a table; borders between rows lie between blocks
 
 class Draws {
  public:
@@ -57,7 +57,7 @@ Sharding cut_kind(const Table& table, const Piece& piece) {
   return rows ? Sharding::kRows : Sharding::kTable;
 }
 
-// What may be made of pieces.
+// Makes the pieces that the problem allows.
 class Cuts {
  public:
   explicit Cuts(const Problem& problem) : problem_(problem) {
@@ -71,7 +71,7 @@ class Cuts {
   bool cuts_columns() const { return columns_; }
   bool cuts_rows() const { return rows_; }
   bool makes_replicas() const { return replicas_; }
-  // Two pieces, the first with about `share` of the columns; none if either would be empty.
+  // Returns two pieces, the first with about `share` of the columns; none if either would be empty.
   std::optional<std::pair<Piece, Piece>> columns(const Piece& piece, double share) const {
     const int64_t unit = problem_.splits.least_columns;
     const int64_t units = piece.columns / unit;
@@ -84,7 +84,7 @@ class Cuts {
     out.second.columns -= out.first.columns;
     return kinds(out);
   }
-  // The same of rows, in blocks of a 64th of the table.
+  // Returns the same for rows, in blocks of a 64th of the table.
   std::optional<std::pair<Piece, Piece>> rows(const Piece& piece, double share) const {
     const int64_t unit = (table(piece).rows + kRowBlocks - 1) / kRowBlocks;
     const int64_t units = (piece.rows + unit - 1) / unit;
@@ -98,7 +98,7 @@ class Cuts {
     out.second.rows -= out.first.rows;
     return kinds(out);
   }
-  // Neighbours of equal height, or of equal width, become one piece.
+  // Joins neighbours of equal height, or of equal width, into one piece.
   std::optional<Piece> join(const Piece& a, const Piece& b) const {
     if (a.table != b.table || replica(a) || replica(b)) return std::nullopt;
     const Piece& first = std::min(a, b);
@@ -117,7 +117,7 @@ class Cuts {
     if (!may_be(out)) return std::nullopt;
     return out;
   }
-  // The border between two neighbours moves to another place.
+  // Moves the border between two neighbours to another place.
   std::optional<std::pair<Piece, Piece>> shift(const Piece& a, const Piece& b, double share) const {
     const auto joined = join(a, b);
     if (!joined) return std::nullopt;
@@ -131,16 +131,16 @@ class Cuts {
     if (!may_be(out)) return std::nullopt;
     return out;
   }
-  // Is the cost model made for such a piece, or may it be asked beyond what it knows? A whole table
-  // is as it is.
+  // Returns whether the cost model is made for such a piece, or may be asked beyond its range.
+  // Whole tables are always allowed.
   bool may_be(const Piece& piece) const {
     return piece.kind == Sharding::kTable || problem_.beyond_range ||
            problem_.cost->in_range(table(piece), piece);
   }
   static bool replica(const Piece& piece) { return piece.kind == Sharding::kReplicated; }
 
-  // The first rows of a table, on every device, and what is left of a piece that begins with them;
-  // none if that has not all columns, or nothing would be left.
+  // Returns the first rows of a table, on every device, and the rest of a piece that begins with
+  // them; none if the piece has not all columns, or the rest would be empty.
   std::optional<std::pair<Piece, Piece>> hot(const Piece& piece, int64_t rows) const {
     const Table& of = table(piece);
     if (!hot_ || replica(piece) || piece.first_row > 0 || piece.columns < of.dim || rows < 1 ||
@@ -157,7 +157,7 @@ class Cuts {
     return std::pair(first, rest);
   }
   bool is_hot(const Piece& piece) const { return replica(piece) && piece.rows < table(piece).rows; }
-  // A piece that begins behind hot rows, with these.
+  // Returns a piece that begins behind hot rows, joined with these.
   std::optional<Piece> without_hot(const Piece& hot, const Piece& rest) const {
     if (rest.table != hot.table || replica(rest) || rest.first_row != hot.rows ||
         rest.columns < table(rest).dim)
@@ -172,7 +172,7 @@ class Cuts {
 
  private:
   const Table& table(const Piece& piece) const { return problem_.tables[piece.table]; }
-  // Units of the first of two parts.
+  // Returns the units of the first of two parts.
   static int64_t part(int64_t units, double share) {
     const auto first = std::llround(share * static_cast<double>(units));
     return std::clamp<int64_t>(first, 1, units - 1);
@@ -192,7 +192,7 @@ class Cuts {
   bool columns_, rows_, replicas_, hot_;
 };
 
-// Are placements of whole tables so few that all of them are tried?
+// Returns whether placements of whole tables are so few that all of them are tried.
 bool tries_all(const Problem& problem, const AutoOptions& options) {
   return std::pow(problem.devices, static_cast<double>(problem.tables.size())) <=
          static_cast<double>(options.enumerate);
@@ -209,7 +209,8 @@ class AutoSearch {
         devices_(problem.devices),
         hot_(may_keep_hot(problem)) {}
 
-  // From answers with fewer kinds of splits on, beside the seeds: the answer is as fast as each.
+  // Searches from the seeds and from answers with fewer kinds of splits: the answer is as fast as
+  // each.
   Answer search(const std::vector<const Answer*>& narrower) {
     say("seeds");
     keep_answers(narrower);
@@ -251,7 +252,8 @@ class AutoSearch {
                        fmt::format("{} restarts", options_.restarts));
   }
 
-  // From an answer, over edits of hot rows too: it stays the answer if none is better.
+  // Searches from an answer, over edits of hot rows too. `start` stays the answer if none is
+  // better.
   Answer search_hot_rows(const Answer& start, const std::vector<const Answer*>& narrower) {
     say("hot rows");
     const Devices from = devices_of(start.placement);
@@ -342,9 +344,9 @@ class AutoSearch {
     return out;
   }
 
-  // Whole tables by bytes; then the largest piece is cut, again and again. Cutting columns costs no
-  // exchange, so they go before rows. Where the optimizer keeps a number a row, cut columns need
-  // more memory, so rows are tried alone too.
+  // Packs whole tables by bytes; if that fails cuts the largest piece, again and again. Cutting
+  // columns costs no exchange, so they go before rows. Where the optimizer keeps a number a row,
+  // cut columns need more memory, so rows are tried alone too.
   std::optional<Devices> pack_pieces() {
     for (const bool columns_first : {true, false}) {
       std::vector<Piece> pieces = split_columns(problem_.tables, {});
@@ -394,7 +396,8 @@ class AutoSearch {
     return draw < device ? draw : draw + 1;
   }
   static int slowest(const std::vector<DeviceCost>& costs) {
-    // Exchanges often make all devices wait for each other; computation tells who is late.
+    // Exchanges often make all devices wait for each other; the computation shows which one is
+    // late.
     int at = 0;
     for (size_t i = 1; i < costs.size(); ++i) {
       const auto late = [](const DeviceCost& c) { return c.compute_ms + c.backward_ms; };
@@ -403,7 +406,7 @@ class AutoSearch {
     return at;
   }
 
-  // A random edit; empty where the draw fits no piece.
+  // Draws a random edit; empty where the draw fits no piece.
   Edit draw(const Assignment& state) {
     Edit edit;
     const int device = draws_.uniform() < 0.5
@@ -446,7 +449,8 @@ class AutoSearch {
     return edit;
   }
 
-  // So many first rows of the piece's table on every device; where some are, so many instead of them.
+  // Puts so many first rows of the piece's table on every device, instead of other hot rows if it
+  // has any.
   Edit keep_hot(const Assignment& state, int device, size_t at, int64_t rows) {
     const Piece& piece = state.on(device)[at]->piece;
     if (cuts_.is_hot(piece)) return change_hot(state, piece, rows);
@@ -458,7 +462,7 @@ class AutoSearch {
     for (int to = 0; to < devices_; ++to) edit.in.emplace_back(to, coder_(two->first));
     return edit;
   }
-  // With 0 rows none is hot any more: they join the piece behind them.
+  // Changes the number of hot rows; 0: they join the piece behind them.
   Edit change_hot(const Assignment& state, const Piece& hot, int64_t rows) {
     Edit edit;
     std::optional<std::pair<int, Piece>> whole;  // device, and the piece with the hot rows
@@ -494,7 +498,7 @@ class AutoSearch {
   Edit cut(int device, size_t at, const std::pair<Piece, Piece>& two, int other) {
     return {{{device, at}}, {{device, coder_(two.first)}, {other, coder_(two.second)}}};
   }
-  // The first neighbour of a piece, wherever it is: device and index.
+  // Returns device and index of the first neighbour of a piece, wherever the neighbour is.
   std::optional<std::pair<int, size_t>> neighbour(const Assignment& state,
                                                   const Piece& piece) const {
     if (piece.kind == Sharding::kTable) return std::nullopt;
@@ -515,7 +519,7 @@ class AutoSearch {
     const auto joined = cuts_.join(piece, state.on(with->first)[with->second]->piece);
     return {{{device, at}, *with}, {{device, coder_(*joined)}}};
   }
-  // The border to the neighbour moves; each piece stays where it is.
+  // Moves the border to the neighbour; each piece stays where it is.
   Edit shift(const Assignment& state, int device, size_t at, double share) {
     const Piece& piece = state.on(device)[at]->piece;
     const auto with = neighbour(state, piece);
@@ -536,7 +540,7 @@ class AutoSearch {
     for (int to = 0; to < devices_; ++to) edit.in.emplace_back(to, coder_(*replica));
     return edit;
   }
-  // Replicas of a table become the whole table on one device.
+  // Gathers the replicas of a table into the whole table on one device.
   Edit gather(const Assignment& state, const Piece& piece, int device) {
     Edit edit;
     for (int from = 0; from < devices_; ++from) {
@@ -549,8 +553,8 @@ class AutoSearch {
     return edit;
   }
 
-  // The cost, and a little of how unevenly devices compute: of two placements with the same slowest
-  // device the one that leaves more room elsewhere.
+  // Returns the cost, plus a little for uneven computation of devices: of two placements with an
+  // equally slow slowest device, the placement with more room elsewhere is better.
   double objective(Assignment& state) {
     ++searched_;
     const double ms = state.cost();
@@ -605,7 +609,8 @@ class AutoSearch {
     return false;
   }
 
-  // A half, a quarter, ... of the rows of the piece's table on every device, or none of them.
+  // Tries a half, a quarter, ... of the rows of the piece's table on every device, and none of
+  // them.
   bool improves_hot(Assignment& state, int device, size_t at, double& now) {
     const Piece piece = state.on(device)[at]->piece;
     if (cuts_.is_hot(piece) && improves(state, change_hot(state, piece, 0), now)) return true;
@@ -616,7 +621,7 @@ class AutoSearch {
     return false;
   }
 
-  // One edit of a piece on `device` that helps, the first that is found.
+  // Applies the first edit of a piece on `device` that is found to help.
   bool improve_at(Assignment& state, int device, double& now) {
     for (size_t at = 0; at < state.on(device).size(); ++at) {
       const CodedPiece* piece = state.on(device)[at];
@@ -678,9 +683,9 @@ class AutoSearch {
   Devices best_, annealed_;
 };
 
-// The answers with each set of kinds of splits within those that the problem allows. A set's answer
-// is as fast as those of its parts, from which it was searched on, so one more kind never makes an
-// answer slower. Hot rows come after all others.
+// Finds the answers with each set of kinds of splits within those that the problem allows. The
+// search of a set starts from the answers of its parts and is as fast as these, so one more kind
+// never makes an answer slower. Hot rows come after all others.
 class Kinds {
  public:
   Kinds(const Problem& problem, const AutoOptions& options) : problem_(problem), options_(options) {

@@ -17,7 +17,7 @@ namespace {
 
 constexpr Splits kWhole = {.columns = false, .rows = false, .replicas = false};
 
-// Without trying all of them: the search alone finds the best placement of whole tables.
+// The search by itself finds the best placement of whole tables without trying all of them.
 TEST(AutoSearch, FindsTheOptimumOfBruteForceByItself) {
   Random random(1);
   const ClosedForm closed;
@@ -40,7 +40,7 @@ TEST(AutoSearch, FindsTheOptimumOfBruteForceByItself) {
   EXPECT_GE(optimal, all * 95 / 100) << "of " << all;
 }
 
-// With splits, at most what whole tables cost; on questions this small always.
+// With splits an answer costs at most what whole tables cost; on questions this small always.
 TEST(AutoSearch, IsNeverWorseThanBruteForceOnSmallQuestions) {
   Random random(2);
   const ClosedForm cost;
@@ -56,7 +56,8 @@ TEST(AutoSearch, IsNeverWorseThanBruteForceOnSmallQuestions) {
   }
 }
 
-// Memory so tight that rules fail: whatever brute force can place is placed, without splits too.
+// Memory is so tight that rules fail: the search places whatever brute force can place, without
+// splits too.
 TEST(AutoSearch, FindsAPlacementWhereverBruteForceDoes) {
   Random random(3);
   const ClosedForm cost;
@@ -82,7 +83,7 @@ TEST(AutoSearch, FindsAPlacementWhereverBruteForceDoes) {
   EXPECT_GT(none, 10);
 }
 
-// With splits, memory that is all but full is enough, and nothing is found in less than is needed.
+// With splits, memory that is almost full suffices, and nothing is found in less than is needed.
 TEST(AutoSearch, CutsTablesUntilTheyFit) {
   Random random(4);
   const ClosedForm cost;
@@ -104,7 +105,7 @@ TEST(AutoSearch, IsNeverInfeasibleOrWorseWhereNeuroshardAnswers) {
   for (int round = 0; round < 12; ++round) {
     Problem problem =
         random_problem(random, 10 + random.up_to(15), 4, random.from(1.02, 1.5), cost);
-    problem.splits.rows = problem.splits.replicas = false;  // the same space
+    problem.splits.rows = problem.splits.replicas = false;  // the space of NeuroShard
     const Answer theirs = neuroshard(problem, {});
     const Answer ours = auto_search(problem, {.budget = 20000, .progress = {}});
     if (!theirs.found) continue;
@@ -170,7 +171,7 @@ TEST(AutoSearch, MoreKindsOfSplitsAreNeverSlower) {
   EXPECT_GT(faster, 3);
 }
 
-// One table that costs more than all others: only its rows help.
+// One table costs more than all others: only cutting its rows helps.
 TEST(AutoSearch, SpreadsAHotTableByRows) {
   const ClosedForm cost;
   Problem problem;
@@ -190,7 +191,8 @@ TEST(AutoSearch, SpreadsAHotTableByRows) {
   EXPECT_LT(cut.evaluation.ms, whole.evaluation.ms * 0.6);
 }
 
-// Tables whose rows are looked up by Zipf's law, of few columns, so that none can be cut in these.
+// Makes a problem whose tables are looked up by Zipf's law and have too few columns to be cut in
+// them.
 Problem hot_problem(Random& random, int count, int devices, const CostModel& cost) {
   Problem problem = random_problem(random, count, devices, random.from(1.1, 3), cost);
   for (Table& table : problem.tables) {
@@ -201,7 +203,8 @@ Problem hot_problem(Random& random, int count, int devices, const CostModel& cos
   return problem;
 }
 
-// All placements of whole tables, with 0 or a quarter, a 16th, ... of the rows on every device.
+// Returns the best cost of all placements of whole tables, with 0 or a quarter, a 16th, ... of the
+// rows on every device.
 double best_with_hot_rows(const Problem& problem) {
   constexpr int kQuarterings = 9;
   Placement placement;
@@ -258,7 +261,7 @@ TEST(AutoSearch, HotRowsAgainstBruteForce) {
   EXPECT_GT(gain / kRounds, 0.1);
 }
 
-// With all other splits, too; and tables of which nothing is known are placed as before.
+// This holds with all other splits, too; tables of unknown frequencies are placed as before.
 TEST(AutoSearch, HotRowsNeverMakeAnAnswerWorse) {
   const ClosedForm cost;
   Random random(10);

@@ -31,7 +31,7 @@ std::vector<int64_t> bytes_of(const Problem& problem) {
   return out;
 }
 
-// Depth first, largest first; devices with equal use are tried once.
+// Packs depth first, largest first; devices with equal use are tried once.
 class Packing {
  public:
   Packing(const std::vector<int64_t>& bytes, int devices, int64_t memory, int64_t most)
@@ -109,7 +109,7 @@ std::vector<int> karmarkar_karp(const std::vector<double>& values, int devices) 
     tuples.push_back(std::move(tuple));
   }
   while (tuples.size() > 1) {
-    // Equal differences: the earlier one.
+    // Among equal differences the earlier one is taken.
     const auto take = [&] {
       const auto at = std::max_element(
           tuples.begin(), tuples.end(),

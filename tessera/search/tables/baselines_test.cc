@@ -94,7 +94,7 @@ TEST(Baselines, KeysOfTheRules) {
   EXPECT_DOUBLE_EQ(greedy_key(table, GreedyKey::kSizeLookup), 120);
 }
 
-// On the cost of the rule alone, greedy is longest first.
+// On the cost of the rule alone, greedy equals longest first.
 TEST(Baselines, GreedyBalancesItsKeyAndKeepsToMemory) {
   Random random(4);
   const ClosedForm cost;

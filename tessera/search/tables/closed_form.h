@@ -1,5 +1,5 @@
-// A closed form of what tables cost (docs/reference/tables.md), with the shape of measured costs
-// (docs/strategies/planning-tables.md section 13): the defaults are set to the figures there.
+// Computes in closed form what tables cost (docs/reference/tables.md), with the shape of measured
+// costs (docs/strategies/planning-tables.md section 13): the defaults are set to the figures there.
 //
 //   lookups  = batch bags pooling_factor share
 //   work     = lookups (lookup_ms + columns element_bytes / memory) + vectors columns 4 / memory
@@ -36,7 +36,8 @@ class ClosedForm final : public CostModel {
               std::span<double> code) const override;
   double compute_ms(std::span<const double> sum) const override;
   void communicate(std::span<const double> sums, std::span<DeviceCost> costs) const override;
-  // Work and exchanged columns cannot be less than those of whole tables, spread evenly.
+  // Returns a bound: work and exchanged columns cannot be less than those of whole tables, spread
+  // evenly.
   double bound_ms(const Problem& problem) const override;
 
  private:

@@ -70,7 +70,8 @@ Result<std::shared_ptr<const CostModel>> read_torchrec(const JsonTable& in) {
   return std::make_shared<TorchRecEstimator>(c);
 }
 
-// What writers of JSON put for a weight that is no number, and no reader takes: "line 3: 'NaN'".
+// Returns the line and the word, "3: 'NaN'", that a writer of JSON put for a weight that is no
+// number and that no reader takes; "" if there is none.
 std::string not_a_number(std::string_view json) {
   bool inside_text = false;
   int line = 1;

@@ -1,7 +1,7 @@
-// What pieces of tables cost on devices: the interface of cost models, which planners know nothing
-// else of. A model codes a piece as a vector; what a device computes is a function of the sum of its
-// pieces' vectors, whatever their order and number (so costs of pieces need not add up); what
-// devices exchange is a function of all sums and of what each computes.
+// The interface of models that price pieces of tables on devices; planners know nothing else of
+// them. A model codes a piece as a vector. The computation of a device is a function of the sum of
+// its pieces' vectors, whatever their order and number (so costs of pieces need not add up); the
+// exchange is a function of all devices' sums and computation times.
 //
 //   cost of a plan = max over devices of (compute + backward exchange + forward exchange), ms
 //
@@ -38,37 +38,39 @@ class CostModel {
   virtual ~CostModel() = default;
 
   virtual std::string name() const = 0;
-  // Whether it knows so many devices; an error says which it knows.
+  // Checks that the model knows so many devices; an error says which numbers it knows.
   virtual Status check(int devices) const;
-  // Whether it can price pieces of this kind.
+  // Returns whether the model can price pieces of this kind.
   virtual bool prices(Sharding kind) const = 0;
 
-  // Whether it was made for such a piece; what it says of others is a guess.
+  // Returns whether the model was made for such a piece; its costs of other pieces are a guess.
   virtual bool in_range(const Table& table, const Piece& piece) const;
-  // The fewest and most columns of a device for which it was made; none if that is not known.
+  // Returns the fewest and most columns of a device for which the model was made; none if not
+  // known.
   virtual std::optional<std::pair<double, double>> range_of_columns() const;
 
   virtual size_t width() const = 0;  // numbers of a code
   virtual void encode(const Table& table, const Piece& piece, int devices,
                       std::span<double> code) const = 0;
-  // A device without pieces computes nothing and is not asked about.
+  // Returns the computing time of a device. A device without pieces computes nothing and is not
+  // asked about.
   virtual double compute_ms(std::span<const double> sum) const = 0;
-  // Fills in both exchanges. `sums` has width() numbers a device, zeros where nothing is;
+  // Sets both exchange times. `sums` has width() numbers a device, zeros for an empty device;
   // `costs` comes with compute_ms.
   virtual void communicate(std::span<const double> sums, std::span<DeviceCost> costs) const = 0;
 
-  // What a piece takes of its device's memory beside parameters and state (resting_bytes).
+  // Returns the bytes that a piece takes of its device's memory beside resting_bytes.
   virtual int64_t working_bytes(const Table& table, const Piece& piece, int devices) const;
-  // Parameters and state that lie on the device; less than resting_bytes for kernels whose rows lie
-  // elsewhere.
+  // Returns the bytes of parameters and state on the device; less than resting_bytes for kernels
+  // whose rows lie elsewhere.
   virtual int64_t device_bytes(const Table& table, const Piece& piece, Optimizer optimizer) const;
 
-  // No placement with the problem's splits is faster. 0 is always valid.
+  // Returns a time that no placement with the problem's splits can beat. 0 is always valid.
   virtual double bound_ms(const Problem& problem) const = 0;
 };
 
-// "closed", "torchrec", or the path of a JSON file that names a model and sets its constants
-// (docs/reference/tables.md). Errors: an unknown name, file:key of a wrong value.
+// Loads a cost model: "closed", "torchrec", or the path of a JSON file that names a model and sets
+// its constants (docs/reference/tables.md). Errors: an unknown name, file:key of a wrong value.
 Result<std::shared_ptr<const CostModel>> load_cost_model(const std::string& spec);
 Result<std::shared_ptr<const CostModel>> parse_cost_model(std::string_view json,
                                                           std::string_view file);

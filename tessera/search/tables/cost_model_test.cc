@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The tables that docs/strategies/planning-tables.md section 13 speaks of.
+// Makes a table as docs/strategies/planning-tables.md section 13 describes it.
 Table typical(int64_t dim, double pooling_factor = 15.8) {
   Table table;
   table.rows = 4100000;
@@ -49,8 +49,8 @@ double exchange_ms(const CostModel& model, const std::vector<double>& columns, b
   return out;
 }
 
-// Section 9: measured by the published networks. The form is not fitted to each figure; it must
-// have their shape, within a quarter.
+// Section 9 has costs measured by the published networks. The closed form is not fitted to each
+// figure; it must have their shape, within a quarter.
 TEST(ClosedForm, HasTheShapeOfTheMeasuredCosts) {
   const ClosedForm model;
   const auto near = [](double found, double measured) {
@@ -97,7 +97,8 @@ Json layer(const std::vector<std::vector<double>>& weight, const std::vector<dou
   return {{"weight", weight}, {"bias", bias}};
 }
 
-// Encoder x = ReLU((dim - 10)/2 + pooling), head ReLU(2 x + 1) + ReLU(x - 5).
+// Returns a model with encoder x = ReLU((dim - 10)/2 + pooling) and head ReLU(2 x + 1) + ReLU(x -
+// 5).
 Json tiny() {
   Json exchange = {{"devices", 2},
                    {"backward", {layer({{1, 0}, {0, 1}}, {0, -3})}},
@@ -142,7 +143,7 @@ TEST(NeuralCosts, AreWhatTheLayersSay) {
   EXPECT_DOUBLE_EQ(found.devices[0].forward_ms, 12 + 190);
   EXPECT_DOUBLE_EQ(found.devices[1].forward_ms, 4);
   EXPECT_DOUBLE_EQ(found.ms, 9 + 12 + 202);
-  // Nothing on a device: no computation, whatever the head makes of zeros.
+  // A device without pieces computes nothing, whatever the head makes of zeros.
   EXPECT_EQ(evaluate(problem, whole_tables(problem, {0, 0})).devices[1].compute_ms, 0);
   EXPECT_FALSE(model->check(4));
   EXPECT_FALSE(model->prices(Sharding::kReplicated));
@@ -211,7 +212,7 @@ TEST(CostModels, ConstantsAreSetByFile) {
   EXPECT_LT(compute_ms(*closed, {typical(64)}), compute_ms(ClosedForm(), {typical(64)}));
 }
 
-// A head of one hidden layer with weights of both signs, as trained ones have.
+// Makes a head of one hidden layer with weights of both signs, as trained ones have.
 std::shared_ptr<const CostModel> random_network(Random& random) {
   const auto matrix = [&](size_t rows, size_t columns) {
     std::vector<std::vector<double>> out(rows);
@@ -299,7 +300,7 @@ TEST(Neural, PiecesStayWithinWhatTheNetworksKnow) {
   const Answer beyond = auto_search(problem, options);
   ASSERT_TRUE(beyond.found);
   EXPECT_FALSE(known(beyond));
-  // Columns of devices are counted, replicas not.
+  // The columns of devices are counted, replicas are not.
   EXPECT_EQ(devices_beyond_range(problem, whole_tables(problem, {0, 0, 1, 1, 1, 1})), 2);
   EXPECT_EQ(devices_beyond_range(problem, whole_tables(problem, {1, 0, 0, 1, 1, 1})), 1);
   const Table& table = problem.tables[2];

@@ -73,7 +73,7 @@ Result<Layer> read_layer(const JsonTable& in, size_t inputs) {
   return layer;
 }
 
-// `outputs`: how many the last layer must have, 0: any number.
+// Reads a network. `outputs`: how many the last layer must have, 0: any number.
 Result<Network> read_network(const JsonTable& in, const std::string& key, size_t inputs,
                              size_t outputs) {
   TESSERA_TRY(const auto layers, in.tables(key));
@@ -119,7 +119,7 @@ Status read_features(const JsonTable& in, NeuralCosts& out) {
   return {};
 }
 
-// The key `range`: on what the networks were trained.
+// Reads the key `range`: the ranges on which the networks were trained.
 Status read_range(const JsonTable& in, NeuralCosts& out) {
   if (!in.has("range")) return {};
   TESSERA_TRY(const JsonTable table, in.table("range"));

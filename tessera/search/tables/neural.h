@@ -1,6 +1,7 @@
-// Cost networks as published for table placement (docs/strategies/planning-tables.md section 8):
-// one for the computation of a device, and for each number of devices two for the exchanges. They
-// are read from JSON; the format is specified in docs/reference/tables.md.
+// Prices tables by cost networks as published for table placement
+// (docs/strategies/planning-tables.md section 8): one for the computation of a device, and for each
+// number of devices two for the exchanges. They are read from JSON; the format is specified in
+// docs/reference/tables.md.
 //
 //   computation: features of a piece, standardised -> encoder (ReLU) -> sum over the device's pieces
 //                -> head (ReLU between layers) -> ms
@@ -20,7 +21,7 @@
 
 namespace tessera::tables {
 
-// y = W x + b, weights by input so that the inner loop runs over outputs.
+// A `Layer` is y = W x + b, with weights by input so that the inner loop runs over outputs.
 struct Layer {
   size_t inputs = 0, outputs = 0;
   std::vector<float> weights;  // inputs x outputs
@@ -28,7 +29,8 @@ struct Layer {
 };
 using Network = std::vector<Layer>;
 
-// Layers with ReLU between them; `relu_last`: behind the last one too. Both buffers are scratch.
+// Runs layers with ReLU between them; `relu_last`: behind the last one too. Both buffers are
+// scratch.
 void run_network(const Network& network, bool relu_last, std::vector<float>& x,
                  std::vector<float>& scratch);
 
@@ -42,10 +44,10 @@ struct NeuralCosts {
     Network backward, forward;
   };
   std::map<int, Exchange> exchanges;  // by number of devices
-  // Of replicated tables; without it they are not priced.
+  // The rate for replicated tables; without it these are not priced.
   std::optional<double> all_reduce_bytes_per_ms;
-  // On what they were trained: least and most of features of a piece, by their place in `features`,
-  // and of the columns of a device.
+  // The ranges on which the networks were trained: least and most of features of a piece, by their
+  // positions in `features`, and of the columns of a device.
   std::map<size_t, std::pair<double, double>> trained;
   std::optional<std::pair<double, double>> trained_columns;
 };
@@ -53,8 +55,8 @@ struct NeuralCosts {
 class NeuralCostModel final : public CostModel {
  public:
   explicit NeuralCostModel(NeuralCosts costs);
-  // Errors: file:key of what is missing, of layers that do not fit each other, of a weight that is
-  // no finite number, of an unknown feature.
+  // Reads a model. Errors: file:key of what is missing, of layers that do not fit each other, of a
+  // weight that is no finite number, of an unknown feature.
   static Result<NeuralCostModel> parse(const published::JsonTable& in);
 
   std::string name() const override { return costs_.name; }
@@ -69,11 +71,11 @@ class NeuralCostModel final : public CostModel {
               std::span<double> code) const override;
   double compute_ms(std::span<const double> sum) const override;
   void communicate(std::span<const double> sums, std::span<DeviceCost> costs) const override;
-  // The head is a sum of ramps. Those with a positive weight are convex, so their mean over devices
-  // is at least their value at the mean of all sums; those with a negative weight are at least a
-  // chord over all sums that a device can have. The convex function that remains is bounded by a
-  // tangent, which each table minimises by itself over its ways to be split. Heads with more than
-  // one hidden layer, and exchanges, count as 0.
+  // Returns a bound on the computation. The head is a sum of ramps. Ramps with a positive weight
+  // are convex, so their mean over devices is at least their value at the mean of all sums; ramps
+  // with a negative weight are at least a chord over all sums that a device can have. The convex
+  // function that remains is bounded by a tangent, which each table minimises by itself over its
+  // ways to be split. Heads with more than one hidden layer, and exchanges, count as 0.
   double bound_ms(const Problem& problem) const override;
 
  private:

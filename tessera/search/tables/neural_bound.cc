@@ -1,4 +1,4 @@
-// The lower bound of cost networks; neural.h says how it is made.
+// Computes the lower bound of cost networks; neural.h says how it is made.
 #include <algorithm>
 #include <functional>
 
@@ -8,14 +8,14 @@
 namespace tessera::tables {
 namespace {
 
-constexpr int64_t kMostWidths = 256;  // of a table's pieces
+constexpr int64_t kMostWidths = 256;  // tables with more widths of pieces get the bound 0
 
 using Vector = std::vector<double>;
 
 // Codes of a table's pieces by their number of units of columns (index 0 is not used).
 struct Widths {
   std::vector<Vector> codes;
-  // The least sum of `value` over all ways to cut the table into such pieces.
+  // Returns the least sum of `value` over all ways to cut the table into such pieces.
   double least(bool cut, const std::function<double(const Vector&)>& value) const {
     const size_t units = codes.size() - 1;
     if (!cut) return value(codes[units]);
@@ -32,7 +32,7 @@ struct Widths {
 // A lower bound of the head that is convex: ramps, and a linear function.
 class ConvexHead {
  public:
-  // Sums lie between 0 and `most`, coordinate by coordinate.
+  // Makes the bound. Each coordinate of a sum lies between 0 and that of `most`.
   ConvexHead(const Network& head, const Vector& most) : hidden_(head[0]), slope_(most.size(), 0.0) {
     const Layer& last = head[1];
     constant_ = last.bias[0];

@@ -19,7 +19,7 @@ struct Found {
   PiecesOfDevices devices;
 };
 
-// The greedy placement under each limit of the grid.
+// Finds the greedy placement under each limit of the grid.
 class Inner {
  public:
   Inner(const Problem& problem, int grid) : problem_(problem), coder_(problem), grid_(grid) {}
@@ -94,7 +94,7 @@ class Inner {
   int64_t searched_ = 0;
 };
 
-// The `most` largest by `value`; of equal ones the first.
+// Adds the `most` largest pieces by `value`; of equal ones the first.
 template <class Value>
 void add_largest(const std::vector<Piece>& pieces, size_t most, const Value& value,
                  std::set<size_t>& out) {

@@ -1,6 +1,6 @@
-// NeuroShard's search with any cost model (docs/strategies/planning-tables.md section 10): a beam
-// search over column splits around a greedy placement that is repeated for a grid of limits on the
-// columns of a device.
+// Runs NeuroShard's search with any cost model (docs/strategies/planning-tables.md section 10): a
+// beam search over column splits around a greedy placement that is repeated for a grid of limits on
+// the columns of a device.
 //
 //   const Answer answer = neuroshard(problem, {});
 #pragma once
@@ -18,7 +18,7 @@ struct NeuroshardOptions {
   int grid = 11;        // M: limits 1.0, 1.05, ... of the mean columns of a device
 };
 
-// Splits `steps` of the tables, one after the other: piece i keeps the first half of its columns, a
+// Splits the tables of `steps`, one after the other: piece i keeps the first half of its columns, a
 // new last piece gets the second. (64, 32) with {0, 0}: 16, 32, 32, 16.
 std::vector<Piece> split_columns(const std::vector<Table>& tables,
                                  const std::vector<size_t>& steps);

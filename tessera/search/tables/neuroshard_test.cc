@@ -28,7 +28,7 @@ TEST(Neuroshard, SplitsKeepIndicesAsTheSheetSays) {
   EXPECT_EQ(pieces[2].share, 1);  // both halves look up all ids
 }
 
-// The inner search written out without caches and early exits.
+// Runs the inner search, written out without caches and early exits.
 double plain_greedy_grid(const Problem& problem, const std::vector<Piece>& pieces) {
   const auto compute = [&](const std::vector<Piece>& on) {
     if (on.empty()) return 0.0;
@@ -47,7 +47,7 @@ double plain_greedy_grid(const Problem& problem, const std::vector<Piece>& piece
   for (const Piece& piece : order) columns += piece.columns;
   double best = std::numeric_limits<double>::infinity();
   for (int step = 0; step <= 10; ++step) {
-    // 1.0, 1.05, ... in twentieths, so that limits are exact.
+    // The limits 1.0, 1.05, ... are computed in twentieths, so that they are exact.
     std::vector<std::vector<Piece>> devices(static_cast<size_t>(problem.devices));
     bool good = true;
     for (const Piece& piece : order) {

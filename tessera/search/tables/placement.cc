@@ -28,7 +28,8 @@ bool overlap(const Piece& a, const Piece& b) {
          a.first_column < b.first_column + b.columns && b.first_column < a.first_column + a.columns;
 }
 
-// Each number of the table once, or replicas of the table, or of its first rows, on all devices.
+// Checks that the pieces hold each number of the table once, or replicas of the table, or of its
+// first rows, on all devices. Returns the violation.
 std::string coverage(const Problem& problem, size_t at, const Placement& pieces) {
   const Table& table = problem.tables[at];
   std::vector<int> copies(static_cast<size_t>(problem.devices), 0);

@@ -1,4 +1,4 @@
-// The question of the planner of tables, its answers, and what they are worth. Every planner, brute
+// Defines the questions and answers of the planner of tables. Every planner's placement, brute
 // force and placements by hand are priced by evaluate(), which recomputes everything.
 //
 //   Problem problem{.tables = tables, .devices = 4, .memory_bytes = 4LL << 30, .cost = &model};
@@ -17,13 +17,13 @@
 
 namespace tessera::tables {
 
-// Which pieces a planner may make. (Published planners have their own rules.)
+// The pieces that a planner may make. (Published planners have their own rules.)
 struct Splits {
   bool columns = true;
   bool rows = true;
   bool replicas = true;
-  bool hot = true;  // the first rows on every device, of tables whose frequencies are known
-  int64_t least_columns = 4;  // and widths are multiples of it
+  bool hot = true;            // first rows on every device, for tables of known frequencies
+  int64_t least_columns = 4;  // widths are multiples of it
 };
 
 struct Problem {
@@ -33,7 +33,7 @@ struct Problem {
   const CostModel* cost = nullptr;
   Optimizer optimizer = Optimizer::kSgd;
   Splits splits;
-  bool beyond_range = false;  // pieces for which the cost model was not made may be made
+  bool beyond_range = false;  // whether pieces may be made for which the cost model was not made
 };
 
 struct PlacedPiece {
@@ -44,27 +44,28 @@ struct PlacedPiece {
 using Placement = std::vector<PlacedPiece>;
 
 struct Evaluation {
-  double ms = 0;  // of the device that takes longest
+  double ms = 0;  // of the slowest device
   std::vector<DeviceCost> devices;
   std::vector<int64_t> bytes;           // by device
-  std::vector<std::string> violations;  // one line each: memory, what is not covered or held twice
+  std::vector<std::string> violations;  // one line each: memory, numbers not covered or held twice
   bool fits() const { return violations.empty(); }
 };
 Evaluation evaluate(const Problem& problem, const Placement& placement);
 
-// Devices with pieces whose columns are fewer or more than those for which the cost model was made.
+// Returns the number of devices with pieces whose columns are fewer or more than those for which
+// the cost model was made.
 int devices_beyond_range(const Problem& problem, const Placement& placement);
 
-// May some table keep hot rows on every device: do splits, cost model and tables allow it?
+// Returns whether splits, cost model and tables allow some table to keep hot rows on every device.
 bool may_keep_hot(const Problem& problem);
-// The placement with the shares of ids that the frequencies of rows give its pieces.
+// Returns the placement with the shares of ids that the frequencies of rows give its pieces.
 Placement with_known_shares(const Problem& problem, Placement placement);
 
-// Each table whole on the device that is named for it.
+// Puts each table whole on the device that is named for it.
 Placement whole_tables(const Problem& problem, const std::vector<int>& devices);
 
-// What a planner answers. `found` false: `reason` says what it needed and had; where nothing at all
-// can fit it says that, else that this planner found nothing.
+// The answer of a planner. If `found` is false, `reason` says what the planner needed and had, and
+// whether nothing at all can fit or only this planner found nothing.
 struct Answer {
   bool found = false;
   std::string reason;
@@ -74,18 +75,18 @@ struct Answer {
   int64_t searched = 0;  // placements that were priced
   std::string ended;     // why the search ended
 };
-// Evaluates; an answer that does not fit counts as not found.
+// Evaluates the placement and makes the answer; one that does not fit counts as not found.
 Answer answer_with(const Problem& problem, Placement placement, int64_t searched,
                    std::string ended);
-// Why nothing fits: tables of so many bytes on devices of so many.
+// Makes an answer whose reason is: tables of so many bytes on devices of so many.
 Answer not_found(const Problem& problem, int64_t searched, const std::string& ended);
 
-// Pieces coded once for all placements of a problem.
+// A piece that is coded once for all placements of a problem.
 struct CodedPiece {
   Piece piece;
   int64_t bytes = 0;
-  std::vector<double> code;  // cost_model.h: what the piece adds to its device
-  double single_ms = 0;      // of a device with nothing else
+  std::vector<double> code;  // cost_model.h: added to the sum of the piece's device
+  double single_ms = 0;      // of a device with this piece alone
 };
 class Coder {
  public:
@@ -101,9 +102,9 @@ class Coder {
   std::unique_ptr<Known> known_;
 };
 
-// The pieces on each device while a search changes them: sums and computation of a device are
-// computed again when it changes, communication when the cost is asked for. cost() agrees with
-// evaluate() up to the rounding of sums in another order.
+// The pieces on each device while a search changes them. The sums and the computation of a device
+// are computed again when the device changes, communication when the cost is asked for. cost()
+// agrees with evaluate() up to the rounding of sums in another order.
 class Assignment {
  public:
   Assignment(const Problem& problem, std::vector<std::vector<const CodedPiece*>> devices);
@@ -113,7 +114,7 @@ class Assignment {
   const std::vector<DeviceCost>& costs() const { return costs_; }
   Placement placement() const;
 
-  // An edit: pieces leave devices and others come. It is tried as a whole and may be taken back.
+  // An edit: pieces leave devices and others come. It is tried as a whole and may be undone.
   struct Edit {
     std::vector<std::pair<int, size_t>> out;  // device and index of a piece in on(device)
     std::vector<std::pair<int, const CodedPiece*>> in;
@@ -121,7 +122,7 @@ class Assignment {
   bool has_room(const Edit& edit) const;
   int64_t overflow_bytes() const;  // beyond the memory of each device
   void apply(const Edit& edit);
-  void undo();    // of the last apply(), once; costs() too
+  void undo();    // the last apply(), once; restores costs() too
   double cost();  // ms of the slowest device; sets costs()
 
  private:

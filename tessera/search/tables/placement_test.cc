@@ -41,7 +41,7 @@ TEST(Placements, WhatIsWrongIsNamed) {
   EXPECT_EQ(violation(problem, placement), "none");
   placement.back().device = 2;
   EXPECT_EQ(violation(problem, placement), "a piece on device 2 of 2 is of table 0 of 2");
-  // The first four rows on both devices, the others on one.
+  // The first four rows are on both devices, the others on one.
   placement[0].piece.rows = placement[2].piece.rows = 4;
   placement[2].device = 1;
   EXPECT_EQ(violation(problem, placement), "table 't0': its pieces do not cover the table");
@@ -67,7 +67,7 @@ TEST(Placements, WhatIsWrongIsNamed) {
             "device 0 needs 320 bytes and has 319 bytes");
 }
 
-// What a search changes step by step agrees with an evaluation of the whole, and undo() restores it.
+// Costs that a search updates step by step agree with a whole evaluation, and undo() restores them.
 TEST(Placements, IncrementalCostsAgreeWithTheEvaluation) {
   const ClosedForm cost;
   Random random(2);

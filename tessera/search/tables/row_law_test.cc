@@ -27,7 +27,8 @@ TEST(RowLaw, ZipfsSharesAreSumsOfItsTerms) {
     EXPECT_NEAR(share_of_rows(table, 1000, 500),
                 share_of_rows(table, 0, 1500) - share_of_rows(table, 0, 1000), 1e-15);
   }
-  // What is drawn by that law (base/zipf.h, as `tessera data generate` does).
+  // Ids that are drawn by that law (base/zipf.h, as `tessera data generate` does) have these
+  // shares.
   table.zipf = 1.05;
   const Zipf draws(table.rows, table.zipf);
   int hot = 0;

@@ -72,8 +72,8 @@ const std::vector<TablePlanner>& table_planners() {
 
 namespace {
 
-// Published planners take ids to be spread evenly over rows: their answer is worth what the known
-// frequencies make of it.
+// Prices an answer by the known frequencies. Published planners take ids to be spread evenly over
+// rows.
 Answer priced(const Problem& problem, Answer answer) {
   const bool known = std::any_of(problem.tables.begin(), problem.tables.end(), knows_frequency);
   if (!known || !answer.found) return answer;

@@ -1,4 +1,4 @@
-// Planners of tables by name: `tessera shard` (docs/reference/tables.md).
+// Runs planners of tables by name, for `tessera shard` (docs/reference/tables.md).
 //
 //   const auto cost = load_cost_model("closed");
 //   Problem problem{.tables = tables, .devices = 4, .memory_bytes = 4LL << 30, .cost = cost->get()};
@@ -23,14 +23,15 @@ struct ShardOptions {
   int64_t budget = 400000;  // placements that auto prices
   std::function<void(const std::string&)> progress;
 };
-// Errors: an unknown planner, a number of devices that the cost model does not know.
+// Places the tables with a planner. Errors: an unknown planner, a number of devices that the cost
+// model does not know.
 Result<Answer> shard(const Problem& problem, const std::string& planner,
                      const ShardOptions& options);
 
-// A placement as CSV, to be edited and read back:
+// Writes a placement as CSV, to be edited and read back:
 //   table,kind,device,first_row,rows,first_column,columns
 std::string placement_csv(const Problem& problem, const Placement& placement);
-// Errors: file:line of a cell that is wrong. What does not cover the tables is found by evaluate().
+// Reads a placement. Errors: file:line of a cell that is wrong. evaluate() finds uncovered numbers.
 Result<Placement> read_placement(const Problem& problem, std::string_view csv,
                                  std::string_view file);
 

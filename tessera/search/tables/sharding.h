@@ -1,4 +1,5 @@
-// How a table is shared among devices, and the pieces that this makes (docs/reference/tables.md).
+// Describes how a table is shared among devices, and the pieces that result
+// (docs/reference/tables.md).
 #pragma once
 
 #include <compare>
@@ -25,7 +26,7 @@ std::string_view sharding_name(Sharding kind);  // "table"
 const std::vector<std::string>& sharding_names();
 std::optional<Sharding> parse_sharding(std::string_view name);
 
-// Where rows lie and what looks them up, in TorchRec's words.
+// The kernel that looks up rows, and so where rows lie, in TorchRec's words.
 enum class Kernel : uint8_t { kFused, kDense, kUvm, kUvmCaching, kKeyValue };
 std::string_view kernel_name(Kernel kernel);  // "fused"
 const std::vector<std::string>& kernel_names();
@@ -35,22 +36,23 @@ const std::vector<std::string>& optimizer_names();
 std::optional<Optimizer> parse_optimizer(std::string_view name);
 
 // A box of a table on one device. The pieces of a table cover each of its numbers once, except that
-// what is replicated is there once on each device: the whole table, or its first rows (hot rows).
+// a replicated piece is there once on each device: the whole table, or its first rows (hot rows).
 struct Piece {
   size_t table = 0;
   Sharding kind = Sharding::kTable;
   Kernel kernel = Kernel::kFused;
   int64_t first_row = 0, rows = 0;
   int64_t first_column = 0, columns = 0;
-  // Share of the table's ids that this piece looks up: 1 of a whole table or of columns, 1/k of one
-  // of k replicas, of rows what their frequency says (row_law.h; spread evenly if it is not known).
+  // The share of the table's ids that this piece looks up: 1 for a whole table or columns, 1/k for
+  // one of k replicas, and for rows the share by their frequency (row_law.h; spread evenly if it is
+  // not known).
   double share = 1;
 
   static Piece whole(size_t table, const Table& of);
   auto operator<=>(const Piece&) const = default;
 };
 
-// Parameters and optimizer state at rest.
+// Returns the bytes of parameters and optimizer state at rest.
 int64_t resting_bytes(const Table& table, const Piece& piece, Optimizer optimizer);
 
 }  // namespace tessera::tables

@@ -21,7 +21,7 @@ constexpr int64_t kMostRows = int64_t{1} << 40;
 constexpr int64_t kMostDim = int64_t{1} << 16;
 constexpr double kMostIds = 1e9;
 
-// Each reader fails with what it expected.
+// Reads a cell; each reader fails with what it expected.
 using Cell = std::function<Status(Table&, const std::string&)>;
 
 Cell whole(int64_t Table::*member, int64_t least, int64_t most) {
@@ -57,7 +57,7 @@ Cell flag(bool Table::*member) {
   };
 }
 
-// Words with blanks between them.
+// Returns a reader of words with blanks between them.
 Cell words(std::vector<std::string> Table::*member, const std::vector<std::string>& known) {
   return [=](Table& table, const std::string& text) -> Status {
     for (const std::string& word : split_text(text, ' ')) {
@@ -128,7 +128,7 @@ Status check_columns(const CsvTable& csv, std::string_view file) {
   return {};
 }
 
-// Numbers of one task: drawn one after the other.
+// Draws the numbers of one task, one after the other.
 class TableDraws {
  public:
   explicit TableDraws(uint64_t seed, uint64_t stream) : philox_{seed, stream} {}
@@ -137,7 +137,7 @@ class TableDraws {
   int64_t whole(int64_t least, int64_t most) {
     return least + static_cast<int64_t>(uniform() * static_cast<double>(most - least + 1));
   }
-  // Of a log-normal distribution with this mean and deviation.
+  // Draws from a log-normal distribution with this mean and deviation.
   double log_normal(double mean, double deviation) {
     const double variance = std::log1p(deviation * deviation / (mean * mean));
     return std::exp(std::log(mean) - variance / 2 + std::sqrt(variance) * normal());
@@ -278,7 +278,8 @@ Result<std::vector<Table>> generate_tables(std::string_view spec) {
       return invalid_input(fmt::format("{}: {}: expected {}, found '{}'", spec, key, what, value));
     };
     if (key == "most_bytes") {
-      // At least what ten tables of the smallest dim take, or no draw would ever be kept.
+      // The limit is at least what ten tables of the smallest dim take, or no draw would ever be
+      // kept.
       constexpr double kLeast = 4e9;
       const auto bytes = parse_quantity(value, Quantity::kBytes);
       if (!bytes || !(*bytes >= kLeast && *bytes <= 1e15)) {

@@ -112,7 +112,7 @@ TEST(Tables, GeneratedTasksKeepToTheSheet) {
     EXPECT_LE(bytes, int64_t{15} << 30);
   }
   const auto n = static_cast<double>(count);
-  // Means of about 10,000 draws; five of their standard errors.
+  // The means are of about 10,000 draws and may err by five of their standard errors.
   EXPECT_NEAR(rows / n, 4.107e6, 5 * 3.135e6 / std::sqrt(n));
   EXPECT_NEAR(pooling / n, 15.81, 5 * 25.59 / std::sqrt(n));
   EXPECT_NEAR(bin / n, 0.225, 0.03);
@@ -120,7 +120,7 @@ TEST(Tables, GeneratedTasksKeepToTheSheet) {
   EXPECT_NE(generate_tables(TaskOptions{.seed = 7}), generate_tables(TaskOptions{.seed = 8}));
 }
 
-// Bytes changed, left out or doubled: either tables within the limits, or one line.
+// After bytes are changed, left out or doubled, a file gives tables within the limits, or one line.
 TEST(Tables, DamagedFilesAreReadOrRefusedInOneLine) {
   published::Random random(1);
   const std::string whole = to_csv(generate_tables(TaskOptions{.seed = 2, .most_tables = 12}));

@@ -1,4 +1,4 @@
-// Random questions for the tests of this folder: the same ones in each run and on each platform.
+// Random questions for the tests of this folder: equal in each run and on each platform.
 #pragma once
 
 #include <cmath>
@@ -27,7 +27,7 @@ inline std::vector<Table> random_tables(Random& random, int count, int64_t most_
   return tables;
 }
 
-// Memory for `slack` times what all tables take.
+// Makes a problem with memory for `slack` times the bytes of all tables.
 inline Problem random_problem(Random& random, int count, int devices, double slack,
                               const CostModel& cost) {
   Problem problem;

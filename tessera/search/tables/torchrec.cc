@@ -41,8 +41,8 @@ int64_t TorchRecEstimator::devices_a_node(int devices) const {
   return std::min<int64_t>(c_.devices_a_node, devices);
 }
 
-// The letters are those of the sheet: W devices, L of a node, N_in ids and N_out vectors of a
-// device's batch, D columns, s bytes of a number.
+// Returns the times by the sheet's formulas, with its letters: W devices, L of a node, N_in ids and
+// N_out vectors of a device's batch, D columns, s bytes of a number.
 TorchRecMs TorchRecEstimator::perf(const Table& table, const Piece& piece, int devices) const {
   const double W = devices;
   const auto L = static_cast<double>(devices_a_node(devices));
@@ -56,7 +56,7 @@ TorchRecMs TorchRecEstimator::perf(const Table& table, const Piece& piece, int d
   const double misses_ms = table.misses * D * s / c_.host_bytes_per_ms;
   TorchRecMs ms;
   if (piece.kind == Sharding::kReplicated) {
-    // Hot rows: the ids that its samples have of them.
+    // Hot rows are read for the ids of them that the device's own samples have.
     const double N_in = piece.rows < table.rows ? ids * piece.share * W : ids;
     const double in = std::ceil(N_in * c_.id_bytes * weighted);
     ms.forward_compute = (in + N_in * D * s + N_out * D * s) / rate;

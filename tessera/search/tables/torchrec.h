@@ -1,11 +1,12 @@
-// TorchRec's estimator of table performance and storage, with its default constants
+// Implements TorchRec's estimator of table performance and storage, with its default constants
 // (docs/theory/zionex-dlrm.md section 6). All times are ms, all rates bytes/ms. Ids count 8 bytes.
 //
 //   TorchRecEstimator estimator({});                 // defaults
 //   const TorchRecMs ms = estimator.perf(table, piece, 2);
 //   ms.total();                                      // 3.9104e-4 of 100 x 10, batch 512, table-wise
 //
-// As a cost model its costs add up: a device takes the sum of its pieces' totals, whatever others do.
+// As a cost model its costs add up: a device takes the sum of its pieces' totals, whatever other
+// devices do.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,7 @@ enum class TorchRecPipeline : uint8_t { kNone, kSparseDist, kPrefetch };
 
 struct TorchRecConstants {
   double batch = 512;          // samples of a device
-  int64_t devices_a_node = 8;  // fewer where there are fewer
+  int64_t devices_a_node = 8;  // fewer if there are fewer devices in all
   double hbm_bytes_per_ms = 897.0 * (int64_t{1} << 30) / 1000;
   double ddr_bytes_per_ms = 51.0 * (int64_t{1} << 30) / 1000;
   double host_bytes_per_ms = 32.0 * (int64_t{1} << 30) / 1000;  // PCIe
@@ -35,11 +36,11 @@ struct TorchRecConstants {
   double replicated_multiplier = 9.22;  // element-wise work of a dense update
   double id_bytes = 8;
   double forward_bytes = 4;   // of a number in the forward exchange
-  double backward_bytes = 4;  // and of its gradient
+  double backward_bytes = 4;  // of the gradient of a number
   bool cpu = false;           // the fused kernel reads DDR
   TorchRecPipeline pipeline = TorchRecPipeline::kNone;
   double prefetch_passes = 1;
-  // Storage. Kept free of each device: a share, 6 times the dense parameters, ids of a batch.
+  // Storage. Each device keeps free a share, 6 times the dense parameters, and the ids of a batch.
   int64_t ddr_bytes = int64_t{128} << 30;  // of a device's host
   double reserved_share = 0;
   double dense_parameter_bytes = 0;
@@ -64,10 +65,10 @@ class TorchRecEstimator final : public CostModel {
   const TorchRecConstants& constants() const { return c_; }
 
   TorchRecMs perf(const Table& table, const Piece& piece, int devices) const;
-  // Parameters, optimizer state, cache, ids and vectors of a piece.
+  // Returns the bytes of parameters, optimizer state, cache, ids and vectors of a piece.
   TorchRecBytes storage(const Table& table, const Piece& piece, int devices,
                         Optimizer optimizer) const;
-  // What dense parameters and ids leave of `memory_bytes` of a device.
+  // Returns what dense parameters and ids leave of `memory_bytes` of a device.
   int64_t budget(const std::vector<Table>& tables, int64_t memory_bytes) const;
   int64_t devices_a_node(int devices) const;
 
@@ -80,7 +81,7 @@ class TorchRecEstimator final : public CostModel {
   void communicate(std::span<const double> sums, std::span<DeviceCost> costs) const override;
   int64_t working_bytes(const Table& table, const Piece& piece, int devices) const override;
   int64_t device_bytes(const Table& table, const Piece& piece, Optimizer optimizer) const override;
-  // The cheapest way to share each table, spread evenly.
+  // Returns the cost if each table is shared in its cheapest way and all cost is spread evenly.
   double bound_ms(const Problem& problem) const override;
 
  private:

@@ -17,7 +17,7 @@ bool allowed(const std::vector<std::string>& names, std::string_view name) {
   return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// Blocks of ceil(total / parts); the last may be smaller, or absent.
+// Returns blocks of `size`; the last one may be smaller, or absent.
 std::vector<std::pair<int64_t, int64_t>> blocks(int64_t total, int64_t size) {
   std::vector<std::pair<int64_t, int64_t>> out;
   for (int64_t first = 0; first < total; first += size) {
@@ -66,7 +66,7 @@ std::vector<Piece> pieces_of(const Piece& whole, int devices, int64_t a_node, in
   return out;
 }
 
-// Devices while pieces are placed.
+// The state of devices while pieces are placed.
 class TorchrecDevices {
  public:
   TorchrecDevices(int devices, int64_t a_node, int64_t hbm, int64_t ddr)
@@ -77,7 +77,7 @@ class TorchrecDevices {
 
   size_t count() const { return ms_.size(); }
   size_t nodes() const { return (count() + a_node_ - 1) / a_node_; }
-  // Devices of a node, or all of them, those with the least time first.
+  // Returns the devices of a node, or all of them, those with the least time first.
   std::vector<size_t> order(size_t first, size_t last) const {
     std::vector<size_t> out(last - first);
     std::iota(out.begin(), out.end(), first);
@@ -112,7 +112,8 @@ class TorchrecDevices {
     }
     return false;
   }
-  // Pieces `first` to `last` on one node: blocks of rows one a device, columns where there is room.
+  // Puts pieces `first` to `last` on one node: blocks of rows one a device, columns where there is
+  // room.
   bool put_on_node(const TorchRecOption& option, size_t first, size_t last) {
     for (const size_t node : nodes_by_ms()) {
       TorchrecDevices copy = *this;
@@ -251,7 +252,7 @@ std::vector<Proposal> propose_grid(const Options& options) {
 }
 
 std::vector<Proposal> propose_greedy(const Options& options, bool by_sum) {
-  // Options of each table from the fastest on, and how far the table has gone down.
+  // The options of each table from the fastest on, and how far the table has gone down.
   std::vector<Proposal> ranked;
   for (const auto& of_table : options) {
     Proposal order(of_table.size());
@@ -303,7 +304,7 @@ std::vector<Proposal> propose_by_memory(const Options& options, int devices, int
   const double bin = static_cast<double>(memory_bytes) * devices / static_cast<double>(all);
   constexpr double kNever = std::numeric_limits<double>::infinity();
   if (bin <= 0) return {};
-  // least[n]: of the tables so far, in exactly n bins of memory.
+  // least[n] is the least time of the tables so far in exactly n bins of memory.
   std::vector<double> least(all + 1, kNever);
   least[0] = 0;
   std::vector<std::vector<std::pair<size_t, size_t>>>

@@ -1,4 +1,4 @@
-// TorchRec's planner of tables on its own estimator (docs/theory/zionex-dlrm.md section 6):
+// Runs TorchRec's planner of tables on its own estimator (docs/theory/zionex-dlrm.md section 6):
 //
 //   enumerate: each table's options, a kind of sharding with a kernel, with the pieces that it makes
 //   propose:   an option for each table; grid, greedy (options by the slowest piece, and by the sum),
@@ -26,8 +26,9 @@ struct TorchRecOption {
   double most_ms = 0, sum_ms = 0;  // over pieces
   TorchRecBytes bytes;             // of all pieces
 };
-// By table, in the order of Sharding and Kernel. Kinds that stay in a node are left out where there
-// is one; columns are cut where a table has more of them than the least width of a piece.
+// Returns the options by table, in the order of Sharding and Kernel. Kinds that stay in a node are
+// left out where there is only one node; columns are cut where a table has more of them than the
+// least width of a piece.
 std::vector<std::vector<TorchRecOption>> enumerate_options(const Problem& problem,
                                                            const TorchRecEstimator& estimator);
 
@@ -35,10 +36,11 @@ std::vector<std::vector<TorchRecOption>> enumerate_options(const Problem& proble
 using Proposal = std::vector<size_t>;
 using Options = std::vector<std::vector<TorchRecOption>>;
 inline constexpr int64_t kMostGridProposals = 10000;
-std::vector<Proposal> propose_grid(const Options& options);  // none if there are more than that
+// Proposes all combinations; none if there are more than kMostGridProposals.
+std::vector<Proposal> propose_grid(const Options& options);
 std::vector<Proposal> propose_greedy(const Options& options, bool by_sum);
 std::vector<Proposal> propose_uniform(const Options& options);
-// The least sum of times for each of `bins` a device limits on the memory of all devices.
+// Proposes the least sum of times for each of `bins` a device limits on the memory of all devices.
 std::vector<Proposal> propose_by_memory(const Options& options, int devices, int64_t memory_bytes,
                                         int64_t bins = 100);
 
@@ -50,12 +52,13 @@ struct Partition {
 };
 Partition partition_greedy(const Options& options, const Proposal& proposal, int devices,
                            int64_t devices_a_node, int64_t hbm_bytes, int64_t ddr_bytes);
-// The smallest memory limit, searched in at most 10 tries, that costs at most 2 % of the time.
+// Partitions with the smallest memory limit, searched in at most 10 tries, that costs at most 2 %
+// of the time.
 Partition partition_balanced(const Options& options, const Proposal& proposal, int devices,
                              int64_t devices_a_node, int64_t hbm_bytes, int64_t ddr_bytes);
 
-// With the constants of the problem's cost model if that is TorchRec's, else with the defaults and
-// the fused kernel alone.
+// Plans with the constants of the problem's cost model if that is TorchRec's, else with the
+// defaults and the fused kernel alone.
 Answer torchrec_plan(const Problem& problem);
 
 }  // namespace tessera::tables

@@ -28,12 +28,12 @@ TEST(TorchRec, WorkedExampleToTheDigit) {
   EXPECT_EQ(ms.backward_compute, 2 * ms.forward_compute);
   EXPECT_EQ(ms.backward_exchange, ms.forward_exchange);
   EXPECT_EQ(ms.prefetch, 0);
-  // As the sheet prints them.
+  // The numbers are as the sheet prints them.
   EXPECT_NEAR(ms.forward_compute, 3.2746e-4, 0.5e-8);
   EXPECT_NEAR(ms.forward_exchange, 6.3578e-5, 0.5e-9);
 }
 
-// The other lines of the sheet's formulas, with numbers put in by hand.
+// Checks the other lines of the sheet's formulas, with numbers put in by hand.
 TEST(TorchRec, OtherKindsByHand) {
   TorchRecConstants c;
   c.batch = 8;
@@ -136,7 +136,7 @@ TEST(TorchRec, EnumeratesKindsAndKernelsUnderConstraints) {
   const Options options = enumerate_options(problem, estimator);
   ASSERT_EQ(options[1].size(), 2U);
   EXPECT_EQ(options[1][1].kernel, Kernel::kUvm);
-  // One replicated option with the dense kernel, six other kinds with four kernels.
+  // There is one replicated option with the dense kernel, and six other kinds with four kernels.
   EXPECT_EQ(options[0].size(), 1U + 6 * 4);
   for (const TorchRecOption& option : options[0]) {
     if (option.kind == Sharding::kColumns) {
@@ -200,7 +200,7 @@ TEST(TorchRec, OneNodeHasItsKindsToo) {
 }
 
 TEST(TorchRec, GreedyProposalsMoveTheLargestTableToItsNextOption) {
-  // Two tables with two options each; bytes and times chosen by hand.
+  // There are two tables with two options each; bytes and times are chosen by hand.
   Options options(2);
   const auto add = [&](size_t table, double ms, double most, int64_t bytes) {
     TorchRecOption option;
@@ -220,8 +220,8 @@ TEST(TorchRec, GreedyProposalsMoveTheLargestTableToItsNextOption) {
   EXPECT_EQ(propose_uniform(options).size(), 0U);  // each table has its one kind twice
 }
 
-// The dynamic program against all proposals: for each limit that is a whole number of bins, the
-// least sum of times.
+// Compares the dynamic program with all proposals: for each limit that is a whole number of bins,
+// it has the least sum of times.
 TEST(TorchRec, ProposalsByMemoryAreTheLeastSums) {
   Random random(11);
   for (int round = 0; round < 50; ++round) {
