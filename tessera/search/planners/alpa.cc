@@ -20,21 +20,21 @@ using published::StagesProblem;
 using MeshShape = std::pair<int64_t, int64_t>;
 
 constexpr size_t kMostLayers = 32;
-constexpr size_t kMostAtoms = 256;  // rows that are cut into layers; more units are joined before
-constexpr double kImbalance = .5;   // of a layer's work, above the mean
-constexpr int64_t kAllHosts = 8;    // of more hosts only powers of two make sub-meshes
+constexpr size_t kMostAtoms = 256;  // in a row that is cut into layers; more are joined before
+constexpr double kImbalance = .5;   // largest work of a layer, above the mean
+constexpr int64_t kAllHosts = 8;    // with more hosts only powers of two make sub-meshes
 constexpr int64_t kAllShapes = 32;  // on more devices, runs and sub-meshes must be in proportion
 constexpr double kOutOfProportion = 2;  // share of the work / share of the devices, or the inverse
 constexpr int64_t kAlpaSequences = 32;  // of a micro-batch and replica
 constexpr double kMargin = .97;         // of the devices' memory: formulas err
 constexpr double kTooMuch[] = {1.1, 1.25, 1.5, 2, 3, 5, 10, 30, 100, 1e3, 1e4, 1e6};
 constexpr double kFarOff = 1.5;  // of the best plan by formula: slower ones are not handed over
-// The formula takes what is gathered in each pass to be hidden by the pass. Of two ways that are nearly
-// equal by it, the one that gathers less is meant.
+// The formula takes what is gathered in each pass to be hidden by the pass. If two ways are nearly
+// equal by the formula, the one that gathers less is preferred.
 constexpr double kShardsInUse = 1.03;
 constexpr int64_t kNoLimit = 1000000000;  // stages that may follow
 
-// The first unit of each layer.
+// Returns the first unit of each layer.
 std::vector<size_t> cluster_units(const Graph& forward, const std::vector<FoldUnit>& units,
                                   const std::vector<double>& work) {
   const std::vector<size_t> atoms = join_units(work, kMostAtoms);
@@ -142,7 +142,7 @@ bool AlpaSpace::is_balanced(size_t first, size_t last, int64_t devices) const {
   return work <= most * share && share <= most * work;
 }
 
-// One way for each kind of what rests in shards.
+// Adds one way for each kind of what rests in shards.
 void AlpaSpace::add_range(AlpaWay way, const UnitRange& range, int64_t micro_batches,
                           std::vector<AlpaWay>& out) const {
   const auto m = static_cast<double>(micro_batches);
@@ -233,8 +233,8 @@ std::vector<AlpaWay> AlpaSpace::ways(int64_t micro_batches, const std::string& r
       if (!set.cuts.empty()) add_ways(shape, logical, micro_batches, set, all);
     }
   }
-  // Of ways of the same layers and shape, those that no other one beats. Where all units are cut
-  // alike no change of layout is priced, so such ways are not dropped for others.
+  // Keeps, among ways of the same layers and shape, those that no other one beats. Where all units
+  // are cut alike no change of layout is priced, so such ways are not dropped for others.
   const auto key = [](const AlpaWay& way) { return std::tuple(way.first, way.last, way.shape); };
   std::stable_sort(all.begin(), all.end(), [&](const AlpaWay& a, const AlpaWay& b) {
     if (key(a) != key(b)) return key(a) < key(b);
@@ -299,7 +299,7 @@ std::optional<StagesPlan> AlpaSpace::stages(const std::vector<AlpaWay>& ways, in
   return plan;
 }
 
-// Where the sub-meshes lie, and the meshes of the stages if they are not equal.
+// Sets where the sub-meshes lie, and the meshes of the stages if they are not equal.
 void AlpaSpace::place(PlanCandidate& out, const std::vector<const AlpaWay*>& stages) const {
   Choice& choice = out.choice;
   const auto axes_of = [&](const AlpaWay& way) {
@@ -316,7 +316,7 @@ void AlpaSpace::place(PlanCandidate& out, const std::vector<const AlpaWay*>& sta
   if (is_equal) return;
   std::vector<MeshShape> shapes;
   int64_t next = 0;
-  bool in_order = true;  // does each stage, after the one before it, begin where it may?
+  bool in_order = true;  // whether each stage begins where it may, behind the one before
   for (const AlpaWay* way : stages) {
     choice.stage_axes.push_back(axes_of(*way));
     shapes.push_back(way->shape);
@@ -373,7 +373,7 @@ std::optional<PlanCandidate> AlpaSpace::candidate(const std::vector<AlpaWay>& wa
     has_outer = has_outer || way.set->sizes[0] > 1;
     slowest_change = std::max(slowest_change, way.change_s);
   }
-  // What most units do is said of the model, the rest of single units.
+  // The settings of most units go to the model, the others to single units.
   const auto most_frequent = [](const auto& values, const auto& counts) {
     size_t best = values.size(), most = 0;
     for (size_t i = 0; i < values.size(); ++i) {
@@ -410,7 +410,7 @@ std::optional<PlanCandidate> AlpaSpace::candidate(const std::vector<AlpaWay>& wa
 
 namespace {
 
-// The whole search, with what it has found so far.
+// Runs the whole search, and keeps what it has found so far.
 class AlpaPlanning {
  public:
   AlpaPlanning(PlanSearch& search, UnitCuts& cuts) : search_(search), space_(search, cuts) {}
@@ -423,7 +423,7 @@ class AlpaPlanning {
         search_.say(fmt::format("stages, {} micro-batches, recompute {}", m, recompute));
         solve(m, recompute);
       }
-      if (!binds_) break;  // recomputation would help nobody
+      if (!binds_) break;  // recomputation would help no plan
     }
     for (const double factor : kTooMuch) {
       if (!found_.empty() || search_.limit_bytes() <= 0 || is_stopped()) break;
@@ -435,7 +435,7 @@ class AlpaPlanning {
  private:
   bool is_stopped() const { return search_.question().stop && search_.question().stop(); }
 
-  // Powers of two that divide the batch.
+  // Returns the powers of two that divide the batch.
   std::vector<int64_t> counts() const {
     const int64_t batch = search_.question().batch;
     if (search_.question().fixed.contains("micro_batches"))
@@ -458,7 +458,7 @@ class AlpaPlanning {
       }
       const auto plan = space_.stages(ways, m, kMargin * limit, most);
       add_plan(ways, plan, m, recompute);
-      // Beside it the best plan without changes of layout inside a stage.
+      // The best plan without changes of layout inside a stage is added, too.
       if (!plan || sizes[0] > 0 || !has_own(ways, *plan)) continue;
       std::vector<AlpaWay> alike;
       for (const AlpaWay& way : ways) {
@@ -501,8 +501,8 @@ class AlpaPlanning {
   AlpaSpace space_;
   std::vector<PlanCandidate> found_;
   std::set<std::string> names_;
-  double best_s_ = 0;   // of those that fit
-  bool binds_ = false;  // is the fastest plan of some number of micro-batches too large?
+  double best_s_ = 0;   // of the plans that fit
+  bool binds_ = false;  // whether some number of micro-batches has a fastest plan that is too large
 };
 
 }  // namespace

@@ -10,8 +10,8 @@ namespace {
 
 const char* const kGpt = "gpt:layers=4,hidden=256,heads=4,seq=128,vocab=1024";
 
-// The least sum + (m - 1) slowest over all rows of ways that cover layers and devices, where a stage
-// with s followers holds the activations of min(m, s + 1) micro-batches.
+// Returns the least sum + (m - 1) slowest over all rows of ways that cover layers and devices,
+// where a stage with s followers holds the activations of min(m, s + 1) micro-batches.
 double brute_force(const AlpaSpace& space, const std::vector<AlpaWay>& ways, int64_t m,
                    double capacity) {
   double least = 1e300;
@@ -73,7 +73,7 @@ TEST(AlpaPlanner, StagesEqualBruteForceOverItsSpace) {
   }
 }
 
-// Every equal mesh without stages that the space has, simulated, is not much faster than the answer.
+// No equal mesh without stages in the space is, simulated, much faster than the answer.
 TEST(AlpaPlanner, LosesLittleToAGridOfPrograms) {
   const auto asked = ask(kGpt, "dgx-v100:1", 8);
   asked->question.fixed = {{"devices", "4"}};
@@ -90,7 +90,7 @@ TEST(AlpaPlanner, LosesLittleToAGridOfPrograms) {
 
 TEST(AlpaPlanner, PlansModelsOfAllFamilies) {
   for (const auto& [model, batch] : models_of_all_families(kGpt)) {
-    if (model == kGpt || model.starts_with("mlp")) continue;  // other tests ask of them
+    if (model == kGpt || model.starts_with("mlp")) continue;  // other tests cover these
     const auto asked = ask(model, "dgx-v100:1", batch);
     asked->question.fixed = {{"devices", "4"}};
     asked->question.evaluations = 2;

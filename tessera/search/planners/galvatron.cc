@@ -19,13 +19,13 @@ namespace {
 constexpr int64_t kGalvatronSequences =
     32;                                  // of a micro-batch and replica, times the least possible
 constexpr size_t kMostPeaks = 6;         // bounds on a stage's peak that are tried
-constexpr size_t kMostTight = 6;         // pipelines of one depth that are solved under the limit
+constexpr size_t kMostTight = 6;         // pipelines of one depth that are solved with the limit
 constexpr size_t kMostOfStages = 2;      // candidates of one depth
-constexpr double kHopelessStrategy = 2;  // so many times slower by formula than the best
+constexpr double kHopelessStrategy = 2;  // slower by formula than the best, so many times
 constexpr size_t kMostRebalanced = 6;
 constexpr size_t kMostAxes = 4;            // of a stage: programs with more take long to lower
-constexpr size_t kGalvatronAnswers = 8;    // candidates whose programs are to decide
-constexpr int64_t kMemorySteps = 1 << 14;  // the limit in units of the program over memory
+constexpr size_t kGalvatronAnswers = 8;    // candidates whose programs decide
+constexpr int64_t kMemorySteps = 1 << 14;  // units of the limit in the program over memory
 constexpr double kTolerance = .01;         // of the seconds of a stage under the limit
 
 }  // namespace
@@ -40,12 +40,12 @@ struct LayerSearch::Instance {
   std::vector<std::vector<UnitCost>> cost;  // by strategy and unit of the fold
   std::vector<size_t> layout_class;         // by strategy: equal numbers have the same layout
   size_t classes = 0;
-  // By unit of the fold that leaves, and that enters: seconds by class and class.
+  // Seconds by class and class, by the unit of the fold that is left and the unit that is entered.
   std::map<std::pair<int, int>, std::vector<double>> conversions;
   std::vector<std::vector<bool>> useful;  // by unit of the fold and strategy
   double overhead_bytes = 0;
-  // What was solved: by units of the fold in the stage, and micro-batches in flight (-1: without
-  // limit).
+  // The solved questions: by units of the fold in the stage, and micro-batches in flight (-1:
+  // without limit).
   std::map<std::pair<std::vector<int>, double>, std::optional<std::vector<size_t>>> solved;
 
   double weight() const {  // of a micro-batch's seconds in a step
@@ -128,7 +128,8 @@ LayerSearch::Instance& LayerSearch::instance(int64_t stages, int64_t micro_batch
   }
   if (at.strategies.empty()) return at;
 
-  // Conversions between neighbours, and from each unit to itself, for what they may save at most.
+  // Prices conversions between neighbouring units; a unit that stands for several is its own
+  // neighbour. They bound below what a change of layout may cost.
   const Conversions between(fold, estimator_.collectives(), cluster, at.devices);
   std::vector<const LayerStrategy*> of_class(at.classes);
   for (size_t s = 0; s < at.strategies.size(); ++s)
@@ -197,7 +198,7 @@ std::vector<std::vector<size_t>> LayerSearch::divisions(int64_t stages, int64_t 
   }
   std::vector<std::vector<size_t>> out;
   if (one_run && layers.size() >= count) {
-    // Layers of one kind: as many in each stage, the rest in the last one.
+    // The layers are of one kind: each stage gets equally many, the last one the rest.
     std::vector<size_t> cuts = {0};
     for (size_t s = 1; s < count; ++s) cuts.push_back(layers[s * (layers.size() / count)]);
     out.push_back(std::move(cuts));
@@ -280,7 +281,7 @@ std::optional<std::vector<size_t>> LayerSearch::solve_stage(Instance& at, size_t
   if (!is_new) return known->second;
 
   const double capacity = limit > 0 ? limit - at.overhead_bytes : 0;
-  // The leaves of each unit whose peak is at most `peak`; the most frequent answers first.
+  // Returns the leaves of each unit whose peak is at most `peak`; the most frequent answers first.
   const auto solve = [&](double peak, bool bounded) -> std::optional<std::vector<size_t>> {
     const double room = capacity - peak;
     if (bounded && room <= 0) return {};
@@ -301,7 +302,7 @@ std::optional<std::vector<size_t>> LayerSearch::solve_stage(Instance& at, size_t
         layer.seconds.push_back(at.seconds(s, unit));
         layer.memory.push_back(static_cast<int64_t>(std::ceil(bytes)));
       }
-      if (!bounded) {  // of each layout the fastest
+      if (!bounded) {  // the fastest of each layout
         published::ChainLayer fastest;
         std::vector<size_t> of_class(at.classes, at.strategies.size());
         for (size_t i = 0; i < offered.size(); ++i) {
@@ -355,8 +356,8 @@ std::optional<std::vector<size_t>> LayerSearch::solve_stage(Instance& at, size_t
   }
   if (held + peak <= capacity) return at.solved[{folded, flies}] = free;
 
-  // What is alive at the peak of a block is that of the unit with the most: bounds on it are tried
-  // from the largest down, and the rest of the memory is what the program divides.
+  // The bytes alive at the peak of a block are those of the unit with the most: bounds on them are
+  // tried from the largest down, and the program divides the rest of the memory.
   std::vector<double> peaks;
   for (const int unit : folded) {
     for (size_t s = 0; s < at.strategies.size(); ++s) {
@@ -488,7 +489,7 @@ std::vector<PlanCandidate> LayerSearch::search_all() {
   const auto fits = [&](const PlanCandidate& one) {
     return limit <= 0 || one.estimate.memory_bytes <= limit;
   };
-  std::vector<PlanCandidate> free;  // as if memory were without limit
+  std::vector<PlanCandidate> free;  // candidates as if memory were without limit
   for (int64_t stages = 1; stages <= devices_; stages *= 2) {
     if (stages > static_cast<int64_t>(search_.fold().units.size())) break;
     if (!allows(question, "pp", stages)) continue;
@@ -501,8 +502,8 @@ std::vector<PlanCandidate> LayerSearch::search_all() {
         free.push_back(*best_for(stages, micro_batches, cuts, true));
     }
   }
-  // Under the limit only what could still be the best, the most promising first. Of each number of
-  // stages there is something: formulas err alike for pipelines of one depth.
+  // Under the limit only candidates that could still be the best are solved, the most promising
+  // first. Each number of stages has some: formulas err alike for pipelines of one depth.
   std::stable_sort(free.begin(), free.end(), [](const auto& a, const auto& b) {
     return a.estimate.step_s < b.estimate.step_s;
   });
@@ -535,7 +536,8 @@ std::vector<PlanCandidate> LayerSearch::search_all() {
   for (size_t i = 0; i < count; ++i) {
     Instance& at = instance(out[i].choice.stages, out[i].choice.micro_batches);
     if (auto better = rebalanced(at, out[i])) out.push_back(std::move(*better));
-    // Formulas err more for leaves that differ, and for shards: one leaf for all layers beside it.
+    // Formulas err more for leaves that differ, and for shards: so one leaf for all layers is
+    // added.
     for (const int64_t sharded : numbers_of(question, "zero", {0, 2, 3})) {
       auto same = best_uniform(at.stages, at.micro_batches, out[i].choice.cuts, sharded);
       const bool is_new =
@@ -545,12 +547,13 @@ std::vector<PlanCandidate> LayerSearch::search_all() {
       if (is_new) out.push_back(std::move(*same));
     }
   }
-  if (out.empty()) {  // what comes nearest to fitting
+  if (out.empty()) {  // the candidates that come nearest to fitting
     for (const PlanCandidate& one : free)
       out.push_back(smallest(instance(one.choice.stages, one.choice.micro_batches)));
     return out;
   }
-  // The best of each kind: formulas err alike for as many stages, the same shards, and equal layers.
+  // Keeps the best of each kind: formulas err alike for as many stages, the same shards, and equal
+  // layers.
   std::set<std::tuple<int64_t, int64_t, bool>> handed;
   std::vector<PlanCandidate> few;
   for (const PlanCandidate* one : in_order(out)) {

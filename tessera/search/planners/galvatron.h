@@ -1,14 +1,15 @@
-// Galvatron's planner on our costs (docs/planners/galvatron.md): the pipeline's degree outermost,
-// stages of equal numbers of layers, and for each unit of the model a leaf of a decision tree, which
-// says how the devices of a stage share it:
+// Implements Galvatron's planner on Tessera's costs (docs/planners/galvatron.md): the pipeline's
+// degree outermost, stages of equal numbers of layers, and for each unit of the model a leaf of a
+// decision tree, which says how the devices of a stage share the unit:
 //
 //   replicas (data parallel) and tensor-parallel ranks, powers of two; either are neighbours
-//   what of the replicas rests in shards
+//   the tensors of the replicas that rest in shards
 //   whether the unit's activations are computed again (the dimension that Galvatron-BMW adds)
 //
-// Leaves are chosen by a program over the units of a stage and their memory (layer_chain.h), with the
-// cost of another layout between neighbours. The published cost model is not used: a leaf costs what
-// the folded model costs that is cut so (unit_prices.h), and the estimator adds the replicas.
+// Leaves are chosen by a program over the units of a stage and their memory (layer_chain.h), with
+// the cost of another layout between neighbours. The published cost model is not used: a leaf costs
+// what the folded model costs when it is cut so (unit_prices.h), and the estimator adds the
+// replicas.
 //
 //   TESSERA_TRY(const auto search, PlanSearch::begin(question));
 //   LayerSearch layers(*search, 8);
@@ -28,32 +29,33 @@ namespace tessera {
 
 class LayerSearch {
  public:
-  // `devices`: used by the plan, a power of two. `search` outlives this.
+  // Prepares a search. `devices`: used by the plan, a power of two. `search` outlives this object.
   LayerSearch(PlanSearch& search, int64_t devices);
   ~LayerSearch();
   LayerSearch(const LayerSearch&) = delete;
   LayerSearch& operator=(const LayerSearch&) = delete;
 
-  // Leaves that divide the micro-batch and can be priced. They are priced with the first call.
+  // Returns the leaves that divide the micro-batch and can be priced. The first call prices them.
   const std::vector<LayerStrategy>& strategies(int64_t stages, int64_t micro_batches);
-  // How the units are divided into stages: by layers, and once more by time if that differs.
+  // Returns divisions of the units into stages: by layers, and once more by time if that differs.
   std::vector<std::vector<size_t>> divisions(int64_t stages, int64_t micro_batches);
 
-  // The choice in which unit u has strategies(...)[leaves[u]], with its estimate.
+  // Returns the choice in which unit u has strategies(...)[leaves[u]], with its estimate.
   PlanCandidate evaluate(int64_t stages, int64_t micro_batches, const std::vector<size_t>& cuts,
                          const std::vector<size_t>& leaves);
-  // The best leaves for these cuts; nothing if none fit. `ignore_memory`: as if all fit.
+  // Returns the best leaves for these cuts; nothing if none fit. `ignore_memory`: as if all fit.
   std::optional<PlanCandidate> best_for(int64_t stages, int64_t micro_batches,
                                         const std::vector<size_t>& cuts,
                                         bool ignore_memory = false);
-  // The best with one leaf for all units, of which so much rests in shards; nothing if none fits.
+  // Returns the best choice with one leaf for all units, whose tensors rest in shards as `sharded`
+  // says; nothing if none fits.
   std::optional<PlanCandidate> best_uniform(int64_t stages, int64_t micro_batches,
                                             const std::vector<size_t>& cuts, int64_t sharded);
-  // The best of all divisions, improved by moving single units from the slowest stage to a neighbour
-  // (Galvatron-BMW). If nothing fits: the candidate that holds the least.
+  // Returns the best of all divisions, improved by moving single units from the slowest stage to a
+  // neighbour (Galvatron-BMW). If nothing fits, returns the candidate that holds the least.
   std::optional<PlanCandidate> best(int64_t stages, int64_t micro_batches);
 
-  // All numbers of stages and micro-batches.
+  // Searches all numbers of stages and micro-batches.
   std::vector<PlanCandidate> search_all();
   const std::string& last_refusal() const { return refusal_; }
 
@@ -74,7 +76,8 @@ class LayerSearch {
   std::string refusal_;
 };
 
-// Errors: a number of devices that is fixed to no power of two, and those of PlanSearch.
+// Answers a question. Errors: a number of devices that is fixed to no power of two, and those of
+// PlanSearch.
 Result<PlanAnswer> find_by_galvatron(const PlanQuestion& question);
 
 }  // namespace tessera

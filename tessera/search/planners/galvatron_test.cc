@@ -31,7 +31,7 @@ TEST(LayerStrategies, AreThePublishedLeaves) {
   }
 }
 
-// All assignments of leaves to units, by the same formula.
+// Returns the least over all assignments of leaves to units, by the same formula.
 double least_by_brute_force(LayerSearch& layers, int64_t stages, int64_t micro_batches,
                             const std::vector<size_t>& cuts, size_t units, double limit) {
   const size_t count = layers.strategies(stages, micro_batches).size();
@@ -88,7 +88,7 @@ TEST(LayerSearch, IsNearBruteForceUnderEveryLimit) {
   EXPECT_GE(compared, 6U);
 }
 
-// Of these no plan may be refused, and the answer lowers, fits and is the same again.
+// No plan of these models may be refused, and the answer lowers, fits and is the same again.
 TEST(GalvatronPlanner, PlansOfAllFamiliesLower) {
   for (const char* model :
        {"mlp:layers=3", "t5:layers=2,hidden=64,heads=4,source=32,seq=16,vocab=128",

@@ -9,7 +9,8 @@
 namespace tessera {
 namespace {
 
-// Which bits of a rank's number in its stage count replicas; bit 0 is that of neighbours.
+// Returns whether this bit of a rank's number in its stage counts replicas; bit 0 is that of
+// neighbours.
 bool counts_replicas(const LayerStrategy& strategy, int bit) {
   const int64_t inside = strategy.data_inside ? strategy.data : strategy.tensor;
   const bool is_inside = (int64_t{1} << bit) < inside;
@@ -22,7 +23,8 @@ std::vector<int64_t> devices_along(int64_t count, int64_t stride) {
   return out;
 }
 
-// How far apart the tensor-parallel ranks are priced: less than they are, where that is alike.
+// Returns the distance at which the tensor-parallel ranks are priced: less than the true one, where
+// the price is the same.
 int64_t priced_stride(const Cluster& cluster, const LayerStrategy& strategy) {
   if (!strategy.data_inside) return 1;
   const int64_t node = cluster.type_of(0).devices;
@@ -158,7 +160,7 @@ std::optional<UnitQuestion> question_for(const Cluster& cluster, const LayerStra
   if (out.sequences > most || !std::has_single_bit(static_cast<uint64_t>(out.sequences))) return {};
   out.recompute = strategy.recompute;
   if (strategy.tensor > 1) out.axes = {{"tp", strategy.tensor, tensor_lists()[strategy.list]}};
-  // Others between the neighbours of a group do the same work.
+  // Other devices between the neighbours of a group do the same work.
   const int64_t stride = priced_stride(cluster, strategy);
   if (stride > 1) out.axes.push_back({"dp", stride, {}});
   return out;
@@ -166,8 +168,8 @@ std::optional<UnitQuestion> question_for(const Cluster& cluster, const LayerStra
 
 namespace {
 
-// The axes of a stage, outermost first, that all these strategies can be said with, and which dims
-// each of them cuts along them.
+// The axes of a stage, outermost first, that can express all these strategies, with the dims that
+// each strategy cuts along them.
 struct StageAxes {
   std::vector<ChoiceAxis> axes;
   std::vector<int64_t> begins;  // devices inside the axis

@@ -1,11 +1,12 @@
-// RaNNC's planner (docs/planners/rannc.md) on our costs: any graph, cut into
+// Implements RaNNC's planner (docs/planners/rannc.md) on Tessera's costs: any graph, cut into
 // stages with replicas of their own, and nothing inside a replica.
 //
 //   1. Atomic components are the units of the folded model.
 //   2. They are merged into at most 32 convex blocks of even time.
 //   3. For a number of stages, devices of a pipeline and micro-batches, a program over blocks and
-//      devices finds the stages of least max(forward) + max(backward). The smallest number of stages
-//      that fits is taken, on as few nodes as hold it; the other nodes hold copies of the pipeline.
+//      devices finds the stages of least max(forward) + max(backward). The smallest number of
+//      stages that fits is taken, on as few nodes as hold it; the other nodes hold copies of the
+//      pipeline.
 //
 //   const PlanAnswer answer = rannc_plan(question).value();
 #pragma once
@@ -20,10 +21,10 @@
 
 namespace tessera {
 
-// Errors: those of find_plan; something is fixed that the space does not have.
+// Answers a question. Errors: those of find_plan; something is fixed that the space does not have.
 Result<PlanAnswer> rannc_plan(const PlanQuestion& question);
 
-// How a plan is looked for, beside the number of stages.
+// The setting in which a plan is looked for, beside the number of stages.
 struct RanncSetting {
   int64_t devices = 1;  // of a pipeline
   int64_t copies = 1;   // of the pipeline
@@ -35,26 +36,28 @@ struct RanncSetting {
 
 class RanncSpace {
  public:
-  // `search` outlives the space.
+  // Finds the blocks. `search` outlives the space.
   explicit RanncSpace(PlanSearch& search);
 
-  // Units by block; blocks and units in the order of the pipeline. Every block is convex.
+  // Returns the units by block; blocks and units are in the order of the pipeline. Every block is
+  // convex.
   const std::vector<std::vector<size_t>>& blocks() const { return blocks_; }
   int64_t hosts() const { return hosts_; }
   int64_t devices_a_host() const { return devices_a_host_; }
 
-  // Times of blocks first .. last - 1 on so many replicas of a copy; nothing if they do not fit.
+  // Returns the times of blocks first .. last - 1 on so many replicas of a copy; nothing if they do
+  // not fit.
   std::optional<published::RanncStage> stage(const RanncSetting& setting, size_t first, size_t last,
                                              int64_t replicas);
   std::optional<published::RanncPlan> best(const RanncSetting& setting, size_t stages);
-  // The plan as a choice, with its estimate.
+  // Returns the plan as a choice, with its estimate.
   std::optional<PlanCandidate> candidate(const RanncSetting& setting,
                                          const published::RanncPlan& plan);
 
   const std::string& last_refusal() const { return refusal_; }
 
  private:
-  // Null: they are refused.
+  // Returns the prices; null: they are refused.
   const UnitPrices* prices(int64_t sequences, const std::string& recompute);
   UnitCost cost(const RanncSetting& setting, const UnitPrice& sum, size_t first, size_t last,
                 int64_t replicas) const;
@@ -69,8 +72,8 @@ class RanncSpace {
   Estimator estimator_;
   int64_t hosts_ = 1, devices_a_host_ = 1;
   std::vector<std::vector<size_t>> blocks_;
-  std::vector<std::vector<double>> crossing_;  // bytes of a sequence into and out of a range
-  // By first block, last block and logarithm of the replicas; the outer value: not asked yet.
+  std::vector<std::vector<double>> crossing_;  // bytes of a sequence that enter and leave a range
+  // By first block, last block and logarithm of the replicas; unset outer value: not asked yet.
   using Stages = std::vector<std::optional<std::optional<published::RanncStage>>>;
   std::map<RanncSetting, Stages> stages_;
   std::string refusal_;

@@ -10,7 +10,7 @@ namespace {
 
 const char* const kGpt = "gpt:layers=4,hidden=256,heads=4,seq=128,vocab=1024";
 
-// The least max(forward + comm) + max(backward + comm) over all cuts and replicas.
+// Returns the least max(forward + comm) + max(backward + comm) over all cuts and replicas.
 double brute_force(RanncSpace& space, const RanncSetting& setting, size_t stages, int64_t most) {
   double least = 1e300;
   const std::function<void(size_t, size_t, int64_t, double, double)> go =
@@ -108,7 +108,7 @@ TEST(RanncPlanner, PlansModelsOfAllFamilies) {
   }
 }
 
-// The smallest number of stages that fits, and copies of the pipeline side by side.
+// The answer has the smallest number of stages that fits, and copies of the pipeline side by side.
 TEST(RanncPlanner, TakesTheFewestStagesThatFit) {
   const auto asked = ask("gpt:layers=8,hidden=1024,heads=16,seq=256,vocab=8192", "dgx-a100:1", 32);
   asked->question.fixed = {{"devices", "4"}, {"zero", "0"}};

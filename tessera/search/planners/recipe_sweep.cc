@@ -12,22 +12,22 @@
 namespace tessera {
 namespace {
 
-constexpr size_t kMostDegrees = 3;     // of one call that are above their least
+constexpr size_t kMostDegrees = 3;     // degrees of one call that are above their least
 constexpr int64_t kMostTexts = 30000;  // of ops and their loops' steps: such programs take seconds
 constexpr double kMostWork = 600000;   // of a race, PlanCandidate::work: two or three seconds
-constexpr double kMostWorkOfStarts = 150000;  // of its rounds of starts
-constexpr double kMostWorkOfOne = 40000;      // of a program of a race
-constexpr size_t kStartsARound = 3;           // of each recipe in a round of a race
-constexpr size_t kLeads = 3;                  // of the fastest candidates of the search before
-constexpr size_t kFewRecipes = 3;             // so few are not halved any more
-constexpr double kHopeless = 4;               // times the best of all: such recipes are left
-constexpr size_t kPatience = 24;         // programs without a gain at the least, before a race ends
-constexpr double kPatientWork = 150000;  // or so much work
+constexpr double kMostWorkOfStarts = 150000;  // of the rounds of starts in a race
+constexpr double kMostWorkOfOne = 40000;      // of one program of a race
+constexpr size_t kStartsARound = 3;           // starts of each recipe in a round of a race
+constexpr size_t kLeads = 3;       // leads from the fastest candidates of the search before
+constexpr size_t kFewRecipes = 3;  // if so few are left, they are not halved any more
+constexpr double kHopeless = 4;    // times the best of all: such recipes are dropped
+constexpr size_t kPatience = 24;   // least number of programs without a gain before a race ends
+constexpr double kPatientWork = 150000;  // or so much work without a gain
 constexpr double kGain = .9995;          // of the time, or less
 constexpr double kMayWin =
     1.5;  // times the best of all: calls that are slower are not climbed from
 
-// The smallest prime that divides n > 1.
+// Returns the smallest prime that divides n > 1.
 int64_t least_prime(int64_t n) {
   for (int64_t p = 2; p * p <= n; ++p) {
     if (n % p == 0) return p;
@@ -35,7 +35,7 @@ int64_t least_prime(int64_t n) {
   return n;
 }
 
-// The values of arguments that the fastest candidates have, those of the fastest one first.
+// Returns the values of arguments of the fastest candidates, those of the fastest one first.
 std::vector<CallValues> leads_of(const std::vector<PlanCandidate>& candidates) {
   std::vector<const PlanCandidate*> order;
   for (const PlanCandidate& one : candidates) {
@@ -103,8 +103,8 @@ void RecipeSweep::line_up(const std::vector<CallValues>& leads) {
     const auto call = with_values(base_, lead, true);
     if (call) queue_.push_back(*call);
   }
-  // The middle of the list, those of its halves, of its quarters, and so on; two as they are, then both
-  // with what the first lead has beside the degrees.
+  // Takes the middle of the list, the middles of its halves, of its quarters, and so on; two as
+  // they are, then both with the first lead's values beside the degrees.
   std::vector<RecipeCall> waiting;
   size_t size = 1;
   while (size < starts_.size()) size *= 2;
@@ -124,7 +124,8 @@ void RecipeSweep::line_up(const std::vector<CallValues>& leads) {
   queue_.insert(queue_.end(), waiting.begin(), waiting.end());
 }
 
-// The call with the values of those of its arguments that are not fixed; nothing if there are none.
+// Returns the call with the values of those of its arguments that are not fixed; nothing if there
+// are none.
 std::optional<RecipeCall> RecipeSweep::with_values(RecipeCall call, const CallValues& values,
                                                    bool degrees) const {
   bool has_any = false;
@@ -150,7 +151,7 @@ std::optional<RecipeCall> RecipeSweep::with_values(RecipeCall call, const CallVa
 void RecipeSweep::run(size_t most) {
   most_ = most;
   const size_t first = std::max<size_t>(1, most / 3);
-  // Evenly over all, and where these are refused the ones behind them.
+  // The starts lie evenly over all, and where these are refused the ones behind them are tried.
   const size_t step = std::max<size_t>(1, starts_.size() / first);
   for (size_t offset = 0; offset < step; ++offset) {
     for (size_t i = offset; i < starts_.size() && simulated_ < first && !stopped(); i += step)
@@ -202,8 +203,8 @@ bool RecipeSweep::is_fixed(const RecipeArgument& argument) const {
   return search_.question().fixed.contains(argument.name);
 }
 
-// Every argument at its default or its least. False: an argument must be a text of the user's, or
-// what is fixed is not one of the recipe's arguments.
+// Makes the call with every argument at its default or its least. Returns false if an argument must
+// be a text of the user's, or what is fixed is not one of the recipe's arguments.
 bool RecipeSweep::make_base() {
   base_.recipe = &recipe_;
   std::set<std::string> names;
@@ -238,7 +239,8 @@ bool RecipeSweep::make_base() {
   return true;
 }
 
-// With the question's part. Nothing if the recipe refuses the arguments, or writes what is no plan.
+// Returns the plan with the question's part; nothing if the recipe refuses the arguments, or writes
+// what is no plan.
 std::optional<Plan> RecipeSweep::plan_of(const RecipeCall& call) const {
   const PlanQuestion& question = search_.question();
   auto plan = question.broken->run([&]() -> Result<Plan> {
@@ -277,20 +279,20 @@ void RecipeSweep::find_degrees() {
   }
 }
 
-// Calls whose degrees are divisors of the number of devices, few of them above their least and of
-// this product: those with one such degree first. Which of them have as many ranks as there are
-// devices is seen when their plans are written.
+// Returns calls whose degrees are divisors of the number of devices, few of them above their least,
+// and whose product is that number; calls with one such degree come first. Only a call's written
+// plan shows whether it has as many ranks as there are devices.
 std::vector<RecipeCall> RecipeSweep::starts_of() const {
   std::vector<RecipeCall> out;
   const std::vector<int64_t> values = divisors_of(devices_);
-  // What is fixed may cut the model over ranks already.
+  // Fixed arguments may cut the model over ranks already.
   const auto least = plan_of(base_);
   const int64_t ranks = least ? least->ranks() : 1;
   for (size_t above = 0; above <= std::min(kMostDegrees, degrees_.size()); ++above)
     add_starts(base_, 0, above, ranks, ranks, values, out);
   return out;
 }
-// `product`: of the degrees so far; `ranks`: of their powers.
+// Adds starts. `product`: of the degrees so far; `ranks`: of their powers.
 void RecipeSweep::add_starts(const RecipeCall& call, size_t from, size_t above, int64_t product,
                              int64_t ranks, const std::vector<int64_t>& values,
                              std::vector<RecipeCall>& out) const {
@@ -312,7 +314,8 @@ void RecipeSweep::add_starts(const RecipeCall& call, size_t from, size_t above, 
   }
 }
 
-// At most so many ops, each counted for every step of its longest loop, has the plan's program.
+// Returns the most ops that the plan's program can have, each counted for every step of its longest
+// loop.
 int64_t RecipeSweep::texts_of(const Plan& plan) const {
   int64_t steps = 1;
   for (const SplitEntry& entry : plan.splits) steps = std::max(steps, entry.steps);
@@ -326,7 +329,7 @@ const TriedCall* RecipeSweep::try_call(const RecipeCall& call) {
   if (simulated_ >= most_ || judged_.is_over()) return nullptr;
   if (!known_.insert(to_string(call)).second) return nullptr;
   auto plan = plan_of(call);
-  // Values that change on their way are no answer to the question.
+  // Plans that change values on their way are no answer to the question.
   if (!plan || plan->ranks() != devices_ || !plan->compress.empty()) return nullptr;
   if (texts_of(*plan) > kMostTexts) return nullptr;
   const auto [it, is_new] = judged_.by_key.try_emplace(plan_key(*plan, search_.forward()));
@@ -423,7 +426,7 @@ RecipeRace race_recipes(PlanSearch& search, int64_t devices, size_t programs,
   const auto is_ahead = [](const RecipeSweep* a, const RecipeSweep* b) {
     return is_better(a->best()->candidate, b->best()->candidate);
   };
-  // No start of such a recipe promises to win.
+  // No start of a hopeless recipe promises to win.
   double best_s = std::numeric_limits<double>::infinity();
   for (const PlanCandidate& one : before) {
     if (one.step_s && one.fits) best_s = std::min(best_s, *one.step_s);
@@ -434,7 +437,7 @@ RecipeRace race_recipes(PlanSearch& search, int64_t devices, size_t programs,
   };
   std::vector<RecipeSweep*> racing;
   for (RecipeSweep& sweep : all) racing.push_back(&sweep);
-  // A first start shows most recipes that cannot win.
+  // The first start shows that most recipes cannot win.
   const auto may_start = [&] {
     return 2 * left() > programs && judged.work < kMostWorkOfStarts && !stopped();
   };
@@ -453,7 +456,7 @@ RecipeRace race_recipes(PlanSearch& search, int64_t devices, size_t programs,
     std::stable_sort(racing.begin(), racing.end(), is_ahead);
     racing.resize((racing.size() + 1) / 2);
   }
-  // From the best call of all whose neighbours were not tried.
+  // The search climbs from the best call of all whose neighbours were not tried.
   judged.may_tire = true;
   judged.last_gain = judged.programs;
   judged.work_at_gain = judged.work;

@@ -12,7 +12,8 @@
 namespace tessera {
 namespace {
 
-// The first program of a recipe has what the search found, also where its defaults differ.
+// The first program of a recipe has the values that the search found, also where its defaults
+// differ.
 TEST(RecipeRace, StartsWithWhatTheSearchFound) {
   const auto asked = ask("gpt:layers=4,hidden=256,heads=4,seq=128,vocab=1024", "dgx-a100:1", 16);
   std::vector<std::string> said;

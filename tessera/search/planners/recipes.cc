@@ -20,26 +20,27 @@
 namespace tessera {
 namespace {
 
-// Programs of a recipe that may be simulated unless the question says how many: few of large models.
+// The programs of a recipe that may be simulated unless the question says how many: few if the
+// model is large.
 constexpr size_t kFewPrograms = 10, kManyPrograms = 48;
-constexpr size_t kOpsOfRecipe = 10000;  // of these programs together
+constexpr size_t kOpsOfRecipe = 10000;  // ops of all these programs together
 // A search that leaves fewer programs does not try recipes: a round of starts would take them all.
 constexpr size_t kWorthARace = 24;
-constexpr size_t kForEdits = 6;  // of these programs, for buckets and prefetch depths of the best
+constexpr size_t kForEdits = 6;  // of these programs, for edits of the best one's transfers
 
 int64_t devices_of(const PlanQuestion& question) {
   const int64_t fixed = fixed_number(question, "devices");
   return fixed > 0 ? fixed : question.cluster->devices();
 }
 
-// A call whose plan has other buckets or gathers earlier than the recipe writes.
+// A call, whose plan may have other buckets or gather earlier than the recipe writes.
 struct Edited {
   TriedCall best;
   bool is_edited = false;
   std::vector<PlanCandidate> simulated;
 };
 
-// The plan with the edits of its transfers that make it faster, at most so many of which are tried.
+// Returns the plan with the edits of its transfers that make it faster; tries at most so many.
 Edited with_better_transfers(PlanSearch& search, TriedCall from, size_t programs) {
   Edited out{std::move(from), false, {}};
   const PlanQuestion& question = search.question();
@@ -66,7 +67,7 @@ Edited with_better_transfers(PlanSearch& search, TriedCall from, size_t programs
   return out;
 }
 
-// The answer's candidates whose plans are those of their choices alone.
+// Returns the answer's candidates whose plans are those of their choices alone.
 std::vector<PlanCandidate> choices_among(const PlanAnswer& answer, const PlanQuestion& question) {
   std::vector<PlanCandidate> out;
   if (!answer.offloaded.empty() || may_spread_tables(question)) return out;
@@ -136,12 +137,12 @@ Result<PlanAnswer> find_by_recipes(const PlanQuestion& question) {
 
 Result<PlanAnswer> find_with_recipes(const PlanQuestion& question, PlanAnswer answer) {
   const size_t used = answer.simulated.size();
-  // However few of them the choices have used: a race costs as much as a search.
+  // At least half of the programs count as used: a race costs as much as a search.
   const size_t counted = std::max(used, answer.programs_allowed / 2);
   if (answer.programs_allowed < counted + kWorthARace || (question.stop && question.stop()))
     return answer;
   TESSERA_TRY(const auto search, PlanSearch::begin(question));
-  // With evaluations for all choices a small question was searched whole.
+  // If evaluations sufficed for all choices, a small question was searched whole.
   if (is_small(question, search->fold()) && question.evaluations > 0) return answer;
   if (question.progress) question.progress("recipes");
   const size_t programs = answer.programs_allowed - used;
@@ -160,7 +161,7 @@ Result<PlanAnswer> find_with_recipes(const PlanQuestion& question, PlanAnswer an
   const auto at = std::find_if(answer.simulated.begin(), answer.simulated.end(), is_best);
   answer.best = static_cast<size_t>(at - answer.simulated.begin());
   answer.offloaded.clear();
-  answer.blocks.clear();  // these are rows of a choice
+  answer.blocks.clear();  // blocks are rows of a choice
   if (edited.is_edited || question.part) {
     answer.plan = fmt::format("# {}\n{}", best.call, to_toml(edited.best.plan));
   } else {

@@ -16,7 +16,7 @@ namespace {
 
 const char* const kGpt = "gpt:layers=4,hidden=512,heads=8,seq=256,vocab=1024";
 
-// Seconds of a step of the call's plan; infinite if it is refused.
+// Returns the seconds of a step of the call's plan; infinite if it is refused.
 double simulated_step(const PlanQuestion& question, const std::string& call) {
   Compiler compiler;
   const auto model = compiler.model(question.model, question.batch, DType::kFloat32).value();
@@ -27,8 +27,8 @@ double simulated_step(const PlanQuestion& question, const std::string& call) {
   return simulate(**lowering, *question.cluster, question.options)->step_time_s;
 }
 
-// Of megatron on four devices nothing is faster than the answer: all degrees, micro-batches and
-// shards, by brute force.
+// No plan of megatron on four devices is faster than the answer: all degrees, micro-batches and
+// shards are tried by brute force.
 TEST(RecipesPlanner, FindsTheFastestArgumentsOfARecipe) {
   const auto asked = ask(kGpt, "dgx-a100:1", 8);
   const auto search = PlanSearch::begin(asked->question).value();
@@ -52,7 +52,8 @@ TEST(RecipesPlanner, FindsTheFastestArgumentsOfARecipe) {
   EXPECT_LE(*sweep.best()->candidate.step_s, best * (1 + 1e-9));
 }
 
-// The best of each recipe is listed, the fastest first, under the name with which it can be asked for.
+// The best call of each recipe is listed, the fastest first, under the name with which it can be
+// asked for.
 TEST(RecipesPlanner, ListsTheBestCallOfEachRecipe) {
   const auto asked = ask(kGpt, "dgx-a100:1", 16);
   asked->question.fixed["devices"] = "4";

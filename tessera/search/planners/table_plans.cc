@@ -22,17 +22,18 @@ namespace tessera {
 namespace {
 
 constexpr const char* kAuto = "auto";
-// Programs that "auto" simulates for the tables: so many ranks of all of them together, and at least
-// so many.
+// The programs that "auto" simulates for the tables: so many ranks of all of them together, but at
+// least and at most so many programs.
 constexpr int64_t kMostRanks = 6400, kLeastPlacements = 48, kMostPlacements = 400;
 constexpr double kOtherWayGain = .9995;  // of the time, or less: another way is kept
 constexpr double kTablesShare = .9;      // of a device's memory
-// Of the parameters' bytes: with less in tables, where these lie is not what a step depends on.
+// The share of the parameters' bytes: with less in tables, a step does not depend on where these
+// lie.
 constexpr double kLeastShare = .25;
 
 using Spreads = std::vector<TableSpread>;
 
-// The look-ups of each table, in the order of the first.
+// Returns the look-ups of each table, in the order of the first.
 std::vector<std::vector<LookUp>> by_table(const Graph& forward) {
   std::vector<std::vector<LookUp>> out;
   std::map<TensorId, size_t> known;
@@ -44,7 +45,7 @@ std::vector<std::vector<LookUp>> by_table(const Graph& forward) {
   return out;
 }
 
-// Of the bytes of all parameters, those of tables.
+// Returns the share of the bytes of all parameters that tables have.
 double share_of_tables(const Graph& forward) {
   std::set<TensorId> tables;
   for (const LookUp& one : look_ups_of(forward)) tables.insert(one.table);
@@ -75,7 +76,7 @@ bool are_degrees_open(const PlanQuestion& question) {
          fixed_number(question, "pp") == 0;
 }
 
-// Of the optimizer of a table: what a row takes beside it.
+// Returns the optimizer with the table's state: what a row takes beside itself.
 tables::Optimizer state_of(const OptimizerSpec& spec, const std::string& parameter) {
   const Optimizer* optimizer = find_optimizer(optimizer_of(spec, parameter));
   const KindInfo* kind = optimizer == nullptr ? nullptr : find_kind(optimizer->rows);
@@ -102,7 +103,7 @@ class TablePlans {
   bool has_tables() const { return !tables_.empty(); }
   int64_t devices() const { return shape_.all(); }
 
-  // Nothing, if no seed of the planner has a program.
+  // Returns the best spreads; nothing if no seed of the planner has a program.
   Result<std::optional<Spreads>> find(const std::string& planner) {
     TESSERA_TRY(const std::vector<Spreads> starts, seeds(planner));
     std::optional<Tried> best;
@@ -137,7 +138,7 @@ class TablePlans {
     if (node.device.memory_rate > 0) out.memory_bytes_per_ms = node.device.memory_rate / kMsASecond;
     const Link& link = shape_.nodes > 1 && node.nics > 0 ? node.nic : node.inner;
     if (link.rate > 0) out.link_bytes_per_ms = link.rate / kMsASecond;
-    // What a batch costs whatever is placed where cannot be told apart here.
+    // Costs of a batch that do not depend on the placement cannot be told apart here.
     out.launch_ms = 0;
     out.backward_latency_ms = out.forward_latency_ms = link.latency_s * kMsASecond;
     return out;
@@ -172,7 +173,7 @@ class TablePlans {
     return out;
   }
 
-  // What a plan can say of a placement.
+  // Rounds a placement to what a plan can say.
   Spreads rounded(const tables::Placement& placement) const {
     Spreads out(tables_.size());
     std::vector<bool> seen(tables_.size());
@@ -209,7 +210,7 @@ class TablePlans {
     for (const std::string& name : names) {
       if (question_.progress) question_.progress("placing tables by " + name);
       for (const bool cut : {true, false}) {
-        // Splits are for our own planner to leave out; published ones have their own rules.
+        // Only Tessera's own planner can leave splits out; published planners have their own rules.
         if (!cut && name != kAuto) continue;
         TESSERA_TRY(const tables::Answer answer,
                     tables::shard(problem(cost, cut), name, {1, kBudget, {}}));
@@ -253,7 +254,7 @@ class TablePlans {
     return true;
   }
 
-  // Table by table, the largest first, until no table has a faster way.
+  // Improves the spreads table by table, the largest first, until no table has a faster way.
   void improve(Tried& start) {
     std::vector<size_t> order(tables_.size());
     for (size_t t = 0; t < order.size(); ++t) order[t] = t;
@@ -279,7 +280,8 @@ class TablePlans {
     start = *best;
   }
 
-  // Other ways for one table: cut over all, whole where the least lies, and so for nodes.
+  // Returns other ways for one table: cut over all devices, whole on the device with the least, and
+  // likewise for nodes.
   std::vector<TableSpread> ways(const Spreads& spreads, size_t table) const {
     std::vector<double> on_device(static_cast<size_t>(shape_.all())),
         on_node(static_cast<size_t>(shape_.nodes));

@@ -88,7 +88,8 @@ TEST(TablePlans, TextOfEachWay) {
 TEST(TablePlans, EveryPlannerAnswersWithAPlanThatHoldsTheTables) {
   for (const std::string planner : {"auto", "neuroshard", "torchrec"}) {
     for (const std::string machine : {"dgx-a100:1", "dgx-a100:2"}) {
-      // Its limits of a device's columns leave no room for so few tables on so many devices.
+      // NeuroShard's limits of a device's columns leave no room for so few tables on so many
+      // devices.
       if (planner == "neuroshard" && machine == "dgx-a100:2") continue;
       const auto asked = ask_by_rows(kModel, machine, 1024);
       const auto answer = find_plan(asked->question, planner);
@@ -117,7 +118,8 @@ TEST(TablePlans, AutoIsNotSlowerThanRecipes) {
   }
 }
 
-// Does each whole table lie on a device that one before it has, or on the first one without?
+// Returns whether each whole table lies on a device of an earlier one, or on the first unused
+// device.
 bool uses_devices_in_order(const std::vector<TableSpread>& spreads) {
   int64_t used = 0;
   for (const TableSpread& spread : spreads) {
@@ -128,7 +130,7 @@ bool uses_devices_in_order(const std::vector<TableSpread>& spreads) {
   return true;
 }
 
-// All ways for three tables on two and three devices.
+// Compares the answer with all ways for three tables on two and three devices.
 TEST(TablePlans, AutoAgainstAllWays) {
   for (const int64_t devices : {2, 3}) {
     for (const std::string rows : {"400000-300000-500", "900000-20-20000", "5000-4000-3000"}) {

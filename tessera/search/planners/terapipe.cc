@@ -14,10 +14,10 @@ namespace {
 
 constexpr int64_t kMostSequences = 32;  // of a micro-batch and replica
 constexpr double kSaturated = .995;     // of the time of a sequence: more sequences save nothing
-constexpr size_t kMostAnswers = 6;      // candidates whose programs are to decide
+constexpr size_t kMostAnswers = 6;      // candidates whose programs decide
 const std::vector<std::string> kTensorDims = {"heads", "ffn", "vocab"};
 
-// The first one, or the one that is fixed; null: a fixed one that is none of slices.
+// Returns the first schedule of slices, or the fixed one; null: the fixed one is none of slices.
 const SliceSchedule* asked_schedule(const PlanQuestion& question) {
   return slice_schedule(texts_of(question, "schedule", {kSliceSchedules->of_slices}).front());
 }
@@ -39,7 +39,7 @@ class SliceSearch {
       const bool is_first = ranked.empty();
       for (const Shape& shape : shapes()) {
         if (question_.stop && question_.stop() && !ranked.empty()) break;
-        // Recomputation takes time: it is for what does not fit without.
+        // Recomputation takes time, so it is tried only where plans do not fit without it.
         const bool helps =
             is_first || std::any_of(ranked.begin(), ranked.end(), [&](const Ranked& one) {
               return one.shape == shape && limit > 0 &&
@@ -134,7 +134,7 @@ class SliceSearch {
     return out;
   }
 
-  // The best by formula once more, with a folded program that is sliced as they are.
+  // Estimates the best by formula once more, with a folded program that is sliced as they are.
   std::vector<PlanCandidate> with_measured_slices(const std::vector<Ranked>& ranked) {
     std::vector<PlanCandidate> all;
     for (const Ranked& one : ranked) all.push_back(one.candidate);

@@ -1,6 +1,6 @@
-// TeraPipe's planner on our costs (docs/strategies/terapipe.md): a pipeline through which slices of
-// a sequence go one after the other, jointly with tensor parallelism and replicas, micro-batches
-// and recomputation. slicer.h finds the slices.
+// Implements TeraPipe's planner on Tessera's costs (docs/strategies/terapipe.md): a pipeline
+// through which slices of a sequence go one after the other, jointly with tensor parallelism and
+// replicas, micro-batches and recomputation. slicer.h finds the slices.
 //
 //   const PlanAnswer answer = find_by_terapipe(question).value();
 #pragma once
@@ -10,8 +10,8 @@
 
 namespace tessera {
 
-// Errors: a model without a causal dim `seq` in every attention, a schedule of other pipelines, and
-// those of PlanSearch.
+// Answers a question. Errors: a model without a causal dim `seq` in every attention, a schedule of
+// other pipelines, and those of PlanSearch.
 Result<PlanAnswer> find_by_terapipe(const PlanQuestion& question);
 
 }  // namespace tessera

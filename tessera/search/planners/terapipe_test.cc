@@ -12,7 +12,7 @@
 namespace tessera::terapipe_test {
 namespace {
 
-// Calls do(lengths) for all ways to cut `left` positions.
+// Calls act(lengths) for all ways to cut `left` positions.
 void for_each_cut(int64_t left, std::vector<int64_t>& lengths,
                   const std::function<void(const std::vector<int64_t>&)>& act) {
   if (left == 0) return act(lengths);
@@ -57,7 +57,7 @@ TEST(SliceTable, HoldsWhatWasMeasuredAndIsNearBetween) {
   EXPECT_NEAR(sum / expected, 1, .1);
 }
 
-// The times of all slices are those of the passes.
+// The times of all slices add up to those of the passes.
 TEST(UnitPricer, SlicesAddUpToThePasses) {
   const Cluster cluster = load_cluster("dgx-a100:1").value();
   UnitPricer pricer({kGpt, DType::kFloat32, &cluster, SimulateOptions(), 0});
@@ -74,7 +74,7 @@ TEST(UnitPricer, SlicesAddUpToThePasses) {
   EXPECT_LT(slowest_slice(prices), .6);
 }
 
-// Batches that follow one another in equal slices: the bubble counts once.
+// Batches follow one another in equal slices, so the bubble counts once.
 TEST(Slices, RepeatedEqualBruteForce) {
   for (const int64_t repeats : {1, 3, 8}) {
     published::SliceProblem problem;
@@ -95,7 +95,7 @@ TEST(Slices, RepeatedEqualBruteForce) {
   }
 }
 
-// Every slicing of six pieces, as programs: the planner's answer is within a tenth of the best.
+// The planner's answer is within a tenth of the best of every slicing of six pieces, as programs.
 TEST(TeraPipePlanner, IsNearTheBestOfAllSlicings) {
   const std::string model = "gpt:layers=4,hidden=2048,heads=16,seq=768,vocab=512";
   const auto asked = ask(model, "dgx-a100:1", 1);
@@ -137,7 +137,7 @@ TEST(TeraPipePlanner, PlansOfCausalModelsLower) {
   }
 }
 
-// One sequence and many stages: slices are what keeps them busy.
+// With one sequence and many stages, slices keep the stages busy.
 TEST(TeraPipePlanner, SlicesWhereSequencesAreFew) {
   const auto asked = ask("gpt:layers=8,hidden=4096,heads=32,seq=2048,vocab=1024", "dgx-a100:1", 1);
   asked->question.fixed = {{"pp", "8"}};

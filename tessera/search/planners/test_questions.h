@@ -36,8 +36,8 @@ inline const PlanCandidate& best_of(const PlanAnswer& answer) {
 }
 inline double step_of(const PlanAnswer& answer) { return *best_of(answer).step_s; }
 
-// Writes a GPT as a graph file in which the MLPs of `period` neighbouring blocks have unequal numbers of
-// hidden units; 0: those of all blocks. Returns the file's path.
+// Writes a GPT as a graph file in which the MLPs of `period` neighbouring blocks have unequal
+// numbers of hidden units; 0: the MLPs of all blocks. Returns the file's path.
 inline std::string unequal_gpt(const std::string& keys, int64_t layers, int64_t batch,
                                int64_t period = 0) {
   const std::string model = "gpt:layers=" + std::to_string(layers) + ",ffn=4096," + keys;
@@ -58,7 +58,7 @@ inline std::string unequal_gpt(const std::string& keys, int64_t layers, int64_t 
   return path;
 }
 
-// A small model of each family, and its batch.
+// Returns a small model of each family, and its batch.
 inline std::vector<std::pair<std::string, int64_t>> models_of_all_families(const std::string& gpt) {
   return {{"mlp:layers=5", 16},
           {gpt, 16},
@@ -67,7 +67,7 @@ inline std::vector<std::pair<std::string, int64_t>> models_of_all_families(const
           {"t5:layers=2,hidden=64,heads=4,source=32,seq=32,vocab=128,ffn=128", 8}};
 }
 
-// The answer has a plan whose text is lowered again, and which fits.
+// Checks that the answer has a plan whose text is lowered again, and which fits.
 inline void expect_sound(const PlanAnswer& answer, const PlanQuestion& question) {
   ASSERT_TRUE(answer.best.has_value()) << to_text(answer, question, true);
   Compiler compiler;

@@ -57,8 +57,8 @@ Partition partition_greedy(const Options& options, const Proposal& proposal, int
 Partition partition_balanced(const Options& options, const Proposal& proposal, int devices,
                              int64_t devices_a_node, int64_t hbm_bytes, int64_t ddr_bytes);
 
-// Plans with the constants of the problem's cost model if that is TorchRec's, else with the
-// defaults and the fused kernel alone.
+// Runs the planner with the constants of the problem's cost model if that is TorchRec's, else with
+// the defaults and the fused kernel alone.
 Answer torchrec_plan(const Problem& problem);
 
 }  // namespace tessera::tables
