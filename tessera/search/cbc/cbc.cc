@@ -1,6 +1,7 @@
-// One binary variable for each choice of a node, and for each edge one variable between 0 and 1 for
-// each pair of choices, whose sums over either side are the choices of the other side (docs/theory/
-// alpa.md section 4 has the same variables). With whole choices the pairs are whole, too.
+// Solves with CBC. There is one binary variable for each choice of a node, and for each edge one
+// variable between 0 and 1 for each pair of choices, whose sums over either side are the choices of
+// the other side (docs/theory/alpa.md section 4 has the same variables). With whole choices the
+// pairs are whole, too.
 #include <coin/Cbc_C_Interface.h>
 #include <dlfcn.h>
 
@@ -16,9 +17,9 @@ namespace tessera::published {
 namespace {
 
 constexpr const char* kLibrary = "libCbcSolver.so.3";
-// CBC takes differences below 1e-5 for none: costs are scaled so that the largest is this.
+// CBC takes differences below 1e-5 for none, so costs are scaled until the largest is this.
 constexpr double kLargest = 1e4;
-// As long as the publication lets it search.
+// The publication lets CBC search as long.
 constexpr const char* kMostSeconds = "600";
 
 // The functions of CBC that are used, from its library.
@@ -69,7 +70,7 @@ class Model {
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;
 
-  // Between 0 and 1, and 0 where the cost is infinite.
+  // Adds a variable between 0 and 1, which is 0 where the cost is infinite.
   int column(double cost, bool is_whole) {
     const bool is_allowed = std::isfinite(cost);
     cbc().add_column(model_, "", 0, is_allowed ? 1 : 0, is_allowed ? cost * scale_ : 0,

@@ -1,4 +1,4 @@
-// Instances of Alpa (docs/reference/reproduce.md).
+// Reads instances of Alpa (docs/reference/reproduce.md).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ struct Cluster {
   int64_t hosts = 1, devices = 1;  // on each
 };
 
-// Seconds and memory of every interval of layers on every sub-mesh, by formula.
+// Adds seconds and memory of every interval of layers on every sub-mesh, by formula.
 Status stages_by_formula(const JsonTable& in, const Cluster& cluster, StagesProblem& problem) {
   std::vector<double> seconds;
   double slowdown = 0;
@@ -248,7 +248,8 @@ Result<ShardingGraph> read_graph(const JsonTable& in) {
   return graph;
 }
 
-// Reads who solves the integer program: our search, and CBC where it gives up, or one of them alone.
+// Reads who solves the integer program: the own search, and CBC where it gives up, or one of them
+// alone.
 Result<OneHotSolver> read_solver(const JsonTable& in) {
   std::string solver = "auto";
   int64_t most_branches = OneHotProblem().most_branches;
@@ -263,8 +264,8 @@ Result<OneHotSolver> read_solver(const JsonTable& in) {
   });
 }
 
-// Who found the answer of an integer program, whether it is proved to be the best, and if not by how
-// much another one may be better at most.
+// Writes who found the answer of an integer program, whether it is proved to be the best, and if
+// not, how much better another one may be at most.
 void say_how_good(const std::string& solver, bool proved, double cost, double bound, Json& out) {
   out["solver"] = solver;
   out["proved"] = proved;
@@ -277,7 +278,7 @@ void say_how_good(const std::string& solver, bool proved, double cost, double bo
       bound);
 }
 
-// The search ended at its limit before it found anything.
+// Returns the answer of a search that ended at its limit before it found anything.
 Json nothing_found(double bound) {
   Json out{{"fits", nullptr}};
   say_how_good("own", false, kInfinity, bound, out);

@@ -13,8 +13,8 @@ namespace {
 
 using Dims = std::vector<std::string>;
 
-// The published prototype cuts the part with bytes to a whole number; the small constants order
-// collectives that are else equal.
+// Returns the cost of a collective. The published prototype cuts the part with bytes to a whole
+// number; the small constants order collectives that are else equal.
 double collective_cost(const ShardingMesh& mesh, size_t axis, double share, double tie) {
   return mesh.devices.at(axis) == 1 ? 0 : std::trunc(mesh.alpha.at(axis) + share) + tie;
 }
@@ -56,8 +56,8 @@ class Choices {
   }
 
   bool is_product(const ShardingOp& op) const { return published::is_product(graph_, op); }
-  // The operand that an op follows which is no product, with its depth: the first of the deepest of
-  // those with all of its dims, or of all operands if none has them.
+  // Returns the operand that an op which is no product follows, with its depth: the first of the
+  // deepest operands among those with all of its dims, or among all operands if none has them.
   std::pair<size_t, size_t> leader(const ShardingOp& op) const {
     std::vector<size_t> able;
     for (size_t i = 0; i < op.reads.size(); ++i) {
@@ -97,7 +97,7 @@ class Choices {
     TESSERA_CHECK(false, "no size of dim '{}'", dim);
   }
   bool divides(const Cut& cut) const { return divided(cut) == cut; }
-  // The cut without the dims that their axes do not divide: these stay whole.
+  // Returns the cut without the dims that their axes do not divide: these stay whole.
   Cut divided(Cut cut) const {
     for (size_t axis = 0; axis < 2; ++axis) {
       std::string& dim = cut.at(axis);
@@ -112,7 +112,7 @@ class Choices {
     }
     return out;
   }
-  // Where the forced dim is one of the op's, it must be cut by axis 0.
+  // Returns whether axis 0 cuts the forced dim, if that is one of the op's.
   bool obeys(const Dims& own, const Cut& cut, bool is_input) const {
     if (!graph_.forced_dim) return true;
     if (position(own, *graph_.forced_dim)) return cut[0] == *graph_.forced_dim;
@@ -133,7 +133,7 @@ class Choices {
     choices_.back().push_back(std::move(choice));
   }
 
-  // An input or a parameter is whole, or one axis cuts one of its dims.
+  // Adds the choices of an input or a parameter: it is whole, or one axis cuts one of its dims.
   void inputs(size_t i) {
     const Dims& dims = graph_.ops[i].dims;
     choices_.emplace_back();
@@ -192,9 +192,9 @@ class Choices {
     for (const Cut& cut : as_far_as_divided(cuts)) push(i, cut, summed_over(i, cut), own);
   }
 
-  // The cuts whose dims are all divided. Where there is none, a dim that its axis does not divide
-  // stays whole on it, and the cuts over the most devices are kept: fewer would compute the same
-  // on more devices, which costs nothing in this model.
+  // Returns the cuts whose dims are all divided. Where there is none, a dim that its axis does not
+  // divide stays whole on it, and the cuts over the most devices are kept: fewer would compute the
+  // same on more devices, which costs nothing in this model.
   std::vector<Cut> as_far_as_divided(const std::vector<Cut>& cuts) const {
     std::vector<Cut> out;
     for (const Cut& cut : cuts) {
@@ -218,8 +218,8 @@ class Choices {
     return out;
   }
 
-  // The all-reduces of an op whose operands are cut so: over each axis that cuts a dim which the
-  // result lacks, of the tile that the other axis leaves of the result.
+  // Returns the cost of the all-reduces of an op whose operands are cut so: over each axis that
+  // cuts a dim which the result lacks, of the tile that the other axis leaves of the result.
   double summed_over(size_t i, const Cut& cut) const {
     const ShardingOp& op = graph_.ops[i];
     const ShardingSpec spec = spec_of(op.dims, cut);
@@ -232,7 +232,8 @@ class Choices {
     return cost;
   }
 
-  // Cut as the operand that it follows: by names of dims, so that others may lack some of them.
+  // Adds the choices of an op that is cut as the operand that it follows: by names of dims, so that
+  // other operands may lack some of them.
   void follow(size_t i) {
     const ShardingOp& op = graph_.ops[i];
     const size_t at = op.reads[leader(op).first];
@@ -270,8 +271,8 @@ double bytes_of(const ShardingGraph& graph, const ShardingOp& op) {
   return bytes;
 }
 
-// Slicing is free; a dim that an axis no longer cuts is gathered, and the prototype charges the whole
-// tensor for it.
+// Returns the cost of a change. Slicing is free; a dim that an axis no longer cuts is gathered, and
+// the prototype charges the whole tensor for it.
 double resharding_cost(const ShardingMesh& mesh, const ShardingSpec& from, const ShardingSpec& to,
                        double bytes) {
   double cost = 0;

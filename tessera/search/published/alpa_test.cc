@@ -194,7 +194,7 @@ TEST(AlpaLayers, ReceiveAsFewBytesAsTheBestOfAllCuts) {
   EXPECT_GT(fitting, 150);
 }
 
-// x [m, k] times w [k, n], and the gradient of w.
+// Makes the product of x [m, k] and w [k, n], and the gradient of w.
 ShardingGraph product(int64_t m, int64_t k, int64_t n) {
   ShardingGraph graph;
   graph.sizes = {{"m", m}, {"k", k}, {"n", n}};
@@ -236,7 +236,7 @@ TEST(AlpaSharding, ANewParameterIsCutAsTheOldOne) {
   EXPECT_TRUE(plan->proved);
 }
 
-// The least cost of all combinations of choices.
+// Returns the least cost of all combinations of choices.
 double sharding_by_trying_all(const ShardingGraph& graph, const ShardingMesh& mesh) {
   const OneHotProblem problem = sharding_problem(graph, mesh, sharding_choices(graph, mesh));
   std::vector<size_t> choices(problem.nodes.size(), 0);
@@ -348,7 +348,7 @@ TEST(AlpaSharding, OperandsThatFitNoRuleAreNamed) {
   EXPECT_EQ(why({"n", "k"}, {0, 3}), "");
 }
 
-// Layers with their gradients and updates: own answers are proved however many there are.
+// Makes layers with their gradients and updates: own answers are proved however many there are.
 ShardingGraph perceptron(int layers, int64_t batch, int64_t width) {
   ShardingGraph graph;
   graph.sizes = {{"b", batch}};
@@ -378,7 +378,8 @@ ShardingGraph perceptron(int layers, int64_t batch, int64_t width) {
 TEST(AlpaSharding, DeepNetworksAreProved) {
   const ShardingMesh line{{4, 1}, {1, 1}, {1, 1}};
   for (const int layers : {2, 8, 12, 24, 48}) {
-    // Many samples, narrow layers: an all-reduce of each weight's gradient and nothing else.
+    // With many samples and narrow layers, the plan has an all-reduce of each weight's gradient and
+    // nothing else.
     const auto plan = best_sharding(perceptron(layers, 4096, 128), line);
     ASSERT_TRUE(plan.has_value());
     EXPECT_TRUE(plan->proved) << layers;
@@ -403,7 +404,8 @@ TEST(AlpaSharding, DeepNetworksAgreeWithCbc) {
   }
 }
 
-// What a collective costs by the published prototype: the part with bytes is cut to a whole number.
+// The costs of collectives are the published prototype's: the part with bytes is cut to a whole
+// number.
 TEST(AlpaSharding, CollectivesCostWhatThePrototypeSays) {
   const ShardingMesh mesh{{4, 1}, {1, 1}, {1, 1}};
   EXPECT_DOUBLE_EQ(all_reduce_cost(mesh, 0, 128 * 128 * 4), 98305.01);

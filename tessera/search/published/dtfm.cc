@@ -28,7 +28,7 @@ double group_seconds(const RegionProblem& problem, const std::vector<size_t>& gr
   return slowest;
 }
 
-// Kuhn's algorithm: a matching that uses edges of at most `most` only.
+// Finds a matching that uses edges of at most `most` only, by Kuhn's algorithm.
 class Matching {
  public:
   Matching(const std::vector<std::vector<double>>& edges, double most)
@@ -115,8 +115,8 @@ namespace {
 // The path is exact up to so many groups while a search prices partitions.
 constexpr size_t kExactWhileSearching = 10;
 
-// Two devices of different groups change places as long as the score falls. What an exchange leaves
-// as it is, the times inside other groups and the links between them, is kept.
+// Exchanges two devices of different groups as long as the score falls. The times that an exchange
+// does not change, inside other groups and on the links between them, are kept.
 class Exchanges {
  public:
   Exchanges(const RegionProblem& problem, Groups groups)
@@ -218,7 +218,7 @@ class Genetic {
   };
   size_t below(size_t count) { return static_cast<size_t>(random_() % count); }
 
-  // A random partition: the stage of each device.
+  // Returns a random partition: the stage of each device.
   std::vector<size_t> any_stage() {
     std::vector<size_t> order(devices_);
     for (size_t p = 0; p < devices_; ++p) order[p] = p;
@@ -233,8 +233,8 @@ class Genetic {
     for (size_t p = 0; p < devices_; ++p) groups[stage[p]].push_back(p);
     return groups;
   }
-  // The best partition, after local moves from each of the population, the best first, and then from
-  // random partitions, while moves are left.
+  // Returns the best partition, after local moves from each of the population, the best first, and
+  // then from random partitions, while moves are left.
   Groups moved(const std::function<void(std::string_view)>& progress) {
     std::stable_sort(people_.begin(), people_.end(),
                      [](const Person& x, const Person& y) { return x.seconds < y.seconds; });
@@ -263,8 +263,8 @@ class Genetic {
     return {stage, price_regions(problem_, groups_of(stage), kExactWhileSearching).seconds};
   }
 
-  // Genes of one parent and the other by turns, changing at five points; then devices of groups that
-  // are too large move to those that are too small, by number.
+  // Returns a child that takes genes of one parent and the other by turns, changing at five points;
+  // then devices of groups that are too large move to those that are too small, by number.
   std::vector<size_t> crossed(const std::vector<size_t>& a, const std::vector<size_t>& b) {
     constexpr size_t kPoints = 5;
     std::vector<size_t> points;
@@ -297,9 +297,9 @@ class Genetic {
     return sum;
   }
 
-  // From a random group: the device that gains most by moving to the next group moves there, one of
-  // that group moves on, and so on around all groups back to the first. A round that gains nothing is
-  // undone and ends the moves.
+  // Moves devices in cycles. In a round, the device of a random group that gains most by moving to
+  // the next group moves there, a device of that group moves on, and so on around all groups back
+  // to the first. A round that gains nothing is undone and ends the moves.
   void cyclic_moves(std::vector<size_t>& stage) {
     const size_t groups = problem_.stages;
     if (groups < 2) return;
@@ -338,7 +338,7 @@ class Genetic {
   std::vector<Person> people_;
 };
 
-// Groups one by one, each from the first device that is free.
+// Enumerates partitions: groups one by one, each from the first device that is free.
 class Partitions {
  public:
   explicit Partitions(const RegionProblem& problem)
@@ -405,7 +405,7 @@ RegionPlan genetic_regions(const RegionProblem& problem, const GeneticOptions& o
 }
 
 double count_partitions(size_t devices, size_t stages) {
-  // Each time: the first free device, with size - 1 of the others.
+  // Each group has the first free device and size - 1 of the others.
   const size_t size = devices / stages;
   double count = 1;
   for (size_t left = devices; left > 0; left -= size) {

@@ -1,5 +1,6 @@
-// DT-FM's partition of devices on slow networks into pipeline stages of data-parallel replicas
-// (docs/theory/fusionllm.md section 7). Devices form `stages` groups of equal size n, one a stage.
+// Implements DT-FM's partition of devices on slow networks into pipeline stages of data-parallel
+// replicas (docs/theory/fusionllm.md section 7). Devices form `stages` groups of equal size n, a
+// group for each stage.
 //
 //   data      = max over groups and members i of sum over j of 2 (delay_ij + 8 g / (w_ij n))
 //   link(G,H) = the bottleneck of the best matching of their members, of delay_ij + 8 a / w_ij
@@ -31,20 +32,21 @@ struct RegionPlan {
 RegionPlan price_regions(const RegionProblem& problem,
                          const std::vector<std::vector<size_t>>& groups, size_t most_exact = 16);
 
-// The published genetic search: a population of partitions, crossover at five points, then cyclic
-// moves that raise the bandwidth inside groups; a child that is better replaces the worse parent.
-// Then local moves, from the population on, the best first, and from random partitions: two devices
-// of different groups change places as long as the score falls. Equal seeds give equal answers.
+// Options of the published genetic search: a population of partitions, crossover at five points,
+// then cyclic moves that raise the bandwidth inside groups; a child that is better replaces the
+// worse parent. Local moves follow, first from the population, the best first, then from random
+// partitions: two devices of different groups change places as long as the score falls. Equal seeds
+// give equal answers.
 struct GeneticOptions {
   uint64_t seed = 1;
   size_t population = 100, offspring = 4900;
-  // Exchanges that are priced, and starts; 0: the published search alone.
+  // The number of exchanges and starts that are priced; 0: the published search alone.
   int64_t local_moves = 50'000;
 };
 RegionPlan genetic_regions(const RegionProblem& problem, const GeneticOptions& options,
                            const std::function<void(std::string_view)>& progress);
 
-// How many partitions there are; infinite as a double beyond its range.
+// Returns the number of partitions; infinite beyond the range of a double.
 double count_partitions(size_t devices, size_t stages);
 // The best of all partitions, and how many are as good. Partitions are left out unpriced as soon as
 // their groups alone take longer than the best known.

@@ -1,4 +1,4 @@
-// Instances of DT-FM (docs/reference/reproduce.md).
+// Reads instances of DT-FM (docs/reference/reproduce.md).
 #include <fmt/format.h>
 
 #include "tessera/search/published/dtfm.h"
@@ -91,7 +91,7 @@ Result<Json> partition(const JsonTable& in, const Progress& progress) {
   return out;
 }
 
-// The gigabytes of gradients and activations, as the publication's program computes them.
+// Returns the gigabytes of gradients and activations, as the publication's program computes them.
 Result<Json> region_sizes(const JsonTable& in) {
   double parameters = 0;
   double layers = 1;

@@ -29,7 +29,7 @@ RegionProblem random_problem(unsigned seed, size_t devices, size_t stages) {
   return problem;
 }
 
-// The bottleneck of the best matching and the path, by trying all permutations.
+// Prices the bottleneck of the best matching and the path, by trying all permutations.
 double price_by_trying_all(const RegionProblem& problem,
                            const std::vector<std::vector<size_t>>& groups) {
   double data = 0;
@@ -71,7 +71,7 @@ double price_by_trying_all(const RegionProblem& problem,
   return data + 2 * pipeline;
 }
 
-// All partitions, from all permutations of the devices.
+// Tries all partitions, from all permutations of the devices.
 double best_by_trying_all(const RegionProblem& problem) {
   const size_t devices = problem.delay_seconds.size();
   const size_t size = devices / problem.stages;
@@ -115,7 +115,7 @@ TEST(DtFm, TheGeneticSearchFindsSmallOptimaAndRepeatsItself) {
   }
 }
 
-// Regions with slow links between them, where the genetic search alone often ends beside the best.
+// The regions have slow links between them; the genetic search alone often ends beside the best.
 TEST(DtFm, LocalMovesFindTheBestPartition) {
   int missed = 0;
   for (const auto& [devices, stages] : {std::pair<size_t, size_t>{8, 2}, {9, 3}, {12, 4}}) {

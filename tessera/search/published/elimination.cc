@@ -8,7 +8,8 @@
 namespace tessera::published {
 namespace {
 
-// Numbers of one table, and of all tables times the choices of the nodes that they take out.
+// The most numbers of one table, and of all tables times the choices of the nodes that they take
+// out.
 constexpr double kMostNumbers = 1 << 22, kMostWork = 1 << 28;
 
 // A table over nodes, the last of them changing fastest.
@@ -63,7 +64,8 @@ class Elimination {
  private:
   double choices_of(size_t node) const { return static_cast<double>(nodes_[node].size()); }
 
-  // The node whose table is smallest goes first. False: its table, or the work, is too large.
+  // Orders the nodes; the node whose table is smallest goes first. Returns false if its table, or
+  // the work, is too large.
   bool find_order() {
     std::vector<std::set<size_t>> near(nodes_.size());
     std::set<size_t> left;

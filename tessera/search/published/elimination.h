@@ -1,7 +1,8 @@
-// Exact choices for a program of nodes and pairs (one_hot.h without limits) by taking out one node
-// after another: the best choice of a node is a table over its neighbours, which become neighbours of
-// each other. What it costs depends on how the graph hangs together, not on its size: layers with
-// their gradients and updates need tables over four or five nodes, however many layers there are.
+// Makes exact choices for a program of nodes and pairs (one_hot.h without limits) by taking out one
+// node after another: the best choice of a node is a table over its neighbours, which become
+// neighbours of each other. The work depends on how the graph hangs together, not on its size:
+// layers with their gradients and updates need tables over four or five nodes, however many layers
+// there are.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +12,7 @@
 
 namespace tessera::published {
 
-// Costs by choice of the one node, then of the other.
+// Costs by choice of the first node, then of the second.
 using PairCosts = std::vector<std::vector<double>>;
 
 // Returns the best choices of the nodes that `taken` does not name (choice 0 stands for the others),

@@ -17,8 +17,8 @@ double real(int64_t value) { return static_cast<double>(value); }
 
 int64_t whole_mb(double mb) { return static_cast<int64_t>(std::ceil(mb)); }
 
-// Ordered lists of distinct dimensions, of which `data` are sorts of data parallelism, with degrees of
-// at least 2 whose product is `devices`.
+// Counts ordered lists of distinct dimensions, of which `data` are sorts of data parallelism, with
+// degrees of at least 2 whose product is `devices`.
 int64_t leaves(int64_t devices, int64_t data, int64_t tensor, bool mixed) {
   if (devices == 1) return 1;
   int64_t count = 0;
@@ -60,7 +60,7 @@ std::vector<GalvatronStrategy> all_strategies() {
 }
 
 // A backward pass and a gradient all-reduce at the same time, each 1.3 times slower: how long both
-// last, and what is left of the longer.
+// last, and the rest of the longer one.
 struct Overlap {
   double both = 0, rest = 0;
   bool rest_is_transfer = false;
@@ -241,8 +241,8 @@ LayerCost layer_cost(const GalvatronModel& model, const GalvatronLayer& layer,
     const double all = forward + o.both * stages + rest + model.overhead_ms;
     ms = pipe(forward + backward, all - (forward + backward));
   } else {
-    // The part of the backward pass beside which gradients are reduced; the rest waits for tensor-
-    // parallel transfers.
+    // The share of the backward pass beside which gradients are reduced; the rest waits for
+    // tensor-parallel transfers.
     double beside = 1;
     if (s.tensor > 1 && layer.cross_attention && s.stages == 1) {
       beside = 2.0 / 3;
@@ -298,7 +298,8 @@ std::vector<size_t> divide_by_memory(const std::vector<double>& layers,
     used[stage] += layers[l];
     ++sizes[stage];
   }
-  // A stage without layers takes one of its neighbour. (The artifact mends the first stage only.)
+  // A stage without layers takes a layer of its neighbour. (The artifact mends the first stage
+  // only.)
   const auto mend = [&](size_t empty, size_t from) {
     const int64_t missing = std::max<int64_t>(0, 1 - sizes[empty]);
     sizes[empty] += missing;
@@ -335,7 +336,7 @@ double weight_of(const GalvatronSearch& search, const Group& group, const Galvat
   return least;
 }
 
-// Memory of each stage beside its layers, as the cut weighs it.
+// Returns the memory of each stage beside its layers, as the cut weighs it.
 std::vector<double> extra_of(const GalvatronSearch& search, int64_t batch, int64_t stages) {
   const double context = search.cut.context_on_every_stage ? kGalvatronContextMb : 0;
   std::vector<double> extra(static_cast<size_t>(stages), context);

@@ -1,7 +1,7 @@
-// Galvatron's planner for 8 devices, version 1: decision tree, published cost model and search
-// (docs/planners/galvatron.md). Sizes are in MB of 2^20 bytes, as in the publication.
+// Implements Galvatron's planner for 8 devices, version 1: decision tree, published cost model and
+// search (docs/planners/galvatron.md). Sizes are in MB of 2^20 bytes, as in the publication.
 //
-// What is general lies elsewhere: the search for the layers of one stage is best_chain
+// General parts lie elsewhere: the search for the layers of one stage is best_chain
 // (layer_chain.h), on tables of any source; divide_by_memory() cuts any chain into stages.
 //
 //   const GalvatronModel model = *galvatron_model("BERT-Huge-32");
@@ -23,11 +23,11 @@ namespace tessera::published {
 
 inline constexpr int64_t kGalvatronDevices = 8;
 
-// Which of two dimensions has neighbouring ranks; none if only one dimension has a degree above 1.
+// The dimension that has neighbouring ranks; kNone if only one dimension has a degree above 1.
 enum class Neighbours : uint8_t { kNone, kTensor, kData };
 
-// One leaf of the decision tree (section 2), written P-T-D: "1-2*-4f" are no stages, 2 tensor-parallel
-// neighbours (*), and 4 replicas that shard what they hold (f).
+// One leaf of the decision tree (section 2), written P-T-D: "1-2*-4f" has no stages, 2
+// tensor-parallel neighbours (*), and 4 replicas that shard what they hold (f).
 struct GalvatronStrategy {
   int64_t stages = 1, tensor = 1, data = 1;
   bool sharded = false;
@@ -36,17 +36,18 @@ struct GalvatronStrategy {
 };
 std::string to_string(const GalvatronStrategy& strategy);
 
-// Leaves of the tree, ordered by stages, then by tensor degree, then data neighbours last, then
-// sharded last. `space`: dp, sdp, tp, pp, dp+tp, dp+pp or full; none of another name.
+// Returns the leaves of the tree, ordered by stages, then by tensor degree, then data neighbours
+// last, then sharded last. `space`: dp, sdp, tp, pp, dp+tp, dp+pp or full; no leaves for another
+// name.
 std::vector<GalvatronStrategy> strategies_of(std::string_view space);
 std::vector<std::string> galvatron_spaces();
 
-// Leaves of the tree for any power of two of devices: ordered lists of distinct dimensions (data,
-// sharded data, tensor) with degrees of at least 2, for each number of stages. `mixed` allows data
-// and sharded data in one layer, `checkpoint` doubles each leaf.
+// Counts the leaves of the tree for any power of two of devices: ordered lists of distinct
+// dimensions (data, sharded data, tensor) with degrees of at least 2, for each number of stages.
+// `mixed` allows data and sharded data in one layer, `checkpoint` doubles each leaf.
 int64_t count_strategies(int64_t devices, bool mixed, bool checkpoint);
 
-// Constants of a layer type (section 4): parameters in float32, forward time of a sample on one
+// The constants of a layer type (section 4): parameters in float32, forward time of a sample on one
 // device, activations of a sample by tensor degree.
 struct GalvatronLayer {
   int64_t count = 1;
@@ -62,13 +63,13 @@ struct GalvatronModel {
   double other_states_mb = 0, other_activation_mb = 0;  // embedding and head
   double overhead_ms = 0;
   MicroBatchRule rule = MicroBatchRule::kBert;
-  std::optional<double> micro_batches;  // instead of the rule
+  std::optional<double> micro_batches;  // used instead of the rule
 };
-// "BERT-Huge-32", "ViT-Huge-48", "T5-Large-48", "Swin-Huge-32", ...; none of another name.
+// Returns "BERT-Huge-32", "ViT-Huge-48", "T5-Large-48", "Swin-Huge-32", ...; none for another name.
 std::optional<GalvatronModel> galvatron_model(std::string_view name);
 std::vector<std::string> galvatron_models();
 
-// Milliseconds for a MB of an all-reduce (section 3), by number of stages.
+// Milliseconds per MB of an all-reduce (section 3), by number of stages.
 struct GroupLinks {
   double whole = 0;  // the group is the whole block of a stage
   std::map<int64_t, double> neighbours, strided;
@@ -85,27 +86,28 @@ LayerCost layer_cost(const GalvatronModel& model, const GalvatronLayer& layer,
                      const GalvatronLinks& links, const GalvatronStrategy& strategy, int64_t batch);
 // The memory of a device that its context takes, in MB, in every version of the artifact.
 inline constexpr double kGalvatronContextMb = 1024;
-// Embedding, head and the context of the device, on the first stage.
+// Returns the memory of embedding, head and the context of the device, on the first stage.
 double other_memory_mb(const GalvatronModel& model, int64_t stages, int64_t batch);
-// Seconds between neighbouring layers of these strategies.
+// Returns the seconds between neighbouring layers of these strategies.
 double change_seconds(const GalvatronLinks& links, const GalvatronStrategy& from,
                       const GalvatronStrategy& to, int64_t batch);
 
-// How many layers each stage gets. Stages are filled from the last to the first, each up to the
-// average memory; a layer goes into a stage if at least half of it fits below the average (section
-// 5). `extra` is memory of each stage beside its layers.
+// Returns the number of layers of each stage. Stages are filled from the last to the first, each up
+// to the average memory; a layer goes into a stage if at least half of it fits below the average
+// (section 5). `extra` is memory of each stage beside its layers.
 std::vector<size_t> divide_by_memory(const std::vector<double>& layers,
                                      const std::vector<double>& extra);
 
-// How a model with layers of several types is cut into stages, where public versions of the program
-// differ (section 5). The defaults are those of the artifact of the publication.
+// Variants of the cut of a model with layers of several types into stages, where public versions of
+// the program differ (section 5). The defaults are those of the artifact of the publication.
 struct StageCut {
-  // The weight of a layer is the least memory of its strategies, or that of plain data parallelism.
+  // The weight of a layer is the memory of plain data parallelism instead of the least of its
+  // strategies.
   bool layers_by_data_parallelism = false;
-  // The weight of embedding and head: their memory on the first of so many stages, or that of plain
-  // data parallelism over all devices.
+  // The weight of embedding and head is their memory on the first of so many stages instead of that
+  // of plain data parallelism over all devices.
   bool other_by_stages = false;
-  // Does each stage's device hold the context, or is it counted on the first stage only?
+  // The device of each stage holds the context, which is else counted on the first stage only.
   bool context_on_every_stage = false;
 };
 
@@ -118,7 +120,7 @@ struct GalvatronSearch {
 };
 struct GalvatronStage {
   std::vector<GalvatronStrategy> layers;
-  int64_t memory_mb = 0, left_mb = 0;  // of all the device's memory, `other` and context included
+  int64_t memory_mb = 0, left_mb = 0;  // of the device's memory, `other` and context included
 };
 struct GalvatronPlan {
   int64_t batch = 0, stages = 1;
@@ -126,9 +128,9 @@ struct GalvatronPlan {
   std::vector<GalvatronStage> stage;
   double throughput() const { return static_cast<double>(batch) / seconds; }
 };
-// The plan with the highest throughput at this batch; of equally fast ones, that with the fewest
-// stages. None if nothing fits. Layers of one type are divided evenly, so numbers of stages that do
-// not divide them are left out.
+// Returns the plan with the highest throughput at this batch; of equally fast ones, that with the
+// fewest stages. Returns none if nothing fits. Layers of one type are divided evenly, so numbers of
+// stages that do not divide them are left out.
 std::optional<GalvatronPlan> best_plan(const GalvatronSearch& search, int64_t batch);
 
 }  // namespace tessera::published

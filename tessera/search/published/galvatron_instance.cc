@@ -1,4 +1,4 @@
-// Instances of Galvatron (docs/reference/reproduce.md).
+// Reads instances of Galvatron (docs/reference/reproduce.md).
 #include <fmt/format.h>
 
 #include "tessera/base/text.h"
@@ -99,7 +99,7 @@ Result<Json> count(const JsonTable& in) {
   return Json{{"strategies", count_strategies(devices, mixed, checkpoint)}};
 }
 
-// The search for the layers of one stage, on a table.
+// Searches for the layers of one stage, on a table.
 Result<Json> chain(const JsonTable& in) {
   TESSERA_TRY_VOID(in.require({"strategies", "layers", "memory", "change_seconds"}));
   TESSERA_TRY(const auto rows, in.tables("strategies"));
@@ -154,7 +154,7 @@ Result<Json> costs(const JsonTable& in) {
   return Json{{"layers", std::move(layers)}, {"other_mb", std::move(other)}};
 }
 
-// "2 x 1-8-1, 30 x 1-4*-2f"
+// Writes "2 x 1-8-1, 30 x 1-4*-2f".
 std::string runs_text(const std::vector<GalvatronStrategy>& layers) {
   std::vector<std::string> runs;
   for (size_t i = 0; i < layers.size();) {
@@ -180,7 +180,7 @@ Json galvatron_plan_json(const GalvatronPlan& plan) {
           {"stages", std::move(stages)}};
 }
 
-// The variants of the cut into stages.
+// Reads the variants of the cut into stages.
 Status read_cut(const JsonTable& in, StageCut& cut) {
   std::string layers = "least";
   std::string other = "data_parallel";

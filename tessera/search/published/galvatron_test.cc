@@ -76,7 +76,7 @@ TEST(Galvatron, APlanFitsAndSaysWhatIsLeft) {
 
 TEST(Galvatron, StagesAreFilledFromTheLastUpToTheAverage) {
   EXPECT_EQ(divide_by_memory({1, 1, 1, 1}, {0, 0}), (std::vector<size_t>{2, 2}));
-  // What is on the first stage besides leaves it fewer layers.
+  // Other memory of the first stage leaves it fewer layers.
   EXPECT_EQ(divide_by_memory({1, 1, 1, 1}, {2, 0}), (std::vector<size_t>{1, 3}));
   EXPECT_EQ(divide_by_memory({1, 1, 1, 1}, {100, 0}), (std::vector<size_t>{1, 3}));
   EXPECT_EQ(divide_by_memory({4, 1, 1, 1, 1}, {0, 0}), (std::vector<size_t>{1, 4}));

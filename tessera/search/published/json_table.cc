@@ -36,7 +36,7 @@ std::string element(const std::string& key, size_t i) { return fmt::format("{}[{
 
 std::string short_json(const Json& value) {
   constexpr size_t kMost = 60;
-  // Bytes that are no UTF-8 are shown as such, not thrown upon.
+  // Bytes that are no UTF-8 are replaced, so that they do not make dump() throw.
   std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
   return text.size() <= kMost ? text : text.substr(0, kMost) + "...";
 }
@@ -59,7 +59,7 @@ const Json* JsonTable::find(const std::string& key) const {
 bool JsonTable::has(const std::string& key) const { return find(key) != nullptr; }
 
 tl::unexpected<Error> JsonTable::error(const std::string& key, const std::string& message) const {
-  // A key may be the file's own.
+  // A key may be any text of the file, so it is shortened.
   return invalid_input(fmt::format("{}{}: {}", where_, short_line(key, 100), message));
 }
 

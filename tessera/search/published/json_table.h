@@ -1,6 +1,6 @@
-// Reads an instance, which is a JSON object, key by key. Every error is one line with the path of the
-// key: "bert.json: layers[2].hidden: expected a whole number of at least 1, found -3". done() refuses
-// each key that nobody has asked for, so that a misspelt key is not silently left out.
+// Reads an instance, which is a JSON object, key by key. Every error is one line with the path of
+// the key: "bert.json: layers[2].hidden: expected a whole number of at least 1, found -3". done()
+// refuses each key that nobody has asked for, so that a misspelt key is not silently left out.
 //
 //   TESSERA_TRY_VOID(in.require({"layers", "memory_mb"}));
 //   TESSERA_TRY_VOID(in.real("memory_mb", memory_mb, 0));
@@ -8,8 +8,8 @@
 //   for (const JsonTable& layer : layers) { ...; TESSERA_TRY_VOID(layer.done()); }
 //   TESSERA_TRY_VOID(in.done());
 //
-// The JSON value must outlive its tables. The typed readers leave their target as it is if the key is
-// absent.
+// The JSON value must outlive its tables. The typed readers leave their target as it is if the key
+// is absent.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ using Json = nlohmann::ordered_json;
 
 class JsonTable {
  public:
-  // `file` opens each error. The value must be an object.
+  // Makes a table of the value, which must be an object. `file` opens each error.
   static Result<JsonTable> make(const Json& value, std::string file);
 
   bool has(const std::string& key) const;  // null counts as absent
@@ -52,7 +52,7 @@ class JsonTable {
   Status texts(const std::string& key, std::vector<std::string>& value) const;
   Status whole_lists(const std::string& key, std::vector<std::vector<int64_t>>& value,
                      int64_t least, int64_t most) const;
-  // Lists of equal length; null stands for infinity.
+  // Reads lists of equal length; null stands for infinity.
   Status matrix(const std::string& key, std::vector<std::vector<double>>& value,
                 double least) const;
   Result<JsonTable> table(const std::string& key) const;  // an empty one if it is absent
@@ -72,7 +72,7 @@ class JsonTable {
   std::shared_ptr<std::set<std::string>> asked_ = std::make_shared<std::set<std::string>>();
 };
 
-// At most this many characters of a value are repeated in an error.
+// Returns the value as text, of which an error repeats at most 60 characters.
 std::string short_json(const Json& value);
 
 }  // namespace tessera::published

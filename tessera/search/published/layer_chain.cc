@@ -47,7 +47,7 @@ class ChainSearch {
     return changes_[l][from * strategies(l) + to];
   }
 
-  // The least memory of the layers after (l, s). It does not depend on s.
+  // Computes the least memory of the layers after (l, s). It does not depend on s.
   void find_least_memory() {
     const size_t count = problem_.layers.size();
     least_after_.assign(count, 0);
@@ -65,7 +65,8 @@ class ChainSearch {
   }
   int64_t least_memory_total() const { return least_after_[0] + least_of(0); }
 
-  // The best plan at a price of memory; the table says what the layers after (l, s) cost then.
+  // Returns the best plan at a price of memory; the table gets the cost of the layers after (l, s)
+  // then.
   ChainPlan best_at(double price, Table& after) const {
     const size_t count = problem_.layers.size();
     after.assign(count, {});
@@ -146,8 +147,9 @@ class ChainSearch {
     return plan;
   }
 
-  // Equal layers all change their strategy at one price, so what fits there leaves much memory. The
-  // first or the last layers as in the plan that does not fit are a better bound.
+  // Improves the bound. Equal layers all change their strategy at one price, so the plan that fits
+  // there leaves much memory. Plans whose first or last layers are as in the plan that does not fit
+  // are a better bound.
   void mix(const ChainPlan& fits, const ChainPlan& over) {
     const ChainPlan base = fits;
     for (const bool from_start : {true, false}) {
@@ -163,7 +165,7 @@ class ChainSearch {
     }
   }
 
-  // Fronts of (memory, seconds) of the chain up to (l, s).
+  // Makes the fronts of (memory, seconds) of the chain up to (l, s).
   void make_fronts() {
     const size_t count = problem_.layers.size();
     const double most = problem_.tolerance > 0 ? best_known_ * (1 - problem_.tolerance)
@@ -203,7 +205,7 @@ class ChainSearch {
     return front;
   }
 
-  // f(l, e, s), infinite if nothing fits.
+  // Returns f(l, e, s), infinite if nothing fits.
   double value(size_t l, int64_t e, size_t s) const {
     const Front& front = fronts_[l][s];
     const auto after =
@@ -253,7 +255,7 @@ class ChainSearch {
   std::vector<int64_t> least_after_;
   double price_ = 0;
   double best_known_ = kInfinity;
-  ChainPlan known_;  // takes so long, and fits
+  ChainPlan known_;  // takes best_known_, and fits
   Table after_;
   std::vector<std::vector<Front>> fronts_;
 };

@@ -1,16 +1,16 @@
-// The best strategy for each layer of a chain under a memory limit: the problem that Galvatron's
-// search solves for a stage (docs/planners/galvatron.md section 7).
+// Finds the best strategy for each layer of a chain under a memory limit: the problem that
+// Galvatron's search solves for a stage (docs/planners/galvatron.md section 7).
 //
 //   f(l, e, s) = seconds(l, s) + min over s' of { f(l-1, e - memory(l, s), s') + change(l, s', s) }
 //
 // The published program fills a table over every megabyte of e. Here each (l, s) keeps the Pareto
 // front of (memory, seconds) instead, which is exact for any unit of memory, and drops points that
-// cannot become the answer. The test, for any price x >= 0 of memory: let g(x) be the least value
-// of (seconds + x memory) over the rest of the chain. A point for which seconds + x memory + g(x) -
-// x limit exceeds the seconds of a plan known to fit cannot be part of a better plan. Bisection
-// finds the x for which this bound is greatest. The answer is the published one: of plans that take
-// equally long, the one whose strategies have the lowest numbers, compared from the last layer to
-// the first.
+// cannot become the answer. The test holds for any price x >= 0 of memory: let g(x) be the least
+// value of (seconds + x memory) over the rest of the chain. A point for which seconds + x memory +
+// g(x) - x limit exceeds the seconds of a plan known to fit cannot be part of a better plan.
+// Bisection finds the x for which this bound is greatest. The answer is the published one: among
+// plans that take equally long, the plan whose strategies have the lowest numbers, compared from
+// the last layer to the first.
 //
 //   ChainProblem problem;
 //   problem.layers = {{{10, 14}, {4, 2}}, {{10, 14}, {4, 2}}};      // two layers, two strategies
@@ -29,7 +29,7 @@
 namespace tessera::published {
 
 struct ChainLayer {
-  std::vector<double> seconds;  // by strategy; infinite for one that must not be taken
+  std::vector<double> seconds;  // by strategy; infinite for a forbidden strategy
   std::vector<int64_t> memory;  // by strategy, at least 0
 };
 
@@ -38,8 +38,8 @@ struct ChainProblem {
   // Seconds between layer l - 1 with strategy `from` and layer l with strategy `to`; l >= 1.
   std::function<double(size_t l, size_t from, size_t to)> change;
   int64_t limit = 0;
-  // The answer may take this share longer than the best chain. Then it is one that fits, and need not
-  // be the first of equal ones; fronts are far smaller.
+  // The share by which the answer may take longer than the best chain. If it is not 0, the answer
+  // is some chain that fits, not the first of equal ones; fronts are far smaller.
   double tolerance = 0;
 };
 
@@ -49,7 +49,7 @@ struct ChainPlan {
   std::vector<size_t> strategies;  // by layer
 };
 
-// None if nothing fits.
+// Returns the best chain; none if nothing fits.
 std::optional<ChainPlan> best_chain(const ChainProblem& problem);
 
 }  // namespace tessera::published

@@ -8,7 +8,7 @@
 namespace tessera::published::layer_chain_test {
 namespace {
 
-// The published recurrence, over every unit of memory.
+// Solves the published recurrence, over every unit of memory.
 std::optional<ChainPlan> by_table(const ChainProblem& problem) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   const size_t count = problem.layers.size();

@@ -1,5 +1,6 @@
-// Links between devices in an instance, for systems that place work on unequal networks: either two
-// whole matrices, or groups of devices with one link inside, another across, and exceptions:
+// Reads the links between devices of an instance, for systems that place work on unequal networks:
+// either two whole matrices, or groups of devices with one link inside, another across, and
+// exceptions:
 //
 //   "groups": [[0, 1, 2], [3, 4, 5]],
 //   "inside": { "delay_ms": 1, "gbit_per_second": 10 },
@@ -14,8 +15,9 @@
 
 namespace tessera::published {
 
-// `names`: the keys of delay and bandwidth. A bandwidth is above 0, a matrix has a row and a column
-// for each device, and both directions of a link are equal; the diagonal is not read.
+// Reads the links. `names`: the keys of delay and bandwidth. A bandwidth is above 0, a matrix has a
+// row and a column for each device, and both directions of a link are equal; the diagonal is not
+// read.
 Status read_links(const JsonTable& in, size_t devices, const std::array<const char*, 2>& names,
                   std::vector<std::vector<double>>& delay,
                   std::vector<std::vector<double>>& bandwidth);

@@ -15,7 +15,7 @@ namespace {
 
 using Table = PairCosts;
 
-// The problem as it shrinks: each pair of neighbours has one table, kept in both directions.
+// The problem as it shrinks. Each pair of neighbours has one table, kept in both directions.
 class Core {
  public:
   explicit Core(const OneHotProblem& problem)
@@ -48,7 +48,7 @@ class Core {
   }
 };
 
-// A node that was taken out, with what is needed to choose for it once its neighbours have chosen.
+// A node that was taken out, with the tables to choose for it once its neighbours have chosen.
 struct Removed {
   size_t node;
   std::vector<double> cost;
@@ -116,8 +116,8 @@ class BranchAndBound {
   }
 
  private:
-  // costs_[v]: the node's cost with what later nodes passed on; edges_[v] to earlier neighbours: what
-  // is left of the edge. The sum over a whole assignment is unchanged.
+  // Shares costs out. costs_[v] is the node's cost with what later nodes passed on; edges_[v] is
+  // the rest of the edges to earlier neighbours. The sum over a whole assignment is unchanged.
   void share_out() {
     costs_ = core_.nodes;
     edges_.resize(core_.nodes.size());
@@ -146,7 +146,7 @@ class BranchAndBound {
       }
       if (parent != v) costs_[v].assign(costs_[v].size(), 0);
     }
-    // The least that nodes from place i on cost by themselves.
+    // rest_[i] is the least that nodes from place i on cost by themselves.
     rest_.assign(order_.size() + 1, 0);
     for (size_t i = order_.size(); i-- > 0;) {
       const auto& cost = costs_[order_[i]];
@@ -154,7 +154,7 @@ class BranchAndBound {
     }
   }
 
-  // By limit: amounts by node, and the least that nodes from place i on add.
+  // Prepares by limit the amounts by node, and the least that nodes from place i on add.
   void prepare_limits() {
     for (const OneHotLimit& limit : problem_.limits) {
       Table amounts(core_.nodes.size());
@@ -203,12 +203,13 @@ class BranchAndBound {
     std::sort(options.begin(), options.end());
     for (const auto& [own, s] : options) {
       if (!answer_.proved) {
-        // The least of what was not looked at any more here: options come in this order.
+        // open_ is the least bound of options that are not looked at any more: options come in this
+        // order.
         open_ = std::min(open_, cost + own + rest_[i + 1]);
         return;
       }
-      // What is left of later edges is at least 0, so rest_ is a bound. The slack keeps rounding
-      // from counting as a gain.
+      // The rests of later edges are at least 0, so rest_ is a bound. The slack keeps rounding from
+      // counting as a gain.
       const double bound = cost + own + rest_[i + 1];
       const double slack = answer_.cost < kInfinity ? 1e-12 * std::abs(answer_.cost) : 0;
       if (bound >= answer_.cost - slack) return;
@@ -238,7 +239,8 @@ class BranchAndBound {
   OneHotAnswer answer_;
 };
 
-// Nodes that still have neighbours or are limited, each beside one that is earlier if it can be.
+// Returns the nodes that still have neighbours or are limited, each beside an earlier one if
+// possible.
 std::vector<size_t> branching_order(const Core& core, const std::vector<bool>& gone) {
   std::vector<size_t> order;
   std::vector<size_t> links(core.nodes.size(), 0);

@@ -1,19 +1,19 @@
-// One choice for each of several nodes, at the least total cost of nodes and edges, under limits on
-// sums: the integer program of Alpa's intra-operator pass (docs/planners/alpa.md section 7), with a
-// solver of our own.
+// Makes one choice for each of several nodes, at the least total cost of nodes and edges, under
+// limits on sums: the integer program of Alpa's intra-operator pass (docs/planners/alpa.md section
+// 7), with Tessera's own solver.
 //
 //   minimise  sum over nodes of cost(v, s_v) + sum over edges (u, v) of cost(s_u, s_v)
 //   such that for each limit: sum over its nodes of amount(v, s_v) <= most
 //
 // Infinite costs forbid a choice or a pair, so an alias (two nodes that must choose alike) is an edge.
 //
-// Without limits, nodes that have at most two neighbours are first taken out: the best choice of such
-// a node is a table over its neighbours, so trees and chains need nothing else. What is left is taken
-// out over larger tables (elimination.h) if these are small enough. Else, and under limits, the search
-// is depth first with branch and bound. Its bound passes each node's cost on to its first neighbour in
-// the order of branching (directional arc consistency), which is exact on trees. The worst case is
-// exponential, so the number of branches is limited: an answer that is not proved says so, and how
-// much cheaper another one might be.
+// Without limits, nodes that have at most two neighbours are first taken out: the best choice of
+// such a node is a table over its neighbours, so trees and chains need nothing else. The remaining
+// nodes are taken out over larger tables (elimination.h) if these are small enough. Else, and under
+// limits, the search is depth first with branch and bound. Its bound passes each node's cost on to
+// its first neighbour in the order of branching (directional arc consistency), which is exact on
+// trees. The worst case is exponential, so the number of branches is limited: an answer that is not
+// proved says so, and how much cheaper another one might be.
 //
 //   OneHotProblem problem;
 //   problem.nodes = {{0, 5}, {1, 0}};                          // two nodes, two choices each
@@ -48,15 +48,15 @@ struct OneHotAnswer {
   double cost = 0;
   std::vector<size_t> choices;
   bool proved = true;  // false: most_branches was reached, a better answer may exist
-  double bound = 0;    // no answer is cheaper; the cost where it is proved
+  double bound = 0;    // no answer is cheaper; equals the cost where it is proved
   int64_t branches = 0;
-  std::string solver = "own";  // that found it
+  std::string solver = "own";  // that found the answer
 };
-// None if no choice is allowed by limits and infinite costs. If most_branches was reached before an
-// answer was found, the cost is infinite and there are no choices.
+// Returns the answer; none if limits and infinite costs allow no choice. If most_branches was
+// reached before an answer was found, the cost is infinite and there are no choices.
 std::optional<OneHotAnswer> solve_one_hot(const OneHotProblem& problem);
 
-// The cost of given choices, edges included; infinite if a limit is exceeded.
+// Returns the cost of given choices, edges included; infinite if a limit is exceeded.
 double cost_of(const OneHotProblem& problem, const std::vector<size_t>& choices);
 
 }  // namespace tessera::published

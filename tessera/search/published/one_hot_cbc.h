@@ -1,6 +1,6 @@
-// The integer program of one_hot.h, solved by a program of another origin: COIN-OR's CBC. It checks
-// our own solver and the chain program of unit_cuts.h, which share no code with it, and answers where
-// our own gives up.
+// Solves the integer program of one_hot.h with a program of another origin: COIN-OR's CBC. It
+// checks Tessera's own solver and the chain program of unit_cuts.h, which share no code with it,
+// and answers where the own solver gives up.
 //
 // CBC is optional twice: without its header (Debian coinor-libcbc-dev, scripts/setup) the build takes
 // the stub no_cbc/, and the library itself is loaded when a problem is solved. Problems of a few
@@ -14,14 +14,15 @@
 
 namespace tessera::published {
 
-// Is it built in, and can its library be loaded?
+// Returns whether CBC is built in and its library can be loaded.
 bool cbc_available();
 
-// As solve_one_hot: none if nothing is allowed. `branches` stays 0. Errors: CBC is not there (the
-// line says what to install); it ended without a proof, after ten minutes at the latest.
+// Solves as solve_one_hot: none if nothing is allowed. `branches` stays 0. Errors: CBC is not there
+// (the line says what to install); it ended without a proof, after ten minutes at the latest.
 Result<std::optional<OneHotAnswer>> solve_one_hot_by_cbc(const OneHotProblem& problem);
 
-// Our own search; where it ends without a proof, and CBC is there and proves its answer, CBC's.
+// Solves by the own search; where it ends without a proof, and CBC is there and proves an answer,
+// returns CBC's.
 std::optional<OneHotAnswer> solve_one_hot_by_either(const OneHotProblem& problem);
 
 }  // namespace tessera::published

@@ -8,7 +8,7 @@
 namespace tessera::published {
 namespace {
 
-// Builds without CBC hold the message instead: no test is skipped.
+// Returns whether CBC is absent. Such builds check the message instead: no test is skipped.
 bool is_without_cbc() {
   if (cbc_available()) return false;
   const auto answer = solve_one_hot_by_cbc({{{1.0}}, {}, {}});
@@ -36,7 +36,7 @@ TEST(OneHotByCbc, AgreesWithOurOwnSearch) {
   EXPECT_GT(allowed, 100);
 }
 
-// Costs of seconds, many of them tiny: CBC's tolerances are absolute.
+// Costs are seconds, many of them tiny, but CBC's tolerances are absolute.
 TEST(OneHotByCbc, SmallCostsAreNotTakenForNone) {
   if (is_without_cbc()) return;
   Random random(12);
@@ -60,7 +60,7 @@ TEST(OneHotByCbc, SmallCostsAreNotTakenForNone) {
   }
 }
 
-// CBC's answer stands in for one that our search gave up on.
+// CBC's answer stands in for an answer that the own search gave up on.
 TEST(OneHotByCbc, AnswersWhereOurOwnSearchGivesUp) {
   Random random(14);
   int taken = 0;
@@ -90,7 +90,8 @@ TEST(OneHotByCbc, AnswersWhereOurOwnSearchGivesUp) {
   }
 }
 
-// The splits of the ops of random graphs: products, and ops element by element on two earlier ones.
+// Compares splits of the ops of random graphs: products, and ops element by element on two earlier
+// ones.
 TEST(OneHotByCbc, AgreesOnTheSplitsOfRandomGraphs) {
   if (is_without_cbc()) return;
   Random random(13);

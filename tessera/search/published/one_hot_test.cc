@@ -62,7 +62,7 @@ TEST(OneHot, ChainsAndTreesNeedNoBranching) {
   EXPECT_EQ(limited->cost, found->cost);
 }
 
-// Each node is a neighbour of all others, so nothing is taken out over small tables.
+// Makes a problem in which all nodes are neighbours, so that none is taken out over small tables.
 OneHotProblem dense_problem(Random& random, size_t nodes, int choices) {
   OneHotProblem problem;
   for (size_t v = 0; v < nodes; ++v) {

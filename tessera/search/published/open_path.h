@@ -1,6 +1,7 @@
-// The best open path through all nodes of a small complete graph: each node once, any start. `worst`
-// false: the least sum of edges; true: the least of the largest edge. Exact up to kExactPathNodes (a
-// program over subsets); beyond, the best of the greedy paths from each start.
+// Finds the best open path through all nodes of a small complete graph: each node once, any start.
+// `worst` false: the least sum of edges; true: the least of the largest edge. It is exact up to
+// kExactPathNodes (a program over subsets); beyond, it is the best of the greedy paths from each
+// start.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +15,8 @@ struct OpenPath {
   double cost = 0;
   std::vector<size_t> nodes;  // the first has a lower number than the last
 };
-// `edges` is symmetric. `most_exact` lowers the number of nodes up to which the path is exact.
+// Returns the best path. `edges` is symmetric. `most_exact` lowers the number of nodes up to which
+// the path is exact.
 OpenPath best_open_path(const std::vector<std::vector<double>>& edges, bool worst,
                         size_t most_exact = kExactPathNodes);
 

@@ -27,7 +27,8 @@ double compute_seconds(const FenceProblem& problem, size_t device, size_t first,
   return sum_of(problem.work, first, last) / problem.speed[device];
 }
 
-// A border after `op`, from device p to device q, at a share of its dense bytes.
+// Returns the seconds of a border after `op`, from device p to device q, at a share of its dense
+// bytes.
 double border_seconds(const FenceProblem& problem, size_t p, size_t q, size_t op, double share) {
   return problem.messages * (problem.latency_seconds[p][q] +
                              problem.bytes[op] * share / problem.bytes_per_second[p][q]);
@@ -103,7 +104,7 @@ std::vector<size_t> louvain(const Matrix& weights) {
   const size_t count = weights.size();
   std::vector<size_t> community(count);
   std::iota(community.begin(), community.end(), size_t{0});
-  // Devices that move together: single ones first, then the communities found so far.
+  // Devices of one unit move together: single ones first, then the communities found so far.
   std::vector<size_t> unit = community;
   while (true) {
     bool any = false;
@@ -142,7 +143,7 @@ std::vector<size_t> louvain(const Matrix& weights) {
 namespace {
 
 // Cuts ops first .. last among these devices in order, so that the longest compute is shortest; a
-// device may get nothing. Ends by device; empty if memory does not allow it.
+// device may get nothing. Returns the ends by device; empty if memory does not allow it.
 std::vector<size_t> split_evenly(const FenceProblem& problem, const std::vector<size_t>& devices,
                                  size_t first, size_t last) {
   const size_t ops = last - first;
@@ -174,7 +175,7 @@ std::vector<size_t> split_evenly(const FenceProblem& problem, const std::vector<
   return ends;
 }
 
-// Devices without ops leave the plan.
+// Returns the plan without devices that have no ops.
 FencePlan without_idle(const FenceProblem& problem, const std::vector<size_t>& devices,
                        const std::vector<size_t>& ends) {
   std::vector<size_t> used;
@@ -206,7 +207,7 @@ Matrix negated(const Matrix& bandwidth, const std::vector<std::vector<size_t>>& 
   return out;
 }
 
-// Communities along their path, each with its devices along theirs.
+// Returns the communities along their path, each with its devices along theirs.
 std::vector<std::vector<size_t>> ordered_communities(const FenceProblem& problem) {
   const std::vector<size_t> community = louvain(problem.bytes_per_second);
   std::vector<std::vector<size_t>> groups;
@@ -233,8 +234,8 @@ std::vector<std::vector<size_t>> ordered_communities(const FenceProblem& problem
   return out;
 }
 
-// Fences between communities: near the share of work that their speeds ask for, where the fewest
-// bytes pass.
+// Returns the fences between communities: near the share of work that their speeds ask for, where
+// the fewest bytes pass.
 std::vector<size_t> fences(const FenceProblem& problem,
                            const std::vector<std::vector<size_t>>& communities) {
   constexpr double kWindow = 0.1;
@@ -283,14 +284,14 @@ std::optional<FencePlan> first_plan(const FenceProblem& problem) {
     ends.insert(ends.end(), own.begin(), own.end());
     first = cuts[g];
   }
-  // A community that cannot hold its share: all devices share the chain, wherever fences were.
+  // If a community cannot hold its share, all devices share the chain, wherever fences were.
   if (!fit) ends = split_evenly(problem, devices, 0, problem.work.size());
   if (ends.empty()) return std::nullopt;
   return without_idle(problem, devices, ends);
 }
 
-// All plans that differ by one op over a border, a swap of two devices (also with an unused one), or
-// a device whose ops go to a neighbour.
+// Returns all plans that differ by one op over a border, a swap of two devices (also with an unused
+// one), or a device whose ops go to a neighbour.
 std::vector<FencePlan> neighbours_of(const FenceProblem& problem, const FencePlan& plan) {
   std::vector<FencePlan> out;
   const auto add = [&](const std::vector<size_t>& devices, const std::vector<size_t>& ends) {
@@ -427,13 +428,13 @@ class ExactFence {
     }
   }
 
-  // Ops start .. end on device `last`; false if they do not fit.
+  // Places ops start .. end on device `last`; returns false if they do not fit.
   bool place(std::vector<FenceFront>& fronts, size_t start, size_t end, size_t set, size_t last,
              double message, size_t from) const {
     if (!fits(problem_, last, start, end)) return false;
     const double compute = compute_seconds(problem_, last, start, end);
     FenceFront& to = fronts[state(set, end, last)];
-    // Devices that are left take at least so long for the ops that are left, in all and the slowest.
+    // The remaining devices take at least so long for the remaining ops, in all and the slowest.
     double fastest = 0;
     double together = 0;
     for (size_t p = 0; p < count_; ++p) {
@@ -458,8 +459,9 @@ class ExactFence {
     return true;
   }
 
-  // Exchanges two devices that are as good in each other's place if the order becomes an earlier one:
-  // fronts keep one of several equal points, whichever came first.
+  // Returns whether two devices that are as good in each other's place can be exchanged to an
+  // earlier order, and exchanges them: fronts keep one of several equal points, whichever came
+  // first.
   bool rename_devices() {
     for (size_t a = 0; a < count_; ++a) {
       for (size_t b = a + 1; b < count_; ++b) {
@@ -490,8 +492,8 @@ class ExactFence {
         point = back.point;
       }
       FencePlan plan = fence_plan(problem_, std::move(devices), std::move(ends));
-      // Of plans that take equally long up to rounding, the one with the lowest devices, then with
-      // the lowest cuts.
+      // Among plans that take equally long up to rounding, the plan with the lowest devices wins,
+      // then with the lowest cuts.
       const bool equal = best_ && std::abs(plan.seconds / best_->seconds - 1) <= kEqual;
       const bool earlier =
           equal && std::pair(plan.devices, plan.ends) < std::pair(best_->devices, best_->ends);

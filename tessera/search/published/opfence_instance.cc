@@ -1,4 +1,4 @@
-// Instances of OP-Fence (docs/reference/reproduce.md).
+// Reads instances of OP-Fence (docs/reference/reproduce.md).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -64,7 +64,7 @@ Json fence_plan_json(const FenceProblem& problem, const FencePlan& plan) {
           {"ratios", plan.ratios}};
 }
 
-// Given devices and cuts, priced by equation (1).
+// Prices given devices and cuts by equation (1).
 Result<Json> evaluate(const JsonTable& in, const FenceProblem& problem) {
   Json out = Json::array();
   TESSERA_TRY(const auto rows, in.tables("evaluate"));
@@ -96,7 +96,7 @@ Result<Json> schedule(const JsonTable& in, const Progress& progress) {
   Json out{{"fits", fence.has_value()},
            {"opfence", fence ? fence_plan_json(problem, *fence) : Json()},
            {"optimum", nullptr}};
-  // Compression asks for a search for each time that the slowest message may take.
+  // Compression needs a search for each time that the slowest message may take.
   const size_t most_ops = problem.ratio > 0 ? kExactFenceOps / 2 : kExactFenceOps;
   if (problem.speed.size() <= kExactFenceDevices && problem.work.size() <= most_ops) {
     progress("the optimum");

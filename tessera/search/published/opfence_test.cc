@@ -87,10 +87,11 @@ TEST(OpFence, TheOptimumIsThatOfAllSubsetsOrdersAndCuts) {
   }
   EXPECT_GT(fitting, 150);
   EXPECT_GT(heuristic, fitting * 9 / 10);
-  EXPECT_LT(ratio / heuristic, 1.1);  // of the optimum, on average
+  EXPECT_LT(ratio / heuristic, 1.1);  // ratio to the optimum, on average
 }
 
-// Section 3: identical jobs through compute and links by turns, all forwards and then all backwards.
+// Identical jobs go through compute and links by turns (section 3), all forwards and then all
+// backwards.
 TEST(OpFence, TheEquationIsExactForAChainUnderGPipe) {
   Random random(4);
   for (int i = 0; i < 200; ++i) {

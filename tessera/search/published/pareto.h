@@ -1,6 +1,7 @@
-// The Pareto front of (largest, sum): what a pipeline's time is made of, sum + (m - 1) * largest.
-// Neither number decides alone, so programs over stages keep every pair that no other pair beats in
-// both; any objective that rises with both is then exact (docs/planners/alpa.md section 6).
+// Keeps the Pareto front of (largest, sum), the two numbers that make up a pipeline's time, sum +
+// (m - 1) * largest. Neither number decides alone, so programs over stages keep every pair that no
+// other pair beats in both; any objective that rises with both is then exact (docs/planners/alpa.md
+// section 6).
 //
 //   ParetoFront<int> front;
 //   front.add({5, 20, 0});
@@ -19,7 +20,7 @@ struct ParetoPoint {
   Back back{};  // how the point was reached
 };
 
-// Largest rises and sum falls along the front. Of equal points the first that was added stays.
+// A front along which `largest` rises and `sum` falls. Among equal points the first added stays.
 template <class Back>
 class ParetoFront {
  public:

@@ -73,7 +73,7 @@ class Coarsening {
     return out;
   }
 
-  // Is there a path from v to w besides the edge between them?
+  // Returns whether there is no path from v to w besides the edge between them.
   bool is_convex(size_t v, size_t w) const {
     std::vector<size_t> open;
     std::set<size_t> seen;
@@ -91,7 +91,7 @@ class Coarsening {
     return true;
   }
 
-  // w goes into v.
+  // Merges w into v.
   void merge(size_t v, size_t w, double seconds) {
     members_[v] = joined(v, w);
     seconds_[v] = seconds;
@@ -116,7 +116,7 @@ class Coarsening {
     alive_.erase(w);
   }
 
-  // One level; false if nothing was merged.
+  // Merges components once over; returns false if nothing was merged.
   bool level() {
     double sum = 0;
     double squares = 0;
@@ -127,7 +127,7 @@ class Coarsening {
     const auto count = static_cast<double>(alive_.size());
     const double mean = sum / count;
     const double most = mean + 2 * std::sqrt(std::max(0.0, squares / count - mean * mean));
-    // Many groups are merged without asking what the merged one takes.
+    // If there are many groups, they are merged without asking for the time of the merged one.
     constexpr size_t kMostAsked = 200;
     const bool ask = alive_.size() <= kMostAsked;
     std::vector<size_t> order(alive_.begin(), alive_.end());
@@ -161,7 +161,8 @@ class Coarsening {
     return any;
   }
 
-  // A topological order; of the blocks that may come next, the one with the lowest component.
+  // Returns a topological order; of the blocks that may come next, the one with the lowest
+  // component.
   std::vector<size_t> topological() const {
     std::map<size_t, size_t> waiting;  // number of predecessors
     for (const size_t v : alive_) waiting[v] = before_[v].size();

@@ -69,7 +69,7 @@ TEST(Rannc, ExactStagesAreTheBestOfAllAndThePublishedOnesNeverBetter) {
   EXPECT_GT(missed, 0);
 }
 
-// A random graph of layers with skips; edges lead forwards.
+// Makes a random graph of layers with skips; edges lead forwards.
 RanncGraph random_graph(Random& random, size_t components) {
   RanncGraph graph;
   graph.components = components;
@@ -83,7 +83,8 @@ RanncGraph random_graph(Random& random, size_t components) {
   return graph;
 }
 
-// Section 9: blocks partition the graph, in topological order (so each is convex), fit, and are few.
+// Blocks partition the graph, in topological order (so each is convex), fit, and are few (section
+// 9).
 TEST(Rannc, BlocksPartitionTheGraphAndFit) {
   Random random(2);
   for (int i = 0; i < 60; ++i) {
@@ -119,7 +120,7 @@ TEST(Rannc, BlocksPartitionTheGraphAndFit) {
 }
 
 TEST(Rannc, ConstantTasksAreClonedIntoEveryComponentThatNeedsThem) {
-  // 0 constant, 1 constant of 0; 2 and 3 are not constant and read 1; 4 reads 3.
+  // Tasks 0 and 1 are constant, 1 reads 0; 2 and 3 are not and read 1, 3 also reads 2; 4 reads 3.
   const std::vector<RanncTask> tasks{
       {{}, true}, {{0}, true}, {{1}, false}, {{1, 2}, false}, {{3}, false}};
   EXPECT_EQ(atomic_components(tasks),

@@ -61,7 +61,7 @@ Result<const System*> find_system(std::string_view name) {
       fmt::format("reproduce: unknown system '{}', expected one of {}", name, join(names, ", ")));
 }
 
-// Keys of every instance; the others belong to the system.
+// The keys of every instance; the other keys belong to the system.
 struct Frame {
   Json base;  // without the keys below
   Json cases, expected;
@@ -133,8 +133,8 @@ class Comparison {
     const double a = expected.get<double>();
     const double difference = std::abs(a - found.get<double>());
     if (!decimals_) return difference <= 1e-9 * std::abs(a);
-    // The expected value was rounded to so many decimals; the slack allows for rounding in our
-    // sums.
+    // The expected value was rounded to so many decimals; the slack allows for rounding in the
+    // computed sums.
     return difference <= 0.5 * std::pow(10.0, -static_cast<double>(*decimals_)) * (1 + 1e-6);
   }
 
@@ -142,7 +142,7 @@ class Comparison {
   Reproduction& out_;
 };
 
-// A value for people: objects as lines "key  value", lists of objects as tables.
+// Renders a value for people: objects as lines "key  value", lists of objects as tables.
 class Renderer {
  public:
   std::string text(const Json& value) {

@@ -1,13 +1,13 @@
-// Published planning algorithms on their published cost models: `tessera reproduce`. Each system is
-// an algorithm (a pure function of tables, in a header of its own), a reader of instances
+// Runs published planning algorithms on their published cost models, for `tessera reproduce`. Each
+// system is an algorithm (a pure function of tables, in a header of its own), a reader of instances
 // (<system>_instance.cc) and a row of published_systems(). The format of instances is a contract:
 // docs/reference/reproduce.md.
 //
 // An instance may state what it expects:
 //   { "source": "docs/strategies/terapipe.md section 5", "decimals": 0, ... keys of the system ...,
 //     "cases": [ { "stages": 1, "expected": { "seconds": 64 } }, ... ] }
-// Each case replaces keys of the instance. What is expected is compared with the answer: objects key
-// by key (the answer may say more), lists item by item, numbers to 1e-9 of their size or, with
+// Each case replaces keys of the instance. Expected values are compared with the answer: objects
+// key by key (the answer may say more), lists item by item, numbers to 1e-9 of their size or, with
 // `decimals` (also of a case), to half a unit of that decimal.
 //
 //   const auto result = reproduce("terapipe", text, "slices.json", {});
@@ -24,16 +24,17 @@
 
 namespace tessera::published {
 
-// Called now and then with what is being worked on: "batch 64".
+// Called now and then with the current work: "batch 64".
 using Progress = std::function<void(std::string_view)>;
 
 struct Reproduction {
   std::string json;                      // the answers, one line
-  std::string text;                      // the same for people
-  int64_t checked = 0;                   // values that the instance expected
-  std::vector<std::string> differences;  // of these: "cases[2].seconds: expected 64, found 65"
+  std::string text;                      // the answers for people
+  int64_t checked = 0;                   // number of values that the instance expected
+  std::vector<std::string> differences;  // among these: "cases[2].seconds: expected 64, found 65"
 };
-// Errors: an unknown system, a wrong instance (file and path of the key).
+// Runs a system on an instance. Errors: an unknown system, a wrong instance (file and path of the
+// key).
 Result<Reproduction> reproduce(std::string_view system, std::string_view instance,
                                std::string_view file, const Progress& progress);
 
@@ -41,10 +42,11 @@ struct PublishedSystem {
   std::string name, summary, page;
 };
 std::vector<PublishedSystem> published_systems();
-// Name and text of each worked example of a system that the program holds (tests/reproduce).
+// Returns name and text of each worked example of a system that the program holds
+// (tests/reproduce).
 Result<std::vector<std::pair<std::string, std::string>>> worked_examples(std::string_view system);
 
-// What the publications say, and whether `tessera reproduce` shows it (claims.toml).
+// A statement of a publication, and whether `tessera reproduce` shows it (claims.toml).
 struct Claim {
   std::string system, claim;
   // "exactly" | "simulated" | "not"

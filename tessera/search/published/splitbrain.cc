@@ -5,7 +5,7 @@
 namespace tessera::published {
 namespace {
 
-// What a worker receives when `count` workers average `elements` by rings.
+// Returns what a worker receives when `count` workers average `elements` by rings.
 double ring_average(double count, double elements) { return 2 * (count - 1) / count * elements; }
 
 }  // namespace

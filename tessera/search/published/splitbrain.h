@@ -1,6 +1,6 @@
-// SplitBrain: replicated convolutions, dense layers sharded within groups of workers
-// (docs/strategies/split-brain.md sections 4 and 6). Formulas, in elements unless a name says
-// otherwise.
+// Computes SplitBrain's costs: replicated convolutions, dense layers sharded within groups of
+// workers (docs/strategies/split-brain.md sections 4 and 6). The formulas are in elements unless a
+// name says otherwise.
 #pragma once
 
 #include <cstdint>
@@ -14,25 +14,26 @@ struct SplitNet {
   double dense_parameters = 0;
   std::vector<double> widths;  // d_0 (features), d_1 .. d_n
 };
-// The dense layers' weights without bias.
+// Returns the number of weights of the dense layers, without bias.
 double dense_parameters_of(const std::vector<double>& widths);
 
-// The share of the parameters that a worker of a group of `group` workers does not hold.
+// Returns the share of the parameters that a worker of a group of `group` workers does not hold.
 double memory_saving(const SplitNet& net, double group);
-// The share of dense parameters at which that saving is reached.
+// Returns the share of dense parameters at which that saving is reached.
 double dense_share_for(double saving, double group);
 
-// What a worker receives in a step of `workers` workers with `batch` samples each.
+// The traffic that a worker receives in a step of `workers` workers with `batch` samples each.
 struct SplitTraffic {
   double border = 0;  // gather and scatter of the features ("modulo layer")
   double shards = 0;  // between dense layers
   double dense_average = 0, conv_average = 0;
-  double data_parallel_dense = 0;  // what averaging all dense parameters would take
+  double data_parallel_dense = 0;  // if all dense parameters were averaged instead
   double break_even_batch =
       0;  // samples from which data parallelism moves less; infinite if group is 1
 };
 SplitTraffic split_traffic(const SplitNet& net, double workers, double group, double batch);
-// Start-up times of a step: group turns of a gather and a scatter for each dense layer, on rings.
+// Returns the start-up times of a step: group turns of a gather and a scatter for each dense layer,
+// on rings.
 double split_latency_seconds(const SplitNet& net, double group, double latency_seconds);
 
 struct SplitQuestion {
@@ -48,9 +49,9 @@ struct SplitChoice {
   double seconds = 0, memory_bytes = 0;
   bool fits = false;
 };
-// Every group size that divides the workers.
+// Returns the choices with every group size that divides the workers.
 std::vector<SplitChoice> split_choices(const SplitQuestion& question);
-// The fastest that fits, of equal ones the smallest group; none if nothing fits.
+// Returns the fastest that fits, of equal ones the smallest group; none if nothing fits.
 std::optional<SplitChoice> best_group(const SplitQuestion& question);
 
 }  // namespace tessera::published

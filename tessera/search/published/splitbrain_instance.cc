@@ -1,4 +1,4 @@
-// Instances of SplitBrain (docs/reference/reproduce.md).
+// Reads instances of SplitBrain (docs/reference/reproduce.md).
 #include <fmt/format.h>
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// The instance readers of the systems: from an instance to the answer, for reproduce.cc.
+// Declares the instance readers of the systems, which make answers of instances, for reproduce.cc.
 #pragma once
 
 #include "tessera/search/published/json_table.h"

@@ -64,9 +64,9 @@ class Slicer {
  private:
   double total(const Front::Point& point) const { return point.sum + later_ * point.largest; }
 
-  // Fronts of all prefixes of the sequence. A point whose slices, with the fastest rest of the
-  // sequence, take longer than a known slicing belongs to no better one; not so if the batch is cut
-  // as well, where slices of other samples decide on the slowest.
+  // Makes the fronts of all prefixes of the sequence. A point whose slices, with the fastest rest
+  // of the sequence, take longer than a known slicing belongs to no better one; this does not hold
+  // if the batch is cut as well, where slices of other samples decide on the slowest.
   void slice_sequence(size_t samples) {
     const auto n = static_cast<size_t>(problem_.positions);
     std::vector<std::vector<double>> seconds(n,

@@ -1,5 +1,5 @@
-// TeraPipe's slices of a sequence (docs/strategies/terapipe.md sections 3 and 4), jointly with
-// slices of the batch. With equal stages a step takes
+// Finds TeraPipe's slices of a sequence (docs/strategies/terapipe.md sections 3 and 4), jointly
+// with slices of the batch. With equal stages a step takes
 //   repeats * sum of the slices' seconds + (stages - 1) * the slowest slice's.
 // The published program tries every bound on the slowest slice, skips bounds that lie within an
 // epsilon of the last, and solves a dynamic program over positions for each. Here one dynamic
@@ -22,7 +22,7 @@ struct SliceProblem {
   int64_t positions = 1;  // length of the sequence, in units of the shortest slice
   int64_t stages = 1;
   int64_t batch = 1;  // samples
-  // Seconds of a stage for `slice` units after `context` units, of `samples` samples.
+  // Returns the seconds of a stage for `slice` units after `context` units, of `samples` samples.
   std::function<double(int64_t samples, int64_t slice, int64_t context)> seconds;
   int64_t repeats = 1;  // batches that follow one another through the stages, in equal slices
 };
@@ -34,10 +34,10 @@ struct SlicePlan {
   };
   std::vector<Part> parts;  // slices of the batch, each with its own slices of the sequence
 };
-// The fastest slices; of those that take equally long, the ones whose slowest slice is the fastest.
+// Returns the fastest slices; of equally fast ones those whose slowest slice is the fastest.
 SlicePlan best_slices(const SliceProblem& problem);
 
-// The same sum for given slices of the whole batch.
+// Returns the seconds of a step for given slices of the whole batch.
 double slices_seconds(const SliceProblem& problem, const std::vector<int64_t>& slices);
 
 }  // namespace tessera::published

@@ -1,4 +1,4 @@
-// Instances of TeraPipe (docs/reference/reproduce.md).
+// Reads instances of TeraPipe (docs/reference/reproduce.md).
 #include <fmt/format.h>
 
 #include <algorithm>

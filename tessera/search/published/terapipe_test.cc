@@ -8,7 +8,7 @@
 namespace tessera::published {
 namespace {
 
-// All slices of the sequence for all slices of the batch.
+// Tries all slices of the sequence for all slices of the batch.
 struct Brute {
   const SliceProblem& problem;
   double best = std::numeric_limits<double>::infinity();

@@ -1,5 +1,5 @@
-// Random integer programs for the tests of one_hot.h: up to seven nodes of up to four choices, some of
-// them and some pairs forbidden.
+// Makes random integer programs for the tests of one_hot.h: up to seven nodes of up to four
+// choices, some of them and some pairs forbidden.
 #pragma once
 
 #include <limits>

@@ -1,4 +1,4 @@
-// Random problems for the tests of this folder: the same ones in each run and on each platform.
+// Draws random problems for the tests of this folder: equal ones in each run and on each platform.
 #pragma once
 
 #include <random>
@@ -8,10 +8,10 @@ namespace tessera::published {
 class Random {
  public:
   explicit Random(unsigned seed) : random_(seed) {}
-  // 0 .. most, both included.
+  // Returns a number from 0 to most, both included.
   int up_to(int most) { return static_cast<int>(random_() % static_cast<unsigned>(most + 1)); }
   size_t up_to(size_t most) { return random_() % (most + 1); }
-  // One of 1,001 numbers from low to high.
+  // Returns one of 1,001 numbers from low to high.
   double from(double low, double high) {
     return low + (high - low) * static_cast<double>(up_to(1000)) / 1000;
   }
