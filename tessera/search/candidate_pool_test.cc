@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kMargin = 1.1;
 
-// Unlike all others with another number of stages.
+// Makes a candidate that is unlike all others with another number of stages.
 PlanCandidate candidate(int64_t stages, double estimated_s) {
   PlanCandidate out;
   out.choice.stages = stages;
@@ -26,7 +26,8 @@ PlanCandidate candidate(int64_t stages, double estimated_s) {
   return out;
 }
 
-// Simulates what the pool offers, each for `ratio` times its estimate. How many were simulated?
+// Simulates what the pool offers, each for `ratio` times its estimate. Returns how many it
+// simulated.
 template <class Ratio>
 size_t simulate_all(CandidatePool& pool, const Ratio& ratio) {
   size_t simulated = 0;
@@ -41,7 +42,7 @@ size_t simulate_all(CandidatePool& pool, const Ratio& ratio) {
   return simulated;
 }
 
-// Eight candidates, each one percent slower by formula than the one before.
+// Makes a pool of eight candidates, each one percent slower by formula than the one before.
 CandidatePool eight() {
   CandidatePool pool(kMargin, 1, false);
   for (int64_t i = 0; i < 8; ++i) pool.add(candidate(i + 1, 1 + .01 * static_cast<double>(i)));
@@ -60,7 +61,8 @@ TEST(CandidatePool, WhereTheFormulaErrsUnlikeMoreProgramsAreSimulated) {
       4U);
 }
 
-// The formula may know nothing of a slow link that one kind of choice uses, and all about the others.
+// The formula may know nothing of a slow link that one kind of choice uses, and all about the
+// others.
 TEST(CandidatePool, WhatOneKindOfChoiceTakesIsNotBelievedOfAnother) {
   CandidatePool pool(kMargin, 1, false);
   for (int64_t i = 0; i < 6; ++i) pool.add(candidate(2 * i + 2, 1 + .01 * static_cast<double>(i)));
@@ -73,8 +75,8 @@ TEST(CandidatePool, WhatOneKindOfChoiceTakesIsNotBelievedOfAnother) {
   EXPECT_TRUE(saw_other);
 }
 
-// Where every program takes half of what the formula says, choices of which a few were simulated would else
-// all come before one of another kind.
+// Every program takes half of its estimate, so choices of which a few were simulated would else all
+// come before one of another kind.
 TEST(CandidatePool, OfSmallModelsTheMeanErrorIsBelievedOfAnotherKind) {
   CandidatePool pool(kMargin, 1, true);
   for (int64_t i = 0; i < 20; ++i) {
@@ -107,7 +109,8 @@ TEST(CandidatePool, TheOrderOnTheNodesIsTriedWhereTheFormulaSeesADifference) {
   }
 }
 
-// Others much like it took far longer than by formula, so it is expected to be slower than the best.
+// Other choices much like it took far longer than by formula, so it is expected to be slower than
+// the best.
 TEST(CandidatePool, OtherShardsOfTheBestAreTriedIfTheyAreFasterByFormula) {
   for (const double share : {.999, 1.001}) {
     CandidatePool pool(kMargin, 1, false);

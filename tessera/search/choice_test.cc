@@ -66,7 +66,7 @@ store = [
 )");
 }
 
-// What the text says of each op is what the choice says: the first dim of the list that it has.
+// The text cuts each op as the choice does: along the first dim of the list that the op has.
 TEST(Choice, EachOpIsCutAlongTheFirstDimItHas) {
   const Graph forward = build_model(kGpt, 16).value().graph;
   const Fold fold = fold_layers(forward).value();
@@ -96,8 +96,8 @@ TEST(Choice, EachOpIsCutAlongTheFirstDimItHas) {
   }
 }
 
-// A ring with Megatron's dims inside it is the plan that the recipe writes: the loop in which keys travel,
-// the order of the tokens under a causal mask, shards over replicas and ring.
+// The plan of a ring with Megatron's dims inside it is what the recipe writes: the loop in which
+// keys travel, the order of the tokens under a causal mask, shards over replicas and ring.
 TEST(Choice, KeysTravelAroundAnAxis) {
   const char* const model = "llama:layers=4,hidden=64,heads=4,seq=32,vocab=96,ffn=64,kv_heads=4";
   const auto built = std::make_shared<Model>(build_model(model, 8).value());
@@ -165,8 +165,8 @@ TEST(Choice, EntriesAreTakenApart) {
   EXPECT_EQ(parts("attention/heads"), (Parts{"attention", "heads", ""}));
   EXPECT_EQ(parts("seq~kv"), (Parts{"", "seq", "kv"}));
   EXPECT_EQ(parts("attn.core/seq~kv"), (Parts{"attn.core", "seq", "kv"}));
-  // The op that makes the bias of attention scores has both dims, too, but compares nothing: there the
-  // keys do not travel.
+  // The op that makes the bias of attention scores has both dims, too, but compares nothing, so
+  // there the keys do not travel.
   const Graph forward =
       build_model("t5:layers=1,hidden=64,heads=4,source=16,seq=16,vocab=96,ffn=64", 2)
           .value()
@@ -182,7 +182,7 @@ TEST(Choice, EntriesAreTakenApart) {
   EXPECT_GT(rings, 0U);
 }
 
-// Rings inside rings, and keys that stay where their queries are whole.
+// There are rings inside rings, and keys that stay where their queries are whole.
 TEST(Choice, PlansWithRingsAreLowered) {
   const auto model = std::make_shared<Model>(build_model(kGpt, 4).value());
   const Graph& forward = model->graph;
@@ -213,7 +213,7 @@ TEST(Choice, AxesThatCutTokensAloneHoldCopies) {
   EXPECT_TRUE(holds({"vocab", "seq"}));
   EXPECT_FALSE(holds({"heads", "ffn", "vocab", "seq"}));
   EXPECT_FALSE(holds({"seq"}, 1));
-  // The embedding alone stays whole, which counts the less the more blocks a model has.
+  // The embedding alone stays whole; it counts the less the more blocks a model has.
   EXPECT_FALSE(holds({"heads", "ffn"}));
   std::vector<int64_t> times(forward.ops().size(), 1);
   for (const Op& op : forward.ops()) {
@@ -222,7 +222,7 @@ TEST(Choice, AxesThatCutTokensAloneHoldCopies) {
   EXPECT_TRUE(holds_copies({"tp", 2, {"heads", "ffn"}}, forward, times));
 }
 
-// The unit of the first op whose path begins so.
+// Returns the unit of the first op whose path begins so.
 size_t unit_at(const Graph& forward, const Fold& fold, const std::string& path) {
   for (size_t u = 0; u < fold.units.size(); ++u) {
     if (forward.op(fold.units[u].ops.front()).path.starts_with(path)) return u;
@@ -230,7 +230,7 @@ size_t unit_at(const Graph& forward, const Fold& fold, const std::string& path) 
   return fold.units.size();
 }
 
-// Six devices: two replicas of the first two blocks, four of what follows.
+// Six devices hold two replicas of the first two blocks, and four of the other units.
 TEST(Choice, StagesOnMeshesOfTheirOwn) {
   const Graph forward = build_model(kGpt, 8).value().graph;
   const Fold fold = fold_layers(forward).value();
@@ -315,7 +315,7 @@ TEST(Choice, TokensInSlices) {
   EXPECT_TRUE(Compiler().lower(forward_of(model), plan).has_value());
 }
 
-// What the decoder makes of its tokens needs nothing of the encoder, so it may stand in the first
+// The decoder's ops on its own tokens need nothing of the encoder, so they may stand in the first
 // stage; ranks are on the devices that the choice names.
 TEST(Choice, UnitsInAnotherOrderAndDevices) {
   const auto model = std::make_shared<Model>(

@@ -25,8 +25,8 @@ constexpr double kTooSlowList = 1.25;
 // It is assumed that further dims of an axis that cuts the batch leave at least this share of the
 // time.
 constexpr double kBesideBatch = .9;
-// If the best single dim leaves more than this share of the time, dims save little: only the best list
-// is then made longer.
+// If the best single dim leaves more than this share of the time, dims save little: only the best
+// list is then made longer.
 constexpr double kHardlySaves = .9;
 constexpr double kSavesNothing = .97;    // of the time of an uncut stage, or more
 constexpr double kParameterShare = .05;  // of all elements: such parameters are worth a cut

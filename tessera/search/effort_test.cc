@@ -40,7 +40,7 @@ TEST(Effort, MoreMicroBatchesAndShardsAreMoreEffort) {
   EXPECT_GT(whole.transfers, 0);
   EXPECT_LT(whole, twice);
   EXPECT_LT(whole.instructions, twice.instructions);
-  // Gradients in shards move as they do without: only the text says more.
+  // Gradients move in shards as they do without them: only the text says more.
   const PlanEffort one = effort_under("zero(1,2)"), two = effort_under("zero(2,2)");
   EXPECT_LT(whole, one);
   EXPECT_EQ(one.transfers, two.transfers);
@@ -102,7 +102,7 @@ TEST(Effort, OnlyMeasuredMachinesHaveTies) {
   EXPECT_GT(tie_share(cluster), 1e-4);
 }
 
-// Gradients in shards save nothing of one micro-batch, so the answer says nothing of them.
+// Gradients in shards save nothing with one micro-batch, so the answer does not name them.
 TEST(Effort, AnAnswerNamesNoShardsThatSaveNothing) {
   const auto asked =
       ask("mixtral:layers=2,hidden=64,heads=2,seq=32,vocab=64,ffn=64,experts=4", "dgx-a100:1", 8);

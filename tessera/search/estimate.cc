@@ -541,8 +541,8 @@ Estimate Estimator::estimate_stages(const Choice& choice, const std::vector<Sums
   // in. Stages that are alike in the same place are priced once.
   const bool alike = is_uniform_ && choice.stage_axes.empty();
   const size_t places = alike ? 1 : p;
-  // The gradients of all chunks of a place but the first are summed beside the backward passes of the
-  // chunks that come after them.
+  // The gradients of all chunks of a place but the first are summed beside the backward passes of
+  // the chunks that come after them.
   std::vector<std::optional<Stage>> priced(sums.size() * places * 2);
   std::vector<const Stage*> work;
   for (size_t s = 0; s < of_stage.size(); ++s) {

@@ -30,7 +30,7 @@ double largest_piece(const Times& times, const std::vector<size_t>& cuts) {
   return largest_piece(std::vector<Times>(cuts.size(), times), cuts);
 }
 
-// All ways to cut the row, one after the other.
+// Returns the least over all ways to cut the row.
 double least_by_brute_force(const std::vector<Times>& times) {
   const size_t stages = times.size(), units = times.front().size();
   double least = 1e300;
@@ -93,7 +93,7 @@ TEST(BalanceStages, OfEqualsTheMostEven) {
   EXPECT_EQ(balance_stages({1, 1, 1, 1}, 4), (std::vector<size_t>{0, 1, 2, 3}));
 }
 
-// As many as there are ways to choose the borders, each once.
+// There are as many cuts as ways to choose the borders, each once.
 TEST(AllCuts, AreAllOfThem) {
   for (const auto& [units, stages, count] : std::vector<std::array<size_t, 3>>{
            {5, 2, 4}, {5, 3, 6}, {5, 5, 1}, {9, 4, 56}, {2, 3, 0}, {4, 1, 0}}) {
@@ -162,7 +162,8 @@ TEST(Estimate, Replicas) {
   }
 }
 
-// What the library keeps for replicas and neighbours is most of what a small model needs.
+// Most of the memory that a small model needs is what the library keeps for replicas and
+// neighbours.
 TEST(Estimate, MemoryHasTheBuffersOfCommunication) {
   const Cluster cluster = load_cluster("dgx-a100:1").value();
   const NodeType& type = cluster.type_of(0);
@@ -195,7 +196,7 @@ TEST(Estimate, Pipelines) {
   }
 }
 
-// The general formula with the same prices for all units is the plain one.
+// The general formula with the same prices for all units equals the plain one.
 TEST(Estimate, UnitsOfEqualPricesAreOneChoice) {
   const std::string model = "gpt:layers=6,hidden=256,heads=4,seq=128,vocab=1024";
   const Cluster cluster = load_cluster("dgx-a100:2").value();
@@ -224,7 +225,7 @@ TEST(Estimate, UnitsOfEqualPricesAreOneChoice) {
   }
 }
 
-// Unequal stages beside the program: two replicas of one half, four of the other.
+// Compares unequal stages with the program: two replicas of one half, four of the other.
 TEST(Estimate, StagesOfDifferentSizes) {
   const std::string model = "gpt:layers=16,hidden=1024,heads=16,seq=512,vocab=51200";
   const Cluster cluster = load_cluster("dgx-a100:1").value();
@@ -255,7 +256,7 @@ TEST(Estimate, StagesOfDifferentSizes) {
   EXPECT_NEAR(estimate.memory_bytes / most, 1, .2);
 }
 
-// On two kinds of nodes, and with replicas that lie apart: the formula beside the program.
+// Compares formula and program on two kinds of nodes, and with replicas that lie apart.
 TEST(Estimate, KindsOfNodesAndOrdersOfDevices) {
   const std::string model = "gpt:layers=16,hidden=1024,heads=16,seq=512,vocab=51200";
   const Cluster cluster = parse_cluster(R"(

@@ -22,14 +22,14 @@ std::unique_ptr<Asked> ask_replicas(const std::string& model, const std::string&
   return out;
 }
 
-// The fastest of the space, with the text as a part; seconds.
+// Returns the seconds of the fastest plan of the space, with the text as a part.
 double fastest(PlanQuestion question, const char* part) {
   if (part != nullptr) question.part = parse_part(part, "part.toml", planned_axes()).value();
   return step_of(find_in_space(question, whole_space).value());
 }
 
-// On this machine's cores attention in products is faster than the fused kernel, by their measured or
-// presumed rates, or it is not: `auto` is as fast as the better of both searches.
+// On this machine's cores attention in products may be faster than the fused kernel, by their
+// measured or presumed rates, or slower: `auto` is as fast as the better of both searches.
 TEST(Expansions, AreChosenWhereTheyAreFaster) {
   const auto asked = ask_replicas(kGpt, "local:2", 16, 8);
   const double fused = fastest(asked->question, nullptr);
@@ -45,7 +45,7 @@ TEST(Expansions, AreChosenWhereTheyAreFaster) {
   }
 }
 
-// A device whose fused kernels are at their roofline: products that write their scores cost more.
+// The device's fused kernels are at their roofline, so products that write their scores cost more.
 TEST(Expansions, AreLeftWhereFusedKernelsAreFaster) {
   const auto asked =
       ask_replicas("gpt:layers=4,hidden=1024,heads=16,seq=1024,vocab=1024", "dgx-a100:1", 32, 4);
@@ -61,7 +61,7 @@ TEST(Expansions, AreLeftWhereFusedKernelsAreFaster) {
   EXPECT_EQ(step_of(found.answer), step);
 }
 
-// A device without a fused kernel that is near its roofline: one search, around the products.
+// The device has no fused kernel near its roofline, so there is one search, around the products.
 TEST(Expansions, AreSearchedAloneWhereTheyAreClearlyFaster) {
   const auto asked =
       ask_replicas("bert:layers=4,hidden=1024,heads=16,seq=512,vocab=1024", "dgx-v100:1", 64, 4);

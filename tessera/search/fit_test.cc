@@ -71,7 +71,7 @@ TEST_F(Fit, names_the_fastest_change_that_fits) {
   ASSERT_TRUE(advice->best.has_value());
   const Remedy& best = advice->tried[*advice->best];
   ASSERT_TRUE(best.is_call);
-  // What is named does fit and is as fast as said.
+  // The named plan does fit and is as fast as said.
   const Simulation again = play(best.plan);
   EXPECT_FALSE(find_shortage(again, cluster_).has_value());
   EXPECT_EQ(again.step_time_s, best.step_time_s);
@@ -100,7 +100,7 @@ TEST_F(Fit, combines_changes_where_one_is_not_enough) {
   EXPECT_GE(advice->tried[*advice->best].changes.size(), 2U);
 }
 
-// What is said of each trial is what a simulation of the plan that it names finds.
+// A simulation of the plan that a trial names finds what is said of the trial.
 TEST_F(Fit, every_change_that_is_named_was_played) {
   const std::string plan = "megatron(dp=8, micro_batches=1)";
   give_memory(need(play("megatron(dp=8, micro_batches=2, zero=1)")));
@@ -136,7 +136,7 @@ TEST_F(Fit, a_recipe_without_an_argument_becomes_a_plan) {
   }
   EXPECT_TRUE(names.contains("recompute, full"));
   EXPECT_TRUE(names.contains("optimizer state sharded over the replicas"));
-  // 4 sequences a replica: 2 micro-batches of two, or 4 of one.
+  // There are 4 sequences a replica: 2 micro-batches of two, or 4 of one.
   EXPECT_TRUE(names.contains("micro_batches=2"));
   EXPECT_TRUE(names.contains("micro_batches=4"));
   EXPECT_FALSE(names.contains("micro_batches=8"));
@@ -163,7 +163,8 @@ TEST_F(Fit, recomputes_more_and_takes_nothing_back) {
   EXPECT_EQ(tried("selective"), (Set{"selective", "full"}));
 }
 
-// Not by a time: the answer is the same on every machine, and a larger bound begins alike.
+// The bound is not a time: the answer is the same on every machine, and a larger bound begins
+// alike.
 TEST_F(Fit, is_bounded_by_a_number_of_evaluations) {
   const std::string plan = "megatron(dp=8, micro_batches=1)";
   const Simulation simulation = play(plan);

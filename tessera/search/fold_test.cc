@@ -20,7 +20,7 @@ namespace {
 
 Graph forward_of_spec(const std::string& spec) { return build_model(spec, 4).value().graph; }
 
-// Every forward op of the model is in one unit, in order.
+// Checks that every forward op of the model is in one unit, in order.
 void expect_units_cover(const Graph& forward, const Fold& fold) {
   int32_t next = 0;
   for (const FoldUnit& unit : fold.units) {
@@ -63,7 +63,7 @@ TEST(Fold, NothingThatRepeatsIsItsOwnFold) {
   expect_units_cover(forward, fold);
 }
 
-// Of every family: the fold is a graph, and its layers have the parameters of the model's.
+// The fold of every family is a graph, and its layers have the parameters of the model's.
 TEST(Fold, EveryFamilyFolds) {
   for (const char* spec :
        {"gpt:layers=4", "llama:layers=4", "mixtral:layers=4", "bert:layers=4", "t5:layers=4",
@@ -82,8 +82,8 @@ TEST(Fold, EveryFamilyFolds) {
   }
 }
 
-// 16 blocks of unequal MLPs: each is a unit, and the sampled graph has the first, the smallest, the largest
-// and some between them.
+// There are 16 blocks of unequal MLPs: each is a unit, and the sampled graph has the first, the
+// smallest, the largest and some between them.
 TEST(Fold, UnequalLayersAreUnitsOfWhichAFewAreSampled) {
   const std::string path = unequal_gpt("hidden=64,heads=4,seq=16,vocab=96", 16, 4);
   const Graph forward = Compiler().model(path, 4).value()->graph;
@@ -102,7 +102,8 @@ TEST(Fold, UnequalLayersAreUnitsOfWhichAFewAreSampled) {
   EXPECT_EQ(static_cast<int>(samples.sampled.size()), samples.fold.folded_units);
   const auto counts = samples.fold.counts();
   EXPECT_EQ(std::accumulate(counts.begin(), counts.end(), int64_t{0}), std::ssize(fold.units));
-  // Parameters of a unit, as the samples say, are those that it has: they grow in proportion to the size.
+  // The parameters of a unit by the samples are those that it has: they grow in proportion to the
+  // size.
   const auto parameters = [](const Graph& graph, const std::vector<int>& unit_of, int unit) {
     std::set<TensorId> found;
     for (const Op& op : graph.ops()) {
@@ -126,7 +127,7 @@ TEST(Fold, UnequalLayersAreUnitsOfWhichAFewAreSampled) {
   }
 }
 
-// Blocks 0 to 12 have unequal sizes, 13 to 25 the same ones again, and so on: equal blocks are 13 apart.
+// Blocks 0 to 12 have unequal sizes, 13 to 25 repeat them, and so on: equal blocks are 13 apart.
 TEST(Fold, SizesThatRepeatWithALongPeriodAreSampled) {
   const std::string path = unequal_gpt("hidden=64,heads=4,seq=16,vocab=96", 39, 4, 13);
   const Fold fold = fold_layers(Compiler().model(path, 4).value()->graph).value();
@@ -134,13 +135,15 @@ TEST(Fold, SizesThatRepeatWithALongPeriodAreSampled) {
       fold.units.begin(), fold.units.end(),
       [&](const FoldUnit& unit) { return unit.run >= 0 && unit.run == fold.unequal_run; });
   EXPECT_EQ(layers, 39);
-  // Sizes that alternate are folded as pairs of blocks: two pairs are fewer blocks than five samples.
+  // Sizes that alternate are folded as pairs of blocks: two pairs are fewer blocks than five
+  // samples.
   const std::string pairs = unequal_gpt("hidden=64,heads=4,seq=16,vocab=96", 40, 4, 2);
   const Fold in_pairs = fold_layers(Compiler().model(pairs, 4).value()->graph).value();
   EXPECT_EQ(in_pairs.unequal_run, -1);
 }
 
-// The decoder's blocks are unequal, and there are more ops in them than in the encoder's, which are equal.
+// The decoder's blocks are unequal, and there are more ops in them than in the encoder's, which are
+// equal.
 TEST(Fold, EqualLayersBesideUnequalOnesAreFolded) {
   const std::string model = "t5:layers=14,hidden=64,heads=4,seq=16,vocab=96";
   std::istringstream text(to_text(Compiler().model(model, 4).value()->graph));

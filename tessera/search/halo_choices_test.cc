@@ -36,7 +36,8 @@ TEST(HaloChoices, AreEntriesOfThePlansSplits) {
   choice.halos = {true, 2};
   const std::string text = volumes.text(choice);
   EXPECT_NE(text.find("\"time:rims\""), std::string::npos) << text;
-  // One halo for each convolution and the pool behind it: the convolution makes the pool's.
+  // There is one halo for each convolution and the pool behind it: the convolution makes the
+  // pool's.
   const Plan plan = parse_plan(text).value();
   std::vector<std::string> making;
   for (const SplitEntry& entry : plan.splits) {
@@ -125,7 +126,7 @@ TEST(HaloChoices, InteriorsComeFirstOnSlowLinks) {
   EXPECT_LT(step_of(found), .99 * step_of(plain));
 }
 
-// Where a message takes longer than what it carries, fewer of them are exchanged.
+// Where messages take longer to start than to carry their bytes, fewer of them are exchanged.
 TEST(HaloChoices, HalosAreComputedWhereMessagesStartSlowly) {
   const std::string model = "vgg:layers=16,form=cifar,image=64,dropout=0";
   const std::map<std::string, std::string> cut = {{"tp", "4"}, {"rims", "0"}};
@@ -138,7 +139,7 @@ TEST(HaloChoices, HalosAreComputedWhereMessagesStartSlowly) {
   EXPECT_LT(step_of(found), .99 * step_of(plain));
 }
 
-// The search of a model that reads nothing through windows is the same as without these choices.
+// A model that reads nothing through windows is searched as without these choices.
 TEST(HaloChoices, CostNothingWhereThereAreNoHalos) {
   const std::string model = "gpt:layers=4,hidden=256,heads=4,seq=128,vocab=512";
   const PlanAnswer plain =

@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-// 0.11 billion parameters: 1.8 GB of parameters, gradients and optimizer state.
+// The model has 0.11 billion parameters: 1.8 GB of parameters, gradients and optimizer state.
 const char* const kModel = "gpt:layers=8,hidden=1024,heads=16,seq=512,vocab=8192";
 constexpr int64_t kLimit = 2300000000;
 
@@ -35,7 +35,7 @@ TEST(Offload, FitsWhereNothingElseDoes) {
   EXPECT_LE(found.simulated[*found.best].need_bytes, found.limit_bytes);
   EXPECT_NE(found.plan.find("tier = \"host\""), std::string::npos);
 
-  // The text says all: lowered again it takes as long and holds as much.
+  // The text says all: when it is lowered again, it takes as long and holds as much.
   const auto asked = ask_one_device(kLimit);
   Compiler compiler;
   const auto model = compiler.model(kModel, 8, storage_dtype(DType::kFloat16)).value();
@@ -46,7 +46,7 @@ TEST(Offload, FitsWhereNothingElseDoes) {
   EXPECT_GT(again.roles.front().memory.arena_bytes[static_cast<size_t>(Tier::kHost)], 0);
   EXPECT_LE(again.roles.front().memory.high, found.limit_bytes);
 
-  // Of all levels the fastest that fits.
+  // The answer is the fastest of all levels that fit.
   for (const std::string& name : offload_names()) {
     const PlanAnswer one = on_one_device(name);
     if (one.best) {
@@ -73,7 +73,7 @@ TEST(Offload, StaysAwayWhereDevicesAreTheHost) {
   EXPECT_TRUE(found.offloaded.empty());
 }
 
-// A host of little memory: what rests there must fit, too.
+// The host has little memory: what rests there must fit, too.
 TEST(Offload, TheHostsMemoryIsALimit) {
   const auto asked = ask_one_device(kLimit);
   Cluster small = *asked->question.cluster;

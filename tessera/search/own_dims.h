@@ -30,8 +30,8 @@ class OwnDims {
   std::vector<PlanCandidate> edits(const PlanCandidate& from, const Space& space);
 
  private:
-  // Sets the lists of dims that the chain program may choose from: those of the space, single dims, the
-  // batch, and those of `inner`, the candidate's axes inside a stage.
+  // Sets the lists of dims that the chain program may choose from: those of the space, single dims,
+  // the batch, and those of `inner`, the candidate's axes inside a stage.
   void offer(const std::vector<ChoiceAxis>& inner, const Space& space);
 
   PlanSearch& search_;

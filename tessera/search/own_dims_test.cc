@@ -8,8 +8,8 @@
 namespace tessera {
 namespace {
 
-// Convolutions with much work and few parameters before dense layers with many parameters, on cards with
-// slow links: the former are better cut by the batch, the latter by their features.
+// Convolutions with much work and few parameters stand before dense layers with many parameters, on
+// cards with slow links: convolutions are better cut by the batch, dense layers by their features.
 const char* const kConvolutionsAndDense = "alexnet:dense=1024-1024,dropout=0";
 
 struct Searched {
@@ -20,7 +20,7 @@ struct Searched {
     space = whole_space(*ranking).value();
     own.emplace(*search, *ranking);
   }
-  // Of so many replicas, simulated.
+  // Returns a simulated candidate with so many replicas.
   PlanCandidate replicas(int64_t count) {
     PlanCandidate out;
     out.choice.axes = {{"dp", count, {"batch"}}};
@@ -53,7 +53,7 @@ TEST(OwnDims, DenseLayersBehindConvolutionsAreCutOtherwise) {
     EXPECT_EQ(edit.choice.ranks(), 8);
     searched.judge(edit);
     best_s = std::min(best_s, *edit.step_s);
-    // Units that do otherwise have no edits of this kind.
+    // Choices with units of their own dims have no edits of this kind.
     EXPECT_TRUE(searched.own->edits(edit, searched.space).empty());
   }
   EXPECT_LT(best_s, .7 * *from.step_s);
@@ -97,8 +97,8 @@ TEST(OwnDims, LeavesWhatIsFixedAndWhatItCannotEdit) {
   }
 }
 
-// The whole search finds them: its answer is faster than that of the same space, in which lists are not
-// edited and units have no dims of their own.
+// The whole search finds such units: its answer is faster than that of the same space in which
+// lists are not edited and units have no dims of their own.
 TEST(OwnDims, MakeTheAnswerFaster) {
   const auto asked = ask("alexnet:dropout=0", "2080ti:1", 64);
   asked->question.fixed = {{"pp", "1"}, {"zero", "0"}};

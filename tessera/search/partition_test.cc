@@ -16,7 +16,7 @@ double last_unit(const PartitionProblem& problem, const Partition& found, size_t
                                                            : problem.resting_bytes.size());
 }
 
-// The formula of the header for given cuts and levels; infinite if a place does not fit.
+// Returns the header's formula for given cuts and levels; infinite if a place does not fit.
 double cost_of(const PartitionProblem& problem, const Partition& found) {
   double slowest = 0, sum = 0;
   const auto p = static_cast<double>(found.cuts.size());
@@ -35,7 +35,7 @@ double cost_of(const PartitionProblem& problem, const Partition& found) {
   return problem.micro_batches * slowest + problem.bubble * sum / p * (p - 1);
 }
 
-// All cuts with all levels of all units.
+// Returns the least cost of all cuts with all levels of all units.
 double brute_force(const PartitionProblem& problem) {
   const size_t units = problem.resting_bytes.size(), places = problem.in_flight.size();
   double best = kNever;

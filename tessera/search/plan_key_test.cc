@@ -49,7 +49,7 @@ TEST_F(PlanKeyTest, LeavesUnevenPiecesApart) {
   EXPECT_NE(key("mesh = { a = 6, b = 2 }\n"
                 "split = [{ ops = \"*\", dim = \"batch\", over = [\"a\", \"b\"] }]\n"),
             key("mesh = { a = 12 }\nsplit = [{ ops = \"*\", dim = \"batch\", over = \"a\" }]\n"));
-  // And so do micro-batches of two sequences over four ranks.
+  // Micro-batches of two sequences over four ranks stay apart, too.
   const std::string pieces = "micro_batches = 8\n";
   EXPECT_NE(key(pieces + kOne), key(pieces + kTwo));
 }

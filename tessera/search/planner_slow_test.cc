@@ -1,4 +1,4 @@
-// Whole searches against wider ones of the same question.
+// Compares whole searches with wider ones of the same question.
 #include "tessera/search/planner.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,8 @@ constexpr size_t kAll = std::numeric_limits<size_t>::max();
 constexpr double kRounding = 1e-9;  // of the time
 const char* const kGpt = "gpt:layers=4,hidden=256,heads=4,seq=128,vocab=1024";
 
-// All ordered lists of at most two dims, of at most three that begin with "batch" or end with it.
+// Makes a space with all ordered lists of at most two dims, and of at most three that begin with
+// "batch" or end with it.
 Result<Space> every_list(Ranking& ranking) {
   TESSERA_TRY(Space space, whole_space(ranking));
   space.lists.clear();
@@ -86,8 +87,8 @@ TEST(Planner, TheAnswerFitsAndMoreMemoryIsNeverSlower) {
   EXPECT_GE(answers, 3U);
 }
 
-// What is faster with something fixed is found without it, too: by the recipe's starts, which have what
-// the search found, and by the schedules of the search.
+// A plan that is faster with something fixed is found without the fix, too: by the recipe's starts,
+// which have the values that the search found, and by the schedules of the search.
 TEST(RecipeRace, FindsWithoutAFixWhatItFindsWithOne) {
   const auto asked = ask("mlp:in=4096,hidden=16384,out=1024,layers=12", "dgx-a100:2", 4096);
   asked->question.compute = DType::kBFloat16;

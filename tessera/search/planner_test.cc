@@ -18,8 +18,8 @@ namespace {
 
 const char* const kGpt = "gpt:layers=4,hidden=256,heads=4,seq=128,vocab=1024";
 
-// Three devices of nodes with eight lie in many unlike ways: such programs wait, and take no more work
-// than the others.
+// Three devices of nodes with eight lie in many unlike ways: such programs wait, and take no more
+// work than the others.
 TEST(Planner, DearProgramsWait) {
   const auto asked =
       ask("gpt:layers=12,hidden=3072,heads=48,seq=1024,vocab=51200", "dgx-a100:6", 96);
@@ -44,12 +44,12 @@ TEST(Planner, DearProgramsWait) {
   }
 }
 
-// A router that is cut by the batch beside experts that are apart: the recipe of expert parallelism
-// without the recipe.
+// A router is cut by the batch beside experts that are apart: this is expert parallelism without
+// its recipe.
 TEST(Planner, PartsOfABlockMayBeCutOtherwise) {
   const auto asked =
       ask("mixtral:layers=2,hidden=160,heads=4,seq=96,vocab=320,ffn=320,experts=4", "local:2", 8);
-  // Without what was measured of the machine that the test runs on.
+  // The cluster is without measured prices of the machine that the test runs on.
   asked->cluster = local_cluster(2, nullptr);
   asked->question.fixed = {{"tp", "2"}, {"dp", "1"}, {"pp", "1"}};
   asked->question.evaluations = 24;
@@ -70,7 +70,7 @@ TEST(Planner, PartsOfABlockMayBeCutOtherwise) {
   EXPECT_LT(step_of(found), 1.01 * step_of(*recipe)) << best_of(*recipe).name();
 }
 
-// Larger micro-batches save nothing here, but who fixes their number asks for them.
+// Larger micro-batches save nothing here, but a fixed number of them is asked for.
 TEST(Planner, AFixedNumberOfMicroBatchesIsRanked) {
   const auto asked =
       ask("bert:layers=4,hidden=2560,heads=40,seq=512,vocab=30592,ffn=10240", "dgx-a100:1", 128);
@@ -89,8 +89,8 @@ TEST(Planner, AFixedNumberOfMicroBatchesIsRanked) {
   }
 }
 
-// A sequence takes no less time in larger micro-batches, whose backward pass hides more of the sums of
-// gradients over the network.
+// A sequence takes no less time in larger micro-batches, whose backward pass hides more of the sums
+// of gradients over the network.
 TEST(Planner, MicroBatchesGrowWhileSumsOutlastTheirPasses) {
   const auto asked =
       ask("bert:layers=8,hidden=2560,heads=40,seq=512,vocab=30592,ffn=10240", "dgx-a100:16", 2048);
@@ -110,8 +110,8 @@ TEST(Planner, MicroBatchesGrowWhileSumsOutlastTheirPasses) {
   }
 }
 
-// Recomputation makes choices smaller, not faster: where nothing fast is too large, only edits of the
-// best plan price it.
+// Recomputation makes choices smaller, not faster: where nothing fast is too large, only edits of
+// the best plan price it.
 TEST(Planner, RecomputationIsPricedWhereMemoryLacks) {
   const auto folded = [](const char* recompute, int64_t limit) {
     const auto asked =
@@ -171,7 +171,7 @@ TEST(Planner, EachBlockIsExplained) {
   }
   EXPECT_EQ(layers, 4);
   EXPECT_GT(units, layers);
-  // What is better of the machine makes nothing slower.
+  // A better machine makes nothing slower.
   ASSERT_TRUE(answer.with_twice_memory && answer.with_twice_rates);
   EXPECT_LE(*answer.with_twice_memory->step_s, 1.001 * step_of(answer));
   EXPECT_LE(*answer.with_twice_rates->step_s, 1.001 * step_of(answer));
@@ -298,7 +298,8 @@ TEST(Planner, WrongQuestions) {
   EXPECT_EQ(message("auto"), "plan: expected a batch of at least 1, found 0");
 }
 
-// A transformer block inside one node: heads and ffn, so two all-reduces a pass.
+// The plan cuts a transformer block inside one node by heads and ffn, so it has two all-reduces a
+// pass.
 TEST(Planner, FindsTheColumnAndRowPairs) {
   const auto asked = ask("gpt:layers=8,hidden=4096,heads=32,seq=2048,vocab=51200", "dgx-a100:1", 1);
   asked->question.compute = DType::kBFloat16;
@@ -311,7 +312,7 @@ TEST(Planner, FindsTheColumnAndRowPairs) {
   EXPECT_NE(std::find(dims.begin(), dims.end(), "ffn"), dims.end());
 }
 
-// Every third program breaks an invariant as it is played, as a fault of ours would break one in some of a
+// Every third program breaks an invariant as it is played, as a fault of Tessera would in some of a
 // search's candidates: these are left out, whatever the planner, and the answer says so in a line.
 TEST(Planner, LeavesOutCandidatesThatBreakAnInvariant) {
   const std::string tables =

@@ -232,8 +232,8 @@ const std::vector<Ranking::Inside>& Ranking::priced(int64_t inner, const Space& 
       // A number that is fixed is asked for, whether it saves anything or not.
       const bool may_end = !question_.fixed.contains("micro_batches");
       if (may_end && (!is_small_ || is_many) && one.each_s > 0 && each > kSaturated * one.each_s) {
-        // A kernel's last tiles may be almost empty with these sequences and full with a few more, so
-        // the least time of at most half as many decides.
+        // A kernel's last tiles may be almost empty with these sequences and full with a few more,
+        // so the least time of at most half as many decides.
         double with_half = std::numeric_limits<double>::infinity();
         for (const auto& [count, seconds] : one.each_by_count) {
           if (2 * count <= sequences) with_half = std::min(with_half, seconds);

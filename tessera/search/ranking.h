@@ -16,8 +16,8 @@
 
 namespace tessera {
 
-// Micro-batches of up to this many sequences a replica are tried in any case; larger ones only while
-// the time of a sequence still falls.
+// Micro-batches of up to this many sequences a replica are tried in any case; larger ones only
+// while the time of a sequence still falls.
 inline constexpr int64_t kTriedSequences = 32;
 // A choice that is slower than this many times the best one cannot win by the formula's error.
 inline constexpr double kHopelesslySlow = 1.3;
@@ -161,8 +161,8 @@ class Ranking {
   std::optional<DimList> with_scopes(const PlanCandidate& start, std::optional<DimList> improved,
                                      const Space& space);
   std::vector<PlanCandidate> best_of_shapes(const std::vector<PlanCandidate>& ranked) const;
-  // Adds the choices of all shapes. `improves_early`: better lists are looked for among choices with
-  // the first level, so that levels that recompute more are asked only of lists that may win.
+  // Adds the choices of all shapes. `improves_early`: better lists are looked for among choices
+  // with the first level, so that levels that recompute more are asked only of lists that may win.
   void rank_shapes(Space& space, const std::vector<std::string>& levels,
                    std::vector<PlanCandidate>& out, bool improves_early);
 

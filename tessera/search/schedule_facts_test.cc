@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-// The closed forms of docs/strategies/pipelines.md.
+// The facts equal the closed forms of docs/strategies/pipelines.md.
 TEST(ScheduleFacts, EqualTheClosedForms) {
   ScheduleTable table;
   for (const int64_t p : {1, 2, 4, 8}) {
@@ -84,8 +84,8 @@ TEST(ScheduleFacts, PlaysStagesOfUnequalTimes) {
   }
 }
 
-// One micro-batch meets every stage twice, and a message between two of them; each of very many takes
-// the slowest place's time.
+// A single micro-batch meets every stage twice, and a message between two of them; each of very
+// many takes the slowest place's time.
 TEST(ScheduleFacts, PlaysMessagesAndManyMicroBatches) {
   ScheduleTable table;
   const StageTimes times{{1, 2, 1}, {2, 4, 2}, .5};

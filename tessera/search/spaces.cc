@@ -48,8 +48,8 @@ Result<Space> megatron_space(Ranking& ranking) {
 
 namespace {
 
-// Adds pipelines that the grid of degrees lacks. Small questions are searched whole, without them; a
-// question that fixes them gets nothing else.
+// Adds pipelines that the grid of degrees lacks. Small questions are searched whole, without them;
+// a question that fixes them gets nothing else.
 void widen(PlanSearch& search, Ranking& ranking, const Space& space,
            std::vector<PlanCandidate>& ranked, std::string& refusal) {
   const PlanQuestion& question = search.question();

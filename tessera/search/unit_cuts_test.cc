@@ -10,7 +10,7 @@ namespace {
 
 const char* const kGpt = "gpt:layers=2,hidden=256,heads=4,seq=128,vocab=1024";
 
-// What a row of units costs with these candidates, from the tables alone.
+// Returns the cost of a row of units with these candidates, from the tables alone.
 double cost_of(const UnitPrice& unit, const CutWeights& weights) {
   return unit.forward_s + unit.backward_s + weights.once * unit.once_s +
          weights.seconds_per_byte * unit.gradient_bytes;
@@ -60,7 +60,7 @@ TEST(UnitCuts, TheChainEqualsBruteForce) {
         const auto found = cuts.chosen(set, first, first + count, weights);
         EXPECT_NEAR(cost_of(fold, set, first, found, weights), least, 1e-9 * least);
         EXPECT_EQ(ranges.back().units, count);
-        // Among two of the candidates.
+        // This also holds among two of the candidates.
         const std::vector<size_t> two = {0, set.cuts.size() - 1};
         double least_of_two = 1e300;
         for (size_t bits = 0; bits < (size_t{1} << count); ++bits) {
@@ -74,7 +74,8 @@ TEST(UnitCuts, TheChainEqualsBruteForce) {
   }
 }
 
-// The question that `ranges` and `chosen` answer, as the integer program of the publication.
+// Returns the question that `ranges` and `chosen` answer, as the integer program of the
+// publication.
 published::OneHotProblem chain_problem(const Fold& fold, const CutSet& set, size_t first,
                                        size_t last, const CutWeights& weights) {
   published::OneHotProblem out;
@@ -91,8 +92,8 @@ published::OneHotProblem chain_problem(const Fold& fold, const CutSet& set, size
   return out;
 }
 
-// The same chain by programs that share no code with it: branch and bound, and CBC where it is built
-// in. Longer ranges than brute force can try.
+// Compares the chain with programs that share no code with it: branch and bound, and CBC where it
+// is built in. The ranges are longer than brute force can try.
 TEST(UnitCuts, TheChainEqualsTheIntegerProgram) {
   const auto asked = ask("gpt:layers=12,hidden=256,heads=4,seq=128,vocab=1024", "dgx-v100:1", 8);
   const auto search = PlanSearch::begin(asked->question).value();
@@ -133,7 +134,7 @@ TEST(UnitCuts, NoChangeCostsNothing) {
   EXPECT_GT(most, 0);
   // The batch does not divide one sequence, so that candidate is not offered there.
   EXPECT_EQ(cuts.candidates({1, 2}, 1, "none").cuts.size(), 2U);
-  // One device: nothing to cut.
+  // One device has nothing to cut.
   EXPECT_EQ(cuts.candidates({1, 1}, 1, "none").cuts.size(), 1U);
 }
 
@@ -143,7 +144,7 @@ TEST(UnitCuts, FindsListsThatCutATransformer) {
   UnitCuts cuts(*search);
   cuts.find(2, false);
   ASSERT_FALSE(cuts.lists().empty());
-  // None of them is slower than one device for the whole model.
+  // None of the lists is slower than one device for the whole model.
   const double single =
       cuts.ranges(cuts.candidates({1, 1}, 2, "none"), 0, search->fold().units.size(), {})
           .back()

@@ -1,6 +1,6 @@
-// What the formula says of a choice is what its program takes, in every style: what kernels keep
-// beside their outputs, what rests in gradient buffers, what the update reads, and what a framework
-// does not overlap.
+// Checks that the formula's time and memory of a choice are those of its program, in every style:
+// with buffers that kernels keep beside their outputs, gradient buffers, reads of the update, and
+// transfers that a framework does not overlap.
 #include "tessera/search/unit_prices.h"
 
 #include <gtest/gtest.h>
@@ -24,20 +24,20 @@ struct Styled {
   const char* style;
   DType compute;
   double time_share, memory_share;  // by which the formula may be off
-  // By which its time may be off where inner axes cut the batch, and where gradients or parameters move
-  // in every micro-batch.
+  // The shares by which its time may be off where inner axes cut the batch, and where gradients or
+  // parameters move in every micro-batch.
   double batch_time_share, often_time_share;
 };
 constexpr double kOftenMemoryShare = .11;
 
 class Styles : public testing::TestWithParam<Styled> {};
 
-// Is nothing of the choice left to a rougher formula: units of their own, buckets?
+// Returns whether no part of the choice is left to a rougher formula: units of their own, buckets.
 bool is_priced_whole(const Choice& choice) {
   return choice.units.empty() && choice.transfers == TransferChoice{};
 }
 
-// The formula and the program of a choice: a ratio near one.
+// The ratios of formula to program of a choice, near one.
 struct Ratios {
   double time = 0, memory = 0;
   double estimated_s = 0;
@@ -87,8 +87,8 @@ TEST_P(Styles, FormulaAndProgramAgree) {
       choice.micro_batches = 4;
       choice.sharded = shape.sharded;
       const Ratios found = formula_by_program(*search, choice);
-      // The formula knows neither that gathers and reductions of one micro-batch share links nor when
-      // prefetching begins.
+      // The formula knows neither that gathers and reductions of one micro-batch share links nor
+      // when prefetching begins.
       const bool moves_often = shape.sharded >= 2;
       const ChoiceAxis& last = choice.axes.back();
       const bool cuts_batch = last.size > 1 && std::ranges::count(last.dims, "batch") > 0;
@@ -127,7 +127,8 @@ TEST(UnitPricer, FrozenParametersInShardsAreGatheredInEveryPass) {
   }
 }
 
-// Rings of 2 and of 8 devices around two devices that share heads, in one node and over four.
+// Compares rings of 2 and of 8 devices around two devices that share heads, in one node and over
+// four.
 TEST(UnitPricer, FormulaAndProgramAgreeOnRings) {
   const auto asked =
       ask("llama:layers=6,hidden=4096,heads=32,seq=65536,vocab=32000,ffn=11008,kv_heads=8",
@@ -149,9 +150,9 @@ TEST(UnitPricer, FormulaAndProgramAgreeOnRings) {
   }
 }
 
-// A device sends the piece that it has to the next stage: all of it where heads alone are cut, an eighth
-// where tokens are cut, too. Many chunks send often: with whole messages the second list takes 1.23 times
-// the program's time by the formula.
+// A device sends the piece that it has to the next stage: all of it where heads alone are cut, an
+// eighth where tokens are cut, too. Many chunks send often: with whole messages the second list
+// takes 1.23 times the program's time by the formula.
 TEST(UnitPricer, MessagesBetweenStagesAreAsLargeAsThePieces) {
   const auto asked =
       ask("llama:layers=30,hidden=4096,heads=32,seq=8192,vocab=32000,ffn=11008,kv_heads=8",
@@ -173,8 +174,9 @@ TEST(UnitPricer, MessagesBetweenStagesAreAsLargeAsThePieces) {
   }
 }
 
-// The embedding of a GPT is its head, too. On a slow line between two sites its gradient takes longer than
-// the rest of the step; on a fast one passes hide the messages, the more of them the longer a pass is.
+// The embedding of a GPT is its head, too. On a slow line between two sites its gradient takes
+// longer than the rest of the step; on a fast line passes hide the messages, the more of them the
+// longer a pass is.
 TEST(UnitPricer, GradientsOfTiedParametersAreSentBetweenStages) {
   const std::string two_sites = TESSERA_SOURCE_DIR "/examples/clusters/two_sites.toml";
   struct Case {
@@ -210,8 +212,8 @@ TEST(UnitPricer, GradientsOfTiedParametersAreSentBetweenStages) {
   }
 }
 
-// Five of 20 unequal layers are priced, and the others by their sizes: the step by formula is that of the
-// program, which has all layers.
+// Five of 20 unequal layers are priced, and the others by their sizes: the step by formula is that
+// of the program, which has all layers.
 TEST(UnitPricer, FormulaAndProgramAgreeOnUnequalLayers) {
   const std::string path = unequal_gpt("hidden=2048,heads=16,seq=1024,vocab=32000", 20, 32);
   const auto asked = ask(path, "dgx-a100:1", 32);
@@ -228,8 +230,8 @@ TEST(UnitPricer, FormulaAndProgramAgreeOnUnequalLayers) {
   }
 }
 
-// A graph file has its batch, which may be one micro-batch: then the pass that is priced is also the
-// one beside which gradients are summed.
+// A graph file has its batch, which may be one micro-batch: then the pass that is priced is also
+// the one beside which gradients are summed.
 TEST(UnitPricer, SumsOfTheOnlyMicroBatchAreCountedOnce) {
   const std::string path = testing::TempDir() + "/one_micro_batch.graph";
   Compiler compiler;

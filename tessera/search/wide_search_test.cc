@@ -1,5 +1,5 @@
-// What `auto` tries beyond the grid of degrees: token slices, unequal meshes, buckets and prefetch
-// depths, and devices that stay unused.
+// Checks what `auto` tries beyond the grid of degrees: token slices, unequal meshes, buckets and
+// prefetch depths, and devices that stay unused.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ PlanAnswer answer_of(Asked& asked, const std::map<std::string, std::string>& fix
   return find_plan(question, "auto").value();
 }
 
-// One long sequence in a pipeline: without slices one place works at a time.
+// There is one long sequence in a pipeline: without slices one place works at a time.
 TEST(WideSearch, SlicesWinOnALongSequence) {
   const auto asked = ask("gpt:layers=8,hidden=1024,heads=16,seq=8192,vocab=1024", "2080ti:4", 1);
   asked->question.compute = DType::kFloat16;
@@ -51,8 +51,8 @@ TEST(WideSearch, LargeBucketsWinWhereShardsCrossTheNetwork) {
   expect_sound(own, asked->question);
 }
 
-// Without replicas, what is alike on the devices of an axis inside a stage, as attention's parameters are
-// beside experts, can rest in shards over that axis.
+// Without replicas, parameters that are alike on the devices of an axis inside a stage, as
+// attention's are beside experts, can rest in shards over that axis.
 TEST(WideSearch, ShardsLieOverAxesInsideAStage) {
   const auto asked =
       ask("mixtral:layers=3,hidden=64,heads=4,seq=32,vocab=64,ffn=64,experts=4", "dgx-a100:1", 4);
@@ -104,7 +104,8 @@ TEST(WideSearch, SlicesCanBeFixed) {
   EXPECT_EQ(best_of(scheduled).choice.schedule, "token_1f1b");
 }
 
-// Four layers on a node of two devices and one of one: of equal meshes none uses the third device well.
+// There are four layers on a node of two devices and a node of one: no equal meshes use the third
+// device well.
 TEST(WideSearch, UnequalMeshesWinOnUnequalNodes) {
   Asked asked;
   asked.cluster = parse_cluster(R"(
@@ -171,7 +172,7 @@ TEST(WideSearch, WrongQuestions) {
             "plan: --fix prefetch=65: expected a whole number from 0 to 64");
   EXPECT_EQ(message("auto", "slices", "0"),
             "plan: --fix slices=0: expected a whole number of at least 1");
-  // A model without a causal sequence.
+  // The model has no causal sequence.
   asked->question.model = "mlp:layers=3";
   asked->question.fixed = {{"slices", "2"}, {"devices", "4"}};
   const auto answer = find_plan(asked->question, "auto");
@@ -181,8 +182,8 @@ TEST(WideSearch, WrongQuestions) {
       << answer.error().message;
 }
 
-// Far slower choices are left out only where others are smaller, too: what is fixed may not lead to a
-// smaller choice than the whole space has.
+// Far slower choices are left out only where others are smaller, too: a fixed setting may not lead
+// to a smaller choice than the whole space has.
 TEST(WideSearch, WhatIsLeftOutIsNotSmaller) {
   const auto asked = ask("gpt:layers=4,hidden=512,heads=8,seq=128,vocab=1024", "dgx-a100:4", 32);
   asked->question.evaluations = 1;
@@ -200,8 +201,8 @@ TEST(WideSearch, WhatIsLeftOutIsNotSmaller) {
   }
 }
 
-// Micro-batches of three samples a replica take longer than those of two, whose kernels' tiles they fill
-// worse; those of four are faster (docs/theory/search.md section 12).
+// Micro-batches of three samples a replica take longer than those of two, whose kernels' tiles they
+// fill worse; those of four are faster (docs/theory/search.md section 12).
 TEST(WideSearch, MicroBatchesGrowBeyondANumberThatSavesNothing) {
   const auto asked = ask("gpt:layers=16,hidden=2560,heads=20,seq=1024,vocab=50368,ffn=10240,tied=1",
                          "dgx-a100:1", 480);
@@ -218,8 +219,8 @@ TEST(WideSearch, MicroBatchesGrowBeyondANumberThatSavesNothing) {
   EXPECT_LT(*found.step_s, .98 * *best("30").step_s);
 }
 
-// The priced program holds all of the embedding's states. What a caching allocator loses there is not
-// what it loses where these rest in shards (docs/theory/search.md section 12).
+// The priced program holds all of the embedding's states. A caching allocator's loss there is not
+// its loss where these states rest in shards (docs/theory/search.md section 12).
 TEST(WideSearch, MemoryByFormulaIsNearTheProgramsUnderACachingAllocator) {
   const auto asked =
       ask("llama:layers=8,hidden=8192,heads=64,kv_heads=8,ffn=28672,seq=4096,vocab=128256",

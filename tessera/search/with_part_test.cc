@@ -51,7 +51,7 @@ TEST(WithPart, WhatThePartSaysOfDegreesIsNotSearched) {
   }
 }
 
-// The answer's text with the part in it once more is the same: it contains the part.
+// The answer's text contains the part: with the part added once more it is the same.
 TEST(WithPart, EveryPlanContainsThePart) {
   for (const char* part :
        {"store = [ { tensors = \"optimizer.*\", tier = \"host\" } ]\n",
@@ -93,7 +93,8 @@ TEST(WithPart, RecipesContainWhatHasNoCuts) {
       "arguments (--fix KEY=VALUE), found one with 'mesh'");
 }
 
-// State on the host: the devices need less, and the formula knows it as the folded model has it too.
+// With state on the host the devices need less, and the formula knows it as the folded model has it
+// too.
 TEST(WithPart, PricesHaveThePart) {
   const auto free = ask(kGpt, "dgx-a100:1", 16);
   free->question.fixed = {{"devices", "1"}};
@@ -117,7 +118,7 @@ TEST(WithPart, AnAxisOfItsOwn) {
   EXPECT_EQ(answer.simulation->ranks, 8);
 }
 
-// What the part decides is equal in plans that differ in nothing else: these are simulated once.
+// Plans that differ only in settings that the part decides are equal: they are simulated once.
 TEST(WithPart, EqualPlansAreSimulatedOnce) {
   const auto asked = ask_with(
       "mesh = { dp = 2, tp = 1, pp = 1 }\n"
@@ -149,7 +150,7 @@ TEST(WithPart, WhatCannotBeIsOneLineWithItsPlace) {
   EXPECT_TRUE(
       refusal_of("\nmesh = { tp = 16 }\n").starts_with("part.toml:2: no choice can be made"))
       << refusal_of("\nmesh = { tp = 16 }\n");
-  // Every plan is refused: a stage that the planner's plans do not have.
+  // Every plan is refused, because the planner's plans do not have such a stage.
   const std::string message = refusal_of(
       "mesh = { pp = 1 }\nstage = [\n  { ops = \"blocks.3\", at = 7 },\n]\n", {{"tp", "1"}});
   EXPECT_TRUE(message.starts_with("part.toml:3: expected plans with a stage 7, found ")) << message;

@@ -5,7 +5,8 @@
 //   minimise  sum over nodes of cost(v, s_v) + sum over edges (u, v) of cost(s_u, s_v)
 //   such that for each limit: sum over its nodes of amount(v, s_v) <= most
 //
-// Infinite costs forbid a choice or a pair, so an alias (two nodes that must choose alike) is an edge.
+// Infinite costs forbid a choice or a pair, so an alias (two nodes that must choose alike) is an
+// edge.
 //
 // Without limits, nodes that have at most two neighbours are first taken out: the best choice of
 // such a node is a table over its neighbours, so trees and chains need nothing else. The remaining

@@ -2,9 +2,9 @@
 // checks Tessera's own solver and the chain program of unit_cuts.h, which share no code with it,
 // and answers where the own solver gives up.
 //
-// CBC is optional twice: without its header (Debian coinor-libcbc-dev, scripts/setup) the build takes
-// the stub no_cbc/, and the library itself is loaded when a problem is solved. Problems of a few
-// thousand choices are meant.
+// CBC is optional twice: without its header (Debian coinor-libcbc-dev, scripts/setup) the build
+// takes the stub no_cbc/, and the library itself is loaded when a problem is solved. Problems of a
+// few thousand choices are meant.
 #pragma once
 
 #include <optional>

@@ -241,8 +241,8 @@ RanncPlan plan_of(const RanncProblem& problem, std::vector<size_t> ends,
   return plan;
 }
 
-// Calls body(blocks before, devices before, blocks after, devices after, stage) for every stage that
-// can be the s-th.
+// Calls body(blocks before, devices before, blocks after, devices after, stage) for every stage
+// that can be the s-th.
 template <class Body>
 void each_stage(const RanncProblem& problem, Body body) {
   for (size_t first = 0; first < problem.blocks; ++first) {

@@ -23,7 +23,8 @@ TEST(SplitBrain, AGroupOfOneIsDataParallel) {
   EXPECT_EQ(memory_saving(vgg(), 1), 0);
 }
 
-// Dense layers are sharded for few samples on slow links, and replicated beyond the break-even batch.
+// Dense layers are sharded for few samples on slow links, and replicated beyond the break-even
+// batch.
 TEST(SplitBrain, GroupsPayForFewSamples) {
   EXPECT_GT(best_group(question(32))->group, 1);
   const double far = 2 * split_traffic(vgg(), 8, 2, 1).break_even_batch;

@@ -139,8 +139,8 @@ TEST(AutoSearch, KeepsToTheAllowedSplitsAndIsTheSameEachTime) {
   }
 }
 
-// Where one set of kinds of splits contains another, its answer is at least as fast: the search with
-// all kinds starts from the answers with fewer.
+// Where one set of kinds of splits contains another, its answer is at least as fast: the search
+// with all kinds starts from the answers with fewer.
 TEST(AutoSearch, MoreKindsOfSplitsAreNeverSlower) {
   Random random(21);
   const ClosedForm pcie;

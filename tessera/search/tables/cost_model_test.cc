@@ -262,7 +262,8 @@ TEST(CostModels, BoundsAreBounds) {
   EXPECT_GT(above_half, 60);  // bounds of 0 would hold as well
 }
 
-// Networks that say on what they were trained are asked about no other pieces, unless that is wanted.
+// Networks that say on what they were trained are asked about no other pieces, unless that is
+// wanted.
 TEST(Neural, PiecesStayWithinWhatTheNetworksKnow) {
   Json json = tiny();
   json["range"] = {{"dim", {16, 64}}, {"pooling_factor", {2, 50}}, {"device_columns", {40, 90}}};

@@ -18,7 +18,8 @@ Table small() {
   return table;
 }
 
-// docs/theory/zionex-dlrm.md section 6: R = 100, D = 10, P = 1, batch 512, W = 2, fused, table-wise.
+// docs/theory/zionex-dlrm.md section 6: R = 100, D = 10, P = 1, batch 512, W = 2, fused,
+// table-wise.
 TEST(TorchRec, WorkedExampleToTheDigit) {
   const TorchRecEstimator estimator;
   const TorchRecMs ms = estimator.perf(small(), Piece::whole(0, small()), 2);
