@@ -1,7 +1,7 @@
 // Solves with CBC. There is one binary variable for each choice of a node, and for each edge one
 // variable between 0 and 1 for each pair of choices, whose sums over either side are the choices of
-// the other side (docs/theory/alpa.md section 4 has the same variables). With whole choices the
-// pairs are whole, too.
+// the other side, as in the published program (docs/planners/alpa.md section 7). With whole choices
+// the pairs are whole, too.
 #include <coin/Cbc_C_Interface.h>
 #include <dlfcn.h>
 

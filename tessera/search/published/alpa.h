@@ -15,7 +15,7 @@
 
 namespace tessera::published {
 
-// ---- Stages of layers (section 2) ----
+// ---- Stages of layers (section 6) ----
 // A stage is an interval of layers on a sub-mesh. The step takes
 //   sum of the stages' seconds + (micro-batches - 1) * the slowest stage's
 // and all devices must be used. The published method tries every bound on the slowest stage and
@@ -60,7 +60,7 @@ struct Placement {
 Result<std::vector<Placement>> place_submeshes(
     const std::vector<std::pair<int64_t, int64_t>>& shapes, int64_t hosts, int64_t devices);
 
-// ---- Layers of ops (section 3) ----
+// ---- Layers of ops (section 5) ----
 // An op of a list that cluster_ops() cuts into `layers` runs so that the largest number of bytes
 // that a run receives from earlier runs is least. Each run has at most (1 + imbalance) times the
 // average FLOP and at least `least_heavy` heavy ops. Among equal cuts, the fewest bytes in all
@@ -86,7 +86,7 @@ struct ClusterPlan {
 };
 std::optional<ClusterPlan> cluster_ops(const ClusterProblem& problem);
 
-// ---- Splits of ops (section 4) ----
+// ---- Splits of ops (section 7) ----
 // A mesh of two axes. `alpha` is the latency of a collective on the axis, `beta` its time for a
 // byte.
 struct ShardingMesh {
@@ -154,7 +154,7 @@ Result<std::optional<ShardingPlan>> best_sharding(const ShardingGraph& graph,
                                                   const ShardingMesh& mesh,
                                                   const OneHotSolver& solve);
 
-// ---- Sizes of the models that it was measured on (section 7) ----
+// ---- Sizes of the models that it was measured on (section 8) ----
 struct AlpaModel {
   double layers = 1, hidden = 1, vocabulary = 1, sequence = 1, batch = 1;
   double experts = 0;   // of every second layer; 0: none

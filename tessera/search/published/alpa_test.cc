@@ -71,7 +71,7 @@ TEST(AlpaStages, AreAsFastAsTheBestOfAllMemoryIncluded) {
   EXPECT_GT(fitting, 100);
 }
 
-// Section 9: shapes whose devices sum to those of the cluster lie in it without overlap.
+// Section 6: shapes whose devices sum to those of the cluster lie in it without overlap.
 TEST(AlpaStages, AnySubMeshesThatFillTheClusterFindTheirPlaces) {
   for (const int64_t hosts : {1, 2, 3, 4}) {
     for (const int64_t devices : {1, 2, 4, 8}) {

@@ -26,7 +26,7 @@ inline constexpr int64_t kGalvatronDevices = 8;
 // The dimension that has neighbouring ranks; kNone if only one dimension has a degree above 1.
 enum class Neighbours : uint8_t { kNone, kTensor, kData };
 
-// One leaf of the decision tree (section 2), written P-T-D: "1-2*-4f" has no stages, 2
+// One leaf of the decision tree (section 4), written P-T-D: "1-2*-4f" has no stages, 2
 // tensor-parallel neighbours (*), and 4 replicas that shard what they hold (f).
 struct GalvatronStrategy {
   int64_t stages = 1, tensor = 1, data = 1;
@@ -47,7 +47,7 @@ std::vector<std::string> galvatron_spaces();
 // `mixed` allows data and sharded data in one layer, `checkpoint` doubles each leaf.
 int64_t count_strategies(int64_t devices, bool mixed, bool checkpoint);
 
-// The constants of a layer type (section 4): parameters in float32, forward time of a sample on one
+// The constants of a layer type (section 6): parameters in float32, forward time of a sample on one
 // device, activations of a sample by tensor degree.
 struct GalvatronLayer {
   int64_t count = 1;
@@ -69,7 +69,7 @@ struct GalvatronModel {
 std::optional<GalvatronModel> galvatron_model(std::string_view name);
 std::vector<std::string> galvatron_models();
 
-// Milliseconds per MB of an all-reduce (section 3), by number of stages.
+// Milliseconds per MB of an all-reduce (section 5), by number of stages.
 struct GroupLinks {
   double whole = 0;  // the group is the whole block of a stage
   std::map<int64_t, double> neighbours, strided;
@@ -94,12 +94,12 @@ double change_seconds(const GalvatronLinks& links, const GalvatronStrategy& from
 
 // Returns the number of layers of each stage. Stages are filled from the last to the first, each up
 // to the average memory; a layer goes into a stage if at least half of it fits below the average
-// (section 5). `extra` is memory of each stage beside its layers.
+// (section 7). `extra` is memory of each stage beside its layers.
 std::vector<size_t> divide_by_memory(const std::vector<double>& layers,
                                      const std::vector<double>& extra);
 
 // Variants of the cut of a model with layers of several types into stages, where public versions of
-// the program differ (section 5). The defaults are those of the artifact of the publication.
+// the program differ (section 9). The defaults are those of the artifact of the publication.
 struct StageCut {
   // The weight of a layer is the memory of plain data parallelism instead of the least of its
   // strategies.

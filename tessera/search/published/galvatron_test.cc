@@ -45,7 +45,7 @@ TEST(Galvatron, SpacesHoldWhatTheirNamesSay) {
   EXPECT_TRUE(names("no such space").empty());
 }
 
-// Section 9: throughput never falls with memory, nor with a larger set of strategies.
+// Throughput never falls with memory, nor with a larger set of strategies.
 TEST(Galvatron, MoreMemoryAndMoreStrategiesAreNeverSlower) {
   for (const std::string& model : galvatron_models()) {
     double before = 0;

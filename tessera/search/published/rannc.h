@@ -10,7 +10,7 @@
 
 namespace tessera::published {
 
-// ---- Atomic components (section 3) ----
+// ---- Atomic components (section 4) ----
 // A task. An atomic component holds one task that depends on the batch and all constant tasks that
 // it needs; a constant task that several components need is in each of them.
 struct RanncTask {
@@ -21,7 +21,7 @@ struct RanncTask {
 // task.
 std::vector<std::vector<size_t>> atomic_components(const std::vector<RanncTask>& tasks);
 
-// ---- Blocks (section 4) ----
+// ---- Blocks (section 5) ----
 // Coarsening merges a component with the successor that gains most, while the merged component
 // stays convex, fits and takes no more than the mean plus two standard deviations; compaction then
 // merges the cheapest with a neighbour until few enough are left. (The published uncoarsening is
@@ -48,7 +48,7 @@ struct BlockOracle {
 std::vector<std::vector<size_t>> rannc_blocks(const RanncGraph& graph, const BlockOracle& oracle,
                                               const BlockOptions& options);
 
-// ---- Stages (section 5) ----
+// ---- Stages (section 6) ----
 // Blocks are cut into `stages` stages on all of `devices` devices; a stage's replicas are a power
 // of two. The value of a cut is max(forward + comm) + max(backward + comm) over its stages.
 struct RanncStage {
@@ -76,7 +76,7 @@ std::optional<RanncPlan> exact_stages(const RanncProblem& problem);
 // micro_batches < g <= q work.
 double synchronous_seconds(const RanncPlan& plan, int64_t micro_batches);
 
-// ---- Batches (section 6) ----
+// ---- Batches (section 7) ----
 // Returns the sizes by micro-batch and rank: micro-batches as even as possible with the remainder
 // first, each cut likewise among the replicas, rotated so that remainders do not always hit rank 0.
 std::vector<std::vector<int64_t>> split_batch(int64_t batch, int64_t micro_batches,

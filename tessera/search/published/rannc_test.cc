@@ -65,7 +65,7 @@ TEST(Rannc, ExactStagesAreTheBestOfAllAndThePublishedOnesNeverBetter) {
     missed += published->value > expected ? 1 : 0;
   }
   EXPECT_GT(fitting, 100);
-  // One value a state is not enough for max + max (section 10).
+  // One value a state is not enough for max + max (section 9).
   EXPECT_GT(missed, 0);
 }
 
@@ -83,8 +83,7 @@ RanncGraph random_graph(Random& random, size_t components) {
   return graph;
 }
 
-// Blocks partition the graph, in topological order (so each is convex), fit, and are few (section
-// 9).
+// Blocks partition the graph, in topological order (so each is convex), fit, and are few.
 TEST(Rannc, BlocksPartitionTheGraphAndFit) {
   Random random(2);
   for (int i = 0; i < 60; ++i) {

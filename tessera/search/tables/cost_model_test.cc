@@ -49,7 +49,7 @@ double exchange_ms(const CostModel& model, const std::vector<double>& columns, b
   return out;
 }
 
-// Section 9 has costs measured by the published networks. The closed form is not fitted to each
+// Section 13 has costs measured by the published networks. The closed form is not fitted to each
 // figure; it must have their shape, within a quarter.
 TEST(ClosedForm, HasTheShapeOfTheMeasuredCosts) {
   const ClosedForm model;
