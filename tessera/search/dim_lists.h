@@ -3,7 +3,7 @@
 // faster (or smaller for almost no time) is kept. No strategy is known here; Megatron's columns and
 // rows, tokens between them, experts, Ulysses are lists that turn out to be fast.
 //
-//   DimListSearch search(fold, pricer, progress);
+//   DimListSearch search(fold, pricer, dims_to_cut(fold.graph), progress);
 //   const std::vector<DimList> lists = search.find_lists(2, 1, 64);
 //   const std::vector<DimPair> pairs = search.find_pairs(lists, 2, 8, 1);
 #pragma once
@@ -42,8 +42,9 @@ double held_bytes(const UnitPrices& prices, const std::vector<int64_t>& counts);
 
 class DimListSearch {
  public:
-  // All outlive the search. `progress` may be empty.
-  DimListSearch(const Fold& fold, UnitPricer& pricer,
+  // `fold` and `pricer` outlive the search. Lists are made of `dims`, which are dims_to_cut() or some
+  // of them. `progress` may be empty.
+  DimListSearch(const Fold& fold, UnitPricer& pricer, std::vector<std::string> dims,
                 std::function<void(const std::string&)> progress);
 
   // A beam search whose step inserts a dim at some place of a list, until no step shortens the time

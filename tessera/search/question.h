@@ -14,6 +14,7 @@
 #include "tessera/base/broken_invariant.h"
 #include "tessera/graph/builder.h"
 #include "tessera/plan/part.h"
+#include "tessera/search/mechanisms.h"
 #include "tessera/simulate/simulate.h"
 
 namespace tessera {
@@ -49,6 +50,9 @@ struct PlanQuestion {
   // Also PlanAnswer::blocks, with_twice_memory and with_twice_rates, for which the search is made
   // three times.
   bool explain = false;
+  // Left out, to weigh what these earn (mechanisms.h).
+  Mechanisms without = {};
+  bool uses(Mechanism mechanism) const { return !without.contains(mechanism); }
   std::function<void(const std::string&)> progress;  // what is being done; may be empty
   std::function<bool()> stop;                        // true: answer with the best so far
   // Candidates that break an invariant of ours are left out and counted here; the questions that are
