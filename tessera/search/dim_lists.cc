@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "tessera/base/text.h"
 #include "tessera/search/infinity.h"
@@ -114,13 +115,13 @@ double held_bytes(const UnitPrices& prices, const std::vector<int64_t>& counts) 
   return out;
 }
 
-DimListSearch::DimListSearch(const Fold& fold, UnitPricer& pricer,
+DimListSearch::DimListSearch(const Fold& fold, UnitPricer& pricer, std::vector<std::string> dims,
                              std::function<void(const std::string&)> progress)
     : fold_(fold),
       pricer_(pricer),
       progress_(std::move(progress)),
       counts_(fold.counts()),
-      dims_(dims_to_cut(fold.graph)) {}
+      dims_(std::move(dims)) {}
 
 std::optional<size_t> DimListSearch::price(const DimList& list, const AxesOf& axes,
                                            int64_t sequences) {

@@ -3,7 +3,7 @@
 // sequence faster (or smaller for almost no time) is kept. No strategy is known here; Megatron's
 // columns and rows, tokens between them, experts, Ulysses are lists that turn out to be fast.
 //
-//   DimListSearch search(fold, pricer, progress);
+//   DimListSearch search(fold, pricer, dims_to_cut(fold.graph), progress);
 //   const std::vector<DimList> lists = search.find_lists(2, 1, 64);
 //   const std::vector<DimPair> pairs = search.find_pairs(lists, 2, 8, 1);
 #pragma once
@@ -44,8 +44,9 @@ double held_bytes(const UnitPrices& prices, const std::vector<int64_t>& counts);
 
 class DimListSearch {
  public:
-  // Makes a search. All arguments outlive it. `progress` may be empty.
-  DimListSearch(const Fold& fold, UnitPricer& pricer,
+  // Makes a search. `fold` and `pricer` outlive it. Lists are made of `dims`, which are
+  // dims_to_cut() or some of them. `progress` may be empty.
+  DimListSearch(const Fold& fold, UnitPricer& pricer, std::vector<std::string> dims,
                 std::function<void(const std::string&)> progress);
 
   // Returns the best lists of dims for an axis of `size` devices. A beam search inserts one dim at

@@ -45,6 +45,7 @@ HaloChoice fixed_halos(const PlanQuestion& question) {
 }
 
 bool may_choose_halos(const Graph& forward, const PlanQuestion& question) {
+  if (!question.uses(Mechanism::kHalos)) return false;
   if (is_fixed(question, kRims) && is_fixed(question, kLayers)) return false;
   return std::any_of(forward.ops().begin(), forward.ops().end(), [](const Op& op) {
     return op.phase == Phase::kForward &&

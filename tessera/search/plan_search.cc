@@ -295,7 +295,7 @@ void PlanSearch::judge_pool(CandidatePool& pool, size_t most, PlanAnswer& answer
       answer.ended = "the part rules out too many plans";
       return;
     }
-    pool.learn(*next);
+    if (question_.uses(Mechanism::kCorrections)) pool.learn(*next);
     const bool better = next->fits && (!answer.best || *next->step_s < best_s());
     if (better) {
       answer.best = answer.simulated.size();

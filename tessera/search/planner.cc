@@ -131,7 +131,7 @@ std::string what_binds(const Simulation& simulation) {
 // Returns the faster answer.
 Result<PlanAnswer> find_with_tables(const PlanQuestion& question) {
   auto plain = find_in_space(question, whole_space);
-  if (!may_spread_tables(question)) return plain;
+  if (!question.uses(Mechanism::kTables) || !may_spread_tables(question)) return plain;
   auto spread = plan_tables(question, "auto");
   return spread && spread->best && (!plain || is_better(*spread, *plain)) ? spread : plain;
 }
@@ -166,8 +166,17 @@ bool asks_for_offload(const PlanQuestion& question) {
 
 Result<PlanAnswer> find_automatically(const PlanQuestion& question) {
   if (asks_for_offload(question)) return find_offloaded(question, question.fixed.at("offload"));
-  TESSERA_TRY(Expanded found, find_with_expansions(question, find_with_tables));
-  TESSERA_TRY(PlanAnswer answer, find_with_offload(found.question, std::move(found.answer)));
+  Expanded found{question, {}};
+  if (question.uses(Mechanism::kExpansion)) {
+    TESSERA_TRY(found, find_with_expansions(question, find_with_tables));
+  } else {
+    TESSERA_TRY(found.answer, find_with_tables(question));
+  }
+  PlanAnswer answer = std::move(found.answer);
+  if (question.uses(Mechanism::kOffload)) {
+    TESSERA_TRY(answer, find_with_offload(found.question, std::move(answer)));
+  }
+  if (!question.uses(Mechanism::kRecipes)) return answer;
   if (question.part && !goes_with_recipes(*question.part)) return answer;
   return find_with_recipes(found.question, std::move(answer));
 }

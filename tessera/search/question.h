@@ -14,6 +14,7 @@
 #include "tessera/base/broken_invariant.h"
 #include "tessera/graph/builder.h"
 #include "tessera/plan/part.h"
+#include "tessera/search/mechanisms.h"
 #include "tessera/simulate/simulate.h"
 
 namespace tessera {
@@ -49,6 +50,9 @@ struct PlanQuestion {
   // Whether to set PlanAnswer::blocks, with_twice_memory and with_twice_rates, for which the search
   // is made three times.
   bool explain = false;
+  // Mechanisms that are left out, to weigh what they earn (mechanisms.h).
+  Mechanisms without = {};
+  bool uses(Mechanism mechanism) const { return !without.contains(mechanism); }
   std::function<void(const std::string&)> progress;  // told what is being done; may be empty
   std::function<bool()> stop;                        // true: answer with the best so far
   // Counts candidates that are left out because they break an internal invariant; the questions

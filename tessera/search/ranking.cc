@@ -499,6 +499,7 @@ std::vector<PlanCandidate> Ranking::best_of_shapes(const std::vector<PlanCandida
 
 void Ranking::improve_lists(Space& space, const std::vector<std::string>& levels,
                             std::vector<PlanCandidate>& out) {
+  if (!question_.uses(Mechanism::kEditedLists)) return;
   std::vector<DimList> found;
   bool are_parts_tried = false;  // of the fastest choice that cuts ops along several dims
   for (const PlanCandidate& best : best_of_shapes(out)) {
@@ -510,7 +511,8 @@ void Ranking::improve_lists(Space& space, const std::vector<std::string>& levels
     };
     if (!is_new(inner.dims) && !is_small_) continue;
     auto list = improved_list(best, space, levels);
-    if (!are_parts_tried && best.choice.axes[1].dims.size() > 1) {
+    if (question_.uses(Mechanism::kScopes) && !are_parts_tried &&
+        best.choice.axes[1].dims.size() > 1) {
       list = with_scopes(best, std::move(list), space);
       are_parts_tried = true;
     }
@@ -531,7 +533,7 @@ void Ranking::improve_lists(Space& space, const std::vector<std::string>& levels
 
 std::optional<DimList> Ranking::improved_list(const PlanCandidate& start, const Space& space,
                                               const std::vector<std::string>& levels) {
-  const std::vector<std::string> dims = dims_to_cut(fold_.graph);
+  const std::vector<std::string> dims = dims_offered();
   PlanCandidate best = start;
   for (bool is_new = true; is_new;) {
     is_new = false;
@@ -579,6 +581,7 @@ std::optional<DimList> Ranking::improved_list(const PlanCandidate& start, const 
 
 void Ranking::refine(const Space& space, std::vector<PlanCandidate>& out) {
   // The partition knows one time of a unit, whatever stage it is in.
+  if (!question_.uses(Mechanism::kPartition)) return;
   if (limit_ <= 0 || !space.own_units || estimator_.kinds().count() > 1) return;
   // Choices that differ in recomputation alone, by the order of the levels.
   std::map<std::string, std::vector<size_t>> groups;

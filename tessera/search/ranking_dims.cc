@@ -75,6 +75,16 @@ bool Ranking::needs_rings() const {
   return question_.batch * most_inner() < kSequencesOfStage * question_.cluster->devices();
 }
 
+std::vector<std::string> Ranking::dims_offered() const {
+  std::vector<std::string> out = dims_to_cut(fold_.graph);
+  std::erase_if(out, [&](const std::string& dim) {
+    const ListEntry entry = parse_entry(dim);
+    return (!entry.travels.empty() && !question_.uses(Mechanism::kRings)) ||
+           (!entry.scope.empty() && !question_.uses(Mechanism::kClasses));
+  });
+  return out;
+}
+
 void Ranking::find_dims(Space& space) {
   const int64_t node = question_.cluster->type_of(0).devices;
   int64_t smallest = 0;     // inner axis
@@ -86,7 +96,7 @@ void Ranking::find_dims(Space& space) {
     two_by_two = two_by_two || shape.inner == 4;
   }
   if (smallest == 0) return;
-  DimListSearch search(fold_, pricer_, question_.progress);
+  DimListSearch search(fold_, pricer_, dims_offered(), question_.progress);
   // The smallest micro-batch: nothing is gained by cutting its batch.
   int64_t least = 1;
   while (2 * least <= question_.batch && !pricer_.price({{}, least, "none"})) least *= 2;
@@ -100,10 +110,11 @@ void Ranking::find_dims(Space& space) {
         space.pairs.push_back(std::move(pair));
     }
   };
-  if (two_by_two) add(search.find_pairs(space.lists, 2, 2, least));
-  if (over_nodes && node > 2) add(search.find_pairs(space.lists, 2, node, least));
+  const bool has_pairs = question_.uses(Mechanism::kPairs);
+  if (two_by_two && has_pairs) add(search.find_pairs(space.lists, 2, 2, least));
+  if (over_nodes && node > 2 && has_pairs) add(search.find_pairs(space.lists, 2, node, least));
   const int64_t inner_ring = two_by_two ? 2 : over_nodes && node > 2 ? node : 0;
-  if (inner_ring > 0) {
+  if (inner_ring > 0 && question_.uses(Mechanism::kRings)) {
     const double most_loss = needs_rings() ? kInfinity : kRingLoss;
     add(search.ring_pairs(space.lists, 2, inner_ring, least, most_loss));
   }

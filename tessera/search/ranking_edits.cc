@@ -68,9 +68,11 @@ std::vector<PlanCandidate> Ranking::edits_of(const PlanCandidate& candidate, con
     edit.choice = std::move(choice);
     if (estimate_own(edit)) out.push_back(std::move(edit));
   };
-  for (Choice& edit : border_edits(from, fold_.units.size())) add(std::move(edit));
+  if (question_.uses(Mechanism::kBorders)) {
+    for (Choice& edit : border_edits(from, fold_.units.size())) add(std::move(edit));
+  }
   for (const int64_t chunks : other_chunks(from, fold_.units.size())) {
-    if (!allows(question_, "chunks", chunks)) continue;
+    if (!question_.uses(Mechanism::kChunks) || !allows(question_, "chunks", chunks)) continue;
     // The stages are balanced anew, whatever single units do.
     Choice edit = from;
     edit.chunks = chunks;
@@ -84,6 +86,7 @@ std::vector<PlanCandidate> Ranking::edits_of(const PlanCandidate& candidate, con
   for (Choice& edit : halo_edits(from, fold_.graph, fold_.units.size(), question_))
     add(std::move(edit));
   const ScheduleFacts* facts = estimator_.schedule_of(from);
+  if (!question_.uses(Mechanism::kUnitRecompute)) return out;
   if (question_.fixed.contains("recompute") || (facts != nullptr && facts->splits_backward))
     return out;
   for (size_t s = 0; s < std::max<size_t>(from.cuts.size(), 1); ++s) {

@@ -228,7 +228,9 @@ Estimate Slicer::estimated(Choice& choice, const UnitPrices& prices, int64_t seq
       if (stage_of(before) != stage_of(unit)) tied.insert(before);
     }
   }
-  const auto slices = static_cast<double>(choice.slices.size());
+  // The estimate has one message and one sum.
+  const auto terms = static_cast<double>(choice.slices.size());
+  const double more = std::max(0.0, terms - 1);
   const int64_t replicas = choice.axes.front().size;
   const int64_t stage = choice.ranks() / choice.stages;
   const int64_t node = search_.question().cluster->type_of(0).devices;
@@ -240,12 +242,12 @@ Estimate Slicer::estimated(Choice& choice, const UnitPrices& prices, int64_t seq
     const auto stand_in = static_cast<size_t>(units[static_cast<size_t>(unit)].stand_in);
     const double bytes = prices.units[stand_in].gradient_bytes;
     const auto whole = static_cast<int64_t>(bytes);
-    out.memory_bytes += 2 * slices * bytes;
+    out.memory_bytes += 2 * terms * bytes;
     out.step_s +=
-        slices *
+        more *
         moves.message(0, (choice.stages - 1) * stage, whole, std::min(stage, node)).seconds();
     if (replicas > 1)
-      out.step_s += slices * moves.collective(CollectiveKind::kAllReduce, group, whole).seconds();
+      out.step_s += more * moves.collective(CollectiveKind::kAllReduce, group, whole).seconds();
   }
   return out;
 }

@@ -57,9 +57,11 @@ void widen(PlanSearch& search, Ranking& ranking, const Space& space,
   const bool only_unequal = !allows(question, "meshes", "equal");
   const bool only_sliced = asks_for_slices(question);
   std::vector<PlanCandidate> more;
-  if (only_unequal || (searches && !only_sliced))
+  const bool tries_unequal = searches && question.uses(Mechanism::kUnequalMeshes);
+  const bool tries_sliced = searches && question.uses(Mechanism::kSlices);
+  if (only_unequal || (tries_unequal && !only_sliced))
     more = unequal_meshes(search, ranking, space, ranked);
-  if (only_sliced || (searches && !only_unequal)) {
+  if (only_sliced || (tries_sliced && !only_unequal)) {
     std::string why;
     auto sliced = sliced_pipelines(search, ranking, ranked, why);
     if (only_sliced && !why.empty()) refusal = why;
@@ -76,7 +78,8 @@ Result<PlanAnswer> find_in_space(const PlanQuestion& question, const SpaceMaker&
   Ranking ranking(question, search->fold(), search->pricer());
   TESSERA_TRY(Space space, space_of(ranking));
   std::optional<OwnDims> own_dims;
-  if (space.is_wide && space.own_lists && !is_small(question, search->fold()))
+  if (question.uses(Mechanism::kOwnDims) && space.is_wide && space.own_lists &&
+      !is_small(question, search->fold()))
     own_dims.emplace(*search, ranking);
   const auto edits = [&](const PlanCandidate& best) {
     std::vector<PlanCandidate> out = ranking.edits(best, space);
@@ -89,7 +92,8 @@ Result<PlanAnswer> find_in_space(const PlanQuestion& question, const SpaceMaker&
   std::string refusal = ranking.last_refusal();
   if (space.is_wide) widen(*search, ranking, space, ranked, refusal);
   // Cheap programs are simulated, not played by formula.
-  const bool plays = !is_small(question, search->fold()) && !search->has_cheap_programs();
+  const bool plays = question.uses(Mechanism::kPlayedSchedules) &&
+                     !is_small(question, search->fold()) && !search->has_cheap_programs();
   ranking.play_edits(plays);
   const auto play = [&](PlanCandidate& candidate) { ranking.play(candidate); };
   TESSERA_TRY(PlanAnswer answer, search->answer(std::move(ranked), refusal, edits,

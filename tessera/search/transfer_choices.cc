@@ -75,6 +75,7 @@ std::vector<TransferEdit> edits_of(const TransferChoice& now, bool gathers,
 
 std::vector<PlanCandidate> transfer_edits(const PlanCandidate& from, const PlanQuestion& question) {
   std::vector<PlanCandidate> out;
+  if (!question.uses(Mechanism::kTransfers)) return out;
   for (const TransferEdit& edit :
        edits_of(from.choice.transfers, gathers_parameters(from.choice), from, question)) {
     PlanCandidate candidate;

@@ -302,7 +302,8 @@ std::vector<DimList> UnitCuts::select(const std::vector<DimList>& found, const C
 
 void UnitCuts::find(int64_t size, bool pairs) {
   const Fold& fold = search_.fold();
-  DimListSearch search(fold, search_.pricer(), search_.question().progress);
+  DimListSearch search(fold, search_.pricer(), dims_to_cut(fold.graph),
+                       search_.question().progress);
   const std::vector<DimList> found = search.find_lists(size, least_);
   std::vector<DimList> pool = found;
   const auto add = [&](const DimList& list) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -234,6 +235,8 @@ Result<PlanQuestion> question_of(const PlanOptions& options, const Cluster& clus
   question.cluster = &cluster;
   question.evaluations = static_cast<size_t>(options.evaluations);
   question.explain = options.explain;
+  const char* without = std::getenv("TESSERA_SEARCH_WITHOUT");
+  TESSERA_TRY(question.without, parse_mechanisms(without == nullptr ? "" : without));
   TESSERA_TRY(question.options.style, parse_style(options.style));
   TESSERA_TRY(question.optimizer, parse_optimizer_text(options.optimizer));
   TESSERA_TRY(question.compute, parse_dtype(options.precision));
