@@ -15,7 +15,7 @@ constexpr double kGenerous = 24;  // respects in which a choice is taken to be u
 // They wait as if they were slower by this power of the ratio of expected memory to capacity.
 constexpr double kDoubtful = 8;
 constexpr double kSmallMargin = 2;  // PlanQuestion::margin of small models, whatever is alike
-// No plan has been seen to fit that by formula needs this many times the memory of a device.
+// No plan has been seen to fit that by formula needs this many times a device's memory, or more.
 constexpr double kNeverFits = 1.15;
 constexpr int kStrangers = 4;  // alike in so few respects, choices teach nothing of each other
 constexpr double kEqualSteps = 1e-6;  // estimates that differ by less are equal

@@ -303,7 +303,7 @@ std::vector<std::string> parameters_of(const Graph& forward, const std::vector<b
     }
   }
   if (names.empty()) return {};
-  // "blocks.[0-3].*" in place of many names, where that selects the same.
+  // "blocks.[0-3].*" replaces many names where it selects the same parameters.
   std::vector<OpId> chosen;
   for (const Op& op : forward.ops()) {
     if (ops[op.id.index()]) chosen.push_back(op.id);

@@ -15,8 +15,7 @@ namespace {
 
 using UnitTimes = std::vector<const std::vector<double>*>;  // by stage
 
-// Returns the least bound such that stages that each take as many units as it allows hold all
-// units.
+// Returns the least bound with which stages, each filled in turn up to it, hold all units.
 double least_bound(const UnitTimes& times) {
   double low = 0, high = 0;
   for (const auto* of_stage : times)
@@ -24,7 +23,7 @@ double least_bound(const UnitTimes& times) {
   for (int i = 0; i < 60 && high > low; ++i) {
     const double bound = (low + high) / 2;
     size_t next = 0;
-    bool has_each = true;  // a unit
+    bool has_each = true;  // each stage has a unit
     for (size_t s = 0; s < times.size(); ++s) {
       const size_t left = times.size() - s - 1;  // stages that need a unit each
       const size_t first = next;

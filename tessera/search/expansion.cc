@@ -32,7 +32,7 @@ FusedOps expandable_ops(const Graph& forward) {
   FusedOps out;
   for (const Op& op : forward.ops()) {
     const KindInfo& kind = info_of(op);
-    if (!kind.expand || kind.expandable != nullptr) continue;  // those are made where a split asks
+    if (!kind.expand || kind.expandable != nullptr) continue;  // expanded where a split asks
     std::vector<std::string> words = split_text(op.path, '.');
     for (std::string& word : words) {
       if (parse_int(word)) word = "*";
@@ -93,8 +93,8 @@ bool is_free(const PlanAnswer& answer) {
 class Expansions {
  public:
   using Find = std::function<Result<PlanAnswer>(const PlanQuestion&)>;
-  // Prepares the searches. `may_be_alone`: whether the search of the model as it is is left out
-  // where taking apart is clearly faster.
+  // Prepares the searches. `may_be_alone`: whether a clearly faster search with ops taken apart may
+  // replace that of the model as it is.
   Expansions(const PlanQuestion& question, FusedOps kinds, const Find& find, bool may_be_alone)
       : question_(question), kinds_(std::move(kinds)), find_(find), may_be_alone_(may_be_alone) {}
 

@@ -17,7 +17,7 @@ constexpr size_t kKept = 2;  // layers of a run: the first one, and one that sta
 constexpr size_t kManyLayers = 12;
 constexpr size_t kSampled = 5;  // of unequal layers, by size
 
-// The graph that is being folded, and which op of the model each of its ops is.
+// The graph that is being folded, with the op of the model that each of its ops stands for.
 struct State {
   Graph graph;
   std::vector<OpId> origin;
@@ -76,7 +76,7 @@ std::optional<State> without_layers(const State& state, const Layers& run,
     const auto it = replaced->find(id);
     return it == replaced->end() ? id : it->second;
   };
-  // Without the terms of layers that are gone.
+  // Returns the op without the terms of layers that are gone.
   const auto without_terms = [&](Op op) {
     for (size_t i = op.inputs.size(); i-- > 0;) {
       const OpId producer = graph.tensor(op.inputs[i]).producer;

@@ -1,6 +1,6 @@
-// Mechanisms of a search that can be left out, so that one can weigh what each of them earns: the fastest
-// step with it and without it, and the processor seconds that it costs. Nothing else asks for them;
-// docs/results/mechanisms.md has the table, which benchmarks/run_mechanisms.py writes.
+// Mechanisms of a search that can be left out, so that one can weigh what each of them earns: the
+// fastest step with it and without it, and the processor seconds that it costs. Nothing else asks
+// for them; docs/results/mechanisms.md has the table, which benchmarks/run_mechanisms.py writes.
 //
 //   TESSERA_SEARCH_WITHOUT=own_dims,slices tessera plan MODEL --cluster C --batch B
 //   if (question.uses(Mechanism::kOwnDims)) ...
@@ -47,7 +47,8 @@ struct MechanismName {
 };
 const std::vector<MechanismName>& mechanism_names();
 
-// Reads names that are separated by commas; "" names none. Errors: an unknown name, with the nearest one.
+// Reads names that are separated by commas; "" names none. Errors: an unknown name, with the
+// nearest one.
 Result<Mechanisms> parse_mechanisms(const std::string& text);
 
 }  // namespace tessera

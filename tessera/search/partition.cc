@@ -171,8 +171,8 @@ std::optional<std::vector<size_t>> least_sum(const Places& places, double bound,
 std::optional<Partition> partition(const PartitionProblem& problem) {
   const size_t units = problem.resting_bytes.size(), count = problem.in_flight.size();
   TESSERA_CHECK(count >= 1 && units >= count, "{} units for {} places", units, count);
-  // Places that all recompute as much as they can and are as even as can be: if they fit, no place
-  // of the answer need be slower by more than the widest bound.
+  // Takes places that all recompute as much as they can and are as even as can be: if these fit, no
+  // place of the answer need be slower by more than the widest bound.
   double sum = 0, high = 0;
   for (const PartitionLevel& level : problem.levels) {
     for (const double time : level.time_s) sum += time;

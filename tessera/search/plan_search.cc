@@ -174,7 +174,7 @@ bool PlanSearch::note(const Lowering& lowering, const Simulation& simulation,
     const double capacity =
         asked > 0 && device > 0 ? std::min(asked, device) : std::max(asked, device);
     if (capacity > 0 && role.memory.high > capacity) candidate.fits = false;
-    // As if all devices of a node had as much on its host.
+    // The check assumes that all devices of a node have as much on its host.
     const NodeType& node = question_.cluster->type_of(role.device);
     const int64_t on_host = role.memory.arena_bytes[static_cast<size_t>(Tier::kHost)];
     const int64_t sharing = std::min(lowering.plan().ranks, node.devices);

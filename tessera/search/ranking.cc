@@ -130,10 +130,10 @@ std::vector<Ranking::Shape> Ranking::shapes(bool rings) const {
   }
   for (const auto& [used, replicas] : least_replicas) counts.insert(used);
   if (fixed_number(question_, "devices") > 0) counts = {fixed_number(question_, "devices")};
-  // Rings move no more the more devices they have.
+  // Rings of more devices do not move more.
   const int64_t most = rings && needs_rings() ? all : most_inner();
   std::vector<Shape> out;
-  // Many devices first: what is far slower than their choices need not be ranked in full.
+  // Many devices come first: choices far slower than theirs need not be ranked in full.
   for (const int64_t used : std::vector<int64_t>(counts.rbegin(), counts.rend())) {
     if (used > all) continue;
     for (const int64_t stages : divisors_of(used)) {
@@ -342,7 +342,7 @@ void Ranking::note(const Estimate& estimate) {
 
 void Ranking::rank_shards(Choice choice, const Inside& inside, bool is_far_off,
                           std::vector<PlanCandidate>& out) {
-  // Where nodes are more than one, the order of stages and replicas on them may matter.
+  // On several nodes the order of stages and replicas may matter.
   const bool may_turn = choice.stages > 1 && choice.axes.front().size > 1 &&
                         choice.ranks() > question_.cluster->type_of(0).devices;
   // Without replicas, axes inside a stage may hold parameters alike.
@@ -580,8 +580,8 @@ std::optional<DimList> Ranking::improved_list(const PlanCandidate& start, const 
 }
 
 void Ranking::refine(const Space& space, std::vector<PlanCandidate>& out) {
-  // The partition knows one time of a unit, whatever stage it is in.
   if (!question_.uses(Mechanism::kPartition)) return;
+  // The partition knows one time of a unit, whatever stage it is in.
   if (limit_ <= 0 || !space.own_units || estimator_.kinds().count() > 1) return;
   // Choices that differ in recomputation alone, by the order of the levels.
   std::map<std::string, std::vector<size_t>> groups;

@@ -82,7 +82,8 @@ class Ranking {
   // Returns whether many sequences take a device no longer than `least` ones, and it has far more
   // memory than they need.
   bool all_fit_and_none_is_longer(int64_t least);
-  // Returns the entries that lists may be made of: dims_to_cut() without what the question leaves out.
+  // Returns the entries that lists may be made of: dims_to_cut() without what the question leaves
+  // out.
   std::vector<std::string> dims_offered() const;
   void add_all_lists(Space& space, int64_t size) const;
   struct Shape {  // how the devices are divided

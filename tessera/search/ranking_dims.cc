@@ -97,7 +97,7 @@ void Ranking::find_dims(Space& space) {
   }
   if (smallest == 0) return;
   DimListSearch search(fold_, pricer_, dims_offered(), question_.progress);
-  // The smallest micro-batch: nothing is gained by cutting its batch.
+  // Finds the smallest micro-batch, because cutting its batch gains nothing.
   int64_t least = 1;
   while (2 * least <= question_.batch && !pricer_.price({{}, least, "none"})) least *= 2;
   cuts_save_nothing_ =

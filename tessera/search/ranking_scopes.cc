@@ -1,4 +1,4 @@
-// Ranking::with_scopes.
+// Implements Ranking::with_scopes.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -45,7 +45,7 @@ std::optional<DimList> Ranking::with_scopes(const PlanCandidate& start,
     }
     return out;
   };
-  // Parts have no choice where one dim cuts all that is cut; the start was slower, but may have.
+  // Parts have no choice where one dim cuts all that is cut; the start may have one, though slower.
   const auto has_choice = [&](const DimList& dims) {
     const std::string cuts = cuts_of(fold_.graph, {{axis.name, axis.size, dims}});
     return std::ranges::none_of(axis.dims, [&](const std::string& dim) {

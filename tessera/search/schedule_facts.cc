@@ -100,7 +100,7 @@ const ScheduleFacts* ScheduleTable::facts(const std::string& schedule, const Pip
       most = std::max(most, holds);
     }
   }
-  // The slices of a stage hold their parts of it.
+  // A stage holds what its slices hold, each of them a part of a micro-batch.
   const auto stages = static_cast<size_t>(size.places * size.chunks);
   for (size_t s = stages; s < out->held.size(); ++s) out->held[s % stages] += out->held[s];
   out->held.resize(stages);

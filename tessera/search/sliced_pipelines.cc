@@ -17,7 +17,7 @@ constexpr double kSlicedPromise = .96;
 constexpr double kSlices = 8;
 constexpr size_t kTables = 4;    // pipelines whose slices are priced
 constexpr size_t kTried = 8;     // pipelines that are tried, some of which may be refused
-constexpr size_t kMeasured = 2;  // of these pipelines, by a folded program of their own slices
+constexpr size_t kMeasured = 2;  // pipelines measured by a folded program of their own slices
 
 struct Seed {
   double promised_s = 0;

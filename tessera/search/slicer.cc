@@ -142,7 +142,7 @@ const SliceTable* Slicer::table_for(const UnitQuestion& asked) {
 std::vector<int64_t> Slicer::best_lengths(const Choice& choice, const UnitPrices& whole,
                                           const SliceTable& table) const {
   const std::vector<double> counts = slowest_stage(choice, whole);
-  // By slice and tokens before it, in shortest slices.
+  // Times by slice and tokens before it, both in units of the shortest slice.
   const auto n = static_cast<size_t>(length_ / shortest_);
   std::vector<double> times((n + 1) * n);
   for (size_t k = 1; k <= n; ++k) {

@@ -60,7 +60,7 @@ std::optional<double> least_step_s(const PlanQuestion& question, const Fold& fol
   for (const ClusterPart& part : cluster.parts) {
     const OpCosts costs(part.type.device, question.options.style, nullptr);
     const bool is_first = &part == &cluster.parts.front();
-    double fastest = is_first ? 1 : 0;  // divided by the speed of the first part's devices
+    double fastest = is_first ? 1 : 0;  // speed of a device over that of the first part's
     for (size_t i = 0; i < ops->works.size(); ++i) {
       const double least = costs.least_s(ops->works[i]).value_or(0);
       if (is_first) {

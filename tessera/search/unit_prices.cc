@@ -37,8 +37,8 @@ const Issue* sums_gradients(const Instruction& instruction, const Graph& graph) 
   return issue != nullptr && std::ranges::all_of(issue->transfers, is_one) ? issue : nullptr;
 }
 
-// Returns the intervals in which the rank's collectives sum gradients, once a step: by start, none
-// beside another. Adds how long each takes to its unit.
+// Returns the intervals in which the rank's collectives sum gradients, once a step, sorted by start
+// and without overlap. Adds the time of each collective to its unit.
 std::vector<std::pair<double, double>> divide_sums(UnitPrices& costs, const OpUnits& units,
                                                    const Program& program, const Graph& graph,
                                                    const Simulation& simulation) {
@@ -316,7 +316,7 @@ constexpr auto kSummed = std::to_array<double UnitPrice::*>(
      &UnitPrice::parameters, &UnitPrice::large_parameters, &UnitPrice::alike_bytes,
      &UnitPrice::alike_shard_bytes, &UnitPrice::summed_bytes, &UnitPrice::summed_shard_bytes,
      &UnitPrice::copy_bytes, &UnitPrice::uncopied_bytes, &UnitPrice::activation_bytes});
-// Members that are those of the last unit.
+// Members that have the value of the last unit.
 constexpr auto kOfTheLast = std::to_array<double UnitPrice::*>(
     {&UnitPrice::leaving_bytes, &UnitPrice::leaving_piece_bytes});
 static_assert(sizeof(UnitPrice) == (kSummed.size() + kOfTheLast.size()) * sizeof(double));
