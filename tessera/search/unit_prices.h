@@ -110,7 +110,7 @@ double overhead_beside(const UnitPrices& prices, double buffer_bytes);
 // Returns the share of a micro-batch's passes that its slowest slice takes; 1 without slices.
 double slowest_slice(const UnitPrices& prices);
 
-// The question how a unit that is cut is priced: the axes of a stage without replicas, the
+// A question for the price of units that are cut: the axes of a stage without replicas, the
 // sequences of a micro-batch over all of them, and what is computed again.
 struct UnitQuestion {
   std::vector<ChoiceAxis> axes;

@@ -19,7 +19,7 @@ namespace {
 constexpr const char* kLibrary = "libCbcSolver.so.3";
 // CBC takes differences below 1e-5 for none, so costs are scaled until the largest is this.
 constexpr double kLargest = 1e4;
-// The publication lets CBC search as long.
+// The publication lets CBC search for so long.
 constexpr const char* kMostSeconds = "600";
 
 // The functions of CBC that are used, from its library.

@@ -281,7 +281,8 @@ std::optional<std::vector<size_t>> LayerSearch::solve_stage(Instance& at, size_t
   if (!is_new) return known->second;
 
   const double capacity = limit > 0 ? limit - at.overhead_bytes : 0;
-  // Returns the leaves of each unit whose peak is at most `peak`; the most frequent answers first.
+  // Returns the fastest leaves of the units with peaks of at most `peak`; nothing if none fit.
+  // `bounded`: whether the memory limit holds.
   const auto solve = [&](double peak, bool bounded) -> std::optional<std::vector<size_t>> {
     const double room = capacity - peak;
     if (bounded && room <= 0) return {};

@@ -76,7 +76,7 @@ bool are_degrees_open(const PlanQuestion& question) {
          fixed_number(question, "pp") == 0;
 }
 
-// Returns the optimizer with the table's state: what a row takes beside itself.
+// Returns the kind of optimizer state that a table has: what a row takes beside itself.
 tables::Optimizer state_of(const OptimizerSpec& spec, const std::string& parameter) {
   const Optimizer* optimizer = find_optimizer(optimizer_of(spec, parameter));
   const KindInfo* kind = optimizer == nullptr ? nullptr : find_kind(optimizer->rows);

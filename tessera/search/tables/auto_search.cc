@@ -239,7 +239,7 @@ class AutoSearch {
     const int64_t each = options_.budget / std::max(1, options_.restarts);
     for (int restart = 0; restart < options_.restarts && devices_ > 1; ++restart) {
       say(fmt::format("restart {} of {}", restart + 1, options_.restarts));
-      // The last restart starts from the best that was found, less hot.
+      // The last restart starts from the best that was found, at a lower temperature.
       const bool last = restart > 0 && restart + 1 == options_.restarts;
       const Devices& from =
           last ? best_ : seeds[ranked[static_cast<size_t>(restart) % ranked.size()].second];
