@@ -14,7 +14,7 @@ namespace {
 
 double real(int64_t value) { return static_cast<double>(value); }
 
-// FLOP of a step on one GPU with what is computed again, and the stretch of the bubble.
+// Returns the FLOP of a step on one GPU, with recomputation, stretched by the bubble.
 double work(const Run& run) {
   const double tokens = real(run.global_batch) * real(run.seq) / real(run.gpus);
   const double recompute = run.recompute == Recompute::kFull ? 4.0 / 3 : 1;

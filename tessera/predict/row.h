@@ -1,8 +1,8 @@
-// One published run as a row of a CSV tells it. What is left empty there is unset here. Texts with
-// a meaning (dtype, recompute) become types once, when the row is made. Only what describes the run
-// is read; columns with measured values (step_time_s, mem_GB, tflops_per_gpu, mfu,
-// tokens_per_s_per_gpu) and remarks on them (reported, provenance, quality) are not looked at and may
-// be absent. Of notes only the words that tell low-rank fine-tuning count. Columns:
+// One published run, as a row of a CSV tells it. Cells that are empty there are unset here. Texts
+// with a meaning (dtype, recompute) become types once, when the row is made. Only what describes
+// the run is read; columns with measured values (step_time_s, mem_GB, tflops_per_gpu, mfu,
+// tokens_per_s_per_gpu) and remarks on them (reported, provenance, quality) are not looked at and
+// may be absent. In notes only the words that tell low-rank fine-tuning count. Columns:
 // docs/reference/predict.md.
 #pragma once
 
@@ -20,7 +20,7 @@ namespace tessera {
 // The arithmetic of products. kTf32: float32 numbers whose mantissas products cut to 10 bits.
 enum class Arithmetic : uint8_t { kFp32, kTf32, kFp16, kBf16, kFp8, kFp4 };
 std::string_view arithmetic_name(Arithmetic arithmetic);
-// Are its numbers in float32 at rest and on the way?
+// Returns whether its numbers are in float32 at rest and on the way.
 bool is_wide(Arithmetic arithmetic);
 
 // kExperts: what selective computes again, and mixtures of experts whole (hybrids only).
@@ -54,8 +54,8 @@ struct StatedRecompute {
   bool empty() const { return text.empty(); }
 };
 
-// Whether all parameters are trained, or low-rank factors beside them (LoRA), as a column or words
-// say it.
+// Says whether all parameters are trained, or low-rank factors beside them (LoRA), by a column or
+// by words.
 struct StatedLowRank {
   bool trains = false;          // low-rank factors
   std::optional<int64_t> rank;  // unset: not said
@@ -80,10 +80,10 @@ struct Row {
   std::string problem;  // why the row cannot be read: a cell that is no number; empty: none
 };
 
-// Names of the columns that must be there.
+// Returns the names of the columns that must be there.
 const std::vector<std::string>& required_columns();
 
-// Errors: columns that are missing, all of them in one line with the nearest names found.
+// Reads the rows. Errors: missing columns, all of them in one line with the nearest names found.
 Result<std::vector<Row>> read_rows(const CsvTable& table, std::string_view file);
 
 }  // namespace tessera
