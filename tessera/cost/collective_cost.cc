@@ -536,7 +536,7 @@ CollectiveCost CollectiveCosts::message(int64_t from, int64_t to, int64_t bytes,
     cost.latency_s =
         std::max(type.nic.latency_s, other.nic.latency_s) + fabric_seconds(*cluster_, pair.tier);
     if (cluster_->rail_aligned && a.local != b.local) {
-      // By the device of this node that sits on the receiver's rail, in chunks.
+      // The message goes by the device of this node on the receiver's rail, in chunks.
       cost.latency_s += inner.latency_s;
       cost.inner_fraction = std::min(1., rate / inner.rate);
     }

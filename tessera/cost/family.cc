@@ -386,7 +386,7 @@ const Family* find_family(const Profile& profile, std::string_view name, int64_t
     return result;
   };
   const std::string plain = without(name, ".add");
-  // More ranks than were measured: the most; fewer, or between: the next larger number.
+  // Tries more ranks, up to twice as many, and then fewer.
   std::vector<int64_t> order{ranks};
   for (int64_t more = ranks + 1; more <= 2 * ranks; ++more) order.push_back(more);
   for (int64_t fewer = ranks - 1; fewer >= 1; --fewer) order.push_back(fewer);

@@ -1,5 +1,5 @@
-// Prices of work on one device. Every estimate is kernel time = max(arithmetic, memory) + tail;
-// constants.cc holds the shares of the peaks.
+// Prices of work on one device. Every estimate is kernel time = max(arithmetic, memory) + tail; the
+// shares of the peaks are constants (constants.h).
 #include "tessera/cost/op_cost.h"
 
 #include <algorithm>

@@ -66,7 +66,7 @@ double parameter_count(const Architecture& model);
 // Returns the parameters that one token passes (experts: top_k of them).
 double active_parameter_count(const Architecture& model);
 
-// Takes so many of the model's layers, with the same share of dense ones, rounded up.
+// Cuts the model to so many layers, with the same share of dense ones, rounded up.
 void cut_to_layers(Architecture& model, int64_t layers);
 
 // Finds the longest known name with which `name` begins, whatever case and punctuation; nothing if

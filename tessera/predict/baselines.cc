@@ -102,7 +102,7 @@ double reference_model(const Run& run) {
   }
   forward += 2 * all_reduce;
   const double backward_pass = 2 * (forward - 2 * all_reduce) + 2 * all_reduce;
-  // The host issues no faster.
+  // The host issues a layer's kernels no faster.
   const double floor = 0.73e-3 + (run.tp > 1 ? 0.075e-3 : 0) + (run.tp >= 8 ? 0.23e-3 : 0);
   const bool again = run.recompute == Recompute::kFull;
   const double layers = real(m.layers) / real(run.pp);

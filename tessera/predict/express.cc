@@ -103,7 +103,7 @@ std::string llama_keys(const Run& run, const std::string& family) {
 
 std::string mixture_keys(const Run& run) {
   const Architecture& m = run.model;
-  // Tokens are balanced and none is dropped: slots for just what arrives.
+  // Tokens are balanced and none is dropped: experts have slots for just the tokens that arrive.
   std::string spec = llama_keys(run, "mixtral") +
                      fmt::format(",experts={},top_k={},capacity_factor=1", m.experts, m.top_k);
   if (m.shared_ffn > 0) spec += fmt::format(",shared_ffn={}", m.shared_ffn);

@@ -370,7 +370,7 @@ void set_batch(Run& run, const Row& row) {
   }
   run.microbatch = std::min(run.microbatch, of_replica);
   run.micro_batches = std::max<int64_t>(1, (of_replica + run.microbatch / 2) / run.microbatch);
-  // Long sequences through stages, one a replica: they can only have been cut.
+  // Stages with few long sequences a replica: the sequences can only have been cut.
   if (run.pp > 1 && run.micro_batches < run.pp && run.cp == 1 && run.dp > 1 &&
       run.seq >= assumed_whole("long_sequence")) {
     run.cp = run.dp;
@@ -439,7 +439,7 @@ Result<Run> infer(const Row& row, const std::vector<FrameworkOption>& options) {
     if (!option.framework.empty() && option.framework != run.framework.name) continue;
     TESSERA_TRY_VOID(set_option(run.framework, option.key, option.value));
   }
-  // Its kernels were written for newer GPUs.
+  // The kernels of its fused attention were written for newer GPUs.
   if (const auto style = parse_style(run.framework.style); run.framework.flash_attention &&
                                                            !run.machine.flash_attention && style &&
                                                            style->fused_attention) {

@@ -28,7 +28,7 @@ struct Run {
   int64_t zero = 0;
   int64_t microbatch = 1;     // sequences of a replica and micro-batch
   int64_t micro_batches = 1;  // of a step
-  // As stated; dp * microbatch * micro_batches where that comes to whole micro-batches.
+  // As stated; equal to dp * microbatch * micro_batches if that comes to whole micro-batches.
   int64_t global_batch = 1;
   Recompute recompute = Recompute::kNone;
   Arithmetic arithmetic = Arithmetic::kBf16;

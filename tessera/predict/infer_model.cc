@@ -47,7 +47,7 @@ Form form_by_sizes(const Row& row, Architecture model) {
 
 // Returns the heads of a model that states none: of the first usual size that divides `hidden`.
 int64_t usual_heads(int64_t hidden) {
-  // Sizes of the Megatron-LM paper (2019), and GPT-3's of 1,536: heads of 96.
+  // Sizes of the Megatron-LM paper (2019), and GPT-3's of 1,536, have heads of 96.
   for (const int64_t known : {1536, 1920, 2304, 3072}) {
     if (hidden == known) return hidden / 96;
   }
@@ -166,7 +166,7 @@ Result<Architecture> infer_model(const Row& row, std::vector<std::string>& reaso
   Architecture model;
   bool form_known = false;
   auto known = find_architecture(row.model);
-  // "ResNet", and its depth in a column of its own.
+  // The name is "ResNet" alone, and the depth is in a column of its own.
   if (known && known->name == "resnet" && row.layers)
     known = find_architecture(fmt::format("resnet{}", *row.layers));
   if (known) {

@@ -253,7 +253,7 @@ class Pricer {
   const std::vector<std::optional<Case>>& cases_;
   std::vector<Prediction>& out_;
   Compiler rows_{1}, alone_{1};  // rows are large: each keeps what the last one had
-  // By key, of the group at hand; also of the lighter rows that its rows are made into.
+  // Results by key, of the present group and of the lighter rows that its rows are made into.
   std::map<std::string, Result<Simulation>> known_;
 };
 

@@ -23,11 +23,12 @@ std::string_view arithmetic_name(Arithmetic arithmetic);
 // Returns whether its numbers are in float32 at rest and on the way.
 bool is_wide(Arithmetic arithmetic);
 
-// kExperts: what selective computes again, and mixtures of experts whole (hybrids only).
+// kExperts: as kSelective, and whole mixtures of experts, too (hybrids only).
 enum class Recompute : uint8_t { kNone, kSelective, kExperts, kFull };
 std::string_view recompute_name(Recompute what);
 
-// "bf16", "fp16", "mxfp8", "fp8(current scaling)", "amp", "fp16/bf16", ...
+// A dtype as rows state it: "bf16", "fp16", "mxfp8", "fp8(current scaling)", "amp", "fp16/bf16",
+// ...
 struct StatedDtype {
   std::string text;
   std::optional<Arithmetic> arithmetic;  // unset: nothing is stated, or nothing that is known
@@ -40,7 +41,8 @@ struct StatedDtype {
   bool empty() const { return text.empty(); }
 };
 
-// "full", "none", "selective(attention)", "core_attn,layernorm", ...
+// Recomputation as rows state it: "full", "none", "selective(attention)", "core_attn,layernorm",
+// ...
 struct StatedRecompute {
   std::string text;
   std::optional<Recompute> what;  // unset: nothing is stated
@@ -61,8 +63,8 @@ struct StatedLowRank {
   std::optional<int64_t> rank;  // unset: not said
   bool narrow_base = false;     // the rest is kept in 4 bits (QLoRA)
 };
-// Reads low-rank tuning out of a text: "LoRA", "QLoRA", "low-rank", with "rank 8" or "r=8" behind or
-// before it. "Without LoRA" and "no LoRA" say nothing.
+// Reads low-rank tuning out of a text: "LoRA", "QLoRA", "low-rank", with "rank 8" or "r=8" behind
+// or before it. "Without LoRA" and "no LoRA" say nothing.
 StatedLowRank low_rank_in(std::string_view text);
 
 struct Row {

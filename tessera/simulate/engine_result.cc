@@ -109,7 +109,7 @@ std::string Engine::waits_text(int32_t p, int32_t& next) const {
     for (const auto& queue : a.queues) {
       if (t < 0 && !queue.empty()) t = queue.front();
     }
-    // Receives that never come: the first by number.
+    // A receive that never comes: the first by number.
     for (size_t open = 0; open < transfers_.size(); ++open) {
       const Transfer& gathering = transfers_[open];
       if (gathering.item->match < 0 || gathering.phase == Phase::kDone) continue;
@@ -122,7 +122,7 @@ std::string Engine::waits_text(int32_t p, int32_t& next) const {
   }
   const std::string me = fmt::format("rank {}", play_.players[static_cast<size_t>(p)].rank);
   if (t < 0) return me + " waits for what nobody issued";
-  // Its stream may be held by an earlier one.
+  // An earlier transfer may hold its stream.
   for (size_t depth = 0; depth < transfers_.size(); ++depth) {
     const Transfer& open = transfers_[static_cast<size_t>(t)];
     int32_t before = -1;

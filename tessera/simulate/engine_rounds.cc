@@ -127,8 +127,8 @@ int64_t Engine::rounds_ahead() const {
     const Repetition& one = repetition(p);
     const auto run = static_cast<size_t>(actors_[static_cast<size_t>(p)].run);
     const size_t end = one.first + one.runs() - one.period;
-    // The first round may have what only the first run of a block has, the last what the last has;
-    // messages of the next run are received already.
+    // The first round may have items of a block's first run alone, the last round items of its last
+    // run; messages of the next run are received already.
     if (run < one.first + one.period || run + 1 >= end) return -1;
     out = std::min(out, static_cast<int64_t>((end - run - 2) / runs_a_round(p)));
   }

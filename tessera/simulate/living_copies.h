@@ -6,7 +6,7 @@
 //   living.set(buffer, slot, true);
 //   LivingCopies::Mask some = living.no_buffers();
 //   living.add(buffer, some);
-//   living.read(some, micro_batch, found);  // of the buffers in `some`, what lives of the micro-batch
+//   living.read(some, micro_batch, found);  // those in `some` whose copy of the micro-batch lives
 #pragma once
 
 #include <cstddef>

@@ -755,7 +755,7 @@ class PlayerOutline {
   std::map<std::pair<BlockRef, size_t>, size_t> deferred_;  // wait -> issue
   std::set<std::pair<BlockRef, size_t>> postponed_;         // issues
   std::vector<size_t> late_;                                // issues of the block, for its end
-  // of what is being priced
+  // State of the block that is being outlined:
   BlockRef ref_;
   engine::Block block_;
   int64_t runs_ = 0;

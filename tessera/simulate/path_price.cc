@@ -91,8 +91,8 @@ class PathPrices {
     return static_cast<int64_t>(elements) * dtype_bytes(dtype_);
   }
 
-  // Returns the bytes that collective() asks for: the whole array on one member; for an exchange, an
-  // array of which each member would send as much as the busiest one does.
+  // Returns the bytes that collective() asks for: the whole array on one member; for an exchange,
+  // an array of which each member would send as much as the busiest member does.
   static int64_t whole_bytes(const Issue& issue, int64_t sent, int64_t members) {
     const Transfer& transfer = issue.transfers.front();
     const auto most = [&](const SharedBoxes& boxes) {

@@ -33,7 +33,7 @@ struct Suffix {       // from an item to the end of its stretch
 enum class Beside : uint8_t { kNothing, kMessages };
 inline constexpr size_t kBesides = 2;
 
-// How a stretch is played.
+// A `Manner` says how a stretch is played: beside what, and with bundles (rigid) or without.
 struct Manner {
   Beside beside = Beside::kNothing;
   bool rigid = false;
