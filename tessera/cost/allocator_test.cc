@@ -64,7 +64,7 @@ TEST(CachingAllocator, gives_free_segments_back_before_it_fails) {
   EXPECT_EQ(allocator.peak_reserved_bytes(), 50 * kMiB);
 }
 
-// A trace that fragments segments of fixed sizes does not fragment a segment that grows.
+// A trace that fragments segments of the arrays' own sizes does not fragment a segment that grows.
 TEST(CachingAllocator, an_expandable_segment_reserves_about_the_live_peak) {
   std::vector<AllocatorEvent> trace;
   int64_t id = 0, first = 0;

@@ -94,8 +94,8 @@ double oversubscription(const Machine& at) {
 }
 
 // Returns the bus rate of one group between nodes: the rate of its NICs. Where the group crosses a
-// tier, one edge of the ring leaves each switch; with q of its nodes below a switch 1/q of their
-// rate needs the way up.
+// tier, one edge of the ring leaves each switch; with q of its nodes below a switch 1/q of the
+// ring's edges need the way up.
 double network_bus(const Machine& at) {
   const double rate = nics_of_group(at) * at.type.nic.rate * at.type.device.generation->nic_share *
                       at.style.network_efficiency;

@@ -128,8 +128,7 @@ double in_flight(const Run& run) {
 double estimated_state_bytes(const Run& run, bool sharded) {
   const Parameters local = local_parameters(run);
   const double replicas = sharded ? as_double(run.dp * run.cp) : 1;
-  // Experts lie over `ep` replicas or their tensor ranks, and their states over the remaining
-  // replicas.
+  // Experts lie over `ep` replicas or their tensor ranks, their states over the remaining ranks.
   const double of_expert =
       std::max(1.0, replicas * as_double(run.tp) / as_double(ranks_of_experts(run)));
   return local.dense * bytes_of_parameter(run, replicas) +

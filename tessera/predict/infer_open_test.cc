@@ -165,8 +165,8 @@ TEST(Open, ReplicasDivideTheBatch) {
   EXPECT_EQ(64 % run.dp, 0) << run.dp;
 }
 
-// If replicas cannot share a step's batch, the step takes longer in proportion to its
-// micro-batches.
+// A batch that replicas cannot share takes the time of whole micro-batches, scaled to the stated
+// batch.
 TEST(Open, TimesAreOfTheStatedBatch) {
   Row row = row_of("Llama2-7B", "H100-80GB", 8);
   row.zero = 3;

@@ -23,8 +23,8 @@ struct Machine {
   bool early = false;  // sold before 2022: runs that do not say so are of that time's frameworks
   bool tuned = false;  // NVLink and sold since 2022: published runs overlap tensor parallelism
   bool xla = false;    // its programs are XLA's
-  // A node is a set of chips that an interconnect joins, not a host: the number that a row calls
-  // its node's does not count.
+  // If true, a node is the set of chips that the interconnect joins, not a host: what a row calls a
+  // node does not count.
   bool joined = false;
   bool replaces = false;  // another device of about the speed of the named one
 };

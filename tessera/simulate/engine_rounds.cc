@@ -196,8 +196,8 @@ void Engine::note_player(int32_t p, Mark& mark) {
   notes.amount(over ? 0 : stretch.head_left - (mark.time - stretch.head_updated) * head_rate(p));
 }
 
-// Returns whether a transfer is over. A message that has arrived is not until its receiver knows of
-// it.
+// Returns whether a transfer is over. A message that has arrived is over only when its receiver
+// knows of it.
 bool Engine::is_over(const Transfer& one) const {
   if (one.phase != Phase::kDone) return false;
   return one.item->kind == ItemKind::kIssue ||

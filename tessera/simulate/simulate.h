@@ -38,13 +38,14 @@ struct SimulateOptions {
   std::optional<RankDevices> devices;  // another order than the plan's: the programs are the same
   double failures_a_device_year = 0;   // with restart_s: expected time lost is added, stated apart
   double restart_s = 0;
-  // Fills in the data of a rank's program (NamedRows::counted). Ranks then differ by their data, so
-  // each rank is played. All runs of a Simulator must have the same function.
+  // Fills in the figures of a rank's program that depend on data (NamedRows::counted). Ranks then
+  // differ by their data, so each rank is played. All runs of a Simulator must have the same
+  // function.
   std::function<void(Program&)> counts{};
 
-  // Decides whether a run goes on. Before ranks are played it gets the instructions of one program
-  // of each class of equal ranks, the cost of the run; false ends the run with an error. Not asked
-  // where every rank is played for itself.
+  // Decides whether a run goes on. Before ranks are played it gets the number of instructions of
+  // one program of each class of equal ranks, in all: the cost of the run. False ends the run with
+  // an error. Not asked where every rank is played for itself.
   std::function<bool(int64_t)> may_play{};
 
   bool has_labels() const { return events || critical_path; }  // whether names of ops are needed
