@@ -33,8 +33,8 @@ struct Device {
   double clock_hz = 0;
   double launch_s = 0;      // from the host's issue of a kernel to its earliest start
   double host_issue_s = 0;  // the host's time for one kernel issued by a compiled program
-  // Does the rank itself do the communication, while it waits for it? Then nothing overlaps, and
-  // the host's time for a kernel is time of the device. So it is where ranks are threads or
+  // If true, the rank itself does the communication while it waits for it. Then nothing overlaps,
+  // and the host's time for a kernel is time of the device. So it is where ranks are threads or
   // processes.
   bool synchronous = false;
   int64_t context_bytes = 0;  // taken by the driver and the libraries' code
@@ -49,7 +49,8 @@ struct Link {
   LinkKind kind = LinkKind::kPcie;
   double rate = 0;       // bytes/s, one direction, of one device (of one NIC)
   double latency_s = 0;  // one message
-  // All devices at full rate at once (a switch); otherwise they share one link of this rate.
+  // If true, all devices run at full rate at once (a switch); otherwise they share one link of this
+  // rate.
   bool switched = true;
   friend bool operator==(const Link&, const Link&) = default;
 };
@@ -58,12 +59,12 @@ struct NodeType {
   std::string name;  // "dgx-a100"
   Device device;
   int64_t devices = 1;  // in a node, all equal
-  // How many devices of the node can work at the same time. If more have work, they take turns.
-  // 0: all can.
+  // Number of the node's devices that can work at the same time; if more have work, they take
+  // turns. 0: all can.
   int64_t cores = 0;
   Link inner;  // between devices of the node
-  // Devices are spread evenly over the sockets; what goes from socket to socket shares `bridge`
-  // (one direction between two sockets), beside the two devices' own `inner`. 1: no bridge.
+  // Devices are spread evenly over the sockets; traffic from socket to socket shares `bridge` (one
+  // direction between two sockets), beside the two devices' own `inner`. 1: no bridge.
   int64_t sockets = 1;
   Link bridge;
   Link nic;          // one network card
@@ -94,7 +95,8 @@ struct ClusterPart {
   friend bool operator==(const ClusterPart&, const ClusterPart&) = default;
 };
 
-// Where a device is. Devices are numbered node by node, in the order of the parts.
+// A `Location` is the place of a device. Devices are numbered node by node, in the order of the
+// parts.
 struct Location {
   int64_t part = 0;
   int64_t node = 0;   // over all parts
@@ -116,13 +118,14 @@ struct Cluster {
   friend bool operator==(const Cluster& a, const Cluster& b);  // profiles by their contents
 };
 
-// "dgx-a100:8" (preset and nodes), "local" or "local:4" (this machine, with a rank for each core or
-// with four ranks), or the path of a TOML file. Unknown preset, key or unit: one line with the
-// nearest name.
+// Loads a cluster: "dgx-a100:8" (preset and nodes), "local" or "local:4" (this machine, with a rank
+// for each core or with four ranks), or the path of a TOML file. Errors: unknown preset, key or
+// unit, in one line with the nearest name.
 Result<Cluster> load_cluster(std::string_view what);
-// `file` names the text in messages; a profile in it is looked for in that file's folder.
+// Reads a cluster's text. `file` names it in messages; a profile in it is looked for in that file's
+// folder.
 Result<Cluster> parse_cluster(std::string_view toml, std::string_view file);
-// parse_cluster(to_toml(c)) == c.
+// Writes a cluster's text: parse_cluster(to_toml(c)) == c.
 std::string to_toml(const Cluster& cluster);
 
 // Presets: tessera/cluster/presets/*.toml, which are part of the program, and "local".
@@ -132,14 +135,16 @@ struct Preset {
 };
 const std::vector<Preset>& presets();  // in the order of their names
 std::vector<std::string> preset_names();
-// Whether load_cluster would look for a preset of this name: "dgx-a100:8", but not "gpt:layers=2".
+// Returns whether load_cluster would look for a preset of this name: "dgx-a100:8", but not
+// "gpt:layers=2".
 bool names_preset(std::string_view what);
 
-// This machine, with `ranks` devices (0: one a core). Constants, or the figures that the profile
-// holds: docs/reference/cluster-format.md names its scalars. More ranks than cores share them.
+// Returns this machine, with `ranks` devices (0: one a core), from constants, or from the figures
+// that the profile holds: docs/reference/cluster-format.md names its scalars. More ranks than cores
+// share the cores.
 Cluster local_cluster(int64_t ranks, std::shared_ptr<const Profile> profile);
 
-// A change to try: "link:nic*2", "link:inner*0.5", "device:peak*1.2", "device:memory*2",
+// Applies a change to try: "link:nic*2", "link:inner*0.5", "device:peak*1.2", "device:memory*2",
 // "latency:nic*0", several separated by commas. docs/reference/cluster-format.md lists them.
 Status apply_what_if(Cluster& cluster, std::string_view changes);
 

@@ -192,12 +192,12 @@ TEST(Presets, RoundTripAndScale) {
   }
 }
 
-// Lanes of a unit of which each does a multiply-add a cycle; nothing where the data sheet gives no
-// such number.
+// Returns the lanes of a unit, each of which does a multiply-add a cycle; nothing where the data
+// sheet gives no such number.
 std::optional<double> lanes(const Device& device) {
   const std::string_view name = generation_name(device.generation);
   if (name == "pascal" || name == "volta" || name == "turing") return 64;
-  // GA100 (the one with fp64 units) has 64, GA102 128.
+  // GA100 (the chip with fp64 units) has 64, GA102 128.
   if (name == "ampere") return device.peak.contains("fp64") ? 64 : 128;
   if (name == "ada" || name == "hopper" || name == "blackwell") return 128;
   // Compute units of AMD with packed fp32; the others' peaks are those of matrix engines.
@@ -232,7 +232,7 @@ TEST(Presets, ClockAndUnitsGiveThePeak) {
                                                      "tpu-v6e", "trainium2"}));
 }
 
-// The same of matrix engines: multiply-adds a unit and cycle.
+// Peak of matrix engines = units x multiply-adds a unit and cycle x 2 x clock.
 TEST(Presets, ClockAndMatrixEnginesGiveThePeak) {
   const std::vector<std::pair<std::string, double>> rows{{"tpu-v3", 2 * 128 * 128},
                                                          {"tpu-v4", 4 * 128 * 128},
@@ -487,7 +487,7 @@ TEST(WhatIf, MeasuredTablesFollow) {
   EXPECT_EQ(profile->families["layer_norm.float32"].samples[0].seconds, 4);  // the original
 }
 
-// Any cluster that can be written down: printing and reading gives the same value.
+// Any cluster that can be written down is the same value after printing and reading.
 RC_GTEST_PROP(Cluster, ParsesWhatItPrints, ()) {
   const auto figure = [] {
     return static_cast<double>(*rc::gen::inRange(1, 1'000'000)) *

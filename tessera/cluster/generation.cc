@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kCollectives[] = {"tuner", "steps", "hierarchy"};
 
-// Where the text under `key` stands among the names; the target is kept if the key is absent.
+// Reads the text under `key` as its place among the names; keeps the target if the key is absent.
 template <class Names, class Target>
 Status read_choice_of(const DataTable& table, std::string_view key, const Names& names,
                       Target& target) {
@@ -40,7 +40,7 @@ Status read_quantity(const DataTable& table, std::string_view key, Quantity what
   return {};
 }
 
-// Links of a device, the rate of one that rings use, the nominal rate of all.
+// Reads the number of links of a device, the rate of one that rings use, the nominal rate of all.
 Status read_ring_share(const DataTable& table, double& target) {
   std::vector<double> links;
   TESSERA_TRY_VOID(table.reals("ring_links", links));

@@ -1,5 +1,5 @@
-// A generation of devices: what is known of all boards of one architecture. The generations are
-// data, tessera/cluster/generations.toml, which also says what each key means.
+// A generation of devices: the figures that all boards of one architecture share. The generations
+// are data, tessera/cluster/generations.toml, which also says what each key means.
 //
 //   const Generation ampere = Generation::named("ampere");
 //   if (ampere->switch_sum) ...
@@ -18,7 +18,7 @@ namespace tessera {
 struct GenerationData {
   std::string name, summary;
   bool processor = false;
-  // How collectives are priced (cost/collective_cost.h).
+  // The way in which collectives are priced (cost/collective_cost.h).
   enum class Collectives : uint8_t { kTuner, kSteps, kHierarchy };
   Collectives collectives = Collectives::kTuner;
   int64_t tuner_row = 0;  // of kTunerRows
@@ -35,7 +35,7 @@ struct GenerationData {
 };
 inline constexpr std::string_view kTunerRows[] = {"volta", "ampere", "hopper", "blackwell"};
 
-// A value: one row of the data. Two are equal if they are the same row.
+// A generation is a value: one row of the data. Two generations are equal if they are the same row.
 class Generation {
  public:
   Generation();                                    // "cpu"
@@ -51,7 +51,8 @@ class Generation {
 std::string_view generation_name(Generation generation);
 std::vector<std::string> generation_names();  // in the order of the file
 
-// Errors: file:line of an unknown key, of a value that is none, of one without kind and source.
+// Reads the rows. Errors: file:line of an unknown key, of an invalid value, of a value without kind
+// and source.
 Result<std::vector<GenerationData>> parse_generations(std::string_view toml, std::string_view file);
 
 const TextFiles& cluster_data();  // the files of data of this module, made by CMake

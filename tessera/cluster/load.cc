@@ -21,7 +21,7 @@ constexpr std::string_view kLocal = "local";
 constexpr std::string_view kLocalSummary =
     "this machine: a rank for each core; local:N for N ranks";
 
-// The comment in the first line of a preset's text.
+// Returns the comment in the first line of a preset's text.
 std::string summary_of(std::string_view text) {
   const std::string_view line = text.substr(0, text.find('\n'));
   TESSERA_CHECK(line.starts_with("# "), "a preset starts with a comment, found '{}'", line);

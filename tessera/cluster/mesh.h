@@ -22,7 +22,7 @@ struct MeshAxis {
   friend bool operator==(const MeshAxis&, const MeshAxis&) = default;
 };
 
-// One coordinate of an axis: something is there alone.
+// One coordinate of an axis, at which alone something is.
 struct AxisPin {
   AxisId axis;
   int64_t coordinate = 0;
@@ -34,7 +34,7 @@ struct Mesh {
   std::vector<MeshAxis> axes;
   int64_t first_device = 0;
 
-  // Row-major over the given (name, size) list: the last axis varies fastest.
+  // Makes a row-major mesh over the (name, size) list: the last axis varies fastest.
   static Mesh row_major(const std::vector<std::pair<std::string, int64_t>>& axes,
                         int64_t first_device = 0);
   int64_t size() const;                      // number of ranks
@@ -43,14 +43,15 @@ struct Mesh {
     if (id.index() >= axes.size()) lacks_axis(id);
     return axes[id.index()];
   }
-  // Does the mesh have all of them?
+  // Returns whether the mesh has all of the axes.
   bool has(const Axes& some) const;
   bool contains(int64_t rank) const;
   std::vector<int64_t> coordinates(int64_t rank) const;  // of a rank that the mesh contains
   int64_t rank_at(const std::vector<int64_t>& coordinates) const;
-  // The ranks that differ from `coordinates` only on `axes`, in row-major order of those axes.
+  // Returns the ranks that differ from `coordinates` only on `axes`, in row-major order of those
+  // axes.
   std::vector<int> group(const std::vector<int64_t>& coordinates, const Axes& axes) const;
-  // The mesh without `axis`, fixed at `coordinate`.
+  // Returns the mesh without `axis`, which is fixed at `coordinate`.
   Mesh fix(AxisId axis, int64_t coordinate) const;
   std::string to_string() const;  // "{dp=2, tp=2}"
   friend bool operator==(const Mesh&, const Mesh&) = default;

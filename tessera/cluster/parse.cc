@@ -75,7 +75,7 @@ Status require_all(const TomlReader& reader, const Names& keys) {
   return {};
 }
 
-// The table `key` of `reader` as "[part.key]".
+// Reads the table `key` of `reader` as "[part.key]".
 Status subtable(const TomlReader& reader, const std::string& prefix, std::string_view key,
                 std::optional<TomlReader>& out) {
   const toml::node* node = reader.find(key);
@@ -213,7 +213,7 @@ Status read_disk(const TomlReader& part, NodeType& type) {
                           type.disk_write_rate);
 }
 
-// The node type that `like` names, or an empty one.
+// Returns the node type that `like` names, or an empty one.
 Result<NodeType> start_of(const TomlReader& reader) {
   std::string like;
   TESSERA_TRY_VOID(reader.string("like", like));
@@ -278,7 +278,7 @@ Status each(const TomlReader& top, std::string_view key, Read read) {
   return {};
 }
 
-// What the parts and the tiers must have for each other.
+// Checks that the parts and the tiers fit each other.
 Status check_fabric(const TomlReader& top, const Cluster& cluster) {
   for (size_t i = 0; i + 1 < cluster.tiers.size(); ++i) {
     if (cluster.tiers[i].radix > 0) continue;
@@ -357,7 +357,7 @@ Result<Cluster> parse_cluster(std::string_view toml, std::string_view file) {
 
 namespace {
 
-// A TOML basic string.
+// Returns the text as a TOML basic string.
 std::string toml_text(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {

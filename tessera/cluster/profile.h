@@ -1,5 +1,5 @@
-// Measured tables of a machine, as `tessera profile` writes them (JSON, versioned): what the cost
-// model prefers over constants. Times are seconds, sizes bytes.
+// Measured tables of a machine, as `tessera profile` writes them (JSON, versioned): the cost model
+// prefers them over constants. Times are seconds, sizes bytes.
 #pragma once
 
 #include <cstdint>
@@ -35,17 +35,17 @@ struct Profile {
   friend bool operator==(const Profile&, const Profile&) = default;
 };
 
-// The number of the file format, "format" in the JSON.
+// Version of the file format, "format" in the JSON.
 inline constexpr int64_t kProfileFormat = 1;
 
-// Errors are one line "file: expected ..., found ...": no JSON, another format, a sample with other
-// sizes than its family, a time that is not positive.
+// Reads a profile. Errors are one line "file: expected ..., found ...": no JSON, another format, a
+// sample with other sizes than its family, a time that is not positive.
 Result<Profile> parse_profile(std::string_view json, std::string_view file);
 Result<Profile> load_profile(const std::string& path);
-// One sample a line; parse_profile(to_json(p)) == p if the samples are sorted.
+// Writes one sample a line; parse_profile(to_json(p)) == p if the samples are sorted.
 std::string to_json(const Profile& profile);
 
-// Where `tessera profile` writes and `local` reads: $TESSERA_PROFILE, else
+// Returns the path at which `tessera profile` writes and `local` reads: $TESSERA_PROFILE, else
 // ~/.local/share/tessera/profile.json.
 std::string default_profile_path();
 

@@ -1,5 +1,5 @@
-// Which device each rank of a run is on. By default rank r is on device r; a plan's `device_order`
-// says otherwise (plan/device_order.h). Programs know ranks only; what reads a machine (costs,
+// The device of each rank of a run. By default rank r is on device r; a plan's `device_order` says
+// otherwise (plan/device_order.h). Programs know ranks only; code that reads a machine (costs,
 // simulation, launchers) asks here.
 //
 //   const RankDevices devices({0, 4, 1, 5});  // by rank
@@ -17,19 +17,20 @@ namespace tessera {
 class RankDevices {
  public:
   RankDevices() = default;  // rank r is on device r, for any number of ranks
-  // By rank; none negative, none twice.
+  // Makes the order from the devices by rank; none negative, none twice.
   explicit RankDevices(std::vector<int64_t> devices);
 
   int64_t device_of(int64_t rank) const {
     return devices_.empty() ? rank : devices_[static_cast<size_t>(rank)];
   }
   std::vector<int64_t> devices_of(std::span<const int> ranks) const;
-  // -1: none. By default every device has a rank: the caller knows how many there are.
+  // Returns the rank on a device; -1: none. By default every device has a rank: the caller knows
+  // how many there are.
   int64_t rank_on(int64_t device) const;
-  // The first device behind all that `ranks` ranks are on.
+  // Returns the first device behind all devices of `ranks` ranks.
   int64_t end(int64_t ranks) const;
   bool in_order() const { return devices_.empty(); }
-  // The ranks from the lowest device to the highest.
+  // Returns the ranks from the lowest device to the highest.
   std::vector<int> ranks_by_device(int64_t ranks) const;
 
   friend bool operator==(const RankDevices&, const RankDevices&) = default;

@@ -1,4 +1,4 @@
-// apply_what_if: figures of a cluster times a factor.
+// apply_what_if: multiplies figures of a cluster by a factor.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,8 +13,8 @@
 namespace tessera {
 namespace {
 
-// What one name changes in each part, or in the fabric, and how measured times follow: of kernels
-// bound by arithmetic, of those bound by memory, of collectives by bytes or by latency.
+// The effect of one name on each part, or on the fabric, and the measured times that follow: of
+// kernels bound by arithmetic, of kernels bound by memory, of collectives by bytes or by latency.
 enum class Measured : uint8_t { kNone, kArithmetic, kMemory, kTransfer, kLatency };
 struct Change {
   std::string name;
@@ -129,8 +129,8 @@ bool starts_with_one_of(const std::string& name, std::initializer_list<std::stri
   return false;
 }
 
-// The samples of a collective over equally many ranks: the time of the smallest is taken for the
-// latency, what is above it for the bytes.
+// Scales the samples of a collective, over equally many ranks each: the time of the smallest counts
+// as latency, the time above it as that of the bytes.
 void scale_collective(Family& family, Measured what, double factor) {
   for (size_t first = 0; first < family.samples.size();) {
     const double ranks = family.samples[first].size.front();
@@ -147,7 +147,7 @@ void scale_collective(Family& family, Measured what, double factor) {
   }
 }
 
-// Measured tables are preferred over constants, so they have to follow the change.
+// Scales measured tables: they are preferred over constants, so they have to follow the change.
 void scale_profile(Cluster& cluster, Measured what, double factor) {
   if (cluster.profile == nullptr || what == Measured::kNone) return;
   auto profile = std::make_shared<Profile>(*cluster.profile);

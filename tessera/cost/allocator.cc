@@ -66,7 +66,7 @@ void CachingAllocator::free(int64_t address) {
 CachingAllocator::Blocks::iterator CachingAllocator::find_free(const PoolKey& key, int64_t size) {
   Pool& pool = pools_[key];
   auto fit = pool.free.lower_bound({size, 0});
-  // The end of a segment that can grow counts as the largest block.
+  // The block at the end of a segment that can grow counts as the largest block.
   if (fit != pool.free.end() && fit->second + fit->first == pool.end &&
       std::next(fit) != pool.free.end()) {
     ++fit;
@@ -132,7 +132,7 @@ void CachingAllocator::release_free_segments() {
     }
     for (const auto& entry : whole) {
       const auto [size, address] = entry;
-      // Of an expandable segment whole pages go, from its end.
+      // An expandable segment gives back whole pages from its end.
       const int64_t page = key.small ? kSmallSegment : kLargeSegment;
       const int64_t released = options_.expandable ? size / page * page : size;
       if (released == 0) continue;

@@ -1,13 +1,14 @@
-// The caching allocator of PyTorch, emulated on a trace of allocations: how much memory a framework
-// holds for what is live (docs/theory/cost-model.md section 6.4).
+// An emulation of PyTorch's caching allocator on a trace of allocations. It says how much memory a
+// framework holds for the bytes that are live (docs/theory/cost-model.md section 6.4).
 //
-// Sizes are rounded up to 512 bytes. Requests up to 1 MiB are served from the small pool, in
-// segments of 2 MiB; larger ones from the large pool: below 10 MiB in segments of 20 MiB, else in a
-// segment of their own, rounded up to 2 MiB. The smallest free block that fits is taken (of equal
-// ones the lowest); it is split if the rest is at least 512 bytes (small pool) or more than 1 MiB
-// (large pool). A freed block joins its free neighbours in the segment. Each stream has pools of
-// its own. With expandable segments a pool is one segment that grows at its end, by whole pages of
-// 2 MiB (small) or 20 MiB (large), and every rest of 512 bytes is split off.
+// The allocator rounds sizes up to 512 bytes. It serves requests up to 1 MiB from the small pool,
+// in segments of 2 MiB, and larger requests from the large pool: below 10 MiB in segments of 20
+// MiB, else in a segment of their own, rounded up to 2 MiB. It takes the smallest free block that
+// fits (of equal blocks the lowest) and splits the block if the rest is at least 512 bytes (small
+// pool) or more than 1 MiB (large pool). A freed block joins its free neighbours in the segment.
+// Each stream has pools of its own. With expandable segments a pool is one segment that grows at
+// its end, by whole pages of 2 MiB (small) or 20 MiB (large), and every rest of 512 bytes is split
+// off.
 //
 //   CachingAllocator allocator;
 //   const auto block = allocator.allocate(11 << 20);   // reserved_bytes() == 12 MiB
@@ -32,8 +33,9 @@ class CachingAllocator {
  public:
   explicit CachingAllocator(AllocatorOptions options = {}) : options_(options) {}
 
-  // The block's address; empty if it does not fit the capacity, even after whole free segments
-  // were given back (expandable: their free ends). Zero bytes take a block of 512.
+  // Allocates a block and returns its address; empty if the block does not fit the capacity, even
+  // after whole free segments (expandable: their free ends) were given back. Zero bytes take a
+  // block of 512.
   std::optional<int64_t> allocate(int64_t bytes, int32_t stream = 0);
   void free(int64_t address);  // of an allocated block
 
@@ -68,7 +70,8 @@ class CachingAllocator {
   void release_free_segments();
   void insert_free(Blocks::iterator block);
   void erase_free(Blocks::iterator block);
-  // Joins the block with `other` if that is a free neighbour in its segment; returns the joined.
+  // Joins the block with `other` if `other` is a free neighbour in its segment; returns the joined
+  // block.
   Blocks::iterator join(Blocks::iterator block, Blocks::iterator other);
 
   AllocatorOptions options_;
@@ -78,7 +81,8 @@ class CachingAllocator {
   int64_t live_ = 0, reserved_ = 0, peak_live_ = 0, peak_reserved_ = 0, segments_ = 0;
 };
 
-// One event of a trace: an allocation of `bytes` under an id, or (bytes < 0) the end of that id.
+// One event of a trace: an allocation of `bytes` under an id, or (bytes < 0) the release of that
+// id.
 struct AllocatorEvent {
   int64_t id = 0;
   int64_t bytes = -1;

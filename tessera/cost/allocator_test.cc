@@ -1,4 +1,4 @@
-// The allocator against hand-made traces and against a naive one.
+// Checks the allocator against hand-made traces and against a naive allocator.
 #include "tessera/cost/allocator.h"
 
 #include <gtest/gtest.h>
@@ -64,7 +64,7 @@ TEST(CachingAllocator, gives_free_segments_back_before_it_fails) {
   EXPECT_EQ(allocator.peak_reserved_bytes(), 50 * kMiB);
 }
 
-// What fragments segments of their own sizes does not fragment one that grows.
+// A trace that fragments segments of the arrays' own sizes does not fragment a segment that grows.
 TEST(CachingAllocator, an_expandable_segment_reserves_about_the_live_peak) {
   std::vector<AllocatorEvent> trace;
   int64_t id = 0, first = 0;
@@ -91,7 +91,7 @@ TEST(CachingAllocator, an_expandable_segment_fails_at_the_capacity_and_shrinks_f
   EXPECT_EQ(use.failed_event, 1);
 }
 
-// ---- the naive one: lists, searched from the front
+// ---- the naive allocator: lists, searched from the front
 // -----------------------------------------------
 struct Naive {
   struct Piece {

@@ -33,7 +33,7 @@ bool is_direct(const Link& link) {
   return link.kind == LinkKind::kNvlink || link.kind == LinkKind::kDirect;
 }
 
-// Bus rate inside the node, of one group.
+// Returns the bus rate of one group inside the node.
 double inner_bus(const Machine& at) {
   const Link& inner = at.type.inner;
   const int64_t active = std::max<int64_t>(at.where.members_a_node, 1) * at.where.groups_a_node;
@@ -44,7 +44,8 @@ double inner_bus(const Machine& at) {
   return rate;
 }
 
-// Where devices talk by the host, sockets share the link between them.
+// Returns whether devices of several sockets talk by the host: they share the link between the
+// sockets.
 bool bridged(const Machine& at) {
   return at.where.sockets > 1 && !is_direct(at.type.inner) && at.type.bridge.rate > 0;
 }
@@ -52,7 +53,8 @@ double bridge_rate(const Machine& at) {
   return at.type.bridge.rate * at.style.inner_efficiency /
          static_cast<double>(at.where.groups_a_node);
 }
-// Of rings: one edge goes from socket to socket, and one back.
+// Returns the bus rate of rings inside the node: one edge of a ring goes from socket to socket, and
+// one back.
 double ring_bus(const Machine& at) {
   return bridged(at) ? std::min(inner_bus(at), bridge_rate(at)) : inner_bus(at);
 }
@@ -65,12 +67,13 @@ double fabric_seconds(const Cluster& cluster, int64_t tier) {
   return out;
 }
 
-// A message in the network, without what the tuner's constants hold.
+// Returns the latency of a message in the network beyond the latency in the tuner's constants.
 double network_lag(const Machine& at) {
   return fabric_seconds(at.cluster, at.where.tier) + at.type.nic.latency_s - kTunerNicSeconds;
 }
 
-// NICs that are near the group's members in a node, and of them what falls to the group.
+// Returns the number of NICs that are near the group's members in a node; the next function, the
+// group's share of them.
 double nics_near(const Machine& at) {
   const auto near = static_cast<double>(at.where.members_a_node * at.type.nics) /
                     static_cast<double>(at.type.devices);
@@ -81,7 +84,7 @@ double nics_of_group(const Machine& at) {
                   static_cast<double>(at.type.nics) / static_cast<double>(at.where.groups_a_node));
 }
 
-// Rate of what is below over the rate upwards, of the tiers below the one that is crossed.
+// Returns the rate downwards over the rate upwards of the tiers below the tier that is crossed.
 double oversubscription(const Machine& at) {
   double out = 1;
   for (int64_t t = 0; t < at.where.tier; ++t) {
@@ -90,8 +93,9 @@ double oversubscription(const Machine& at) {
   return std::max(out, 1.);
 }
 
-// Bus rate between nodes, of one group: its NICs; where it crosses a tier, one edge of the ring for
-// each switch leaves it, so that with q of its nodes below a switch 1/q of them need the way up.
+// Returns the bus rate of one group between nodes: the rate of its NICs. Where the group crosses a
+// tier, one edge of the ring leaves each switch; with q of its nodes below a switch 1/q of the
+// ring's edges need the way up.
 double network_bus(const Machine& at) {
   const double rate = nics_of_group(at) * at.type.nic.rate * at.type.device.generation->nic_share *
                       at.style.network_efficiency;
@@ -122,15 +126,16 @@ TunerGroup tuner_group(CollectiveKind kind, const Machine& at) {
   return group;
 }
 
-// The least time that the bytes between nodes take, whatever the algorithm: reduce-scatter in the
-// nodes first.
+// Returns the least time for the bytes between nodes with any algorithm: reduce-scatter inside the
+// nodes comes first.
 double network_floor(const TunerGroup& group, double bytes) {
   if (group.nodes == 1) return 0;
   const double rate = static_cast<double>(group.channels) * group.nvls.network_rate;
   return collective_volume(group.kind, group.nodes, bytes) / rate;
 }
 
-// The quickest legal pair, with what rings over nodes were measured to need besides.
+// Returns the quickest legal pair, with the time that rings over nodes were measured to need
+// besides.
 std::optional<TunerChoice> tuned(const TunerGroup& group, int64_t bytes) {
   std::optional<TunerChoice> best;
   const auto size = static_cast<double>(bytes);
@@ -162,7 +167,8 @@ void set_fractions(CollectiveCost& cost, CollectiveKind kind, const Machine& at,
   const double volume = collective_volume(kind, at.where.members, bytes);
   cost.inner_fraction = std::min(1., volume / (seconds * at.type.inner.rate));
   if (at.where.nodes > 1) {
-    // All-to-all: what leaves the node, of all members; others: what passes one edge of the ring.
+    // All-to-all: the bytes of all members that leave the node; others: the bytes over one edge of
+    // the ring.
     const auto nodes = static_cast<double>(at.where.nodes);
     const double leaving =
         load != ExchangeLoad{} ? static_cast<double>(load.leaving_a_node)
@@ -173,7 +179,8 @@ void set_fractions(CollectiveCost& cost, CollectiveKind kind, const Machine& at,
   }
 }
 
-// Between members of equal rank on every node: each sends all of its array to one other member.
+// Prices a permute between members of equal rank on every node: each sends all of its array to one
+// other member.
 CollectiveCost permute(const Machine& at, double bytes) {
   CollectiveCost cost;
   cost.algorithm = "direct";
@@ -193,13 +200,13 @@ CollectiveCost permute(const Machine& at, double bytes) {
   return cost;
 }
 
-// The bytes that an exchange over nodes moves in its busier direction, and when it starts.
+// The bytes that an exchange over nodes moves in its busier direction, and its latency.
 struct Away {
   double leaving = 0, leaving_a_node = 0, inside = 0;  // as ExchangeLoad
   int64_t nodes = 0;                                   // that talk to one another
   double latency_s = 0;
 };
-// Each member has bytes / n for each other one.
+// Returns the bytes if each member has bytes / n for each other one.
 Away alike(const Machine& at, double bytes) {
   const auto members = static_cast<double>(at.where.members);
   const auto nodes = static_cast<double>(at.where.nodes);
@@ -208,8 +215,8 @@ Away alike(const Machine& at, double bytes) {
   return {leaving, leaving * k, bytes * (k - 1) / members, at.where.nodes,
           all_to_all_latency(at.where.nodes)};
 }
-// It starts as late as an all-to-all in which a member of a measured machine has as many peers in other
-// nodes.
+// Returns the bytes of a load. The latency is that of an all-to-all in which a member of a measured
+// machine has as many peers in other nodes.
 Away away_of(const ExchangeLoad& load) {
   const int64_t nodes = load.nodes_reached + 1;
   const int64_t as_many = 1 + (load.peers + kMeasuredDevices - 1) / kMeasuredDevices;
@@ -217,9 +224,10 @@ Away away_of(const ExchangeLoad& load) {
           static_cast<double>(load.inside), nodes, all_to_all_latency(std::min(nodes, as_many))};
 }
 
-// The part for other nodes goes through the NICs and, where switches are oversubscribed, through their
-// ways up; the part inside runs beside it. One member uses no more NICs than are next to it. On
-// rail-aligned fabrics a message first goes to the device that sits on the receiver's rail.
+// Prices an exchange over nodes. The part for other nodes goes through the NICs and, where switches
+// are oversubscribed, up through them; the part inside runs beside it. One member uses only the
+// NICs next to it. On rail-aligned fabrics a message first goes to the device on the receiver's
+// rail.
 CollectiveCost direct_over_nodes(const Machine& at, const Away& away) {
   const auto nodes = static_cast<double>(at.where.nodes);
   const auto k = static_cast<double>(at.where.members_a_node);
@@ -243,8 +251,9 @@ CollectiveCost direct_over_nodes(const Machine& at, const Away& away) {
   return cost;
 }
 
-// Host processors, and all-to-all where nothing is measured: one message a step of a ring (or to
-// each other member), the volume of section 4.1 through the slowest link.
+// Prices collectives of host processors, and all-to-all where nothing is measured: one message for
+// each step of a ring (or to each other member), the volume of section 4.1 through the slowest
+// link.
 CollectiveCost by_steps(CollectiveKind kind, const Machine& at, double bytes) {
   const bool exchange = kind == CollectiveKind::kAllToAll || kind == CollectiveKind::kExchange;
   const auto members = static_cast<double>(at.where.members);
@@ -268,9 +277,9 @@ CollectiveCost by_steps(CollectiveKind kind, const Machine& at, double bytes) {
   return cost;
 }
 
-// Accelerators of other makers: as by_steps(), but rings take as many steps in a node as it has
-// members and one for each further node (hierarchical: the nodes' members side by side), and
-// all-reduces go by a tree over the nodes where that starts sooner.
+// Prices collectives of other makers' accelerators: as by_steps(), but a ring has one step for each
+// further member of a node and one for each further node (hierarchical: the nodes' members side by
+// side), and all-reduces use a tree over the nodes where its latency is lower.
 CollectiveCost by_hierarchy(CollectiveKind kind, const Machine& at, double bytes) {
   CollectiveCost cost = by_steps(kind, at, bytes);
   if (kind == CollectiveKind::kAllToAll || kind == CollectiveKind::kExchange) return cost;
@@ -298,8 +307,8 @@ CollectiveCost from_curve(const CurvePoint& point, const Machine& at) {
 
 namespace {
 
-// The device by which a group's node type is known: of the parts that it touches, the first device
-// of the one with the slowest links between nodes (if it spans any) and in them.
+// Returns the device that gives a group's node type: the first device of the part with the slowest
+// links between nodes (if the group spans any) and in them, among the parts that the group touches.
 int64_t slowest_part(const Cluster& cluster, const SmallVector<int64_t, 4>& parts,
                      bool spans_nodes) {
   std::optional<std::pair<double, double>> slowest;
@@ -326,7 +335,7 @@ struct MembersOfNode {
 };
 using NodeMembers = SmallVector<MembersOfNode, 8>;
 
-// Sets the tier that is crossed: switches above the nodes, tier by tier, until one is above all.
+// Sets the tier that is crossed, by climbing from tier to tier until one switch is above all nodes.
 // `members`: by node, ascending.
 void climb(const Cluster& cluster, const NodeMembers& members, GroupPlacement& out) {
   NodeMembers below;  // nodes of the group, by switch (of tier -1: the node)
@@ -376,7 +385,7 @@ GroupPlacement place_group(const Cluster& cluster, const std::vector<int64_t>& d
     if (type.sockets > 1)
       sockets.push_back({location.node, location.local * type.sockets / type.devices});
   }
-  // Members of a node that are not neighbours in the group.
+  // Joins the entries of a node whose members are not neighbours in the group.
   std::sort(members.begin(), members.end());
   size_t kept = 0;
   for (size_t i = 1; i < members.size(); ++i) {
@@ -432,7 +441,7 @@ CollectiveCost CollectiveCosts::price(CollectiveKind kind, const GroupPlacement&
   } else if (exchange) {
     if (load == ExchangeLoad{}) return direct_over_nodes(at, alike(at, size));
     if (load.leaving > 0) return direct_over_nodes(at, away_of(load));
-    // Nothing leaves a node: as in one of them.
+    // Nothing leaves a node: the price is that of an exchange inside one node.
     GroupPlacement in_node = where;
     in_node.members = where.members_a_node;
     in_node.nodes = 1;
@@ -462,7 +471,7 @@ CollectiveCost CollectiveCosts::collective(CollectiveKind kind, const GroupPlace
                                    where.members, bytes, style_->transport);
   }
   if (measured) {
-    // What an empty array would take; the rest is the transfer.
+    // The latency is the time of an (almost) empty array; the rest is the transfer.
     const auto least = profiled_collective(*cluster_->profile, collective_name(kind), where.nodes,
                                            where.members, 1, style_->transport);
     cost.latency_s = std::min(least->seconds, measured->seconds);
@@ -527,7 +536,7 @@ CollectiveCost CollectiveCosts::message(int64_t from, int64_t to, int64_t bytes,
     cost.latency_s =
         std::max(type.nic.latency_s, other.nic.latency_s) + fabric_seconds(*cluster_, pair.tier);
     if (cluster_->rail_aligned && a.local != b.local) {
-      // By the device of this node that sits on the receiver's rail, in chunks.
+      // The message goes by the device of this node on the receiver's rail, in chunks.
       cost.latency_s += inner.latency_s;
       cost.inner_fraction = std::min(1., rate / inner.rate);
     }

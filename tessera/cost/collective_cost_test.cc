@@ -1,4 +1,4 @@
-// Composition of collectives over nodes, on machines made by hand.
+// Checks how collectives over nodes are composed, on machines made by hand.
 #include "tessera/cost/collective_cost.h"
 
 #include <gtest/gtest.h>
@@ -279,14 +279,14 @@ TEST(Style_, efficiencies_scale_the_transfers) {
   EXPECT_NEAR(priced.group(kAll, every(2, 8), 8, kGibi).transfer_s, 2 * across, .01 * across);
 }
 
-// ---- exchanges of which it is known what goes where
+// ---- exchanges with a known load
 CollectiveCost exchange(const Cluster& cluster, const std::vector<int64_t>& devices, int64_t bytes,
                         const ExchangeLoad& load) {
   return CollectiveCosts(cluster, {})
       .collective(CollectiveKind::kExchange, place_group(cluster, devices, 1), bytes, load);
 }
 
-// All members send to all others alike.
+// Here all members send equally much to all others.
 TEST(Exchange, in_which_all_send_alike_costs_what_an_all_to_all_costs) {
   for (const int64_t k : {1, 2, 4, 8}) {
     for (const int64_t nodes : {2, 4, 8}) {
@@ -307,7 +307,8 @@ TEST(Exchange, in_which_all_send_alike_costs_what_an_all_to_all_costs) {
   }
 }
 
-// Of 4 members a node on two cards one or two have neighbours in other nodes, a card each.
+// In a halo exchange of 4 members a node on two cards, one or two members have neighbours in other
+// nodes, a card each.
 TEST(Exchange, with_neighbours_uses_the_cards_of_those_at_the_borders) {
   NodeType type = node(Generation::named("volta"), 75e9, 2, 12.5e9);
   type.devices = 4;
@@ -319,7 +320,7 @@ TEST(Exchange, with_neighbours_uses_the_cards_of_those_at_the_borders) {
   const double card = 12.5e9 * (1 - .44 / 3);  // reaches two nodes
   EXPECT_NEAR(halo.transfer_s, kFace / card, .01 * kFace / card);
   EXPECT_LT(halo.seconds(), .4 * exchange(cluster, every(16), busiest, {}).seconds());
-  // More to one's own node than to others: the links inside decide.
+  // Here members send more to their own node than to others: the links inside decide.
   const CollectiveCost inner =
       exchange(cluster, every(16), busiest, {64 * kFace, kFace, kFace, 1, 1});
   const double links = .8 * 75e9;  // what collectives reach of a V100's
@@ -327,8 +328,8 @@ TEST(Exchange, with_neighbours_uses_the_cards_of_those_at_the_borders) {
 }
 
 // The node in the middle of a cube of 27 exchanges its faces, edges and corners with all others
-// (docs/theory/simulation.md section 3). Both ways send as many bytes, but three exchanges follow one
-// another where corners travel by way of neighbours.
+// (docs/theory/simulation.md section 3). Both ways send as many bytes, but where corners travel by
+// way of neighbours three exchanges follow one another.
 TEST(Exchange, of_corners_is_sooner_over_directly_than_dim_by_dim) {
   const Cluster cluster = dgx_a100(27);
   const auto starts = [&](int64_t nodes, int64_t peers) {
@@ -463,7 +464,8 @@ TEST(Property, a_price_never_beats_the_volume_over_the_links) {
   }
 }
 
-// Nothing is measured of other makers' devices: 80 % of nominal rates, a step a member and a node.
+// For devices of other makers nothing is measured: 80 % of nominal rates, a step a member and a
+// node.
 TEST(Other, rings_and_hierarchies_at_the_links_rates) {
   NodeType type = node(Generation::named("other"), 100e9, 8, 25e9);
   type.inner.kind = LinkKind::kDirect;
@@ -486,7 +488,8 @@ TEST(Other, rings_and_hierarchies_at_the_links_rates) {
   EXPECT_EQ(across.units, 0);
 }
 
-// Between nodes the exchange is that of everyone; inside one the bytes of a member over its links.
+// Between nodes an exchange costs as on every generation; inside a node it is the bytes of a member
+// over its links.
 TEST(Other, exchanges_and_messages_use_the_links) {
   NodeType type = node(Generation::named("other"), 100e9, 8, 25e9);
   type.inner.kind = LinkKind::kDirect;

@@ -40,7 +40,8 @@ constexpr std::array<ByMembers, 6> kHopperAllReduce = {{{2, 10, 324},
                                                         {8, 31, 267 * 1.75}}};
 constexpr std::array<ByMembers, 3> kHopperGather = {
     {{2, 8, 537. / 2}, {4, 17, 434 * .75}, {8, 30, 394 * .875}}};
-// Eight devices measured (838 switch reduction, 680 ring; gathers .674 of 900); fewer as Hopper's.
+// Eight devices were measured (838 switch reduction, 680 ring; gathers .674 of 900); fewer are as
+// Hopper's.
 constexpr std::array<ByMembers, 4> kBlackwellAllReduce = {
     {{2, 10, 640}, {4, 15, 680}, {5, 17, 740}, {8, 24, 838}}};
 constexpr std::array<ByMembers, 3> kBlackwellGather = {{{2, 8, 472}, {4, 17, 572}, {8, 24, 606.6}}};
@@ -61,7 +62,7 @@ ByMembers at(std::span<const ByMembers> table, double members) {
 struct BySize {
   double bytes, value;
 };
-// Linear in the logarithms; constant outside.
+// Interpolates linearly in the logarithms; constant outside the table.
 double at(std::span<const BySize> table, double bytes) {
   if (bytes <= table.front().bytes) return table.front().value;
   if (bytes >= table.back().bytes) return table.back().value;
@@ -85,7 +86,8 @@ double line(const ByMembers& point, double volume) {
   return point.micros * kMicro + volume / (point.bus * kGiga);
 }
 
-// The line of 8 Hopper devices over what the table says, by size: the same for every number.
+// Returns the time of the line of 8 Hopper devices over the measured one, by size; it holds for
+// every number of members.
 double size_share(double bytes) {
   static const auto shares = [] {
     std::array<BySize, kH200AllReduce.size()> out{};
@@ -99,7 +101,8 @@ double size_share(double bytes) {
   return at(shares, bytes);
 }
 
-// A ring's latency of an all-gather over that of an all-reduce (tuner: 8.4 + steps * 3.4 us).
+// Returns the latency of a ring's all-gather over that of its all-reduce (tuner: 8.4 + steps * 3.4
+// us).
 double gather_latency_share(double members) {
   return (8.4 + (members - 1) * 3.4) / (8.4 + 2 * (members - 1) * 3.4);
 }
@@ -110,13 +113,13 @@ struct Curve {
   double uncertainty = .1;
 };
 
-// The collectives that were measured on one kind of machine; an empty table is not measured.
+// The collectives that were measured on one kind of machine; an empty table: not measured.
 struct CurveSet {
   std::string_view name;
   double reference;  // GB/s of its links
   std::span<const ByMembers> all_reduce, gather, exchange;
   bool by_size = false;  // medium sizes fall behind the line
-  // Only some numbers of members were measured, of which this is the one.
+  // The number of members that was measured, if only one was; 0: several.
   double measured_members = 0;
 };
 constexpr std::array<CurveSet, 4> kCurveSets = {
@@ -132,7 +135,8 @@ const CurveSet* curve_set(Generation generation) {
   return found == kCurveSets.end() ? nullptr : found;
 }
 
-// Where only all-reduces were measured: the bus rate of theirs, and a ring's share of the steps.
+// Returns the curve of another collective where only all-reduces were measured: their bus rate, and
+// a ring's share of their steps.
 Curve from_all_reduce(const CurveSet& set, bool exchange, double members) {
   Curve curve;
   curve.point = at(set.all_reduce, members);
@@ -201,7 +205,7 @@ std::optional<CurvePoint> inner_curve(CollectiveKind kind, Generation generation
   point.bus *= inner.rate / (curve.reference * kGiga);
   double seconds = line(point, collective_volume(kind, members, size));
   if (set->by_size && has_size_share(kind)) seconds /= size_share(size);
-  // Larger sizes may lie below the line by a few per cent; the latency is part of the time.
+  // Larger sizes may take a few per cent less than the line; the latency is part of the time.
   const double latency = std::min(point.micros * kMicro, seconds);
   return CurvePoint{latency, seconds - latency, curve.uncertainty};
 }
@@ -218,7 +222,7 @@ double pcie_share(int64_t members) {
 double all_to_all_latency(int64_t nodes) {
   constexpr std::array<BySize, 5> kMicros = {{{2, 37}, {4, 42}, {8, 60}, {16, 98}, {32, 290}}};
   const auto n = static_cast<double>(nodes);
-  // Beyond the table in proportion to the peers.
+  // Beyond the table the latency grows in proportion to the nodes.
   return at(kMicros, n) * std::max(1., n / kMicros.back().bytes) * kMicro;
 }
 

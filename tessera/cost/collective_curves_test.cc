@@ -1,4 +1,4 @@
-// Measured figures of docs/theory/cost-model.md section 4.3 come out again.
+// Checks that the curves give the measured figures of docs/theory/cost-model.md section 4.3.
 #include "tessera/cost/collective_curves.h"
 
 #include <gtest/gtest.h>

@@ -22,7 +22,8 @@ int64_t coordinate(const Family& family, std::string_view name) {
   return it == family.sizes.end() ? -1 : it - family.sizes.begin();
 }
 
-// By number of ranks; of `nodes` nodes where the family tells nodes apart.
+// Returns the points by number of ranks; only those of `nodes` nodes where the family tells nodes
+// apart.
 std::map<int64_t, Points> points_of(const Family& family, int64_t nodes) {
   const int64_t node = coordinate(family, "nodes"), rank = coordinate(family, "ranks"),
                 byte = coordinate(family, "bytes");
@@ -48,7 +49,7 @@ double log_between(double x, double x0, double y0, double x1, double y1) {
   return y0 * std::pow(y1 / y0, std::log(x / x0) / std::log(x1 / x0));
 }
 
-// Uncertainty of a figure that is a factor away from the nearest sample.
+// Returns the uncertainty of a figure at this factor from the nearest sample.
 double strayed(double uncertainty, double factor) {
   return factor <= 2 ? uncertainty : uncertainty + .1 * std::log2(factor / 2);
 }

@@ -1,4 +1,4 @@
-// Every branch of the prices of collectives, messages and copies, by hand: the expected value is a
+// Checks every branch of the prices of collectives, messages and copies: the expected value is a
 // closed form of the machine's figures, written beside it. Each figure of the machine differs from
 // the others, so that none can be left out or taken twice unseen.
 #include <gtest/gtest.h>
@@ -14,8 +14,8 @@ constexpr double kGb = 1e9;
 constexpr int64_t kBytes = 4'000'000'000;
 constexpr double kSize = 4e9;
 
-// Eight devices, NVLink of 300 GB/s and 5 us, four NICs of 20 GB/s and 15 us; leaf switches of four
-// nodes, 1 us and twice oversubscribed, below one of 3 us.
+// Makes a cluster: eight devices a node, NVLink of 300 GB/s and 5 us, four NICs of 20 GB/s and 15
+// us; leaf switches of four nodes, 1 us and twice oversubscribed, below a switch of 3 us.
 Cluster machine(std::string_view generation, int64_t nodes) {
   NodeType type;
   type.name = "node";
@@ -37,7 +37,8 @@ Cluster with_inner(Cluster cluster, LinkKind kind, bool switched) {
   return cluster;
 }
 
-// Half of the rates inside a node, .8 of those between them, 7 us before every collective.
+// Returns a style with half of the rates inside a node, .8 of those between nodes, 7 us before
+// every collective.
 Style style() {
   Style out;
   out.inner_efficiency = .5;
@@ -63,7 +64,7 @@ CollectiveCost message(const Cluster& cluster, int64_t from, int64_t to, int64_t
   return CollectiveCosts(cluster, with).message(from, to, kBytes, share);
 }
 
-// What is expected without the 7 us of the style, if `gap`.
+// Checks a cost; the expected latency is given without the style's 7 us, which are added if `gap`.
 void expect_cost(const CollectiveCost& cost, double latency_s, double transfer_s, bool gap = true) {
   EXPECT_NEAR(cost.latency_s / (latency_s + (gap ? 7e-6 : 0)), 1, 1e-9) << cost.latency_s;
   EXPECT_NEAR(cost.transfer_s / transfer_s, 1, 1e-9) << cost.transfer_s;

@@ -82,7 +82,7 @@ std::string style_table() {
   return text;
 }
 
-// The part of the page between "<!-- name -->" and the next marker is `table`.
+// Checks that the part of the page between "<!-- name -->" and the next marker is `table`.
 void expect_table(const std::string& page, const std::string& name, const std::string& table) {
   const std::string path = std::string(TESSERA_SOURCE_DIR) + "/docs/reference/" + page;
   const auto text = read_file(path);

@@ -26,7 +26,7 @@ double as_size(int64_t n) { return static_cast<double>(std::max<int64_t>(n, 1));
 struct Operand {
   const OperandDims* dims = nullptr;
   bool has(int dim) const { return dims != nullptr && dims->contains(dim); }
-  // Its last dim that is longer than 1 in the box; -1: none.
+  // Returns its last dim that is longer than 1 in the box; -1: none.
   int last(const Box& box) const {
     for (size_t d = dims->dims.size(); d-- > 0;) {
       const int dim = dims->dims[d].back();
@@ -77,7 +77,7 @@ FamilyKey einsum_family(const Compute& compute, const Annotation& annotation, st
   return {name, {as_size(p.batch), as_size(p.m), as_size(p.n), as_size(p.k)}};
 }
 
-// A family for each window, ".k3x3s2x2"; the sizes are those of the implicit product.
+// Returns a family for each window, ".k3x3s2x2"; the sizes are those of the implicit product.
 FamilyKey convolution_family(const Compute& compute, const Annotation& annotation,
                              std::string name) {
   int64_t m = 1, n = 1, k = 1;
@@ -106,7 +106,8 @@ FamilyKey named_family(const Op& op, const Compute& compute, std::string name) {
     // Without an order every query may see all of these keys.
     if (!op.text("order").empty() || keys.end() > queries.begin + 1) name += ".causal";
   }
-  // Operands beyond the least, a window and dropped weights are another kernel's work.
+  // With operands beyond the required ones, a window or dropped weights another kernel does the
+  // work.
   const bool plain = op.inputs.size() == info_of(op).min_inputs && op.number("p") == 0;
   if (dims && (dims->window > 0 || !plain)) name += ".general";
   FamilyKey key{std::move(name), {}};
@@ -328,7 +329,7 @@ Measured interpolate(const Family& family, const std::vector<double>& size) {
     outside += std::abs(wanted - at[d]);
   }
   // Weighted least squares of log(seconds / work) = c0 + c . (log size - at): c0 is the answer. The
-  // ridge keeps what the samples around do not say at 0.
+  // ridge keeps a slope at 0 where the samples around do not determine it.
   double nearest = 1e300;
   std::vector<double> distances;
   for (const Sample& sample : family.samples) {
@@ -385,7 +386,7 @@ const Family* find_family(const Profile& profile, std::string_view name, int64_t
     return result;
   };
   const std::string plain = without(name, ".add");
-  // More ranks than were measured: the most; fewer, or between: the next larger number.
+  // Tries more ranks, up to twice as many, and then fewer.
   std::vector<int64_t> order{ranks};
   for (int64_t more = ranks + 1; more <= 2 * ranks; ++more) order.push_back(more);
   for (int64_t fewer = ranks - 1; fewer >= 1; --fewer) order.push_back(fewer);

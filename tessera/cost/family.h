@@ -1,4 +1,4 @@
-// Names and coordinates of measured kernels: the one rule by which `tessera profile` files what it
+// Names and coordinates of measured kernels. By this one rule `tessera profile` files what it
 // measures and the cost model looks it up (cluster/profile.h). A family holds instructions that
 // differ in their sizes only.
 //
@@ -16,8 +16,8 @@
 //   "embedding_grad.float32"   (rows, width, vocab)
 //   "copy.float32"             (bytes)             inside a tier; both sides
 //
-// A suffix ".add" is put behind where the output is added to. With it, "@2" says how many ranks of
-// a node worked side by side while it was measured.
+// The suffix ".add" marks an output that is added to. The suffix "@2", after it, says how many
+// ranks of a node worked side by side during the measurement.
 #pragma once
 
 #include <optional>
@@ -35,13 +35,15 @@ struct FamilyKey {
   std::vector<double> size;
   friend bool operator==(const FamilyKey&, const FamilyKey&) = default;
 };
-// Of an instruction as it runs in the first micro-batch. Empty name: nothing to do, no cost.
+// Returns the family of an instruction as it runs in the first micro-batch. Empty name: there is
+// nothing to do, and no cost.
 FamilyKey family_of(const Graph& graph, const Program& program, const Compute& compute);
 FamilyKey family_of(const Program& program, const Copy& copy);
-// Names of the coordinates of a family, by its key.
+// Returns the names of the coordinates of a family.
 std::vector<std::string> size_names(const FamilyKey& key);
 
-// Kinds of ops of which the profile has no family, by name: their times are the cost model's.
+// Returns the names of the kinds of ops without a family in the profile: their times are the cost
+// model's.
 std::vector<std::string> unmeasured_kinds(const Profile& profile);
 
 struct Measured {
@@ -49,14 +51,15 @@ struct Measured {
   bool exact = false;      // a sample of these very sizes
   double uncertainty = 0;  // relative
 };
-// The time of the sizes, from the family's samples: that of equal sizes, or the time a unit of work
-// (product of the sizes) fitted locally, log-log, to the samples around, nearer ones counting more.
-// Beyond the samples the fit is held at their border and the uncertainty grows.
+// Returns the time of the sizes from the family's samples: the time of equal sizes, else a local
+// log-log fit of the time a unit of work (product of the sizes) to the samples around, where nearer
+// samples count more. Beyond the samples the fit is held at their border and the uncertainty grows.
 Measured interpolate(const Family& family, const std::vector<double>& size);
 
-// The family for so many ranks side by side: "name@ranks", else without ".add", else ".bias", else
-// of the nearest number of ranks. A family of very few samples, none of them of these sizes, stands
-// back behind these. Null: nothing like it was measured.
+// Returns the family for `ranks` ranks side by side: "name@ranks", else without ".add", else
+// without ".bias", else of another number of ranks, the next larger one before smaller ones. A
+// family of very few samples, none of them of these sizes, is returned only if no other is found.
+// Null: no such family was measured.
 const Family* find_family(const Profile& profile, std::string_view name, int64_t ranks,
                           const std::vector<double>& size = {});
 

@@ -23,7 +23,7 @@ std::set<std::string> names_of(const TestPrograms& lowered) {
   return names;
 }
 
-// x W, its data gradient and its weight gradient are products of three layouts.
+// The forward product x W, its data gradient and its weight gradient have three different layouts.
 TEST(Family, tells_the_transposes_of_a_layer_apart) {
   TestModel model;
   const std::set<std::string> names =

@@ -1,4 +1,4 @@
-// A time with where it comes from.
+// A time, with its source and uncertainty.
 #pragma once
 
 #include <cstdint>

@@ -9,8 +9,9 @@ namespace {
 
 double padded(double size, double alignment) { return std::ceil(size / alignment) * alignment; }
 
-// Time = waves * 2 * rows * columns * k / split, in flops of one unit at its peak over its
-// efficiency; share = the shape's flops over what all units could do in that time.
+// Returns the figures of one tile and split. Time = waves * 2 * rows * columns * k / split, in
+// flops of one unit at its peak over its efficiency; share = the shape's flops over those that all
+// units could do in that time.
 Tiling tile_up(const MatmulShape& shape, const Tile& tile, double split, double units,
                const TilingDevice& device) {
   Tiling out;

@@ -1,6 +1,6 @@
 // The tile model of a matrix product (docs/theory/cost-model.md section 3.1): the output is cut
-// into tiles, each unit of the device computes one at a time, so that the tiles go in waves; the
-// last wave may be mostly idle.
+// into tiles, and each unit of the device computes one tile at a time, so that the tiles run in
+// waves; the last wave may be mostly idle.
 #pragma once
 
 #include "tessera/cost/constants.h"
@@ -24,10 +24,11 @@ struct TilingDevice {
   double alignment = 8;     // n and k are padded to it, in elements
   double flops_a_byte = 0;  // what the units do at `share` 1 while one byte moves
 };
-// The tiling that is fastest: the slower of its arithmetic and of moving `bytes` and its extra
-// bytes.
+// Returns the fastest tiling. The time of a tiling is the longer of its arithmetic and of moving
+// `bytes` and its extra bytes.
 Tiling choose_tiling(const MatmulShape& shape, double bytes, const TilingDevice& device);
-// The same tiling on fewer units (a library chooses without knowing what else runs).
+// Returns the figures of the same tile and split on fewer units (a library chooses a tiling without
+// knowing what else runs).
 Tiling with_units(const MatmulShape& shape, const Tiling& tiling, const TilingDevice& device,
                   double units);
 

@@ -14,8 +14,8 @@ using ByProtocol = std::array<double, 3>;     // LL, LL128, Simple
 using ByNodes = std::array<double, 3>;        // 1, 2, more nodes
 using ByGeneration = std::array<ByNodes, 4>;  // Volta, Ampere, Hopper, Blackwell
 
-// By algorithm, in the order of the enumeration: ring, tree, CollNet direct, chain, NVLS, its tree,
-// PAT. Microseconds.
+// Latencies in microseconds by algorithm, in the order of the enumeration: ring, tree, CollNet
+// direct, chain, NVLS, its tree, PAT.
 constexpr std::array<ByProtocol, 7> kBaseLatency = {
     {{6.6, 14, 8.4}, {6.8, 14, 8.4}, {0, 0, 0}, {0, 0, 0}, {0, 0, 0}, {0, 0, 0}, {8, 8, 8}}};
 constexpr std::array<ByProtocol, 7> kNvlinkLatency = {
@@ -26,7 +26,7 @@ constexpr std::array<ByProtocol, 7> kNetworkLatency = {
     {{2.7, 4.0, 14}, {5.0, 8.5, 14}, {0, 0, 31}, {0, 0, 30}, {0, 0, 18}, {0, 0, 20.9}, {0, 0, 14}}};
 constexpr double kNvlsTreeLatency227 = 14;
 
-// Caps, GB/s.
+// Upper limits of rates, GB/s.
 constexpr ByGeneration kLlMost = {{{39, 39, 20.4}, {87.7, 22.5, 19}, {141, 45, 35}, {282, 90, 70}}};
 constexpr ByGeneration kRingLl128Channel = {
     {{20, 20, 20}, {20, 20, 20}, {36.7, 36.7, 36.7}, {40, 40, 40}}};
@@ -37,7 +37,7 @@ constexpr ByGeneration kTreeChannel = {
 constexpr ByGeneration kNvlsTreeChannel = {{{0, 0, 0}, {0, 0, 0}, {0, 57.7, 45.5}, {0, 96, 80}}};
 constexpr std::array<double, 4> kNvlsEfficiency = {0, 0, .85, .74};
 
-// Rate of a tree's all-reduce by log2(bytes / 64).
+// Factors on the rate of a tree's all-reduce by log2(bytes / 64).
 constexpr size_t kCorrections = 23;
 constexpr std::array<std::array<double, kCorrections>, 3> kTreeCorrection = {
     {{1, 1, 1, 1, .9, .8, .7, .7, .7, .7, .6, .5, .4, .4, .5, .6, .7, .8, .9, 1, 1, 1, 1},
@@ -86,7 +86,8 @@ bool legal(const TunerGroup& group, TunerAlgorithm algorithm, TunerProtocol prot
   return false;
 }
 
-// A channel's rate where the node's switch sums. An all-reduce uses it in both directions at once.
+// Returns a channel's rate where the node's switch sums. An all-reduce uses the channel in both
+// directions at once.
 double nvls_channel(const TunerGroup& group, bool tree) {
   const double channels = static_cast<double>(group.channels);
   const double members = static_cast<double>(group.ranks_a_node);
@@ -134,7 +135,7 @@ double bus_rate(const TunerGroup& group, TunerAlgorithm algorithm, TunerProtocol
   return bus;
 }
 
-// Rate of the algorithm over rate of the bus.
+// Returns the rate of the algorithm over the rate of the bus.
 double bus_ratio(const TunerGroup& group, TunerAlgorithm algorithm) {
   const double share =
       static_cast<double>(group.ranks()) / static_cast<double>(steps_of(group.kind, group.ranks()));
@@ -152,7 +153,7 @@ double bus_ratio(const TunerGroup& group, TunerAlgorithm algorithm) {
   return .5;
 }
 
-// Microseconds.
+// Returns the latency of a ring beyond the base latency, in microseconds.
 double ring_latency(const TunerGroup& group, TunerProtocol protocol, double inner, double network) {
   const int64_t steps = steps_of(group.kind, group.ranks());
   int64_t across = 0;

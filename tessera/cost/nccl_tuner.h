@@ -1,11 +1,11 @@
 // The cost model by which the collective library of NVIDIA devices chooses an algorithm and a
 // protocol, as data and rules (docs/theory/cost-model.md section 4.2, release 2.30). It predicts
 //   seconds = latency + bytes / rate
-// for every legal (algorithm, protocol) and takes the least. It is made for choosing; as a clock it
-// is coarse: collective_curves.h holds measured times.
+// for every legal (algorithm, protocol) and takes the least. It is made for choosing and is coarse
+// as a prediction of times; collective_curves.h holds measured times.
 //
-// Rates are bytes/s, "of the algorithm": bytes of the full array (the larger of what a rank has in
-// and out) over time. A channel is one ring or tree; a graph's rates are of one channel.
+// Rates are bytes/s "of the algorithm": bytes of the full array (the larger of a rank's input and
+// output) over time. A channel is one ring or tree; a graph's rates are of one channel.
 #pragma once
 
 #include <array>
@@ -32,7 +32,7 @@ inline constexpr std::array kTunerAlgorithms = {
     TunerAlgorithm::kRing,         TunerAlgorithm::kTree, TunerAlgorithm::kCollnetDirect,
     TunerAlgorithm::kCollnetChain, TunerAlgorithm::kNvls, TunerAlgorithm::kNvlsTree,
     TunerAlgorithm::kPat};
-// Low latency (flag in every 8 bytes), the same in every 128 bytes, and plain.
+// Low latency (a flag in every 8 bytes), low latency with a flag in every 128 bytes, and plain.
 enum class TunerProtocol : uint8_t { kLl, kLl128, kSimple };
 inline constexpr std::array kTunerProtocols = {TunerProtocol::kLl, TunerProtocol::kLl128,
                                                TunerProtocol::kSimple};
@@ -40,8 +40,8 @@ std::string_view tuner_name(TunerAlgorithm algorithm);  // "ring", "nvls_tree", 
 std::string_view tuner_name(TunerProtocol protocol);    // "ll", "ll128", "simple"
 
 enum class HostCpu : uint8_t { kIntel, kAmd };
-// What differs between releases: 2.27 gives the tree of switch reductions 14 us a hop and 5/6 of
-// the bus, 2.30 20.9 us and ranks / steps of it.
+// Releases differ in the tree of switch reductions: 2.27 gives it 14 us a hop and 5/6 of the bus,
+// 2.30 20.9 us and ranks / steps of the bus.
 enum class TunerRelease : uint8_t { k2_27, k2_30 };
 
 struct TunerGraph {  // of one channel, bytes/s
@@ -70,15 +70,15 @@ struct TunerFigure {
   double latency_s = 0;
   double rate = 0;  // of the algorithm, before the corrections for size
 };
-// Nothing if the pair is not legal for the group (wrong collective, LL128 off NVLink or before
-// Volta, switch reduction without such a switch, ...).
+// Returns the latency and rate of a pair; nothing if the pair is not legal for the group (wrong
+// collective, LL128 off NVLink or before Volta, switch reduction without such a switch, ...).
 std::optional<TunerFigure> tuner_figure(const TunerGroup& group, TunerAlgorithm algorithm,
                                         TunerProtocol protocol);
 
-// Corrections for size change in steps at powers of two, as the library has them, or between them
+// Says whether corrections for size change in steps at powers of two, as in the library, or
 // linearly in the logarithm of the size (then more bytes are never faster).
 enum class SizeSteps : uint8_t { kStepped, kSmooth };
-// Factor on the rate of a tree's all-reduce; `index` = log2(bytes / 64).
+// Returns the factor on the rate of a tree's all-reduce; `index` = log2(bytes / 64).
 double tree_correction(TunerProtocol protocol, double index, SizeSteps steps);
 
 struct TunerChoice {
@@ -88,12 +88,12 @@ struct TunerChoice {
   double seconds() const { return latency_s + transfer_s; }
   std::string name() const;  // "ring/simple"
 };
-// Latency and transfer of one pair, with the corrections for size.
+// Returns the latency and transfer time of one pair, with the corrections for size.
 std::optional<TunerChoice> tuner_time(const TunerGroup& group, TunerAlgorithm algorithm,
                                       TunerProtocol protocol, int64_t bytes,
                                       SizeSteps steps = SizeSteps::kStepped);
-// The quickest legal pair; nothing for collectives that the library composes of messages
-// (all-to-all, permute, exchange). Ties: the first in the order of the enumerations.
+// Returns the quickest legal pair, the first in the order of the enumerations if several are equal;
+// nothing for collectives that the library composes of messages (all-to-all, permute, exchange).
 std::optional<TunerChoice> tuner_choice(const TunerGroup& group, int64_t bytes,
                                         SizeSteps steps = SizeSteps::kStepped);
 

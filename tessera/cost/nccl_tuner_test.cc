@@ -1,4 +1,4 @@
-// Every vector of docs/theory/cost-model.md section 4.2, and the rules that it states.
+// Checks every vector of docs/theory/cost-model.md section 4.2, and the rules that it states.
 #include "tessera/cost/nccl_tuner.h"
 
 #include <gtest/gtest.h>

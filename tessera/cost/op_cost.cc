@@ -1,5 +1,5 @@
-// Prices of work on one device. Every estimate is kernel time = max(arithmetic, memory) + tail;
-// what the shares of the peaks are stands in constants.cc.
+// Prices of work on one device. Every estimate is kernel time = max(arithmetic, memory) + tail; the
+// shares of the peaks are constants (constants.h).
 #include "tessera/cost/op_cost.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ double score_elements(const OpWork& work) {
   return work.batch * work.heads * work.queries * work.keys;
 }
 
-// What a price is kept under; looked up without a copy of the work.
+// The key under which a price is kept; a look-up does not copy the work.
 struct Key {
   OpWork work;
   double occupied_units = 0;
@@ -26,8 +26,8 @@ struct KeyView {
   const OpWork& work;
   double occupied_units = 0;
 };
-// (Sizes below 64 elements are one operand of the units' anyway.) What a size that is no multiple
-// of the units' operands leaves of the rate.
+// Returns the share of the rate that is left if `size` is no multiple of the units' operands. Sizes
+// up to 64 elements are one operand of the units in any case: 1.
 double aligned_share(double size) {
   const auto whole = static_cast<int64_t>(size);
   if (whole <= kAlignments.front().multiple) return 1;
@@ -71,8 +71,8 @@ struct OpCosts::Impl {
   std::unordered_map<Key, OpCost, Hash, Equal> known;  // only looked up
 
   // ---- rates
-  // FLOP/s of an arithmetic, or of the nearest that the device has: 16 bits in fp32 without tensor
-  // cores for them, fp64 at half of fp32.
+  // Returns the FLOP/s of an arithmetic, or of the nearest one that the device has: fp32 for 16
+  // bits without tensor cores for them, half of fp32 for fp64.
   std::pair<std::string_view, double> peak(std::string_view arithmetic) const {
     const auto at = [&](std::string_view name) {
       const auto found = device.peak.find(std::string(name));
@@ -101,7 +101,7 @@ struct OpCosts::Impl {
     const std::string_view wanted = style.matmul_arithmetic;
     const bool narrow = wanted == "fp8" || wanted == "fp4";
     // Linear layers of blocks: a batch means products of activations, unless it counts experts.
-    // Those of experts gain nothing from fp4 over fp8: sizes are small, and every operand is
+    // Products of experts gain nothing from fp4 over fp8: sizes are small, and every operand is
     // transformed and scaled in kernels of its own (TransformerEngine, issue 2281).
     if (narrow && dtype_bytes(work.dtype) == 2 && work.block && (work.batch == 1 || work.grouped))
       return work.grouped ? "fp8" : wanted;
@@ -121,7 +121,7 @@ struct OpCosts::Impl {
     double uncertainty = 0;
   };
 
-  // `scale`: of the efficiency.
+  // Returns the time of a product; `scale` is a factor on its efficiency.
   Part matmul(const MatmulShape& shape, double bytes, std::string_view wanted, double scale,
               double occupied) const {
     const auto [arithmetic, rate] = peak(wanted);
@@ -143,7 +143,7 @@ struct OpCosts::Impl {
       part.source = CostSource::kCurve;
       return part;
     }
-    // The tiles' efficiencies are relative to a unit's peak when the best tile reaches kBestTile.
+    // The tiles' efficiencies are relative to a unit's peak; the best tile reaches kBestTile.
     const double reached = rate * row.best / kBestTile * scale;
     TilingDevice on;
     on.units = units;
@@ -222,7 +222,8 @@ struct OpCosts::Impl {
     cost.source = CostSource::kCurve;
   }
 
-  // Scores in memory: two products (backward four), between them passes over all scores.
+  // Prices attention with its scores in memory: two products (backward four), between them passes
+  // over all scores.
   void price_unfused_attention(const OpWork& work, double occupied, OpCost& cost) const {
     const double heads = work.batch * work.heads, scores = score_elements(work);
     const double scale = style.attention_efficiency;
@@ -248,8 +249,8 @@ struct OpCosts::Impl {
     cost.uncertainty = class_constants(WorkClass::kAttention).uncertainty + .05;
   }
 
-  // Several kernels one after the other, some bound by their small products, some by the memory of
-  // the states between them: the sum, not the maximum.
+  // Prices a scan as several kernels one after the other, some bound by their small products, some
+  // by the memory of the states between them: the sum of both times, not the maximum.
   void price_scan(const OpWork& work, double occupied, OpCost& cost) const {
     const auto units = static_cast<double>(device.units);
     const double rate = peak(plain_arithmetic(work.dtype)).second * constants->scan;
@@ -263,7 +264,7 @@ struct OpCosts::Impl {
     cost.uncertainty = class_constants(WorkClass::kScan).uncertainty;
   }
 
-  // Passes over memory that the style makes of one over the operands.
+  // Returns how many passes over the operands' memory the style makes.
   double passes(const OpWork& work) const {
     switch (work.kind) {
       case WorkClass::kElementwise: return work.update ? 1 : style.elementwise_passes;
@@ -296,15 +297,15 @@ struct OpCosts::Impl {
     cost.uncertainty = class_constants(work.kind).uncertainty;
   }
 
-  // ---- what no cut can beat (OpCosts::least_s)
+  // ---- lower bounds that no cut can beat (OpCosts::least_s)
   double least_matmul(double flops, double bytes, std::string_view wanted, double scale) const {
     const auto [arithmetic, rate] = peak(wanted);
     const double best = matmul_constants(device.generation, arithmetic).best;
     return std::max(flops / (rate * best * scale), bytes / memory_rate(WorkClass::kMatmul));
   }
 
-  // Of the parts of a price that are not proportional to the work: alignment, tiles, waves, halves
-  // of rates, the best value. The others are as in the functions above.
+  // Takes the best value of each part of a price that is not proportional to the work: alignment,
+  // tiles, waves, halves of rates. The other parts are as in the functions above.
   double least_seconds(const OpWork& work) const {
     const double bytes = work.bytes_read + work.bytes_written;
     OpCost cost;
@@ -348,7 +349,8 @@ struct OpCosts::Impl {
     return 0;
   }
 
-  // Launches that a style saves: fused neighbours share one, so do many tensors of an update.
+  // Returns the launches: in a style fused neighbours may share one, and so may many tensors of an
+  // update.
   double launches(const OpWork& work, const OpCost& cost) const {
     double count = cost.kernels;
     if (work.update && style.fused_update) count /= kTensorsAnUpdate;
@@ -402,7 +404,7 @@ struct OpCosts::Impl {
                         : work.backward ? style.host_backward_s
                                         : style.host_forward_s;
     cost.host_s = count * (device.host_issue_s + host);
-    // Further kernels of the same op cost the host the issue alone. Streams run them side by side.
+    // Further kernels of the same op cost the host only their issue. Streams run them side by side.
     if (work.grouped && style.kernel_an_expert)
       cost.host_s += (work.batch - 1) * device.host_issue_s;
     const double bytes = cost.bytes_read + cost.bytes_written;
@@ -432,7 +434,8 @@ OpScratch scratch_of(const OpWork& work, const Style& style) {
   const auto element = static_cast<double>(dtype_bytes(work.dtype));
   const auto bytes = [](double count) { return static_cast<int64_t>(std::max(0.0, count)); };
   if (work.kind == WorkClass::kAttention && !style.fused_attention) {
-    // Forward the scores before the softmax, backward the gradients of its operand and its result.
+    // The forward pass needs the scores before the softmax, the backward pass the gradients of the
+    // softmax's operand and of its result.
     const double scores = score_elements(work) * element;
     if (work.backward) return {0, bytes(2 * scores)};
     return {bytes(scores * style.attention_saved_bytes / 2), bytes(scores)};

@@ -1,4 +1,5 @@
-// Prices of work: the tile model's vectors, the look-up order, styles, sanity of every class.
+// Checks prices of work: the tile model's vectors, the look-up order, styles, sanity of every
+// class.
 #include "tessera/cost/op_cost.h"
 
 #include <gtest/gtest.h>
@@ -107,12 +108,13 @@ TEST(Tiles, the_worked_example) {
   EXPECT_EQ(square.tiles, 256);
   EXPECT_EQ(square.waves, 3);
   EXPECT_NEAR(square.share, .790 * .85, .001);
-  // Of all six tiles 128 x 64 wins by a hair: 512 in 5 waves.
+  // The best of all six tiles is 128 x 64, by a hair: 512 in 5 waves.
   const Tiling best = choose_tiling(shape, 0, device);
   EXPECT_NEAR(best.share, 512. / 540 * .72, 1e-12);
 }
 
-// Section 5.1: 264 tiles are 2 waves of 132 units, 3 of the 108 that 24 busy ones leave.
+// Section 5.1: 264 tiles are 2 waves on 132 units, and 3 waves on the 108 units that 24 busy ones
+// leave.
 TEST(Tiles, in_more_waves_where_units_are_taken) {
   const MatmulShape shape{1, 22 * 256, 12 * 128, 4096};
   const TilingDevice device{132, 8, 0};
@@ -283,7 +285,8 @@ TEST(Scratch, of_unfused_attention_is_scores) {
   }
 }
 
-// float32 probabilities in place of 16-bit logits; PyTorch's loss has further arrays.
+// Megatron keeps float32 probabilities in place of 16-bit logits; PyTorch's loss has further
+// arrays.
 TEST(Scratch, of_the_loss_is_arrays_of_logits) {
   OpWork loss = passes_over(WorkClass::kLoss, 1e6, 1, 0);
   loss.dtype = DType::kBFloat16;
@@ -330,7 +333,7 @@ TEST(OpCosts, an_unfused_loss_makes_passes_over_float32_logits) {
   EXPECT_EQ(unfused.bytes_read + unfused.bytes_written, 4 * 4 * 1e8);
 }
 
-// ~30 bytes a parameter (section 3.2), one launch for many.
+// An update moves ~30 bytes a parameter (section 3.2), with one launch for many parameters.
 TEST(OpCosts, updates_share_launches) {
   OpWork work = passes_over(WorkClass::kOptimizer, 1e8, 0, 0);
   work.op = "adamw";
@@ -346,7 +349,7 @@ TEST(OpCosts, updates_share_launches) {
               1e-9);
 }
 
-// An optimizer that rests on the host passes at the rate of its memory.
+// An optimizer whose states lie on the host runs at the rate of the host's memory.
 TEST(OpCosts, what_rests_on_the_host_is_computed_at_its_rate) {
   OpWork work = passes_over(WorkClass::kOptimizer, 1e8, 0, 0);
   work.op = "adamw";
@@ -445,7 +448,8 @@ TEST(OpCosts, prefer_measured_entries_then_interpolate) {
   EXPECT_EQ(costs.cost(work).source, CostSource::kTileModel);
 }
 
-// In place of a product of the same sizes; 3 x 3 kernels in fp32 have fewer multiplications.
+// A convolution costs as a product of the same sizes; 3 x 3 kernels in fp32 have fewer
+// multiplications.
 TEST(OpCost, a_convolution_is_a_product_at_its_own_rate) {
   const OpCosts costs(a100(), *parse_style("tessera"), nullptr);
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
@@ -462,8 +466,8 @@ TEST(OpCost, a_convolution_is_a_product_at_its_own_rate) {
   }
 }
 
-// OpCosts::least_s: products cut along any of their dims, scores along heads and queries, passes
-// anywhere.
+// Cuts that OpCosts::least_s bounds: products along any of their dims, scores along heads and
+// queries, passes anywhere.
 RC_GTEST_PROP(OpCosts, no_cut_beats_the_least_time, ()) {
   const auto size = [](int most) {
     return static_cast<double>(*rc::gen::inRange(1, most)) * *rc::gen::element(1., 8., 64.);

@@ -1,4 +1,4 @@
-// Every branch of the prices of kernels, and every switch of a style that they look at, by hand: the
+// Checks every branch of the prices of kernels, and every switch of a style that they read: the
 // expected value is a closed form of the device's figures, written beside it.
 #include <gtest/gtest.h>
 
@@ -8,11 +8,11 @@
 namespace tessera::op_vectors_test {
 namespace {
 
-// Of Ampere: .88 of 2 TB/s for element-wise kernels, 2.5 us a kernel, half of the fp32 peak outside
-// of products, .25 of the 16-bit peak in scans.
+// Constants of Ampere: .88 of 2 TB/s for element-wise kernels, 2.5 us a kernel, half of the fp32
+// peak outside of products, .25 of the 16-bit peak in scans.
 constexpr double kMemory = 2e12 * .88, kTail = 2.5e-6;
 
-// `units` = 1: products follow the curve .84 F / (F + 4e9).
+// Returns a device. With `units` = 1 products follow the curve .84 F / (F + 4e9).
 Device device(int64_t units = 1) {
   Device out;
   out.generation = Generation::named("ampere");
@@ -54,7 +54,7 @@ OpWork product(double m, double n, double k) {
   return work;
 }
 
-// On the curve, without the tail.
+// Returns the time on the curve, without the tail.
 double product_seconds(double flops, double scale = 1) {
   return flops / (310e12 * .84 * flops / (flops + 4e9) * scale);
 }

@@ -1,5 +1,5 @@
-// How much work an instruction is: by the row of its kind (graph/kinds.h), sizes from its box and
-// views.
+// Computes how much work an instruction is: by the row of its kind (graph/kinds.h), with sizes from
+// its box and views.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -17,7 +17,7 @@ double extent(const Compute& compute, int op_dim) {
   return static_cast<double>(compute.box.dims[static_cast<size_t>(op_dim)].size);
 }
 
-// Of the dim of that name; 1 if the op has none.
+// Returns the extent of the dim of that name; 1 if the op has none.
 double extent(const Op& op, const Compute& compute, std::string_view name) {
   const int dim = op.annotation.find(name);
   return dim < 0 ? 1 : extent(compute, dim);
@@ -33,15 +33,16 @@ ViewSize size_of(const Program& program, const View& view) {
   return {elements, elements * static_cast<double>(dtype_bytes(program.buffer(view.buffer).dtype))};
 }
 
-// Bytes of the rows of a table that the ids of input 0 name, each as wide as the last dim of `like`.
+// Returns the bytes of the rows of a table that the ids of input 0 name, each as wide as the last
+// dim of `like`.
 double bytes_of_rows(const Program& program, const Compute& compute, const View& like) {
   const double width = like.box.rank() == 0 ? 1 : static_cast<double>(like.box.dims.back().size);
   return size_of(program, compute.inputs[0]).elements * width *
          static_cast<double>(dtype_bytes(program.buffer(like.buffer).dtype));
 }
 
-// The rows that ids name, of a piece of a table and of its states: as many of them fall into the
-// piece as its share of the rows, each read once, and written if the op makes tables anew.
+// Counts the rows that ids name in a piece of a table and of its states. The piece holds as many of
+// them as its share of the rows; each is read once, and written if the op makes tables anew.
 void count_rows(const Program& program, const Op& op, const Compute& compute, OpWork& work) {
   double ids = 0;
   size_t tables = 0;  // inputs before the first ids
@@ -119,9 +120,10 @@ int last_dim(const OperandDims& operand) {
   return operand.dims.empty() ? -1 : operand.dims.back().front();
 }
 
-// Dims of a, b and the output are the batch; of a and the output m; of b and the output n; the
-// others are summed over: k. Of a convolution these are the sizes of its implicit product: the
-// elements of the kernel go with the channels of x, the positions with the batch.
+// Computes the sizes of a matrix product. Dims of a, b and the output are the batch; dims of a and
+// the output are m; dims of b and the output are n; the other dims are summed over: k. For a
+// convolution these are the sizes of its implicit product: the elements of the kernel go with the
+// channels of x, the positions with the batch.
 void measure_matmul(const Op& op, const Compute& compute, OpWork& work) {
   const Annotation& annotation = op.annotation;
   const OperandDims &a = annotation.inputs[0], &b = annotation.inputs[1];
@@ -142,7 +144,8 @@ void measure_matmul(const Op& op, const Compute& compute, OpWork& work) {
   work.layout = kLayouts[(a_ends_in_k ? 2 : 0) + (b_ends_in_n ? 1 : 0)];
 }
 
-// 3 x 3 kernels with stride 1: fewer multiplications by Winograd's transform.
+// Returns whether the kernels are 3 x 3 with stride 1: Winograd's transform then saves
+// multiplications.
 bool takes_winograd(const Annotation& annotation) {
   int windows = 0;
   for (const OpDim& dim : annotation.dims) {
@@ -166,18 +169,19 @@ void measure_attention(const Op& op, const Compute& compute, OpWork& work) {
   work.head_dim = extent(op, compute, "head_dim");
   const double points = work.queries * work.keys;
   work.visible = points > 0 ? visible_points(op, compute.box) / points : 0;
-  // Two products of 2 flops a point forward, five backward (graph/kinds/attention.cc).
+  // A forward pass has two products of 2 flops a point, a backward pass five
+  // (graph/kinds/attention.cc).
   const double products = work.gradient ? 5 : 2;
   work.flops = products * 2 * work.batch * work.heads * work.queries * work.keys * work.head_dim *
                work.visible;
 }
 
 // ---- scans
-// Arrays that the kernels of a chunked scan move, in order (ssd_combined.py of mamba_ssm; e bytes
-// an element, 4 of what is float32). Forward: running sums; states of chunks; states handed on;
-// scores of pairs; values. Backward: the first four again, gradients of states, those handed back,
-// dx, dB, dC, gradients of scores, dB and dC from them, of the decays, of the sums. Heads that
-// share B and C find scores and keys in the cache.
+// Counts the arrays that the kernels of a chunked scan move, in order (ssd_combined.py of
+// mamba_ssm; e bytes an element, 4 for float32). Forward: running sums; states of chunks; states
+// handed on; scores of pairs; values. Backward: the first four again, gradients of states,
+// gradients handed back, dx, dB, dC, gradients of scores, dB and dC from them, of the decays, of
+// the sums. Heads that share B and C find scores and keys in the cache.
 void measure_scan(const Op& op, const Compute& compute, OpWork& work) {
   const auto size = [&](std::string_view name) { return extent(op, compute, name); };
   const double tokens = size("batch") * size("seq"), heads = size("heads") * size("group"),
@@ -197,7 +201,7 @@ void measure_scan(const Op& op, const Compute& compute, OpWork& work) {
   work.bytes_written = std::max(work.bytes_written, moved * written);
 }
 
-// The op's flops spread evenly over its iteration space.
+// Returns the op's flops that fall to the box, spread evenly over the op's iteration space.
 double share_of_flops(const Op& op, const Compute& compute) {
   double share = 1;
   for (size_t d = 0; d < op.annotation.dims.size(); ++d) {
@@ -226,8 +230,9 @@ std::string_view work_class_name(WorkClass work) {
   return "";
 }
 
-// Casts of parameters, and casts and scalings of their gradients, come once a step, one a tensor:
-// frameworks do them for many tensors with one launch, as they update them.
+// Returns whether the op casts a parameter, or casts or scales its gradient. Such ops come once a
+// step, one a tensor; frameworks do them for many tensors with one launch, as they update the
+// parameters.
 static bool prepares_parameters(const Graph& graph, const Op& op) {
   const KindInfo& kind = info_of(op);
   if (!kind.converts && !kind.scales) return false;
@@ -268,7 +273,7 @@ OpWork work_of(const Graph& graph, const Program& program, const Compute& comput
     work.kind = WorkClass::kElementwise;  // a sum or a copy
   } else {
     measure_matmul(op, compute, work);
-    // A convolution with groups is a batch of products, too small for the transform.
+    // A convolution with groups is a batch of products that are too small for the transform.
     work.winograd =
         work.kind == WorkClass::kConvolution && work.batch == 1 && takes_winograd(op.annotation);
   }

@@ -1,5 +1,5 @@
-// How much work instructions are: every kind has a rule, pieces add up to the op, causal boxes
-// count what the mask leaves.
+// Checks how much work instructions are: every kind has a rule, pieces add up to the op, causal
+// boxes count the scores that the mask leaves.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -21,7 +21,7 @@ TEST(OpWork, every_kind_has_a_rule) {
   EXPECT_EQ(classes.size(), 11U);
 }
 
-// What one step of all ranks computes, by op.
+// The work that one step of all ranks computes, by op.
 struct Total {
   double flops = 0, points = 0;
 };
@@ -51,7 +51,7 @@ double points_of(const Op& op) {
 struct Counted {
   int ops = 0, attention = 0;
 };
-// Checks every op of which nothing is computed twice.
+// Checks every op that computes nothing twice.
 Counted expect_pieces_add_up(const Graph& graph, const std::string& plan) {
   const TestPrograms lowered = lower_all(graph, plan);
   Counted counted;
@@ -180,8 +180,8 @@ TEST(OpWork, a_convolution_is_its_implicit_product) {
   expect("op.dw", 16, 72, 150);
 }
 
-// Blocks without a number, as heads that predict tokens further ahead are, stay in 16 bits where
-// those with one are narrowed.
+// Blocks without a number, such as heads that predict tokens further ahead, stay in 16 bits where
+// blocks with a number are narrowed.
 TEST(OpWork, only_numbered_blocks_are_blocks) {
   GraphBuilder g("paths");
   const auto x = g.input("x", {{"a", 2}, {"b", 3}}, DType::kBFloat16);
@@ -193,7 +193,7 @@ TEST(OpWork, only_numbered_blocks_are_blocks) {
   EXPECT_EQ(marks, "1000");
 }
 
-// Tokens, heads that share B and C, heads of each, head_dim, state.
+// Sizes of a scan: tokens, heads that share B and C, heads of each, head_dim, state.
 struct ScanSizes {
   int64_t tokens, groups, group, head_dim, state, chunk;
 };
@@ -240,8 +240,8 @@ OpWork scan_work(const Graph& graph, std::string_view kind) {
   return {};
 }
 
-// By hand: of a head and token Q P + 4 P N flops, of a group and token Q N; the states of chunks go
-// to memory four times, twice of them in float32.
+// Computed by hand: a head and token has Q P + 4 P N flops, a group and token Q N; the states of
+// chunks go to memory four times, two of them in float32.
 TEST(OpWork, a_scan_is_its_chunks) {
   const Graph graph = scan_graph({512, 2, 4, 16, 32, 64});
   const OpWork forward = scan_work(graph, "state_scan");

@@ -1,4 +1,5 @@
-// The file tessera/cost/data/styles.toml: presets of styles, and what each of their values is.
+// The file tessera/cost/data/styles.toml: presets of styles, and the origin of each of their
+// values.
 #pragma once
 
 #include <string>
@@ -24,7 +25,8 @@ struct StylePreset {
   Style style;
 };
 
-// Errors: file:line of an unknown key or option, a value without kind and source, a name twice.
+// Reads the presets. Errors: file:line of an unknown key or option, a value without kind and
+// source, a name twice.
 Result<std::vector<StylePreset>> parse_styles(std::string_view toml, std::string_view file);
 const std::vector<StylePreset>& style_presets();  // of the program, in the order of the file
 

@@ -1,4 +1,4 @@
-// Execution styles as text.
+// Checks that execution styles are read from text and written as text.
 #include "tessera/cost/style.h"
 
 #include <gtest/gtest.h>

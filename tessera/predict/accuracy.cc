@@ -43,12 +43,12 @@ ScoredRow with(ScoredRow row, const Prediction& prediction) {
   return row;
 }
 
-// Does the run need more than the GPU has?
+// Returns whether the run needs more than the GPU has.
 bool too_large(const Prediction& prediction, const Run& run) {
   return prediction.device_bytes > static_cast<double>(run.machine.memory_bytes);
 }
 
-// Baselines take recomputation as the row states it.
+// Adds the baselines, which take recomputation as the row states it.
 void add_baselines(const std::vector<Row>& rows, const std::vector<ScoredRow>& frames,
                    Accuracy& out) {
   std::vector<std::optional<Run>> runs(rows.size());
@@ -151,7 +151,7 @@ std::string ranking_line(const std::string& name, const std::vector<ScoredRow>& 
                      tau_of_distinct(vtrain), percent(of_vtrain_alone.regret));
 }
 
-// Ranking over all groups, and over those of vTrain, which the closed form was fitted on.
+// Writes the rankings over all groups, and over vTrain's, on which the closed form was fitted.
 std::string ranking_table(const Accuracy& accuracy) {
   const std::vector<ScoredRow> vtrain = of_vtrain(accuracy.others);
   std::string out = fmt::format(
@@ -168,7 +168,7 @@ std::string ranking_table(const Accuracy& accuracy) {
   return out;
 }
 
-// Of sources with many rows for each block.
+// Writes the table of sources with many rows for each block.
 std::string blocks_table(const Accuracy& accuracy) {
   constexpr size_t kRows = 20, kRowsABlock = 4;
   std::string out =
@@ -222,10 +222,10 @@ std::string figure(double value) { return value > 0 ? fmt::format("{:.6g}", valu
 
 namespace {
 
-// Everything that rows are priced with, and where each way of it stands among the jobs.
+// Collects the jobs of all ways in which rows are priced, with their settings.
 class Ways {
  public:
-  // Settings live as long as the jobs.
+  // Adds a way; returns the index of its first job. Settings live as long as the jobs.
   size_t add(const std::vector<Row>& rows, std::vector<PredictSettings> settings) {
     const size_t first = jobs_.size();
     settings_.push_back(std::move(settings));
@@ -240,7 +240,7 @@ class Ways {
   std::list<std::vector<PredictSettings>> settings_;
 };
 
-// Rows whose statement about recomputation the data ignores.
+// Returns the rows whose statement about recomputation the data ignores.
 std::vector<size_t> rows_with_ignored_recompute(const std::vector<Row>& rows) {
   std::vector<size_t> out;
   for (size_t i = 0; i < rows.size(); ++i) {

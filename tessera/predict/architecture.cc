@@ -35,7 +35,7 @@ Plain plain(std::string_view name) {
 
 bool digit(char c) { return c >= '0' && c <= '9'; }
 
-// "...-12L", "...-proxy7L": 12, 7; 0 if the name does not end so.
+// Returns the layers in a name: 12 for "...-12L", 7 for "...-proxy7L"; 0 if it does not end so.
 int64_t layers_in_name(std::string_view name) {
   if (name.empty() || (name.back() != 'L' && name.back() != 'l')) return 0;
   name.remove_suffix(1);
@@ -48,7 +48,7 @@ int64_t layers_in_name(std::string_view name) {
 
 double matrices(const Architecture& model) { return model.form == Form::kLlama ? 3 : 2; }
 
-// Parameters of the products of one block's attention.
+// Returns the parameters of the products of one block's attention.
 double attention_parameters(const Architecture& m) {
   const auto hidden = static_cast<double>(m.hidden);
   const double head = m.head_dim > 0 ? static_cast<double>(m.head_dim)
@@ -62,8 +62,8 @@ double attention_parameters(const Architecture& m) {
   return through(queries, m.q_rank) + through(2 * keys, m.kv_rank) + queries * hidden;
 }
 
-// Of a hybrid, with so many experts of each block; as published, without heads that predict tokens
-// further ahead.
+// Returns the parameters of a hybrid with so many experts of each block; as published, without
+// heads that predict tokens further ahead.
 double count_hybrid(const Architecture& m, double experts) {
   const auto real = [](int64_t value) { return static_cast<double>(value); };
   const double hidden = real(m.hidden), inner = m.latent > 0 ? real(m.latent) : hidden;
@@ -137,7 +137,7 @@ namespace {
 
 bool letter(char c) { return c >= 'a' && c <= 'z'; }
 
-// The letters from `at` on.
+// Returns the letters from `at` on.
 std::string_view word_at(const Plain& name, size_t at) {
   size_t end = at;
   while (end < name.text.size() && letter(name.text[end]) && (end == at || !name.begins[end]))
@@ -149,8 +149,8 @@ bool among(const std::vector<std::string>& words, std::string_view word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-// Does `known` stand at the beginning of the name, and does something else begin behind it? A digit
-// continues a number, a letter a word; `number_may_follow`: of series, whose members are numbers.
+// Returns whether the name begins with `known` and something else begins behind it. A digit
+// continues a number, a letter a word; `number_may_follow`: for series, whose members are numbers.
 bool names_it(const Plain& name, std::string_view known, bool number_may_follow) {
   const size_t end = known.size();
   if (!name.text.starts_with(known)) return false;
@@ -163,7 +163,8 @@ bool names_it(const Plain& name, std::string_view known, bool number_may_follow)
   return number_may_follow || !(digit(next) || next == '.');
 }
 
-// Models without a builder are known by the beginning of their names; short names are whole words.
+// Returns whether the name begins with `known`, a model without a builder; short names are whole
+// words.
 bool names_unbuilt(const Plain& name, const std::string& known) {
   const size_t end = known.size();
   return name.text.starts_with(known) &&

@@ -1,6 +1,5 @@
-// What is known of public architectures, by name. Sizes are published facts of the models (their
-// papers and configuration files), never measurements; they are data,
-// tessera/predict/data/architectures.toml.
+// Public architectures, by name. Sizes are published facts of the models (their papers and
+// configuration files), never measurements; they are data, tessera/predict/data/architectures.toml.
 //
 //   const auto model = find_architecture("Llama3-70B-12L");  // 12 of its 80 layers
 #pragma once
@@ -12,7 +11,7 @@
 
 namespace tessera {
 
-// The builder (models/model.h) whose blocks a model has, and what is different in it.
+// The builder (models/model.h) whose blocks a model has, and the differences in it.
 enum class Form : uint8_t {
   kGpt,      // norms, biases, ungated MLP
   kLlama,    // RMS norms, rotary positions, gated MLP
@@ -49,43 +48,44 @@ struct Architecture {
   std::string stages;        // of a Swin: blocks of each stage, "2-2-6-2"
   double parameters = 0;     // where no closed form follows from the sizes
   double forward_flops = 0;  // of an image of kImageSize
-  // Where the form is only near to the model, in what; of kUnbuilt: what the model is.
+  // Remark on the differences where the form is only near to the model; of kUnbuilt: what it is.
   std::string remark;
 };
 
 inline constexpr int64_t kImageSize = 224;
-// Of the state space blocks of known hybrids: numbers of a head, groups of heads, numbers of the
-// state.
+// Sizes of the state space blocks of known hybrids: numbers of a head, groups of heads, numbers of
+// the state.
 inline constexpr int64_t kStateHeadDim = 64, kStateGroups = 8, kState = 128;
-// Has some of its blocks experts?
+// Returns whether some of its blocks have experts.
 bool has_experts(const Architecture& model);
-// Is the form one whose batch counts images, without a length of sequences (kSwin, kConvolution)?
+// Returns whether a batch counts images, without a length of sequences (kSwin, kConvolution).
 bool takes_images(const Architecture& model);
 
-// The parameters that a model of these sizes has, all layers; 0 where sizes are unknown.
+// Returns the parameters of a model of these sizes, all layers; 0 where sizes are unknown.
 double parameter_count(const Architecture& model);
-// The same, of what one token passes (experts: top_k of them).
+// Returns the parameters that one token passes (experts: top_k of them).
 double active_parameter_count(const Architecture& model);
 
-// Takes so many of the model's layers, with the same share of dense ones, rounded up.
+// Cuts the model to so many layers, with the same share of dense ones, rounded up.
 void cut_to_layers(Architecture& model, int64_t layers);
 
-// By the longest known name with which `name` begins, whatever case and punctuation; nothing if none
-// is. What follows must begin a new word ("Llama3-70B-12L" and "Grok-1-proxy7L", which have 12 and 7
-// layers of theirs), and not one that makes it another model ("Phi-4-mini").
+// Finds the longest known name with which `name` begins, whatever case and punctuation; nothing if
+// none is. The rest must begin a new word ("Llama3-70B-12L" and "Grok-1-proxy7L", which have 12 and
+// 7 of the models' layers), and not one that makes it another model ("Phi-4-mini").
 std::optional<Architecture> find_architecture(std::string_view name);
 
-// The form of a series whose member is not known ("Llama9-3B"). The series is a whole word of the
-// name, or a number follows it: "Bloomberg" is no "Bloom".
+// Returns the form of a series whose member is not known ("Llama9-3B"). The series is a whole word
+// of the name, or a number follows it: "Bloomberg" is no "Bloom".
 std::optional<Form> form_of_series(std::string_view name);
 
-// The number of parameters that a name tells, as "13B", "760M", "8x7B" do; 0 if it tells none.
+// Returns the number of parameters that a name tells, as "13B", "760M", "8x7B" do; 0 if it tells
+// none.
 double parameters_in_name(std::string_view name);
 
-// Those that one token passes, as "30B-A3B" tells; 0 if it does not.
+// Returns the number that one token passes, as "30B-A3B" tells; 0 if the name does not.
 double active_parameters_in_name(std::string_view name);
 
-// Layers, hidden size and heads of a usual dense model with so many parameters (vocabulary not
+// Sets layers, hidden size and heads of a usual dense model with so many parameters (vocabulary not
 // counted): hidden is about 100 times the layers up to 1e10 parameters and 128 times beyond, as in
 // the published series.
 void usual_shape(double parameters, Architecture& model);

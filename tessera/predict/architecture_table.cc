@@ -55,7 +55,7 @@ const Column* find_column(std::string_view name) {
   return nullptr;
 }
 
-// A multiply-add is two flops.
+// Sets a field from a cell; false: no such value. A multiply-add of the cell is two flops.
 bool set_cell(Architecture& model, const Column& column, const std::string& cell) {
   if (const auto* text = std::get_if<std::string Architecture::*>(&column)) {
     model.** text = cell;
@@ -93,7 +93,7 @@ Status add(const DataTable& table, Architecture model, ArchitectureTable& out) {
   return {};
 }
 
-// Keys beside the table's own are columns that all rows have in common.
+// Reads a table of models. Keys beside the table's own are columns that all rows have in common.
 Status read_models(const DataTable& table, ArchitectureTable& out) {
   Architecture common;
   std::string names;

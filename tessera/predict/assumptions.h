@@ -1,4 +1,4 @@
-// What is taken of runs where their rows are silent: named values of
+// Values that are assumed of runs where their rows are silent: named values of
 // tessera/predict/data/assumptions.toml, each with its reason or source.
 //
 //   const double usable = assumed("usable_memory");
@@ -19,10 +19,11 @@ struct Assumption {
 };
 using Assumptions = std::map<std::string, Assumption, std::less<>>;
 
-// Errors: file:line of an unknown key, a name twice, a value without kind and source.
+// Reads the values. Errors: file:line of an unknown key, a name twice, a value without kind and
+// source.
 Result<Assumptions> parse_assumptions(std::string_view toml, std::string_view file);
 
-// Of the program; the name must be there.
+// Returns the program's value of that name, which must be there.
 double assumed(std::string_view name);
 int64_t assumed_whole(std::string_view name);
 

@@ -14,7 +14,7 @@ namespace {
 
 double real(int64_t value) { return static_cast<double>(value); }
 
-// FLOP of a step on one GPU with what is computed again, and the stretch of the bubble.
+// Returns the FLOP of a step on one GPU, with recomputation, stretched by the bubble.
 double work(const Run& run) {
   const double tokens = real(run.global_batch) * real(run.seq) / real(run.gpus);
   const double recompute = run.recompute == Recompute::kFull ? 4.0 / 3 : 1;
@@ -102,7 +102,7 @@ double reference_model(const Run& run) {
   }
   forward += 2 * all_reduce;
   const double backward_pass = 2 * (forward - 2 * all_reduce) + 2 * all_reduce;
-  // The host issues no faster.
+  // The host issues a layer's kernels no faster.
   const double floor = 0.73e-3 + (run.tp > 1 ? 0.075e-3 : 0) + (run.tp >= 8 ? 0.23e-3 : 0);
   const bool again = run.recompute == Recompute::kFull;
   const double layers = real(m.layers) / real(run.pp);

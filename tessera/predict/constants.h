@@ -7,8 +7,8 @@
 //   machines = ["dgx-b200"]            # or frameworks = [...]; neither: every row is meant
 //   matmul_efficiency = 0.87           # keys of --style-set: options of a style, plan.KEY, cluster
 //
-// Where a source's own rows are scored, those constants are left out that were fitted on that source
-// alone. A table with `without = "SOURCE"` instead holds only there: values that were found anew
+// Where a source's own rows are scored, constants that were fitted on that source alone are left
+// out. A table with `without = "SOURCE"` instead holds only there: its values were found anew
 // without the source.
 #pragma once
 
@@ -31,13 +31,14 @@ struct ConstantsBlock {
 struct Constants {
   PredictSettings all;  // of the blocks that hold everywhere
   std::vector<ConstantsBlock> blocks;
-  // Without what was fitted on this source alone, and with what was found without it.
+  // Returns settings without those fitted on this source alone, with those found without it.
   PredictSettings without(const std::string& source) const;
-  // Sources for which without() differs from `all`.
+  // Returns the sources for which without() differs from `all`.
   std::vector<std::string> sources() const;
 };
 
-// Errors: file:line of what is no TOML, an unknown key or setting, a table without kind and rows.
+// Reads constants. Errors: file:line of invalid TOML, an unknown key or setting, a table without
+// kind and rows.
 Result<Constants> parse_constants(std::string_view toml, std::string_view file);
 Result<Constants> load_constants(const std::string& path);  // "": the program's own
 

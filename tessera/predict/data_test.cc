@@ -1,4 +1,4 @@
-// The data files: what the program holds is well formed, and what is not is refused with its line.
+// Checks that the program's data files are well formed, and that others are refused with the line.
 #include <gtest/gtest.h>
 
 #include "tessera/cluster/generation.h"

@@ -10,14 +10,14 @@ namespace {
 
 double as_double(int64_t value) { return static_cast<double>(value); }
 
-// The ranks of a stage that share the experts of a block: tensor ranks cut each of them, or whole
-// experts lie over the tensor ranks of several replicas.
+// Returns the number of ranks of a stage that share the experts of a block: tensor ranks cut each
+// expert, or whole experts lie over the tensor ranks of several replicas.
 int64_t ranks_of_experts(const Run& run) {
   const int64_t ep = std::max<int64_t>(run.ep, 1);
   return ep > run.dp * run.cp ? ep : run.tp * ep;
 }
 
-// Of the fullest device, as large as they are without sharded states.
+// Parameters on the fullest device, counted as without sharded states.
 struct Parameters {
   double dense = 0, experts = 0;
 };
@@ -34,8 +34,9 @@ Parameters local_parameters(const Run& run) {
   return {dense / as_double(run.tp), experts / as_double(run.pp * ranks_of_experts(run))};
 }
 
-// Of one parameter in mixed precision: itself (2), its gradient (2 or 4), and a float32 master copy
-// with two moments (12); the ZeRO stage tells which of these lie over the shards.
+// Returns the bytes of one parameter in mixed precision: itself (2), its gradient (2 or 4), and a
+// float32 master copy with two moments (12); the ZeRO stage tells which of these lie over the
+// shards.
 double bytes_of_parameter(const Run& run, double shards) {
   constexpr double kParameter = 2, kStates = 12;
   if (run.lora > 0) return kParameter;  // left as it is
@@ -54,8 +55,8 @@ struct OfToken {
   double kept = 0, working = 0;
 };
 
-// Inputs and outputs of norms and products, what goes to and comes from the experts. The kernels of
-// state space blocks make convolution and gate again.
+// Counts inputs and outputs of norms and products, and the data to and from the experts. The
+// kernels of state space blocks compute convolution and gate again.
 OfToken of_hybrid(const Run& run) {
   const Architecture& m = run.model;
   const bool again = run.recompute != Recompute::kNone;
@@ -84,8 +85,9 @@ OfToken of_hybrid(const Run& run) {
   return {kept / as_double(run.tp), logits / as_double(run.tp)};
 }
 
-// Of a block: inputs and outputs of both norms; q, k, v and what attention gives; the MLP before
-// and behind its activation. Selective recompute keeps neither what norms nor what attention give.
+// Counts, for each block, inputs and outputs of both norms; q, k, v and the output of attention;
+// the MLP before and behind its activation. Selective recompute keeps outputs neither of norms nor
+// of attention.
 OfToken of_transformer(const Run& run) {
   const Architecture& m = run.model;
   const double width = as_double(m.hidden), tp = as_double(run.tp);
@@ -115,7 +117,7 @@ OfToken of_transformer(const Run& run) {
   return {kept * as_double(m.layers), std::max(block, logits)};
 }
 
-// Micro-batches in flight on the first stage; stages in chunks have further ones.
+// Returns the micro-batches in flight on the first stage; stages in chunks have further ones.
 double in_flight(const Run& run) {
   const double whole = as_double(std::min(run.pp, std::max<int64_t>(run.micro_batches, 1)));
   return run.vpp > 1 ? whole * (1 + as_double(run.pp - 1) / as_double(run.pp * run.vpp)) : whole;
@@ -126,7 +128,7 @@ double in_flight(const Run& run) {
 double estimated_state_bytes(const Run& run, bool sharded) {
   const Parameters local = local_parameters(run);
   const double replicas = sharded ? as_double(run.dp * run.cp) : 1;
-  // Experts are over `ep` replicas or their tensor ranks, their states over the rest of them.
+  // Experts lie over `ep` replicas or their tensor ranks, their states over the remaining ranks.
   const double of_expert =
       std::max(1.0, replicas * as_double(run.tp) / as_double(ranks_of_experts(run)));
   return local.dense * bytes_of_parameter(run, replicas) +

@@ -19,10 +19,10 @@ int64_t padded(int64_t value, int64_t unit) { return (value + unit - 1) / unit *
 
 void say(Run& run, std::string text) { run.reasons.push_back(std::move(text)); }
 
-// ---- what no recipe takes
+// ---- changes of what no recipe takes
 
-// Sequences of mixtures and hybrids are whole. Experts lie over replicas, which ep divides, or over
-// the tensor ranks of some replicas.
+// Fits cp and ep to the recipes: sequences of mixtures and hybrids stay whole; experts lie over
+// replicas, which ep divides, or over the tensor ranks of some replicas.
 void fit_experts(Run& run) {
   if (!has_experts(run.model) && run.model.form != Form::kHybrid) return;
   if (run.cp > 1) {
@@ -67,8 +67,8 @@ void fit_pipeline(Run& run) {
   run.vpp = chunks;
 }
 
-// Megatron cuts groups of query heads: where tp exceeds the number of key heads, each rank has a copy
-// of one.
+// Gives each rank a key head where tp exceeds their number: Megatron cuts groups of query heads,
+// and each rank then has a copy of one key head.
 void fit_heads(Run& run) {
   Architecture& model = run.model;
   if (run.tp <= model.kv_heads || model.kv_heads == model.heads) return;
@@ -103,7 +103,7 @@ std::string llama_keys(const Run& run, const std::string& family) {
 
 std::string mixture_keys(const Run& run) {
   const Architecture& m = run.model;
-  // Tokens are balanced and none is dropped: slots for just what arrives.
+  // Tokens are balanced and none is dropped: experts have slots for just the tokens that arrive.
   std::string spec = llama_keys(run, "mixtral") +
                      fmt::format(",experts={},top_k={},capacity_factor=1", m.experts, m.top_k);
   if (m.shared_ffn > 0) spec += fmt::format(",shared_ffn={}", m.shared_ffn);
@@ -160,10 +160,10 @@ Result<std::string> model_spec(const Run& run) {
 
 // ---- plan
 
-// The value of the recipes' argument. Megatron-Core's users choose modules for mixtures and
+// Returns the value of the recipes' argument. Megatron-Core's users choose modules for mixtures and
 // hybrids: selective means its layernorm, moe_act, mla_up_proj and, for the few attentions of
-// hybrids, core_attn; experts adds moe. The kernels of state space blocks make convolution and gate
-// again whatever a run asks for (mamba_split_conv1d_scan_combined of mamba_ssm).
+// hybrids, core_attn; experts adds moe. The kernels of state space blocks compute convolution and
+// gate again whatever a run asks for (mamba_split_conv1d_scan_combined of mamba_ssm).
 std::string recompute_argument(const Run& run) {
   const Architecture& m = run.model;
   const bool hybrid = m.form == Form::kHybrid;
@@ -202,7 +202,7 @@ std::string recipe_call(const Run& run) {
     call += ",recompute=" + again;
   if (run.tp > 1 && shards_sequence(run)) call += ",sequence_shard=true";
   if (run.experts_over_tp) call += ",experts_over_tp=true";
-  // Masters rest in shards; the narrow copy that is gathered from them is kept for the step.
+  // Masters rest in shards; the narrow copy that is gathered from the masters is kept for the step.
   if (run.framework.gathers_once && !is_wide(run.arithmetic))
     call += fmt::format(",precision={}", dtype_name(compute_dtype(run)));
   return call + ")";
@@ -214,7 +214,7 @@ StoreEntry store(std::string tensors) {
   return entry;
 }
 
-// Full recompute but for the last stage's blocks.
+// Keeps the last stage's blocks, so that full recompute is of all others.
 void keep_last_stage(Plan& plan, const Run& run) {
   const int64_t stages = run.pp * run.vpp;
   const int64_t layers = run.model.layers;
@@ -233,7 +233,7 @@ void set_precision(Plan& plan, const Run& run) {
   plan.precision.state = DType::kFloat32;
 }
 
-// Bytes of a block's weights in the dtype of the computation.
+// Returns the bytes of a block's weights in the dtype of the computation.
 int64_t block_bytes(const Run& run) {
   const Architecture& m = run.model;
   const double tables = static_cast<double>(m.vocab * m.hidden) * (m.tied ? 1 : 2);
@@ -241,7 +241,7 @@ int64_t block_bytes(const Run& run) {
   return static_cast<int64_t>(weights * (is_wide(run.arithmetic) ? 4 : 2));
 }
 
-// "blocks.*.ln_1.weight" of "blocks.12.ln_1.weight".
+// Returns "blocks.*.ln_1.weight" for "blocks.12.ln_1.weight".
 std::string of_all_blocks(const std::string& name) {
   std::vector<std::string> parts = split_text(name, '.');
   for (std::string& part : parts) {
@@ -251,7 +251,7 @@ std::string of_all_blocks(const std::string& name) {
   return join(parts, ".");
 }
 
-// Small parameters stay whole, though their gradients and states are in shards.
+// Keeps small parameters whole, though their gradients and states are in shards.
 void keep_small_parameters(Plan& plan, const Graph& graph, int64_t most_elements) {
   std::set<std::string> small;
   for (const Tensor& tensor : graph.tensors()) {
@@ -264,7 +264,7 @@ void keep_small_parameters(Plan& plan, const Graph& graph, int64_t most_elements
   plan.stores.push_back(std::move(whole));
 }
 
-// What the recipes do not say.
+// Adds what the recipes do not say.
 void add_details(Plan& plan, const Graph& graph, const Run& run) {
   set_precision(plan, run);
   plan.bucket_bytes = std::min(run.framework.bucket_bytes, kUnbounded);

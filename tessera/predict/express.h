@@ -1,6 +1,6 @@
-// A completed row as what the rest of the library takes: model spec, plan, cluster, style. Where
-// the recipes refuse, the nearest form that they take is found and named; if there is none, the row
-// has a reason and no figures.
+// Expresses a completed row as the rest of the library takes it: model spec, plan, cluster, style.
+// Where the recipes refuse a row, the nearest form that they take is found and named; if there is
+// none, the row has a reason and no figures.
 #pragma once
 
 #include <string>
@@ -23,7 +23,7 @@ struct Expressed {
   std::string style;        // text of cost/style.h
   CountedMemory memory = CountedMemory::kDevice;
   double uncertainty_factor = 1;  // on what follows from the costs
-  // Sequences of the row's step over those of `batch`: not 1 where batch is another number of
+  // Sequences of the row's step over those of `batch`: not 1 where `batch` has another number of
   // tokens.
   double step_scale = 1;
   std::vector<std::string> reasons;  // what was inferred or replaced

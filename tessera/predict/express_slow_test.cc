@@ -1,4 +1,4 @@
-// Every published row is expressed, and what it is expressed as lowers.
+// Checks that every published row is expressed, and that the result lowers.
 #include <gtest/gtest.h>
 
 #include <fstream>

@@ -26,7 +26,8 @@ std::map<std::string, Rows> by(const std::vector<ScoredRow>& rows, std::string S
   return out;
 }
 
-// The least sum of |p / measured - 1| for one p: convex and piecewise linear, so at a measured one.
+// Returns the least sum of |p / measured - 1| for one p: convex and piecewise linear, so at a
+// measured one.
 double least_error(const std::vector<double>& measured) {
   double least = std::numeric_limits<double>::infinity();
   for (const double p : measured) {
@@ -50,7 +51,8 @@ SourceFloor floor_of_source(const Rows& rows) {
   return out;
 }
 
-// What a group's pairs say. `orderable`: of pairs whose inputs and measured values differ.
+// Counts of a group's pairs. `orderable`: pairs whose inputs and measured values differ;
+// `agreeing`: of these, the pairs in the right order minus those in the wrong one.
 struct PairCounts {
   double all = 0, orderable = 0, agreeing = 0;
 };
@@ -123,7 +125,8 @@ std::string block_of(const Row& row) {
   return out;
 }
 
-// |f p / m - 1| summed is convex and piecewise linear in the factor f: least where one row is met.
+// Tries each row's own factor: the sum of |f p / m - 1| is convex and piecewise linear in the
+// factor f, so it is least where one row is met.
 std::vector<ScoredRow> with_block_factors(std::vector<ScoredRow> rows) {
   std::map<std::string, std::vector<ScoredRow*>> blocks;
   for (ScoredRow& row : rows) {

@@ -42,7 +42,7 @@ constexpr std::array<std::string_view, 14> kConditions = {
 using Features = std::array<bool, kConditions.size()>;
 
 Features features_of(const Row& row, bool recent) {
-  // All as of a new machine if its name is not known.
+  // A machine whose name is not known counts as a new one.
   const Machine machine = find_machine(row.gpu).value_or(Machine());
   const auto model = find_architecture(row.model);
   const auto more_than_one = [](const std::optional<int64_t>& degree) {
@@ -72,7 +72,7 @@ Features features_of(const Row& row, bool recent) {
   return out;
 }
 
-// All of these hold, or do not hold.
+// Conditions that must hold, or must not hold.
 using Wanted = std::vector<std::pair<Condition, bool>>;
 
 bool holds(const Wanted& wanted, const Features& features) {
@@ -111,7 +111,7 @@ bool begins_word(std::string_view text, std::string_view word) {
   return false;
 }
 
-// `source` in lower case.
+// Returns whether the names include the source, given in lower case.
 bool is_named_by(const Names& known, const std::string& source) {
   return std::find(known.names.begin(), known.names.end(), source) != known.names.end() ||
          std::any_of(known.words.begin(), known.words.end(),
@@ -238,7 +238,7 @@ const Framework* find_framework(const std::vector<Framework>& all, std::string_v
   return found == all.end() ? nullptr : &*found;
 }
 
-// Under `key`; must be above.
+// Reads the name of a framework under `key`; the framework must stand above.
 Status read_framework_name(const DataTable& table, std::string_view key,
                            const FrameworkData& framework_data, std::string& out) {
   TESSERA_TRY_VOID(table.text(key, out));
@@ -364,7 +364,7 @@ Framework named(std::string_view name) {
   return *find_framework(framework_data().frameworks, name);
 }
 
-// What the framework has become by the time of the row.
+// Returns the name that the framework has by the time of the row.
 std::string successor(const std::string& name, const Features& features, std::string& reason) {
   for (const auto& entry : framework_data().successors) {
     if (std::find(entry.of.begin(), entry.of.end(), name) == entry.of.end()) continue;
@@ -377,7 +377,7 @@ std::string successor(const std::string& name, const Features& features, std::st
   return name;
 }
 
-// Megatron's family shards no parameters: FSDP or a compiler does.
+// Returns whether it is of Megatron's family, which shards no parameters: FSDP or a compiler does.
 bool shards_no_parameters(const Framework& framework) {
   return framework.vocab_multiple > 1 && framework.style != "deepspeed";
 }

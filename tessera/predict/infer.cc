@@ -53,8 +53,8 @@ struct Degrees {
   int64_t tp = 1, pp = 1;
 };
 
-// The ways that leave whole replicas, of those open: tp within a node, pp that divides the layers
-// (or what the stated replicas leave); smaller ones first.
+// Returns the degrees that leave whole replicas: an open tp is within a node, an open pp divides
+// the layers (or what the stated replicas leave); smaller ones first.
 std::vector<Degrees> possible_degrees(const Run& run, const Row& row) {
   const bool tp_open = !row.tp, pp_open = !row.pp;
   std::vector<Degrees> all;
@@ -72,8 +72,8 @@ std::vector<Degrees> possible_degrees(const Run& run, const Row& row) {
   return all;
 }
 
-// The optimizer is distributed over replicas where the row is silent if frameworks do so, or if the
-// states of whole replicas could not be on any device.
+// Distributes the optimizer over replicas where the row is silent, if the framework does so or if
+// the states of whole replicas could not be on any device.
 void take_usual_zero(Run& run, const Row& row) {
   if (row.zero || run.zero > 1 || run.lora > 0) return;
   const double memory = static_cast<double>(run.machine.memory_bytes);
@@ -81,9 +81,9 @@ void take_usual_zero(Run& run, const Row& row) {
   run.zero = (run.framework.sharded_state || needed) && run.dp * run.cp > 1 ? 1 : 0;
 }
 
-// Degrees that are not stated: the smallest with which the model's states and one micro-batch fit,
-// among those that leave as many replicas as are stated, whole groups of experts and whole
-// sequences for each.
+// Chooses degrees that are not stated: the smallest with which the model's states and one
+// micro-batch fit, among those that leave as many replicas as are stated, whole groups of experts
+// and whole sequences for each.
 void choose_degrees(Run& run, const Row& row) {
   std::vector<Degrees> possible = possible_degrees(run, row);
   const auto replicas = [&run](const Degrees& one) {
@@ -110,7 +110,8 @@ void choose_degrees(Run& run, const Row& row) {
   }
 }
 
-// Experts of a mixture over replicas where the row is silent: the fewest with which it fits.
+// Spreads experts of a mixture over replicas where the row is silent: the fewest with which it
+// fits.
 void choose_experts(Run& run, const Row& row) {
   if (row.ep || !has_experts(run.model) || fits(run)) return;
   const int64_t before = run.ep;
@@ -121,8 +122,8 @@ void choose_experts(Run& run, const Row& row) {
     run.reasons.push_back(fmt::format("ep = {}: the smallest that fits", run.ep));
 }
 
-// A run that fills no whole number of nodes takes as many GPUs of each (16 of the 18 trays of a
-// rack).
+// Takes equally many GPUs of each node for a run that fills no whole number of nodes (16 of the 18
+// trays of a rack).
 void place_evenly(Run& run, int64_t gpus) {
   if (gpus <= run.gpus_a_node || gpus % run.gpus_a_node == 0) return;
   int64_t used = run.gpus_a_node;
@@ -198,9 +199,9 @@ bool can_train_low_rank(const Run& run) {
   return run.model.form == Form::kLlama || run.model.form == Form::kMixture;
 }
 
-// The column goes before words, and these before what can be told from the batch. The benchmark's
-// fine-tuning (a llama on so few sequences) trains factors beside attention; elsewhere those beside
-// all products of a block are meant.
+// Finds whether low-rank factors are trained. The column goes before words, and words before what
+// can be told from the batch. The benchmark's fine-tuning (a llama on so few sequences) trains
+// factors beside attention; other runs train factors beside all products of a block.
 Status find_low_rank(Run& run, const Row& row) {
   if (row.lora == 0) return {};
   const bool mlp = !run.framework.benchmark_fine_tuning;
@@ -237,7 +238,8 @@ Status find_low_rank(Run& run, const Row& row) {
   return {};
 }
 
-// States that could be on no device: what has run can only have trained low-rank factors.
+// Assumes low-rank factors if no device could hold the states: what has run can have trained no
+// more.
 void check_states(Run& run, const Row& row) {
   const double states = estimated_state_bytes(run);
   const bool possible =
@@ -253,18 +255,19 @@ void check_states(Run& run, const Row& row) {
 
 // ---- batch and recompute
 
-// Frameworks that interleave come with selective recomputation and published runs of them keep to
-// it: full is not what a silent row means, even where the estimate of memory is too high.
-// Of hybrids, recipes also compute whole mixtures of experts again.
+// Returns whether recipes compute whole mixtures of experts again: those of hybrids do.
 bool knows_experts(const Run& run) {
   return run.model.form == Form::kHybrid && has_experts(run.model);
 }
+// Returns the most recomputation of a silent row. Frameworks that interleave come with selective
+// recomputation and published runs of them keep to it: a silent row does not mean full, even where
+// the estimate of memory is too high.
 Recompute most_recompute(const Run& run) {
   if (!run.framework.interleaved) return Recompute::kFull;
   return knows_experts(run) ? Recompute::kExperts : Recompute::kSelective;
 }
 
-// The next stronger.
+// Returns the next stronger recomputation.
 Recompute more(const Run& run) {
   switch (run.recompute) {
     case Recompute::kNone: return Recompute::kSelective;
@@ -275,7 +278,7 @@ Recompute more(const Run& run) {
   return Recompute::kFull;
 }
 
-// What the row says; nothing where it is silent.
+// Returns the row's recomputation; nothing where it is silent.
 std::optional<Recompute> stated_recompute(Run& run, const Row& row) {
   if (!run.framework.recompute_as_stated) return run.framework.recompute;
   if (!row.recompute.what) return std::nullopt;
@@ -285,7 +288,8 @@ std::optional<Recompute> stated_recompute(Run& run, const Row& row) {
   return as_full ? Recompute::kFull : *row.recompute.what;
 }
 
-// Where the row is silent: what its framework does, or as much more as it takes to fit.
+// Chooses recomputation where the row is silent: the framework's, or as much more as it takes to
+// fit.
 void choose_recompute(Run& run) {
   run.recompute = run.framework.recompute;
   while (run.recompute < most_recompute(run) && !fits(run)) run.recompute = more(run);
@@ -295,8 +299,8 @@ void choose_recompute(Run& run) {
                                         : std::string("the least that fits")));
 }
 
-// Sequences of a micro-batch where the row is silent: with stages one unless there are many more
-// micro-batches than stages, else the most that fit, 16 at most.
+// Returns the sequences of a micro-batch where the row is silent: with stages one unless there are
+// many more micro-batches than stages, else the most that fit, 16 at most.
 int64_t choose_microbatch(Run run, int64_t of_replica, bool recompute_open) {
   int64_t best = 1;
   for (int64_t b = 1; b <= std::min(of_replica, assumed_whole("most_microbatch")); b *= 2) {
@@ -311,7 +315,7 @@ int64_t choose_microbatch(Run run, int64_t of_replica, bool recompute_open) {
   return best;
 }
 
-// A usual number of tokens a step for what the row does not say; of images, for each replica.
+// Returns a batch of a usual number of tokens where the row is silent; of images, for each replica.
 int64_t usual_batch(const Run& run, bool microbatch_known) {
   if (takes_images(run.model))
     return run.dp * (microbatch_known ? run.microbatch : assumed_whole("images_a_replica"));
@@ -325,7 +329,7 @@ int64_t usual_batch(const Run& run, bool microbatch_known) {
   return unit * count;
 }
 
-// Chunks of a stage: as stated, else of two blocks where that divides and the framework
+// Sets the chunks of a stage: as stated, else of two blocks where that divides and the framework
 // interleaves.
 void set_chunks(Run& run, const Row& row) {
   run.vpp = run.pp > 1 ? row.vpp.value_or(1) : 1;
@@ -341,7 +345,7 @@ void set_chunks(Run& run, const Row& row) {
   if (run.vpp > 1) run.reasons.push_back(fmt::format("vpp = {}", run.vpp));
 }
 
-// Whole micro-batches of whole sequences; the batch is rounded to them.
+// Sets whole micro-batches of whole sequences; the batch is rounded to them.
 void set_batch(Run& run, const Row& row) {
   const bool recompute_open = row.recompute.empty() && run.framework.recompute != Recompute::kNone;
   if (row.microbatch) run.microbatch = *row.microbatch;
@@ -351,7 +355,7 @@ void set_batch(Run& run, const Row& row) {
   } else {
     run.global_batch = *row.global_batch;
   }
-  // Fewer sequences than replicas and stages want: those that a step has are cut by sequence.
+  // A step has fewer sequences than replicas and stages want: its sequences are cut.
   if (run.global_batch < run.dp && run.dp % run.global_batch == 0) {
     run.cp *= run.dp / run.global_batch;
     run.dp = run.global_batch;
@@ -366,7 +370,7 @@ void set_batch(Run& run, const Row& row) {
   }
   run.microbatch = std::min(run.microbatch, of_replica);
   run.micro_batches = std::max<int64_t>(1, (of_replica + run.microbatch / 2) / run.microbatch);
-  // Long sequences through stages, one a replica: they can only have been cut.
+  // Stages with few long sequences a replica: the sequences can only have been cut.
   if (run.pp > 1 && run.micro_batches < run.pp && run.cp == 1 && run.dp > 1 &&
       run.seq >= assumed_whole("long_sequence")) {
     run.cp = run.dp;
@@ -378,11 +382,11 @@ void set_batch(Run& run, const Row& row) {
   if (batch == run.global_batch) return;
   run.reasons.push_back(
       fmt::format("batch {} in place of {}: whole micro-batches", batch, run.global_batch));
-  // Of the stated batch the time is scaled; replicas without a sequence make no step shorter.
+  // The time is scaled to the stated batch; replicas without a sequence make no step shorter.
   if (run.global_batch < run.dp) run.global_batch = batch;
 }
 
-// Recipes split a network of images over its batch and its blocks.
+// Checks that a network of images is split over its batch and its blocks only, as recipes do.
 Status check_images(const Run& run) {
   if (!takes_images(run.model) || run.tp * run.cp == 1) return {};
   return invalid_input(fmt::format(
@@ -435,7 +439,7 @@ Result<Run> infer(const Row& row, const std::vector<FrameworkOption>& options) {
     if (!option.framework.empty() && option.framework != run.framework.name) continue;
     TESSERA_TRY_VOID(set_option(run.framework, option.key, option.value));
   }
-  // Its kernels were written for newer GPUs.
+  // The kernels of its fused attention were written for newer GPUs.
   if (const auto style = parse_style(run.framework.style); run.framework.flash_attention &&
                                                            !run.machine.flash_attention && style &&
                                                            style->fused_attention) {

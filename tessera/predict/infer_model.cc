@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-// Is the row's model another one than the table's of that name?
+// Returns whether the row's model is another one than the table's of that name.
 bool contradicts(const Row& row, const Architecture& known) {
   if (row.hidden && *row.hidden != known.hidden) return true;
   if (row.layers || row.hidden || !row.params) return false;
@@ -19,7 +19,7 @@ bool contradicts(const Row& row, const Architecture& known) {
   return ratio < 0.7 || ratio > 1.4;
 }
 
-// "GShard-MoE-10B", "OpenMoE", "moe10b"; not "AmoebaNet".
+// Returns whether "MoE" is a word: "GShard-MoE-10B", "OpenMoE", "moe10b"; not "AmoebaNet".
 bool has_word_moe(const std::string& name) {
   for (size_t at = name.find("moe"); at != std::string::npos; at = name.find("moe", at + 1)) {
     if (at + 3 == name.size() || name[at + 3] < 'a' || name[at + 3] > 'z') return true;
@@ -32,7 +32,7 @@ bool says_mixture(const Row& row) {
          active_parameters_in_name(row.model) > 0;
 }
 
-// Gated or not, by which has the parameters that the row states; without them, by the sizes.
+// Returns the form, gated or not, that has the stated parameters; without them, by the sizes.
 Form form_by_sizes(const Row& row, Architecture model) {
   if (row.kv_heads && row.heads && *row.kv_heads < *row.heads) return Form::kLlama;
   if (!row.ffn || !row.params)
@@ -45,9 +45,9 @@ Form form_by_sizes(const Row& row, Architecture model) {
   return miss(Form::kLlama) < miss(Form::kGpt) ? Form::kLlama : Form::kGpt;
 }
 
-// Heads that are not stated: of 128, 64, 80, 96 or 100 numbers, the first that divides.
+// Returns the heads of a model that states none: of the first usual size that divides `hidden`.
 int64_t usual_heads(int64_t hidden) {
-  // Sizes of the Megatron-LM paper (2019), and GPT-3's of 1,536: heads of 96.
+  // Sizes of the Megatron-LM paper (2019), and GPT-3's of 1,536, have heads of 96.
   for (const int64_t known : {1536, 1920, 2304, 3072}) {
     if (hidden == known) return hidden / 96;
   }
@@ -62,8 +62,8 @@ int64_t usual_heads(int64_t hidden) {
   return 1;
 }
 
-// Experts of an unknown mixture: as many as its parameters make, and for each token as many as the
-// active ones of its name; else 8 and 2.
+// Sets the experts of an unknown mixture: as many as its parameters make, and for each token as
+// many as the active parameters of its name make; else 8 and 2.
 void usual_experts(const Row& row, Architecture& model, std::vector<std::string>& reasons) {
   model.experts = std::max(assumed_whole("usual_experts"), row.ep.value_or(1));
   model.top_k = assumed_whole("usual_top_k");
@@ -88,7 +88,7 @@ void take_sizes(const Row& row, Architecture& model) {
   if (row.heads && *row.heads != model.heads) {
     model.heads = *row.heads;
     model.kv_heads = row.kv_heads.value_or(*row.heads);
-    // A stated number of heads over the hidden size; heads of an own size are kept.
+    // A stated number of heads divides the hidden size; heads of an own size are kept.
     if (model.q_rank == 0 && model.kv_rank == 0) model.head_dim = 0;
   }
   if (row.kv_heads && model.kv_rank == 0) model.kv_heads = *row.kv_heads;
@@ -96,12 +96,12 @@ void take_sizes(const Row& row, Architecture& model) {
   if (row.vocab) model.vocab = *row.vocab;
 }
 
-// What is still open after name and row.
+// Completes what is still open after name and row.
 Status complete(const Row& row, Architecture& model, bool form_known,
                 std::vector<std::string>& reasons) {
   if (model.hidden == 0 || model.layers == 0) {
-    // The shape of a mixture is that of a dense model of its active parameters, whose MLP is cut
-    // into eight experts.
+    // A mixture has the shape of a dense model of its active parameters, whose MLP is cut into
+    // eight experts.
     const double active = row.hidden ? 0 : active_parameters_in_name(row.model);
     const double parameters =
         active > 0 ? active : row.params.value_or(parameters_in_name(row.model));
@@ -166,7 +166,7 @@ Result<Architecture> infer_model(const Row& row, std::vector<std::string>& reaso
   Architecture model;
   bool form_known = false;
   auto known = find_architecture(row.model);
-  // "ResNet", and its depth in a column of its own.
+  // The name is "ResNet" alone, and the depth is in a column of its own.
   if (known && known->name == "resnet" && row.layers)
     known = find_architecture(fmt::format("resnet{}", *row.layers));
   if (known) {

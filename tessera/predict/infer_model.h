@@ -10,8 +10,9 @@
 
 namespace tessera {
 
-// What the row states goes before what is known of the name; `reasons` gets what was inferred.
-// Errors: a model of which neither name, sizes nor parameters say anything; one without a builder.
+// Returns the model of a row; the row's own figures go before those that are known of the name.
+// `reasons` gets what was inferred. Errors: a model of which neither name, sizes nor parameters say
+// anything; a model without a builder.
 Result<Architecture> infer_model(const Row& row, std::vector<std::string>& reasons);
 
 }  // namespace tessera

@@ -1,4 +1,5 @@
-// What rows leave open: degrees, experts, sharded states, and what a run that has run must fit in.
+// Checks what rows leave open: degrees, experts, sharded states, and what a run that has run must
+// fit in.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -164,7 +165,8 @@ TEST(Open, ReplicasDivideTheBatch) {
   EXPECT_EQ(64 % run.dp, 0) << run.dp;
 }
 
-// A step of a batch that replicas cannot share takes as much longer as its micro-batches are more.
+// A batch that replicas cannot share takes the time of whole micro-batches, scaled to the stated
+// batch.
 TEST(Open, TimesAreOfTheStatedBatch) {
   Row row = row_of("Llama2-7B", "H100-80GB", 8);
   row.zero = 3;
@@ -239,8 +241,8 @@ TEST(Open, ARunThatHasRunFits) {
               1e-3 * predicted[0].device_bytes);
 }
 
-// What Blackwell runs in fp8 came with tuned recipes, whoever tells of it; of Hopper only NeMo's of
-// 2024 are known not to be.
+// Runs of Blackwell in fp8 are of tuned recipes, whoever tells of them; of Hopper's runs only
+// NeMo's of 2024 are known not to be.
 TEST(Open, Fp8IsOfTunedRecipes) {
   const auto framework = [](const std::string& source, const std::string& gpu) {
     Row row = row_of("Llama3-8B", gpu, 8);

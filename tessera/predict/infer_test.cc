@@ -74,7 +74,7 @@ TEST(Architectures, HaveTheParametersOfTheirNames) {
   }
 }
 
-// "100B-A10B": a mixture with so many parameters, of which a token passes so many.
+// "100B-A10B": a mixture with 100B parameters, of which each token passes 10B.
 TEST(Architectures, ActiveParametersInANameMakeAMixture) {
   Row row = row_of("Unheard-100B-A10B", "H100-80GB", 64);
   std::vector<std::string> reasons;
@@ -99,7 +99,7 @@ TEST(Architectures, ActiveParametersInANameMakeAMixture) {
   EXPECT_NEAR(static_cast<double>(sized->top_k), 8, 1);
 }
 
-// A few layers of a model have its share of dense ones, rounded up.
+// A model cut to a few layers has its share of dense ones, rounded up.
 TEST(Architectures, AreCutWithTheirShareOfDenseBlocks) {
   EXPECT_EQ(find_architecture("DeepSeek-V3")->dense_layers, 3);
   EXPECT_EQ(find_architecture("DeepSeek-V3-4L")->dense_layers, 1);
@@ -343,7 +343,7 @@ TEST(Express, SaysWhereARecipeWantsAnotherForm) {
   EXPECT_EQ(within->recipe.find("experts_over_tp"), std::string::npos) << within->recipe;
 }
 
-// What frameworks do that the rows do not say.
+// Checks that rows are written with what their frameworks do without the rows' saying so.
 TEST(Express, WritesWhatTheFrameworkKeepsAndCounts) {
   const auto expressed = [](std::string source, const std::function<void(Row&)>& change) {
     Row row = row_of("Llama2-7B", "A100-80GB", 16);

@@ -1,4 +1,4 @@
-// From expressed rows to the programs that would run: model, plan and what lowering makes of them.
+// Lowers expressed rows to the programs that would run: model, plan and the lowering of both.
 #pragma once
 
 #include <memory>
@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-// Neighbours that have model, batch and precision in common share what the compiler keeps. Errors:
-// those of the model's text, the plan and the lowering.
+// Lowers a row. Neighbours that have model, batch and precision in common share what the compiler
+// keeps. Errors: those of the model's text, the plan and the lowering.
 Result<std::unique_ptr<Lowering>> lower_row(Compiler& compiler, const Expressed& row,
                                             const CompileOptions& options = {});
 

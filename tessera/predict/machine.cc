@@ -29,7 +29,7 @@ struct MachineData {
   std::vector<Known> known;  // of one name, the first variant is the usual one
 };
 
-// The names of traits, and what each sets.
+// The names of traits, and the member that each sets.
 constexpr std::array<std::pair<std::string_view, bool Machine::*>, 7> kTraits = {
     {{"fp8", &Machine::fp8},
      {"fp4", &Machine::fp4},
@@ -109,7 +109,7 @@ const MachineData& machine_data() {
 
 bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
 
-// Lower case; a blank for everything that is neither letter nor digit.
+// Returns the text in lower case, with a blank for everything that is neither letter nor digit.
 std::string plain_text(std::string_view text) {
   std::string out;
   for (const char c : text) {
@@ -124,7 +124,7 @@ size_t after_digits(std::string_view text, size_t at) {
   return at;
 }
 
-// A size of memory at `at` ("80gb", "80 gib", "80g"); nothing if none is there.
+// Returns the size of memory at `at` ("80gb", "80 gib", "80g"); nothing if none is there.
 std::optional<int64_t> memory_at(std::string_view text, size_t at) {
   size_t end = after_digits(text, at);
   if (end == at || end - at > 4) return std::nullopt;
@@ -147,8 +147,8 @@ std::optional<int64_t> memory_in(std::string_view text) {
   return std::nullopt;
 }
 
-// Where `name` ends in `text` if it stands at `at`, blanks between its letters or not, and nothing
-// follows that makes it another name; 0: it does not.
+// Returns where `name` ends in `text` if it stands at `at`, with or without blanks between its
+// letters, and nothing follows that makes it another name; else 0.
 size_t end_of(std::string_view text, size_t at, std::string_view name) {
   for (const char c : name) {
     while (at < text.size() && text[at] == ' ') ++at;
@@ -163,7 +163,7 @@ size_t end_of(std::string_view text, size_t at, std::string_view name) {
   return board || memory_at(text, at) ? at : 0;
 }
 
-// Beginnings of words, also behind a count ("8xa100").
+// Returns the beginnings of words, also behind a count ("8xa100").
 std::vector<size_t> word_starts(std::string_view text) {
   std::vector<size_t> starts;
   for (size_t at = 0; at < text.size(); ++at) {
@@ -175,7 +175,7 @@ std::vector<size_t> word_starts(std::string_view text) {
   return starts;
 }
 
-// Is the variant's board among the words behind the name? ("NVLink" is no NVL.)
+// Returns whether the variant's board is among the words behind the name. ("NVLink" is no NVL.)
 bool has_board(const Known& known, std::string_view rest) {
   std::string words;
   for (const char c : rest) {
@@ -186,7 +186,7 @@ bool has_board(const Known& known, std::string_view rest) {
 }
 
 Machine machine_from(const Known& known, std::optional<int64_t> memory_gb) {
-  // What is far from the board's memory is another one ("GH200 480GB": the host's).
+  // A size that is far from the board's memory is another memory's ("GH200 480GB": the host's).
   const bool fits =
       memory_gb && *memory_gb <= 2 * known.memory_gb && 2 * *memory_gb >= known.memory_gb;
   Machine machine = known.machine;

@@ -178,7 +178,7 @@ Row llama(const std::string& gpu, int64_t gpus) {
   return row;
 }
 
-// A TPU's node is what its interconnect joins; it has no fp16.
+// The node of a TPU is the set of chips that its interconnect joins; it has no fp16.
 TEST(Machines, TpuRowsCountChipsOfAPodOrCube) {
   Row row = llama("TPU v5e", 512);
   row.gpus_a_node = 4;
@@ -191,15 +191,15 @@ TEST(Machines, TpuRowsCountChipsOfAPodOrCube) {
   EXPECT_NE(join(run->reasons, "; ").find("bf16 in place of fp16"), std::string::npos);
 }
 
-// What fits nowhere still gets degrees that divide the GPUs.
+// A model that fits nowhere still gets degrees that divide the GPUs.
 TEST(Machines, TooSmallOnesGetTheMostShards) {
   const auto run = infer(llama("TPU v5e", 8));
   ASSERT_TRUE(run) << run.error().message;
   EXPECT_EQ(8 % (run->tp * run->pp), 0);
 }
 
-// Llama-2-7B over 8 and 64 devices, as a run of unknown framework: shares of the peak that runs
-// have.
+// Llama-2-7B over 8 and 64 devices, as a run of unknown framework, reaches shares of the peak as
+// runs do.
 TEST(Machines, HavePlausibleUtilisation) {
   std::vector<Row> rows;
   for (const char* gpu : {"A10",      "A10G",     "A30",     "A40",      "RTX A6000", "RTX A5000",

@@ -1,5 +1,5 @@
-// What the sources report of their runs. Read by `tessera accuracy` alone: prediction never sees
-// it.
+// Reads what the sources report of their runs. Only `tessera accuracy` reads it: prediction never
+// sees it.
 #pragma once
 
 #include <string>
@@ -20,16 +20,16 @@ struct MeasuredRun {
   bool out_of_memory = false;
 };
 
-// By row. mem_GB is read as GiB where the row's notes say so. Errors: a missing column, a cell that
-// is no number.
+// Reads the runs by row. mem_GB is read as GiB where the row's notes say so. Errors: a missing
+// column, a cell that is no number.
 Result<std::vector<MeasuredRun>> read_measured(const CsvTable& table, std::string_view file);
 
-// The step time of the run that was predicted: as reported, else from tokens/s, else from TFLOP/s
-// by the convention for the model's FLOP (6 a parameter and token, attention in full, no
+// Returns the step time of the run that was predicted: as reported, else from tokens/s, else from
+// TFLOP/s by the convention for the model's FLOP (6 a parameter and token, attention in full, no
 // recompute); 0 if nothing is reported.
 double measured_step(const MeasuredRun& measured, const Run& run);
 
-// FLOP of the model for one token, forward and backward, without recompute.
+// Returns the model's FLOP for one token, forward and backward, without recompute.
 double model_flops_a_token(const Run& run);
 
 }  // namespace tessera

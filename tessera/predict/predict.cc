@@ -35,7 +35,8 @@ bool is_preset(std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// A scope ends at the first dot behind a name of one; names of presets have dots themselves.
+// Returns the scope of a key: up to the first dot behind a scope's name. Presets' names have dots,
+// too.
 std::string scope_of(std::string_view key) {
   for (size_t dot = key.find('.'); dot != std::string_view::npos; dot = key.find('.', dot + 1)) {
     const std::string_view scope = key.substr(0, dot);
@@ -74,7 +75,7 @@ bool concerns(const Setting& setting, const Run& run) {
 
 // ---- one row
 
-// A row as the simulator takes it.
+// A row in the form that the simulator takes.
 struct Case {
   Expressed expressed;
   double capacity = 0;  // bytes of a GPU
@@ -89,7 +90,7 @@ struct Case {
   }
 };
 
-// `said`: why the row is not the one that was asked.
+// Makes the case of a job. `said`: why the row is not the one that was asked for.
 Result<Case> case_of(const PredictJob& job, const std::string& said = "") {
   const Row& row = *job.row;
   const PredictSettings& settings = *job.settings;
@@ -129,7 +130,7 @@ Result<Cluster> cluster_of(const Case& item) {
   return cluster;
 }
 
-// `detailed`: with what is not needed for a prediction.
+// Simulates a case. `detailed`: with results that a prediction does not need.
 Result<Simulation> simulate_case(const Case& item, bool detailed, Simulator& simulator) {
   TESSERA_TRY(const Cluster cluster, cluster_of(item));
   SimulateOptions options;
@@ -175,7 +176,7 @@ Prediction refusal(std::string reason) {
   return out;
 }
 
-// Why the lighter row is tried.
+// Returns why the lighter row is tried.
 std::string reason_of(const Case& item, const Prediction& found) {
   return fmt::format("{}: else {:.0f} of {:.0f} GB", item.lighter->change, found.device_bytes / 1e9,
                      item.capacity / 1e9);
@@ -185,8 +186,8 @@ bool surely_too_large(const Case& item, const Prediction& found) {
   return item.lighter && found.device_bytes > assumed("surely_too_much_memory") * item.capacity;
 }
 
-// Prices rows one after the other. Rows whose programs are equal: lowered once, each kind of
-// machine and style simulated once.
+// Prices rows one after the other. Rows whose programs are equal are lowered once, and simulated
+// once for each kind of machine and style.
 class Pricer {
  public:
   Pricer(const std::vector<PredictJob>& jobs, const std::vector<std::optional<Case>>& cases,
@@ -231,7 +232,7 @@ class Pricer {
     return simulate_case(item, false, simulator);
   }
 
-  // What is open is made lighter until it may fit; if nothing does, the row stays as it was taken.
+  // Makes open values lighter until the run may fit; if none does, the row stays as it was taken.
   Prediction price_lighter(const PredictJob& job, const Case& first, const Prediction& heavy) {
     Row row = first.lighter->row;
     std::string said = reason_of(first, heavy);
@@ -252,7 +253,7 @@ class Pricer {
   const std::vector<std::optional<Case>>& cases_;
   std::vector<Prediction>& out_;
   Compiler rows_{1}, alone_{1};  // rows are large: each keeps what the last one had
-  // By key, of the group at hand; also of the lighter rows that its rows are made into.
+  // Results by key, of the present group and of the lighter rows that its rows are made into.
   std::map<std::string, Result<Simulation>> known_;
 };
 

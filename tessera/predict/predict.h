@@ -1,4 +1,4 @@
-// Prices published or planned runs: rows of a CSV through the path that every user takes (model,
+// Prices published or planned runs: rows of a CSV go through the path that every user takes (model,
 // plan, cluster, style -> program -> simulate). A row that cannot be expressed has a reason and no
 // figures.
 //
@@ -18,8 +18,8 @@
 
 namespace tessera {
 
-// Constants that are set over those of frameworks, styles and machines, "[SCOPE.]KEY=VALUE". SCOPE
-// is a framework (predict/framework.h) or a machine preset; without it every row is meant. KEY:
+// Constants that replace those of frameworks, styles and machines, "[SCOPE.]KEY=VALUE". SCOPE is a
+// framework (predict/framework.h) or a machine preset; without it every row is meant. KEY:
 //   plan.<option>   of the framework: what its runs do (set_option in framework.h)
 //   cluster         a change of the machine as apply_what_if() takes it: "device:peak*0.9"
 //   <option>        of the style (cost/style.h)
@@ -29,37 +29,38 @@ struct Setting {
 };
 using PredictSettings = std::vector<Setting>;
 
-// Errors: no '=', an unknown scope or key (with the nearest), a value that the key does not take.
+// Reads settings. Errors: no '=', an unknown scope or key (with the nearest), a value that the key
+// does not take.
 Result<PredictSettings> parse_settings(const std::vector<std::string>& texts);
 
 struct Prediction {
   std::string id;
   bool ok = false;
   double step_time_s = 0;
-  // Peak of the device that has most: what the framework's log counts (CountedMemory).
+  // Peak of the device that has most, as the framework's log counts it (CountedMemory).
   double memory_bytes = 0;
-  double device_bytes = 0;  // the same with all that the device holds, context and buffers
+  double device_bytes = 0;  // all that that device holds, context and buffers, too
   double uncertainty = 0;   // relative, one standard deviation: calibrated (assumptions.toml)
   std::string style;        // with what differs from its preset
   std::string reason;       // what was inferred or replaced; if not ok, why there are no figures
 };
 
-// By row, in their order. Rows whose programs are equal are lowered once, those that are equal in
-// all are simulated once. A program that needs far more than its GPUs have cannot be what has run:
-// what the row left open is then made lighter (infer.h). `threads` >= 1 share the work; the result
-// does not depend on them.
+// Returns a prediction for each row, in their order. Rows whose programs are equal are lowered
+// once; rows that are equal in all are simulated once. A program that needs far more than its GPUs
+// have cannot be the one that has run: the values that the row left open are then made lighter
+// (infer.h). `threads` >= 1 share the work; the result does not depend on them.
 std::vector<Prediction> predict(const std::vector<Row>& rows, const PredictSettings& settings,
                                 int threads);
 
-// The same of rows with settings of their own: both parts of a pair live as long as the call.
+// A row with settings of its own: both parts of a job live as long as the call.
 struct PredictJob {
   const Row* row = nullptr;
   const PredictSettings* settings = nullptr;
 };
 std::vector<Prediction> predict(const std::vector<PredictJob>& jobs, int threads);
 
-// One row with all that led to it. Every micro-batch is played, for the critical path; predictions
-// count those rounds of micro-batches that repeat (simulate/engine_rounds.cc).
+// One row with all that led to its prediction. Every micro-batch is played, for the critical path;
+// predictions count rounds of micro-batches that repeat (simulate/engine_rounds.cc).
 struct Explained {
   Expressed expressed;
   Simulation simulation;
@@ -67,7 +68,7 @@ struct Explained {
 };
 Result<Explained> explain(const Row& row, const PredictSettings& settings);
 
-// The CSV that `tessera predict` writes: row_id, step_time_s, mem_GB (1e9 bytes),
+// Returns the CSV that `tessera predict` writes: row_id, step_time_s, mem_GB (1e9 bytes),
 // relative_uncertainty, style, reason.
 std::string predictions_csv(const std::vector<Prediction>& predictions);
 

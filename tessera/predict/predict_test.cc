@@ -1,4 +1,4 @@
-// Counted micro-batches against all of them played.
+// Compares counted micro-batches with the same micro-batches, all played.
 #include "tessera/predict/predict.h"
 
 #include <gtest/gtest.h>
@@ -46,7 +46,7 @@ TEST(Predict, CountedMicroBatchesAreAsPlayed) {
   }
 }
 
-// Neighbours share what they have in common: each is as it is alone.
+// Rows share with neighbours what they have in common; each gives the same result as alone.
 TEST(Predict, ARowDoesNotDependOnItsNeighbours) {
   const std::vector<Row> rows = rows_of(kManyMicroBatches);
   const std::string together = predictions_csv(predict(rows, {}, 2));
@@ -55,8 +55,8 @@ TEST(Predict, ARowDoesNotDependOnItsNeighbours) {
   EXPECT_EQ(predictions_csv(alone), together);
 }
 
-// Rows of one program that exceed the GPU as they are taken first are made lighter, each as it is
-// alone; so is one beside them on a larger GPU, which fits.
+// Rows of one program that exceed the GPU as they are taken first are made lighter, each as if
+// alone; so is a row beside them on a larger GPU, which fits.
 TEST(Predict, EqualRowsAreMadeLighterAlike) {
   const std::string row = "somebody,Llama-3.2-1B,,,,,,,,256000,";
   const std::vector<Row> rows =

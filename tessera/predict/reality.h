@@ -1,4 +1,4 @@
-// Steps that a machine was measured to take beside what was predicted for it: the file that
+// Step times that were measured on a machine beside those that were predicted for it: the file that
 // benchmarks/run_reality.py writes, and its section of docs/accuracy.md.
 #pragma once
 
@@ -28,21 +28,21 @@ struct Reality {
   int64_t failed = 0;                                                // pairs without a measurement
 };
 
-// Errors: invalid_input for what is no such file, with the key; `file` names it.
+// Reads the file. Errors: invalid_input for another text, with the key; `file` names it.
 Result<Reality> parse_reality(std::string_view json, std::string_view file);
 
 struct RealityScores {
   double median_error = 0, mean_error = 0, worst_error = 0, bias = 0;  // of the step time
   double tau = 0;  // Kendall's; pairs whose measured times are within 2 % are not counted
-  double tau_within_models = 0;  // the same, of plans of a model
+  double tau_within_models = 0;  // as `tau`, of plans of a model
   double spread = 0;             // median of the pairs' (largest - smallest run) / median run
   int64_t exact = 0;             // pairs whose bytes and memory are as predicted
 };
 RealityScores score(const Reality& reality);
 
-// A section of a Markdown page: scores, table of pairs, models, machine.
+// Writes a section of a Markdown page: scores, table of pairs, models, machine.
 std::string reality_markdown(const Reality& reality);
-// The scores.
+// Writes the scores.
 std::string reality_json(const Reality& reality);
 
 }  // namespace tessera

@@ -49,7 +49,7 @@ constexpr SizeColumn kLowRank = {"lora", &Row::lora, 0};  // may be absent
 
 constexpr double kLargest = 1e15;
 
-// A whole number, also as "8.0" or "1e3"; unset if the cell is empty.
+// Reads a number >= 0, also as "8.0" or "1e3"; unset if the cell is empty.
 Result<std::optional<double>> number_or_none(const std::string& cell) {
   const std::string text(trim(cell));
   if (text.empty()) return std::optional<double>();
@@ -71,7 +71,7 @@ Status read_size(const std::string& cell, const SizeColumn& column, Row& row) {
   return {};
 }
 
-// In lower case, cut at everything that is neither letter nor digit; a number ends a word, too.
+// Returns the words in lower case: letters or digits, cut at all else; a number ends a word, too.
 std::vector<std::string> plain_words(std::string_view text) {
   const auto kind = [](char c) {
     const auto byte = static_cast<unsigned char>(c);
@@ -88,7 +88,7 @@ std::vector<std::string> plain_words(std::string_view text) {
   return words;
 }
 
-// The word itself, or Megatron-Core's modules that it stands for.
+// Returns whether the text is that word, or a list of Megatron-Core's modules for which it stands.
 bool is_selective(const std::string& text) {
   if (text.starts_with("selective")) return true;
   constexpr std::array<std::string_view, 9> kModules = {"core_attn",   "layernorm", "moe_act",

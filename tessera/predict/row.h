@@ -1,8 +1,8 @@
-// One published run as a row of a CSV tells it. What is left empty there is unset here. Texts with
-// a meaning (dtype, recompute) become types once, when the row is made. Only what describes the run
-// is read; columns with measured values (step_time_s, mem_GB, tflops_per_gpu, mfu,
-// tokens_per_s_per_gpu) and remarks on them (reported, provenance, quality) are not looked at and may
-// be absent. Of notes only the words that tell low-rank fine-tuning count. Columns:
+// One published run, as a row of a CSV tells it. Cells that are empty there are unset here. Texts
+// with a meaning (dtype, recompute) become types once, when the row is made. Only what describes
+// the run is read; columns with measured values (step_time_s, mem_GB, tflops_per_gpu, mfu,
+// tokens_per_s_per_gpu) and remarks on them (reported, provenance, quality) are not looked at and
+// may be absent. In notes only the words that tell low-rank fine-tuning count. Columns:
 // docs/reference/predict.md.
 #pragma once
 
@@ -20,14 +20,15 @@ namespace tessera {
 // The arithmetic of products. kTf32: float32 numbers whose mantissas products cut to 10 bits.
 enum class Arithmetic : uint8_t { kFp32, kTf32, kFp16, kBf16, kFp8, kFp4 };
 std::string_view arithmetic_name(Arithmetic arithmetic);
-// Are its numbers in float32 at rest and on the way?
+// Returns whether its numbers are in float32 at rest and on the way.
 bool is_wide(Arithmetic arithmetic);
 
-// kExperts: what selective computes again, and mixtures of experts whole (hybrids only).
+// kExperts: as kSelective, and whole mixtures of experts, too (hybrids only).
 enum class Recompute : uint8_t { kNone, kSelective, kExperts, kFull };
 std::string_view recompute_name(Recompute what);
 
-// "bf16", "fp16", "mxfp8", "fp8(current scaling)", "amp", "fp16/bf16", ...
+// A dtype as rows state it: "bf16", "fp16", "mxfp8", "fp8(current scaling)", "amp", "fp16/bf16",
+// ...
 struct StatedDtype {
   std::string text;
   std::optional<Arithmetic> arithmetic;  // unset: nothing is stated, or nothing that is known
@@ -40,7 +41,8 @@ struct StatedDtype {
   bool empty() const { return text.empty(); }
 };
 
-// "full", "none", "selective(attention)", "core_attn,layernorm", ...
+// Recomputation as rows state it: "full", "none", "selective(attention)", "core_attn,layernorm",
+// ...
 struct StatedRecompute {
   std::string text;
   std::optional<Recompute> what;  // unset: nothing is stated
@@ -54,15 +56,15 @@ struct StatedRecompute {
   bool empty() const { return text.empty(); }
 };
 
-// Whether all parameters are trained, or low-rank factors beside them (LoRA), as a column or words
-// say it.
+// Says whether all parameters are trained, or low-rank factors beside them (LoRA), by a column or
+// by words.
 struct StatedLowRank {
   bool trains = false;          // low-rank factors
   std::optional<int64_t> rank;  // unset: not said
   bool narrow_base = false;     // the rest is kept in 4 bits (QLoRA)
 };
-// Reads low-rank tuning out of a text: "LoRA", "QLoRA", "low-rank", with "rank 8" or "r=8" behind or
-// before it. "Without LoRA" and "no LoRA" say nothing.
+// Reads low-rank tuning out of a text: "LoRA", "QLoRA", "low-rank", with "rank 8" or "r=8" behind
+// or before it. "Without LoRA" and "no LoRA" say nothing.
 StatedLowRank low_rank_in(std::string_view text);
 
 struct Row {
@@ -80,10 +82,10 @@ struct Row {
   std::string problem;  // why the row cannot be read: a cell that is no number; empty: none
 };
 
-// Names of the columns that must be there.
+// Returns the names of the columns that must be there.
 const std::vector<std::string>& required_columns();
 
-// Errors: columns that are missing, all of them in one line with the nearest names found.
+// Reads the rows. Errors: missing columns, all of them in one line with the nearest names found.
 Result<std::vector<Row>> read_rows(const CsvTable& table, std::string_view file);
 
 }  // namespace tessera

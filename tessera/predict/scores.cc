@@ -22,7 +22,7 @@ struct PredictedAndMeasured {
   std::vector<double> predicted, measured;
 };
 
-// Of a source's rows: 1 where the error is within the uncertainty, within twice it.
+// By row of a source: 1 where the error is within the uncertainty, and within twice it; else 0.
 struct Spread {
   std::vector<double> within, within_twice;
 };

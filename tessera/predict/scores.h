@@ -1,4 +1,4 @@
-// How well predictions meet measured values.
+// Scores of predictions against measured values.
 //
 //   const Scores scores = score(rows);
 //   scores.macro;                         // mean over sources of the mean relative error
@@ -39,25 +39,25 @@ struct Scores {
   double tau = 0;     // mean of Kendall's tau over groups of at least 4 rows
   double regret = 0;  // mean over them of measured(best predicted) / measured(best) - 1
   double worst_regret = 0;
-  // Of rows that say their uncertainty, the shares whose error is within it and within twice it;
-  // mean over sources. Of normal errors: .68 and .95.
+  // Rows that say their uncertainty: the shares whose error is within it and within twice it; mean
+  // over sources. Normal errors give .68 and .95.
   double within = 0, within_twice = 0;
   int64_t memory_rows = 0;
   double memory_mape = 0, memory_bias = 0;
 };
 
-// `qualities`: which rows count, as "AB".
+// Scores the rows. `qualities`: the qualities that count, as "AB".
 Scores score(const std::vector<ScoredRow>& rows, const std::string& qualities = "ABC");
 
-// The factor on the stated uncertainties with which `share` of the rows lie within them, each source
-// with the same weight; 1 if no row says an uncertainty.
+// Returns the factor on the stated uncertainties with which `share` of the rows lie within them,
+// each source with the same weight; 1 if no row says an uncertainty.
 double uncertainty_factor(const std::vector<ScoredRow>& rows, double share);
 
-// The share of rows (mean over sources) that lie within their uncertainty when, for each source, it
-// is scaled by the factor that was found without that source's rows.
+// Returns the share of rows (mean over sources) that lie within their uncertainty when, for each
+// source, it is scaled by the factor that was found without that source's rows.
 double cross_validated_within(const std::vector<ScoredRow>& rows, double share);
 
-// Kendall's tau-a of two lists of equal length: (concordant - discordant) / pairs.
+// Returns Kendall's tau-a of two lists of equal length: (concordant - discordant) / pairs.
 double kendall_tau(const std::vector<double>& a, const std::vector<double>& b);
 
 }  // namespace tessera

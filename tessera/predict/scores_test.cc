@@ -27,7 +27,8 @@ TEST(Scores, MacroIsTheMeanOverSources) {
   EXPECT_NEAR(score(rows, "A").macro, 0.1, 1e-12);
 }
 
-// Errors of .1, .15 and .3 with an uncertainty of .1, one of .3 with .2, one without.
+// Three rows have errors of .1, .15 and .3 with an uncertainty of .1, one .3 with .2, one says
+// none.
 TEST(Scores, ErrorsLieWithinWhatWasSaid) {
   std::vector<ScoredRow> rows;
   for (const double error : {0.0999, 0.15, 0.3}) rows.push_back({"a", "g", 'A', 1 + error, 1});

@@ -1,5 +1,5 @@
-// What happens when: at most one event for each of some numbers, which can be moved. Of two at the
-// same time the one that was set first comes first.
+// An agenda keeps at most one event for each of some numbers, in the order of the events' times; an
+// event can be moved. At equal times the event that was set first comes first.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ class Agenda {
   bool empty() const { return heap_.empty(); }
   const Entry& next() const { return heap_.front(); }
 
-  // `order`: larger than all before.
+  // Sets or moves the event of `who`. `order`: larger than all before.
   void set(int32_t who, double time, uint64_t order) {
     const auto w = static_cast<size_t>(who);
     if (w >= place_.size()) place_.resize(w + 1, kNowhere);
@@ -45,7 +45,7 @@ class Agenda {
   }
 
  private:
-  // A binary heap: puts the entry where it belongs, the hole being at `at`.
+  // Moves the hole at `at` of the binary heap to where the entry belongs, and puts it there.
   void settle(size_t at, const Entry& entry) {
     while (at > 0 && entry.before(heap_[(at - 1) / 2])) {
       put(at, heap_[(at - 1) / 2]);

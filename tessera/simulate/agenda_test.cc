@@ -1,4 +1,4 @@
-// The agenda against a sorted list, with numbers set, moved and taken out at random.
+// Compares the agenda with a sorted list, with numbers set, moved and taken out at random.
 #include "tessera/simulate/agenda.h"
 
 #include <gtest/gtest.h>

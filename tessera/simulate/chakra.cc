@@ -87,7 +87,7 @@ class NodeAttributes {
   std::vector<std::string> all_;
 };
 
-// CollectiveCommType. What moves between members without a name of its own is an all-to-all.
+// Returns the CollectiveCommType; all-to-all for kinds that the format does not name.
 int64_t comm_type(CollectiveKind kind) {
   switch (kind) {
     case CollectiveKind::kAllReduce: return 0;
@@ -153,7 +153,7 @@ class Exporter {
     file_ += message.bytes();
   }
 
-  // Of this instruction, else of it in the nearest earlier micro-batch.
+  // Returns the times of this instruction, else of its run in the nearest earlier micro-batch.
   Span span() const {
     auto it = spans_.upper_bound(at_);
     if (it == spans_.begin()) return {};
@@ -169,7 +169,7 @@ class Exporter {
     return instruction_id(event);
   }
 
-  // Writes a node that needs everything before it that was waited for or computed.
+  // Writes a node that needs all earlier nodes that were waited for or computed.
   uint64_t add(ChakraNode type, std::string_view name, const NodeAttributes& attributes,
                const std::set<uint64_t>& control = {}) {
     const Span span = this->span();
@@ -198,7 +198,7 @@ class Exporter {
     return view.box.volume() * dtype_bytes(program_.buffer(view.buffer).dtype);
   }
 
-  // What follows needs this alone: it came after all that was needed before.
+  // Makes later nodes need this node alone: it came after all that was needed before.
   void in_line(uint64_t id) { frontier_ = {id}; }
   void beside(int handle, uint64_t id) {
     by_run_[{handle, program_.family(std::get<0>(at_)), run_}] = id;

@@ -1,4 +1,4 @@
-// Chakra files are read back by a reader of the wire format that knows nothing of the writer.
+// Reads Chakra files back by a reader of the wire format that knows nothing of the writer.
 #include "tessera/simulate/chakra.h"
 
 #include <gmock/gmock.h>
@@ -113,7 +113,7 @@ TestPrograms lowered(const std::string& plan) {
   return lower_all(trained(test_transformer()), plan);
 }
 
-// Of a program alone, without times.
+// Returns the trace of a program alone, without times.
 std::string chakra_of(const Program& program) {
   ProcessGroups groups;
   return to_chakra(program, {}, program.rank, groups);

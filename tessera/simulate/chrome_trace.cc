@@ -22,7 +22,7 @@ constexpr int64_t kChannels = 1000;  // tid = lane * kChannels + channel
 constexpr double kNano = 1e9;
 
 int64_t nanoseconds(double seconds) { return std::llround(seconds * kNano); }
-// Microseconds, as the format wants them, without rounding.
+// Returns the time in microseconds, as the format requires, without rounding.
 std::string micros(int64_t nano) {
   return fmt::format("{}{}.{:03}", nano < 0 ? "-" : "", std::abs(nano) / 1000,
                      std::abs(nano) % 1000);
@@ -113,8 +113,8 @@ class Writer {
     text_ += "}}";
   }
 
-  // A message: from its send (the one with bytes) to its receive. A collective: from member to
-  // member. An arrow's points lie inside the slices that they connect.
+  // Writes the arrows: for a message from its send (the event with bytes) to its receive, for a
+  // collective from member to member. An arrow's points lie inside the slices that it connects.
   void arrows() {
     std::map<int32_t, std::vector<const TraceEvent*>> together;
     for (const TraceEvent& event : simulation_.events) {

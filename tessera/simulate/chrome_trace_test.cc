@@ -169,7 +169,7 @@ TEST(ChromeTrace, other_files_are_refused_in_one_line) {
       << message(text);
 }
 
-// Any one damaged byte gives a trace or one line, never more.
+// A text with any one byte damaged gives a trace or a one-line error, never an exception.
 TEST(ChromeTrace, damaged_texts_never_throw) {
   const std::string text = to_chrome_trace(test_simulation());
   for (size_t i = 0; i < text.size(); ++i) {

@@ -36,7 +36,7 @@ std::vector<GroupSet> group_sets(const Lowering& lowering, const std::map<int, P
   return out;
 }
 
-// What a rank sees of a group or of a message's peer: numbers.
+// The numbers that a rank sees of a group or of a message's peer.
 using View = SmallVector<int64_t, 12>;
 struct HashNumbers {
   template <class Numbers>
@@ -50,7 +50,7 @@ struct HashNumbers {
   }
 };
 
-// Of a group: the members' colours.
+// Returns the view of a group: the members' colours.
 View view_of(const std::vector<int>& members, const std::vector<int32_t>& colours) {
   View out;
   int64_t last = -2;
@@ -65,15 +65,16 @@ View view_of(const std::vector<int>& members, const std::vector<int32_t>& colour
   return out;
 }
 
-// How they lie on the machine: what the price of what they do together depends on.
+// Adds how ranks lie on the machine: the numbers on which the price of their joint work depends.
 void add_lie(const GroupPlacement& where, View& out) {
   for (const int64_t number : {where.nodes, where.members_a_node, where.groups_a_node,
                                where.sockets, where.tier, where.nodes_a_switch, where.device})
     out.push_back(number);
 }
 
-// Of a message. Replicas whose messages take more or fewer switches count as equal where none of
-// these is over-subscribed: a hop is a microsecond, and telling them apart doubles the classes.
+// Adds how the ends of a message lie on the machine. Replicas whose messages take more or fewer
+// switches count as equal where none of these is over-subscribed: a hop is a microsecond, and
+// telling them apart doubles the classes.
 void add_lie_of_message(const Cluster& cluster, int64_t from, int64_t to, int64_t share,
                         View& out) {
   GroupPlacement where = place_group(cluster, {from, to}, share);
@@ -86,9 +87,9 @@ void add_lie_of_message(const Cluster& cluster, int64_t from, int64_t to, int64_
   out.push_back(cluster.locate(from).local == cluster.locate(to).local ? 1 : 0);  // rail
 }
 
-// Whom the ranks of a role exchange messages with: at which place, how many coordinates further on
-// each axis (a ring's last rank sends to its first); only where both meshes are alike, so that this
-// is the same for all of them.
+// The peers with which the ranks of a role exchange messages: at which place, and how many
+// coordinates further on each axis (a ring's last rank sends to its first). Only peers whose mesh
+// is like the role's own count: there all ranks of the role have the same steps.
 struct Peers {
   int32_t role;
   PlaceId place;
@@ -133,15 +134,15 @@ std::vector<Peers> peers_of(const ResolvedPlan& plan, const Lowered& lowered) {
   return out;
 }
 
-// Splits colours by what the ranks see of their groups, the first time also by how these lie on the
-// machine; true if there are more afterwards.
+// Splits colours by the views that ranks have of their groups, the first time also by how these lie
+// on the machine; returns whether there are more colours afterwards.
 bool refine(std::vector<int32_t>& colours, const std::vector<int32_t>& roles,
             const std::vector<GroupSet>& sets, const std::vector<Peers>& peers,
             NodeSharing& sharing, const Cluster& cluster, const RankDevices& devices, bool first) {
   std::set<int32_t> before(colours.begin(), colours.end());
   before.erase(-1);
-  // What a rank has seen so far is a number: that of its colour, or of what it had seen before
-  // together with what it sees now.
+  // All that a rank has seen so far is a number: its colour at first, then a number for the pair of
+  // the previous number and of the next view.
   std::vector<int64_t> seen(colours.begin(), colours.end());
   int64_t next = 1 + *std::max_element(seen.begin(), seen.end());
   std::unordered_map<std::array<int64_t, 2>, int64_t, HashNumbers> both;
@@ -185,7 +186,7 @@ bool refine(std::vector<int32_t>& colours, const std::vector<int32_t>& roles,
     for (int64_t rank = 0; rank < static_cast<int64_t>(colours.size()); ++rank) {
       if (roles[static_cast<size_t>(rank)] != some.role) continue;
       const std::vector<int64_t> from = some.mesh->coordinates(rank);
-      // Peers that get equally much are told apart by nothing but what they are.
+      // Peers that get equally many elements are told apart by their views alone.
       const int64_t beside = first ? sharing.ranks_on_node(some.place, rank) : 1;
       peers_of_rank.clear();
       for (const auto& [to, elements] : some.steps) {
@@ -296,8 +297,8 @@ int64_t instructions_of(const Program& program) {
   return out;
 }
 
-// Counts the instructions of one program of each class. The programs of a class have as many as that of
-// their role, which is there already.
+// Counts the instructions of one program of each class. The programs of a class have as many as the
+// program of their role, which is there already.
 int64_t instructions_of(const Classes& classes, const Lowered& lowered) {
   int64_t out = 0;
   for (const PlayedClass& one : classes.all) {

@@ -1,7 +1,7 @@
-// Which ranks are played as one. A class: ranks with the same program up to places
-// (Lowering::roles), on equal devices, whose groups sit alike on the machine and consist of the
-// same classes. Classes are split until that holds (colour refinement), so what happens to one rank
-// of a class happens to all.
+// Classes of ranks that are played as one rank. The ranks of a class have the same program up to
+// places (Lowering::roles), on equal devices; their groups sit alike on the machine and consist of
+// the same classes. Classes are split until that holds (colour refinement), so that what happens to
+// one rank of a class happens to all.
 #pragma once
 
 #include <cstdint>
@@ -16,15 +16,15 @@
 
 namespace tessera {
 
-// Who shares a node's network cards.
+// Counts the ranks and groups that share a node's network cards.
 class NodeSharing {
  public:
-  // All outlive it.
+  // Keeps the addresses of all arguments, which must outlive it.
   NodeSharing(const ResolvedPlan& plan, const RankDevices& devices, const Cluster& cluster);
-  // How many groups of ranks over axes of these names, of all places whose meshes have such axes,
-  // have members on one node; the most of all nodes on which one of the members is.
+  // Returns how many groups of ranks over axes of these names have members on one node, over all
+  // places whose meshes have such axes; the most of all nodes on which one of `members` is.
   int64_t groups_a_node(const std::vector<std::string>& axes, const std::vector<int>& members);
-  // Ranks of a place on the node where the rank is.
+  // Returns the number of ranks of a place on the node of the rank, at least 1.
   int64_t ranks_on_node(PlaceId place, int64_t rank) const;
 
  private:
@@ -67,13 +67,13 @@ struct Lowered {
 };
 enum class RankFold : uint8_t {
   kNone,    // every rank is a class
-  kExact,   // as above
+  kExact,   // ranks of a class as described above are one
   kPlaces,  // the ranks of the same stages, whatever their pieces and nodes: the first speaks for
             // all
 };
-// `alone`: devices that are a class each (stragglers), with kExact.
-// `may_play`: SimulateOptions::may_play, asked with kExact.
-// Afterwards `lowered` has the programs of all representatives.
+// Divides the ranks into classes. `alone`: devices that are a class each (stragglers), with kExact.
+// `may_play`: SimulateOptions::may_play, asked with kExact. Afterwards `lowered` has the programs
+// of all representatives.
 Result<Classes> make_classes(Lowered& lowered, const Cluster& cluster, RankFold fold,
                              const std::vector<int64_t>& alone, NodeSharing& sharing,
                              const std::function<bool(int64_t)>& may_play = {});

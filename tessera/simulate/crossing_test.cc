@@ -1,6 +1,6 @@
-// What crosses between two meshes of hosts with four devices and one card each: bytes through the
-// busiest card in the programs, and simulated times, beside the bounds of plan/reshard.h and the
-// worked table of docs/strategies/cross-mesh.md section 4.
+// Checks what crosses between two meshes of hosts with four devices and one card each: bytes
+// through the busiest card in the programs, and simulated times, beside the bounds of
+// plan/reshard.h and the worked table of docs/strategies/cross-mesh.md section 4.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -90,8 +90,8 @@ Programs lowered(const Case& one, const std::string& resharding) {
   return out;
 }
 
-// Elements of C that leave and enter each host in the forward blocks, collectives of the receiving
-// mesh included: as the communicator moves them.
+// Elements of C that leave and enter each host in the forward blocks, including collectives of the
+// receiving mesh, as the communicator moves them.
 struct Card {
   int64_t out = 0, in = 0;
 };
@@ -141,7 +141,7 @@ int64_t crossing(const Programs& lowered) {  // elements that the first mesh sen
   return sum;
 }
 
-// The tensor's layout on both sides, for the bounds.
+// Returns the best plan for the tensor's layouts on both sides, for the bounds.
 ReshardPlan best(const Programs& lowered, const Case& one) {
   const auto side = [&](size_t stage, const std::string& keys) {
     const Mesh& mesh = lowered.prepared.plan.stages[stage].mesh;
@@ -154,8 +154,8 @@ ReshardPlan best(const Programs& lowered, const Case& one) {
   return reshard(side(0, one.from), side(1, one.to)).value();
 }
 
-// From the first send of C to the end of its last gather, in times of the whole tensor through one
-// card. Links inside a host take no time, nor do kernels.
+// Returns the time from the first send of C to the end of its last gather, in times of the whole
+// tensor through one card. Links inside a host take no time, nor do kernels.
 double simulated(const Programs& lowered, int64_t times = 1) {
   Cluster cluster = local_cluster(kDevices, nullptr);
   cluster.parts[0].nodes = 5;

@@ -1,4 +1,4 @@
-// Players: the host clock, the compute stream, waiting.
+// Engine: players, with the host clock, the compute stream and waiting.
 #include "tessera/simulate/engine.h"
 
 #include <algorithm>
@@ -34,7 +34,7 @@ Engine::Engine(const Play& play, RunItemsTable& run_items, bool counts_rounds)
   if (counts_rounds) watch_rounds();
 }
 
-// The first and last runs of blocks.
+// Finds the first and last runs of blocks.
 void Engine::find_ends() {
   for (size_t p = 0; p < actors_.size(); ++p) {
     const std::vector<Run>& runs = *schedules_[p];
@@ -117,7 +117,8 @@ int32_t Engine::run_items_of(int32_t p, int32_t run) {
   return run_items_.index_of(p, static_cast<int32_t>(block), first, last);
 }
 
-// Most handles are of collectives that are only played in stretches; those have no slots.
+// Returns the first slot of a handle, made when it is first needed: most handles are of collectives
+// that are only played in stretches, and those need no slots.
 int32_t Engine::first_slot(int32_t p, int32_t handle) {
   int32_t& base = slot_base_[static_cast<size_t>(p)][static_cast<size_t>(handle)];
   if (base >= 0) return base;
@@ -175,7 +176,7 @@ void Engine::begin_run(int32_t p) {
   post_receives(p, a.run + 1, a.h + run_items(a.run_items).host);
 }
 
-// Receives of a run are posted by the host, at the earliest when the run before it begins.
+// Posts the receives of a run, at the earliest when the run before it begins. The host posts them.
 void Engine::post_receives(int32_t p, int32_t run, double host_at) {
   if (run >= static_cast<int32_t>(schedule(p).size())) return;
   const int32_t index = run_items_of(p, run);
@@ -318,7 +319,7 @@ bool Engine::step_wait(int32_t p, const Item& item) {
   return false;
 }
 
-// The host goes on with the device.
+// Brings the host's clock to the device's time: the host goes on with the device.
 void Engine::hold_host(Actor& a) const {
   if (a.h > now_) a.host_bound = std::max(a.host_bound, a.h);
   a.h = std::max(a.h, now_);
@@ -336,7 +337,7 @@ void Engine::resume(int32_t p, int32_t t) {
   schedule_step(p, now_);
 }
 
-// Where the time went until the transfer for which the player waited was done.
+// Attributes the player's time until the transfer for which it waited was done.
 void Engine::attribute_wait(int32_t p, int32_t t) {
   const Transfer& done = transfer(t);
   if (done.last >= 0 && done.last != p) {
@@ -353,8 +354,8 @@ Part* Engine::part_of(int32_t p, int32_t t) {
   return nullptr;
 }
 
-// The time from d to the end of the transfer counts as exposed: its own, and that of those behind
-// which it stood in the stream.
+// Counts the time from d to the end of the transfer as exposed: the transfer's own time, and the
+// time of the transfers behind which it stood in the stream.
 void Engine::expose(int32_t p, int32_t t) {
   const double d = actor(p).d;
   double until = transfer(t).end;

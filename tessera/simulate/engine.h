@@ -2,8 +2,7 @@
 // items in program order. It knows neither graph nor program; price.h makes items of these.
 // Semantics: docs/theory/cost-model.md section 9.1.
 //
-// Each player has a host clock h and a compute stream that is free at the time d. What an item
-// does:
+// Each player has a host clock h and a compute stream that is free at the time d. The items:
 //   compute  The host spends h += host. The kernel starts at max(d, h + launch) and takes `work`,
 //            and longer while communication runs beside it.
 //   issue    The host spends h += host. The collective joins its stream at max(d, h + launch).
@@ -17,8 +16,8 @@
 //   host     The host spends h += host.
 //
 // Communication shares the links of its players max-min fairly. Rates are constant between events;
-// at each event what is left of every running item is scaled to the new rates. The result depends
-// on nothing but the input.
+// at each event the rest of every running item is scaled to the new rates. The result depends on
+// nothing but the input.
 #pragma once
 
 #include <array>
@@ -32,13 +31,13 @@
 
 namespace tessera::engine {
 
-// A message of at most so many bytes leaves without waiting for its receiver
+// A message of at most this many bytes leaves without waiting for its receiver
 // (docs/theory/cost-model.md section 9.1).
 inline constexpr int64_t kEagerBytes = int64_t{64} << 10;
 
 enum class ItemKind : uint8_t { kCompute, kIssue, kSend, kReceive, kWait, kHost };
 
-// What a transfer uses of its player's links while it runs at full speed, 0..1 each.
+// Shares, 0..1, of its player's links that a transfer uses while it runs at full speed.
 struct LinkUse {
   double inner = 0, nic = 0;
 };
@@ -46,18 +45,18 @@ struct LinkUse {
 struct Item {
   ItemKind kind = ItemKind::kCompute;
   When when = When::kAlways;
-  Spent spent = Spent::kCompute;  // kCompute: what runs; kIssue, kSend: what a wait for it is
+  Spent spent = Spent::kCompute;  // kCompute: what runs; kIssue, kSend: the kind of a wait for it
   Lane lane = Lane::kCompute;
   bool rendezvous = false;   // kSend
   bool ahead = true;         // kReceive
   bool blocks_host = false;  // kWait
-  int32_t lag = 0;           // kWait: n: what the block issued n runs before
+  int32_t lag = 0;           // kWait: n: for the issue of n runs of the block before
   int32_t handle = -1;       // of the player
   int32_t stream = -1;       // of the player; kReceive: it stands in none, the number is for events
-  // What must meet: the k-th issue of a number meets the k-th of each other player; a send meets
-  // the receive of the same micro-batch. -1: alone.
+  // Number of a meeting: a player's k-th issue of a number meets the k-th of each other player; a
+  // send meets the receive of the same micro-batch. -1: the item meets nothing.
   int32_t match = -1;
-  int32_t parties = 1;   // that meet, this one included
+  int32_t parties = 1;   // players that meet, this one included
   int32_t account = -1;  // of the player: where busy and exposed times are added up
   int32_t label = 0;     // for events, faults and paths
   int32_t instruction = 0;
@@ -73,7 +72,7 @@ struct Item {
 struct Block {
   BlockRef ref;
   std::vector<Item> items;
-  // The first block of its family (program.h), whose runs waits count together; -1: itself.
+  // The first block of its family (program.h), whose runs waits count together; -1: this block.
   int32_t family = -1;
   bool smaller = false;  // of the smaller micro-batches
 };
@@ -87,8 +86,8 @@ struct Run {
 
 struct Player {
   int32_t rank = 0;
-  // Cores that players take turns on: index into Play::pools (-1: a core of its own), and how many
-  // ranks of the player are there.
+  // Cores that players take turns on: index into Play::pools (-1: a core of its own), and the
+  // number of the player's ranks there.
   int32_t pool = -1;
   double ranks = 1;
   double slower = 1;  // a straggler's kernels take so many times longer
@@ -103,7 +102,7 @@ struct Rules {
   double inner_slowdown = 1;       // of compute while a transfer inside the node runs
   double nic_slowdown = 1;         // of compute while a NIC is busy
   double collective_slowdown = 1;  // of a transfer inside the node while its player computes
-  // Messages are not overlapped: a run posts its own receives, when it begins.
+  // If true, messages are not overlapped: a run posts its own receives when it begins.
   bool messages_block = false;
   double jitter = 0;  // relative standard deviation of each kernel's time
   uint64_t seed = 0;
@@ -117,10 +116,10 @@ struct Play {
   std::vector<Player> players;
   int64_t micro_batches = 1;
   std::vector<std::string> labels;  // by Item::label
-  std::vector<double> pools;        // cores of each: with more ranks at work, all get slower
+  std::vector<double> pools;        // cores of each: with more ranks at work, all are slower
   Rules rules;
-  // Of the schedules: what repeats exactly is counted, not played. Null or none: all is played, as
-  // for jitter, events and the critical path.
+  // Rounds of the schedules: rounds that repeat exactly are counted, not played. Null or empty: all
+  // rounds are played, as also for jitter, events and the critical path.
   std::shared_ptr<const std::vector<Rounds>> rounds;
 };
 
@@ -147,12 +146,13 @@ struct Outcome {
   int64_t played_events = 0;
 };
 
-// Errors: players that wait for each other (the message shows the cycle), a wait for what nobody
-// issues.
+// Plays all items. Errors: players that wait for each other (the message shows the cycle), a wait
+// for what nobody issues.
 Result<Outcome> run(const Play& play);
 
-// Max-min fair rates (progressive filling, section 4.4) of transfers at one device, each between 0
-// and 1 of its own full speed. Uses: out and in of the inner link, out and in of the NIC.
+// fair_rates() returns the max-min fair rates (progressive filling, section 4.4) of transfers at
+// one device, each between 0 and 1 of its own full speed. Uses are of four links: out and in of the
+// inner link, out and in of the NIC.
 using DirectedUse = std::array<double, 4>;
 std::vector<double> fair_rates(const std::vector<DirectedUse>& uses);
 

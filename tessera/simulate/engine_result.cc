@@ -1,4 +1,4 @@
-// What a finished play comes to, and what an unfinished one waits for.
+// Engine: the result of a finished play, and the waits of an unfinished one.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ Outcome Engine::outcome() {
   return out;
 }
 
-// The items of a stretch until `until`, last first.
+// Adds the items of a stretch until `until`, last first.
 void Engine::add_stretch_parts(const Span& span, int32_t p, double until,
                                std::vector<PathPart>& out) const {
   std::vector<PathPart> parts;
@@ -45,8 +45,8 @@ void Engine::add_stretch_parts(const Span& span, int32_t p, double until,
   out.insert(out.end(), parts.rbegin(), parts.rend());
 }
 
-// Back from the end of the step along what was waited for: at the end of a bubble the path goes on
-// at the player that came last.
+// Returns the critical path. It goes back from the end of the step along the waits; at the end of a
+// bubble it goes on at the player that came last.
 std::vector<PathPart> Engine::critical_path() const {
   std::vector<PathPart> out;
   int32_t p = 0;
@@ -65,7 +65,7 @@ std::vector<PathPart> Engine::critical_path() const {
     if (span.cause >= 0 && span.cause != p && next[static_cast<size_t>(span.cause)] > 0 &&
         span.end <= at) {
       const int32_t cause = span.cause;
-      --index;  // it is not looked at again, so the walk ends
+      --index;  // this span is not looked at again, so the walk ends
       p = cause;
       continue;
     }
@@ -90,13 +90,15 @@ std::vector<PathPart> Engine::critical_path() const {
 
 // ---- deadlock
 
-// For what a player that is not finished waits, in of_run; `next`: the player to blame, -1: none.
+// Returns the transfer that is first in the stream of the part; -1: the stream is empty.
 int32_t Engine::first_in_stream(int32_t player, const Part& part) const {
   const auto& queue =
       actors_[static_cast<size_t>(player)].queues[static_cast<size_t>(part.item->stream)];
   return queue.empty() ? -1 : queue.front();
 }
 
+// Returns a text of what a player that is not finished waits for; `next`: the player to blame, -1:
+// none.
 std::string Engine::waits_text(int32_t p, int32_t& next) const {
   const Actor& a = actors_[static_cast<size_t>(p)];
   next = -1;
@@ -107,7 +109,7 @@ std::string Engine::waits_text(int32_t p, int32_t& next) const {
     for (const auto& queue : a.queues) {
       if (t < 0 && !queue.empty()) t = queue.front();
     }
-    // Receives that never come: the first by number.
+    // A receive that never comes: the first by number.
     for (size_t open = 0; open < transfers_.size(); ++open) {
       const Transfer& gathering = transfers_[open];
       if (gathering.item->match < 0 || gathering.phase == Phase::kDone) continue;
@@ -120,7 +122,7 @@ std::string Engine::waits_text(int32_t p, int32_t& next) const {
   }
   const std::string me = fmt::format("rank {}", play_.players[static_cast<size_t>(p)].rank);
   if (t < 0) return me + " waits for what nobody issued";
-  // Its stream may be held by an earlier one.
+  // An earlier transfer may hold its stream.
   for (size_t depth = 0; depth < transfers_.size(); ++depth) {
     const Transfer& open = transfers_[static_cast<size_t>(t)];
     int32_t before = -1;

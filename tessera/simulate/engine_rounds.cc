@@ -1,17 +1,18 @@
-// Rounds that repeat within one play. Once a round a mark is made of the engine's state: where each
-// player stands relative to the round, what it and every transfer that is not over will do and
-// when, relative to the mark. If it equals an earlier mark, all that happened between the two
-// happens again and again while schedules go on alike: that many rounds are taken out of the
-// schedules (rounds.h), and what they would have added is added. The play then goes on as before,
-// in a step that is shorter by their time. Micro-batches of two sizes have two such stretches.
+// Rounds that repeat within one play. Once a round the engine makes a mark of its state: where each
+// player stands relative to the round, and what the player and every transfer that is not over will
+// do and when, relative to the mark. If the mark equals an earlier one, everything between the two
+// happens again and again while schedules go on alike: the engine takes that many rounds out of the
+// schedules (rounds.h) and adds what they would have added. The play then goes on as before, in a
+// step that is shorter by their time. Micro-batches of two sizes have two such stretches.
 //
-// With some schedules a micro-batch's blocks run in several repetitions, with gpipe its forward pass
-// in one and its backward pass in another. What is left out of the first is then left out of the
-// later ones, too, and when such a one is found to repeat, the time of the rounds that it lacks is
-// added. If a later one does not repeat, the count is lost and the play begins anew without counting.
+// With some schedules a micro-batch's blocks run in several repetitions, with gpipe its forward
+// pass in one and its backward pass in another. Micro-batches left out of the first repetition are
+// then left out of the later ones, too, and when a later one is found to repeat, the time of the
+// rounds that it lacks is added. If a later one does not repeat, the count is lost and the play
+// begins anew without counting.
 //
-// The host may be ahead by more from mark to mark: where it was never waited for between them it is
-// not waited for later either, and is put ahead by what it would have gained.
+// The host may get further ahead from mark to mark: if nothing waited for it between them, nothing
+// does later either, and the engine puts it ahead by what it would have gained.
 #include <algorithm>
 #include <cmath>
 
@@ -20,7 +21,7 @@
 namespace tessera::engine {
 namespace {
 
-// Relative to the time since the step began: below are rounding errors.
+// Relative to the time since the step began: smaller differences are rounding errors.
 constexpr double kSameTime = 1e-12;
 constexpr size_t kMostMarks = 48;  // that are kept, the latest
 constexpr int64_t kKept = 8;       // rounds in which later repetitions come to repeat
@@ -60,7 +61,7 @@ std::vector<double> all_results(const std::vector<PlayerResult>& results) {
 
 }  // namespace
 
-// Rounds of the play that may be looked for, unless something needs every round by itself.
+// Finds the rounds to watch, unless something needs every round to be played.
 void Engine::watch_rounds() {
   const Rules& rules = play_.rules;
   if (!play_.rounds || path_ || rules.events || rules.jitter > 0) return;
@@ -79,8 +80,8 @@ void Engine::watch_rounds() {
   watch_next();
 }
 
-// The next repetition: the first of a size of micro-batches, or a later one of a size of which
-// micro-batches were left out.
+// Watches the next repetition: the first of a size of micro-batches, or a later one of a size of
+// which micro-batches were left out.
 void Engine::watch_next() {
   lost_count_ = lost_count_ || due_;
   due_ = false;
@@ -107,8 +108,8 @@ size_t Engine::runs_a_round(int32_t p) const {
   return one.period * static_cast<size_t>(rounds().unit / one.unit);
 }
 
-// The watched player begins a run: a mark is due where its rounds begin, once all that happens at
-// that time has happened.
+// Notes that the watched player begins a run: a mark is due where its rounds begin, once all that
+// happens at that time has happened.
 void Engine::watch_run(int32_t p) {
   const Repetition& one = repetition(p);
   const auto run = static_cast<size_t>(actor(p).run);
@@ -118,16 +119,16 @@ void Engine::watch_run(int32_t p) {
   mark_due_ = now_ + kSameTime * now_;
 }
 
-// Of rounds after which every player is still among its own, with the last of them to come; -1:
-// some player is not.
+// Returns the number of rounds after which every player is still among its own, with its last round
+// still to come; -1: some player is not.
 int64_t Engine::rounds_ahead() const {
   int64_t out = INT64_MAX;
   for (int32_t p = 0; p < static_cast<int32_t>(actors_.size()); ++p) {
     const Repetition& one = repetition(p);
     const auto run = static_cast<size_t>(actors_[static_cast<size_t>(p)].run);
     const size_t end = one.first + one.runs() - one.period;
-    // The first round may have what only the first run of a block has, the last what the last has;
-    // messages of the next run are received already.
+    // The first round may have items of a block's first run alone, the last round items of its last
+    // run; messages of the next run are received already.
     if (run < one.first + one.period || run + 1 >= end) return -1;
     out = std::min(out, static_cast<int64_t>((end - run - 2) / runs_a_round(p)));
   }
@@ -195,7 +196,8 @@ void Engine::note_player(int32_t p, Mark& mark) {
   notes.amount(over ? 0 : stretch.head_left - (mark.time - stretch.head_updated) * head_rate(p));
 }
 
-// A message that is over counts until its receiver knows of it.
+// Returns whether a transfer is over. A message that has arrived is over only when its receiver
+// knows of it.
 bool Engine::is_over(const Transfer& one) const {
   if (one.phase != Phase::kDone) return false;
   return one.item->kind == ItemKind::kIssue ||
@@ -210,7 +212,7 @@ int64_t Engine::relative_micro_batch(const Transfer& one, int64_t round) const {
 
 void Engine::note_transfers(Mark& mark) {
   std::erase_if(open_, [this](int32_t t) { return is_over(transfer(t)); });
-  // Those that began at one time may have come in any order.
+  // Transfers that began at one time may have come in any order.
   std::vector<std::array<int64_t, 4>> keys;
   for (const int32_t t : open_) {
     const Transfer& one = transfer(t);
@@ -244,7 +246,7 @@ void Engine::note_parts(const Transfer& one, Mark& mark) {
   for (const Part* part : parts) {
     notes.words({part->player, part->queued ? 1 : 0});
     notes.item(part->item);
-    // Behind what it stood: that may count as exposed (expose()).
+    // The transfers behind which it stood may count as exposed (expose()).
     int32_t t = part->before;
     while (t >= 0 && transfer(t).phase == Phase::kDone && transfer(t).end > actor(part->player).d) {
       notes.moment(transfer(t).start);
@@ -255,7 +257,7 @@ void Engine::note_parts(const Transfer& one, Mark& mark) {
   }
 }
 
-// Receives that the host has still to post.
+// Notes the receives that the host has still to post.
 void Engine::note_posts(Mark& mark) {
   std::vector<std::pair<std::array<int64_t, 3>, double>> posts;
   for (const Post& post : posts_) {
@@ -283,15 +285,15 @@ bool Engine::repeats(const Mark& before, const Mark& now) const {
   return true;
 }
 
-// How many of the `ahead` rounds to come may be left out. If there are later repetitions, each of them
-// must still begin to repeat with the rounds that are kept, and all players are at work only after as
-// many rounds as there are players.
+// Returns how many of the `ahead` rounds to come may be left out. If there are later repetitions,
+// each of them must still begin to repeat with the rounds that are kept, and all players are at
+// work only after as many rounds as there are players.
 int64_t Engine::rounds_to_leave_out(int64_t ahead) const {
   const bool has_later = rounds().repetitions.front().size() > 1;
   return has_later ? ahead - static_cast<int64_t>(actors_.size()) - kKept : ahead;
 }
 
-// What happened between the marks would happen so many times more.
+// Adds what happened between the marks `times` times more.
 void Engine::count_again(const Mark& before, const Mark& now, int64_t times) {
   const auto factor = static_cast<double>(times);
   left_out_s_ += (now.time - before.time) * factor;
@@ -322,7 +324,7 @@ void Engine::count_again(const Mark& before, const Mark& now, int64_t times) {
   }
 }
 
-// The schedules go on without so many micro-batches.
+// Takes so many micro-batches out of the schedules.
 void Engine::leave_out(int64_t micro_batches) {
   if (shorter_.schedules.empty()) shorter_ = own_timetable(play_);
   shorter_ = without_rounds(play_, shorter_, rounds(), micro_batches);

@@ -13,7 +13,7 @@
 
 namespace tessera::engine {
 
-// Part of a player's past. Spans of a player follow each other without holes.
+// A `Span` is a part of a player's past. Spans of a player follow each other without holes.
 struct Span {
   double start = 0, end = 0;
   Spent what = Spent::kCompute;
@@ -33,7 +33,7 @@ struct Part {  // of a player in a transfer
   bool queued = false;  // stands in the queue of a stream (a receive never does)
   int32_t before = -1;  // the transfer before it in that queue, if it had to wait for one
   double share = 1;     // of its full speed, as the player's links allow
-  double rate = 1;      // the same as compute beside it allows
+  double rate = 1;      // as `share`, with the compute beside it
 };
 enum class Phase : uint8_t { kGathering, kLatency, kTransfer, kDone };
 struct Transfer {
@@ -54,7 +54,7 @@ struct Slot {  // of a handle and micro-batch
   bool done = false;
 };
 
-// Of a stream: transfers in the order in which the player joined them.
+// The queue of a stream: transfers in the order in which the player joined them.
 class Queue {
  public:
   bool empty() const { return first_ == all_.size(); }
@@ -73,9 +73,9 @@ class Queue {
   size_t first_ = 0;
 };
 
-// What a player in State::kStretch is at: items [from, to) of its run from the host clock `h` and
-// the device's time `d` on. Before them, where a stretch was cut, the item that was at work then:
-// the head, which began at `head_start` and ends at `d`.
+// The work of a player in State::kStretch: items [from, to) of its run from the host clock `h` and
+// the device's time `d` on. Where a stretch was cut, the item that was then at work comes before
+// them: the head, which began at `head_start` and ends at `d`.
 struct Stretch {
   Manner manner;
   int32_t from = 0, to = 0;
@@ -155,11 +155,12 @@ struct Mark {
 
 class Engine {
  public:
-  // `counts_rounds`: rounds that repeat are counted where that is possible (engine_rounds.cc).
+  // Makes an engine; if `counts_rounds`, it counts rounds that repeat where possible
+  // (engine_rounds.cc).
   Engine(const Play& play, RunItemsTable& run_items, bool counts_rounds);
   Result<Outcome> run();
-  // Rounds were left out of one repetition, and how long they take in a later one was not found: the
-  // outcome is void.
+  // Returns whether the outcome is void: rounds were left out of one repetition, but the time that
+  // they take in a later repetition was not found.
   bool lost_count() const { return lost_count_; }
 
  private:
@@ -268,7 +269,7 @@ class Engine {
   void add_stretch_parts(const Span& span, int32_t p, double until,
                          std::vector<PathPart>& out) const;
   tl::unexpected<Error> deadlock() const;
-  // The transfer at the head of the stream in which the player's part stands; -1: none.
+  // Returns the transfer at the head of the stream in which the player's part stands; -1: none.
   int32_t first_in_stream(int32_t player, const Part& part) const;
   std::string waits_text(int32_t p, int32_t& next) const;
 
@@ -289,11 +290,12 @@ class Engine {
   RunItemsTable& run_items_;
   std::vector<const std::vector<Run>*> schedules_;  // by player
   bool path_;                                       // keep what the critical path is made of
-  // By run items, Manner and item, as differences: how often it was played in a stretch.
+  // Counts, by run items, Manner and item, how often the item was played in a stretch, as
+  // differences.
   std::vector<std::array<std::vector<int64_t>, kManners>> stretches_;
   std::vector<std::vector<int32_t>> first_run_, last_run_;  // by player and block
   std::vector<std::vector<Slot>> slots_;                    // by player
-  // The first of a handle, by player and handle; -1: it has none yet.
+  // The first slot of a handle, by player and handle; -1: it has none yet.
   std::vector<std::vector<int32_t>> slot_base_;
   int64_t micro_batches_;
   TransferList transfers_;
@@ -307,19 +309,19 @@ class Engine {
   double now_ = 0;
   uint64_t order_ = 0;
   int64_t played_ = 0;
-  // Of rounds that repeat:
+  // Counting of rounds that repeat:
   struct Watch {
     size_t size = 0, repetition = 0;  // index into rounds_, and into the repetitions of each player
   };
   std::vector<Watch> to_watch_;  // the next last
   Watch watch_;                  // what is watched now
   int32_t watched_ = -1;         // player at whose rounds marks are made; -1: none any more
-  std::vector<Rounds> rounds_;   // where they are in the schedules as these are now
-  // By size: micro-batches that were left out. Their time in the repetition that is watched is still
-  // to be counted if it is due.
+  std::vector<Rounds> rounds_;   // as they lie in the present schedules
+  // Micro-batches that were left out, by size. Their time in the watched repetition is still to be
+  // counted if `due_`.
   std::vector<int64_t> left_out_;
   bool due_ = false, lost_count_ = false;
-  double mark_at_ = 0, mark_due_ = kNever;  // and when all of that time has happened
+  double mark_at_ = 0, mark_due_ = kNever;  // of the next mark; when all of that time has happened
   std::vector<Mark> marks_;
   std::vector<int32_t> open_;                    // transfers that may not be over
   std::vector<PlayedStretch> played_stretches_;  // while a player is watched

@@ -1,6 +1,6 @@
 // Stretches: items of a player that are played at once, because nothing from outside disturbs them,
-// or messages only, which slow its kernels by a constant factor (stretch.h). When messages begin or
-// end the stretch is cut: the item at work becomes the head of the stretch that goes on.
+// or only messages do, which slow the player's kernels by a constant factor (stretch.h). When
+// messages begin or end the stretch is cut: the item at work becomes the head of the rest.
 #include <algorithm>
 
 #include "tessera/simulate/engine_state.h"
@@ -8,14 +8,14 @@
 namespace tessera::engine {
 namespace {
 
-// Where the items of a stretch are at a time: those before `item` are done, at `d`; `item` begins
-// at `start`, which may be still to come.
+// The state of a stretch at a time: the items before `item` are done, at `d`; `item` begins at
+// `start`, which may be still to come.
 struct Cut {
   int32_t item = 0;
   double h = 0, d = 0, start = 0;
 };
 
-// No item waits for the host: each begins when the one before it ends.
+// Cuts a stretch in which no item waits for the host: each begins when the one before it ends.
 Cut cut_on_device(const Stretch& stretch, const std::vector<Suffix>& suffixes, double now) {
   const auto at = [&suffixes](int32_t item) { return suffixes.begin() + item; };
   const Suffix& whole = *at(stretch.from);
@@ -50,7 +50,7 @@ Cut cut_at(const Stretch& stretch, const RunItems& of_run, double now) {
   return cut;
 }
 
-// Is the item behind the first of its bundle? No stretch begins there.
+// Returns whether the item is behind the first of its bundle. No stretch begins there.
 bool in_bundle(const RunItems& of_run, int32_t item) {
   if (static_cast<size_t>(item) == of_run.items.size()) return false;
   const Bundle* bundle = of_run.bundle(static_cast<size_t>(item));
@@ -59,8 +59,8 @@ bool in_bundle(const RunItems& of_run, int32_t item) {
 
 }  // namespace
 
-// Messages count from when they use a link, whether or not they slow kernels: a collective may meet
-// them there.
+// Returns what moves beside a stretch. Messages count from when they use a link, whether or not
+// they slow kernels: a collective may meet them there.
 Beside Engine::beside_of(int32_t p) {
   const std::vector<int32_t>& active = actor(p).active;
   const bool any = std::any_of(active.begin(), active.end(),
@@ -75,7 +75,8 @@ double Engine::head_rate(int32_t p) {
   return head.kind == ItemKind::kCompute ? 1 / of_run.slowed(a.stretch.manner.beside) : 1;
 }
 
-// From the item on, if it is in a stretch and nothing but messages moves at this player.
+// Begins a stretch at the current item if it is in one and nothing but messages moves at this
+// player.
 bool Engine::begin_stretch(int32_t p) {
   Actor& a = actor(p);
   if (a.loud > 0) return false;
@@ -91,7 +92,7 @@ bool Engine::begin_stretch(int32_t p) {
   return true;
 }
 
-// Rigid where that goes further and no item waits for the host.
+// Returns the rigid manner if it goes further and no item waits for the host, else the plain one.
 Manner Engine::manner_of(int32_t p, Beside beside, int32_t from, double h, double d) {
   const RunItems& of_run = run_items(actor(p).run_items);
   const Manner plain{beside, false}, rigid{beside, true};
@@ -103,7 +104,7 @@ Manner Engine::manner_of(int32_t p, Beside beside, int32_t from, double h, doubl
   return can ? rigid : plain;
 }
 
-// The items from `from` on, behind the head if there is one.
+// Plays the items from `from` on, behind the head if there is one.
 void Engine::play_stretch(int32_t p, Manner manner, int32_t from, double h, double d) {
   Actor& a = actor(p);
   const Suffix& rest = run_items(a.run_items).of(manner)[static_cast<size_t>(from)];
@@ -127,7 +128,7 @@ void Engine::finish_stretch(int32_t p) {
   a.state = State::kReady;
 }
 
-// The head has ended: its rest of the stretch began at that time.
+// Ends the head: the rest of the stretch began at that time.
 void Engine::finish_head(int32_t p) {
   Actor& a = actor(p);
   if (a.stretch.head < 0) return;
@@ -143,7 +144,7 @@ void Engine::finish_head(int32_t p) {
   account.exposed_s += time;
 }
 
-// The items before `to` ended at `end`.
+// Counts the items before `to`, which ended at `end`.
 void Engine::count_stretch(int32_t p, int32_t to, double end) {
   Actor& a = actor(p);
   const Stretch& stretch = a.stretch;
@@ -164,7 +165,7 @@ void Engine::count_stretch(int32_t p, int32_t to, double end) {
   a.d = std::max(a.d, end);
 }
 
-// Puts the item at work at the head of what is left of the stretch, if one is at work.
+// Puts the item at work, if there is one, at the head of the rest of the stretch.
 Engine::CutOff Engine::cut_stretch(int32_t p) {
   Actor& a = actor(p);
   Stretch& stretch = a.stretch;
@@ -197,7 +198,7 @@ Engine::CutOff Engine::cut_stretch(int32_t p) {
   return CutOff::kAtWork;
 }
 
-// The stretch is left: its head, or the item that waits for the host, is played by itself.
+// Leaves the stretch: its head, or the item that waits for the host, is played by itself.
 void Engine::leave_stretch(int32_t p) {
   Actor& a = actor(p);
   const Stretch& stretch = a.stretch;
@@ -219,7 +220,7 @@ void Engine::leave_stretch(int32_t p) {
     a.rate = compute_rate(p);
     return schedule_step(p, now_ + a.left / a.rate);
   }
-  // A collective of the player alone, which has been on its way; its wait follows.
+  // The head is a collective of the player alone that is on its way; its wait follows.
   a.state = State::kReady;
   join_underway(p, item, stretch.head_start);
   ++a.at;
@@ -227,7 +228,8 @@ void Engine::leave_stretch(int32_t p) {
   a.slot = slot_of(p, item);
 }
 
-// Something that uses the links of the node begins to move at a player in the middle of a stretch.
+// Interrupts a stretch in its middle: something that uses the links of the node begins to move at
+// the player.
 void Engine::interrupt(int32_t p) {
   Actor& a = actor(p);
   if (a.state != State::kStretch) return;
@@ -235,7 +237,7 @@ void Engine::interrupt(int32_t p) {
   if (how == CutOff::kAtWork || how == CutOff::kWaits) leave_stretch(p);
 }
 
-// Messages begin or end beside a stretch.
+// Changes the manner of a stretch where messages begin or end beside it.
 void Engine::change_rate(int32_t p) {
   Actor& a = actor(p);
   const Beside beside = beside_of(p);
@@ -259,8 +261,8 @@ void Engine::change_rate(int32_t p) {
   play_stretch(p, manner_of(p, beside, stretch.from, stretch.h, end), stretch.from, stretch.h, end);
 }
 
-// The stretch is cut inside a bundle: what is behind is counted, what is left of it is played by
-// itself.
+// Leaves a stretch that is cut inside a bundle: counts what is behind, and has the rest of the
+// bundle played by itself.
 void Engine::leave_in_bundle(int32_t p, const Bundle& bundle) {
   Actor& a = actor(p);
   const RunItems& of_run = run_items(a.run_items);
@@ -303,7 +305,7 @@ void Engine::leave_in_bundle(int32_t p, const Bundle& bundle) {
   a.slot = s;
 }
 
-// The collective of a bundle from now on, as one of its own.
+// Takes over the collective of a bundle as a transfer of its own from now on.
 void Engine::take_over(int32_t p, const Bundle& bundle, const InBundle& now, double start) {
   const Item& item = run_items(actor(p).run_items).items[static_cast<size_t>(bundle.issue)];
   if (now.latency_left == 0 && now.collective_left == 0) {
@@ -322,7 +324,7 @@ void Engine::take_over(int32_t p, const Bundle& bundle, const InBundle& now, dou
   schedule_transfer(slot(p, slot_of(p, item)).transfer, now_ + moving.left / moving.rate);
 }
 
-// ---- what stretches come to
+// ---- the results of stretches
 
 std::vector<int64_t>& Engine::stretches_of(int32_t index, Manner manner) {
   const auto i = static_cast<size_t>(index);

@@ -1,4 +1,4 @@
-// The engine on plays made by hand: closed forms, streams, links, stretches, faults.
+// Checks the engine on plays made by hand: closed forms, streams, links, stretches, faults.
 #include "tessera/simulate/engine.h"
 
 #include <gtest/gtest.h>
@@ -36,7 +36,8 @@ double sum(const PlayerResult& result) {
 
 class Named : public testing::TestWithParam<std::string> {};
 
-// Every schedule, places and micro-batches: what schedule.h says, place by place.
+// For every schedule, number of places and of micro-batches, the times are those of schedule.h,
+// place by place.
 TEST_P(Named, ScheduleTakesWhatItsOrderSays) {
   const UnitCosts costs{.forward = 1, .backward = 2, .weight = 0.5, .message = 0, .scale = {}};
   for (int64_t n = 1; n <= 8; ++n) {

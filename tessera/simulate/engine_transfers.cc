@@ -17,7 +17,7 @@ DirectedUse directed(const Part& part) {
   }
 }
 
-// Does it use links or streams that what the player does by itself uses too?
+// Returns whether the item uses links or streams that the player's own work uses, too.
 bool is_loud(const Item& item) { return item.kind == ItemKind::kIssue || item.use.inner > 0; }
 
 }  // namespace
@@ -26,7 +26,7 @@ void Engine::schedule_transfer(int32_t t, double time) {
   agenda_.set(static_cast<int32_t>(actors_.size()) + t, time, order_++);
 }
 
-// The transfer that the player's next arrival at the item's match belongs to.
+// Returns the transfer to which the player's next arrival at the item's match belongs.
 int32_t Engine::transfer_of(int32_t p, const Item& item, int64_t micro_batch) {
   const auto make = [&] {
     Transfer& fresh = transfers_.add();
@@ -63,8 +63,8 @@ void Engine::join(int32_t p, const Item& item) {
   if (met) enter_stream(t, transfer(t).parts.size() - 1);
 }
 
-// Behind what is in its stream. A message that needs its receiver enters when that is there: until
-// then others may pass it.
+// Enters the stream behind the transfers in it. A message that needs its receiver enters when the
+// receiver is there: until then others may pass it.
 void Engine::enter_stream(int32_t t, size_t index) {
   Part& part = transfer(t).parts[index];
   Queue& queue = actor(part.player).queues[static_cast<size_t>(part.item->stream)];
@@ -76,8 +76,8 @@ void Engine::enter_stream(int32_t t, size_t index) {
   try_start(t);
 }
 
-// A collective of the player alone that began at `start`, which is past, as if nothing had slowed
-// it.
+// Joins a collective of the player alone that began in the past, at `start_s`, as if nothing had
+// slowed it; returns its transfer.
 int32_t Engine::join_underway(int32_t p, const Item& item, double start_s) {
   const Run& run = run_of(p);
   const int32_t t = transfer_of(p, item, run.micro_batch);
@@ -104,7 +104,7 @@ int32_t Engine::join_underway(int32_t p, const Item& item, double start_s) {
   return t;
 }
 
-// A receive: it stands in no stream, it only lets the message come.
+// Posts a receive: it stands in no stream and only lets the message come.
 void Engine::post(int32_t p, const Item& item, int64_t micro_batch, BlockRef block) {
   const int32_t t = transfer_of(p, item, micro_batch);
   Transfer& message = transfer(t);
@@ -256,7 +256,7 @@ double Engine::compute_rate(int32_t p) const {
   return 1 / (slowdown * crowd(player(p).pool));
 }
 
-// So many times longer everything takes at a pool.
+// Returns how many times longer everything takes at a pool.
 double Engine::crowd(int32_t pool) const {
   if (pool < 0) return 1;
   const auto i = static_cast<size_t>(pool);
@@ -276,7 +276,8 @@ void Engine::add_load(int32_t pool, double ranks) {
   }
 }
 
-// The price of a transfer is that of its group alone, crowding itself included.
+// Returns the share of its speed that crowded cores leave a transfer. Its price is that of its
+// group alone, the crowding by the group itself included.
 double Engine::own_share(const Transfer& moving) const {
   if (moving.item->members == 0) return 1;
   double share = 1;
@@ -302,7 +303,7 @@ void Engine::update_compute(int32_t p) {
   schedule_step(p, now_ + a.left / a.rate);
 }
 
-// Shares of the player's links; then the rates of the transfers concerned.
+// Updates the shares of the player's links, then the rates of the transfers concerned.
 void Engine::update_links(int32_t p) {
   const Actor& a = actor(p);
   if (a.active.empty()) return update_slowing(p);
@@ -322,7 +323,7 @@ void Engine::update_links(int32_t p) {
   update_slowing(p);
 }
 
-// Compute begins or ends beside the player's transfers.
+// Updates the rates of the player's transfers where compute begins or ends beside them.
 void Engine::update_slowing(int32_t p) {
   Actor& a = actor(p);
   a.links_see_compute = a.state == State::kComputing;

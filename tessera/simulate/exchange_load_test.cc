@@ -1,4 +1,4 @@
-// Loads of exchanges whose members lie in a row or in a grid, counted by hand.
+// Checks loads of exchanges whose members lie in a row or in a grid, counted by hand.
 #include "tessera/simulate/exchange_load.h"
 
 #include <gtest/gtest.h>
@@ -55,7 +55,8 @@ TEST(ExchangeLoad, within_a_node_leaves_nothing) {
   EXPECT_EQ(exchange_load(halo(4, 1), {0, 0, 0, 0}).nodes_reached, 0);
 }
 
-// Members 0 and 1 lie on one node, 2 and 3 on the other; `counted` says who names how many rows of whom.
+// Members 0 and 1 lie on one node, 2 and 3 on the other; `counted` gives how many rows of which
+// member each one names.
 TEST(ExchangeLoad, of_named_rows_goes_by_their_count) {
   constexpr int64_t kRow = kColumns * 4;
   const Box whole{{{0, 4 * kRows}, {0, kColumns}}};

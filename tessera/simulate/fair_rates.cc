@@ -6,8 +6,8 @@
 
 namespace tessera::engine {
 
-// All rates rise together, as shares of a link; those whose link is full stop, and those at their
-// own full speed.
+// Raises all rates together, as shares of a link. A rate stops when one of its links is full or
+// when the transfer is at its own full speed.
 std::vector<double> fair_rates(const std::vector<DirectedUse>& uses) {
   constexpr double kFull = 1 + 1e-12;
   const size_t n = uses.size();

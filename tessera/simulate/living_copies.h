@@ -1,11 +1,12 @@
-// Which copies of buffers live, a bit each. Buffers of equally many copies have neighbouring bits, for
-// each slot in words of their own: so what a run finds and leaves is compared and written by words.
+// A bit for each copy of a buffer: whether the copy lives. Buffers of equally many copies have
+// neighbouring bits, for each slot in words of their own, so that the copies that a run finds and
+// leaves are compared and written by words.
 //
 //   LivingCopies living(slots);  // by buffer: how many copies it has
 //   living.set(buffer, slot, true);
 //   LivingCopies::Mask some = living.no_buffers();
 //   living.add(buffer, some);
-//   living.read(some, micro_batch, found);  // of the buffers in `some`, what lives of the micro-batch
+//   living.read(some, micro_batch, found);  // those in `some` whose copy of the micro-batch lives
 #pragma once
 
 #include <cstddef>
@@ -17,7 +18,7 @@ namespace tessera {
 
 class LivingCopies {
  public:
-  // `slots`: by buffer.
+  // Makes the bits, none of them set. `slots`: number of copies by buffer.
   explicit LivingCopies(const std::vector<int64_t>& slots) {
     for (const int64_t count : slots) {
       Group& group = groups_[count];
@@ -53,7 +54,7 @@ class LivingCopies {
     const Place& at = place_[buffer];
     mask[at.group->in_mask + at.word] |= at.bit;
   }
-  // Of the buffers of the mask, those whose copy of the micro-batch lives.
+  // Reads into `out` the buffers of the mask whose copy of the micro-batch lives.
   void read(const Mask& of, int64_t micro_batch, Mask& out) const {
     visit(micro_batch,
           [&](size_t word, size_t in_mask) { out[in_mask] = words_[word] & of[in_mask]; });

@@ -24,36 +24,36 @@ bool takes_place(When when, bool first, bool last) {
   return when == When::kAlways || (when == When::kFirst && first) || (when == When::kLast && last);
 }
 
-// What does not depend on a micro-batch is a parameter, in some form (cast, cut, reordered).
+// Returns whether the tensor depends on a micro-batch; else it is a parameter in some form (cast,
+// cut, reordered).
 bool of_micro_batch(const Program& program, const Tensor& tensor) {
   return tensor.dims.empty() ||
          std::any_of(tensor.dims.begin(), tensor.dims.end(),
                      [&](const Dim& dim) { return dim.name == program.micro_batch_dim; });
 }
 
-// What a framework makes of the program's buffers, and takes beside them.
+// The bytes that a framework keeps for the program's buffers, and takes beside them.
 struct Scratch : HeldBuffers {
-  // Bytes while a compute instruction runs, by it. Each is an instance of its own behind those of
-  // the buffers.
+  // Workspaces that live while a compute instruction runs, by instruction. Each is an instance of
+  // its own behind the instances of the buffers.
   std::map<const Instruction*, size_t> workspaces;
   std::vector<int64_t> workspace_bytes;
   std::vector<std::string> names;
 };
 
-// The output that holds the statistics which an op keeps for its gradient.
+// Returns the output that holds the statistics which an op keeps for its gradient.
 const Output* statistics_of(const Graph& graph, const Compute& compute) {
   const int statistics = info_of(graph.op(compute.op)).statistics;
   return statistics < 0 ? nullptr : &compute.outputs[static_cast<size_t>(statistics)];
 }
 
-// The parameter that a gradient is of, through other forms of it; invalid: of an activation.
+// Returns the parameter of a gradient, through other forms of it; invalid: of an activation.
 TensorId parameter_of(const Graph& graph, const Tensor& gradient) {
   if (gradient.role != Role::kGradient || !gradient.of.valid()) return {};
   return graph.parameter_of(gradient.of);
 }
 
-// The largest buffer of each parameter's gradient is there all the time, the others are parts of
-// it.
+// Keeps the largest buffer of each parameter's gradient all the time; the others are parts of it.
 void keep_gradients(const Program& program, const Graph& graph, Scratch& out) {
   std::map<TensorId, size_t> whole;
   for (const Buffer& buffer : program.buffers) {
@@ -98,8 +98,8 @@ Scratch scratch_of(const Program& program, const Graph& graph, const Style& styl
   return out;
 }
 
-// A buffer is touched for the first time in a run of a block, or freed; a workspace, which follows
-// behind the buffers.
+// A change in a run of a block: a buffer is touched for the first time, or freed. Workspaces have
+// numbers behind those of the buffers.
 struct Change {
   int64_t instruction = 0;
   size_t buffer = 0;
@@ -139,8 +139,8 @@ std::vector<Change> changes_of(const Program& program, const Scratch& scratch,
   return out;
 }
 
-// The changes of the program's blocks, each found when it is first asked for. Programs that are made of
-// it (alike_programs.h) have the same.
+// The changes of the program's blocks, each found when it is first asked for. Programs that are
+// made of this one (alike_programs.h) have the same changes.
 class BlockChanges {
  public:
   BlockChanges(const Program& program, const Scratch& scratch)
@@ -158,14 +158,14 @@ class BlockChanges {
   std::map<Variant, std::vector<Change>> by_variant_;
 };
 
-// When a change takes place in a run of so many instructions that take equally long.
+// Returns when a change takes place in a run of so many instructions that take equally long, 0..1.
 double share_of(const Change& change, size_t instructions) {
   const double behind = change.begins ? 0 : 1;
   return (static_cast<double>(change.instruction) + behind) /
          static_cast<double>(std::max<size_t>(1, instructions));
 }
 
-// The run at position r, if all take an equal share of the step.
+// Returns start and end of the run at position r, if all runs take an equal share of the step.
 std::pair<double, double> equal_share(const Program& program, size_t r, double step_s) {
   const double share = step_s / static_cast<double>(program.schedule.size());
   return {share * static_cast<double>(r), share * static_cast<double>(r + 1)};
@@ -178,7 +178,7 @@ class RunClock {
            const std::vector<const TraceEvent*>* events)
       : start_(start), end_(end), instructions_(instructions), events_(events) {}
 
-  // Instructions are asked for in order.
+  // Returns the time of a change; the changes' instructions must come in order.
   double at(const Change& change) {
     if (events_ == nullptr) {
       return start_ + (end_ - start_) * share_of(change, instructions_);
@@ -200,7 +200,8 @@ class RunClock {
   size_t next_ = 0;
 };
 
-// What a caching allocator reserves. Rounds of micro-batches that bring nothing new are left out.
+// Emulates what a caching allocator reserves. Rounds of micro-batches that bring nothing new are
+// left out.
 class Emulation {
  public:
   Emulation(const Program& program, const Scratch& scratch, Style::Allocator kind)
@@ -218,8 +219,8 @@ class Emulation {
     if (settled_ || address_[instance] == kNone) return;
     allocator_.free(std::exchange(address_[instance], kNone));
   }
-  // Before each run; what lives, by instance. `alike`: to most runs of its block, as neither the
-  // blocks of the step nor the last runs are, which reduce gradients.
+  // Prepares each run; `is_alive` tells which instances live. `alike`: the run is like most runs of
+  // its block; blocks of the step are not, nor are last runs, which reduce gradients.
   template <class IsAlive>
   void next_run(bool alike, const IsAlive& is_alive) {
     quiet_ = allocator_.peak_reserved_bytes() == reserved_ ? quiet_ + 1 : 0;
@@ -310,9 +311,10 @@ class Replay {
   double peak_share() const { return peak_share_; }
   size_t peak_change() const { return peak_change_; }
   std::vector<MemorySample> take_timeline() { return std::move(timeline_); }
-  // With events. Of the largest buffers, as many copies as may be named.
+  // Returns intervals of the largest buffers, as many copies as may be named. Needs events.
   std::vector<LiveInterval> take_intervals(const Graph& graph);
-  // Of a buffer, or of a workspace behind them: how many copies live, and bytes of one.
+  // Returns the bytes of one copy of a buffer, or of a workspace behind them; copies(): how many
+  // live.
   int64_t bytes(size_t buffer) const { return bytes_[buffer]; }
   int64_t copies(size_t buffer) const {
     int64_t count = 0;
@@ -360,7 +362,7 @@ class Replay {
     return equal_share(program_, r, times_.step_s);
   }
 
-  // False: `until` is reached.
+  // Plays one run; false: `until` is reached.
   bool run_block(size_t r, const BlockRunStep& step, Emulation* emulation,
                  std::optional<size_t> until) {
     const auto& [first, last] = ends_.at(step.block);
@@ -380,7 +382,7 @@ class Replay {
     int64_t highest = live_;
     double highest_at = start;
     if (events_.empty()) sample(start);
-    int64_t most = before;  // of this run alone, and the change that first comes to it
+    int64_t most = before;  // of this run alone, and the change that first reaches it
     size_t most_at = 0;
     for (size_t c = 0; c < changes.size(); ++c) {
       const Change& change = changes[c];
@@ -422,13 +424,13 @@ class Replay {
     return true;
   }
 
-  // What a run of a block does to the bytes that live, seen from before it.
+  // The effect of a run of a block on the live bytes, relative to those before the run.
   struct Effect {
     int64_t adds = 0, most = 0;
-    size_t most_at = 0;  // the change that first comes to `most`
+    size_t most_at = 0;  // the change that first reaches `most`
   };
-  // The last run of a variant that was gone through change by change. One that finds the same copies alive
-  // does the same.
+  // The last run of a variant that was played change by change. A run that finds the same copies
+  // alive does the same.
   struct KnownRun {
     bool is_known = false;
     LivingCopies::Mask touches, found, left;
@@ -442,7 +444,7 @@ class Replay {
     }
     return known;
   }
-  // False: the run does not do what the known one did, or none is known.
+  // Repeats the known run; false: this run does not do what the known one did, or none is known.
   bool repeat(KnownRun& known, size_t r, const BlockRunStep& step,
               const std::vector<Change>& changes) {
     scratch_mask_.resize(known.touches.size());
@@ -476,7 +478,7 @@ class Replay {
   void sample(double time, int64_t bytes) {
     if (!times_.details) return;
     if (!timeline_.empty() && timeline_.back().bytes == bytes) return;
-    // Of several changes at one time: the highest, and what they end with.
+    // Several changes at one time leave two samples: the highest, and the last.
     const auto at = [&](size_t behind) {
       return timeline_.size() >= behind && timeline_[timeline_.size() - behind].time_s == time;
     };
@@ -571,7 +573,7 @@ std::vector<LiveInterval> Replay::take_intervals(const Graph& graph) {
   return out;
 }
 
-// Of what lives, the largest by name; the rest by what it is.
+// Returns the live buffers: the largest by name, the rest by what they are.
 std::vector<LiveBuffer> live_buffers(const Program& program, const Graph& graph,
                                      const Scratch& scratch, const Replay& replay) {
   std::vector<LiveBuffer> all;
@@ -600,13 +602,14 @@ std::vector<LiveBuffer> live_buffers(const Program& program, const Graph& graph,
   return all;
 }
 
-// Rings of a group inside a node: one a link of the device (docs/theory/cost-model.md section 4.2).
+// Returns the rings of a group inside a node: one a link of the device (docs/theory/cost-model.md
+// section 4.2).
 int64_t inner_channels(const NodeType& type) {
   if (type.inner.kind != LinkKind::kNvlink && type.inner.kind != LinkKind::kDirect) return 2;
   return type.device.generation->rings_in_node;
 }
 
-// The groups that the program calls and the peers that it exchanges messages with.
+// Finds the groups that the program calls and the peers that it exchanges messages with.
 void find_partners(const Program& program, MemorySizes& out) {
   std::vector<bool> calls(program.groups.size(), false);
   std::set<int> peers;
@@ -623,7 +626,7 @@ void find_partners(const Program& program, MemorySizes& out) {
   out.peers = static_cast<int64_t>(peers.size());
 }
 
-// Of a channel to one neighbour.
+// Returns the bytes of a channel to one neighbour.
 int64_t connection_bytes(const NodeType& type) {
   const bool nvlink = type.inner.kind == LinkKind::kNvlink || type.inner.kind == LinkKind::kDirect;
   return 4 * kMebibyte + kMebibyte / 2 + (nvlink ? 47 * kMebibyte / 10 : 0);  // Simple, LL, LL128
@@ -646,13 +649,13 @@ int64_t communication_bytes(const Program& program, const MemorySizes& sizes,
   return bytes;
 }
 
-// The emulated allocator's and the replay's figures.
+// Returns the figures of the emulated allocator and of the replay.
 MemorySizes sizes_of(const Program& program, const Scratch& scratch, const Style& style,
                      Replay& replay) {
   MemorySizes out;
   if (style.allocator == Style::Allocator::kPlanned) {
     replay.run(nullptr);
-    // What unfused kernels keep is in no arena.
+    // The arena does not contain what unfused kernels keep.
     out.reserved_bytes =
         std::max(program.arena_bytes[static_cast<size_t>(Tier::kDevice)], replay.peak());
   } else {
@@ -694,7 +697,7 @@ int64_t communication_bytes(const Program& program, const Cluster& cluster,
   return communication_bytes(program, partners, cluster, devices);
 }
 
-// A ring keeps buffers for what comes in; between nodes also for what goes out.
+// Counts the buffers of a group's rings: for incoming data, between nodes also for outgoing data.
 int64_t group_communication_bytes(const NodeType& type, bool inside) {
   if (type.device.generation->processor) return 0;
   const int64_t inner = inner_channels(type);

@@ -1,7 +1,8 @@
-// Device memory of one rank over a step: what is live when, what is live at the peak, and what the
-// runtime or a framework takes for it (docs/theory/cost-model.md sections 6.3 and 6.4). The program
-// decides what is live: a buffer from the first instruction that touches it to its Free;
-// parameters, states and tables always. docs/reference/memory.md explains the figures.
+// Device memory of one rank over a step: the bytes that are live at each time, the buffers that are
+// live at the peak, and the memory that the runtime or a framework takes for them
+// (docs/theory/cost-model.md sections 6.3 and 6.4). The program decides what is live: a buffer from
+// the first instruction that touches it to its Free; parameters, states and tables always.
+// docs/reference/memory.md explains the figures.
 #pragma once
 
 #include <memory>
@@ -16,9 +17,9 @@
 
 namespace tessera {
 
-// When the rank does what. All may be left empty: then every run of the schedule takes an equal
-// share of the step, and inside a run every instruction of the run. The order, and with it every
-// figure in bytes, is right in any case.
+// Times of a rank's runs and instructions. All may be left empty: then every run of the schedule
+// takes an equal share of the step, and every instruction an equal share of its run. The order, and
+// with it every figure in bytes, is right in any case.
 struct MemoryTimes {
   double step_s = 0;
   std::vector<std::pair<double, double>> runs;  // start and end by position in the schedule
@@ -26,25 +27,26 @@ struct MemoryTimes {
   bool details = true;  // false: neither timeline nor what is live at the peak, sizes alone
 };
 
-// `peak_bytes` and `reserved_bytes` of the planned allocator are the arena, to the byte. Where a style's
-// unfused kernels keep more than the program's buffers, `reserved_bytes` is at least what is live.
-// `timeline`: with events a sample for each change, else the start, peak and end of each run.
-// `intervals`: with events, of the largest buffers, at most 5,000 in all; where no buffer is left
-// out, those that are live between two samples sum to the timeline's bytes.
+// Computes the memory of a rank. `peak_bytes` and `reserved_bytes` of the planned allocator are the
+// arena, to the byte. Where a style's unfused kernels keep more than the program's buffers,
+// `reserved_bytes` is at least the live bytes. `timeline`: with events a sample for each change,
+// else the start, peak and end of each run. `intervals`: with events, of the largest buffers, at
+// most 5,000 in all; where no buffer is left out, the intervals that hold between two samples sum
+// to the timeline's bytes.
 //
-// low, high: bounds of the total. Live bytes at the peak, the context and half of the estimated
-// communication buffers; what is reserved, the context and twice these buffers.
+// `low`, `high`: bounds of the total. Low: live bytes at the peak, the context and half of the
+// estimated communication buffers; high: reserved bytes, the context and twice these buffers.
 MemoryUse memory_use(const Program& program, const Graph& graph, const Cluster& cluster,
                      const RankDevices& devices, const Style& style, const MemoryTimes& times = {});
 
 // A program's buffers as a style's framework holds them, by buffer.
 struct HeldBuffers {
   std::vector<int64_t> bytes;  // of one copy, with what kernels keep beside it for their gradients
-  std::vector<bool> resident;  // is it there all the time, whatever lifetime the program gives it?
+  std::vector<bool> resident;  // there all the time, whatever lifetime the program gives it
 };
 HeldBuffers held_buffers(const Program& program, const Graph& graph, const Style& style);
 
-// What of a rank's memory depends neither on the machine nor on when things happen.
+// The figures of a rank's memory that depend neither on the machine nor on times.
 struct MemorySizes {
   int64_t live_bytes = 0, reserved_bytes = 0;  // as in MemoryUse
   size_t peak_run = 0;      // position in the schedule of the run in which most lives
@@ -52,7 +54,7 @@ struct MemorySizes {
   std::vector<int> groups;  // that the program calls
   int64_t peers = 0;        // that it exchanges messages with
 };
-// What of a style they depend on.
+// The options of a style on which these figures depend.
 struct MemoryStyle {
   Style::Allocator allocator = Style::Allocator::kPlanned;
   bool gradient_buffers = false, fused_attention = true;
@@ -60,8 +62,8 @@ struct MemoryStyle {
   explicit MemoryStyle(const Style& style);
   friend bool operator==(const MemoryStyle&, const MemoryStyle&) = default;
 };
-// Of a program and of those that are made of it (alike_programs.h): which buffers begin and end in a block
-// is found once for all of them.
+// Computes sizes of a program and of programs that are made of it (alike_programs.h): the buffers
+// that begin and end in a block are found once for all of them.
 class AlikeMemory {
  public:
   AlikeMemory(const Program& first, const Graph& graph, const Style& style);  // both outlive it
@@ -73,21 +75,21 @@ class AlikeMemory {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
-// As above in a step of equal runs, without details.
+// Returns the memory of these sizes in a step of equal runs, without details.
 MemoryUse memory_use(const Program& program, const MemorySizes& sizes, const Cluster& cluster,
                      const RankDevices& devices, double step_s);
 
-// What a communication library keeps on the device for the groups and peers of a program, bytes
-// (section 6.4: buffers a connection and channel); 0 where the devices are CPUs.
+// Returns the bytes that a communication library keeps on the device for the groups and peers of a
+// program (section 6.4: buffers a connection and channel); 0 where the devices are CPUs.
 int64_t communication_bytes(const Program& program, const Cluster& cluster,
                             const RankDevices& devices);
-// The same of one group with a member on a device of this type, all in one node or not, and of one
-// peer that messages go to or come from.
+// Returns these bytes for one group with a member on a device of this type, all in one node or not;
+// the next function, for one peer that messages go to or come from.
 int64_t group_communication_bytes(const NodeType& type, bool inside);
 int64_t peer_communication_bytes(const NodeType& type);
-// How often the upper bound of a program's memory counts them (MemoryUse::high).
+// Multiple of these bytes that the upper bound of a program's memory counts (MemoryUse::high).
 inline constexpr double kCommunicationAtMost = 2;
-// What the matrix library keeps for its kernels.
+// Returns the bytes that the matrix library keeps for its kernels.
 int64_t library_workspace_bytes(const Device& device);
 
 }  // namespace tessera

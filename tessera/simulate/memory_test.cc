@@ -1,4 +1,4 @@
-// The timeline against a walk of its own over every instruction, the bounds of what is stated, the
+// Compares the timeline with a separate walk over every instruction; checks the bounds and the
 // names at the peak.
 #include "tessera/simulate/memory.h"
 
@@ -24,7 +24,7 @@ Cluster test_cluster(const std::string& name = "dgx-a100:2") {
   return *cluster;
 }
 
-// Live device bytes at the highest and at the end, instruction by instruction.
+// Returns the live device bytes at the highest and at the end, instruction by instruction.
 std::pair<int64_t, int64_t> brute_live(const Program& program) {
   std::map<std::pair<size_t, int64_t>, int64_t> live;
   int64_t now = 0, most = 0;
@@ -58,7 +58,7 @@ std::pair<int64_t, int64_t> brute_live(const Program& program) {
   return {most, now};
 }
 
-// One event a compute instruction, a second each.
+// Makes one event for each compute instruction, a second each.
 std::vector<TraceEvent> even_events(const Program& program) {
   std::vector<TraceEvent> events;
   double now = 0;
@@ -174,7 +174,8 @@ int64_t bytes_of(const MemoryUse& use, std::string_view what) {
   return bytes;
 }
 
-// Layers 2, hidden 256: what unfused attention keeps is there with the activations; float32 here.
+// Layers 2, hidden 256: what unfused attention keeps is there with the activations, in float32
+// here.
 TEST(Memory, unfused_kernels_keep_scores_and_logits) {
   const TestPrograms what =
       lowered("serial()", {.layers = 2, .batch = 2, .seq = 512, .hidden = 256});
@@ -198,7 +199,8 @@ TEST(Memory, unfused_kernels_keep_scores_and_logits) {
   EXPECT_EQ(bytes_of(fused, "workspace"), 0);
 }
 
-// Two bytes a parameter narrow, four of the gradient all the time, the shard is a part of it.
+// Two bytes a narrow parameter, four of the gradient all the time; the shard is a part of the
+// gradient.
 TEST(Memory, gradient_buffers_are_there_all_the_time) {
   const TestPrograms what = lowered("data_parallel(dp=2, micro_batches=2)");
   const auto use = [&](const char* style) {

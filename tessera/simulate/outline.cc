@@ -21,7 +21,7 @@ namespace {
 using engine::Item;
 using engine::ItemKind;
 
-// Numbers for what meets: equal keys get equal numbers.
+// Numbers of meetings: equal keys get equal numbers.
 using Key = std::vector<int64_t>;
 class Numbers {
  public:
@@ -33,18 +33,19 @@ class Numbers {
   std::map<Key, int32_t> known_;
 };
 
-// Pieces of one tensor that cross between two classes. A rank of the one may send more pieces than
-// a rank of the other receives (meshes of different sizes): the i-th of the larger number meets the
-// (i mod the smaller)-th.
+// Pieces of one tensor that cross between two classes. A rank of one class may send more pieces
+// than a rank of the other receives (meshes of different sizes): the i-th of the larger number
+// meets the (i mod the smaller)-th.
 struct Crossing {
   int32_t sends = 0, receives = 0;
 };
-// `smaller`: of micro-batches of the smaller size, which may cross in other pieces.
+// Returns the key of a crossing. `smaller`: of micro-batches of the smaller size, which may cross
+// in other pieces.
 Key crossing_key(int32_t from, int32_t to, TensorId tensor, int64_t tag, bool smaller) {
   return {from, to, tensor.value, tag, smaller ? 1 : 0};
 }
 
-// Tables in which equal entries are once.
+// Returns the index of the value in a table in which equal entries are once.
 template <class T>
 int32_t entry(std::vector<T>& table, std::map<T, int32_t>& known, const T& value) {
   const auto [it, fresh] = known.try_emplace(value, static_cast<int32_t>(table.size()));
@@ -71,7 +72,7 @@ class Works {
   std::map<std::array<double, 6>, std::vector<int32_t>> known_;
 };
 
-// What an op that routes makes or reads, also in another dtype or under other dims.
+// Marks what an op that routes makes or reads, also in another dtype or under other dims.
 std::vector<bool> routed_tensors(const Graph& graph) {
   std::vector<bool> routed(graph.tensors().size());
   for (const Op& op : graph.ops()) {
@@ -105,7 +106,7 @@ struct Shared {  // by all players
   std::map<PricedCopy, int32_t> copies = {};
   std::map<int64_t, int32_t> pools = {};  // by node
   // The works of a program's ops, in the order of the program. A program that is made of this one
-  // (alike_programs.h) has ops of the same sizes, so that its works are these.
+  // (alike_programs.h) has ops of the same sizes and so the same works.
   struct WorksOfProgram {
     int64_t part = 0;
     std::vector<int32_t> works;
@@ -133,7 +134,7 @@ struct Shared {  // by all players
     return lowered.programs.at(out.classes.all[player].representative);
   }
   int32_t class_of(int rank) const { return out.classes.of_rank[static_cast<size_t>(rank)]; }
-  // Without a codec.
+  // Returns the bytes that the member sends, without a codec.
   int64_t sent_bytes(const Issue& issue, size_t member) {
     for (const Sent& one : sent) {
       if (one.member == member && moves_alike(*one.issue, issue)) return one.bytes;
@@ -141,7 +142,7 @@ struct Shared {  // by all players
     sent.push_back({&issue, member, sent_traffic(issue, member).bytes});
     return sent.back().bytes;
   }
-  // What the member sends or takes that does most of it. A halo is a small part of the array.
+  // Returns the bytes that the busiest member sends or takes. A halo is a small part of the array.
   int64_t busiest_bytes(const Issue& issue) {
     for (const auto& [known, bytes] : busiest) {
       if (moves_alike(*known, issue)) return bytes;
@@ -165,7 +166,7 @@ struct Shared {  // by all players
     busiest.emplace_back(&issue, most);
     return most;
   }
-  // `nodes`: GroupFacts::nodes.
+  // Returns the load of an exchange. `nodes`: GroupFacts::nodes.
   ExchangeLoad load(const Issue& issue, const std::vector<int64_t>& nodes) {
     for (const Loaded& known : loads) {
       if (known.nodes == nodes && moves_alike(*known.issue, issue)) return known.load;
@@ -173,7 +174,7 @@ struct Shared {  // by all players
     loads.push_back({&issue, nodes, exchange_load(issue, nodes)});
     return loads.back().load;
   }
-  // As far as bytes go: buffers and the op make no difference.
+  // Returns whether both move the same bytes: buffers and the op make no difference.
   static bool alike(const std::optional<NamedRows>& a, const std::optional<NamedRows>& b) {
     if (!a || !b) return a.has_value() == b.has_value();
     return a->rows == b->rows && a->most == b->most && a->counted == b->counted &&
@@ -186,7 +187,8 @@ struct Shared {  // by all players
              return x.hold == y.hold && x.need == y.need;
            });
   }
-  // 0 where nobody asks for labels (outline.h); of `name` and `what`, functions that make them.
+  // Returns the label that `name` and `what` make; 0 where nobody asks
+  // (SimulateOptions::has_labels).
   template <class Name, class What>
   int32_t label(const Name& name, const What& what) {
     return options.has_labels() ? known_label(name(), what()) : 0;
@@ -240,7 +242,7 @@ class PlayerOutline {
     for (const auto& [ref, block] : program_.blocks) add_handles(ref, block);
     for (size_t g = 0; g < program_.groups.size(); ++g) groups_.emplace_back();
     channels_ = message_channels(program_);
-    // Of the communicators, of copies, of messages to each peer.
+    // Streams of the communicators, of copies, of messages to each peer.
     player_.streams = static_cast<int32_t>(program_.groups.size() + 1 + channels_.to.size());
     find_pool();
     if (type_.device.synchronous) find_pairs();
@@ -313,7 +315,7 @@ class PlayerOutline {
     return block_.items.back();
   }
 
-  // The row of a kind and axes; adds to its counts.
+  // Returns the row of a kind and axes; adds to its counts.
   int32_t account(const std::string& kind, const std::string& axes, int64_t bytes) {
     const auto [it, fresh] =
         accounts_.try_emplace({kind, axes}, static_cast<int32_t>(rows_.size()));
@@ -330,7 +332,7 @@ class PlayerOutline {
     return shared_.cluster.locate(shared_.lowered.devices.device_of(rank)).node;
   }
 
-  // Ranks share the cores of their node, if there are more of them.
+  // Makes a pool of the node's cores if it has more ranks than cores: the ranks share them.
   void find_pool() {
     if (type_.cores == 0) return;
     const int64_t node = shared_.cluster.locate(device_).node;
@@ -349,8 +351,8 @@ class PlayerOutline {
     player_.ranks = static_cast<double>(std::max<int64_t>(mine, 1));
   }
 
-  // Synchronous devices: a collective that is issued and waited for in the same run of a block is
-  // carried out at its wait.
+  // Finds collectives of synchronous devices that are issued and waited for in the same run of a
+  // block: they are carried out at their wait.
   void find_pairs() {
     for (const auto& [ref, block] : program_.blocks) {
       std::map<int, size_t> issued;
@@ -417,8 +419,8 @@ class PlayerOutline {
     return facts;
   }
 
-  // Bytes of the whole array on one member (collective_cost.h). Of an exchange those of an array of
-  // which each member would move what the busiest one does.
+  // Returns the bytes of the whole array on one member (collective_cost.h); for an exchange, of an
+  // array of which each member would move what the busiest member does.
   int64_t whole_bytes(const Issue& issue) {
     if (issue.kind == CollectiveKind::kExchange) {
       const auto [it, fresh] = exchanged_.try_emplace(key_of(issue), 0);
@@ -442,8 +444,8 @@ class PlayerOutline {
     return message_bytes(issue.codec, issue.dtype, elements);
   }
 
-  // What members of several nodes copy to one another, and where it goes. Of more members than that it
-  // would take long to count, and few exchanges among so many are between neighbours.
+  // Returns what members of several nodes copy to one another, and where. Counting takes long for
+  // more members than kMostCounted, and few exchanges among so many are between neighbours.
   ExchangeLoad load(const Issue& issue, const GroupFacts& facts) {
     constexpr int64_t kMostCounted = 256;
     const bool sums = issue.combiner && !issue.named;
@@ -456,8 +458,8 @@ class PlayerOutline {
     return it->second;
   }
 
-  // Equal layers send alike: who holds and needs what is listed once in a program, and alike in the
-  // programs of other stages.
+  // Makes a key that is equal for equal layers, which send alike: who holds and needs what is
+  // listed once in a program, and alike in the programs of other stages.
   static Key key_of(const Issue& issue) {
     Key key{issue.group, static_cast<int64_t>(issue.kind), static_cast<int64_t>(issue.dtype),
             issue.combiner ? static_cast<int64_t>(*issue.combiner) : -1};
@@ -480,7 +482,7 @@ class PlayerOutline {
     return it->second;
   }
 
-  // Of a parameter or of a form of it.
+  // Returns whether the tensor is the gradient of a parameter or of a form of it.
   bool is_gradient(TensorId tensor) const {
     return graph_.tensor(tensor).role == Role::kGradient && graph_.is_parameter_gradient(tensor);
   }
@@ -500,12 +502,12 @@ class PlayerOutline {
     return tokens ? Moves::kTokens : Moves::kActivations;
   }
 
-  // The experts that each token goes to, where tokens move.
+  // Returns the experts that each token goes to, where tokens move.
   int64_t choices(const Issue& issue) const {
     return moves(issue) == Moves::kTokens ? shared_.choices : 1;
   }
 
-  // Does the host wait at once for what moves this tensor?
+  // Returns whether the host waits at once for the collective that moves this tensor.
   bool blocks(const Issue& issue) const {
     const TensorId tensor = issue.transfers[0].tensor;
     const Style& style = shared_.options.style;
@@ -513,8 +515,8 @@ class PlayerOutline {
     return is_parameter(tensor) && !style.overlap_parameters;
   }
 
-  // Gradients that the host waits for are reduced behind the block's work and its messages, or
-  // where they are needed first.
+  // Adds the reduction of gradients that the host waits for: behind the block's work and its
+  // messages, or where they are needed first.
   void add_late(size_t which) {
     const size_t place = late_[which];
     late_.erase(late_.begin() + static_cast<std::ptrdiff_t>(which));
@@ -583,7 +585,7 @@ class PlayerOutline {
 
   const std::string& stage_axis() const { return shared_.lowering().plan().plan.stage_axis; }
 
-  // The share of messages that leave the node together.
+  // Returns the number of messages that leave the node together.
   int64_t share(int from) const {
     const PlaceId place = shared_.lowering().plan().places_of(from)[0];
     return shared_.sharing.ranks_on_node(place, from);
@@ -604,7 +606,7 @@ class PlayerOutline {
         push(ItemKind::kSend, PriceTag::kMessage, message(program_.rank, send.peer, bytes));
     item.lane = Lane::kMessage;
     item.spent = Spent::kMessage;
-    // A synchronous receiver takes it itself, from where it is.
+    // a synchronous receiver takes it itself
     item.rendezvous = bytes > engine::kEagerBytes || type_.device.synchronous;
     item.handle = handles_.at(send.handle);
     item.stream = channels_.to.at(send.peer);
@@ -704,7 +706,7 @@ class PlayerOutline {
     add_wait(item.handle, 0, false);
   }
 
-  // Rows that come and rows that leave, those that are expected.
+  // Adds the rows that are expected to come and to leave.
   void add(const Instruction&, const FetchRows& fetch) {
     const RowCache& cache = program_.caches[static_cast<size_t>(fetch.cache)];
     const Tier rests = program_.buffer(cache.rests.front()).tier;
@@ -753,7 +755,7 @@ class PlayerOutline {
   std::map<std::pair<BlockRef, size_t>, size_t> deferred_;  // wait -> issue
   std::set<std::pair<BlockRef, size_t>> postponed_;         // issues
   std::vector<size_t> late_;                                // issues of the block, for its end
-  // of what is being priced
+  // State of the block that is being outlined:
   BlockRef ref_;
   engine::Block block_;
   int64_t runs_ = 0;

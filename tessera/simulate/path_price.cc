@@ -11,10 +11,11 @@
 namespace tessera {
 namespace {
 
-// Groups with more members are priced without a list of who copies what to whom, which takes long.
+// Groups with more members are priced without a list of who copies what to whom, which takes long
+// to make.
 constexpr int64_t kMostListed = 256;
 
-// The ranks that work together in a step, group by group.
+// Returns the ranks that work together in a step, group by group.
 std::vector<std::vector<int64_t>> groups_over(const Axes& axes, const Mesh& mesh) {
   std::vector<std::vector<int64_t>> out;
   for (int64_t rank = 0; rank < mesh.size(); ++rank) {
@@ -84,14 +85,14 @@ class PathPrices {
       most = std::max(most, traffic(what, member).bytes);
     return most;
   }
-  // By the formula that the search for the path counts with; it adds 1 for each step.
+  // Returns the bytes by the formula of the search for the path, which adds 1 for each step.
   int64_t formula_bytes(const Layout& from, const ConversionStep& step) const {
     const double elements = path_cost(from, {step}, mesh_, shape_) - 1;
     return static_cast<int64_t>(elements) * dtype_bytes(dtype_);
   }
 
-  // Returns the bytes that collective() asks for: the whole array on one member; for an exchange, an
-  // array of which each member would send as much as the busiest one does.
+  // Returns the bytes that collective() asks for: the whole array on one member; for an exchange,
+  // an array of which each member would send as much as the busiest member does.
   static int64_t whole_bytes(const Issue& issue, int64_t sent, int64_t members) {
     const Transfer& transfer = issue.transfers.front();
     const auto most = [&](const SharedBoxes& boxes) {

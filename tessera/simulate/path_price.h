@@ -23,7 +23,8 @@ struct StepPrice {
   std::optional<CollectiveCost> cost;
 };
 
-// Rank r of the mesh is on device r. Errors: the cluster has fewer devices than the mesh.
+// Prices each step; rank r of the mesh is on device r. Errors: fewer devices than the mesh has
+// ranks.
 Result<std::vector<StepPrice>> price_path(const Layout& from,
                                           const std::vector<ConversionStep>& path, const Mesh& mesh,
                                           const std::vector<int64_t>& shape, DType dtype,

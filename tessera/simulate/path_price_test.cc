@@ -23,7 +23,8 @@ std::vector<StepPrice> priced(const std::string& from, const std::string& to,
 
 constexpr int64_t kBytes = 4096 * 4096 * 4;
 
-// The bytes that a rank sends, by the closed forms of docs/theory/superscaler.md section 6.
+// The bytes that a rank sends are those of the closed forms of docs/theory/superscaler.md section
+// 6.
 TEST(PathPrice, BytesAreThoseOfTheClosedForms) {
   const auto bytes = [](const std::string& from, const std::string& to) {
     const auto prices = priced(from, to, "2x4", nullptr);

@@ -17,9 +17,9 @@ struct Costs {  // of the outline's tables
   std::vector<CollectiveCost> collectives, messages, copies;
 };
 
-// Tokens that cross the network once for each node that has one of their experts, if experts are
-// chosen evenly: of N nodes k choices reach N (1 - (1 - 1/N)^k), the own one among them. What crosses
-// no more is copied inside the node where it arrives.
+// Returns the load if tokens cross the network once for each node that has one of their experts,
+// with experts chosen evenly: of N nodes k choices reach N (1 - (1 - 1/N)^k), the own one among
+// them. Tokens that no longer cross are copied inside the node where they arrive.
 ExchangeLoad once_a_node(const PricedCollective& one) {
   const auto nodes = static_cast<double>(one.where.nodes);
   const auto members = static_cast<double>(one.where.members);
@@ -132,7 +132,8 @@ class PlayerPricing {
     }
     return 0;
   }
-  // The rest runs in pieces beside the kernels that make or take them.
+  // Leaves `share` of the transfer; the rest runs in pieces beside the kernels that make or take
+  // them.
   static void show(Item& item, double share) {
     item.latency_s *= share;
     item.work_s *= share;

@@ -14,7 +14,7 @@
 
 namespace tessera {
 
-// What an item costs: an index into the outline's table of its type.
+// The price of an item: an index into the outline's table of its type.
 struct PriceTag {
   enum Type : uint8_t { kNone, kWork, kCollective, kMessage, kCopy } type = kNone;
   int32_t id = 0;
@@ -24,8 +24,8 @@ struct PricedWork {
   int64_t part = 0;  // of the cluster
   OpWork work;
 };
-// What a collective moves: values between the ops of a layer, tokens to and from their experts (an
-// all-to-all of what an op makes or reads that routes: WorkClass::kRouting), or something else.
+// The data of a collective: values between the ops of a layer, tokens to and from their experts (an
+// all-to-all of what a routing op makes or reads: WorkClass::kRouting), or something else.
 enum class Moves : uint8_t { kOther, kActivations, kTokens };
 struct PricedCollective {
   CollectiveKind kind = CollectiveKind::kExchange;
@@ -36,7 +36,8 @@ struct PricedCollective {
   int64_t choices = 1;     // of tokens: the experts that each of them goes to
   friend auto operator<=>(const PricedCollective&, const PricedCollective&) = default;
 };
-// The most experts that a token goes to: the size of the dim that counts the choices of what routes.
+// Returns the most experts that a token goes to: the size of the dim that counts a router's
+// choices.
 int64_t most_choices(const Graph& graph);
 struct PricedMessage {
   int64_t from = 0, to = 0, bytes = 0, share = 1;
@@ -60,7 +61,8 @@ struct Outline {
   std::vector<PricedMessage> messages;
   std::vector<PricedCopy> copies;
 };
-// Also depends on which transfers the style overlaps and on whether the cluster has a profile.
+// Makes the outline. It also depends on which transfers the style overlaps and on whether the
+// cluster has a profile.
 Result<Outline> make_outline(Lowered& lowered, const Cluster& cluster,
                              const SimulateOptions& options);
 
@@ -74,7 +76,7 @@ struct Priced {
   engine::Play play;
   std::vector<PricedPlayer> players;
 };
-// The outline's play without times, to be priced again and again.
+// Returns the outline's play without times, to be priced again and again.
 Priced unpriced(const Outline& outline);
 void price(const Outline& outline, const Cluster& cluster, const SimulateOptions& options,
            Priced& out);

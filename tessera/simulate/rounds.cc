@@ -14,7 +14,7 @@ namespace {
 constexpr int64_t kMostUnit = 64;    // micro-batches of a round
 constexpr size_t kLeastPeriods = 3;  // from so many on a stretch of a schedule is a repetition
 
-// One player's schedule, of which the blocks of one size of micro-batches are looked at.
+// One player's schedule, as far as it has blocks of one size of micro-batches.
 class Pattern {
  public:
   Pattern(const Player& player, bool smaller)
@@ -29,7 +29,8 @@ class Pattern {
     }
   }
 
-  // Repetitions that have each block with several runs exactly once among them; the longest first.
+  // Returns the repetitions in which each block with several runs occurs exactly once; the longest
+  // first.
   std::vector<Repetition> repetitions() const {
     std::vector<Repetition> all;
     for (size_t i = 0; i < schedule_.size();) {
@@ -95,8 +96,8 @@ class Pattern {
   std::map<int32_t, int64_t> count_;           // runs by block
 };
 
-// Runs of smaller micro-batches come after the rounds of the larger ones, so that these are left
-// out by renumbering what is to come.
+// Returns whether a smaller micro-batch runs before the rounds. Smaller ones must come after the
+// rounds of the larger ones, as rounds are left out by renumbering what is to come.
 bool begins_early(const Player& player, const Repetition& rounds) {
   const auto begin = player.schedule.begin();
   return std::any_of(begin, begin + static_cast<std::ptrdiff_t>(rounds.first), [&](const Run& run) {

@@ -1,6 +1,6 @@
-// Rounds of a schedule: between warm-up and drain a pipeline's schedule repeats itself, the same
-// runs of blocks again with later micro-batches. Micro-batches of two sizes (program.h) have blocks
-// of their own, so there are rounds of the larger ones and, after them, rounds of the smaller ones.
+// Rounds of a schedule: between warm-up and drain a pipeline's schedule repeats the same runs of
+// blocks with later micro-batches. Micro-batches of two sizes (program.h) have blocks of their own,
+// so there are rounds of the larger ones and, after them, rounds of the smaller ones.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace tessera::engine {
 
-// A stretch of a schedule: from `first` on, run i + period is run i with `unit` later
+// A stretch of a schedule that repeats: from `first` on, run i + period is run i with `unit` later
 // micro-batches.
 struct Repetition {
   size_t first = 0, period = 0, periods = 0;
@@ -21,31 +21,31 @@ struct Repetition {
   int64_t micro_batches() const { return static_cast<int64_t>(periods) * unit; }
 };
 
-// How many micro-batches of one size may be left out of a play, and in which steps.
+// Micro-batches of one size that may be left out of a play, and in which steps.
 struct Rounds {
   int64_t micro_batches = 0;  // in rounds, at every player
   int64_t unit = 1;           // of one round, or of as many as all players repeat after
-  // By player, in the order of its schedule. With gpipe forward passes are one and backward passes
-  // another: the micro-batches that are left out of one are left out of all.
+  // By player, in the order of its schedule. With gpipe one repetition has the forward passes,
+  // another the backward passes: micro-batches that are left out of one are left out of all.
   std::vector<std::vector<Repetition>> repetitions;
   bool smaller = false;  // of the smaller micro-batches
 };
-// Those of each size that repeats, in the order of the schedule; none if some player's schedule
-// does not repeat.
+// Returns the rounds of each size that repeats at every player, in the order of the schedule; none
+// if no size does.
 std::shared_ptr<const std::vector<Rounds>> find_rounds(const Play& play);
 
-// The schedules of a play, or what is left of them.
+// The schedules of a play, or their rest after rounds were left out.
 struct Timetable {
   int64_t micro_batches = 1;
   std::vector<std::vector<Run>> schedules;  // by player
 };
 Timetable own_timetable(const Play& play);
-// The schedules with `left_out` micro-batches less, a multiple of Rounds::unit and at most
-// Rounds::micro_batches: the first rounds of each repetition are taken out and later micro-batches
-// renumbered. `rounds`: where they are in `when`.
+// Returns the schedules without `left_out` micro-batches, a multiple of Rounds::unit and at most
+// Rounds::micro_batches: takes the first rounds of each repetition out and renumbers later
+// micro-batches. `rounds`: their places in `when`.
 Timetable without_rounds(const Play& play, const Timetable& when, const Rounds& rounds,
                          int64_t left_out);
-// Where the rounds of all sizes are after that: those of `all[size]` were left out.
+// Moves the rounds of all sizes to their places after rounds of `all[size]` were left out.
 void shift_rounds(std::vector<Rounds>& all, size_t size, int64_t left_out);
 
 }  // namespace tessera::engine

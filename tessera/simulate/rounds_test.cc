@@ -1,4 +1,4 @@
-// Rounds that repeat within a play, counted, against the same rounds played.
+// Compares plays whose repeating rounds are counted with the same plays, played in full.
 #include "tessera/simulate/rounds.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr double kClose = 1e-9;  // of the step's time
 
-// The plays of a schedule, with times, collectives, rules and hosts drawn at random.
+// Draws plays of a schedule, with times, collectives, rules and hosts at random.
 class Drawn {
  public:
   Drawn(const std::string& schedule, uint32_t seed, bool two_sizes = false)
@@ -104,14 +104,14 @@ class Drawn {
     block.items.push_back(item);
   }
 
-  // Players that take turns on the cores of a node.
+  // Lets some players take turns on the cores of a node.
   void add_pools(Play& play) {
     if (!chance(5)) return;
     play.pools = {1};
     for (Player& player : play.players) player.pool = player.rank < 2 ? 0 : -1;
   }
 
-  // Those after the first `larger` micro-batches take less time.
+  // Gives the micro-batches after the first `larger` ones less time.
   void make_smaller(Play& play, int64_t larger) {
     for (Player& player : play.players) {
       const auto blocks = static_cast<int32_t>(player.blocks.size());
@@ -151,8 +151,8 @@ void expect_equal(const Outcome& a, const Outcome& b) {
   }
 }
 
-// Transfers that share links may make rounding errors grow from round to round: such plays have no
-// times to compare.
+// Returns whether rounding errors grow from round to round, as they may where transfers share
+// links: such plays have no times to compare.
 bool grows(Play play, const Outcome& played) {
   for (Player& player : play.players) {
     for (Block& block : player.blocks) {
@@ -205,8 +205,8 @@ TEST_P(RoundsOf, TwoSizesOfMicroBatchesAreCountedAsPlayed) {
   }
 }
 
-// What is left of a schedule is the schedule of fewer micro-batches: each block runs once for each
-// of them, and it takes what that takes.
+// The rest of a schedule is the schedule of fewer micro-batches: each block runs once for each of
+// them, and the rest takes as long as that schedule.
 TEST_P(RoundsOf, WithoutRoundsItIsTheScheduleOfFewer) {
   const UnitCosts costs{.forward = 1, .backward = 2, .weight = 0.5, .message = 0.1, .scale = {}};
   const auto play_of = [&](const PipelineShape& shape) {
@@ -239,7 +239,7 @@ TEST_P(RoundsOf, WithoutRoundsItIsTheScheduleOfFewer) {
         whole.players[p].schedule = fewer.schedules[p];
       EXPECT_NEAR(run(whole)->end_s, expected, 1e-9 * expected) << n << " places";
 
-      // Where the rounds are now is where they are found in what is left.
+      // After the shift the rounds are where they are found in the rest of the schedule.
       shift_rounds(all, 0, left_out);
       for (size_t p = 0; p < whole.players.size(); ++p) {
         for (const Repetition& one : all[0].repetitions[p]) {
@@ -263,7 +263,7 @@ Play even_play(int64_t micro_batches) {
   return play;
 }
 
-// However many rounds there are, as many are played.
+// The number of rounds does not change the number of events that are played.
 TEST(Rounds, MoreOfThemAreNotMoreEvents) {
   const Outcome few = *run(even_play(64)), many = *run(even_play(1024));
   EXPECT_EQ(few.played_events, many.played_events);

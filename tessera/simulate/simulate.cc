@@ -16,7 +16,7 @@
 namespace tessera {
 namespace {
 
-// Sequences x length, or samples: what the inputs that are cut into micro-batches hold.
+// Returns sequences x length, or samples, of the inputs that are cut into micro-batches.
 int64_t tokens_of(const Graph& graph, const std::string& batch) {
   int64_t most = 0;
   for (const Tensor& tensor : graph.tensors()) {
@@ -52,7 +52,7 @@ size_t arithmetic_of(DType dtype) {
   }
 }
 
-// Of one device, in that arithmetic.
+// Returns the peak of one device in the style's arithmetic, if it has that, else in `most`.
 double peak_flops(std::string most, const Device& device, const Style& style) {
   if (!style.matmul_arithmetic.empty() && device.peak.contains(style.matmul_arithmetic)) {
     most = style.matmul_arithmetic;
@@ -108,7 +108,7 @@ void add_path(const Priced& priced, const engine::Outcome& outcome, Simulation& 
   }
 }
 
-// What comes once a step before the first instruction.
+// Adds the time that passes once a step before the first instruction.
 void add_overhead(double seconds, Simulation& out) {
   if (seconds <= 0) return;
   out.step_time_s += seconds;
@@ -144,7 +144,7 @@ Status check_size(const Lowering& lowering, const Cluster& cluster, const RankDe
   return {};
 }
 
-// What a summary says of the model, whatever the machine and the style.
+// Facts of the model for a summary, whatever the machine and the style.
 struct ModelFacts {
   explicit ModelFacts(const Lowering& lowering)
       : tokens(tokens_of(lowering.whole_graph(), lowering.plan().plan.micro_batch_dim)) {
@@ -169,7 +169,7 @@ struct ModelFacts {
   std::string arithmetic;  // in which most of the model's products are made
 };
 
-// Sizes of the memory of ranks, for styles that are alike to it.
+// Sizes of the memory of ranks, kept for styles with an equal MemoryStyle.
 class KnownSizes {
  public:
   const MemorySizes& of(const Lowered& lowered, int rank, const Style& of_style) {
@@ -191,7 +191,7 @@ class KnownSizes {
     }
     return by_rank_.emplace(rank, alike->second.sizes(lowered.programs.at(rank))).first->second;
   }
-  // Behind this the programs may be others.
+  // Forgets the sizes, before the programs change.
   void forget() { by_rank_.clear(), alike_.clear(); }
 
  private:
@@ -259,7 +259,7 @@ Simulation summarise(const Lowered& lowered, const ModelFacts& model, const Clus
   return out;
 }
 
-// What an outline depends on besides the lowering.
+// The arguments on which an outline depends besides the lowering.
 struct OutlineKey {
   bool fold = true, places = false, gradients = true, parameters = true, messages = true,
        profile = false, labels = true;
@@ -319,14 +319,14 @@ Result<Simulation> Simulator::run(const Cluster& cluster, const SimulateOptions&
   OutlineKey key = key_of(cluster, devices, options);
   const bool offsets = options.memory && (options.memory_details ||
                                           options.style.allocator == Style::Allocator::kPlanned);
-  if (offsets && !impl_->lowered.offsets) {  // programs with offsets do for all
+  if (offsets && !impl_->lowered.offsets) {  // programs with offsets serve all runs
     impl_->sizes.forget();
     impl_->lowered.programs.clear();
     impl_->lowered.made_of.clear();
     impl_->lowered.offsets = true;
     impl_->outline.reset();
   }
-  key.labels = key.labels || (impl_->outline && impl_->key.labels);  // with labels does for all
+  key.labels = key.labels || (impl_->outline && impl_->key.labels);  // labels serve all runs
   if (!impl_->outline || key != impl_->key) {
     impl_->outline.reset();
     impl_->lowered.devices = devices;

@@ -1,4 +1,4 @@
-// What a simulated step (or a real one: runtime/trace) is found to be. Times are seconds from the
+// The result of a simulated step (or of a real one: runtime/trace). Times are seconds from the
 // start of the step, sizes bytes. Everything that reports, traces, compares or draws reads this.
 #pragma once
 
@@ -17,7 +17,7 @@ enum class Lane : uint8_t { kHost, kCompute, kCollective, kMessage, kCopy };
 inline constexpr size_t kLanes = 5;
 std::string_view lane_name(Lane lane);
 
-// Where a rank's time goes; the parts of a rank sum to the step's time.
+// Uses of a rank's time; the parts of a rank sum to the step's time.
 enum class Spent : uint8_t {
   kCompute,     // forward and backward kernels run
   kRecompute,   // of them, those that run again
@@ -45,16 +45,18 @@ struct TraceEvent {
   int32_t what = 0;   // index into Simulation::labels: "matmul", "all_reduce tp", ...
   int64_t bytes = 0;  // sent, for communication
   // Events with the same number are one message, or one collective seen by its members, on the
-  // ranks that were played. Numbers are from 0 in the order of the events. -1: nobody else is seen.
+  // ranks that were played. Numbers are from 0 in the order of the events. -1: no other rank's
+  // event.
   int32_t match = -1;
   friend bool operator==(const TraceEvent&, const TraceEvent&) = default;
 };
 
-// Makes of any numbers of what belongs together the numbers of TraceEvent::match.
+// Replaces match numbers, equal for events that belong together, by those of TraceEvent::match.
 void number_matches(std::vector<TraceEvent>& events);
 
-// Channels of a program's messages by peer, from groups.size() + 1 on (below are the communicators
-// and the copies): sends in the order in which the program has their first, then receives.
+// Channels of a program's messages by peer, from groups.size() + 1 on (lower ones are the
+// communicators and the copies): sends in the order of each peer's first in the program, then
+// receives.
 struct MessageChannels {
   std::map<int, int32_t> to, from;
 };
@@ -86,7 +88,7 @@ struct MemoryUse {
   std::vector<MemorySample> timeline;
   std::vector<LiveBuffer> at_peak;       // largest first; "7 others" last
   std::array<int64_t, 3> arena_bytes{};  // by tier
-  // With the events: of the largest buffers, as many as memory_use names; by start, then size.
+  // With events: of the largest buffers, as many as memory_use names; by start, then size.
   std::vector<LiveInterval> intervals;
 };
 

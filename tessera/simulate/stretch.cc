@@ -12,7 +12,7 @@ Suffix no_items(size_t end) {
   return {static_cast<int32_t>(end), 0, 0, -std::numeric_limits<double>::infinity()};
 }
 
-// A collective without partners whose wait follows.
+// Returns whether a collective without partners begins here whose wait follows.
 bool is_pair(std::span<const Item> items, size_t i) {
   if (i + 1 >= items.size()) return false;
   const Item &issue = items[i], &wait = items[i + 1];
@@ -20,7 +20,7 @@ bool is_pair(std::span<const Item> items, size_t i) {
          wait.handle == issue.handle && wait.lag == 0 && !wait.blocks_host;
 }
 
-// The bundle that begins with the item, if one does: nothing but kernels up to the wait.
+// Returns the bundle that begins with the item, if one does: only kernels come before its wait.
 std::optional<Bundle> bundle_at(std::span<const Item> items, size_t first) {
   const Item& issue = items[first];
   if (issue.kind != ItemKind::kIssue || issue.parties != 1 || issue.use.nic > 0) return {};
@@ -34,7 +34,8 @@ std::optional<Bundle> bundle_at(std::span<const Item> items, size_t first) {
   return {};
 }
 
-// Plays the bundle up to `until` after its issue. `started` gets when its items begin.
+// Plays the bundle up to `until` after its issue. `started` receives the times at which its items
+// begin.
 InBundle play(const RunItems& run_items, const Bundle& bundle, Beside beside, double until,
               std::vector<double>* started) {
   const Item& issue = run_items.items[static_cast<size_t>(bundle.issue)];
@@ -90,7 +91,7 @@ InBundle play(const RunItems& run_items, const Bundle& bundle, Beside beside, do
   return now;
 }
 
-// `out` is that of the items.
+// Finds the bundles; `out` is the Stretches of the items.
 void find_bundles(const RunItems& run_items, Stretches& out) {
   for (size_t i = 0; i < run_items.items.size(); ++i) {
     if (run_items.items[i].kind != ItemKind::kIssue || is_pair(run_items.items, i)) continue;
@@ -127,7 +128,7 @@ std::vector<bool> items_inside(const RunItems& run_items, Manner manner) {
   return inside;
 }
 
-// From the item to the end of its stretch, if `next` is from the one behind it.
+// Returns the device time from the item to the end of its stretch; `next` is from the item behind.
 double device_from(const RunItems& run_items, Manner manner, size_t i, const Suffix& next) {
   const Bundle* bundle = manner.rigid ? run_items.bundle(i) : nullptr;
   if (bundle == nullptr)
@@ -162,7 +163,7 @@ bool is_in(const Item& item, bool first, bool last) {
   return (item.when != When::kFirst || first) && (item.when != When::kLast || last);
 }
 
-// Do the items count alike in stretches?
+// Returns whether the items count alike in stretches.
 bool alike(const Item& a, const Item& b) {
   if (a.kind != b.kind || a.parties != b.parties) return false;
   if (a.kind == ItemKind::kSend || a.kind == ItemKind::kReceive || a.parties != 1) return true;
@@ -231,7 +232,7 @@ int32_t RunItemsTable::make(int32_t player, int32_t block, bool first, bool last
   const auto b = static_cast<size_t>(block);
   const Player& whose = play_.players[static_cast<size_t>(player)];
   std::array<int32_t, 4>& known = index_[static_cast<size_t>(player)][b];
-  // Runs whose conditions choose the same items have them in common.
+  // Runs whose conditions choose the same items share their RunItems.
   const std::vector<Item>& items = whose.blocks[b].items;
   const auto any = [&](When when) {
     return std::ranges::any_of(items, [when](const Item& item) { return item.when == when; });

@@ -1,10 +1,11 @@
-// The items of one block in one run (conditions resolved), with what is needed to play a stretch of
-// them at once. A stretch: compute, and collectives of the player alone that are waited for at
-// once. Undisturbed from outside, it maps (h, d), the host clock and the time at which the compute
-// stream is free, to
+// The items of one block in one run (conditions resolved), with the figures to play a stretch of
+// them at once. A stretch is compute, and collectives of the player alone that are waited for at
+// once. Undisturbed from outside, it maps the host clock h and the time d at which the compute
+// stream is free to
 //   h' = h + host      d' = max(d + device, h + lead)
 // for every first item, because each item is such a map and they compose. Beside messages that use
-// NICs alone it maps them so too, its kernels slowed, if its collectives leave the NICs alone.
+// NICs alone it is also such a map, with its kernels slowed, if its collectives leave the NICs
+// alone.
 //
 // A rigid stretch also has bundles: a collective of the player alone, the kernels that run beside
 // it, and its wait. They slow each other, so that a bundle is no such map; but where no item waits
@@ -28,11 +29,11 @@ struct Suffix {       // from an item to the end of its stretch
   double host = 0;
   double lead = 0;  // from the host's arrival at the item to the end, if only the host counts
 };
-// What moves at a player while a stretch is played.
+// Transfers at a player while a stretch is played.
 enum class Beside : uint8_t { kNothing, kMessages };
 inline constexpr size_t kBesides = 2;
 
-// How a stretch is played.
+// A `Manner` says how a stretch is played: beside what, and with bundles (rigid) or without.
 struct Manner {
   Beside beside = Beside::kNothing;
   bool rigid = false;
@@ -41,15 +42,15 @@ struct Manner {
 };
 inline constexpr size_t kManners = 2 * kBesides;
 
-// From the issue of a collective to its wait, by Beside: how long all takes, and the collective.
+// From the issue of a collective to its wait, by Beside: the time of all, and of the collective.
 struct Bundle {
   int32_t issue = 0, wait = 0;
   std::array<double, kBesides> total{}, collective{};
 };
 
-// Of the items of a run. Those that take equal times have it in common.
+// Stretches among the items of a run. Runs whose items take equal times share them.
 struct Stretches {
-  // By Manner and item, one past the last too; of rigid ones only where there are bundles.
+  // By Manner and item, one past the last too; for rigid manners only where there are bundles.
   std::array<std::vector<Suffix>, kManners> suffixes;
   std::vector<Bundle> bundles;
   std::vector<int32_t> bundle_of;                     // by item; -1: in none
@@ -80,7 +81,7 @@ struct RunItems {
   const std::vector<double>& started(Beside beside) const {
     return stretches->started[static_cast<size_t>(beside)];
   }
-  // Time of a kernel over that alone, and beside a collective inside the node.
+  // Returns a kernel's time over its time alone; crowded(): also beside a collective in the node.
   double slowed(Beside beside) const {
     return beside == Beside::kMessages ? std::max(1.0, rules.nic_slowdown) : 1;
   }
@@ -90,17 +91,17 @@ struct RunItems {
 inline bool only_host(const Item& item) {
   return item.kind == ItemKind::kWait || item.kind == ItemKind::kHost;
 }
-// Time on the device that an item takes when nothing disturbs it; 0 if only the host
+// Returns the time on the device that an item takes when nothing disturbs it; 0 if only the host
 // knows of it.
 inline double device_time(const Item& item) {
   return only_host(item) ? 0 : item.latency_s + item.work_s;
 }
-// The same of an item in a stretch, outside bundles.
+// Returns the same time for an item in a stretch, outside bundles.
 inline double device_time(const Item& item, const RunItems& run_items, Beside beside) {
   return device_time(item) * (item.kind == ItemKind::kCompute ? run_items.slowed(beside) : 1);
 }
 
-// A bundle some time after its issue.
+// The state of a bundle some time after its issue.
 struct InBundle {
   int32_t item = 0;            // at work: a kernel, or the wait
   double left = 0;             // of the kernel, at full speed
@@ -114,7 +115,7 @@ InBundle play_bundle(const RunItems& run_items, const Bundle& bundle, Beside bes
 class RunItemsTable {
  public:
   explicit RunItemsTable(const Play& play);  // outlives it
-  // Of a block's run, which may be its first and its last.
+  // Returns the index of a block's run, which may be its first and its last.
   int32_t index_of(int32_t player, int32_t block, bool first, bool last) {
     const int32_t index = index_[static_cast<size_t>(player)][static_cast<size_t>(block)]
                                 [(first ? 1u : 0u) + (last ? 2u : 0u)];

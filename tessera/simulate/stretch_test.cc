@@ -1,4 +1,4 @@
-// Stretches against the same items played one by one, over plays drawn at random.
+// Compares stretches with the same items played one by one, over plays drawn at random.
 #include "tessera/simulate/stretch.h"
 
 #include <gtest/gtest.h>
@@ -67,7 +67,8 @@ class Drawn {
     }
   }
 
-  // Handles: 0 and 1 collectives, 2 what comes, 3 what goes. Streams: 0, 1 for them, 2 messages.
+  // Handles: 0 and 1 collectives, 2 the receive, 3 the send. Streams: 0, 1 for collectives, 2
+  // messages.
   Player player(int p, int players, int64_t micro_batches) {
     std::vector<Item> items;
     if (p > 0) {

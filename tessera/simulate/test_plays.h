@@ -51,7 +51,7 @@ inline Item receive(int32_t handle, int32_t match) {
   return item;
 }
 
-// One player with one block that runs once.
+// Makes one player with one block that runs once.
 inline Player one_block(int32_t rank, std::vector<Item> items, int32_t handles,
                         int32_t streams = 1) {
   Player player;
@@ -63,8 +63,8 @@ inline Player one_block(int32_t rank, std::vector<Item> items, int32_t handles,
   return player;
 }
 
-// A schedule as a play: a player a place, a block for each stage and kind of run, eager messages
-// between places, and a meeting of all places of a stage.
+// Makes a play of a schedule: a player for each place, a block for each stage and kind of run,
+// eager messages between places, and a meeting of all places of a stage.
 class SchedulePlay {
  public:
   SchedulePlay(const Schedule& schedule, const PipelineShape& shape, const UnitCosts& costs)
@@ -94,7 +94,7 @@ class SchedulePlay {
     play_.players.back().handles.push_back({true});
     return static_cast<int32_t>(play_.players.back().handles.size()) - 1;
   }
-  // Stages whose run of this kind must have run before that of `stage`.
+  // Returns the stages whose run of this kind must have run before that of `stage`.
   std::vector<int64_t> before(int64_t stage, BlockRun::Kind kind) const {
     if (kind == BlockRun::kForward) return shape_.before(stage);
     std::vector<int64_t> out;

@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-// [{"kind", "axes", "count", "bytes", "busy_s", "exposed_s", "algorithm"}, ...]
+// Returns [{"kind", "axes", "count", "bytes", "busy_s", "exposed_s", "algorithm"}, ...].
 inline nlohmann::ordered_json traffic_json(const std::vector<TrafficRow>& rows) {
   nlohmann::ordered_json out = nlohmann::ordered_json::array();
   for (const TrafficRow& row : rows) {
