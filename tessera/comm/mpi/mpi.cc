@@ -1,6 +1,6 @@
 // The communicator over MPI: one process a rank, used by the thread that called mpi_world (MPI is
-// initialised with MPI_THREAD_FUNNELED). Same algorithm, order of combination and accounting as the
-// threads (transfer.h): members send each other packed pieces directly.
+// initialised with MPI_THREAD_FUNNELED). Algorithm, order of combination and accounting are those
+// of the threads (transfer.h): members send each other packed pieces directly.
 //
 // What happens when a rank is lost, under Open MPI 4: mpirun sees its child die of a signal, or
 // exit with a code that is not 0, prints a notice, sends SIGTERM to all other ranks and, about a
@@ -38,11 +38,11 @@ constexpr uint64_t kBarrier = 2;
 constexpr int kPollsBeforeYield = 200;
 constexpr int kPollsBeforeNap = 2000;
 constexpr std::chrono::microseconds kNap{50};
-// For ranks that are late to say whom they wait for.
+// Time for ranks that are late to say which ranks they wait for.
 constexpr std::chrono::milliseconds kAnswerTime{1000};
 
-// What the SIGTERM handler prints: a signal handler can reach nothing but globals. Two texts, of
-// which one is current, so that the handler never sees one half written.
+// The text that the SIGTERM handler prints; a signal handler can reach only globals. There are two
+// texts, and `current` names the valid one, so that the handler never sees one half written.
 struct FaultNote {
   std::array<std::array<char, 512>, 2> texts{};
   std::atomic<int> current{0};
@@ -90,7 +90,7 @@ class Op {
   virtual ~Op() = default;
   Op(const Op&) = delete;
   Op& operator=(const Op&) = delete;
-  // Does what can be done now; true if anything was. Throws CommFault on a mismatch.
+  // Does what can be done now; returns whether it did anything. Throws CommFault on a mismatch.
   bool progress() {
     const bool received = receive();
     const bool sent =
@@ -181,7 +181,8 @@ class GroupOp : public Op {
   const Header header_;
 };
 
-// An empty message to and from every other rank: n - 1 a rank, so that a lost one can be named.
+// The barrier: an empty message to and from every other rank, n - 1 a rank, so that it can name a
+// rank that is lost.
 class BarrierOp final : public GroupOp {
  public:
   BarrierOp(Post& post, Label label, GroupState& group)
@@ -205,7 +206,7 @@ class BarrierOp final : public GroupOp {
   std::vector<size_t> sources_;
 };
 
-// Any redistribution by pieces.
+// Carries out any redistribution by pieces.
 class PieceOp final : public GroupOp {
  public:
   PieceOp(Post& post, Label label, GroupState& group, std::vector<Item> items)
@@ -293,8 +294,8 @@ class PieceOp final : public GroupOp {
   ParcelPtr packed_;
 };
 
-// All-reduce of equal boxes: phase 0 brings everyone's part of a chunk to its owner, phase 1 the
-// result to all.
+// Carries out an all-reduce of equal boxes: phase 0 brings every member's part of a chunk to the
+// chunk's owner, phase 1 the result to all.
 class ChunkedOp final : public GroupOp {
  public:
   ChunkedOp(Post& post, Label label, GroupState& group, std::vector<Item> items)
@@ -359,7 +360,7 @@ class ChunkedOp final : public GroupOp {
       unpack_flat(item.what->dtype, parcel.payload() + offset, item.out, range);
     });
   }
-  // In member order: into the part of member 0, which takes on the header of the result.
+  // Reduces the parts in member order into the part of member 0, whose header becomes the result's.
   void reduce() {
     const ParcelPtr result = parts_.front();
     result->set_header(header(1, chunk_bytes(me_)));
@@ -556,8 +557,8 @@ class MpiCommunicator final : public Communicator {
         if (op.done() || post_.abort_reason()) continue;
         throw CommFault{timeout_text(rank(), op.label(), silent, options_.timeout)};
       }
-      // More processes than cores: a poller that only yields still burns its share. A nap lets
-      // whoever has the data run.
+      // There are more processes than cores: a process that only yields still uses its share of a
+      // core. A short sleep lets the process run that has the data.
       if (idle < kPollsBeforeNap) {
         std::this_thread::yield();
       } else {
@@ -571,9 +572,10 @@ class MpiCommunicator final : public Communicator {
     for (const int whom : post_.take_questions()) post_.answer(whom, op.missing());
   }
 
-  // Of an operation that has waited too long: who is the cause. A rank that it misses may be
-  // waiting too: each one is asked for whom, those are asked in turn, and who gives no answer
-  // counts. Those that the operation misses itself if all answer.
+  // Returns the ranks that keep an operation waiting too long. A rank that the operation misses may
+  // wait itself: this rank asks each such rank for the ranks that it waits for, then asks those in
+  // turn. Returned are the ranks that do not answer; if all answer, the ranks that the operation
+  // misses.
   std::vector<int> silent_ranks(const Op& op) {
     post_.forget_answers();
     std::set<int> asked = {rank()};
