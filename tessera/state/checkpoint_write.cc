@@ -29,8 +29,8 @@ Status write_file(Storage& storage, const std::string& path, std::string_view te
   return file->sync();
 }
 
-// Removes a leftover, usually a folder of files. What else bears the name of one (a file, a link
-// whose target is left alone, folders in folders) goes too.
+// Removes a leftover, usually a folder of files. Removes also a file or a link of that name (the
+// link's target stays), and folders in folders.
 Status remove_leftover(Storage& storage, const std::string& path) {
   if (storage.remove_file(path)) return {};
   TESSERA_TRY(const std::vector<std::string> names, storage.list(path));
