@@ -1,5 +1,5 @@
-// Synthetic universes: volumes of matter that are made up, each by a parameter that can be estimated
-// from it and from nothing else. How well it can be estimated at best follows from the definition
+// Synthetic universes: generated volumes of matter, each with a parameter that can be estimated
+// from the volume and from nothing else. The best possible estimate follows from the definition
 // (docs/workloads/cosmoflow.md).
 //
 //   const Universes universes({.width = 16, .seed = 1});
@@ -28,9 +28,9 @@ class Universes {
  public:
   explicit Universes(UniverseOptions options);
   double parameter(int64_t universe) const;
-  // Of every place, row-major.
+  // Returns the field at every place, row-major.
   std::vector<float> field(int64_t universe) const;
-  // The power at the squares of the lengths of wave numbers.
+  // Returns the power, indexed by the squared length of the wave number.
   std::vector<double> power(double parameter) const;
 
  private:
