@@ -151,7 +151,7 @@ Status DiskFile::read(int64_t offset, std::byte* to, int64_t bytes) {
   return {};
 }
 
-// Blocks that are written in part are read first.
+// Writes bytes; blocks that are written in part are read first.
 Status DiskFile::write(int64_t offset, const std::byte* from, int64_t bytes) {
   if (!direct_) return write_blocks(offset, from, bytes);
   const int64_t end = offset + bytes;

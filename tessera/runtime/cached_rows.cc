@@ -60,7 +60,7 @@ Status CachedRows::prepare() {
   return parts_.front().rest == nullptr ? open_file() : Status();
 }
 
-// A row that was never written has the values with which its tensors begin.
+// Makes the file of rows. A row that was never written reads as its tensors' initial values.
 Status CachedRows::open_file() {
   const char* folder = std::getenv("TMPDIR");
   std::string path =
@@ -141,7 +141,7 @@ Result<std::vector<int64_t>> CachedRows::ids_of_turn(int64_t turn) const {
   return rows_of(std::move(all));
 }
 
-// Up to the window's end behind the turn that begins.
+// Announces the ids up to the window's end after the turn that begins.
 Status CachedRows::announce(int64_t turn) {
   if (!wants_.ahead || !index_->policy().window || cache().window == 0) return {};
   const int64_t end = turn + cache().window * static_cast<int64_t>(turns_.size()) + 1;
@@ -269,7 +269,8 @@ Status CachedRows::read_in(const std::vector<RowMove>& moves) {
   return {};
 }
 
-// By the copier, or between its jobs by the thread that decides, of other rows.
+// Writes rows back. The copier calls it, or, between the copier's jobs, the deciding thread for
+// other rows.
 Status CachedRows::write_back(const std::vector<RowMove>& moves) {
   std::vector<std::byte> record(file_ != nullptr ? static_cast<size_t>(row_bytes_) : 0);
   for (const RowMove& one : moves) {

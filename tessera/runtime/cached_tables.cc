@@ -122,7 +122,7 @@ Kernel CachedTables::name_places(const Op& op, const Compute& compute, kernels::
   };
 }
 
-// Ids that the data gives in a step to come.
+// Returns the ids that the data gives in a later step.
 std::vector<int64_t> CachedTables::next_ids(const RowIds& ids, int64_t step) const {
   const Tensor& tensor = graph_->tensor(ids.tensor);
   std::vector<std::byte> values(

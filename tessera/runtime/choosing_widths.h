@@ -1,5 +1,6 @@
-// How many edges of a node each layer of a trained graph network needs: the narrowest samples, layer
-// by layer, under which its accuracy on given nodes stays within a budget (sparse/graphs/widths.h).
+// Finds how many edges of a node each layer of a trained graph network needs: the narrowest
+// samples, by layer, under which its accuracy on given nodes stays within a budget
+// (sparse/graphs/widths.h).
 //
 //   WidthsConfig config;
 //   config.predict = {"runs/cora.graph", "runs/checkpoints"};
@@ -39,8 +40,9 @@ struct ChosenWidths {
   int64_t asked = 0;                       // how often the network was evaluated
   Graph network;
 };
-// Errors: a model that is no network of nodes (models/graph_network.h), data that is not the nodes of
-// a graph, those of predict(). A check failed: the widest samples lose more than the budget.
+// Chooses the widths. Errors: a model that is no network of nodes (models/graph_network.h), data
+// that is not the nodes of a graph, those of predict(); a failed check if the widest samples lose
+// more than the budget.
 Result<ChosenWidths> choose_sample_widths(const WidthsConfig& config);
 
 }  // namespace tessera

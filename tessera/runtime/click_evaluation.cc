@@ -42,7 +42,7 @@ ClickEvaluation::ClickEvaluation(const Graph& graph, const SamplePasses* passes)
   };
 }
 
-// By global element, which is the sample: there is one logit for each.
+// Returns the number of the sample: that of the global element, as there is one logit a sample.
 int64_t ClickEvaluation::Comparison::sample(int64_t element) const {
   if (!part) return element;
   return part->index(element / inner, size) * inner + element % inner;
