@@ -53,7 +53,7 @@ struct Candidate {
 
 struct RunOrigin {
   std::vector<Candidate> candidates;  // the newest first; empty: the run begins
-  // Of two candidates of one step, the fast one comes first.
+  // If two have one step, the fast one comes first.
   std::unique_ptr<TensorSource> weights;  // of its parameters; null: initial values
   std::vector<std::string> notes;         // for the user, one line each
 };
@@ -62,7 +62,7 @@ struct RunOrigin {
 // expected, another model or seed, tensors that are missing or of another shape.
 Result<RunOrigin> open_origin(const RunConfig& config, const Compiled& compiled, Storage& storage);
 
-// What all ranks of a process share.
+// The data that all ranks of a process share.
 struct CheckpointJob {
   const RunConfig& config;
   const Compiled& compiled;

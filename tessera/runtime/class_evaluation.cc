@@ -40,7 +40,7 @@ std::optional<size_t> targets_of(const Graph& graph, const Op& op) {
 
 }  // namespace
 
-// An op whose picked logits nobody reads compares nothing: it serves only for its log-sum-exp.
+// Skips ops whose picked logits nobody reads: such an op serves only for its log-sum-exp.
 OpId ClassEvaluation::op_of(const Model& model, const Graph& graph) {
   OpId found;
   if (model.text > 0) return found;
@@ -86,7 +86,7 @@ ClassEvaluation::ClassEvaluation(const Graph& graph, OpId op) : graph_(graph) {
   };
 }
 
-// Among equal logits the first class counts as the larger one.
+// Keeps the largest logit of a sample. Among equal logits the first class counts as the largest.
 void ClassEvaluation::see(int64_t sample, double target, double logit, int64_t at) {
   const auto [found, fresh] = seen_.try_emplace(sample, Seen{target, logit, at});
   Seen& best = found->second;

@@ -85,8 +85,7 @@ TensorId mixture_case(GraphBuilder& g, DType t, int64_t top_k, int64_t normalize
   return g.op1("op", "moe_combine", {y, r.route[0], r.route[1]});
 }
 
-// Returns maps [b, s, c, y, x] with two dims in front of the channels, for a window of 3 x 2 (in
-// 3-D of 2 x 3 x 2).
+// Returns maps [b, s, c, y, x] for a window of 3 x 2, or [b, s, c, z, y, x] for one of 2 x 3 x 2.
 std::vector<Dim> map_dims(size_t spatial) {
   if (spatial == 2) return {{"b", 3}, {"s", 2}, {"c", 4}, {"y", 6}, {"x", 5}};
   return {{"b", 2}, {"s", 2}, {"c", 4}, {"z", 2}, {"y", 4}, {"x", 3}};
@@ -126,8 +125,7 @@ TensorId batch_norm_case(GraphBuilder& g, DType t, const char* dims, bool runs =
   return g.op("op", "batch_norm", inputs, {{"dims", std::string(dims)}})[0];
 }
 
-// Makes a scan of sequences of 5 tokens, in chunks that do not divide them, with moderate step
-// sizes and decays.
+// Scans sequences of 5 tokens in chunks that do not divide them. Step sizes and decays are fair.
 TensorId scan_case(GraphBuilder& g, DType t, int64_t chunk) {
   const Dim n{"n", 2}, r{"r", 3}, p{"p", 3}, k{"k", 4};
   const auto dt = g.op1("dt", "softplus", {parameter(g, "steps", {kB, kS, n, r}, t)});
