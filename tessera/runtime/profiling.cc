@@ -33,8 +33,8 @@ Status check_device(const std::string& device) {
       "profile: expected a device that this build computes on (cpu), found '{}'", device));
 }
 
-// Highest rate of plain arithmetic and of memory among what was measured: what families that are
-// missing fall back on.
+// Writes the highest measured rates of plain arithmetic and of memory, which replace missing
+// families.
 void write_rates(Profile& profile) {
   double arithmetic = 0, memory = 0;
   for (const auto& [name, family] : profile.families) {
@@ -88,7 +88,8 @@ class Session {
     return {};
   }
 
-  // What the interpreter adds to each instruction: a model whose kernels do next to nothing.
+  // Measures the interpreter's time for each instruction with a model whose kernels do next to
+  // nothing.
   Status interpreter(int64_t ranks) {
     Repeats unused;
     TESSERA_TRY(const CaseTimes times,
