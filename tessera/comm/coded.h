@@ -38,16 +38,16 @@ class CodedCall {
     const CodedPiece* piece = nullptr;
     size_t item = 0;
     std::vector<std::byte> bytes;
-    Redistribution what;  // of the bytes
+    Redistribution what;  // moves `bytes`
   };
   void write(size_t item, const std::vector<Message*>& messages) const;
 
   size_t me_ = 0;
   Codec codec_;
   std::vector<Item> items_;
-  std::vector<Redistribution> whats_;            // of a single message
+  std::vector<Redistribution> whats_;            // for a single message
   std::vector<std::vector<CodedPiece>> pieces_;  // by item
-  std::list<Message> messages_;                  // addresses stay
+  std::list<Message> messages_;                  // a list: elements keep their addresses
 };
 
 }  // namespace tessera::comm

@@ -60,7 +60,7 @@ using tessera::traffic;
 struct ArrayView {
   std::byte* data = nullptr;
   Box box;
-  std::vector<int64_t> strides;  // in elements, one a dim of box
+  std::vector<int64_t> strides;  // in elements, one for each dim of box
 };
 
 // One array of a (possibly bucketed) collective call, as this member sees it.
@@ -90,7 +90,7 @@ struct Counters {
 struct CommFault {
   // "rank 3: op ..., tensor ..., axis ...: no answer from ranks {1, 2} within 60 s"
   std::string message;
-  ErrorCode code = ErrorCode::kFault;  // of what a rank found and told the others
+  ErrorCode code = ErrorCode::kFault;  // of the error that a rank found and told the others
 };
 
 using Handle = int64_t;
@@ -114,7 +114,7 @@ class Communicator {
   virtual Handle issue_recv(int from, int64_t tag, DType dtype, ArrayView into,
                             const Label& label) = 0;
   virtual void wait(Handle handle) = 0;
-  virtual void barrier() = 0;  // of all ranks
+  virtual void barrier() = 0;  // waits for all ranks
   // Tells all other ranks to stop: their waits throw a CommFault with this reason.
   virtual void abort(const std::string& reason) = 0;
   virtual const Counters& counters() const = 0;
@@ -122,7 +122,7 @@ class Communicator {
 };
 
 struct Options {
-  std::chrono::milliseconds timeout{60'000};  // of every wait
+  std::chrono::milliseconds timeout{60'000};  // for every wait
   // For MPI: the rank of each process, by the launcher's process number. If the list is empty, or
   // its length is not the number of processes, ranks are the launcher's numbers.
   std::vector<int> rank_of_process;

@@ -141,7 +141,7 @@ struct Max {
 struct LogSumExp {
   template <class T>
   T operator()(T a, T b) const {
-    if (a == b) return a + static_cast<T>(0.693147180559945309417232121458);  // also both infinite
+    if (a == b) return a + static_cast<T>(0.693147180559945309417232121458);  // infinities, too
     const T high = a < b ? b : a;
     const T low = a < b ? a : b;
     return high + std::log1p(std::exp(low - high));

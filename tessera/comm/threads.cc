@@ -182,7 +182,7 @@ class World {
   std::vector<RankState> ranks_;
   std::unique_ptr<Group> barrier_;
   std::atomic<bool> aborted_{false};
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // guards the members below
   Error reason_;
   std::map<std::vector<int>, std::unique_ptr<Group>> groups_;
 };
@@ -214,8 +214,8 @@ class Op {
   Op& operator=(const Op&) = delete;
   // Does what can be done now; returns whether it did anything. Throws CommFault on a mismatch.
   virtual bool progress() = 0;
-  virtual std::vector<int> missing() const = 0;      // the ranks that it waits for
-  virtual void count(Counters& counters) const = 0;  // once done
+  virtual std::vector<int> missing() const = 0;      // the ranks that the op waits for
+  virtual void count(Counters& counters) const = 0;  // called when the op is done
   bool done() const { return done_; }
   const Label& label() const { return label_; }
 
@@ -381,8 +381,8 @@ class PullOp final : public MeetingOp {
   }
 
   std::vector<Assembly> assemblies_;
-  std::vector<size_t> sources_;  // yet to pull from, in member order
-  std::vector<size_t> readers_;  // yet to pull from here
+  std::vector<size_t> sources_;  // members yet to pull from, in member order
+  std::vector<size_t> readers_;  // members that have yet to pull from here
 };
 
 // Carries out an all-reduce of equal boxes: reduces the member's own chunk from all inputs and
@@ -546,7 +546,7 @@ class ReceiveOp final : public Op {
                                     from_, send->text())};
     }
     ArrayView from = send->from();
-    from.box = into_.box;  // the same shape: only the origin differs
+    from.box = into_.box;  // the shapes are equal; only the origin differs
     copy_region(dtype_, from, into_, into_.box);
     found->second.pop_front();
     if (found->second.empty()) mail_.erase(found);
@@ -707,7 +707,7 @@ class ThreadCommunicator final : public Communicator {
   Mail mail_;
   Handle next_handle_ = 0;
   std::map<Handle, std::unique_ptr<Op>> ops_;  // issued and not waited for
-  std::vector<Op*> active_;                    // those not done, in order of issue
+  std::vector<Op*> active_;                    // ops that are not done, in order of issue
 };
 
 void run_rank(World& world, ThreadCommunicator& communicator,

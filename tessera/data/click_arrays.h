@@ -23,7 +23,7 @@ struct ClickInput {
   enum class Part : uint8_t { kDense, kIds, kTargets };
   std::string name;
   Part part = Part::kDense;
-  size_t feature = 0;           // of ids
+  size_t feature = 0;           // the feature's number, for ids
   int64_t sample_elements = 1;  // dense numbers, or the feature's longest bag
 };
 std::vector<ClickInput> click_inputs(const ClickSchema& schema);

@@ -96,7 +96,7 @@ std::vector<int64_t> padded(const Bags& bags, int64_t capacity) {
 // (float32), lengths by feature (uint16), ids by feature (uint32). Each part begins at a multiple
 // of four bytes.
 struct ClickFile::Block {
-  int64_t first = 0, samples = 0;  // samples
+  int64_t first = 0, samples = 0;  // in samples
   const std::byte* counts = nullptr;
   const std::byte* labels = nullptr;
   const std::byte* dense = nullptr;

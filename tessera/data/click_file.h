@@ -32,14 +32,14 @@ namespace tessera {
 struct ClickFeature {
   std::string name;  // at most 63 bytes
   int64_t rows = 0;  // of its table, below 2^32
-  int64_t bag = 1;   // ids of a sample at most, below 2^16
+  int64_t bag = 1;   // most ids of a sample, below 2^16
   friend bool operator==(const ClickFeature&, const ClickFeature&) = default;
 };
 
 struct ClickSchema {
   int64_t dense = 0;
   std::vector<ClickFeature> features;
-  int64_t rows() const;  // of all tables
+  int64_t rows() const;  // rows of all tables together
   friend bool operator==(const ClickSchema&, const ClickSchema&) = default;
 };
 // Checks that names are distinct and not empty, and sizes in range. Errors lack the file.
@@ -89,7 +89,7 @@ class ClickFile {
   MappedFile file_;
   ClickSchema schema_;
   int64_t samples_ = 0, clicks_ = 0;
-  std::vector<int64_t> blocks_;  // where each begins, and the end of the file
+  std::vector<int64_t> blocks_;  // begin of each block, and the end of the file
   std::vector<int64_t> ids_;     // by feature
 };
 

@@ -29,8 +29,8 @@ namespace tessera {
 
 struct GeneratedFeature {
   ClickFeature feature;
-  double zipf = 1.05;             // exponent of Zipf's law; of no account with `reuse`
-  std::optional<ReuseLaw> reuse;  // the law of the look-ups instead
+  double zipf = 1.05;             // exponent of Zipf's law; unused with `reuse`
+  std::optional<ReuseLaw> reuse;  // replaces Zipf's law
   bool jagged = false;
 };
 

@@ -21,7 +21,7 @@ double normalized_entropy(std::span<const float> labels, std::span<const double>
 double area_under_roc(std::span<const float> labels, std::span<const double> scores);
 
 struct ClickQuality {
-  double normalized_entropy = 0, auc = 0;  // NaN where there is none
+  double normalized_entropy = 0, auc = 0;  // NaN if it does not exist
 };
 ClickQuality click_quality(std::span<const float> labels, std::span<const double> logits);
 

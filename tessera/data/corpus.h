@@ -30,14 +30,14 @@
 
 namespace tessera {
 
-inline constexpr int64_t kNoToken = -1;  // behind the end of a padded document
+inline constexpr int64_t kNoToken = -1;  // fills the places behind the end of a padded document
 
 class TokenCorpus {
  public:
   struct Source {
-    std::vector<std::string> paths = {};     // each once
+    std::vector<std::string> paths = {};     // each path once
     std::optional<TokenFormat> format = {};  // none: by each file's suffix
-    double weight = 0;                       // of all sources or of none
+    double weight = 0;                       // given for all sources or for none
     bool padded = false;
     int64_t end_of_document = -1;
   };
@@ -52,8 +52,8 @@ class TokenCorpus {
   // the first 64 Ki tokens of a file; else read() finds it.
   static Result<TokenCorpus> open(const std::vector<Source>& sources, const Wants& wants);
 
-  int64_t files() const;  // in use
-  int64_t bytes() const;  // of these
+  int64_t files() const;  // files in use
+  int64_t bytes() const;  // bytes of these files
 
   // Reads tokens offset .. offset + count of a sequence, which has `length` of them. Thread-safe.
   // Errors: a token that is not in the vocabulary, with file, position, token, vocab.
@@ -70,7 +70,7 @@ class TokenCorpus {
     std::vector<TokenFile> files;
     std::vector<int64_t> first_window;  // packed: by file, and the number of all at the end
     std::vector<Document> documents;    // padded
-    double share = 0;                   // of the sequences, with those before it
+    double share = 0;                   // share of the sequences of this source and those before it
     int64_t units() const;
   };
   // The begin of a sequence and its number of tokens at most.

@@ -1,4 +1,5 @@
 // Criteo's text format of display advertising logs, and its conversion to a file of clicks.
+//
 // A line is a sample of 40 fields, separated by tabs: the label (0 or 1), 13 integers I1 to I13, and
 // 26 categories C1 to C26 of up to 8 hexadecimal digits. A field may be empty: missing. Files with
 // commas instead, with a first line of column names, and with numbers such as "260.0" are read as

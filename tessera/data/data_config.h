@@ -28,7 +28,7 @@ struct TokenFilesConfig {
   std::vector<std::string> files;  // globs
   std::string format;              // a name of token_file.h; "": by the suffix
   double weight = 0;               // share of the sequences; 0: none is given
-  bool padded = false;             // a document a sequence; else windows run over their borders
+  bool padded = false;             // one document a sequence; else windows run over their borders
   int64_t end_of_document = -1;    // the token that ends a document; -1: none is known
   friend bool operator==(const TokenFilesConfig&, const TokenFilesConfig&) = default;
 };
@@ -50,15 +50,15 @@ struct DataConfig {
   std::map<std::string, std::string> arrays;  // "x.npy" or "x.h5:dataset" by input of the model
   Hdf5Config hdf5;
   double scale = 1;                      // factor of the numbers of arrays
-  std::map<std::string, int64_t> ahead;  // inputs that get the samples of so many steps later
-  int64_t shift = 0;  // floating maps of arrays are moved by up to so many places in two dims
+  std::map<std::string, int64_t> ahead;  // inputs that get the samples of that many steps later
+  int64_t shift = 0;  // floating maps of arrays are moved by at most this in two dims
   bool flip = false;  // and half of them are mirrored along the last dim
   // With a number above 0 ranks read arrays once and keep them, each in at most so many bytes; 0:
   // files are read at each step.
   int64_t store_bytes = 0;
   std::string clicks;          // a file of clicks (click_file.h)
-  std::string nodes;           // what the names of files about a graph's nodes begin with
-  std::string part = "train";  // of these nodes, whose classes are told: train, val or test
+  std::string nodes;           // the begin of the names of files about a graph's nodes
+  std::string part = "train";  // the nodes whose classes are given: train, val or test
   bool random = false;         // other random inputs each step
 
   bool given() const {

@@ -27,7 +27,7 @@ namespace tessera {
 // A section of the file. Bin b holds rows of edges[b] + 1 .. edges[b + 1] look-ups; the last is open.
 struct ReuseHistogram {
   std::string name;
-  double lookups = 0, rows = 0;  // of the batch: look-ups, rows that were looked up
+  double lookups = 0, rows = 0;  // look-ups of the batch; rows that it looked up
   std::vector<double> edges;
   std::vector<double> rows_share, lookups_share;  // by bin
 };
@@ -38,7 +38,7 @@ Result<std::vector<ReuseHistogram>> read_reuse(const std::string& path);
 struct ReuseLaw {
   struct Class {
     double share = 0;    // of all rows of the table
-    double lookups = 0;  // of a row, expected, in a batch
+    double lookups = 0;  // expected look-ups of a row in a batch
   };
   std::vector<Class> classes;  // by falling look-ups
   static ReuseLaw fit(const ReuseHistogram& histogram);

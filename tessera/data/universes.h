@@ -21,7 +21,7 @@ namespace tessera {
 struct UniverseOptions {
   int64_t width = 16;  // a power of two
   int64_t seed = 1;
-  int64_t exponent = 2;  // n, of the universes in the middle
+  int64_t exponent = 2;  // n, the exponent of universes with t = 0
 };
 
 class Universes {
@@ -35,8 +35,8 @@ class Universes {
 
  private:
   UniverseOptions options_;
-  std::vector<int64_t> squares_;  // of the length of each place's wave number
-  std::vector<int64_t> counts_;   // by square: places
+  std::vector<int64_t> squares_;  // squared length of each place's wave number
+  std::vector<int64_t> counts_;   // number of places, by square
 };
 
 }  // namespace tessera

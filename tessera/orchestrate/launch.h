@@ -32,7 +32,7 @@ inline constexpr int64_t kAnyRanks = INT64_MAX;
 
 struct LaunchPlan {
   std::string text;   // a plan file, a recipe call, or auto
-  int64_t ranks = 0;  // that it runs on; 0: as many as there are (auto)
+  int64_t ranks = 0;  // ranks that it runs on; 0: all that are available (auto)
 };
 
 struct LaunchTry {
@@ -42,9 +42,9 @@ struct LaunchTry {
 };
 
 enum class LaunchEventKind : uint8_t {
-  kStart,    // of a try
-  kEnd,      // of a try; with `ended` and `saved_step`
-  kGivenUp,  // a plan
+  kStart,    // a try starts
+  kEnd,      // a try ended; with `ended` and `saved_step`
+  kGivenUp,  // a plan is given up
   kDone,     // the launch succeeded
   kStopped,  // the launch ended without success
 };

@@ -50,18 +50,18 @@ using Moves = SmallVector<Move, 4>;  // by dim of a sample
 struct OpenedArray {
   std::string name;  // of the file, with the dataset
   std::unique_ptr<ArrayFile> file;
-  int64_t sample_elements = 1;   // of one sample
-  int64_t samples_of_batch = 0;  // the input's
+  int64_t sample_elements = 1;   // elements of one sample
+  int64_t samples_of_batch = 0;  // samples of a batch of the input
   size_t leading = 0;            // dims of the input that count samples
   // For each dim of a sample in the input: the array's dim, or 0 if the dim has one element and the
   // array lacks it. Empty if a sample is flat in the array.
   std::vector<size_t> dims;
   std::vector<int64_t> sizes, strides;  // by dim of a sample in the input
-  int64_t values = 0;                   // of an integer input: in [0, values)
+  int64_t values = 0;                   // an integer input's elements are in [0, values)
   bool ignores = false;                 // -1 is allowed
-  double scale = 1;                     // of a floating input
+  double scale = 1;                     // factor of a floating input
   int64_t ahead = 0;                    // steps
-  bool moved = false;                   // along the last two dims
+  bool moved = false;                   // whether it moves along the last two dims
 
   int64_t samples() const { return file->shape().front(); }
 };
@@ -448,11 +448,11 @@ class ArraySource : public DataSource, public SampleAccess {
 
   // Numbers in consecutive places, forwards or backwards, that go to places at equal distances.
   struct Run {
-    int64_t stride = 0, step = 0;  // bytes between elements there, and between numbers
+    int64_t stride = 0, step = 0;  // bytes between elements of the destination, and between numbers
     int64_t count = 0;
     const std::byte* source = nullptr;
     std::byte* at = nullptr;
-    int64_t element = 0;  // of the first: which one of the array it is
+    int64_t element = 0;  // the array's element that is the run's first
     int64_t element_of(int64_t i) const { return step < 0 ? element - i : element + i; }
   };
 

@@ -208,7 +208,7 @@ Result<const Copier::Job*> CachedRows::fetch(int handle, int64_t step, std::vect
     return nullptr;
   }
   if (in_turn && next_.size() >= turns_.size())
-    TESSERA_TRY_VOID(drop_next());  // none is taken over
+    TESSERA_TRY_VOID(drop_next());  // no fetch takes it over
   TESSERA_TRY(open, begin(std::move(rows), whose, step));
   return &open->job;
 }
@@ -319,7 +319,7 @@ Status CachedRows::update_rest() { return write_back(index_->flush()); }
 std::byte* CachedRows::rest(BufferId held, bool to_be_written) {
   const Part& one = part(held);
   if (one.rest == nullptr) return nullptr;
-  Status status = update_rest();  // memory: it does not fail
+  Status status = update_rest();  // the rows are in memory: this does not fail
   if (to_be_written) {
     if (status) status = drop_next();
     if (status) index_->clear();

@@ -30,8 +30,8 @@ struct CachedRowsWants {
   const Program* program = nullptr;
   int cache = 0;
   uint64_t seed = 0;
-  std::function<std::byte*(BufferId)> memory;  // of buffers that are no file
-  AheadFunction ahead;                         // empty: nobody knows the batches to come
+  std::function<std::byte*(BufferId)> memory;  // returns the memory of buffers that are no file
+  AheadFunction ahead;                         // empty: later batches are not known
   // Waits until the jobs that were handed out are done. Fetches that no step took over may still be
   // running when they are given up.
   std::function<Status()> settle;
@@ -40,9 +40,9 @@ struct CachedRowsWants {
 class CachedRows {
  public:
   enum class Whose : uint8_t {
-    kInTurn,      // ids that the data gives, one batch behind the other
-    kMade,        // ids that an op made of such: what they name was asked for before
-    kEvaluation,  // counts nowhere
+    kInTurn,      // ids that the data gives, one batch after the other
+    kMade,        // ids that an op computed from such ids: their rows were fetched before
+    kEvaluation,  // an evaluation's fetch, which is not counted
   };
   static Result<std::unique_ptr<CachedRows>> make(CachedRowsWants wants);
   ~CachedRows();
@@ -57,7 +57,7 @@ class CachedRows {
   // for.
   Result<const Copier::Job*> fetch_ahead(int64_t step, std::vector<int64_t> ids);
   Status release(int handle, bool changed);
-  Status release_all();  // what an evaluation has left
+  Status release_all();  // releases what an evaluation left open
 
   // Returns a kernel that writes the places of fetched ids, as an op sees them. `from` and `to`
   // have equal shapes; an id of another rank's rows gets the place `places()`, an id below 0 stays.
@@ -83,10 +83,10 @@ class CachedRows {
     BufferId held;
     std::byte* slots = nullptr;
     std::byte* rest = nullptr;  // null: in the file
-    int64_t bytes = 0, at = 0;  // of a row; where it begins in the file's record
+    int64_t bytes = 0, at = 0;  // bytes of a row; its begin in the file's record
   };
   struct Open {
-    int64_t step = 0;          // that uses the rows
+    int64_t step = 0;          // the step that uses the rows
     std::vector<int64_t> ids;  // rows of the piece
     sparse::CacheBatch batch;
     Copier::Job job;

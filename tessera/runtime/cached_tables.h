@@ -22,7 +22,7 @@ class CachedTables {
                  const std::function<std::byte*(BufferId)>& memory,
                  const std::function<Status()>& settle);
 
-  CachedRows* rows_of(BufferId held) const;  // null: it is no table with a cache
+  CachedRows* rows_of(BufferId held) const;  // null: the buffer belongs to no table with a cache
   // Returns the buffer in which all rows rest, if the device holds some of the buffer's rows; else
   // the buffer itself.
   BufferId rest_of(BufferId buffer) const;

@@ -27,12 +27,12 @@ class Repeats {
   // Writes the time that counts (the median) and the spread of each size into the profile. Sizes
   // that the profile already has are replaced.
   void write(Profile& profile) const;
-  size_t sizes() const;  // of all families
+  size_t sizes() const;  // number of sizes of all families
 
  private:
   struct One {
     std::vector<std::string> names;
-    double share = 0.5;  // of the sorted repeats: the one that counts
+    double share = 0.5;  // the place, in the sorted repeats, of the one that counts
     std::map<std::vector<double>, std::vector<double>> seconds;  // by size
   };
   std::map<std::string, One> families_;
@@ -48,9 +48,9 @@ struct CalibrationCase {
 std::vector<CalibrationCase> calibration_cases(int64_t ranks, bool quick);
 
 struct CaseTimes {
-  double step_s = 0;          // of a rank, without recording, median
-  double instructions_s = 0;  // their sum in a recorded step, median
-  int64_t instructions = 0;   // of a step
+  double step_s = 0;          // median time of a rank's step, without recording
+  double instructions_s = 0;  // median sum of the instructions of a recorded step
+  int64_t instructions = 0;   // instructions of a step
   double seconds() const { return step_s; }
 };
 // Runs the case on `ranks` ranks side by side (0: on those that its plan has), for `steps` recorded

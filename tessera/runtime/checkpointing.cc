@@ -241,7 +241,7 @@ struct Checkpointing::Impl {
     int64_t step = 0;
     double waited_s = 0;
     Clock::time_point start;
-    std::future<Result<ShardReport>> writer;  // last: joined before what it reads goes
+    std::future<Result<ShardReport>> writer;  // last: joined before what it reads is destroyed
   };
 
   const Graph& graph() const { return job.compiled.graph(); }
@@ -421,7 +421,7 @@ struct Checkpointing::Impl {
   struct Loading {
     std::vector<WantedRegion> wanted;
     std::vector<std::pair<const Home*, HostArray>> on_disk;  // homes that are no memory
-    int64_t missing = 0;                                     // residuals
+    int64_t missing = 0;                                     // number of missing residuals
   };
 
   Loading loading_of(RankExecutor& executor, const Manifest& manifest) {
@@ -433,7 +433,7 @@ struct Checkpointing::Impl {
     for (const Home* home : homes) {
       const PieceOrigin origin = origins.of(home->tensor);
       const auto place = places.find(origin.name);
-      if (place == places.end()) continue;  // of these a note has been given
+      if (place == places.end()) continue;  // a note about it has been given
       const DType dtype = program.buffer(home->buffer).dtype;
       std::byte* out = executor.memory(*home);
       if (out == nullptr) {
@@ -552,7 +552,7 @@ struct Checkpointing::Impl {
       const std::string why = load(executor, candidates[damaged.size()], missing);
       if (why.empty()) break;
       damaged.push_back(why);
-      executor.initialise();  // a part of it may have been read
+      executor.initialise();  // a part of the damaged checkpoint may have been read
     }
     const double seconds = seconds_since(start);
     if (damaged.size() == candidates.size())
@@ -623,12 +623,12 @@ struct Checkpointing::Impl {
   }
 
   Status save(Level& level, const RankExecutor& executor, int64_t step) {
-    TESSERA_TRY_VOID(finish(level));  // of the one before
+    TESSERA_TRY_VOID(finish(level));  // of the checkpoint before
     level.start = Clock::now();
     level.step = step;
     const std::string& dir = level.config.dir;
     if (world.rank() == 0) TESSERA_TRY_VOID(begin_checkpoint(job.storage, dir, step));
-    world.barrier();  // nobody writes before the folder is there
+    world.barrier();  // no rank writes before the folder exists
     home_read = nullptr;
     const FillPart fill = [&](size_t index, int64_t begin, std::span<std::byte> out) {
       return fill_part(executor, index, begin, out);
@@ -676,7 +676,7 @@ struct Checkpointing::Impl {
     std::vector<uint64_t> sums{static_cast<uint64_t>(report->file.bytes),
                                report->file.head_checksum};
     sums.insert(sums.end(), report->checksums.begin(), report->checksums.end());
-    const auto all = comm::gather_lists_at(world, 0, sums);  // all have written
+    const auto all = comm::gather_lists_at(world, 0, sums);  // after this all ranks have written
     ++result.saved;
     result.bytes_written += bytes;
     Status committed;
@@ -720,7 +720,7 @@ struct Checkpointing::Impl {
   }
 
   Status finish() {
-    bool done = false;  // the run, with a durable checkpoint of its last step
+    bool done = false;  // whether the run is done, with a durable checkpoint of its last step
     for (const auto& level : levels) {
       TESSERA_TRY_VOID(finish(*level));
       done = done || (level->durable && level->step == job.config.steps);
@@ -740,16 +740,16 @@ struct Checkpointing::Impl {
   Origins origins;
   uint64_t program_text = 0;
   std::vector<ManifestTensor> tensors;        // of all ranks: states, then residuals
-  size_t first_residual = 0;                  // in `tensors`; they are sorted by rank
-  std::vector<size_t> residual_index;         // of those: among the residuals of their rank
+  size_t first_residual = 0;                  // index in `tensors`; residuals are sorted by rank
+  std::vector<size_t> residual_index;         // by residual: its index among those of its rank
   std::vector<std::vector<HeldBox>> held;     // by rank, of `tensors`
-  std::vector<std::vector<ShardPart>> parts;  // by rank: what it writes
+  std::vector<std::vector<ShardPart>> parts;  // by rank: the parts that it writes
   Shard shard;                                // of this rank
   std::vector<const Home*> part_homes;        // of the parts of this rank; null: a residual
-  const Home* home_read = nullptr;            // on disk, whose values were read last
+  const Home* home_read = nullptr;            // the home on disk whose values were read last
   HostArray home_values;
   CheckpointSummary result;
-  std::vector<std::unique_ptr<Level>> levels;  // last: their writers use what is above
+  std::vector<std::unique_ptr<Level>> levels;  // last member: its writers use the members above
 };
 
 Checkpointing::Checkpointing(const CheckpointJob& job, const Program& program,

@@ -54,7 +54,7 @@ struct Candidate {
 struct RunOrigin {
   std::vector<Candidate> candidates;  // the newest first; empty: the run begins
   // If two have one step, the fast one comes first.
-  std::unique_ptr<TensorSource> weights;  // of its parameters; null: initial values
+  std::unique_ptr<TensorSource> weights;  // source of its parameters; null: initial values
   std::vector<std::string> notes;         // for the user, one line each
 };
 
@@ -91,7 +91,7 @@ class Checkpointing {
   Result<int64_t> restore(RankExecutor& executor);
   // Saves if a checkpoint is due. Errors: a fault if it cannot be written.
   Status after_step(const RankExecutor& executor, int64_t step);
-  Status finish();  // waits for the last ones
+  Status finish();  // waits for the last checkpoints
 
   CheckpointSummary summary() const;
 

@@ -24,16 +24,16 @@ namespace tessera {
 struct WidthsConfig {
   PredictConfig predict;
   double budget = 0.01;            // the accuracy that may be lost, of 1
-  std::string sampler = "bucket";  // as of spmm
+  std::string sampler = "bucket";  // as the attribute of spmm
   std::vector<int64_t> widths;  // that are tried, ascending; none: powers of two up to the largest
                                 // number of edges of a node
 };
 
 struct ChosenWidths {
   struct Layer {
-    std::string path;  // of the op that adds up over edges
+    std::string path;  // path of the op that sums over edges
     int64_t width = 0;
-    int64_t edges = 0, all_edges = 0;  // that it takes, that there are
+    int64_t edges = 0, all_edges = 0;  // edges that it takes; edges that there are
   };
   std::vector<Layer> layers;
   double accuracy = 0, full_accuracy = 0;  // with these samples, with all edges

@@ -17,7 +17,7 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kMostTargets = int64_t{1} << 20;  // a batch: each is noted and sent to rank 0
+constexpr int64_t kMostTargets = int64_t{1} << 20;  // a batch: each is recorded and sent to rank 0
 
 // Returns which of the two inputs has the targets, if the other input has their dims followed by
 // that of the classes.

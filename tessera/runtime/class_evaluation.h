@@ -54,7 +54,7 @@ class ClassEvaluation {
   const Graph& graph_;
   Observation observation_;
   size_t targets_ = 0, logits_ = 1;  // of the op's inputs
-  std::map<int64_t, Seen> seen_;     // by sample, of the batch: the largest logit
+  std::map<int64_t, Seen> seen_;     // largest logit of each sample of the batch
   int64_t right_ = 0, count_ = 0;
 };
 

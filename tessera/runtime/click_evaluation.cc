@@ -105,7 +105,7 @@ ClickQuality ClickEvaluation::gather(comm::Communicator& world) {
   const auto lists = comm::gather_lists_at(world, 0, std::exchange(seen_, {}));
   constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
   if (world.rank() != 0) return {kNone, kNone};
-  std::map<int64_t, std::pair<double, double>> samples;  // replicas saw the same ones
+  std::map<int64_t, std::pair<double, double>> samples;  // replicas saw equal samples
   for (const std::vector<Seen>& list : lists) {
     for (const Seen& one : list) samples.emplace(one.number, std::pair(one.target, one.logit));
   }

@@ -36,7 +36,7 @@ class DataSource {
   virtual Status load(int64_t step, const Tensor& tensor, const Box& region,
                       const kernels::Array& to) const = 0;
   virtual int64_t files() const = 0;             // 0: none are read
-  virtual int64_t bytes() const = 0;             // of these
+  virtual int64_t bytes() const = 0;             // bytes of these files
   virtual int64_t samples() const { return 0; }  // of arrays, each once; 0: there is no such number
   // Returns how the steps visit samples so that each counts once (DataWants::once); null: they do
   // not.

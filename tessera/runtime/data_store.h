@@ -77,8 +77,8 @@ class DataStore {
   // Loads the region of an input in the step that began. Errors: those of DataSource::load.
   Status load(int64_t step, const Tensor& tensor, const Box& region,
               const kernels::Array& to) const;
-  int64_t bytes_kept() const;   // by this rank; so many it has read
-  int64_t bytes_moved() const;  // that it has sent
+  int64_t bytes_kept() const;   // bytes that this rank keeps; it has read as many
+  int64_t bytes_moved() const;  // bytes that this rank has sent
 
  private:
   struct Impl;

@@ -65,7 +65,7 @@ struct Variants {
 struct Operands {
   std::vector<std::vector<comm::Item>> items;  // of a collective
   std::vector<comm::ArrayView> views;          // of a message
-  std::vector<std::pair<Box, Array>> loads;    // the region, and where it goes
+  std::vector<std::pair<Box, Array>> loads;    // the region, and its destination
 };
 
 // One run of a block.
@@ -82,7 +82,7 @@ struct Flight {
   std::vector<std::unique_ptr<comm::CodedCall>> coded;  // to be decoded after the wait
   bool each_run = true;         // issued in every run of a forward or backward block
   bool copies = false;          // handles are the copier's tickets
-  RowExchange* rows = nullptr;  // that arrive, to be put where they belong after the wait
+  RowExchange* rows = nullptr;  // rows that arrive and are put in place after the wait
   std::string name;             // for the profile
 };
 
@@ -120,14 +120,14 @@ struct RankExecutor::Impl {
   ByBlock<std::map<size_t, RowExchange>> exchanges;  // by instruction: those of named rows
   std::vector<Run> schedule;                         // of a step
   const LoadFunction* load = nullptr;
-  const Observation* observed = nullptr;  // of the evaluation that runs
+  const Observation* observed = nullptr;  // null unless an evaluation observes ops
   std::map<std::string, double> seconds;
-  std::vector<Executed>* recorded = nullptr;  // of the step that runs
+  std::vector<Executed>* recorded = nullptr;  // record of the current step; null: none
   RecordClock clock = RecordClock::kSteady;
   ByBlock<std::vector<bool>> of_forward;  // by instruction; made by the first evaluation
-  std::optional<AheadPart> ahead;         // what is made for the next step
-  bool filled = false, filling = false;   // is it there for the step that comes?
-  const ByBlock<std::vector<bool>>* executed = nullptr;  // what is executed; null: all
+  std::optional<AheadPart> ahead;         // the part that is made for the next step
+  bool filled = false, filling = false;   // filled: that part is there for the next step
+  const ByBlock<std::vector<bool>>* executed = nullptr;  // instructions to execute; null: all
   Copier copier;                                         // last: it ends before what it works on
 
   Impl(const Graph& g, const Program& p, comm::Communicator& c, ExecutorOptions o)
@@ -162,7 +162,7 @@ struct RankExecutor::Impl {
 
   void extend(Extent& extent, const View& view) const {
     const Buffer& buffer = program.buffer(view.buffer);
-    if (buffer.bytes() == 0) return;  // takes no room where its offset is
+    if (buffer.bytes() == 0) return;  // it takes no room at its offset
     if (buffer.slots > 1) {
       extent.slotted.push_back(buffer.id);
       return;

@@ -47,7 +47,7 @@ struct HostArray {
   Box region;
   DType dtype = DType::kFloat32;
   std::vector<std::byte> data;
-  std::vector<double> values() const;  // converted
+  std::vector<double> values() const;  // converted to double
 };
 
 // Gives a region of a graph input for the step being executed; `to` has the region's shape and the
@@ -72,7 +72,7 @@ struct Executed {
 };
 enum class RecordClock : uint8_t {
   kSteady,     // comparable between the ranks of a machine
-  kProcessor,  // of the rank's own thread: what others take of its core does not count
+  kProcessor,  // time of the rank's own thread: other users of its core do not count
 };
 
 // A `LoadFunction` for any step, called for regions of ids of later steps: caches of rows look
@@ -93,7 +93,7 @@ struct ExecutorOptions {
   uint64_t seed = 0;
   int threads = 1;           // inside one kernel: this rank's share of the cores
   bool profile = false;      // measure the time of each kind of instruction
-  AheadFunction ahead = {};  // empty: what comes is not known
+  AheadFunction ahead = {};  // empty: later ids are not known
   // Sums are rounded in another way for each seed (roundings.h); 0: as the kernels compute them.
   uint64_t roundings = 0;
 };

@@ -60,15 +60,15 @@ struct KernelContext {
   uint64_t seed = 0;
   int64_t step = 0;         // of the step being executed; read when a closure runs
   bool evaluating = false;  // nothing is dropped; read when a closure runs
-  Scratch scratch;          // of the kinds
-  Scratch accumulate;       // of the generic accumulation around them
+  Scratch scratch;          // for the kinds
+  Scratch accumulate;       // for the generic accumulation around them
 };
 
 struct KernelCall {
   const Op* op = nullptr;
   Box box;  // global, of the micro-batch for which the kernel is prepared
   std::vector<Array> inputs, outputs;
-  std::vector<bool> add;  // by output: add to (merge into) what is there
+  std::vector<bool> add;  // by output: add to (merge into) its present values
   KernelContext* context = nullptr;
   // For an op on some rows of a table, whose ids name places: returns the row at a place, counted
   // from the whole table's first, when the closure runs. Empty: rows are where the box says.

@@ -30,7 +30,7 @@ struct Period {
   std::string plan;  // as the user names it
   Compiled compiled;
   std::vector<Program> programs;  // of all ranks of the world
-  StateMove move;                 // from the period before; of the first period: nothing
+  StateMove move;                 // from the period before; empty for the first period
 };
 
 using CompilePlan = std::function<Result<Compiled>(const std::string& plan)>;
@@ -64,7 +64,7 @@ class PeriodExecutor {
     int64_t bytes_predicted = 0, bytes_counted = 0;        // that this rank sent
     int64_t messages_predicted = 0, messages_counted = 0;  // likewise
     double seconds = 0;                                    // from all ranks' readiness to the end
-    double total_s = 0;                                    // with the making of the new executor
+    double total_s = 0;                                    // including the new executor's making
   };
   // Begins a step; all ranks call it before each step. Before a period's first step it makes the
   // executor of the period's plan; before the run's first step it initialises it, later it moves

@@ -27,7 +27,7 @@ struct PredictConfig {
   std::string plan = "serial";
   std::string precision = "float32";
   int64_t batch = 64;
-  int64_t samples = 0;  // the first ones, at most those of the arrays; 0: all
+  int64_t samples = 0;  // the first samples, at most those of the arrays; 0: all
   // The tensor to return, whose first dim is the batch; "": the output that the loss compares with
   // `targets`.
   std::string tensor = "";
@@ -37,15 +37,15 @@ struct PredictConfig {
 
 struct Predictions {
   int64_t samples = 0;
-  int64_t width = 0;            // of an output: what is looked at
+  int64_t width = 0;            // elements of an output
   std::vector<double> outputs;  // by sample; what stands in front of its last dims, flat
   std::vector<double>
-      targets;      // likewise, as many as the model has for a sample; none: it has none
+      targets;      // likewise, as many as the model has for a sample; empty: it has none
   double loss = 0;  // the mean over the samples, each of which counts once (sample_passes.h)
   // For a model that gives each sample a class, if no other tensor is asked for: the share that is
   // right among the samples whose target is not -1; NaN without any.
   std::optional<double> accuracy = std::nullopt;
-  double seconds_a_sample = 0;  // the fastest batch's
+  double seconds_a_sample = 0;  // that of the fastest batch
   double multiply_adds = 0;     // of a sample: products and convolutions
 };
 // Computes the outputs. The nodes of a graph (data.nodes) are one batch, and its nodes are the

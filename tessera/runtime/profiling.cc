@@ -18,7 +18,7 @@
 namespace tessera {
 namespace {
 
-constexpr int kSteps = 8, kFewSteps = 3;  // of a plan that are recorded
+constexpr int kSteps = 8, kFewSteps = 3;  // recorded steps of a plan
 
 std::string today() {
   const std::time_t now = std::time(nullptr);
@@ -72,7 +72,7 @@ class Session {
   }
 
  private:
-  static constexpr double kLinkShare = 6;  // as long as so many cases
+  static constexpr double kLinkShare = 6;  // takes as long as this many cases
 
   void progress(const std::string& what, double part) {
     if (options_.progress) options_.progress(what, std::min(done_ / total_, 1.0));

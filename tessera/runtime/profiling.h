@@ -15,8 +15,8 @@ namespace tessera {
 
 struct ProfileOptions {
   std::string device = "cpu";
-  std::vector<int64_t> ranks{1, 2, 4};  // that work side by side, in turn
-  int64_t threads = 1;                  // of a rank, inside a kernel: `threads` of the run file
+  std::vector<int64_t> ranks{1, 2, 4};  // numbers of ranks that work side by side, in turn
+  int64_t threads = 1;                  // threads of a rank, in a kernel: `threads` of the run file
   bool quick = false;                   // fewer shapes and repeats: about a fifth of the time
   // Called before each part with what it is and how much of the work is done, 0..1.
   std::function<void(const std::string& what, double done)> progress;

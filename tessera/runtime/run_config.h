@@ -34,16 +34,16 @@ struct OptimizerConfig {
   int64_t warmup = 10;  // steps of linear warm-up; then cosine to min_lr at the last step
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, momentum = 0.9, nesterov = 0,
          clip = 1.0;
-  std::string rounding = "nearest";         // of 16-bit tables (builder.h)
-  std::vector<OptimizerGroup> groups = {};  // parameters that are trained otherwise
+  std::string rounding = "nearest";         // for 16-bit tables (builder.h)
+  std::vector<OptimizerGroup> groups = {};  // parameters that are trained in another way
 };
-OptimizerSpec specification(const OptimizerConfig& config);  // what the graph knows of it
+OptimizerSpec specification(const OptimizerConfig& config);  // what the graph needs of the config
 
 // Evaluation: the loss on other data, every few steps.
 struct EvalConfig {
   DataConfig data;      // not given: no evaluation
-  int64_t every = 100;  // after steps that this divides, and after the last
-  int64_t batches = 1;  // of the run's batch size; the same ones each time
+  int64_t every = 100;  // evaluates after steps divisible by this, and after the last
+  int64_t batches = 1;  // batches of the run's batch size; equal each time
   int data_line = 0;
 };
 
@@ -51,7 +51,7 @@ struct EvalConfig {
 struct CheckpointLevel {
   std::string dir;           // "": none are written
   int64_t every = 100;       // steps
-  int64_t keep = 2;          // the newest so many
+  int64_t keep = 2;          // number of checkpoints to keep, the newest
   int64_t asynchronous = 1;  // 0: steps wait until a checkpoint is written
 };
 // The durable level, which has one more checkpoint after the last step, and a fast one, usually in
@@ -66,7 +66,7 @@ struct RunConfig {
   std::string file;  // where it was read from
   std::string model;
   DataConfig data;
-  int64_t batch = 0;  // 0: what a graph file fixes, and 8 of any other model
+  int64_t batch = 0;  // 0: the batch of a graph file; 8 for any other model
   int64_t steps = 100;
   std::string plan = "serial";
   std::vector<PlanChange> changes = {};  // of the plan, in the order of their steps
@@ -80,7 +80,7 @@ struct RunConfig {
   OptimizerConfig optimizer;
   EvalConfig eval;
   CheckpointConfig checkpoint;
-  std::string weights;  // a file or folder that parameters begin with; "": initial values
+  std::string weights;  // a file or folder of initial parameters; "": initial values
   // A pattern as in optimizer.group: only parameters whose names it matches begin so; "": all.
   std::string weights_of;
   bool resume = false;  // from the newest checkpoint; not a key of the file

@@ -33,7 +33,7 @@ struct StepReport {
   int64_t memory_bytes = 0;                 // planned arena of a rank, on the device
   int64_t resident_bytes = 0;               // of this process, now
   std::optional<ClickQuality> eval_clicks;  // beside eval_loss, of a model that predicts clicks
-  std::optional<double> eval_accuracy;      // of one that predicts classes: the share that is right
+  std::optional<double> eval_accuracy;      // if it predicts classes: the share that is right
 };
 
 struct CheckpointSummary {
@@ -42,21 +42,21 @@ struct CheckpointSummary {
   int64_t bytes_written = 0;  // of all ranks
   int64_t bytes_read = 0;     // of this process
   int64_t memory_bytes = 0;   // host memory for copies of what is saved, of the rank with the most
-  double seconds = 0;         // that this rank's steps waited for saving
+  double seconds = 0;         // time that this rank's steps waited for saving
 };
 // A checkpoint that has been written.
 struct SaveReport {
   int64_t step = 0;
   std::string path;
   int64_t bytes = 0;    // of all ranks
-  double waited_s = 0;  // that steps waited for it
-  double seconds = 0;   // from its step to its being complete
+  double waited_s = 0;  // time that steps waited for it
+  double seconds = 0;   // from its step to its completion
 };
 // State that was read before the first step.
 struct LoadReport {
   int64_t step = 0;  // of the checkpoint; 0: parameters alone
   std::string path;
-  int64_t bytes = 0;  // that the ranks of this process hold of it
+  int64_t bytes = 0;  // bytes of it that the ranks of this process hold
   double seconds = 0;
 };
 
@@ -64,7 +64,7 @@ struct LoadReport {
 struct TableCacheSummary {
   std::string table, policy;
   int64_t rows = 0, slots = 0,
-          row_bytes = 0;  // of the rank with the longest rows; sums of the others
+          row_bytes = 0;  // of the rank with the longest rows; the others are sums over ranks
   int64_t lookups = 0, lookup_misses = 0;
   int64_t rows_in = 0, rows_out = 0, overflow_rows = 0;
   double hit_rate() const {  // of look-ups
@@ -112,8 +112,8 @@ struct ChangeReport {
   std::string plan;
   int64_t ranks = 1;                               // of the new plan
   int64_t bytes_predicted = 0, bytes_counted = 0;  // of state, that all ranks sent
-  double seconds = 0;                              // that the state moved
-  double total_s = 0;                              // that steps waited for it
+  double seconds = 0;                              // time that the state moved
+  double total_s = 0;                              // time that steps waited for the change
   std::vector<std::string> begun_anew;             // states that the plan before did not keep
 };
 
@@ -146,13 +146,13 @@ struct VerifyConfig {
   double lossy_tolerance = 0.05;  // of the loss, where the plan compresses what ranks exchange
   double timeout_s = 60;
   OptimizerConfig optimizer;
-  DataConfig data{};  // what both runs read; none: random inputs
+  DataConfig data{};  // data of both runs; none: random inputs
 };
 // The tensors of a comparison that differ by more than the limit, but no more than roundings
 // explain (tolerance.h). Errors are relative, as those that are compared with the limit.
 struct WithinNoise {
   int64_t tensors = 0;  // of the loss and the gradients of each step, and of the parameters
-  std::string worst;    // of the largest error
+  std::string worst;    // the tensor with the largest error
   double error = 0;
   double noise = 0;  // of that tensor, between serial runs whose sums are rounded in another way
 };

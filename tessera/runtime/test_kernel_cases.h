@@ -27,7 +27,7 @@ struct Case {
 std::ostream& operator<<(std::ostream& out, const Case& c);
 
 const std::vector<Case>& cases();
-std::vector<Case> image_cases();  // are among them
+std::vector<Case> image_cases();  // cases() includes them
 // Returns cases of sizes at which other code runs: blocks of queries, several heads a block,
 // products by either library.
 const std::vector<Case>& large_cases();

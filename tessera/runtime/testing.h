@@ -21,7 +21,7 @@ class Workspace {
   void initialise();
   // Sets uniform random numbers in [low, high), which depend on the tensor's name.
   void randomise(TensorId id, double low = -1, double high = 1);
-  void set(TensorId id, const std::vector<double>& values);  // converted to the tensor's dtype
+  void set(TensorId id, const std::vector<double>& values);  // converts to the tensor's dtype
   std::vector<double> get(TensorId id) const;
 
   // Runs all ops in order, in whole.

@@ -77,7 +77,7 @@ class RankRun {
     const auto& candidates = job_.origin.candidates;
     TESSERA_TRY_VOID(begin_step((candidates.empty() ? 0 : candidates.front().step) + 1));
     TESSERA_TRY(const int64_t done, checkpoints_->restore(*executor_));
-    find_loss();  // also: nobody runs before all are ready
+    find_loss();  // also a barrier: no rank runs before all are ready
     open_store();
     last_ = Clock::now();
     for (int64_t step = done + 1; step <= job_.config.steps; ++step) {

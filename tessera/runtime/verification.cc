@@ -87,7 +87,7 @@ std::vector<HeldValues> read_homes(const RankExecutor& executor, const Graph& gr
   for (const Home& home : homes) {
     const bool trained = graph.tensor(home.tensor).role == Role::kParameter;
     if (trained_only && !trained && !carried[home.tensor.index()]) continue;
-    if (ahead[home.tensor.index()]) continue;  // of the step to come
+    if (ahead[home.tensor.index()]) continue;  // it belongs to the next step
     if (home.region.empty()) continue;
     const PieceOrigin origin = origins.of(home.tensor);
     const std::string name = display_name(graph, home.tensor);
@@ -237,7 +237,7 @@ struct Worst {
 double apart(double a, double b) {
   if (std::isnan(a) || std::isnan(b))
     return std::isnan(a) && std::isnan(b) ? 0 : std::numeric_limits<double>::infinity();
-  return a == b ? 0 : std::abs(a - b);  // infinities too
+  return a == b ? 0 : std::abs(a - b);  // this handles infinities too
 }
 
 // The largest difference of each tensor's elements between serial runs whose sums are rounded in

@@ -115,7 +115,7 @@ struct StoredBox {
 };
 // The files and boxes that one rank compares with their checksums.
 struct Comparisons {
-  std::vector<size_t> files;  // of which the heads are compared
+  std::vector<size_t> files;  // files whose heads are compared
   std::vector<StoredBox> boxes;
 };
 // Shares the comparisons among ranks that read together, so that everything is compared once. The
@@ -153,7 +153,7 @@ bool is_checkpoint(const std::string& folder);  // whether it has a manifest, re
 
 struct Damage {
   std::string file;         // path
-  std::string tensor, box;  // "" where it is the file as such
+  std::string tensor, box;  // "" if the file as such is damaged
   std::string what;         // "expected checksum ..., found ..."
   std::string to_string() const;
 };

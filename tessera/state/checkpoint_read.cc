@@ -195,9 +195,9 @@ class FolderSource : public CheckpointSource {
   bool compares_;
   std::vector<SourceArray> arrays_;
   std::map<std::string, size_t, std::less<>> by_name_;
-  mutable std::mutex mutex_;                                   // of what follows
+  mutable std::mutex mutex_;                                   // guards the members below
   mutable std::vector<std::optional<SafetensorsFile>> files_;  // opened when they are needed
-  mutable std::vector<std::vector<bool>> compared_;            // boxes
+  mutable std::vector<std::vector<bool>> compared_;            // boxes that have been compared
   mutable std::atomic<int64_t> bytes_read_ = 0;
 };
 

@@ -44,7 +44,7 @@ struct ManifestTensor {
 struct ManifestFile {
   std::string name;  // in the folder of the manifest
   int64_t bytes = 0;
-  uint64_t head_checksum = 0;  // of what stands before the arrays
+  uint64_t head_checksum = 0;  // checksum of all bytes before the arrays
   friend bool operator==(const ManifestFile&, const ManifestFile&) = default;
 };
 

@@ -50,7 +50,7 @@ struct StateMove {
   // loss in float16: they start as at the start of a run.
   std::vector<std::string> begun_anew;
   std::vector<Traffic> sent;  // by rank
-  int64_t bytes() const;      // that all ranks send
+  int64_t bytes() const;      // bytes that all ranks send
 };
 // Makes the plan of the move. Errors: invalid input if the new plan keeps a parameter, or a state
 // of one, that the old plan does not keep, or keeps with another shape or dtype: the plans are not

@@ -208,7 +208,7 @@ struct SafetensorsFile::Descriptor {
     return std::nullopt;
   }
   int number;
-  int direct = -1;  // the same file, opened to be read past the page cache; -1: it cannot be
+  int direct = -1;  // the file opened to bypass the page cache; -1: it cannot be
 
   void open_direct([[maybe_unused]] const std::string& path) {
 #ifdef O_DIRECT
@@ -224,7 +224,7 @@ struct SafetensorsFile::Descriptor {
   }
 
  private:
-  std::byte* mapped = nullptr;  // the file, for questions only: nothing is read there
+  std::byte* mapped = nullptr;  // the mapped file, only for mincore(): nothing is read there
   int64_t mapped_bytes = 0;
 
   // Returns whether the first and the last of the bytes are in the page cache. mincore() answers

@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-using Key = std::vector<std::pair<int64_t, int64_t>>;  // a box in an order of its own
+using Key = std::vector<std::pair<int64_t, int64_t>>;  // a box in a form that can be ordered
 using Ranks = std::vector<size_t>;
 
 struct Piece {

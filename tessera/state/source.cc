@@ -24,7 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 constexpr std::string_view kSuffix = ".safetensors";
 constexpr std::string_view kIndexSuffix = ".safetensors.index.json";
-constexpr int64_t kPieceBytes = 4 << 20;  // read and converted at once
+constexpr int64_t kPieceBytes = 4 << 20;  // bytes read and converted at once
 
 class SafetensorsSource : public TensorSource {
  public:

@@ -73,7 +73,7 @@ class PosixFile : public StorageFile {
       return;
     }
 #endif
-    can_direct_ = false;  // a file system without: memory, or of a network
+    can_direct_ = false;  // the file system lacks O_DIRECT: one in memory or on a network
   }
 
   std::string path_;

@@ -35,7 +35,7 @@ inline constexpr int64_t kStorageBlock = 4096;  // bytes
 class StorageFile {
  public:
   virtual ~StorageFile() = default;  // closes; what was not synced may be lost
-  virtual Status write(const std::byte* data, int64_t bytes) = 0;  // behind what was written before
+  virtual Status write(const std::byte* data, int64_t bytes) = 0;  // appends to the bytes before
   virtual Status sync() = 0;
 };
 
@@ -48,7 +48,7 @@ class Storage {
   virtual Status sync_folder(const std::string& path) = 0;
   virtual Status rename(const std::string& from, const std::string& to) = 0;
   virtual Status remove_file(const std::string& path) = 0;
-  virtual Status remove_folder(const std::string& path) = 0;  // an empty one
+  virtual Status remove_folder(const std::string& path) = 0;  // the folder must be empty
   // Returns the sorted names in a folder; {} if the path is no folder: nothing, a file, or a link
   // that leads to no folder.
   virtual Result<std::vector<std::string>> list(const std::string& path) = 0;

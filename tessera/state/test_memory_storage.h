@@ -40,10 +40,10 @@ struct Failure {
 
 // The files that remain after a loss.
 enum class Survivors : uint8_t {
-  kAll,         // a killed process: what was written is there
-  kOnlySynced,  // a loss of power: names and bytes that were synced
+  kAll,         // after a killed process: all that was written
+  kOnlySynced,  // after a loss of power: names and bytes that were synced
   kNames,       // all names, with the bytes that were synced (a rename before its data)
-  kTorn,        // all names; of bytes that were not synced the first half, then zeros
+  kTorn,        // all names; of bytes that were not synced the first half remains, then zeros
 };
 inline constexpr Survivors kEverySurvivors[] = {Survivors::kAll, Survivors::kOnlySynced,
                                                 Survivors::kNames, Survivors::kTorn};
@@ -63,7 +63,7 @@ class MemoryStorage : public Storage {
   Result<int64_t> free_bytes(const std::string& path) override;
   int64_t piece_bytes() const override { return kStorageBlock; }  // files of tests have several
 
-  int64_t operations() const;  // begun so far
+  int64_t operations() const;  // operations begun so far
   // Writes what the folder `from` holds after the loss below the real folder `to`.
   void restore_to(const std::string& from, const std::string& to, Survivors survivors) const;
 

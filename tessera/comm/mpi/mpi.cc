@@ -69,7 +69,7 @@ void ignore_sigterm() {
   if (action.sa_handler == tessera_on_sigterm) signal(SIGTERM, SIG_IGN);
 }
 
-bool faulted = false;  // of this process; read at exit
+bool faulted = false;  // whether this process had a fault; read at exit
 void finalize_at_exit() {
   int done = 0;
   MPI_Finalized(&done);
@@ -113,7 +113,7 @@ class Op {
 
  protected:
   virtual bool receive() = 0;         // takes what has arrived
-  virtual bool complete() const = 0;  // all has been received
+  virtual bool complete() const = 0;  // whether all has been received
   virtual std::vector<int> waiting_for() const = 0;
 
   void send(int to, ParcelPtr parcel) {
@@ -139,7 +139,7 @@ class Op {
   bool done_ = false;
 
  private:
-  std::vector<std::pair<int, Post::Ticket>> sends_;  // under way, with the receiver
+  std::vector<std::pair<int, Post::Ticket>> sends_;  // under way: receiver and ticket
 };
 
 struct GroupState {
@@ -289,8 +289,8 @@ class PieceOp final : public GroupOp {
   }
 
   std::vector<Assembly> assemblies_;
-  std::vector<size_t> sources_;  // yet to come, in member order
-  Pieces packed_pieces_;         // what packed_ holds
+  std::vector<size_t> sources_;  // members yet to send, in member order
+  Pieces packed_pieces_;         // the pieces in packed_
   ParcelPtr packed_;
 };
 
@@ -377,9 +377,9 @@ class ChunkedOp final : public GroupOp {
     unpack(me_, *result);
   }
 
-  std::vector<ParcelPtr> parts_;  // of the own chunk, by member
-  std::vector<size_t> sources_;   // whose parts are yet to come
-  std::vector<size_t> results_;   // whose reduced chunks are yet to come
+  std::vector<ParcelPtr> parts_;  // parts of the own chunk, by member
+  std::vector<size_t> sources_;   // members whose parts are yet to come
+  std::vector<size_t> results_;   // members whose reduced chunks are yet to come
 };
 
 class SendOp final : public Op {
@@ -521,7 +521,7 @@ class MpiCommunicator final : public Communicator {
 
   void abort(const std::string& reason) override {
     faulted = true;
-    ignore_sigterm();  // this process has its own line to print; mpirun's SIGKILL is a second away
+    ignore_sigterm();  // this process prints its own line; mpirun's SIGKILL comes a second later
     post_.broadcast_abort(reason);
   }
 
@@ -623,7 +623,7 @@ class MpiCommunicator final : public Communicator {
   std::map<std::pair<int, int64_t>, int64_t> next_received_;  // by sender and tag
   Handle next_handle_ = 0;
   std::map<Handle, std::unique_ptr<Op>> ops_;  // issued and not waited for
-  std::vector<Op*> active_;                    // those not done, in order of issue
+  std::vector<Op*> active_;                    // ops that are not done, in order of issue
 };
 
 int processes_launched() {

@@ -131,7 +131,7 @@ class Post {
   std::optional<std::string> abort_reason_;
   std::vector<int> questions_;
   std::map<int, std::vector<int>> answers_;
-  std::vector<std::unique_ptr<std::string>> control_texts_;  // being sent until the process ends
+  std::vector<std::unique_ptr<std::string>> control_texts_;  // kept until the process ends
 };
 
 }  // namespace tessera::comm

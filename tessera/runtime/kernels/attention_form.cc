@@ -37,7 +37,7 @@ void add_positions(const Order& order, int64_t size, Interval interval, std::vec
 }  // namespace
 
 AttentionOperands::AttentionOperands(const Op& op) {
-  const bool of_derivative = info_of(op).gradient;  // (do, q, k, v, o, lse), then as (q, k, v)
+  const bool of_derivative = info_of(op).gradient;  // (do, q, k, v, o, lse), else (q, k, v)
   q = of_derivative ? 1 : 0;
   size_t next = of_derivative ? 6 : 3;
   if ((op.inputs.size() - next) % 2 == 1) bias = static_cast<int>(next++);

@@ -47,7 +47,7 @@ class AttentionForm {
 
   // Returns the interval from the first to the last key that the query may see.
   Interval seen(int64_t query) const;
-  Interval seen(int64_t query, int64_t count) const;  // or one of `count` queries
+  Interval seen(int64_t query, int64_t count) const;  // or that one of `count` queries may see
 
   void start(const KernelContext& context);
   // Turns x[j] into scale x[j] + bias, or -inf if key keys.begin + j is not seen. Returns whether
@@ -73,7 +73,7 @@ class AttentionForm {
   // By batch, head and group: the contribution of each to the index of the first weight of a row.
   std::vector<int64_t> batch_index_, head_index_, group_index_;
   int64_t query_step_ = 0, first_index_ = 0;
-  bool dropping_ = true;  // of the run that was started last
+  bool dropping_ = true;  // whether the last started run drops weights
   uint64_t seed_ = 0, stream_ = 0;
   std::shared_ptr<std::vector<uint32_t>> words_;
 };

@@ -85,7 +85,7 @@ std::vector<Interval> spatial_intervals(const KernelCall& call, const OperandDim
 struct Frame {
   std::vector<int64_t> kernel;  // elements from the first to the last of a window
   WindowNumbers windows;
-  bool pools = false;  // those of libtorch pad at most half a kernel, maps of at least a kernel
+  bool pools = false;  // libtorch's pools pad at most half a kernel, and maps of at least a kernel
 
   // Returns the interval from the begin of the first window of `positions` to the end of the last.
   Interval span(Interval positions, size_t d) const {
@@ -282,7 +282,7 @@ Kernel conv_input_grad(const KernelCall& call) {
       const at::Tensor values =
           at::empty({gradient.size(0), weight.size(0), gradient.size(2)}, gradient.options());
       pointwise_convolution(values, gradient, weight, false);
-      const at::Tensor whole = at::zeros(dx.shape, gradient.options());  // between windows: nothing
+      const at::Tensor whole = at::zeros(dx.shape, gradient.options());  // zeros between windows
       const at::Tensor taken = under_windows(whole, n);
       taken.copy_(values.view(taken.sizes()));
       put(dx, whole, add);
@@ -290,7 +290,7 @@ Kernel conv_input_grad(const KernelCall& call) {
   }
   std::vector<int64_t> shape = call.outputs[0].shape;
   std::vector<int64_t> back;
-  if (!placed.pads.empty()) {  // of all elements under the windows; then what belongs to the piece
+  if (!placed.pads.empty()) {  // computes all elements under the windows, then cuts out the piece's
     const std::vector<int64_t> sizes = covered(positions, n.frame);
     std::copy(sizes.begin(), sizes.end(), shape.end() - static_cast<std::ptrdiff_t>(n.spatial));
     back = n.frame.to_cover(elements, positions, -1);

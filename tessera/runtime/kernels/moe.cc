@@ -168,7 +168,7 @@ Kernel dispatch(const KernelCall& call) {
           for (int64_t c = 0; c < slot.shape[2]; ++c) {
             std::byte* row = slots.find(integer(at_index(slot, b, s, c)), b);
             if (row == nullptr) continue;
-            out.read(row);  // what is there, for the addition
+            out.read(row);  // present values, for the addition
             ops.multiply_add(out.write(row), in.read(at_index(x, b, s)),
                              weight_at<A>(weight, b, s, c), out.size());
             out.commit(row);

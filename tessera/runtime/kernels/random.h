@@ -24,7 +24,7 @@ struct Keep {
 
   double p = 0;
   uint32_t threshold = 0;
-  double factor = 1;  // of what is kept
+  double factor = 1;  // factor of kept elements
   uint64_t key = 0;
 };
 

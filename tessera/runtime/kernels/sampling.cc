@@ -50,7 +50,7 @@ Neighbours neighbours_of(const Sizes& y, const Sizes& x, bool linear, bool corne
   std::array<std::vector<double>, 2> weights;
   for (int64_t i = y.piece.begin; i < y.piece.end(); ++i) {
     int64_t low = i * x.whole / y.whole;
-    double beyond = 0;  // how far on the way to the next element
+    double beyond = 0;  // fraction of the way to the next element
     if (linear) {
       const auto at = static_cast<double>(i), from = static_cast<double>(x.whole),
                  to = static_cast<double>(y.whole);
@@ -161,7 +161,7 @@ struct GridDim {
   int64_t size = 1;  // of the whole grid
   Interval piece;
   int64_t step = 0;       // bytes
-  size_t coordinate = 0;  // of a point, which belongs to the dim
+  size_t coordinate = 0;  // the coordinate of a point along this dim
 };
 
 std::vector<GridDim> grid_dims(const KernelCall& call, const Array& grid,
@@ -195,7 +195,7 @@ Corners<A> corners_of(const std::vector<GridDim>& dims, const std::byte* point, 
         (load_element<A>(point + static_cast<int64_t>(dim.coordinate) * step, dtype) + 1) * half;
     const Corners<A> before = out;
     out.count = 0;
-    if (!(place > -1 && place < static_cast<A>(dim.size))) return out;  // also what is no number
+    if (!(place > -1 && place < static_cast<A>(dim.size))) return out;  // this holds for NaN, too
     const A low = std::floor(place);
     const A beyond = place - low;
     for (int side = 0; side < 2; ++side) {

@@ -105,7 +105,7 @@ struct ScanGradients {
   at::Tensor da, dd;           // [G, R]
 };
 
-// Adds the gradients of one chunk, from dy, that of its values, and dh, that of the state behind
+// Computes the gradients of one chunk from dy, that of its values, and dh, that of the state behind
 // it; dh becomes that of the state before it.
 void differentiate_chunk(const Scan& scan, const Chunk& one, int64_t begin, const at::Tensor& dy,
                          const at::Tensor& h, at::Tensor& dh, ScanGradients& out) {
