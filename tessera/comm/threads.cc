@@ -212,7 +212,7 @@ class Op {
   virtual ~Op() = default;
   Op(const Op&) = delete;
   Op& operator=(const Op&) = delete;
-  // Does what can be done now; returns whether it did anything. Throws CommFault on a mismatch.
+  // Advances the op as far as it can; returns whether it moved. Throws CommFault on a mismatch.
   virtual bool progress() = 0;
   virtual std::vector<int> missing() const = 0;      // the ranks that the op waits for
   virtual void count(Counters& counters) const = 0;  // called when the op is done

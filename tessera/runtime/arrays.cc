@@ -391,7 +391,7 @@ class ArraySource : public DataSource, public SampleAccess {
     const size_t joined = first_joined(array, part, rest, moves, to);
     const Box outer(
         Box::Dims(rest.dims.begin(), rest.dims.begin() + static_cast<ptrdiff_t>(joined)));
-    // For the last run: its number of elements, and the part for which the sample has numbers.
+    // The last run has `length` elements; for the part `inside` of them the sample has numbers.
     Run run{.stride = rest.rank() == 0 ? bytes : to.strides.back() * bytes, .step = step};
     int64_t length = 1;
     for (size_t d = joined; d < rest.rank(); ++d) length *= rest.dims[d].size;

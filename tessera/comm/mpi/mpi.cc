@@ -90,7 +90,7 @@ class Op {
   virtual ~Op() = default;
   Op(const Op&) = delete;
   Op& operator=(const Op&) = delete;
-  // Does what can be done now; returns whether it did anything. Throws CommFault on a mismatch.
+  // Advances the op as far as it can; returns whether it moved. Throws CommFault on a mismatch.
   bool progress() {
     const bool received = receive();
     const bool sent =
@@ -360,7 +360,7 @@ class ChunkedOp final : public GroupOp {
       unpack_flat(item.what->dtype, parcel.payload() + offset, item.out, range);
     });
   }
-  // Reduces the parts in member order into the part of member 0, whose header becomes the result's.
+  // Reduces the parts in member order into the part of member 0, which gets the result's header.
   void reduce() {
     const ParcelPtr result = parts_.front();
     result->set_header(header(1, chunk_bytes(me_)));
