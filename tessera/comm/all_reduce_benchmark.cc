@@ -1,5 +1,5 @@
-// Time of one all-reduce among threads. Arguments: ranks, bytes of each rank's array. Iterations
-// run inside the ranks; the time reported is wall time of rank 0 for one call.
+// Measures the time of one all-reduce among threads. Arguments: ranks, bytes of each rank's array.
+// Iterations run inside the ranks; the time reported is wall time of rank 0 for one call.
 //   build/tessera_comm_benchmark --benchmark_repetitions=5
 #include <benchmark/benchmark.h>
 

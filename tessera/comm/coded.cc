@@ -51,8 +51,8 @@ void store(std::byte*& at, DType dtype, double value) {
   TESSERA_CHECK(false, "no codec for {}", dtype_name(dtype));
 }
 
-// Largest magnitude of a chunk over 127; infinite if an element is not finite, which makes all of
-// the chunk no number.
+// Returns the scale of a chunk: its largest magnitude over 127. The scale is infinite if an element
+// is not finite; then every element of the chunk decodes to NaN.
 float int8_scale(const double* values, int64_t n) {
   double largest = 0;
   for (int64_t i = 0; i < n; ++i) {
@@ -89,7 +89,8 @@ void decode_int8(const std::byte* at, std::vector<double>& values) {
   }
 }
 
-// Ties: the lowest index. What is no number counts as largest.
+// Writes the `kept` values of largest magnitude and their indices. Among equal magnitudes the
+// lowest index goes first. A NaN counts as the largest magnitude.
 void encode_top(const std::vector<double>& values, int64_t kept, std::byte* at) {
   std::vector<int32_t> order(values.size());
   std::iota(order.begin(), order.end(), 0);
@@ -117,7 +118,7 @@ void decode_top(const std::byte* at, int64_t kept, std::vector<double>& values) 
   }
 }
 
-// The dtype of a 16-bit codec; else the one that is given.
+// Returns the dtype of a 16-bit codec; for other codecs, `dtype`.
 DType element_dtype(const Codec& codec, DType dtype) {
   if (codec.kind == Codec::Kind::kFloat16) return DType::kFloat16;
   return codec.kind == Codec::Kind::kBFloat16 ? DType::kBFloat16 : dtype;
@@ -127,7 +128,7 @@ ArrayView whole(std::byte* data, const Box& box) {
   return {data, box, row_major_strides(box.shape())};
 }
 
-// Elements of a box of a strided array.
+// Returns the elements of the box `box` of a strided array, in row-major order.
 std::vector<double> gather(DType dtype, const ArrayView& from, const Box& box) {
   std::vector<std::byte> bytes(static_cast<size_t>(box.volume() * dtype_bytes(dtype)));
   copy_region(dtype, from, whole(bytes.data(), box), box);
@@ -144,7 +145,8 @@ void scatter(DType dtype, const std::vector<double>& values, const ArrayView& to
   copy_region(dtype, whole(bytes.data(), box), to, box);
 }
 
-// Adds what was dropped before, encodes, and keeps what is dropped now.
+// Adds the residual of the last call to the values, encodes them, and keeps in `residual` what the
+// codec drops now.
 std::vector<std::byte> encode_with(const Codec& codec, DType dtype, std::vector<double> values,
                                    float* residual) {
   if (residual == nullptr) return encode(codec, dtype, values);
@@ -259,7 +261,8 @@ Handle CodedCall::begin_recv(Communicator& world, int from, int64_t tag, DType d
   return world.issue_recv(from, tag, DType::kUInt8, whole(message.bytes.data(), bytes), label);
 }
 
-// Values that are summed, are so in double, in the order of the members.
+// Writes what the messages of an item decode to. Values of one box are summed in double, in the
+// order of the members.
 void CodedCall::write(size_t item, const std::vector<Message*>& messages) const {
   const bool single = items_[item].what == nullptr;
   const DType dtype = single ? whats_[0].dtype : items_[item].what->dtype;

@@ -1,5 +1,5 @@
-// Coded transfers: encode -> move bytes -> decode, over any communicator. What crosses is counted
-// like any other bytes; the formats and their sizes are those of base/codec.h.
+// Coded transfers: encode -> move bytes -> decode, over any communicator. The coded bytes are
+// counted like any other bytes that cross; base/codec.h defines the formats and their sizes.
 #pragma once
 
 #include <cstddef>
@@ -11,19 +11,20 @@
 
 namespace tessera::comm {
 
-// `values` in the codec's format, message_bytes() long; as they are if that is not smaller. Rounds
-// to nearest, ties to even; float16 keeps finite values finite; what is not finite stays so.
+// Encodes `values` into message_bytes() bytes in the codec's format; the values stay as they are if
+// the codec's format is not smaller. Rounds to nearest, ties to even. float16 keeps finite values
+// finite; values that are not finite stay not finite.
 std::vector<std::byte> encode(const Codec& codec, DType dtype, const std::vector<double>& values);
 std::vector<double> decode(const Codec& codec, DType dtype, int64_t elements,
                            const std::byte* from);
 
-// One message or collective call under way. Order of calls: begin_*, wait for the handle (if it is
-// not kNoHandle), finish. The views' memory must stay until then, this object too.
+// A `CodedCall` is one message or collective call under way. Call begin_*, wait for the handle (if
+// it is not kNoHandle), then call finish. The views' memory and this object must stay until then.
 class CodedCall {
  public:
-  // `residual`: what the codec dropped of the elements that this member encoded in its last call
-  // here, in order (coded_elements() of each item, summed); added to them, then replaced. Null: no
-  // error feedback.
+  // Starts a collective call. `residual` holds what the codec dropped from the elements that this
+  // member encoded in its last call here, in order (coded_elements() of each item, summed). It is
+  // added to those elements, then replaced. Null: no error feedback.
   Handle begin(Communicator& world, int group, size_t me, const std::vector<Item>& items,
                const Codec& codec, float* residual, const Label& label);
   Handle begin_send(Communicator& world, int to, int64_t tag, DType dtype, const ArrayView& from,
@@ -37,16 +38,16 @@ class CodedCall {
     const CodedPiece* piece = nullptr;
     size_t item = 0;
     std::vector<std::byte> bytes;
-    Redistribution what;  // of the bytes
+    Redistribution what;  // moves `bytes`
   };
   void write(size_t item, const std::vector<Message*>& messages) const;
 
   size_t me_ = 0;
   Codec codec_;
   std::vector<Item> items_;
-  std::vector<Redistribution> whats_;            // of a single message
+  std::vector<Redistribution> whats_;            // for a single message
   std::vector<std::vector<CodedPiece>> pieces_;  // by item
-  std::list<Message> messages_;                  // addresses stay
+  std::list<Message> messages_;                  // a list: elements keep their addresses
 };
 
 }  // namespace tessera::comm

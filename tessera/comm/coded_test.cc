@@ -1,4 +1,5 @@
-// Codecs: what comes back, what it weighs, what error feedback keeps; coded calls on threads.
+// Tests codecs: decoded values, sizes of messages, what error feedback keeps; coded calls on
+// threads.
 #include "tessera/comm/coded.h"
 
 #include <gtest/gtest.h>
@@ -170,7 +171,7 @@ TEST(CodedCalls, SumsAreOfDecodedParts) {
   }
 }
 
-// Of constant values, what was sent in n calls and what is left add up to n times the values.
+// For constant values, the sum of n calls' outputs plus the residual is n times the values.
 TEST(CodedCalls, ErrorFeedbackLosesNothing) {
   const Redistribution what{CollectiveKind::kPermute,
                             std::nullopt,
@@ -179,7 +180,7 @@ TEST(CodedCalls, ErrorFeedbackLosesNothing) {
                             {Box{{{0, 0}}}, range(0, 64)}};
   std::vector<double> sent(64, 0.0);
   const std::vector<float> values = floats(64, 1);
-  // Each run repeats the calls so far: the last call's output is what that call sent.
+  // Each run repeats all calls so far; the run's output is that of its last call.
   Outcome outcome;
   for (int calls = 1; calls <= 40; ++calls) {
     outcome = run(what, "topk:0.05", calls, {values, {}});

@@ -1,5 +1,5 @@
-// Communicators: how ranks exchange arrays. One small interface, three back ends in folders of
-// their own: threads in one process (the default) and MPI.
+// Communicators: how ranks exchange arrays. One small interface has two back ends: threads in one
+// process (the default) and MPI.
 //
 // Every collective is one thing: a *redistribution*. Member j of a group holds the box hold[j] of a
 // (virtual, global) array and wants the box need[j]. Without a combiner each wanted element is
@@ -8,10 +8,10 @@
 // broadcast, reduce and permute are classes of (hold, need); the kind only names the class for
 // accounting and lets a back end choose a faster algorithm.
 //
-// Arrays are strided views into memory that the caller keeps alive and does not change between
-// issue and wait (inputs) or read before wait (outputs). Input and output of a member may be the
-// same memory for all-reduce; and in copies the input may lie in the output, at its place (a gather
-// into the array that holds the own shard).
+// Arrays are strided views into memory that the caller keeps alive and, between issue and wait,
+// neither changes (inputs) nor reads (outputs). In an all-reduce, input and output of a member may
+// be the same memory. In copies the input may lie in the output, at its place (as in a gather into
+// the array that holds the member's own shard).
 //
 // Issue and wait: issue() never blocks; wait() returns when the member's outputs are complete and
 // its inputs may be overwritten. A rank blocked in one wait makes progress on all that it has
@@ -21,13 +21,12 @@
 // Determinism: combination is in member order, element by element, so threads and MPI agree bit for
 // bit.
 //
-// Accounting: what counts are the bytes that a rank *sends* under the direct algorithm, where the
-// data really moves: a member sends to each other member what that one takes from it. In an
-// all-reduce of E elements over n members the elements are cut into n chunks, the first ones larger
-// by one if they do not divide. Member r sends every other member that one's chunk, and then its
-// own reduced chunk of e_r elements to all others: (E - e_r) + (n-1) e_r elements, which is
-// 2(n-1)/n E for equal chunks, as in a ring. There is one message for each peer and phase with at
-// least one element.
+// Accounting: a rank's count is the bytes that it *sends* under the direct algorithm, in which each
+// member sends to every other member exactly what the other member takes from it. In an all-reduce
+// of E elements over n members the elements are cut into n chunks, the first ones larger by one if
+// n does not divide E. Member r sends each other member that member's chunk, and then its own
+// reduced chunk of e_r elements to all others: (E - e_r) + (n-1) e_r elements, which is 2(n-1)/n E
+// for equal chunks, as in a ring. Each peer and phase with at least one element makes one message.
 #pragma once
 
 #include <array>
@@ -57,14 +56,14 @@ using tessera::Redistribution;
 using tessera::Traffic;
 using tessera::traffic;
 
-// A strided array whose element (0,..,0) is box.begin in the coordinates of the redistribution.
+// A strided array whose element (0,..,0) is at box.begin in the coordinates of the redistribution.
 struct ArrayView {
   std::byte* data = nullptr;
   Box box;
-  std::vector<int64_t> strides;  // in elements, one a dim of box
+  std::vector<int64_t> strides;  // in elements, one for each dim of box
 };
 
-// One array of a (possibly bucketed) collective call, seen from this member.
+// One array of a (possibly bucketed) collective call, as this member sees it.
 struct Item {
   const Redistribution* what = nullptr;  // kept alive by the caller until wait
   ArrayView in;                          // box == what->hold[me]
@@ -80,40 +79,42 @@ struct Counters {
   std::array<Traffic, kCollectiveKinds> collectives;  // by kind
   Traffic point_to_point;                             // counted at the sender
   int64_t total_bytes() const;
-  // Only of kinds that moved something; messages are "send".
+  // Returns the bytes sent by kind, without kinds that sent nothing; point-to-point messages are
+  // "send".
   std::map<std::string, int64_t> bytes_by_kind() const;
 };
 
-// Thrown by wait(), and by nothing else, when peers do not arrive in time or died, or when the
-// world was aborted. It is the only kind of exception that crosses the border between ranks.
+// A `CommFault` is thrown by wait(), and by nothing else, when peers do not arrive in time or died,
+// or when the world was aborted. It is the only kind of exception that crosses the border between
+// ranks.
 struct CommFault {
   // "rank 3: op ..., tensor ..., axis ...: no answer from ranks {1, 2} within 60 s"
   std::string message;
-  ErrorCode code = ErrorCode::kFault;  // of what a rank found and told the others
+  ErrorCode code = ErrorCode::kFault;  // of the error that a rank found and told the others
 };
 
 using Handle = int64_t;
 inline constexpr Handle kNoHandle = -1;
 
-// One rank's endpoint. Not thread-safe: used by its rank's thread only.
+// One rank's endpoint. It is not thread-safe: only its rank's thread uses it.
 class Communicator {
  public:
   virtual ~Communicator() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // Registers a group by its member ranks (this rank among them, order = member order); the same
-  // list must give the same group on all members. Cheap when called again.
+  // Registers a group by its member ranks (this rank among them, order = member order) and returns
+  // its number. The list must be equal on all members. A repeated call is cheap.
   virtual int group(const std::vector<int>& members) = 0;
-  // All items of one call move together (a bucket): same kind, dtype and combiner.
+  // Starts a collective call. Its items move together (a bucket): same kind, dtype and combiner.
   virtual Handle issue(int group, std::vector<Item> items, const Label& label) = 0;
-  // Point to point, matched by (source, destination, tag) in order of issue. The two boxes have
-  // equal shape.
+  // Starts a point-to-point message. Sends and receives are matched by (source, destination, tag)
+  // in order of issue. The boxes of both sides have equal shape.
   virtual Handle issue_send(int to, int64_t tag, DType dtype, ArrayView from,
                             const Label& label) = 0;
   virtual Handle issue_recv(int from, int64_t tag, DType dtype, ArrayView into,
                             const Label& label) = 0;
   virtual void wait(Handle handle) = 0;
-  virtual void barrier() = 0;  // of all ranks
+  virtual void barrier() = 0;  // waits for all ranks
   // Tells all other ranks to stop: their waits throw a CommFault with this reason.
   virtual void abort(const std::string& reason) = 0;
   virtual const Counters& counters() const = 0;
@@ -121,30 +122,30 @@ class Communicator {
 };
 
 struct Options {
-  std::chrono::milliseconds timeout{60'000};  // of every wait
-  // MPI: the rank of each process, by the launcher's number. Empty, or of another length than there
-  // are processes: as the launcher numbers them.
+  std::chrono::milliseconds timeout{60'000};  // for every wait
+  // For MPI: the rank of each process, by the launcher's process number. If the list is empty, or
+  // its length is not the number of processes, ranks are the launcher's numbers.
   std::vector<int> rank_of_process;
 };
 
-// Runs `body(communicator)` on `ranks` threads in this process. Returns the first fault if a body
-// throws: the other ranks are aborted, all threads are joined.
+// Runs `body(communicator)` on `ranks` threads in this process. If a body throws, the other ranks
+// are aborted, all threads are joined, and the first fault is returned.
 Status run_threads(int ranks, const Options& options,
                    const std::function<void(Communicator&)>& body);
 
-// MPI. available(): built in. launched(): this process was started by an MPI launcher with > 1
-// rank.
+// Returns whether MPI is built in (mpi_launched: whether an MPI launcher started this process with
+// more than one rank).
 bool mpi_available();
 bool mpi_launched();
 // Initialises MPI once and returns this process's endpoint over all processes.
 Result<std::unique_ptr<Communicator>> mpi_world(const Options& options);
-// The launcher ends all processes when one dies (mpi/mpi.cc says how). After this call a process
-// that is ended so prints one line that names its rank and the call it was in, and exits with
-// code 3.
+// Makes a process that is ended by SIGTERM print one line that names its rank and the call it was
+// in, and exit with code 3. An MPI launcher ends all processes so when one dies (mpi/mpi.cc says
+// how).
 void mpi_install_fault_handler();
 
-// Copies (or combines into) the elements of `region` from one strided array to another; both boxes
-// contain `region`. The kernel under all back ends; vectorised for contiguous runs.
+// Copies the elements of `region` from one strided array to another (combine_region: combines them
+// into it); both boxes contain `region`. All back ends use it; contiguous runs are vectorised.
 void copy_region(DType dtype, const ArrayView& from, const ArrayView& to, const Box& region);
 void combine_region(DType dtype, Combiner combiner, const ArrayView& from, const ArrayView& to,
                     const Box& region);  // to = combine(to, from)

@@ -5,7 +5,7 @@
 namespace tessera::comm {
 namespace {
 
-// Gathers where everybody knows all lengths. `to`: the rank that gets the bytes; -1: all of them.
+// Gathers bytes when every rank knows all lengths. Rank `to` gets the bytes; if -1, all ranks do.
 std::vector<std::string> gather(Communicator& world, std::string_view mine,
                                 const std::vector<int64_t>& lengths, int to) {
   const int64_t total = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});

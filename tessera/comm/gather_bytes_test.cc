@@ -43,7 +43,7 @@ TEST(GatherBytes, OneRankMayTakeAll) {
     } else {
       EXPECT_THAT(all, IsEmpty());
     }
-    // Nobody but the receiver is sent anything but the lengths.
+    // Apart from the lengths, only the receiver is sent anything.
     const int64_t lengths = 8 * (world.size() - 1);
     const int64_t values = world.rank() == 1 ? 0 : 16;
     EXPECT_EQ(world.counters().total_bytes(), lengths + values);

@@ -30,7 +30,8 @@ struct Nest {
   int64_t to_offset = 0;
 };
 
-// The last `keep` dims (the triple of moments) are left to the kernel.
+// Makes the loop nest, without the last `keep` dims (a triple of moments), which the kernel
+// handles.
 Nest make_nest(const ArrayView& from, const ArrayView& to, const Box& region, size_t keep) {
   TESSERA_CHECK(region.rank() <= kMaxRank, "{} dims, at most {}", region.rank(), kMaxRank);
   TESSERA_CHECK(from.box.contains(region) && to.box.contains(region), "{} from {} to {}",
@@ -140,7 +141,7 @@ struct Max {
 struct LogSumExp {
   template <class T>
   T operator()(T a, T b) const {
-    if (a == b) return a + static_cast<T>(0.693147180559945309417232121458);  // also both infinite
+    if (a == b) return a + static_cast<T>(0.693147180559945309417232121458);  // infinities, too
     const T high = a < b ? b : a;
     const T low = a < b ? a : b;
     return high + std::log1p(std::exp(low - high));
@@ -311,7 +312,7 @@ std::vector<Box> boxes_of_flat_range(const Box& box, Interval range) {
 
 namespace {
 
-// The byte at which the region begins.
+// Returns the address of the region's first element.
 const std::byte* begin_of(const ArrayView& view, const Box& region, DType dtype) {
   int64_t offset = 0;
   for (size_t d = 0; d < region.rank(); ++d) {
@@ -324,7 +325,7 @@ const std::byte* begin_of(const ArrayView& view, const Box& region, DType dtype)
 
 void copy_region(DType dtype, const ArrayView& from, const ArrayView& to, const Box& region) {
   if (region.empty()) return;
-  // A shard that lies in the gathered array already, at its place.
+  // Here a shard already lies at its place in the gathered array.
   if (from.strides == to.strides && begin_of(from, region, dtype) == begin_of(to, region, dtype))
     return;
   const Nest nest = make_nest(from, to, region, 0);

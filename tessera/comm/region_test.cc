@@ -1,4 +1,5 @@
-// The kernels: conversions of 16-bit floats, flat ranges, strided copies, combiners at their edges.
+// Tests the kernels: conversions of 16-bit floats, flat ranges, strided copies, combiners' edge
+// cases.
 #include "tessera/comm/region.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +18,7 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-// The value of a 16-bit float by its definition.
+// Returns the value of a 16-bit float by the definition of its format.
 double value_of(uint16_t bits, int exponent_bits, int mantissa_bits) {
   const int mask = (1 << exponent_bits) - 1;
   const int bias = mask >> 1;
@@ -42,7 +43,7 @@ void check_format(int exponent_bits, int mantissa_bits, const From& from, const 
     }
     ASSERT_EQ(value, want) << i;
     ASSERT_EQ(to(from(bits)), bits);
-    // Between two neighbours: below the middle down, above it up, on it to the even one.
+    // A number between two neighbours rounds down below their middle, up above it, to even on it.
     const double next = value_of(static_cast<uint16_t>(i + 1), exponent_bits, mantissa_bits);
     if (!std::isfinite(want) || !std::isfinite(next) || i == 0x7FFF) continue;
     const float middle = static_cast<float>((want + next) / 2);

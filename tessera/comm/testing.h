@@ -66,8 +66,8 @@ inline double rounded(DType dtype, double value) {
 
 using Index = std::vector<int64_t>;
 
-// What member holds at an index: differs among members and indices, exact in every dtype after
-// rounding.
+// Returns the element that a member holds at an index. Values differ among members and indices and
+// are exact in the dtype, since they are rounded to it.
 inline double input_value(const Redistribution& what, size_t member, const Index& at) {
   // Copies of the same element are equal on all members.
   std::vector<int64_t> words = at;
@@ -110,7 +110,7 @@ inline double combine_values(DType dtype, Combiner combiner, double a, double b)
   return 0;
 }
 
-// The part `at.back()` of merged moments, member by member.
+// Returns component `at.back()` of the moments merged member by member.
 inline double merged_moment(const Redistribution& what, const std::vector<size_t>& holders,
                             Index at) {
   const size_t wanted = static_cast<size_t>(at.back());
@@ -142,7 +142,7 @@ inline bool inside(const Box& box, const Index& at) {
   return true;
 }
 
-// The value that a member must find, or nothing if nobody holds the element.
+// Returns the value that a member must find, or nothing if no member holds the element.
 inline std::optional<double> expected_value(const Redistribution& what, const Index& at) {
   std::vector<size_t> holders;
   for (size_t j = 0; j < what.hold.size(); ++j) {
@@ -174,7 +174,7 @@ void for_each_index(const Box& box, const F& f) {
   }
 }
 
-// One member's arrays, with memory around the elements that nobody may touch.
+// One member's arrays, surrounded by memory that must not be written.
 struct Arrays {
   static constexpr std::byte kCanary{0xA5};
   std::vector<std::byte> in_memory, out_memory;
@@ -219,7 +219,7 @@ struct Arrays {
     return out_memory.empty() ? in_memory : out_memory;
   }
 
-  // Empty if the output is right and nothing else was written.
+  // Returns "" if the output is right and nothing else was written; else what is wrong.
   std::string error(const Case& test) const {
     const DType dtype = test.what.dtype;
     std::vector<std::byte> memory = result();
@@ -296,8 +296,8 @@ inline std::vector<Redistribution> combinations(const Box& whole, DType dtype, C
           {kAllReduce, combiner, dtype, with_halo(rows, whole), all}};
 }
 
-// Every kind, dtype, combiner and shape (even, uneven, empty pieces), contiguous, strided and in
-// place.
+// Returns cases of every kind, dtype, combiner and shape (even, uneven, empty pieces), contiguous,
+// strided and in place.
 inline std::vector<Case> all_cases(size_t n) {
   std::vector<Case> out;
   const auto add = [&](const std::vector<Redistribution>& list) {
@@ -333,8 +333,8 @@ inline std::vector<Case> all_cases(size_t n) {
   return out;
 }
 
-// Gathers bytes of unequal lengths: none, all values of a byte, long ones, on one rank alone. Returns
-// what differs from what the ranks have; empty if nothing does.
+// Gathers bytes of unequal lengths: none, all values of a byte, long ones, on one rank alone.
+// Returns the name of the first gather whose result differs from the ranks' bytes; "" if none does.
 inline std::string gather_error(Communicator& world) {
   const auto bytes = [](int rank, size_t length) {
     std::string text(length, '\0');

@@ -32,7 +32,7 @@ inline void pause_cpu() {
 #endif
 }
 
-// What a rank sleeps on. Peers signal after each step that it may wait for.
+// A rank sleeps on its `Wakeup`. Peers signal it after each step that the rank may wait for.
 class Wakeup {
  public:
   uint32_t epoch() const { return epoch_.load(std::memory_order_acquire); }
@@ -71,7 +71,7 @@ struct RankState {
   alignas(kCacheLine) std::atomic<SendOp*> inbox{nullptr};  // a stack: last sent on top
 };
 
-// One call, where the members' ops meet. Slots outlive the ops; a meeting is used again once all
+// One call, in which the members' ops meet. Slots outlive the ops; a meeting is used again once all
 // members have left it.
 struct Meeting {
   struct alignas(kCacheLine) Slot {
@@ -100,7 +100,7 @@ struct Meeting {
   std::atomic<size_t> left{0};
 };
 
-// Hands out the meeting of each sequence number. The lock guards this matching only, not the data.
+// Hands out the meeting of each sequence number. The lock guards only this, not the data.
 class Group {
  public:
   explicit Group(std::vector<int> member_ranks) : members(std::move(member_ranks)) {}
@@ -157,7 +157,7 @@ class World {
 
   Group* barrier_group() { return barrier_.get(); }
 
-  // Keeps the first reason, wakes all, and waits until no other rank touches foreign memory.
+  // Keeps the first reason, wakes all ranks, and waits until no other rank touches foreign memory.
   void abort(const std::string& reason, int rank, ErrorCode code = ErrorCode::kFault) {
     {
       const std::lock_guard lock(mutex_);
@@ -182,12 +182,13 @@ class World {
   std::vector<RankState> ranks_;
   std::unique_ptr<Group> barrier_;
   std::atomic<bool> aborted_{false};
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // guards the members below
   Error reason_;
   std::map<std::vector<int>, std::unique_ptr<Group>> groups_;
 };
 
-// While it lives this rank may touch other ranks' memory; false if the world was aborted before.
+// While a `Moving` lives, its rank may touch other ranks' memory; false if the world was aborted
+// before.
 class Moving {
  public:
   Moving(World& world, int rank) : flag_(world.at(rank).moving) {
@@ -204,17 +205,17 @@ class Moving {
   bool allowed_ = false;
 };
 
-// An issued call of one rank.
+// One issued call of one rank.
 class Op {
  public:
   Op(World& world, int rank, Label label) : world_(world), rank_(rank), label_(std::move(label)) {}
   virtual ~Op() = default;
   Op(const Op&) = delete;
   Op& operator=(const Op&) = delete;
-  // Does what can be done now; true if anything was. Throws CommFault on a mismatch.
+  // Advances the op as far as it can; returns whether it moved. Throws CommFault on a mismatch.
   virtual bool progress() = 0;
-  virtual std::vector<int> missing() const = 0;      // the ranks that it waits for
-  virtual void count(Counters& counters) const = 0;  // once done
+  virtual std::vector<int> missing() const = 0;      // the ranks that the op waits for
+  virtual void count(Counters& counters) const = 0;  // called when the op is done
   bool done() const { return done_; }
   const Label& label() const { return label_; }
 
@@ -237,7 +238,7 @@ class MeetingOp : public Op {
         items_(std::move(items)),
         signature_(signature(group.members, items_)) {}
 
-  // The op is complete as an object: show it to the others.
+  // Shows the op, now complete as an object, to the other members.
   void publish() {
     meeting_.slots[me_].op.store(this, std::memory_order_release);
     signal_members();
@@ -270,7 +271,7 @@ class MeetingOp : public Op {
     done_ = true;
     group_.leave(meeting_);
   }
-  // Asked at each poll, so that it allocates nothing.
+  // Returns whether all members have issued the call. Each poll asks this, so it allocates nothing.
   bool all_arrived() const {
     for (size_t j = 0; j < group_.members.size(); ++j) {
       if (peer(j) == nullptr) return false;
@@ -308,8 +309,8 @@ class BarrierOp final : public MeetingOp {
   std::vector<int> missing() const override { return not_arrived(); }
 };
 
-// Any redistribution by pieces: pull from each source that has arrived (combine: in member order),
-// then wait for those that pull from here.
+// Carries out any redistribution by pieces: pulls from each source that has arrived (in member
+// order if it combines), then waits for the members that pull from here.
 class PullOp final : public MeetingOp {
  public:
   PullOp(World& world, int rank, Label label, Group& group, int64_t sequence,
@@ -380,11 +381,12 @@ class PullOp final : public MeetingOp {
   }
 
   std::vector<Assembly> assemblies_;
-  std::vector<size_t> sources_;  // yet to pull from, in member order
-  std::vector<size_t> readers_;  // yet to pull from here
+  std::vector<size_t> sources_;  // members yet to pull from, in member order
+  std::vector<size_t> readers_;  // members that have yet to pull from here
 };
 
-// All-reduce of equal boxes: reduce the own chunk from all inputs, write it to all outputs.
+// Carries out an all-reduce of equal boxes: reduces the member's own chunk from all inputs and
+// writes it to all outputs.
 class ChunkedOp final : public MeetingOp {
  public:
   using MeetingOp::MeetingOp;
@@ -491,7 +493,7 @@ class SendOp final : public Op {
     counters.point_to_point.messages += bytes_ > 0 ? 1 : 0;
   }
 
-  // For the receiver. After release() the op may be gone.
+  // These are for the receiver. After release() the op may be gone.
   std::pair<int, int64_t> key() const { return {rank_, tag_}; }
   SendOp* next() const { return next_; }
   DType dtype() const { return dtype_; }
@@ -517,7 +519,7 @@ class SendOp final : public Op {
   std::atomic<bool> taken_{false};
 };
 
-// What has been sent to this rank and not been received, by sender and tag.
+// Messages that were sent to this rank and not yet received, by sender and tag.
 using Mail = std::map<std::pair<int, int64_t>, std::deque<SendOp*>>;
 
 class ReceiveOp final : public Op {
@@ -544,7 +546,7 @@ class ReceiveOp final : public Op {
                                     from_, send->text())};
     }
     ArrayView from = send->from();
-    from.box = into_.box;  // the same shape: only the origin differs
+    from.box = into_.box;  // the shapes are equal; only the origin differs
     copy_region(dtype_, from, into_, into_.box);
     found->second.pop_front();
     if (found->second.empty()) mail_.erase(found);
@@ -620,7 +622,7 @@ class ThreadCommunicator final : public Communicator {
 
   void barrier() override { wait(meet<BarrierOp>(barrier_, {}, {"barrier", "", ""})); }
 
-  // Labels of what was issued and not waited for.
+  // Returns the labels of calls that were issued and not waited for.
   std::vector<std::string> in_flight() const {
     std::vector<std::string> labels;
     for (const auto& [handle, op] : ops_) labels.push_back(label_text(op->label()));
@@ -677,7 +679,7 @@ class ThreadCommunicator final : public Communicator {
     }
   }
 
-  // One round over all that is in flight.
+  // Makes one round over all calls in flight; returns whether any of them advanced.
   bool progress() {
     sort_mail();
     bool any = false;
@@ -705,7 +707,7 @@ class ThreadCommunicator final : public Communicator {
   Mail mail_;
   Handle next_handle_ = 0;
   std::map<Handle, std::unique_ptr<Op>> ops_;  // issued and not waited for
-  std::vector<Op*> active_;                    // those not done, in order of issue
+  std::vector<Op*> active_;                    // ops that are not done, in order of issue
 };
 
 void run_rank(World& world, ThreadCommunicator& communicator,

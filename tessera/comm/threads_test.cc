@@ -1,4 +1,4 @@
-// The threads back end against the brute-force reference of testing.h, and its behaviour in faults.
+// Tests the threads back end against the brute-force reference of testing.h, and in faults.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
@@ -22,8 +22,8 @@ using ::testing::HasSubstr;
 
 const Label kLabel = {"blocks.0.mlp.down", "y", "tp"};
 
-// Runs each case as a call of its own; `ahead` calls are in flight, and waited for in reverse
-// order.
+// Runs each case as a call of its own. `ahead` calls are in flight at once and are waited for in
+// reverse order.
 std::vector<std::string> run_cases(const std::vector<Case>& cases, int ranks, size_t ahead) {
   std::vector<std::vector<std::string>> errors(static_cast<size_t>(ranks));
   const Status status = run_threads(ranks, {}, [&](Communicator& comm) {
@@ -208,7 +208,7 @@ TEST(Threads, PointToPointMatchesTagsOutOfOrderAndKeepsOrderWithinATag) {
 }
 
 TEST(Threads, ABlockedRankMovesItsOtherCallsOn) {
-  // Rank 0 waits for what rank 1 sends only after it has received rank 0's first message.
+  // Rank 0 waits for a message that rank 1 sends only after it has received rank 0's first message.
   const Status status = run_threads(2, {}, [&](Communicator& comm) {
     std::vector<float> a(4), b(4);
     if (comm.rank() == 0) {

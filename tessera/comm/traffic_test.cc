@@ -1,4 +1,4 @@
-// Bytes and messages of a redistribution by hand, and names.
+// Tests the bytes and messages of redistributions against values computed by hand, and names.
 #include <gtest/gtest.h>
 
 #include "tessera/comm/communicator.h"

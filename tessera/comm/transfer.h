@@ -1,5 +1,5 @@
-// What moves in a redistribution. The accounting (traffic.cc) and all back ends derive it from
-// these functions, so that bytes predicted and bytes moved cannot differ.
+// Decides what moves in a redistribution. The accounting (traffic.cc) and all back ends use these
+// functions, so that bytes predicted and bytes moved cannot differ.
 //
 //   copy        The receiver takes an element from itself if it holds it, else from the first
 //               member after itself (cyclically) that does. So replicated sources are used evenly.
@@ -23,23 +23,23 @@ namespace tessera::comm {
 
 bool overlaps(const Box& a, const Box& b);
 
-// The disjoint boxes that `receiver` takes from `source` (possibly itself); none if nothing.
+// Returns the disjoint boxes that `receiver` takes from `source` (possibly itself); {} if nothing.
 std::vector<Box> taken(const Redistribution& what, size_t receiver, size_t source);
 bool takes(const Redistribution& what, size_t receiver, size_t source);
 
-// All-reduce over one common box: done by flat chunks. Any other is done by pieces, like an
-// exchange.
+// Returns whether this is an all-reduce over one common box, which is done by flat chunks. Any
+// other all-reduce is done by pieces, like an exchange.
 bool is_chunked(const Redistribution& what);
 bool is_chunked(const std::vector<Item>& items);  // a call is chunked if all its items are
-// Elements of a chunked all-reduce that member owns: begin and size in row-major order of the box.
-// A cut never separates the triple (count, mean, M2) of the moments combiner.
+// Returns the elements of a chunked all-reduce that `member` owns: begin and size in row-major
+// order of the box. A cut never separates the triple (count, mean, M2) of the moments combiner.
 Interval chunk(const Redistribution& what, size_t member);
 
-// Collects what one member takes for one item: copies, or combines in the order of the calls.
+// Collects what one member takes for one item: copies it, or combines it in the order of the calls.
 class Assembly {
  public:
   explicit Assembly(const Item& item) : item_(&item) {}
-  // Elements of `boxes` from a view that contains them.
+  // Takes the elements of `boxes` from a view that contains them.
   void take(const ArrayView& from, const std::vector<Box>& boxes);
 
  private:
@@ -51,14 +51,16 @@ class Assembly {
 
 int64_t bytes_of(const Redistribution& what, const std::vector<Box>& boxes);
 
-// Equal on two members if and only if (up to hash collisions) they issued the same call.
+// Returns a number that is equal on two members if and only if (up to hash collisions) they issued
+// the same call.
 uint64_t signature(const std::vector<int>& members, const std::vector<Item>& items);
-// "all_reduce of 2 arrays of float32 with sum, the first [0:4, 0:8]".
+// Describes a call: "all_reduce of 2 arrays of float32 with sum, the first [0:4, 0:8]".
 std::string describe(const std::vector<Item>& items);
-// Adds what was sent for the items to that of their kind; nothing for none.
+// Adds what was sent for the items to the counter of their kind; adds nothing if there are no
+// items.
 void add_traffic(const std::vector<Item>& items, const Traffic& sent, Counters& counters);
 
-// Stops with a message on what no correct caller does: items that differ in kind, views unlike
+// Stops the program with a message when a caller errs: items differ in kind, or views differ from
 // their box.
 void check_items(const std::vector<Item>& items, size_t members, size_t me);
 

@@ -1,12 +1,13 @@
 // An array of numbers in a file, read by boxes, so that each rank reads only what it computes on: a
-// NumPy file, "x.npy", a dataset of an HDF5 file, "x.h5:volumes" (also .hdf5), or one that a
+// NumPy file, "x.npy", a dataset of an HDF5 file, "x.h5:volumes" (also .hdf5), or an array that a
 // generator makes, "universes(width=16):volumes" (generated_array.h).
 //
 //   TESSERA_TRY(const auto array, open_array_file("universes.h5:volumes"));
 //   std::vector<std::byte> numbers(box.volume() * number_bytes(array->number()));
 //   TESSERA_TRY_VOID(array->read(box, numbers.data()));
 //
-// HDF5 is an optional library: hdf5/ is the back end, no_hdf5/ says that it is not there.
+// HDF5 is an optional library: hdf5/ is the back end, no_hdf5/ replaces it where the library is
+// absent.
 #pragma once
 
 #include <atomic>
@@ -30,10 +31,12 @@ class ArrayFile {
   Number number() const { return number_; }
   int64_t elements() const;
   virtual int64_t file_bytes() const = 0;
-  // The elements of the box, which lies inside the shape: row-major, packed, in the file's type of
-  // number but little-endian, floats of 16 bits as float32. Thread-safe. Error: one line.
+  // Writes the elements of the box, which lies inside the shape: row-major, packed, in the file's
+  // type of number but little-endian; floats of 16 bits become float32. Thread-safe. Errors are one
+  // line.
   Status read(const Box& box, std::byte* to) const;
-  // Bytes that read() has taken from the file, or made, so far: elements times the bytes of one.
+  // Returns the bytes that read() has taken from the file, or made, so far: elements times bytes of
+  // each.
   int64_t bytes_read() const { return bytes_read_; }
 
  protected:
@@ -45,20 +48,20 @@ class ArrayFile {
   mutable std::atomic<int64_t> bytes_read_ = 0;
 };
 
-// A name in two parts; `dataset` is empty of a NumPy file. `path` is the call of a generator, too.
+// A name in two parts. A NumPy file has an empty `dataset`; a generator's call stands in `path`.
 struct ArrayName {
   std::string path, dataset;
 };
 ArrayName array_name(const std::string& name);
 
-// Errors: the file cannot be read or is damaged; it has no such dataset; a dataset of something else
-// than numbers; HDF5 was not there when this program was built.
+// Opens an array. Errors: the file cannot be read or is damaged; it has no such dataset; the
+// dataset holds no numbers; this program was built without HDF5.
 Result<std::unique_ptr<ArrayFile>> open_array_file(const ArrayName& name);
-// The back end.
+// Opens a dataset with the back end.
 Result<std::unique_ptr<ArrayFile>> open_hdf5(const ArrayName& name);
 bool have_hdf5();
-// Makes an HDF5 file, in place of one that is there: a dataset of each array, by name, in one piece
-// of the file (contiguous), so that every hyperslab is read without the rest.
+// Makes an HDF5 file, replacing an existing one. Each array becomes a dataset of its name, in one
+// piece of the file (contiguous), so that every hyperslab is read without the rest.
 Status write_hdf5(const std::string& path,
                   const std::vector<std::pair<std::string, const ArrayFile*>>& arrays);
 

@@ -1,5 +1,6 @@
-// Samples of clicks: what recommenders train on. A sample has a label (0 or 1), `dense` numbers, and
-// for each feature a bag of ids, which name rows of the feature's table. Bags may be empty.
+// Samples of clicks: the training data of recommenders. A sample has a label (0 or 1), `dense`
+// numbers, and for each feature a bag of ids, which name rows of the feature's table. Bags may be
+// empty.
 //
 //   TESSERA_TRY(const ClickFile file, ClickFile::open("train.clicks"));
 //   ClickBatch batch;
@@ -12,9 +13,9 @@
 //           `embedding_bag` takes them; beside them the same lengths
 //
 // The file (docs/reference/clicks-format.md) is mapped into memory. open() compares all of it with
-// what its head says: lengths add up and stay within the feature's bag, ids are rows of their
-// tables, labels are 0 or 1, dense numbers are finite. So reading cannot fail, and nothing is
-// allocated by what a damaged file says. Errors are one line that names file, feature and sample.
+// its head: lengths add up and stay within the feature's bag, ids are rows of their tables, labels
+// are 0 or 1, dense numbers are finite. So reading cannot fail, and the statements of a damaged
+// file decide no allocation. Errors are one line that names file, feature and sample.
 #pragma once
 
 #include <cstdint>
@@ -31,17 +32,17 @@ namespace tessera {
 struct ClickFeature {
   std::string name;  // at most 63 bytes
   int64_t rows = 0;  // of its table, below 2^32
-  int64_t bag = 1;   // ids of a sample at most, below 2^16
+  int64_t bag = 1;   // most ids of a sample, below 2^16
   friend bool operator==(const ClickFeature&, const ClickFeature&) = default;
 };
 
 struct ClickSchema {
   int64_t dense = 0;
   std::vector<ClickFeature> features;
-  int64_t rows() const;  // of all tables
+  int64_t rows() const;  // rows of all tables together
   friend bool operator==(const ClickSchema&, const ClickSchema&) = default;
 };
-// Names are new and not empty, sizes in range. Errors lack the file.
+// Checks that names are distinct and not empty, and sizes in range. Errors lack the file.
 Status check_schema(const ClickSchema& schema);
 
 struct Bags {
@@ -49,7 +50,7 @@ struct Bags {
   std::vector<int64_t> ids;      // bag behind bag
   friend bool operator==(const Bags&, const Bags&) = default;
 };
-// ids[samples, capacity], -1 behind each bag. No bag is longer than `capacity`.
+// Returns ids[samples, capacity], with -1 behind each bag. No bag is longer than `capacity`.
 std::vector<int64_t> padded(const Bags& bags, int64_t capacity);
 
 struct ClickBatch {
@@ -73,7 +74,7 @@ class ClickFile {
   float label(int64_t sample) const;
   std::span<const float> dense(int64_t sample) const;
   std::span<const uint32_t> bag(size_t feature, int64_t sample) const;
-  // Thread-safe, as all of this.
+  // Reads the samples of these numbers. Thread-safe, as all of this class.
   void read(std::span<const int64_t> samples, ClickBatch& batch) const;
 
  private:
@@ -88,21 +89,21 @@ class ClickFile {
   MappedFile file_;
   ClickSchema schema_;
   int64_t samples_ = 0, clicks_ = 0;
-  std::vector<int64_t> blocks_;  // where each begins, and the end of the file
+  std::vector<int64_t> blocks_;  // begin of each block, and the end of the file
   std::vector<int64_t> ids_;     // by feature
 };
 
-// Writes a file sample by sample, in memory for 256 of them. The file has its name when close()
-// returns, and is complete then; before, or without close(), there is none of that name.
+// Writes a file sample by sample, keeping up to 256 samples in memory. The file gets its name, and
+// is complete, when close() returns; until then, or without close(), no file of that name exists.
 class ClickWriter {
  public:
-  // Errors: a schema that cannot be, a file that cannot be made.
+  // Makes a writer. Errors: a schema that cannot be, a file that cannot be made.
   static Result<ClickWriter> create(const std::string& path, const ClickSchema& schema);
   ~ClickWriter();
   ClickWriter(ClickWriter&&) noexcept;
   ClickWriter& operator=(ClickWriter&&) noexcept;
 
-  // Errors: what open() would say of the sample; faults of the disk.
+  // Adds a sample. Errors: those of open() about the sample; faults of the disk.
   Status add(bool clicked, std::span<const float> dense,
              std::span<const std::vector<uint32_t>> bags);
   Status close();

@@ -42,7 +42,7 @@ class ClickFiles : public TestFiles {
     return path("a.clicks");
   }
   static std::string content(const std::string& path) { return *read_file(path); }
-  // What open() says of the file of three() with bytes replaced.
+  // Returns the error of open() for the file of three() with bytes replaced.
   std::string error_with(size_t at, const std::string& bytes) {
     std::string file = content(write_clicks(kSchema, three()));
     file.replace(at, bytes.size(), bytes);

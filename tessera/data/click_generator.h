@@ -1,14 +1,14 @@
-// Samples of clicks that are made up, with ids as skewed as in practice and labels that can be
-// learned: a logistic model is planted.
+// Samples of clicks that are generated, with ids as skewed as in practice and labels that can be
+// learned, since a logistic model makes them.
 //
 //   ClickGenerator generator({.features = {{{.name = "C1", .rows = 1000, .bag = 3}, 1.05}}});
 //   const ClickGenerator::Sample sample = generator.sample(17);
 //
 // Sample i is a function of the options and i alone: any part of the data can be made anywhere.
 //   dense number k   standard normal
-//   bag of feature   `bag` ids, or with `jagged` uniformly 0 to `bag` of them; each by Zipf's law
-//                    or by a law of reuse, which name ranks; a permutation of the table's rows, its
-//                    own for each feature, says which row has which rank
+//   bag of feature   `bag` ids, or with `jagged` uniformly 0 to `bag` of them; Zipf's law or a law
+//                    of reuse draws the rank of each; a permutation of the table's rows, its own
+//                    for each feature, says which row has which rank
 //   logit            bias + signal * (v . dense / sqrt(dense) + sum over features of the mean of its
 //                    bag's weights w / sqrt(features)); v, w are standard normal, w one a row
 //   label            1 with probability 1 / (1 + e^-logit)
@@ -29,8 +29,8 @@ namespace tessera {
 
 struct GeneratedFeature {
   ClickFeature feature;
-  double zipf = 1.05;             // exponent of Zipf's law; of no account with `reuse`
-  std::optional<ReuseLaw> reuse;  // the law of the look-ups instead
+  double zipf = 1.05;             // exponent of Zipf's law; unused with `reuse`
+  std::optional<ReuseLaw> reuse;  // replaces Zipf's law
   bool jagged = false;
 };
 
@@ -43,7 +43,7 @@ struct ClickOptions {
 
 ClickSchema schema_of(const ClickOptions& options);
 
-// The options describe a schema that check_schema() takes.
+// Makes samples. The options describe a schema that check_schema() accepts.
 class ClickGenerator {
  public:
   explicit ClickGenerator(ClickOptions options);

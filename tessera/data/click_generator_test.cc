@@ -107,7 +107,8 @@ TEST(ClickGeneratorTest, BagsAndIdsAreAsAsked) {
   }
   ASSERT_EQ(lengths.size(), 5U);  // 0 to 4
   for (const auto& [length, count] : lengths) EXPECT_NEAR(count, kSamples / 5, 6 * 57) << length;
-  // Zipf's law whatever the rows' order: the most frequent row has the share 1 / sum k^-1.05.
+  // Zipf's law holds for any order of the rows: the most frequent row has the share 1 / sum
+  // k^-1.05.
   double sum = 0;
   for (int k = 1; k <= 50; ++k) sum += std::pow(k, -1.05);
   std::sort(counts.rbegin(), counts.rend());
@@ -117,8 +118,8 @@ TEST(ClickGeneratorTest, BagsAndIdsAreAsAsked) {
 
 using GeneratedFiles = TestFiles;
 
-// Logistic regression on the planted weights' own features would reach this entropy; that of the
-// planted model itself is well below 1, and every label comes from it.
+// Logistic regression on the features of the planted weights would reach this entropy. The planted
+// model's own is well below 1, and every label comes from that model.
 TEST_F(GeneratedFiles, LabelsFollowThePlantedModel) {
   const ClickOptions options = some_options();
   const auto made = generate_clicks(options, 0, 20'000, path("a.clicks"));
@@ -129,7 +130,7 @@ TEST_F(GeneratedFiles, LabelsFollowThePlantedModel) {
   ASSERT_TRUE(file) << file.error().message;
   EXPECT_EQ(file->samples(), 20'000);
   EXPECT_EQ(file->clicks(), made->clicks);
-  // Calibrated: as many clicks as the probabilities say.
+  // The file is calibrated: it has as many clicks as the probabilities say.
   const ClickGenerator generator(options);
   double expected = 0, variance = 0;
   for (int64_t i = 0; i < file->samples(); ++i) {

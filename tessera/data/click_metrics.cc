@@ -12,7 +12,7 @@
 namespace tessera {
 
 double binary_cross_entropy(float label, double logit) {
-  // ln(1 + e^x) - label x, where e^x may overflow.
+  // This is ln(1 + e^x) - label x, written so that e^x cannot overflow.
   return std::max(logit, 0.0) + std::log1p(std::exp(-std::abs(logit))) -
          static_cast<double>(label) * logit;
 }

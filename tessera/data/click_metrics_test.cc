@@ -21,8 +21,8 @@ TEST(ClickMetricsTest, TheShareOfClicksHasNormalizedEntropyOne) {
   }
 }
 
-// Predictions p of samples of which the share p was clicked, p uniform: the entropy is the integral
-// of the binary entropy, 1/2, over ln 2; the area is 5/6.
+// For each prediction p, the share p of its samples was clicked; p is uniform. Then the entropy is
+// the integral of the binary entropy, 1/2, over ln 2; the area is 5/6.
 TEST(ClickMetricsTest, OfUniformTruePredictionsTheClosedFormsHold) {
   constexpr int kSteps = 1000;
   std::vector<float> labels;

@@ -1,5 +1,5 @@
-// Sequences of tokens from several sources of token files. Which tokens sequence i of step s sees
-// is a function of (seed, s, i) alone, so every plan trains on the same data, a rank reads only the
+// Sequences of tokens from several sources of token files. The tokens of sequence i of step s are a
+// function of (seed, s, i) alone, so every plan trains on the same data, a rank reads only the
 // region that it needs, and a run that goes on after a stop reads what it would have read.
 //
 //   TESSERA_TRY(const TokenCorpus corpus, TokenCorpus::open(sources, {"data", 129, 50257}));
@@ -8,16 +8,16 @@
 // A source is packed or padded.
 //   packed   a sequence is a window of consecutive tokens of one file; windows run over the borders
 //            of documents. All windows of a source are equally likely.
-//   padded   a sequence is one document, all documents equally likely; behind its end stands
-//            kNoToken. Of a longer document it is a window. Documents of one token are left out.
-// Between sources the weights decide; without weights each source counts by its windows
-// (documents), so that they are all equally likely.
+//   padded   a sequence is one document, all documents equally likely; kNoToken fills the places
+//            behind its end. A longer document gives a window. Documents of one token are left out.
+// Weights decide between sources; without weights each source counts by its windows (documents), so
+// that they are all equally likely.
 //
-// The draw: words 0 and 1 of Philox(seed, hash(stream, step)) at counter i are a 64-bit number x, of
-// words 2 and 3 the upper 53 bits are u in [0, 1). u chooses the source where there are several. A
-// packed source reads window x modulo the number of windows; a padded one reads document d = x
-// modulo the number of documents, and of a longer one the window that begins at (x div documents)
-// modulo the number of its windows.
+// The draw: words 0 and 1 of Philox(seed, hash(stream, step)) at counter i are a 64-bit number x;
+// the upper 53 bits of words 2 and 3 are u in [0, 1). u chooses among several sources. A packed
+// source reads window x modulo the number of windows; a padded one reads document d = x modulo the
+// number of documents, and of a longer document the window that begins at (x div documents) modulo
+// the number of its windows.
 #pragma once
 
 #include <cstdint>
@@ -30,14 +30,14 @@
 
 namespace tessera {
 
-inline constexpr int64_t kNoToken = -1;  // behind the end of a padded document
+inline constexpr int64_t kNoToken = -1;  // fills the places behind the end of a padded document
 
 class TokenCorpus {
  public:
   struct Source {
-    std::vector<std::string> paths = {};     // each once
+    std::vector<std::string> paths = {};     // each path once
     std::optional<TokenFormat> format = {};  // none: by each file's suffix
-    double weight = 0;                       // of all sources or of none
+    double weight = 0;                       // given for all sources or for none
     bool padded = false;
     int64_t end_of_document = -1;
   };
@@ -46,17 +46,17 @@ class TokenCorpus {
     int64_t length = 0;  // tokens of a sequence
     int64_t vocab = 0;   // tokens are in [0, vocab)
   };
-  // Errors, one line each: a file that cannot be read or is damaged; no file of a source is long
-  // enough; a format that is not said; weights in a part of the sources. Tokens that the vocabulary
-  // lacks are found here where a format cannot hold others or they stand in the first 64 Ki tokens
-  // of a file; else by read().
+  // Opens the sources. Errors, one line each: a file that cannot be read or is damaged; no file of
+  // a source is long enough; a format that is not said; weights for only some of the sources. A
+  // token that is not in the vocabulary is found here if the format cannot hold it or it is among
+  // the first 64 Ki tokens of a file; else read() finds it.
   static Result<TokenCorpus> open(const std::vector<Source>& sources, const Wants& wants);
 
-  int64_t files() const;  // in use
-  int64_t bytes() const;  // of these
+  int64_t files() const;  // files in use
+  int64_t bytes() const;  // bytes of these files
 
-  // Tokens offset .. offset + count of a sequence, at most `length` of it. Thread-safe. Error: a
-  // token that is not in the vocabulary, with file, position, token, vocab.
+  // Reads tokens offset .. offset + count of a sequence, which has `length` of them. Thread-safe.
+  // Errors: a token that is not in the vocabulary, with file, position, token, vocab.
   Status read(int64_t seed, int64_t step, int64_t sequence, int64_t offset, int64_t count,
               int64_t* out) const;
 
@@ -70,10 +70,10 @@ class TokenCorpus {
     std::vector<TokenFile> files;
     std::vector<int64_t> first_window;  // packed: by file, and the number of all at the end
     std::vector<Document> documents;    // padded
-    double share = 0;                   // of the sequences, with those before it
+    double share = 0;                   // share of the sequences of this source and those before it
     int64_t units() const;
   };
-  // Where a sequence begins, and how many tokens it has at most.
+  // The begin of a sequence and its number of tokens at most.
   struct Place {
     const TokenFile* file;
     int64_t begin, tokens;

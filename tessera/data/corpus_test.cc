@@ -59,7 +59,7 @@ TEST_F(Corpus, AWindowIsConsecutiveTokensOfOneFile) {
   EXPECT_EQ(starts.size(), 26U - 4 + 10 - 4);
 }
 
-// Whatever part a rank reads, and in whatever order, it is that part of the whole.
+// Any part that a rank reads, in any order, is that part of the whole.
 TEST_F(Corpus, APartIsThatPartOfTheWhole) {
   const std::string a = write("a.bin", numbers(0, 500));
   write("b.bin", numbers(1000, 60));
@@ -129,7 +129,7 @@ TEST_F(Corpus, WeightsAreSharesOfTheSequences) {
     for (int64_t i = 0; i < kDraws; ++i) of_a += read(corpus, 1 + i / 8, i % 8, 0, 1)[0] < 100;
     return static_cast<double>(of_a) / kDraws;
   };
-  // Four standard deviations of a share of 4000 draws.
+  // The margin is four standard deviations of a share of 4000 draws.
   EXPECT_NEAR(share_of_a(3, 1), 0.75, 0.028);
   EXPECT_NEAR(share_of_a(0, 0), 40.0 / (40 + 990), 0.0125);
   EXPECT_EQ(open_error({{.paths = {a}, .format = TokenFormat::kUint16, .weight = 1},

@@ -16,7 +16,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using CriteoFiles = TestFiles;
 
-// A line of fields: label, numbers of the first integers, categories of the first features.
+// Makes a line of fields: label, numbers of the first integers, categories of the first features.
 std::string line_of(const std::string& label, const std::vector<std::string>& numbers,
                     const std::vector<std::string>& categories) {
   std::string line = label;

@@ -117,7 +117,7 @@ Status read_ahead(const toml::node& node, DataConfig& config) {
   return {};
 }
 
-// The bytes that a rank may keep: "16 GiB", or a number of them.
+// Reads the bytes that a rank may keep: "16 GiB", or a number of bytes.
 Status read_store(const toml::node& node, DataConfig& config) {
   const auto wrong = [&] {
     return expected("data.store", "what a rank may keep of the samples, as \"16 GiB\"", node);
@@ -138,7 +138,7 @@ Status read_store(const toml::node& node, DataConfig& config) {
   return {};
 }
 
-// A key beside `arrays`.
+// Reads a key beside `arrays`.
 Status read_array_key(const std::string& name, const toml::node& node, DataConfig& config) {
   if (name == "scale") return read_positive("data.scale", node, config.scale);
   if (name == "ahead") return read_ahead(node, config);
@@ -275,7 +275,7 @@ DataConfig::DataConfig(const std::vector<std::string>& globs) {
 
 namespace {
 
-// Texts of JSON are texts of TOML.
+// Returns a text in quotes. JSON's form of texts is also TOML's.
 std::string quoted(const std::string& text) { return dumped(nlohmann::json(text)); }
 
 std::string list_text(const std::vector<std::string>& texts) {
@@ -284,7 +284,7 @@ std::string list_text(const std::vector<std::string>& texts) {
   return "[" + join(parts, ", ") + "]";
 }
 
-// The shortest text that gives the same number, which TOML takes for one with a fraction.
+// Returns the shortest text that gives the same number and that TOML reads as a floating number.
 std::string number_text(double value) {
   const std::string text = fmt::format("{}", value);
   return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;

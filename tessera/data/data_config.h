@@ -1,4 +1,4 @@
-// What a run file says of its data. Keys and their meaning: docs/guides/data.md.
+// The data section of a run file. docs/guides/data.md explains the keys.
 //
 //   data = ["docs/**/*.md"]                                # bytes of files
 //   data = { files = "train.bin", format = "uint16" }      # tokens
@@ -23,17 +23,17 @@
 
 namespace tessera {
 
-// Files of tokens that are read alike.
+// Files of tokens that are read in the same way.
 struct TokenFilesConfig {
   std::vector<std::string> files;  // globs
   std::string format;              // a name of token_file.h; "": by the suffix
   double weight = 0;               // share of the sequences; 0: none is given
-  bool padded = false;             // a document a sequence; else windows run over their borders
+  bool padded = false;             // one document a sequence; else windows run over their borders
   int64_t end_of_document = -1;    // the token that ends a document; -1: none is known
   friend bool operator==(const TokenFilesConfig&, const TokenFilesConfig&) = default;
 };
 
-// Datasets of one file: what a model with one input reads, and its targets.
+// Datasets of one file: the input of a model that has one, and its targets.
 struct Hdf5Config {
   std::string file, inputs, labels;
   bool given() const { return !file.empty(); }
@@ -42,7 +42,7 @@ struct Hdf5Config {
 
 struct DataConfig {
   DataConfig() = default;
-  // Globs of files whose bytes are the tokens, or the word "random".
+  // Takes globs of files whose bytes are the tokens, or the word "random".
   DataConfig(std::initializer_list<std::string> globs);  // NOLINT: data = {"a.txt"} as in the file
   explicit DataConfig(const std::vector<std::string>& globs);
 
@@ -50,15 +50,15 @@ struct DataConfig {
   std::map<std::string, std::string> arrays;  // "x.npy" or "x.h5:dataset" by input of the model
   Hdf5Config hdf5;
   double scale = 1;                      // factor of the numbers of arrays
-  std::map<std::string, int64_t> ahead;  // inputs that get the samples of so many steps later
-  int64_t shift = 0;  // floating maps of arrays are moved by up to so many places in two dims
+  std::map<std::string, int64_t> ahead;  // inputs that get the samples of that many steps later
+  int64_t shift = 0;  // floating maps of arrays are moved by at most this in two dims
   bool flip = false;  // and half of them are mirrored along the last dim
-  // Arrays are read once and kept by the ranks, each of which may use so many bytes; 0: files are
-  // read at each step.
+  // With a number above 0 ranks read arrays once and keep them, each in at most so many bytes; 0:
+  // files are read at each step.
   int64_t store_bytes = 0;
   std::string clicks;          // a file of clicks (click_file.h)
-  std::string nodes;           // what the names of files about a graph's nodes begin with
-  std::string part = "train";  // of these nodes, whose classes are told: train, val or test
+  std::string nodes;           // the begin of the names of files about a graph's nodes
+  std::string part = "train";  // the nodes whose classes are given: train, val or test
   bool random = false;         // other random inputs each step
 
   bool given() const {
@@ -68,10 +68,10 @@ struct DataConfig {
   friend bool operator==(const DataConfig&, const DataConfig&) = default;
 };
 
-// The value of the key `data`, in TOML: read_data_config makes the same of it.
+// Returns the value of the key `data` in TOML, from which read_data_config makes an equal config.
 std::string to_text(const DataConfig& config);
 
-// Errors lack the place: "expected data to be ..., found ...".
+// Reads the key `data`. Errors lack the place: "expected data to be ..., found ...".
 Result<DataConfig> read_data_config(const toml::node& node);
 
 }  // namespace tessera

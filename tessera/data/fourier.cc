@@ -12,7 +12,7 @@ namespace {
 
 using Complex = std::complex<double>;
 
-// exp(-+2 pi i j / side) for j below side / 2.
+// Returns exp(-+2 pi i j / side) for j below side / 2.
 std::vector<Complex> roots_of(size_t side, bool back) {
   std::vector<Complex> roots(side / 2);
   for (size_t j = 0; j < roots.size(); ++j) {
@@ -22,7 +22,7 @@ std::vector<Complex> roots_of(size_t side, bool back) {
   return roots;
 }
 
-// Cooley and Tukey, in place.
+// Transforms a line in place (Cooley and Tukey).
 void transform_line(std::vector<Complex>& line, const std::vector<Complex>& roots) {
   const size_t side = line.size();
   for (size_t i = 1, j = 0; i < side; ++i) {

@@ -1,5 +1,5 @@
 // The discrete Fourier transform of a cube whose sides are powers of two, for fields that are made
-// by their spectrum. Plain radix 2; a cube of 64^3 takes a fraction of a second.
+// from their spectrum. It is plain radix 2; a cube of 64^3 takes a fraction of a second.
 //
 //   std::vector<std::complex<double>> cube(side * side * side);
 //   fourier_transform(cube, side, false);  // X[k] = sum of x[j] exp(-2 pi i j k / side), in each dim
@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-// `cube` has side^3 elements, row-major.
+// Transforms `cube`, which has side^3 elements, row-major, in place.
 void fourier_transform(std::vector<std::complex<double>>& cube, int64_t side, bool back);
 
 }  // namespace tessera

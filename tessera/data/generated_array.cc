@@ -22,7 +22,7 @@ using Opened = Result<std::unique_ptr<ArrayFile>>;
 
 constexpr int64_t kMostSamples = int64_t{1} << 32;
 
-// An argument of a generator, a whole number.
+// An argument of a generator: a whole number.
 struct Argument {
   std::string name;
   int64_t* value;
@@ -59,7 +59,7 @@ Status set_arguments(const std::vector<Argument>& arguments, const Call& call) {
   return {};
 }
 
-// The volumes of universes, or pieces of them: `cut` in each dim.
+// The volumes of universes, or of pieces that cut each dim into `cut` parts.
 class Volumes : public ArrayFile {
  public:
   Volumes(UniverseOptions options, int64_t samples, int64_t cut)
@@ -96,7 +96,7 @@ class Volumes : public ArrayFile {
   int64_t width_, cut_;
 };
 
-// Their parameters; the pieces of a universe have its own.
+// The parameters of universes; the pieces of a universe have its parameter.
 class Parameters : public ArrayFile {
  public:
   Parameters(UniverseOptions options, int64_t samples, int64_t cut)

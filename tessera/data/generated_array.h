@@ -1,8 +1,8 @@
-// Arrays that no file holds: a generator makes what is read of them.
+// Arrays that no file holds: a generator makes the elements when they are read.
 //
 //   "universes(width=16,samples=4096,seed=1):volumes"
 //
-// Such a name stands wherever that of a dataset may (array_file.h). Generators and their arguments
+// Such a name may replace that of a dataset anywhere (array_file.h). Generators and their arguments
 // are a table in generated_array.cc, described in docs/guides/data.md.
 #pragma once
 
@@ -14,9 +14,9 @@
 
 namespace tessera {
 
-// Is it the call of a generator, "name(...)", and no path of a file?
+// Returns whether the text is the call of a generator, "name(...)", and no path of a file.
 bool is_generator(std::string_view path);
-// Errors: no such generator or dataset, a wrong argument.
+// Opens the generator's array. Errors: no such generator or dataset, a wrong argument.
 Result<std::unique_ptr<ArrayFile>> open_generated(const ArrayName& name);
 
 }  // namespace tessera

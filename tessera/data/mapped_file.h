@@ -1,6 +1,6 @@
-// A file's bytes, mapped into memory for reading. The mapping does not keep the file open. Bytes
-// that another process cuts off the file while it is mapped cannot be read any more: the process
-// then ends by a signal, as with every mapped file.
+// A file's bytes, mapped into memory for reading. The mapping does not keep the file open. If
+// another process cuts bytes off the file while it is mapped, reading those bytes ends this process
+// by a signal, as with every mapped file.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ namespace tessera {
 class MappedFile {
  public:
   MappedFile() = default;
-  // Error: "cannot read 'a.bin': Permission denied".
+  // Opens a file. Errors: "cannot read 'a.bin': Permission denied".
   static Result<MappedFile> open(const std::string& path);
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept;

@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 bool has_wildcard(std::string_view text) { return text.find_first_of("*?[{") != text.npos; }
 
-// Walks the components of a glob from `at` on; what is found goes into `found`.
+// Walks the components of a glob from `at` on and adds the files that it finds to `found`.
 class GlobWalk {
  public:
   explicit GlobWalk(const std::string& glob) {

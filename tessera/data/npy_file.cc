@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-// The head is padded so that the elements begin at a multiple of 64 bytes.
+// Writes an array. The head is padded so that the elements begin at a multiple of 64 bytes.
 template <class T>
 Status write_array(const std::string& path, std::string_view type, const std::vector<T>& numbers,
                    const std::vector<int64_t>& shape) {

@@ -9,7 +9,8 @@
 
 namespace tessera {
 
-// The shape's product is the number of elements. Error: the file cannot be written.
+// Writes an array. The shape's product is the number of elements. Errors: the file cannot be
+// written.
 Status write_npy(const std::string& path, const std::vector<float>& numbers,
                  const std::vector<int64_t>& shape);
 Status write_npy(const std::string& path, const std::vector<double>& numbers,

@@ -30,7 +30,7 @@ constexpr std::array<NumberName, 10> kNames{{{Number::kUint8, "uint8", "|u1"},
                                              {Number::kFloat32, "float32", "<f4"},
                                              {Number::kFloat64, "float64", "<f8"}}};
 
-// What follows `'key':` in the dictionary of a head, without spaces before it.
+// Returns the text after `'key':` in the dictionary of a head, without leading spaces.
 std::optional<std::string_view> value_of(std::string_view head, std::string_view key) {
   const size_t found = head.find(fmt::format("'{}'", key));
   if (found == std::string_view::npos) return std::nullopt;
@@ -138,7 +138,7 @@ Result<NpyHeader> read_npy_header(const std::byte* bytes, int64_t size) {
   if (header.shape.size() > 1 && (!order || !order->starts_with("False"))) {
     return invalid_input("expected a NumPy array in C order, found one in Fortran order");
   }
-  // Divisions: the product may not be representable. An empty dim makes everything empty.
+  // Divides, since the product may not be representable. An empty dim makes the array empty.
   int64_t room = (size - header.offset) / number_bytes(header.number);
   bool empty = false;
   for (const int64_t extent : header.shape) empty = empty || extent == 0;

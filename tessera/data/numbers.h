@@ -29,7 +29,7 @@ int64_t number_bytes(Number number);
 bool is_integer(Number number);
 bool is_signed(Number number);
 std::string_view number_name(Number number);  // "uint16"
-// The largest value of an integer; of uint64 the largest int64.
+// Returns the largest value of an integer type; for uint64 the largest int64.
 int64_t largest(Number number);
 
 template <class T>
@@ -39,7 +39,7 @@ T read_number(const std::byte* at) {
   return value;
 }
 
-// Calls f with a value of the C++ type of `number`, which it uses for its type.
+// Calls f with a value of the C++ type of `number`; f uses only the value's type.
 template <class F>
 decltype(auto) with_number(Number number, F&& f) {
   switch (number) {

@@ -13,13 +13,13 @@
 namespace tessera {
 namespace {
 
-// What follows `key` in the line.
+// Returns the text after `key` in the line.
 std::optional<std::string_view> after(std::string_view line, std::string_view key) {
   if (!line.starts_with(key)) return std::nullopt;
   return trim(line.substr(key.size()));
 }
 
-// "(1, 2]: 0.152" and, of the last bin, "(32768+: 0.000".
+// A bin of the text: "(1, 2]: 0.152" or, for the last bin, "(32768+: 0.000".
 struct Bin {
   double low = 0, share = 0;
   std::optional<double> high;
@@ -43,7 +43,8 @@ std::optional<Bin> parse_bin(std::string_view line) {
   return bin;
 }
 
-// The share of the rows in each bin; where three digits do not show it, from that of the look-ups.
+// Returns the share of the rows in each bin. Where three digits do not show it, it is computed from
+// the share of the look-ups.
 std::vector<double> sharp_rows_share(const ReuseHistogram& histogram) {
   constexpr double kRounded = 0.0015;
   std::vector<double> shares = histogram.rows_share;
@@ -60,7 +61,7 @@ std::vector<double> sharp_rows_share(const ReuseHistogram& histogram) {
   return shares;
 }
 
-// Probabilities of the bins for a Poisson distributed number that is not 0.
+// Returns the probabilities of the bins for a Poisson distributed number that is not 0.
 std::vector<double> bins_of(double mean, const std::vector<double>& edges) {
   std::vector<double> bins(edges.size());
   const double spread = 12 * std::sqrt(mean) + 30;

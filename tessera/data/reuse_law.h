@@ -1,17 +1,17 @@
-// How often rows of a table are looked up, fitted to published histograms: of the rows that a batch
-// looks up, which share is looked up once, twice, three or four times, ... (facebookresearch/
-// dlrm_datasets; data/dlrm/README.md).
+// A law of how often rows of a table are looked up, fitted to published histograms. A histogram
+// says which share of the rows that a batch looks up is looked up once, twice, three or four times,
+// ... (facebookresearch/dlrm_datasets; data/dlrm/README.md).
 //
 //   TESSERA_TRY(const auto sections, read_reuse("data/dlrm/locality_stats.txt"));
 //   const ReuseLaw law = ReuseLaw::fit(sections.front());
 //   const RowDraw draw(law, 1'000'000);
 //   const int64_t rank = draw(philox, i);     // a row, the most frequent ones first
 //
-// The law is a mixture: a share of the table's rows has an expected number of look-ups a batch, on a
-// grid of powers of the square root of two, and the number of look-ups of a row is Poisson
-// distributed around its own. The shares are the most likely ones given the histogram of rows that
-// were looked up at all, found by expectation maximization; bins whose share of the rows is rounded
-// to nothing get theirs from their share of the look-ups.
+// The law is a mixture: each class, a share of the table's rows, has an expected number of look-ups
+// a batch, on a grid of powers of the square root of two; a row's number of look-ups is Poisson
+// distributed around that of its class. The shares are the most likely ones given the histogram of
+// rows that were looked up at all, found by expectation maximization; bins whose share of the rows
+// is rounded to nothing get theirs from their share of the look-ups.
 #pragma once
 
 #include <cstdint>
@@ -27,24 +27,24 @@ namespace tessera {
 // A section of the file. Bin b holds rows of edges[b] + 1 .. edges[b + 1] look-ups; the last is open.
 struct ReuseHistogram {
   std::string name;
-  double lookups = 0, rows = 0;  // of the batch: look-ups, rows that were looked up
+  double lookups = 0, rows = 0;  // look-ups of the batch; rows that it looked up
   std::vector<double> edges;
   std::vector<double> rows_share, lookups_share;  // by bin
 };
-// Errors: "locality_stats.txt:7: expected '(LO, HI]: SHARE', found 'x'".
+// Parses the sections. Errors: "locality_stats.txt:7: expected '(LO, HI]: SHARE', found 'x'".
 Result<std::vector<ReuseHistogram>> parse_reuse(std::string_view text, const std::string& file);
 Result<std::vector<ReuseHistogram>> read_reuse(const std::string& path);
 
 struct ReuseLaw {
   struct Class {
     double share = 0;    // of all rows of the table
-    double lookups = 0;  // of a row, expected, in a batch
+    double lookups = 0;  // expected look-ups of a row in a batch
   };
   std::vector<Class> classes;  // by falling look-ups
   static ReuseLaw fit(const ReuseHistogram& histogram);
 };
 
-// Ranks of rows by the law, a function of philox and index.
+// Draws ranks of rows by the law; a draw is a function of philox and index.
 class RowDraw {
  public:
   RowDraw(const ReuseLaw& law, int64_t rows);

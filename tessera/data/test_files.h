@@ -20,7 +20,7 @@ std::string bytes_of(const std::vector<T>& numbers) {
   return bytes;
 }
 
-// A NumPy file of format 1; `descr` as "<u2", `shape` as "(3,)".
+// Returns a NumPy file of format 1; `descr` as "<u2", `shape` as "(3,)".
 inline std::string npy(const std::string& descr, const std::string& shape,
                        const std::string& data) {
   std::string head = "{'descr': '" + descr + "', 'fortran_order': False, 'shape': " + shape + ", }";
@@ -30,7 +30,7 @@ inline std::string npy(const std::string& descr, const std::string& shape,
          bytes_of(std::vector<uint16_t>{static_cast<uint16_t>(head.size())}) + head + data;
 }
 
-// Megatron's index of documents of one sequence each; code 8: uint16 tokens.
+// Returns Megatron's index of documents of one sequence each; code 8: uint16 tokens.
 inline std::string megatron_index(const std::vector<int32_t>& lengths, uint8_t code = 8,
                                   int64_t token_bytes = 2) {
   std::vector<int64_t> pointers, documents;

@@ -18,7 +18,7 @@ constexpr std::array<std::pair<std::string_view, TokenFormat>, 5> kFormats{
      {"npy", TokenFormat::kNpy},
      {"megatron", TokenFormat::kMegatron}}};
 
-// The codes of Megatron's index.
+// Returns the type of number for a code of Megatron's index.
 Result<Number> number_of_code(uint8_t code) {
   switch (code) {
     case 1: return Number::kUint8;
@@ -37,7 +37,7 @@ tl::unexpected<Error> in_file(const std::string& path, const Error& error) {
   return invalid_input(fmt::format("'{}': {}", path, error.message));
 }
 
-// The head of an index, and where its lists begin. An index is the head, then the lengths of the
+// The head of an index, and the places of its lists. An index is the head, then the lengths of the
 // sequences (int32), their first bytes (int64), and the first sequence of each document (int64)
 // with the number of sequences at the end; a newer one has a byte a sequence behind that.
 struct Index {
@@ -78,7 +78,7 @@ Result<Index> read_index(const std::byte* bytes, int64_t size) {
   return index;
 }
 
-// Sequences lie one behind the other and fill the file of the tokens.
+// Checks that sequences lie one behind the other and fill the file of the tokens.
 Status check_sequences(const std::byte* bytes, const Index& index, int64_t token_bytes) {
   int64_t expected = 0;
   for (int64_t i = 0; i < index.sequences; ++i) {
@@ -215,7 +215,7 @@ void TokenFile::read(int64_t position, int64_t count, int64_t* out) const {
   with_number(number_, [&](auto type) {
     using T = decltype(type);
     for (int64_t i = 0; i < count; ++i) {
-      // The plus makes an int of a narrower type, with its sign.
+      // The plus turns a narrower type into an int, with its sign.
       out[i] = static_cast<int64_t>(+read_number<T>(from + i * static_cast<int64_t>(sizeof(T))));
     }
   });

@@ -5,14 +5,14 @@
 //
 // Formats:
 //   bytes     any file; a byte is a token
-//   uint16    raw little-endian numbers without a head, as nanoGPT writes them; so uint32
+//   uint16    raw little-endian numbers without a head, as nanoGPT writes them; uint32 likewise
 //   npy       a NumPy array of one dim, of integers
 //   megatron  Megatron's pair NAME.bin, NAME.idx: tokens one after the other, and an index of
 //             sequences and documents. Either name opens the pair.
 //
-// Everything that a head or an index says is compared with the sizes of the files and with itself
-// when the file is opened, so reading never leaves the mapping, and nothing is allocated by what a
-// damaged file says. Errors are one line and name the file.
+// When the file is opened, everything that a head or an index says is compared with the sizes of
+// the files and with itself, so reading never leaves the mapping, and the statements of a damaged
+// file decide no allocation. Errors are one line and name the file.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +30,8 @@ namespace tessera {
 enum class TokenFormat : uint8_t { kBytes, kUint16, kUint32, kNpy, kMegatron };
 std::vector<std::string> token_format_names();
 std::optional<TokenFormat> token_format_of_name(std::string_view name);
-// By the suffix: ".npy", ".idx"; none of ".bin", which does not say what its tokens are; bytes of
-// any other name.
+// Returns the format by the suffix: ".npy", ".idx"; none for ".bin", which does not say what its
+// tokens are; bytes for any other name.
 std::optional<TokenFormat> token_format_of_file(std::string_view path);
 
 class TokenFile {
@@ -42,15 +42,16 @@ class TokenFile {
   TokenFormat format() const { return format_; }
   int64_t tokens() const { return tokens_; }
   int64_t bytes() const { return tokens_ * number_bytes(number_); }
-  // Can the format hold no number but tokens of a vocabulary of that size?
+  // Returns whether the format can hold only tokens of a vocabulary of size `vocab`.
   bool holds_only_below(int64_t vocab) const;
 
-  // Tokens position .. position + count, which must be in the file. Thread-safe.
+  // Reads tokens position .. position + count, which must be in the file. Thread-safe.
   void read(int64_t position, int64_t count, int64_t* out) const;
 
-  // Where documents begin, and at the end the number of tokens. Of an indexed pair as its index
-  // says; else each token `end` (unless -1) ends one, and what is behind the last is one; without
-  // `end` the file is one document. Looks at every token of a file without index.
+  // Returns the begins of the documents and, at the end, the number of tokens. An indexed pair
+  // takes them from its index. Otherwise each token `end` (unless -1) ends a document, and tokens
+  // behind the last one are a document; without `end` the file is one document. Reads every token
+  // of a file without index.
   std::vector<int64_t> documents(int64_t end) const;
   bool has_index() const { return format_ == TokenFormat::kMegatron; }
 
@@ -63,7 +64,7 @@ class TokenFile {
   Number number_ = Number::kUint8;
   MappedFile file_, index_;
   int64_t offset_ = 0, tokens_ = 0;
-  // Of an index: bytes of the documents' first sequences, and of the sequences' first bytes.
+  // For an index: bytes of the documents' first sequences, and of the sequences' first bytes.
   int64_t documents_ = 0, sequences_ = 0, document_list_ = 0, pointer_list_ = 0;
 };
 

@@ -104,8 +104,8 @@ TEST_F(TokenFiles, AFileThatCannotBeReadIsNamedWithTheReason) {
   EXPECT_EQ(open_error(a, TokenFormat::kBytes), "cannot read '" + a + "': Permission denied");
 }
 
-// 1,000 indexes with bytes that were changed or cut off. Each is refused with one line, or it still
-// describes the tokens (a byte that means nothing changed). A count that a damaged head states is
+// 1,000 indexes with bytes that were changed or cut off. Each is refused with one line, or still
+// describes the tokens (a byte without meaning changed). A count that a damaged head states is
 // never believed: the largest would be 2^64 entries.
 TEST_F(TokenFiles, DamagedIndexesAreRefusedOrStillRight) {
   std::vector<uint16_t> tokens(50);

@@ -1,5 +1,5 @@
-// Synthetic universes: volumes of matter that are made up, each by a parameter that can be estimated
-// from it and from nothing else. How well it can be estimated at best follows from the definition
+// Synthetic universes: generated volumes of matter, each with a parameter that can be estimated
+// from the volume and from nothing else. The best possible estimate follows from the definition
 // (docs/workloads/cosmoflow.md).
 //
 //   const Universes universes({.width = 16, .seed = 1});
@@ -21,22 +21,22 @@ namespace tessera {
 struct UniverseOptions {
   int64_t width = 16;  // a power of two
   int64_t seed = 1;
-  int64_t exponent = 2;  // n, of the universes in the middle
+  int64_t exponent = 2;  // n, the exponent of universes with t = 0
 };
 
 class Universes {
  public:
   explicit Universes(UniverseOptions options);
   double parameter(int64_t universe) const;
-  // Of every place, row-major.
+  // Returns the field at every place, row-major.
   std::vector<float> field(int64_t universe) const;
-  // The power at the squares of the lengths of wave numbers.
+  // Returns the power, indexed by the squared length of the wave number.
   std::vector<double> power(double parameter) const;
 
  private:
   UniverseOptions options_;
-  std::vector<int64_t> squares_;  // of the length of each place's wave number
-  std::vector<int64_t> counts_;   // by square: places
+  std::vector<int64_t> squares_;  // squared length of each place's wave number
+  std::vector<int64_t> counts_;   // number of places, by square
 };
 
 }  // namespace tessera

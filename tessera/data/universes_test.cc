@@ -40,7 +40,7 @@ TEST(UniversesTest, HaveThePowerOfTheirParameter) {
   constexpr int64_t kWidth = 8, kUniverses = 400;
   const Universes universes({.width = kWidth, .seed = 5});
   double mean = 0, square = 0;
-  // |x_k|^2 / (n P) has the mean 1, for each |k|.
+  // The mean of |x_k|^2 / (n P) is 1 for each |k|.
   std::vector<double> sums(3 * 16 + 1), counts(sums.size());
   for (int64_t i = 0; i < kUniverses; ++i) {
     const double parameter = universes.parameter(i);
@@ -83,7 +83,7 @@ TEST(UniversesTest, HaveTheVarianceOneAndSmootherOnesALargerParameter) {
     EXPECT_EQ(power[0], 0);
     EXPECT_NEAR(power[4] / power[1], std::pow(2, -(2 + parameter)), 1e-12);
   }
-  // Around other exponents, too: around 0 a universe of parameter 0 is white noise.
+  // This holds around other exponents, too: around 0 a universe of parameter 0 is white noise.
   const std::vector<double> flat = Universes({.width = 16, .seed = 1, .exponent = 0}).power(0);
   EXPECT_NEAR(flat[1], 4096.0 / 4095, 1e-12);
   EXPECT_NEAR(flat[4], flat[1], 1e-12);

@@ -1,6 +1,6 @@
-// How programs that are linked with mimalloc use it: what is freed is kept for what comes next (one
-// plan after another takes the same memory), pages are large, and memory that is exhausted is an
-// exception as everywhere else.
+// How programs that are linked with mimalloc use it: freed memory is kept for later use (one plan
+// after another takes the same memory), pages are large, and exhausted memory is an exception as
+// everywhere else.
 #include <mimalloc.h>
 
 #include <cstddef>
@@ -10,7 +10,7 @@ namespace {
 
 __attribute__((constructor)) void set_options() {
   mi_option_disable(mi_option_allow_decommit);
-  mi_option_set(mi_option_decommit_delay, 3'600'000);  // ms: of what was taken before
+  mi_option_set(mi_option_decommit_delay, 3'600'000);  // ms before unused memory is returned
   mi_option_enable(mi_option_large_os_pages);
 }
 
@@ -21,8 +21,8 @@ void* or_throw(void* memory) {
 
 }  // namespace
 
-// mimalloc is C, which cannot throw: its own `operator new` ends the process by a signal where there
-// is no memory. Its `operator delete` takes what these return.
+// mimalloc is C, which cannot throw: its own `operator new` ends the process by a signal when there
+// is no memory. Its `operator delete` takes what these operators return.
 void* operator new(std::size_t bytes) { return or_throw(mi_malloc(bytes)); }
 void* operator new[](std::size_t bytes) { return or_throw(mi_malloc(bytes)); }
 void* operator new(std::size_t bytes, std::align_val_t alignment) {

@@ -20,8 +20,8 @@ std::string how_it_ended(const Ended& ended) {
   return text;
 }
 
-// Would a new try end in the same way? Launchers use the same exit codes for losses of theirs, but
-// write no line of ours.
+// Returns whether a new try would end in the same way. Launchers use the same exit codes for losses
+// of their own, but they write no line of tessera's.
 bool repeats(const Ended& ended) {
   return ended.signal == 0 && !ended.error.empty() &&
          (ended.exit_code == exit_code(ErrorCode::kCheckFailed) ||
@@ -145,7 +145,7 @@ std::string to_json_line(const LaunchEvent& event, int64_t unix_time_s) {
     json["saved_step"] = event.saved_step;
   }
   if (!event.why.empty()) json["why"] = event.why;
-  // What a process said may hold bytes that are no text.
+  // The error line of a process may hold bytes that are no text.
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 

@@ -1,4 +1,4 @@
-// The supervisor of a run: starts it, and starts it again from its newest checkpoint after a loss,
+// The supervisor of a run: starts it and, after a loss, starts it again from its newest checkpoint,
 // with a plan for the ranks that are left.
 //
 // A try ends in one of three ways:
@@ -9,11 +9,11 @@
 //     next try resumes from the newest complete checkpoint, if there is one.
 //
 // Plans are listed in order of preference. A try takes the first plan that needs no more ranks than
-// there are, and that has not been given up. A plan is given up after `tries` losses in a row
-// between which no new checkpoint was written; when none is left, the launch ends.
+// are available and has not been given up. A plan is given up after `tries` losses in a row with no
+// new checkpoint between them; when no plan is left, the launch ends.
 //
-// What the supervisor asks of its surroundings is an interface (LaunchWorld), so that its decisions
-// are tested without processes.
+// The supervisor's surroundings are an interface (LaunchWorld), so that its decisions are tested
+// without processes.
 #pragma once
 
 #include <cstdint>
@@ -27,12 +27,12 @@
 
 namespace tessera {
 
-// Ranks without a limit: threads of one process, as many as the plan has.
+// No limit on ranks: they are threads of one process, as many as the plan has.
 inline constexpr int64_t kAnyRanks = INT64_MAX;
 
 struct LaunchPlan {
   std::string text;   // a plan file, a recipe call, or auto
-  int64_t ranks = 0;  // that it runs on; 0: as many as there are (auto)
+  int64_t ranks = 0;  // ranks that it runs on; 0: all that are available (auto)
 };
 
 struct LaunchTry {
@@ -42,9 +42,9 @@ struct LaunchTry {
 };
 
 enum class LaunchEventKind : uint8_t {
-  kStart,    // of a try
-  kEnd,      // of a try; with `ended` and `saved_step`
-  kGivenUp,  // a plan
+  kStart,    // a try starts
+  kEnd,      // a try ended; with `ended` and `saved_step`
+  kGivenUp,  // a plan is given up
   kDone,     // the launch succeeded
   kStopped,  // the launch ended without success
 };
@@ -58,14 +58,15 @@ struct LaunchEvent {
   int64_t saved_step = -1;
   std::string why;
 };
-// {"time": "2026-11-23T18:40:12Z", "event": "end", "try": 2, "plan": ..., ...}; one line.
+// Writes the event as one line: {"time": "2026-11-23T18:40:12Z", "event": "end", "try": 2, "plan":
+// ...}.
 std::string to_json_line(const LaunchEvent& event, int64_t unix_time_s);
 
 class LaunchWorld {
  public:
   virtual ~LaunchWorld() = default;
   virtual Result<int64_t> available_ranks() = 0;  // that can be started now
-  // Hosts whose ranks the last answer lacks, and why: "node3 (no answer within 20 s)".
+  // Returns the hosts whose ranks the last answer lacks, and why: "node3 (no answer within 20 s)".
   virtual std::vector<std::string> silent_hosts() const { return {}; }
   virtual Result<int64_t> saved_step() = 0;  // of the newest complete checkpoint; -1: none
   virtual Result<Ended> run(const LaunchTry& next) = 0;
@@ -76,8 +77,8 @@ struct LaunchSummary {
   int64_t tries = 0, losses = 0;
 };
 
-// Error: of the last try, with its exit code; invalid input where no plan fits what is available at
-// the first try.
+// Runs the plans until the launch ends. Errors: the error of the last try, with its exit code;
+// invalid input if no plan fits the ranks available at the first try.
 Result<LaunchSummary> launch(const std::vector<LaunchPlan>& plans, int64_t tries,
                              LaunchWorld& world);
 

@@ -1,5 +1,5 @@
-// The supervisor against a world that plays a script: how each try ends, what is available, what is
-// saved. Oracle: the rules of launch.h, written out case by case.
+// Tests the supervisor against a world that plays a script: how each try ends, which ranks are
+// available, what is saved. Oracle: the rules of launch.h, written out case by case.
 #include "tessera/orchestrate/launch.h"
 
 #include <fmt/format.h>

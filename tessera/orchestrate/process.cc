@@ -30,7 +30,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::string_view kErrorWord = "tessera: ";
 constexpr size_t kMostLine = 1000;  // bytes that are kept of a line, whatever a process writes
 
-// A signal handler sees nothing but these.
+// A signal handler can use only these globals.
 std::atomic<pid_t> running = 0;
 std::atomic<bool> told_to_stop = false;
 
@@ -40,7 +40,7 @@ void pass_on(int signal) {
   if (child > 0) ::kill(child, signal);
 }
 
-// Passes signals on as long as it lives.
+// Passes signals on to the child process as long as the object lives.
 class PassSignals {
  public:
   PassSignals() {
@@ -80,12 +80,12 @@ class File {
   int number_;
 };
 
-// Copies what a process says to our standard error and keeps its last error line.
+// Copies a process's error output to our standard error and keeps its last error line.
 class ErrorLines {
  public:
   explicit ErrorLines(bool quiet) : quiet_(quiet) {}
 
-  // False: the other end is closed.
+  // Reads what is there; returns false if the other end is closed.
   bool read(int from) {
     std::array<char, 4096> buffer;
     const ssize_t got = ::read(from, buffer.data(), buffer.size());
@@ -161,7 +161,7 @@ Result<Ended> run_process(const std::vector<std::string>& words, std::chrono::mi
   }
   Ended result;
   ErrorLines errors(quiet);
-  // Its descendants may hold the pipe for longer than it lives, so both are watched.
+  // Descendants of the process may hold the pipe after it has ended, so both are watched.
   std::array<pollfd, 2> watched{pollfd{read_end.number(), POLLIN, 0},
                                 pollfd{ended.number(), POLLIN, 0}};
   for (;;) {

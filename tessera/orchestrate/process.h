@@ -19,15 +19,15 @@ struct Ended {
 };
 
 // Runs `words` (program and arguments; the program is looked up in PATH) and waits for its end. Its
-// standard output is this process's; its standard error too, beside being read for `error`. While it
-// runs, SIGINT and SIGTERM of this process are passed on to it, and do not end this process.
-// `limit`: after that time the process is killed; zero: never. One call at a time in a process.
-// Error (invalid input): the program cannot be started.
+// standard output and standard error go to those of this process; the latter is also read for
+// `error`. While it runs, SIGINT and SIGTERM of this process are passed on to it and do not end
+// this process. After the time `limit` the process is killed; zero means never. Only one call may
+// run at a time in a process. Errors: invalid input if the program cannot be started.
 Result<Ended> run_process(const std::vector<std::string>& words,
                           std::chrono::milliseconds limit = std::chrono::milliseconds::zero(),
                           bool quiet = false);
 
-// The file that a shell would start for this name; empty: there is none.
+// Returns the file that a shell would start for this name; "" if there is none.
 std::string find_program(const std::string& name);
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// Oracle: what shell commands of known ending do.
+// Oracle: shell commands whose ending is known.
 #include "tessera/orchestrate/process.h"
 
 #include <gmock/gmock.h>
@@ -29,7 +29,7 @@ TEST(Process, TheLastErrorLineIsKept) {
             "second");
   EXPECT_EQ(shell("printf 'tessera: unfinished' >&2").error, "unfinished");
   EXPECT_EQ(shell("echo nothing of ours >&2").error, "");
-  // More than a pipe holds.
+  // This is more than a pipe holds.
   EXPECT_EQ(
       shell("head -c 300000 /dev/zero | tr '\\0' x >&2; echo >&2; echo 'tessera: end' >&2").error,
       "end");
@@ -51,7 +51,8 @@ TEST(Process, AProcessThatRunsTooLongIsKilled) {
 }
 
 TEST(Process, SignalsArePassedOnAndSaid) {
-  // The child tells its parent, this process, to end, and is told so itself.
+  // The child tells its parent, this process, to end; this process passes the signal on to the
+  // child.
   const auto ended =
       run_process({"sh", "-c", "trap 'exit 7' TERM; kill -TERM $PPID; while :; do :; done"},
                   std::chrono::milliseconds(20000), true);

@@ -1,4 +1,4 @@
-// What a step allocates once the kernels are prepared. docs/concepts.md has the figures.
+// Counts a step's heap allocations once the kernels are prepared. docs/concepts.md has the figures.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 
 using testing::allocations;
 
-// Forwards to another communicator and counts what is allocated inside its calls.
+// Forwards to another communicator and counts the allocations inside its calls.
 class Counting final : public comm::Communicator {
  private:
   template <class F>
@@ -66,7 +66,7 @@ struct Step {
   int64_t all = 0, communicator = 0, calls = 0;
 };
 
-// Allocations of steps 2 to 4 on each rank, by rank.
+// Returns the allocations of steps 2 to 4, by rank.
 std::vector<std::vector<Step>> measure(const Compiled& compiled) {
   const auto programs = lower_and_verify(*compiled.lowering);
   EXPECT_TRUE(programs) << (programs ? "" : programs.error().message);
@@ -98,7 +98,7 @@ Result<Compiled> compiled(const char* plan) {
   return compile({"gpt:layers=2,hidden=32,heads=4,seq=16,vocab=64,dropout=0.1", plan});
 }
 
-// By op: what its kernel allocates in a run after its first.
+// Returns, by op kind, the most allocations of a kernel in a run after its first.
 std::map<std::string, int64_t> of_kernels(const Graph& graph) {
   testing::Workspace work(graph);
   work.initialise();
@@ -125,7 +125,7 @@ std::map<std::string, int64_t> of_kernels(const Graph& graph) {
   return counts;
 }
 
-// Kernels of our own work in memory that they took when they were prepared.
+// Kernels of our own use memory that they took when they were prepared.
 TEST(Allocations, HandWrittenKernelsMakeNone) {
   const auto c = compiled("serial");
   ASSERT_TRUE(c) << c.error().message;
@@ -140,8 +140,8 @@ TEST(Allocations, HandWrittenKernelsMakeNone) {
     RecordProperty(kind, static_cast<int>(count));  // what libtorch makes in one call of a kernel
 }
 
-// On one rank nothing but kernels of libtorch allocates: a step makes no more than its kernels make
-// one by one.
+// On one rank only kernels of libtorch allocate: a step allocates no more than its kernels do one
+// by one.
 TEST(Allocations, TheInterpreterMakesNone) {
   const auto c = compiled("serial");
   ASSERT_TRUE(c) << c.error().message;
@@ -164,7 +164,7 @@ TEST(Allocations, TheInterpreterMakesNone) {
   }
 }
 
-// Between ranks the communicator allocates too; a step of a rank has so many calls of it.
+// Between ranks the communicator allocates too, in each of the calls that a rank's step makes.
 TEST(Allocations, OfAStepOnFourRanks) {
   const auto c = compiled("megatron(tp=2,dp=2)");
   ASSERT_TRUE(c) << c.error().message;

@@ -65,7 +65,7 @@ Arena& Arena::operator=(Arena&& other) noexcept {
 // -------------------------------------------------------------------------------------------------
 Result<DiskFile> DiskFile::create(int64_t bytes) {
   if (bytes == 0) return DiskFile();
-  std::signal(SIGXFSZ, SIG_IGN);  // a file that grows too large is an error of the call
+  std::signal(SIGXFSZ, SIG_IGN);  // then a file that grows too large is an error of the call
   const char* folder = std::getenv("TMPDIR");
   std::string path =
       std::string(folder != nullptr && *folder != '\0' ? folder : "/tmp") + "/tessera.XXXXXX";
@@ -151,7 +151,7 @@ Status DiskFile::read(int64_t offset, std::byte* to, int64_t bytes) {
   return {};
 }
 
-// Blocks that are written in part are read first.
+// Writes bytes; blocks that are written in part are read first.
 Status DiskFile::write(int64_t offset, const std::byte* from, int64_t bytes) {
   if (!direct_) return write_blocks(offset, from, bytes);
   const int64_t end = offset + bytes;

@@ -1,5 +1,6 @@
-// One tier's memory of a rank: a fixed number of bytes. Device and host: mapped memory, aligned to
-// 64, zero, touched first by who uses it. Disk: a file, read and written by calls (DiskFile).
+// One tier's memory of a rank: a fixed number of bytes. For device and host it is mapped memory,
+// aligned to 64 bytes, zero, and first touched by the thread that uses it. For disk it is a file
+// that is read and written by calls (DiskFile).
 #pragma once
 
 #include <cstddef>
@@ -13,7 +14,7 @@ namespace tessera {
 
 class Arena {
  public:
-  // Anonymous memory, in huge pages where the system gives them. Not for Tier::kDisk.
+  // Maps anonymous memory, in huge pages where the system gives them. Not for Tier::kDisk.
   static Result<Arena> create(Tier tier, int64_t bytes);
   Arena() = default;
   ~Arena();
@@ -22,8 +23,8 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  // Takes all of the memory from the system now, where the system can; else each page when it is
-  // touched first.
+  // Takes all of the memory from the system now, if the system can do that; else the system gives
+  // each page when it is first touched.
   void populate() const;
 
   std::byte* data() const { return data_; }
@@ -36,14 +37,14 @@ class Arena {
 
 // The arena of the disk tier: an unnamed file in TMPDIR whose room is taken when it is created.
 // Reads and writes bypass the page cache where the file system can (O_DIRECT: whole blocks, through
-// an aligned buffer). Used by one thread at a time. Errors are faults of one line: a full disk, or
+// an aligned buffer). One thread uses it at a time. Errors are faults of one line: a full disk, or
 // fewer bytes than asked for.
 class DiskFile {
  public:
   static constexpr int64_t kBlock = 4096;
 
   static Result<DiskFile> create(int64_t bytes);
-  // Takes over an open file; `direct`: it was opened with O_DIRECT.
+  // Takes over an open file. `direct` says whether it was opened with O_DIRECT.
   static DiskFile adopt(int file, bool direct);
   DiskFile() = default;
   ~DiskFile();

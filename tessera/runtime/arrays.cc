@@ -25,20 +25,20 @@
 namespace tessera {
 namespace {
 
-// How one dim of a sample is moved, and then mirrored or not.
+// A shift of one dim of a sample, after which the dim may be mirrored.
 struct Move {
   int64_t by = 0;
   bool mirrored = false;
-  // The element that comes to stand there; outside of the dim: none does.
+  // Returns the element that moves to place `at`; a result outside of the dim means that none does.
   int64_t source(int64_t at, int64_t size) const { return (mirrored ? size - 1 - at : at) - by; }
-  // The places, from the first of the interval `at`, to which the elements `have` come; one after
-  // the other, as they are in between.
+  // Returns the places, counted from the first of the interval `at`, to which the elements `have`
+  // move. The places are consecutive, as the elements are.
   Interval places(Interval have, Interval at, int64_t size) const {
     if (have.empty()) return {};
     const int64_t first = mirrored ? size - 1 - (have.end() - 1 + by) : have.begin + by;
     return {first - at.begin, have.size};
   }
-  // Those that come to stand in the interval.
+  // Returns the elements that move into the interval.
   Interval sources(Interval at, int64_t size) const {
     if (at.empty()) return {};
     const int64_t first = source(mirrored ? at.end() - 1 : at.begin, size);
@@ -50,18 +50,18 @@ using Moves = SmallVector<Move, 4>;  // by dim of a sample
 struct OpenedArray {
   std::string name;  // of the file, with the dataset
   std::unique_ptr<ArrayFile> file;
-  int64_t sample_elements = 1;   // of one sample
-  int64_t samples_of_batch = 0;  // the input's
+  int64_t sample_elements = 1;   // elements of one sample
+  int64_t samples_of_batch = 0;  // samples of a batch of the input
   size_t leading = 0;            // dims of the input that count samples
-  // By dim of a sample in the input: the array's dim; 0: it has one element and none there. Empty: a
-  // sample is flat in the array.
+  // For each dim of a sample in the input: the array's dim, or 0 if the dim has one element and the
+  // array lacks it. Empty if a sample is flat in the array.
   std::vector<size_t> dims;
   std::vector<int64_t> sizes, strides;  // by dim of a sample in the input
-  int64_t values = 0;                   // of an integer input: in [0, values)
+  int64_t values = 0;                   // an integer input's elements are in [0, values)
   bool ignores = false;                 // -1 is allowed
-  double scale = 1;                     // of a floating input
+  double scale = 1;                     // factor of a floating input
   int64_t ahead = 0;                    // steps
-  bool moved = false;                   // along the last two dims
+  bool moved = false;                   // whether it moves along the last two dims
 
   int64_t samples() const { return file->shape().front(); }
 };
@@ -73,8 +73,8 @@ std::vector<int64_t> without_ones(std::vector<int64_t> shape) {
 
 int64_t product_of(const std::vector<int64_t>& sizes) { return Box::whole(sizes).volume(); }
 
-// Finds how many leading dims of the input count samples, and where the others are in the array. Does
-// the array fit?
+// Finds how many leading dims of the input count samples, and which dims of the array the others
+// are. Returns whether the array fits.
 bool match_dims(const std::vector<int64_t>& input, OpenedArray& array) {
   const std::vector<int64_t>& shape = array.file->shape();
   if (shape.empty()) return false;
@@ -97,7 +97,7 @@ bool match_dims(const std::vector<int64_t>& input, OpenedArray& array) {
   return false;
 }
 
-// Reads a box of a sample, by the input's dims: row-major, packed.
+// Reads a box of a sample, given in the input's dims: row-major, packed.
 Status read_sample(const OpenedArray& array, int64_t sample, const Box& rest, std::byte* to) {
   Box box = Box::whole(array.file->shape());
   box.dims[0] = {sample, 1};
@@ -107,7 +107,7 @@ Status read_sample(const OpenedArray& array, int64_t sample, const Box& rest, st
     }
     return array.file->read(box, to);
   }
-  // Flat: runs of elements that follow one another, over the inner dims that are whole.
+  // The array is flat: reads runs of consecutive elements, over the inner dims that are whole.
   size_t inner = rest.rank();
   int64_t run = 1;
   bool whole = true;
@@ -130,7 +130,7 @@ Status read_sample(const OpenedArray& array, int64_t sample, const Box& rest, st
   return {};
 }
 
-// What of a sample comes to stand in the box.
+// Returns the part of a sample that moves into the box.
 Box sources(const OpenedArray& array, const Box& rest, const Moves& moves) {
   Box from = rest;
   for (size_t d = 0; d < rest.rank(); ++d)
@@ -143,7 +143,7 @@ To number_as(const std::byte* at) {
   return static_cast<To>(read_number<From>(at));
 }
 
-// Calls f(coordinates from the box's first element, how many of them there were before).
+// Calls f(coordinates from the box's first element, number of elements before this one).
 template <class F>
 void each_place(const Box& box, F&& f) {
   std::vector<int64_t> at(box.rank(), 0);
@@ -281,7 +281,7 @@ class ArraySource : public DataSource, public SampleAccess {
   }
 
  private:
-  // Sizes of the files: several datasets may lie in one.
+  // Returns the sizes of the files by path: several datasets may lie in one file.
   std::map<std::string, int64_t> paths() const {
     std::map<std::string, int64_t> paths;
     for (const auto& [name, array] : arrays_)
@@ -296,7 +296,7 @@ class ArraySource : public DataSource, public SampleAccess {
     const std::byte* numbers = nullptr;
   };
 
-  // load(), where `read` gives the numbers of each part that is not empty, in order.
+  // Carries out load(), where `read` gives the numbers of each part that is not empty, in order.
   template <class Read>
   Status load_parts(int64_t step, const Tensor& tensor, const Box& region, const kernels::Array& to,
                     Read&& read) const {
@@ -343,7 +343,7 @@ class ArraySource : public DataSource, public SampleAccess {
     return permuted(sample, array.samples(), wants_.seed, wants_.stream, place / array.samples());
   }
 
-  // Drawn by counters of their own for each input and place of the run.
+  // Draws the moves of a sample. Each input and place of the run has counters of its own.
   Moves moves_of(const OpenedArray& array, const std::string& input, int64_t place) const {
     Moves moves;
     for (size_t d = 0; d < array.sizes.size(); ++d) moves.push_back({});
@@ -383,15 +383,15 @@ class ArraySource : public DataSource, public SampleAccess {
     return {};
   }
 
-  // What comes to stand in a box of a sample, to where its first element goes, `at`; zeros where
-  // nothing does.
+  // Stores the elements that move into a box of a sample; `at` is where the box's first element
+  // goes. Stores zeros at places to which no element moves.
   Status store_all(const OpenedArray& array, const Part& part, const Box& rest, const Moves& moves,
                    std::byte* at, const kernels::Array& to) const {
     const int64_t bytes = dtype_bytes(to.dtype), step = number_bytes(array.file->number());
     const size_t joined = first_joined(array, part, rest, moves, to);
     const Box outer(
         Box::Dims(rest.dims.begin(), rest.dims.begin() + static_cast<ptrdiff_t>(joined)));
-    // Along the last run: how many elements it has, and those for which the sample has a number.
+    // The last run has `length` elements; for the part `inside` of them the sample has numbers.
     Run run{.stride = rest.rank() == 0 ? bytes : to.strides.back() * bytes, .step = step};
     int64_t length = 1;
     for (size_t d = joined; d < rest.rank(); ++d) length *= rest.dims[d].size;
@@ -429,8 +429,9 @@ class ArraySource : public DataSource, public SampleAccess {
     return status;
   }
 
-  // From this dim of the box on, elements follow one another in the sample, in what was read of it and
-  // where they go. The last dim is always among them; it alone may be moved, mirrored or read in part.
+  // Returns the first dim of the box from which on elements are consecutive in the sample, in the
+  // part that was read and at their destination. The last dim always is; only it may be moved,
+  // mirrored or read in part.
   static size_t first_joined(const OpenedArray& array, const Part& part, const Box& rest,
                              const Moves& moves, const kernels::Array& to) {
     if (rest.rank() == 0) return 0;
@@ -445,13 +446,13 @@ class ArraySource : public DataSource, public SampleAccess {
     return d;
   }
 
-  // Numbers that follow one another, or precede one another, and go to places at equal distances.
+  // Numbers in consecutive places, forwards or backwards, that go to places at equal distances.
   struct Run {
-    int64_t stride = 0, step = 0;  // bytes between elements there, and between numbers
+    int64_t stride = 0, step = 0;  // bytes between elements of the destination, and between numbers
     int64_t count = 0;
     const std::byte* source = nullptr;
     std::byte* at = nullptr;
-    int64_t element = 0;  // of the first: which one of the array it is
+    int64_t element = 0;  // the array's element that is the run's first
     int64_t element_of(int64_t i) const { return step < 0 ? element - i : element + i; }
   };
 
@@ -509,7 +510,8 @@ class ArraySource : public DataSource, public SampleAccess {
   std::optional<SamplePasses> passes_;
 };
 
-// Is it an input that the trainer does not make (the number of the step)?
+// Returns whether the tensor is an input that the trainer does not make itself (as the step's
+// number).
 bool has_array(const Tensor& tensor) {
   return tensor.role == Role::kInput && tensor.init.kind == Init::Kind::kNone;
 }

@@ -157,7 +157,7 @@ TEST_F(Arrays, ErrorsAreOneLine) {
             "data: '" + nan + "', element 4: expected a number, found NaN");
 }
 
-// Maps whose numbers are all different, so that what came from where is seen.
+// Tests on maps whose numbers are all different, so that the source of each number is seen.
 class MovedArrays : public TestFiles {
  protected:
   static constexpr int64_t kSamples = 6, kBatch = 4, kSide = 8;
@@ -170,7 +170,7 @@ class MovedArrays : public TestFiles {
     config_ = of_files({{"images", file}, {"images_ahead", file}, {"targets", y}});
     config_.ahead["images_ahead"] = 1;
   }
-  // Of a sample in the batch.
+  // Returns the map of a sample of the batch.
   std::vector<double> map_of(const DataSource& data, const std::string& input, int64_t step,
                              int64_t sample) {
     return load(data, model_, input, step,
@@ -202,7 +202,7 @@ TEST_F(MovedArrays, MapsAreMovedAndMirroredEachTimeAnew) {
     for (int64_t sample = 0; sample < kBatch; ++sample, ++all) {
       const auto before = map_of(**plain, "images", step, sample),
                  after = map_of(**moved, "images", step, sample);
-      // Brute force: exactly one of the 50 moves gives what is there.
+      // Brute force: exactly one of the 50 moves gives this map.
       int64_t fits = 0;
       for (int64_t down = -2; down <= 2; ++down) {
         for (int64_t right = -2; right <= 2; ++right) {
@@ -224,7 +224,7 @@ TEST_F(MovedArrays, MapsAreMovedAndMirroredEachTimeAnew) {
         }
       }
       EXPECT_EQ(fits, 1);
-      // The other input has the same sample, a step before, moved by itself.
+      // The other input has this sample one step earlier, moved by a draw of its own.
       if (step > 1 && map_of(**moved, "images_ahead", step - 1, sample) == after) ++alike;
     }
   }

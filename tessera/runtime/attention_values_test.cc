@@ -1,4 +1,5 @@
-// Every form of attention: against a plain reference, expanded into single ops, and in an order.
+// Tests every form of attention: against a plain reference, expanded into single ops, and in an
+// order.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -139,7 +140,8 @@ Graph with_gradients(const Graph& forward) {
   return graph.value_or(Graph());
 }
 
-// Two graphs of the form give the same gradients; `way`: how the other one was made.
+// Expects that two graphs of the form give equal gradients; `way` says how the other graph was
+// made.
 void expect_equal_gradients(const Form& form, const Graph& one, const Graph& other,
                             const std::string& way) {
   const Graph first = with_gradients(one), second = with_gradients(other);

@@ -1,5 +1,5 @@
-// Bags of rows beside PyTorch's embedding_bag: sums, means and weighted sums, and the gradients of
-// table and weights that its autograd gives, in float64.
+// Compares bags of rows with PyTorch's embedding_bag: sums, means and weighted sums, and the
+// gradients of table and weights that its autograd gives, in float64.
 #include <ATen/ops/embedding_bag.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
@@ -46,7 +46,7 @@ Bags random_bags(std::mt19937& random) {
   return out;
 }
 
-// The op of that kind on operands that are given by name.
+// Runs the op of that kind on operands that are given by name.
 Values run_op(const Bags& of, const char* kind, const std::vector<std::string>& operands,
               const Attributes& attributes) {
   GraphBuilder g("bags");
@@ -79,7 +79,7 @@ TEST(BagValues, AreThoseOfPyTorch) {
     const Bags bags = random_bags(random);
     for (const char* mode : {"sum", "mean", "weighted"}) {
       const bool mean = std::string(mode) == "mean", weighted = std::string(mode) == "weighted";
-      // PyTorch has bags one behind the other, without places that have no id.
+      // PyTorch stores bags one behind the other, without places that have no id.
       std::vector<int64_t> ids, offsets;
       Values weights;
       for (int64_t s = 0; s < bags.samples; ++s) {

@@ -8,7 +8,8 @@
 namespace tessera {
 namespace {
 
-// What is added up over ranks and periods; slots and rows, over ranks alone.
+// Returns the counters that are summed over ranks and periods; slots and rows are summed over ranks
+// only.
 std::array<int64_t*, 5> sums(TableCacheSummary& one) {
   return {&one.lookups, &one.lookup_misses, &one.rows_in, &one.rows_out, &one.overflow_rows};
 }

@@ -1,4 +1,4 @@
-// What happened in the caches of rows of a run, over its periods and all ranks. Private to
+// Counts what happened in a run's caches of rows, over its periods and all ranks. Private to
 // tessera/runtime.
 #pragma once
 
@@ -15,9 +15,10 @@ namespace tessera {
 
 class CacheTotals {
  public:
-  // What this rank's executor of a period has counted, once, at its end.
+  // Adds the counts of this rank's executor of a period. Call it once, at the executor's end.
   void add(const RankExecutor& executor, const Compiled& compiled);
-  // Over all ranks, for each table that has a cache in a period; called by all ranks.
+  // Returns the totals over all ranks, for each table that has a cache in a period. All ranks call
+  // it.
   std::vector<TableCacheSummary> gather(comm::Communicator& world,
                                         const std::vector<Period>& periods) const;
 

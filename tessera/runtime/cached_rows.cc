@@ -60,7 +60,7 @@ Status CachedRows::prepare() {
   return parts_.front().rest == nullptr ? open_file() : Status();
 }
 
-// A row that was never written has the values with which its tensors begin.
+// Makes the file of rows. A row that was never written reads as its tensors' initial values.
 Status CachedRows::open_file() {
   const char* folder = std::getenv("TMPDIR");
   std::string path =
@@ -141,7 +141,7 @@ Result<std::vector<int64_t>> CachedRows::ids_of_turn(int64_t turn) const {
   return rows_of(std::move(all));
 }
 
-// Up to the window's end behind the turn that begins.
+// Announces the ids up to the window's end after the turn that begins.
 Status CachedRows::announce(int64_t turn) {
   if (!wants_.ahead || !index_->policy().window || cache().window == 0) return {};
   const int64_t end = turn + cache().window * static_cast<int64_t>(turns_.size()) + 1;
@@ -208,7 +208,7 @@ Result<const Copier::Job*> CachedRows::fetch(int handle, int64_t step, std::vect
     return nullptr;
   }
   if (in_turn && next_.size() >= turns_.size())
-    TESSERA_TRY_VOID(drop_next());  // none is taken over
+    TESSERA_TRY_VOID(drop_next());  // no fetch takes it over
   TESSERA_TRY(open, begin(std::move(rows), whose, step));
   return &open->job;
 }
@@ -269,7 +269,8 @@ Status CachedRows::read_in(const std::vector<RowMove>& moves) {
   return {};
 }
 
-// By the copier, or between its jobs by the thread that decides, of other rows.
+// Writes rows back. The copier calls it, or, between the copier's jobs, the deciding thread for
+// other rows.
 Status CachedRows::write_back(const std::vector<RowMove>& moves) {
   std::vector<std::byte> record(file_ != nullptr ? static_cast<size_t>(row_bytes_) : 0);
   for (const RowMove& one : moves) {
@@ -318,7 +319,7 @@ Status CachedRows::update_rest() { return write_back(index_->flush()); }
 std::byte* CachedRows::rest(BufferId held, bool to_be_written) {
   const Part& one = part(held);
   if (one.rest == nullptr) return nullptr;
-  Status status = update_rest();  // memory: it does not fail
+  Status status = update_rest();  // the rows are in memory: this does not fail
   if (to_be_written) {
     if (status) status = drop_next();
     if (status) index_->clear();

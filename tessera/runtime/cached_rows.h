@@ -1,8 +1,8 @@
-// The rows of a table and its states of which a rank's device has some (RowCache, program.h), as the
-// interpreter works on them: which rows are at which places (sparse/cache/cache_index.h), their
-// journeys as jobs for the copier, and the rows at rest, in memory or in a file of their own.
+// The rows of a table and its states of which a rank's device holds some (RowCache, program.h), as
+// the interpreter uses them: which rows are at which places (sparse/cache/cache_index.h), their
+// moves as jobs for the copier, and the rows at rest, in memory or in a file of their own.
 //
-// One thread decides (open, release, flush), the copier's moves. Private to tessera/runtime.
+// One thread decides (open, release, flush), the copier's thread moves. Private to tessera/runtime.
 #pragma once
 
 #include <cstddef>
@@ -30,44 +30,46 @@ struct CachedRowsWants {
   const Program* program = nullptr;
   int cache = 0;
   uint64_t seed = 0;
-  std::function<std::byte*(BufferId)> memory;  // of buffers that are no file
-  AheadFunction ahead;                         // empty: nobody knows the batches to come
-  // Waits until the jobs that were handed out are done. Fetches that nobody took over may still be
-  // under way when they are given up.
+  std::function<std::byte*(BufferId)> memory;  // returns the memory of buffers that are no file
+  AheadFunction ahead;                         // empty: later batches are not known
+  // Waits until the jobs that were handed out are done. Fetches that no step took over may still be
+  // running when they are given up.
   std::function<Status()> settle;
 };
 
 class CachedRows {
  public:
   enum class Whose : uint8_t {
-    kInTurn,      // ids that the data gives, one batch behind the other
-    kMade,        // ids that an op made of such: what they name was asked for before
-    kEvaluation,  // counts nowhere
+    kInTurn,      // ids that the data gives, one batch after the other
+    kMade,        // ids that an op computed from such ids: their rows were fetched before
+    kEvaluation,  // an evaluation's fetch, which is not counted
   };
   static Result<std::unique_ptr<CachedRows>> make(CachedRowsWants wants);
   ~CachedRows();
   CachedRows(const CachedRows&) = delete;
   CachedRows& operator=(const CachedRows&) = delete;
 
-  // A fetch of ids of the table. Returns the job that moves the rows; null: they are there.
+  // Fetches the rows of ids of the table. Returns the job that moves the rows; null if they are
+  // there.
   Result<const Copier::Job*> fetch(int handle, int64_t step, std::vector<int64_t> ids, Whose whose);
-  // The rows of a step to come, which a fetch of that step takes over if its ids are these. A fetch of
-  // an earlier step with the same ids does not: it would use rows whose copy nobody has waited for.
+  // Fetches the rows of a later step ahead. A fetch in that step takes them over if its ids are
+  // equal. A fetch in an earlier step does not: it would use rows whose copy has not been waited
+  // for.
   Result<const Copier::Job*> fetch_ahead(int64_t step, std::vector<int64_t> ids);
   Status release(int handle, bool changed);
-  Status release_all();  // what an evaluation has left
+  Status release_all();  // releases what an evaluation left open
 
-  // The places of ids that are fetched, as an op sees them: `from` and `to` have the same shape; an
-  // id of another rank's rows is at `places()`, an id below 0 stays.
+  // Returns a kernel that writes the places of fetched ids, as an op sees them. `from` and `to`
+  // have equal shapes; an id of another rank's rows gets the place `places()`, an id below 0 stays.
   kernels::Kernel places_of(const kernels::Array& from, const kernels::Array& to) const;
-  bool in_turn(int handle) const;  // is it a fetch that each step makes of ids that the data gives?
+  bool in_turn(int handle) const;  // whether each step makes this fetch, of ids that the data gives
   int64_t places() const { return cache().places; }
-  // The row at a place, counted from the whole table's first.
+  // Returns the row at a place, counted from the whole table's first row.
   int64_t row_at(int64_t place) const {
     return first_ + cache().rows.begin + index_->row_at(static_cast<int32_t>(place));
   }
 
-  // All rows of a tensor that is held, brought up to date; null: they rest in a file.
+  // Returns all rows of a tensor that is held, brought up to date; null if they rest in a file.
   std::byte* rest(BufferId held, bool to_be_written);
   Status read(BufferId held, std::byte* out);
   Status write(BufferId held, const std::byte* in);
@@ -81,16 +83,16 @@ class CachedRows {
     BufferId held;
     std::byte* slots = nullptr;
     std::byte* rest = nullptr;  // null: in the file
-    int64_t bytes = 0, at = 0;  // of a row; where it begins in the file's record
+    int64_t bytes = 0, at = 0;  // bytes of a row; its begin in the file's record
   };
   struct Open {
-    int64_t step = 0;          // that uses the rows
+    int64_t step = 0;          // the step that uses the rows
     std::vector<int64_t> ids;  // rows of the piece
     sparse::CacheBatch batch;
     Copier::Job job;
     Whose whose = Whose::kInTurn;
   };
-  // A fetch of ids that the data gives, in the order in which a step makes them.
+  // A fetch of ids that the data gives. Turns are in the order in which a step makes the fetches.
   struct Turn {
     const FetchRows* fetch = nullptr;
     int64_t micro_batch = 0;

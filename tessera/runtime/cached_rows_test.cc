@@ -1,4 +1,5 @@
-// Fetches of rows ahead of their step: which fetch takes them over, and when they are given up.
+// Tests fetches of rows ahead of their step: which fetch takes them over, and when they are given
+// up.
 #include "tessera/runtime/cached_rows.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +19,7 @@ using Ids = std::vector<int64_t>;
 // A table of 40 rows with places for 12 of them, and memory for the buffers of its program.
 class Table {
  public:
-  // `split`: of the plan. A step that looks up ahead, too, makes two fetches.
+  // `split` is part of the plan. If a step also looks up ahead, it makes two fetches.
   explicit Table(const char* split = "") {
     Compiler compiler;
     const auto model =
@@ -53,7 +54,7 @@ class Table {
     rows = *std::move(made);
   }
 
-  // The job of a fetch of the data's ids by this handle; null: the rows are there.
+  // Returns the job of a fetch of the data's ids by this handle; null if the rows are there.
   const Copier::Job* fetch(int handle, int64_t step, const Ids& ids) const {
     return rows->fetch(handle, step, ids, CachedRows::Whose::kInTurn).value();
   }
@@ -75,9 +76,9 @@ TEST(CachedRows, AFetchOfTheSameStepTakesOverWhatWasFetchedAhead) {
   ASSERT_TRUE(table.rows->release(0, false).has_value());
 }
 
-// With look-ups one step ahead a step fetches the rows of its own batch, and then those of the next
-// one. The rows that are fetched ahead for the next step's first fetch are those of its last fetch,
-// but their copy is awaited at the end of the step only.
+// With look-ups one step ahead, a step fetches the rows of its own batch and then those of the next
+// batch. The rows fetched ahead for the next step's first fetch are those of this step's last
+// fetch, but their copy is awaited only at the end of the step.
 TEST(CachedRows, AFetchOfAnEarlierStepDoesNotTakeOverRowsThatAreUnderWay) {
   Table table("split = [{ ops = \"{tables,positions}.*\", dim = \"step\", over = \"ahead\" }]\n");
   const Copier::Job* ahead = table.rows->fetch_ahead(1, Ids{3, 5}).value();

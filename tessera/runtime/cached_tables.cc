@@ -33,7 +33,7 @@ Status CachedTables::prepare(const Graph& graph, const Program& program,
                              const std::function<Status()>& settle) {
   graph_ = &graph;
   program_ = &program;
-  if (options.ahead) {  // an input of the next step is that of the step behind
+  if (options.ahead) {  // an input of the next step is loaded as that of the step after
     ahead_ = [&graph, given = options.ahead](int64_t step, const Tensor& tensor, const Box& region,
                                              const Array& to) {
       const bool later = is_of_next_step(tensor);
@@ -122,7 +122,7 @@ Kernel CachedTables::name_places(const Op& op, const Compute& compute, kernels::
   };
 }
 
-// Ids that the data gives in a step to come.
+// Returns the ids that the data gives in a later step.
 std::vector<int64_t> CachedTables::next_ids(const RowIds& ids, int64_t step) const {
   const Tensor& tensor = graph_->tensor(ids.tensor);
   std::vector<std::byte> values(

@@ -16,25 +16,29 @@ namespace tessera {
 
 class CachedTables {
  public:
-  // `memory`: of buffers that are no file; `settle`: as of CachedRowsWants. Graph and program outlive this.
+  // Makes the caches. `memory` gives the memory of buffers that are no file; `settle` is that of
+  // CachedRowsWants. Graph and program outlive this object.
   Status prepare(const Graph& graph, const Program& program, const ExecutorOptions& options,
                  const std::function<std::byte*(BufferId)>& memory,
                  const std::function<Status()>& settle);
 
-  CachedRows* rows_of(BufferId held) const;  // null: it is no table with a cache
-  // Where all rows are of what has some on the device; else the buffer itself.
+  CachedRows* rows_of(BufferId held) const;  // null: the buffer belongs to no table with a cache
+  // Returns the buffer in which all rows rest, if the device holds some of the buffer's rows; else
+  // the buffer itself.
   BufferId rest_of(BufferId buffer) const;
-  // Bytes of the disk tier's file: rows of caches have files of their own, and stand behind the rest.
+  // Returns the bytes of the disk tier's file. Rows of caches have files of their own and lie at
+  // the end.
   static int64_t disk_bytes(const Program& program);
-  // What is allocated beside the homes.
+  // Returns the buffers that are allocated beside the homes.
   std::vector<BufferId> beside_homes() const;
 
-  // An op that touches rows by ids, of a table of which the device has some: it is the same op on a
-  // table of so many rows as there are places, whose ids are places. Changes the call, and returns
-  // what makes these ids; empty for every other op.
+  // Changes the call of an op that touches rows by ids of a table with a cache: the op then works
+  // on a table with one row for each place, and its ids are places. Returns the kernel that
+  // computes these ids; an empty one for every other op.
   kernels::Kernel name_places(const Op& op, const Compute& compute, kernels::KernelCall& call);
 
-  // `ids`: the arrays of the fetch's views. Returns what the copier is to do; null: nothing.
+  // Fetches rows; `ids` are the arrays of the fetch's views. Returns the copier's job; null: none
+  // needed.
   Result<const Copier::Job*> fetch(const FetchRows& fetch, int64_t step, bool evaluating,
                                    const std::vector<kernels::Array>& ids);
   Status release(const ReleaseRows& release);

@@ -30,7 +30,7 @@ int64_t now_ns(RecordClock clock) {
   return now.tv_sec * 1'000'000'000 + now.tv_nsec;
 }
 
-// What two readings of the clock take of what lies between them.
+// Returns the seconds that two readings of the clock add to the time measured between them.
 double clock_cost(RecordClock clock) {
   std::vector<double> costs;
   for (int i = 0; i < 1000; ++i) {
@@ -40,7 +40,7 @@ double clock_cost(RecordClock clock) {
   return median(std::move(costs));
 }
 
-// Of one rank.
+// The run of a case on one rank.
 class CaseRun {
  public:
   CaseRun(const Compiled& compiled, const Program& program, comm::Communicator& world,
@@ -170,7 +170,8 @@ size_t Repeats::sizes() const {
 
 std::vector<CalibrationCase> calibration_cases(int64_t ranks, bool quick) {
   std::vector<CalibrationCase> cases;
-  // Whole models: what a step is made of, from what fits a core's cache to what fits none.
+  // Whole models: what a step consists of, from sizes that fit a core's cache to sizes that fit
+  // none.
   const auto transformer = [&](std::string_view family, int64_t hidden, int64_t heads, int64_t seq,
                                int64_t vocab, int64_t batch, std::string_view more,
                                std::string plan) {
@@ -201,7 +202,7 @@ std::vector<CalibrationCase> calibration_cases(int64_t ranks, bool quick) {
     transformer("mixtral", 128, 4, 128, 256, 4, ",ffn=256,experts=4", "serial");
     transformer("mixtral", 256, 4, 64, 512, 4, ",ffn=512,experts=8",
                 "recompute(full,micro_batches=2)");
-    // Attention as products and a softmax.
+    // Here attention consists of products and a softmax.
     transformer("gpt", 128, 4, 128, 256, 4, "", "rsa(1)");
     transformer("bert", 192, 4, 96, 512, 8, "", "rsa(1)");
     transformer("bert", 64, 2, 64, 256, 4, "", "rsa(1)");
@@ -214,7 +215,8 @@ std::vector<CalibrationCase> calibration_cases(int64_t ranks, bool quick) {
     cases.push_back({"resnet:layers=18,width=16,image=64,classes=100,ghost=4", 8, "serial"});
     cases.push_back({"resnet:layers=50,width=16,image=96,classes=100,ghost=2", 4,
                      "recompute(full,micro_batches=2)"});
-    // Small maps of many channels, whose weight gradients are unlike those of large maps.
+    // These maps are small and have many channels; their weight gradients are unlike those of large
+    // maps.
     cases.push_back({"resnet:layers=18,width=24,image=32,classes=100,ghost=4", 8, "serial"});
     cases.push_back({"resnet:layers=18,width=12,image=32,classes=100,ghost=4", 48, "serial"});
     if (ranks > 1) {

@@ -1,4 +1,4 @@
-// Internal to the runtime: what `tessera profile` does. Kernels are timed where they run: small
+// Internal to the runtime: implements `tessera profile`. Kernels are timed where they run: small
 // training programs are executed instruction by instruction, so that caches, memory rate and the
 // interpreter are as in a real step, and every compute instruction is a sample of its family
 // (cost/family.h). Collectives and messages are timed through the communicator.
@@ -15,30 +15,30 @@
 
 namespace tessera {
 
-// Repeats of equal work, seconds, by family (with "@ranks") and sizes.
+// Repeated measurements of equal work, in seconds, by family (with "@ranks") and sizes.
 class Repeats {
  public:
   void add(const std::string& family, const std::vector<std::string>& names,
            const std::vector<double>& size, double seconds);
-  // `by_clock`: others may have taken the core meanwhile, which only adds: the lower quartile
-  // counts instead of the median.
+  // Adds a measurement. `by_clock` says that other programs may have used the core meanwhile, which
+  // only adds time: then the lower quartile counts instead of the median.
   void add(const FamilyKey& key, int64_t ranks, double seconds, bool by_clock);
   void merge(const Repeats& other);
-  // What counts (the median) and the spread of each go into the profile; sizes that it has already
-  // are replaced.
+  // Writes the time that counts (the median) and the spread of each size into the profile. Sizes
+  // that the profile already has are replaced.
   void write(Profile& profile) const;
-  size_t sizes() const;  // of all families
+  size_t sizes() const;  // number of sizes of all families
 
  private:
   struct One {
     std::vector<std::string> names;
-    double share = 0.5;  // of the sorted repeats: the one that counts
+    double share = 0.5;  // the place, in the sorted repeats, of the one that counts
     std::map<std::vector<double>, std::vector<double>> seconds;  // by size
   };
   std::map<std::string, One> families_;
 };
 
-// A program to time: of one rank, then it runs on every rank by itself, or of all.
+// A program to time. A program of one rank runs on every rank by itself; others run on all ranks.
 struct CalibrationCase {
   std::string model;
   int64_t batch = 8;
@@ -48,18 +48,18 @@ struct CalibrationCase {
 std::vector<CalibrationCase> calibration_cases(int64_t ranks, bool quick);
 
 struct CaseTimes {
-  double step_s = 0;          // of a rank, without recording, median
-  double instructions_s = 0;  // their sum in a recorded step, median
-  int64_t instructions = 0;   // of a step
+  double step_s = 0;          // median time of a rank's step, without recording
+  double instructions_s = 0;  // median sum of the instructions of a recorded step
+  int64_t instructions = 0;   // instructions of a step
   double seconds() const { return step_s; }
 };
 // Runs the case on `ranks` ranks side by side (0: on those that its plan has), for `steps` recorded
-// steps; `threads`: inside a kernel.
+// steps, with `threads` threads inside a kernel.
 Result<CaseTimes> run_case(const CalibrationCase& one, int64_t ranks, int steps, Repeats& repeats,
                            int threads = 1);
 
-// Collectives of every kind among all ranks of the world, and messages, by their bytes
-// (cost/collective_cost.h says which); called by every rank, complete on every rank. Families
+// Times collectives of every kind among all ranks of the world, and messages, by their bytes
+// (cost/collective_cost.h says which). Every rank calls it and gets all results. Families:
 // "all_reduce.<transport>" over (ranks, bytes) and "message.<transport>" over (bytes).
 void time_links(comm::Communicator& world, const std::string& transport, bool quick,
                 Repeats& repeats);

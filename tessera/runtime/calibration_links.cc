@@ -15,14 +15,14 @@ using Clock = std::chrono::steady_clock;
 
 double now_s() { return std::chrono::duration<double>(Clock::now().time_since_epoch()).count(); }
 
-// An array of `elements` float32 over n members: whole, or piece j of it.
+// Returns the box of an array of `elements` float32 over n members: whole, or piece j of it.
 Box whole(int64_t elements) { return Box({{0, elements}}); }
 Box piece(int64_t elements, int64_t n, int64_t j) {
   const int64_t begin = elements * j / n;
   return Box({{begin, elements * (j + 1) / n - begin}});
 }
 
-// `bytes` is the whole array of one member (cost/collective_cost.h).
+// Makes a collective; `bytes` is the whole array of one member (cost/collective_cost.h).
 Redistribution make_collective(CollectiveKind kind, int64_t n, int64_t bytes) {
   Redistribution what;
   what.kind = kind;
@@ -72,9 +72,10 @@ comm::ArrayView view_of_memory(std::vector<float>& memory, const Box& box) {
   return {reinterpret_cast<std::byte*>(memory.data()), box, row_major_strides(box.shape())};
 }
 
-// Calls `transfer` often, each time after `prepare`; the seconds of each call, from when the last
-// rank was ready to when the last was done. With more ranks than cores there is no such moment: a
-// rank begins when it gets a core. Then calls follow one another and the mean counts.
+// Calls `transfer` often, each time after `prepare`. Returns the seconds of each call, from the
+// moment the last rank was ready to the moment the last was done. With more ranks than cores there
+// is no such begin, since a rank begins when it gets a core; then calls follow one another and
+// their mean counts.
 template <class Prepare, class Transfer>
 std::vector<double> time_calls(comm::Communicator& world, bool crowded, int calls,
                                Prepare&& prepare, Transfer&& transfer) {

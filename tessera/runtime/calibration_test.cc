@@ -1,4 +1,4 @@
-// tessera profile: what is filed under which name, medians, links, errors.
+// Tests tessera profile: which name each time is filed under, medians, links, errors.
 #include "tessera/runtime/calibration.h"
 
 #include <gtest/gtest.h>
@@ -49,8 +49,8 @@ TEST(Calibration, files_every_kernel_of_a_step) {
   }
 }
 
-// The softmax of attention that is taken apart is as wide as there are keys; that of a router is as
-// wide as there are experts, and says nothing of it.
+// The softmax of attention that is taken apart is as wide as there are keys. A router's softmax is
+// as wide as there are experts, so its time tells nothing about the former.
 TEST(Calibration, softmaxes_are_measured_as_wide_as_keys) {
   const auto cases = calibration_cases(2, false);
   EXPECT_TRUE(std::any_of(cases.begin(), cases.end(),

@@ -1,5 +1,5 @@
-// Running state executed: what a buffer holds after steps, under plans, in evaluations and in runs
-// that go on from a checkpoint.
+// Tests running state as it is executed: the value of a buffer after steps, under plans, in
+// evaluations and in runs that go on from a checkpoint.
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
 
@@ -132,11 +132,11 @@ constexpr const char* kRunning = "resnet:layers=18,width=4,image=48,classes=5,gh
 
 TEST(Carried, RunningStatisticsEqualTheSerialRun) {
   expect_equal_to_serial(kRunning, "data_parallel(3)", 6);
-  // Once a step, of all micro-batches together.
+  // The statistics change once a step, from all micro-batches together.
   expect_equal_to_serial(kRunning, "data_parallel(2,micro_batches=2)", 8);
   expect_equal_to_serial(kRunning, "fsdp(2)", 4);
   expect_equal_to_serial(kRunning, "one_f_one_b(pp=2,micro_batches=3)", 6);
-  // Halves of the batch pass in opposite directions.
+  // The halves of the batch pass in opposite directions.
   expect_equal_to_serial(kRunning, "chimera(pp=2)", 8);
   expect_equal_to_serial(kRunning, "megatron(pp=2,dp=2,zero=1,micro_batches=2,recompute=full)", 8);
 }
@@ -210,7 +210,7 @@ TEST_F(CarriedRuns, GoOnFromACheckpointBitForBit) {
       EXPECT_EQ(report.loss, expected.at(step).loss) << model << ", step " << step;
       EXPECT_EQ(*report.eval_loss, *expected.at(step).eval_loss) << model << ", step " << step;
     }
-    // On other ranks the same state goes on, up to rounding.
+    // On other ranks a run continues from this state, up to rounding.
     RunConfig serial = second;
     serial.plan = "serial";
     serial.checkpoint.every = 100;

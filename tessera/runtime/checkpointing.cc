@@ -32,12 +32,13 @@ using Clock = std::chrono::steady_clock;
 constexpr std::string_view kResidual = "residual";
 constexpr std::string_view kLossScale = "loss_scale";
 
-// By tensor: parameters, optimizer states and the buffers that steps change.
+// Returns, by tensor, whether it is state: parameters, optimizer states and buffers that steps
+// change.
 std::vector<bool> state_of(const Graph& graph) {
   std::vector<bool> state = carried_buffers(graph);
   const std::vector<bool> ahead = buffers_ahead(graph);
   for (const Tensor& tensor : graph.tensors()) {
-    // What is made for the next step is made again when a run goes on.
+    // A tensor that is made for the next step is made again when a run goes on.
     if (ahead[tensor.id.index()]) state[tensor.id.index()] = false;
     if (tensor.producer.valid()) continue;
     if (tensor.role == Role::kParameter || tensor.role == Role::kOptimizerState)
@@ -46,7 +47,7 @@ std::vector<bool> state_of(const Graph& graph) {
   return state;
 }
 
-// A state that belongs to no parameter: that of the loss scale.
+// Returns whether a tensor is a state that belongs to no parameter: that of the loss scale.
 bool is_of_the_run(const Tensor& tensor) {
   return tensor.role == Role::kOptimizerState && !tensor.of.valid();
 }
@@ -55,19 +56,19 @@ std::string shape_text(DType dtype, const std::vector<int64_t>& shape) {
   return fmt::format("{} [{}]", dtype_name(dtype), fmt::join(shape, ", "));
 }
 
-// A model's text says in which dtype its parameters are; that may change from run to run.
+// Returns a model's text without the dtype of its parameters, which may change from run to run.
 std::string without_dtype(const std::string& model) {
   const size_t at = model.rfind(",dtype=");
   return at == std::string::npos ? model : model.substr(0, at);
 }
 
-// Is it among what the run file's key `weights_of` names? "": all is.
+// Returns whether the run file's key `weights_of` names the tensor. "" names all tensors.
 bool begins_with_weights(std::string_view pattern, std::string_view name) {
   return pattern.empty() || takes(pattern, name);
 }
 
-// What a source must have for the run, by name and shape. A state that belongs to no parameter (the loss scale)
-// may be missing: other precisions have none.
+// Checks that a source has what the run needs, by name and shape. A state that belongs to no
+// parameter (the loss scale) may be missing: other precisions have none.
 Status check_tensors(const TensorSource& source, const Graph& graph, bool only_parameters,
                      std::string_view pattern, std::vector<std::string>& notes) {
   int64_t rounded = 0, wanted = 0;
@@ -137,7 +138,7 @@ Status check_run(const CheckpointSource& source, const RunConfig& config, const 
   return {};
 }
 
-// The folder's name says how the run goes on, so it must be the manifest's.
+// Checks that the step in the folder's name, from which the run goes on, is that of the manifest.
 Status check_step(const CheckpointSource& source, int64_t step) {
   if (source.manifest().step == step) return {};
   return invalid_input(fmt::format("{}: expected the checkpoint of step {}, found that of step {}",
@@ -228,18 +229,19 @@ struct Checkpointing::Impl {
     }
   }
 
-  // One of the places where checkpoints go, on this rank.
+  // One of the places for checkpoints, on this rank.
   struct Level {
     Level(const CheckpointLevel& the_config, bool is_durable)
         : config(the_config), durable(is_durable) {}
     const CheckpointLevel& config;
     bool durable;
-    // Of what is being written: all of it beside the run, or two pieces while the run waits.
+    // Memory for what is written: all of it, to be written beside the run, or two pieces while the
+    // run waits.
     Arena copies;
     int64_t step = 0;
     double waited_s = 0;
     Clock::time_point start;
-    std::future<Result<ShardReport>> writer;  // last: joined before what it reads goes
+    std::future<Result<ShardReport>> writer;  // last: joined before what it reads is destroyed
   };
 
   const Graph& graph() const { return job.compiled.graph(); }
@@ -258,7 +260,8 @@ struct Checkpointing::Impl {
     return homes;
   }
 
-  // Residuals are of a rank and of what its program sends: of the program's text.
+  // Returns the name of a residual. Residuals belong to a rank and to its program, so the name has
+  // the checksum of the program's text.
   std::string residual_name(int rank, size_t index, uint64_t text) const {
     return fmt::format("{}.rank{}.{}.{}", kResidual, rank, index, checksum_text(text));
   }
@@ -268,7 +271,7 @@ struct Checkpointing::Impl {
     return residual_name(world.rank(), index, program_text);
   }
 
-  // Everybody's homes and residuals; then who writes what is the same on all ranks.
+  // Exchanges all ranks' homes and residuals; then all ranks compute the same shares to write.
   void share(const RankExecutor& executor) {
     std::vector<int64_t> mine;
     const auto put = [&](int64_t value) { mine.push_back(value); };
@@ -354,7 +357,7 @@ struct Checkpointing::Impl {
     }
   }
 
-  // Memory and room, before the first step.
+  // Takes memory and checks room, before the first step.
   Status prepare(const RankExecutor& executor) {
     if (!saves()) return {};
     share(executor);
@@ -365,7 +368,7 @@ struct Checkpointing::Impl {
       const int64_t bytes =
           level->config.asynchronous == 0 ? piece_memory(job.storage, shard) : shard.bytes();
       TESSERA_TRY(level->copies, Arena::create(Tier::kHost, bytes));
-      // Taken now: what is not there is found before the first step.
+      // The memory is taken now, so that a lack of it is found before the first step.
       level->copies.populate();
       memory += bytes;
     }
@@ -374,7 +377,7 @@ struct Checkpointing::Impl {
     return {};
   }
 
-  // A checkpoint is written before an old one goes.
+  // Checks that there is room. A checkpoint is written before an old one is removed.
   Status check_room() {
     int64_t bytes = 0;
     for (const ManifestTensor& one : tensors)
@@ -386,7 +389,7 @@ struct Checkpointing::Impl {
       for (const Candidate& old : job.origin.candidates) {
         if (old.dir == one.dir && old.source != nullptr) there += old.source->manifest().bytes();
       }
-      // Without the product, which could be larger than any number.
+      // This comparison needs no product, which could overflow.
       if ((room + there - bytes) / one.keep >= bytes) continue;
       return fault(
           fmt::format("{}: expected room for keep = {} checkpoints of {} and for the one that is "
@@ -398,7 +401,7 @@ struct Checkpointing::Impl {
   }
 
   // ---- reading
-  // Everybody sees the same list, or the folder is not one that all ranks share.
+  // Checks that all ranks see the same list; else the folder is not one that all ranks share.
   Status check_candidates() {
     const std::vector<Candidate>& candidates = job.origin.candidates;
     const std::array<int64_t, 2> mine{std::ssize(candidates),
@@ -414,11 +417,11 @@ struct Checkpointing::Impl {
     return {};
   }
 
-  // What this rank reads of a source, and where the values go from there.
+  // The regions that this rank reads from a source, and where the values go from there.
   struct Loading {
     std::vector<WantedRegion> wanted;
     std::vector<std::pair<const Home*, HostArray>> on_disk;  // homes that are no memory
-    int64_t missing = 0;                                     // residuals
+    int64_t missing = 0;                                     // number of missing residuals
   };
 
   Loading loading_of(RankExecutor& executor, const Manifest& manifest) {
@@ -430,7 +433,7 @@ struct Checkpointing::Impl {
     for (const Home* home : homes) {
       const PieceOrigin origin = origins.of(home->tensor);
       const auto place = places.find(origin.name);
-      if (place == places.end()) continue;  // of these a note has been given
+      if (place == places.end()) continue;  // a note about it has been given
       const DType dtype = program.buffer(home->buffer).dtype;
       std::byte* out = executor.memory(*home);
       if (out == nullptr) {
@@ -456,7 +459,7 @@ struct Checkpointing::Impl {
     return loading;
   }
 
-  // What all ranks want of a checkpoint.
+  // Returns the boxes that each rank wants of a checkpoint.
   std::vector<std::vector<HeldBox>> wanted_of_all(const Manifest& manifest) const {
     std::map<std::string_view, size_t> places;
     for (size_t i = 0; i < manifest.tensors.size(); ++i) places[manifest.tensors[i].name] = i;
@@ -472,8 +475,8 @@ struct Checkpointing::Impl {
     return wanted;
   }
 
-  // Fills the state and compares checksums in one pass. The damage that a rank has found, told to all;
-  // "": none.
+  // Fills the state and compares checksums in one pass. Returns, on all ranks, the damage that any
+  // rank has found; "" if there is none.
   std::string load(RankExecutor& executor, const Candidate& one, int64_t& missing) {
     std::string why = one.damage;
     Loading loading;
@@ -502,7 +505,7 @@ struct Checkpointing::Impl {
       if (!begins_with_weights(job.config.weights_of, origin.name)) continue;
       const SourceArray* array = source.find(origin.name);
       const Box region = origin.in_whole(home->region);
-      // Weights need not have the running state that a run of the model keeps beside them.
+      // Weights may lack the running state that a run of the model keeps beside them.
       const bool fits = array != nullptr && array->shape == origin.shape;
       if (tensor.role == Role::kBuffer && !fits) continue;
       TESSERA_CHECK(array != nullptr, "{}", tensor.name);
@@ -549,7 +552,7 @@ struct Checkpointing::Impl {
       const std::string why = load(executor, candidates[damaged.size()], missing);
       if (why.empty()) break;
       damaged.push_back(why);
-      executor.initialise();  // a part of it may have been read
+      executor.initialise();  // a part of the damaged checkpoint may have been read
     }
     const double seconds = seconds_since(start);
     if (damaged.size() == candidates.size())
@@ -576,7 +579,7 @@ struct Checkpointing::Impl {
   }
 
   // ---- writing
-  // Where each part of this rank's shard lies.
+  // Finds where each part of this rank's shard lies.
   void homes_of_parts() {
     std::map<std::string, std::vector<std::pair<const Home*, Box>>> homes;  // by name, in the whole
     for (const Home* home : state_homes()) {
@@ -620,12 +623,12 @@ struct Checkpointing::Impl {
   }
 
   Status save(Level& level, const RankExecutor& executor, int64_t step) {
-    TESSERA_TRY_VOID(finish(level));  // of the one before
+    TESSERA_TRY_VOID(finish(level));  // of the checkpoint before
     level.start = Clock::now();
     level.step = step;
     const std::string& dir = level.config.dir;
     if (world.rank() == 0) TESSERA_TRY_VOID(begin_checkpoint(job.storage, dir, step));
-    world.barrier();  // nobody writes before the folder is there
+    world.barrier();  // no rank writes before the folder exists
     home_read = nullptr;
     const FillPart fill = [&](size_t index, int64_t begin, std::span<std::byte> out) {
       return fill_part(executor, index, begin, out);
@@ -648,7 +651,7 @@ struct Checkpointing::Impl {
     return {};
   }
 
-  // The commit, if every rank's thread is done.
+  // Commits the checkpoint if every rank's thread is done.
   Status poll(Level& level) {
     if (!level.writer.valid()) return {};
     const bool done = level.writer.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
@@ -673,7 +676,7 @@ struct Checkpointing::Impl {
     std::vector<uint64_t> sums{static_cast<uint64_t>(report->file.bytes),
                                report->file.head_checksum};
     sums.insert(sums.end(), report->checksums.begin(), report->checksums.end());
-    const auto all = comm::gather_lists_at(world, 0, sums);  // all have written
+    const auto all = comm::gather_lists_at(world, 0, sums);  // after this all ranks have written
     ++result.saved;
     result.bytes_written += bytes;
     Status committed;
@@ -717,12 +720,12 @@ struct Checkpointing::Impl {
   }
 
   Status finish() {
-    bool done = false;  // the run, with a durable checkpoint of its last step
+    bool done = false;  // whether the run is done, with a durable checkpoint of its last step
     for (const auto& level : levels) {
       TESSERA_TRY_VOID(finish(*level));
       done = done || (level->durable && level->step == job.config.steps);
     }
-    // Nobody needs the memory of the fast ones any more.
+    // The fast checkpoints' memory is no longer needed.
     for (const auto& level : levels) {
       if (done && !level->durable && world.rank() == 0) {
         TESSERA_TRY_VOID(remove_old(job.storage, level->config.dir, job.config.steps, 1));
@@ -737,16 +740,16 @@ struct Checkpointing::Impl {
   Origins origins;
   uint64_t program_text = 0;
   std::vector<ManifestTensor> tensors;        // of all ranks: states, then residuals
-  size_t first_residual = 0;                  // in `tensors`; they are sorted by rank
-  std::vector<size_t> residual_index;         // of those: among the residuals of their rank
+  size_t first_residual = 0;                  // index in `tensors`; residuals are sorted by rank
+  std::vector<size_t> residual_index;         // by residual: its index among those of its rank
   std::vector<std::vector<HeldBox>> held;     // by rank, of `tensors`
-  std::vector<std::vector<ShardPart>> parts;  // by rank: what it writes
+  std::vector<std::vector<ShardPart>> parts;  // by rank: the parts that it writes
   Shard shard;                                // of this rank
   std::vector<const Home*> part_homes;        // of the parts of this rank; null: a residual
-  const Home* home_read = nullptr;            // on disk, whose values were read last
+  const Home* home_read = nullptr;            // the home on disk whose values were read last
   HostArray home_values;
   CheckpointSummary result;
-  std::vector<std::unique_ptr<Level>> levels;  // last: their writers use what is above
+  std::vector<std::unique_ptr<Level>> levels;  // last member: its writers use the members above
 };
 
 Checkpointing::Checkpointing(const CheckpointJob& job, const Program& program,

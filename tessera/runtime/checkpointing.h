@@ -1,6 +1,6 @@
 // Internal to the runtime: what a run begins with besides initial values, and the checkpoints that
-// it leaves behind. RunOrigin is of a process and is made before its ranks start, so that wrong input is
-// told before anything runs; Checkpointing is of a rank.
+// it leaves behind. A process makes its RunOrigin before its ranks start, so that wrong input is
+// reported before anything runs; each rank has a Checkpointing.
 //
 //   TESSERA_TRY(const RunOrigin origin, open_origin(config, compiled, *storage));
 //   ...on each rank:
@@ -43,7 +43,7 @@
 
 namespace tessera {
 
-// A checkpoint to continue from; without source it is damaged, as `damage` says.
+// A checkpoint to continue from; without a source it is damaged, as `damage` says.
 struct Candidate {
   int64_t step = 0;
   std::string dir;
@@ -53,8 +53,8 @@ struct Candidate {
 
 struct RunOrigin {
   std::vector<Candidate> candidates;  // the newest first; empty: the run begins
-  // Of one step the fast one comes first.
-  std::unique_ptr<TensorSource> weights;  // of its parameters; null: initial values
+  // If two have one step, the fast one comes first.
+  std::unique_ptr<TensorSource> weights;  // source of its parameters; null: initial values
   std::vector<std::string> notes;         // for the user, one line each
 };
 
@@ -62,14 +62,14 @@ struct RunOrigin {
 // expected, another model or seed, tensors that are missing or of another shape.
 Result<RunOrigin> open_origin(const RunConfig& config, const Compiled& compiled, Storage& storage);
 
-// What all ranks of a process share.
+// The data that all ranks of a process share.
 struct CheckpointJob {
   const RunConfig& config;
   const Compiled& compiled;
   const RunOrigin& origin;
   std::string plan_text;  // of `compiled`, for manifests
   Storage& storage;
-  // Called on rank 0.
+  // The following are called on rank 0.
   std::function<void(const std::string&)> note;
   std::function<Status(const SaveReport&)> saved;
   std::function<Status(const LoadReport&)> loaded;
@@ -82,15 +82,16 @@ class Checkpointing {
   Checkpointing(const Checkpointing&) = delete;
   Checkpointing& operator=(const Checkpointing&) = delete;
 
-  // Agrees on who writes what, and takes the memory for it. A fault if there is none, or no room for
-  // the files.
+  // Agrees on which rank writes what, and takes the memory for it. Errors: a fault if there is no
+  // memory, or no room for the files.
   Status prepare(const RankExecutor& executor);
-  // Fills what the executor has initialised from the newest whole checkpoint, or from weights. How
-  // many steps are done. Damaged checkpoints are set aside with a note; a fault if all are damaged.
+  // Fills what the executor has initialised from the newest whole checkpoint, or from weights.
+  // Returns how many steps are done. Damaged checkpoints are set aside with a note; a fault if all
+  // are damaged.
   Result<int64_t> restore(RankExecutor& executor);
-  // Saves if one is due. A fault if it cannot be written.
+  // Saves if a checkpoint is due. Errors: a fault if it cannot be written.
   Status after_step(const RankExecutor& executor, int64_t step);
-  Status finish();  // waits for the last ones
+  Status finish();  // waits for the last checkpoints
 
   CheckpointSummary summary() const;
 

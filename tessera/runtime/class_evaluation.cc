@@ -17,10 +17,10 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kMostTargets = int64_t{1} << 20;  // a batch: each is noted and sent to rank 0
+constexpr int64_t kMostTargets = int64_t{1} << 20;  // a batch: each is recorded and sent to rank 0
 
-// Which of the two inputs has the targets, if the other one has their dims and that of the classes
-// behind them.
+// Returns which of the two inputs has the targets, if the other input has their dims followed by
+// that of the classes.
 std::optional<size_t> targets_of(const Graph& graph, const Op& op) {
   if (op.phase != Phase::kForward || op.inputs.size() != 2) return std::nullopt;
   for (size_t i = 0; i < 2; ++i) {
@@ -40,8 +40,7 @@ std::optional<size_t> targets_of(const Graph& graph, const Op& op) {
 
 }  // namespace
 
-// An op that is there for the log-sum-exp of its logits alone compares nothing: nobody reads the logit
-// of the target.
+// Skips ops whose picked logits nobody reads: such an op serves only for its log-sum-exp.
 OpId ClassEvaluation::op_of(const Model& model, const Graph& graph) {
   OpId found;
   if (model.text > 0) return found;
@@ -87,7 +86,7 @@ ClassEvaluation::ClassEvaluation(const Graph& graph, OpId op) : graph_(graph) {
   };
 }
 
-// Of equal logits the first class counts as the larger one.
+// Keeps the largest logit of a sample. Among equal logits the first class counts as the largest.
 void ClassEvaluation::see(int64_t sample, double target, double logit, int64_t at) {
   const auto [found, fresh] = seen_.try_emplace(sample, Seen{target, logit, at});
   Seen& best = found->second;

@@ -1,5 +1,5 @@
-// Evaluations of models that predict classes say which share of the samples is right, under every
-// plan alike.
+// Evaluations of models that predict classes report the share of samples that is right, equally
+// under every plan.
 #include "tessera/runtime/class_evaluation.h"
 
 #include <gtest/gtest.h>
@@ -61,7 +61,7 @@ TEST_F(ClassEvaluations, AreThoseOfTheSerialRunUnderEveryPlan) {
   c.eval.every = 3;
   c.steps = 12;
   const std::vector<double> expected = run(c);
-  // Classes over ranks, unevenly: each rank sees some of the logits.
+  // Classes are cut over ranks, unevenly: each rank sees some of the logits.
   const std::string classes = write(
       "classes.toml",
       "mesh = { tp = 2 }\nsplit = [ { ops = \"{head,loss}.*\", dim = \"out\", over = \"tp\" } ]\n");

@@ -42,7 +42,7 @@ ClickEvaluation::ClickEvaluation(const Graph& graph, const SamplePasses* passes)
   };
 }
 
-// By global element, which is the sample: there is one logit for each.
+// Returns the number of the sample: that of the global element, as there is one logit a sample.
 int64_t ClickEvaluation::Comparison::sample(int64_t element) const {
   if (!part) return element;
   return part->index(element / inner, size) * inner + element % inner;
@@ -105,7 +105,7 @@ ClickQuality ClickEvaluation::gather(comm::Communicator& world) {
   const auto lists = comm::gather_lists_at(world, 0, std::exchange(seen_, {}));
   constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
   if (world.rank() != 0) return {kNone, kNone};
-  std::map<int64_t, std::pair<double, double>> samples;  // replicas saw the same ones
+  std::map<int64_t, std::pair<double, double>> samples;  // replicas saw equal samples
   for (const std::vector<Seen>& list : lists) {
     for (const Seen& one : list) samples.emplace(one.number, std::pair(one.target, one.logit));
   }

@@ -1,7 +1,7 @@
-// Internal to the runtime: how good a model's predictions of clicks are, found while an evaluation
-// runs. The op that reads targets and logits together is observed on every rank; what the ranks saw
-// is put together on rank 0, each sample once. So it holds for every plan, and programs are as they
-// are without it.
+// Internal to the runtime: the quality of a model's predictions of clicks, found while an
+// evaluation runs. The op that reads targets and logits together is observed on every rank; rank 0
+// combines what the ranks saw, each sample once. So this works for every plan, and programs do not
+// change.
 //
 //   if (ClickEvaluation::applies(model)) clicks.emplace(graph);
 //   for (batch ...) executor.evaluate(batch, load, clicks->observation(batch));
@@ -27,21 +27,22 @@ namespace tessera {
 class ClickEvaluation {
  public:
   static bool applies(const Model& model);
-  // `graph`: of a model that it applies to, for training. `passes`: how the batches look at samples,
-  // of which each counts once; null: every batch has samples of its own.
+  // Makes an evaluation. `graph` is the training graph of a model for which applies() holds.
+  // `passes` says how the batches visit samples, of which each counts once; null: every batch has
+  // samples of its own.
   explicit ClickEvaluation(const Graph& graph, const SamplePasses* passes = nullptr);
   ClickEvaluation(const ClickEvaluation&) = delete;
   ClickEvaluation& operator=(const ClickEvaluation&) = delete;
 
-  // For the next evaluation, of a batch (from 1) that was not evaluated before. Valid until the next
-  // call.
+  // Returns what to observe in the evaluation of a batch (from 1) that was not evaluated before. It
+  // is valid until the next call.
   const Observation* observation(int64_t batch);
-  // Of all batches that were evaluated; on rank 0. The others get NaN.
+  // Returns the quality over all batches that were evaluated, on rank 0. Other ranks get NaN.
   ClickQuality gather(comm::Communicator& world);
 
  private:
-  // An op that compares: of its two inputs, and of the batch, those samples that it has. A loop over
-  // the batch has one for each step, whose targets are a part of them.
+  // An op that compares: which of its two inputs are which, and which samples of the batch it has.
+  // A loop over the batch has one such op a step, whose targets are a part of the batch's.
   struct Comparison {
     size_t targets = 0, logits = 1;
     std::optional<Within> part;

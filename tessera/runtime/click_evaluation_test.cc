@@ -1,5 +1,5 @@
-// Evaluations of a model that predicts clicks say how good its predictions are, under every plan
-// alike.
+// Evaluations of a model that predicts clicks report how good its predictions are, equally under
+// every plan.
 #include "tessera/runtime/click_evaluation.h"
 
 #include <gtest/gtest.h>
@@ -65,7 +65,7 @@ TEST_F(ClickEvaluations, TheNormalisedEntropyIsTheLossOverTheEntropyOfTheFilesCl
 
 TEST_F(ClickEvaluations, AreThoseOfTheSerialRunUnderEveryPlan) {
   const std::vector<StepReport> expected = run(config("serial"));
-  // The last product of the top MLP is cut along what it sums over: logits are sums of parts.
+  // The last product of the top MLP is cut along the dim it sums over: logits are sums of parts.
   const std::string parts =
       write("parts.toml",
             "mesh = { tp = 2 }\n"
@@ -96,8 +96,8 @@ TEST_F(ClickEvaluations, NarrowRunsHaveThemToo) {
               0.02);
 }
 
-// Before the first step the run says where its tables rest: a number of 8 bytes a row is the state
-// of rowwise_adagrad in float64.
+// Before the first step the run says where its tables rest. The state of rowwise_adagrad in float64
+// is a number of 8 bytes a row.
 TEST_F(ClickEvaluations, TheStartOfARunSaysWhereTablesRest) {
   const auto shares = [&](const std::string& plan) {
     std::vector<TableShare> found;

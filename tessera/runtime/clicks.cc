@@ -23,7 +23,7 @@
 namespace tessera {
 namespace {
 
-// An input of the model, and the part of the file that it is made of.
+// An input of the model, and the part of the file from which it is made.
 struct FedInput {
   ClickInput part;
   int64_t samples_of_batch = 1;
@@ -63,7 +63,7 @@ class ClickSource : public DataSource {
               const kernels::Array& to) const override {
     const FedInput& fed = fed_.at(tensor.name);
     const bool dense = fed.part.part == ClickInput::Part::kDense;
-    // The elements of one sample: number, and where it goes from where the sample begins.
+    // The elements of one sample: number, and offset of the destination from the sample's begin.
     std::vector<std::pair<size_t, int64_t>> elements;
     Box one = region;
     one.dims[0] = {0, 1};
@@ -128,7 +128,8 @@ class ClickSource : public DataSource {
     return {};
   }
 
-  // Every bag has room, or fills the input that takes no shorter ones; every id is a row of the model's table.
+  // Checks that every bag has room, or fills an input that takes no shorter bags, and that every id
+  // is a row of the model's table.
   Status check_ids(const Tensor& tensor, const FedInput& fed) const {
     const size_t feature = fed.part.feature;
     if (fed.part.sample_elements > fed.sample_elements) {
@@ -156,7 +157,7 @@ class ClickSource : public DataSource {
     return {};
   }
 
-  // What one input has of a sample: dense numbers, or ids; a target is the one id.
+  // The part of a sample for one input: dense numbers, or ids; a target is the only id.
   struct Sample {
     std::span<const float> dense;
     std::span<const uint32_t> ids;

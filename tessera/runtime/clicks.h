@@ -15,9 +15,9 @@
 
 namespace tessera {
 
-// A model's input of ids may have room for more than the feature's longest bag: -1 stands behind
-// each bag. It may have more rows than the file's table, and fewer too, if no sample names one of the
-// rows that it lacks.
+// Opens a file of clicks. A model's input of ids may have room for more than the feature's longest
+// bag: -1 stands behind each bag. The model's table may have more rows than the file's, and also
+// fewer if no sample names a row that it lacks.
 //
 // Errors, one line each: a file that cannot be read or is damaged; inputs of the model that are not
 // those of the file; another number of dense numbers; bags longer than the input; an id beyond the

@@ -20,7 +20,8 @@ class Clicks : public TestFiles {
     EXPECT_TRUE(model) << model.error().message;
     return std::move(model).value();
   }
-  // Two features, of 7 and 5 rows, bags of up to 3 ids and of 1; 2 dense numbers.
+  // Generates two features, of 7 and 5 rows, with bags of up to 3 ids and of 1, and 2 dense
+  // numbers.
   std::string generated(int64_t samples) {
     ClickOptions options;
     options.dense = 2;
@@ -36,7 +37,7 @@ class Clicks : public TestFiles {
 
 const std::string kModel = "dlrm:dense=2,rows=7-5,bags=3-1,width=4,bottom=4,top=1";
 
-// The bytes that a source gives for a region.
+// Returns the bytes that a source gives for a region.
 std::vector<std::byte> load(const DataSource& data, const Model& model, const std::string& input,
                             int64_t step, const Box& region) {
   const Tensor& tensor = model.graph.tensor(model.graph.find_tensor(input));
@@ -47,7 +48,7 @@ std::vector<std::byte> load(const DataSource& data, const Model& model, const st
   return memory;
 }
 
-// The arrays that `tessera data arrays` makes of the file are another way to the same batches.
+// The arrays that `tessera data arrays` makes of the file give the same batches.
 TEST_F(Clicks, GiveWhatTheArraysOfTheFileGive) {
   const Model model = this->model(kModel);
   const std::string file = generated(11);
@@ -120,7 +121,7 @@ TEST_F(Clicks, ErrorsAreOneLine) {
             "data: cannot read '" + path("none.clicks") + "': No such file or directory");
 }
 
-// What counts is the rows that samples name, not the size that the head says.
+// The rows that samples name count, not the size in the head.
 TEST_F(Clicks, AnIdBeyondTheTableIsNamed) {
   auto writer = ClickWriter::create(path("b.clicks"), {1, {{"a\nb", 100, 2}}});
   ASSERT_TRUE(writer);

@@ -1,5 +1,6 @@
-// A small vector-quantised auto-encoder under plans that cut the codebook over ranks: the nearest
-// codes, the straight-through gradient and the gradient of the codes are those of the serial run.
+// Tests a small vector-quantised auto-encoder under plans that cut the codebook over ranks: the
+// nearest codes, the straight-through gradient and the gradient of the codes are those of the
+// serial run.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -13,8 +14,8 @@ namespace {
 
 constexpr int64_t kBatch = 6;
 
-// x through a product to points, their nearest codes, and back; the losses of the codes and of the
-// points' distance to them (van den Oord et al., 2017) are added.
+// Maps x by a product to points, to their nearest codes, and back. Adds the losses of the codes and
+// of the points' distance to them (van den Oord et al., 2017).
 Graph auto_encoder() {
   GraphBuilder g("quantiser");
   const DType t = DType::kFloat32;

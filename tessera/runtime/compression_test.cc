@@ -1,5 +1,5 @@
-// Plans that compress what ranks exchange: bytes as predicted, and losses near those of the plan
-// that does not.
+// Tests plans that compress what ranks exchange: bytes are as predicted, and losses near those of
+// the plan without compression.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -82,7 +82,7 @@ class Compression : public ::testing::Test {
   std::filesystem::path folder_;
 };
 
-// Mean of the last losses: single steps are noisy.
+// Returns the mean of the last losses, since those of single steps are noisy.
 double final_loss(const std::vector<double>& losses) {
   double sum = 0;
   for (size_t i = losses.size() - 5; i < losses.size(); ++i) sum += losses[i];
@@ -109,8 +109,8 @@ TEST_F(Compression, TrainingReachesTheLossOfTheUncompressedRun) {
   }
 }
 
-// The theory of error feedback is of plain gradient descent: there a fiftieth of the elements is
-// enough with it, and not without.
+// The theory of error feedback is about plain gradient descent: there a fiftieth of the elements is
+// enough with error feedback, and not without.
 TEST_F(Compression, TopKNeedsErrorFeedback) {
   const Run exact = train(kDataParallel, "float32", true);
   const auto top = [&](bool feedback) {

@@ -1,5 +1,5 @@
-// What convolutions, pools and batch norms compute, against sums written out element by element
-// (docs/reference/ops.md), in float64. Their gradients: kernels_test.cc, by finite differences.
+// Compares convolutions, pools and batch norms with sums written out element by element
+// (docs/reference/ops.md), in float64. kernels_test.cc tests their gradients by finite differences.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -16,7 +16,7 @@ using testing::relative_error;
 using testing::Workspace;
 using Values = std::vector<double>;
 
-// One op on random inputs.
+// Runs one op on random inputs.
 struct OneOp {
   OneOp(const char* kind, const std::vector<std::vector<Dim>>& inputs, const Attributes& attributes)
       : graph(make(kind, inputs, attributes)) {

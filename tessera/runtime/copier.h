@@ -1,5 +1,5 @@
-// Copies beside the instructions: one thread a rank that runs jobs one after the other, as they
-// were submitted (first in, first out).
+// Makes copies beside the instructions: one thread a rank runs jobs one after the other, in the
+// order in which they were submitted.
 #pragma once
 
 #include <condition_variable>
@@ -24,11 +24,12 @@ class Copier {
   Copier(const Copier&) = delete;
   Copier& operator=(const Copier&) = delete;
 
-  // Returns the job's ticket. The job, and what it works on, live until it has been waited for.
+  // Submits a job and returns its ticket. The job, and what it works on, live until wait() for it
+  // returns.
   int64_t submit(const Job* job);
-  // Until the job is done. An error is that of the first job that failed; after it none runs.
+  // Waits until the job is done. Errors: that of the first job that failed; no later job runs.
   Status wait(int64_t ticket);
-  // Until all jobs that were submitted are done.
+  // Waits until all jobs that were submitted are done.
   Status wait_for_all();
 
  private:

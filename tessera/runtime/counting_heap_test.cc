@@ -1,6 +1,6 @@
-// Counts what the whole test program takes from the heap, libtorch included: `operator new`, and the
-// function by which libtorch takes memory for tensors, are replaced. A file of its own, so that the
-// compiler does not see both sides of a pair.
+// Counts what the whole test program takes from the heap, libtorch included: `operator new`, and
+// the function by which libtorch takes memory for tensors, are replaced. This is a file of its own,
+// so that the compiler does not see both sides of a pair.
 #include <malloc.h>
 
 #include <cerrno>

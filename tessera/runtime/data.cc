@@ -35,7 +35,7 @@ class RandomSource : public DataSource {
  public:
   explicit RandomSource(const DataWants& wants)
       : model_(*wants.model),
-        // The stream of training keeps the seed as it is.
+        // Training's stream uses the seed unchanged.
         seed_(wants.stream == DataWants().stream ? wants.seed : ~wants.seed) {}
   Status load(int64_t step, const Tensor& tensor, const Box& region,
               const kernels::Array& to) const override {

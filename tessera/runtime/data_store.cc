@@ -14,10 +14,11 @@
 namespace tessera {
 namespace {
 
-// Apart from the tags of programs, which count from 0, and from that of ranks.cc.
+// The tag of messages. It differs from the tags of programs, which count from 0, and from
+// ranks.cc's.
 constexpr int64_t kStoreTag = (1 << 30) + 1;
 
-// Numbers are copied as they are: any dtype of the same width does.
+// Returns a dtype of that width, whichever: numbers are copied as they are.
 DType of_width(int64_t bytes) {
   switch (bytes) {
     case 1: return DType::kUInt8;
@@ -32,13 +33,13 @@ comm::ArrayView view_of(const std::byte* data, const Box& box) {
   return {const_cast<std::byte*>(data), box, strides};
 }
 
-// A region that a rank loads in each step; `input`: its number among the source's.
+// A region that a rank loads in each step; `input` is the input's number among the source's.
 struct Wanted {
   size_t input = 0;
   Box region;
 };
 
-// How the samples of an input are cut into cells, and who keeps which.
+// How the samples of an input are cut into cells, and which ranks keep them.
 struct Kept {
   std::string name;
   Box sample;
@@ -59,7 +60,7 @@ struct Kept {
     return cells[static_cast<size_t>(cell_of[static_cast<size_t>(rank)])];
   }
   int64_t cell_bytes(int rank) const { return cell(rank).volume() * number_bytes; }
-  // Of a rank that keeps the sample: how many it keeps of those before it.
+  // Returns the place of the sample among those that `rank`, which keeps it, keeps.
   int64_t place(int rank, int64_t sample_number) const {
     const auto turns = static_cast<int64_t>(
         owners[static_cast<size_t>(cell_of[static_cast<size_t>(rank)])].size());
@@ -72,8 +73,8 @@ struct Kept {
   }
 };
 
-// The borders of cells between intervals that follow one another, overlapping or not; empty: they do
-// not follow one another.
+// Returns the borders of cells between consecutive intervals, overlapping or not; {} if the
+// intervals are not consecutive.
 std::vector<int64_t> borders(const std::set<std::pair<int64_t, int64_t>>& intervals, int64_t size) {
   std::vector<int64_t> out{0};
   int64_t begin = -1, end = -1;
@@ -90,8 +91,8 @@ std::vector<int64_t> borders(const std::set<std::pair<int64_t, int64_t>>& interv
   return out;
 }
 
-// `parts`: by rank the part of a sample that it loads; of those that load none, a box of no dims
-// and `loads` false.
+// Cuts samples into cells. `parts` has for each rank the part of a sample that it loads; a rank
+// that loads none has a box of no dims and `loads` false.
 void cut_into_cells(const std::vector<Box>& parts, const std::vector<bool>& loads, Kept& kept) {
   const size_t rank = kept.sample.rank();
   std::vector<std::vector<int64_t>> cuts(rank);
@@ -107,7 +108,7 @@ void cut_into_cells(const std::vector<Box>& parts, const std::vector<bool>& load
   const auto cell_at = [&](const Box& part) {
     Box cell = kept.sample;
     for (size_t d = 0; d < rank && grid; ++d) {
-      // The cell with the middle of the part.
+      // Takes the cell that contains the middle of the part.
       const int64_t middle = part.dims[d].begin + part.dims[d].size / 2;
       const auto above = std::upper_bound(cuts[d].begin() + 1, cuts[d].end() - 1, middle);
       cell.dims[d] = {*(above - 1), *above - *(above - 1)};
@@ -129,7 +130,7 @@ void cut_into_cells(const std::vector<Box>& parts, const std::vector<bool>& load
   int64_t covered = 0;
   for (const Box& cell : kept.cells) covered += cell.volume();
   if (!grid || covered == kept.sample.volume()) return;
-  // A cell that nobody has: whole samples in turn, then.
+  // Some cell belongs to no rank, so ranks keep whole samples in turn.
   kept.cells.clear();
   kept.owners.clear();
   cut_into_cells(std::vector<Box>(parts.size(), kept.sample), loads, kept);
@@ -150,7 +151,7 @@ struct DataStore::Impl {
     comm::Handle handle = comm::kNoHandle;
     std::vector<std::byte> bytes;
   };
-  // Samples of a step, on their way or here.
+  // The samples of a step, under way or arrived.
   struct Step {
     int64_t number = 0;
     std::vector<std::vector<SamplePiece>> pieces;              // by load of this rank
@@ -259,7 +260,7 @@ struct DataStore::Impl {
     return {};
   }
 
-  // Calls f(load, piece, box, input) for what `from` keeps of the pieces that `to` loads.
+  // Calls f(load, piece, box, input) for the parts that `from` keeps of the pieces that `to` loads.
   template <class F>
   void each_part(int from, const std::vector<Wanted>& loads,
                  const std::vector<std::vector<SamplePiece>>& pieces, F&& f) const {
@@ -282,7 +283,7 @@ struct DataStore::Impl {
     return out;
   }
 
-  // The numbers of a box of a sample that this rank keeps.
+  // Returns a view of the numbers of a box of a sample that this rank keeps.
   comm::ArrayView kept_view(const Kept& of, int64_t sample) const {
     return view_of(of.numbers.data() + of.place(me(), sample) * of.cell_bytes(me()), of.cell(me()));
   }

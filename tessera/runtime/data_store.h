@@ -1,21 +1,21 @@
 // The data store: samples of arrays are read from files once, kept in the memory of the ranks, and
-// sent between ranks where a step's samples are wanted elsewhere. Internal to the runtime.
+// sent between ranks if other ranks need them for a step. Internal to the runtime.
 //
 //   TESSERA_TRY(auto store, DataStore::create(*source, graph, program, world, limit));   // reads
 //   for each step:
 //     store->begin(step, more);      // its samples are here; those of the next one are on their way
 //     store->load(step, tensor, region, to)
 //
-// Who keeps what. The ranks' pieces of a sample, as the plan gives them, are the cells of a grid;
-// where pieces overlap (halos) the border lies in the middle. The ranks that have the same piece
-// share the samples of that cell in turn: the i-th of k keeps the samples n with n mod k = i. So
-// every number is kept once, a rank reads 1 / ranks of the files, and in a plan that cuts samples
-// in space a sample moves only between ranks with the same piece, but for halos. Ranks that load
-// nothing (of later stages) keep nothing. After a change of the plan the owners stay the same.
+// The ranks' pieces of a sample, as the plan gives them, are the cells of a grid; where pieces
+// overlap (halos) the border lies in the middle. The ranks that have the same piece share the
+// samples of that cell in turn: the i-th of k keeps the samples n with n mod k = i. So every number
+// is kept once, a rank reads 1 / ranks of the files, and in a plan that cuts samples in space a
+// sample moves only between ranks with the same piece, except for halos. Ranks that load nothing
+// (of later stages) keep nothing. After a change of the plan the owners stay the same.
 //
-// What is loaded is what the source loads from files under any plan: samples of a step are a
-// function of seed and step (arrays.h), so that each rank knows what it sends to which rank, and no
-// rank asks. Each pair of ranks has one message a step at most.
+// The store loads what the source loads from files under any plan. The samples of a step are a
+// function of seed and step (arrays.h), so each rank knows what it sends to which rank, and no rank
+// asks. Each pair of ranks exchanges at most one message a step.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +32,7 @@
 
 namespace tessera {
 
-// A box of a sample; in the dims that a sample has in the input.
+// A box of a sample, in the dims that a sample has in the input.
 struct SamplePiece {
   int64_t sample = 0;
   Box box;
@@ -46,15 +46,16 @@ class SampleAccess {
   virtual Box sample_box(const std::string& input) const = 0;  // a whole sample
   virtual int64_t samples_of(const std::string& input) const = 0;
   virtual int64_t bytes_of_number(const std::string& input) const = 0;
-  // The dims of the input in front of those of a sample.
+  // Returns the number of the input's dims before those of a sample.
   virtual size_t leading_dims(const std::string& input) const = 0;
-  // What load() reads for the region, in its order; no piece is empty.
+  // Returns the pieces that load() reads for the region, in its order; no piece is empty.
   virtual std::vector<SamplePiece> pieces(int64_t step, const Tensor& tensor,
                                           const Box& region) const = 0;
-  // The numbers as they are in the file: row-major, packed.
+  // Reads the numbers as they are in the file: row-major, packed.
   virtual Status read_piece(const std::string& input, const SamplePiece& piece,
                             std::byte* to) const = 0;
-  // load() with the numbers of those pieces in place of the file's: `numbers(i)` of piece i.
+  // Loads as load() does, with numbers from memory in place of the file's: `numbers(i)` for piece
+  // i.
   virtual Status load_pieces(int64_t step, const Tensor& tensor, const Box& region,
                              const kernels::Array& to,
                              const std::function<const std::byte*(size_t)>& numbers) const = 0;
@@ -69,15 +70,15 @@ class DataStore {
                                                    const Program& program,
                                                    comm::Communicator& world, int64_t limit);
   ~DataStore();
-  // Another program loads from now on; all ranks call it together.
+  // Makes another program the one that loads; all ranks call it together.
   void follow(const Graph& graph, const Program& program);
-  // Waits for the samples of the step; `more`: those of the next one are sent beside it.
+  // Waits for the samples of the step. With `more`, those of the next step are sent meanwhile.
   void begin(int64_t step, bool more);
-  // The region of an input in the step that began. Error: as of DataSource::load.
+  // Loads the region of an input in the step that began. Errors: those of DataSource::load.
   Status load(int64_t step, const Tensor& tensor, const Box& region,
               const kernels::Array& to) const;
-  int64_t bytes_kept() const;   // by this rank; so many it has read
-  int64_t bytes_moved() const;  // that it has sent
+  int64_t bytes_kept() const;   // bytes that this rank keeps; it has read as many
+  int64_t bytes_moved() const;  // bytes that this rank has sent
 
  private:
   struct Impl;

@@ -1,5 +1,5 @@
-// What the layers of dhen compute, against plain loops over the formulas of docs/theory/dhen.md
-// section 2, and their gradients against finite differences.
+// Compares the layers of dhen with plain loops over the formulas of docs/theory/dhen.md section 2,
+// and their gradients with finite differences.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -16,11 +16,11 @@ namespace {
 using testing::Workspace;
 using Values = std::vector<double>;
 
-// m embeddings of width d come in, a module makes l.
+// The input has m embeddings of width d; a module makes l.
 constexpr int64_t batch = 2, m = 4, d = 3, l = 2, f = 5, filters = 2, kernel = 3;
 const std::string kFeatures =
     "dhen:dense=2,rows=5-4-3,width=3,bottom=3,top=4-1,heads=1,ffn=5,filters=2,kernel=3,";
-// One layer of these modules.
+// Returns the keys of one layer of these modules.
 std::string alone(const std::string& modules) { return "layers=1,embeddings=2,modules=" + modules; }
 
 Graph forward_of(const std::string& keys) {
@@ -29,7 +29,7 @@ Graph forward_of(const std::string& keys) {
   return model ? model->graph : Graph();
 }
 
-// The forward pass with random parameters, and its tensors by name.
+// Runs the forward pass with random parameters, and gives its tensors by name.
 class Forward {
  public:
   explicit Forward(Graph graph) : graph_(std::move(graph)), work_(graph_) {
@@ -47,7 +47,7 @@ class Forward {
     return id.valid() ? work_.get(id) : Values();
   }
   Values of_block(const std::string& name) const { return (*this)("blocks.0." + name); }
-  // Embedding i of sample b, column c, of the layer's input.
+  // Returns embedding i of sample b, column c, of the layer's input.
   double x(int64_t b, int64_t i, int64_t c) const {
     return (*this)("embed.hidden")[static_cast<size_t>((b * m + i) * d + c)];
   }
@@ -56,7 +56,7 @@ class Forward {
     for (int64_t c = 0; c < d; ++c) sum += x(b, i, c) * x(b, j, c);
     return sum;
   }
-  // Number i of sample b, i below `count`, for all samples.
+  // Returns number i of sample b, i below `count`, for all samples.
   template <class Number>
   static Values each(int64_t count, Number number) {
     Values all;
@@ -65,7 +65,7 @@ class Forward {
     }
     return all;
   }
-  // numbers [batch, n] times a weight [n, l d].
+  // Returns numbers [batch, n] times a weight [n, l d].
   Values projected(const Values& numbers, int64_t n, const Values& weight) const {
     return each(l * d, [&](int64_t b, int64_t out) {
       double sum = 0;
@@ -75,7 +75,7 @@ class Forward {
       return sum;
     });
   }
-  // y [batch, n, d] times a weight [n, outputs] on its embeddings: [batch, outputs, d].
+  // Returns y [batch, n, d] times a weight [n, outputs] on its embeddings: [batch, outputs, d].
   static Values mixed(const Values& y, int64_t n, const Values& weight, int64_t outputs) {
     return each(outputs * d, [&](int64_t b, int64_t at) {
       double sum = 0;
@@ -85,7 +85,7 @@ class Forward {
       return sum;
     });
   }
-  // The inner products of pairs, in the order (1, 0), (2, 0), (2, 1), ...
+  // Returns the inner products of pairs, in the order (1, 0), (2, 0), (2, 1), ...
   Values pairs() const {
     return each(m * (m - 1) / 2, [&](int64_t b, int64_t at) {
       int64_t i = 1;
@@ -99,7 +99,7 @@ class Forward {
   Workspace work_;
 };
 
-// Rows of width d, normed and scaled.
+// Returns rows of width d, normed and scaled.
 Values normed(Values rows, const Values& gamma, const Values& beta) {
   for (size_t row = 0; row < rows.size(); row += d) {
     double mean = 0, square = 0;
@@ -111,7 +111,7 @@ Values normed(Values rows, const Values& gamma, const Values& beta) {
   return rows;
 }
 
-// Rows of width `in` times a weight [in, out], and a bias.
+// Returns rows of width `in` times a weight [in, out], plus a bias.
 Values dense(const Values& rows, const Values& weight, const Values& bias) {
   const size_t out = bias.size(), in = weight.size() / out;
   Values y;
@@ -305,8 +305,8 @@ TEST(DhenValues, GradientsAreThoseOfFiniteDifferences) {
   }
 }
 
-// The loss of a constant prediction of the share of clicks is the entropy of that share: a
-// normalised entropy of 1.
+// If every prediction is the share of clicks, the loss is the entropy of that share: a normalised
+// entropy of 1.
 TEST(DhenValues, AConstantPredictionHasTheNormalisedEntropyOne) {
   constexpr int64_t samples = 20;
   const auto model = build_model(kFeatures + alone("linear"), samples, DType::kFloat64);

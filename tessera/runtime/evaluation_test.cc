@@ -1,5 +1,5 @@
-// Evaluations: the forward pass alone by the step's program, under every kind of plan, changes
-// nothing and gives the loss that the serial run gives; and what a run records of itself.
+// Tests evaluations: the forward pass alone by the step's program, under every kind of plan,
+// changes nothing and gives the serial run's loss. Also tests what a run records of itself.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -59,8 +59,8 @@ constexpr const char* kPlans[] = {
     "megatron(pp=2, micro_batches=4, recompute=full)",
 };
 
-// With dropout, which training has and an evaluation has not. The losses of training are those of
-// the serial run, too; DoesNotDisturbTheRun compares that with one without evaluations.
+// Dropout is on, which training uses and an evaluation does not. The losses of training, too, are
+// those of the serial run; DoesNotDisturbTheRun compares with a run without evaluations.
 TEST_F(Evaluation, GivesTheSerialLossUnderEveryPlan) {
   RunConfig serial = evaluated(config("serial"), 1);
   serial.model += ",dropout=0.2,attention_dropout=0.2";
@@ -96,8 +96,8 @@ TEST_F(Evaluation, DoesNotDisturbTheRun) {
   }
 }
 
-// A learning rate of 0 and as many samples as a batch has: training and evaluation see the same
-// samples, in other orders, with the same parameters.
+// With a learning rate of 0 and as many samples as a batch has, training and evaluation see the
+// same samples, in other orders, with the same parameters.
 TEST_F(Evaluation, IsTheLossOfTheModelAsItIs) {
   RunConfig c = config("data_parallel(2)");
   c.model = "mlp:in=5,hidden=9,out=4,layers=2";
@@ -120,7 +120,7 @@ TEST_F(Evaluation, IsTheLossOfTheModelAsItIs) {
   }
 }
 
-// After a change of the plan the evaluation is that of the plan that is in force.
+// After a change of the plan the evaluation is that of the new plan.
 TEST_F(Evaluation, GoesOnAfterAChangeOfThePlan) {
   const std::vector<StepReport> expected = run(evaluated(config("serial"), 1));
   RunConfig c = evaluated(config("zero(stage=3, dp=4)"), 1);

@@ -1,5 +1,6 @@
-// Graph networks on Cora, the standard split (data/graphs), by the runtime's kernels: 200 steps of Adam
-// on all nodes at once, as published. The whole step is one graph, run op by op (testing.h).
+// Trains graph networks on Cora, the standard split (data/graphs), by the runtime's kernels: 200
+// steps of Adam on all nodes at once, as published. The whole step is one graph, run op by op
+// (testing.h).
 #include "tessera/models/graph_network.h"
 
 #include <gtest/gtest.h>
@@ -76,7 +77,7 @@ class Training {
   }
   double loss() const { return work_.get(graph_.loss)[0]; }
 
-  // Share of the nodes whose class is the largest output, in percent; nothing is dropped.
+  // Returns the percentage of nodes whose class has the largest output; nothing is dropped.
   double accuracy(const std::vector<int32_t>& nodes) {
     work_.context().evaluating = true;
     for (const Op& op : graph_.ops()) {
@@ -143,7 +144,7 @@ TEST(GraphNetwork, gcn_learns_cora_to_the_published_accuracy) {
   EXPECT_NEAR(sum / static_cast<double>(seeds), 81, 1);  // published: 81.5
 }
 
-// Trained on all edges; then every layer takes samples.
+// The network is trained on all edges; then every layer takes samples.
 TEST(GraphNetwork, accuracy_of_gcn_rises_with_the_width_of_samples) {
   Training trained(config_of(GraphNetworkConfig::Kind::kGcn), 1);
   trained.train(200);
@@ -174,8 +175,8 @@ TEST(GraphNetwork, accuracy_of_gcn_rises_with_the_width_of_samples) {
   }
 }
 
-// The narrowest widths that lose at most one point on the validation nodes, which lose little on the
-// test nodes either.
+// The narrowest widths that lose at most one point on the validation nodes lose little on the test
+// nodes.
 TEST(GraphNetwork, widths_by_layer_keep_the_accuracy_budget) {
   Training trained(config_of(GraphNetworkConfig::Kind::kGcn), 1);
   trained.train(200);

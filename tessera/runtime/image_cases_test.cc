@@ -1,5 +1,5 @@
-// The cases of kernel_cases.h that concern images, volumes and grids: windows with dilation and
-// groups, exact divisors of means, other sizes, grids at points, scattered maxima.
+// The cases of test_kernel_cases.h for images, volumes and grids: windows with dilation and groups,
+// exact divisors of means, other sizes, grids at points, scattered maxima.
 #include <string>
 
 #include "tessera/models/images.h"
@@ -12,7 +12,7 @@ TensorId add_parameter(GraphBuilder& g, const char* name, std::vector<Dim> dims,
   return g.parameter(name, std::move(dims), {Init::Kind::kNormal, 1.0}, dtype);
 }
 
-// A convolution of maps [b, c, rest..] with a weight [o, i, kernel..].
+// Makes a convolution of maps [b, c, rest..] with a weight [o, i, kernel..].
 TensorId conv(GraphBuilder& g, DType t, std::vector<Dim> x, std::vector<Dim> w,
               const Attributes& attributes) {
   return g.op1("op", "conv",

@@ -1,5 +1,5 @@
-// What the kinds of images and grids compute, beside PyTorch's functions of the same meaning and
-// sums written out, in float64. Their gradients: kernels_test.cc, by finite differences.
+// Compares the kinds of images and grids with PyTorch's functions of the same meaning and with sums
+// written out, in float64. kernels_test.cc tests their gradients by finite differences.
 #include <ATen/ops/avg_pool2d.h>
 #include <ATen/ops/grid_sampler_2d.h>
 #include <ATen/ops/grid_sampler_3d.h>
@@ -30,7 +30,7 @@ using testing::Workspace;
 using Values = std::vector<double>;
 using Build = std::function<TensorId(GraphBuilder&)>;
 
-// Runs a graph of float64 inputs (random) and returns what is asked of it.
+// Runs a graph of float64 inputs (random) and returns its tensors on request.
 struct Executed {
   explicit Executed(const Build& build) {
     GraphBuilder g("run");
@@ -135,7 +135,7 @@ TEST(ImageValues, OtherSizesAreThoseOfPyTorch) {
             1e-13);
 }
 
-// PyTorch's coordinates of a point are in the order of the dims from the last to the first.
+// PyTorch orders the coordinates of a point from the last dim to the first.
 TEST(ImageValues, GridsAtPointsAreThoseOfPyTorch) {
   Executed plane([](GraphBuilder& g) {
     const TensorId grid = map(g, "grid", {{"b", 2}, {"c", 3}, {"y", 4}, {"x", 5}});
@@ -161,7 +161,7 @@ TEST(ImageValues, GridsAtPointsAreThoseOfPyTorch) {
   EXPECT_LT(relative_error(volume.y(), values_of(inside.reshape({2, 30}).transpose(0, 1))), 1e-13);
 }
 
-// Group norm over the channels of each of `groups` groups and the maps, by the ops that
+// Builds a group norm over the channels of each of `groups` groups and the maps, from the ops that
 // docs/reference/ops.md names.
 TensorId group_norm(GraphBuilder& g, TensorId x, int64_t channels, int64_t groups, double eps) {
   const std::string group = "group=" + std::to_string(groups);
@@ -257,7 +257,7 @@ TEST(ImageValues, TheNearestCodeIsTheFirstOfEqualOnes) {
   }
   EXPECT_LT(relative_error(run.y(), expected), 1e-14);
   EXPECT_EQ(run.of("nearest.ids"), ids);
-  // A codebook in pieces gives the same places, ties too.
+  // A codebook in pieces gives the same places, also for ties.
   for (const char* path : {"nearest.score", "nearest.place"}) {
     for (const Op& op : run.graph->ops()) {
       if (op.path == path) run.work->run_in_pieces(op, op.annotation.find("k"), 4);
@@ -269,8 +269,8 @@ TEST(ImageValues, TheNearestCodeIsTheFirstOfEqualOnes) {
   EXPECT_EQ(run.of("nearest.ids"), ids);
 }
 
-// The loss is the sum of the estimate's elements times weights, and half of the codes that were
-// chosen: z gets the weights alone, each code a half for each of its points.
+// The loss is the sum of the estimate's elements times weights, plus half of the codes that were
+// chosen: z gets only the weights, each code a half for each of its points.
 TEST(ImageValues, TheStraightThroughGradientGoesToThePointsAlone) {
   GraphBuilder g("straight");
   const std::vector<Dim> dims = {{"n", 5}, {"w", 2}};

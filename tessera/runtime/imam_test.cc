@@ -1,4 +1,4 @@
-// imam: cells of points, causal logits, parts that make the same numbers, plans of recipes.
+// Tests imam: cells of points, causal logits, parts that give equal numbers, plans of recipes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ const std::string kTokens =
     "imam:part=transformer,points=12,plane=4,features=2,downs=1,middle=1,depth=1,codes=7,"
     "code_width=3,code_init=1,layers=2,hidden=8,heads=2,classes=3";
 
-// Forward values of a model with its parameters as they begin.
+// Computes the forward values of a model with its initial parameters.
 class Forward {
  public:
   explicit Forward(const std::string& spec, int64_t batch)
@@ -112,7 +112,7 @@ TEST(Imam, PartsMakeTheSameNumbersOfTheSameCodes) {
   EXPECT_LT(testing::relative_error(decoder.get("decoder.out"), made), 1e-12);
 }
 
-// tests/matrix runs plans that cut the codebook, the planes, and the frozen part from the other.
+// tests/matrix runs plans that cut the codebook or the planes, or separate the frozen part.
 TEST(Imam, RecipesComputeWhatTheSerialPlanDoes) {
   for (const auto& [model, plan] : {std::pair{kShapes, "zero(3,2)"},
                                     {kShapes, "data_parallel(3)"},

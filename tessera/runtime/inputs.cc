@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* kTargets = "targets";
 
-// Elements of a tensor with a leading batch dim that belong to one sample.
+// Returns the number of elements that belong to one sample of a tensor with a leading batch dim.
 int64_t sample_size(const Tensor& tensor) {
   int64_t size = 1;
   for (size_t d = 1; d < tensor.dims.size(); ++d) size *= tensor.dims[d].size;
@@ -31,7 +31,8 @@ InputRule rule_of(const Model& model, const Tensor& tensor) {
           sequences && tensor.name == kTargets ? 1 : 0};
 }
 
-// What stands behind the end of a padded document: a token that ends documents is one of its own.
+// Returns the token behind the end of a padded document: a token that ends documents, which counts
+// as a document of its own.
 int64_t padding_of(const Model& model) {
   for (const InputRule& rule : model.inputs) {
     if (rule.boundary >= 0) return rule.boundary;
@@ -39,7 +40,8 @@ int64_t padding_of(const Model& model) {
   return 0;
 }
 
-// Which elements of a sample are masked: one of each of `masked` runs that make up the sample.
+// Decides which elements of a sample are masked: one of each of the `masked` runs that make up a
+// sample.
 class Mask {
  public:
   Mask(const InputRule& rule, int64_t size, int64_t seed, int64_t step)
@@ -70,8 +72,8 @@ class Mask {
   Philox philox_;
 };
 
-// The number of a sample's document, asked for element by element: of those that come one after the
-// other each number is looked at once.
+// Returns the number of the document of a sample's element. If elements are asked for in order,
+// each token is read once.
 template <class Value>
 class Documents {
  public:

@@ -1,5 +1,5 @@
-// Internal to the runtime: what programs load. Regions of graph inputs from text or from random
-// numbers; a value depends on seed, step and global index only. Thread-safe.
+// Internal to the runtime: loads regions of graph inputs from text or from random numbers. A value
+// depends on seed, step and global index only. Thread-safe.
 #pragma once
 
 #include <string_view>
@@ -12,23 +12,24 @@
 
 namespace tessera {
 
-// Integer inputs of the stream "tokens" are sequences of the corpus, others zero (models/model.h,
-// InputRule). Without rule: "tokens" and, one further on, "targets" [batch, seq]. Behind the end of
-// a padded document targets are -1, which a loss ignores, and other inputs have the token that ends
-// a document of the model (0, if it has none). Error: of TokenCorpus::read.
+// Loads integer inputs of the stream "tokens" from the corpus, others as zero (models/model.h,
+// InputRule). Without a rule: "tokens" and, one position further on, "targets" [batch, seq]. Behind
+// the end of a padded document targets are -1, which a loss ignores, and other inputs have the
+// token that ends a document of the model (0, if it has none). Errors: those of TokenCorpus::read.
 Status load_text(const Model& model, const TokenCorpus& data, int64_t seed, int64_t step,
                  const Tensor& tensor, const Box& region, const kernels::Array& to);
-// Any input: integers are random, by the model's rules (without rule: tokens in [0, vocab); two
-// dims: "targets" are the tokens one further on), floating values are uniform in [-1, 1).
+// Loads any input: integers are random, by the model's rules (without a rule: tokens in [0, vocab);
+// two dims: "targets" are the tokens one position further on), floating values are uniform in [-1,
+// 1).
 void load_random(const Model& model, int64_t seed, int64_t step, const Tensor& tensor,
                  const Box& region, const kernels::Array& to);
-// Is the input one that a loss compares with, where -1 stands for "ignore"? By its name: "targets",
-// "targets_1".
+// Returns whether a loss compares with the input, so that -1 means "ignore". Its name says so:
+// "targets", "targets_1".
 bool is_target(std::string_view input);
-// Does the input hold bags of ids, whose rows of a table are summed? A bag may be shorter than the
-// input's dim: -1 stands in places that are empty.
+// Returns whether the input holds bags of ids, whose rows of a table are summed. A bag may be
+// shorter than the input's dim: -1 stands in empty places.
 bool holds_bags(const Graph& graph, const Tensor& input);
-// Elements of the integer input are in [0, values).
+// Returns the bound of the integer input's elements, which are in [0, bound).
 int64_t values_of_input(const Model& model, const Tensor& tensor);
 
 // Calls f(local offset in elements of `to`, global row-major index) for each element of the region.
@@ -48,7 +49,7 @@ void each_element(const Tensor& tensor, const Box& region, const kernels::Array&
   }
 }
 
-// A scalar input ("lr", "step").
+// Loads a scalar input ("lr", "step").
 void load_scalar(double value, const kernels::Array& to);
 
 }  // namespace tessera

@@ -1,5 +1,6 @@
-// What programs load for inputs that count documents: the number of tokens that end a document
-// before each token, in text and in random tokens, whatever part of the input a rank loads.
+// Tests what programs load for inputs that count documents: the number of tokens that end a
+// document before each token, in text and in random tokens, for any part of the input that a rank
+// loads.
 #include "tessera/runtime/inputs.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +30,7 @@ class Documents : public ::testing::Test {
   }
   ~Documents() override { std::filesystem::remove(path_); }
 
-  // `text`: of the file, else random.
+  // Loads from the file `text`, or random tokens if it is null.
   static Rows load(const Model& model, const TokenCorpus* text, const char* input, Interval rows,
                    Interval columns) {
     const Tensor& tensor = model.graph.tensor(model.graph.find_tensor(input));
@@ -61,7 +62,7 @@ class Documents : public ::testing::Test {
     for (size_t row = 0; row < tokens.size(); ++row) {
       int64_t before = 0;
       for (size_t i = 0; i < tokens[row].size(); ++i) {
-        // The token that ends a document is the last one of it.
+        // A document includes the token that ends it.
         EXPECT_EQ(documents[row][i], before) << "row " << row << ", token " << i;
         before += tokens[row][i] == end ? 1 : 0;
       }

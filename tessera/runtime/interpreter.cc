@@ -44,14 +44,14 @@ using kernels::Kernel;
 
 constexpr size_t kTiers = 3;
 
-// The buffers that an instruction touches, for the peak: by tier the end of those without slots,
-// and those with slots.
+// The buffers that an instruction touches, for the peak: by tier the highest end of buffers without
+// slots, and a list of those with slots.
 struct Extent {
   std::array<int64_t, kTiers> plain{};
   std::vector<BufferId> slotted;
 };
 
-// Kernels of one compute instruction, or of one local copy, by variant.
+// The kernels of one compute instruction, or of one local copy, by variant.
 struct Variants {
   bool moving = false;   // depends on the micro-batch's place in the box
   int64_t slots = 1;     // least common multiple of its buffers' slots
@@ -60,12 +60,12 @@ struct Variants {
   std::vector<Copier::Job> jobs;  // of a copy with a handle, by variant; empty: not prepared yet
 };
 
-// What an instruction that communicates or loads works on, made before the first step: by slot, or
-// for loads by micro-batch.
+// The operands of an instruction that communicates or loads, made before the first step: by slot,
+// or for loads by micro-batch.
 struct Operands {
   std::vector<std::vector<comm::Item>> items;  // of a collective
   std::vector<comm::ArrayView> views;          // of a message
-  std::vector<std::pair<Box, Array>> loads;    // the region, and where it goes
+  std::vector<std::pair<Box, Array>> loads;    // the region, and its destination
 };
 
 // One run of a block.
@@ -82,7 +82,7 @@ struct Flight {
   std::vector<std::unique_ptr<comm::CodedCall>> coded;  // to be decoded after the wait
   bool each_run = true;         // issued in every run of a forward or backward block
   bool copies = false;          // handles are the copier's tickets
-  RowExchange* rows = nullptr;  // that arrive, to be put where they belong after the wait
+  RowExchange* rows = nullptr;  // rows that arrive and are put in place after the wait
   std::string name;             // for the profile
 };
 
@@ -120,14 +120,14 @@ struct RankExecutor::Impl {
   ByBlock<std::map<size_t, RowExchange>> exchanges;  // by instruction: those of named rows
   std::vector<Run> schedule;                         // of a step
   const LoadFunction* load = nullptr;
-  const Observation* observed = nullptr;  // of the evaluation that runs
+  const Observation* observed = nullptr;  // null unless an evaluation observes ops
   std::map<std::string, double> seconds;
-  std::vector<Executed>* recorded = nullptr;  // of the step that runs
+  std::vector<Executed>* recorded = nullptr;  // record of the current step; null: none
   RecordClock clock = RecordClock::kSteady;
   ByBlock<std::vector<bool>> of_forward;  // by instruction; made by the first evaluation
-  std::optional<AheadPart> ahead;         // what is made for the next step
-  bool filled = false, filling = false;   // is it there for the step that comes?
-  const ByBlock<std::vector<bool>>* executed = nullptr;  // what is executed; null: all
+  std::optional<AheadPart> ahead;         // the part that is made for the next step
+  bool filled = false, filling = false;   // filled: that part is there for the next step
+  const ByBlock<std::vector<bool>>* executed = nullptr;  // instructions to execute; null: all
   Copier copier;                                         // last: it ends before what it works on
 
   Impl(const Graph& g, const Program& p, comm::Communicator& c, ExecutorOptions o)
@@ -162,7 +162,7 @@ struct RankExecutor::Impl {
 
   void extend(Extent& extent, const View& view) const {
     const Buffer& buffer = program.buffer(view.buffer);
-    if (buffer.bytes() == 0) return;  // takes no room where its offset is
+    if (buffer.bytes() == 0) return;  // it takes no room at its offset
     if (buffer.slots > 1) {
       extent.slotted.push_back(buffer.id);
       return;
@@ -223,7 +223,7 @@ struct RankExecutor::Impl {
     }
   }
 
-  // Calls f with a micro-batch of each of the `slots` places that buffers with so many slots have.
+  // Calls f with one micro-batch for each of the `slots` places of buffers with so many slots.
   template <class F>
   void each_place(int64_t slots, F&& f) const {
     for (int64_t m = 0; m < std::min(slots, program.micro_batches); ++m) f(m);
@@ -322,8 +322,8 @@ struct RankExecutor::Impl {
     v.kernels.resize(2 * static_cast<size_t>(places(v)));
   }
 
-  // How many different kernels an instruction needs: what differs between micro-batches repeats
-  // after so many of them.
+  // Returns how many different kernels an instruction needs: the differences between micro-batches
+  // repeat after that many.
   int64_t places(const Variants& v) const {
     return v.moving ? program.micro_batches : std::min(v.slots, program.micro_batches);
   }
@@ -353,14 +353,15 @@ struct RankExecutor::Impl {
                                       status.error().message)};
   }
 
-  // What an evaluation executes: what is done for forward ops, and, but for blocks of the backward
-  // pass, collectives and copies that move what forward ops made: the loss becomes complete at the
-  // end of the step, perhaps together with sums of the update. Both are the same on all ranks that
-  // take part in a collective or a message. Also all waits, so that nothing is in flight when a
-  // later micro-batch takes the place of an earlier one; those for what was not issued do nothing.
+  // Finds what an evaluation executes: what is done for forward ops and, except in blocks of the
+  // backward pass, the collectives and copies that move what forward ops made, since the loss
+  // becomes complete at the end of the step, perhaps together with sums of the update. All ranks
+  // that take part in a collective or a message choose alike. All waits are executed too, so that
+  // nothing is in flight when a later micro-batch takes the place of an earlier one; a wait for
+  // what was not issued does nothing.
   //
-  // An evaluation runs a part of the step's instructions in the same order. So no value lives longer
-  // than in the step, and the step's memory plan holds.
+  // An evaluation runs a part of the step's instructions in the same order. So no value lives
+  // longer than in the step, and the step's memory plan holds.
   void find_forward() {
     if (!of_forward.empty()) return;
     const std::vector<bool> of_next_step = tessera::made_ahead(graph);
@@ -522,8 +523,8 @@ struct RankExecutor::Impl {
     for (const RowIds& one : fetch.ids) {
       if (one.view) ids.push_back(array(*one.view, run.micro_batch));
     }
-    // Look-ups for the next step that are made before the first one are not counted, as evaluations are
-    // not.
+    // Look-ups for the next step that are made before the first step are not counted, nor are those
+    // of evaluations.
     const auto job = tables.fetch(fetch, context.step, context.evaluating || filling, ids);
     if (!job) expect(tl::unexpected(job.error()), labels[run.block][i]);
     if (*job != nullptr) start(run, fetch.handle, copier.submit(*job));
@@ -566,7 +567,7 @@ struct RankExecutor::Impl {
     return view ? reinterpret_cast<float*>(array(*view, 0).data) : nullptr;
   }
 
-  // What was prepared for the place of the run's micro-batch.
+  // Returns what was prepared for the place of the run's micro-batch.
   template <class T>
   const T& at_place(const std::vector<T>& made, const Run& run) const {
     return made[static_cast<size_t>(run.micro_batch) % made.size()];
@@ -603,7 +604,7 @@ struct RankExecutor::Impl {
     flights.at(issue.handle).rows = &exchange;
   }
 
-  // The same message of different micro-batches must not be mistaken for one another.
+  // Returns a tag that differs between micro-batches, so that their messages cannot be confused.
   int64_t tag_of(int64_t tag, const Run& run) const {
     return tag * program.micro_batches + run.micro_batch;
   }
@@ -702,8 +703,8 @@ struct RankExecutor::Impl {
     if (*kernel) (*kernel)();
   }
 
-  // An input of the step to come is that step's; where the part that is made ahead is executed alone,
-  // this is the step to come.
+  // Loads an input. An input marked as of the next step is loaded for the next step; when the part
+  // that is made ahead is executed alone, the given step is that next step.
   void execute_load(const Run& run, size_t i, const Load& one) {
     const auto& [region, to] = at_place(operands[run.block][i].loads, run);
     if (region.empty()) return;
@@ -715,7 +716,7 @@ struct RankExecutor::Impl {
     options.ahead(context.step + 1, now, region, to);
   }
 
-  // What the step that begins finds ready: of the inputs that `load` gives.
+  // Makes what step `step` must find ready, from the inputs that `load` gives.
   void fill_ahead(int64_t step) {
     filling = true;
     executed = &ahead->instructions;
@@ -794,7 +795,7 @@ void RankExecutor::evaluate(int64_t step, const LoadFunction& load, const Observ
     saved.insert(saved.end(), residual.begin(), residual.end());
   impl_->find_forward();
   impl_->load = &load;
-  // The evaluation has batches of its own; the next step's is there again behind it.
+  // The evaluation has batches of its own; what was made for the next step is put back after it.
   std::vector<HostArray> of_next_step;
   if (impl_->ahead) {
     for (const Home& home : impl_->ahead->homes) of_next_step.push_back(read(home));

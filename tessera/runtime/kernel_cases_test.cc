@@ -1,4 +1,4 @@
-// The cases of kernel_cases.h.
+// The cases of test_kernel_cases.h.
 #include "tessera/runtime/test_kernel_cases.h"
 
 #include <gtest/gtest.h>
@@ -34,8 +34,8 @@ TensorId large_attention(GraphBuilder& g, DType t, bool causal, int64_t seq, int
   return g.op("op", "attention", {q, k, v}, {{"causal", int64_t{causal}}})[0];
 }
 
-// With a bias for each head, query and key, segments, a window and dropped weights, as the letters
-// of `form` say; c: causal.
+// Makes attention with a bias for each head, query and key, segments, a window and dropped weights,
+// as the letters of `form` say; c: causal.
 TensorId attention_form(GraphBuilder& g, DType t, std::string_view form, int64_t seq = 5) {
   const auto has = [&](char letter) { return form.find(letter) != std::string_view::npos; };
   const Dim batch{"batch", 2}, queries{"seq", seq}, heads{"heads", 2}, group{"group", 2},
@@ -62,7 +62,7 @@ TensorId einsum_case(GraphBuilder& g, DType t, std::vector<Dim> a, std::vector<D
   return g.op1("op", "einsum", inputs, {{"spec", std::string(spec)}});
 }
 
-// Of the parameters x [b, s, h] and logits [b, s, experts]: with too few slots for all tokens.
+// Routes the parameters x [b, s, h] by logits [b, s, experts], with too few slots for all tokens.
 struct Routed {
   Routed(GraphBuilder& g, DType t, int64_t top_k, int64_t normalize = 1)
       : x(parameter(g, "x", {kB, kS, kH}, t)) {
@@ -85,7 +85,7 @@ TensorId mixture_case(GraphBuilder& g, DType t, int64_t top_k, int64_t normalize
   return g.op1("op", "moe_combine", {y, r.route[0], r.route[1]});
 }
 
-// Maps [b, s, c, y, x] with so many dims in front, a window of 3 x 2 (of 2 x 3 x 2 in 3-D).
+// Returns maps [b, s, c, y, x] for a window of 3 x 2, or [b, s, c, z, y, x] for one of 2 x 3 x 2.
 std::vector<Dim> map_dims(size_t spatial) {
   if (spatial == 2) return {{"b", 3}, {"s", 2}, {"c", 4}, {"y", 6}, {"x", 5}};
   return {{"b", 2}, {"s", 2}, {"c", 4}, {"z", 2}, {"y", 4}, {"x", 3}};
@@ -103,7 +103,7 @@ TensorId conv_case(GraphBuilder& g, DType t, size_t spatial) {
   return g.op1("op", "conv", {parameter(g, "x", map_dims(spatial), t), parameter(g, "w", w, t)},
                windows(spatial, false));
 }
-// Few windows: in 16 bits the largest element of a window may be another one.
+// Makes a case with few windows: in 16 bits another element of a window may become the largest.
 TensorId pool_case(GraphBuilder& g, DType t, const char* kind, size_t spatial) {
   std::vector<Dim> x = map_dims(spatial);
   x[2].size = 1;
@@ -125,7 +125,7 @@ TensorId batch_norm_case(GraphBuilder& g, DType t, const char* dims, bool runs =
   return g.op("op", "batch_norm", inputs, {{"dims", std::string(dims)}})[0];
 }
 
-// Sequences of 5 tokens, in chunks that do not divide them. Step sizes and decays of a fair size.
+// Scans sequences of 5 tokens in chunks that do not divide them. Step sizes and decays are fair.
 TensorId scan_case(GraphBuilder& g, DType t, int64_t chunk) {
   const Dim n{"n", 2}, r{"r", 3}, p{"p", 3}, k{"k", 4};
   const auto dt = g.op1("dt", "softplus", {parameter(g, "steps", {kB, kS, n, r}, t)});
@@ -288,7 +288,7 @@ std::vector<Case> general_cases() {
                        {"stride", std::string("2 1")},
                        {"padding", std::string("1 0")}});
        }},
-      // A stride that leaves elements out, and windows that reach over several pieces.
+      // This has a stride that leaves elements out, and windows that reach over several pieces.
       {"conv_sparse",
        [](auto& g, DType t) {
          return g.op1("op", "conv",
@@ -386,7 +386,7 @@ std::vector<Case> general_cases() {
              g.op("op", "cross_entropy", {parameter(g, "x", {kB, kS, kV}, t), targets});
          return g.op1("loss_each", "sub", {out[0], out[1]});
        }},
-      // One weight that is normalised is 1, and its gradient 0: nothing to compare.
+      // A single normalised weight is 1 and its gradient 0: nothing to compare.
       {"mixture_of_experts_top_1", [](auto& g, DType t) { return mixture_case(g, t, 1, 0); }},
       {"mixture_of_two_switch", [](auto& g, DType t) { return mixture_case(g, t, 2, 0); }},
       {"mixture_of_experts_top_2", [](auto& g, DType t) { return mixture_case(g, t, 2); }},
@@ -590,7 +590,7 @@ std::vector<Case> general_cases() {
                       {parameter(g, "x", {kB, kV, kH}, t), g.input("ids", {kB, kF}, DType::kInt64)},
                       {{"dim", std::string("v")}});
        }},
-      // Rows of no, some and all edges, some of them in several rows.
+      // Rows have no, some or all edges; some edges are in several rows.
       {"spmm",
        [](auto& g, DType t) {
          const std::vector<TensorId> edges = {g.input("segments_begin", {kS}, DType::kInt64),
@@ -750,7 +750,8 @@ const std::vector<Case>& large_cases() {
   };
   return all;
 }
-// The case's op, a loss that weighs its output by fixed random numbers, and the backward ops.
+// Returns the case's op, a loss that weighs its output by fixed random numbers, and the backward
+// ops.
 Graph build_graph(const Case& c, DType dtype, bool backward) {
   GraphBuilder g(c.name);
   const TensorId y = c.build(g, dtype);

@@ -1,5 +1,5 @@
-// What each kind computes, against formulas written out element by element (docs/reference/ops.md),
-// in float64.
+// Compares each kind with formulas written out element by element (docs/reference/ops.md), in
+// float64.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -22,7 +22,7 @@ using Values = std::vector<double>;
 constexpr DType kWide = DType::kFloat64;
 constexpr double kTolerance = 1e-13;
 
-// A graph of one op on random parameters, run whole.
+// Makes a graph of one op on random parameters and runs it whole.
 struct OneOp {
   OneOp(const char* kind, const std::vector<std::vector<Dim>>& inputs,
         const Attributes& attributes = {}, const std::vector<size_t>& integer_inputs = {}) {
@@ -250,7 +250,8 @@ TEST(KernelValues, AttentionWithItsLogSumExp) {
 TEST(KernelValues, AttentionOverChunksOfKeysMergesAsInTheWorkedExample) {
   const Dim one{"b", 1}, s{"s", 4}, n{"n", 1}, g{"g", 1}, d{"d", 1};
   const Values q = {1, 0, -1, 2}, k = {1, 2, 0, -1}, v = {1, 2, 3, 4}, d_o = {1, 0, 0, 1};
-  // The example has six decimals; half of the last one against the largest value of a tensor.
+  // The example has six decimals; the tolerance is half of the last one against a tensor's largest
+  // value.
   constexpr double kDigits = 1e-6, kGradientDigits = 1e-5;
   constexpr double kNone = -std::numeric_limits<double>::infinity();
   struct Expected {
@@ -303,7 +304,7 @@ TEST(KernelValues, AttentionOverChunksOfKeysMergesAsInTheWorkedExample) {
         ++row;
       }
     }
-    // A block that no query of it sees: nothing, and no NaN.
+    // No query sees this block: it adds nothing, and no NaN.
     run(forward, 0, 1, {false, false});
     if (causal) {
       EXPECT_EQ(get(forward, 0)[0], 0);
@@ -438,7 +439,7 @@ TEST(Initialise, DoesNotDependOnTheCut) {
   }
 }
 
-// Tables of integers against values that their publications' formulas give. A serial run and a
+// Compares tables of integers with values from their publications' formulas. A serial run and a
 // parallel one share the table, so comparing them would not see an error in it.
 Values table_of(const Init& init, int64_t rows, int64_t columns) {
   GraphBuilder g("one");
@@ -468,7 +469,7 @@ TEST(Initialise, BucketsOfDistancesAreThoseOfT5) {
 }
 
 TEST(Initialise, PairsAndRegionsAreThoseOfSwin) {
-  // The relative position index of a window of 2 x 2.
+  // This is the relative position index of a window of 2 x 2.
   EXPECT_EQ(table_of({Init::Kind::kWindowPairs, 0, {2}}, 4, 4),
             (Values{4, 3, 1, 0, 5, 4, 2, 1, 7, 6, 4, 3, 8, 7, 5, 4}));
   // Four windows of 2 x 2, shifted by one: the slices (0, -2), (-2, -1), (-1, end) of both sides

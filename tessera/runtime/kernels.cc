@@ -76,7 +76,7 @@ double merged(Combiner combiner, double a, double b) {
   return std::isinf(m) ? m : m + std::log(std::exp(a - m) + std::exp(b - m));
 }
 
-// Chan's parallel update of (count, mean, M2); both arrays end in a dim of 3.
+// Makes a kernel for Chan's parallel update of (count, mean, M2); both arrays end in a dim of 3.
 Kernel prepare_merge_moments(const Array& from, const Array& into) {
   const Nest<2> nest({&into, &from}, into.shape.size() - 1);
   const DType dtype = into.dtype;
@@ -123,7 +123,8 @@ Kernel sequence(std::vector<Kernel> kernels) {
   };
 }
 
-// The dtype that the kind's kernel makes: of the first floating operand where the op converts it.
+// Returns the dtype that the kind's kernel makes: that of the first floating operand if the op
+// converts it.
 DType made_dtype(const KernelCall& call, size_t output) {
   const DType dtype = call.outputs[output].dtype;
   if (!has_sum_dtype(*call.op, output)) return dtype;
@@ -132,8 +133,8 @@ DType made_dtype(const KernelCall& call, size_t output) {
   return first == call.inputs.end() ? dtype : first->dtype;
 }
 
-// The kind's own kernel, with scratch memory in place of the outputs that it cannot add to or whose
-// dtype it does not make.
+// Prepares the kind's own kernel, with scratch memory in place of the outputs that it cannot add to
+// or whose dtype it does not make.
 Kernel prepare_with_scratch(const KernelInfo& info, const KernelCall& call) {
   KernelCall inner = call;
   std::vector<size_t> detached;

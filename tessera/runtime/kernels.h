@@ -1,9 +1,10 @@
-// Kernels: what each op kind computes on a rank's memory (docs/reference/ops.md is the contract).
+// Kernels: the computation of each op kind on a rank's memory (docs/reference/ops.md is the
+// contract).
 //
 // prepare_kernel() resolves one compute instruction to a closure that is executed many times:
 // tensor views, matrix layouts and loop nests are made once. Executing a closure calls libtorch at
-// most a few times and allocates nothing in hand-written kernels; what kernels of libtorch allocate
-// is in docs/concepts.md. A closure works on the memory it was prepared for.
+// most a few times and allocates nothing in hand-written kernels; docs/concepts.md says what
+// kernels of libtorch allocate. A closure works on the memory it was prepared for.
 //
 //   KernelCall call{&op, box, inputs, outputs, writes, &context};
 //   Kernel kernel = prepare_kernel(call);
@@ -12,10 +13,9 @@
 // Rules that hold for every kind and are implemented once, here:
 //   - nothing to write (all outputs empty): the closure is empty;
 //   - an empty reduction part of the box: outputs are set to the combiner's identity (or left alone
-//   when adding);
+//     when adding);
 //   - an output that is added to by a kind that cannot add: computed into scratch memory, then
-//   merged by the
-//     output's combiner.
+//     merged by the output's combiner.
 #pragma once
 
 #include <cstddef>
@@ -40,8 +40,8 @@ struct Array {
   static Array contiguous(std::byte* data, DType dtype, std::vector<int64_t> shape);
 };
 
-// Memory for intermediate values of one kernel run; shared by all kernels of a rank, which run one
-// at a time. Grows while kernels are prepared; addresses handed out stay valid.
+// Memory for intermediate values of one kernel run. All kernels of a rank, which run one at a time,
+// share it. It grows while kernels are prepared; addresses handed out stay valid.
 class Scratch {
  public:
   std::byte* take(int64_t bytes);
@@ -55,22 +55,22 @@ class Scratch {
   int64_t largest_ = 0, total_ = 0;
 };
 
-// What kernels of one rank share. Outlives the closures.
+// The context that the kernels of one rank share. It outlives the closures.
 struct KernelContext {
   uint64_t seed = 0;
   int64_t step = 0;         // of the step being executed; read when a closure runs
   bool evaluating = false;  // nothing is dropped; read when a closure runs
-  Scratch scratch;          // of the kinds
-  Scratch accumulate;       // of the generic accumulation around them
+  Scratch scratch;          // for the kinds
+  Scratch accumulate;       // for the generic accumulation around them
 };
 
 struct KernelCall {
   const Op* op = nullptr;
   Box box;  // global, of the micro-batch for which the kernel is prepared
   std::vector<Array> inputs, outputs;
-  std::vector<bool> add;  // by output: add to (merge into) what is there
+  std::vector<bool> add;  // by output: add to (merge into) its present values
   KernelContext* context = nullptr;
-  // Of an op on some rows of a table, whose ids name places: the row that is at a place, counted
+  // For an op on some rows of a table, whose ids name places: returns the row at a place, counted
   // from the whole table's first, when the closure runs. Empty: rows are where the box says.
   std::function<int64_t(int64_t place)> row_at = {};
 };
@@ -84,8 +84,8 @@ std::vector<std::string_view> kernel_kinds();  // sorted
 Kernel prepare_copy(const Array& from, const Array& to);
 Kernel prepare_add(const Array& from, const Array& to);  // to += from
 
-// While alive, the current thread runs kernels without autograd, with `threads` threads inside a
-// kernel.
+// While alive, lets the current thread run kernels without autograd, with `threads` threads inside
+// a kernel.
 class ThreadScope {
  public:
   explicit ThreadScope(int threads);
@@ -98,12 +98,13 @@ class ThreadScope {
   std::unique_ptr<Impl> impl_;
 };
 
-// Threads that a rank may use if it wants so many and OMP_THREAD_LIMIT is `limit` (null: not set).
+// Returns the threads that a rank may use if it wants `wanted` and OMP_THREAD_LIMIT is `limit`
+// (null: not set).
 int allowed_threads(int wanted, const char* limit);
 
-// Once a process, before the first kernel: lets malloc keep and reuse the large temporaries inside
-// libtorch instead of mapping and unmapping them (a page fault for each 4 KiB of each), and makes
-// kernels deterministic.
+// Configures the process; call it once, before the first kernel. Lets malloc keep and reuse the
+// large temporaries inside libtorch instead of mapping and unmapping them (a page fault for each 4
+// KiB of each), and makes kernels deterministic.
 void configure_process();
 
 }  // namespace tessera::kernels

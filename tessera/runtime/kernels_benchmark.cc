@@ -1,12 +1,12 @@
-// Each hand-written kernel beside libtorch's own op, on one thread, at the sizes of the models of
-// benchmarks/run_peers.py (large: 2,048 tokens of 384; small: 1,024 tokens of 128). The two run in
-// turn; the time reported is ours, of a call, the least of the runs; counter `libtorch_us` is the
-// same of libtorch and `ratio` is ours / libtorch's. Times are the thread's on a processor, so that
-// other programs on the machine disturb little.
+// Compares each hand-written kernel with libtorch's own op, on one thread, at the sizes of the
+// models of benchmarks/run_peers.py (large: 2,048 tokens of 384; small: 1,024 tokens of 128). The
+// two run in turn. The time reported is ours for one call, the least of the runs; counter
+// `libtorch_us` is libtorch's, and `ratio` is ours / libtorch's. Times are the thread's on a
+// processor, so that other programs on the machine disturb little.
 //
 //   build/modules/runtime/tessera_runtime_benchmark --benchmark_filter=gelu
 //
-// Where libtorch has no such op, the row says which ops stand for it. Kernels that are calls of
+// If libtorch lacks such an op, the row names the ops that replace it. Kernels that are calls of
 // libtorch (products, copies, most element-wise ops, convolutions, pools) have no row.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_fused_adamw.h>
@@ -69,10 +69,11 @@ double thread_seconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-// A graph of one op with its memory. `out` of libtorch's side is memory of its own.
+// A graph of one op with its memory. `out` on libtorch's side is memory of its own.
 struct OneOp {
   using Inputs = std::function<std::vector<TensorId>(GraphBuilder&)>;
-  // `same`: the inputs in whose memory the outputs lie; none: the outputs have memory of their own.
+  // Makes it. `same` lists the inputs in whose memory the outputs lie; if empty, outputs have their
+  // own.
   OneOp(const char* kind, const Attributes& attributes, const Inputs& inputs,
         const std::vector<size_t>& same) {
     GraphBuilder g("one");
@@ -150,7 +151,7 @@ std::vector<Dim> tokens(const Size& s, int64_t width) {
 Attributes none(const Size&) { return {}; }
 Theirs always(Theirs f) { return f; }
 
-// Inputs: so many tensors [tokens, width].
+// Returns `count` inputs [tokens, width].
 auto equal(size_t count, int64_t Size::*width, int64_t times) {
   return [=](GraphBuilder& g, const Size& s) {
     std::vector<TensorId> ids;
@@ -399,7 +400,7 @@ const std::vector<Row>& rows() {
                heads_first(in[4]), in[5].select(3, 0).transpose(1, 2).contiguous(), 0.0, true));
          });
        }},
-      // The product is libtorch's; what is ours is the bias, copied under it.
+      // The product is libtorch's; our part is the bias, copied under it.
       {"linear with bias (beside addmm)", "einsum",
        [](const Size&) {
          return Attributes{{"spec", std::string("b s h+, h f, f -> b s f")}};

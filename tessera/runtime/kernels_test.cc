@@ -1,6 +1,6 @@
-// Every kind: in pieces against whole, added to what is there, float32 and bfloat16 against float64
-// through a whole chain of ops, and gradients against finite differences. Each kernel by itself in
-// every narrow dtype: narrow_kernels_test.cc.
+// Tests every kind: in pieces against whole, added to present values, float32 and bfloat16 against
+// float64 through a whole chain of ops, and gradients against finite differences.
+// narrow_kernels_test.cc tests each kernel by itself in every narrow dtype.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -84,7 +84,7 @@ TEST_P(Kernels, AddsToItsOutputs) {
   fill_inputs(whole, GetParam().high);
   whole.run();
   for (const Op& op : graph.ops()) {
-    // Integers are never parts.
+    // Integers are never parts of a sum.
     const bool integers = std::any_of(op.outputs.begin(), op.outputs.end(), [&](TensorId id) {
       return !is_floating(graph.tensor(id).dtype);
     });

@@ -1,4 +1,4 @@
-// The losses of models/nn.h and their gradients, against formulas written out.
+// Compares the losses of models/nn.h and their gradients with formulas written out.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -75,7 +75,7 @@ TEST(LossesTest, BinaryCrossEntropyIsExactForLargeLogits) {
   EXPECT_LT(testing::relative_error(found.gradient, gradient), 1e-12);
 }
 
-// The target has the share 1 - smoothing and all classes together the rest.
+// Builds a loss in which the target has the share 1 - smoothing and all classes together the rest.
 TensorId smoothed_cross_entropy(GraphBuilder& g, TensorId logits, TensorId targets,
                                 double smoothing) {
   const std::vector<TensorId> parts = g.op("cross_entropy", "cross_entropy", {logits, targets});

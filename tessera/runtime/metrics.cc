@@ -22,7 +22,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The length of the file without a part of a line at its end; -1: it cannot be read.
+// Returns the length of the file without a part of a line at its end; -1 if the file cannot be
+// read.
 int64_t whole_lines(int descriptor) {
   struct stat status {};
   if (::fstat(descriptor, &status) != 0) return -1;
@@ -40,7 +41,7 @@ int64_t whole_lines(int descriptor) {
   return 0;
 }
 
-// JSON has no number for a loss that is none.
+// Returns the number, or null if it is not finite, which JSON cannot express.
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
 }  // namespace

@@ -11,12 +11,12 @@
 //                    "row_bytes": 68, "hit_rate": 0.9, "lookups": 5120, "rows_in": 512,
 //                    "rows_out": 410, "overflow_rows": 0}]}
 //
-// A run that is started again in the same folder appends: another start, then its steps, which may
-// repeat steps that the earlier one had made after its last checkpoint; the later line counts.
+// A run that is started again in the same folder appends another start and then its steps, which
+// may repeat steps that the earlier run had made after its last checkpoint; the later line counts.
 //
-// A line is written by one call that appends, so a reader never sees a part of one while the writer
-// lives. Where a writer was killed in the middle or the disk was full, the part of a line at the end
-// is cut off when the file is opened again to append, and passed over by readers.
+// One appending call writes a line, so a reader never sees a part of a line while the writer lives.
+// If a writer was killed in the middle or the disk was full, the part of a line at the end is cut
+// off when the file is opened again to append, and readers skip it.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ namespace tessera {
 
 inline constexpr std::string_view kMetricsFile = "metrics.jsonl";
 
-// What happened between two steps, as an object of JSON on one line, here and in `train --json`.
+// Returns an event between two steps as an object of JSON on one line, here and in `train --json`.
 std::string event_text(const SaveReport& report);
 std::string event_text(const LoadReport& report);
 std::string event_text(const ChangeReport& report);
@@ -40,8 +40,8 @@ std::string event_text(const std::vector<TableCacheSummary>& caches);  // at the
 
 class MetricsWriter {
  public:
-  // Makes the folder if need be. Errors: it cannot be made, the file cannot be written (wrong
-  // input).
+  // Opens the record; makes the folder if need be. Errors (invalid input): the folder cannot be
+  // made, the file cannot be written.
   static Result<MetricsWriter> open(const std::string& folder);
   ~MetricsWriter();
   MetricsWriter(MetricsWriter&& other) noexcept;
@@ -49,7 +49,7 @@ class MetricsWriter {
   MetricsWriter(const MetricsWriter&) = delete;
   MetricsWriter& operator=(const MetricsWriter&) = delete;
 
-  // Error: a fault, for example a full disk.
+  // Writes the start of a run. Errors here and below: a fault, for example a full disk.
   Status start(const TrainingStart& start);
   Status step(const StepReport& report);
   Status event(const std::string& text);  // of event_text()

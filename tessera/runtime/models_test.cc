@@ -1,5 +1,5 @@
-// The encoder models executed: what their inputs hold, the loss at initialisation, plans against
-// the serial run.
+// Runs the encoder models: contents of their inputs, the loss at initialisation, plans against the
+// serial run.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -53,8 +53,8 @@ TEST(Encoders, LossAtInitialisationIsThatOfAGuess) {
   }
 }
 
-// Exactly `masked` tokens of each sequence, and the same ones, are hidden in the tokens and kept in
-// the targets.
+// Exactly `masked` tokens of each sequence are hidden in the tokens, and just these are kept in the
+// targets.
 TEST(Encoders, MaskedTokensAreTheTargets) {
   const Model model = model_of(kBert);
   Workspace w(model.graph);

@@ -1,5 +1,5 @@
-// The kinds of a mixture of experts against a reference that sorts: ties, overflow, top 1 to 3,
-// what is dropped; and the model against the same, through the graph.
+// Compares the kinds of a mixture of experts with a reference that sorts: ties, overflow, top 1 to
+// 3, dropped tokens; and the model with that reference, through the graph.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -119,7 +119,7 @@ struct Layer {
 
 class Routing : public ::testing::TestWithParam<Sizes> {
  protected:
-  // Probabilities of few values, so that most tokens have ties.
+  // Returns probabilities of few values, so that most tokens have ties.
   Values probabilities() const {
     const Sizes& s = GetParam();
     Values probs(static_cast<size_t>(s.batch * s.seq * s.experts));
@@ -204,8 +204,8 @@ TEST(RoutingByHand, FirstChoicesGoBeforeSecondOnesAndTiesToTheFirstExpert) {
   layer.run({0.25, 0.75,    // expert 1, then 0
              0.5, 0.5,      // a tie: expert 0, then 1
              0.75, 0.25});  // expert 0, then 1
-  // Expert 0: tokens 1 and 2 by first choice, token 0 is dropped; expert 1: token 0, then 1; token
-  // 2 is dropped.
+  // Expert 0 gets tokens 1 and 2 by first choice, and token 0 is dropped; expert 1 gets tokens 0
+  // and 1, and token 2 is dropped.
   EXPECT_EQ(layer.workspace->get(layer.route[0]), (Values{2, -1, 0, 3, 1, -1}));
   EXPECT_EQ(layer.workspace->get(layer.route[1]), (Values{0.75, 0.25, 0.5, 0.5, 0.75, 0.25}));
   EXPECT_EQ(layer.workspace->get(layer.route[2]), (Values{3, 3}));

@@ -1,11 +1,11 @@
-// Every kernel in float32, bfloat16 and float16, each by itself: the same op on the same operands in
-// float64 is the reference, so that what an earlier op has rounded does not count.
+// Tests every kernel in float32, bfloat16 and float16, each by itself: the reference is the op on
+// equal operands in float64, so that roundings of earlier ops do not count.
 //
 // The bound. A kernel reads operands that are exact, computes in float32 and rounds each element of
-// its result once to the output's dtype. With u = 2^-(bits of the mantissa, the hidden one too), the
-// error relative to the largest element of the result is at most u for that rounding; kernels of
-// libtorch that hold an intermediate result in the narrow dtype (the weights of attention, an
-// element-wise op of two steps) round twice or three times. Hence kRoundings. What float32 adds is
+// its result once to the output's dtype. With u = 2^-(bits of the mantissa, the hidden one too),
+// the error relative to the largest element of the result is at most u for that rounding; kernels
+// of libtorch that hold an intermediate result in the narrow dtype (the weights of attention, an
+// element-wise op of two steps) round twice or three times. Hence kRoundings. float32 adds
 // u(float32) for each term of a sum, kTerms at most in these cases.
 #include <gtest/gtest.h>
 
@@ -43,7 +43,8 @@ double bound(DType out) {
 
 constexpr std::array kNarrow{DType::kFloat32, DType::kBFloat16, DType::kFloat16};
 
-// Kinds that no case of kernel_cases.h makes, all in one graph; nothing is differentiated.
+// Makes the kinds that no case of test_kernel_cases.h has, all in one graph; nothing is
+// differentiated.
 Graph other_kinds(DType t) {
   const DType statistics = t == DType::kFloat64 ? t : DType::kFloat32;
   const std::vector<Dim> dims{{"a", 3}, {"b", 4}};
@@ -107,7 +108,7 @@ Graph other_kinds(DType t) {
   return graph.value_or(Graph());
 }
 
-// The kinds of which a kernel has run with an operand or a result of the dtype.
+// Returns the kinds of which a kernel has run with an operand or a result of the dtype.
 std::map<DType, std::set<std::string>>& executed() {
   static std::map<DType, std::set<std::string>> all;
   return all;
@@ -119,8 +120,9 @@ bool has(const Graph& graph, const Op& op, DType dtype) {
          std::any_of(op.outputs.begin(), op.outputs.end(), is);
 }
 
-// Runs the narrow graph op by op, each op again in the wide one on the narrow one's operands. The
-// largest error of an output, as a multiple of its bound, is returned; `worst` names the output.
+// Runs the narrow graph op by op, and each op again in the wide graph on the narrow graph's
+// operands. Returns the largest error of an output, as a multiple of its bound; `worst` names the
+// output.
 double compare(const Graph& wide, const Graph& narrow, DType dtype, double high,
                std::string& worst) {
   EXPECT_EQ(wide.ops().size(), narrow.ops().size()) << narrow.name;
@@ -129,7 +131,7 @@ double compare(const Graph& wide, const Graph& narrow, DType dtype, double high,
   fill_inputs(exact, high);
   fill_inputs(work, high);
   if (narrow.find_tensor("v").valid() && narrow.name == "others") {
-    // Optimizers take roots of sums of squares, and of what depends on the step.
+    // Optimizers take roots of sums of squares, and of values that depend on the step.
     for (const char* name : {"v", "second", "of_rows", "narrow_total"})
       work.randomise(narrow.find_tensor(name), 0.5, 1);
     work.randomise(narrow.find_tensor("step"), 1, 2);
@@ -172,7 +174,7 @@ TEST(NarrowKernels, EachAgreesWithFloat64OnTheSameOperands) {
   }
 }
 
-// A factor that is 3 % too large, in one op.
+// One op has a factor that is 3 % too large.
 TEST(NarrowKernels, AWrongKernelExceedsTheBound) {
   const auto scaled = [](DType dtype, double factor) {
     const Case one{"scale", [=](GraphBuilder& g, DType t) {

@@ -80,7 +80,7 @@ class NodeSource : public DataSource {
     return invalid_input(fmt::format("data: '{}': {}", prefix_, message));
   }
 
-  // Does the model have inputs of these names and sizes, and as many features and classes?
+  // Checks that the model has inputs of these names and sizes, and as many features and classes.
   Status fits() const {
     const Graph& graph = wants_.model->graph;
     std::vector<std::string> names;

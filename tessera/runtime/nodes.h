@@ -13,12 +13,12 @@
 
 namespace tessera {
 
-// `prefix`: what the paths of the files begin with. `part`: train, val or test. The features of a node
-// count 1 over their number. A model with the input `edges.values` gets the edges and a self-loop of
-// each node, normalised as GCN has them; any other model the edges as they are.
+// Opens the nodes. `prefix` is the begin of the files' paths; `part` is train, val or test. Each of
+// a node's k features counts 1/k. A model with the input `edges.values` gets the edges and a
+// self-loop of each node, normalised as in GCN; any other model gets the edges as they are.
 //
-// Errors, one line each: those of read_node_data; a part without nodes; inputs that are not those of
-// such a network; sizes that are not the graph's. All are found here: load() does not fail.
+// Errors, one line each: those of read_node_data; a part without nodes; inputs that are not those
+// of such a network; sizes that are not the graph's. All are found here: load() does not fail.
 Result<std::unique_ptr<DataSource>> open_nodes(const std::string& prefix, const std::string& part,
                                                const DataWants& wants);
 

@@ -1,6 +1,6 @@
-// What the optimizers compute: three steps of a matrix [4, 6] and a vector [6] in float64 against
-// PyTorch 2.13 (SGD, AdamW, Adagrad, Adafactor of torch.optim, the others written out after their papers in
-// torch), whose results stand here as numbers.
+// Compares three steps of each optimizer on a matrix [4, 6] and a vector [6] in float64 with
+// PyTorch 2.13 (SGD, AdamW, Adagrad, Adafactor of torch.optim, the others written out after their
+// papers in torch), whose results stand here as numbers.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -29,7 +29,8 @@ Seen seen(const Values& values) {
   return out;
 }
 
-// Parameters "w", with its published dims, and "b", whose gradients are the inputs "dw" and "db".
+// Steps on parameters "w", with its published dims, and "b", whose gradients are inputs "dw" and
+// "db".
 class Steps {
  public:
   explicit Steps(const OptimizerSpec& spec, const std::vector<Dim>& matrix = kMatrix,
@@ -167,8 +168,8 @@ TEST(OptimizersTest, EachTakesTheClippedGradient) {
   }
 }
 
-// Whatever dims the graph has: what an optimizer does to [2, 2, 6] and to [4, 3, 2] that are published
-// as [6, 4] is what it does to [4, 6].
+// The graph's dims do not matter: [2, 2, 6] and [4, 3, 2] that are published as [6, 4] get the step
+// that [4, 6] gets.
 TEST(OptimizersTest, EachWorksOnThePublishedShape) {
   for (const Optimizer& optimizer : all_optimizers()) {
     const OptimizerSpec spec = unclipped(optimizer.name);
@@ -202,7 +203,7 @@ TEST(OptimizersTest, EachTakesWhatIsPublishedAsAVectorForOne) {
   }
 }
 
-// Two experts [2, n, m] behind a batched product: x is the identity for each expert, so that the
+// Two experts [2, n, m] in a batched product: x is the identity for each expert, so that the
 // gradient of expert e is the input "dw"[e].
 class ExpertSteps {
  public:
@@ -216,7 +217,7 @@ class ExpertSteps {
     work_.set(graph_.find_tensor("step"), {1});
   }
 
-  // The updated weights, which begin at 0.
+  // Returns the updated weights, which begin at 0.
   Values step(const Values& gradient) {
     work_.set(graph_.find_tensor("dw"), gradient);
     work_.run();
@@ -247,14 +248,14 @@ class ExpertSteps {
   testing::Workspace work_;
 };
 
-// Five steps of s -> a s + b s^3 + c s^5 on each singular value of a matrix of norm 1.
+// Applies five steps of s -> a s + b s^3 + c s^5 to a singular value of a matrix of norm 1.
 double orthogonalised_value(double s) {
   for (int i = 0; i < 5; ++i) s = 3.4445 * s - 4.7750 * s * s * s + 2.0315 * s * s * s * s * s;
   return s;
 }
 
-// The gradient of an expert is diagonal, so that its singular values are the diagonal's, and what
-// Muon makes of the matrix is known in closed form.
+// The gradient of an expert is diagonal, so that its singular values are the diagonal's, and Muon's
+// result for the matrix is known in closed form.
 TEST(OptimizersTest, MuonMakesTheMatrixOfEachExpertOrthogonal) {
   const double diagonals[2][3] = {{3, 4, 0.5}, {1e-3, 2e-3, 5e-3}};
   Values gradient(2UL * 3 * 4), expected(gradient.size());
@@ -265,7 +266,7 @@ TEST(OptimizersTest, MuonMakesTheMatrixOfEachExpertOrthogonal) {
     for (size_t i = 0; i < 3; ++i) {
       const size_t at = e * 12 + i * 5;
       gradient[at] = diagonals[e][i];
-      // Published with 4 rows and 3 columns: sqrt(max(1, rows / columns)).
+      // The matrix is published with 4 rows and 3 columns: sqrt(max(1, rows / columns)).
       expected[at] = -kRate * std::sqrt(4.0 / 3) * orthogonalised_value(diagonals[e][i] / norm);
     }
   }
@@ -326,8 +327,8 @@ TEST(OptimizersTest, GroupsHaveARateADecayAndAnOptimizerOfTheirOwn) {
             "'we*', which none has");
 }
 
-// Norms, factored moments and matrix products of sharded parameters: every plan computes what one
-// rank does.
+// With norms, factored moments and matrix products of sharded parameters, every plan computes what
+// one rank does.
 TEST(OptimizersTest, EachIsEqualToTheSerialRunUnderPlans) {
   const std::vector<std::string> plans = {"zero(stage=1,dp=4)",
                                           "zero(stage=2,dp=2,micro_batches=2)",
@@ -365,7 +366,7 @@ TEST(OptimizersTest, AFactorWithoutDimsIsOnAllRanks) {
   }
 }
 
-// A vocabulary that two axes cut in turn, of which the moments by row take both.
+// Two axes cut a vocabulary in turn, and the moments by row take both cuts.
 TEST(OptimizersTest, FactoredMomentsKeepTheCutsOfTheirParameter) {
   VerifyConfig config;
   config.model = "llama:layers=1,hidden=8,heads=2,kv_heads=2,seq=4,vocab=9,ffn=6,tied=0";

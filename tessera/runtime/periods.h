@@ -1,6 +1,6 @@
 // A run whose plan changes between two steps: periods of steps, each under a plan of its own. The
 // world has as many ranks as the largest plan; ranks that a period's plan does not use are idle in
-// it.
+// that period.
 //
 //   TESSERA_TRY(auto periods, compile_periods(compile_plan, "serial", {{5, "zero(dp=2)"}}));
 //   TESSERA_TRY_VOID(lower_periods(periods, largest_ranks(periods)));
@@ -30,31 +30,32 @@ struct Period {
   std::string plan;  // as the user names it
   Compiled compiled;
   std::vector<Program> programs;  // of all ranks of the world
-  StateMove move;                 // from the period before; of the first period: nothing
+  StateMove move;                 // from the period before; empty for the first period
 };
 
 using CompilePlan = std::function<Result<Compiled>(const std::string& plan)>;
-// The periods without their programs. Error: changes that are not in ascending order.
+// Compiles the periods, without their programs. Errors: changes that are not in ascending order.
 Result<std::vector<Period>> compile_periods(const CompilePlan& compile_plan,
                                             const std::string& plan,
                                             const std::vector<PlanChange>& changes);
 int64_t largest_ranks(const std::vector<Period>& periods);
 
-// Makes the programs of a world of so many ranks, and what moves between them. The verifier accepts
-// them; memory_limit_bytes: of a rank's device arena, 0: none. `only`: of a run with one period this
-// rank's program alone is made, and not verified. Errors: a plan that needs more ranks, plans that
-// do not keep the same tensors.
+// Makes the programs, which the verifier accepts, for a world of `ranks` ranks, and what moves
+// between them. memory_limit_bytes limits a rank's device arena; 0: no limit. With `only`, a run of
+// one period makes this rank's program alone, unverified. Errors: a plan that needs more ranks,
+// plans that do not keep the same tensors.
 Status lower_periods(std::vector<Period>& periods, int64_t ranks, int64_t memory_limit_bytes = 0,
                      std::optional<int> only = std::nullopt);
 
-// Error: the arenas in memory (of the device and of the host) of all ranks, or of `only` this one,
-// are larger than the memory of this machine; the system would end the process in the middle.
+// Checks memory. Errors: the arenas in memory (of the device and of the host) of all ranks, or of
+// the rank `only`, are larger than this machine's memory; the system would end the process in the
+// middle.
 Status check_memory(const std::vector<Period>& periods, std::optional<int> only = std::nullopt);
 
-// The executor of one rank, through all periods. Used by its rank's thread only.
+// The executor of one rank, through all periods. Only its rank's thread uses it.
 class PeriodExecutor {
  public:
-  // All are kept alive by the caller.
+  // Makes an executor. The caller keeps all arguments alive.
   PeriodExecutor(const std::vector<Period>& periods, comm::Communicator& world,
                  ExecutorOptions options)
       : periods_(periods), world_(world), options_(options) {}
@@ -63,13 +64,14 @@ class PeriodExecutor {
     int64_t bytes_predicted = 0, bytes_counted = 0;        // that this rank sent
     int64_t messages_predicted = 0, messages_counted = 0;  // likewise
     double seconds = 0;                                    // from all ranks' readiness to the end
-    double total_s = 0;                                    // with the making of the new executor
+    double total_s = 0;                                    // including the new executor's making
   };
-  // Before each step, on all ranks. Before a period's first step the executor of its plan is made;
-  // before the run's first step it is initialised, later the state moves into it.
+  // Begins a step; all ranks call it before each step. Before a period's first step it makes the
+  // executor of the period's plan; before the run's first step it initialises it, later it moves
+  // the state into it.
   Result<std::optional<Change>> begin_step(int64_t step);
 
-  // Does the plan change before this step?
+  // Returns whether the plan changes before this step.
   bool begins_period(int64_t step) const {
     return executor_ && current_ + 1 < periods_.size() && periods_[current_ + 1].first_step == step;
   }

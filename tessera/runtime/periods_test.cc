@@ -1,5 +1,6 @@
-// A change of the plan in the middle of a run. Oracle: the serial run (verify_plan compares loss,
-// gradients and parameters of every step), and bytes and messages counted by the communicator.
+// Tests a change of the plan in the middle of a run. Oracle: the serial run (verify_plan compares
+// loss, gradients and parameters of every step), and bytes and messages counted by the
+// communicator.
 #include "tessera/runtime/periods.h"
 
 #include <gmock/gmock.h>

@@ -13,7 +13,7 @@ struct PlanChange {
   int64_t after = 0;  // at least 1
   std::string plan;   // as RUN.toml's `plan`
 };
-// "50:PLAN". Error: another form.
+// Parses "50:PLAN". Errors: another form.
 Result<PlanChange> parse_plan_change(const std::string& text);
 
 }  // namespace tessera

@@ -1,5 +1,5 @@
-// Mixed precision and loss scaling: the scale's state machine, steps skipped everywhere, plans that
-// agree under a scale, float16 training.
+// Tests mixed precision and loss scaling: the scale's state machine, steps skipped everywhere,
+// plans that agree under a scale, float16 training.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -20,7 +20,7 @@
 namespace tessera::precision_test {
 namespace {
 
-// One op of the kind on five scalars, run by its kernel.
+// Runs one op of the kind on five scalars by its kernel.
 struct ScaleMachine {
   ScaleMachine(double scale, const Attributes& attributes) {
     GraphBuilder g("scale");
@@ -45,7 +45,7 @@ struct ScaleMachine {
 };
 
 TEST(LossScale, FollowsTheTable) {
-  // Growth after 3 clean steps, backoff from the second overflow since the scale grew.
+  // The scale grows after 3 clean steps and backs off from the second overflow since it grew.
   ScaleMachine machine(1024, {{"interval", 3}});
   struct Row {
     bool overflow;
@@ -93,8 +93,8 @@ TEST(LossScale, FindsWhatIsNotFinite) {
   }
 }
 
-// Rows of x are 0 but for one element, so that of the first weight's gradient only that row is not
-// 0 (and overflows float16), while all others are small.
+// Each row of x has one element that is not 0, so that only that row of the first weight's gradient
+// differs from 0 (and overflows float16), while all other gradients are small.
 Model overflowing_model() {
   GraphBuilder g("overflow");
   const TensorId x = g.input("x", {{"batch", 4}, {"in", 8}}, DType::kFloat32);
@@ -229,8 +229,8 @@ TEST(LossScale, PlansAgreeWithSerialUnderAScale) {
   }
 }
 
-// What a plan says of narrow copies is part of what is proved: kept for the step, in shards,
-// gathered ahead, sums whole or in shards.
+// The proof covers a plan's statements about narrow copies: kept for the step, in shards, gathered
+// ahead, sums whole or in shards.
 TEST(Exact, PlansOfNarrowCopiesAgreeWithSerial) {
   const auto model = build_model(kGpt, 8, DType::kFloat64);
   ASSERT_TRUE(model) << model.error().message;
@@ -311,13 +311,14 @@ TEST_F(Training, NarrowDTypesFollowFloat32) {
     for (size_t i = 0; i < wide.size(); ++i)
       EXPECT_NEAR(narrow[i], wide[i], 0.05) << precision << " step " << i + 1;
   }
-  // Parameters of 8 bits of precision lose small updates: a coarser margin.
+  // Parameters of 8 bits of precision lose small updates, so the margin is coarser.
   const std::vector<double> bfloat16 =
       losses("precision = { compute = \"bfloat16\", parameter = \"bfloat16\" }");
   EXPECT_NEAR(bfloat16.back(), wide.back(), 0.3);
 }
 
-// Sums of narrow copies' gradients in shards, each micro-batch, or whole and reduced once a step.
+// Sums the gradients of narrow copies in shards, each micro-batch, or whole and reduced once a
+// step.
 TEST_F(Training, ShardsOfNarrowGradientsFollowWholeOnes) {
   const std::string narrow = "precision = { compute = \"bfloat16\", gradient = \"float32\" }\n";
   const std::vector<double> replicas = losses(narrow);
@@ -334,7 +335,8 @@ TEST_F(Training, ShardsOfNarrowGradientsFollowWholeOnes) {
   }
 }
 
-// A scale far beyond the range of float16 is skipped away; then training goes on.
+// A scale far beyond the range of float16 makes steps be skipped until it fits; then training goes
+// on.
 TEST_F(Training, SkipsUntilTheScaleFits) {
   const std::vector<double> all = losses(
       "precision = { compute = \"float16\", loss_scale = { initial = 4294967296, hysteresis = 1, "

@@ -45,7 +45,7 @@ struct Forward {
   std::vector<Program> programs;
 };
 
-// What is looked at.
+// Returns the tensor that is asked for.
 Result<TensorId> output_of(const PredictConfig& config, const Graph& graph,
                            const Forward& forward) {
   const Model& model = forward.model;
@@ -95,7 +95,7 @@ Status lower_predictor(const PredictConfig& config, Forward& out) {
   TESSERA_TRY(Prepared prepared, prepare(std::move(shaped), plan));
   TESSERA_TRY(out.output, output_of(config, prepared.graph, out));
   out.targets = prepared.graph.find_tensor("targets");
-  // An input is noted when it is loaded; anything else is fetched.
+  // An input is recorded when it is loaded; anything else is fetched.
   std::vector<TensorId> fetched;
   if (prepared.graph.tensor(out.output).role != Role::kInput) fetched.push_back(out.output);
   TESSERA_TRY(out.lowering,
@@ -105,7 +105,7 @@ Status lower_predictor(const PredictConfig& config, Forward& out) {
   return {};
 }
 
-// What the ranks make together.
+// The results that the ranks make together.
 struct SharedOutputs {
   std::vector<double> outputs, targets;  // of whole batches
   std::vector<std::optional<double>> losses;
@@ -198,7 +198,7 @@ class RankPredictor {
   comm::Communicator& world_;
 };
 
-// Of the samples with a target: the share that have their largest output at the target's place.
+// Returns, among samples with a target, the share whose largest output is at the target's place.
 double accuracy_of(const Predictions& made) {
   const auto width = static_cast<size_t>(made.width);
   int64_t right = 0, count = 0;

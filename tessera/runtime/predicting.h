@@ -1,7 +1,7 @@
-// What a model with given weights says of samples: the forward pass alone, of every sample of an
-// array once, in the array's own order, or of all nodes of a graph. The weights know no shape of the
-// samples: models of one family that differ in the size of their images take the same ones, each
-// with a program of its own.
+// Computes the outputs of a model with given weights for samples: the forward pass alone, of every
+// sample of an array once, in the array's own order, or of all nodes of a graph. The weights do not
+// depend on the shape of the samples: models of one family that differ in the size of their images
+// use the same weights, each with a program of its own.
 //
 //   PredictConfig config{"resnet:layers=18,image=32", "checkpoints"};
 //   config.data.arrays = {{"images", "x32.npy"}, {"targets", "y.npy"}};
@@ -27,8 +27,9 @@ struct PredictConfig {
   std::string plan = "serial";
   std::string precision = "float32";
   int64_t batch = 64;
-  int64_t samples = 0;  // the first ones, at most those of the arrays; 0: all
-  // What to look at, a tensor whose first dim is the batch; "": what the loss compares with `targets`.
+  int64_t samples = 0;  // the first samples, at most those of the arrays; 0: all
+  // The tensor to return, whose first dim is the batch; "": the output that the loss compares with
+  // `targets`.
   std::string tensor = "";
   double timeout_s = 60;
   std::string beside = "";  // a folder: relative files may lie there too
@@ -36,23 +37,23 @@ struct PredictConfig {
 
 struct Predictions {
   int64_t samples = 0;
-  int64_t width = 0;            // of an output: what is looked at
+  int64_t width = 0;            // elements of an output
   std::vector<double> outputs;  // by sample; what stands in front of its last dims, flat
   std::vector<double>
-      targets;      // likewise, as many as the model has for a sample; none: it has none
+      targets;      // likewise, as many as the model has for a sample; empty: it has none
   double loss = 0;  // the mean over the samples, each of which counts once (sample_passes.h)
-  // Of a model that gives each sample a class, where no other tensor is asked for: the share that is right of the samples whose target is
-  // not -1; NaN without any.
+  // For a model that gives each sample a class, if no other tensor is asked for: the share that is
+  // right among the samples whose target is not -1; NaN without any.
   std::optional<double> accuracy = std::nullopt;
-  double seconds_a_sample = 0;  // the fastest batch's
+  double seconds_a_sample = 0;  // that of the fastest batch
   double multiply_adds = 0;     // of a sample: products and convolutions
 };
-// The nodes of a graph (data.nodes) are one batch, and its nodes are the samples.
-// Errors, one line each: a model without targets to compare an output with, a tensor that the model
-// does not have or that is not of samples, data that is no array,
-// weights that lack a parameter or have it in another shape.
+// Computes the outputs. The nodes of a graph (data.nodes) are one batch, and its nodes are the
+// samples. Errors, one line each: a model without targets to compare an output with, a tensor that
+// the model does not have or that is not of samples, data that is no array, weights that lack a
+// parameter or have it in another shape.
 Result<Predictions> predict(const PredictConfig& config);
-// The same of a model at hand, whatever config.model says.
+// Computes the outputs of the model `model`; config.model is ignored.
 Result<Predictions> predict(const PredictConfig& config, Model model);
 
 }  // namespace tessera

@@ -1,5 +1,5 @@
-// Predictions of weights: against the evaluation of the run that made them, under plans, and of
-// several shapes with the same weights.
+// Tests predictions: against the evaluation of the run that made the weights, under plans, and for
+// several shapes with one set of weights.
 #include "tessera/runtime/predicting.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ class Predicting : public TestFiles {
     return "resnet:layers=18,width=2,channels=1,classes=3,ghost=4,running=0.5,image=" +
            std::to_string(image);
   }
-  // Images whose brightness tells the class.
+  // Returns images whose brightness tells the class.
   DataConfig data(int64_t image) const {
     const int64_t pixels = image * image;
     std::vector<float> x;
@@ -47,7 +47,7 @@ class Predicting : public TestFiles {
     EXPECT_TRUE(write_npy(config.arrays["targets"], y, {kSamples}));
     return config;
   }
-  // Of a run of some steps, whose last evaluation sees every sample once.
+  // Trains for some steps; the last evaluation sees every sample once.
   TrainingSummary train() const {
     RunConfig c;
     c.model = model(16);
@@ -81,7 +81,7 @@ TEST_F(Predicting, AgreesWithTheEvaluationOfTheRunThatMadeTheWeights) {
   EXPECT_EQ(made->width, 3);
   EXPECT_NEAR(made->loss, *run.eval_loss, 1e-9);
   EXPECT_EQ(made->accuracy, *run.eval_accuracy);
-  // In the order of the file.
+  // The predictions are in the order of the file.
   for (int64_t i = 0; i < kSamples; ++i)
     EXPECT_EQ(made->targets[static_cast<size_t>(i)], static_cast<double>(i % 3));
 }
@@ -300,7 +300,8 @@ forward op "loss" %loss = add(%loss.classes, %loss.amounts)
 loss %loss
 )";
 
-// A class for each pixel by 0.7 of a mean cross entropy, two numbers by 0.3 of a mean square error.
+// A class for each pixel has 0.7 of a mean cross entropy, two numbers have 0.3 of a mean square
+// error.
 TEST_F(Predicting, LossesThatAreAddedWithWeightsEqualTheSerialRun) {
   VerifyConfig config;
   config.model = write("tasks.graph", kTasks);

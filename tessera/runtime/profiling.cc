@@ -18,7 +18,7 @@
 namespace tessera {
 namespace {
 
-constexpr int kSteps = 8, kFewSteps = 3;  // of a plan that are recorded
+constexpr int kSteps = 8, kFewSteps = 3;  // recorded steps of a plan
 
 std::string today() {
   const std::time_t now = std::time(nullptr);
@@ -33,8 +33,8 @@ Status check_device(const std::string& device) {
       "profile: expected a device that this build computes on (cpu), found '{}'", device));
 }
 
-// Highest rate of plain arithmetic and of memory among what was measured: what families that are
-// missing fall back on.
+// Writes the highest measured rates of plain arithmetic and of memory, which replace missing
+// families.
 void write_rates(Profile& profile) {
   double arithmetic = 0, memory = 0;
   for (const auto& [name, family] : profile.families) {
@@ -72,7 +72,7 @@ class Session {
   }
 
  private:
-  static constexpr double kLinkShare = 6;  // as long as so many cases
+  static constexpr double kLinkShare = 6;  // takes as long as this many cases
 
   void progress(const std::string& what, double part) {
     if (options_.progress) options_.progress(what, std::min(done_ / total_, 1.0));
@@ -88,7 +88,8 @@ class Session {
     return {};
   }
 
-  // What the interpreter adds to each instruction: a model whose kernels do next to nothing.
+  // Measures the interpreter's time for each instruction with a model whose kernels do next to
+  // nothing.
   Status interpreter(int64_t ranks) {
     Repeats unused;
     TESSERA_TRY(const CaseTimes times,

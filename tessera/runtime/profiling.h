@@ -15,34 +15,34 @@ namespace tessera {
 
 struct ProfileOptions {
   std::string device = "cpu";
-  std::vector<int64_t> ranks{1, 2, 4};  // that work side by side, in turn
-  int64_t threads = 1;                  // of a rank, inside a kernel: `threads` of the run file
+  std::vector<int64_t> ranks{1, 2, 4};  // numbers of ranks that work side by side, in turn
+  int64_t threads = 1;                  // threads of a rank, in a kernel: `threads` of the run file
   bool quick = false;                   // fewer shapes and repeats: about a fifth of the time
   // Called before each part with what it is and how much of the work is done, 0..1.
   std::function<void(const std::string& what, double done)> progress;
 };
-// Kernels, the interpreter, and collectives between threads. Error: a device that this build cannot
-// compute on.
+// Measures kernels, the interpreter, and collectives between threads. Errors: a device that this
+// build cannot compute on.
 Result<Profile> profile_machine(const ProfileOptions& options);
 
-// The step of a plan.
+// The plan's step to profile.
 struct StepToProfile {
   std::string model, plan;
   int64_t batch = 0;
   std::string precision = "float32";
 };
-// The kernels of the step, in the very sizes that they have in it, on as many threads as the plan has
-// ranks; added to `profile`. Returns how many sizes were measured.
+// Measures the kernels of the step, in the very sizes that they have in it, on as many threads as
+// the plan has ranks, and adds them to `profile`. Returns how many sizes were measured.
 Result<size_t> profile_step(const ProfileOptions& options, const StepToProfile& step,
                             Profile& profile);
 
-// A profile of this machine without a measurement.
+// Returns a profile of this machine without a measurement.
 Result<Profile> describe_machine(const ProfileOptions& options);
-// Under an MPI launcher, called by every process: collectives and messages between processes, put
-// into `profile` on each of them. True on the process that writes it.
+// Measures collectives and messages between the processes of an MPI launcher, all of which call it,
+// and puts them into each one's `profile`. Returns true on the process that writes the profile.
 Result<bool> profile_processes(const ProfileOptions& options, Profile& profile);
 
-// "AMD EPYC, 2 cores, 32 MiB cache": the processor as the system names it.
+// Returns the processor as the system names it: "AMD EPYC, 2 cores, 32 MiB cache".
 std::string machine_name();
 
 }  // namespace tessera

@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-// Apart from the tags of programs, which count from 0.
+// This tag differs from the tags of programs, which count from 0.
 constexpr int64_t kTransferTag = 1 << 30;
 
 std::byte* bytes_of(std::vector<double>& values) {
@@ -25,7 +25,7 @@ int threads_of_rank(int ranks) {
 }
 
 Status agree(comm::Communicator& world, const Status& mine) {
-  // The code and the message; nothing from a rank that has no error.
+  // The text holds the code and the message; a rank without an error sends nothing.
   std::string said;
   if (!mine) said = static_cast<char>(mine.error().code) + mine.error().message;
   for (const std::string& one : comm::gather_bytes(world, said)) {
@@ -72,7 +72,7 @@ int64_t peak_rss_bytes() {
 }
 
 int64_t rss_bytes() {
-  // The second number: resident pages.
+  // The second number is that of resident pages.
   std::ifstream file("/proc/self/statm");
   int64_t size = 0, resident = 0;
   file >> size >> resident;

@@ -16,17 +16,17 @@
 
 namespace tessera {
 
-// Cores for one kernel of one of `ranks` ranks in this process.
+// Returns the cores for one kernel of one of `ranks` ranks in this process.
 int threads_of_rank(int ranks);
 
-// What ranks found before they run together: if one of them failed, all return the error of the
-// first one that did, so that nobody waits for it.
+// Shares each rank's status before the ranks run together: if any rank failed, all return the error
+// of the first one that did, so that no rank waits for it.
 Status agree(comm::Communicator& world, const Status& mine);
-// `values` goes from one rank to another; called by both, a no-op for the others and for from ==
-// to.
+// Moves `values` from one rank to another. Both call it; it does nothing on other ranks or for from
+// == to.
 void transfer(comm::Communicator& world, int from, int to, std::vector<double>& values);
 
-// Bytes sent so far by kind: the collectives in the order of CollectiveKind, then point to point.
+// Returns the bytes sent so far by kind: collectives in the order of CollectiveKind, then messages.
 std::vector<int64_t> bytes_sent(const comm::Communicator& world);
 std::vector<std::string> sent_kinds();
 

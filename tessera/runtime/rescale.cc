@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-// The homes of each tensor; a rank may keep copies of one region for several stages.
+// Returns the homes of each tensor; a rank may keep copies of one region for several stages.
 std::map<TensorId, std::vector<Home>> homes_of(const Program& program) {
   std::map<TensorId, std::vector<Home>> homes;
   for (const Home& home : program.homes) homes[home.tensor].push_back(home);
@@ -33,13 +33,13 @@ Program idle_program(int rank, int64_t ranks) {
 
 namespace {
 
-// One tensor on this rank. What rests in memory moves from there and to there.
+// The move of one tensor on this rank. Values in memory move from there, or to there, directly.
 struct Moving {
   Moving(const MovedTensor& tensor, const Home* from_home, const RankExecutor& from,
          const Home* to_home, RankExecutor& to, size_t rank)
       : what(tensor.what), target(to_home) {
     const Box &hold = what.hold[rank], &need = what.need[rank];
-    // Only read; the interface of communicators has one type for both.
+    // The data is only read; the interface of communicators has one type for both.
     auto* data =
         from_home == nullptr ? nullptr : const_cast<std::byte*>(from.memory(*from_home));  // NOLINT
     if (from_home != nullptr && data == nullptr) {
@@ -86,8 +86,8 @@ void finish(comm::Communicator& world, std::vector<std::unique_ptr<Moving>>& mov
 
 void move_state(comm::Communicator& world, const StateMove& move, const RankExecutor& from,
                 const Program& before, RankExecutor& to, const Program& after) {
-  // In flight at once, so that nobody waits for others tensor by tensor; communicators that pack
-  // messages need memory for as much.
+  // Tensors up to this size are in flight at once, so that ranks do not wait tensor by tensor;
+  // communicators that pack messages need as much memory.
   constexpr int64_t kMostBytes = int64_t{256} << 20;
   std::vector<int> members(static_cast<size_t>(move.ranks));
   std::iota(members.begin(), members.end(), 0);

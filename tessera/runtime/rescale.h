@@ -19,9 +19,9 @@ namespace tessera {
 
 Program idle_program(int rank, int64_t ranks);
 
-// A fault is thrown as comm::CommFault. What rests in memory goes from one arena into the other; beside
-// the arenas of both plans a rank needs room for tensors that rest on disk, and for messages where
-// ranks are processes: of 256 MiB at a time, or of the largest tensor.
+// Moves the state. A fault is thrown as comm::CommFault. Values in memory go from one arena into
+// the other; beside the arenas of both plans a rank needs room for tensors that rest on disk, and,
+// if ranks are processes, for messages: 256 MiB at a time, or the largest tensor.
 void move_state(comm::Communicator& world, const StateMove& move, const RankExecutor& from,
                 const Program& before, RankExecutor& to, const Program& after);
 

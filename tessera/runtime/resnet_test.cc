@@ -1,4 +1,4 @@
-// ResNets executed: plans against the serial run, and what batch norm means under them.
+// Runs ResNets: plans against the serial run, and the meaning of batch norm under them.
 #include <gtest/gtest.h>
 
 #include "tessera/models/model.h"

@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-// Classes of work that add up along dims which their annotation freezes.
+// Returns whether ops of the class sum along dims that their annotation freezes.
 bool sums_by_itself(WorkClass work) {
   switch (work) {
     case WorkClass::kAttention:

@@ -122,7 +122,7 @@ void RowExchange::finish() {
   const int64_t bytes = bytes_of_row(*out_), columns = out_->shape[1];
   const Box& own = sums_ ? transfer_.need[me_] : transfer_.hold[me_];
   std::byte* arrived = arrived_.data();
-  // What this rank holds itself, or has added to its own rows.
+  // Copies the rows that this rank holds itself, or adds its own contribution to its rows.
   const auto from_here = [&] {
     if (!in_) return;
     for (int32_t row = 0; row < own.dims[0].size; ++row) {

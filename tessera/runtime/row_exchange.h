@@ -1,9 +1,9 @@
-// Executes an exchange of named rows (NamedRows, program/program.h) on one rank: finds out of the ids who
-// names which rows, packs those that others take of this rank, and puts those that arrive where they
-// belong. All members find the same lists, so nothing but rows moves.
+// Executes an exchange of named rows (NamedRows, program/program.h) on one rank: finds from the ids
+// which rank names which rows, packs the rows that others take from this rank, and puts arriving
+// rows where they belong. All members find equal lists, so nothing but rows moves.
 //
-// The lists are kept and made anew only if ids or the sample have changed since the last run. Sums are
-// taken in the order of the members, as a reduce_scatter takes them.
+// The lists are kept and are made anew only if ids or the sample have changed since the last run.
+// Sums are taken in the order of the members, as a reduce_scatter takes them.
 //
 //   const comm::Handle handle = exchange.begin(world, group, ids, in, out, step, label);
 //   if (handle != comm::kNoHandle) world.wait(handle);
@@ -26,11 +26,12 @@ namespace tessera {
 
 class RowExchange {
  public:
-  // Graph and issue outlive it. `me`: this rank's place among the members.
+  // Makes an exchange. Graph and issue outlive it. `me` is this rank's place among the members.
   RowExchange(const Graph& graph, const Issue& issue, size_t me);
 
-  // `in` and `out` as the issue's one transfer has them, with rows in memory one after the other; their
-  // memory stays until finish(). kNoHandle: no member takes anything.
+  // Starts the exchange. `in` and `out` are those of the issue's one transfer, with rows in memory
+  // one after the other; their memory stays until finish(). Returns kNoHandle if no member takes
+  // anything.
   comm::Handle begin(comm::Communicator& world, int group, const std::vector<kernels::Array>& ids,
                      const std::optional<kernels::Array>& in,
                      const std::optional<kernels::Array>& out, int64_t step,
@@ -40,7 +41,7 @@ class RowExchange {
 
  private:
   void name(const std::vector<kernels::Array>& ids, int64_t step);
-  // The rows that the member takes of the giver, in the numbers of those that the owner holds.
+  // Returns the rows that the taker takes from the giver, numbered as the owner holds them.
   const std::vector<int32_t>& rows(size_t giver, size_t taker) const;
   std::byte* row_of(const kernels::Array& array, const Box& region, size_t owner,
                     int32_t row) const;
@@ -51,19 +52,19 @@ class RowExchange {
   const size_t me_, members_;
   const bool sums_;
   const std::vector<Interval> owned_;
-  // Of the last ids.
+  // These belong to the last ids.
   std::vector<std::vector<int64_t>> ids_;
   std::optional<sparse::Sampling> sampling_;
   sparse::NamedLists lists_;
   std::vector<Redistribution> whats_;           // by taker
   std::vector<std::vector<std::byte>> packed_;  // by taker: what this rank gives
   std::vector<std::byte> arrived_;
-  // Of the run that is under way.
+  // These belong to the current run.
   std::optional<kernels::Array> in_, out_;
 };
 
-// The program with the rows counted that its exchanges move in a step, for which `load` gives ids; none:
-// it has no such exchange.
+// Returns the program with a count of the rows that its exchanges move in a step, for which `load`
+// gives ids; none if it has no such exchange.
 std::optional<Program> with_counted_rows(const Program& program, const Graph& graph, int64_t step,
                                          const LoadFunction& load);
 

@@ -1,5 +1,5 @@
-// Sparse products whose rows lie on several ranks, which exchange the rows that their random edges name:
-// equal to the serial run, forward and backward, with the bytes of their halos.
+// Tests sparse products whose rows lie on several ranks, which exchange the rows that their random
+// edges name: they equal the serial run, forward and backward, and move the bytes of their halos.
 #include "tessera/runtime/row_exchange.h"
 
 #include <fmt/format.h>
@@ -22,8 +22,8 @@ struct Form {
   DType dtype = DType::kFloat64;
 };
 
-// Two layers of products with the rows of dense products. Edges are random numbers: rows overlap, are
-// empty where the end lies in front of the begin, and name nodes that are not there.
+// Makes two layers of products with the rows of dense products. Edges are random numbers: rows
+// overlap, are empty if the end lies before the begin, and name nodes that do not exist.
 Model network(const Form& form) {
   GraphBuilder g("network");
   const Dim nodes{"nodes", kNodes}, edges{"edges", kEdges}, in{"in", 4}, hidden{"hidden", 6},
@@ -91,7 +91,7 @@ TEST(RowExchange, computes_what_the_serial_run_computes_and_sends_the_halos_alon
           ASSERT_TRUE(report.bytes_by_kind.contains("exchange"));
           EXPECT_FALSE(report.bytes_by_kind.contains("all_gather"));
           EXPECT_FALSE(report.bytes_by_kind.contains("reduce_scatter"));
-          // Forward twice where the gradient of the values reads the rows again.
+          // Forward counts twice if the gradient of the values reads the rows again.
           const int64_t times = weighted ? 3 : 2, columns = 6 + 3;
           EXPECT_LT(report.bytes_by_kind.at("exchange"),
                     3 * times * (ranks - 1) * kNodes * columns * 8);

@@ -1,5 +1,5 @@
-// Updates by rows against the dense optimizers under a mask, written out element by element in
-// float64: random tables, bags and look-ups, with empty bags, repeated ids and one hot row.
+// Compares updates by rows with the dense optimizers under a mask, written out element by element
+// in float64: random tables, bags and look-ups, with empty bags, repeated ids and one hot row.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -86,7 +86,7 @@ Dense dense_of(const Case& of) {
   return out;
 }
 
-// The op of that kind on the case, with states as given; returns its outputs.
+// Runs the op of that kind on the case, with states as given; returns its outputs.
 std::vector<Values> run_op(const char* kind, const Case& of, const std::vector<Values>& tables,
                            bool state_a_row, const std::vector<double>& scalars,
                            bool expanded = false) {
@@ -198,7 +198,7 @@ TEST(RowUpdateTest, IsTheDenseStepOfTheRowsThatWereLookedUp) {
     ASSERT_EQ(wise.size(), 2U);
     expect_near(wise[0], rowwise, what + " rowwise_adagrad");
     expect_near(wise[1], rowwise_sum, what + " rowwise_adagrad sum");
-    // The same in three ops, whose sums a cut of the width makes in parts.
+    // Three ops compute this step too; a cut of the width makes their sums in parts.
     const auto apart = run_op("rowwise_adagrad", one, {p, a_row}, true, {kRate, kClip}, true);
     ASSERT_EQ(apart.size(), 2U);
     expect_near(apart[0], rowwise, what + " rowwise_adagrad taken apart");

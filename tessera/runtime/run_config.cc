@@ -32,7 +32,7 @@ struct Key {
   std::optional<NumberRange> range = {};  // of numbers, in place of the minimum
 };
 
-// A number of an optimizer, in the range that update kinds have it in.
+// Returns the key of an optimizer's number, in the range that update kinds allow.
 Key optimizer_key(std::string name, double* target) {
   Key key{std::move(name), target};
   key.range = optimizer_range(std::string_view(key.name).substr(key.name.rfind('.') + 1));
@@ -41,7 +41,7 @@ Key optimizer_key(std::string name, double* target) {
 
 const Texts kRoundings = {"nearest", "stochastic"};
 
-// The keys, once: reading a file and `--set` follow from it.
+// Returns all keys; reading a file and `--set` follow from this list.
 std::vector<Key> keys_of(RunConfig& c) {
   OptimizerConfig& o = c.optimizer;
   return {{"model", &c.model},
@@ -128,7 +128,7 @@ struct SetValue {
   }
 };
 
-// An optimizer, or none: the group is left as it is.
+// Returns the optimizers and "none", which leaves the group unchanged.
 std::vector<std::string> kinds_of_a_group() {
   std::vector<std::string> kinds = optimizer_names();
   kinds.emplace_back(kNoOptimizer);
@@ -143,7 +143,8 @@ std::vector<Key> keys_of(OptimizerGroup& group, double& decay) {
           {"rounding", &group.rounding, 0, kRoundings}};
 }
 
-// One of `optimizer.group`: { parameters = "embed", rate = 0.1, weight_decay = 0, kind = "adamw" }.
+// Reads one of `optimizer.group`: { parameters = "embed", rate = 0.1, weight_decay = 0, kind =
+// "adamw" }.
 Result<OptimizerGroup> read_group(const toml::node& node) {
   OptimizerGroup group;
   double decay = 0;
@@ -185,7 +186,7 @@ Status read_groups(RunConfig& config, const toml::node& node) {
   return {};
 }
 
-// `change = [{ after = 50, plan = "data_parallel(2)" }, ...]`.
+// Reads `change = [{ after = 50, plan = "data_parallel(2)" }, ...]`.
 Status read_changes(RunConfig& config, const toml::node& node) {
   const toml::array* list = node.as_array();
   std::vector<PlanChange> changes;

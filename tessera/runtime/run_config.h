@@ -1,5 +1,5 @@
-// RUN.toml: everything needed to repeat a run. Keys: docs/reference/run-config.md. Errors are one
-// line with file:line and the nearest key.
+// RUN.toml: everything needed to repeat a run. docs/reference/run-config.md explains the keys.
+// Errors are one line with file:line and the nearest key.
 //
 //   model = "gpt:layers=4,hidden=128,heads=4,seq=128,vocab=256"
 //   data = ["docs/**/*.md", "tessera/**/*.cc"]
@@ -34,16 +34,16 @@ struct OptimizerConfig {
   int64_t warmup = 10;  // steps of linear warm-up; then cosine to min_lr at the last step
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, momentum = 0.9, nesterov = 0,
          clip = 1.0;
-  std::string rounding = "nearest";         // of 16-bit tables (builder.h)
-  std::vector<OptimizerGroup> groups = {};  // parameters that are trained otherwise
+  std::string rounding = "nearest";         // for 16-bit tables (builder.h)
+  std::vector<OptimizerGroup> groups = {};  // parameters that are trained in another way
 };
-OptimizerSpec specification(const OptimizerConfig& config);  // what the graph knows of it
+OptimizerSpec specification(const OptimizerConfig& config);  // what the graph needs of the config
 
-// Loss on other data, now and then.
+// Evaluation: the loss on other data, every few steps.
 struct EvalConfig {
   DataConfig data;      // not given: no evaluation
-  int64_t every = 100;  // after steps that this divides, and after the last
-  int64_t batches = 1;  // of the run's batch size; the same ones each time
+  int64_t every = 100;  // evaluates after steps divisible by this, and after the last
+  int64_t batches = 1;  // batches of the run's batch size; equal each time
   int data_line = 0;
 };
 
@@ -51,10 +51,11 @@ struct EvalConfig {
 struct CheckpointLevel {
   std::string dir;           // "": none are written
   int64_t every = 100;       // steps
-  int64_t keep = 2;          // the newest so many
+  int64_t keep = 2;          // number of checkpoints to keep, the newest
   int64_t asynchronous = 1;  // 0: steps wait until a checkpoint is written
 };
-// The durable one, which has one more behind the last step, and a fast one: a memory file system.
+// The durable level, which has one more checkpoint after the last step, and a fast one, usually in
+// a memory file system.
 struct CheckpointConfig : CheckpointLevel {
   CheckpointLevel fast = {"", 10, 1, 0};
 };
@@ -65,7 +66,7 @@ struct RunConfig {
   std::string file;  // where it was read from
   std::string model;
   DataConfig data;
-  int64_t batch = 0;  // 0: what a graph file fixes, and 8 of any other model
+  int64_t batch = 0;  // 0: the batch of a graph file; 8 for any other model
   int64_t steps = 100;
   std::string plan = "serial";
   std::vector<PlanChange> changes = {};  // of the plan, in the order of their steps
@@ -79,8 +80,8 @@ struct RunConfig {
   OptimizerConfig optimizer;
   EvalConfig eval;
   CheckpointConfig checkpoint;
-  std::string weights;  // a file or folder that parameters begin with; "": initial values
-  // Those alone begin so whose names the pattern takes, as one of optimizer.group does; "": all.
+  std::string weights;  // a file or folder of initial parameters; "": initial values
+  // A pattern as in optimizer.group: only parameters whose names it matches begin so; "": all.
   std::string weights_of;
   bool resume = false;  // from the newest checkpoint; not a key of the file
   int data_line = 0;    // of the key `data` in the file; 0: not from the file
@@ -88,20 +89,21 @@ struct RunConfig {
 
 Result<RunConfig> parse_run_config(std::string_view toml, std::string_view file);
 Result<RunConfig> load_run_config(const std::string& path);
-// `--set optimizer.lr=3e-4`: value in TOML syntax, or a bare string.
+// Sets a key as `--set optimizer.lr=3e-4`: value in TOML syntax, or a bare string.
 Status set_run_key(RunConfig& config, std::string_view assignment);
-// The run as a file: every key with its value.
+// Returns the run as a file: every key with its value.
 std::string to_text(const RunConfig& config);
-// What must be there in the end, in the file or by `--set`: model and data.
+// Checks what must be present in the end, from the file or by `--set`: model and data.
 Status check_run_config(const RunConfig& config);
 
-// The folder of the run file: relative data and plan files may lie there.
+// Returns the folder of the run file, where relative data and plan files may lie.
 std::string folder_of_run(const RunConfig& config);
-// The place of a key for an error of what it names: " (run.toml:3)"; `line` 0: " (--set data)".
+// Returns the place of a key, for errors about what it names: " (run.toml:3)"; `line` 0: " (--set
+// data)".
 std::string place_of_key(const RunConfig& config, std::string_view key, int line);
 
-// The learning rate of a step (1 is the first): lr * step / warmup, then cosine from lr to min_lr
-// (or lr, if that is smaller) at `steps`.
+// Returns the learning rate of a step (1 is the first): lr * step / warmup, then cosine from lr to
+// min_lr (or lr, if that is smaller) at `steps`.
 double learning_rate(const OptimizerConfig& optimizer, int64_t step, int64_t steps);
 
 }  // namespace tessera

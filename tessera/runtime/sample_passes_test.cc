@@ -7,9 +7,9 @@
 namespace tessera {
 namespace {
 
-// Every number of samples up to 40 by every batch up to 20: each sample stands in equally many places
-// of the steps that hold those behind the last whole batch, the first time in order, and the mean of
-// losses that are means over a batch's places is the mean over the samples.
+// For up to 40 samples and batches up to 20: each sample after the last whole batch stands in
+// equally many places of the last steps, first in order, and the mean of losses that are means over
+// a batch's places is the mean over the samples.
 TEST(SamplePasses, EachSampleCountsOnce) {
   const auto loss_of = [](int64_t sample) { return 1.0 / static_cast<double>(3 + sample); };
   for (int64_t batch = 1; batch <= 20; ++batch) {

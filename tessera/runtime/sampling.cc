@@ -27,7 +27,8 @@ tl::unexpected<Error> sample_error(std::string_view message) {
   return invalid_input(fmt::format("sample: {}", message));
 }
 
-// Which of the model's inputs count documents (models/model.h, InputRule::boundary); -1: it is none.
+// Returns the boundary of an input that counts documents (models/model.h, InputRule::boundary); -1
+// for other inputs.
 int64_t boundary_of(const Model& model, const std::string& input) {
   for (const InputRule& rule : model.inputs) {
     if (rule.input == input) return rule.boundary;
@@ -35,7 +36,8 @@ int64_t boundary_of(const Model& model, const std::string& input) {
   return -1;
 }
 
-// Tokens, targets and numbers of documents are what can be made of a beginning of a text.
+// Checks that tokens, targets and numbers of documents are the inputs: a text's begin gives only
+// these.
 Status check_model(const Model& model) {
   bool reads_tokens = false, others = false;
   for (const Tensor& tensor : model.graph.tensors()) {
@@ -52,7 +54,8 @@ Status check_model(const Model& model) {
       "expected a model that predicts the next token of a text, found '{}'", model.spec));
 }
 
-// What the loss compares with `targets`, with an element for each token of the vocabulary.
+// Returns the logits: what the loss compares with `targets`, an element for each token of the
+// vocabulary.
 Result<TensorId> find_logits(const Graph& graph, const Model& model) {
   for (const TensorId id : compared_with_targets(graph)) {
     const Tensor& tensor = graph.tensor(id);
@@ -96,7 +99,7 @@ Status lower_sampler(const SampleConfig& config, ForwardModel& out) {
   return {};
 }
 
-// What the ranks share: all wait for the slowest before and after each token.
+// The data that the ranks share: all wait for the slowest before and after each token.
 struct SharedSamples {
   std::vector<int64_t> text;   // prompt and what was made
   std::vector<double> logits;  // behind the last token, by token of the vocabulary
@@ -130,7 +133,7 @@ class RankSampler {
       hand_over(*executor);
       world_.barrier();
       if (world_.rank() != 0) continue;
-      // 53 bits of two words.
+      // The draw takes 53 bits of two words.
       const double draw =
           (static_cast<double>(philox.bits(static_cast<uint64_t>(2 * i))) +
            static_cast<double>(philox.bits(static_cast<uint64_t>(2 * i + 1)) >> 11) * 0x1p-21) *
@@ -148,7 +151,7 @@ class RankSampler {
     return std::min(static_cast<int64_t>(shared_.text.size()), forward_.model.seq);
   }
 
-  // All samples of the batch are the text so far; behind it stand zeros, which no token before sees.
+  // Loads the text so far as every sample of the batch; zeros follow, which no earlier token sees.
   void load(const Tensor& tensor, const Box& region, const kernels::Array& to) const {
     const int64_t* text =
         shared_.text.data() + (static_cast<int64_t>(shared_.text.size()) - seen());
@@ -166,7 +169,7 @@ class RankSampler {
     });
   }
 
-  // The logits of the first sample behind the last token, as far as this rank has them.
+  // Hands over the first sample's logits behind the last token, as far as this rank has them.
   void hand_over(const RankExecutor& executor) const {
     for (const Home& home : program_.fetches) {
       if (home.tensor != forward_.logits) continue;

@@ -31,13 +31,14 @@ struct SampleConfig {
   double timeout_s = 60;
 };
 
-// The tokens that were made, without the prompt. `made` is called for each, as it is made.
-// Errors, one line each: a model that does not predict the next token; a prompt that is empty or has
-// tokens that the vocabulary lacks; weights that lack a parameter, or have it in another shape.
+// Returns the generated tokens, without the prompt. Calls `made` for each token when it is
+// generated. Errors, one line each: a model that does not predict the next token; a prompt that is
+// empty or has tokens that the vocabulary lacks; weights that lack a parameter, or have it in
+// another shape.
 Result<std::vector<int64_t>> sample_tokens(const SampleConfig& config,
                                            const std::function<void(int64_t)>& made = {});
 
-// One token by its logits: of equal ones the lowest. `draw` is in [0, 1).
+// Chooses one token by its logits; among equal ones the lowest. `draw` is in [0, 1).
 int64_t choose_token(const std::vector<double>& logits, double temperature, int64_t top_k,
                      double draw);
 

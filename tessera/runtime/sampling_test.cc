@@ -33,14 +33,14 @@ TEST(ChooseToken, DrawsFromTheSoftmaxOfTheLikeliest) {
     double sum = 0;
     for (size_t i = 0; i < kept; ++i) sum += std::exp(logits[order[i]] / 2);
     for (size_t i = 0; i < kept; ++i) expected[order[i]] = std::exp(logits[order[i]] / 2) / sum;
-    // Evenly spaced draws: a share is off by at most a draw on either side.
+    // The draws are evenly spaced: a share is off by at most a draw on either side.
     for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(counts[i] / kDraws, expected[i], 2.0 / kDraws);
   }
 }
 
 class Sampling : public TestFiles {
  protected:
-  // Parameters that tell tokens apart, as a file, and the same in `work`.
+  // Sets parameters that tell tokens apart, in `work` and in the file that it returns.
   std::string weights(testing::Workspace& work) {
     std::vector<ArrayEntry> arrays;
     std::string data;
@@ -125,7 +125,7 @@ TEST_F(Sampling, NothingIsDroppedAndDocumentsAreKeptApart) {
   const std::vector<int64_t> plain = tokens(c);
   c.model = std::string(kModel) + ",dropout=0.4,attention_dropout=0.4";
   EXPECT_EQ(tokens(c), plain);
-  // What stands before the end of a document does not count: position 1 sees nothing but itself.
+  // Tokens before the end of a document do not count: position 1 sees nothing but itself.
   c.model = std::string(kModel) + ",eod=1";
   c.count = 1;
   c.temperature = 0;

@@ -33,7 +33,7 @@ struct StepReport {
   int64_t memory_bytes = 0;                 // planned arena of a rank, on the device
   int64_t resident_bytes = 0;               // of this process, now
   std::optional<ClickQuality> eval_clicks;  // beside eval_loss, of a model that predicts clicks
-  std::optional<double> eval_accuracy;      // of one that predicts classes: the share that is right
+  std::optional<double> eval_accuracy;      // if it predicts classes: the share that is right
 };
 
 struct CheckpointSummary {
@@ -42,29 +42,29 @@ struct CheckpointSummary {
   int64_t bytes_written = 0;  // of all ranks
   int64_t bytes_read = 0;     // of this process
   int64_t memory_bytes = 0;   // host memory for copies of what is saved, of the rank with the most
-  double seconds = 0;         // that this rank's steps waited for saving
+  double seconds = 0;         // time that this rank's steps waited for saving
 };
 // A checkpoint that has been written.
 struct SaveReport {
   int64_t step = 0;
   std::string path;
   int64_t bytes = 0;    // of all ranks
-  double waited_s = 0;  // that steps waited for it
-  double seconds = 0;   // from its step to its being complete
+  double waited_s = 0;  // time that steps waited for it
+  double seconds = 0;   // from its step to its completion
 };
 // State that was read before the first step.
 struct LoadReport {
   int64_t step = 0;  // of the checkpoint; 0: parameters alone
   std::string path;
-  int64_t bytes = 0;  // that the ranks of this process hold of it
+  int64_t bytes = 0;  // bytes of it that the ranks of this process hold
   double seconds = 0;
 };
 
-// A cache of rows of a table, on all ranks that have one, over the run; evaluations apart.
+// A cache of rows of a table, over all ranks that have one and the whole run, without evaluations.
 struct TableCacheSummary {
   std::string table, policy;
   int64_t rows = 0, slots = 0,
-          row_bytes = 0;  // of the rank with the longest rows; sums of the others
+          row_bytes = 0;  // of the rank with the longest rows; the others are sums over ranks
   int64_t lookups = 0, lookup_misses = 0;
   int64_t rows_in = 0, rows_out = 0, overflow_rows = 0;
   double hit_rate() const {  // of look-ups
@@ -86,16 +86,17 @@ struct TrainingSummary {
   int64_t peak_memory_bytes = 0;              // arena of the rank with the most
   int64_t process_peak_bytes = 0;             // resident set of this process
   std::map<std::string, int64_t> bytes_sent;  // by kind of collective, all ranks, whole run
-  // Of arrays of samples, from files, without evaluations: all ranks, and the rank with the most.
+  // Bytes of arrays of samples read from files, without evaluations: all ranks, and the rank with
+  // the most.
   int64_t data_bytes_read = 0, data_bytes_read_of_a_rank = 0;
-  // Of samples that are kept in the ranks' memory (data_store.h): what the rank with the most keeps,
-  // and what all ranks sent one another of it in the whole run.
+  // Bytes of samples kept in the ranks' memory (data_store.h): on the rank that keeps the most, and
+  // sent between all ranks in the whole run.
   int64_t data_bytes_kept_of_a_rank = 0, data_bytes_moved = 0;
   CheckpointSummary checkpoints;
   std::vector<TableCacheSummary> row_caches;  // by table, in the model's order
 };
 
-// What is known before the first step, for the head line of a terminal.
+// The facts known before the first step, for the head line of a terminal.
 struct TrainingStart {
   std::string model, plan;
   int64_t parameters = 0, ranks = 1, tokens_per_step = 0, data_bytes = 0, data_files = 0,
@@ -111,8 +112,8 @@ struct ChangeReport {
   std::string plan;
   int64_t ranks = 1;                               // of the new plan
   int64_t bytes_predicted = 0, bytes_counted = 0;  // of state, that all ranks sent
-  double seconds = 0;                              // that the state moved
-  double total_s = 0;                              // that steps waited for it
+  double seconds = 0;                              // time that the state moved
+  double total_s = 0;                              // time that steps waited for the change
   std::vector<std::string> begun_anew;             // states that the plan before did not keep
 };
 
@@ -138,20 +139,20 @@ struct VerifyConfig {
   int64_t steps = 2;
   int64_t seed = 1;
   int64_t ranks = 0;  // 0: as the plan says; else must agree
-  // What both runs compute in: "float64", or one of the narrow dtypes of a run ("float32",
-  // "bfloat16", "float16"); then the errors are measured against tolerance.h's limits.
+  // The dtype that both runs compute in: "float64", or one of the narrow dtypes of a run
+  // ("float32", "bfloat16", "float16"); then the errors are measured against tolerance.h's limits.
   std::string precision = "float64";
   double tolerance = 1e-9;        // of a float64 run: of the loss, the gradients and the parameters
   double lossy_tolerance = 0.05;  // of the loss, where the plan compresses what ranks exchange
   double timeout_s = 60;
   OptimizerConfig optimizer;
-  DataConfig data{};  // what both runs read; none: random inputs
+  DataConfig data{};  // data of both runs; none: random inputs
 };
-// The tensors of a comparison that differ by more than the limit, but no more than roundings explain
-// (tolerance.h). Errors are relative, as those that are compared with the limit.
+// The tensors of a comparison that differ by more than the limit, but no more than roundings
+// explain (tolerance.h). Errors are relative, as those that are compared with the limit.
 struct WithinNoise {
   int64_t tensors = 0;  // of the loss and the gradients of each step, and of the parameters
-  std::string worst;    // of the largest error
+  std::string worst;    // the tensor with the largest error
   double error = 0;
   double noise = 0;  // of that tensor, between serial runs whose sums are rounded in another way
 };
@@ -162,8 +163,8 @@ struct VerifyReport {
   Tolerances tolerances;                        // that they were compared with
   std::string worst_gradient, worst_parameter;  // tensor names
   WithinNoise within_noise;                     // what the errors above leave out
-  // Tensors of the serial run, counted as those are, with elements that are no finite numbers (0 / 0).
-  // The plan agrees where it has none either.
+  // Tensors of the serial run, counted as above, with elements that are not finite (0 / 0). The
+  // plan agrees if it has none there either.
   int64_t not_finite = 0;
   int64_t bytes_predicted = 0, bytes_counted = 0;  // sent by all ranks over all steps
   int64_t messages_predicted = 0, messages_counted = 0;
@@ -174,11 +175,11 @@ struct VerifyReport {
   bool ok = false;
   std::string why;  // if not ok: one line
 };
-// Runs `config.plan` on threads and the serial plan, same data, same dtype. An Error only for wrong
-// input or a fault.
+// Runs `config.plan` on threads and the serial plan, with equal data and dtype. Errors: only for
+// wrong input or a fault.
 Result<VerifyReport> verify_plan(const VerifyConfig& config);
-// The same for a model in hand (stored in float64, or in float32 for a narrow run) and a plan's text (config.model, plan, batch and ranks are
-// not read).
+// Verifies a model in hand (stored in float64, or in float32 for a narrow run) and a plan's text;
+// config.model, plan, batch and ranks are ignored.
 Result<VerifyReport> verify_model(const Model& model, const std::string& plan_text,
                                   const VerifyConfig& config);
 

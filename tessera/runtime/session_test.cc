@@ -1,4 +1,4 @@
-// Training and verification end to end, on threads.
+// Tests training and verification end to end, on threads.
 #include "tessera/runtime/session.h"
 
 #include <gtest/gtest.h>
@@ -61,7 +61,7 @@ TEST_F(Session, TheLossFallsAndPlansAgree) {
                            "gpipe(pp=2, micro_batches=2)"}) {
     const std::vector<double> parallel = losses(config(plan));
     ASSERT_EQ(parallel.size(), serial.size()) << plan;
-    // float32: sums of some thousand terms in another order, amplified over the steps.
+    // In float32, sums of some thousand terms in another order differ, amplified over the steps.
     for (size_t i = 0; i < serial.size(); ++i)
       EXPECT_NEAR(parallel[i], serial[i], 2e-3) << plan << " step " << i + 1;
   }
@@ -106,7 +106,8 @@ TEST_F(Session, PlansAgreeOnDocumentsOfTokenFiles) {
   std::filesystem::remove(file);
 }
 
-// Found in the middle of a run by one rank: wrong input all the same, and no other rank hangs.
+// One rank finds this in the middle of a run: it is wrong input all the same, and no other rank
+// hangs.
 TEST_F(Session, ATokenThatTheVocabularyLacksIsWrongInputWhereverItIsFound) {
   std::vector<uint16_t> tokens(200'000, 1);
   std::fill(tokens.begin() + 70'000, tokens.end(), uint16_t{999});
@@ -223,7 +224,7 @@ INSTANTIATE_TEST_SUITE_P(
                           "ring_attention(4, inner=2, order=none)", "ring_attention(2, dp=2)",
                           "rsa(3)", "rsa(2, dp=2)", "ulysses(2)", "ring_ulysses(2, 2)",
                           "ring_ulysses(3, 2, order=none)")));
-// Six experts; the second drops tokens for certain, the third is a Switch.
+// There are six experts; the second model drops tokens for certain, the third is a Switch.
 INSTANTIATE_TEST_SUITE_P(
     Mixtures, Verify,
     ::testing::Combine(
@@ -240,7 +241,7 @@ INSTANTIATE_TEST_SUITE_P(
                           "expert_parallel(ep=2, pp=2, micro_batches=4)",
                           "expert_parallel(ep=2, dp=2, tp=2, zero=2, micro_batches=2)")));
 
-// Splits of the mixture that no recipe makes; recomputation chooses the same experts again.
+// No recipe makes these splits of the mixture; recomputation chooses the same experts again.
 class MixtureByHand : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(MixtureByHand, AgreesWithSerial) {

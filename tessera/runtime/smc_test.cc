@@ -1,4 +1,4 @@
-// SMC: the algebra of its loss, and what each of its two passes changes.
+// Tests SMC: the algebra of its loss, and the changes that each of its two passes makes.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -31,7 +31,7 @@ Graph training_graph() {
 class Smc : public ::testing::Test {
  protected:
   Smc() : graph_(training_graph()), w_(graph_) { begin(1, 1); }
-  // The first step, on images in [-width, width).
+  // Runs the first step, on images in [-width, width).
   void begin(double width, double width_ahead) {
     w_.initialise();
     w_.randomise(id("images"), -width, width);
@@ -50,7 +50,7 @@ class Smc : public ::testing::Test {
     w_.set(id("step"), {step});
     w_.run();
   }
-  // softmax(x / tau) of each sample
+  // Returns softmax(x / tau) of each sample.
   static std::vector<double> softmax(std::vector<double> x, double tau) {
     for (size_t i = 0; i < x.size(); i += kClasses) {
       double sum = 0;

@@ -1,6 +1,6 @@
-// State space blocks executed: the scan against its recurrence token by token, the convolution
-// against sums written out, in float64; hybrids under plans against the serial run. Gradients:
-// kernels_test.cc, by finite differences.
+// Tests state space blocks: the scan against its recurrence token by token, the convolution against
+// sums written out, in float64; hybrids under plans against the serial run. kernels_test.cc tests
+// the gradients, by finite differences.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -20,7 +20,7 @@ using Values = std::vector<double>;
 
 constexpr int64_t kBatch = 2, kSeq = 11, kHeads = 2, kGroup = 3, kHeadDim = 4, kState = 5;
 
-// h = exp(dt A) h + dt x B^T, y = C h + D x, as written.
+// Computes h = exp(dt A) h + dt x B^T, y = C h + D x, as written.
 Values recurrence(const Values& x, const Values& dt, const Values& a, const Values& b,
                   const Values& c, const Values& d) {
   Values y(x.size());
@@ -129,7 +129,7 @@ TEST(NemotronH, EqualsTheSerialRunUnderRecipes) {
   }
 }
 
-// The embeddings of the tokens between come from the first stage.
+// The embeddings of the further tokens come from the first stage.
 TEST(NemotronH, EqualsTheSerialRunWithFurtherTokensPredicted) {
   for (const char* plan : {"tensor_parallel(2)", "megatron(pp=2,dp=2,micro_batches=2)",
                            "expert_parallel(ep=2,tp=2)"}) {
@@ -139,7 +139,7 @@ TEST(NemotronH, EqualsTheSerialRunWithFurtherTokensPredicted) {
   }
 }
 
-// What the kinds allow beyond the recipes: the heads of each group, the numbers of each head.
+// The kinds allow splits beyond the recipes: the heads of each group, the numbers of each head.
 TEST(NemotronH, EqualsTheSerialRunWithOtherDimsOfTheScanSplit) {
   const std::string path = ::testing::TempDir() + "/scan.toml";
   for (const char* dim : {"group", "head_dim"}) {

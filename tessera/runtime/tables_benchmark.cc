@@ -1,5 +1,5 @@
-// Tables that are looked up and updated by rows, beside PyTorch's EmbeddingBag with a sparse
-// gradient and its sparse Adagrad (written in the same ATen calls as torch.optim.Adagrad), on one
+// Compares tables that are looked up and updated by rows with PyTorch's EmbeddingBag with a sparse
+// gradient and its sparse Adagrad (written in the ATen calls of torch.optim.Adagrad), on one
 // thread. The two run in turn on tables of their own; times are the thread's on a processor, the
 // least of the runs.
 //
@@ -45,7 +45,7 @@ double thread_seconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-// Zipf's law with exponent 1.05, by the inverse of its continuous form.
+// Draws ids by Zipf's law with exponent 1.05, by the inverse of its continuous form.
 std::vector<int64_t> ids_of(const Size& size) {
   std::mt19937_64 random(1);
   std::uniform_real_distribution<double> uniform;
@@ -131,8 +131,8 @@ struct Theirs {
     std::tie(y, offset2bag, bag_size, maximum) =
         at::_embedding_bag(table, ids, offsets, false, 0, true);
   }
-  // The backward pass of EmbeddingBag(sparse=True), then a step of torch.optim.Adagrad on a sparse
-  // gradient.
+  // Runs the backward pass of EmbeddingBag(sparse=True), then a step of torch.optim.Adagrad on a
+  // sparse gradient.
   void update() {
     const at::Tensor gradient = at::_embedding_bag_backward(dy, ids, offsets, offset2bag, bag_size,
                                                             maximum, rows, false, 0, true, {})
@@ -168,7 +168,7 @@ void compare(benchmark::State& state, const Size& size) {
     least(their_update, [&] { theirs.update(); });
     state.SetIterationTime(forward + update);
   }
-  // The same work: the tables agree after as many steps.
+  // Both do equal work: the tables agree after as many steps.
   const double apart = (ours.table - theirs.table).abs().max().item<double>();
   if (apart > 1e-3) state.SkipWithError(("tables differ by " + std::to_string(apart)).c_str());
   state.counters["forward_us"] = forward * 1e6;

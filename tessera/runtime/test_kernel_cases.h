@@ -1,6 +1,6 @@
 // For tests of this module: a table of small graphs that together execute every kind of op, forward
-// and backward. A case is one op and what it needs around it; the table is read by the tests of
-// values, of pieces, of gradients (kernels_test.cc) and of the narrow dtypes (narrow_kernels_test.cc).
+// and backward. A case is one op and its surroundings. The tests of values, of pieces, of gradients
+// (kernels_test.cc) and of the narrow dtypes (narrow_kernels_test.cc) read the table.
 //
 //   const Graph graph = build_graph(cases()[0], DType::kFloat32, /*backward=*/true);
 //   Workspace work(graph);
@@ -27,14 +27,15 @@ struct Case {
 std::ostream& operator<<(std::ostream& out, const Case& c);
 
 const std::vector<Case>& cases();
-std::vector<Case> image_cases();  // are among them
-// The sizes at which other code is taken: blocks of queries, several heads a block, products by
-// either library.
+std::vector<Case> image_cases();  // cases() includes them
+// Returns cases of sizes at which other code runs: blocks of queries, several heads a block,
+// products by either library.
 const std::vector<Case>& large_cases();
 
-// The case's op, a loss that weighs its output by fixed random numbers, and the backward ops.
+// Returns the case's op, a loss that weighs its output by fixed random numbers, and the backward
+// ops.
 Graph build_graph(const Case& c, DType dtype, bool backward);
-// Parameters and inputs are set to random numbers that depend on their names alone.
+// Sets parameters and inputs to random numbers that depend only on their names.
 void fill_inputs(Workspace& work, double high);
 
 }  // namespace tessera::testing

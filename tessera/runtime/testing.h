@@ -17,11 +17,11 @@ class Workspace {
  public:
   explicit Workspace(const Graph& graph, uint64_t seed = 1);
 
-  // Parameters, states and tables by their Init; inputs are zero until set.
+  // Sets parameters, states and tables by their Init; inputs are zero until set.
   void initialise();
-  // Uniform in [low, high), by the tensor's name.
+  // Sets uniform random numbers in [low, high), which depend on the tensor's name.
   void randomise(TensorId id, double low = -1, double high = 1);
-  void set(TensorId id, const std::vector<double>& values);  // converted to the tensor's dtype
+  void set(TensorId id, const std::vector<double>& values);  // converts to the tensor's dtype
   std::vector<double> get(TensorId id) const;
 
   // Runs all ops in order, in whole.
@@ -42,10 +42,10 @@ class Workspace {
   kernels::KernelContext context_;
 };
 
-// Pieces of memory that this thread has taken from the heap (counting_heap_test.cc).
+// The number of pieces of memory that this thread took from the heap (counting_heap_test.cc).
 extern thread_local int64_t allocations;
 
-// max |a - b| / max(|b|_inf, tiny)
+// Returns max |a - b| / max(|b|_inf, tiny).
 double relative_error(const std::vector<double>& a, const std::vector<double>& b);
 
 }  // namespace tessera::testing

@@ -11,7 +11,7 @@ namespace {
 
 using kernels::Array;
 
-// Adjacent bytes on disk and where they lie in the contiguous array.
+// Adjacent bytes on disk, and their place in the contiguous array.
 struct CopiedExtent {
   int64_t offset = 0, at = 0, bytes = 0;
 };
@@ -22,7 +22,7 @@ int64_t elements(const Array& array) {
   return n;
 }
 
-// In row-major order; neighbours are joined.
+// Returns the extents in row-major order, with neighbours joined.
 std::vector<CopiedExtent> extents_of(const TierArray& where) {
   const Array& array = where.array;
   const int64_t item = dtype_bytes(array.dtype), n = elements(array);
@@ -47,7 +47,7 @@ std::vector<CopiedExtent> extents_of(const TierArray& where) {
 
 bool is_contiguous(const Array& array) { return array.strides == row_major_strides(array.shape); }
 
-// The array's memory if it is contiguous, else memory of its own.
+// The array's memory if that is contiguous, else memory of its own.
 struct Contiguous {
   Array array;
   std::shared_ptr<std::vector<std::byte>> own;

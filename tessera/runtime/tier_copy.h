@@ -17,9 +17,9 @@ struct TierArray {
   bool on_disk() const { return offset >= 0; }
 };
 
-// to = from, or to += from. What is on disk is read and written run by run of adjacent elements;
-// a memory side that is not contiguous, or what is added to on disk, goes through memory of the
-// job's own. `disk` outlives the job.
+// Prepares to = from, or to += from. The disk side is read and written in runs of adjacent
+// elements. A memory side that is not contiguous, and a sum on disk, go through memory of the job's
+// own. `disk` outlives the job.
 Copier::Job prepare_tier_copy(const TierArray& from, const TierArray& to, bool add, DiskFile& disk);
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// The disk tier and the copies beside the instructions.
+// Tests the disk tier and the copies beside the instructions.
 #include "tessera/runtime/tier_copy.h"
 
 #include <fcntl.h>
@@ -41,7 +41,7 @@ TEST(DiskFile, writes_touch_no_neighbour) {
     }
     std::vector<std::byte> expected(3 << 20);
     int seed = 0;
-    // Whole blocks, parts of one, across blocks, across the aligned buffer's end.
+    // These are whole blocks, parts of a block, across blocks, and across the aligned buffer's end.
     for (const auto& [offset, bytes] :
          std::vector<std::pair<int64_t, int64_t>>{{0, 4096},
                                                   {64, 100},
@@ -116,7 +116,7 @@ TEST(Copier, runs_jobs_in_order_and_stops_at_the_first_that_fails) {
   EXPECT_EQ(order, (std::vector<int>{1, 2}));
 }
 
-// A box of a matrix in memory against a box of one on disk, in both directions, set and added.
+// Copies a box of a matrix in memory to and from a box of one on disk, set and added.
 TEST(TierCopy, boxes_travel_between_memory_and_disk) {
   const kernels::ThreadScope scope(1);
   auto created = DiskFile::create(8192);
@@ -155,7 +155,7 @@ TEST(TierCopy, boxes_travel_between_memory_and_disk) {
   EXPECT_EQ(found[2 * 6 + 1], 3 * on_disk[2 * 6 + 1]);
 }
 
-// A disk that fails in the middle of a step: the fault names rank, op and tensor.
+// A disk fails in the middle of a step: the fault names rank, op and tensor.
 TEST(TierCopy, a_failing_disk_is_a_fault_that_names_rank_op_and_tensor) {
   const auto compiled =
       compile({"mlp:in=8,hidden=16,out=4,layers=2", "offload(zero=0,to=disk)", 8});

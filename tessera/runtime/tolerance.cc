@@ -18,7 +18,7 @@ double unit_roundoff(DType dtype) {
   }
 }
 
-// Ops on the longest path; ops stand in an order in which operands come first.
+// Returns the number of ops on the longest path; operands come before the ops that read them.
 double depth(const Graph& graph) {
   std::vector<int> of(graph.tensors().size(), 0);
   int longest = 0;
@@ -31,7 +31,7 @@ double depth(const Graph& graph) {
   return longest;
 }
 
-// Terms of the longest sum: the product of the op dims that an output lacks.
+// Returns the number of terms of the longest sum: the product of the op dims that an output lacks.
 double longest_sum(const Graph& graph) {
   double longest = 1;
   for (const Op& op : graph.ops()) {

@@ -26,7 +26,7 @@ class Labels {
   std::map<std::string, int32_t> known_;
 };
 
-// The one call or message that several ranks take part in: equal keys on all of them.
+// A call or message in which several ranks take part: it has equal keys on all of them.
 using MeetingKey = std::vector<int64_t>;
 struct Meeting {
   int32_t number = 0;
@@ -47,7 +47,7 @@ struct Open {  // issued, not yet waited for
   bool ready = false;  // has arrived at the meeting
 };
 
-// Of one rank: recorded instructions -> events.
+// Turns one rank's recorded instructions into events.
 class RankTrace {
  public:
   RankTrace(const Lowering& lowering, const Program& program, Labels& labels, Meetings& meetings,
@@ -73,7 +73,8 @@ class RankTrace {
     }
   }
 
-  // After all ranks were read: communication begins when everybody was ready.
+  // Returns the events, after all ranks were read: communication begins when all members were
+  // ready.
   std::vector<TraceEvent> events() {
     for (const auto& [event, key] : met_) {
       const Meeting& meeting = meetings_.all.at(key);
@@ -104,7 +105,7 @@ class RankTrace {
     return events_.back();
   }
 
-  // As the interpreter keeps them: by micro-batch, or one for the step.
+  // Returns the slot as the interpreter keeps it: the micro-batch, or one for the step.
   int64_t slot(const Executed& one, const Instruction& instruction) const {
     return one.block.once() || instruction.when != When::kAlways ? -1 : one.micro_batch;
   }
@@ -170,7 +171,7 @@ class RankTrace {
     if (copy.handle >= 0) open(one, instruction, copy.handle, {});
   }
 
-  // The same handles as the interpreter's wait completes.
+  // Closes the handles that the interpreter's wait completes.
   void add(const Executed& one, const Instruction&, const Wait& wait) {
     arrive(one.start_ns);
     std::map<int64_t, Open>& flights = open_[wait.handle];
@@ -188,7 +189,7 @@ class RankTrace {
     close(one, found->second);
     flights.erase(found);
   }
-  // A rank that waits for anything takes part in all that it has issued.
+  // Records that a rank that waits for anything takes part in all that it has issued.
   void arrive(int64_t at) {
     for (auto& [handle, flights] : open_) {
       for (auto& [slot, flight] : flights) {

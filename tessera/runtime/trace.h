@@ -1,9 +1,10 @@
-// A recorded step as a Simulation (simulate/simulation.h): the same instruction ids, lanes and
-// labels as the simulator gives, so that `tessera diff` can align the two.
+// Turns a recorded step into a Simulation (simulate/simulation.h), with the instruction ids, lanes
+// and labels that the simulator gives, so that `tessera diff` can align the two.
 //
-// What a rank does itself is an event from its start to its end. A collective or a message is one
-// event a member: from when the last of those that must meet was ready (waited for it; a sender:
-// had issued it) to when this member's wait was over. Its channel is that of the simulator.
+// The work of a rank alone is an event from its start to its end. A collective or a message is one
+// event a member: from the moment when the last of the members that must meet was ready (a member:
+// had waited for it; a sender: had issued it) to the end of this member's wait. It has the
+// simulator's channel.
 #pragma once
 
 #include <vector>
@@ -14,7 +15,8 @@
 
 namespace tessera {
 
-// `recorded[r]`: of rank r, by one clock; `programs[r]`: what it executed.
+// Returns the trace. `recorded[r]` is the record of rank r, all by one clock; `programs[r]` is what
+// rank r executed.
 Simulation trace_of(const Lowering& lowering, const std::vector<Program>& programs,
                     const std::vector<std::vector<Executed>>& recorded);
 

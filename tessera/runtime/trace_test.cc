@@ -1,4 +1,4 @@
-// A real step's trace beside the simulated one: the same instructions under the same names.
+// Compares a real step's trace with the simulated one: equal instructions under equal names.
 #include "tessera/runtime/trace.h"
 
 #include <gtest/gtest.h>

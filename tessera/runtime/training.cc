@@ -34,7 +34,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
-// What all ranks of this process read.
+// The data that all ranks of this process read.
 struct Job {
   const RunConfig& config;
   const TrainingCallbacks& callbacks;
@@ -47,8 +47,8 @@ struct Job {
   DataErrors data_errors = {};
 };
 
-// What the trainer knows of the step, or the samples of a batch of the source: training has one batch
-// a step. `store`: keeps the samples of the source; null: they are read from files.
+// Loads what the trainer knows of the step, or the samples of a batch of the source: training has
+// one batch a step. `store` keeps the samples of the source; null: they are read from files.
 void load_input(Job& job, const DataSource& source, int64_t step, int64_t batch,
                 const Tensor& tensor, const Box& region, const kernels::Array& to,
                 const DataStore* store = nullptr) {
@@ -73,11 +73,11 @@ class RankRun {
 
   Result<TrainingSummary> run() {
     // A run that continues goes on under the plan of the step at which its newest checkpoint was
-    // written, even if that is damaged and an older one is taken.
+    // written, even if that checkpoint is damaged and an older one is used.
     const auto& candidates = job_.origin.candidates;
     TESSERA_TRY_VOID(begin_step((candidates.empty() ? 0 : candidates.front().step) + 1));
     TESSERA_TRY(const int64_t done, checkpoints_->restore(*executor_));
-    find_loss();  // also: nobody runs before all are ready
+    find_loss();  // also a barrier: no rank runs before all are ready
     open_store();
     last_ = Clock::now();
     for (int64_t step = done + 1; step <= job_.config.steps; ++step) {
@@ -135,7 +135,7 @@ class RankRun {
   const Compiled& compiled() const { return executor_.period().compiled; }
   TensorId loss_tensor() const { return compiled().graph().loss; }
 
-  // For manifests.
+  // Returns the plan's text, for manifests.
   Result<std::string> plan_text() const {
     const Period& period = executor_.period();
     TESSERA_TRY(const DType compute, parse_dtype(job_.config.precision));
@@ -187,7 +187,7 @@ class RankRun {
     return {};
   }
 
-  // Something that happened between two steps: to the record and to the caller.
+  // Passes the report of an event between two steps to the record and to the caller.
   template <typename Report>
   Status hand_over(const Report& report, const std::function<void(const Report&)>& callback) {
     if (job_.metrics != nullptr) TESSERA_TRY_VOID(job_.metrics->event(event_text(report)));
@@ -195,7 +195,7 @@ class RankRun {
     return {};
   }
 
-  // Waits for what is being written, and adds up what this period's plan has saved.
+  // Waits for checkpoints being written, and adds up what was saved under this period's plan.
   Status end_checkpoints() {
     TESSERA_TRY_VOID(checkpoints_->finish());
     const CheckpointSummary ended = checkpoints_->summary();
@@ -208,7 +208,7 @@ class RankRun {
     return {};
   }
 
-  // The lowest rank that has the loss.
+  // Finds the lowest rank that has the loss.
   void find_loss() {
     const std::vector<Home>& fetches = executor_.program().fetches;
     const bool mine = std::any_of(fetches.begin(), fetches.end(), [&](const Home& home) {
@@ -219,7 +219,7 @@ class RankRun {
     if (first != all.end()) owner_ = static_cast<int>(first - all.begin());
   }
 
-  // The loss of what was executed last, on rank 0.
+  // Returns, on rank 0, the loss of what was executed last.
   double loss_at_rank_0() {
     std::vector<double> loss{kNone};
     if (world_.rank() == owner_)
@@ -228,7 +228,8 @@ class RankRun {
     return loss[0];
   }
 
-  // On rank 0: the mean loss over the batches of the evaluation, and how good its predictions are.
+  // The mean loss over the batches of the evaluation, and the quality of its predictions, on rank
+  // 0.
   struct Evaluated {
     double loss = 0;
     std::optional<ClickQuality> clicks;
@@ -238,7 +239,7 @@ class RankRun {
     Evaluated result;
     std::optional<ClickEvaluation> clicks;
     std::optional<ClassEvaluation> classes;
-    // As many batches as are asked for, but no more than look at each sample once.
+    // Runs as many batches as are asked for, but no more than visit each sample once.
     int64_t batches = job_.config.eval.batches;
     const SamplePasses* passes = job_.data.evaluation->passes();
     if (passes != nullptr && batches <= passes->whole_steps()) passes = nullptr;
@@ -301,7 +302,7 @@ class RankRun {
     return {};
   }
 
-  // What all ranks recorded goes to rank 0.
+  // Gathers what all ranks recorded on rank 0.
   Status hand_over_trace() {
     const auto recorded = comm::gather_lists_at(world_, 0, recorded_);
     std::vector<std::vector<Executed>> all;
@@ -381,7 +382,7 @@ class RankRun {
   std::optional<ClickQuality> eval_clicks_;
 };
 
-// `rank`: whose arena is shown.
+// Reports the start; `rank` is the rank whose arena is shown.
 Status call_start(Job& job, size_t rank, bool printer) {
   for (const Period& period : job.periods) {
     job.start.arena_bytes = std::max(job.start.arena_bytes, period.programs[rank].arena_bytes[0]);
@@ -428,7 +429,8 @@ Result<TrainingSummary> train_on_mpi(Job& job, comm::Communicator& world) {
   }
 }
 
-// Rank 0 proves the programs of all ranks; the others make their own only, where that is enough.
+// Makes the programs. Rank 0 proves those of all ranks; other ranks make only their own, if that is
+// enough.
 Status lower(std::vector<Period>& periods, const RunConfig& config, comm::Communicator* world) {
   const int64_t ranks = largest_ranks(periods);
   if (world == nullptr) {
@@ -441,7 +443,7 @@ Status lower(std::vector<Period>& periods, const RunConfig& config, comm::Commun
   return check_memory(periods, world->rank());
 }
 
-// How many ranks there are must be how many the plans need.
+// Checks that there are as many ranks as the plans need.
 Status check_world(const std::vector<Period>& periods, int64_t ranks, std::string_view found) {
   if (periods.size() == 1) return check_ranks(periods.front().compiled.plan().plan, ranks, found);
   const int64_t needed = largest_ranks(periods);
@@ -451,7 +453,8 @@ Status check_world(const std::vector<Period>& periods, int64_t ranks, std::strin
                   ranks, found));
 }
 
-// Of the ranks whose programs this process has: of all, where the record is written.
+// Returns the shares of the ranks whose programs this process has; the process that writes the
+// record has all.
 std::vector<TableShare> shares_of_tables(const Period& period) {
   const Graph& graph = period.compiled.graph();
   std::vector<TableShare> all;
@@ -464,14 +467,14 @@ std::vector<TableShare> shares_of_tables(const Period& period) {
   return all;
 }
 
-// What a process reads and writes beside the computation.
+// The files that a process reads and writes beside the computation.
 struct Sources {
   std::optional<RunData> data;
   RunOrigin origin;
   std::optional<MetricsWriter> metrics;
 };
 
-// All that can fail on one process and not on another, before ranks run together.
+// Carries out all that can fail on one process and not on another, before ranks run together.
 Status open_sources(const RunConfig& config, std::vector<Period>& periods, Storage& storage,
                     comm::Communicator* world, Sources& out) {
   const Compiled& compiled = periods.front().compiled;

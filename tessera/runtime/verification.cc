@@ -54,8 +54,8 @@ struct Whole {
 };
 using State = std::map<std::string, Whole>;
 
-// Of a parameter's gradient that an op adds up of one tensor alone (a bias): that tensor; invalid: it
-// is made otherwise.
+// Returns the tensor if an op computes a parameter's gradient as the sum of one tensor alone (a
+// bias); otherwise returns an invalid id.
 TensorId terms_of(const Graph& graph, TensorId gradient) {
   for (TensorId at = gradient; graph.tensor(at).producer.valid();) {
     const Op& op = graph.op(graph.tensor(at).producer);
@@ -87,7 +87,7 @@ std::vector<HeldValues> read_homes(const RankExecutor& executor, const Graph& gr
   for (const Home& home : homes) {
     const bool trained = graph.tensor(home.tensor).role == Role::kParameter;
     if (trained_only && !trained && !carried[home.tensor.index()]) continue;
-    if (ahead[home.tensor.index()]) continue;  // of the step to come
+    if (ahead[home.tensor.index()]) continue;  // it belongs to the next step
     if (home.region.empty()) continue;
     const PieceOrigin origin = origins.of(home.tensor);
     const std::string name = display_name(graph, home.tensor);
@@ -97,7 +97,7 @@ std::vector<HeldValues> read_homes(const RankExecutor& executor, const Graph& gr
   return held;
 }
 
-// What a step of the program sends, by the ids of that step.
+// Returns what a step of the program sends, given the ids of that step.
 Traffic predicted_traffic(const Program& program, const Graph& graph, int64_t step,
                           const LoadFunction& load) {
   const std::optional<Program> counted = with_counted_rows(program, graph, step, load);
@@ -146,7 +146,8 @@ Status run_rank(const std::vector<Period>& periods, const VerifyConfig& config,
     executor->run_step(step, load);
     result.predicted += predicted_traffic(program, compiled.graph(), step, load);
     result.lossy = result.lossy || is_lossy(program) || works_on_old_values(compiled.graph());
-    // A run, and each plan that it changes to, begins with what the first step finds ready.
+    // A run, and each plan that it changes to, begins by making what the first step must find
+    // ready.
     if (step == executor.period().first_step) {
       TESSERA_TRY(const auto ahead, ahead_part(program, compiled.graph()));
       if (ahead) {
@@ -185,19 +186,20 @@ Result<std::vector<RankResult>> run_plan(std::vector<Period>& periods, const Ver
   return results;
 }
 
-// Of the serial run, where every region is the whole tensor.
+// Returns the state of the serial run, where every region is the whole tensor.
 State whole_state(const std::vector<HeldValues>& held) {
   State state;
   for (const HeldValues& one : held) state[one.name] = {one.region.shape(), one.values};
   return state;
 }
 
-// A gradient that adds up one tensor cancels if it is smaller than this share of the largest element
-// that it adds: its roundings are those of its terms. Others are measured by their own size.
+// A gradient that sums one tensor cancels if it is smaller than this share of the largest element
+// that it sums: its roundings are those of its terms. Other gradients are measured by their own
+// size.
 constexpr double kCancels = 1e-3;
 
-// The largest element of each tensor that a gradient is a sum of, by the gradient's name. Takes the
-// tensors out of the serial run's state.
+// The largest element of each tensor that a gradient is a sum of, by the gradient's name.
+// take_terms() removes these tensors from the serial run's state.
 using LargestTerms = std::map<std::string, double>;
 LargestTerms take_terms(const Graph& graph, State& state) {
   LargestTerms largest;
@@ -230,12 +232,12 @@ struct Worst {
   std::string name;
 };
 
-// How far apart two values are: not at all, if neither is a number (0 / 0 in both runs); without
-// bound, if one is none.
+// Returns the difference of two values: 0 if both are NaN (0 / 0 in both runs), infinite if only
+// one is.
 double apart(double a, double b) {
   if (std::isnan(a) || std::isnan(b))
     return std::isnan(a) && std::isnan(b) ? 0 : std::numeric_limits<double>::infinity();
-  return a == b ? 0 : std::abs(a - b);  // infinities too
+  return a == b ? 0 : std::abs(a - b);  // this handles infinities too
 }
 
 // The largest difference of each tensor's elements between serial runs whose sums are rounded in
@@ -256,11 +258,11 @@ void add_noise(const std::vector<HeldValues>& serial, const std::vector<HeldValu
   }
 }
 
-// Compares the regions of all ranks with the serial values; every element must be held by somebody.
+// Compares the regions of all ranks with the serial values; some rank must hold every element.
 class Comparison {
  public:
-  // `noise`: that explains a larger error than the limit; null: none does. What it explains is added
-  // to `explained`.
+  // Makes a comparison. `noise` explains errors above the limit; null: nothing explains them.
+  // Explained errors are added to `explained`.
   Comparison(const State& serial, double floor, const Tolerances& limits, const Noise* noise,
              WithinNoise& explained, LargestTerms terms = {})
       : serial_(serial),
@@ -306,7 +308,7 @@ class Comparison {
     return {};
   }
 
-  // Counts the tensors of the serial run that have elements which are no finite numbers.
+  // Returns how many tensors of the serial run have elements that are not finite.
   int64_t not_finite() const { return not_finite_; }
 
   Status finish() const {
@@ -344,7 +346,7 @@ class Comparison {
   int64_t not_finite_ = 0;
 };
 
-// `noise`: null: not measured.
+// Compares the runs. `noise` is null if it was not measured.
 Status compare(const Graph& graph, const RankResult& serial,
                const std::vector<RankResult>& parallel, const NoiseOfRun* noise,
                VerifyReport& report) {
@@ -358,7 +360,7 @@ Status compare(const Graph& graph, const RankResult& serial,
     LargestTerms terms = take_terms(graph, state);
     std::erase_if(terms, [&](const auto& entry) {
       const auto sum = state.find(entry.first);
-      // A gradient that is not compared, or one whose own size says enough.
+      // This gradient is not compared, or its own size says enough.
       return sum == state.end() || largest_of(sum->second) > kCancels * entry.second;
     });
     for (const auto& [name, largest] : terms) {
@@ -377,7 +379,7 @@ Status compare(const Graph& graph, const RankResult& serial,
     report.not_finite += comparison.not_finite();
   }
   const State state = whole_state(serial.parameters);
-  // What moves by roundings alone says nothing by its own size: it is measured by all parameters.
+  // The size of a parameter that moves by roundings alone tells nothing: all parameters measure it.
   double largest = 0;
   for (const auto& [name, whole] : state) largest = std::max(largest, largest_of(whole));
   LargestTerms by_all;
@@ -401,7 +403,7 @@ Status compare(const Graph& graph, const RankResult& serial,
   return {};
 }
 
-// The first thing that is not as it should be, in words.
+// Sets the reason to the first thing that is wrong, in words.
 void set_reason(VerifyReport& report, std::string why) {
   if (report.why.empty()) report.why = std::move(why);
 }
@@ -443,8 +445,8 @@ void compare_contract(const std::vector<RankResult>& ranks, VerifyReport& report
 
 namespace {
 
-// What a serial run in float64 keeps beside gradients: the tensors that gradients are sums of. Narrow
-// runs have a floor that lets roundings pass.
+// Returns the tensors that gradients are sums of, which a serial run in float64 keeps beside
+// gradients. Narrow runs have a floor that lets roundings pass.
 std::vector<std::string> summed_tensors(const Graph& graph) {
   std::vector<std::string> names;
   for (const Tensor& tensor : graph.tensors()) {
@@ -495,7 +497,7 @@ Result<VerifyReport> compare_runs(std::vector<Period> serial, std::vector<Period
   const bool exceeds = report.loss_error > report.tolerances.loss ||
                        report.gradients_error > report.tolerances.gradients ||
                        report.parameters_error > report.tolerances.parameters;
-  // Who asks for less than the default limit asks for that, roundings or not.
+  // A caller that asks for less than the default limit gets that limit, roundings or not.
   const bool stricter = config.tolerance < VerifyConfig{}.tolerance;
   if (exceeds && !stricter && !report.lossy && dtype == DType::kFloat64) {
     TESSERA_TRY(const NoiseOfRun noise,

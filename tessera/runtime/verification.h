@@ -1,5 +1,5 @@
-// Internal to the runtime: verify_plan (session.h) with a fault put in, to show that the comparison
-// finds it.
+// Internal to the runtime: verify_plan (session.h) with an inserted fault, to show that the
+// comparison finds it.
 #pragma once
 
 #include <functional>

@@ -1,5 +1,5 @@
-// The comparison with the serial run, in every dtype: faults that are put into accepted programs
-// exceed its limits, whichever dtype the run computes in, and sound programs do not.
+// Tests the comparison with the serial run, in every dtype: faults that are put into accepted
+// programs exceed its limits, whichever dtype the run computes in, and sound programs do not.
 #include "tessera/runtime/verification.h"
 
 #include <fmt/format.h>
@@ -28,13 +28,13 @@ VerifyConfig config(const char* dtype, const char* plan) {
   return c;
 }
 
-// Is the instruction a collective that sums?
+// Returns whether the instruction is a collective that sums.
 bool sums(const Instruction& instruction) {
   const auto* issue = std::get_if<Issue>(&instruction.body);
   return issue != nullptr && issue->combiner == Combiner::kSum;
 }
 
-// Number of sums in the blocks of a program.
+// Returns the number of sums in the blocks of a program.
 int count_sums(const Program& program) {
   int64_t count = 0;
   for (const auto& [ref, block] : program.blocks)
@@ -42,8 +42,8 @@ int count_sums(const Program& program) {
   return static_cast<int>(count);
 }
 
-// Calls f(instruction, issue, out) for the nth sum and its waits: f appends to `out` what stands in
-// the instruction's place.
+// Calls f(instruction, issue, out) for the nth sum and its waits: f appends to `out` the
+// replacement of the instruction.
 template <class F>
 void edit_sum(Program& program, int which, F&& f) {
   std::optional<Issue> found;
@@ -70,7 +70,7 @@ void edit_sum(Program& program, int which, F&& f) {
   }
 }
 
-// The nth sum of every rank is left out: what a rank has made itself stands for the sum.
+// Leaves the nth sum of every rank out: the rank's own contribution stands for the sum.
 void drop(std::vector<Program>& programs, int which) {
   for (Program& program : programs) {
     edit_sum(program, which, [&](Instruction old, const Issue& issue, auto& out) {
@@ -78,7 +78,7 @@ void drop(std::vector<Program>& programs, int which) {
       const auto me = static_cast<size_t>(program.groups[static_cast<size_t>(issue.group)].index);
       for (const Transfer& transfer : issue.transfers) {
         if (!transfer.in || !transfer.out) continue;
-        // Of a scattered sum, a rank takes its own part of its own contribution.
+        // From a scattered sum, a rank takes its own part of its own contribution.
         View from = *transfer.in;
         const Box &hold = transfer.hold[me], &need = transfer.need[me];
         for (size_t d = 0; d < need.rank(); ++d) {
@@ -127,8 +127,8 @@ TEST(Verification, EveryDroppedSumIsFound) {
   }
 }
 
-// In front of a norm the gradient of a bias is zero: a sum of large terms that cancel. It is measured
-// by these, and what is wrong is found all the same.
+// In front of a norm the gradient of a bias is zero: a sum of large terms that cancel. These terms
+// measure it, and errors are found all the same.
 TEST(Verification, AGradientThatCancelsIsMeasuredByItsTerms) {
   VerifyConfig c;
   c.model = "vgg:layers=11,form=cifar,norm=1,image=32,width=2,classes=5,ghost=2";
@@ -150,8 +150,8 @@ TEST(Verification, AGradientThatCancelsIsMeasuredByItsTerms) {
   EXPECT_GT(all, 1);
 }
 
-// Networks behind whose norms little more than roundings is left: norms that divide by the difference
-// of two numbers, and an optimizer that divides roundings by their own size.
+// Returns networks behind whose norms little more than roundings is left: norms that divide by the
+// difference of two numbers, and an optimizer that divides roundings by their own size.
 std::vector<VerifyConfig> noisy_runs() {
   const struct {
     const char *model, *plan, *optimizer;
@@ -188,8 +188,8 @@ TEST(Verification, WhatRoundingsExplainIsNoFault) {
   }
 }
 
-// A fault of the size of the roundings: all gradients of the parallel run are a ten-millionth too
-// large. Most tensors have no such roundings, and each sum that is left out is found as well.
+// The fault has the size of the roundings: all gradients of the parallel run are a ten-millionth
+// too large. Most tensors have no such roundings, and each sum that is left out is found as well.
 TEST(Verification, AFaultOfTheSizeOfRoundingsIsFound) {
   for (VerifyConfig c : noisy_runs()) {
     c.plan = "spatial(h=2)";  // whose graph is its own: the fault does not reach the serial runs
@@ -224,8 +224,8 @@ TEST(Verification, AFaultOfTheSizeOfRoundingsIsFound) {
   EXPECT_GT(all, 1);
 }
 
-// Adam without epsilon divides 0 by 0 where a gradient is 0, as the outer elements of a kernel over
-// maps of one pixel have it. Both runs do, at the same elements.
+// Adam without epsilon divides 0 by 0 where a gradient is 0, as at the outer elements of a kernel
+// over maps of one pixel. Both runs do, at the same elements.
 TEST(Verification, WhatIsNoNumberInBothRunsIsEqual) {
   VerifyConfig c = noisy_runs().front();
   c.optimizer.eps = 0;
@@ -241,7 +241,7 @@ TEST(Verification, WhatIsNoNumberInBothRunsIsEqual) {
   }
 }
 
-// What a micro-batch adds to a gradient replaces what is there.
+// The contribution of a micro-batch to a gradient replaces earlier ones.
 TEST(Verification, ForgottenMicroBatchesAreFound) {
   for (const char* dtype : kDTypes) {
     const Alter forget = [](const Graph& graph, std::vector<Program>& programs) {
@@ -267,7 +267,7 @@ TEST(Verification, ForgottenMicroBatchesAreFound) {
   }
 }
 
-// What the first sum brings is added to itself: it is twice too large.
+// The result of the first sum is added to itself: it is twice too large.
 TEST(Verification, AScaledGradientIsFound) {
   for (const char* dtype : kDTypes) {
     const Alter scale = [](const Graph& graph, std::vector<Program>& programs) {

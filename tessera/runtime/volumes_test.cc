@@ -1,5 +1,5 @@
-// Training on volumes from files: every plan and both kinds of file give the same samples in the
-// same order, and each rank reads its part of them alone.
+// Trains on volumes from files: every plan and both kinds of file give equal samples in one order,
+// and each rank reads only its part of them.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -35,7 +35,7 @@ class Volumes : public TestFiles {
     config_.optimizer.warmup = 1;
   }
 
-  // The same arrays as datasets.
+  // Writes the arrays as datasets too.
   void pack() {
     const auto volumes = open_array_file({path("x.npy"), ""});
     const auto labels = open_array_file({path("y.npy"), ""});
@@ -104,7 +104,8 @@ TEST_F(Volumes, TrainAlikeUnderEveryPlanFromEitherKindOfFile) {
   }
 }
 
-// A piece of the depth, and the planes of its neighbours under the windows of the first convolution.
+// A rank reads a piece of the depth, and its neighbours' planes under the first convolution's
+// windows.
 TEST_F(Volumes, EachRankReadsItsPieceAndTheHaloAlone) {
   if (have_hdf5()) pack();
   constexpr int64_t kPlane = kVolumeBytes / kWidth;
@@ -116,7 +117,7 @@ TEST_F(Volumes, EachRankReadsItsPieceAndTheHaloAlone) {
     const int64_t halo = d == 2 ? kPlane : 2 * kPlane;
     EXPECT_EQ(found.data_bytes_read_of_a_rank, kVolumeBytes / d + halo + kLabelBytes / d) << d;
   }
-  // Replicas and channels cut what they read without a rest.
+  // Replicas and channels divide what they read without a rest.
   for (const char* plan : {"data_parallel(2)", "channel_parallel(2)"}) {
     const TrainingSummary found = run(plan).summary;
     EXPECT_EQ(found.data_bytes_read, kVolumeBytes + kLabelBytes) << plan;
@@ -124,7 +125,7 @@ TEST_F(Volumes, EachRankReadsItsPieceAndTheHaloAlone) {
   }
 }
 
-// What samples are under any plan, with and without a store, is the same to the last bit.
+// Samples are equal to the last bit under any plan, with and without a store.
 TEST_F(Volumes, AStoreGivesWhatFilesGive) {
   config_.data.shift = 2;
   config_.data.flip = true;
@@ -135,12 +136,12 @@ TEST_F(Volumes, AStoreGivesWhatFilesGive) {
     config_.data.store_bytes = 1 << 20;
     const Ran store = run(plan);
     EXPECT_EQ(store.losses, files) << plan;
-    // Ten samples once, though the run takes 16: more than a pass.
+    // Ten samples are read once, though the run takes 16: more than a pass.
     EXPECT_EQ(store.summary.data_bytes_read, kSamples * (kVoxels * 2 + kOutputs * 4)) << plan;
   }
 }
 
-// 1 / ranks of the files, and of later passes nothing.
+// A rank reads 1 / ranks of the files, and nothing in later passes.
 TEST_F(Volumes, EachRankReadsItsShareOnce) {
   if (have_hdf5()) pack();
   config_.data.store_bytes = 1 << 20;
@@ -160,8 +161,9 @@ TEST_F(Volumes, EachRankReadsItsShareOnce) {
   }
 }
 
-// Sample n is kept by replica n mod 2. A sample that the other one takes moves; the pieces of a
-// volume that is cut in space stay where they are, but for a plane under the windows at the border.
+// Replica n mod 2 keeps sample n. A sample that the other replica takes moves; the pieces of a
+// volume that is cut in space stay where they are, except for a plane under the windows at the
+// border.
 TEST_F(Volumes, SamplesMoveToTheReplicasThatTakeThem) {
   int64_t elsewhere = 0;
   for (int64_t place = 0; place < kSteps * kBatch; ++place) {

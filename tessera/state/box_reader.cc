@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-// Read at once: small enough that its checksum is computed from the processor's cache.
+// Bytes of one read: few enough that their checksum is computed from the processor's cache.
 constexpr int64_t kReadBytes = 1 << 20;
 
 }  // namespace
@@ -31,8 +31,8 @@ Status BoxReader::read_needed() {
   if (count_ == 0) return {};
   Box inside = common_;
   for (size_t d = 0; d < inside.rank(); ++d) inside.dims[d].begin -= box_.dims[d].begin;
-  // A gap that is no larger than a block of the disk, or than what stands before it, is read along: so
-  // never more than blocks demand, or twice what is needed.
+  // A gap that is no larger than a block of the disk or than a run is read too. So never more is
+  // read than blocks demand, or than twice the needed bytes.
   ByteRange next;
   for (const ByteRange& range : byte_ranges(entry_.shape, element_bytes_, inside)) {
     const int64_t gap = range.begin - (next.begin + next.bytes);
@@ -68,7 +68,8 @@ Status BoxReader::read(int64_t begin, int64_t end, Checksum* sum) {
   return {};
 }
 
-// Where the bytes belong, if they are contiguous there and as they are stored; else null.
+// Returns where the bytes belong in the target if they are contiguous there and need no conversion;
+// else null.
 std::byte* BoxReader::place_of(int64_t begin, int64_t bytes) {
   while (run_ < count_ && begin_of_run() + run_bytes_ <= begin) ++run_;
   if (run_ == count_ || target_.dtype != entry_.dtype) return nullptr;
@@ -78,7 +79,7 @@ std::byte* BoxReader::place_of(int64_t begin, int64_t bytes) {
   return target_.out + run.in_b * element_bytes_ + inside;
 }
 
-// What the target has room for of the bytes in `piece_`. Pieces hold whole elements.
+// Copies the bytes of `piece_` that the target has room for. Pieces hold whole elements.
 void BoxReader::scatter(int64_t begin, int64_t bytes) {
   const int64_t to_bytes = dtype_bytes(target_.dtype);
   for (; run_ < count_; ++run_) {

@@ -1,6 +1,6 @@
-// Internal to state: reads one stored box of a checkpoint into an array that has room for some of it,
-// each byte of the file once, straight to where it belongs where it is contiguous there and needs no
-// conversion, else by way of a small buffer.
+// Internal to state: reads one stored box of a checkpoint into an array that has room for some of
+// it. Each byte of the file is read once, straight to its place if the bytes are contiguous there
+// and need no conversion, else by way of a small buffer.
 #pragma once
 
 #include <cstdint>
@@ -24,13 +24,14 @@ struct BoxTarget {
 
 class BoxReader {
  public:
-  // `entry` is an array of the file and holds `box`, row-major. Both are kept by reference.
+  // Makes a reader of `entry`, an array of the file that holds `box`, row-major. The references are
+  // kept.
   BoxReader(const SafetensorsFile& file, const ArrayEntry& entry, const Box& box,
             const BoxTarget& target);
 
-  // Of the file's bytes those that the target has room for, and gaps between them that are small.
+  // Reads the bytes of the file that the target has room for, and small gaps between them.
   Status read_needed();
-  // All bytes, and their checksum.
+  // Reads all bytes and returns their checksum.
   Result<uint64_t> read_all();
   int64_t needed_bytes() const { return count_ * run_bytes_; }  // of the file
 

@@ -13,7 +13,7 @@ BoxRuns::BoxRuns(const Box& common, const Box& a, const Box& b) {
                 a.to_string(), b.to_string());
   const std::vector<int64_t> strides_a = row_major_strides(a.shape()),
                              strides_b = row_major_strides(b.shape());
-  // The last dims of which the box takes all on both sides, and the one before them, are one run.
+  // The last dims that `common` takes whole on both sides, and the dim before them, form one run.
   size_t outer = common.rank();
   length_ = 1;
   while (outer > 0) {

@@ -1,6 +1,6 @@
-// A box of elements inside two row-major arrays, as runs: stretches that are contiguous in both. All
-// runs of a box have one length, so the k-th is found without the ones before it, and nothing is
-// listed.
+// A box of elements inside two row-major arrays, as runs: stretches that are contiguous in both
+// arrays. All runs of a box have one length, so the k-th is found without those before it, and no
+// list is made.
 //
 //   const BoxRuns runs(common, file_box, memory_box);   // both contain `common`
 //   for (int64_t k = 0; k < runs.count(); ++k)
@@ -37,8 +37,8 @@ class BoxRuns {
   int64_t count_ = 0, length_ = 0;
 };
 
-// Bytes [begin, begin + bytes) of the row-major array that `box` would be if it were cut out of one
-// of `from_box`, which contains it.
+// Writes bytes [begin, begin + bytes) of the row-major array that cutting `box` out of an array of
+// `from_box`, which contains it, would give.
 void copy_cut_out(int64_t element_bytes, const std::byte* from, const Box& from_box, const Box& box,
                   int64_t begin, int64_t bytes, std::byte* to);
 

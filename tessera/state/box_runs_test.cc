@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-// The element of a row-major array of `box` at a place of the whole.
+// Returns the index, in a row-major array of `box`, of the element at a place of the whole.
 int64_t index_in(const Box& box, const std::vector<int64_t>& place) {
   int64_t index = 0;
   for (size_t d = 0; d < box.rank(); ++d)
@@ -30,7 +30,7 @@ std::vector<std::vector<int64_t>> places_of(const Box& box) {
 
 class Boxes {
  public:
-  // A part of `in`, often all of a dim.
+  // Returns a random box inside `in`; it often takes all of a dim.
   Box inside(const Box& in) {
     Box box = in;
     for (Interval& one : box.dims) {

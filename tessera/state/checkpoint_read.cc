@@ -24,10 +24,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A manifest has a line for each box: this holds those of a million tensors on 16,384 ranks.
+// A manifest has a line for each box; this holds the lines of a million tensors on 16,384 ranks.
 constexpr int64_t kMostManifestBytes = kMostDataTextBytes;
 
-// "" if the file is there in its size.
+// Returns "" if the file is there and has that size; else what was found.
 std::string why_not_there(const std::string& path, int64_t bytes) {
   std::error_code error;
   const auto found = fs::file_size(path, error);
@@ -41,7 +41,7 @@ std::string checksums_differ(uint64_t expected, uint64_t found) {
                      checksum_text(found));
 }
 
-// "" if the file has the array of a box.
+// Returns "" if the file has the array of a box; else what was found.
 std::string why_no_array(const ArrayEntry* array, const ManifestTensor& tensor,
                          const ManifestBox& box) {
   if (array != nullptr && array->dtype == tensor.dtype && array->shape == box.box.shape())
@@ -93,7 +93,7 @@ class FolderSource : public CheckpointSource {
 
   Status load(const std::vector<WantedRegion>& wanted, const Comparisons& compare) const override {
     for (const size_t file : compare.files) TESSERA_TRY_VOID(open(file));
-    // By file and place in it, so that files are read from front to back.
+    // Tasks are sorted by file and place in it, so that files are read from front to back.
     std::map<std::pair<size_t, int64_t>, Task> tasks;
     std::map<size_t, std::vector<const WantedRegion*>> by_tensor;
     for (const WantedRegion& one : wanted) by_tensor[one.tensor].push_back(&one);
@@ -195,9 +195,9 @@ class FolderSource : public CheckpointSource {
   bool compares_;
   std::vector<SourceArray> arrays_;
   std::map<std::string, size_t, std::less<>> by_name_;
-  mutable std::mutex mutex_;                                   // of what follows
+  mutable std::mutex mutex_;                                   // guards the members below
   mutable std::vector<std::optional<SafetensorsFile>> files_;  // opened when they are needed
-  mutable std::vector<std::vector<bool>> compared_;            // boxes
+  mutable std::vector<std::vector<bool>> compared_;            // boxes that have been compared
   mutable std::atomic<int64_t> bytes_read_ = 0;
 };
 
@@ -225,7 +225,7 @@ std::string what_is_at(const std::string& path) {
   return fs::is_regular_file(status) ? "a file" : "a device or a pipe";
 }
 
-// "" if a manifest can be read there, or cannot be for a reason that is none of the checkpoint's.
+// Returns why there is no manifest; "" if there is one, or if that cannot be found out.
 std::string why_no_manifest(const std::string& folder, const std::string& manifest) {
   for (const auto& [path, expected] :
        {std::pair(folder, "a folder"), std::pair(manifest, "a file")}) {
@@ -265,7 +265,7 @@ struct BoxOfFile {
   const ManifestBox* box;
 };
 
-// Compares one file, front to back.
+// Compares the checksums of one file, from front to back.
 class FileCheck {
  public:
   FileCheck(std::string path, const ManifestFile& file, std::vector<Damage>& out)
@@ -275,7 +275,7 @@ class FileCheck {
     std::string why = why_not_there(path_, file_.bytes);
     if (!why.empty()) return add({}, std::move(why));
     const auto opened = SafetensorsFile::open(path_);
-    // The head is compared also where it cannot be read: then its checksum says the same.
+    // A head that cannot be read needs no comparison: this error reports the damage.
     if (!opened) return add({}, opened.error().message);
     if (opened->head_checksum() != file_.head_checksum)
       add({}, "head: " + checksums_differ(file_.head_checksum, opened->head_checksum()));

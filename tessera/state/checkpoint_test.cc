@@ -1,6 +1,6 @@
-// Checkpoints without training: ranks that hold boxes of tensors whose elements are known. Oracles:
-// the values, the bytes that were held, and, for losses, the rule that a checkpoint once complete is
-// found whole whatever happens after it.
+// Tests checkpoints without training: ranks hold boxes of tensors whose elements are known.
+// Oracles: the values, the bytes that were held, and, for losses, the rule that a checkpoint, once
+// complete, is found whole whatever happens after it.
 #include "tessera/state/checkpoint.h"
 
 #include <fmt/format.h>
@@ -50,7 +50,7 @@ struct Tensors {
   }
 };
 
-// The byte of an element depends on step, tensor, place and position alone.
+// Returns bytes that depend on step, tensor, place and position alone.
 std::vector<std::byte> values(const std::vector<ManifestTensor>& tensors, int64_t step,
                               const HeldBox& held) {
   const ManifestTensor& tensor = tensors[held.tensor];
@@ -70,7 +70,7 @@ std::vector<std::byte> values(const std::vector<ManifestTensor>& tensors, int64_
   return out;
 }
 
-// A tensor cut along one dim, or whole on all ranks.
+// Cuts each tensor along one dim, or gives all of it to every rank.
 Holdings cut(const std::vector<ManifestTensor>& tensors, int64_t ranks, std::mt19937_64& random) {
   Holdings held(static_cast<size_t>(ranks));
   for (size_t tensor = 0; tensor < tensors.size(); ++tensor) {
@@ -120,7 +120,7 @@ class Checkpoints : public testing::Test {
  protected:
   Checkpoints() {
     const auto* test = testing::UnitTest::GetInstance()->current_test_info();
-    // Hundreds of checkpoints are synced: in memory, where there is such a folder.
+    // Hundreds of checkpoints are synced, so they are in memory where there is such a folder.
     const fs::path shared = "/dev/shm";
     folder_ = ((fs::is_directory(shared) ? shared : fs::temp_directory_path()) /
                fmt::format("tessera_checkpoints_{}_{}", test->name(), ::getpid()))
@@ -140,7 +140,7 @@ class Checkpoints : public testing::Test {
     for (const CheckpointFolder& one : *all) found.push_back(one.step);
     return found;
   }
-  // What the ranks of `held` read is what was saved; how many bytes they read.
+  // Expects that the ranks of `held` read what was saved; returns how many bytes they read.
   static int64_t expect_values(const CheckpointSource& source, int64_t step, const Holdings& held) {
     const std::vector<ManifestTensor> tensors = Tensors().all;
     const int64_t before = source.bytes_read();
@@ -188,7 +188,7 @@ TEST_F(Checkpoints, AnyRanksReadWhatAnyRanksWrote) {
   EXPECT_THAT(steps(folder_), ElementsAre(60));
 }
 
-// What ranks want of a checkpoint, filled by load(), each with its share of the comparisons.
+// The regions that ranks want of a checkpoint, filled by load(), each rank with its comparisons.
 struct Loaded {
   std::vector<std::vector<std::byte>> data;  // of each region
   Status status;
@@ -209,7 +209,7 @@ std::vector<Loaded> load_all(const CheckpointSource& source, const Holdings& rea
   return ranks;
 }
 
-// One pass gives every rank its values, and all of the checkpoint is compared once between them.
+// One pass gives every rank its values, and together the ranks compare all of the checkpoint once.
 TEST_F(Checkpoints, RanksLoadAndCompareInOnePass) {
   std::mt19937_64 random(29);
   const std::vector<ManifestTensor> tensors = Tensors().all;
@@ -266,8 +266,8 @@ TEST_F(Checkpoints, EachBoxIsComparedByOneThatReadsItAnyway) {
   }
 }
 
-// Between them ranks that load notice every byte of every shard, under the cuts that were written and
-// under others; and so does who reads all tensors of an opened source.
+// Together, ranks that load notice every changed byte of every shard, under the cuts that were
+// written and under others; so does a reader of all tensors of an opened source.
 TEST_F(Checkpoints, EveryChangedByteIsNoticedWhileLoading) {
   std::mt19937_64 random(37);
   const std::vector<ManifestTensor> tensors = Tensors().all;
@@ -311,7 +311,7 @@ TEST_F(Checkpoints, EveryChangedByteIsNoticedWhileLoading) {
   }
 }
 
-// A region that is read in small pieces is compared as a whole the first time, and only then.
+// A box that is read in small pieces is compared as a whole the first time, and only then.
 TEST_F(Checkpoints, ASourceComparesWhatItReadsAPartOf) {
   const std::vector<ManifestTensor> tensors = Tensors().all;
   ASSERT_TRUE(save(disk_, folder_, 3, some(1)));
@@ -345,7 +345,7 @@ TEST_F(Checkpoints, ASourceComparesWhatItReadsAPartOf) {
               HasSubstr(path + ": damaged: tensor blocks.0.w, box [0:6, 0:5]: expected checksum "));
 }
 
-// Boxes of more than a piece, in arrays of other shapes: oracle is the plain copy.
+// Boxes are larger than a piece, in arrays of other shapes. Oracle: the plain copy.
 TEST_F(Checkpoints, LargeBoxesAreReadAsSmallOnes) {
   ManifestTensor tensor;
   tensor.name = "w";
@@ -366,7 +366,7 @@ TEST_F(Checkpoints, LargeBoxesAreReadAsSmallOnes) {
   ASSERT_TRUE(fill_shard(shard, fill, 0, image));
   const auto written = write_shard(disk_, folder_, 1, shard, std::span<const std::byte>(image));
   ASSERT_TRUE(written) << written.error().message;
-  // By pieces of memory it is the same file.
+  // Written through pieces of memory the file is the same.
   ASSERT_TRUE(begin_checkpoint(disk_, path_in(folder_, "pieces"), 1));
   const auto pieces = write_shard(disk_, path_in(folder_, "pieces"), 1, shard, fill);
   ASSERT_TRUE(pieces) << pieces.error().message;
@@ -449,7 +449,8 @@ TEST_F(Checkpoints, LeftoversGoAndDamagedOnesAreSetAside) {
   EXPECT_THAT(steps(folder_), ElementsAre(1));
 }
 
-// Entries that bear the name of a checkpoint and are none, by the message that opening them gives.
+// Entries that have the name of a checkpoint and are none, with the message that opening them
+// gives.
 TEST_F(Checkpoints, WhatIsNoCheckpointIsDamagedAndCanBeSetAside) {
   ASSERT_TRUE(save(disk_, folder_, 1, some(2)));
   const std::string at = checkpoint_path(folder_, 9), manifest = path_in(at, "manifest.json");
@@ -534,7 +535,7 @@ TEST_F(Checkpoints, NamesOfStepsAreThoseOfTheProtocol) {
   }
 }
 
-// Every byte of every file, one after the other.
+// Changes every byte of every file, one after the other.
 TEST_F(Checkpoints, EveryChangedByteIsFound) {
   ASSERT_TRUE(save(disk_, folder_, 3, some(2)));
   const std::string folder = checkpoint_path(folder_, 3);
@@ -588,9 +589,9 @@ TEST_F(Checkpoints, DamageNamesFileTensorAndBox) {
               HasSubstr("bytes, found: No such file or directory"));
 }
 
-// A process that is stopped, or a machine that loses power, at each operation of three saves, with
-// whatever may survive: what is found is whole, is the newest that had returned (or the one that
-// was being written), and the next run can save.
+// Stops a process, or cuts a machine's power, at each operation of three saves, with whatever may
+// survive. The checkpoint that is found is whole and is the newest whose save had returned (or the
+// one that was being written), and the next run can save.
 TEST_F(Checkpoints, WhateverIsLostTheNewestCompleteOneIsWhole) {
   constexpr int64_t kSaves = 3;
   MemoryStorage undisturbed;
@@ -626,7 +627,7 @@ TEST_F(Checkpoints, WhateverIsLostTheNewestCompleteOneIsWhole) {
   }
 }
 
-// As above, with a disk without room: the error names the file, and what was there stays.
+// As above, with a disk that is full: the error names the file, and earlier checkpoints stay.
 TEST_F(Checkpoints, AFullDiskLeavesTheLastOne) {
   MemoryStorage first;
   ASSERT_TRUE(save(first, "d", 1, some(2), 1));

@@ -29,8 +29,8 @@ Status write_file(Storage& storage, const std::string& path, std::string_view te
   return file->sync();
 }
 
-// Removes a leftover, usually a folder of files. What else bears the name of one (a file, a link
-// whose target is left alone, folders in folders) goes too.
+// Removes a leftover, usually a folder of files. Removes also a file or a link of that name (the
+// link's target stays), and folders in folders.
 Status remove_leftover(Storage& storage, const std::string& path) {
   if (storage.remove_file(path)) return {};
   TESSERA_TRY(const std::vector<std::string> names, storage.list(path));
@@ -176,7 +176,7 @@ Status copy_checkpoint(Storage& storage, const std::string& folder, const std::s
     copied = copy_file(storage, path_in(folder, file.name), path_in(writing, file.name));
   }
   if (copied) copied = commit_checkpoint(storage, dir, manifest);
-  if (!copied) (void)remove_leftover(storage, writing);  // what has failed is told, not this
+  if (!copied) (void)remove_leftover(storage, writing);  // the failed copy is reported, not this
   return copied;
 }
 
@@ -217,7 +217,7 @@ Status copy_to_file(Storage& storage, const CheckpointSource& source, const std:
   Status written = write_arrays(storage, source, layout, writing);
   if (written) written = storage.rename(writing, file);
   if (written) return storage.sync_folder(parent_of(file));
-  (void)storage.remove_file(writing);  // what has failed is told, not what is left of it
+  (void)storage.remove_file(writing);  // the failed write is reported, not this
   return written;
 }
 

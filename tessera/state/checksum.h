@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-class Checksum {  // of bytes that come in pieces
+class Checksum {  // checksum of bytes that come in pieces
  public:
   Checksum();
   ~Checksum();

@@ -1,4 +1,4 @@
-// Who compares what when ranks read a checkpoint together; see checkpoint.h.
+// Decides which rank compares what when ranks read a checkpoint together; see checkpoint.h.
 #include <algorithm>
 #include <tuple>
 

@@ -19,7 +19,8 @@ namespace {
 
 using Json = nlohmann::json;
 constexpr std::string_view kFormat = "tessera checkpoint";
-// The text begins so, with 16 digits that are the checksum of the text in which they are zeros.
+// The beginning of the text. 16 digits follow: the checksum of the text with zeros for these
+// digits.
 constexpr std::string_view kHead = "{\"checksum\":\"";
 constexpr size_t kDigits = 16;
 constexpr size_t kMostDims = 32;
@@ -43,7 +44,7 @@ std::string box_text(const ManifestBox& one) {
                      checksum_text(one.checksum));
 }
 
-// Reads members of objects; the first thing that is wrong stays in `error`.
+// Reads members of objects and keeps the first error in `error`.
 class Reader {
  public:
   const Json* member(const Json& object, const char* key, const std::string& where) {
@@ -85,7 +86,7 @@ class Reader {
     for (const Json& one : list) values.push_back(number(one, where + "." + key));
     return values;
   }
-  // An empty list if there is none.
+  // Returns the list, or an empty one if there is none.
   const Json& array(const Json& object, const char* key, const std::string& where) {
     static const Json none = Json::array();
     const Json* json = member(object, key, where);
@@ -169,13 +170,13 @@ bool overlap(const Box& a, const Box& b) {
   return true;
 }
 
-// Two boxes that overlap, if there are any. Sorted by where they begin, so that a box is compared
-// with those alone that begin before it ends.
+// Returns two boxes that overlap, as text; "" if none do. Boxes are sorted by their begin, so that
+// a box is compared only with boxes that begin before it ends.
 std::string overlapping(const std::vector<ManifestBox>& boxes) {
   std::vector<const Box*> sorted;
   for (const ManifestBox& one : boxes) sorted.push_back(&one.box);
   if (sorted.empty() || sorted.front()->rank() == 0) return sorted.size() > 1 ? "[] and []" : "";
-  // Along the dim that separates the most.
+  // Boxes are sorted along the dim with the most distinct begins.
   size_t best = 0, most = 0;
   for (size_t d = 0; d < sorted.front()->rank(); ++d) {
     std::set<int64_t> begins;
@@ -205,7 +206,7 @@ std::string why_invalid(const ManifestTensor& tensor, const std::vector<Manifest
   for (const ManifestBox& one : tensor.boxes) {
     for (size_t d = 0; d < whole.rank(); ++d) {
       const Interval& interval = one.box.dims[d];
-      // Compared without a sum that could overflow.
+      // These comparisons need no sum that could overflow.
       if (interval.begin < 0 || interval.size <= 0 || interval.begin > whole.dims[d].size ||
           interval.size > whole.dims[d].size - interval.begin) {
         return fmt::format(
@@ -293,7 +294,7 @@ std::string to_text(const Manifest& manifest) {
 }
 
 Result<Manifest> parse_manifest(std::string_view text, const std::string& where) {
-  // What the text says counts only if it is the text that was written.
+  // The text's statements count only if it is the text that was written.
   const size_t head = kHead.size() + kDigits;
   if (text.size() < head || !text.starts_with(kHead)) {
     return fault(fmt::format(

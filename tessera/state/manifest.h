@@ -1,10 +1,10 @@
 // The manifest of a checkpoint: what was run, and which box of which tensor lies where
 // (docs/reference/checkpoint-format.md). It is written last, so a folder that has one is whole.
 //
-// A manifest is not trusted. parse_manifest() refuses, each with one line: text that is damaged (its
-// own checksum), a newer format, tensors or files that are named twice, names of files that lead out
-// of the folder, sizes that no integer counts, boxes that lie outside of their tensor, overlap, or
-// do not fill it. Nothing is allocated in a size that the text states.
+// A manifest is not trusted. parse_manifest() refuses, each with one line: text that is damaged
+// (its own checksum), a newer format, tensors or files that are named twice, names of files that
+// lead out of the folder, sizes that no integer holds, boxes that lie outside of their tensor,
+// overlap, or do not fill it. No size that the text states is allocated unchecked.
 //
 //   TESSERA_TRY(const Manifest manifest, parse_manifest(text, "runs/step-50/manifest.json"));
 #pragma once
@@ -44,7 +44,7 @@ struct ManifestTensor {
 struct ManifestFile {
   std::string name;  // in the folder of the manifest
   int64_t bytes = 0;
-  uint64_t head_checksum = 0;  // of what stands before the arrays
+  uint64_t head_checksum = 0;  // checksum of all bytes before the arrays
   friend bool operator==(const ManifestFile&, const ManifestFile&) = default;
 };
 
@@ -59,11 +59,11 @@ struct Manifest {
 };
 
 std::string to_text(const Manifest& manifest);
-// `where`: the file, for messages. Errors: a fault if the text is not as it was written; invalid
-// input if it is not a manifest of this version, or contradicts itself.
+// Parses a manifest; `where` is the file, for messages. Errors: a fault if the text is not as it
+// was written; invalid input if it is not a manifest of this version, or contradicts itself.
 Result<Manifest> parse_manifest(std::string_view text, const std::string& where);
-// The checks of what a manifest says of its tensors and files; "": all hold, else the first that
-// does not.
+// Checks what a manifest says of its tensors and files. Returns "" if all checks hold, else the
+// first that does not.
 std::string why_invalid(const Manifest& manifest);
 
 }  // namespace tessera

@@ -1,4 +1,5 @@
-// Oracles: what was printed, and a list of contradictions with the check that finds each.
+// Oracles: the manifest that was printed, and a list of contradictions with the check that finds
+// each.
 #include "tessera/state/manifest.h"
 
 #include <gmock/gmock.h>
@@ -44,7 +45,7 @@ Manifest example() {
   return manifest;
 }
 
-// The text with the checksum that it has.
+// Returns the text with its own checksum in place.
 std::string sealed(std::string text) {
   constexpr size_t kBegin = 13, kDigits = 16;
   text.replace(kBegin, kDigits, std::string(kDigits, '0'));
@@ -136,8 +137,8 @@ TEST(Manifest, DeepNestingIsRefused) {
   EXPECT_EQ(read.error().message, "m: expected JSON, found other text");
 }
 
-// 1,000 manifests with a correct checksum and a changed text: none is fatal, and one that is taken
-// holds all that a manifest promises.
+// 1,000 manifests with a correct checksum and a changed text: none crashes the parser, and each
+// that is accepted holds all that a manifest promises.
 TEST(Manifest, MutatedTextsAreRefusedOrSound) {
   std::mt19937_64 random(11);
   const std::vector<std::string> pieces = {

@@ -15,8 +15,8 @@ Box no_elements(size_t dims) {
   return box;
 }
 
-// A scalar has no dim that could be empty: a rank that lacks it is no member with a box of its own.
-// So scalars are moved as arrays of one element.
+// Returns the box of a scalar as one of one element; other boxes stay. A scalar has no dim that
+// could be empty, so a box without dims could not say that a rank lacks the scalar.
 Box with_a_dim(const Box& box) {
   if (box.rank() > 0) return box;
   Box out;

@@ -1,5 +1,5 @@
-// Oracle: element by element, in memory: after the takes of each redistribution every rank has what
-// it needs, and the bytes are those that no rank had before.
+// Oracle: element by element, in memory: after the redistributions every rank has what it needs,
+// and the bytes sent are those of elements that their receiver lacked.
 #include "tessera/state/move.h"
 
 #include <fmt/format.h>
@@ -30,7 +30,7 @@ std::vector<RestingTensor> state_of(const std::string& plan, const std::string& 
   return *state;
 }
 
-// Flat indices of a region's elements.
+// Returns the flat indices of a region's elements.
 std::set<int64_t> elements(const std::vector<int64_t>& shape, const Box& region) {
   std::set<int64_t> found;
   if (region.empty()) return found;

@@ -44,7 +44,7 @@ constexpr std::array<std::pair<DType, std::string_view>, 8> kDTypes{{{DType::kFl
                                                                      {DType::kUInt8, "U8"},
                                                                      {DType::kBool, "BOOL"}}};
 
-// Other dtypes of the format: valid, but not read.
+// Other dtypes of the format, which are valid but not read.
 constexpr std::array<std::string_view, 14> kOtherDTypes{
     "I8",      "I16",         "U16",         "U32", "U64", "F8_E4M3", "F8_E5M2",
     "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "C64", "F4",  "F6_E2M3", "F6_E3M2"};
@@ -60,8 +60,8 @@ tl::unexpected<Error> malformed(const std::string& path, const std::string& mess
   return invalid_input(fmt::format("{}: not a safetensors file: {}", path, short_line(message)));
 }
 
-// The members of the header, each name once. JSON libraries keep the last of two equal names
-// silently, so names are counted while the text is read.
+// Parses the header, in which each name must occur once. JSON libraries silently keep the last of
+// two equal names, so names are counted while the text is read.
 Result<Json> parse_header(const std::string& path, const std::string& text) {
   if (json_depth(text) > kMostJsonDepth)
     return malformed(path, "expected a JSON object as header, found one of deeper nesting");
@@ -88,7 +88,7 @@ std::optional<int64_t> whole_number(const Json& json) {
   return static_cast<int64_t>(value);
 }
 
-// `data`: where the data begins in the file; `limit`: how many bytes of data there are.
+// Parses one entry. `data` is where the data begins in the file, `limit` the number of its bytes.
 Result<ArrayEntry> parse_entry(const std::string& path, const std::string& name, const Json& json,
                                int64_t data, int64_t limit) {
   const auto error = [&](const std::string& message) {
@@ -156,7 +156,8 @@ Result<std::map<std::string, std::string>> parse_metadata(const std::string& pat
   return metadata;
 }
 
-// The arrays lie one behind the other, from the end of the header to the end of the file.
+// Checks that the arrays lie one behind the other, from the end of the header to the end of the
+// file.
 Status check_ranges(const std::string& path, const std::vector<ArrayEntry>& arrays, int64_t data,
                     int64_t file_bytes) {
   int64_t at = data;
@@ -183,7 +184,7 @@ struct SafetensorsFile::Descriptor {
   }
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
-  // Reads all bytes of the range; the text of the error if it cannot.
+  // Reads all bytes of the range; returns the text of the error if that fails.
   std::optional<std::string> read(int64_t offset, int64_t bytes, std::byte* out) const {
     constexpr int64_t kFewestDirect = 256 << 10;
     if (direct >= 0 && bytes >= kFewestDirect && !is_cached(offset, bytes)) {
@@ -207,7 +208,7 @@ struct SafetensorsFile::Descriptor {
     return std::nullopt;
   }
   int number;
-  int direct = -1;  // the same file, opened to be read past the page cache; -1: it cannot be
+  int direct = -1;  // the file opened to bypass the page cache; -1: it cannot be
 
   void open_direct([[maybe_unused]] const std::string& path) {
 #ifdef O_DIRECT
@@ -223,11 +224,12 @@ struct SafetensorsFile::Descriptor {
   }
 
  private:
-  std::byte* mapped = nullptr;  // the file, for questions only: nothing is read there
+  std::byte* mapped = nullptr;  // the mapped file, only for mincore(): nothing is read there
   int64_t mapped_bytes = 0;
 
-  // Are the first and the last of the bytes in the page cache? Asked without reading: a read that does
-  // not wait makes the system read ahead what is then read a second time.
+  // Returns whether the first and the last of the bytes are in the page cache. mincore() answers
+  // without reading: a read that does not wait would start read-ahead of bytes that are then read a
+  // second time.
   bool is_cached(int64_t offset, int64_t bytes) const {
     const auto page = static_cast<int64_t>(::sysconf(_SC_PAGESIZE));
     for (const int64_t at : {offset, offset + bytes - 1}) {
@@ -238,8 +240,8 @@ struct SafetensorsFile::Descriptor {
     return true;
   }
 
-  // By way of memory that is aligned as the device wants it. How many bytes that were; what is not
-  // read so is read, or its error told, by the usual way.
+  // Reads by way of memory that is aligned as the device wants it. Returns the number of bytes
+  // read; the caller reads the rest, or finds its error, in the usual way.
   int64_t read_direct(int64_t offset, int64_t bytes, std::byte* out) const {
     constexpr int64_t kMost = 4 << 20;
     struct FreeMemory {

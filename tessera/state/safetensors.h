@@ -1,5 +1,5 @@
-// The safetensors file format: named arrays in one file, which any byte range of any array can be
-// read from. A file is
+// The safetensors file format: named arrays in one file, from which any byte range of any array can
+// be read. A file is
 //
 //   8 bytes     length of the header, little endian
 //   header      JSON: {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [begin, end]}, ...,
@@ -9,14 +9,14 @@
 // A file is not trusted: open() refuses a header that is larger than the file or than
 // kMostHeaderBytes, names that occur twice, dtypes that are not known, a shape whose size differs
 // from its range, ranges that overlap or leave gaps, and a file that is longer or shorter than its
-// arrays. Nothing is allocated in a size that a file states before it was compared with the file.
+// arrays. No size that a file states is allocated before it was compared with the file.
 //
 //   TESSERA_TRY(const SafetensorsFile file, SafetensorsFile::open("model.safetensors"));
 //   const ArrayEntry* weight = file.find("lm_head.weight");
 //   TESSERA_TRY_VOID(file.read(*weight, 0, weight->bytes, buffer));
 //
-// Writing is planned first: layout_safetensors() says which bytes stand where, then whoever has
-// them writes them.
+// Writing is planned first: layout_safetensors() says which bytes stand where; then the caller
+// writes them.
 #pragma once
 
 #include <cstddef>
@@ -44,8 +44,8 @@ struct ArrayEntry {
 
 class SafetensorsFile {
  public:
-  // Errors (invalid input): the file cannot be read or is not a safetensors file; the message names
-  // the file and what was expected.
+  // Opens a file. Errors: invalid input if the file cannot be read or is not a safetensors file;
+  // the message names the file and what was expected.
   static Result<SafetensorsFile> open(const std::string& path);
 
   const std::string& path() const { return path_; }
@@ -54,11 +54,12 @@ class SafetensorsFile {
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   uint64_t head_checksum() const { return head_checksum_; }  // of all that stands before the arrays
 
-  // Bytes [offset, offset + bytes) of an array. Thread-safe. Error (fault): the file has become
-  // shorter, or cannot be read.
+  // Reads bytes [offset, offset + bytes) of an array. Thread-safe. Errors: a fault if the file has
+  // become shorter or cannot be read.
   Status read(const ArrayEntry& array, int64_t offset, int64_t bytes, std::byte* out) const;
-  // Most of the file will be read, once and from front to back. Then large reads of what is not in the
-  // page cache go past it, where the file system can. Before reads of other threads.
+  // Announces that most of the file will be read, once and from front to back. Then large reads of
+  // bytes that are not in the page cache go past it, if the file system can. Call it before other
+  // threads read.
   void announce();
 
  private:
@@ -76,12 +77,12 @@ struct SafetensorsLayout {
   std::vector<ArrayEntry> arrays;
   int64_t bytes = 0;  // of the whole file
 };
-// Of arrays with name, dtype and shape, in the given order. The names are distinct; the header is
-// padded by spaces so that the data begins at a multiple of 8 bytes.
+// Lays out arrays with name, dtype and shape, in the given order. The names are distinct; the
+// header is padded by spaces so that the data begins at a multiple of 8 bytes.
 SafetensorsLayout layout_safetensors(std::vector<ArrayEntry> arrays,
                                      const std::map<std::string, std::string>& metadata = {});
 
-// The names of the format: "F64", "BF16", "I32", ...
+// Returns the format's name of a dtype: "F64", "BF16", "I32", ...
 std::string_view safetensors_dtype(DType dtype);
 
 }  // namespace tessera

@@ -30,7 +30,7 @@ class Safetensors : public testing::Test {
 
   std::string path() const { return (folder_ / "x.safetensors").string(); }
   void write(const std::string& bytes) const { std::ofstream(path(), std::ios::binary) << bytes; }
-  // A file with this header and so many bytes of data.
+  // Writes a file with this header and `data` bytes of data.
   void write(const std::string& header, size_t data) const {
     const uint64_t length = header.size();
     std::string bytes(reinterpret_cast<const char*>(&length), sizeof(length));
@@ -134,7 +134,7 @@ TEST_F(Safetensors, WhatIsWrongIsSaid) {
   EXPECT_THAT(error(), HasSubstr("'x': expected a text"));
 }
 
-// A file may be valid and have what is not read: the message says so.
+// A file may be valid and have dtypes that are not read: the message says so.
 TEST_F(Safetensors, DtypesThatAreNotReadAreNamed) {
   for (const std::string dtype : {"I8", "F8_E4M3", "F8_E5M2", "U16", "I16", "F4", "C64"}) {
     write(R"({"a":{"dtype":")" + dtype + R"(","shape":[8],"data_offsets":[0,8]}})", 8);
@@ -145,7 +145,8 @@ TEST_F(Safetensors, DtypesThatAreNotReadAreNamed) {
   }
 }
 
-// Flipped, inserted and lost bytes: a file either opens, with arrays inside it, or gives one line.
+// With flipped, inserted or lost bytes a file either opens, with arrays inside it, or gives one
+// line.
 TEST_F(Safetensors, MutatedFilesNeverReachOutsideThemselves) {
   const SafetensorsLayout layout = layout_safetensors(
       {{"w", DType::kFloat32, {4, 3}}, {"b", DType::kInt64, {3}}, {"c", DType::kBool, {5}}},

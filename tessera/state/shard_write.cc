@@ -15,7 +15,7 @@
 namespace tessera {
 namespace {
 
-// Checksums of the parts, of bytes of the file that come in order.
+// Computes the checksums of the parts from bytes of the file that come in order.
 class PartSums {
  public:
   explicit PartSums(const SafetensorsLayout& layout) : layout_(layout) {}
@@ -45,8 +45,8 @@ class PartSums {
   std::vector<uint64_t> sums_;
 };
 
-// Writes pieces one behind the other, each beside what its giver does next. So a piece stays as it is
-// until the one behind it has been given.
+// Writes pieces one behind the other, each while the caller prepares the next. So the caller keeps
+// a piece unchanged until it has given the next one.
 class PieceWriter {
  public:
   explicit PieceWriter(StorageFile& file) : file_(file) {}
@@ -70,7 +70,7 @@ class PieceWriter {
 
 using Bytes = std::span<const std::byte>;
 
-// `piece`: bytes [begin, begin + bytes) of the file; asked for in order.
+// Writes a shard's file. `piece` returns bytes [begin, begin + bytes) of it and is called in order.
 Result<ShardReport> write_pieces(Storage& storage, const std::string& dir, int64_t step,
                                  const Shard& shard,
                                  const std::function<Result<Bytes>(int64_t, int64_t)>& piece) {
@@ -120,7 +120,7 @@ Status fill_shard(const Shard& shard, const FillPart& fill, int64_t begin,
     std::memcpy(out.data(), layout.head.data() + begin,
                 static_cast<size_t>(std::min(end, head) - begin));
   }
-  // The first array that ends behind the beginning.
+  // Finds the first array that ends after `begin`.
   auto array =
       std::partition_point(layout.arrays.begin(), layout.arrays.end(),
                            [&](const ArrayEntry& one) { return one.begin + one.bytes <= begin; });

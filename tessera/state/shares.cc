@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-using Key = std::vector<std::pair<int64_t, int64_t>>;  // a box in an order of its own
+using Key = std::vector<std::pair<int64_t, int64_t>>;  // a box in a form that can be ordered
 using Ranks = std::vector<size_t>;
 
 struct Piece {
@@ -25,13 +25,13 @@ Key key_of(const Box& box) {
   return key;
 }
 
-// Distinct boxes of a tensor with their holders, by place.
+// The distinct boxes of a tensor with their holders, sorted by place.
 using Holders = std::map<Key, std::pair<Box, Ranks>>;
 
 bool are_disjoint(const Holders& boxes) {
   for (auto a = boxes.begin(); a != boxes.end(); ++a) {
     for (auto b = std::next(a); b != boxes.end(); ++b) {
-      // Sorted by the begin along the first dim.
+      // Boxes are sorted by their begin along the first dim.
       if (!a->first.empty() && b->first[0].first >= a->second.first.dims[0].end()) break;
       if (!intersect(a->second.first, b->second.first).empty()) return false;
     }
@@ -39,7 +39,7 @@ bool are_disjoint(const Holders& boxes) {
   return true;
 }
 
-// Cuts the boxes along the borders of all: cells that no border crosses.
+// Cuts the boxes along the borders of all boxes into cells that no border crosses.
 Holders cut_along_borders(const Holders& boxes) {
   const size_t rank = boxes.begin()->first.size();
   std::vector<std::set<int64_t>> borders(rank);
@@ -78,8 +78,8 @@ Holders cut_along_borders(const Holders& boxes) {
   return cells;
 }
 
-// A large piece in as many parts as it has holders, along its longest runs of memory: the first dim
-// that is long enough, else the longest.
+// Cuts a large piece into at most as many parts as it has holders, of at least `share_bytes`, along
+// the first dim that is long enough, so that runs of memory are long; else along the longest dim.
 void cut_evenly(const Piece& piece, int64_t share_bytes, std::vector<Piece>& out) {
   const auto most = static_cast<int64_t>(piece.holders->size());
   const int64_t parts = std::min(most, piece.bytes / std::max<int64_t>(1, share_bytes));
@@ -126,7 +126,7 @@ std::vector<std::vector<HeldBox>> share_out(const std::vector<int64_t>& element_
       cut_evenly({tensor, box, &ranks, box.volume() * element_bytes[tensor]}, share_bytes, pieces);
     }
   }
-  // What has one holder first: there is nothing to choose.
+  // Pieces with one holder come first: they leave no choice.
   std::stable_sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) {
     return std::tuple(a.holders->size() > 1, -a.bytes) <
            std::tuple(b.holders->size() > 1, -b.bytes);

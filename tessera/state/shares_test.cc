@@ -26,7 +26,7 @@ std::vector<int64_t> bytes_written(const Case& one,
   return bytes;
 }
 
-// By tensor and element: how many boxes have it.
+// Returns, by tensor and element, how many boxes contain the element.
 std::vector<std::vector<int>> counts(const Case& one,
                                      const std::vector<std::vector<HeldBox>>& lists) {
   std::vector<std::vector<int>> found;

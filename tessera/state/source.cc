@@ -24,7 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 constexpr std::string_view kSuffix = ".safetensors";
 constexpr std::string_view kIndexSuffix = ".safetensors.index.json";
-constexpr int64_t kPieceBytes = 4 << 20;  // read and converted at once
+constexpr int64_t kPieceBytes = 4 << 20;  // bytes read and converted at once
 
 class SafetensorsSource : public TensorSource {
  public:
@@ -90,14 +90,14 @@ class SafetensorsSource : public TensorSource {
   mutable std::atomic<int64_t> bytes_read_ = 0;
 };
 
-// A name that a file in the folder may have; messages show it as it is.
+// Returns whether a file in the folder may have this name. Messages show the name unchanged.
 bool is_name_of_file(const std::string& name) {
   constexpr size_t kMost = 255;
   return !name.empty() && name.size() <= kMost && name.find('/') == std::string::npos &&
          one_line(name) == name;
 }
 
-// The files that the index of a folder names.
+// Returns the files that the index of a folder names.
 Result<std::set<std::string>> files_of_index(const fs::path& index) {
   TESSERA_TRY(const std::string text, read_file(index.string()));
   const auto parsed = parse_json(text);
@@ -108,7 +108,7 @@ Result<std::set<std::string>> files_of_index(const fs::path& index) {
   }
   std::set<std::string> names;
   for (const auto& [name, file] : (*parsed)["weight_map"].items()) {
-    // The index names files beside it: nothing may lead out of the folder.
+    // The index names files beside it; no name may lead out of the folder.
     if (!file.is_string() || !is_name_of_file(file.get<std::string>())) {
       return invalid_input(
           fmt::format("{}: weight_map: '{}': expected the name of a file in this "
@@ -173,7 +173,7 @@ std::vector<ByteRange> byte_ranges(const std::vector<int64_t>& shape, int64_t by
   std::vector<ByteRange> ranges;
   if (region.empty()) return ranges;
   const std::vector<int64_t> strides = row_major_strides(shape);
-  // The last dims of which the region takes all, and the one before them, are one run.
+  // The last dims that the region takes whole, and the dim before them, form one run.
   size_t outer = shape.size();
   int64_t run = 1;
   while (outer > 0) {

@@ -1,5 +1,5 @@
-// Sources of named arrays: files of weights and checkpoints, seen alike. Whoever fills a tensor asks
-// for the region and the dtype that it needs; a source reads only the byte ranges of that region.
+// Sources of named arrays: weight files and checkpoints behind one interface. A caller asks for the
+// region and dtype of a tensor that it needs; a source reads only the byte ranges of that region.
 //
 //   TESSERA_TRY(const auto source, open_source("folder_or_file"));
 //   const SourceArray* found = source->find("blocks.0.attn.q.weight");
@@ -32,23 +32,24 @@ class TensorSource {
   virtual const std::vector<SourceArray>& arrays() const = 0;
   virtual const SourceArray* find(std::string_view name) const = 0;  // null: there is none
   // Writes the region, row-major, converted to `dtype` (base/convert.h). The region lies inside the
-  // array's shape. Error (fault): what is read is not what was opened.
+  // array's shape. Errors: a fault if the file has changed since it was opened.
   virtual Status read(const SourceArray& array, const Box& region, DType dtype,
                       std::byte* out) const = 0;
-  // Read from files so far.
+  // Returns the bytes read from files so far.
   virtual int64_t bytes_read() const = 0;
 };
 
-// One safetensors file, or several whose names are distinct: those that the index file
-// (*.safetensors.index.json) of a folder names, or all of a folder without an index.
+// Opens one safetensors file, or several whose names are distinct: those that a folder's index file
+// (*.safetensors.index.json) names, or all files of a folder without an index.
 Result<std::unique_ptr<TensorSource>> open_safetensors(const std::string& path);
 
-// What a path holds: a safetensors file, a folder of them, a checkpoint's folder, or a folder of
-// checkpoints (the newest), which is compared with its checksums as it is read. Error: nothing of
-// these, or what opening it says.
+// Opens what a path holds: a safetensors file, a folder of them, a checkpoint's folder, or a folder
+// of checkpoints (the newest). Checkpoints are compared with their checksums as they are read.
+// Errors: the path holds none of these, or the error of opening it.
 Result<std::unique_ptr<TensorSource>> open_source(const std::string& path);
 
-// The runs of bytes that hold a region of a row-major array, in order; runs that touch are one.
+// A run of bytes. byte_ranges() returns the runs that hold a region of a row-major array, in order;
+// runs that touch are merged.
 struct ByteRange {
   int64_t begin = 0, bytes = 0;
   friend bool operator==(const ByteRange&, const ByteRange&) = default;

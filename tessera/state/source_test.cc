@@ -30,7 +30,7 @@ class Sources : public testing::Test {
   }
   ~Sources() override { fs::remove_all(folder_); }
 
-  // float32 values first, first + 1, ...
+  // Writes an array of the float32 values first, first + 1, ...
   void write(const std::string& file, const std::string& name, const std::vector<int64_t>& shape,
              float first) const {
     const SafetensorsLayout layout = layout_safetensors({{name, DType::kFloat32, shape}});

@@ -38,7 +38,7 @@ class PosixFile : public StorageFile {
       const int64_t some = is_direct_ ? direct : bytes;
       const ssize_t written = ::write(descriptor_, data, static_cast<size_t>(some));
       if (written < 0 && errno == EINTR) continue;
-      // A device with larger blocks: what it refuses goes through the page cache.
+      // A device with larger blocks refuses this write; then it goes through the page cache.
       if (written < 0 && errno == EINVAL && is_direct_) {
         can_direct_ = false;
         continue;
@@ -56,7 +56,7 @@ class PosixFile : public StorageFile {
   }
 
  private:
-  // How many of the bytes may go to the device directly: whole blocks, if they are worth it.
+  // Returns how many of the bytes may go to the device directly: whole blocks, if they are many.
   int64_t direct_bytes(const std::byte* data, int64_t bytes) const {
     constexpr int64_t kFewest = 1 << 20;
     const bool aligned = reinterpret_cast<uintptr_t>(data) % kStorageBlock == 0 &&  // NOLINT
@@ -73,7 +73,7 @@ class PosixFile : public StorageFile {
       return;
     }
 #endif
-    can_direct_ = false;  // a file system without: memory, or of a network
+    can_direct_ = false;  // the file system lacks O_DIRECT: one in memory or on a network
   }
 
   std::string path_;

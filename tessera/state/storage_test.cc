@@ -1,4 +1,5 @@
-// Both storages do the same; and what MemoryStorage loses is what POSIX allows to be lost.
+// Tests that both storages behave alike, and that MemoryStorage loses only what POSIX allows to be
+// lost.
 #include "tessera/state/storage.h"
 
 #include <fmt/format.h>
@@ -102,8 +103,8 @@ TEST_F(Storages, Memory) {
   expect_the_calls_of_a_storage(memory, "top");
 }
 
-// Whole blocks from aligned memory go past the page cache; what is not a whole block, and what
-// follows it, does not. The file is the same.
+// Whole blocks from aligned memory go past the page cache; a partial block and what follows it do
+// not. The file is the same.
 TEST_F(Storages, LargeWritesOfAnyAlignmentAreOneFile) {
   FileSystem disk;
   constexpr int64_t kBytes = (3 << 20) + 1234;
@@ -114,7 +115,7 @@ TEST_F(Storages, LargeWritesOfAnyAlignmentAreOneFile) {
     memory.get()[i] = static_cast<std::byte>(i * 31 + (i >> 12));
     expected += static_cast<char>(memory.get()[i]);
   }
-  // Where one write ends and the next begins; from blocks to blocks, into a block, out of it.
+  // Each list says where one write ends and the next begins: at blocks, inside a block, and both.
   for (const std::vector<int64_t>& cuts :
        {std::vector<int64_t>{}, {2 << 20}, {(2 << 20) + 1}, {7}, {8192, 8192 + (2 << 20)}}) {
     const std::string path = path_in(folder_, fmt::format("{}", fmt::join(cuts, "-")) + "x");

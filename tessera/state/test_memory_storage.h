@@ -5,9 +5,9 @@
 //   const Status saved = save(storage);                        // fails at the 7th operation
 //   storage.restore_to("folder", Survivors::kOnlySynced);      // real files, to resume from
 //
-// May be lost, and must be recovered from: everything that was not synced, in whole or in part, in
-// any of the ways of Survivors. Operations are counted from 1, in the order in which they begin:
-// each call of Storage and of a file, but list() and free_bytes(), which change nothing.
+// Everything that was not synced may be lost, in whole or in part, in any of the ways of Survivors,
+// and a run must recover from that. Operations are counted from 1, in the order in which they
+// begin: each call of Storage and of a file, but list() and free_bytes(), which change nothing.
 #pragma once
 
 #include <fmt/format.h>
@@ -31,19 +31,19 @@ namespace tessera {
 
 struct Failure {
   enum class Kind : uint8_t {
-    kStop,  // this operation and all behind it fail: the process is dead. Of a write, half is done
+    kStop,  // this operation and all after it fail (the process is dead); half of a write is done
     kFull,  // no more room: every write from this operation on fails after half of it
   };
   int64_t at = 0;  // 0: never
   Kind kind = Kind::kStop;
 };
 
-// What is left after a loss.
+// The files that remain after a loss.
 enum class Survivors : uint8_t {
-  kAll,         // a killed process: what was written is there
-  kOnlySynced,  // a loss of power: names and bytes that were synced
+  kAll,         // after a killed process: all that was written
+  kOnlySynced,  // after a loss of power: names and bytes that were synced
   kNames,       // all names, with the bytes that were synced (a rename before its data)
-  kTorn,        // all names; of bytes that were not synced the first half, then zeros
+  kTorn,        // all names; of bytes that were not synced the first half remains, then zeros
 };
 inline constexpr Survivors kEverySurvivors[] = {Survivors::kAll, Survivors::kOnlySynced,
                                                 Survivors::kNames, Survivors::kTorn};
@@ -63,7 +63,7 @@ class MemoryStorage : public Storage {
   Result<int64_t> free_bytes(const std::string& path) override;
   int64_t piece_bytes() const override { return kStorageBlock; }  // files of tests have several
 
-  int64_t operations() const;  // begun so far
+  int64_t operations() const;  // operations begun so far
   // Writes what the folder `from` holds after the loss below the real folder `to`.
   void restore_to(const std::string& from, const std::string& to, Survivors survivors) const;
 
@@ -79,7 +79,7 @@ class MemoryStorage : public Storage {
   std::shared_ptr<Node> root_;
 };
 
-// A folder or a file. What is synced lies beside what is there.
+// A folder or a file. Its synced names and bytes are kept beside its current ones.
 struct MemoryStorage::Node {
   explicit Node(bool is_folder) : folder(is_folder) {}
   bool folder;

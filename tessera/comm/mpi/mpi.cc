@@ -1,6 +1,6 @@
 // The communicator over MPI: one process a rank, used by the thread that called mpi_world (MPI is
-// initialised with MPI_THREAD_FUNNELED). Same algorithm, order of combination and accounting as the
-// threads (transfer.h): members send each other packed pieces directly.
+// initialised with MPI_THREAD_FUNNELED). Algorithm, order of combination and accounting are those
+// of the threads (transfer.h): members send each other packed pieces directly.
 //
 // What happens when a rank is lost, under Open MPI 4: mpirun sees its child die of a signal, or
 // exit with a code that is not 0, prints a notice, sends SIGTERM to all other ranks and, about a
@@ -38,11 +38,11 @@ constexpr uint64_t kBarrier = 2;
 constexpr int kPollsBeforeYield = 200;
 constexpr int kPollsBeforeNap = 2000;
 constexpr std::chrono::microseconds kNap{50};
-// For ranks that are late to say whom they wait for.
+// Time for ranks that are late to say which ranks they wait for.
 constexpr std::chrono::milliseconds kAnswerTime{1000};
 
-// What the SIGTERM handler prints: a signal handler can reach nothing but globals. Two texts, of
-// which one is current, so that the handler never sees one half written.
+// The text that the SIGTERM handler prints; a signal handler can reach only globals. There are two
+// texts, and `current` names the valid one, so that the handler never sees one half written.
 struct FaultNote {
   std::array<std::array<char, 512>, 2> texts{};
   std::atomic<int> current{0};
@@ -69,7 +69,7 @@ void ignore_sigterm() {
   if (action.sa_handler == tessera_on_sigterm) signal(SIGTERM, SIG_IGN);
 }
 
-bool faulted = false;  // of this process; read at exit
+bool faulted = false;  // whether this process had a fault; read at exit
 void finalize_at_exit() {
   int done = 0;
   MPI_Finalized(&done);
@@ -90,7 +90,7 @@ class Op {
   virtual ~Op() = default;
   Op(const Op&) = delete;
   Op& operator=(const Op&) = delete;
-  // Does what can be done now; true if anything was. Throws CommFault on a mismatch.
+  // Advances the op as far as it can; returns whether it moved. Throws CommFault on a mismatch.
   bool progress() {
     const bool received = receive();
     const bool sent =
@@ -113,7 +113,7 @@ class Op {
 
  protected:
   virtual bool receive() = 0;         // takes what has arrived
-  virtual bool complete() const = 0;  // all has been received
+  virtual bool complete() const = 0;  // whether all has been received
   virtual std::vector<int> waiting_for() const = 0;
 
   void send(int to, ParcelPtr parcel) {
@@ -139,7 +139,7 @@ class Op {
   bool done_ = false;
 
  private:
-  std::vector<std::pair<int, Post::Ticket>> sends_;  // under way, with the receiver
+  std::vector<std::pair<int, Post::Ticket>> sends_;  // under way: receiver and ticket
 };
 
 struct GroupState {
@@ -181,7 +181,8 @@ class GroupOp : public Op {
   const Header header_;
 };
 
-// An empty message to and from every other rank: n - 1 a rank, so that a lost one can be named.
+// The barrier: an empty message to and from every other rank, n - 1 a rank, so that it can name a
+// rank that is lost.
 class BarrierOp final : public GroupOp {
  public:
   BarrierOp(Post& post, Label label, GroupState& group)
@@ -205,7 +206,7 @@ class BarrierOp final : public GroupOp {
   std::vector<size_t> sources_;
 };
 
-// Any redistribution by pieces.
+// Carries out any redistribution by pieces.
 class PieceOp final : public GroupOp {
  public:
   PieceOp(Post& post, Label label, GroupState& group, std::vector<Item> items)
@@ -288,13 +289,13 @@ class PieceOp final : public GroupOp {
   }
 
   std::vector<Assembly> assemblies_;
-  std::vector<size_t> sources_;  // yet to come, in member order
-  Pieces packed_pieces_;         // what packed_ holds
+  std::vector<size_t> sources_;  // members yet to send, in member order
+  Pieces packed_pieces_;         // the pieces in packed_
   ParcelPtr packed_;
 };
 
-// All-reduce of equal boxes: phase 0 brings everyone's part of a chunk to its owner, phase 1 the
-// result to all.
+// Carries out an all-reduce of equal boxes: phase 0 brings every member's part of a chunk to the
+// chunk's owner, phase 1 the result to all.
 class ChunkedOp final : public GroupOp {
  public:
   ChunkedOp(Post& post, Label label, GroupState& group, std::vector<Item> items)
@@ -359,7 +360,7 @@ class ChunkedOp final : public GroupOp {
       unpack_flat(item.what->dtype, parcel.payload() + offset, item.out, range);
     });
   }
-  // In member order: into the part of member 0, which takes on the header of the result.
+  // Reduces the parts in member order into the part of member 0, which gets the result's header.
   void reduce() {
     const ParcelPtr result = parts_.front();
     result->set_header(header(1, chunk_bytes(me_)));
@@ -376,9 +377,9 @@ class ChunkedOp final : public GroupOp {
     unpack(me_, *result);
   }
 
-  std::vector<ParcelPtr> parts_;  // of the own chunk, by member
-  std::vector<size_t> sources_;   // whose parts are yet to come
-  std::vector<size_t> results_;   // whose reduced chunks are yet to come
+  std::vector<ParcelPtr> parts_;  // parts of the own chunk, by member
+  std::vector<size_t> sources_;   // members whose parts are yet to come
+  std::vector<size_t> results_;   // members whose reduced chunks are yet to come
 };
 
 class SendOp final : public Op {
@@ -520,7 +521,7 @@ class MpiCommunicator final : public Communicator {
 
   void abort(const std::string& reason) override {
     faulted = true;
-    ignore_sigterm();  // this process has its own line to print; mpirun's SIGKILL is a second away
+    ignore_sigterm();  // this process prints its own line; mpirun's SIGKILL comes a second later
     post_.broadcast_abort(reason);
   }
 
@@ -556,8 +557,8 @@ class MpiCommunicator final : public Communicator {
         if (op.done() || post_.abort_reason()) continue;
         throw CommFault{timeout_text(rank(), op.label(), silent, options_.timeout)};
       }
-      // More processes than cores: a poller that only yields still burns its share. A nap lets
-      // whoever has the data run.
+      // There are more processes than cores: a process that only yields still uses its share of a
+      // core. A short sleep lets the process run that has the data.
       if (idle < kPollsBeforeNap) {
         std::this_thread::yield();
       } else {
@@ -571,9 +572,10 @@ class MpiCommunicator final : public Communicator {
     for (const int whom : post_.take_questions()) post_.answer(whom, op.missing());
   }
 
-  // Of an operation that has waited too long: who is the cause. A rank that it misses may be
-  // waiting too: each one is asked for whom, those are asked in turn, and who gives no answer
-  // counts. Those that the operation misses itself if all answer.
+  // Returns the ranks that keep an operation waiting too long. A rank that the operation misses may
+  // wait itself: this rank asks each such rank for the ranks that it waits for, then asks those in
+  // turn. Returned are the ranks that do not answer; if all answer, the ranks that the operation
+  // misses.
   std::vector<int> silent_ranks(const Op& op) {
     post_.forget_answers();
     std::set<int> asked = {rank()};
@@ -621,7 +623,7 @@ class MpiCommunicator final : public Communicator {
   std::map<std::pair<int, int64_t>, int64_t> next_received_;  // by sender and tag
   Handle next_handle_ = 0;
   std::map<Handle, std::unique_ptr<Op>> ops_;  // issued and not waited for
-  std::vector<Op*> active_;                    // those not done, in order of issue
+  std::vector<Op*> active_;                    // ops that are not done, in order of issue
 };
 
 int processes_launched() {

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kTag = 1;
 constexpr size_t kMostSpare = 32;
-constexpr size_t kLongestReason = 4000;  // an abort must go out eagerly
+constexpr size_t kLongestReason = 4000;  // an abort must be small enough for MPI's eager protocol
 // The first letter of a message on the control communicator.
 constexpr char kAbort = '!', kQuestion = '?', kAnswer = '=';
 

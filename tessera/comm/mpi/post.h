@@ -4,8 +4,8 @@
 // on one communicator of our own; the receiver takes whatever arrives (matched probe) and files it
 // under the address in the header. So calls of different groups cannot mix, groups need no MPI
 // communicators (which could only be made collectively), and a message may come before its receiver
-// has issued the call. A second communicator carries the news of an abort,
-// and the question of a rank that has waited too long: whom do you wait for?
+// has issued the call. A second communicator carries the news of an abort, and the questions of a
+// rank that has waited too long about which ranks the others wait for.
 #pragma once
 
 #include <mpi.h>
@@ -23,7 +23,7 @@
 
 namespace tessera::comm {
 
-// Where a message belongs: unique among all messages from one rank to another.
+// The call that a message belongs to: unique among all messages from one rank to another.
 struct Address {
   uint64_t group = 0;    // hash of the member list; other constants for point to point and barriers
   int64_t tag = 0;       // point to point
@@ -42,7 +42,7 @@ inline constexpr size_t kUnitBytes =
     64;  // messages are whole units: lengths beyond 2^31 bytes stay ints
 static_assert(sizeof(Header) % kUnitBytes == 0);
 
-// A message in memory. Its memory is used again when the last owner is gone.
+// A message in memory. Its memory is reused when the last owner is gone.
 class Parcel {
  public:
   explicit Parcel(size_t units) : units_(units), memory_(new std::byte[units * kUnitBytes]) {}
@@ -73,26 +73,26 @@ class Post {
   int size() const { return size_; }
 
   ParcelPtr parcel(const Header& header);  // memory of header.payload_bytes after the header
-  // Sends the parcel; the result tells when it has left.
+  // Sends the parcel. The ticket tells sent() which parcel is meant.
   using Ticket = int64_t;
   Ticket send(int to, ParcelPtr parcel);
   bool sent(Ticket ticket) const { return !sends_.contains(ticket); }
-  // What has arrived from a rank under an address; removed from the post.
+  // Removes a message that came from a rank under an address and returns it; null if none has come.
   ParcelPtr receive(int from, const Address& address);
 
-  // Moves messages on; true if anything happened. Throws CommFault if MPI reports an error.
+  // Moves messages on; returns whether anything happened. Throws CommFault if MPI reports an error.
   bool progress();
 
   // Asks a rank whom it waits for. Only a rank that makes progress answers.
   void ask(int whom);
-  // The ranks that asked since the last call, and the answer to one of them.
+  // Returns the ranks that asked since the last call. answer() replies to one of them.
   std::vector<int> take_questions() { return std::exchange(questions_, {}); }
   void answer(int whom, const std::vector<int>& waits_for);
-  // What was answered since the last call of forget_answers, by rank.
+  // Forgets the answers. answers() returns those that came since, by the rank that gave them.
   void forget_answers() { answers_.clear(); }
   const std::map<int, std::vector<int>>& answers() const { return answers_; }
 
-  // The reason of an abort by another rank, once it has come.
+  // Returns the reason of another rank's abort, once it has come.
   const std::optional<std::string>& abort_reason() const { return abort_reason_; }
   void broadcast_abort(const std::string& reason);
 
@@ -109,11 +109,12 @@ class Post {
   ParcelPtr take_parcel(size_t units);
   bool probe();
   void poll_control();
-  // Errors are of no interest: the peer may be the one that is lost.
+  // Sends a text on the second communicator. Ignores errors: the peer may be the rank that is lost.
   void send_control(int to, const std::string& text);
   void check(int code, const char* what) const;
 
-  // Spare parcels; shared, since parcels return to it whenever their last owner lets go.
+  // Parcels for reuse. The list is shared, since a parcel returns to it when its last owner lets
+  // go.
   struct Spare {
     std::vector<std::unique_ptr<Parcel>> parcels;
   };
@@ -130,7 +131,7 @@ class Post {
   std::optional<std::string> abort_reason_;
   std::vector<int> questions_;
   std::map<int, std::vector<int>> answers_;
-  std::vector<std::unique_ptr<std::string>> control_texts_;  // being sent until the process ends
+  std::vector<std::unique_ptr<std::string>> control_texts_;  // kept until the process ends
 };
 
 }  // namespace tessera::comm

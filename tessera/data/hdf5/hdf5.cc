@@ -23,17 +23,17 @@
 namespace tessera {
 namespace {
 
-// The library as Debian builds it may be called by one thread at a time.
+// Returns the lock of the library: as Debian builds it, only one thread at a time may call it.
 std::mutex& library() {
   static std::mutex mutex;
-  // We close everything that we open. At the end of a process whose file could not be written the
-  // library (1.10.8) would try again and end the process by a signal.
+  // We close everything that we open. If a file could not be written, the library (1.10.8) would
+  // try again at the end of the process and end it by a signal.
   [[maybe_unused]] static const herr_t at_exit = H5dont_atexit();
   return mutex;
 }
 
-// Takes the library for as long as it lives. What the library prints of an error by itself is
-// switched off, which holds for the calling thread alone.
+// Locks the library for as long as the object lives. Also switches off the library's own printing
+// of errors, which holds for the calling thread alone.
 class Calls {
  public:
   Calls() : lock_(library()) { H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr); }
@@ -44,7 +44,7 @@ class Calls {
   std::unique_lock<std::mutex> lock_;
 };
 
-// Closes what the library opened. Under the lock.
+// Closes what the library opened. Used under the lock.
 class Handle {
  public:
   using Close = herr_t (*)(hid_t);
@@ -69,8 +69,8 @@ class Handle {
   Close close_ = nullptr;
 };
 
-// The narrowest float that holds every value of a float type: float16 and bfloat16 are read as
-// float32. None holds those of more than 64 bits.
+// Returns the narrowest float that holds every value of a float type: float16 and bfloat16 are read
+// as float32. No float holds types of more than 64 bits.
 std::optional<Number> float_that_holds(hid_t type) {
   size_t sign = 0, exponent_at = 0, exponent_bits = 0, fraction_at = 0, fraction_bits = 0;
   if (H5Tget_fields(type, &sign, &exponent_at, &exponent_bits, &fraction_at, &fraction_bits) < 0)
@@ -80,7 +80,7 @@ std::optional<Number> float_that_holds(hid_t type) {
   return std::nullopt;
 }
 
-// How messages name elements that are no numbers, or too wide.
+// Returns the name, in messages, of elements that are no numbers or are too wide.
 std::string kind_of_elements(hid_t type) {
   switch (H5Tget_class(type)) {
     case H5T_INTEGER: return fmt::format("integers of {} bits", 8 * H5Tget_size(type));
@@ -112,7 +112,7 @@ std::optional<Number> number_of(hid_t type) {
   }
 }
 
-// As numbers lie in memory: little-endian, whatever the file has.
+// Returns the type of numbers in memory: little-endian, whatever the file has.
 hid_t type_in_memory(Number number) {
   switch (number) {
     case Number::kUint8: return H5T_STD_U8LE;
@@ -129,7 +129,7 @@ hid_t type_in_memory(Number number) {
   return H5T_STD_U8LE;
 }
 
-// The names in the file's root, at most so many.
+// Returns names in the file's root, at most kMost of them.
 std::string members_of(hid_t file) {
   constexpr hsize_t kMost = 8;
   H5G_info_t info;
@@ -148,8 +148,8 @@ std::string members_of(hid_t file) {
   return join(names, ", ") + (info.nlinks > kMost ? " and more" : "");
 }
 
-// Opens the file and the dataset and reads its first and its last number: all that a head says is
-// looked at.
+// Opens the file and the dataset and reads its first and its last number, so that the library looks
+// at all that a head says.
 void touch(const ArrayName& name) {
   H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
   const Handle file(H5Fopen(name.path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose);
@@ -174,11 +174,11 @@ void touch(const ArrayName& name) {
   }
 }
 
-// libhdf5 1.10.8 ends by a signal, or does not end, on some damaged files.
+// The time limit of a trial. libhdf5 1.10.8 crashes, or hangs, on some damaged files.
 constexpr std::chrono::seconds kLongestTrial{60};
 
-// Whether the last call of the library failed because it met a version of the format that it does
-// not know: its messages say so, no code does.
+// Returns whether the last call of the library failed because it met a version of the format that
+// it does not know: its messages say so, no code does.
 bool met_unknown_version() {
   bool met = false;
   const auto look = [](unsigned, const H5E_error2_t* one, void* found) -> herr_t {
@@ -255,7 +255,8 @@ class Hdf5File : public ArrayFile {
   int64_t file_bytes() const override { return bytes_; }
 
  private:
-  // At least one, and so many that their numbers can be counted: heads may say anything.
+  // Checks that there is at least one element, and few enough to count them: heads may say
+  // anything.
   Status check_elements() const {
     constexpr int64_t kMost = int64_t{1} << 50;
     int64_t elements = 1;
@@ -323,7 +324,7 @@ Status write_datasets(const std::string& temporary, const std::string& path,
                                  H5P_DEFAULT, H5P_DEFAULT),
                       H5Dclose);
     if (!data.valid()) return failed();
-    // A sample at a time: arrays may be larger than memory.
+    // The copy goes sample by sample: arrays may be larger than memory.
     Box box = Box::whole(array->shape());
     box.dims[0].size = 1;
     const auto volume = static_cast<hsize_t>(box.volume());

@@ -101,7 +101,7 @@ TEST_F(Hdf5, BigEndianNumbersOfOtherProgramsAreReadToo) {
                 "': expected 1 to 2^50 elements in the dataset 'empty', found the shape [0]");
 }
 
-// The type of an IEEE-like float: sign, exponent, fraction. The library converts.
+// Returns the type of an IEEE-like float: sign, exponent, fraction. The library converts it.
 hid_t float_type(size_t bytes, size_t exponent_bits, size_t fraction_bits, size_t bias) {
   const hid_t type = H5Tcopy(bytes > sizeof(float) ? H5T_IEEE_F64LE : H5T_IEEE_F32LE);
   H5Tset_fields(type, 8 * bytes - 1, fraction_bits, exponent_bits, 0, fraction_bits);
@@ -164,7 +164,7 @@ TEST_F(Hdf5, ErrorsAreOneLine) {
 
 size_t as_it_is(unsigned, size_t, const unsigned*, size_t bytes, size_t*, void**) { return bytes; }
 
-// The library prints errors by itself, unless that is switched off in the thread that calls it.
+// The library prints errors itself unless the calling thread has switched that off.
 TEST_F(Hdf5, AFilterThatIsNotHereIsOneLineInAnyThread) {
   constexpr H5Z_filter_t kFilter = 300;  // one of those that are left to tests
   const H5Z_class2_t filter = {H5Z_CLASS_T_VERS, kFilter, 1,       1,

@@ -1,8 +1,8 @@
-// Fused attention. The plain form, causal or not, by libtorch's flash kernels for the processor, on strided views (no copy of q, k,
-// v), one call for each query group. A box may hold any interval of queries and of keys: it is cut
-// into rectangles, each either wholly below the causal diagonal or a square on it, and what they
-// give is merged by log-sum-exp (exact). Keys that no query of the box sees are not read; their
-// gradients are zero.
+// Fused attention. libtorch's flash kernels for the processor compute the plain form, causal or
+// not, on strided views (no copy of q, k, v), one call for each query group. A box may hold any
+// interval of queries and of keys: it is cut into rectangles, each either wholly below the causal
+// diagonal or a square on it, whose results are merged by log-sum-exp (exact). Keys that no query
+// of the box sees are not read; their gradients are zero.
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 #include <ATen/ops/fill.h>
@@ -29,7 +29,7 @@ std::vector<Rectangle> rectangles_of(const KernelCall& call) {
   const auto order = parse_order(call.op->text("order"));
   TESSERA_CHECK(order.has_value(), "{}: order {}", call.op->path, call.op->text("order"));
   const auto kv = static_cast<size_t>(op_dims(call.op->annotation.inputs[first + 1])[1]);
-  // Of more keys than queries, the queries have the last positions.
+  // If there are more keys than queries, the queries have the last positions.
   const std::vector<OpDim>& dims = call.op->annotation.dims;
   Interval queries = call.box.dims[q];
   queries.begin += dims[kv].size - dims[q].size;
@@ -38,8 +38,8 @@ std::vector<Rectangle> rectangles_of(const KernelCall& call) {
                     *order, dims[kv].size);
 }
 
-// Libtorch's kernels know no other form than the plain one, and the blocked ones are the faster for
-// some types, where blocks of queries are contiguous in position.
+// Returns whether attention runs by blocks. libtorch's kernels know only the plain form; for some
+// types the blocked kernels are faster, if blocks of queries are contiguous in position.
 bool blocked(const KernelCall& call) {
   const Op& op = *call.op;
   const AttentionOperands operands(op);
@@ -84,7 +84,7 @@ struct ForwardCall {
   bool causal = false;
 };
 
-// (o, lse) of more keys into the totals: o = sum of o_i exp(lse_i - lse).
+// Merges (o, lse) of more keys into the totals: o = sum of o_i exp(lse_i - lse).
 template <class A>
 void merge(const ForwardCall& part, const at::Tensor& o, const at::Tensor& lse) {
   const Array other_o = array_of(o, part.o_array.dtype);
@@ -174,7 +174,7 @@ Kernel attention_grad(const KernelCall& call) {
   const Array &dq = call.outputs[0], &dk = call.outputs[1], &dv = call.outputs[2];
   const std::vector<Rectangle> parts = rectangles_of(call);
   const std::optional<double> scale = stated_scale(*call.op);
-  // One rectangle that covers all queries and keys: its gradients are written, not added.
+  // One rectangle covers all queries and keys: its gradients are written, not added.
   const bool covers_queries =
       !call.add[0] && parts.size() == 1 && parts[0].queries.size == q.shape[1];
   const auto covers_keys = [&](size_t output, const Array& keys) {

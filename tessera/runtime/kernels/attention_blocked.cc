@@ -1,12 +1,12 @@
 // Attention by blocks of queries and heads: scores of a block against the keys that it sees,
 // softmax by rows, product with the values; the backward pass makes the weights again from the
 // log-sum-exp. A block's scores stay in the second level cache. Keys that no query of a block sees
-// are not touched: of a causal op about half of the work is left out when there are several blocks.
-// A box may hold any interval of queries and of keys.
+// are not touched: with several blocks a causal op skips about half of the work. A box may hold any
+// interval of queries and of keys.
 //
-// Every form of attention is made here: bias, segments, windows, dropped weights
-// (attention_form.h). Of the plain one this is libtorch's flash kernel with another library under
-// its products: that kernel calls MKL (see product.h).
+// Every form of attention is computed here: bias, segments, windows, dropped weights
+// (attention_form.h). For the plain form this is libtorch's flash kernel with another library for
+// its products: libtorch's kernel calls MKL (see product.h).
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -26,7 +26,7 @@ constexpr int64_t kScores = int64_t{1} << 18;  // of a block: 1 MiB
 template <class A>
 constexpr DType kOwn = sizeof(A) == 8 ? DType::kFloat64 : DType::kFloat32;
 
-// Parts of one piece of scratch memory.
+// The parts of one piece of scratch memory.
 class Parts {
  public:
   int64_t add(int64_t bytes) {
@@ -40,7 +40,7 @@ class Parts {
   int64_t total_ = 0;
 };
 
-// The operands in the type that is computed in: those of a narrower one are copied into scratch
+// The operands in the type of the computation: operands of a narrower type are copied into scratch
 // memory before, and results back after.
 template <class A>
 class Operands {
@@ -100,14 +100,14 @@ double scale_of(const KernelCall& call, const Array& q) {
   return scale == 0 ? 1.0 / std::sqrt(static_cast<double>(q.shape.back())) : scale;
 }
 
-// Element (batch, seq, head, group, 0) of [batch, seq, heads, (group,) ..].
+// Returns the address of element (batch, seq, head, group, 0) of [batch, seq, heads, (group,) ..].
 std::byte* element(const Array& x, int64_t batch, int64_t seq, int64_t head, int64_t group) {
   int64_t offset = batch * x.strides[0] + seq * x.strides[1] + head * x.strides[2];
   if (x.shape.size() == 5) offset += group * x.strides[3];
   return x.data + offset * dtype_bytes(x.dtype);
 }
 
-// One block: some heads, some queries, the keys that these see.
+// One block: some heads, some queries, the keys that these queries see.
 struct Block {
   int64_t batch, group, head, heads, query, queries, key, keys;
   AttentionRow row(int64_t h, int64_t i) const { return {batch, head + h, group, query + i}; }
@@ -123,7 +123,7 @@ at::Tensor scores_view(std::byte* memory, const Block& b, DType dtype) {
 }
 at::Tensor transposed(const at::Tensor& x) { return x.transpose(1, 2); }
 
-// Blocks of one batch element and group lie together, those of the last queries first.
+// Returns the blocks. Those of one batch element and group are consecutive, the last queries first.
 template <class A>
 std::vector<Block> blocks_of(const Array& q, const AttentionForm<A>& form) {
   std::vector<Block> blocks;
@@ -153,7 +153,7 @@ int64_t scores_bytes(const std::vector<Block>& blocks) {
   return most * static_cast<int64_t>(sizeof(A));
 }
 
-// Rows of the block, with the keys of the block that each may see.
+// Calls f for the rows of the block, with the keys of the block that each row may see.
 template <class A, class F>
 void each_row(const Block& b, const AttentionForm<A>& form, F&& f) {
   for (int64_t h = 0; h < b.heads; ++h) {
@@ -168,7 +168,7 @@ A* row_of(std::byte* scores, const Block& b, int64_t h, int64_t i) {
   return reinterpret_cast<A*>(scores) + (h * b.queries + i) * b.keys;
 }
 
-// What lies outside of the keys that a row sees.
+// Sets the elements outside of the keys that a row sees to zero.
 template <class A>
 void clear_unseen(A* row, const Block& b, Interval seen) {
   std::fill(row, row + (seen.begin - b.key), A{0});
@@ -191,7 +191,7 @@ A* statistic(const Array& x, const Block& b, int64_t h, int64_t i) {
          (b.head + h) * x.strides[2] + b.group * x.strides[3];
 }
 
-// One block's o, contiguous [heads, queries, head_dim], and lse merged into the totals.
+// Merges one block's o, contiguous [heads, queries, head_dim], and lse into the totals.
 template <class A>
 void merge_row(A* o, int64_t step, A* lse, const A* term, A term_lse, int64_t size) {
   if (std::isinf(term_lse)) return;
@@ -202,7 +202,7 @@ void merge_row(A* o, int64_t step, A* lse, const A* term, A term_lse, int64_t si
   *lse = sum;
 }
 
-// Blocks that see no key: o = 0, lse = -inf.
+// Sets the rows of blocks that see no key: o = 0, lse = -inf.
 template <class A>
 void clear_rows(const Block& b, const Array& o, const Array* lse) {
   for (int64_t h = 0; h < b.heads; ++h) {
@@ -226,7 +226,7 @@ void clear_keys(const Array& x, int64_t begin) {
   }
 }
 
-// The scores of a row become weights; their log-sum-exp is returned.
+// Turns the scores of a row into weights; returns their log-sum-exp.
 template <class A>
 A make_weights(A* row, const AttentionRow& at, Interval seen, const AttentionForm<A>& form,
                A scale) {
@@ -312,8 +312,8 @@ Kernel forward(const KernelCall& call) {
   };
 }
 
-// The gradient of the bias, to which rows are added; the array is seen along (batch, heads, group,
-// seq, kv).
+// The gradient of the bias, to which rows are added. The array is viewed along (batch, heads,
+// group, seq, kv).
 template <class A>
 struct BiasGradient {
   Array array;
@@ -330,8 +330,8 @@ struct BiasGradient {
   }
 };
 
-// What the rows of scores and of the gradients of weights become: weights, as they met the values,
-// and gradients of scores.
+// Turns a row of scores into weights, as they met the values, and the gradients of those weights
+// into gradients of scores.
 template <class A>
 struct RowGradient {
   const AttentionForm<A>& form;
@@ -382,7 +382,7 @@ Kernel backward(const KernelCall& call) {
     bias = {align(operands.out(3), annotation.outputs[3], dims, call.box), true};
   }
   std::byte *const weights = memory + weights_at, *const gradients = memory + gradients_at;
-  // The first block of a head sees all keys that any sees: it sets, the others add.
+  // The first block of a head sees all keys that any block sees: it sets, the others add.
   const bool nested = form.nested();
   const int64_t seen_keys = nested ? form.seen(form.queries() - 1).end() : 0;
   std::vector<BackwardBlock> steps;

@@ -37,7 +37,7 @@ void add_positions(const Order& order, int64_t size, Interval interval, std::vec
 }  // namespace
 
 AttentionOperands::AttentionOperands(const Op& op) {
-  const bool of_derivative = info_of(op).gradient;  // (do, q, k, v, o, lse), then as (q, k, v)
+  const bool of_derivative = info_of(op).gradient;  // (do, q, k, v, o, lse), else (q, k, v)
   q = of_derivative ? 1 : 0;
   size_t next = of_derivative ? 6 : 3;
   if ((op.inputs.size() - next) % 2 == 1) bias = static_cast<int>(next++);
@@ -58,7 +58,7 @@ AttentionForm<A>::AttentionForm(const KernelCall& call) {
   keys_ = call.inputs[operands.q + 1].shape[1];  // may end at the last query
   causal_ = op.integer("causal") != 0;
   window_ = op.integer("window");
-  // Of more keys than queries, the queries have the last positions.
+  // If there are more keys than queries, the queries have the last positions.
   shift_ = box(seq).begin - box(kv).begin + size(kv) - size(seq);
   const auto order = parse_order(op.text("order"));
   TESSERA_CHECK(order.has_value(), "{}: order {}", op.path, op.text("order"));
@@ -76,7 +76,8 @@ AttentionForm<A>::AttentionForm(const KernelCall& call) {
   segments_ = operands.query_segments >= 0;
   if (bias_) bias_row_ = Row<A>(bias_array_.dtype, keys_, bias_array_.strides.back());
   if (op.number("p") == 0) return;
-  // The index of a weight in [batch, seq, heads, group, kv]: as if dropout worked on such a tensor.
+  // A weight's index is that in [batch, seq, heads, group, kv], as if dropout worked on such a
+  // tensor.
   keep_ = Keep(op);
   const std::vector<Within> places = places_of(op, {batch, seq, heads, group, kv});
   int64_t step = 1;

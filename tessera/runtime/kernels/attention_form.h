@@ -1,11 +1,11 @@
-// Internal to kernels/: which keys a query of an attention box sees, what is added to its scores,
-// and which of its weights are dropped. One row at a time: the scores of one query of one head
-// against consecutive keys. Indices of queries and keys are those of the box.
+// Internal to kernels/: decides which keys a query of an attention box sees, what is added to its
+// scores, and which of its weights are dropped. It works on one row at a time: the scores of one
+// query of one head against consecutive keys. Indices of queries and keys are those of the box.
 //
 //   AttentionForm<float> form(call);
 //   form.start(*context);                                // once in each execution
 //   const Interval keys = form.seen(query);
-//   const bool any = form.shape(scores, row, keys, scale);  // scale, bias, -inf of what is unseen
+//   const bool any = form.shape(scores, row, keys, scale);  // scale, bias, -inf for unseen keys
 //   form.drop(weights, row, keys);
 #pragma once
 
@@ -39,20 +39,21 @@ class AttentionForm {
 
   int64_t queries() const { return queries_; }
   int64_t keys() const { return keys_; }
-  // No key but the first and the last ones of a query tell what it sees, and nothing is added.
+  // Returns whether each query sees exactly the keys of seen(query) and nothing is added to scores.
   bool simple() const { return !bias_ && !segments_ && positions_.empty(); }
-  // Each query sees the keys that the queries before it see.
+  // Returns whether each query sees the keys that the queries before it see.
   bool nested() const { return window_ == 0 && positions_.empty(); }
   bool drops() const { return keep_.p > 0; }
 
-  // Between the first and the last key that the query may see.
+  // Returns the interval from the first to the last key that the query may see.
   Interval seen(int64_t query) const;
-  Interval seen(int64_t query, int64_t count) const;  // or one of `count` queries
+  Interval seen(int64_t query, int64_t count) const;  // or that one of `count` queries may see
 
   void start(const KernelContext& context);
-  // x[j] becomes scale x[j] + bias, or -inf where key keys.begin + j is not seen. Is any seen?
+  // Turns x[j] into scale x[j] + bias, or -inf if key keys.begin + j is not seen. Returns whether
+  // any is.
   bool shape(A* x, const AttentionRow& row, Interval keys, A scale) const;
-  // x[j] becomes 0 if the weight of key keys.begin + j is dropped, else x[j] / (1 - p).
+  // Sets x[j] to 0 if the weight of key keys.begin + j is dropped, else to x[j] / (1 - p).
   void drop(A* x, const AttentionRow& row, Interval keys) const;
 
  private:
@@ -61,17 +62,18 @@ class AttentionForm {
   int64_t queries_ = 0, keys_ = 0, window_ = 0;
   bool causal_ = false;
   int64_t shift_ = 0;  // position of query 0 minus that of key 0
-  // In an order: positions of the queries, then of the keys.
+  // With an order: positions of the queries, then of the keys.
   std::vector<int64_t> positions_;
-  // Seen along (batch, heads, group, seq, kv), (batch, heads, seq) and (batch, heads, kv).
+  // These are viewed along (batch, heads, group, seq, kv), (batch, heads, seq) and (batch, heads,
+  // kv).
   Array bias_array_, query_segments_, key_segments_;
   bool bias_ = false, segments_ = false;
   Row<A> bias_row_;
   Keep keep_;
-  // By batch, head and group: what its place adds to the index of the first weight of a row.
+  // By batch, head and group: the contribution of each to the index of the first weight of a row.
   std::vector<int64_t> batch_index_, head_index_, group_index_;
   int64_t query_step_ = 0, first_index_ = 0;
-  bool dropping_ = true;  // of the run that was started last
+  bool dropping_ = true;  // whether the last started run drops weights
   uint64_t seed_ = 0, stream_ = 0;
   std::shared_ptr<std::vector<uint32_t>> words_;
 };

@@ -1,5 +1,5 @@
 // Batch norm and the parts of its expansion: statistics over the dims that the attribute names, in
-// float (double for float64). Where the innermost of these dims are long enough, loops of rows.h do
+// float (double for float64). If the innermost of these dims are long enough, loops of rows.h do
 // the work, in two passes over x for the moments and one for each other result; else libtorch does.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/TensorBody.h>
@@ -23,10 +23,10 @@
 namespace tessera::kernels {
 namespace {
 
-// How the operands of one instruction lie along the op dims of x.
+// Places the operands of one instruction along the op dims of x.
 class Norm {
  public:
-  // `x`: the input that is normalised.
+  // Makes it; `x` is the input that is normalised.
   Norm(const KernelCall& call, size_t x)
       : call_(call), order_(op_dims(call.op->annotation.inputs[x])) {
     const std::vector<std::string> names = split_text(call.op->text("dims"), ' ');
@@ -38,7 +38,7 @@ class Norm {
     wide_ = call.inputs[x].dtype == DType::kFloat64 ? at::kDouble : at::kFloat;
   }
 
-  // Operands with as many dims as x, of one element along those that they lack.
+  // Returns operands with as many dims as x, and one element along those that they lack.
   Array input(size_t i) const { return squeezed(input_along(call_, i, order_), i, true); }
   Array output(size_t i) const { return squeezed(output_along(call_, i, order_), i, false); }
   const std::vector<int64_t>& over() const { return over_; }
@@ -62,7 +62,7 @@ class Norm {
 
 at::Tensor read(const Array& array, at::ScalarType dtype) { return tensor_of(array).to(dtype); }
 
-// Sums over the dims that `out` lacks.
+// Sums the values over the dims that `out` lacks and puts the sums into `out`.
 void put_sum(const Array& out, const at::Tensor& values, bool add) {
   std::vector<int64_t> missing;
   for (size_t d = 0; d < out.shape.size(); ++d) {
@@ -71,10 +71,10 @@ void put_sum(const Array& out, const at::Tensor& values, bool add) {
   put(out, missing.empty() ? values : at::sum(values, missing, true), add);
 }
 
-// The elements of arrays as x is, in cells that share statistics: a cell is one place of the dims
-// that are not summed over, and lies in rows of as many elements as its inner dims allow, or of its
-// longest dim. Values by
-// cell are tensors as x is, with one element along the dims that are summed over.
+// The elements of arrays of x's shape, in cells that share statistics: a cell is one place of the
+// dims that are not summed over, and consists of rows of as many elements as its inner dims allow,
+// or of its longest dim. Values by cell are tensors with the dims of x and one element along summed
+// dims.
 template <size_t N>
 class Cells {
  public:
@@ -101,10 +101,10 @@ class Cells {
   }
 
   double count() const { return static_cast<double>(count_); }
-  // Are rows so long that loops over them pay?
+  // Returns whether rows are so long that loops over them pay.
   bool has_rows() const { return length_ >= kShortestRow; }
   at::Tensor values() const { return at::empty(shape_, at::TensorOptions(wide_)); }
-  // Contiguous, one element a cell.
+  // Returns the values contiguously, one element a cell.
   at::Tensor by_cell(const at::Tensor& values) const { return values.expand(shape_).contiguous(); }
   at::Tensor read(size_t k) const { return tensor_of(arrays_[k]).to(wide_); }
   const std::vector<int64_t>& over() const { return over_; }
@@ -132,7 +132,7 @@ class Cells {
  private:
   static constexpr int64_t kShortestRow = 4;
 
-  // Takes dim d into the rows, if its elements follow on in all arrays.
+  // Takes dim d into the rows, if its elements follow on in all arrays; returns whether they do.
   bool joins(size_t d, std::array<int64_t, N>& strides) {
     const int64_t size = arrays_[0].shape[d];
     if (size == 1) return true;
@@ -145,8 +145,8 @@ class Cells {
     length_ *= size;
     return true;
   }
-  // Makes rows of the longest dim that is summed over, if rows of the innermost ones are short (maps
-  // of one element): their elements lie apart, and are read one by one.
+  // Makes rows of the longest summed dim, if rows of the innermost ones are short (maps of one
+  // element). The elements of such rows lie apart and are read one by one.
   void take_longest(const std::vector<bool>& summed, std::vector<bool>& in_row,
                     std::array<int64_t, N>& strides) {
     const std::vector<int64_t>& sizes = arrays_[0].shape;
@@ -163,7 +163,7 @@ class Cells {
     length_ = sizes[longest];
     for (size_t k = 0; k < N; ++k) strides[k] = arrays_[k].strides[longest];
   }
-  // In bytes, by array, of all places of the dims; the last dim is the fastest.
+  // Returns the offsets in bytes, by array, of all places of the dims; the last dim is the fastest.
   std::vector<std::array<int64_t, N>> offsets(const std::vector<size_t>& dims) const {
     std::vector<std::array<int64_t, N>> out(1);
     for (const size_t d : dims) {
@@ -195,7 +195,7 @@ void with_wide(at::ScalarType wide, F&& f) {
   f.template operator()<float>();
 }
 
-// Mean and population variance of array k of each cell.
+// Returns the mean and population variance of array k of each cell.
 template <size_t N>
 std::pair<at::Tensor, at::Tensor> moments(const Cells<N>& cells, size_t k, at::ScalarType wide) {
   if (!cells.has_rows()) {
@@ -227,7 +227,7 @@ std::pair<at::Tensor, at::Tensor> moments(const Cells<N>& cells, size_t k, at::S
   return {means, variances};
 }
 
-// y = (x - mean) scale + shift; arrays x and y.
+// Computes y = (x - mean) scale + shift; the arrays are x and y.
 void apply(const Cells<2>& cells, at::ScalarType wide, const at::Tensor& mean,
            const at::Tensor& scale, const at::Tensor& shift) {
   if (!cells.has_rows()) {
@@ -250,7 +250,7 @@ void apply(const Cells<2>& cells, at::ScalarType wide, const at::Tensor& mean,
   });
 }
 
-// Sums of dy and of dy (x - mean) rstd; arrays dy and x are the first two.
+// Returns the sums of dy and of dy (x - mean) rstd; arrays dy and x are the first two.
 template <size_t N>
 std::pair<at::Tensor, at::Tensor> gradient_sums(const Cells<N>& cells, at::ScalarType wide,
                                                 const at::Tensor& mean, const at::Tensor& rstd) {
@@ -283,7 +283,8 @@ std::pair<at::Tensor, at::Tensor> gradient_sums(const Cells<N>& cells, at::Scala
   return {sums, sums_xhat};
 }
 
-// dx = rstd gamma (dy - sum / n - xhat sum_xhat / n), xhat = (x - mean) rstd; arrays dy, x, dx.
+// Computes dx = rstd gamma (dy - sum / n - xhat sum_xhat / n), xhat = (x - mean) rstd; arrays dy,
+// x, dx.
 void input_gradient(const Cells<3>& cells, at::ScalarType wide, double n, const at::Tensor& mean,
                     const at::Tensor& rstd, const at::Tensor& gamma, const at::Tensor& sum,
                     const at::Tensor& sum_xhat) {
@@ -311,7 +312,7 @@ void input_gradient(const Cells<3>& cells, at::ScalarType wide, double n, const 
 }
 
 // (x, gamma, beta[, running mean, running variance]; dims, eps) -> (y, mean, rstd); an evaluation
-// takes the running statistics, if there are any.
+// uses the running statistics, if there are any.
 Kernel batch_norm(const KernelCall& call) {
   const Norm norm(call, 0);
   const bool runs = call.inputs.size() > 3;
@@ -386,7 +387,7 @@ Kernel batch_grad_sums(const KernelCall& call) {
 Kernel batch_grad_apply(const KernelCall& call) {
   const Norm norm(call, 1);
   const auto n = static_cast<double>(call.op->integer("count"));
-  // Its last dim, of the two sums, is no dim of x.
+  // The last dim of the sums, which counts the two, is no dim of x.
   const int64_t step = call.inputs[5].strides.back() * dtype_bytes(call.inputs[5].dtype);
   return
       [cells = Cells<3>({norm.input(0), norm.input(1), norm.output(0)}, norm.over(), norm.wide()),

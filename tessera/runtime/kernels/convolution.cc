@@ -1,6 +1,6 @@
-// conv, max_pool, avg_pool, sum_pool and their gradients, by libtorch's kernels on [batch, channels,
-// ..]. A piece has what its windows read. libtorch pads both sides alike; where a piece needs it on
-// one side (at the border of the tensor), a padded copy is made.
+// conv, max_pool, avg_pool, sum_pool and their gradients, by libtorch's kernels on [batch,
+// channels, ..]. A piece has the elements that its windows read. libtorch pads both sides alike; if
+// a piece needs padding on one side only (at the border of the tensor), a padded copy is made.
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
@@ -62,14 +62,14 @@ void put(const Array& out, const at::Tensor& result, bool add) {
 namespace {
 
 // ---- pieces of maps
-// How windows lie on the memory of a piece, by spatial dim: of x there is what lies under them and
-// inside the tensor, so that a piece at the border pads one side alone.
+// How windows lie on the memory of a piece, by spatial dim. The piece of x has the elements that
+// lie under its windows and inside the tensor, so a piece at the border pads one side only.
 struct PlacedFilter {
   std::vector<int64_t> padding;  // on both sides, as libtorch takes it
   std::vector<int64_t> pads;     // empty, or for constant_pad_nd: what x lacks before that padding
 };
 
-// The interval of the last `spatial` dims of an operand that the box reads or writes.
+// Returns the intervals of the last `spatial` dims of an operand that the box reads or writes.
 std::vector<Interval> spatial_intervals(const KernelCall& call, const OperandDims& operand,
                                         size_t spatial) {
   std::vector<Interval> out;
@@ -85,9 +85,9 @@ std::vector<Interval> spatial_intervals(const KernelCall& call, const OperandDim
 struct Frame {
   std::vector<int64_t> kernel;  // elements from the first to the last of a window
   WindowNumbers windows;
-  bool pools = false;  // those of libtorch pad at most half a kernel, maps of at least a kernel
+  bool pools = false;  // libtorch's pools pad at most half a kernel, and maps of at least a kernel
 
-  // Where the first window of `positions` begins and where the last one ends.
+  // Returns the interval from the begin of the first window of `positions` to the end of the last.
   Interval span(Interval positions, size_t d) const {
     const int64_t begin = positions.begin * windows.stride[d] - windows.padding[d];
     return {begin, (positions.size - 1) * windows.stride[d] + kernel[d]};
@@ -97,7 +97,7 @@ struct Frame {
     return padding >= 0 && room >= 0 && room / windows.stride[d] + 1 == positions &&
            (!pools || (2 * padding <= kernel[d] && elements >= kernel[d]));
   }
-  // `elements` has what `positions` read; what lies outside them is padding.
+  // Places windows: `elements` has what `positions` read; outside the elements is padding.
   PlacedFilter place(const std::vector<Interval>& elements,
                      const std::vector<Interval>& positions) const {
     PlacedFilter out{{}, {}};
@@ -112,8 +112,8 @@ struct Frame {
     out.pads = to_cover(elements, positions, 1);
     return out;
   }
-  // For constant_pad_nd, which begins with the last dim: from `elements` to the span of the
-  // positions (sign 1) or back (sign -1).
+  // Returns pads for constant_pad_nd, which begins with the last dim: from `elements` to the span
+  // of the positions (sign 1) or back (sign -1).
   std::vector<int64_t> to_cover(const std::vector<Interval>& elements,
                                 const std::vector<Interval>& positions, int64_t sign) const {
     std::vector<int64_t> pads;
@@ -130,7 +130,7 @@ at::Tensor padded(const at::Tensor& x, const std::vector<int64_t>& pads, double 
   return pads.empty() ? x : at::constant_pad_nd(x, pads, value);
 }
 
-// Writes zeros, or adds none: what no window reaches.
+// Handles a piece that no window reaches: writes zeros, or adds nothing.
 Kernel nothing_reached(const Array& out, bool add) {
   if (add) return {};
   return [out] { tensor_of(out).zero_(); };
@@ -150,8 +150,8 @@ struct ConvNumbers {
   int64_t groups = 1;  // in the piece
 };
 
-// Of the op and the weight of the piece, [out, in of a group, kernel..]; `in` are the piece's
-// channels of x. A piece has whole groups.
+// Returns the numbers of a convolution from the op and the weight of the piece, [out, in of a
+// group, kernel..]; `in` is the piece's number of channels of x. A piece has whole groups.
 ConvNumbers conv_numbers(const Op& op, const Array& weight, int64_t in) {
   ConvNumbers n;
   n.spatial = weight.shape.size() - 2;
@@ -168,7 +168,7 @@ int64_t channels_of(const Array& map, const Array& weight) {
   return map.shape[map.shape.size() + 1 - weight.shape.size()];
 }
 
-// Do all windows hold one element of the piece, so that channels are multiplied as matrices?
+// Returns whether all windows hold one element of the piece, so that channels multiply as matrices.
 bool is_pointwise(const ConvNumbers& n, const PlacedFilter& placed) {
   const auto all = [](const std::vector<int64_t>& numbers, int64_t value) {
     return std::all_of(numbers.begin(), numbers.end(), [&](int64_t x) { return x == value; });
@@ -176,8 +176,8 @@ bool is_pointwise(const ConvNumbers& n, const PlacedFilter& placed) {
   return n.groups == 1 && all(n.frame.kernel, 1) && placed.pads.empty() && all(placed.padding, 0);
 }
 
-// [samples, channels, spatial..]: every `stride`-th element of each spatial dim of a map, which are
-// those that windows of one element read.
+// Returns [samples, channels, spatial..]: every `stride`-th element of each spatial dim of a map,
+// which are the elements that windows of one element read.
 at::Tensor under_windows(const at::Tensor& map, const ConvNumbers& n) {
   at::Tensor taken = with_one_lead(map, n.spatial + 1);
   for (size_t d = 0; d < n.spatial; ++d) {
@@ -186,7 +186,7 @@ at::Tensor under_windows(const at::Tensor& map, const ConvNumbers& n) {
   return taken;
 }
 
-// The same of a map of which each element is taken: [samples, channels, positions].
+// Returns a map all of whose elements are taken as [samples, channels, positions].
 at::Tensor by_position(const at::Tensor& map, const ConvNumbers& n) {
   return with_one_lead(map, n.spatial + 1).flatten(2);
 }
@@ -195,8 +195,8 @@ at::Tensor as_matrix(const at::Tensor& weight) {
   return weight.reshape({weight.size(0), weight.size(1)});
 }
 
-// Calls f(tensor that it fills) on the array itself where `viewed` of it is a view and its type is
-// computed in, and on a temporary that is then put into it otherwise.
+// Calls f(tensor that it fills) on the array itself if `viewed` of it is a view and its type is the
+// one computed in; otherwise on a temporary, which is then put into the array.
 template <class View, class F>
 void fill_through(const Array& out, bool add, View&& viewed, F&& f) {
   const at::Tensor whole = tensor_of(out);
@@ -211,7 +211,7 @@ void fill_through(const Array& out, bool add, View&& viewed, F&& f) {
 }
 
 // Puts what `compute` returns, a tensor of as many elements as the array, into the array; without a
-// copy if libtorch allocates it there (`turn`: as PlacedResult's).
+// copy if libtorch allocates the result there (`turn` is that of PlacedResult).
 template <class F>
 void put_placed(const Array& out, bool add, std::optional<size_t>& turn, F&& compute) {
   const at::Tensor to = tensor_of(out);
@@ -256,7 +256,7 @@ Kernel conv(const KernelCall& call) {
   };
 }
 
-// (dy, w) -> dx: of the elements of dx, from the windows that hold them.
+// (dy, w) -> dx: each element of dx sums over the windows that hold it.
 Kernel conv_input_grad(const KernelCall& call) {
   if (call.inputs[0].empty()) return nothing_reached(call.outputs[0], call.add[0]);
   const ConvNumbers n =
@@ -282,7 +282,7 @@ Kernel conv_input_grad(const KernelCall& call) {
       const at::Tensor values =
           at::empty({gradient.size(0), weight.size(0), gradient.size(2)}, gradient.options());
       pointwise_convolution(values, gradient, weight, false);
-      const at::Tensor whole = at::zeros(dx.shape, gradient.options());  // between windows: nothing
+      const at::Tensor whole = at::zeros(dx.shape, gradient.options());  // zeros between windows
       const at::Tensor taken = under_windows(whole, n);
       taken.copy_(values.view(taken.sizes()));
       put(dx, whole, add);
@@ -290,7 +290,7 @@ Kernel conv_input_grad(const KernelCall& call) {
   }
   std::vector<int64_t> shape = call.outputs[0].shape;
   std::vector<int64_t> back;
-  if (!placed.pads.empty()) {  // of all elements under the windows; then what belongs to the piece
+  if (!placed.pads.empty()) {  // computes all elements under the windows, then cuts out the piece's
     const std::vector<int64_t> sizes = covered(positions, n.frame);
     std::copy(sizes.begin(), sizes.end(), shape.end() - static_cast<std::ptrdiff_t>(n.spatial));
     back = n.frame.to_cover(elements, positions, -1);
@@ -354,8 +354,8 @@ PoolNumbers pool_numbers(const Op& op) {
   return numbers;
 }
 
-// The elements that each window has in a piece, by spatial dim: [first, last), counted from the
-// piece's first element. Two spatial dims count as three with one element in front.
+// Returns the elements that each window has in a piece, by spatial dim: [first, last), counted from
+// the piece's first element. Two spatial dims count as three with one element in front.
 WindowPool window_pool(const KernelCall& call, const PoolNumbers& n, const OperandDims& elements,
                        const OperandDims& positions) {
   const auto piece = spatial_intervals(call, elements, n.spatial),
@@ -395,7 +395,7 @@ Kernel max_pool_grad(const KernelCall& call) {
   const PoolNumbers n = pool_numbers(*call.op);
   const Annotation& annotation = call.op->annotation;
   const WindowPool pool = window_pool(call, n, annotation.inputs[1], annotation.inputs[0]);
-  // x has what all windows of dx's elements read; what lies around the elements is cut off.
+  // x has what all windows of dx's elements read; elements around those of dx are cut off.
   const auto beside = spatial_intervals(call, annotation.inputs[1], n.spatial),
              elements = spatial_intervals(call, annotation.outputs[0], n.spatial);
   std::vector<int64_t> back;
@@ -420,8 +420,8 @@ Kernel max_pool_grad(const KernelCall& call) {
   };
 }
 
-// How many elements of the tensor each window of the piece has, [positions..], where padding does
-// not count; undefined where all count alike.
+// Returns how many elements of the tensor each window of the piece has, [positions..], if padding
+// does not count; undefined if it counts, so that all windows have equally many.
 at::Tensor counts_of(const KernelCall& call, const PoolNumbers& n, const OperandDims& positions,
                      const OperandDims& elements) {
   if (call.op->integer("count_padding") != 0) return {};
@@ -450,7 +450,7 @@ double one_over_volume(const PoolNumbers& n) {
   return 1 / volume;
 }
 
-// Sums of windows times the factor, or over `counts`.
+// Sums the elements of each window, times the factor or divided by `counts`.
 Kernel window_sums(const KernelCall& call, double factor, const at::Tensor& counts = {}) {
   const Annotation& annotation = call.op->annotation;
   const WindowPool pool =

@@ -1,15 +1,13 @@
 // einsum: every matrix product. The spec is compiled at prepare time to matrix products on strided
 // views of the operands and of the output:
 //
-//   1. Each op dim of size > 1 belongs to a class by the operands that have it: batch (a, b, y), m
-//   (a, y), n (b, y),
-//      k (a, b). A dim of one operand alone is summed over first (rare).
-//   2. Inside a class, dims that lie behind one another in all arrays that have them are joined:
-//   one axis.
+//   1. Each op dim of size > 1 belongs to a class by the operands that have it: batch (a, b, y),
+//      m (a, y), n (b, y), k (a, b). A dim of one operand alone is summed over first (rare).
+//   2. Inside a class, dims that lie behind one another in all arrays that have them are joined to
+//      one axis.
 //   3. One axis of m, n and k each makes the product; the choice is the largest product whose three
-//   matrices have a
-//      unit stride, so that BLAS reads and writes them where they are. The other axes are loops (k
-//      loops accumulate); a long loop over batch is one batched product.
+//      matrices have a unit stride, so that BLAS reads and writes them in place. The other axes
+//      are loops (k loops accumulate); a long loop over batch is one batched product.
 //
 // A linear layer, its two gradients and x W^T are one product each without any copy.
 #include <ATen/ops/empty.h>
@@ -40,7 +38,7 @@ Class class_of(bool in_a, bool in_b, bool in_y) {
   return in_a ? kM : kN;
 }
 
-// The stride by which axes of a class are ordered before they are joined.
+// Returns the stride by which axes of a class are ordered before they are joined.
 int64_t order_key(Class c, const Axis& axis) { return c == kK ? axis.a : axis.y; }
 
 void join_axes(std::vector<Axis>& axes, Class c) {
@@ -125,7 +123,7 @@ ProductLoops classify(const KernelCall& call, const Operand& a, const Operand& b
   return loops;
 }
 
-// May BLAS take a matrix with these strides as it is?
+// Returns whether BLAS can take a matrix with these strides as it is.
 bool is_matrix(int64_t rows, int64_t row_stride, int64_t columns, int64_t column_stride) {
   const bool by_rows = (columns == 1 || column_stride == 1) && (rows == 1 || row_stride >= columns);
   const bool by_columns = (rows == 1 || row_stride == 1) && (columns == 1 || column_stride >= rows);
@@ -250,13 +248,13 @@ std::vector<Product> compile_products(const Operand& a, const Operand& b, const 
 }
 
 bool has_bias(const Op& op) {
-  // One or two operands and an optional bias: the bias is what has no dim beyond those of y and
-  // comes third, or second where the spec has one contracted operand; the table of ops allows it
-  // third only.
+  // There are one or two operands and an optional bias. The bias is the operand that has no dim
+  // beyond those of y; it comes third, or second if the spec has one contracted operand, but the
+  // table of ops allows it only third.
   return op.inputs.size() == 3;
 }
 
-// Is this the piece whose reduction dims all begin at 0?
+// Returns whether this is the piece whose reduction dims all begin at 0.
 bool adds_bias(const KernelCall& call) {
   const Annotation& annotation = call.op->annotation;
   for (size_t d = 0; d < annotation.dims.size(); ++d) {
@@ -265,7 +263,7 @@ bool adds_bias(const KernelCall& call) {
   return true;
 }
 
-// y = a or y += a, after the sum over a's own dims.
+// Prepares y = a or y += a, after the sum over a's own dims.
 Kernel single(const Operand& a, const Operand& y, bool add) {
   Array aligned{a.array.data, a.array.dtype, y.array.shape, std::vector<int64_t>(y.dims.size(), 0)};
   for (size_t i = 0; i < y.dims.size(); ++i) {

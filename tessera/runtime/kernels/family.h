@@ -32,19 +32,20 @@ std::span<const KernelInfo> random_kernels();
 std::span<const KernelInfo> sparse_kernels();
 std::span<const KernelInfo> update_kernels();
 
-// Attention in blocks of queries by product.h: every form, and the plain one in float32 where that
-// is faster than libtorch's flash kernels.
+// Returns whether attention in blocks of queries by product.h is faster than libtorch's flash
+// kernels for the plain form in this dtype (float32 on some processors). The blocked kernels
+// compute every form.
 bool blocked_attention_is_faster(DType dtype);
 Kernel blocked_attention(const KernelCall& call);
 Kernel blocked_attention_grad(const KernelCall& call);
 
-// The array seen along the op dims `order`: dims of the operand in that order, stride 0 along those
-// it lacks. Brackets are opened (the members after the first are whole).
+// Returns the array along the op dims `order`: dims of the operand in that order, stride 0 along
+// those it lacks. Brackets are opened (the members after the first are whole).
 Array align(const Array& array, const OperandDims& operand, const std::vector<int>& order,
             const Box& box);
-// Op dims of an operand in the order of its tensor dims, brackets opened.
+// Returns the op dims of an operand in the order of its tensor dims, with brackets opened.
 std::vector<int> op_dims(const OperandDims& operand);
-// Operand i of the call along `order`.
+// Returns input i of the call (output_along: output i) along `order`.
 Array input_along(const KernelCall& call, size_t i, const std::vector<int>& order);
 Array output_along(const KernelCall& call, size_t i, const std::vector<int>& order);
 

@@ -1,5 +1,5 @@
-// gather, scatter_add, scatter_max and cumsum. Of the dim that ids index, a piece has an interval: what ids name
-// outside it belongs to other pieces.
+// gather, scatter_add, scatter_max and cumsum. A piece has an interval of the dim that ids index;
+// ids outside of the interval belong to other pieces.
 #include <algorithm>
 #include <cstring>
 #include <limits>
@@ -10,7 +10,7 @@
 namespace tessera::kernels {
 namespace {
 
-// The arrays of a gather or scatter_add along the dims of what is picked: `picked` and `ids`, and
+// The arrays of a gather or scatter along the dims of the picked elements: `picked` and `ids`, and
 // the `table` at the first place of the indexed dim.
 struct Picking {
   Picking(const KernelCall& call, const Array& table_array, const OperandDims& table_dims,

@@ -1,6 +1,5 @@
 // Kinds that index a dim by ids: embedding, embedding_bag and their gradients, cross entropy and
-// its gradient.
-// Each works on an interval of the vocabulary: ids outside it belong to other pieces.
+// its gradient. Each works on an interval of the vocabulary: ids outside it belong to other pieces.
 #include <cmath>
 #include <limits>
 
@@ -93,8 +92,8 @@ Kernel embedding_grad(const KernelCall& call) {
   });
 }
 
-// The ids of a bag stand one step behind the other; those below 0 are none. So do their weights, if
-// the call has some behind ids and table.
+// A bag. Its ids are one step apart; an id below 0 is none. Its weights, if the call has weights
+// behind ids and table, are apart likewise.
 struct Bag {
   int64_t size = 0, step = 0;  // ids, bytes
   DType dtype = DType::kInt64;
@@ -114,21 +113,21 @@ struct Bag {
     weight_dtype = weights.dtype;
   }
 
-  // Along the samples: the weights; without some, the ids again.
+  // Returns the weights along the samples; if there are none, the ids.
   static Array weights_along(const KernelCall& call, const std::vector<int>& order) {
     return input_along(call, call.inputs.size() > 2 ? 2 : 0, order);
   }
-  // Are all terms of the sum rows times one factor?
+  // Returns whether all terms of the sum are rows times one factor.
   bool has_one_factor() const { return !weighted; }
   bool plain() const { return !mean && !weighted; }
-  // Of place i.
+  // Returns the weight of place i.
   template <class A>
   A weight(const std::byte* weights, int64_t i, A factor) const {
     return weighted ? load_element<A>(weights + i * weight_step, weight_dtype) : factor;
   }
 
   int64_t id(const std::byte* ids, int64_t i) const { return load_id(ids + i * step, dtype); }
-  // Of its sum.
+  // Returns the factor of the bag's sum.
   template <class A>
   A factor(const std::byte* ids) const {
     if (!mean) return A{1};
@@ -138,7 +137,7 @@ struct Bag {
   }
 };
 
-// A bag of embedding_bag: its places among all, and where its sum goes.
+// A bag of embedding_bag: its range in the list of all places, and the destination of its sum.
 template <class A>
 struct BagSum {
   std::byte* y;
@@ -191,7 +190,7 @@ Kernel embedding_bag(const KernelCall& call) {
     const int64_t step = table.strides[0] * dtype_bytes(table.dtype), n = yr.size();
     const bool add = call.add[0];
     const RowOps<A>& ops = row_ops<A>();
-    // Rows that are contiguous A are summed where they lie; all places are listed first, so that
+    // Rows that are contiguous in type A are summed in place; all places are listed first, so that
     // rows can be fetched ahead of the bag that adds them.
     constexpr DType kOwnDType = sizeof(A) == 8 ? DType::kFloat64 : DType::kFloat32;
     const bool direct = table.dtype == kOwnDType && table.strides[1] == 1 && y.dtype == kOwnDType &&

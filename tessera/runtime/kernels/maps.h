@@ -1,5 +1,5 @@
-// Internal to kernels/: what the kernels of convolutions, pools and batch norms share. They compute
-// in libtorch's temporaries and copy or add the result.
+// Internal to kernels/: helpers that the kernels of convolutions, pools and batch norms share.
+// These compute in libtorch's temporaries and copy or add the result.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,10 +19,12 @@ struct WindowNumbers {
 WindowNumbers window_numbers(const Op& op, size_t spatial);
 std::vector<int64_t> numbers_of(const Op& op, std::string_view attribute, size_t count);
 
-// In float where the array's type is narrower: libtorch has not every kernel in 16 bits.
+// Returns the array as a tensor, in float if its type is narrower: libtorch lacks some 16-bit
+// kernels.
 at::Tensor at_least_float(const Array& array);
 
-// x [lead.., rest..] as [product of lead, rest..] with `kept` dims left; a copy where strides ask.
+// Returns x [lead.., rest..] as [product of lead, rest..] with `kept` dims left; copies if strides
+// ask.
 at::Tensor with_one_lead(const at::Tensor& x, size_t kept);
 
 // Writes or adds `result`, whose elements are in the order of `out`, into the array.

@@ -21,7 +21,7 @@ std::byte* at_index(const Array& array, int64_t i, int64_t j = 0, int64_t k = 0)
 
 int64_t& integer(std::byte* where) { return *reinterpret_cast<int64_t*>(where); }
 
-// The choice.size() largest of p[0..n), largest first; of equal ones the first.
+// Chooses the choice.size() largest of p[0..n), largest first; among equal ones the first.
 template <class A>
 void choose_experts(const A* p, int64_t n, std::vector<int64_t>& choice) {
   for (size_t c = 0; c < choice.size(); ++c) {
@@ -111,7 +111,8 @@ Kernel route_grad(const KernelCall& call) {
   });
 }
 
-// Where a piece of the slots [experts, batch, capacity, hidden] keeps slot `number` of sequence b.
+// Finds the memory of slot `number` of sequence b in a piece of the slots [experts, batch,
+// capacity, hidden].
 class Slots {
  public:
   Slots(const KernelCall& call, const Array& array) : array_(array) {
@@ -137,7 +138,7 @@ class Slots {
   Interval experts_, positions_;
 };
 
-// The weights of a call that may have none: then they are 1.
+// Returns a weight of a call that may have no weights: then it is 1.
 template <class A>
 A weight_at(const Array& weight, int64_t b, int64_t s, int64_t c) {
   return weight.data == nullptr ? A{1} : load_element<A>(at_index(weight, b, s, c), weight.dtype);
@@ -167,7 +168,7 @@ Kernel dispatch(const KernelCall& call) {
           for (int64_t c = 0; c < slot.shape[2]; ++c) {
             std::byte* row = slots.find(integer(at_index(slot, b, s, c)), b);
             if (row == nullptr) continue;
-            out.read(row);  // what is there, for the addition
+            out.read(row);  // present values, for the addition
             ops.multiply_add(out.write(row), in.read(at_index(x, b, s)),
                              weight_at<A>(weight, b, s, c), out.size());
             out.commit(row);
@@ -276,12 +277,13 @@ Kernel weight_grad(const KernelCall& call) {
   });
 }
 
-// Of the whole op, not of a piece.
+// Returns the size of the dim in the whole op, not in a piece.
 double full_size(const Op& op, const char* dim) {
   return static_cast<double>(op.annotation.dims[static_cast<size_t>(op.annotation.find(dim))].size);
 }
 
-// experts / (seq * top_k * seq): the share of choices times the mean probability, 1 if balanced.
+// Returns experts / (seq * top_k * seq): the loss, the share of choices times the mean probability,
+// is then 1 if balanced.
 double balance_factor(const Op& op) {
   const double seq = full_size(op, "seq");
   return full_size(op, "experts") / (seq * seq * static_cast<double>(op.integer("top_k")));

@@ -15,12 +15,12 @@
 
 namespace tessera::kernels {
 
-// The loops over a shape shared by N arrays, adjacent dims joined where all strides allow. each(f)
-// calls f(pointers) with std::array<std::byte*, N>.
+// The loops over a shape shared by N arrays, with adjacent dims joined where all strides allow.
+// each(f) calls f(pointers) with std::array<std::byte*, N>.
 template <size_t N>
 class Nest {
  public:
-  // The first `rank` dims of each array; all arrays agree on their sizes.
+  // Makes loops over the first `rank` dims of each array; all arrays agree on their sizes.
   Nest(const std::array<const Array*, N>& arrays, size_t rank) {
     for (size_t k = 0; k < N; ++k) base_[k] = arrays[k]->data;
     for (size_t d = 0; d < rank; ++d) {
@@ -78,7 +78,7 @@ inline uint16_t float_to_bfloat16(float value) {  // to nearest, ties to even; N
   return static_cast<uint16_t>((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
 }
 
-// One element of a floating array.
+// Returns one element of a floating array.
 template <class A>
 A load_element(const std::byte* at, DType dtype) {
   switch (dtype) {
@@ -108,9 +108,9 @@ void store_element(std::byte* at, DType dtype, A value) {
   TESSERA_CHECK(false, "no kernels on {}", dtype_name(dtype));
 }
 
-// `value` as one of its two neighbours in a type of 16 bits: the farther one with the probability that
-// keeps the mean, by 24 of the random bits. What is beyond the largest number, or no number, goes as
-// store_element does.
+// Stores `value` as one of its two neighbours in a type of 16 bits: the farther one with the
+// probability that keeps the mean, by 24 of the random bits. A value beyond the largest number, or
+// NaN, is stored as by store_element.
 template <class A>
 void store_stochastic(std::byte* at, DType dtype, A value, uint32_t bits) {
   store_element(at, dtype, value);
@@ -134,7 +134,7 @@ void store_stochastic(std::byte* at, DType dtype, A value, uint32_t bits) {
     stored = kept;
 }
 
-// At least one dim, so that there is a row.
+// Returns the array with at least one dim, so that there is a row.
 inline Array rows_of(Array array) {
   if (array.shape.empty()) {
     array.shape = {1};
@@ -149,7 +149,7 @@ template <class A>
 class Row {
  public:
   Row() = default;
-  // The last dim of the array.
+  // Makes rows over the last dim of the array.
   explicit Row(const Array& array) : Row(array.dtype, array.shape.back(), array.strides.back()) {}
   Row(DType dtype, int64_t size, int64_t stride)
       : dtype_(dtype), size_(size), step_(stride * dtype_bytes(dtype)) {
@@ -165,9 +165,9 @@ class Row {
       (*buffer_)[static_cast<size_t>(i)] = load_element<A>(at + i * step_, dtype_);
     return buffer_->data();
   }
-  // Where to put the row before commit(at).
+  // Returns the place for the row's new values; commit(at) then stores them.
   A* write(std::byte* at) const { return direct_ ? reinterpret_cast<A*>(at) : buffer_->data(); }
-  // `bits`: one word for each element; null: to the nearest.
+  // Stores the row. `bits` has one word for each element; null: rounds to nearest.
   void commit(std::byte* at, const uint32_t* bits = nullptr) const {
     if (direct_) return;
     if (bits != nullptr) {

@@ -1,5 +1,5 @@
 // Layer norm and RMS norm: rows over the last dim of x. The split kinds (norm_moments, ..) are used
-// where a plan cuts that dim. Statistics are float (double for float64). RMS norm is the same
+// if a plan cuts that dim. Statistics are float (double for float64). RMS norm is the same
 // arithmetic with mean 0 and without beta.
 #include <cmath>
 
@@ -9,7 +9,7 @@
 namespace tessera::kernels {
 namespace {
 
-// Operands along the dims of x (the first of the given inputs that has them all), row dim last.
+// Returns the op dims of input 0 (x, or a tensor with its dims), the row dim last.
 std::vector<int> row_order(const KernelCall& call) {
   return op_dims(call.op->annotation.inputs[0]);
 }
@@ -322,7 +322,7 @@ Kernel rms_finish(const KernelCall& call) {
   };
 }
 
-// (dy, x, gamma, rstd) -> sum g x. rstd is an operand for the sake of symmetry; it does not enter.
+// (dy, x, gamma, rstd) -> sum g x. rstd is an operand for symmetry only; it does not enter.
 Kernel rms_grad_sum(const KernelCall& call) {
   return with_compute_type(call.inputs[1].dtype, [&]<class A>() -> Kernel {
     const auto order = row_order(call);

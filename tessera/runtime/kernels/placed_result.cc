@@ -11,7 +11,7 @@
 namespace tessera::kernels {
 namespace {
 
-// What a thread asks for, and which allocations of that size it has made meanwhile.
+// The request of a thread, and the allocations of that size that it has made meanwhile.
 struct Request {
   void* at = nullptr;  // null: nothing is asked for
   size_t bytes = 0;
@@ -23,7 +23,7 @@ thread_local Request request;
 // The allocator that libtorch had before.
 c10::Allocator* plain = nullptr;
 
-// Memory that was placed belongs to somebody else.
+// Frees memory unless it was placed: such memory belongs to the caller.
 void free_unless_placed(void* at) {
   if (at != nullptr && at != request.at) plain->raw_deleter()(at);
 }
@@ -57,7 +57,7 @@ PlacedResult::~PlacedResult() { request.at = nullptr; }
 
 bool PlacedResult::holds(const void* result) {
   if (result == at_) return true;
-  // The last one: an address may have been given back and taken again.
+  // The search takes the last match: an address may have been freed and taken again.
   const auto found = std::find(request.made.rbegin(), request.made.rend(), result);
   turn_.reset();
   if (found != request.made.rend()) {

@@ -1,4 +1,4 @@
-// Results in given memory, and what happens where they do not come to lie there.
+// Tests results in given memory, and what happens if they do not come to lie there.
 #include "tessera/runtime/kernels/placed_result.h"
 
 #include <ATen/ops/add.h>

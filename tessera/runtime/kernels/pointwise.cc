@@ -37,11 +37,11 @@ namespace tessera::kernels {
 namespace {
 
 at::Tensor output(const KernelCall& call, size_t i = 0) { return tensor_of(call.outputs[i]); }
-// An input as the output's dims see it.
+// Returns an input along the output's dims.
 at::Tensor operand(const KernelCall& call, size_t i) {
   return tensor_of(input_along(call, i, op_dims(call.op->annotation.outputs[0])));
 }
-// A number that takes part in arithmetic at the other operand's precision.
+// Returns a number that takes part in arithmetic at the other operand's precision.
 at::Tensor number(double value) {
   at::Tensor scalar = at::scalar_tensor(value, at::TensorOptions(at::kDouble));
   scalar.unsafeGetTensorImpl()->set_wrapped_number(true);
@@ -78,7 +78,8 @@ using UnaryRow = void (*RowOps<A>::*)(A* y, const A* x, int64_t n);
 template <class A>
 using BinaryRow = void (*RowOps<A>::*)(A* y, const A* a, const A* b, int64_t n);
 
-// By the row loops: libtorch's kernels call a slower, more exact exponential and tanh.
+// Prepares a kernel of row loops: libtorch's kernels call a slower, more exact exponential and
+// tanh.
 template <class A>
 Kernel unary_rows(const KernelCall& call, UnaryRow<A> f) {
   const auto order = op_dims(call.op->annotation.outputs[0]);
@@ -193,7 +194,7 @@ Kernel leaky_relu_grad(const KernelCall& call) {
     at::leaky_relu_backward_out(dx, dy, x, slope, /*self_is_result=*/false);
   });
 }
-// dy where min <= x <= max. dx may be the memory of dy.
+// Computes dy where min <= x <= max, else 0. dx may be the memory of dy.
 Kernel clamp_grad(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
     const auto order = op_dims(call.op->annotation.outputs[0]);
@@ -214,7 +215,7 @@ Kernel clamp_grad(const KernelCall& call) {
     };
   });
 }
-// Is an element of any dtype other than 0 (or -0)?
+// Tests whether an element of any dtype differs from 0 (and -0).
 struct NotZero {
   explicit NotZero(DType dtype) : bytes(static_cast<size_t>(dtype_bytes(dtype))) {
     if (is_floating(dtype)) mask = ~(uint64_t{1} << (8 * bytes - 1));
@@ -271,7 +272,7 @@ Kernel choose(const KernelCall& call) {
     };
   });
 }
-// 2 max(x, 0) dy. dx may be the memory of dy.
+// Computes 2 max(x, 0) dy. dx may be the memory of dy.
 Kernel relu2_grad(const KernelCall& call) {
   return binary(call, [two = number(2)](auto& dx, const auto& dy, const auto& x) {
     at::threshold_backward_out(dx, dy, x, 0);
@@ -284,7 +285,7 @@ Kernel scale(const KernelCall& call) {
           factor = number(call.op->number("factor", 1.0))]() mutable { at::mul_out(y, x, factor); };
 }
 
-// In order of the terms. The output may be the first term's memory.
+// Adds the terms in their order. The output may be the first term's memory.
 Kernel add_n(const KernelCall& call) {
   std::vector<at::Tensor> terms;
   for (size_t i = 0; i < call.inputs.size(); ++i) terms.push_back(operand(call, i));
@@ -311,7 +312,7 @@ Kernel max_n(const KernelCall& call) {
   };
 }
 
-// Dims of input 0 that the output lacks.
+// Returns the dims of input 0 that the output lacks.
 std::vector<int64_t> reduced_positions(const KernelCall& call) {
   const auto order = op_dims(call.op->annotation.inputs[0]);
   std::vector<int64_t> positions;
@@ -363,7 +364,7 @@ Kernel reduce_max(const KernelCall& call) {
 // ---- softmax and its parts: rows over one dim
 // -----------------------------------------------------------------
 
-// Op dims of input 0, the dim of attribute `dim` last.
+// Returns the op dims of input 0, the dim of attribute `dim` last.
 std::vector<int> dim_last(const KernelCall& call) {
   auto order = op_dims(call.op->annotation.inputs[0]);
   const int dim = call.op->annotation.find(call.op->text("dim"));
@@ -373,7 +374,7 @@ std::vector<int> dim_last(const KernelCall& call) {
   return order;
 }
 
-// Rows are copied to the output, and changed there.
+// Copies rows to the output and changes them there.
 Kernel softmax(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
     const auto order = dim_last(call);

@@ -8,7 +8,7 @@ namespace tessera::kernels {
 namespace {
 
 // Maps of fewer positions are joined along the samples first: products with so few columns do not
-// fill the registers, and the copies cost less.
+// fill the registers, and the copies cost less than that.
 constexpr int64_t kFewPositions = 32;
 
 // [samples, channels, positions] -> [channels, samples * positions]

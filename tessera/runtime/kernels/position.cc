@@ -1,4 +1,5 @@
-// reorder, masks of scores, sinusoid_add: kinds that know where elements of a dim stand (graph/order.h).
+// reorder, masks of scores, sinusoid_add: kinds that know the positions of a dim's elements
+// (graph/order.h).
 #include <ATen/ops/add.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/fill.h>
@@ -78,7 +79,7 @@ Kernel causal_mask(const KernelCall& call) {
     for (int64_t i = 0; i < run.size; ++i) {
       const Array row = along(y, q, run.index - queries.begin + i, 1, 1);
       for (const OpRun& key : key_runs) {
-        // Of the run's keys, the first ones at positions up to `position`.
+        // Counts the run's first keys whose positions are up to `position`.
         const auto count = [&](int64_t position) {
           const int64_t ahead = position - key.first;
           return std::clamp<int64_t>(ahead < 0 ? 0 : ahead / key.stride + 1, 0, key.size);
@@ -104,7 +105,7 @@ Kernel causal_mask(const KernelCall& call) {
   };
 }
 
-// y = x, but -inf (of a gradient 0) where the numbers of the segments differ.
+// Computes y = x, but -inf (in a gradient 0) where the numbers of the segments differ.
 Kernel segment_mask(const KernelCall& call) {
   const Op& op = *call.op;
   const std::vector<int> dims = op_dims(op.annotation.outputs[0]);

@@ -1,4 +1,4 @@
-// What concerns libtorch as a whole: threads, autograd off, memory of its temporaries.
+// Settings of libtorch as a whole: threads, autograd off, memory of its temporaries.
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
@@ -23,9 +23,9 @@ int allowed_threads(int wanted, const char* limit) {
   return most > 0 ? std::min(wanted, most) : wanted;
 }
 
-// More threads than OpenMP may start would be worse than slow: oneDNN cuts a product for the number
-// it was told, and the pieces of threads that do not exist are silently left out (seen: half of the
-// rows).
+// Limits the threads. More than OpenMP may start would be worse than slow: oneDNN cuts a product
+// for the number it was told, and the pieces of missing threads are silently left out (seen: half
+// of the rows).
 ThreadScope::ThreadScope(int threads) : impl_(std::make_unique<Impl>()) {
   at::set_num_threads(allowed_threads(threads, std::getenv("OMP_THREAD_LIMIT")));
 }
@@ -37,7 +37,7 @@ void configure_process() {
 #ifdef __GLIBC__
     // The outputs of kernels without an out-variant (attention) are temporaries of megabytes. By
     // default glibc maps and unmaps each of them; every fresh page costs a fault. Kept in the heap,
-    // they are faulted in once.
+    // their pages fault once.
     mallopt(M_MMAP_THRESHOLD, 1 << 30);
     mallopt(M_TRIM_THRESHOLD, 1 << 30);
 #endif

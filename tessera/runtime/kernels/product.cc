@@ -7,8 +7,8 @@
 
 #include <utility>
 
-// Exported by libtorch_cpu and called by at::mm for bfloat16, but declared in no header that is
-// installed. Weak: where a build of libtorch lacks it, MKL does all.
+// libtorch_cpu exports this, and at::mm calls it for bfloat16, but no installed header declares it.
+// Weak: if a build of libtorch lacks it, MKL does all products.
 namespace at::native {
 __attribute__((weak)) void mkldnn_matmul(const Tensor& a, const Tensor& b, const Tensor& y,
                                          float beta, float alpha);
@@ -17,7 +17,7 @@ __attribute__((weak)) void mkldnn_matmul(const Tensor& a, const Tensor& b, const
 namespace tessera::kernels {
 namespace {
 
-// Below this many multiplications the 10 microseconds of a call to oneDNN are not earned back.
+// With fewer multiplications the 10 microseconds of a call to oneDNN do not pay.
 constexpr int64_t kLeastWork = int64_t{1} << 20;
 
 bool prefers_onednn() {
@@ -44,7 +44,7 @@ Product prepare_product(at::Tensor y, at::Tensor a, at::Tensor b, bool add) {
   const bool onednn = onednn_is_faster() && y.scalar_type() == at::kFloat &&
                       batch * rows * columns * depth >= kLeastWork;
   if (onednn && y.stride(rank - 1) != 1) {
-    // oneDNN is slow on an output by columns: y' = b' a'.
+    // oneDNN is slow on an output by columns, so this computes y' = b' a'.
     at::Tensor b_transposed = b.transpose(rank - 2, rank - 1);
     b = a.transpose(rank - 2, rank - 1);
     a = std::move(b_transposed);

@@ -11,18 +11,18 @@
 
 namespace tessera::kernels {
 
-// y = a b, or y += a b; all of rank 2, or of rank 3 with a batch. Strided views; no argument
-// overlaps y.
+// y = a b, or y += a b; all have rank 2, or rank 3 with a batch. They may be strided views; no
+// argument overlaps y.
 struct Product {
   at::Tensor y, a, b;
   bool add = false;
   bool onednn = false;  // set by prepare
 };
 
-// Is oneDNN the faster one here for float32?
+// Returns whether oneDNN is faster than MKL here for float32.
 bool onednn_is_faster();
 
-// Chooses the library and brings the operands into the form that it wants.
+// Chooses the library and brings the operands into the form that it needs.
 Product prepare_product(at::Tensor y, at::Tensor a, at::Tensor b, bool add);
 void run_product(Product& product);
 

@@ -1,5 +1,5 @@
-// code_score, code_place and code_ids. Both distances are sums in the same order, whatever the piece,
-// so that the first code with the largest score is found by comparing numbers for equality.
+// code_score, code_place and code_ids. The first two sum distances in one order, for any piece, so
+// that comparing numbers for equality finds the first code with the largest score.
 #include <algorithm>
 #include <limits>
 
@@ -19,7 +19,7 @@ struct Codes {
         step(call.inputs[1].strides[0] * dtype_bytes(call.inputs[1].dtype)),
         count(call.inputs[1].shape[0]) {}
 
-  // f(score) for each code, until it returns true: the number of that code; `count` if it does not.
+  // Calls f(score) for each code until it returns true; returns that code's number, else `count`.
   template <class F>
   int64_t find(const std::byte* at, F&& f) const {
     const A* x = point.read(at);
@@ -75,7 +75,7 @@ Kernel code_place(const KernelCall& call) {
   });
 }
 
-// (place) -> ids. A point that is nearest to no code, because it is no number, has the first.
+// (place) -> ids. A point that is nearest to no code, because it is NaN, gets the first code.
 Kernel code_ids(const KernelCall& call) {
   const Array& place = call.inputs[0];
   const Nest<2> nest({&call.outputs[0], &place}, place.shape.size());

@@ -13,9 +13,9 @@
 namespace tessera::kernels {
 namespace {
 
-// The global index of the first element of each row of a region of a tensor of that shape, in the
-// order in which Nest visits rows. place(d, i): where index i of dim d lies; along the last dim
-// consecutive indices lie together.
+// Returns the global index of the first element of each row of a region of a tensor of that shape,
+// in the order in which Nest visits rows. place(d, i) is the place of index i of dim d; along the
+// last dim consecutive indices have consecutive places.
 template <class Place>
 std::vector<int64_t> row_starts(const Box& region, const std::vector<int64_t>& shape,
                                 Place&& place) {
@@ -76,7 +76,7 @@ Kernel dropout(const KernelCall& call) {
 
 constexpr KernelInfo kRandomKernels[] = {{"dropout", dropout}};
 
-// Values of elements [first, first + n) of a row; normal() pairs lie in one Philox block.
+// Computes elements [first, first + n) of a row; normal() pairs lie in one Philox block.
 void random_row(const Init& init, const Philox& philox, int64_t first, int64_t n, double* out) {
   for (int64_t i = 0; i < n; ++i) {
     const auto index = static_cast<uint64_t>(first + i);
@@ -85,8 +85,8 @@ void random_row(const Init& init, const Philox& philox, int64_t first, int64_t n
   }
 }
 
-// Long waves are divided by the factor, short ones are not, and between them the share goes over
-// evenly: sizes factor, low, high, positions; without the others all are divided.
+// Divides the frequency of long waves by the factor, that of short ones not; between them the share
+// goes over evenly: sizes factor, low, high, positions. With the factor alone all are divided.
 double scaled_frequency(double frequency, const std::vector<int64_t>& sizes) {
   if (sizes.empty()) return frequency;
   const auto factor = static_cast<double>(sizes[0]);
@@ -97,15 +97,16 @@ double scaled_frequency(double frequency, const std::vector<int64_t>& sizes) {
   return (1 - share) * frequency / factor + share * frequency;
 }
 
-// Rotary tables [seq, d/2]: angle = position * theta^(-2 i / d).
+// Returns the angle in rotary tables [seq, d/2]: position * theta^(-2 i / d).
 double rotary_angle(const Init& init, int64_t position, int64_t pair, int64_t pairs) {
   const double frequency =
       std::pow(init.value, -static_cast<double>(pair) / static_cast<double>(pairs));
   return static_cast<double>(position) * scaled_frequency(frequency, init.sizes);
 }
 
-// T5's buckets of a distance (key - query): the near ones have one each, further ones share one in
-// the logarithm of the distance; keys behind their query have the second half if both sides count.
+// Returns T5's bucket of a distance (key - query). Near distances have a bucket each; further ones
+// share buckets by the logarithm of the distance. If both sides count, keys behind their query have
+// the second half.
 int64_t distance_bucket(int64_t distance, int64_t buckets, int64_t furthest, bool both) {
   int64_t first = 0;
   if (both) {
@@ -123,7 +124,7 @@ int64_t distance_bucket(int64_t distance, int64_t buckets, int64_t furthest, boo
   return first + std::min(exact + further, buckets - 1);
 }
 
-// Element (i, j) of a table of integers (graph.h, Init).
+// Returns element (i, j) of a table of integers (graph.h, Init).
 int64_t table_value(const Init& init, int64_t i, int64_t j) {
   const std::vector<int64_t>& sizes = init.sizes;
   if (init.kind == Init::Kind::kDistanceBuckets) {
@@ -133,7 +134,7 @@ int64_t table_value(const Init& init, int64_t i, int64_t j) {
   if (init.kind == Init::Kind::kWindowPairs) {
     return (row - j / side + side - 1) * (2 * side - 1) + column - j % side + side - 1;
   }
-  // Windows of the last row and column hold what came from the other end of the map.
+  // Windows of the last row and column hold elements from the other end of the map.
   const int64_t shift = sizes[1], windows = sizes[2], window = j % (windows * windows);
   const auto band = [&](int64_t place, int64_t index) {
     return index + 1 < windows ? 0 : place + shift < side ? 1 : 2;

@@ -1,5 +1,5 @@
-// Internal to kernels/: what dropout draws. An element is kept or not by its global index alone, so
-// that a mask is the same under every cut, and made again rather than stored.
+// Internal to kernels/: the draws of dropout. An element is kept or not by its global index alone,
+// so that every cut gives one mask, which is made again rather than stored.
 //
 //   const Keep keep(*call.op);
 //   const uint64_t stream = keep.stream(context.step);
@@ -15,7 +15,7 @@
 
 namespace tessera::kernels {
 
-// Of an op with the attributes p and key.
+// The dropout of an op with the attributes p and key.
 struct Keep {
   Keep() = default;
   explicit Keep(const Op& op);
@@ -24,11 +24,11 @@ struct Keep {
 
   double p = 0;
   uint32_t threshold = 0;
-  double factor = 1;  // of what is kept
+  double factor = 1;  // factor of kept elements
   uint64_t key = 0;
 };
 
-// Where the op's dims lie in larger ones, as its attribute `within` says.
+// Returns the places of the op's dims inside larger ones, as its attribute `within` says.
 std::vector<Within> places_of(const Op& op, const std::vector<int>& dims);
 
 }  // namespace tessera::kernels

@@ -5,8 +5,8 @@
 namespace tessera::kernels {
 namespace {
 
-// Query i (of `queries`) sees the keys j <= i; local indices start at the intervals' begins plus
-// the offsets.
+// Adds the rectangles where query i (of `queries`) sees the keys j <= i. Local indices start at the
+// intervals' begins plus the offsets.
 void add_rectangles(Interval queries, Interval keys, int64_t query_offset, int64_t key_offset,
                     std::vector<Rectangle>& out) {
   const auto add = [&](Interval q, Interval k, bool causal) {

@@ -1,5 +1,5 @@
-// How an attention box falls apart into rectangles of queries and keys, each wholly below the
-// causal diagonal or a square on it.
+// Cuts an attention box into rectangles of queries and keys, each wholly below the causal diagonal
+// or a square on it.
 #pragma once
 
 #include <vector>
@@ -15,8 +15,8 @@ struct Rectangle {
   friend bool operator==(const Rectangle&, const Rectangle&) = default;
 };
 
-// The rectangles of the queries and keys (intervals of indices of dims of `size` elements in
-// `order`) in which some query sees some key. Not causal: one.
+// Returns the rectangles of the queries and keys (intervals of indices of dims of `size` elements
+// in `order`) in which some query sees some key. If not causal, there is one.
 std::vector<Rectangle> rectangles(Interval queries, Interval keys, bool causal, const Order& order,
                                   int64_t size);
 

@@ -13,8 +13,8 @@ std::vector<int64_t> positions(const Order& order, int64_t size) {
   return out;
 }
 
-// Every pair of a query and a key that it sees lies in exactly one rectangle, and no other pair
-// does, for all boxes of small sizes.
+// For all boxes of small sizes, every pair of a query and a key that it sees lies in exactly one
+// rectangle, and no other pair lies in any.
 TEST(Rectangles, HoldThePairsThatTheMaskLeaves) {
   for (const Order& order : {Order{}, Order{Order::Kind::kZigzag, 4},
                              Order{Order::Kind::kZigzag, 2}, Order{Order::Kind::kStriped, 3}}) {
@@ -57,7 +57,7 @@ TEST(Rectangles, ZigzagGivesEachDeviceTwoPieceProductsAStep) {
     for (int64_t device = 0; device < devices; ++device) {
       for (int64_t step = 0; step < devices; ++step) {
         const int64_t from = (device - step + devices) % devices;
-        // Twice the area in pieces: a square on the diagonal is half a product.
+        // Returns twice the area in pieces: a square on the diagonal is half a product.
         const auto twice = [&](const Order& order) {
           int64_t sum = 0;
           for (const Rectangle& r :

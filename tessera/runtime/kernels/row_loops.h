@@ -1,5 +1,5 @@
-// The loops of rows.h, written so that the compiler vectorises them. Included once by each
-// rows_<isa>.cc. Only builtins and this file's own functions may be called: an inline function of a
+// The loops of rows.h, written so that the compiler vectorises them. Each rows_<isa>.cc includes
+// this once. Only builtins and this file's own functions may be called: an inline function of a
 // shared header, compiled for AVX-512 here, could be the copy that the linker keeps for everyone.
 #pragma once
 
@@ -10,7 +10,8 @@ namespace {
 
 inline double exp_one(double x) { return __builtin_exp(x); }
 
-// Cody-Waite reduction and a degree-6 polynomial; at most 2 ulp over the normal range, 0 below it.
+// Computes exp by Cody-Waite reduction and a degree-6 polynomial; at most 2 ulp over the normal
+// range, 0 below it.
 inline float exp_one(float x) {
   const float low = -87.33654F, high = 88.72283F,
               magic = 12582912.0F;  // 1.5 * 2^23: rounds to an integer
@@ -50,7 +51,7 @@ void multiply_add(A* y, const A* x, A factor, int64_t n) {
   for (int64_t i = 0; i < n; ++i) y[i] += factor * x[i];
 }
 
-// A block of the row stays in registers while all rows pass: four vectors, then one, then elements.
+// Sums a block of the row in registers while all rows pass: four vectors, then one, then elements.
 template <class A, int kVectors>
 void sum_block(A* y, bool add_to, const std::byte* table, const int64_t* offsets, int64_t count,
                A factor) {
@@ -101,7 +102,7 @@ A sum(const A* x, int64_t n) {
   return s;
 }
 
-// Four sums beside one another: a single one waits for its own last addition.
+// Sums squares in four parallel sums, since a single sum waits for its own last addition.
 template <class A>
 A sum_squares(const A* x, int64_t n) {
   const int64_t part = n / 4;
@@ -202,7 +203,7 @@ void exp_shifted(A* y, const A* x, A shift, A factor, int64_t n) {
   for (int64_t i = 0; i < n; ++i) y[i] = factor * exp_one(x[i] - shift);
 }
 
-// x becomes softmax(scale x); returns log(sum(exp(scale x))).
+// Turns x into softmax(scale x); returns log(sum(exp(scale x))).
 inline float logarithm(float x) { return __builtin_logf(x); }
 inline double logarithm(double x) { return __builtin_log(x); }
 template <class A>
@@ -221,14 +222,14 @@ A softmax_scaled(A* x, A scale, int64_t n) {
   return highest + logarithm(s);
 }
 
-// x becomes exp(scale x - shift)
+// Turns x into exp(scale x - shift).
 template <class A>
 void exp_scaled(A* x, A scale, A shift, int64_t n) {
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) x[i] = exp_one(x[i] * scale - shift);
 }
 
-// dp becomes p (dp - dot) scale
+// Turns dp into p (dp - dot) scale.
 template <class A>
 void score_grad(A* dp, const A* p, A dot_value, A scale, int64_t n) {
 #pragma omp simd
@@ -381,7 +382,7 @@ void adagrad(A* p_out, A* sum_out, const A* p, const A* g, const A* sum, A coeff
   }
 }
 
-// Eight blocks at a time, word by word, so that the rounds run in lanes.
+// Computes kLanes blocks at a time, word by word, so that the rounds run in vector lanes.
 inline void philox(uint32_t* words, uint64_t seed, uint64_t stream, uint64_t first, int64_t count) {
   constexpr int kLanes = 16;
   for (int64_t base = 0; base < count; base += kLanes) {

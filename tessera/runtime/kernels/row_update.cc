@@ -1,7 +1,7 @@
 // Updates of the rows of a table that look-ups named (graph/kinds/row_update.cc). The places of all
-// bags are sorted by row, without changing the order of those of one row; then each row's gradient
-// is the sum of what its places add, and the row takes one step. Time and memory beside the table
-// follow the number of ids, not that of rows.
+// bags are sorted by row, in a stable way; then each row's gradient is the sum over its places, and
+// the row takes one step. Time and memory beside the table grow with the number of ids, not of
+// rows.
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -22,7 +22,7 @@ struct Place {
   uint32_t row = 0, sample = 0;
 };
 
-// Sorts by row and keeps the order of equal ones: eleven bits at a time, the lowest first. The
+// Sorts by row and keeps the order of equal rows: eleven bits at a time, the lowest first. The
 // result lies in `places` or in `other`, which has as many; returns which.
 Place* sort_by_row(Place* places, Place* other, size_t count, int64_t rows) {
   constexpr int kBits = 11;
@@ -43,11 +43,12 @@ Place* sort_by_row(Place* places, Place* other, size_t count, int64_t rows) {
 }
 
 // The gradient of the rows of a piece of a table, from operand `first` on: ids, dy and weights of
-// each look-up. A place with a weight is a sample of its own. Of a call, so it lives as long as its arrays.
+// each look-up. A place with a weight is a sample of its own. It refers to a call's arrays, which
+// must outlive it.
 template <class A>
 class RowGradients {
  public:
-  // `numbered`: each() tells of a row the first id that names it.
+  // With `numbered`, each() also passes the first id that names a row.
   RowGradients(const KernelCall& call, size_t first, bool numbered = false)
       : numbered_(numbered),
         rows_(rows_named(call, op_dims(call.op->annotation.inputs[0])[0])),
@@ -88,9 +89,9 @@ class RowGradients {
     sum_ = reinterpret_cast<A*>(memory + sample_bytes + 2 * place_bytes);
   }
 
-  // Calls f(row, gradient, number of the first id of all look-ups that names it, if they are
+  // Calls f(row, gradient, number of the first id of all look-ups that names the row, if they are
   // numbered) for each row that an id names, in ascending order, and `soon(row)` some rows before
-  // that, to fetch what f will need.
+  // that, to fetch the memory that f will need.
   template <class F, class Soon>
   void each(F&& f, Soon&& soon) const {
     const size_t count = collect();
@@ -141,7 +142,7 @@ class RowGradients {
                                   : *reinterpret_cast<const int64_t*>(at);
   }
 
-  // Lists all samples, and the places whose ids lie in the piece; returns the number of these.
+  // Lists all samples, and the places whose ids lie in the piece; returns the number of places.
   size_t collect() const {
     size_t places = 0;
     uint32_t sample = 0;
@@ -186,13 +187,13 @@ class RowGradients {
   A* sum_ = nullptr;
 };
 
-// A row of the table or of a state with its dims.
+// The rows of the table or of a state with its dims.
 template <class A>
 struct Rows {
   explicit Rows(const Array& array)
       : row(array), data(array.data), step(array.strides[0] * dtype_bytes(array.dtype)) {}
   std::byte* at(uint32_t index) const { return data + static_cast<int64_t>(index) * step; }
-  // The row's first cache lines.
+  // Fetches the row's first cache lines.
   void fetch(uint32_t index) const {
     const std::byte* begin = at(index);
     constexpr int64_t kLine = 64, kLines = 4;
@@ -203,8 +204,8 @@ struct Rows {
   int64_t step;
 };
 
-// The random bits by which elements of a table's row are rounded: of the element's index in the
-// whole table, the step and the seed.
+// The random bits that round the elements of a table's row. They depend on the element's index in
+// the whole table, the step and the seed.
 template <class A>
 class Rounding {
  public:
@@ -226,7 +227,7 @@ class Rounding {
     constexpr int64_t kAround = 8;  // the first and the last block are drawn whole
     words_ = std::make_shared<std::vector<uint32_t>>(static_cast<size_t>(size_ + kAround));
   }
-  // Of a row of the piece; null: to the nearest.
+  // Returns the bits for a row of the piece; null: round to nearest.
   const uint32_t* of_row(uint32_t row) const {
     if (context_ == nullptr) return nullptr;
     constexpr int64_t kBlock = 4;
@@ -247,7 +248,7 @@ class Rounding {
   std::shared_ptr<std::vector<uint32_t>> words_;
 };
 
-// A scalar operand, or what stands for it where there is none.
+// Returns a scalar operand, or `otherwise` if the call lacks it.
 std::function<double()> scalar_of(const KernelCall& call, size_t i, double otherwise) {
   const Array from = i < call.inputs.size() ? call.inputs[i] : Array{};
   return [from, otherwise] {
@@ -255,9 +256,9 @@ std::function<double()> scalar_of(const KernelCall& call, size_t i, double other
   };
 }
 
-// (p, states, ids, dy and weights of each look-up, lr[, step][, coefficient[, skip]]) -> (p', states').
-// `prepare(scale, rate, step)` gives f(row index, gradient), which changes the outputs in place;
-// outputs that lie elsewhere are copied first.
+// (p, states, ids, dy and weights of each look-up, lr[, step][, coefficient[, skip]]) -> (p',
+// states'). `prepare(scale, rate, step)` gives f(row index, gradient), which changes the outputs in
+// place; outputs that lie elsewhere are copied first.
 template <class A, class Prepare, class Soon>
 Kernel update_of_rows(const KernelCall& call, size_t scalars, Prepare prepare, Soon soon) {
   const size_t tables = tables_of_rows(*call.op);
@@ -328,7 +329,8 @@ Kernel row_adagrad(const KernelCall& call) {
   });
 }
 
-// p -= rate * scale * g / (sqrt(total) + eps). What a row's total is: total_of(sum_at, factor, g, n).
+// Prepares p -= rate * scale * g / (sqrt(total) + eps); total_of(sum_at, factor, g, n) gives a
+// row's total.
 template <class A, class TotalOf>
 Kernel rowwise(const KernelCall& call, const Array& sums, const TotalOf& total_of) {
   const Rows<A> p(call.outputs[0]);
@@ -356,7 +358,7 @@ Kernel rowwise(const KernelCall& call, const Array& sums, const TotalOf& total_o
       });
 }
 
-// The row's sum grows by the mean of its squared gradients.
+// Prepares the step in which a row's sum grows by the mean of its squared gradients.
 Kernel rowwise_adagrad(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const RowOps<A>& ops = row_ops<A>();
@@ -371,7 +373,7 @@ Kernel rowwise_adagrad(const KernelCall& call) {
   });
 }
 
-// Moments of a row decay in the steps that look it up; the bias correction counts all steps.
+// Prepares the step in which a looked-up row's moments decay; the bias correction counts all steps.
 Kernel row_adam(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const Rows<A> p(call.outputs[0]), m(call.outputs[1]), v(call.outputs[2]);
@@ -408,8 +410,8 @@ Kernel row_adam(const KernelCall& call) {
   });
 }
 
-// (p, ids, dy and weights of each look-up) -> s. A row's squares are summed in the compute type, the rows in
-// double.
+// (p, ids, dy and weights of each look-up) -> s. A row's squares are summed in the compute type,
+// the rows in double.
 Kernel row_sum_squares(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
     auto gradients = std::make_shared<RowGradients<A>>(call, 1);

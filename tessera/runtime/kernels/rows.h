@@ -1,7 +1,7 @@
 // Loops over one contiguous row of float or double: the arithmetic under the kinds that libtorch
-// has no out-variant for. Compiled three times (baseline, AVX2, AVX-512: rows_*.cc, flags in
-// CMakeLists.txt) and chosen once by what the processor has. Sums run in vector lanes, so their
-// last bits depend on the instruction set.
+// has no out-variant for. They are compiled three times (baseline, AVX2, AVX-512: rows_*.cc, flags
+// in CMakeLists.txt); the processor's features decide once which are used. Sums run in vector
+// lanes, so their last bits depend on the instruction set.
 #pragma once
 
 #include <cstddef>
@@ -20,9 +20,9 @@ template <class A>
 struct RowOps {
   void (*add)(A* y, const A* x, int64_t n);                     // y += x
   void (*multiply_add)(A* y, const A* x, A factor, int64_t n);  // y += factor x
-  // y (from zeros, or with `add` from what is there) += factor x for each of `count` rows x, which
-  // lie at table + offsets[i] bytes, in this order. `known` offsets may be looked at, to fetch rows
-  // ahead: at least `count`.
+  // y (from zeros, or with `add` from its present values) += factor x for each of `count` rows x,
+  // which lie at table + offsets[i] bytes, in this order. The first `known` offsets, at least
+  // `count`, may be read to fetch rows ahead.
   void (*sum_rows)(A* y, bool add, const std::byte* table, const int64_t* offsets, int64_t count,
                    int64_t known, A factor, int64_t n);
   A (*sum)(const A* x, int64_t n);
@@ -58,7 +58,7 @@ struct RowOps {
   void (*gelu_grad)(A* dx, const A* dy, const A* x, int64_t n);
   void (*silu)(A* y, const A* x, int64_t n);
   void (*silu_grad)(A* dx, const A* dy, const A* x, int64_t n);
-  // Attention. Scores x become weights: softmax(scale x), returning log(sum(exp(scale x))); or
+  // Attention: scores x become weights: softmax(scale x), returning log(sum(exp(scale x))); or
   // exp(scale x - shift).
   A (*softmax_scaled)(A* x, A scale, int64_t n);
   void (*exp_scaled)(A* x, A scale, A shift, int64_t n);
@@ -72,9 +72,10 @@ struct RowOps {
                         A* sum_centered);  // sum dy, sum dy (x - center)
   void (*grad_centered)(A* dx, const A* dy, const A* x, A center, A scale, A level, A slope,
                         int64_t n);  // scale (dy - level - (x - center) slope)
-  // Largest of several rows. A NaN is larger than all numbers; of equal elements the first stays.
+  // The largest of several rows. A NaN is larger than all numbers; among equal elements the first
+  // stays.
   void (*larger)(A* y, const A* x, int64_t n);  // y = max(y, x)
-  // The same; where x is larger, which = row.
+  // As `larger`; where x is larger, which = row.
   void (*larger_of)(A* y, int32_t* which, const A* x, int32_t row, int64_t n);
 };
 
@@ -85,7 +86,7 @@ const RowOps<float>& row_ops<float>();
 template <>
 const RowOps<double>& row_ops<double>();
 
-// Words of the Philox blocks [first, first + count), four a block, as base/philox.h.
+// Writes the words of the Philox blocks [first, first + count), four a block, as base/philox.h.
 void philox_words(uint32_t* words, uint64_t seed, uint64_t stream, uint64_t first, int64_t count);
 
 struct RowTable {

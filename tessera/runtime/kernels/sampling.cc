@@ -1,5 +1,5 @@
-// resize, grid_sample and their gradients. Of a dim along which values are interpolated a piece has
-// an interval: neighbours outside it belong to other pieces, and count as zeros here.
+// resize, grid_sample and their gradients. A piece has an interval of a dim along which values are
+// interpolated: neighbours outside it belong to other pieces, and count as zeros here.
 #include "tessera/runtime/kernels/sampling.h"
 
 #include <ATen/ops/index_add.h>
@@ -19,7 +19,7 @@ namespace tessera::kernels {
 namespace {
 
 // ---- resize
-// The interval of tensor dim d of an operand that the box reads or writes.
+// Returns the interval of tensor dim d of an operand that the box reads or writes.
 Interval interval_of(const KernelCall& call, const OperandDims& operand, size_t d) {
   const Interval own = call.box.dims[static_cast<size_t>(operand.dims[d].front())];
   const auto read = call.op->annotation.window_read(operand, d);
@@ -31,9 +31,9 @@ int64_t extent_of(const KernelCall& call, const OperandDims& operand, size_t d) 
               : call.op->annotation.dims[static_cast<size_t>(operand.dims[d].front())].size;
 }
 
-// The elements along a dim of x that each element of y is made of, and their weights: the two between
-// which it lies, or the nearest one. Places
-// are relative to the piece of x; what it does not have gets place 0 and weight 0.
+// The elements along a dim of x from which each element of y is made, and their weights: the two
+// elements between which it lies, or the nearest one. Places are relative to the piece of x; an
+// element outside of the piece gets place 0 and weight 0.
 struct Neighbours {
   int64_t dim = 0;
   std::vector<at::Tensor> places;   // int64
@@ -50,7 +50,7 @@ Neighbours neighbours_of(const Sizes& y, const Sizes& x, bool linear, bool corne
   std::array<std::vector<double>, 2> weights;
   for (int64_t i = y.piece.begin; i < y.piece.end(); ++i) {
     int64_t low = i * x.whole / y.whole;
-    double beyond = 0;  // how far on the way to the next element
+    double beyond = 0;  // fraction of the way to the next element
     if (linear) {
       const auto at = static_cast<double>(i), from = static_cast<double>(x.whole),
                  to = static_cast<double>(y.whole);
@@ -77,7 +77,7 @@ Neighbours neighbours_of(const Sizes& y, const Sizes& x, bool linear, bool corne
   return out;
 }
 
-// Of each dim that changes its size.
+// Returns the neighbours for each dim that changes its size.
 std::vector<Neighbours> all_neighbours(const KernelCall& call, const OperandDims& x,
                                        const OperandDims& y) {
   const bool linear = call.op->text("mode") == "linear", corners = call.op->integer("corners") != 0;
@@ -139,8 +139,8 @@ Kernel resize_grad(const KernelCall& call) {
 // ---- grid_sample
 constexpr size_t kMostGridDims = 3;
 
-// The corners of the cell around a point that the piece of the grid has: where each lies, in bytes
-// from the grid's first place, its weight and, by coordinate, the derivative of the weight.
+// The corners of the cell around a point that the piece of the grid has: the offset of each in
+// bytes from the grid's first place, its weight and, by coordinate, the derivative of the weight.
 template <class A>
 struct Corner {
   int64_t offset = 0;
@@ -161,7 +161,7 @@ struct GridDim {
   int64_t size = 1;  // of the whole grid
   Interval piece;
   int64_t step = 0;       // bytes
-  size_t coordinate = 0;  // of a point, which belongs to the dim
+  size_t coordinate = 0;  // the coordinate of a point along this dim
 };
 
 std::vector<GridDim> grid_dims(const KernelCall& call, const Array& grid,
@@ -182,7 +182,7 @@ std::vector<GridDim> grid_dims(const KernelCall& call, const Array& grid,
   return out;
 }
 
-// Coordinates run from -1 at the first place of a dim to 1 at the last one.
+// Returns the corners. Coordinates run from -1 at the first place of a dim to 1 at the last one.
 template <class A>
 Corners<A> corners_of(const std::vector<GridDim>& dims, const std::byte* point, int64_t step,
                       DType dtype) {
@@ -195,7 +195,7 @@ Corners<A> corners_of(const std::vector<GridDim>& dims, const std::byte* point, 
         (load_element<A>(point + static_cast<int64_t>(dim.coordinate) * step, dtype) + 1) * half;
     const Corners<A> before = out;
     out.count = 0;
-    if (!(place > -1 && place < static_cast<A>(dim.size))) return out;  // also what is no number
+    if (!(place > -1 && place < static_cast<A>(dim.size))) return out;  // this holds for NaN, too
     const A low = std::floor(place);
     const A beyond = place - low;
     for (int side = 0; side < 2; ++side) {
@@ -215,9 +215,9 @@ Corners<A> corners_of(const std::vector<GridDim>& dims, const std::byte* point, 
   return out;
 }
 
-// The points of a call, and for each what the grid has at one of its places ("channels").
+// The points of a call, and for each the elements at one place of the grid ("channels").
 struct Points {
-  // `sample` is y or its gradient, `grid` the grid or its gradient.
+  // Makes it; `sample` is y or its gradient, `grid` the grid or its gradient.
   Points(const KernelCall& call, const Array& grid_array, const OperandDims& grid_operand,
          const Array& point_array, const OperandDims& point_operand, const Array& sample_array,
          const OperandDims& sample_operand)
@@ -330,7 +330,7 @@ Kernel grid_sample_points_grad(const KernelCall& call) {
     const int64_t step = call.outputs[0].strides.back() * dtype_bytes(call.outputs[0].dtype),
                   coordinates = call.outputs[0].shape.back();
     const Nest<4> nest({&out, &p.sample, &p.points, &p.grid}, p.lead.size());
-    // Shared: closures are copyable, and a rank runs one kernel at a time.
+    // This is shared: closures are copyable, and a rank runs one kernel at a time.
     const auto shared = std::make_shared<std::vector<A>>(static_cast<size_t>(coordinates));
     return [p, nest, step, shared, add = call.add[0], dtype = call.outputs[0].dtype] {
       std::vector<A>& sums = *shared;

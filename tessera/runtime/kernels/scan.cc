@@ -53,7 +53,7 @@ struct Scan {
   }
 };
 
-// One chunk of it.
+// One chunk of the scan.
 struct Chunk {
   at::Tensor x, dt, b, c;    // as above, of its tokens
   at::Tensor u;              // dt x
@@ -105,8 +105,8 @@ struct ScanGradients {
   at::Tensor da, dd;           // [G, R]
 };
 
-// Gradients of one chunk, from that of its values, dy, and of the state behind it, dh, which
-// becomes that of the state before it.
+// Computes the gradients of one chunk from dy, that of its values, and dh, that of the state behind
+// it; dh becomes that of the state before it.
 void differentiate_chunk(const Scan& scan, const Chunk& one, int64_t begin, const at::Tensor& dy,
                          const at::Tensor& h, at::Tensor& dh, ScanGradients& out) {
   const int64_t size = dy.size(3);
@@ -115,13 +115,13 @@ void differentiate_chunk(const Scan& scan, const Chunk& one, int64_t begin, cons
   const at::Tensor from_state = one.until * at::matmul(one.b, dh.transpose(-1, -2));
   const at::Tensor du = at::matmul(one.scores.transpose(-1, -2), dy) + from_state;
   part(out.dx).copy_(du * one.dt.unsqueeze(-1) + scan.d * dy);
-  // C B^T is shared by R heads: so are the gradients of B and C.
+  // R heads share C B^T, so they share the gradients of B and C.
   const at::Tensor pairs = at::sum(d_scores * one.decay, {2}, true);
   const at::Tensor scaled = one.since * dy;
   part(out.dc).copy_(at::matmul(pairs, one.b) + at::sum(at::matmul(scaled, h), {2}, true));
   part(out.db).copy_(at::matmul(pairs.transpose(-1, -2), one.c) +
                      at::sum(at::matmul(one.until * one.u, dh), {2}, true));
-  // s: in L forwards and backwards, in exp(s) of what the state gives, in exp(s_Q - s) of what
+  // s acts in L forwards and backwards, in exp(s) of what the state gives, in exp(s_Q - s) of what
   // goes into the next state, in exp(s_Q) of what stays in it.
   const at::Tensor weights = d_scores * one.scores;
   const at::Tensor given = at::sum(scaled * at::matmul(one.c, h.transpose(-1, -2)), {-1});

@@ -1,6 +1,6 @@
 // Kinds that move elements: broadcast, (un)group, transpose, rename, rearrange, roll, slice,
 // concat, fill, stop_gradient; and rotary embedding. All are strided copies; a bracket is opened on
-// the side where it is.
+// the side that has it.
 #include <ATen/ops/fill.h>
 #include <ATen/ops/zero.h>
 
@@ -13,15 +13,15 @@
 namespace tessera::kernels {
 namespace {
 
-// Along the output's op dims; serves every kind that only renames, reorders, repeats or regroups
-// dims.
+// Copies along the output's op dims; serves every kind that only renames, reorders, repeats or
+// regroups dims.
 Kernel copy_along(const KernelCall& call) {
   const auto order = op_dims(call.op->annotation.outputs[0]);
   return prepare_copy(input_along(call, 0, order), output_along(call, 0, order));
 }
 
-// The position of attribute `dim` among the tensor dims of an array, by the operand that has it
-// whole.
+// Returns the position of attribute `dim` among the tensor dims of an array, by the operand that
+// has it whole.
 size_t position_of(const KernelCall& call, const OperandDims& operand, std::string_view name) {
   for (size_t t = 0; t < operand.dims.size(); ++t) {
     for (const int dim : operand.dims[t]) {
@@ -37,8 +37,9 @@ Array part_of(Array array, size_t position, int64_t begin, int64_t size) {
   return array;
 }
 
-// The one tensor dim in which the shapes of two arrays may differ: that of attribute `dim`. Looked
-// up by name in the input, else (a kind may give the cut dim another op dim) in the output.
+// Returns the one tensor dim in which the shapes of two arrays may differ, that of attribute `dim`.
+// It is looked up by name in the output, else (a kind may give the cut dim another op dim) in the
+// input.
 size_t cut_position(const KernelCall& call) {
   const std::string name = call.op->text("dim");
   const Annotation& annotation = call.op->annotation;
@@ -52,8 +53,8 @@ size_t cut_position(const KernelCall& call) {
   return position_of(call, annotation.inputs[0], name);
 }
 
-// The dim at `position` cut in two: (blocks of this piece, place in a block). The blocks of a piece
-// are consecutive.
+// Returns the array with the dim at `position` cut in two: (blocks of this piece, place in a
+// block). The blocks of a piece are consecutive.
 Array in_blocks(const KernelCall& call, Array array, size_t position) {
   const int64_t blocks = call.op->integer("blocks");
   if (blocks == 1) {
@@ -71,9 +72,9 @@ Array in_blocks(const KernelCall& call, Array array, size_t position) {
   return array;
 }
 
-// Block number `block` of an array whose tensor dim at `position` the op cuts in blocks, of this
-// operand as many elements as the annotation says; of its memory, where the first block of the
-// piece begins.
+// Returns block number `block` of an array whose tensor dim at `position` the op cuts in blocks.
+// The annotation says how many elements of this operand a block has; the array's memory begins with
+// the piece's first block.
 Array block_of(const KernelCall& call, const OperandDims& operand, const Array& array,
                size_t position, int64_t block) {
   const Annotation& annotation = call.op->annotation;
@@ -88,7 +89,7 @@ Array block_of(const KernelCall& call, const OperandDims& operand, const Array& 
   return part_of(array, position, own.begin - first.begin, own.size);
 }
 
-// Is the cut dim in blocks that are not of one size?
+// Returns whether the cut dim is in blocks of different sizes.
 bool is_uneven(const KernelCall& call, size_t position) {
   const Annotation& annotation = call.op->annotation;
   const auto uneven = [&](const OperandDims& operand) {
@@ -98,7 +99,7 @@ bool is_uneven(const KernelCall& call, size_t position) {
          uneven(annotation.outputs[0]);
 }
 
-// The blocks of this piece, one after the other.
+// Makes the kernels of this piece's blocks, one after the other.
 template <class MakeKernels>
 std::vector<Kernel> each_block(const KernelCall& call, const MakeKernels& make) {
   const int op_dim = call.op->annotation.find(call.op->text("dim"));
@@ -109,7 +110,8 @@ std::vector<Kernel> each_block(const KernelCall& call, const MakeKernels& make) 
   return kernels;
 }
 
-// Of each block of `whole` the interval from `begin` on that `part` has.
+// Makes kernels that move, for each block, between `part` and the interval of `whole` from `begin`
+// on.
 template <class Move>
 std::vector<Kernel> parts_of_blocks(const KernelCall& call, const Array& whole,
                                     const OperandDims& whole_dims, const Array& part,
@@ -129,7 +131,7 @@ Kernel in_turn(std::vector<Kernel> kernels) {
   };
 }
 
-// Two pieces change places: the last `shift` elements come first.
+// Makes two pieces change places: the last `shift` elements come first.
 Kernel roll(const KernelCall& call) {
   const size_t position = cut_position(call);
   const Array &x = call.inputs[0], &y = call.outputs[0];
@@ -158,7 +160,7 @@ Kernel slice(const KernelCall& call) {
                       y);
 }
 
-// Zeros elsewhere, unless it adds.
+// Writes zeros outside of the slice, unless it adds.
 Kernel slice_grad(const KernelCall& call) {
   const size_t position = cut_position(call);
   if (is_uneven(call, position)) {
@@ -184,7 +186,7 @@ Kernel slice_grad(const KernelCall& call) {
   };
 }
 
-// The attribute `value` elsewhere.
+// Writes the attribute `value` outside of the copied elements.
 Kernel pad(const KernelCall& call) {
   const size_t position = cut_position(call);
   if (is_uneven(call, position)) {

@@ -1,6 +1,6 @@
-// Sparse products (tessera/sparse/graphs/spmm.h) and their gradients. What the operands hold is made
-// fit at each run: columns become 32 bits wide, places outside the operands the nearest inside, and
-// matrices of other types, or with gaps between the elements of a row, go through scratch memory.
+// Sparse products (tessera/sparse/graphs/spmm.h) and their gradients. Each run adapts the operands:
+// columns become 32 bits wide, places outside the operands become the nearest inside, and matrices
+// of other types, or with gaps between the elements of a row, go through scratch memory.
 #include <ATen/Parallel.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 namespace tessera::kernels {
 namespace {
 
-// Memory for several arrays: sizes are asked for first, then one piece is taken for all.
+// Memory for several arrays: sizes are collected first, then one piece is taken for all.
 class Pieces {
  public:
   int64_t add(int64_t bytes) {
@@ -90,7 +90,7 @@ class SparseOperand {
   bool direct_ = false;
 };
 
-// Inputs 0 to 2 and, if there are any, the values.
+// The edges: inputs 0 to 2 and, if there are any, the values.
 template <class A>
 class Edges {
  public:

@@ -1,5 +1,5 @@
-// Optimizer steps, the norm of gradients and the loss scale: element by element over equal regions,
-// so exact for any cut.
+// Optimizer steps, the norm of gradients and the loss scale. They work element by element over
+// equal regions, so they are exact for any cut.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -10,7 +10,7 @@
 namespace tessera::kernels {
 namespace {
 
-// Arrays of equal shape as a nest of rows: the last dim, or everything where all are contiguous.
+// Joins arrays of equal shape to a nest of rows: the last dim, or everything if all are contiguous.
 void join_rows(std::vector<Array>& arrays) {
   const bool joined = std::all_of(arrays.begin(), arrays.end(), [](const Array& a) {
     return a.strides == row_major_strides(a.shape);
@@ -27,7 +27,8 @@ void join_rows(std::vector<Array>& arrays) {
 
 Array scalar_of(const KernelCall& call, size_t i) { return call.inputs[i]; }
 
-// The step does not count: every output is what the input was, where it is not that already.
+// Makes the kernel of a skipped step: copies each old value to its output, unless it is there
+// already.
 Kernel keep_old(const std::vector<std::pair<Array, Array>>& new_and_old) {
   std::vector<Kernel> copies;
   for (const auto& [made, old] : new_and_old) {
@@ -38,7 +39,7 @@ Kernel keep_old(const std::vector<std::pair<Array, Array>>& new_and_old) {
   };
 }
 
-// Input `i`, a flag: is it there and set?
+// Returns whether a flag, an optional input, is present and set.
 bool is_set(const Array& flag) {
   return flag.data != nullptr && load_element<double>(flag.data, flag.dtype) != 0;
 }
@@ -90,10 +91,10 @@ Kernel adamw(const KernelCall& call) {
   });
 }
 
-// Element by element: outputs and the first inputs have equal dims, and output i takes the place of
-// input `old[i]` where a step is skipped (the last input, if there are more than `scalars` behind
-// them). `prepare()` reads the scalars of a run and gives the function of one element, from the
-// inputs' values to the outputs'.
+// Updates element by element: outputs and the first inputs have equal dims. If a step is skipped
+// (flag: the last input, if more than `scalars` inputs follow them), output i takes the value of
+// input `old[i]`. `prepare()` reads the scalars of a run and gives the function of one element,
+// from the inputs' values to the outputs'.
 template <class A, size_t Outs, size_t Ins, class Prepare>
 Kernel update_rows(const KernelCall& call, const std::array<size_t, Outs>& old, size_t scalars,
                    Prepare prepare) {
@@ -130,7 +131,7 @@ Kernel update_rows(const KernelCall& call, const std::array<size_t, Outs>& old, 
   };
 }
 
-// Input `i`, a scalar that may be absent, as a number.
+// Returns input `i`, a scalar that may be absent, as a number.
 template <class A>
 std::function<A()> number_of(const KernelCall& call, size_t i, double otherwise = 1) {
   const Array scalar = optional_scalar(call, i);
@@ -294,7 +295,7 @@ Kernel adafactor_rate(const KernelCall& call) {
   };
 }
 
-// sgd with nesterov: the step goes on by the new momentum.
+// Prepares sgd with nesterov: the step goes on by the new momentum.
 Kernel sgd_ahead(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const auto lr = number_of<A>(call, 3), coefficient = number_of<A>(call, 4);
@@ -398,7 +399,7 @@ Kernel unscale(const KernelCall& call) {
   });
 }
 
-// (g) -> 1 if an element is not finite, else 0. x - x is 0 for finite x and no number else.
+// (g) -> 1 if an element is not finite, else 0. x - x is 0 for finite x, else NaN.
 Kernel non_finite(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
     std::vector<Array> a{call.inputs[0]};

@@ -1,4 +1,4 @@
-// Pools against libtorch's: values, ties, infinities and NaN of the largest elements; sums.
+// Tests pools against libtorch's: values, ties, infinities and NaN of the largest elements; sums.
 #include "tessera/runtime/kernels/window_pool.h"
 
 #include <ATen/ops/avg_pool3d.h>
