@@ -502,8 +502,8 @@ TEST(Pins, are_reached_and_left_by_one_exchange) {
 struct HaloRow {
   int64_t size, parts;
   Window window;
-  std::vector<std::array<int64_t, 3>> ranks;  // by rank: taken of the rank before, of the next
-                                              // rank; places
+  std::vector<std::array<int64_t, 3>> ranks;  // by rank: taken of rank before, of rank behind;
+                                              // places
 };
 Layout windowed(const Window& window, WindowUse use, int64_t size, int64_t extent) {
   Layout out = layout({{a}});

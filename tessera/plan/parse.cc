@@ -429,8 +429,7 @@ Result<LoopEntry> read_loop(const Reader& reader) {
   if (reader.has("sizes") && entry.sizes.empty()) {
     return reader.error(reader.line_of("sizes"), "'sizes' in [[loop]] is empty");
   }
-  constexpr int64_t kMostSize = int64_t{1} << 40;  // most elements of a step: sums of sizes stay in
-                                                   // range
+  constexpr int64_t kMostSize = int64_t{1} << 40;  // of a step: sums of sizes stay numbers
   for (const int64_t size : entry.sizes) {
     if (size <= kMostSize) continue;
     return reader.error(

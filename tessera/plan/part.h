@@ -22,8 +22,7 @@
 namespace tessera {
 
 struct PlanPart {
-  Plan plan;                      // the text's keys and entries; its mesh may lack axes of the
-                                  // entries
+  Plan plan;                      // the text's keys and entries; its mesh may lack their axes
   std::vector<std::string> keys;  // keys that the text has
   int mesh_line = 0;              // 0: it has no mesh
   bool has(std::string_view key) const;

@@ -108,8 +108,7 @@ struct StageEntry {
 // (docs/strategies/row-cache.md). A table and its optimizer states have one cache, so a row travels
 // with its states.
 struct RowCacheRule {
-  double slots = 0;  // rows on each rank that holds some; below 1: the share of the rows that the
-                     // rank holds
+  double slots = 0;  // rows on each rank that holds some; below 1: the share of its rows
   std::string policy = "lookahead";  // decides which row leaves
   int64_t window = 8;                // batches that the policy knows ahead; not all policies use it
   int64_t counted = 0;               // the number of first batches that are counted before the run

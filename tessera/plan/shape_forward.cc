@@ -150,8 +150,7 @@ class Loop {
         if (axis == name) size = std::lcm(size, axis_size);
       }
     };
-    std::map<int64_t, bool> has_own;  // by stage: whether it has a mesh of its own; one of several
-                                      // entries may give it
+    std::map<int64_t, bool> has_own;  // by stage: one of several entries may give it a mesh
     for (const StageEntry& stage : plan_.stages) {
       look(stage.mesh);
       has_own[stage.at] = has_own[stage.at] || !stage.mesh.empty();

@@ -13,8 +13,7 @@
 namespace tessera {
 
 struct AheadPart {
-  ByBlock<std::vector<bool>> instructions;  // by block: whether each instruction belongs to the
-                                            // part
+  ByBlock<std::vector<bool>> instructions;  // by block: whether each is in the part
   std::vector<Home> homes;                  // the buffers that the part fills
 };
 // Returns the part; unset if no op of the program works ahead. Returns an error if the part cannot

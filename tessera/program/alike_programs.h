@@ -32,8 +32,8 @@ class AlikePrograms {
   std::optional<Program> program(const Program& known, int rank, bool offsets) const;
 
  private:
-  struct Message {  // a message of the equal text at this place, and the peer place in the first
-                    // place's text
+  // A message of this place, and the peer place of its equal in the first place's text.
+  struct Message {
     const TextCross* cross = nullptr;
     PlaceId other;
   };

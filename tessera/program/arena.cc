@@ -101,8 +101,7 @@ class PlacedBlock {
   }
 
   std::vector<Entry> entries_;
-  Item hull_, common_;  // the hull of the entries' intervals, and the interval in which all entries
-                        // live
+  Item hull_, common_;  // hull of the entries' intervals; the time in which all live
   int64_t behind_ = 0, widest_gap_ = 0;
 };
 

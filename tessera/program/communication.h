@@ -17,8 +17,9 @@ Traffic sent_traffic(const Issue& issue, size_t member);
 std::vector<Interval> owned_rows(const Issue& issue);
 // Returns the number of rows of member `owner` that member `names` names. This is the counted
 // number, if rows were counted. Otherwise it is the expected number if ids are drawn evenly from
-// all rows of the table: with H of N rows at the owner and d ids at the other member, H (1 - (1 -
-// 1/N)^d), rounded. A member has NamedRows::most times its share of the op's rows as ids.
+// all rows of the table: with H of N rows at the owner and d ids at the other member,
+// H (1 - (1 - 1/N)^d), rounded. A member has NamedRows::most times its share of the op's rows as
+// ids.
 int64_t named_count(const Issue& issue, size_t names, size_t owner);
 // Returns the bytes of the rows that member `from` gives to member `to`, by the same count.
 int64_t named_bytes(const Issue& issue, size_t from, size_t to);

@@ -61,8 +61,7 @@ struct TensorDecision {
   std::vector<Movement> brought;       // in the order of blocks
 };
 struct Decisions {
-  std::vector<OpDecision> ops;          // by op; a term of a sum made in place is known by its
-                                        // tensor
+  std::vector<OpDecision> ops;          // by op; the tensor tells a term of a sum in place
   std::vector<TensorDecision> tensors;  // by tensor
 };
 

@@ -232,8 +232,7 @@ class PlaceComparison {
   std::vector<size_t> position_;        // by op, among those of its place
   std::vector<size_t> output_;          // by tensor, among those of its op
   std::vector<int32_t> read_by_;        // by tensor that no op makes: the place
-  std::vector<bool> speaks_far_;        // by place: whether other places than its neighbours read
-                                        // what it makes
+  std::vector<bool> speaks_far_;        // by place: other than its neighbours read its output
   std::vector<Links> links_;            // by place
   std::vector<TensorId> own_;           // by tensor that no op makes: its equal in the next place
 };

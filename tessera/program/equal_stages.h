@@ -38,7 +38,7 @@ struct ShorterGraph {
   std::shared_ptr<const Graph> graph;  // without the ops of the copies
   ResolvedPlan plan;                   // of that graph, with all stages
 };
-// Returns nothing if fewer than two places would be copies.
+// Returns the graph without copies; nothing if fewer than two places would be copies.
 std::optional<ShorterGraph> without_copies(const Graph& graph, const ResolvedPlan& plan);
 
 }  // namespace tessera

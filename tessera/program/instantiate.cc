@@ -92,8 +92,7 @@ Box compute_box(const Op& op, const OpPlan& plan, const ShapeRule& shapes, const
     }
     box.dims.push_back(interval);
   }
-  if (const auto band = narrowing_band(op, plan)) {  // the box has all queries of the rank, in
-                                                     // every step
+  if (const auto band = narrowing_band(op, plan)) {  // has all queries of the rank, in every step
     const auto query = static_cast<size_t>(band->query);
     Interval& keys = box.dims[static_cast<size_t>(band->key)];
     keys = intersect(keys, band->keys_seen(cut_interval(space[query], 1, plan.dims[query].axes,
@@ -625,8 +624,7 @@ class Instantiation {
   };
   struct Piece {
     int handle;
-    unsigned sizes;  // a bit for each size of micro-batches in whose blocks it is issued; once a
-                     // step: both
+    unsigned sizes;  // a bit for each size of micro-batches that issues it; once a step: both
   };
 
   const InstantiateInput& in_;
@@ -634,8 +632,7 @@ class Instantiation {
   std::vector<Here> here_;
   const Here* at_ = nullptr;  // the place whose text is being written
   Program out_;
-  size_t size_ = 0;                        // the size of micro-batches for which a block is being
-                                           // written
+  size_t size_ = 0;                        // of the micro-batches whose block is being written
   std::vector<std::vector<Box>> boxes_;    // by size: global region of each buffer
   ByBlock<std::vector<size_t>> ordinals_;  // by instruction: its number in the text
   size_t ordinal_ = 0;

@@ -15,14 +15,12 @@ namespace tessera {
 
 struct LowerOptions {
   std::vector<TensorId>
-      fetch;  // tensors to keep to the end of the step (gradients for verify); the loss is always
-              // fetched
+      fetch;  // tensors to keep to the step's end (gradients for verify); the loss always is
   // For prices: stages that are equal but for names are lowered once, if only the loss is fetched.
   // Programs of copied stages then have the names of the original stage; times and sizes are the
   // same to the last bit.
   bool equal_stages_once = false;
-  std::shared_ptr<PathCache> paths = {};  // shared with other lowerings; null: this one finds its
-                                          // own paths
+  std::shared_ptr<PathCache> paths = {};  // shared with other lowerings; null: paths of its own
 };
 
 // A `RankClass` holds ranks that share a program text up to origins, groups and peers.

@@ -505,14 +505,12 @@ class MemoryPlanner {
   std::vector<Touch> touches_;
   std::vector<bool> rings_;            // by buffer
   std::set<int> outlasting_;           // sends whose buffers are read again in later blocks
-  std::map<BufferId, int64_t> taken_;  // buffers of outlasting_; position of the last wait in the
-                                       // update
+  std::map<BufferId, int64_t> taken_;  // buffers of outlasting_; the last wait in the update
   std::vector<BufferId> fetched_;
   std::vector<int64_t> first_run_, last_run_;  // by position in order_: the run in the schedule
   std::vector<int64_t> start_;                 // by run of the schedule, and the end
   std::vector<int64_t> line_;                  // by position in order_, of one micro-batch
-  std::vector<Runs> repeats_;  // by position in order_; a single entry for all if micro-batches do
-                               // not overlap
+  std::vector<Runs> repeats_;  // by position in order_; one if micro-batches do not overlap
 };
 
 }  // namespace

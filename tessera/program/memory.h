@@ -13,8 +13,8 @@ namespace tessera {
 // smaller ones.
 enum class UsedBy : uint8_t { kAll, kLarger, kSmaller };
 
-// Lays memory out as plan_memory does (place_text.h). `used_by`: by buffer; empty: all micro-batches
-// use all buffers.
+// Lays memory out as plan_memory does (place_text.h). `used_by`: by buffer; empty: all
+// micro-batches use all buffers.
 void plan_memory_of(Program& program, bool offsets, std::vector<UsedBy> used_by);
 
 }  // namespace tessera

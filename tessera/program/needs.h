@@ -50,8 +50,7 @@ class BlockOrder {
   std::optional<size_t> position(BlockRef block) const;
 
  private:
-  using Runs = std::map<BlockRef, std::vector<int64_t>>;  // by micro-batch: position of the run;
-                                                          // -1: none
+  using Runs = std::map<BlockRef, std::vector<int64_t>>;  // by micro-batch: run's position; -1
 
   std::vector<Runs> rows_;
   std::map<BlockRef, size_t> positions_;
@@ -62,11 +61,9 @@ struct Need {
   int handle = 0;
   BlockRef issued;    // the block that starts it
   BlockRef block;     // the block that awaits it
-  size_t before = 0;  // position in `block` of the instruction that needs it; the block's size: the
-                      // end
+  size_t before = 0;  // position in `block` of what needs it; the block's size: the end
   When when = When::kAlways;
-  OpId cause;  // the op that needs it; if it is due, or needed nowhere, the op for which it was
-               // started
+  OpId cause;  // the op that needs it; if it is due, or needed nowhere: the op it was started for
 };
 
 // Returns the needs in the order of blocks and of the instructions in them.

@@ -118,8 +118,7 @@ TEST(Pipelines, keep_what_is_in_flight_in_each_chunk) {
       for (const int64_t c : {2, 3}) {
         const auto found =
             checked_slots(fmt::format("pipeline({},{},interleaved,{})", n, m, c), n * c, m);
-        for (int64_t i = 0; i < n; ++i) {  // chunks do not reach their largest number at the same
-                                           // time
+        for (int64_t i = 0; i < n; ++i) {  // not all chunks are at their largest at once
           EXPECT_GE(found[static_cast<size_t>(i)],
                     std::min(c * m, n * (c - 1) + 2 * (n - 1 - i) + 1));
         }

@@ -119,10 +119,8 @@ struct TextIssue {
   Axes axes;
   std::optional<Combiner> combiner;
   std::vector<TextTransfer> transfers;
-  std::optional<Compression> compression;  // unset with `classify`: the compression of the kind
-                                           // that follows
-  int unit = -1;  // the unit for which the issue was moved ahead: it joins only issues for the same
-                  // unit
+  std::optional<Compression> compression;  // unset with `classify`: that of the resulting kind
+  int unit = -1;  // the unit for which it was moved ahead: joins only issues for this unit
   std::optional<TextNamedRows> named{};
 };
 struct CrossRoute {
@@ -139,11 +137,9 @@ struct TextCross {
   PlaceId from_place, to_place;
   TensorId tensor;
   int64_t tag = 0;
-  TextView from, to;                                  // only this side's buffer is valid; both
-                                                      // regions are
+  TextView from, to;                                  // only this side's buffer is valid
   std::shared_ptr<const CrossRoutes> routes;          // null: the rule of crossing.h
-  std::shared_ptr<const CrossRoutes> smaller_routes;  // for the smaller micro-batches; null: the
-                                                      // same
+  std::shared_ptr<const CrossRoutes> smaller_routes;  // smaller micro-batches; null: `routes`
 };
 struct TextWait {
   int handle = 0;
@@ -258,9 +254,9 @@ struct InstantiateInput {
 // Returns a rank's program. `offsets`: as in Lowering::lower.
 Result<Program> instantiate(const InstantiateInput& input, int rank, bool offsets);
 void plan_memory(Program& program, bool offsets);
-// Lays memory out for a program with blocks for two sizes of micro-batches: their buffers are planned
-// once, for all that the blocks of either size touch. `ordinals`: by block and instruction, the
-// number of the place text's instruction that it stands for; the blocks of a family have these
+// Lays memory out for a program with blocks for two sizes of micro-batches: their buffers are
+// planned once, for all that the blocks of either size touch. `ordinals`: by block and instruction,
+// the number of the place text's instruction that it stands for; the blocks of a family have these
 // numbers in common.
 void plan_memory_of_both(Program& program, const ByBlock<std::vector<size_t>>& ordinals,
                          bool offsets);

@@ -5,7 +5,7 @@
 // rank, which run once a micro-batch (weight: the part of the backward pass that only gradients of
 // parameters need, if the schedule runs that part apart); and "update" (once a step). The schedule
 // is a list of (block, micro-batch). A block's text is the same for every micro-batch: a box that
-// contains the micro-batch dim is written as for micro-batch 0 and is shifted to the begin of the
+// contains the micro-batch dim is written as for micro-batch 0 and is shifted to the start of the
 // micro-batch that runs. A buffer of lifetime kMicroBatch has one copy (a "slot") for each
 // micro-batch in flight: slot = micro-batch mod slots.
 //
@@ -42,8 +42,7 @@ enum class Lifetime : uint8_t {
   kPersistent,  // across steps: parameters, optimizer states, tables
   kStep,        // within a step, from the first write to the last read, across micro-batches
                 // (gradient accumulators)
-  kMicroBatch,  // from forward to backward of a micro-batch: one slot for each micro-batch in
-                // flight
+  kMicroBatch,  // from forward to backward of a micro-batch: a slot for each in flight
   kBlock,       // inside one run of one block
 };
 std::string_view lifetime_name(Lifetime lifetime);
@@ -57,8 +56,7 @@ struct Buffer {
   Tier tier = Tier::kDevice;
   Lifetime lifetime = Lifetime::kBlock;
   int64_t offset =
-      -1;  // bytes from the start of the tier's arena; kMicroBatch: offset of slot 0; slot k lies k
-           // * slot_bytes further
+      -1;  // bytes in the tier's arena; kMicroBatch: of slot 0, slot k is k * slot_bytes behind
   int64_t slots = 1;  // kMicroBatch: micro-batches that hold a copy at the same time
   int64_t slot_bytes = 0;
   int64_t places = 0;  // not 0: memory for this many of its rows only (RowCache)
@@ -101,9 +99,7 @@ struct Output {
 
 struct Compute {
   OpId op;
-  std::string
-      kind;  // kind and attributes are copies of the op's, so that a program can be read and run by
-             // itself
+  std::string kind;  // a copy, as are the attributes: the program can be read and run by itself
   Attributes attributes;
   Box box;  // by op dim: a global box of the iteration space (for micro-batch 0)
   std::vector<View> inputs;
@@ -154,14 +150,12 @@ struct Issue {     // starts a collective
 struct Send {
   int handle = 0;
   int peer = 0;     // rank
-  int64_t tag = 0;  // unique for a pair of tensor and receiver's need; the runtime adds the
-                    // micro-batch
+  int64_t tag = 0;  // unique for (tensor, receiver's need); the runtime adds the micro-batch
   TensorId tensor;
   Box region;
   View view;
   std::optional<Codec> codec = std::nullopt;    // as in Issue
-  std::optional<View> residual = std::nullopt;  // as in Issue; one element for each element of the
-                                                // region
+  std::optional<View> residual = std::nullopt;  // as in Issue; one element each of the region
   friend bool operator==(const Send&, const Send&) = default;
 };
 struct Recv {
@@ -309,8 +303,7 @@ struct Program {
   int64_t micro_batches = 1;
   std::string micro_batch_dim;  // op and tensor dims of this name move with the micro-batch
   int64_t micro_batch_size = 0;
-  int64_t larger = 0;  // number of micro-batches of that size, the others have one element less; 0:
-                       // all have it
+  int64_t larger = 0;  // so many micro-batches have that size, the others one less; 0: all have it
   std::array<int64_t, 3> arena_bytes{};  // by Tier
   std::vector<Group> groups;
   std::vector<Buffer> buffers;

@@ -1,5 +1,5 @@
-// For tests: reads the text form of place texts (docs/reference/place-text.md). Printing then parsing
-// gives an equal text, so the printed form leaves nothing out.
+// For tests: reads the text form of place texts (docs/reference/place-text.md). Printing then
+// parsing gives an equal text, so the printed form leaves nothing out.
 //
 //   const Result<PlaceText> same = parse_place_text(text, lowering.graph());
 #pragma once

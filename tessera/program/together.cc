@@ -60,8 +60,7 @@ void issue_together(PlaceText& text, BlockRef ref) {
   while (!rest.empty()) {
     std::vector<TextInstruction> behind;
     Buffers under_way, held;
-    bool messages = false;  // whether messages are held; messages keep their order, which two
-                            // places share
+    bool messages = false;  // whether one is held; messages keep their order, as both places do
     for (TextInstruction& instruction : rest) {
       const bool message = std::holds_alternative<TextCross>(instruction.body);
       if (under_way.meet(instruction) || held.meet(instruction) || (messages && message)) {

@@ -17,9 +17,9 @@
 //   lifetime     Nothing is read before it is written or after it is freed, and nothing is written
 //                while it is in flight. Buffers that are alive at the same time do not overlap.
 //   rows         An instruction that touches a table of which the device has some rows (RowCache)
-//                names them by ids that were fetched, are there, and are not released. A fetch whose
-//                rows an op changes says so when it is released. All fetches of a step are released
-//                in it.
+//                names them by ids that were fetched, are there, and are not released. A fetch
+//                whose rows an op changes says so when it is released. All fetches of a step are
+//                released in it.
 //   memory       The arenas hold all offsets and stay within the limit.
 //
 //   const std::vector<Rejection> found = verify(graph, programs);

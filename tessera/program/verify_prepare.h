@@ -18,8 +18,8 @@ namespace tessera::verifying {
 struct Moving {
   Box box;  // for micro-batch 0
   int dim = -1;
-  int64_t step = 0;                                      // distance of a micro-batch from the one
-                                                         // before, in elements
+  int64_t step = 0;                                      // from a micro-batch to the next, in
+                                                         // elements
   int64_t larger = std::numeric_limits<int64_t>::max();  // later micro-batches have one less
   Box at(int64_t micro_batch) const;
 };
@@ -42,8 +42,8 @@ struct RowUse {
   std::vector<size_t> ids;  // inputs
   bool changes = false;
 };
-// A `Prepared` belongs to one instruction. `regions`: the inputs of a compute; `hold`, then `need` of
-// each transfer, by member; else the one region.
+// A `Prepared` belongs to one instruction. `regions`: the inputs of a compute; `hold`, then `need`
+// of each transfer, by member; else the one region.
 struct Prepared {
   std::optional<RowUse> rows;
   const Op* op = nullptr;

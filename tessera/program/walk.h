@@ -52,8 +52,7 @@ struct Analysis {
   std::vector<OpPlan> ops;                          // effective splits
   std::vector<BlockRef> blocks;                     // by op; the chunk is its stage's number
   std::vector<bool>
-      once_a_step;  // by op: the op runs once a step (prologue, update); with one micro-batch, all
-                    // ops do
+      once_a_step;  // by op: runs once a step (prologue, update); with one micro-batch, all
   // By tensor: the place and layout in which persistent tensors and parameter gradients rest; for
   // other tensors the place is invalid.
   std::vector<OfPlace<Layout>> homes;

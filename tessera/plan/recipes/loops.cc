@@ -25,8 +25,7 @@ Result<std::string> slices_text(const std::string& slices, int64_t seq) {
       return invalid_input(fmt::format(
           "expected slices = a number, or sizes like \"24+16+16+8\", found '{}'", slices));
     }
-    sum = *size > seq ? seq + 1 : std::min(sum + *size, seq + 1);  // capped: any sum above seq is
-                                                                   // wrong
+    sum = *size > seq ? seq + 1 : std::min(sum + *size, seq + 1);  // any sum above seq is wrong
     sizes.push_back(item);
   }
   if (sizes.size() == 1 && sum <= seq) return fmt::format("steps = {}", sizes[0]);

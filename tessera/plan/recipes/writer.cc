@@ -215,8 +215,7 @@ std::string PlanText::str() const {
     placed.back().emplace_back("mesh", own);
     if (!first_device.empty()) placed.back().emplace_back("devices", first_device);
   }
-  constexpr size_t kManyStages = 16;  // more are written several in a line, to keep the text
-                                      // readable
+  constexpr size_t kManyStages = 16;  // with more, several share a line, to stay readable
   const size_t in_a_line = placed.size() > kManyStages ? 3 : 1;
   out += list("split", splits) + list("pin", pins) + list("stage", placed, in_a_line) +
          list("store", stores);

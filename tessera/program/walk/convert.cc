@@ -22,8 +22,7 @@ Held Converter::convert(const Site& site, TensorId tensor, Held from, const Layo
       apart(place, tensor, from.region.layout->combiner,
             paths_.find(place, tensor, from.region.layout, to));
   int issued = -1;  // the step before
-  int parts = -1;   // the buffer of parts that were scattered, to which they return when they are
-                    // whole again
+  int parts = -1;   // buffer of parts that were scattered; whole again, they return there
   for (size_t i = 0; i < path.size(); ++i) {
     const ConversionStep& step = path[i];
     Held next = from;

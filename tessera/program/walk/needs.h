@@ -15,9 +15,9 @@ size_t operand_index(const Graph& graph, const Op& reader, TensorId tensor);
 Layout need_of(const Facts& facts, const Op& op, size_t operand);
 
 // Returns the layout from which the steps of a loop fetch: the need, with the looped dim sharded
-// further over an axis (for a nested loop: over all its axes). The tensor must be held sharded over
-// that axis, or in parts that are to be summed over it, and the reader must not use the axis for
-// this operand.
+// further over an axis (for a nested loop: over all its axes). The axis is one over which `hold` is
+// sharded, or over which its parts are to be summed, and which the reader does not use for this
+// operand. Without such an axis it is the need itself.
 Layout staged_layout(const Layout& need, const StepPiece& piece, const Layout& hold,
                      const Mesh& mesh, const std::vector<int64_t>& shape);
 
