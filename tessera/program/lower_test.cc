@@ -1,4 +1,4 @@
-// Lowering: the contents of a rank's program under each kind of plan. The verifier's tests check
+// Lowering: the contents of a rank's program under each kind of plan. The verifier checks
 // that programs are right.
 #include "tessera/program/lower.h"
 

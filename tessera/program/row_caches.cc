@@ -352,7 +352,7 @@ class RowHolding {
            2 * fetches_of(fetch.cache) <= kMostOpen;
   }
 
-  // Returns the rows of all batches that are open at the same time. If there are slots for them,
+  // Returns the number of rows of all batches open at the same time. If there are slots for them,
   // each row finds one; else each may need a place behind the slots.
   int64_t most_open(int cache) const {
     std::map<BlockRef, int64_t> open;
