@@ -15,7 +15,7 @@
 namespace tessera {
 namespace {
 
-// The gradients of the parameters; with a loss scale, the unscaled ones.
+// Returns the gradients of the parameters; with a loss scale, the unscaled ones.
 std::vector<TensorId> gradients_of(const Graph& graph) {
   std::map<TensorId, TensorId> last;  // by parameter
   for (const Tensor& tensor : graph.tensors()) {
@@ -28,7 +28,7 @@ std::vector<TensorId> gradients_of(const Graph& graph) {
   return ids;
 }
 
-// Every field is named here, so that one more does not compile unnoticed.
+// Compares all fields. Every field is named here, so that a new field does not compile unnoticed.
 bool alike(const OptimizerSpec& a, const OptimizerSpec& b) {
   const auto fields = [](const OptimizerSpec& spec) {
     const auto& [kind, beta1, beta2, eps, weight_decay, momentum, nesterov, rounding, clip_norm,
@@ -39,9 +39,9 @@ bool alike(const OptimizerSpec& a, const OptimizerSpec& b) {
   return fields(a) == fields(b);
 }
 
-// Do the plans ask for the same graph that is trained? What a loop becomes depends on the splits
-// and stages of the ops in it, so plans with loops must be equal. Updates by rows read what was
-// collected over micro-batches.
+// Returns whether the plans ask for the same trained graph. The result of a loop depends on the
+// splits and stages of the ops in it, so plans with loops must be equal. Updates by rows read
+// values that were collected over micro-batches.
 bool train_alike(const Plan& a, const Plan& b, const OptimizerSpec& optimizer) {
   if (a.precision != b.precision || a.expand != b.expand || a.reorders != b.reorders) return false;
   const auto collects = [](const Plan& plan) {
@@ -51,7 +51,8 @@ bool train_alike(const Plan& a, const Plan& b, const OptimizerSpec& optimizer) {
   return a.loops.empty() ? b.loops.empty() : a == b;
 }
 
-// The entry for which `is` holds, moved to the front; null: there is none, and the list has room.
+// Returns the entry for which `is` holds, moved to the front. Null: there is none, and the list has
+// room.
 template <class T, class Is>
 T* recall(std::list<T>& known, size_t keeps, const Is& is) {
   const auto found = std::find_if(known.begin(), known.end(), is);

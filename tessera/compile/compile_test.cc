@@ -67,8 +67,8 @@ TEST(Compile, keeps_tensors_that_are_asked_for_by_name) {
   ASSERT_TRUE(compiled) << compiled.error().message;
   const auto programs = lower_and_verify(*compiled->lowering);
   ASSERT_TRUE(programs) << programs.error().message;
-  // Together the ranks have every element, each as much as it computes: a half of the batch and of
-  // the vocabulary.
+  // Together the ranks have every element, each rank as many as it computes: a half of the batch
+  // and of the vocabulary.
   for (const Program& program : *programs) {
     const auto kept = std::ranges::find_if(program.fetches, [&](const Home& home) {
       return compiled->graph().tensor(home.tensor).name == texts.fetch[0];
@@ -95,7 +95,7 @@ TEST(Compile, errors_say_where) {
   EXPECT_NE(message({kModel, "serial", 4, "float8"}).find("float8"), std::string::npos);
 }
 
-// Plans that share a session come to what they come to alone, in whatever order they are compiled:
+// Plans that share a session give the same results as alone, in whatever order they are compiled:
 // graphs are shared between equal precisions, expansions and recomputations, never between others.
 TEST(Compiler, plans_do_not_change_one_another) {
   const std::vector<std::string> plans = {
@@ -142,7 +142,7 @@ TEST(Compiler, makes_models_and_graphs_once) {
   EXPECT_EQ(graph_of("megatron(dp=2)"), plain);
 }
 
-// The points of the iteration spaces of all update ops with such a name, on rank 0.
+// Returns the points of the iteration spaces of all update ops with such a name, on rank 0.
 int64_t points_of(const std::string& plan, const std::string& name) {
   CompileTexts texts{kModel, plan, 8};
   texts.optimizer.kind = "muon";

@@ -36,7 +36,7 @@ TEST(OptimizerText, ErrorsNameThePart) {
   }
 }
 
-// What the optimizer keeps is what a step needs in memory.
+// The optimizer's states are part of the memory that a step needs.
 TEST(OptimizerText, DecidesWhichStatesAProgramHas) {
   const auto states = [](const std::string& text) {
     CompileTexts texts{"dlrm:rows=40-30,width=4,bottom=4,top=4-1", "serial", 4};

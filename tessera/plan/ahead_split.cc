@@ -21,7 +21,7 @@ Status write_out_micro_batches(Plan& plan) {
   const bool looped = std::any_of(plan.loops.begin(), plan.loops.end(), [&](const LoopEntry& loop) {
     return loop.dim == plan.micro_batch_dim;
   });
-  if (looped) return {};  // shape_forward says that one of both has to go
+  if (looped) return {};  // shape_forward reports that one of the two has to go
   constexpr std::string_view kOneAfterTheOther = "gpipe";
   const bool other = !plan.schedule_table.empty() || plan.schedule != kOneAfterTheOther;
   if (plan.schedule_line > 0 && plan.named_stages() > 1 && other) {

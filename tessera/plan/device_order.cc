@@ -20,10 +20,10 @@ using NamedSizes = std::vector<std::pair<std::string, int64_t>>;
 
 constexpr int64_t kMostDevices = int64_t{1} << 24;
 
-// A digit of the number of a device: a factor of an axis's coordinate.
+// A `Digit` is a digit of the number of a device: a factor of an axis's coordinate.
 struct Digit {
   size_t axis = 0;     // index into the mesh
-  int64_t size = 0;    // 0: what the axis's other factors leave
+  int64_t size = 0;    // 0: the rest that the axis's other factors leave
   int64_t below = 1;   // product of the axis's later factors
   int64_t stride = 1;  // in devices
 };
@@ -52,7 +52,7 @@ Result<Digit> read_digit(const std::string& text, const NamedSizes& mesh) {
   return digit;
 }
 
-// From the slowest to the fastest: what the order leaves out, then what it names.
+// Returns the digits from the slowest to the fastest: first those that the order does not name.
 Result<std::vector<Digit>> digits_of(const DeviceOrder& order, const NamedSizes& mesh) {
   std::vector<Digit> named;
   for (const std::string& text : order.axes) {
@@ -100,7 +100,7 @@ Result<std::vector<Digit>> digits_of(const DeviceOrder& order, const NamedSizes&
   return all;
 }
 
-// A list of devices, one a rank, each once.
+// Checks a list of devices: one for each rank, each device once.
 Status check_order(const std::vector<int64_t>& devices, int64_t ranks) {
   if (static_cast<int64_t>(devices.size()) != ranks) {
     return invalid_input(fmt::format(
@@ -120,7 +120,7 @@ Status check_order(const std::vector<int64_t>& devices, int64_t ranks) {
   return {};
 }
 
-// The stages with an order of their own, each stage once.
+// Returns the stages with an order of their own, each stage once.
 std::map<int64_t, const StageEntry*> own_orders(const Plan& plan) {
   std::map<int64_t, const StageEntry*> out;
   for (const StageEntry& entry : plan.stages) {
@@ -134,7 +134,7 @@ Result<RankDevices> by_stages(const Plan& plan,
   TESSERA_TRY(const std::vector<Mesh> meshes, stage_meshes(plan));
   std::vector<int64_t> devices(static_cast<size_t>(plan.ranks()));
   std::iota(devices.begin(), devices.end(), 0);
-  std::map<int64_t, int64_t> placed;  // first rank and stage, of those that were ordered
+  std::map<int64_t, int64_t> placed;  // first rank and stage of each mesh that was ordered
   for (const auto& [stage, entry] : orders) {
     const int line = entry->device_order.line;
     const int64_t first = meshes[static_cast<size_t>(stage)].first_device;

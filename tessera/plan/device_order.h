@@ -1,5 +1,5 @@
-// The order of devices: which device of the machine each rank of a plan is on. A rank's number and
-// its program do not depend on it. In plan texts:
+// The order of devices says on which device of the machine each rank of a plan is. A rank's number
+// and its program do not depend on it. In plan texts:
 //
 //   mesh = { pp = 2, row = 4, col = 4 }
 //   device_order = ["row:2", "col:2"]     # blocks of 2 x 2 ranks on neighbouring devices
@@ -28,39 +28,40 @@ namespace tessera {
 
 struct DeviceOrder {
   std::vector<std::string> axes;  // "row:2" or "row"
-  std::vector<int64_t> devices;   // by rank, in the place of axes
-  int line = 0;                   // of the plan's text; equality does not compare it
+  std::vector<int64_t> devices;   // by rank; given instead of axes
+  int line = 0;                   // line of the plan's text; equality ignores it
   bool empty() const { return axes.empty() && devices.empty(); }
   friend bool operator==(const DeviceOrder& a, const DeviceOrder& b) {
     return a.axes == b.axes && a.devices == b.devices;
   }
 };
 
-std::string to_toml(const DeviceOrder& order);  // of one that is not empty: the value of the key
+std::string to_toml(const DeviceOrder& order);  // value of the key; not for an empty order
 
-// Where the order puts each rank of a mesh, which is row-major over the (name, size) list. Errors,
+// Returns the device of each rank of a mesh, which is row-major over the (name, size) list. Errors,
 // without the file's name: an axis that the mesh does not have, factors that do not divide it, a
-// list of devices whose length is not the number of ranks, or that names one twice.
+// list of devices whose length is not the number of ranks, or that names a device twice.
 Result<std::vector<int64_t>> device_positions(
     const DeviceOrder& order, const std::vector<std::pair<std::string, int64_t>>& mesh);
 
 struct Plan;
-// By the plan's `device_order`, or those of its stages. Errors: as above with file:line; axes where
-// the plan's mesh does not have all ranks; a key in the plan and in a stage.
+// Returns the devices by the plan's `device_order`, or those of its stages. Errors: as above, with
+// file:line; axes where the plan's mesh does not have all ranks; a key in the plan and in a stage.
 Result<RankDevices> rank_devices(const Plan& plan);
 
 struct ResolvedPlan;
 struct Cluster;
-// How the groups of ranks that differ only on one axis lie on a machine that is large enough.
+// An `AxisOnMachine` says how the groups of ranks that differ only on one axis lie on a machine
+// that is large enough.
 struct AxisOnMachine {
   std::string mesh, axis;      // mesh: "{dp=2, tp=4}"
   int64_t size = 1;            // of the axis
-  int64_t nodes = 1;           // that a group is spread over; the most of all groups
-  int64_t members_a_node = 1;  // of a group; the most
+  int64_t nodes = 1;           // nodes over which a group is spread; the most of all groups
+  int64_t members_a_node = 1;  // members of a group on a node; the most
   bool inside() const { return nodes == 1; }
 };
-// Of the plan's mesh, if it has all ranks, and of the stages' own meshes: each mesh and axis once,
-// axes of size 1 left out.
+// Returns the axes of the plan's mesh, if it has all ranks, and of the stages' own meshes: each
+// mesh and axis once, without axes of size 1.
 std::vector<AxisOnMachine> axes_on_machine(const ResolvedPlan& plan, const Cluster& cluster);
 
 }  // namespace tessera

@@ -47,7 +47,7 @@ TEST(DeviceOrder, factors_of_axes_make_blocks) {
   }
   EXPECT_EQ(positions({"row", "col", "row:2", "col:2"}, mesh), found);
   EXPECT_EQ(positions({"row:2", "col:2", "row:2", "col:2"}, mesh), found);
-  // The rest of the columns outside that of the rows.
+  // The remaining columns change outside the remaining rows.
   EXPECT_EQ(positions({"col", "row", "row:2", "col:2"}, mesh)[4 * 2], 4);
 }
 

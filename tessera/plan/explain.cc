@@ -1,5 +1,5 @@
-// What `tessera inspect` says about an op: for its stage and each of its dims, the entry that
-// decided.
+// The explanations of `tessera inspect` for an op: the entries that decided its stage and each of
+// its dims.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -94,7 +94,8 @@ std::string dim_line(const ResolvedPlan& resolved, const Graph& graph, const Op&
   return text;
 }
 
-// Is the op made of parameters and inputs alone, by ops that no stage entry names (stages.h)?
+// Returns whether the op is made of parameters and inputs alone, by ops that no stage entry names
+// (stages.h).
 bool is_of_sources(const ResolvedPlan& resolved, const Graph& graph, const Op& op) {
   return resolved.ops[op.id.index()].stage_entry < 0 &&
          std::all_of(op.inputs.begin(), op.inputs.end(), [&](TensorId input) {
@@ -103,7 +104,7 @@ bool is_of_sources(const ResolvedPlan& resolved, const Graph& graph, const Op& o
          });
 }
 
-// The first op at the op's stage that reads what it makes; null: there is none.
+// Returns the first op at the op's stage that reads its output; null if there is none.
 const Op* reader_beside(const ResolvedPlan& resolved, const Graph& graph, const Op& op) {
   const StageId stage = resolved.ops[op.id.index()].stage;
   for (const Op& reader : graph.ops()) {
@@ -151,7 +152,7 @@ std::string explain(const ResolvedPlan& resolved, const Graph& graph, OpId id) {
 
 std::vector<WholeOps> ops_left_whole(const ResolvedPlan& resolved, const Graph& graph) {
   std::vector<WholeOps> out;
-  std::map<std::tuple<int, WhyWhole, std::string>, size_t> known;  // reason, as the text says it
+  std::map<std::tuple<int, WhyWhole, std::string>, size_t> known;  // the reason, as in the text
   for (const LeftWhole& left : resolved.left_whole) {
     if (left.entry <= resolved.ops[left.op.index()].dims[static_cast<size_t>(left.dim)].entry)
       continue;

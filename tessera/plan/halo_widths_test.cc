@@ -1,7 +1,7 @@
 // Widths of halos against the formulas of docs/strategies/spatial.md section 3, for every extent,
-// number of parts, kernel, stride and padding of some size. There a rank makes the places whose
-// middles lie in its own interval; here places are cut as evenly as extents are. Where both give each
-// rank the same places, widths must be those of the formulas.
+// number of parts, kernel, stride and padding of some size. In the formulas a rank makes the places
+// whose middles lie in its own interval; here places are cut as evenly as extents are. Where both
+// give each rank the same places, widths must equal those of the formulas.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ const AxisId kAxis(0);
 int64_t modulo(int64_t x, int64_t m) { return ((x % m) + m) % m; }
 int64_t ceil_divided(int64_t x, int64_t by) { return -((-x - modulo(-x, by)) / by); }
 
-// One dim of `extent` elements over `parts` ranks, and what reads it.
+// A `Cut` is one dim of `extent` elements over `parts` ranks, and the window that reads it.
 struct Cut {
   int64_t extent, parts, kernel, stride, padding;
 
@@ -25,7 +25,8 @@ struct Cut {
   int64_t places() const { return (extent + 2 * padding - kernel) / stride + 1; }
   Interval own(int64_t rank) const { return split_interval({0, extent}, parts, rank); }
   Interval made(int64_t rank) const { return split_interval({0, places()}, parts, rank); }
-  // The interval of the input that the rank reads. A rank that makes no place reads nothing.
+  // Returns the interval of the input that the rank reads. A rank that makes no place reads
+  // nothing.
   Interval read(int64_t rank) const {
     Layout need = Layout::whole(1);
     need.shards = {{kAxis}};
@@ -33,7 +34,7 @@ struct Cut {
     return dim_interval(need, 0, extent, Mesh::row_major({{"a", parts}}), {rank});
   }
 
-  // x and y of the sheet, and the places whose middles lie in the rank's own interval.
+  // x and y of the formulas, and the places whose middles lie in the rank's own interval.
   int64_t first() const { return padding == radius() ? 0 : radius(); }
   int64_t x(int64_t rank) const { return own(rank).begin - first(); }
   int64_t y(int64_t rank) const { return own(rank).end() - 1 - first(); }
@@ -78,8 +79,8 @@ TEST(HaloWidths, are_those_of_the_formulas_where_places_are_cut_alike) {
     for (int64_t rank = 0; rank < cut.parts; ++rank) {
       const Interval made = cut.made(rank), own = cut.own(rank), read = cut.read(rank);
       if (made.empty() || made != cut.made_by_middles(rank) || made.size == cut.places()) continue;
-      // Formulas are about the first and the last middle in the rank's interval. Without padding the
-      // ends of the dim have none.
+      // The formulas are about the first and the last middle in the rank's interval. Without
+      // padding the ends of the dim have no middles.
       if (ceil_divided(cut.x(rank), cut.stride) == made.begin) {
         const int64_t before = std::clamp<int64_t>(cut.receives_left(rank), 0, own.begin);
         EXPECT_EQ(std::max<int64_t>(0, own.begin - read.begin), before) << rank;
@@ -101,7 +102,7 @@ TEST(HaloWidths, places_of_all_ranks_are_those_of_the_dim) {
     int64_t made = 0;
     for (int64_t rank = 0; rank < cut.parts; ++rank) made += cut.made(rank).size;
     EXPECT_EQ(made, cut.places());
-    // With a padding of the radius: ceil(extent / stride).
+    // With a padding of the radius, the number of places is ceil(extent / stride).
     if (cut.padding == cut.radius()) {
       EXPECT_EQ(made, ceil_divided(cut.extent, cut.stride));
     }

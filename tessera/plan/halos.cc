@@ -10,7 +10,7 @@ bool has(const DimGroup& group, int dim) {
   return std::find(group.begin(), group.end(), dim) != group.end();
 }
 
-// The tensor dim of an operand that is the op dim and nothing else; -1: there is none.
+// Returns the tensor dim of an operand that is the op dim and nothing else; -1 if there is none.
 int tensor_dim(const OperandDims& operand, int dim) {
   for (size_t d = 0; d < operand.dims.size(); ++d) {
     if (has(operand.dims[d], dim)) return operand.dims[d].size() == 1 ? static_cast<int>(d) : -1;
@@ -66,7 +66,7 @@ class Settler {
     return plan_.stages[plan_.ops[op.id.index()].stage.index()].mesh;
   }
 
-  // A gradient is computed with its halo if the tensor is that it is the gradient of.
+  // Makes a gradient's halo be computed if the halo of the tensor that it belongs to is.
   void follow_gradients(const Op& op) {
     OpPlan& plan = plan_.ops[op.id.index()];
     for (size_t d = 0; d < plan.dims.size(); ++d) {
@@ -90,7 +90,7 @@ class Settler {
     }
   }
 
-  // May each rank make more of the dim than its piece?
+  // Returns whether each rank may make more of the dim than its piece.
   bool may_grow(const Op& op, int dim) const {
     const OpPlan& plan = plan_.ops[op.id.index()];
     const DimSplit& split = plan.dims[static_cast<size_t>(dim)];
@@ -108,13 +108,13 @@ class Settler {
     return true;
   }
 
-  // The piece grows to what the reader that needs most elements needs.
+  // Grows the piece to the need of the reader that needs most elements.
   void grow(const Op& op, int dim) {
     DimSplit& split = plan_.ops[op.id.index()].dims[static_cast<size_t>(dim)];
     if (!may_grow(op, dim)) return;
     const Mesh& mesh = mesh_of(op);
     const int64_t size = op.annotation.dims[static_cast<size_t>(dim)].size;
-    int64_t most = size;  // what all ranks make, without
+    int64_t most = size;  // elements that all ranks make if nothing grows
     for (size_t o = 0; o < op.outputs.size(); ++o) {
       const auto at = static_cast<size_t>(tensor_dim(op.annotation.outputs[o], dim));
       for (OpId id : readers_[op.outputs[o].index()]) {
@@ -139,8 +139,8 @@ class Settler {
     }
   }
 
-  // How the reader's piece reads that dim of the operand, cut over these axes; empty: plainly, or
-  // cut otherwise.
+  // Returns the windows through which the reader's piece reads that dim of the operand, cut over
+  // these axes; empty: it reads plainly, or is cut otherwise.
   std::vector<WindowRead> need(const Op& reader, size_t operand, size_t at,
                                const Axes& axes) const {
     const DimGroup& group = reader.annotation.inputs[operand].dims[at];
@@ -153,7 +153,7 @@ class Settler {
     return out;
   }
 
-  // Does a rank wait for a halo along the dim, and has it places that need none of it?
+  // Returns whether a rank waits for a halo along the dim and has places that need none of it.
   bool has_rims(const Op& op, int dim) const {
     const OpPlan& plan = plan_.ops[op.id.index()];
     if (!made_by(op, dim)) return false;

@@ -70,7 +70,7 @@ const Layout::DimWindow* Layout::window(size_t dim) const {
 
 namespace {
 
-// All coordinates on the axes; 0 on the others.
+// Visits all coordinates on the axes; they are 0 on other axes.
 template <class Visit>
 void for_each_piece(const Axes& axes, const Mesh& mesh, Visit&& visit) {
   std::vector<int64_t> coordinates(mesh.axes.size(), 0);
@@ -86,7 +86,7 @@ void for_each_piece(const Axes& axes, const Mesh& mesh, Visit&& visit) {
   }
 }
 
-// Does each rank have of the dim what the cut without the window gives it?
+// Returns whether each rank has the same of the dim as by the cut without the window.
 bool reads_no_halo(const Layout& layout, size_t dim, int64_t size, const Mesh& mesh) {
   bool same = true;
   for_each_piece(layout.shards[dim], mesh, [&](const std::vector<int64_t>& at) {
@@ -232,14 +232,15 @@ void go_to_pins(const Layout& layout, std::vector<int64_t>& coordinates) {
   for (const AxisPin& pin : layout.at) coordinates[pin.axis.index()] = pin.coordinate;
 }
 
-// Elements that the rank with the largest pieces (coordinates 0 where nothing is pinned) holds.
+// Returns the elements that the rank with the largest pieces (coordinates 0 where nothing is
+// pinned) holds.
 int64_t local_elements(const Layout& layout, const Mesh& mesh, const std::vector<int64_t>& shape) {
   std::vector<int64_t> coordinates(mesh.axes.size(), 0);
   go_to_pins(layout, coordinates);
   return region_of(layout, mesh, shape, coordinates).volume();
 }
 
-// Elements that the busiest rank of an exchange sends or receives.
+// Returns the elements that the busiest rank of an exchange sends or receives.
 int64_t busiest_of_exchange(const Layout& from, const Layout& to, const Mesh& mesh,
                             const std::vector<int64_t>& shape) {
   Axes used;
@@ -265,10 +266,11 @@ int64_t busiest_of_exchange(const Layout& from, const Layout& to, const Mesh& me
   return std::max(most, *std::max_element(sent.begin(), sent.end()));
 }
 
-// Elements that a collective is priced by behind it: what a rank holds then. Of an exchange that
-// brings halos it is what a rank in the middle receives beyond what it held; to or from one
-// coordinate of an axis, what the busiest rank sends or receives. Of so many ranks that it takes
-// long to say who, what the coordinate receives, or a rank in the middle.
+// Returns the elements behind a collective by which it is priced: those that a rank then holds. For
+// an exchange that brings halos they are those that a rank in the middle receives beyond what it
+// held; to or from one coordinate of an axis, those that the busiest rank sends or receives. If
+// there are too many ranks to find the busiest, they are those that the coordinate, or a rank in
+// the middle, receives.
 int64_t elements_after(CollectiveKind kind, const Layout& from, const Layout& to, const Mesh& mesh,
                        const std::vector<int64_t>& shape) {
   const bool adds = parts_overlap(from) && from.partial != to.partial;
@@ -283,12 +285,12 @@ int64_t elements_after(CollectiveKind kind, const Layout& from, const Layout& to
   go_to_pins(to, middle);
   const Box needs = region_of(to, mesh, shape, middle);
   const Box holds = region_of(from, mesh, shape, middle);
-  // Where parts are added, a rank sends the part of its box that others have in their pieces, and it
-  // receives as many elements as it sends.
+  // Where parts are added, a rank sends the part of its box that others have in their pieces, and
+  // it receives as many elements as it sends.
   return (adds ? holds : needs).volume() - intersect(needs, holds).volume();
 }
 
-// All ordered, non-empty selections from `axes` (a mesh has few).
+// Returns all ordered, non-empty selections from `axes` (a mesh has few).
 std::vector<Axes> ordered_selections(const Axes& axes) {
   std::vector<Axes> out;
   Axes current;
@@ -313,8 +315,8 @@ std::vector<Axes> suffixes(const Axes& axes) {
   return out;
 }
 
-// Parts that are merged by moments are triples along the last dim: it is not cut while there are
-// parts, nor by what merges them.
+// Returns whether there are parts that are merged by moments: these are triples along the last dim,
+// which is cut neither while there are parts, nor by the collective that merges them.
 bool has_triples(const Layout& layout) {
   return !layout.partial.empty() && layout.combiner == Combiner::kMoments;
 }
@@ -324,12 +326,12 @@ bool counts_elements(const CostFunction& cost) {
   return plain != nullptr && *plain == &cost_by_elements;
 }
 
-// A lower bound of the cost of every way from a layout to the target, in elements (cost_by_elements).
-// It is the sum of two terms. A rank that holds parts of sums sends them to have them added up; it
-// sends less if axes that cut nothing yet cut its piece before. And a rank receives each element that
-// the target wants of it and that it does not hold. A step lowers this sum by no more than the step
-// costs, so the bound is below the cost of what is left of the way. Pieces of uneven cuts count with
-// the mean of all ranks. With halos or pins the bound is the cost of one step.
+// A lower bound of the cost of every way from a layout to the target, in elements
+// (cost_by_elements), as the sum of two terms. A rank that holds parts of sums sends them to be
+// added up; it sends less if axes that cut nothing yet cut its piece before. And a rank receives
+// each element that the target wants of it and that it does not hold. A step lowers this sum by at
+// most its own cost, so the bound is at most the cost of the rest of the way. Pieces of uneven cuts
+// count with the mean of all ranks. With halos or pins the bound is the cost of one step.
 class LeastCost {
  public:
   LeastCost(const Layout& to, const Mesh& mesh, const std::vector<int64_t>& shape, const Axes& axes)
@@ -369,7 +371,7 @@ class PathSearch {
   PathSearch(const Layout& from, const Layout& to, const Mesh& mesh,
              const std::vector<int64_t>& shape, const CostFunction& cost)
       : from_(from), to_(to), mesh_(mesh), shape_(shape), cost_(cost) {
-    // Only axes that either end uses take part.
+    // Only axes that one of the two layouts uses take part.
     for (size_t a = 0; a < mesh.axes.size(); ++a) {
       const AxisId axis(a);
       if (mesh.axis(axis).size > 1 && (from.uses(axis) || to.uses(axis))) axes_.push_back(axis);
@@ -406,9 +408,9 @@ class PathSearch {
     bool done = false;
   };
 
-  // Is no way through the layout, which is so far from the start, shorter than the one that was
-  // found? Rounding decides nothing: what is as long as that one to a millionth of a millionth is
-  // looked at.
+  // Returns whether no way through the layout, at this distance from the start, is shorter than the
+  // way that was found. Rounding decides nothing: ways that are as long to a millionth of a
+  // millionth are looked at.
   bool leads_farther(const Layout& layout, double distance) const {
     if (distance >= reached_) return true;
     constexpr double kRounding = 1e-12;
@@ -481,7 +483,7 @@ class PathSearch {
     }
     if (has_everywhere(layout, to_))
       reach(layout, distance, CollectiveKind::kExchange, true, {}, to_);
-    // The general form: everything to its place in one exchange over the axes that differ.
+    // The general form moves everything to its place in one exchange over the axes that differ.
     if (layout.partial == to_.partial && layout != to_) {
       Axes axes;
       for (AxisId axis : axes_) {
@@ -492,7 +494,7 @@ class PathSearch {
     }
   }
 
-  // Parts of the same elements go to the rank that has these in its piece.
+  // Adds parts of the same elements on the rank that has these in its piece.
   void add_overlaps(const Layout& layout, double distance) {
     Layout next = layout;
     Axes axes;
@@ -507,7 +509,7 @@ class PathSearch {
     reach(layout, distance, CollectiveKind::kExchange, false, std::move(axes), std::move(next));
   }
 
-  // At the coordinates that the target has on these axes.
+  // Pins the layout to the coordinates that the target has on these axes.
   void go_to(const Axes& axes, Layout& layout) const {
     for (const AxisPin& pin : to_.at) {
       if (std::find(axes.begin(), axes.end(), pin.axis) != axes.end()) layout.at.push_back(pin);
@@ -515,9 +517,9 @@ class PathSearch {
     std::sort(layout.at.begin(), layout.at.end());
   }
 
-  // Do several ranks at one coordinate want the same, which each of them could have a share of
-  // first? Then shares go there, and are spread among them: each element goes to the coordinate once
-  // (docs/theory/lowering.md section 7).
+  // Returns whether several ranks at one coordinate want the same elements, of which each could
+  // have a share first. Then shares go there and are spread among the ranks: each element goes to
+  // the coordinate once (docs/theory/lowering.md section 7).
   bool crosses_once(const Layout& layout) const {
     for (size_t d = 0; d < shape_.size(); ++d) {
       const bool gathers = layout.window(d) == nullptr && (layout.grain[d] == 1 || layout == from_);
@@ -533,7 +535,8 @@ class PathSearch {
     return false;
   }
 
-  // Does the axis cut a dim that the target cuts otherwise? Along others each rank keeps its place.
+  // Returns whether the axis cuts a dim that the target cuts otherwise. Along other axes each rank
+  // keeps its place.
   bool moves_over(AxisId axis, const Layout& layout) const {
     const auto pin_of = [&](const Layout& of) {
       const auto found = std::find_if(of.at.begin(), of.at.end(),
@@ -546,7 +549,7 @@ class PathSearch {
       const bool same_window = from == nullptr || to == nullptr ? from == to : *from == *to;
       if (same_window && layout.shards[d] == to_.shards[d] && layout.grain[d] == to_.grain[d])
         continue;
-      // Outer axes that cut it alike leave each rank in the same part of the dim.
+      // Outer axes that cut the dim alike leave each rank in the same part of the dim.
       const Axes &before = layout.shards[d], &after = to_.shards[d];
       size_t alike = 0;
       while (same_window && layout.grain[d] == to_.grain[d] && alike < before.size() &&
@@ -559,11 +562,11 @@ class PathSearch {
     return false;
   }
 
-  // Halos, or cuts under them: does each rank have what it needs already?
+  // Returns whether each rank has what it needs already, for halos or cuts under them.
   bool has_everywhere(const Layout& layout, const Layout& wanted) const {
     if (layout.windows.empty() && wanted.windows.empty()) return false;
     if (layout == wanted || !layout.complete() || !wanted.complete()) return false;
-    // What is held at one coordinate alone does not serve others.
+    // A value that is held at one coordinate alone does not serve other coordinates.
     if (!std::includes(wanted.at.begin(), wanted.at.end(), layout.at.begin(), layout.at.end()))
       return false;
     for (size_t d = 0; d < shape_.size(); ++d) {
@@ -607,7 +610,7 @@ class PathSearch {
   const CostFunction& cost_;
   Axes axes_;
   std::optional<LeastCost> least_;
-  int64_t before_ = 0;  // elements that a rank has of the layout from which the search goes on
+  int64_t before_ = 0;  // elements that a rank has in the layout from which the search goes on
   double reached_ =
       std::numeric_limits<double>::infinity();  // the shortest way to the target so far
   std::map<Layout, Node> best_;

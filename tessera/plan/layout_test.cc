@@ -15,7 +15,7 @@
 namespace tessera {
 namespace {
 
-const AxisId a(0), b(1), c(2);  // of every mesh here
+const AxisId a(0), b(1), c(2);  // of every mesh in this file
 using Axes = Axes;
 using Shape = std::vector<int64_t>;
 
@@ -45,7 +45,6 @@ Route route(const Layout& from, const Layout& to, const Mesh& mesh, const Shape&
 }
 
 // ---- the table of docs/theory/superscaler.md section 6: shape (128, 256) on 4 devices
-// -------------------------
 const Shape kShape = {128, 256};
 
 void expect_route(const Layout& from, const Layout& to, const Mesh& mesh, const std::string& kinds,
@@ -110,7 +109,7 @@ TEST(LayoutCosts, exchanging_coprime_cuts_on_six_devices_is_not_free) {
   const Mesh mesh = square(2, 3);
   const Shape shape = {12, 12};
   const Route found = route(layout({{b}, {a}}), layout({{a}, {b}}), mesh, shape);
-  // Nothing can divide 3 -> 2 and 2 -> 3 in one collective move: one exchange of the whole piece.
+  // No single collective can divide 3 -> 2 and 2 -> 3: the whole piece moves in one exchange.
   EXPECT_EQ(found.kinds, "exchange");
   EXPECT_EQ(found.cost, 24 + 1);
 }
@@ -157,8 +156,8 @@ TEST(LayoutCosts, equal_layouts_need_no_step) {
 }
 
 // ---- shortest
-// --------------------------------------------------------------------------------------- Cost of
-// the one move that makes `to` of `from`, by comparing the two; infinity if there is none.
+// `Moves` gives the cost of the one move that makes `to` of `from`, by comparing the two; infinity
+// if there is none.
 class Moves {
  public:
   Moves(const Mesh& mesh, const Shape& shape) : mesh_(mesh), shape_(shape) {}
@@ -221,7 +220,7 @@ class Moves {
     for (AxisId axis : axes) n *= static_cast<double>(mesh_.axis(axis).size);
     return n;
   }
-  int64_t elements(const Layout& of) const {  // of the first rank: pieces there are the largest
+  int64_t elements(const Layout& of) const {  // on the first rank, which has the largest pieces
     int64_t n = 1;
     for (size_t d = 0; d < shape_.size(); ++d) {
       int64_t size = shape_[d];
@@ -236,8 +235,8 @@ class Moves {
   const Shape& shape_;
 };
 
-// Shortest distances to every layout, by relaxing all pairs until nothing changes. Only layouts
-// over axes that an end uses.
+// Compares with the shortest distances to every layout, found by relaxing all pairs until nothing
+// changes. Uses only layouts over axes that an end uses.
 void expect_all_paths_shortest(const Mesh& mesh, const Shape& shape) {
   const std::vector<Layout> all = all_layouts(mesh, shape.size());
   const Moves moves(mesh, shape);
@@ -311,7 +310,6 @@ TEST(ConversionPath, is_the_brute_force_shortest_on_eight_ranks) {
 }
 
 // ---- normal form
-// ------------------------------------------------------------------------------------
 TEST(Normalise, drops_axes_of_one_member_and_sorts_parts) {
   const Mesh mesh = Mesh::row_major({{"a", 2}, {"b", 1}, {"c", 3}});
   const Layout found = normalise(layout({{b, a}, {}}, {c, b}), mesh, {8, 8});
@@ -379,7 +377,6 @@ TEST(Classify, names_what_a_redistribution_is) {
 }
 
 // ---- properties
-// -------------------------------------------------------------------------------------
 struct Drawn {
   Mesh mesh;
   Shape shape;
@@ -489,7 +486,7 @@ TEST(Pins, only_the_ranks_at_the_coordinate_have_anything) {
 
 TEST(Pins, are_reached_and_left_by_one_exchange) {
   const Layout cut = layout({{a}}), whole = layout({{}}), at_2 = pinned(a, 2, whole);
-  // It receives, or sends, three quarters of 16 elements.
+  // The coordinate receives, or sends, three quarters of 16 elements.
   EXPECT_EQ(route(cut, at_2, line(4), {16}).kinds, "exchange");
   EXPECT_EQ(route(cut, at_2, line(4), {16}).cost, 12 + 1);
   EXPECT_EQ(route(pinned(a, 0, whole), cut, line(4), {16}).kinds, "exchange");
@@ -500,12 +497,13 @@ TEST(Pins, are_reached_and_left_by_one_exchange) {
 }
 
 // ---- halos
-// The rows of docs/strategies/spatial.md section 3, one dim over `parts` ranks: what each rank
-// has, what it takes of the rank before and of the next one, and how many places it makes.
+// A `HaloRow` is a row of docs/strategies/spatial.md section 3, one dim over `parts` ranks: what
+// each rank takes of the rank before and of the next one, and how many places it makes.
 struct HaloRow {
   int64_t size, parts;
   Window window;
-  std::vector<std::array<int64_t, 3>> ranks;  // (of the rank before, of the next, places)
+  std::vector<std::array<int64_t, 3>> ranks;  // by rank: taken of rank before, of rank behind;
+                                              // places
 };
 Layout windowed(const Window& window, WindowUse use, int64_t size, int64_t extent) {
   Layout out = layout({{a}});
@@ -542,7 +540,7 @@ TEST(Halos, are_exchanged_once_and_cut_away_for_nothing) {
   const Layout halo = windowed({3, 1, 1}, WindowUse::kUnder, 16, 16);
   EXPECT_EQ(route(cut, halo, line(4), {16}).kinds, "exchange");
   EXPECT_EQ(route(halo, cut, line(4), {16}).kinds, "slice");
-  // Of two ranks each has half; a row of the other half costs less than all of it.
+  // Each of two ranks has half; one row of the other half costs less than the whole half.
   EXPECT_EQ(route(cut, halo, line(2), {16}).kinds, "exchange");
   EXPECT_EQ(route(cut, halo, line(2), {16}).cost, 1 + 1);
   EXPECT_EQ(route(layout({{}}), halo, line(4), {16}).kinds, "slice");
@@ -553,7 +551,7 @@ TEST(Halos, of_windows_that_lie_in_one_piece_are_none) {
   const Mesh mesh = line(4);
   const Layout pooled = windowed({2, 2, 0}, WindowUse::kUnder, 8, 16);
   EXPECT_EQ(normalise(pooled, mesh, {16}), layout({{a}}));
-  // Of 10 elements in 4 pieces the cut of the 5 places falls elsewhere.
+  // With 10 elements in 4 pieces, the cut of the 5 places falls elsewhere.
   const Layout uneven = windowed({2, 2, 0}, WindowUse::kUnder, 5, 10);
   EXPECT_EQ(normalise(uneven, mesh, {10}), uneven);
   // A strided product reads every other element of its own piece.

@@ -13,13 +13,13 @@
 
 namespace tessera {
 
-// Is it the text of a plan: does it have several lines?
+// Returns whether the text is the text of a plan, which has several lines.
 bool is_plan_text(const std::string& text);
-// What messages and tables call the plan: the text itself, or the comment on the first line of a
-// plan's text.
+// Returns the name of the plan for messages and tables: the text itself, or the comment on the
+// first line of a plan's text.
 std::string plan_label(const std::string& text);
-// Does the text name a file (it ends in .toml, has a slash, or such a file exists)? Otherwise it
-// is a recipe call.
+// Returns whether the text names a file (it ends in .toml, has a slash, or such a file exists).
+// Otherwise it is a recipe call.
 bool names_plan_file(const std::string& text);
 
 // Reads a file or emits a recipe for `graph`; a recipe takes only facts from it (number of blocks,
@@ -29,19 +29,19 @@ bool names_plan_file(const std::string& text);
 // argument `precision`.
 Result<Plan> load_plan(const std::string& text, const Graph& graph, const std::string& beside = "",
                        DType compute = DType::kFloat32);
-// The text of such a plan: of the file as it stands, or what the recipe emits.
+// A `PlanText` is the text of such a plan: the content of the file, or the output of the recipe.
 struct PlanText {
   std::string text, file;  // file: its path, or the call
 };
 Result<PlanText> load_plan_text(const std::string& text, const Graph& graph,
                                 const std::string& beside = "", DType compute = DType::kFloat32);
 
-// A plan runs on exactly the ranks of its mesh. `found` says where the number comes from
-// ("--ranks", "mpirun").
+// Checks that there are as many ranks as in the plan's mesh. `found` says where the number comes
+// from ("--ranks", "mpirun").
 Status check_ranks(const Plan& plan, int64_t ranks, std::string_view found = "--ranks");
 
-// The smallest batch that gives every replica and micro-batch one sequence: micro_batches times the
-// largest product of axes over which the plan splits the micro-batch dim.
+// Returns the smallest batch that gives every replica and micro-batch one sequence: micro_batches
+// times the largest product of axes over which the plan splits the micro-batch dim.
 int64_t smallest_batch(const Plan& plan);
 
 }  // namespace tessera

@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-// One op that looks rows of a parameter up. Several may read one table.
+// A `LookUp` is one op that looks rows of a parameter up. Several look-ups may read one table.
 struct LookUp {
   OpId op;
   TensorId table;
@@ -17,7 +17,7 @@ struct LookUp {
   std::string rows, width;  // names of the table's dims
 };
 
-// In the order of the ops.
+// Returns the look-ups in the order of the ops.
 std::vector<LookUp> look_ups_of(const Graph& forward);
 
 }  // namespace tessera

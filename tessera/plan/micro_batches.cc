@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-// The dims of a tensor, where it has several; a batch may be a few groups of many samples.
+// Returns the dims of a tensor that has several; a batch may be a few groups of many samples.
 std::string sizes_beside(const Tensor& tensor) {
   if (tensor.dims.size() < 2) return "";
   std::vector<std::string> sizes;
@@ -21,7 +21,8 @@ std::string sizes_beside(const Tensor& tensor) {
   return fmt::format(" ({})", join(sizes, " "));
 }
 
-// Checks that nothing at rest has the dim of micro-batches: it lives across steps as a whole.
+// Checks that nothing at rest has the dim of micro-batches: a tensor at rest lives across steps as
+// a whole.
 Status check_at_rest(const Plan& plan, const Graph& graph) {
   for (const Tensor& tensor : graph.tensors()) {
     const bool rests = tensor.role == Role::kParameter || tensor.role == Role::kBuffer ||

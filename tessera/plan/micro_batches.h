@@ -1,4 +1,4 @@
-// Whether a graph can be worked off in the micro-batches that a plan asks for.
+// A check of whether a graph can be executed in the micro-batches that a plan asks for.
 #pragma once
 
 #include "tessera/base/result.h"
@@ -7,9 +7,9 @@
 
 namespace tessera {
 
-// Errors, with the line of the key: no tensor has the dim that micro-batches cut, a tensor has fewer
-// elements along it, tensors of several sizes do not divide, or a tensor that rests from step to step
-// has the dim.
+// Checks the micro-batches. Errors, with the line of the key: no tensor has the dim that
+// micro-batches cut, a tensor has fewer elements along it, tensors of several sizes do not divide,
+// or a tensor that rests from step to step has the dim.
 Status check_micro_batches(const Plan& plan, const Graph& graph);
 
 }  // namespace tessera

@@ -1,8 +1,8 @@
-// A value in the axis numbers of one place: axes, or a layout. Stages may have meshes of their own, and
-// axis 1 of one of them is another axis, or none, on the next. So what is kept beside a tensor, and may
-// be asked for at any place, says to which place its numbers belong, and whoever reads it says
-// where. To read it as if it were a plain value does not compile; to read it at another place is a
-// broken invariant.
+// A value in the axis numbers of one place: axes, or a layout. Stages may have meshes of their own,
+// and axis 1 of one mesh is another axis, or none, on the next. So a value that is kept beside a
+// tensor, and may be asked for at any place, says to which place its numbers belong, and its reader
+// says at which place it reads. Reading it like a plain value does not compile; reading it at
+// another place is a broken invariant.
 //
 //   OfPlace<Layout> home(place, layout);
 //   home.at(place)                              // the layout
@@ -29,7 +29,8 @@ class OfPlace {
                   place.value);
     return value_;
   }
-  // For what no axis number decides: is it empty; are two places with equal axes alike.
+  // Returns the value for questions that no axis number decides: whether it is empty, or whether
+  // two places with equal axes are alike.
   const T& numbers() const { return value_; }
   friend bool operator==(const OfPlace&, const OfPlace&) = default;
 

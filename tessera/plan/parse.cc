@@ -1,4 +1,4 @@
-// Reads a plan text. parse_toml reads the syntax; here its tables are checked key by key, each
+// Reads a plan text. parse_toml reads the syntax; this file checks the tables key by key, each
 // error with file:line.
 #include <fmt/format.h>
 
@@ -56,7 +56,7 @@ bool is_identifier(std::string_view text) {
   });
 }
 
-// Keys with positive integers, in the order of the text.
+// Reads keys with positive integers, in the order of the text.
 Status read_sizes(const Reader& reader, std::string_view key, NamedSizes& value) {
   std::optional<Reader> inner;
   TESSERA_TRY_VOID(reader.table(key, "a table like { dp = 2, tp = 2 }", inner));
@@ -83,7 +83,7 @@ Status read_sizes(const Reader& reader, std::string_view key, NamedSizes& value)
   return {};
 }
 
-// Axes (a name or a list of names), or a list of devices.
+// Reads axes (a name or a list of names), or a list of devices.
 Status read_device_order(const Reader& reader, DeviceOrder& order) {
   const toml::node* node = reader.find("device_order");
   if (node == nullptr) return {};
@@ -106,7 +106,7 @@ Status read_device_order(const Reader& reader, DeviceOrder& order) {
 
 std::string mesh_text(const NamedSizes& mesh) { return Mesh::row_major(mesh).to_string(); }
 
-// All axis names that an entry may use: of the mesh and of the stages' own meshes.
+// Returns all axis names that an entry may use: of the mesh and of the stages' own meshes.
 Names axis_names(const Plan& plan) {
   Names names;
   const auto add = [&](const NamedSizes& mesh) {
@@ -297,7 +297,7 @@ Result<StageEntry> read_stage(const Reader& reader) {
   return entry;
 }
 
-// A number from `least` on.
+// Reads a number that is at least `least`.
 Status read_number(const Reader& reader, std::string_view key, double least, double& value) {
   const toml::node* node = reader.find(key);
   if (node == nullptr) return {};
@@ -429,7 +429,7 @@ Result<LoopEntry> read_loop(const Reader& reader) {
   if (reader.has("sizes") && entry.sizes.empty()) {
     return reader.error(reader.line_of("sizes"), "'sizes' in [[loop]] is empty");
   }
-  constexpr int64_t kMostSize = int64_t{1} << 40;  // of a step: sums of sizes are numbers
+  constexpr int64_t kMostSize = int64_t{1} << 40;  // of a step: sums of sizes stay numbers
   for (const int64_t size : entry.sizes) {
     if (size <= kMostSize) continue;
     return reader.error(
@@ -484,7 +484,7 @@ Result<CompressEntry> read_compress(const Reader& reader) {
   return entry;
 }
 
-// The tables of an array of tables, each with its reader.
+// Reads the tables of an array of tables, each with its reader.
 Result<std::vector<Reader>> read_entries(const Reader& top, std::string_view key) {
   std::vector<Reader> readers;
   const toml::node* node = top.find(key);
@@ -528,8 +528,8 @@ Status read_schedule(const Reader& top, Plan& plan) {
     return top.error(top.line_of(*node),
                      "'schedule' is an empty list: expected one list of blocks a place");
   }
-  // Which stages are at which place is known only with the graph; a table that names no stage has
-  // one a place.
+  // The stages at each place are known only with the graph; a table that names no stage has one
+  // stage at each place.
   const auto names_stage = [](const BlockRun& run) { return run.stage != kOnlyStage; };
   PipelineShape shape{.places = static_cast<int64_t>(plan.schedule_table.size()),
                       .micro_batches = plan.micro_batches};
@@ -631,7 +631,7 @@ Status read_place(const Reader& top, Plan& plan) {
   return {};
 }
 
-// `axes`: what entries may name beside the axes of the text's mesh.
+// Reads the plan. `axes`: axes that entries may name besides those of the text's mesh.
 Result<Plan> read_plan(const Reader& top, const Names& axes = {}) {
   Plan plan;
   plan.file = top.file();
@@ -703,7 +703,7 @@ Result<Plan> read_plan(const Reader& top, const Names& axes = {}) {
   return plan;
 }
 
-// A table header and its keys on one line is the slip that people make; TOML wants line breaks
+// Returns a hint for a table header and its keys on one line, a common slip; TOML wants line breaks
 // between them.
 std::string syntax_hint(std::string_view text) {
   for (const std::string& line : split_text(text, '\n')) {

@@ -281,7 +281,6 @@ TEST(ParsePlan, AHeaderWithKeysOnItsLineGetsAHint) {
 }
 
 // ---- round trip
-// ---------------------------------------------------------------------------------------------------
 
 std::string random_name() {
   return *rc::gen::element<std::string>("*", "blocks.*.mlp", "{a,b}", "a \"quoted\" \\ name",

@@ -28,7 +28,7 @@ bool has_axis(const Plan& plan, std::string_view name) {
                      [&](const StageEntry& stage) { return has_axis(stage.mesh, name); });
 }
 
-// Does `later` decide all that `earlier` says?
+// Returns whether `later` decides all that `earlier` says.
 bool overrides(const SplitEntry& later, const SplitEntry& earlier) {
   return later.ops == earlier.ops && later.dim == earlier.dim && later.phase == earlier.phase;
 }
@@ -47,7 +47,7 @@ bool overrides(const StoreEntry& later, const StoreEntry& earlier) {
 bool overrides(const CompressEntry& later, const CompressEntry& earlier) {
   return later.tensors == earlier.tensors && later.on == earlier.on;
 }
-// These add up.
+// Returns false, because entries of these kinds add up.
 bool overrides(const LoopEntry&, const LoopEntry&) { return false; }
 bool overrides(const ReorderEntry&, const ReorderEntry&) { return false; }
 

@@ -1,5 +1,5 @@
-// A part of a plan: some keys and entries of a plan text (plan.h), which plans are to contain. What
-// it leaves open, other texts say: a planner finds the rest around it.
+// A part of a plan: some keys and entries of a plan text (plan.h) that plans are to contain. Other
+// texts say what the part leaves open: a planner finds the rest around it.
 //
 //   # part.toml
 //   mesh = { tp = 4 }
@@ -22,26 +22,27 @@
 namespace tessera {
 
 struct PlanPart {
-  Plan plan;                      // what the text says; its mesh may lack axes of the entries
-  std::vector<std::string> keys;  // that the text has
+  Plan plan;                      // the text's keys and entries; its mesh may lack their axes
+  std::vector<std::string> keys;  // keys that the text has
   int mesh_line = 0;              // 0: it has no mesh
   bool has(std::string_view key) const;
-  // What entries name that is not in the part's own mesh, with the line of the first to do so.
+  // Returns the axes that entries name and the part's own mesh lacks, with the line of the first
+  // entry that names each.
   std::vector<std::pair<std::string, int>> missing_axes() const;
 };
 
-// `axes`: what entries may name beside the axes of the part's own mesh. Errors: those of a plan's
-// text, an axis that is in neither.
+// Reads the text of a part. `axes`: axes that entries may name besides those of the part's own
+// mesh. Errors: those of a plan's text; an axis that is in neither.
 Result<PlanPart> parse_part(std::string_view text, std::string_view file,
                             const std::vector<std::string>& axes);
 
-// The plan with the part in it. Own entries that the part's would override word by word are left
-// out. Lines of the part's entries are those of its own file. Errors (with the part's file and
-// line): an entry with an axis that the plan's mesh lacks.
+// Returns the plan with the part in it. Entries of the plan that the part's entries would override
+// word by word are left out. The part's entries keep the lines of its own file. Errors (with the
+// part's file and line): an entry with an axis that the plan's mesh lacks.
 Result<Plan> add_part(Plan plan, const PlanPart& part);
 
-// The part up to each of its entries, and the line of the last: {its keys but entries}, {these and
-// the first entry}, and so on. Tells which entry a plan does not go with.
+// Returns the part up to each of its entries, and the line of the last entry: {the keys without
+// entries}, {these and the first entry}, and so on. Shows which entry does not fit a plan.
 std::vector<std::pair<int, PlanPart>> growing_parts(const PlanPart& part);
 
 }  // namespace tessera

@@ -49,7 +49,7 @@ TEST(PlanPart, EntriesFollowThePlansAndKeysReplaceThem) {
                         .value()));
 }
 
-// Only what the part decides altogether is left out of the plan.
+// Only entries that the part decides altogether are left out of the plan.
 TEST(PlanPart, OverriddenEntriesAreLeftOut) {
   const Plan own = parse_plan(kPlan).value();
   const Plan plan =

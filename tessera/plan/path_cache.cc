@@ -5,7 +5,7 @@
 namespace tessera {
 namespace {
 
-// The layout with each axis replaced by the one that `numbers` has for it.
+// Returns the layout with each axis replaced by its number in `numbers`.
 Layout renumbered(Layout layout, const std::vector<AxisId>& numbers) {
   for (Axes& dim : layout.shards) {
     for (AxisId& axis : dim) axis = numbers[axis.index()];
@@ -22,7 +22,7 @@ std::vector<ConversionStep> PathCache::find(const Layout& from, const Layout& to
   if (from == to) return {};
   std::vector<int64_t> sizes;
   std::vector<AxisId> own;                        // axes of the mesh that take part
-  std::vector<AxisId> numbers(mesh.axes.size());  // by axis of the mesh: its place among these
+  std::vector<AxisId> numbers(mesh.axes.size());  // by axis of the mesh: its position among these
   for (size_t a = 0; a < mesh.axes.size(); ++a) {
     const AxisId axis(a);
     if (!from.uses(axis) && !to.uses(axis)) continue;

@@ -1,7 +1,7 @@
 // Conversion paths (layout.h) that were found before, for the programs of one search: plans that
-// differ in some degrees have most of their conversions in common. What is remembered is a function
-// of the layouts, the shape and the sizes of the axes that take part, so it serves meshes that differ
-// elsewhere, too, and an answer does not depend on what was asked before.
+// differ in some degrees have most of their conversions in common. A cached path is a function of
+// the layouts, the shape and the sizes of the axes that take part, so it serves meshes that differ
+// elsewhere, too, and an answer does not depend on earlier questions.
 //
 //   PathCache cache;
 //   cache.find(from, to, mesh, shape);      // equal to conversion_path(from, to, mesh, shape)
@@ -19,7 +19,7 @@ namespace tessera {
 
 class PathCache {
  public:
-  // Forgets all paths when it has so many.
+  // Makes a cache that forgets all paths when it has `most` of them.
   explicit PathCache(size_t most = 20000) : most_(most) {}
 
   std::vector<ConversionStep> find(const Layout& from, const Layout& to, const Mesh& mesh,
@@ -27,8 +27,8 @@ class PathCache {
   size_t size() const { return paths_.size(); }
 
  private:
-  // Sizes of the axes that take part, ranks of the mesh (0: they make no difference), shape, from and
-  // to with the axes numbered in that order.
+  // Sizes of the axes that take part; ranks of the mesh (0: they make no difference); shape; `from`
+  // and `to`, with axes numbered in that order.
   using Key = std::tuple<std::vector<int64_t>, int64_t, std::vector<int64_t>, Layout, Layout>;
   size_t most_;
   std::map<Key, std::vector<ConversionStep>> paths_;

@@ -1,5 +1,5 @@
-// Shortcuts on the way to a conversion path change no path: what a layout still costs at the least, and
-// paths that were found before.
+// Shortcuts on the way to a conversion path change no path: the lower bound of a layout's remaining
+// cost, and paths that were found before.
 #include "tessera/plan/path_cache.h"
 
 #include <gtest/gtest.h>
@@ -28,13 +28,13 @@ std::string text(const Layout& from, const Layout& to, const Mesh& mesh) {
   return to_string(from, mesh, {}) + " -> " + to_string(to, mesh, {}) + " on " + mesh.to_string();
 }
 
-// A cost function that the search cannot know to count elements, so that it does without the bound.
+// A cost function of which the search cannot know that it counts elements, so it uses no bound.
 const CostFunction kUnknown = [](CollectiveKind kind, int64_t members, int64_t before,
                                  int64_t after) {
   return cost_by_elements(kind, members, before, after);
 };
 
-// Every pair of layouts, or about so many of them.
+// Visits every pair of layouts, or about as many as `about`.
 template <class Visit>
 void for_pairs(const Mesh& mesh, const Shape& shape, size_t about, const Visit& visit) {
   std::vector<Layout> all;

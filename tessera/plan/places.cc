@@ -15,7 +15,8 @@ std::vector<int> devices_of(const Mesh& mesh) {
   return mesh.group(std::vector<int64_t>(all.size(), 0), all);
 }
 
-// Stages whose ops no other order than 0, 1, 2, ... suits: each waits for the one before.
+// Returns whether the stages form a chain: each waits for the one before, so only the order 0, 1,
+// 2, ... suits their ops.
 bool is_chain(const std::vector<std::vector<int64_t>>& after) {
   for (size_t s = 1; s < after.size(); ++s) {
     const auto before = static_cast<int64_t>(s) - 1;

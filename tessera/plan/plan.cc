@@ -28,7 +28,7 @@ std::string quoted(std::string_view text) {
   return out + "\"";
 }
 
-// One name is a string, any other number of them a list.
+// Writes one name as a string, any other number of names as a list.
 std::string names_text(const std::vector<std::string>& names) {
   if (names.size() == 1) return quoted(names[0]);
   std::string out = "[";
@@ -78,7 +78,7 @@ std::string entry_toml(const ReorderEntry& entry) {
                      entry.pieces);
 }
 
-// What is as it is anyway is left out.
+// Writes the rule without values that equal the defaults.
 std::string cache_toml(const RowCacheRule& rule) {
   const RowCacheRule usual;
   std::string out = fmt::format("{{ slots = {}, policy = {}", rule.slots, quoted(rule.policy));
@@ -126,7 +126,7 @@ std::string number_toml(double value) {
   return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
 }
 
-// "dynamic", a number, or, where a dynamic scale is not the default one, all that makes it.
+// Writes "dynamic", a number, or, for a dynamic scale that is not the default one, all its values.
 std::string loss_scale_toml(const LossScale& scale) {
   if (!scale.dynamic) return number_toml(scale.initial);
   if (scale == LossScale{}) return "\"dynamic\"";
@@ -177,7 +177,7 @@ tl::unexpected<Error> error_at(const Plan& plan, int line, const std::string& me
                                 : fmt::format("{}: {}", plan.file, message));
 }
 
-// The named stages once for each step of the loop that has stages of its own.
+// Returns the named stages once for each step of the loop that has stages of its own.
 Result<std::vector<const StageEntry*>> once_a_step(const Plan& plan,
                                                    std::vector<const StageEntry*> named) {
   const int64_t steps = plan.stage_steps();
@@ -191,7 +191,7 @@ Result<std::vector<const StageEntry*>> once_a_step(const Plan& plan,
   return all;
 }
 
-// For each stage, the entry that gives it a mesh of its own, or null.
+// Returns for each stage the entry that gives it a mesh of its own, or null.
 Result<std::vector<const StageEntry*>> own_meshes(const Plan& plan) {
   if (plan.stages.empty()) return once_a_step(plan, {nullptr});
   std::set<int64_t> used;
@@ -235,7 +235,8 @@ bool nested(const Mesh& a, const Mesh& b) {
          std::includes(y.begin(), y.end(), x.begin(), x.end());
 }
 
-// Every device belongs to a stage; to two only if one of them has all devices of the other.
+// Checks that every device belongs to a stage; to two only if one of them has all devices of the
+// other.
 Status check_devices(const Plan& plan, const std::vector<Mesh>& meshes,
                      const std::vector<const StageEntry*>& own) {
   int64_t devices = 0;
@@ -272,7 +273,7 @@ Status check_devices(const Plan& plan, const std::vector<Mesh>& meshes,
                   fmt::format("device {} belongs to no stage", idle - stage_of.begin()));
 }
 
-// By stage, its coordinate on the stage axis: as the plan says, else stage mod size.
+// Returns by stage its coordinate on the stage axis: as the plan says, else stage mod size.
 Result<std::vector<int64_t>> place_coordinates(const Plan& plan, const Mesh& whole, AxisId axis,
                                                int64_t count) {
   const int64_t size = whole.axis(axis).size;
@@ -441,7 +442,7 @@ Result<std::vector<Mesh>> stage_meshes(const Plan& plan) {
     }
     TESSERA_TRY(coordinates, place_coordinates(rest, whole, axis, on_axis));
   }
-  NamedSizes shared;  // the mesh of a stage without its own, where there is no stage axis
+  NamedSizes shared;  // mesh of stages without their own, if there is no stage axis
   for (const auto& [name, size] : plan.mesh) {
     if (name != plan.stage_axis) shared.emplace_back(name, size);
   }

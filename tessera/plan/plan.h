@@ -49,8 +49,8 @@
 
 namespace tessera {
 
-// Which piece a rank works on at step t of a time loop of q steps, where c are the rank's
-// coordinates on the skew axes:
+// A `StepOrder` says which piece a rank works on at step t of a time loop of q steps, where c are
+// the rank's coordinates on the skew axes:
 //   aligned  piece t, on every rank
 //   rotated  piece (t + sum of c) mod q; with axes written with a minus (sum of c - t) mod q
 //   nested   t and the piece are written with one digit for each axis, outermost first, and q is
@@ -59,8 +59,8 @@ namespace tessera {
 enum class StepOrder : uint8_t { kAligned, kRotated, kNested };
 enum class Tier : uint8_t { kDevice, kHost, kDisk };
 std::string_view tier_name(Tier tier);
-// How long a copy of a tensor in another layout or tier is kept: as long as its block needs it, from
-// the forward to the backward pass of a micro-batch, or for the whole step.
+// A `Keep` says how long a copy of a tensor in another layout or tier is kept: as long as its block
+// needs it, from the forward to the backward pass of a micro-batch, or for the whole step.
 enum class Keep : uint8_t { kBlock, kMicroBatch, kStep };
 std::string_view keep_name(Keep keep);
 
@@ -79,12 +79,13 @@ struct SplitEntry {
   // step to step.
   std::vector<std::string> skew;
   bool rims = false;  // "time:rims": the interior first, then the rims (halos.h)
-  // halo = "compute": each rank computes the halo of what the ops make, in place of receiving it.
+  // halo = "compute": each rank computes the halo of the ops' outputs instead of receiving it.
   bool computes_halo = false;
   int line = 0;
   friend bool operator==(const SplitEntry& a, const SplitEntry& b);
 };
-// Ops that the ranks at one coordinate of an axis compute alone: an embedding table on one device.
+// A `PinEntry` selects ops that only the ranks at one coordinate of an axis compute: an embedding
+// table on one device.
 struct PinEntry {
   std::string ops;             // as in SplitEntry
   std::optional<Phase> phase;  // as in SplitEntry
@@ -97,44 +98,45 @@ struct StageEntry {
   std::string ops;
   int64_t at = 0;
   std::vector<std::pair<std::string, int64_t>> mesh;  // empty: the plan's without the stage axis
-  std::optional<int64_t> devices;  // where its own mesh begins; unset: after the stage before
+  std::optional<int64_t> devices;  // first device of its own mesh; unset: behind the stage before
   DeviceOrder device_order;        // of an own mesh, by axes
   int line = 0;
   friend bool operator==(const StageEntry& a, const StageEntry& b);
 };
-// Of a tensor that rests on the host or on disk: some of its rows (its first dim) are on the device,
-// in slots, and ops that name rows by ids read and change them there (docs/strategies/row-cache.md).
-// A table and its optimizer states have one cache, so a row travels with its states.
+// A `RowCacheRule` belongs to a tensor that rests on the host or on disk: some of its rows (its
+// first dim) are on the device, in slots, and ops that name rows by ids read and change them there
+// (docs/strategies/row-cache.md). A table and its optimizer states have one cache, so a row travels
+// with its states.
 struct RowCacheRule {
-  double slots = 0;  // rows, on each rank that holds some; below 1: that share of those it holds
-  std::string policy = "lookahead";  // which row leaves
-  int64_t window = 8;                // batches that the policy knows ahead; not all policies ask
-  int64_t counted = 0;               // so many first batches are counted before the run
-  bool prefetch = true;              // rows of the next batch come beside this one
+  double slots = 0;  // rows on each rank that holds some; below 1: the share of its rows
+  std::string policy = "lookahead";  // decides which row leaves
+  int64_t window = 8;                // batches that the policy knows ahead; not all policies use it
+  int64_t counted = 0;               // the number of first batches that are counted before the run
+  bool prefetch = true;              // rows of the next batch come while this batch runs
   double zipf = 1.05;                // ids follow Zipf's law with this exponent: for the simulator
   friend bool operator==(const RowCacheRule&, const RowCacheRule&) = default;
 };
 const std::vector<std::string>& row_cache_policies();
 struct StoreEntry {
   std::string tensors;  // glob over tensor names, or "role:parameter" and so on
-  // Axes over which the tensor is sharded at rest, beyond its default home.
+  // Axes over which the tensor is sharded at rest, in addition to its default home.
   std::optional<std::vector<std::string>> over;
   // The tensor dim that `over` cuts. Unset: the rule of docs/reference/plan-language.md.
   std::optional<std::string> dim;
   std::optional<Tier> tier;
   // The share of the selected bytes to which `tier` and `keep` apply. Whole tensors are taken,
   // those with the latest first use before others; gradient and state of a parameter count as used
-  // when the parameter is.
+  // when the parameter is used.
   std::optional<double> fraction;
   std::optional<bool> recompute;
   std::optional<Keep> keep;
-  // Some of the axes over which the tensor rests in shards: those that still cut the kept copy.
+  // Those of the axes over which the tensor rests in shards that still cut the kept copy.
   std::optional<std::vector<std::string>> keep_over;
   std::optional<RowCacheRule> cache;  // with `tier`
   int line = 0;
   friend bool operator==(const StoreEntry& a, const StoreEntry& b);
 };
-// On which edge a tensor is compressed: a kind of collective, or messages between places.
+// An edge on which a tensor may be compressed: a kind of collective, or messages between places.
 inline constexpr size_t kEdges = kCollectiveKinds + 1;
 inline constexpr size_t kSendEdge = kCollectiveKinds;
 std::string_view edge_name(size_t edge);  // "all_reduce", ..., "send"
@@ -145,18 +147,18 @@ struct CompressEntry {
   int line = 0;
   friend bool operator==(const CompressEntry& a, const CompressEntry& b);
 };
-// A time loop over a group of ops; split entries with "time:N" loop over one op.
+// A `LoopEntry` is a time loop over a group of ops; split entries with "time:N" loop over one op.
 struct LoopEntry {
   std::string ops;
   std::string dim;
   int64_t steps = 0;           // even pieces, the first ones larger; 0: `sizes` are given
   std::vector<int64_t> sizes;  // of the pieces, in order
-  bool recompute = false;      // keep nothing of what is made inside a step
+  bool recompute = false;      // keep none of the tensors that are made inside a step
   bool stages = false;         // each step goes through stages of its own
   int line = 0;
   friend bool operator==(const LoopEntry& a, const LoopEntry& b);
 };
-// A change of the forward graph before it is differentiated: a dim in another order.
+// A `ReorderEntry` puts a dim of the forward graph in another order before differentiation.
 struct ReorderEntry {
   std::string dim;
   std::string as;      // "zigzag", "striped"; graph/order.h
@@ -165,10 +167,10 @@ struct ReorderEntry {
   std::string order() const;  // "zigzag:8"
   friend bool operator==(const ReorderEntry& a, const ReorderEntry& b);
 };
-// The tensors at rest that a unit of ops reads are gathered while the unit that stands `ahead`
-// units before it computes. So ahead + 1 units are gathered at the same time. A unit is the ops
-// whose paths have the same shortest prefix that the glob matches ("blocks.*": blocks.0, blocks.1,
-// ...).
+// A `Prefetch` gathers the tensors at rest that a unit of ops reads while the unit that stands
+// `ahead` units before it computes. So ahead + 1 units are gathered at the same time. A unit is the
+// ops whose paths have the same shortest prefix that the glob matches ("blocks.*": blocks.0,
+// blocks.1, ...).
 struct Prefetch {
   std::string units;
   int64_t ahead = 1;
@@ -177,7 +179,7 @@ struct Prefetch {
 struct Plan {
   std::string file = "<plan>";
   std::vector<std::pair<std::string, int64_t>> mesh;  // row-major, last fastest
-  DeviceOrder device_order;  // where its ranks are; empty: rank r is on device r
+  DeviceOrder device_order;  // the devices of its ranks; empty: rank r is on device r
   int64_t micro_batches = 1;
   std::string micro_batch_dim = "batch";
   std::string stage_axis = "pp";
@@ -186,10 +188,10 @@ struct Plan {
   Schedule schedule_table;        // by place, as written in the plan; empty: the named schedule
   int64_t bucket_bytes = 25 << 20;
   std::optional<Prefetch> prefetch;
-  // A rank keeps so many bytes of the device copies of tensors that rest on the host or on disk
-  // from one use to the next. It keeps the copies whose next use comes first.
+  // The bytes of device copies of tensors at rest on the host or on disk that a rank keeps from one
+  // use to the next. It keeps the copies whose next use comes first.
   int64_t resident_bytes = 0;
-  std::string resharding = "auto";  // what replicas receive from other stages: "direct", "gather"
+  std::string resharding = "auto";  // way to replicas on other stages; also "direct", "gather"
   std::vector<SplitEntry> splits;
   std::vector<PinEntry> pins;  // applied behind the splits: a pinned op is not cut over its axis
   std::vector<StageEntry> stages;
@@ -201,21 +203,22 @@ struct Plan {
   std::vector<std::string> expand;  // globs over paths of forward ops that are to be taken apart
   int micro_batches_line = 0, schedule_line = 0, place_line = 0, expand_line = 0;  // 0: not written
   int64_t ranks() const;  // product of the mesh (or the union of stage meshes)
-  // Steps of the loop whose steps are stages of their own; 1 without such a loop. The stages that
-  // the entries name are there once for each step: stage `at` of step s has the number
-  // s * named_stages() + at.
+  // Returns the steps of the loop whose steps are stages of their own; 1 without such a loop. The
+  // stages that the entries name exist once for each step: stage `at` of step s has the number s *
+  // named_stages() + at.
   int64_t stage_steps() const;
   int64_t named_stages() const;                          // at least 1
-  friend bool operator==(const Plan& a, const Plan& b);  // all but file and lines
+  friend bool operator==(const Plan& a, const Plan& b);  // except file and lines
 };
 Result<Plan> parse_plan(std::string_view toml, std::string_view file = "<plan>");
 std::string to_toml(const Plan& plan);  // canonical text; parses back to an equal plan
 
-// The mesh of each stage (at least one). Errors: a stage number is left out, there are more stages
-// than the stage axis has places, some devices belong to no stage, or two stages share devices
-// although neither says `devices`.
+// Returns the mesh of each stage (at least one). Errors: a stage number is left out, there are more
+// stages than the stage axis has places, some devices belong to no stage, or two stages share
+// devices although neither says `devices`.
 Result<std::vector<Mesh>> stage_meshes(const Plan& plan);
-// The order of blocks by place: the plan's table, completed and checked, else the named schedule.
+// Returns the order of blocks by place: the plan's table, completed and checked, else the named
+// schedule.
 Result<Schedule> plan_schedule(const Plan& plan, const PipelineShape& shape);
 
 // ---- applied to a graph
@@ -231,40 +234,41 @@ struct DimSplit {
   StepOrder order = StepOrder::kAligned;
   std::vector<SkewAxis> skew;
   bool rims = false;           // a loop over interior and rims, with the op's other such dims
-  bool computes_halo = false;  // as the entry says; what comes of it is in `grown`
-  // Not empty: a rank computes more than its piece, what readers need of it. The op's dim is read
-  // through these windows, one behind the other, nearest first; the axes cut the dim behind the last.
+  bool computes_halo = false;  // as the entry says; `grown` has its consequences
+  // Not empty: a rank computes more than its piece, namely what readers need of it. The op's dim is
+  // read through these windows, one behind the other, nearest first; the axes cut the dim behind
+  // the last one.
   std::vector<WindowRead> grown;
-  int entry = -1;  // index into Plan::splits that decided; -1 none
+  int entry = -1;  // index of the deciding entry in Plan::splits; -1: none
   bool split() const { return !axes.empty() || steps > 1; }
 };
 struct OpPlan {
   StageId stage;
   int stage_entry = -1;
   std::vector<DimSplit> dims;  // by op dim of the annotation
-  std::vector<AxisPin> at;     // sorted by axis: it is computed at these coordinates alone
+  std::vector<AxisPin> at;     // sorted by axis; the op is computed only at these coordinates
   bool computes_at(const std::vector<int64_t>& coordinates) const;
-  bool named() const;  // does an entry of the plan say where it is computed?
+  bool named() const;  // whether an entry of the plan says where it is computed
 };
 struct TensorPlan {
-  StageId home;        // where it is at rest; of what ops make and read, where it is made
-  OfPlace<Axes> over;  // of the home's place
+  StageId home;        // the stage where it is at rest, or where it is made, if ops make it
+  OfPlace<Axes> over;  // axes of the home's place
   std::string dim;     // "" = default rule
   bool has_over = false;
-  Tier tier = Tier::kDevice;  // where ops find it; with a cache, the device
-  // Rows of it rest elsewhere.
+  Tier tier = Tier::kDevice;  // the tier where ops find it; with a cache, the device
+  // Set if rows of the tensor rest in another tier.
   struct Cached {
     RowCacheRule rule;
     Tier rest = Tier::kHost;
   };
   std::optional<Cached> cache;
   bool recompute = false;
-  // Unset: an activation's copy that is cut into as many pieces as its home, or more, is kept from
-  // the forward to the backward pass, every other copy for its block (program/walk/holds.h).
+  // Unset: a copy of an activation that is cut into at least as many pieces as its home is kept
+  // from the forward to the backward pass, every other copy for its block (program/walk/holds.h).
   std::optional<Keep> keep;
-  // Not empty: the copy that is kept is cut over these axes, which also cut the tensor at rest, and
-  // over those along which its reader wants it cut. The reader's own copy is made from it, and is
-  // kept for the reader's block alone.
+  // Not empty: the kept copy is cut over these axes, which also cut the tensor at rest, and over
+  // those along which its reader wants it cut. The reader's own copy is made from the kept one, and
+  // is kept only for the reader's block.
   OfPlace<Axes> keep_over;
   int over_entry = -1, tier_entry = -1, recompute_entry = -1, keep_over_entry = -1;
   std::array<std::optional<Compression>, kEdges> compress;  // by edge
@@ -273,12 +277,14 @@ struct Stage {
   Mesh mesh;
   PlaceId place;
 };
-// The devices that stages of equal mesh share. What one stage leaves there, another finds.
+// A `Place` is the devices that stages of equal mesh share. A stage finds there what another one
+// leaves.
 struct Place {
   Mesh mesh;
   std::vector<StageId> stages;
 };
-// Why an op computes a dim whole although a split entry selects the op and names the dim.
+// A `WhyWhole` says why an op computes a dim whole although a split entry selects the op and names
+// the dim.
 enum class WhyWhole : uint8_t {
   kFrozen,  // no piece of it can be computed alone (docs/reference/plan-language.md, frozen dims)
   kWindow,  // it is read through windows, and the entry cuts it over time
@@ -294,7 +300,7 @@ struct ResolvedPlan {
   Plan plan;
   std::vector<Stage> stages;  // at least one
   std::vector<Place> places;  // in the order of their first stages
-  // Ranks that belong to the same places run the same order: they make a row.
+  // Ranks that belong to the same places run the same order: they form a row.
   std::vector<std::vector<PlaceId>> rows;
   Schedule schedule;                  // by row
   std::vector<OpPlan> ops;            // by OpId
@@ -302,8 +308,9 @@ struct ResolvedPlan {
   std::vector<LeftWhole> left_whole;  // by op and dim
   int64_t ranks = 1;
   RankDevices devices;
-  // If one of these is not empty, the plan needs another graph; prepare() makes it and resolves
-  // again. Ops whose kind freezes a dim that the plan splits, but has an expansion:
+  // If one of the next two is not empty, the plan needs another graph; prepare() makes it and
+  // resolves again. This one has ops whose kind freezes a dim that the plan splits, but has an
+  // expansion:
   std::vector<OpId> to_expand;
   // Forward activations that backward ops read and that the plan computes again:
   std::vector<TensorId> to_recompute;
@@ -312,9 +319,10 @@ struct ResolvedPlan {
   std::vector<PlaceId> places_of(int64_t rank) const;  // at least one
   size_t row_of(int64_t rank) const;
 };
-// Sets the places of the stages and the rows, as the stages' meshes ask for.
+// Sets the places of the stages and the rows, as the stages' meshes require.
 void make_places(ResolvedPlan& plan, const std::vector<Mesh>& meshes);
-// What the schedule must order: which row runs which stage, and which stage waits for which.
+// Returns what the schedule must order: which row runs which stage, and which stage waits for
+// which.
 PipelineShape pipeline_shape(const ResolvedPlan& plan, const Graph& graph);
 // Checks everything that needs the graph, and completes what the text leaves open:
 //   - the stage of an op that no entry names: a backward op has that of its mirror, an update op
@@ -323,18 +331,18 @@ PipelineShape pipeline_shape(const ResolvedPlan& plan, const Graph& graph);
 //   - the splits of a backward op: those of its mirror, by dim name; its pins: those of its mirror.
 // Nothing else is inferred: an op that no entry names is not split.
 Result<ResolvedPlan> resolve(const Plan& plan, const Graph& graph);
-// Which entry (file:line) decided the stage and each dim of an op, one line each.
+// Returns which entry (file:line) decided the stage and each dim of an op, one line each.
 std::string explain(const ResolvedPlan& plan, const Graph& graph, OpId op);
-// Ops of one kind that one entry leaves whole for one reason.
+// `WholeOps` are ops of one kind that one entry leaves whole for one reason.
 struct WholeOps {
   LeftWhole first;
   std::vector<OpId> ops;  // in graph order
 };
 std::vector<WholeOps> ops_left_whole(const ResolvedPlan& plan, const Graph& graph);
-// "plan.toml:3 (ops = "*", dim = "height") leaves 20 ops whole, as the kind 'conv' freezes it:
-// embed.conv, blocks.0.conv_1 and 18 more".
+// Returns a text: "plan.toml:3 (ops = "*", dim = "height") leaves 20 ops whole, as the kind 'conv'
+// freezes it: embed.conv, blocks.0.conv_1 and 18 more".
 std::string to_text(const WholeOps& whole, const ResolvedPlan& plan, const Graph& graph);
-// The same for a tensor's store keys; only its name if no entry names it.
+// Returns which entry decided a tensor's store keys; only its name if no entry names it.
 std::string explain_tensor(const ResolvedPlan& plan, const Graph& graph, TensorId tensor);
 
 }  // namespace tessera

@@ -16,7 +16,7 @@
 namespace tessera {
 namespace {
 
-// The widest of the parameters at rest.
+// Returns the widest dtype of the parameters at rest.
 DType parameter_dtype(const Graph& graph) {
   DType widest = DType::kBFloat16;
   for (const Tensor& tensor : graph.tensors()) {
@@ -108,8 +108,8 @@ Result<GraphVariants*> move_ahead(GraphVariants& graphs, const Plan& plan) {
 
 }  // namespace
 
-// Expansions first, so that clones are of expanded ops; ops move ahead last. Each round frees dims
-// for good; a few are enough.
+// Expansions are made first, so that clones are of expanded ops; ops move ahead last. Each round
+// frees dims for good; a few rounds are enough.
 Result<SharedPrepared> prepare_shared(GraphVariants& differentiated, const Plan& plan) {
   constexpr int kMostRounds = 8;
   GraphVariants* graphs = &differentiated;

@@ -48,7 +48,7 @@ std::string unquoted(std::string_view text) {
   return std::string(text);
 }
 
-// Which argument of the recipe is meant by the call's argument at `position`.
+// Returns the argument of the recipe that the call's argument at `position` means.
 Result<const RecipeArgument*> meant(const Recipe& recipe, const std::string& key, size_t position) {
   if (key.empty()) {
     if (position < recipe.arguments.size() && !recipe.arguments[position].by_name)
@@ -151,7 +151,7 @@ const Recipe* find_recipe(std::string_view name) {
 std::string signature(const Recipe& recipe) {
   std::vector<std::string> parts;
   for (const RecipeArgument& argument : recipe.arguments) {
-    if (argument.otherwise == "") continue;  // says nothing unless it is given
+    if (argument.otherwise == "") continue;  // written only if given
     parts.push_back(argument.otherwise ? fmt::format("{}={}", argument.name, *argument.otherwise)
                                        : argument.name);
   }

@@ -150,7 +150,8 @@ TEST(Recipes, PatternsOfGroupsAreThoseOfEachGroup) {
   for (const Op& op : graph.ops()) {
     if (op.phase == Phase::kForward) forward.push_back(op.id);
   }
-  // All rows of neighbouring ops that begin with every third op, and every second op.
+  // The groups are all rows of neighbouring ops that begin with every third op, and every second
+  // op.
   std::vector<std::vector<OpId>> groups(1);
   for (size_t i = 0; i < forward.size(); i += 2) groups.front().push_back(forward[i]);
   for (auto first = forward.begin(); forward.end() - first > 3; first += 3) {
@@ -333,7 +334,7 @@ store = [
   { tensors = "optimizer.*.blocks.0.*{weight,bias}", over = "b" },
 ]
 )");
-  // The plan of megatron, and what it compresses.
+  // This is the plan of megatron with its compression.
   const auto without_call = [](const std::string& text) { return text.substr(text.find('\n')); };
   EXPECT_EQ(
       without_call(
@@ -365,7 +366,7 @@ store = [
   { tensors = "blocks.*.{ln_1,mlp.act}", recompute = true },
 ]
 )");
-  // Said by what is kept where a level is among the words; what leaves a block stays.
+  // Where a level is among the words, the plan says what is kept; ops that leave a block stay.
   EXPECT_EQ(emit("megatron(recompute=selective+mlp)", graph),
             R"(# megatron(recompute=selective+mlp)
 mesh = {}
@@ -403,7 +404,7 @@ store = [
     EXPECT_NE(text.find("precision = { compute = \"float16\" }"), std::string::npos) << text;
     EXPECT_EQ(text.find("keep"), std::string::npos) << text;
   }
-  // As an option of the command line: the call's argument, or the file's `compute`.
+  // The precision comes from the command line: as the call's argument, or as the file's `compute`.
   const auto plan = load_plan("zero(1, 4)", graph, "", DType::kBFloat16);
   ASSERT_TRUE(plan) << plan.error().message;
   EXPECT_EQ(plan->precision.compute, DType::kBFloat16);

@@ -16,7 +16,7 @@ namespace {
 using reshard_order::Job;
 using reshard_order::Slot;
 
-// Piece `index` of `count` along the longest dim; may be empty.
+// Returns piece `index` of `count` along the longest dim; it may be empty.
 Box cut_box(Box box, int64_t count, int64_t index) {
   if (count == 1) return box;
   const auto longest =
@@ -70,7 +70,7 @@ double way_seconds(ReshardWay way, double t, const std::vector<int64_t>& by_host
   return 0;
 }
 
-// One step before it has a sender and a place in the order.
+// A `Piece` is a step before it has a sender and a place in the order.
 struct Piece {
   size_t task = 0;
   Box region;
@@ -78,7 +78,7 @@ struct Piece {
   std::vector<int64_t> receivers;
 };
 
-// A set of pieces, scheduled.
+// A `Candidate` is a set of pieces, scheduled.
 struct Candidate {
   ReshardOrder order = ReshardOrder::kBest;
   std::vector<Piece> pieces;
@@ -133,8 +133,8 @@ class Resharding {
            options_.bytes_per_second;
   }
 
-  // Bytes into each receiving host; bytes out of each set of hosts that alone can send some tasks,
-  // and out of all senders, shared evenly.
+  // Sets the bounds: bytes into each receiving host; bytes out of each set of hosts that alone can
+  // send some tasks, and out of all senders, shared evenly.
   void set_bounds() {
     std::map<int64_t, int64_t> in;
     std::set<std::vector<int64_t>> sets;
@@ -210,7 +210,7 @@ class Resharding {
     to.jobs.push_back(std::move(job));
   }
 
-  // Every task in `cuts` pieces.
+  // Returns every task in `cuts` pieces.
   Candidate unscheduled(int64_t cuts) const {
     Candidate out;
     for (size_t i = 0; i < plan_.tasks.size(); ++i) {
@@ -250,8 +250,8 @@ class Resharding {
     c.seconds = reshard_order::makespan(c.jobs, c.schedule, n);
   }
 
-  // The order kGenerated: the least loaded device sends, and steps to single receivers are ordered
-  // by (tile, receiver, source slice).
+  // Returns the order kGenerated: the least loaded device sends, and steps to single receivers are
+  // ordered by (tile, receiver, source slice).
   Candidate generated(std::optional<ReshardWay> way) const {
     Candidate out;
     out.order = ReshardOrder::kGenerated;
@@ -279,7 +279,7 @@ class Resharding {
     return out;
   }
 
-  // Tasks [first, end) of one destination tile.
+  // Adds tasks [first, end) of one destination tile.
   void add_by_receiver(Candidate& out, size_t first, size_t end, ReshardWay way) const {
     for (int64_t receiver : plan_.tasks[first].receivers) {
       for (size_t i = first; i < end; ++i) {
@@ -377,11 +377,11 @@ class Resharding {
   const ReshardOptions& options_;
   std::map<int64_t, int64_t> host_of_;
   std::map<int64_t, int> numbers_;  // host -> 0..hosts-1
-  std::vector<int64_t> hosts_;      // back
+  std::vector<int64_t> hosts_;      // the reverse
   ReshardPlan plan_;
 };
 
-// What a step puts on the wire, chunks in ring or chain order.
+// `Messages` are what a step puts on the wire, with chunks in ring or chain order.
 class Messages {
  public:
   Messages(const ReshardPlan& plan, const ReshardSide& source, const ReshardSide& destination)
@@ -443,8 +443,8 @@ class Messages {
     }
   }
 
-  // Inside the hosts: what a receiver still lacks, from neighbours that took it from the network
-  // or from a holder of the source tile.
+  // Adds messages inside the hosts: a receiver gets what it still lacks from neighbours that took
+  // it from the network, or from a holder of the source tile.
   void complete(size_t index) {
     const UnitTask& task = plan_.tasks[index];
     for (int64_t rank : task.receivers) {

@@ -2,10 +2,10 @@
 // mesh, over links between hosts that are slow (docs/strategies/cross-mesh.md; AlpaComm,
 // Zhuang et al., MLSys 2023).
 //
-// A unit task moves what one destination tile and one source tile have in common: D bytes, which
-// any holder of the source tile may send and all holders of the destination tile receive. Every
-// element of a destination tile is in exactly one unit task. What is decided: how a task is run
-// (ReshardWay), who sends it, and in which order the tasks go.
+// A unit task moves the elements that one destination tile and one source tile have in common: D
+// bytes, which any holder of the source tile may send and all holders of the destination tile
+// receive. Every element of a destination tile is in exactly one unit task. A plan decides how each
+// task is run (ReshardWay), who sends it, and in which order the tasks go.
 //
 // Model: a host has one network card (NIC), full duplex, w bytes a second each way; links inside a
 // host cost nothing; a card works at one task at a time in each direction. Steps are issued in the
@@ -29,18 +29,21 @@
 
 namespace tessera {
 
-// General form of a side: who holds (or needs) which box. One entry a rank.
+// A `ReshardHolder` says which box a rank holds (or needs): the general form of a side, one entry a
+// rank.
 struct ReshardHolder {
   int64_t rank = 0;
   int64_t host = 0;
   Box box;
 };
 using ReshardSide = std::vector<ReshardHolder>;
-// Regular form: the ranks of a mesh under a complete layout; host = rank / devices_per_host.
+// Returns the side of a mesh under a complete layout (the regular form); host = rank /
+// devices_per_host.
 ReshardSide reshard_side(const Mesh& mesh, const Layout& layout, const std::vector<int64_t>& shape,
                          int64_t devices_per_host);
 
-// One sender, A receiving hosts with B receivers each (B_h on host h), t = D / w, K chunks:
+// A `ReshardWay` is a way to run a task. One sender, A receiving hosts with B receivers each (B_h
+// on host h), t = D / w, K chunks:
 enum class ReshardWay : uint8_t {
   kSendRecv,        // all D bytes to each receiver: sum of B_h times t
   kLocalAllGather,  // 1/B to each receiver of a host, gathered inside the host: A t
@@ -50,10 +53,10 @@ enum class ReshardWay : uint8_t {
 };
 std::string_view way_name(ReshardWay way);  // "send_recv", "local_all_gather", ...
 
-// Who sends and when (docs/strategies/cross-mesh.md section 3).
+// A `ReshardOrder` decides who sends and when (docs/strategies/cross-mesh.md section 3).
 enum class ReshardOrder : uint8_t {
-  // As generated; the sending *device* with the fewest bytes so far. Send/recv and local all-gather
-  // are issued receiver by receiver.
+  // As generated; the sending *device* is the one with the fewest bytes so far. Send/recv and local
+  // all-gather are issued receiver by receiver.
   kGenerated,
   kFirstReplica,  // as generated; always the first holder
   kSizeBalanced,  // as generated; the sending host with the least load
@@ -82,9 +85,10 @@ struct UnitTask {
   int64_t bytes = 0;
   std::vector<int64_t> senders, receivers;  // ranks
   std::vector<int64_t> sender_hosts;        // sorted
-  std::vector<int64_t> receiver_hosts;      // sorted; those served inside the host left out
+  std::vector<int64_t> receiver_hosts;      // sorted; without hosts that are served from inside
 };
-// Ordered by destination tile, then by source tile. Error: an element that no source holds.
+// Returns the unit tasks, ordered by destination tile, then by source tile. Error: an element that
+// no source holds.
 Result<std::vector<UnitTask>> unit_tasks(const ReshardSide& source, const ReshardSide& destination,
                                          int64_t bytes_per_element);
 
@@ -105,7 +109,7 @@ struct ReshardPlan {
   std::vector<ReshardStep> steps;            // in the order of issue, the same for all ranks
   ReshardOrder order = ReshardOrder::kBest;  // the one that was best
   double makespan_seconds = 0;
-  double bound_seconds = 0;        // no plan made of these tasks, cut or not, is shorter
+  double bound_seconds = 0;        // no plan of these tasks, cut or not, is shorter
   std::vector<HostTraffic> hosts;  // sorted by host
   int64_t busiest_bytes = 0;       // of one direction of one card
   int64_t busiest_bound = 0;       // no plan has a smaller busiest_bytes
@@ -114,13 +118,13 @@ struct ReshardPlan {
 Result<ReshardPlan> reshard(const ReshardSide& source, const ReshardSide& destination,
                             const ReshardOptions& options = {});
 
-// The plan as messages between ranks, in an order in which each message's sender holds what it
-// sends. `local` messages stay inside a host.
+// A `ReshardMessage` is a message between ranks. reshard_messages returns the plan's messages in an
+// order in which each sender holds what it sends. `local` messages stay inside a host.
 struct ReshardMessage {
   int64_t from = 0, to = 0;
   Box region;
   bool local = false;
-  size_t step = 0;  // that it belongs to; local ones: the number of steps
+  size_t step = 0;  // the step to which it belongs; for local ones: the number of steps
 };
 std::vector<ReshardMessage> reshard_messages(const ReshardPlan& plan, const ReshardSide& source,
                                              const ReshardSide& destination);

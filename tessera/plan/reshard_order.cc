@@ -9,7 +9,7 @@
 namespace tessera::reshard_order {
 namespace {
 
-constexpr double kSlack = 1e-12;  // relative: sums of the same terms in another order
+constexpr double kSlack = 1e-12;  // relative: for sums of the same terms in another order
 
 size_t out_card(int host) { return 2 * static_cast<size_t>(host); }
 size_t in_card(int host) { return 2 * static_cast<size_t>(host) + 1; }
@@ -29,7 +29,7 @@ double place_sender(const Job& job, int sender, std::vector<double>& clocks) {
   return start;
 }
 
-// splitmix64: the same numbers on every platform.
+// A `Random` is splitmix64: it gives the same numbers on every platform.
 class Random {
  public:
   explicit Random(uint64_t seed) : state_(seed) {}
@@ -69,7 +69,7 @@ std::vector<int> in_order(size_t n) {
 
 struct Wave {
   Schedule slots;
-  std::vector<double> load;  // of senders, after it
+  std::vector<double> load;  // load of the senders after it
   double deviation = 0;
 };
 
@@ -112,7 +112,7 @@ Wave random_wave(const std::vector<Job>& jobs, std::vector<int> remaining,
   return wave;
 }
 
-// Depth-first search for the shortest schedule.
+// A `Search` finds the shortest schedule by depth-first search.
 class Search {
  public:
   Search(const std::vector<Job>& jobs, Schedule incumbent, int hosts, double bound)
@@ -183,7 +183,7 @@ class Search {
   Schedule best_;
   double shortest_ = 0;
   Schedule path_;
-  std::set<std::pair<uint32_t, std::vector<double>>> seen_;  // same jobs done, same clocks
+  std::set<std::pair<uint32_t, std::vector<double>>> seen_;  // the same jobs done, the same clocks
 };
 
 }  // namespace

@@ -35,7 +35,7 @@ int64_t volume(const Shape& shape) {
   return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
 }
 
-// In units of the whole tensor through one card.
+// Returns options in units of the whole tensor through one card.
 ReshardOptions in_tensors(const Shape& shape, ReshardOrder order,
                           std::optional<ReshardWay> way = {}) {
   ReshardOptions options;
@@ -86,8 +86,8 @@ TEST(Reshard, WorkedTable) {
   }
 }
 
-// One sender, 3 receiving hosts with 2 devices each: the formulas of section 3, and what each card
-// carries.
+// One sender, 3 receiving hosts with 2 devices each: the formulas of section 3, and the bytes of
+// each card.
 TEST(Reshard, WaysTakeTheStatedTimesAndBytes) {
   const Shape shape = {600};
   const Sides s = sides("R@1x1", "R@3x2", shape);
@@ -221,7 +221,7 @@ RandomCase random_case(std::mt19937_64& random) {
   return out;
 }
 
-// Values by position, as a rank holds them: -1 where it holds nothing.
+// An `Array` has values by position, as a rank holds them; -1 where it holds nothing.
 using Array = std::vector<int64_t>;
 template <class Visit>
 void for_each_element(const Box& box, const Shape& shape, const Visit& visit) {
@@ -326,8 +326,8 @@ TEST(Reshard, DataThatMovesEqualsSlicesOfTheTensor) {
   }
 }
 
-// Each rank runs its sends and receives in the plan's order, blocking: it must reach the end. Both
-// ends of every pair see their messages in the same order.
+// Runs each rank's sends and receives in the plan's order, blocking: each rank must reach the end.
+// Both ends of every pair see their messages in the same order.
 TEST(Reshard, IssueOrderNeverBlocks) {
   std::mt19937_64 random(13);
   for (int i = 0; i < 200; ++i) {

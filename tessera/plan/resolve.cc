@@ -1,4 +1,4 @@
-// Applies a plan to a graph: stages (they decide which mesh an entry's axes mean; stages.h),
+// Applies a plan to a graph: stages (they decide which mesh an entry's axes refer to; stages.h),
 // splits, stores. Complexity: entries x (distinct path prefixes + selected ops).
 #include <fmt/format.h>
 
@@ -24,7 +24,8 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// Frozen by its mark, or not the first dim of a bracket (only the first may be split).
+// Returns by op dim whether it is frozen: by its mark, or because it is not the first dim of a
+// bracket (only the first may be split).
 std::vector<bool> frozen_dims(const Op& op) {
   std::vector<bool> frozen;
   for (const OpDim& dim : op.annotation.dims) frozen.push_back(dim.mark == Mark::kFrozen);
@@ -113,7 +114,7 @@ class Resolver {
   }
 
   // ---- pins
-  // The entries of forward ops, or those of the other phases.
+  // Applies the entries of forward ops, or those of the other phases.
   Status apply_pins(bool forward) {
     for (const PinEntry& entry : plan().pins) {
       if ((entry.phase.value_or(Phase::kForward) == Phase::kForward) == forward)
@@ -139,7 +140,7 @@ class Resolver {
                      fmt::format("at = {}: expected a coordinate below {}, the size of axis '{}'",
                                  entry.at, mesh.axis(axis).size, entry.axis));
       }
-      if (graph_.op(id).annotation.dims.empty()) {  // no rank's part of it would be empty
+      if (graph_.op(id).annotation.dims.empty()) {  // no rank would have an empty part of it
         if (!without_dims.valid()) without_dims = id;
         continue;
       }
@@ -166,7 +167,7 @@ class Resolver {
     std::sort(to.at.begin(), to.at.end());
   }
 
-  // A pinned op is not cut over the axis of its pin, whatever split entries say.
+  // Leaves a pinned op whole over the axis of its pin, whatever split entries say.
   Status settle_pins(const Op& op) {
     OpPlan& plan_of_op = out_.ops[op.id.index()];
     for (const AxisPin& pin : plan_of_op.at) {
@@ -184,7 +185,7 @@ class Resolver {
     return {};
   }
 
-  // The split that `entry` means on the mesh of `op`; nothing if that mesh lacks one of its axes.
+  // Returns the split that `entry` means on `mesh`; nothing if that mesh lacks one of its axes.
   std::optional<DimSplit> split_on(const Mesh& mesh, size_t e) const {
     const SplitEntry& entry = plan().splits[e];
     DimSplit split;
@@ -282,7 +283,7 @@ class Resolver {
     left_whole_[{op, dim}] = {op, dim, static_cast<int>(entry), why};
   }
 
-  // The digits of a nested loop's steps are those of its axes.
+  // Checks that the digits of a nested loop's steps are those of its axes.
   Status check_nested(const SplitEntry& entry, const DimSplit& split, const Mesh& mesh) const {
     if (split.order != StepOrder::kNested) return {};
     int64_t product = 1;
@@ -294,7 +295,8 @@ class Resolver {
                              product, join(entry.skew, ", "), split.steps));
   }
 
-  // Weighted parts are merged where both outputs are at hand: by the op itself, step by step.
+  // Checks that weighted parts are not split over ranks: the op itself merges them, step by step,
+  // where both outputs are at hand.
   Status check_space(const SplitEntry& entry, const DimSplit& split, const Op& op,
                      size_t dim) const {
     if (pieces(split, mesh_of(op.id)) == split.steps) return {};
@@ -342,7 +344,8 @@ class Resolver {
                     op.path, op.kind, free.empty() ? "none" : join(free, ", ")));
   }
 
-  // The same axes on another stage's mesh; false if one is missing there or has another size.
+  // Moves the axes of a split to another stage's mesh; returns false if one is missing there or has
+  // another size.
   bool move_split(DimSplit& split, StageId from, StageId to) const {
     const Mesh& here = out_.stages[from.index()].mesh;
     const Mesh& there = out_.stages[to.index()].mesh;
@@ -357,9 +360,9 @@ class Resolver {
                        [&](SkewAxis& skew) { return move(skew.axis); });
   }
 
-  // A view of what another backward op of the same mirror made in pieces lies as these lie, dim by
-  // dim, not by names: a derivative renames what the forward op read by place. Not in steps: what
-  // they made is joined first.
+  // Makes a view follow its operand if another backward op of the same mirror made this in pieces:
+  // dim by dim, not by names, because a derivative renames what the forward op read by position. A
+  // view does not follow in steps: the pieces that steps made are joined first.
   bool follow(const Op& op) {
     const OpId from = op.inputs.empty() ? OpId() : graph_.tensor(op.inputs[0]).producer;
     if (!info_of(op).view || !from.valid()) return false;
@@ -382,7 +385,7 @@ class Resolver {
     return !cut.empty();
   }
 
-  // On a mesh that has the axes in the same size.
+  // Inherits pins of axes that the mesh has in the same size.
   void inherit_pins(const OpPlan& from, OpPlan& to) const {
     const Mesh &there = out_.stages[from.stage.index()].mesh,
                &here = out_.stages[to.stage.index()].mesh;
@@ -428,7 +431,7 @@ class Resolver {
     }
   }
 
-  // Blocks of uneven size are the shards of one axis: other cuts fall elsewhere.
+  // Checks that blocks of uneven size are cut over their one axis: other cuts fall elsewhere.
   Status check_blocks(const Op& op) const {
     for (const auto* operands : {&op.annotation.inputs, &op.annotation.outputs}) {
       for (const OperandDims& operand : *operands) {
@@ -461,7 +464,7 @@ class Resolver {
     return fmt::format("[{}]", join(items, ", "));
   }
 
-  // An axis cuts at most one dim of an op; at most one dim has a time loop.
+  // Checks that an axis cuts at most one dim of an op, and that at most one dim has a time loop.
   Status check_op(const Op& op) const {
     TESSERA_TRY_VOID(check_blocks(op));
     const OpPlan& op_plan = out_.ops[op.id.index()];
@@ -499,7 +502,8 @@ class Resolver {
     return {};
   }
 
-  // A later entry may have taken the split of the frozen dim away again.
+  // Drops expansions that are not needed because a later entry took the split of the frozen dim
+  // away.
   void drop_overridden_expansions() {
     std::erase_if(out_.to_expand, [&](OpId id) {
       const Op& op = graph_.op(id);
@@ -541,7 +545,7 @@ class Resolver {
     return check_kept();
   }
 
-  // Integers and scalars (the loss, norms, flags) go as they are.
+  // Applies compress entries. Integers and scalars (the loss, norms, flags) are sent as they are.
   Status apply_compress() {
     for (const CompressEntry& entry : plan().compress) {
       StoreEntry selection;
@@ -566,14 +570,16 @@ class Resolver {
     return {};
   }
 
-  // A parameter, its gradient and its optimizer state stay together.
+  // Returns the parameter to which a tensor belongs: a parameter, its gradient and its optimizer
+  // state stay together.
   TensorId owner(TensorId id) const {
     const Tensor& tensor = graph_.tensor(id);
     const bool belongs = tensor.of.valid() && graph_.tensor(tensor.of).role == Role::kParameter;
     return belongs ? tensor.of : id;
   }
 
-  // The selected tensors with the latest first use, as many as fit into the share of their bytes.
+  // Returns the selected tensors with the latest first use, as many as fit into the share of their
+  // bytes.
   std::vector<TensorId> share_of(const std::vector<TensorId>& selected, double fraction) const {
     std::vector<size_t> first_use(graph_.tensors().size(), graph_.ops().size());
     for (const Op& op : graph_.ops()) {
@@ -644,7 +650,7 @@ class Resolver {
                              suggestion(nearest(*entry.dim, Names(names.begin(), names.end())))));
   }
 
-  // The axes by their names; empty: the mesh of the tensor's home lacks one.
+  // Returns the axes with these names; empty if the mesh of the tensor's home lacks one.
   std::optional<OfPlace<Axes>> axes_at_home(TensorId id,
                                             const std::vector<std::string>& names) const {
     const Stage& home = home_of(id);
@@ -674,7 +680,7 @@ class Resolver {
     return lacks_axis(entry.line, "keep_over", *entry.keep_over, selected.front());
   }
 
-  // A parameter's copy can be cut only over axes over which the parameter rests in shards.
+  // Checks that a parameter's copy is cut only over axes over which the parameter rests in shards.
   Status check_kept() const {
     for (const Tensor& tensor : graph_.tensors()) {
       const TensorPlan& rule = out_.tensors[tensor.id.index()];
@@ -730,9 +736,10 @@ class Resolver {
                     role_name(graph_.tensor(selected.front()).role)));
   }
 
-  // Only what a backward op still reads, or what it takes to make that again: after the graph is
-  // transformed, nothing is left to do. What another stage reads for its backward pass is kept: it
-  // would be made again only after that stage's backward pass, which comes first.
+  // Finds the tensors to recompute: only those that a backward op still reads, or that are needed
+  // to make such tensors again, so that nothing is left to do after the graph is transformed.
+  // Tensors that another stage reads for its backward pass are kept: they would be made again only
+  // after that stage's backward pass, which comes first.
   void find_recomputed() {
     std::vector<bool> read(graph_.tensors().size(), false), crosses(graph_.tensors().size(), false);
     const auto remade = [&](const Op& op) {
@@ -753,7 +760,7 @@ class Resolver {
         }
       }
     }
-    // All of them as soon as one is read: what one clone reads may be another.
+    // If one is read, all of them are recomputed: a clone may read another one.
     bool wanted = false;
     std::vector<TensorId> not_kept;
     for (const Tensor& tensor : graph_.tensors()) {

@@ -27,7 +27,7 @@ OpId find_op(const Graph& graph, std::string_view path) {
   return OpId(0);
 }
 
-// "batch: dp, ffn: tp time:2", split dims only.
+// Returns the split dims only: "batch: dp, ffn: tp time:2".
 std::string splits_of(const ResolvedPlan& resolved, const Graph& graph, std::string_view path) {
   const OpId id = find_op(graph, path);
   const OpPlan& op_plan = resolved.ops[id.index()];

@@ -122,7 +122,7 @@ std::vector<std::string> schedule_names() {
   return names;
 }
 
-// Runs of a backward pass that the stage does not have.
+// Leaves out backward runs that the stage does not have.
 static void leave_out_missing(Schedule& schedule, const PipelineShape& shape) {
   for (std::vector<BlockRun>& row : schedule) {
     std::erase_if(row, [&](const BlockRun& run) {

@@ -1,5 +1,5 @@
-// Schedules: in which order each place of a pipeline runs its blocks. A schedule is only an order;
-// when a block really starts follows from what it waits for.
+// Schedules: a schedule is the order in which each place of a pipeline runs its blocks. It is only
+// an order; when a block really starts follows from what it waits for.
 //
 //   PipelineShape shape{.places = 2, .micro_batches = 3, .at = {{0}, {1}}};
 //   make_schedule("1f1b", shape)   ->   place 0: F0 F1 B0 F2 B1 B2      place 1: F0 B0 F1 B1 F2 B2
@@ -19,7 +19,7 @@
 
 namespace tessera {
 
-// The stage of a run whose text names none: the only stage of its place (complete_stages).
+// The stage of a run whose text names no stage: the only stage of its place (complete_stages).
 inline constexpr int64_t kOnlyStage = -1;
 
 struct BlockRun {
@@ -36,7 +36,7 @@ struct PipelineShape {
   int64_t places = 1, micro_batches = 1;
   // By stage: the places that run it. A stage of several places is run by all of them together.
   std::vector<std::vector<int64_t>> at = {};
-  // By stage: has it a backward block? Empty: every stage has.
+  // By stage: whether it has a backward block. Empty: every stage has one.
   std::vector<bool> backward = {};
   // By stage: the stages whose forward of the same micro-batch must have run before; the backward
   // edges are the same, reversed. Empty: the chain 0, 1, 2, ...
@@ -52,23 +52,23 @@ struct PipelineShape {
 using Schedule = std::vector<std::vector<BlockRun>>;  // by place
 
 std::vector<std::string> schedule_names();
-// Errors: an unknown name; a shape that the schedule is not made for (the message says which is);
-// an order that cannot finish because of the shape's `after` edges. Runs of blocks that a stage
-// does not have are left out.
+// Returns the named schedule. Errors: an unknown name; a shape for which the schedule is not made
+// (the message names the right one); an order that cannot finish because of the shape's `after`
+// edges. Runs of blocks that a stage does not have are left out.
 Result<Schedule> make_schedule(std::string_view name, const PipelineShape& shape);
 
-// Of a schedule that a plan writes out: gives every run without a stage (kOnlyStage) the only stage
-// of its place, and leaves out runs of a backward pass that a stage does not have: whether it has
-// one depends on the model and on its optimizer (a stage with nothing but a table that is updated by
-// rows has none), and plans are written for both.
+// Completes a schedule that a plan writes out: gives every run without a stage (kOnlyStage) the
+// only stage of its place, and leaves out backward runs of stages without a backward pass. Whether
+// a stage has one depends on the model and on its optimizer (a stage with only a table that is
+// updated by rows has none), and plans are written for both.
 Result<Schedule> complete_stages(Schedule schedule, const PipelineShape& shape);
 
-// Every block of every stage runs once for each micro-batch at each place of the stage, F before B
-// before W, and nothing else runs. W runs for all micro-batches of a stage or for none. Errors name
-// place, stage and block and what is allowed.
+// Checks that every block of every stage runs once for each micro-batch at each place of the stage,
+// F before B before W, and that nothing else runs. W must run for all micro-batches of a stage or
+// for none. Errors name place, stage and block and what is allowed.
 Status check_schedule(const Schedule& schedule, const PipelineShape& shape);
-// The places reach their ends, each running its row in order and waiting for what a block needs.
-// The error prints a cycle of places that wait for each other.
+// Checks that the places reach their ends if each runs its row in order and waits for what a block
+// needs. The error prints a cycle of places that wait for each other.
 Status check_schedule_finishes(const Schedule& schedule, const PipelineShape& shape);
 
 // Times of blocks, in seconds or any other unit.
@@ -76,13 +76,15 @@ struct UnitCosts {
   double forward = 1;
   double backward = 1;  // of a B run: the input part only, where the schedule has W runs
   double weight = 1;
-  double message = 0;              // how long one message occupies its link
+  double message = 0;              // time for which one message occupies its link
   std::vector<double> scale = {};  // by stage: factor on the three block costs; empty: 1 each
-  // By stage: the factor on backward and weight, where it is not that on forward; empty: `scale`.
+  // By stage: the factor on backward and weight, if it differs from that on forward; empty:
+  // `scale`.
   std::vector<double> backward_scale = {};
 };
 
-// When each place starts its first and ends its last run, and how long it computes in between.
+// The times at which a place starts its first and ends its last run, and the time for which it
+// computes.
 struct PlaceTimes {
   double start = 0, end = 0, busy = 0;
   double bubble() const { return end - start - busy; }
@@ -96,8 +98,9 @@ std::vector<PlaceTimes> place_times(const Schedule& schedule, const PipelineShap
                                     const UnitCosts& costs);
 double makespan(const Schedule& schedule, const PipelineShape& shape, const UnitCosts& costs);
 
-// By place: how many micro-batches its stages hold together at most. A stage holds a micro-batch
-// from its forward to the last part of its backward; a stage without backward holds none.
+// Returns by place the largest number of micro-batches that its stages hold together. A stage holds
+// a micro-batch from its forward to the last part of its backward; a stage without backward holds
+// none.
 std::vector<int64_t> in_flight(const Schedule& schedule, const PipelineShape& shape);
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// Running a schedule block by block: does it finish, when, and with how much in flight.
+// Runs a schedule block by block: whether it finishes, when, and with how much in flight.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ std::string stage_list(const std::vector<int64_t>& stages) {
   return names.empty() ? "none" : join(names, ", ");
 }
 
-// The runs of one place, ticked off.
+// A `RowCheck` ticks off the runs of one place.
 class RowCheck {
  public:
   RowCheck(size_t place, const PipelineShape& shape)
@@ -96,7 +96,7 @@ class RowCheck {
   std::set<int64_t> split_;      // stages with W runs
 };
 
-// Runs the rows as far as they go; without costs only the order counts.
+// An `Execution` runs the rows as far as they go; without costs only the order counts.
 class Execution {
  public:
   Execution(const Schedule& schedule, const PipelineShape& shape, const UnitCosts* costs)
@@ -131,7 +131,7 @@ class Execution {
   const BlockRun& next(size_t place) const { return schedule_[place][next_[place]]; }
   const std::vector<PlaceTimes>& times() const { return times_; }
 
-  // The place and run for which an unfinished place waits.
+  // Returns the place and run for which an unfinished place waits.
   std::pair<size_t, BlockRun> waits_for(size_t place) const {
     const BlockRun& run = schedule_[place][next_[place]];
     BlockRun missing = run;
@@ -157,7 +157,7 @@ class Execution {
   struct Done {
     bool has_run = false;
     double end = 0;       // at the places of its stage
-    size_t arrivals = 0;  // where in arrivals_ the times at its targets begin
+    size_t arrivals = 0;  // index in arrivals_ of the times at its targets
   };
 
   size_t index(const BlockRun& run) const {
@@ -170,7 +170,7 @@ class Execution {
     return !finished(place) && schedule_[place][next_[place]] == run;
   }
 
-  // Calls visit(run) for what the run needs, until one returns false; true if none did.
+  // Calls visit(run) for what the run needs, until a call returns false; returns true if none did.
   template <class Visit>
   bool visit_needs(const BlockRun& run, const Visit& visit) const {
     const auto stage = static_cast<size_t>(run.stage);
@@ -188,7 +188,8 @@ class Execution {
     });
   }
 
-  // Has the place a next run, everything it needs, and the other places of its stage with it?
+  // Returns whether the place has a next run and everything that it needs, and so have the other
+  // places of its stage.
   bool can_run(size_t place) const {
     if (finished(place)) return false;
     const BlockRun& run = schedule_[place][next_[place]];
@@ -234,7 +235,7 @@ class Execution {
     send(run, end);
   }
 
-  // The other places that need what a stage makes, in the forward and in the backward pass.
+  // Finds the other places that need what a stage makes, in the forward and in the backward pass.
   void find_targets() {
     for (const BlockRun::Kind kind : {BlockRun::kForward, BlockRun::kBackward}) {
       auto& of_stage = targets_[static_cast<size_t>(kind)];
@@ -254,7 +255,7 @@ class Execution {
   const std::vector<int64_t>& targets(const BlockRun& run) const {
     return targets_[static_cast<size_t>(run.kind)][static_cast<size_t>(run.stage)];
   }
-  // When the place has what the run made.
+  // Returns when the place has what the run made.
   double arrival(const BlockRun& run, int64_t place) const {
     const Done& made = done(run);
     if (run.kind == BlockRun::kWeight) return made.end;
@@ -286,7 +287,7 @@ class Execution {
   std::vector<PlaceTimes> times_;  // by place
   std::vector<double> links_;      // from * places + to: free from then on
   std::vector<Done> done_;         // by index()
-  std::vector<double> arrivals_;   // of messages; Done says where
+  std::vector<double> arrivals_;   // of messages; indexed by Done::arrivals
 };
 
 }  // namespace

@@ -14,7 +14,7 @@ using schedules::embedded;
 using schedules::text;
 using schedules::v_shape;
 
-// Rows of blocks, "F0 B0"; stages left out are those of the shape.
+// Returns rows of blocks, "F0 B0"; stages that are left out are those of the shape.
 Schedule rows(const std::vector<std::string>& lines, const PipelineShape& shape) {
   Schedule out;
   for (const std::string& line : lines) {
@@ -99,8 +99,8 @@ TEST(Schedule, IncompleteTablesAreFound) {
   PipelineShape forward_only = one;
   forward_only.backward = {false};
   EXPECT_EQ(check({"F0"}, forward_only), "");
-  // What a plan writes for a backward pass that is not there is left out; in a finished schedule it
-  // is an error.
+  // Runs that a plan writes for a backward pass that does not exist are left out; in a finished
+  // schedule they are an error.
   const Schedule written = {{{BlockRun::kForward, 0, 0}, {BlockRun::kBackward, 0, 0}}};
   EXPECT_EQ(text(complete_stages(written, forward_only).value()[0]), "F0@0");
   const Status strict = check_schedule(written, forward_only);

@@ -13,7 +13,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// All prefixes of `path` that end before a '.', '@' or '#', and the path.
+// Adds all prefixes of `path` that end before a '.', '@' or '#', and the path.
 void add_prefixes(std::string_view path, std::set<std::string>& prefixes) {
   for (size_t end = 0; end < path.size();) {
     end = std::min(path.find_first_of(".@#", end + 1), path.size());

@@ -1,5 +1,5 @@
-// What the entries of a plan select in a graph; one that selects nothing is an error with the
-// nearest name there is.
+// The selection of ops and tensors by a plan's entries. An entry that selects nothing is an error
+// with the nearest name that exists.
 #pragma once
 
 #include <string>
@@ -11,14 +11,14 @@
 
 namespace tessera {
 
-// "<file>:<line>: <message>"; without a line where there is none.
+// Returns an error "<file>:<line>: <message>"; without the line if there is none.
 tl::unexpected<Error> plan_error(const Plan& plan, int line, const std::string& message);
 
-// ", did you mean '<best>'?"; "" if `best` is empty.
+// Returns ", did you mean '<best>'?"; "" if `best` is empty.
 std::string suggestion(const std::string& best);
 
-// The names in a graph, for plans that are resolved on it one after the other. The graph outlives
-// it.
+// `GraphNames` are the names in a graph, for plans that are resolved on it one after the other. The
+// graph must outlive them.
 struct GraphNames {
   explicit GraphNames(const Graph& graph);
   PathIndex ops, tensors;
@@ -26,11 +26,11 @@ struct GraphNames {
 
 class Selection {
  public:
-  // All must outlive the selection; `names` are those of the graph.
+  // Makes a selection. All arguments must outlive it; `names` are those of the graph.
   Selection(const Plan& plan, const Graph& graph, GraphNames& names);
-  // Ops of a phase, in graph order (selector.h).
+  // Returns the selected ops of a phase, in graph order (selector.h).
   Result<std::vector<OpId>> ops(const std::string& pattern, Phase phase, int line);
-  // Tensors by pattern, or "role:gradient" and the like.
+  // Returns the tensors that the entry selects by a pattern, or by "role:gradient" and the like.
   Result<std::vector<TensorId>> tensors(const StoreEntry& entry);
 
  private:
@@ -41,7 +41,7 @@ class Selection {
   GraphNames& names_;
 };
 
-// As resolve() of plan.h.
+// Resolves the plan as resolve() of plan.h does, with names that are known already.
 Result<ResolvedPlan> resolve(const Plan& plan, const Graph& graph, GraphNames& names);
 
 }  // namespace tessera

@@ -18,7 +18,7 @@ struct NumberRanges {
   size_t after = 0;
 };
 
-// `[0-5]`, `[7]`, `[0-3,8-11]` at `open`; nothing if the brackets hold anything else.
+// Reads `[0-5]`, `[7]`, `[0-3,8-11]` at `open`; returns nothing if the brackets hold anything else.
 std::optional<NumberRanges> number_ranges(std::string_view pattern, size_t open) {
   const size_t close = pattern.find(']', open);
   if (close == std::string_view::npos) return std::nullopt;
@@ -35,8 +35,8 @@ std::optional<NumberRanges> number_ranges(std::string_view pattern, size_t open)
   return result;
 }
 
-// The parts of `{a,b}` opened at `open`, as [begin, end) positions, and the closing brace; empty if
-// unclosed.
+// `Braces` are the parts of `{a,b}` opened at `open`, as [begin, end) positions, and the closing
+// brace; empty if unclosed.
 struct Braces {
   std::vector<std::pair<size_t, size_t>> parts;
   size_t close = 0;
@@ -159,15 +159,15 @@ size_t Glob::step(const Token& token, std::string_view text, size_t position) {
   return kNo;
 }
 
-// Where a match of the token, not before `position`, may begin.
+// Returns where a match of the token, not before `position`, may begin.
 size_t Glob::first_start(const Token& token, std::string_view text, size_t position) {
   if (token.kind != Token::Kind::kChar) return position;
   return std::min(text.find(token.character, position), text.size());
 }
 
-// Greedy with one point of return: after a star, the earliest match of what stands before the next
-// star is as good as any, because the end of a match never moves backwards when its start moves
-// forwards.
+// Matches greedily with one point of return: after a star, the earliest match of the text before
+// the next star is as good as any, because the end of a match never moves backwards when its start
+// moves forwards.
 bool Glob::matches(const Sequence& sequence, std::string_view text) {
   size_t token = 0;
   size_t position = 0;
@@ -222,7 +222,7 @@ namespace {
 
 bool ends_prefix(char c) { return c == '.' || c == '@' || c == '#'; }
 
-// The piece by which a prefix is longer than the next shorter prefix.
+// A `Part` is the piece by which a prefix is longer than the next shorter prefix.
 struct Part {
   int parent = -1;
   std::string_view text;
@@ -271,7 +271,7 @@ const std::vector<bool>& PathIndex::select(const std::string& pattern) {
   const auto [it, added] = cache_.try_emplace(pattern);
   if (!added) return it->second;
   const Glob glob(pattern);
-  enum class Below : uint8_t { kMayHit, kHit, kNever };  // a prefix, what goes on behind it
+  enum class Below : uint8_t { kMayHit, kHit, kNever };  // of a prefix: the results behind it
   std::vector<Below> below(nodes_.size(), Below::kMayHit);
   for (size_t n = 0; n < nodes_.size(); ++n) {
     const Node& node = nodes_[n];

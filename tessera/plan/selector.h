@@ -1,15 +1,15 @@
-// Selectors: which ops or tensors an entry of a plan speaks about. A pattern is a glob
+// Selectors: they say which ops or tensors an entry of a plan selects. A pattern is a glob
 // (base/text.h, glob_match); it selects a name if it matches the whole name or a prefix of it that
 // ends before a '.', an '@' or a '#'. So "blocks.*.attn" takes everything below it, and
-// "blocks.0.ln_1" also takes what transforms made of that op ("blocks.0.ln_1.moments",
+// "blocks.0.ln_1" also takes the ops that transforms made of that op ("blocks.0.ln_1.moments",
 // "blocks.0.ln_1@recompute", "blocks.0.ln_1#2").
 //
 //   PathIndex index(paths);  // made once
 //   // By position in `paths`. The answer is kept for the next call with this pattern.
 //   const std::vector<bool>& hit = index.select("blocks.*.mlp");
 //
-// A pattern is compiled once and tried once on each distinct prefix; below a prefix that matches it
-// is not tried at all. 20 patterns on 10,000 paths take some tens of milliseconds.
+// A pattern is compiled once and tried once on each distinct prefix; below a prefix that matches,
+// it is not tried at all. 20 patterns on 10,000 paths take some tens of milliseconds.
 #pragma once
 
 #include <bitset>
@@ -27,9 +27,10 @@ class Glob {
  public:
   explicit Glob(std::string_view pattern);
   bool matches(std::string_view text) const;
-  // Can a longer text that begins with this one match? True where it would take a search to tell.
+  // Returns whether a longer text that begins with this one may match. True if only a search could
+  // tell.
   bool may_begin(std::string_view text) const;
-  // Can a match end with this character?
+  // Returns whether a match may end with this character.
   bool may_end(char last) const { return last_.all() || last_[static_cast<unsigned char>(last)]; }
 
  private:
@@ -43,11 +44,11 @@ class Glob {
 
   static std::vector<Sequence> expand(std::string_view pattern, size_t begin, size_t end);
   static bool matches(const Sequence& sequence, std::string_view text);
-  // The position after `token` at `position` of the text, or npos.
+  // Returns the position after `token` at `position` of the text, or npos.
   static size_t first_start(const Token& token, std::string_view text, size_t position);
   static size_t step(const Token& token, std::string_view text, size_t position);
 
-  // What a match must begin and end with, literally: most texts are refused by these.
+  // The literal text that a match must begin and end with: most texts are refused by it.
   struct Ends {
     std::string head, tail;
     bool whole = false;  // the sequence is its head alone
@@ -55,16 +56,17 @@ class Glob {
   static Ends ends_of(const Sequence& sequence);
 
   std::string pattern_;
-  std::vector<Sequence> alternatives_;  // empty: too many; glob_match is asked
-  std::vector<Ends> ends_;              // of each
+  std::vector<Sequence> alternatives_;  // empty: too many; glob_match decides
+  std::vector<Ends> ends_;              // of each alternative
   std::bitset<256> last_;               // characters with which a match can end
 };
 
 class PathIndex {
  public:
-  // The paths are views: the texts that they view must outlive the index.
+  // Makes an index of the paths. The texts that the views refer to must outlive it.
   explicit PathIndex(const std::vector<std::string_view>& paths);
-  // For each path, by position: does `pattern` select it? Valid until the next call.
+  // Returns by position whether `pattern` selects the path. The reference is valid until the next
+  // call.
   const std::vector<bool>& select(const std::string& pattern);
 
  private:

@@ -1,4 +1,4 @@
-// What a plan does to the forward graph, one transform after the other.
+// Applies a plan to the forward graph, one transform after the other.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -96,9 +96,10 @@ class Loop {
                     size, entry_.dim, op.path, sum));
   }
 
-  // Into how many shards the plan splits the dim in these ops: each step takes a part of every
-  // shard, so that it finds its piece where the dim is split already. A causal order and the rows
-  // of a table allow intervals only. Shards of uneven size must be the same in all ops.
+  // Sets the number of shards into which the plan splits the dim in these ops: each step takes a
+  // part of every shard, so that it finds its piece where the dim is split already. A causal order
+  // and the rows of a table allow only intervals. Shards of uneven size must be the same in all
+  // ops.
   void set_blocks(Unrolling& how) {
     std::set<std::vector<int64_t>> cuts;  // sizes of the axes
     for (const Op& op : graph_.ops()) {
@@ -126,7 +127,7 @@ class Loop {
     }
   }
 
-  // The sizes of the axes that cut the dim.
+  // Returns the sizes of the axes that cut the dim.
   std::vector<int64_t> cut_of(const Op& op) {
     std::vector<int64_t> sizes;
     for (const SplitEntry& split : plan_.splits) {
@@ -149,7 +150,7 @@ class Loop {
         if (axis == name) size = std::lcm(size, axis_size);
       }
     };
-    std::map<int64_t, bool> has_own;  // by stage: its mesh may stand in one of several entries
+    std::map<int64_t, bool> has_own;  // by stage: one of several entries may give it a mesh
     for (const StageEntry& stage : plan_.stages) {
       look(stage.mesh);
       has_own[stage.at] = has_own[stage.at] || !stage.mesh.empty();
@@ -168,7 +169,7 @@ class Loop {
   std::vector<bool> selected_;  // by op
 };
 
-// The forward ops that `pattern` selects and that have an expansion.
+// Returns the forward ops that `pattern` selects and that have an expansion.
 Result<std::vector<OpId>> select_expandable(const Plan& plan, const std::string& pattern,
                                             const Graph& forward) {
   std::vector<std::string_view> paths;
@@ -194,7 +195,7 @@ Result<std::vector<OpId>> select_expandable(const Plan& plan, const std::string&
       fmt::format("{}:{}: expand = \"{}\" selects {}", plan.file, plan.expand_line, pattern, what));
 }
 
-// What the plan takes apart and reorders.
+// Returns the graph with the plan's expansions and reorderings.
 Result<Graph> apart_and_reordered(const Graph& forward, const Plan& plan) {
   Graph graph = forward;
   std::vector<OpId> expand;

@@ -49,7 +49,7 @@ loop = [ { ops = "blocks.*.mlp", dim = "ffn", steps = 2 } ])");
   EXPECT_GT(slices, 0);
 }
 
-// Shards of one axis may be uneven; what several axes cut must not.
+// Shards of one axis may be uneven; shards that several axes cut must not.
 TEST(ShapeForward, StepsTakeAPartOfUnevenShards) {
   TestModel model;
   model.layers = 1;
@@ -77,7 +77,7 @@ split = [ { ops = "blocks.*.mlp", dim = "ffn", over = )";
             "one axis");
 }
 
-// Where every stage has a mesh of its own, none has the plan's.
+// If every stage has a mesh of its own, no stage has the plan's.
 TEST(ShapeForward, OnlyMeshesOfStagesCutShards) {
   const std::string text = R"(mesh = { tp = 2 }
 split = [ { ops = "blocks.*.mlp", dim = "ffn", over = "tp" } ]
@@ -106,7 +106,7 @@ TEST(ShapeForward, WithoutLoopsTheGraphIsUnchanged) {
   EXPECT_EQ(*shape_forward(test_transformer(), Plan{}, std::nullopt), test_transformer());
 }
 
-// What a plan leaves open of the gradients' dtype is that of the parameters at rest.
+// A gradient dtype that the plan leaves open is the dtype of the parameters at rest.
 TEST(TrainingGraph, AddsGradientsInTheDtypeOfParameters) {
   const Graph wide = in_one_dtype(test_transformer(), DType::kFloat32);
   const auto dtypes = [&](const Precision& precision) {

@@ -14,7 +14,8 @@
 namespace tessera {
 namespace {
 
-// The parameter whose gradient, or whose narrow copy's gradient, the tensor is; invalid: it is none.
+// Returns the parameter whose gradient, or whose narrow copy's gradient, the tensor is; else
+// invalid.
 TensorId differentiated_parameter(const Graph& graph, const Tensor& tensor) {
   const bool is_gradient = tensor.role == Role::kGradient && tensor.of.valid();
   if (!is_gradient) return {};
@@ -65,8 +66,8 @@ bool Stages::is_named(const Op& op) const { return out_.ops[op.id.index()].stage
 
 StageId& Stages::stage_of(const Op& op) { return out_.ops[op.id.index()].stage; }
 
-// Unnamed forward ops: the stage of the nearest named op before, else of the first named one; but
-// none before what it reads is made. Each step of a loop goes to its own stages.
+// Sets the stages of unnamed forward ops: that of the nearest named op before, else of the first
+// named op, but none before the operands are made. Each step of a loop goes to its own stages.
 void Stages::complete_forward() {
   const auto first = std::ranges::find_if(graph_.ops(), [&](const Op& op) {
     return op.phase == Phase::kForward && stage_of(op).valid();
@@ -81,7 +82,8 @@ void Stages::complete_forward() {
     const bool is_named = stage.valid();
     if (behind[op.id.index()] && !is_named) continue;
     if (is_named) current = stage;
-    // Written out, a loop begins again with each step: an op is where it was in the first one.
+    // A written-out loop begins again with each step: an op is at the stage where it was in the
+    // first step.
     const std::string_view whole = std::string_view(op.path).substr(0, op.path.find('#'));
     const bool in_steps = whole.size() < op.path.size() && op.step < 0;
     if (in_steps && !is_named) {
@@ -109,8 +111,8 @@ void Stages::complete_forward() {
   hasten_sources();
 }
 
-// An op that works for the next step, and that no entry names, is at the first stage that reads its
-// output in that step.
+// Places an op that works for the next step, and that no entry names, at the first stage that reads
+// its output in that step.
 void Stages::place_ahead(const std::vector<bool>& behind) {
   std::vector<StageId> first(graph_.tensors().size(), StageId(INT32_MAX));
   const auto reads = [&](const Op& op, StageId stage) {
@@ -139,11 +141,11 @@ bool Stages::may_hasten(TensorId made) const {
   return of_parameters_[made.index()] || of_sources_[made.index()];
 }
 
-// Moves ops that are made of parameters and inputs alone (a weight's cast, a loop's slice of it). One
-// that no entry names goes to the first stage that reads it, earlier or later, because a parameter
-// rests with its first reader. One that an entry names may only move to an earlier stage that reads
-// it: the cast of a recycled block's weight bears the block's name, and an earlier pass may be at an
-// earlier stage.
+// Moves ops that are made of parameters and inputs alone (a weight's cast, a loop's slice of it).
+// An op that no entry names goes to the first stage that reads it, earlier or later, because a
+// parameter rests with its first reader. An op that an entry names may only move to an earlier
+// stage that reads it: the cast of a recycled block's weight bears the block's name, and an earlier
+// pass may be at an earlier stage.
 void Stages::hasten_sources() {
   std::vector<StageId> first(graph_.tensors().size(), StageId(INT32_MAX));
   for (auto op = graph_.ops().rbegin(); op != graph_.ops().rend(); ++op) {
@@ -171,8 +173,8 @@ void Stages::find_earliest_consumers() {
 }
 
 StageId Stages::backward(const Op& op, StageId previous) const {
-  // A forward op that is computed again stays where it was, also where it is a sum of terms that are
-  // made elsewhere: there its result is read, and what crosses is kept.
+  // A forward op that is computed again stays where it was, even if it is a sum of terms that are
+  // made elsewhere: its result is read at its stage, and tensors that cross are kept.
   const bool again = op.mirror.valid() && graph_.tensor(op.outputs[0]).role != Role::kGradient;
   if (again) return out_.ops[op.mirror.index()].stage;
   if (op.mirror.valid()) return of_terms(op).value_or(out_.ops[op.mirror.index()].stage);
@@ -184,7 +186,7 @@ StageId Stages::backward(const Op& op, StageId previous) const {
   return previous;
 }
 
-// A sum is made where its terms are, if that is one stage: then only the sum crosses.
+// Returns the stage of the terms of a sum, if it is one stage: then only the sum crosses.
 std::optional<StageId> Stages::of_terms(const Op& op) const {
   std::optional<StageId> stage;
   const bool settles = info_of(op).scales && !op.mirror.valid();  // a sum of one term
@@ -207,8 +209,8 @@ StageId Stages::update(const Op& op) const {
   const TensorId parameter = updates_[op.id.index()];
   if (parameter.valid()) return home(parameter);
   if (const auto stage = of_terms(op)) return *stage;
-  // A sum over several stages: at the earliest one, where the last gradients are made. Else (the
-  // clip coefficient) at the first one.
+  // A sum over several stages is at the earliest one, where the last gradients are made. Other ops
+  // (the clip coefficient) are at the first one.
   StageId earliest(INT32_MAX);
   for (TensorId input : op.inputs) {
     const OpId producer = graph_.tensor(input).producer;
@@ -228,8 +230,8 @@ StageId Stages::home(TensorId id) const {
   return stage.valid() ? stage : StageId(0);
 }
 
-// The op by which a tensor at rest lies: the first that reads it; where only updates do, the first
-// that reads the new value (ops that work ahead, graph/ahead.h).
+// Returns the op by which a tensor at rest lies: the first op that reads it; or, if only updates
+// do, the first op that reads the new value (ops that work ahead, graph/ahead.h).
 OpId Stages::reader_of(TensorId id) const {
   const OpId first = first_consumer_[id.index()];
   if (!first.valid() || graph_.op(first).phase != Phase::kUpdate) return first;

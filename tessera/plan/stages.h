@@ -1,9 +1,9 @@
-// Which stage an op is at:
+// The stage of each op:
 //   - a forward op: as the plan's entries say, else with the op before it, but at no stage before
-//     one that makes what it reads; what no entry names and is made of parameters and inputs alone (a
-//     cast, a loop's slice of a weight) is at the first stage that reads it; so is what is made for
-//     the next step. A named op of that kind is moved to an earlier stage that reads it, never to
-//     a later one;
+//     one that makes an operand. An op that no entry names and that is made of parameters and
+//     inputs alone (a cast, a loop's slice of a weight) is at the first stage that reads it, and so
+//     is an op whose result is for the next step. A named op of that kind is moved to an earlier
+//     stage that reads it, never to a later one;
 //   - a backward op: with the op that it mirrors; a sum of gradients with its terms;
 //   - an update op: where the tensor that it updates is at rest.
 #pragma once
@@ -18,16 +18,16 @@ namespace tessera {
 
 class Stages {
  public:
-  // Writes the stages of `out.ops`; all three must outlive this.
+  // Makes the assignment, which writes the stages of `out.ops`. All arguments must outlive it.
   Stages(const Plan& plan, const Graph& graph, ResolvedPlan& out);
-  // Errors: entries that select nothing.
+  // Assigns the stages. Errors: entries that select nothing.
   Status assign(Selection& selection);
-  // Errors: an op that reads what a later stage makes, a stage without ops.
+  // Checks the stages. Errors: an op that reads what a later stage makes, a stage without ops.
   Status check() const;
-  // Where a tensor is at rest: a parameter with the first op that reads it, and with it its state and
-  // its gradient (of its narrow copy, too).
+  // Returns where a tensor is at rest: a parameter with the first op that reads it, and its state
+  // and its gradient (that of its narrow copy, too) with the parameter.
   StageId home(TensorId id) const;
-  // Is the tensor made of parameters and nothing else (a cast)?
+  // Returns whether the tensor is made of parameters and nothing else (a cast).
   bool of_parameters(TensorId id) const { return of_parameters_[id.index()]; }
 
  private:
@@ -47,12 +47,12 @@ class Stages {
   const Graph& graph_;
   ResolvedPlan& out_;
   const std::vector<TensorId> updates_;  // by op: the parameter that it updates
-  // By tensor: the first op that reads it. If forward ops do, it is the first of those at the
+  // By tensor: the first op that reads it. If forward ops read it, it is the first of them at the
   // earliest stage, which need not be the first in graph order: a loop may put the op that cuts a
   // parameter for a later stage before every reader at an earlier stage.
   std::vector<OpId> first_consumer_;
   std::vector<bool> of_parameters_;
-  // By tensor: is it made, by ops that no entry names, from inputs and parameters alone?
+  // By tensor: whether it is made, by ops that no entry names, from inputs and parameters alone.
   std::vector<bool> of_sources_;
 };
 

@@ -70,7 +70,7 @@ inline Graph test_transformer(const TestModel& m = {}) {
   return graph ? *graph : Graph();
 }
 
-// Two products, the backward ops of one of them and its update, by hand.
+// Returns a graph of two products, the backward ops of one of them and its update, made by hand.
 inline Graph test_mlp() {
   GraphBuilder g("mlp");
   const Dim batch{"batch", 8}, in{"in", 4}, ffn{"ffn", 16}, out{"out", 4};

@@ -9,7 +9,8 @@
 
 namespace tessera {
 
-// Every axis of the mesh whole, partial, or cutting a dim; all orders. All grains 1.
+// Returns the layouts in which each axis of the mesh is whole, partial, or cuts a dim, in all
+// orders. All grains are 1.
 inline std::vector<Layout> all_layouts(const Mesh& mesh, size_t rank) {
   std::vector<Layout> out;
   Axes order;
@@ -38,7 +39,7 @@ inline std::vector<Layout> all_layouts(const Mesh& mesh, size_t rank) {
   return out;
 }
 
-// Pairs that conversion_path promises: parts become complete or stay.
+// Returns whether conversion_path promises to convert the pair: parts become complete or stay.
 inline bool convertible(const Layout& from, const Layout& to) {
   return to.complete() || to.partial == from.partial;
 }

@@ -13,8 +13,8 @@
 namespace tessera {
 namespace {
 
-// Backwards from the buffers to be filled: what writes a wanted buffer, and what that reads, up to
-// what rests.
+// An `AheadSlice` works backwards from the buffers to be filled: it takes in the instructions that
+// write a wanted buffer and wants what they read, up to buffers at rest.
 class AheadSlice {
  public:
   AheadSlice(const Program& program, const Graph& graph)
@@ -51,7 +51,7 @@ class AheadSlice {
     return program_.buffer(buffer).lifetime == Lifetime::kPersistent;
   }
 
-  // Takes in what writes a wanted buffer; did anything come in?
+  // Takes in the instructions that write a wanted buffer. Returns whether there were new ones.
   bool grow(AheadPart& part) {
     bool grew = false;
     for (const auto& [ref, block] : program_.blocks) {
@@ -74,7 +74,7 @@ class AheadSlice {
       return fetches_.contains(fetch->handle);
     if (const auto* release = std::get_if<ReleaseRows>(&instruction.body))
       return fetches_.contains(release->fetch);
-    // All members of a collective say the same of it, also those that receive nothing; so do both
+    // All members of a collective decide alike, also those that receive nothing, and so do both
     // sides of a message.
     const auto moves = [&](const auto& moved) {
       return made_[moved.tensor.index()] || read_[moved.tensor.index()];
@@ -90,7 +90,8 @@ class AheadSlice {
     return found;
   }
 
-  // The rows of a table of which the device has some are fetched and released as in the step.
+  // Wants the fetches of cached rows that the compute uses: rows are fetched and released as in the
+  // step.
   void want_rows(const Compute& compute) {
     const Op& op = graph_.op(compute.op);
     const std::vector<size_t> ids = ids_of_rows(op);
@@ -112,8 +113,9 @@ class AheadSlice {
     }
   }
 
-  // Of a collective only those transfers matter that fill a wanted buffer: others may travel in the
-  // same collective, and what they send is not wanted.
+  // Adds the buffers that the instruction reads to the wanted ones. In a collective only those
+  // transfers matter that fill a wanted buffer: others may travel along, and what they send is not
+  // wanted.
   void want_what_is_read(const Instruction& instruction) {
     const auto want = [&](BufferId buffer) {
       if (!rests(buffer)) wanted_.insert(buffer);
@@ -142,9 +144,9 @@ class AheadSlice {
                     tensor.valid() ? graph_.tensor(tensor).name : program_.buffer(buffer).name));
   }
 
-  // What travels with a wanted tensor may rest: a tensor that its ranks share out is then what it
-  // was, since each of them sends what rests. A new value that lies elsewhere until it is brought
-  // home would be none.
+  // Checks a tensor that travels with a wanted tensor. It may rest: its ranks then share out the
+  // value that it had, since each of them sends what rests. A new value that lies elsewhere until
+  // it is brought home would not be made by this part, and is an error.
   Status check(const Transfer& transfer) const {
     return transfer.in ? check_new_value(transfer.tensor, transfer.in->buffer) : Status();
   }
@@ -178,7 +180,8 @@ class AheadSlice {
   const Program& program_;
   const Graph& graph_;
   const std::vector<bool> ahead_;  // by tensor: buffers to be filled
-  // By tensor: what their new values are made of one after the other, and what rests of that.
+  // By tensor: made_: made tensors on which the new values of these buffers depend; read_: tensors
+  // at rest that those are made of.
   std::vector<bool> made_, read_;
   std::set<BufferId> wanted_;
   std::set<int> handles_, fetches_;

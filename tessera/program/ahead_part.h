@@ -1,5 +1,6 @@
-// The part of a step that makes what the next step finds ready (graph/ahead.h): executed alone, for
-// the step that begins, it fills the buffers of a run that starts, and those of an evaluation.
+// The part of a step that makes values which the next step finds ready (graph/ahead.h). It is
+// executed alone, for the step that begins, to fill the buffers of a run that starts or of an
+// evaluation.
 #pragma once
 
 #include <optional>
@@ -12,19 +13,19 @@
 namespace tessera {
 
 struct AheadPart {
-  ByBlock<std::vector<bool>> instructions;  // by block: which belong to it
-  std::vector<Home> homes;                  // of the buffers that it fills
+  ByBlock<std::vector<bool>> instructions;  // by block: whether each is in the part
+  std::vector<Home> homes;                  // the buffers that the part fills
 };
-// Unset: no op of the program works ahead. An Error if that part cannot be told from the rest: it
-// would write what other parts of the step need.
+// Returns the part; unset if no op of the program works ahead. Returns an error if the part cannot
+// be told from the rest of the step, because it would write buffers that other parts need.
 Result<std::optional<AheadPart>> ahead_part(const Program& program, const Graph& graph);
 
-// By tensor: of what the new values of those buffers are made, one after the other, and they
-// themselves; not what rests, of which that is made.
+// Returns by tensor whether it is made ahead: the new values of the buffers to be filled, and the
+// made tensors that these depend on; not the tensors at rest from which the first ones are made.
 std::vector<bool> made_ahead(const Graph& graph);
 
-// The program with the instructions of that part alone, whose bytes a start of a run sends besides
-// those of its steps.
+// Returns the program with the instructions of the part alone. A run sends its bytes once at its
+// start, besides those of its steps.
 Program program_of(const AheadPart& part, const Program& program);
 
 }  // namespace tessera

@@ -11,8 +11,8 @@
 
 namespace tessera {
 
-// The texts name the same ops, tensors and buffers. Messages may have other tags, and may be of other
-// tensors, whose parts are the same.
+// A `Comparison` accepts texts that name the same ops, tensors and buffers. Messages may have other
+// tags, and may be of other tensors whose parts are the same.
 class AlikePrograms::Comparison final : public TextComparison {
  public:
   Comparison(const AlikePrograms& of, AlikePlace& place) : of_(of), place_(place) {}
@@ -29,7 +29,8 @@ class AlikePrograms::Comparison final : public TextComparison {
   const std::vector<MeshAxis>& axes(PlaceId place) const {
     return of_.plan_.places[place.index()].mesh.axes;
   }
-  // Then the message may have a buffer of its own.
+  // Returns whether messages of the tensor are encoded: a message may then have a buffer of its
+  // own.
   bool is_coded(TensorId tensor) const {
     return of_.plan_.tensors[tensor.index()].compress[kSendEdge].has_value();
   }
@@ -40,8 +41,9 @@ class AlikePrograms::Comparison final : public TextComparison {
 
 namespace {
 
-// Of the runs of a row: the order in which blocks of micro-batches run first and last, and which of two
-// runs behind the other in all micro-batches. Memory is freed by these.
+// An `OrderOfRuns` describes the runs of a row: the order in which blocks of micro-batches run
+// first and last, and which of two blocks runs behind the other in all micro-batches. Frees follow
+// from these.
 struct OrderOfRuns {
   std::vector<std::tuple<int32_t, BlockRun::Kind, bool>> ends;  // stage of the place, kind, last?
   std::vector<bool> behind;                                     // by pairs of blocks

@@ -1,7 +1,7 @@
-// Programs that are made of one another. Places whose texts are equal, as copies are
-// (copied_stages.h), have ranks whose programs differ in little: in ranks and peers, in the tags of
-// messages, in the order in which the schedule runs their blocks, and in what follows from that order:
-// how many micro-batches are in flight and where buffers lie.
+// Programs that are made of one another. Where places have equal texts, as copies have
+// (copied_stages.h), the programs of their ranks differ only in ranks and peers, in the tags of
+// messages, in the order in which the schedule runs their blocks, and in what follows from that
+// order: the number of micro-batches in flight and the offsets of buffers.
 //
 //   AlikePrograms alike(lowering.texts(), lowering.plan());
 //   if (const auto other = alike.like(rank))  // whose program is `known`
@@ -21,21 +21,24 @@ struct TextCross;
 
 class AlikePrograms {
  public:
-  // Both outlive it.
+  // Compares the places. `texts` and `plan` must outlive the object.
   AlikePrograms(const std::vector<PlaceText>& texts, const ResolvedPlan& plan);
 
-  // The rank whose program that of the rank is like, if there is one; that is like no other.
+  // Returns the rank whose program this rank's program is like, if there is such a rank; that
+  // rank's own program is like no other.
   std::optional<int> like(int rank) const;
-  // `known`: the program of like(rank). Nothing if it has micro-batches of two sizes or rows in caches.
+  // Returns the rank's program. `known`: the program of like(rank). Returns nothing if `known` has
+  // micro-batches of two sizes or rows in caches.
   std::optional<Program> program(const Program& known, int rank, bool offsets) const;
 
  private:
-  struct Message {  // of a place, and the place to or from which the first place has its equal
+  // A message of this place, and the peer place of its equal in the first place's text.
+  struct Message {
     const TextCross* cross = nullptr;
     PlaceId other;
   };
   struct AlikePlace {
-    PlaceId first;                                  // of those that are alike
+    PlaceId first;                                  // the first of the places that are alike
     std::unordered_map<int64_t, Message> messages;  // by tag at the first place; for look-up only
   };
   class Comparison;

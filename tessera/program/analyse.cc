@@ -74,7 +74,7 @@ int64_t inner_size(const Annotation& annotation, const DimGroup& group) {
 
 namespace {
 
-// Axes of more than one member, in order.
+// Returns the axes that have more than one member, in order.
 Axes real_axes(const Axes& axes, const Mesh& mesh) {
   Axes out;
   for (AxisId axis : axes) {
@@ -101,7 +101,7 @@ Layout operand_layout(const Op& op, const OpPlan& plan, const OperandDims& opera
       layout.windows.push_back(
           {d, split.grown.front(), {split.grown.begin() + 1, split.grown.end()}});
     }
-    // What has the queries, too, is cut by their axes already.
+    // An operand that has the queries, too, is cut by their axes already.
     if (!band || lead != band->key || operand.contains(band->query)) continue;
     layout.shards[d] = plan.dims[static_cast<size_t>(band->query)].axes;
     layout.windows.push_back({d, band->read(), {}});
@@ -261,9 +261,10 @@ class Analyser {
   }
 
  private:
-  // Along an axis that cuts no dim of the op its ranks compute the same. Where the op sums over its
-  // loop, they walk the loop in the same order too, whatever the plan's skew: replicas would else
-  // differ by roundings, which no checkpoint of one of them holds.
+  // Makes the ranks along an axis that cuts no dim of the op walk the loop in the same order,
+  // whatever the plan's skew, if the op sums over its loop. Along such an axis the ranks compute
+  // the same, and replicas would otherwise differ by roundings, which no checkpoint of one of them
+  // holds.
   void sum_replicas_in_one_order(const Op& op) {
     OpPlan& plan = out_.ops[op.id.index()];
     const LoopOf loop = loop_of(plan);
@@ -280,7 +281,7 @@ class Analyser {
     DimSplit& split = plan.dims[static_cast<size_t>(loop.op_dim)];
     const size_t before = split.skew.size();
     std::erase_if(split.skew, cuts_nothing);
-    // The steps of nested rings are those of all their axes.
+    // The number of steps of nested rings is that of all their axes.
     if (split.order == StepOrder::kNested && split.skew.size() < before) split.skew.clear();
     if (split.skew.empty()) split.order = StepOrder::kAligned;
   }
@@ -289,8 +290,8 @@ class Analyser {
     return op.annotation.find(plan_.plan.micro_batch_dim) >= 0;
   }
 
-  // With several micro-batches a tensor dim of that name must be the op dim of that name, and the
-  // outermost of its bracket.
+  // Checks, for several micro-batches, that a tensor dim of that name is the op dim of that name,
+  // and alone in its bracket.
   Status check_micro_batch_dim(const Op& op) const {
     const std::string& name = plan_.plan.micro_batch_dim;
     const int dim_of_op = op.annotation.find(name);
@@ -334,8 +335,8 @@ class Analyser {
       if (behind[op.id.index()]) {
         out_.blocks.emplace_back(BlockKind::kUpdate);
       } else if (!many) {
-        // With one micro-batch the phase decides, but for what is made of tensors at rest: to be
-        // kept for the step, or on shards of which blocks gather what they need.
+        // With one micro-batch the phase decides, except for ops on tensors at rest whose results
+        // are kept for the step, or that work on shards of which blocks gather what they need.
         const bool ahead = !inside && before == Dependence::kNone && reads_what_is_ahead(op) &&
                            (kept_for_the_step(op) || works_on_shards(op));
         out_.blocks.push_back(ahead ? BlockRef(BlockKind::kPrologue) : phase_block(op));
@@ -366,8 +367,8 @@ class Analyser {
     return {};
   }
 
-  // Are the op's inputs at rest, or made in the prologue? A constant that the model's own block makes
-  // is neither.
+  // Returns whether the op's inputs are all at rest, or made in the prologue. A constant that the
+  // model's own block makes is neither.
   bool reads_what_is_ahead(const Op& op) const {
     return std::all_of(op.inputs.begin(), op.inputs.end(), [&](TensorId input) {
       const OpId producer = graph_.tensor(input).producer;
@@ -381,7 +382,7 @@ class Analyser {
     });
   }
 
-  // A cast of a parameter that rests in shards on the device.
+  // Returns whether the op is a cast of a parameter that rests in shards on the device.
   bool works_on_shards(const Op& op) const {
     const KindInfo* kind = op.info;
     if (kind == nullptr || !kind->linear || op.inputs.size() != 1) return false;
@@ -395,8 +396,8 @@ class Analyser {
             plan_.ops[op.id.index()].stage.value};
   }
 
-  // Backward ops of a stage whose results only its own weight part, updates and sums over the step
-  // read move to its weight block, if the schedule has one.
+  // Moves those backward ops of a stage to its weight block, if the schedule has one, whose results
+  // are read only by the weight block itself, updates and sums over the step.
   void set_weight_parts_apart() {
     std::set<StageId> apart;
     for (const auto& row : plan_.schedule) {
@@ -421,7 +422,7 @@ class Analyser {
     }
   }
 
-  // The first op that reads the tensor at this stage; null: there is none.
+  // Returns the first op that reads the tensor at this stage; null if there is none.
   const Op* first_reader(TensorId tensor, StageId stage) const {
     for (const OpId id : out_.consumers[tensor.index()]) {
       if (out_.ops[id.index()].stage == stage) return &graph_.op(id);
@@ -432,9 +433,10 @@ class Analyser {
   StageId home_stage(TensorId tensor) const { return plan_.tensors[tensor.index()].home; }
   PlaceId home_place(TensorId tensor) const { return plan_.place_of(home_stage(tensor)); }
 
-  // Adds the axes of a store rule to a layout: on the named dim; else the one that the first reader
-  // walks in time, of whose pieces its steps fetch; else the first one that they divide; else the
-  // largest. No step fetches state and gradients: they are cut so only if that is even.
+  // Adds the axes of a store rule to a layout: on the named dim; else on the dim that the first
+  // reader's time loop walks, so that its steps fetch the pieces; else on the first dim that they
+  // divide; else on the largest. No step fetches states and gradients, so their walked dim is cut
+  // only if that is even.
   OfPlace<Layout> add_over(Layout layout, const Tensor& tensor, const TensorPlan& rule) const {
     const PlaceId place = plan_.place_of(rule.home);
     const std::vector<int64_t> shape = tensor.shape();
@@ -488,8 +490,9 @@ class Analyser {
     return none;
   }
 
-  // The op by which a tensor at rest lies, and what it reads: where only updates read the tensor
-  // itself, the first op that reads the new value (ops that work ahead, graph/ahead.h).
+  // Returns the op whose layout a tensor at rest takes, and the tensor that this op reads: the
+  // first reader; or, where only updates read the tensor itself, the first op that reads the new
+  // value (ops that work ahead, graph/ahead.h).
   std::pair<const Op*, TensorId> first_to_read(TensorId tensor) const {
     const StageId home = home_stage(tensor);
     const Op* reader = first_reader(tensor, home);
@@ -526,7 +529,7 @@ class Analyser {
     const Tensor& parameter = graph_.tensor(state.of);
     if (state.dims != parameter.dims) {  // it has some of the parameter's dims
       base.shards.assign(state.dims.size(), {});
-      base.grain.assign(state.dims.size(), 1);  // those of the parameter's dims come with the cuts
+      base.grain.assign(state.dims.size(), 1);  // grains of the parameter's dims come with the cuts
       take_shards(of, parameter, base, state);
     }
     out_.homes[state.id.index()] =
@@ -535,7 +538,8 @@ class Analyser {
     if (!first.valid()) first = state.id;
   }
 
-  // Dims of the same name and size are cut alike, unless an axis cuts another dim already.
+  // Cuts dims of `target` as the dims of `source` with the same name and size, unless an axis cuts
+  // another dim already.
   static void take_shards(const Layout& from, const Tensor& source, Layout& to,
                           const Tensor& target) {
     for (size_t t = 0; t < target.dims.size(); ++t) {
@@ -551,7 +555,7 @@ class Analyser {
   }
 
   void place_gradient(const Tensor& gradient) {
-    // Of a narrow copy: as that of the parameter itself.
+    // The gradient of a narrow copy rests as the gradient of the parameter itself.
     Tensor as_parameters = gradient;
     as_parameters.of = graph_.parameter_of(gradient.of);
     out_.homes[gradient.id.index()] =
@@ -559,8 +563,8 @@ class Analyser {
                  plan_.tensors[gradient.id.index()]);
   }
 
-  // Cuts the op as what rests is cut, by the names of axes where it rests at another place, if the
-  // op's has them.
+  // Cuts the op as an operand at rest is cut. If that rests at another place, axes are matched by
+  // name; nothing changes if the op's mesh lacks one.
   void adopt(const Op& op, const OperandDims& operand, const OfPlace<Layout>& rests) {
     OpPlan& plan = out_.ops[op.id.index()];
     const std::optional<Layout> layout = translate(rests, plan_, plan_.place_of(plan.stage));
@@ -572,15 +576,15 @@ class Analyser {
     pin_as(op, *layout);
   }
 
-  // An op without dims is computed on all ranks.
+  // Pins the op as the layout is pinned, except an op without dims, which is computed on all ranks.
   void pin_as(const Op& op, const Layout& layout) {
     if (!op.annotation.dims.empty()) out_.ops[op.id.index()].at = layout.at;
   }
 
-  // Ops that no entry names follow what is at rest: update ops the first optimizer state of their
-  // parameter (or the parameter itself) or the buffer that they change, norms of a gradient the same, sums and casts that make a
-  // parameter's gradient too, or the gradient's home if the plan says one; those that read a
-  // parameter alone the parameter's.
+  // Makes an op that no entry names follow a tensor at rest. Update ops follow the first optimizer
+  // state of their parameter (or the parameter itself) or the buffer that they change, and so do
+  // norms of a gradient. Sums and casts that make a parameter's gradient do too, or follow the
+  // gradient's home if the plan says one. Ops that read only a parameter follow the parameter.
   void follow(const Op& op) {
     const KindInfo* kind = op.info;
     const OpPlan& plan = out_.ops[op.id.index()];
@@ -622,7 +626,7 @@ class Analyser {
     }
   }
 
-  // Does the op make the new value of that buffer?
+  // Returns whether the op makes the new value of that buffer.
   bool is_new_value_of(const Op& op, TensorId buffer) const {
     return graph_.tensor(buffer).role == Role::kBuffer &&
            std::any_of(op.outputs.begin(), op.outputs.end(),
@@ -634,7 +638,7 @@ class Analyser {
            graph_.tensor(tensor.of).role == Role::kParameter;
   }
 
-  // The layout in which a parameter is updated: that of its first optimizer state.
+  // Returns the layout in which a parameter is updated: that of its first optimizer state.
   OfPlace<Layout> update_layout(TensorId parameter) const {
     const OfPlace<Layout>& home = out_.homes[parameter.index()];
     const TensorId state = first_state_[parameter.index()];
@@ -647,8 +651,8 @@ class Analyser {
     return {place, std::move(layout)};
   }
 
-  // Op dims with the name of a dim of the parameter are cut as that is updated, where they come
-  // first in each operand's brackets.
+  // Cuts op dims with the name of a parameter's dim as the parameter is updated, if they come first
+  // in the brackets of each operand.
   void adopt_update(const Op& op, TensorId parameter) {
     const std::vector<Dim>& dims = graph_.tensor(parameter).dims;
     OpPlan& plan = out_.ops[op.id.index()];

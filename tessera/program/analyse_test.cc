@@ -1,5 +1,5 @@
-// What lowering knows before its walk: blocks, homes, and the splits of ops that follow a tensor at
-// rest.
+// Facts that lowering knows before its walk: blocks, homes, and the splits of ops that follow a
+// tensor at rest.
 #include <gtest/gtest.h>
 
 #include "tessera/program/test_programs.h"
@@ -111,8 +111,8 @@ TEST(Homes, are_cut_on_a_dim_that_divides_before_one_that_does_not) {
   EXPECT_EQ(found->home("w"), "[in: -, out: dp]");
 }
 
-// A cast that no stage entry names, before whose reader an op of another stage stands in the graph. An
-// axis has another number, or none, on the other stage's mesh.
+// A cast that no stage entry names; in the graph an op of another stage stands before its reader.
+// An axis has another number, or none, on the other stage's mesh.
 TEST(Homes, of_parameters_that_are_read_through_casts_lie_where_the_casts_are_read) {
   GraphBuilder g("casts");
   const Dim batch{"batch", 8}, in{"in", 4}, ffn{"ffn", 8}, out{"out", 4};
@@ -243,7 +243,7 @@ TEST(Followers, update_in_the_layout_of_the_state) {
   }
 }
 
-// The order in which the op that makes the tensor walks its loop over the batch.
+// Returns the order in which the op that makes the tensor walks its loop over the batch.
 StepOrder order_of_maker(const Analysed& found, const std::string& tensor) {
   const Op& op = found.graph().op(found.graph().tensor(found.graph().find_tensor(tensor)).producer);
   return found.get()
@@ -252,8 +252,9 @@ StepOrder order_of_maker(const Analysed& found, const std::string& tensor) {
       .order;
 }
 
-// Ranks that compute the same sum add its terms in one order: copies of a parameter would else drift
-// apart by roundings. What each rank makes of its own, or does not sum, is walked as the plan says.
+// Ranks that compute the same sum add its terms in one order: otherwise copies of a parameter would
+// drift apart by roundings. Values that a rank makes alone, or does not sum, are walked as the plan
+// says.
 TEST(Loops, that_sum_are_in_one_order_on_ranks_that_compute_the_same) {
   const std::string rotated =
       "mesh = { a = 2 }\nsplit = [\n  { ops = \"*\", dim = \"batch\", over = \"time:2\", order = "

@@ -10,7 +10,7 @@ namespace {
 using Runs = ArenaItem::Runs;
 using Item = ArenaItem;
 
-// Runs of different blocks are never at the same time.
+// Returns whether the items are ever alive at the same time. Runs of different blocks never are.
 bool overlap(const Item& a, const Item& b) {
   const auto meet = [](int64_t first, int64_t last, const Item& other) {
     return first <= other.last && other.first <= last;
@@ -18,7 +18,7 @@ bool overlap(const Item& a, const Item& b) {
   if (a.repeats == b.repeats) return meet(a.first, a.last, b);
   if (a.repeats != nullptr && b.repeats != nullptr) return false;
   const Item &one = a.repeats != nullptr ? b : a, &many = a.repeats != nullptr ? a : b;
-  // Most often one lives for the whole step, or at an end of it.
+  // Most often `one` lives for the whole step, or at an end of it.
   if (many.repeats->empty()) return false;
   for (const int64_t start : {many.repeats->front(), many.repeats->back()}) {
     if (meet(start + many.first, start + many.last, one)) return true;
@@ -29,8 +29,8 @@ bool overlap(const Item& a, const Item& b) {
   return run != many.repeats->begin() && many.last + *std::prev(run) >= one.first;
 }
 
-// Placed items that lie one behind the other, and what can be said of all of them at once, so that a
-// search for a free place looks at a block of them instead of at each.
+// A `PlacedBlock` holds placed items that lie one behind the other, and facts about all of them, so
+// that a search for a free place looks at the block instead of at each item.
 class PlacedBlock {
  public:
   struct Entry {
@@ -45,13 +45,13 @@ class PlacedBlock {
   int64_t offset() const { return entries_.front().item.offset; }
   bool is_full() const { return entries_.size() >= kMost; }
 
-  // In order of offsets.
+  // Adds an entry in the order of offsets.
   void add(const Entry& entry) {
     auto next =
         std::upper_bound(entries_.begin(), entries_.end(), entry.item.offset,
                          [](int64_t at, const Entry& other) { return at < other.item.offset; });
-    // Neighbours without a gap that live equally long are as one: a place is free behind both or
-    // behind neither.
+    // Neighbours without a gap that live equally long are treated as one: a place is free behind
+    // both or behind neither.
     const auto joins = [](const Entry& a, const Entry& b) {
       return a.behind == b.item.offset && a.item.first == b.item.first &&
              a.item.last == b.item.last;
@@ -77,13 +77,13 @@ class PlacedBlock {
     return rest;
   }
 
-  // No entry is alive while the item is.
+  // Returns whether no entry is alive while the item is.
   bool is_clear_of(const Item& item) const { return !overlap(hull_, item); }
-  // All entries are alive while the item is, and no gap between them holds it.
+  // Returns whether all entries are alive while the item is, and no gap between them holds it.
   bool is_closed_to(const Item& item) const {
     return widest_gap_ < item.bytes && common_.first <= common_.last && overlap(common_, item);
   }
-  int64_t behind() const { return behind_; }  // all entries
+  int64_t behind() const { return behind_; }  // behind all entries
 
  private:
   void sum_up() {
@@ -101,12 +101,12 @@ class PlacedBlock {
   }
 
   std::vector<Entry> entries_;
-  Item hull_, common_;  // the interval in which some entry lives, and that in which all do
+  Item hull_, common_;  // hull of the entries' intervals; the time in which all live
   int64_t behind_ = 0, widest_gap_ = 0;
 };
 
-// The bytes that are taken at one moment, as ranges in the order of their offsets. Ranges that touch are
-// one.
+// An `AliveAt` holds the bytes that are taken at one moment, as ranges in the order of their
+// offsets. Ranges that touch are joined.
 class AliveAt {
  public:
   void add(int64_t offset, int64_t behind) {
@@ -122,7 +122,7 @@ class AliveAt {
       stretches_.insert(next, {offset, behind});
     }
   }
-  // The lowest offset from `at` on that so many free bytes follow at this moment.
+  // Returns the lowest offset from `at` on that is followed by so many free bytes at this moment.
   int64_t first_gap(int64_t at, int64_t bytes) const {
     auto next =
         std::upper_bound(stretches_.begin(), stretches_.end(), at,
@@ -138,9 +138,10 @@ class AliveAt {
   std::vector<Stretch> stretches_;  // by offset
 };
 
-// The bytes that are taken at up to 65 moments, evenly spaced over the time line. An item that is alive
-// at one of them must lie in a gap of that moment, and gaps are found by a binary search. That passes
-// most of the items that are in the way at once, in place of comparing the item with each of them.
+// A `Samples` holds the bytes that are taken at up to 65 moments, evenly spaced over the time line.
+// An item that is alive at one of them must lie in a gap of that moment, and a binary search finds
+// gaps. This passes most of the items in the way at once, instead of comparing the item with each
+// of them.
 class Samples {
  public:
   Samples(int64_t first, int64_t last, size_t items) {
@@ -153,8 +154,8 @@ class Samples {
     const auto [begin, end] = within(item);
     for (size_t i = begin; i < end; ++i) alive_[i].add(item.offset, behind);
   }
-  // The lowest offset from `at` on that is free at the first, the middle and the last of these moments at
-  // which the item is alive; `at` if it is alive at none of them.
+  // Returns the lowest offset from `at` on that is free at the first, the middle and the last of
+  // these moments at which the item is alive; `at` if it is alive at none of them.
   int64_t first_gap(const Item& item, int64_t at) const {
     const auto [begin, end] = within(item);
     if (begin >= end) return at;
@@ -167,10 +168,10 @@ class Samples {
   }
 
  private:
-  static constexpr size_t kWorthSamples = 256;  // of fewer items no samples are taken
+  static constexpr size_t kWorthSamples = 256;  // fewer items are not sampled
   static constexpr int64_t kSamples = 64;
-  // The indices of the moments at which the item is alive: of the first one, and one more than that of
-  // the last. Moment i is at first_ + i * apart_.
+  // Returns the indices of the moments at which the item is alive: the first one, and one more than
+  // the last one. Moment i is at first_ + i * apart_.
   std::pair<size_t, size_t> within(const Item& item) const {
     if (alive_.empty()) return {0, 0};
     const int64_t begin = (item.first - first_ + apart_ - 1) / apart_;
@@ -181,11 +182,12 @@ class Samples {
   std::vector<AliveAt> alive_;
 };
 
-// The items that have been placed, grouped by the runs in which they repeat. Items of two different
-// groups are never alive at the same time, but for those that do not repeat (null).
+// A `Placed` holds the items that have been placed, grouped by the runs in which they repeat. Items
+// of two different groups are never alive at the same time, except that items that do not repeat
+// (null) may be.
 class Placed {
  public:
-  // `items`: all that will be placed. Their intervals say at which moments samples are taken.
+  // `items`: all that will be placed. Their intervals determine the sampled moments.
   explicit Placed(const std::vector<Item>& items) {
     struct Line {
       int64_t first = 0, last = 0;
@@ -221,8 +223,9 @@ class Placed {
     }
   }
 
-  // The lowest place from `base` on that is free during the item's whole interval. Each entry that is
-  // in the way moves the place behind it; places only grow, so that no entry is looked at twice.
+  // Returns the lowest place from `base` on that is free during the item's whole interval. Each
+  // entry in the way moves the place behind it; places only grow, so that no entry is looked at
+  // twice.
   int64_t first_free(const Item& item, int64_t base) {
     parts_.clear();
     for (const auto& [runs, blocks] : by_runs_) {
@@ -244,7 +247,7 @@ class Placed {
     const PlacedBlock *block, *end;
     size_t entry = 0;  // of the block
 
-    // Where the item may begin, as far as the entries in front of its last byte say.
+    // Returns where the item may begin as far as the entries in front of its last byte allow.
     int64_t pass(const Item& item, const Samples& samples, int64_t at) {
       for (; block != end; ++block, entry = 0) {
         if (block->behind() <= at) continue;

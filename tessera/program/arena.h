@@ -1,7 +1,8 @@
-// Places of buffers in an arena whose size is planned: each buffer lives for an interval of time, and
-// buffers that live at the same time do not share bytes. The largest buffer is placed first, each at
-// the lowest place that is free during its whole interval (greedy by size). That is not the least
-// arena, but one whose size does not depend on the order of the buffers.
+// Places of buffers in an arena of planned size: each buffer lives for an interval of time, and
+// buffers that live at the same time do not share bytes. Buffers are placed in the order of their
+// sizes, the largest first, each at the lowest place that is free during its whole interval (greedy
+// by size). The arena is not the smallest possible, but its size does not depend on the order of
+// the buffers.
 //
 //   std::vector<ArenaItem> items = {{.buffer = 0, .bytes = 64, .first = 0, .last = 3},
 //                                   {.buffer = 1, .bytes = 64, .first = 4, .last = 9}};
@@ -19,20 +20,20 @@ struct ArenaItem {
   using Runs = std::vector<int64_t>;
 
   size_t buffer =
-      0;  // of two items that are equally large and begin together, the lower one is first
+      0;  // breaks ties: of two items of equal size and begin, the lower buffer is first
   int64_t bytes = 0;
-  // On the time line, both inclusive; of what repeats, behind the start of each run. Items that repeat
-  // in different runs (by address) never live at the same time.
+  // On the time line, both inclusive; for an item that repeats, relative to the start of each run.
+  // Items that repeat in different runs (by address) never live at the same time.
   int64_t first = 0, last = 0;
   const Runs* repeats = nullptr;  // null: the interval is there once
   int64_t offset = -1;            // set by place_items
 };
 
-// The least multiple of the alignment that is not below `bytes`.
+// Returns the least multiple of the alignment that is not below `bytes`.
 int64_t aligned_to(int64_t bytes, int64_t alignment);
 
-// Sets the offsets, from `base` on, so that each item begins `alignment` bytes or a multiple behind
-// it. Returns where the last byte ends; 0: there is none.
+// Sets the offsets, from `base` on, such that each item begins at `base` plus a multiple of
+// `alignment`. Returns the end of the last byte; 0 if there are no items.
 int64_t place_items(std::vector<ArenaItem>& items, int64_t base, int64_t alignment);
 
 }  // namespace tessera

@@ -10,7 +10,7 @@ namespace {
 
 using Runs = ArenaItem::Runs;
 
-// Intervals of time in which an item lives.
+// Returns the intervals of time in which an item lives.
 std::vector<std::pair<int64_t, int64_t>> lives(const ArenaItem& item) {
   if (item.repeats == nullptr) return {{item.first, item.last}};
   std::vector<std::pair<int64_t, int64_t>> out;
@@ -31,7 +31,7 @@ int64_t behind(const ArenaItem& item, int64_t alignment) {
   return item.offset + (item.bytes + alignment - 1) / alignment * alignment;
 }
 
-// The same by comparing every item with every other one.
+// Places the items by comparing every item with every other one.
 void place_slowly(std::vector<ArenaItem>& items, int64_t base, int64_t alignment) {
   std::vector<ArenaItem*> order;
   for (ArenaItem& item : items) order.push_back(&item);
@@ -75,7 +75,7 @@ TEST(Arena, NothingNeedsNothing) {
 }
 
 // Few items and many; lives that are short, long or begin and end like the passes of a model; runs
-// that repeat beside what is there once.
+// that repeat, beside items that live once.
 TEST(Arena, OffsetsAreThoseOfComparingAllItems) {
   std::mt19937_64 random(20261126);
   const auto below = [&](int64_t most) {

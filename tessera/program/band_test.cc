@@ -1,5 +1,5 @@
-// Attention with a window whose queries are cut: the keys that are read, the parts of their gradients,
-// and what the verifier makes of both.
+// Attention with a window whose queries are cut: the keys that are read, the parts of their
+// gradients, and the verifier's treatment of both.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -29,7 +29,7 @@ struct Form {
   }
 };
 
-// The sum of squares of what attention makes of three products of one input.
+// Returns a graph with the sum of squares of attention over three products of one input.
 Graph attention(const Form& form) {
   GraphBuilder g("attention");
   const Dim batch{"batch", kBatch}, seq{"seq", form.seq}, in{"in", 3}, heads{"heads", kHeads},
@@ -68,7 +68,8 @@ bool has_keys(const Graph& graph, const Issue& issue) {
   return tensor.dims.size() == 4 && tensor.dims[1].name == "seq";
 }
 
-// Elements of keys and values (or their gradients) that all ranks send in the block.
+// Returns the number of elements of keys and values (or their gradients) that all ranks send in the
+// block.
 int64_t sent(const TestPrograms& lowered, BlockKind kind) {
   int64_t elements = 0;
   for (const Program& program : lowered.programs) {
@@ -120,8 +121,8 @@ TEST(Band, of_an_op_says_which_keys_its_queries_see) {
   EXPECT_FALSE(band_in({12, 0, 1}).has_value());
 }
 
-// The steps' gradients of keys overlap those of the next rank. Their readers want pieces of the batch,
-// which are not what a step may reduce to: the axis cuts the keys.
+// The steps' gradients of keys overlap those of the next rank. Their readers want pieces of the
+// batch, to which a step may not reduce: the axis cuts the keys.
 TEST(Band, in_steps_over_the_batch_for_readers_that_cut_the_batch) {
   for (const int64_t causal : {1, 0}) {
     const TestPrograms lowered = lower_all(
@@ -171,7 +172,7 @@ TEST(Band, composes_with_other_splits_loops_documents_and_micro_batches) {
             ", {{ ops = \"core\", dim = \"seq\", over = [\"cp\", \"time:{}\"] }}", steps);
         expect_accepted(lower_all(graph, plan_of(3, "", queries)));
       }
-      // The queries over two axes, one inside the other.
+      // The queries are cut over two axes, one inside the other.
       expect_accepted(
           lower_all(graph,
                     "mesh = { a = 2, b = 2 }\n"
@@ -244,7 +245,7 @@ TEST(Band, is_rejected_if_parts_of_gradients_stay_where_they_are) {
   EXPECT_EQ(rejected, changed) << "copied in place of added";
 }
 
-// One key fewer than the window has: what the box says it reads is not there.
+// One key less than the window has: the box says that it reads the key, but it is not there.
 TEST(Band, is_rejected_if_a_key_of_the_window_is_left_out) {
   TestPrograms lowered = lower_all(attention({12, 4, 1}), plan_of(3));
   expect_accepted(lowered);

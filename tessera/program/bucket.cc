@@ -1,11 +1,11 @@
 // Pass: bucket_collectives. Joins collectives of one block that have the same kind, group,
-// combiner, dtype and When, if the earlier one is first needed (needs.h) after the issue of the later
-// one and in the same block, up to a size. Afterwards fewer and larger messages move.
+// combiner, dtype and When, up to a size, if the earlier one is first needed (needs.h) in the same
+// block and after the issue of the later one. Afterwards fewer and larger messages move.
 //
-// A group runs its collectives in the order of their issues. So a bucket also lets no more than that
-// size of other collectives of its group pass that are needed later than it is: else few bytes,
-// collected over a whole model and needed by its first layer, would travel behind everything that
-// the last layer needs.
+// A group runs its collectives in the order of their issues. So a bucket also lets at most that
+// size of other collectives of its group pass that are needed later than the bucket. Otherwise a
+// few bytes, collected over a whole model and needed by its first layer, would travel behind
+// everything that the last layer needs.
 #include <algorithm>
 #include <map>
 
@@ -23,7 +23,8 @@ int64_t elements(const TextTransfer& transfer, const PlaceText& text, const Shap
                   evaluate(transfer.to.region, text.mesh, shape, origin).volume());
 }
 
-// What moves a chunk after the other does so in order to begin early.
+// Returns whether the issue moves chunks one after the other, which it does in order to begin
+// early.
 bool in_chunks(const TextIssue& issue) {
   return std::ranges::any_of(issue.transfers,
                              [](const TextTransfer& t) { return bool(t.to.region.piece); });
@@ -39,15 +40,16 @@ bool alike_instructions(const TextInstruction& a, const TextIssue& x, const Text
          !in_chunks(x) && !in_chunks(y) && x.unit == y.unit && !x.named && !y.named;
 }
 
-// The buckets that may still take more, and how many of them each buffer is in.
+// `OpenBuckets` are the buckets that may still take more, and for each buffer the number of buckets
+// it is in.
 class OpenBuckets {
  public:
   struct Bucket {
     size_t at = 0;  // position of its (latest) issue
     int64_t bytes = 0;
-    size_t before = 0;  // where in its block of need the first of its members is needed
+    size_t before = 0;  // position in its block of need where the first of its members is needed
     int64_t passed =
-        0;  // bytes of its group's that are needed later, issued since its first member
+        0;  // bytes of its group's collectives that are needed later, issued since its first member
   };
 
   OpenBuckets(const std::vector<TextInstruction>& block, size_t buffers)
@@ -67,8 +69,8 @@ class OpenBuckets {
   void close(int handle) {
     close_if([&](const Bucket& bucket) { return issue(bucket).handle == handle; });
   }
-  // A collective of these bytes is issued: those buckets that it passes, and that more than `most`
-  // bytes have passed by now, close.
+  // Counts a collective of these bytes as issued, and closes the buckets that it passes and that
+  // more than `most` bytes have passed by now.
   template <class Passes>
   void pass(int64_t bytes, int64_t most, const Passes& passes) {
     for (Bucket& bucket : buckets_) {
@@ -76,7 +78,8 @@ class OpenBuckets {
     }
     close_if([&](const Bucket& bucket) { return bucket.passed > most; });
   }
-  // A bucket that an instruction touches other than by being its issue may not move behind it.
+  // Closes buckets that the instruction touches other than by being their issue: they may not move
+  // behind it.
   void close_touched(const TextInstruction& instruction) {
     const auto index = [](int buffer) { return static_cast<size_t>(buffer); };
     const auto reads = [&](int buffer) { return outputs_[index(buffer)] > 0; };
@@ -125,8 +128,8 @@ int64_t bytes_of(const TextIssue& issue, const PlaceText& text, const ShapeRule&
   return size;
 }
 
-// Joins the collectives of a block. `needs`: where each handle is first needed; `ends`: by position
-// in this block, what is first needed there.
+// Joins the collectives of a block. `needs`: the first need of each handle; `ends`: by position in
+// this block, the handles that are first needed there.
 void join_collectives(std::vector<TextInstruction>& block, PlaceText& text,
                       const std::map<int, Need>& needs, const std::multimap<size_t, int>& ends,
                       const BlockOrder& order, const ShapeRule& shapes, int64_t bytes) {
@@ -161,7 +164,7 @@ void join_collectives(std::vector<TextInstruction>& block, PlaceText& text,
       open.add({i, own, need.before});
       continue;
     }
-    // A full one leaves at once: to wait for something small and late would delay it.
+    // A full bucket leaves at once: to wait for something small and late would delay it.
     if (it->bytes + own > bytes) {
       open.close(std::get<TextIssue>(block[it->at].body).handle);
       open.add({i, own, need.before});

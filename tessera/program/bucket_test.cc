@@ -57,7 +57,7 @@ class Buckets : public testing::Test {
                     {},
                     next_order_++});
   }
-  // Sizes of the buckets in order.
+  // Returns the sizes of the buckets in order.
   std::vector<size_t> bucketed(int64_t bytes) {
     bucket_collectives(text_, shapes_, {}, bytes);
     std::vector<size_t> out;
@@ -67,7 +67,7 @@ class Buckets : public testing::Test {
     }
     return out;
   }
-  // Handles that the block awaits.
+  // Returns the handles that the block awaits.
   std::vector<int> awaited(BlockKind in) const {
     std::vector<int> out;
     for (const Need& need : find_needs(text_, {})) {
@@ -130,7 +130,7 @@ TEST_F(Buckets, keep_groups_and_times_apart) {
   EXPECT_EQ(bucketed(1000), (Sizes{1, 1, 2})) << "0 and 3 alone are alike";
 }
 
-// Its group runs a bucket behind all that was issued before its last member.
+// The group runs a bucket behind all that was issued before its last member.
 TEST_F(Buckets, let_no_more_pass_that_is_needed_later_than_the_limit_says) {
   const auto issued = [&](AxisId others, const std::vector<int>& uses) {
     block(BlockKind::kBackward).clear();
@@ -167,7 +167,7 @@ TEST_F(Buckets, close_where_one_is_due) {
   EXPECT_EQ(bucketed(1000), (Sizes{1, 1}));
 }
 
-// The bucket is due where the first of its members was.
+// A bucket is due where the first of its members was due.
 TEST_F(Buckets, inherit_the_due_marks_of_their_members) {
   issue(0);
   issue(1);
@@ -202,7 +202,8 @@ TEST_F(Buckets, are_of_all_that_a_block_issues_before_it_waits) {
   EXPECT_EQ(find_needs(text_, {})[0].before, 1U);
 }
 
-// A due mark names the instruction before which something is awaited. It moves with that instruction.
+// A due mark names the instruction before which a handle is awaited. It moves with that
+// instruction.
 TEST_F(Buckets, issue_together_moves_due_marks) {
   issue(0);
   copy(0, 2);
@@ -214,11 +215,11 @@ TEST_F(Buckets, issue_together_moves_due_marks) {
 }
 
 // An instruction that writes the memory of a collective stays behind it, and so does an instruction
-// that reads what that one writes.
+// that reads what the first one writes.
 TEST_F(Buckets, issue_together_keeps_the_order_of_what_depends) {
   issue(0);
   copy(2, 0);  // writes what is under way
-  copy(3, 2);  // writes what that reads
+  copy(3, 2);  // writes what the instruction before reads
   issue(1);    // depends on nothing
   issue_together(text_, BlockKind::kBackward);
   const std::vector<TextInstruction>& after = block(BlockKind::kBackward);

@@ -16,7 +16,7 @@ constexpr const char* kMessages =
     "at = 1 } ]\n"
     "compress = [ { tensors = \"*\", with = \"topk:0.1\", error_feedback = true } ]\n";
 
-// The first instruction of the kind that has a codec.
+// Returns the first instruction of the kind that has a codec.
 template <class Body>
 Body* coded(Program& program) {
   for (auto& [ref, block] : program.blocks) {

@@ -12,18 +12,19 @@
 namespace tessera {
 namespace {
 
-// Where a message of the original goes to or comes from. A far place only sends.
+// A `Side` says where a message of the original goes to or comes from. A far place only sends.
 enum class Side : uint8_t { kBefore, kBehind, kFar };
 
-// A message between places that follow one another, as it is called between the original and the place
-// behind the copies; or one from a far place to the original.
+// A `Message` is a message between places that follow one another, described as the message between
+// the original and the place behind the copies; or a message from a far place to the original.
 struct Message {
   Side side = Side::kBehind;
   TensorId tensor;
-  int64_t number = 0;  // among those of its kind
+  int64_t number = 0;  // among the messages of its kind
 };
 
-// Compares the text of the original with that of the place before it, and notes its messages.
+// A `Comparison` compares the text of the original with that of the place before it, and notes its
+// messages.
 class Comparison final : public TextComparison {
  public:
   struct Beside {
@@ -31,7 +32,7 @@ class Comparison final : public TextComparison {
   };
   Comparison(const PlaceTexts& in, Beside a, Beside b) : in_(in), a_(a), b_(b) {}
 
-  // The ops of both.
+  // Compares the ops of both places.
   bool run(const std::vector<OpId>& a, const std::vector<OpId>& b) {
     for (size_t i = 0; i < a.size(); ++i) {
       ops_[a[i]] = b[i];
@@ -60,7 +61,7 @@ class Comparison final : public TextComparison {
     const PlaceId from_a = a.sends ? a.to_place : a.from_place,
                   from_b = b.sends ? b.to_place : b.from_place;
     if (from_a == a_.before && from_b == b_.before) {
-      messages_[b.tag].side = Side::kBefore;  // the rest is known of it as the other's
+      messages_[b.tag].side = Side::kBefore;  // the other message's entry knows the rest
       return true;
     }
     if (from_a == a_.behind && from_b == b_.behind) {
@@ -128,8 +129,8 @@ class Copier {
     return in_.plan->places[place.index()].stages;
   }
 
-  // The places run their blocks in one order, as far as passes ask: they ask about blocks that touch what
-  // is under way.
+  // Returns whether the places run their blocks in one order, as far as passes ask: passes ask
+  // about blocks that touch what is under way.
   bool run_blocks_alike() const {
     const PlaceId original = copied_.original;
     const BlockOrder& there = (*in_.orders)[original.index()];
@@ -152,8 +153,8 @@ class Copier {
     }
     return true;
   }
-  // By block of the original: equal numbers where blocks touch a buffer together, or each one that a
-  // third touches.
+  // Returns numbers by block of the original: equal for blocks that touch a buffer together,
+  // directly or through a third block.
   std::vector<size_t> blocks_that_meet(const std::vector<BlockRef>& refs) const {
     const PlaceText& text = (*in_.texts)[copied_.original.index()];
     std::vector<size_t> meets(refs.size());
@@ -182,8 +183,8 @@ class Copier {
     return out;
   }
 
-  // The message, of the original or of a place beside it, becomes one between these places: that of copy
-  // number `pair`, where the original is number 0, and the place behind it.
+  // Makes the message, of the original or of a place beside it, one between these places: between
+  // copy number `pair`, where the original is number 0, and the place behind that copy.
   void connect(TextCross& cross, PlaceId here, PlaceId other, int64_t pair) const {
     const Message& message = messages_.at(cross.tag);
     cross.from_place = cross.sends ? here : other;
@@ -191,7 +192,7 @@ class Copier {
     cross.tensor = message.tensor;
     cross.tag = first_tag_ + pair * crossing_ + message.number;
   }
-  // It becomes what a far place sends to copy number k.
+  // Makes it the message that a far place sends to copy number k.
   void connect_far(TextCross& cross, int32_t k) const {
     const Message& message = messages_.at(cross.tag);
     cross.to_place = moved(copied_.original, k);
@@ -233,7 +234,7 @@ class Copier {
     }
   }
 
-  // The block at that place for one of the original's.
+  // Returns the block at that place for a block of the original.
   BlockRef block_at(PlaceId place, BlockRef ref) const {
     if (ref.once()) return ref;
     const std::vector<StageId>& there = stages(copied_.original);
@@ -241,9 +242,9 @@ class Copier {
     return {ref.kind, stages(place)[static_cast<size_t>(chunk)].value};
   }
 
-  // Where a far place sends messages to the original, it sends the same messages to each copy right
-  // behind them. Returns false if other instructions stand between the messages to the original,
-  // because then it is unknown where the messages to the copies belong.
+  // Repeats the messages that a far place sends to the original for each copy, right behind them.
+  // Returns false if other instructions stand between the messages to the original, because then it
+  // is unknown where the messages to the copies belong.
   bool send_to_copies(std::vector<TextInstruction>& block) {
     const auto is_far = [&](const TextInstruction& one) { return side_of(one) == Side::kFar; };
     const auto first = std::ranges::find_if(block, is_far);
@@ -270,7 +271,8 @@ class Copier {
         connect(std::get<TextCross>(instruction.body), here, other, pair);
     }
   }
-  // On which side the message goes or comes, if the instruction is a message of the original.
+  // Returns the side to which the message goes or from which it comes, if the instruction is a
+  // message of the original.
   std::optional<Side> side_of(const TextInstruction& instruction) const {
     const auto* cross = std::get_if<TextCross>(&instruction.body);
     const auto found = cross == nullptr ? messages_.end() : messages_.find(cross->tag);

@@ -1,20 +1,21 @@
-// The texts of places that the graph lacks because they are equal to one that it has
+// The texts of places that the graph lacks because they are equal to a place that it has
 // (equal_stages.h). Private to tessera/program.
 //
 //   place      0   1   2   3 ... 14   15          in the graph: 0, 1, 2 and 15
 //   text       0   1   2   2 ...  2   15          3 to 14 are copies; 2 is the original
 //
-// Why this is right. What the walk and the passes write of a place follows from its ops, from how
-// the tensors that enter it are held in the places beside it, and from what these want of the
-// tensors that leave it. The ops of places 1 to 14 are equal. If the texts of 1 and 2 are equal too,
-// with the layouts on both sides of what enters and leaves them, then place 3 finds behind place 2
-// what place 2 finds behind place 1: its text is that of place 2, and so on up to 14, whose next
-// place finds what it finds behind place 2.
+// Why this is right: the text that the walk and the passes write for a place follows from its ops,
+// from the layouts in which the neighbouring places hold the tensors that enter it, and from the
+// layouts that these places want of the tensors that leave it. The ops of places 1 to 14 are equal.
+// If the texts of 1 and 2 are equal too, with the layouts on both sides of all that enters and
+// leaves, then place 3 finds behind place 2 what place 2 finds behind place 1, and its text is that
+// of place 2. This holds on up to place 14, because the place behind it finds what it finds behind
+// place 2.
 //
-// A copy has the ids of the original's ops, tensors and buffers, and blocks of its own stages. What
-// crosses to the next place and what comes from there has, between any two of these places, the ids
-// that it has between the original and the place behind the copies, and tags of its own. What a place
-// far away sends to the original it sends to each copy, right after.
+// A copy has the ids of the original's ops, tensors and buffers, and blocks of its own stages. A
+// message between any two of these places has the ids of the messages between the original and the
+// place behind the copies, and a tag of its own. If a place far away sends a message to the
+// original, it sends one to each copy right after.
 #pragma once
 
 #include <vector>
@@ -32,9 +33,9 @@ struct PlaceTexts {
   std::vector<PlaceText>* texts = nullptr;          // by place; empty where places are copies
 };
 
-// Writes the texts of the copies. The texts await all but what is sent. `next_handle`: the first
-// that no text uses. False: the original's text is not equal to that of the place before it, or
-// something else tells the places apart.
+// Writes the texts of the copies. The texts already await everything but sends. `next_handle`: the
+// first handle that no text uses. Returns false if the original's text is not equal to that of the
+// place before it, or something else tells the places apart.
 bool copy_places(const PlaceTexts& in, const CopiedPlaces& copied, int next_handle);
 
 }  // namespace tessera

@@ -16,7 +16,7 @@ bool axes_match(const Mesh& a, const Mesh& b) {
       [](const MeshAxis& x, const MeshAxis& y) { return x.name == y.name && x.size == y.size; });
 }
 
-// Is every piece of `layout` a part of one of `whole`?
+// Returns whether every piece of `layout` is a part of a piece of `whole`.
 bool cuts_further(const Layout& layout, const Layout& whole) {
   for (size_t d = 0; d < whole.shards.size(); ++d) {
     const Axes &axes = layout.shards[d], &outer = whole.shards[d];
@@ -27,10 +27,10 @@ bool cuts_further(const Layout& layout, const Layout& whole) {
   return true;
 }
 
-// By axis of the sending mesh: the receiver's axis whose coordinate it takes where it does not cut
-// the tensor; invalid: none. The one of that name, if the receiver's piece is the same along it
-// too; else one along which receivers want the same and senders do not have it; else the one of
-// that name.
+// Returns, by axis of the sending mesh, the receiver's axis whose coordinate the sender's axis
+// takes where it does not cut the tensor; invalid: none. This is the axis of that name, if the
+// receiver's piece is the same along it too; else an axis along which receivers want the same and
+// senders do not have it; else the axis of that name.
 std::vector<AxisId> followed_axes(const TextCross& cross, const Mesh& from_mesh,
                                   const Mesh& to_mesh) {
   const Layout &from = cross.from.region.layout, &to = cross.to.region.layout;
@@ -38,7 +38,7 @@ std::vector<AxisId> followed_axes(const TextCross& cross, const Mesh& from_mesh,
     const AxisId found = mesh.find(axis.name);
     return found.valid() && mesh.axis(found).size == axis.size ? found : AxisId();
   };
-  std::vector<AxisId> replicas;  // of the receiver, where senders are cut
+  std::vector<AxisId> replicas;  // axes along which receivers want the same where senders are cut
   for (size_t a = 0; a < to_mesh.axes.size(); ++a) {
     const AxisId there = twin(from_mesh, to_mesh.axes[a]);
     if (!to.shards_over(AxisId(a)) && there.valid() && from.shards_over(there))
@@ -82,7 +82,8 @@ ReshardSide in_pieces(const ReshardSide& side, int64_t pieces, std::optional<siz
   return out;
 }
 
-// Does a rank send over a tenth more than if the holders of each piece shared it evenly?
+// Returns whether a rank sends over a tenth more than if the holders of each piece shared it
+// evenly.
 bool is_uneven(const ReshardPlan& plan) {
   return 10 * plan.busiest_bytes > 11 * plan.busiest_bound;
 }
@@ -164,7 +165,8 @@ std::optional<Axes> gathered_axes(const Layout& cut, const Layout& whole) {
 std::optional<StepPiece> first_chunk(const Layout& from, const Layout& landing,
                                      const std::vector<Layout>& spread, const Mesh& mesh,
                                      const std::vector<int64_t>& shape, int64_t bytes_per_element) {
-  // Smaller messages are not worth their latency; more chunks save little (1/8 of the gather is left).
+  // Smaller messages are not worth their latency; more chunks save little (1/8 of the gather
+  // remains).
   constexpr int64_t kMostChunks = 8, kLeastBytes = int64_t{1} << 20;
   const std::vector<int64_t> origin(mesh.axes.size(), 0);
   const Box share = region_of(landing, mesh, shape, origin);
@@ -196,7 +198,7 @@ std::optional<StepPiece> first_chunk(const Layout& from, const Layout& landing,
 Layout leaving_layout(const Layout& made, const std::optional<Layout>& need, const Mesh& mesh,
                       const std::vector<int64_t>& shape) {
   Layout complete = completed(made, mesh, shape);
-  complete.at.clear();  // to several ranks, before they send
+  complete.at.clear();  // the value goes to several ranks, before they send
   complete = normalise(std::move(complete), mesh, shape);
   if (need && need->complete() && need->at.empty()) complete = *need;
   return cut_into_shares(complete, made.partial, mesh, shape);
@@ -204,7 +206,7 @@ Layout leaving_layout(const Layout& made, const std::optional<Layout>& need, con
 
 Layout arriving_layout(std::string_view resharding, const Mesh& from_mesh, const Layout& from,
                        const Mesh& to_mesh, Layout need, const std::vector<int64_t>& shape) {
-  need.at.clear();  // what only one coordinate needs arrives at all of them
+  need.at.clear();  // a tensor that only one coordinate needs arrives at all of them
   if (resharding == "direct" || share_ranks(from_mesh, to_mesh)) return need;
   if (resharding == "gather" || !axes_match(from_mesh, to_mesh))
     return shared_landing(need, to_mesh, shape, &from);

@@ -1,5 +1,5 @@
-// What crosses between stages on different meshes: one copy of the tensor, shared by the replicas
-// that need it, and programs that the verifier accepts.
+// Crossings between stages on different meshes: one copy of the tensor, shared by the replicas that
+// need it, and programs that the verifier accepts.
 #include "tessera/program/crossing.h"
 
 #include <fmt/format.h>
@@ -12,7 +12,7 @@ namespace tessera {
 namespace {
 
 struct Crossed {
-  int64_t sent = 0, received = 0;  // elements of one forward and backward, all ranks
+  int64_t sent = 0, received = 0;  // elements of one forward and backward pass, on all ranks
   size_t rejections = 0;
 };
 Crossed crossed(const std::string& first, const std::string& second, const std::string& resharding,
@@ -53,7 +53,7 @@ TEST(Crossing, sends_one_copy_however_many_replicas_receive) {
   for (const auto& [first, second] : std::vector<std::pair<std::string, std::string>>{
            {"tp = 4", "dp = 2, tp = 2"}, {"tp = 2", "tp = 3"}, {"tp = 4", "tp = 2"}}) {
     SCOPED_TRACE(first + " -> " + second);
-    const Crossed one = crossed("tp = 1", "tp = 1", "direct");  // the tensor, forth and back
+    const Crossed one = crossed("tp = 1", "tp = 1", "direct");  // the tensor, there and back
     const Crossed shared = crossed(first, second, "auto"),
                   direct = crossed(first, second, "direct");
     EXPECT_EQ(shared.sent, one.sent);
@@ -68,7 +68,7 @@ TEST(Crossing, of_equal_meshes_is_shared_on_demand) {
   EXPECT_EQ(crossed("tp = 2", "tp = 2", "gather").sent, one.sent);
 }
 
-// Sequence parallelism: each rank sends its shard to its twin, forth and back.
+// Sequence parallelism: each rank sends its shard to its twin, there and back.
 TEST(Crossing, of_shards_between_equal_meshes_sends_each_once) {
   const std::string split =
       "split = [\n{ ops = \"*\", dim = \"seq\", over = \"tp\" },\n"
@@ -94,7 +94,8 @@ TEST(Crossing, landing_cuts_the_dim_that_leaves_the_smallest_share) {
   EXPECT_EQ(shared_landing(Layout::whole(0), mesh, {}), Layout::whole(0));
 }
 
-// Held in pieces over b, needed in pieces over a: replicas of a piece turn to different holders.
+// The tensor is held in pieces over b and needed in pieces over a: replicas of a piece turn to
+// different holders.
 TEST(Crossing, replicas_are_served_by_different_holders) {
   const Mesh from = Mesh::row_major({{"a", 2}, {"b", 2}}),
              to = Mesh::row_major({{"a", 2}, {"b", 2}}, 4);

@@ -1,4 +1,4 @@
-// Decisions, read off the place texts.
+// Reads the decisions off the place texts.
 #include "tessera/program/decisions.h"
 
 #include <fmt/format.h>

@@ -1,6 +1,7 @@
-// What lowering has decided, apart from the order of instructions: the layouts in which ops read
-// and make their operands, and of each tensor where it rests, where it becomes complete, and how
-// often it is brought there. It is read off the place texts, so it says what is done.
+// The decisions of lowering, apart from the order of instructions: the layouts in which ops read
+// and make their operands, and for each tensor the layout in which it rests, the way in which it
+// becomes complete, and how often it is brought to other layouts. They are read off the place
+// texts, so they describe what is done.
 //
 //   std::cout << to_text(decisions_of(lowering), lowering);
 //
@@ -25,18 +26,19 @@ namespace tessera {
 struct OperandDecision {
   TensorId tensor;
   Region region;
-  Write write = Write::kSet;  // of what is made
+  Write write = Write::kSet;  // for operands that the op makes
 };
 struct OpDecision {
   OpId op;
   PlaceId place;
   BlockRef block;
-  int64_t steps = 1;                          // of its time loop
+  int64_t steps = 1;                          // of the op's time loop
   std::vector<OperandDecision> reads, makes;  // in the first step
 };
 
 enum class Frequency : uint8_t { kOnceAStep, kEachMicroBatch };
-// An array that moves to where it is needed: by a collective, over places, between tiers.
+// A `Movement` brings an array to where it is needed: by a collective, between places or between
+// tiers.
 struct Movement {
   std::string how;  // "all_gather over dp", "from place 0", "copied from the host tier"
   PlaceId place;
@@ -48,17 +50,18 @@ struct RestDecision {
   PlaceId place;
   Tier tier = Tier::kDevice;
   Region region;
-  bool sums = false;  // over micro-batches, for the step; else it rests there across steps
+  bool sums = false;  // sums over micro-batches, for the step; else it rests there across steps
 };
 struct TensorDecision {
   TensorId tensor;
   std::vector<RestDecision> rests;
-  // What makes its parts whole; none: it is made whole, or its parts are added up by others.
+  // The movement that makes the tensor's parts whole. Unset: the tensor is made whole, or other ops
+  // add up its parts.
   std::optional<size_t> completed_by;  // index into `brought`
   std::vector<Movement> brought;       // in the order of blocks
 };
 struct Decisions {
-  std::vector<OpDecision> ops;          // by op; what is a term of a sum says so by its tensor
+  std::vector<OpDecision> ops;          // by op; the tensor tells a term of a sum in place
   std::vector<TensorDecision> tensors;  // by tensor
 };
 

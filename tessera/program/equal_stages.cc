@@ -17,11 +17,12 @@ constexpr int64_t kLeastCopies = 2;
 
 // ---- equal but for names, and for the entries of the plan that decided
 //
-// Each function takes its first operand apart by a list of all members: one that is new to the type
-// does not compile here until it is compared, or known to be a name. What is not compared could
-// become a wrong price.
+// Each function takes its first operand apart by a list of all members: a new member does not
+// compile here until it is compared, or known to be a name. A member that is left out could make a
+// price wrong.
 
-// An attribute that only tells an op from its equals (the key of a dropout) has any value.
+// Compares attributes. An attribute that only tells an op from its equals (the key of a dropout)
+// may have any value.
 bool alike(const Attributes& a, const Attributes& b, const KindInfo& info) {
   const auto tells_apart = [&](const std::string& name) {
     return std::ranges::any_of(
@@ -31,7 +32,7 @@ bool alike(const Attributes& a, const Attributes& b, const KindInfo& info) {
            return x.first == y.first && (x.second == y.second || tells_apart(x.first));
          });
 }
-// The tensors and the mirror are compared by where they stand (PlaceComparison).
+// Compares ops. Tensors and mirror are compared by where they stand (PlaceComparison).
 bool alike(const Op& a, const Op& b) {
   const auto& [id, kind, info, path, phase, inputs, outputs, annotation, attributes, mirror, block,
                step] = a;
@@ -40,7 +41,8 @@ bool alike(const Op& a, const Op& b) {
          outputs.size() == b.outputs.size() && annotation == b.annotation &&
          alike(attributes, b.attributes, *info);
 }
-// First values and the published shape of a tensor cost nothing in a step, so they are not compared.
+// Compares tensors. First values and the published shape cost nothing in a step, so they are not
+// compared.
 bool alike(const Tensor& a, const Tensor& b) {
   const auto& [id, name, dims, dtype, role, init, producer, update_of, recompute, trained, of,
                published] = a;
@@ -60,8 +62,8 @@ bool alike(const OpPlan& a, const OpPlan& b) {
          std::ranges::equal(dims, b.dims,
                             [](const DimSplit& x, const DimSplit& y) { return alike(x, y); });
 }
-// Rows in caches differ in more than is compared here. keep_over_entry only says which line of
-// the plan set keep_over, so it is not compared.
+// Compares plans of tensors. Rows in caches differ in more than is compared here, so they are never
+// alike. keep_over_entry only says which line of the plan set keep_over, so it is not compared.
 bool alike(const TensorPlan& a, const TensorPlan& b) {
   const auto& [home, over, dim, has_over, tier, cache, recompute, keep, keep_over, over_entry,
                tier_entry, recompute_entry, keep_over_entry, compress] = a;
@@ -74,7 +76,7 @@ bool alike(const TensorPlan& a, const TensorPlan& b) {
 
 constexpr int32_t kNone = -1, kSeveral = -2;  // places
 
-// Compares places that follow one another.
+// A `PlaceComparison` compares places that follow one another.
 class PlaceComparison {
  public:
   PlaceComparison(const Graph& graph, const ResolvedPlan& plan)
@@ -109,7 +111,8 @@ class PlaceComparison {
 
   const std::vector<std::vector<OpId>>& ops() const { return ops_; }
 
-  // The longest run of places that are like those before them: copies of its second place.
+  // Returns the longest run of places that are like those before them, as copies of the run's
+  // second place.
   CopiedPlaces longest() {
     CopiedPlaces best;
     const auto places = static_cast<int32_t>(ops_.size());
@@ -119,12 +122,12 @@ class PlaceComparison {
         first = place;
         continue;
       }
-      // The tensors that enter the first place of the run and those that leave its last place need not
-      // be alike.
+      // The tensors that enter the first place of the run and those that leave its last place need
+      // not be alike.
       const bool links = place - 1 == first || (links_[static_cast<size_t>(place)].enters &&
                                                 links_[static_cast<size_t>(place) - 1].leaves);
       if (!links) first = place - 1;
-      // Something must stand behind the copies.
+      // A place must stand behind the copies.
       const int64_t count = std::min(place, places - 2) - (first + 1);
       if (count > best.count) best = {PlaceId(first + 1), count};
     }
@@ -132,14 +135,15 @@ class PlaceComparison {
   }
 
  private:
-  // What crosses between the places: the same on both sides of the place before?
+  // `Links` says whether the tensors that cross between the places are the same on both sides of
+  // the place before.
   struct Links {
     bool enters = true, leaves = true;
   };
 
   int32_t place_of(OpId op) const { return plan_.place_of(plan_.ops[op.index()].stage).value; }
 
-  // Which of its place's stages the op belongs to.
+  // Returns the position of the op's stage among the stages of its place.
   size_t chunk_of(OpId op) const { return chunk_[plan_.ops[op.index()].stage.index()]; }
 
   bool is_like_before(int32_t place) {
@@ -177,11 +181,12 @@ class PlaceComparison {
     return alike(p, q) && alike(plan_.tensors[p.id.index()], plan_.tensors[q.id.index()]);
   }
 
-  // Are they the same tensor as seen from the place before and from the place?
+  // Returns whether `a`, seen from the place before, and `b`, seen from the place, are the same
+  // tensor.
   bool are_alike(TensorId a, TensorId b, int32_t place) {
     if (!a.valid() || !b.valid()) return a == b;
     const Tensor &p = graph_.tensor(a), &q = graph_.tensor(b);
-    if (a == b) {  // of another place, which then is in no run, or of none
+    if (a == b) {  // made by another place, which then is in no run, or by none
       const int32_t made = p.producer.valid() ? place_of(p.producer) : kNone;
       return made != place && made != place - 1;
     }
@@ -193,8 +198,9 @@ class PlaceComparison {
     }
     return stand_alike(p.producer, q.producer, place, output_[a.index()] == output_[b.index()]);
   }
-  // Are the ops the same as seen from the place before and from the place? Of other places than these
-  // it is only noted whether they are. `same`: as far as is known.
+  // Returns whether `a`, seen from the place before, and `b`, seen from the place, are the same op.
+  // For ops of neighbouring places the answer is only noted in their links. `same`: the answer as
+  // far as it is known.
   bool stand_alike(OpId a, OpId b, int32_t place, bool same) {
     const int32_t away = place_of(b) - place;
     if (std::abs(away) > 1 || place_of(a) - (place - 1) != away) return false;
@@ -205,7 +211,8 @@ class PlaceComparison {
     return away != 0 || same;
   }
 
-  // Parameters are gathered ahead unit by unit, and units are told apart by names.
+  // Returns whether the ops have the same units: parameters are gathered ahead unit by unit, and
+  // units are told apart by names.
   bool units_alike(const std::vector<OpId>& a, const std::vector<OpId>& b) const {
     if (!plan_.plan.prefetch) return true;
     const Glob glob(plan_.plan.prefetch->units);
@@ -225,19 +232,19 @@ class PlaceComparison {
   std::vector<size_t> position_;        // by op, among those of its place
   std::vector<size_t> output_;          // by tensor, among those of its op
   std::vector<int32_t> read_by_;        // by tensor that no op makes: the place
-  std::vector<bool> speaks_far_;        // by place: others than its neighbours read what it makes
+  std::vector<bool> speaks_far_;        // by place: other than its neighbours read its output
   std::vector<Links> links_;            // by place
   std::vector<TensorId> own_;           // by tensor that no op makes: its equal in the next place
 };
 
-// The ranks of each place run its stages alone.
+// Returns whether the ranks of each place run the stages of that place alone.
 bool has_a_row_for_each_place(const ResolvedPlan& plan) {
   return std::ranges::all_of(plan.rows, [](const auto& row) { return row.size() == 1; });
 }
 
-// The graph without the ops of the copies. Where the original reads tensors of its first copy, it now
-// reads those of the place behind the last copy, as the last copy did; and where that place reads
-// tensors of the last copy, it now reads those of the original.
+// A `Shortening` makes the graph without the ops of the copies. Where the original reads tensors of
+// its first copy, it then reads those of the place behind the last copy, as the last copy did; and
+// where that place reads tensors of the last copy, it then reads those of the original.
 class Shortening {
  public:
   Shortening(const Graph& graph, const ResolvedPlan& plan,
@@ -256,7 +263,7 @@ class Shortening {
     }
   }
 
-  // Nothing: something else reads what would be gone.
+  // Returns nothing if an op that stays reads a tensor that would be gone.
   std::optional<ShorterGraph> run() {
     std::vector<Op> stay;
     std::vector<bool> used(graph_.tensors().size());
@@ -295,22 +302,22 @@ class Shortening {
     return copied_.contains(plan_.place_of(plan_.ops[op.index()].stage));
   }
 
-  // The tensor that the op's input k reads in the shorter graph; invalid if its producer is gone and
-  // nothing stands for it.
+  // Returns the tensor that the op's input k reads in the shorter graph; invalid if its producer is
+  // gone and nothing stands for it.
   TensorId operand(const Op& op, size_t k) const {
     const OpId producer = graph_.tensor(op.inputs[k]).producer;
     const OpId last = last_of_[op.id.index()];
     if (!producer.valid() || !is_gone(producer)) return op.inputs[k];
     return last.valid() ? graph_.op(last).inputs[k] : tensor_for_[op.inputs[k].index()];
   }
-  // The tensor, or the original's that stands for it.
+  // Returns the tensor, or the original's tensor that stands for it.
   TensorId instead_of(TensorId id) const {
     if (!id.valid()) return id;
     const OpId producer = graph_.tensor(id).producer;
     return producer.valid() && is_gone(producer) ? tensor_for_[id.index()] : id;
   }
-  // The tensor to which `id` links. If it is left out of the shorter graph, the tensor to which the
-  // equal of `id` in the last copy links.
+  // Returns the tensor to which `id` links. If that is left out of the shorter graph, returns the
+  // tensor to which the equal of `id` in the last copy links.
   TensorId linked(TensorId id, TensorId Tensor::*link) const {
     const Tensor& tensor = graph_.tensor(id);
     const OpId gone = (tensor.*link).valid() ? graph_.tensor(tensor.*link).producer : OpId();
@@ -326,7 +333,7 @@ class Shortening {
     return stays.valid() ? now_[stays.index()] : stays;
   }
 
-  // The tensors that stay, in their order, with the plan of each.
+  // Adds the tensors that stay, in their order, with the plan of each.
   void add(const std::vector<bool>& used) {
     made_plan_.plan = plan_.plan;
     made_plan_.stages = plan_.stages;

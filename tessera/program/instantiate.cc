@@ -92,7 +92,7 @@ Box compute_box(const Op& op, const OpPlan& plan, const ShapeRule& shapes, const
     }
     box.dims.push_back(interval);
   }
-  if (const auto band = narrowing_band(op, plan)) {  // of all queries of the rank, in every step
+  if (const auto band = narrowing_band(op, plan)) {  // has all queries of the rank, in every step
     const auto query = static_cast<size_t>(band->query);
     Interval& keys = box.dims[static_cast<size_t>(band->key)];
     keys = intersect(keys, band->keys_seen(cut_interval(space[query], 1, plan.dims[query].axes,
@@ -170,7 +170,7 @@ class Instantiation {
   }
 
  private:
-  // A place that this rank belongs to.
+  // A `Here` is a place that this rank belongs to.
   struct Here {
     PlaceId place;
     const PlaceText* text = nullptr;
@@ -187,9 +187,9 @@ class Instantiation {
     return evaluate(region, mesh(), shape(tensor), at_->coordinates);
   }
 
-  // Adds a buffer that holds what the larger micro-batches have of the region, and what the smaller
-  // ones have: where a step's piece and a rank's piece meet, a rank may have nothing of the larger
-  // ones and something of the smaller ones.
+  // Adds a buffer that holds the region of the larger micro-batches and that of the smaller ones:
+  // where a step's piece and a rank's piece meet, a rank may have nothing of the larger ones and
+  // something of the smaller ones.
   void add_buffer(const TextBuffer& buffer) {
     Buffer b;
     b.id = BufferId(out_.buffers.size());
@@ -210,7 +210,8 @@ class Instantiation {
     out_.buffers.push_back(std::move(b));
   }
 
-  // Texts name blocks by stages, programs by the position of the stage on the rank.
+  // Returns the program's name of the block: texts name blocks by stages, programs by the position
+  // of the stage on the rank.
   BlockRef chunk_of(BlockRef ref) const {
     if (ref.once()) return ref;
     const auto it = std::find(out_.stages.begin(), out_.stages.end(), StageId(ref.chunk));
@@ -218,7 +219,7 @@ class Instantiation {
     return {ref.kind, static_cast<int32_t>(it - out_.stages.begin() + behind)};
   }
 
-  // The block's text of all places of this rank, in the order in which it was written.
+  // Writes the block's texts of all places of this rank, in the order in which they were written.
   void write_block(BlockRef ref) {
     block_ = chunk_of(ref);
     size_t longest = 0;
@@ -275,7 +276,8 @@ class Instantiation {
     ordinals_[block_].push_back(ordinal_);
   }
 
-  // Pieces of a text's handle have the same handles in the blocks of both sizes.
+  // Returns the handle for a piece of a text's handle; pieces have the same handles in the blocks
+  // of both sizes.
   int concrete_handle(int handle) {
     std::vector<Piece>& pieces = handles_[handle];
     const auto size = static_cast<unsigned>(size_);
@@ -301,13 +303,14 @@ class Instantiation {
     compute.inputs.reserve(body.inputs.size());
     compute.outputs.reserve(body.outputs.size());
     for (size_t i = 0; i < body.inputs.size(); ++i) {
-      // What is held may be more than the box needs (keys behind the last query of a causal pair).
+      // The held region may be more than the box needs (keys behind the last query of a causal
+      // pair).
       const Box held = evaluate_here(op.inputs[i], body.inputs[i].region);
       const Box need = project(op.annotation, op.annotation.inputs[i], compute.box);
       compute.inputs.push_back(
           local(body.inputs[i].buffer, held.empty() ? held : intersect(held, need)));
     }
-    // Of uneven blocks a rank may have one of which nothing is left.
+    // With uneven blocks a rank may have a piece with nothing left in it.
     bool any = !compute.box.empty(), sets = false;
     for (const TextOutput& output : body.outputs) {
       Output o{local(output.view, output.tensor), output.tensor, output.write, output.term,
@@ -316,7 +319,7 @@ class Instantiation {
       sets = sets || (!o.view.box.empty() && o.write != Write::kAdd);
       compute.outputs.push_back(std::move(o));
     }
-    // Keys that none of the queries sees add nothing.
+    // Keys that no query sees add nothing.
     const auto band = band_of(op);
     const bool nothing = masked(op.annotation, compute.box) || (band && band->misses(compute.box));
     if (any && (sets || !nothing)) push(text, {std::move(compute), {}, {}});
@@ -337,7 +340,8 @@ class Instantiation {
     return known->second;
   }
 
-  // The region on every member of a group: evaluated once for all tensors of one shape.
+  // Returns the region on every member of a group; it is evaluated once for all tensors of one
+  // shape.
   const SharedBoxes& boxes_of_members(int group, const Region& region,
                                       const std::vector<int64_t>& whole) {
     std::vector<MemberBoxes>& known = member_boxes_[static_cast<size_t>(group)];
@@ -371,7 +375,7 @@ class Instantiation {
       if (!t.need[me].empty()) t.out = local(transfer.to.buffer, t.need[me]);
       issue.transfers.push_back(std::move(t));
     }
-    if (!moves) return;  // nothing on any member
+    if (!moves) return;  // no member has anything to move
     if (body.named) issue.named = named_rows(*body.named, group);
     if (body.classify) issue.kind = class_of(issue);
     const TensorId first = issue.transfers[0].tensor;
@@ -399,7 +403,7 @@ class Instantiation {
     return out;
   }
 
-  // Of what goes alike within one group: classified once.
+  // Returns the kind of the issue. Issues that go alike within one group are classified once.
   CollectiveKind class_of(const Issue& issue) {
     const Transfer& first = issue.transfers[0];
     const auto [known, fresh] =
@@ -411,7 +415,7 @@ class Instantiation {
   }
 
   // ---- compression
-  // Of all arrays of the call, or of none.
+  // Compresses all arrays of the call, or none.
   void compress(Issue& issue, const std::optional<Compression>& compression) {
     if (!compression) return;
     const auto me = static_cast<size_t>(out_.groups[static_cast<size_t>(issue.group)].index);
@@ -431,7 +435,7 @@ class Instantiation {
     return in_.plan->tensors[tensor.index()].compress[kSendEdge];
   }
 
-  // What error feedback keeps from one message to the next.
+  // Returns the view of what error feedback keeps from one message to the next.
   View residual(TensorId tensor, int64_t elements) {
     Buffer buffer;
     buffer.id = BufferId(out_.buffers.size());
@@ -494,8 +498,8 @@ class Instantiation {
     }
   }
 
-  // Two places of this rank: what crosses is copied on arrival; from a file, beside what computes,
-  // and waited for as a message is.
+  // Adds a crossing between two places of this rank: the value is copied on arrival. From a file it
+  // is copied beside what computes, and waited for as a message is.
   void add_from_itself(const TextInstruction& text, const TextCross& body,
                        const CrossPiece& piece) {
     const auto from = std::find_if(here_.begin(), here_.end(),
@@ -515,8 +519,8 @@ class Instantiation {
 
   void add(const TextInstruction& text, const TextWait& body) {
     waits_.push_back({body.handle, body.lag});
-    // A wait may be written before its issue is seen (lag 1, other blocks): resolved handles exist
-    // once all issues are instantiated, so remember the place and fill in later.
+    // A wait may be written before its issue is seen (lag 1, other blocks). Handles are known once
+    // all issues are instantiated, so the position is noted here and filled in later.
     Instruction placeholder{Wait{-1 - static_cast<int>(waits_.size() - 1), body.lag}, {}, {}};
     push(text, std::move(placeholder));
   }
@@ -543,9 +547,9 @@ class Instantiation {
     return {home.tensor, BufferId(buffer), boxes_[0][buffer]};
   }
 
-  // Wait placeholders: one wait for each piece that this rank sends or receives under the handle in
-  // micro-batches of the block's size; where runs before are meant, which may be of the other size,
-  // of both.
+  // Replaces each wait placeholder by one wait for each piece that this rank sends or receives
+  // under the handle: in micro-batches of the block's size, or of both sizes where earlier runs are
+  // meant, which may be of the other size.
   void fill_in_waits() {
     for (auto& [ref, block] : out_.blocks) {
       const unsigned sizes = ref.once() ? 3U : out_.smaller(ref) ? 2U : 1U;
@@ -573,7 +577,7 @@ class Instantiation {
     }
   }
 
-  // A sum that several blocks add to is set in the one that runs first.
+  // Makes a sum that several blocks add to be set in the block that runs first.
   void set_once() {
     std::map<BufferId, BlockRef> first;
     std::set<BlockRef> seen;
@@ -609,7 +613,7 @@ class Instantiation {
     }
   }
 
-  struct MemberBoxes {  // views of the text and of the shapes
+  struct MemberBoxes {  // keeps views of the text and of the shapes
     const std::vector<int64_t>* shape = nullptr;
     const Region* region = nullptr;
     SharedBoxes boxes;
@@ -620,21 +624,21 @@ class Instantiation {
   };
   struct Piece {
     int handle;
-    unsigned sizes;  // of micro-batches in whose blocks it is issued, a bit each; once a step: both
+    unsigned sizes;  // a bit for each size of micro-batches that issues it; once a step: both
   };
 
   const InstantiateInput& in_;
   const Graph& graph_;
   std::vector<Here> here_;
-  const Here* at_ = nullptr;  // whose text is being written
+  const Here* at_ = nullptr;  // the place whose text is being written
   Program out_;
-  size_t size_ = 0;                        // of the micro-batches for which is being written
+  size_t size_ = 0;                        // of the micro-batches whose block is being written
   std::vector<std::vector<Box>> boxes_;    // by size: global region of each buffer
-  ByBlock<std::vector<size_t>> ordinals_;  // by instruction: which one of the text's
+  ByBlock<std::vector<size_t>> ordinals_;  // by instruction: its number in the text
   size_t ordinal_ = 0;
   std::map<std::pair<PlaceId, Axes>, int> groups_;
   std::vector<std::vector<MemberBoxes>> member_boxes_;  // by group
-  // By the boxes of what is held and of what is needed, which member_boxes_ keeps.
+  // By the boxes of held and needed regions, which member_boxes_ keeps.
   std::map<std::tuple<const Box*, const Box*, std::optional<Combiner>>, CollectiveKind> classes_;
   std::map<int, std::vector<Piece>> handles_;
   std::vector<PendingWait> waits_;

@@ -1,4 +1,4 @@
-// Parts of making a rank's program (place_text.h) that programs made of other programs need, too
+// Parts of instantiation (place_text.h) that also serve programs made of other programs
 // (alike_programs.h). Private to tessera/program.
 #pragma once
 
@@ -6,11 +6,11 @@
 
 namespace tessera {
 
-// The runs of the rank's row, of blocks that the program names by its own stages.
+// Writes the runs of the rank's row; the blocks are named by the program's own stages.
 void write_schedule(Program& program, const ResolvedPlan& plan);
 
-// As plan_memory, of a program that has its frees already, where buffers have as many copies as
-// lowering has given them, and lie nowhere.
+// Fixes lifetimes and offsets as plan_memory does, for a program that already has its frees, whose
+// buffers have as many copies as lowering has given them and no offsets yet.
 void plan_memory_again(Program& program, bool offsets);
 
 }  // namespace tessera

@@ -1,5 +1,5 @@
-// What may be asked of any instruction, of a program (program.h) or of a place text (place_text.h),
-// whichever kind of instruction it is.
+// Questions about any instruction of a program (program.h) or of a place text (place_text.h),
+// whatever its kind.
 //
 // match(instruction, cases...) calls the case that takes the instruction's kind. The cases are
 // exhaustive and none of them takes everything: a kind that is added to Instruction or to
@@ -11,8 +11,9 @@
 //       [](const OneOf<Issue, Send, Recv, Copy, Load, Free> auto&) { return std::string(); });
 //
 // The questions below are such matches: which views an instruction touches, and how (accesses);
-// which handle it starts (handle_of); which end of a message it is (message_of). Who asks one of
-// them never lists kinds. To look for one kind alone, as the wait of a handle, std::get_if is fine.
+// which handle it starts (handle_of); which end of a message it is (message_of). Code that asks
+// them need not list kinds. To look for one kind alone, such as the wait of a handle, std::get_if
+// is fine.
 #pragma once
 
 #include <concepts>
@@ -35,10 +36,10 @@ struct Overloaded : F... {
 template <class... F>
 Overloaded(F...) -> Overloaded<F...>;
 
-// Stands for a kind of instruction that is yet to be added.
+// `KindToCome` stands for a kind of instruction that is yet to be added.
 struct KindToCome {};
 
-// Does `Cases` take every alternative of the variant, and nothing else?
+// True if `Cases` takes every alternative of the variant, and nothing else.
 template <class Cases, class Body>
 inline constexpr bool kExhaustive = false;
 template <class Cases, class... Kinds>
@@ -56,10 +57,10 @@ decltype(auto) match(AnyInstruction& instruction, F&&... cases) {
 enum class AccessMode : uint8_t {
   kRead,
   kSet,
-  kAdd,             // to what is there
+  kAdd,             // adds to the present value
   kAddExceptFirst,  // sets in the block's first run of the step, then adds
-  kUpdate,          // read, and written again: the residual of error feedback
-  kFree,            // all of the buffer, or of its slot
+  kUpdate,          // reads and writes again: the residual of error feedback
+  kFree,            // frees all of the buffer, or of its slot
 };
 constexpr bool reads(AccessMode mode) {
   return mode == AccessMode::kRead || mode == AccessMode::kAdd ||
@@ -84,8 +85,8 @@ struct Access {
   AccessMode mode = AccessMode::kRead;
 };
 
-// Calls visit(Access) for everything that the instruction touches, in the order in which the text
-// form names it. What an instruction with a handle touches is touched until the handle's wait.
+// Calls visit(Access) for everything that the instruction touches, in the order of the text form.
+// An instruction with a handle touches its views until the handle's wait.
 template <class Visit>
 void accesses(const Instruction& instruction, const Visit& visit) {
   const auto touch = [&](const View& view, AccessMode mode) {
@@ -129,8 +130,8 @@ void accesses(const Instruction& instruction, const Visit& visit) {
       });
 }
 
-// The handle under which the instruction runs beside those behind it; -1: it is done when the next
-// one begins.
+// Returns the handle under which the instruction runs beside those behind it; -1 if it is done when
+// the next instruction begins.
 inline int handle_of(const Instruction& instruction) {
   return match(
       instruction,
@@ -138,7 +139,7 @@ inline int handle_of(const Instruction& instruction) {
       [](const OneOf<Compute, Wait, Load, Free, ReleaseRows> auto&) { return -1; });
 }
 
-// One end of a message between two ranks.
+// A `MessageEnd` is one end of a message between two ranks.
 struct MessageEnd {
   bool sends = false;
   int handle = 0;

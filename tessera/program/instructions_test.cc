@@ -1,5 +1,4 @@
-// The questions that may be asked of any instruction, against the text form, which is written
-// apart from them.
+// Compares the answers about instructions with the text form, which is written independently.
 #include "tessera/program/instructions.h"
 
 #include <gmock/gmock.h>
@@ -30,7 +29,7 @@ TEST(Instructions, cases_are_exhaustive_only_if_each_kind_has_its_own) {
       (kExhaustive<decltype(Overloaded{some, wait, free}), decltype(TextInstruction::body)>));
 }
 
-// The numbers behind `mark` that stand outside quotes.
+// Returns the numbers behind `mark` that stand outside quotes.
 std::set<int> numbers_behind(char mark, const std::string& text) {
   std::set<int> out;
   bool inside = false;

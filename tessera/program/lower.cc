@@ -27,10 +27,10 @@ namespace tessera {
 struct Lowering::Impl {
   std::shared_ptr<const Graph> graph, whole;
   ResolvedPlan plan;
-  std::optional<CopiedPlaces> copied;  // that the graph lacks
+  std::optional<CopiedPlaces> copied;  // places that the graph lacks
   Analysis analysis;
   std::vector<PlaceText> texts;              // by place
-  int64_t micro_batch_size = 0, larger = 0;  // as of a Program
+  int64_t micro_batch_size = 0, larger = 0;  // as in Program
   std::vector<InstantiateInput::Sizes> micro_batch_sizes;
 
   const ShapeRule& rule() const { return analysis.shapes; }
@@ -39,9 +39,9 @@ struct Lowering::Impl {
   void find_micro_batch_sizes();
 
   bool several_places() const;
-  // The place whose ops the place runs: its own, or that of the place that it copies.
+  // Returns the place whose ops the place runs: itself, or the original if the place is a copy.
   PlaceId place_of_ops(PlaceId place) const;
-  // Of ranks at one place; of_rank: index into `out`, by rank.
+  // Adds the classes of ranks at one place. of_rank: by rank, the index into `out`.
   void add_roles(PlaceId place, std::vector<RankClass>& out, std::vector<int32_t>& of_rank) const;
   bool has_roles_of_original(PlaceId place, const std::vector<int32_t>& of_rank) const;
   void copy_roles(PlaceId place, std::vector<RankClass>& out, std::vector<int32_t>& of_rank) const;
@@ -70,8 +70,8 @@ Result<Lowering> Lowering::create(std::shared_ptr<const Graph> graph, ResolvedPl
       impl.copied = shorter->copied;
       impl.paths = options.paths;
       if (impl.write_texts({})) return lowering;
-      // Some stage is not equal after all, or the plan is wrong: all stages are lowered, and an error
-      // then names what the user wrote.
+      // Some stage is not equal after all, or the plan is wrong: all stages are lowered then, so
+      // that an error names what the user wrote.
     }
   }
   Lowering lowering;
@@ -146,8 +146,8 @@ Result<Program> Lowering::lower(int rank, bool offsets) const {
 
 namespace {
 
-// Something in the text that is not of the same size on all ranks, as a function of the coordinates
-// on some axes.
+// A `Varying` is something in the text whose size differs between ranks, as a function of the
+// coordinates on some axes.
 struct Varying {
   Axes axes;
   std::function<std::vector<int64_t>(const std::vector<int64_t>& coordinates)> sizes;
@@ -159,8 +159,9 @@ void add_axes(Axes& to, const Axes& axes) {
   }
 }
 
-// A dim that is read through windows: how much of it a rank has, what it takes of each peer, and
-// what each peer takes of it. Peers are named by their distance, so that inner ranks are alike.
+// Adds a dim that is read through windows: how much of it a rank has, what the rank takes of each
+// peer, and what each peer takes of it. Peers are named by their distance, so that inner ranks are
+// alike.
 void add_halo(const PlaceText& text, const Shared<Layout>& layout, size_t d, int64_t size,
               std::set<std::string>& seen, std::vector<Varying>& out) {
   const Layout::DimWindow& window = *layout->window(d);
@@ -204,7 +205,7 @@ void add_halo(const PlaceText& text, const Shared<Layout>& layout, size_t d, int
        }});
 }
 
-// Axes along which something is at one coordinate alone: who is there, and who is not.
+// Returns the axes along which something is at one coordinate alone: who is there, and who is not.
 std::vector<Varying> pins(const PlaceText& text, const ResolvedPlan& resolved,
                           const std::vector<OpPlan>& plans, PlaceId place) {
   std::set<AxisPin> found;
@@ -223,7 +224,7 @@ std::vector<Varying> pins(const PlaceText& text, const ResolvedPlan& resolved,
   return out;
 }
 
-// Dims of buffers that are cut unevenly; each kind of cut once.
+// Returns the dims of buffers that are cut unevenly; each kind of cut once.
 std::vector<Varying> uneven_cuts(const PlaceText& text,
                                  const std::vector<std::vector<int64_t>>& shapes) {
   std::vector<Varying> out;
@@ -233,7 +234,7 @@ std::vector<Varying> uneven_cuts(const PlaceText& text,
     const Region& region = buffer.region;
     for (size_t d = 0; d < shape.size(); ++d) {
       const bool steps = region.piece && region.piece->dim == d;
-      // The steps of a loop cut what its axes leave, and the others cut beside them.
+      // The steps of a loop cut what its axes leave, and the other axes cut beside them.
       const Axes& axes = region.layout->shards[d];
       int64_t shards = 1, pieces = steps ? region.piece->steps : 1;
       for (size_t a = 0; a < axes.size(); ++a) {
@@ -277,9 +278,9 @@ bool is_split(const OpPlan& plan) {
   return std::ranges::any_of(plan.dims, [](const DimSplit& split) { return split.split(); });
 }
 
-// Ops that are causal or have a window, and whose queries or keys are cut: how many keys a rank
-// reads, and how many of the points it sees, depends on where its queries are. In a reordered dim
-// (graph/order.h) pieces of one size see about as many.
+// Returns ops that are causal or have a window and whose queries or keys are cut: how many keys a
+// rank reads, and how many of the points it sees, depends on where its queries are. In a reordered
+// dim (graph/order.h) pieces of one size see about as many.
 std::vector<Varying> causal_cuts(const Graph& graph, const ResolvedPlan& resolved,
                                  const std::vector<OpPlan>& plans, PlaceId place,
                                  const ShapeRule& shapes) {
@@ -322,7 +323,7 @@ std::vector<Varying> causal_cuts(const Graph& graph, const ResolvedPlan& resolve
   return out;
 }
 
-// Crossings that are not from twin to twin: a rank's pieces, and its peers as seen from it.
+// Returns crossings that are not from twin to twin: a rank's pieces, and its peers as seen from it.
 std::vector<Varying> uneven_crossings(const ResolvedPlan& plan, const PlaceText& text,
                                       const ShapeRule& shapes) {
   using Sizes = std::vector<int64_t>;
@@ -374,7 +375,8 @@ std::vector<Varying> uneven_crossings(const ResolvedPlan& plan, const PlaceText&
   return out;
 }
 
-// Sizes for all coordinates on the axes of `what` other than `axis`, which is at `coordinate`.
+// Returns the sizes for all coordinates on the axes of `what` other than `axis`, which is at
+// `coordinate`.
 std::vector<int64_t> profile(const Varying& what, const Mesh& mesh, AxisId axis,
                              int64_t coordinate) {
   Axes others = what.axes;
@@ -403,9 +405,9 @@ struct Alike {
 
 }  // namespace
 
-// Along each axis, coordinates with the same sizes everywhere, whatever the other coordinates, are
-// alike; classes are products of these, joined where they come to the same sizes. Ranks at several
-// places are each a class.
+// Returns the rank classes. Along each axis, coordinates are alike if they have the same sizes
+// everywhere, whatever the other coordinates. Classes are products of these, joined where they come
+// to the same sizes. A rank at several places is a class by itself.
 std::vector<RankClass> Lowering::roles(std::vector<int32_t>* of_rank) const {
   std::vector<int32_t> unused;
   return impl_->roles(of_rank == nullptr ? unused : *of_rank);
@@ -438,9 +440,9 @@ std::vector<RankClass> Lowering::Impl::roles(std::vector<int32_t>& of_rank) cons
   return out;
 }
 
-// Ranks of a class exchange messages with ranks of the same classes. Planned routes need not be so:
-// where there are 12 receivers for 8 senders, one of two receivers that see the same may be served by
-// a sender that serves others too.
+// Splits classes so that ranks of a class exchange messages with ranks of the same classes. With
+// planned routes this need not be so: where 12 receivers have 8 senders, one of two receivers that
+// see the same may be served by a sender that serves others too.
 void Lowering::Impl::tell_peers_apart(std::vector<RankClass>& classes,
                                       std::vector<int32_t>& of_rank) const {
   std::vector<std::shared_ptr<const CrossRoutes>> crossings;  // each once
@@ -492,8 +494,8 @@ PlaceId Lowering::Impl::place_of_ops(PlaceId place) const {
   return copied && copied->contains(place) ? copied->original : place;
 }
 
-// A copy between places with meshes of the same axes, as the original is: all that its ranks have or
-// exchange is cut as the original's.
+// Returns whether the place is a copy whose mesh, and those of its neighbours, have the same axes
+// as at the original: then all that its ranks have or exchange is cut as the original's.
 bool Lowering::Impl::has_roles_of_original(PlaceId place,
                                            const std::vector<int32_t>& of_rank) const {
   const PlaceId original = place_of_ops(place);

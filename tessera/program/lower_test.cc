@@ -1,5 +1,5 @@
-// Lowering: what a rank's program contains, under each kind of plan. That programs are right is the
-// verifier's business.
+// Lowering: the contents of a rank's program under each kind of plan. The verifier checks
+// that programs are right.
 #include "tessera/program/lower.h"
 
 #include <fmt/format.h>
@@ -52,7 +52,6 @@ void expect_accepted(const TestPrograms& lowered) {
 Graph transformer(TestModel model = {}) { return trained(test_transformer(model)); }
 
 // ---- a rank alone
-// -----------------------------------------------------------------------------------
 struct Sizes {
   size_t buffers = 0, instructions = 0, groups = 0;
   std::vector<std::string> shapes;
@@ -93,8 +92,7 @@ TEST(Lowering, of_a_rank_outside_the_mesh_is_an_error) {
 }
 
 // ---- roles
-// ------------------------------------------------------------------------------------------ What a
-// program looks like up to origins, groups and peers.
+// Returns the text of a program up to origins, groups and peers.
 std::string text_shape(const Program& program) {
   std::string out = fmt::format("stage {}", program.stages[0].value);
   for (const Buffer& buffer : program.buffers) out += Box::whole(buffer.shape).to_string();
@@ -174,7 +172,6 @@ TEST(Roles, of_causal_attention_over_a_cut_sequence_differ_by_the_keys_they_read
 }
 
 // ---- gradients and micro-batches
-// --------------------------------------------------------------------
 constexpr const char* kReplicas =
     "mesh = { dp = 2 }\nmicro_batches = 2\nbucket_bytes = 0\n"
     "split = [{ ops = \"*\", dim = \"batch\", over = \"dp\" }]\n";
@@ -329,8 +326,8 @@ TEST(Zero, stage_1_keeps_state_in_shards_and_gathers_what_is_updated) {
   }));
 }
 
-// Handles of the block's issues of one kind, by position, and where each is waited for (-1:
-// elsewhere).
+// Returns the handles of the block's issues of one kind, by position, and where each is awaited
+// (-1: elsewhere).
 std::vector<std::pair<int, int>> issued_and_awaited(const std::vector<Instruction>& block,
                                                     CollectiveKind kind) {
   std::vector<std::pair<int, int>> found;
@@ -469,7 +466,6 @@ TEST(Gradients, completed_by_two_collectives_are_awaited_between_them_in_the_upd
 }
 
 // ---- stages
-// -----------------------------------------------------------------------------------------
 TEST(Stages, send_a_tied_table_once_a_step_and_get_its_gradient_back) {
   GraphBuilder g("tied");
   const Init init{Init::Kind::kNormal, 0.02};
@@ -522,7 +518,6 @@ TEST(Stages, keep_as_many_slots_as_micro_batches_are_in_flight) {
 }
 
 // ---- transforms of the graph
-// ------------------------------------------------------------------------
 TEST(Recompute, keeps_nothing_of_an_activation_between_forward_and_backward) {
   const std::string mesh =
       "mesh = { dp = 2 }\nsplit = [{ ops = \"*\", dim = \"batch\", over = \"dp\" }]\n";
@@ -569,7 +564,7 @@ TEST(Expansion, merges_the_moments_of_a_split_norm) {
   expect_accepted(lowered);
 }
 
-// Parts may be added up behind a linear op, but only where they lie as the op may be cut: a running
+// Parts may be added up behind a linear op, but only if they lie as the op may be cut: a running
 // sum over tokens takes all of them.
 TEST(LinearOps, work_on_parts_that_are_cut_as_they_may_be) {
   GraphBuilder g("running");
@@ -594,7 +589,6 @@ TEST(LinearOps, work_on_parts_that_are_cut_as_they_may_be) {
 }
 
 // ---- loops
-// ------------------------------------------------------------------------------------------
 constexpr const char* kSquare =
     "mesh = {{ row = 2, col = 2 }}\nsplit = [\n"
     "  {{ ops = \"*\", dim = \"batch\", over = \"row\" }},\n"
@@ -712,7 +706,8 @@ Graph tied() {
 }
 
 // A loop over the vocabulary of a tied head leaves its pieces of the weight in two blocks, so the
-// ops that join their gradients cut them by blocks: what these fetch from is held by blocks too.
+// ops that join their gradients cut them by blocks. The values that these ops fetch are then held
+// by blocks too.
 TEST(Loops, fetch_pieces_from_where_they_are_cut_alike) {
   const Graph forward = tied();
   for (const std::string order : {"nested", "rotated"}) {
@@ -729,8 +724,8 @@ TEST(Loops, fetch_pieces_from_where_they_are_cut_alike) {
   }
 }
 
-// What cuts the weight for the looped head stands before the embedding in the graph, but at a later
-// stage: the weight is at home with the embedding all the same.
+// The op that cuts the weight for the looped head stands before the embedding in the graph, but at
+// a later stage: the weight is at home with the embedding all the same.
 TEST(Loops, leave_a_parameter_at_home_at_the_earliest_stage_that_reads_it) {
   const std::string plan =
       "mesh = { b = 2 }\n"

@@ -2,16 +2,16 @@
 // behind the last touch, and each tier of the rank is one arena with fixed offsets
 // (docs/concepts.md).
 //
-// Time is a line: the runs of the schedule, one behind the other. What lives across micro-batches
-// has an interval on it, which ends behind its last use: in the last run of a block, or in the
-// first one if only that run uses it (shards that are gathered once a step, gradients that are
-// reduced behind the last micro-batch). What lives within a micro-batch has an interval in each of
-// them, as far apart as their runs are, if every micro-batch ends before the next begins. Else it
-// goes into slots, one for each micro-batch that is between its first and its last block at the
-// same time. What is sent late has as many copies as lowering says, for the whole step.
-// Micro-batches may run their blocks in different orders (weight parts that fill
-// bubbles): such a buffer is freed in the first block that is behind its last use in all. Offsets: see
-// arena.h.
+// Time is a line: the runs of the schedule, one behind the other. A buffer that lives across
+// micro-batches has an interval on it, which ends behind its last use: in the last run of a block,
+// or in the first run if only that run uses it (shards that are gathered once a step, gradients
+// that are reduced behind the last micro-batch). A buffer that lives within a micro-batch has an
+// interval in each of them, as far apart as their runs are, if every micro-batch ends before the
+// next begins. Else it goes into slots, one for each micro-batch that is between its first and its
+// last block at the same time. A buffer that is sent late has as many copies as lowering says, for
+// the whole step. Micro-batches may run their blocks in different orders (weight parts that fill
+// bubbles): a buffer is then freed in the first block that is behind its last use in all of them.
+// Offsets: see arena.h.
 #include "tessera/program/memory.h"
 
 #include <algorithm>
@@ -29,7 +29,7 @@
 namespace tessera {
 namespace {
 
-// On disk: of a block, so that a buffer is read and written without its neighbours.
+// On disk the alignment is a block, so that a buffer is read and written without its neighbours.
 constexpr int64_t kAlignment = 64, kDiskAlignment = 4096;
 
 using Runs = ArenaItem::Runs;
@@ -46,7 +46,7 @@ class MemoryPlanner {
     insert_frees();
     assign_offsets();
   }
-  // The frees stand where they belong.
+  // Plans again where the frees stand already.
   void run_again() {
     find_touches_and_lifetimes();
     assign_offsets();
@@ -61,10 +61,10 @@ class MemoryPlanner {
     find_lifetimes();
   }
 
-  // By block, as a position in order_.
+  // The touches of a buffer in one block; blocks are numbered by their positions in order_.
   struct TouchInBlock {
     int64_t first = -1, last = -1;
-    std::optional<When> when;  // of all touches, if it is one; else kAlways
+    std::optional<When> when;  // of all touches, if they agree; else kAlways
   };
   struct Touch {
     SmallVector<TouchInBlock, 4> at;
@@ -72,7 +72,7 @@ class MemoryPlanner {
     bool only(size_t block, When what) const { return at[block].when == what; }
   };
 
-  // What it frees is left out: this is where frees come from.
+  // Visits the buffers of an instruction, except those that it frees: frees are derived from these.
   template <class Visit>
   static void buffers_of(const Instruction& instruction, const Visit& visit) {
     accesses(instruction, [&](const Access& access) {
@@ -88,7 +88,7 @@ class MemoryPlanner {
     return std::as_const(program_).block(order_[position]);
   }
 
-  // The line of blocks, and whether micro-batches overlap on it.
+  // Finds the line of blocks, and whether micro-batches overlap on it.
   void find_order() {
     order_.push_back(BlockKind::kPrologue);
     for (const BlockRunStep& run : program_.schedule) {
@@ -130,8 +130,8 @@ class MemoryPlanner {
     }
   }
 
-  // Sends that are awaited in later runs of their block, of buffers that later blocks of the same
-  // micro-batch read too, before that run: only their last wait keeps the buffer (taken_).
+  // Finds sends that are awaited in later runs of their block and whose buffers later blocks of the
+  // same micro-batch read too, before that run: only their last wait keeps the buffer (taken_).
   void find_outlasting() {
     std::map<int, std::pair<BufferId, size_t>> sent;  // by handle: buffer and position of its block
     std::vector<size_t> last_use(program_.buffers.size());
@@ -152,7 +152,8 @@ class MemoryPlanner {
       if (last_use[buffer.index()] != sending && !is_ring(buffer)) outlasting_.insert(handle);
     }
   }
-  // Copies that micro-batches use in turn all through the step: as many as lowering has given it.
+  // Returns whether micro-batches use copies of the buffer in turn all through the step: as many as
+  // lowering has given it.
   bool is_ring(BufferId id) const { return rings_[id.index()]; }
 
   void find_touches() {
@@ -197,8 +198,8 @@ class MemoryPlanner {
     return program_.micro_batches - (users == UsedBy::kSmaller ? program_.larger : 0);
   }
 
-  // How many micro-batches are between the two blocks at the same time: there are no fewer slots. 1: not
-  // all of them run `first` before `last`.
+  // Returns the number of micro-batches that are between the two blocks at the same time, which is
+  // the least number of slots; 1 if not all of them run `first` before `last`.
   int64_t most_between(size_t first, size_t last) const {
     std::vector<bool> begun(static_cast<size_t>(program_.micro_batches), false);
     int64_t now = 0, most = 1;
@@ -216,8 +217,8 @@ class MemoryPlanner {
     return most;
   }
 
-  // The fewest slots such that micro-batches that are between blocks `first` and `last` at the same
-  // time have different slots (all of them if `last` is the update).
+  // Returns the fewest slots such that micro-batches that are between blocks `first` and `last` at
+  // the same time have different slots (all of them if `last` is the update).
   int64_t slots_between(size_t first, size_t last) const {
     for (int64_t slots = most_between(first, last); slots < program_.micro_batches; ++slots) {
       std::vector<bool> busy(static_cast<size_t>(slots), false);
@@ -244,7 +245,7 @@ class MemoryPlanner {
     return k - 1;
   }
   bool touched(const Touch& touch) const { return first_block(touch) < order_.size(); }
-  // The first block that is behind its last use in every micro-batch.
+  // Returns the first block that is behind the buffer's last use in every micro-batch.
   size_t free_block(const Touch& touch) const {
     const auto is_behind = [&](size_t k) {
       for (size_t other = 0; other < order_.size(); ++other) {
@@ -277,14 +278,15 @@ class MemoryPlanner {
     return std::find(fetched_.begin(), fetched_.end(), id) != fetched_.end();
   }
 
-  // The run of the schedule in which a block touches a buffer of the step first, and last.
+  // Returns the run of the schedule in which a block first touches a buffer of the step; `ends_in`
+  // returns the last.
   int64_t begins_in(const Touch& touch, size_t k) const {
     return touch.only(k, When::kLast) ? last_run_[k] : first_run_[k];
   }
   int64_t ends_in(const Touch& touch, size_t k) const {
     return touch.only(k, When::kFirst) ? first_run_[k] : last_run_[k];
   }
-  // The block in whose run the last touch is.
+  // Returns the block in whose run the last touch is.
   size_t ending_block(const Touch& touch) const {
     size_t found = first_block(touch);
     for (size_t k = found; k < order_.size(); ++k) {
@@ -293,8 +295,8 @@ class MemoryPlanner {
     return found;
   }
 
-  // Run r of the schedule starts at start_[r]; in a micro-batch, block k starts at line_[k]. Only
-  // offsets depend on intervals.
+  // Returns the buffer's interval: run r of the schedule starts at start_[r]; in a micro-batch,
+  // block k starts at line_[k]. Only offsets depend on intervals.
   Item interval(const Buffer& buffer) const {
     Item item;
     item.buffer = buffer.id.index();
@@ -326,7 +328,7 @@ class MemoryPlanner {
     item.last = start(ends_in(touch, end)) + touch.at[end].last;
   }
 
-  // When the last message of a buffer that outlives its sends is taken.
+  // Returns the time at which the last message of a buffer that outlives its sends is taken.
   std::optional<int64_t> taken_at(BufferId id) const {
     const auto taken = taken_.find(id);
     if (taken == taken_.end()) return {};
@@ -383,7 +385,7 @@ class MemoryPlanner {
     line_.assign(1, 0);
     for (size_t k = 0; k < order_.size(); ++k)
       line_.push_back(line_.back() + static_cast<int64_t>(block(k).size()));
-    // Starts of the first block of each micro-batch, or of the runs of each block.
+    // The starts of the first block of each micro-batch, or of the runs of each block.
     repeats_.assign(order_.size(), {});
     for (size_t r = 0; r < program_.schedule.size(); ++r) {
       const size_t k = position(program_.schedule[r].block);
@@ -398,10 +400,10 @@ class MemoryPlanner {
     }
   }
 
-  // Buffers that live from and to the same blocks of the same micro-batches: one slot of all of them
-  // a micro-batch in flight. Rings of the same number of copies: {number of blocks, copies}. No class
-  // has more slots than micro-batches that use it, so that each slot is used: these micro-batches
-  // follow one another, and each has its own slot then.
+  // The class of buffers that live from and to the same blocks of the same micro-batches: each
+  // micro-batch in flight has one slot with all of them. Rings of the same number of copies have
+  // {number of blocks, copies}. No class has more slots than micro-batches that use it, so that
+  // each slot is used: these micro-batches follow one another, and each then has its own slot.
   struct SlotKey {
     size_t first, last;
     UsedBy users = UsedBy::kAll;
@@ -415,11 +417,12 @@ class MemoryPlanner {
   static int64_t alignment_of(Tier tier) {
     return tier == Tier::kDisk ? kDiskAlignment : kAlignment;
   }
-  struct Resting {               // of a tier's arena
-    int64_t base = 0, last = 0;  // where the others begin; the end of its last byte
+  struct Resting {               // what rests in a tier's arena
+    int64_t base = 0, last = 0;  // where other buffers begin; the end of the last byte
   };
 
-  // What rests comes first. The others: items, and those of micro-batches in flight by class.
+  // Assigns offsets to buffers at rest, which come first. The others become items, or, if they
+  // belong to micro-batches in flight, go to their class.
   Resting assign_resting(Tier tier, std::vector<Item>& items, SlotClasses& classes) {
     int64_t base = 0, last = 0;
     for (Buffer& buffer : program_.buffers) {
@@ -497,17 +500,17 @@ class MemoryPlanner {
   std::vector<UsedBy> used_by_;
   std::vector<BlockRef> order_;
   bool overlapping_ = false;
-  // By positions in order_: does the first run behind the second in every micro-batch?
+  // By positions in order_: whether the first block runs behind the second in every micro-batch.
   std::vector<std::vector<bool>> runs_behind_;
   std::vector<Touch> touches_;
   std::vector<bool> rings_;            // by buffer
   std::set<int> outlasting_;           // sends whose buffers are read again in later blocks
-  std::map<BufferId, int64_t> taken_;  // their buffers; position of the last wait in the update
+  std::map<BufferId, int64_t> taken_;  // buffers of outlasting_; the last wait in the update
   std::vector<BufferId> fetched_;
-  std::vector<int64_t> first_run_, last_run_;  // by position in order_: in the schedule
+  std::vector<int64_t> first_run_, last_run_;  // by position in order_: the run in the schedule
   std::vector<int64_t> start_;                 // by run of the schedule, and the end
   std::vector<int64_t> line_;                  // by position in order_, of one micro-batch
-  std::vector<Runs> repeats_;  // by position in order_; one of all if micro-batches do not overlap
+  std::vector<Runs> repeats_;  // by position in order_; one if micro-batches do not overlap
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The memory planner's entry for programs whose micro-batches have two sizes: it is told which buffers
-// micro-batches of only one size use.
+// The memory planner's entry for programs whose micro-batches have two sizes: the caller says which
+// buffers are used by micro-batches of only one size.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,12 @@
 
 namespace tessera {
 
-// Which micro-batches' blocks touch a buffer. A rank may have no part of the smaller ones.
+// A `UsedBy` says which micro-batches' blocks touch a buffer. A rank may have no part of the
+// smaller ones.
 enum class UsedBy : uint8_t { kAll, kLarger, kSmaller };
 
-// As plan_memory (place_text.h). `used_by`: by buffer; empty: all micro-batches use all buffers.
+// Lays memory out as plan_memory does (place_text.h). `used_by`: by buffer; empty: all
+// micro-batches use all buffers.
 void plan_memory_of(Program& program, bool offsets, std::vector<UsedBy> used_by);
 
 }  // namespace tessera

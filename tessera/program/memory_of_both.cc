@@ -1,7 +1,7 @@
-// Memory of programs with micro-batches of two sizes. The blocks of a family are laid side by side,
-// instruction by instruction, and planned as one block of all micro-batches: a buffer lives from the
-// first to the last touch of either, and has the size that the larger ones need. What is freed is
-// then freed at that place of both.
+// Memory of programs with micro-batches of two sizes. The two blocks of a family are laid side by
+// side, instruction by instruction, and planned as one block of all micro-batches: a buffer lives
+// from the first to the last touch of either block, and has the size that the larger micro-batches
+// need. A buffer is freed at the same place of both.
 #include <utility>
 
 #include "tessera/program/instructions.h"
@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-// A family's block, and of which of its two blocks each instruction is.
+// A `Merged` is a family's block; `from` says to which of the two blocks each instruction belongs.
 struct Merged {
   std::vector<Instruction> instructions;
   std::vector<BlockRef> from;
@@ -30,7 +30,7 @@ Merged merge(std::vector<Instruction>& larger, const std::vector<size_t>& at_lar
   return out;
 }
 
-// The blocks of the first and of the last run of each family.
+// `Ends` holds the blocks of the first and of the last run of each family.
 class Ends {
  public:
   explicit Ends(const Program& program) : program_(program) {
@@ -41,8 +41,8 @@ class Ends {
     }
   }
 
-  // Does the instruction belong in the block `ref`? An instruction that is run only in the first (or the
-  // last) run of a family of blocks belongs in the block that has this run.
+  // Returns whether the instruction belongs in the block `ref`. An instruction that runs only in
+  // the first (or the last) run of a family belongs in the block that has this run.
   bool stands_in(BlockRef ref, const Instruction& instruction) const {
     if (ref.once() || instruction.when == When::kAlways) return true;
     const auto& [first, last] = ends_.at(program_.family(ref));
@@ -54,7 +54,8 @@ class Ends {
   ByBlock<std::pair<BlockRef, BlockRef>> ends_;  // by family
 };
 
-// By buffer. `is_smaller`: is it a block of the smaller micro-batches?
+// Returns by buffer which micro-batches use it. `is_smaller`: whether a block is one of the smaller
+// micro-batches.
 template <class IsSmaller>
 std::vector<UsedBy> users_of(const Program& program, const Ends& ends,
                              const IsSmaller& is_smaller) {
@@ -77,7 +78,8 @@ std::vector<UsedBy> users_of(const Program& program, const Ends& ends,
   return out;
 }
 
-// A micro-batch that has not used a buffer does not free it: it may lie where that of another one is.
+// Returns whether a micro-batch frees a buffer. If it has not used the buffer, it does not, because
+// another micro-batch's buffer may lie there.
 bool frees(UsedBy users, UsedBy here, Lifetime lifetime) {
   return users == UsedBy::kAll || users == here || lifetime == Lifetime::kStep;
 }

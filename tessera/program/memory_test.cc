@@ -90,7 +90,7 @@ class ArenaWalk {
     if (const auto* wait = std::get_if<Wait>(&instruction.body)) land(*wait, micro_batch);
   }
 
-  // Of this micro-batch if there is one, else the oldest.
+  // Ends the flight of this micro-batch if there is one, else the oldest.
   void land(const Wait& wait, int64_t micro_batch) {
     auto it = wait.lag == 0 ? flights_.find({wait.handle, micro_batch}) : flights_.end();
     if (it == flights_.end()) it = flights_.lower_bound({wait.handle, -1});
@@ -152,7 +152,8 @@ TEST(Slots, are_the_micro_batches_in_flight_of_a_schedule) {
             (std::vector<int64_t>{3, 3}));
 }
 
-// Against all numbers of slots, one after the other, for any order of 8 micro-batches at one place.
+// Compares with all numbers of slots, one after the other, for any order of 8 micro-batches at one
+// place.
 TEST(Slots, are_the_fewest_that_keep_micro_batches_in_flight_apart) {
   std::mt19937_64 random(40);
   const Graph graph = trained(test_perceptron());
@@ -160,7 +161,7 @@ TEST(Slots, are_the_fewest_that_keep_micro_batches_in_flight_apart) {
     std::vector<int64_t> forwards = {0, 1, 2, 3, 4, 5, 6, 7}, alive;
     if (i % 2 == 0) std::shuffle(forwards.begin(), forwards.end(), random);
     std::string row;
-    std::vector<std::pair<int64_t, bool>> runs;  // micro-batch, is it a forward
+    std::vector<std::pair<int64_t, bool>> runs;  // micro-batch; whether it is a forward pass
     size_t begun = 0;
     while (runs.size() < 16) {
       const bool begins = begun < 8 && (alive.empty() || random() % 3 != 0);
@@ -209,8 +210,9 @@ TEST(Slots, are_spaced_by_the_bytes_of_one_micro_batch) {
   }
 }
 
-// 8 in 7 micro-batches of 2, 1, 1, ..., or in 5 of 2, 2, 2, 1, 1: cut over two ranks, the second of
-// them has nothing of the smaller ones. By rank of the first stage: slots of what it sends.
+// 8 elements in 7 micro-batches of 2, 1, 1, ..., or in 5 of 2, 2, 2, 1, 1, cut over two ranks, the
+// second of which has nothing of the smaller ones. By rank of the first stage: slots of the buffer
+// that it sends.
 TEST(Slots, are_those_of_micro_batches_that_use_a_buffer) {
   const std::string plan = "mesh = { pp = 2, dp = 2 }\n" + std::string(kStages) +
                            "split = [{ ops = \"*\", dim = \"batch\", over = \"dp\" }]\n";
@@ -255,7 +257,7 @@ TEST(Lifetimes, follow_from_the_blocks_that_touch_a_buffer) {
   EXPECT_EQ(lifetime("loss"), Lifetime::kStep) << "fetched";
 }
 
-// Stage 2 reads `soft` for its weights, stage 1 for what comes before it: in another order in each
+// Stage 2 reads `soft` for its weights, stage 1 for the op before it, in another order in each
 // micro-batch.
 class OrdersThatDiffer : public testing::TestWithParam<std::pair<std::string, BlockRef>> {
  protected:

@@ -1,5 +1,5 @@
-// Exchanges of the rows that a sparse product names: where lowering writes them, what they are said to
-// send, and what the verifier makes of wrong ones.
+// Exchanges of the rows that a sparse product names: where lowering writes them, how much they are
+// expected to send, and how the verifier rejects wrong ones.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -22,7 +22,8 @@ namespace {
 constexpr int64_t kNodes = 12, kEdges = 40, kHidden = 6;
 const std::string kSplit = "split = [{ ops = \"*\", dim = \"nodes\", over = \"dp\" }";
 
-// The sum of squares of a product with the rows of a dense product, or of two that sample differently.
+// The sum of squares of a product with the rows of a dense product, or of two that sample
+// differently.
 struct Form {
   std::vector<Attributes> products = {{}};
   bool trained_values = false;
@@ -107,7 +108,8 @@ TEST(NamedRows, compose_with_other_axes_and_samples) {
   }
 }
 
-// Two products of the same rows: one exchange if they name alike, two if their samples differ.
+// Two products of the same rows share one exchange if they name alike; they have two if their
+// samples differ.
 TEST(NamedRows, are_shared_by_products_that_name_alike) {
   const auto width = [](int64_t edges) {
     return Attributes{{"sampler", std::string("stride")}, {"width", edges}};
@@ -181,7 +183,7 @@ TEST(NamedRows, of_place_texts_are_read_back_and_checked) {
       << verdict();
 }
 
-// The expected number of different rows, by drawing each set of ids of a small table.
+// Computes the expected number of different rows by drawing each set of ids of a small table.
 TEST(NamedRows, are_expected_as_if_ids_were_drawn_evenly) {
   TestPrograms lowered = lower_all(network(), plan_of(3));
   Issue issue = *named_in(lowered.programs[0])[0];
@@ -191,20 +193,20 @@ TEST(NamedRows, are_expected_as_if_ids_were_drawn_evenly) {
   EXPECT_EQ(named_count(issue, 1, 1), 0) << "a member has its own rows";
   const int64_t row = kHidden * 8;
   EXPECT_EQ(sent_traffic(issue, 0), (Traffic{2 * std::llround(expected) * row, 2}));
-  issue.named->counted = {0, 1, 2, 3, 0, 4, 0, 2, 0};  // by who names, of whom
+  issue.named->counted = {0, 1, 2, 3, 0, 4, 0, 2, 0};  // by the member that names, and the owner
   EXPECT_EQ(sent_traffic(issue, 0), (Traffic{3 * row, 1}));
   EXPECT_EQ(sent_traffic(issue, 1), (Traffic{(1 + 2) * row, 2}));
   Issue sum = *named_in(lowered.programs[0])[1];
   sum.named->counted = issue.named->counted;
   EXPECT_EQ(sent_traffic(sum, 0), (Traffic{(1 + 2) * row, 2}));
   EXPECT_EQ(sent_traffic(sum, 2), (Traffic{2 * row, 1}));
-  // Never more than there are, however many ids name them.
+  // There are never more rows than the owner has, however many ids name them.
   issue.named->counted.clear();
   issue.named->most = 1'000'000;
   EXPECT_EQ(named_count(issue, 0, 1), 4);
 }
 
-// Each change is made to all exchanges of one rank, or of all, that it concerns.
+// A `Change` is made to all exchanges that it concerns, of one rank or of all.
 using Change = std::function<void(Issue&)>;
 bool rejected(TestPrograms lowered, bool of_all, bool of_sums, const Change& change) {
   int changed = 0;

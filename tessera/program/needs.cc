@@ -1,4 +1,4 @@
-// First needs: every access to a buffer is held against what is under way on that buffer.
+// First needs: every access to a buffer is compared with what is under way on that buffer.
 #include "tessera/program/needs.h"
 
 #include <algorithm>
@@ -11,10 +11,10 @@ namespace tessera {
 namespace {
 
 constexpr size_t kNowhere = std::numeric_limits<size_t>::max();
-constexpr size_t kLeaving = 2;  // copies that leave a tier, under way at a time in a block
+constexpr size_t kLeaving = 2;  // copies that leave a tier, under way at the same time in a block
 
-// Another step's piece of the same loop over the same layout. What steps read through windows
-// overlaps.
+// Returns whether the regions are pieces of different steps of the same loop over the same layout.
+// Pieces that steps read through windows overlap and are not apart.
 bool apart(const Region& a, const Region& b) {
   if (!a.piece || !b.piece || a.piece->step == b.piece->step || a.piece->overlaps()) return false;
   StepPiece same = *a.piece;
@@ -29,8 +29,8 @@ struct Started {
   When when = When::kAlways;
   OpId cause;
   bool collective = false;
-  bool due = false;                                 // `here` is where it is due
-  bool again = false;                               // the block's next run needs it too
+  bool due = false;                                 // whether `here` is where it is due
+  bool again = false;                               // whether the block's next run needs it too
   size_t here = kNowhere;                           // first need in its own block
   std::vector<std::pair<BlockRef, size_t>> others;  // in each of the other blocks
 };
@@ -85,7 +85,7 @@ class Search {
     const size_t first = started_.size();
     for (size_t i = 0; i < block.size(); ++i) {
       accesses(block[i], [&](const TextAccess& access) {
-        // What is needed here is no longer under way.
+        // A touch that the access needs is no longer under way.
         std::erase_if(touched_[index(access.view->buffer)], [&](const Touch& touch) {
           Started& started = started_[touch.started];
           if (started.here == kNowhere && meet(access, touch)) started.here = i;
@@ -121,7 +121,7 @@ class Search {
         });
       }
     }
-    // What is fetched at the end of the step.
+    // Values that are fetched at the end of the step.
     const auto update = text_.blocks.find(BlockKind::kUpdate);
     const size_t end = update == text_.blocks.end() ? 0 : update->second.size();
     for (const TextHome& fetch : text_.fetches) {
@@ -132,7 +132,7 @@ class Search {
       }
     }
   }
-  // Does the access wait for what is under way?
+  // Returns whether the access waits for what is under way.
   static bool meet(const TextAccess& access, const Touch& touch) {
     if (access.mode == AccessMode::kRead && touch.mode == AccessMode::kRead) return false;
     return !apart(access.view->region, touch.view->region);
@@ -141,7 +141,8 @@ class Search {
     const auto same = [&](const auto& use) { return use.first == block; };
     if (std::ranges::none_of(started.others, same)) started.others.emplace_back(block, at);
   }
-  // Micro-batches have copies of their own of what only their blocks use.
+  // Finds buffers that micro-batches share: a micro-batch has a copy of its own of a buffer that
+  // only blocks of micro-batches use.
   void find_shared() {
     shared_.resize(text_.buffers.size());
     for (size_t b = 0; b < shared_.size(); ++b)
@@ -174,7 +175,7 @@ class Search {
   Tier tier(const TextView& view) const {
     return text_.buffers[static_cast<size_t>(view.buffer)].tier;
   }
-  // Those started in one block stand beside each other, in its order.
+  // Awaits copies that leave a tier. Those started in one block follow each other, in its order.
   void await_leaving() {
     std::deque<Started*> under_way;
     const BlockRef* block = nullptr;
@@ -239,8 +240,8 @@ class Search {
   const PlaceText& text_;
   const BlockOrder& order_;
   std::vector<Started> started_;
-  std::vector<std::vector<Touch>> touched_;  // by buffer: by what is under way
-  std::vector<bool> shared_;                 // by buffer: by all micro-batches
+  std::vector<std::vector<Touch>> touched_;  // by buffer: touches by what is under way
+  std::vector<bool> shared_;                 // by buffer: whether all micro-batches use it
 };
 
 }  // namespace

@@ -1,13 +1,13 @@
-// Where what an instruction has started is first needed: the question behind every wait. Passes over
-// place texts ask it while the texts have no waits yet (what may be joined, moved, or sent on);
-// place_waits (place_text.h) asks it last and writes the answers as waits. Private to
-// tessera/program.
+// First needs: the instructions that first need what another instruction has started. Every wait
+// follows from them. Passes over place texts ask for first needs while the texts have no waits yet,
+// to learn what may be joined, moved or sent on. place_waits (place_text.h) asks last and writes
+// the answers as waits. Private to tessera/program.
 //
-// Started are collectives, receipts of messages and copies between tiers. Sends are another
-// question, since they wait for the other side (send_waits.cc).
+// Collectives, receipts of messages and copies between tiers are started. Sends are treated in
+// send_waits.cc, since they wait for the other side.
 //
-// An instruction needs what is under way if it reads what is being written, or writes what is being
-// read or written. Then:
+// An instruction needs what is under way if it reads a region that is being written, or writes a
+// region that is being read or written. Then:
 //
 //   issued in         first needed                  awaited
 //   ----------------  ----------------------------  --------------------------------------------
@@ -20,9 +20,9 @@
 //                                                   of its own block needs it too
 //   any               nowhere                       at the end of its own block
 //
-// Two rules bound the memory that is held by what is under way. What has a due mark (PlaceText::due)
-// is awaited no later than the first instruction of its block that was written from the mark on. Of
-// the copies that take something out of a tier no more than two are under way in a block.
+// Two rules bound the memory of what is under way. A handle with a due mark (PlaceText::due) is
+// awaited no later than the first instruction of its block that was written from the mark on. At
+// most two of the copies that take something out of a tier are under way in a block.
 //
 //   for (const Need& need : find_needs(text, BlockOrder(plan, place)))
 //     if (need.block == need.issued) ...  // awaited in the block that issues it
@@ -36,21 +36,21 @@
 
 namespace tessera {
 
-// In which order the rows of the plan that have a place run its blocks.
+// A `BlockOrder` knows the order in which the rows of the plan that have a place run its blocks.
 class BlockOrder {
  public:
-  BlockOrder() = default;  // of a text alone: nothing is known of blocks of micro-batches
+  BlockOrder() = default;  // for a text alone: nothing is known about blocks of micro-batches
   BlockOrder(const ResolvedPlan& plan, PlaceId place);
 
-  // Does `a` run before `b` in every micro-batch and every row?
+  // Returns whether `a` runs before `b` in every micro-batch and every row.
   bool always_before(BlockRef a, BlockRef b) const;
-  bool repeats() const { return repeats_; }  // are there several micro-batches?
-  // The position of a block of micro-batches by first runs; none if the rows differ in it, or the
-  // block does not run.
+  bool repeats() const { return repeats_; }  // whether there are several micro-batches
+  // Returns the position of a block of micro-batches in the order of first runs; nothing if the
+  // position differs between rows, or the block does not run.
   std::optional<size_t> position(BlockRef block) const;
 
  private:
-  using Runs = std::map<BlockRef, std::vector<int64_t>>;  // position of the run, by micro-batch; -1
+  using Runs = std::map<BlockRef, std::vector<int64_t>>;  // by micro-batch: run's position; -1
 
   std::vector<Runs> rows_;
   std::map<BlockRef, size_t> positions_;
@@ -61,12 +61,12 @@ struct Need {
   int handle = 0;
   BlockRef issued;    // the block that starts it
   BlockRef block;     // the block that awaits it
-  size_t before = 0;  // position in that block; its size: at its end
+  size_t before = 0;  // position in `block` of what needs it; the block's size: the end
   When when = When::kAlways;
-  OpId cause;  // the op that needs it; of one that is due, or needed nowhere: the op it was for
+  OpId cause;  // the op that needs it; if it is due, or needed nowhere: the op it was started for
 };
 
-// In the order of blocks and of the instructions in them.
+// Returns the needs in the order of blocks and of the instructions in them.
 std::vector<Need> find_needs(const PlaceText& text, const BlockOrder& order);
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// Where a wait belongs, on texts written by hand.
+// Positions of waits, on texts written by hand.
 #include "tessera/program/needs.h"
 
 #include <gtest/gtest.h>
@@ -47,7 +47,7 @@ class Needs : public testing::Test {
   void push(BlockRef block, decltype(TextInstruction::body) body, When when = When::kAlways) {
     text_.blocks[block].push_back({std::move(body), when, {}, next_order_++});
   }
-  // A collective from one buffer to another; its handle is the buffer that it writes.
+  // Issues a collective from one buffer to another; its handle is the buffer that it writes.
   void gather(BlockRef block, int from, int to, When when = When::kAlways,
               const Region& into = whole()) {
     TextIssue out;
@@ -66,7 +66,7 @@ class Needs : public testing::Test {
     out.inputs = {std::move(reads)};
     push(block, out);
   }
-  // "block[position]" of the handle's wait, with its When if it is not kAlways.
+  // Returns "block[position]" of the handle's wait, with its When if it is not kAlways.
   std::string awaited(int handle) const {
     for (const Need& need : find_needs(text_, BlockOrder(plan_, PlaceId(0)))) {
       if (need.handle != handle) continue;
@@ -118,7 +118,7 @@ TEST_F(Needs, of_other_blocks_are_those_of_the_first_that_runs) {
   EXPECT_EQ(awaited(1), "forward@1[1]");
 }
 
-// Of two blocks neither of which always runs first, one would use what the other awaits.
+// If neither of two blocks always runs first, one of them would use what the other awaits.
 TEST_F(Needs, of_blocks_without_an_order_are_met_in_the_block_that_issues) {
   gather(kForward, 0, 1);
   copy({BlockKind::kForward, 1}, 1, 2);
@@ -128,7 +128,7 @@ TEST_F(Needs, of_blocks_without_an_order_are_met_in_the_block_that_issues) {
   EXPECT_EQ(awaited(1), "forward[1]");
 }
 
-// A block that ran before reads what was there then.
+// A block that ran before reads the value from before.
 TEST_F(Needs, are_not_of_blocks_that_ran_before) {
   gather(kUpdate, 0, 1);
   copy(kForward, 1, 2);

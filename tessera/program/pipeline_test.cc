@@ -1,5 +1,5 @@
-// Programs of pipelines: what a rank keeps is what the schedule has in flight, and the verifier
-// takes the programs of every named schedule.
+// Programs of pipelines: a rank keeps as much as the schedule has in flight, and the verifier
+// accepts the programs of every named schedule.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -37,7 +37,7 @@ Lowered lower_pipeline(const std::string& call, int64_t layers, int64_t batch) {
   return out;
 }
 
-// The most micro-batches that the place has in flight in this stage.
+// Returns the largest number of micro-batches of this stage that the place has in flight.
 int64_t in_flight_of(const Lowered& lowered, size_t place, int64_t stage) {
   Schedule only = lowered.plan.schedule;
   for (auto& row : only) {
@@ -46,7 +46,8 @@ int64_t in_flight_of(const Lowered& lowered, size_t place, int64_t stage) {
   return in_flight(only, pipeline_shape(lowered.plan, lowered.graph))[place];
 }
 
-// The most slots of a buffer that keeps a tensor of the stage for its backward; 0: none is kept.
+// Returns the most slots of a buffer that keeps a tensor of the stage for its backward; 0: none is
+// kept.
 int64_t slots_of(const Lowered& lowered, size_t rank, int64_t stage) {
   const auto here = [&](OpId id) {
     return id.valid() && lowered.plan.ops[id.index()].stage.value == stage;
@@ -67,7 +68,7 @@ int64_t slots_of(const Lowered& lowered, size_t rank, int64_t stage) {
   return most;
 }
 
-// By rank: slots of its stages, added up. Each must be what is in flight.
+// Returns by rank the slots of its stages, added up. Checks that each is the number in flight.
 std::vector<int64_t> checked_slots(const std::string& call, int64_t layers, int64_t micro_batches) {
   const Lowered lowered = lower_pipeline(call, layers, 2 * micro_batches);
   for (const Rejection& rejection : verify(lowered.graph, lowered.programs)) {
@@ -117,7 +118,7 @@ TEST(Pipelines, keep_what_is_in_flight_in_each_chunk) {
       for (const int64_t c : {2, 3}) {
         const auto found =
             checked_slots(fmt::format("pipeline({},{},interleaved,{})", n, m, c), n * c, m);
-        for (int64_t i = 0; i < n; ++i) {  // chunks are not at their largest at the same time
+        for (int64_t i = 0; i < n; ++i) {  // not all chunks are at their largest at once
           EXPECT_GE(found[static_cast<size_t>(i)],
                     std::min(c * m, n * (c - 1) + 2 * (n - 1 - i) + 1));
         }
@@ -128,7 +129,7 @@ TEST(Pipelines, keep_what_is_in_flight_in_each_chunk) {
   }
 }
 
-// The gradient of `up` is that of `shift`: stage 1 sends it and reads it again in W.
+// The gradient of `up` equals that of `shift`: stage 1 sends it and reads it again in W.
 TestPrograms shifted(const std::string& keys) {
   GraphBuilder g("shift");
   const Dim batch{"batch", 8}, in{"in", 4}, ffn{"ffn", 8};
@@ -151,7 +152,7 @@ TestPrograms shifted(const std::string& keys) {
   return lowered;
 }
 
-// Two micro-batches later.
+// The weight part runs two micro-batches later.
 TEST(Pipelines, keep_a_gradient_that_is_sent_for_the_weights) {
   const TestPrograms lowered = shifted(
       "micro_batches = 4\nschedule = \"zb_h2\"\n"
@@ -162,7 +163,7 @@ TEST(Pipelines, keep_a_gradient_that_is_sent_for_the_weights) {
   }));
 }
 
-// Its receiver takes it behind what it does for the next micro-batch.
+// The receiver takes the gradient after its work for the next micro-batch.
 TEST(Pipelines, do_not_wait_behind_the_weights_for_a_gradient_that_is_taken_later) {
   const TestPrograms lowered = shifted(
       "micro_batches = 2\nplace = [0, 1, 0]\nschedule = [\n"
@@ -216,7 +217,7 @@ TEST(Pipelines, wait_for_a_message_behind_the_blocks_that_its_receiver_needs) {
       "{ b = 2 }, devices = 2");
 }
 
-// 5 sequences in 2, 2, 1.
+// 5 sequences in micro-batches of 2, 2, 1.
 TEST(MicroBatches, of_two_sizes_have_blocks_of_their_own) {
   for (const char* call : {"gpipe(2, 3)", "one_f_one_b(2, 3)", "pipeline(2, 3, zb_h1)"}) {
     Lowered lowered = lower_pipeline(call, 2, 5);

@@ -1,4 +1,5 @@
-// The rules of place texts: each instruction alone, then the orders in which blocks run.
+// Checks the rules of place texts: first each instruction alone, then the orders in which blocks
+// run.
 #include "tessera/program/place_check.h"
 
 #include <fmt/format.h>
@@ -252,7 +253,7 @@ class Checker {
   Status order(const std::vector<BlockRun>& runs) {
     flights_.clear();
     std::vector<std::pair<BlockRef, int64_t>> order{{BlockKind::kPrologue, 0}};
-    // In a block of another place of the row, this one waits for what that one copies.
+    // In a block of another place of the row, this place waits for what that one copies.
     for (const BlockRun& run : runs) order.emplace_back(block_of(run), run.micro_batch);
     order.emplace_back(BlockKind::kUpdate, 0);
     find_shared();
@@ -307,7 +308,7 @@ class Checker {
     if (found == flights.end()) return wrong("waits for #{}, which is not in flight", wait.handle);
     for_buffers(*found->what, [&](size_t buffer) { --busy_[buffer]; });
     flights.erase(found);
-    // Once a step: for all that the step has issued.
+    // A wait in a block that runs once a step is for all that the step has issued.
     return block_.once() && !flights.empty() ? this->wait(wait, run, micro_batch) : Status();
   }
 
@@ -317,7 +318,7 @@ class Checker {
              [&](const TextAccess& access) { visit(static_cast<size_t>(access.view->buffer)); });
   }
 
-  // Buffers of which micro-batches have no copy of their own.
+  // Finds the buffers of which micro-batches have no copy of their own.
   void find_shared() {
     busy_.assign(text_.buffers.size(), 0);
     shared_.assign(text_.buffers.size(), false);
@@ -370,7 +371,7 @@ class Checker {
   const Graph& graph_;
   const ResolvedPlan& plan_;
   const ShapeRule shapes_;
-  const std::vector<std::vector<int64_t>> samples_;  // coordinates on which regions are compared
+  const std::vector<std::vector<int64_t>> samples_;  // coordinates at which regions are compared
   std::set<int> handles_;
   std::map<int, std::vector<Flight>> flights_;  // by handle
   std::vector<int> busy_;                       // by buffer: accesses in flight

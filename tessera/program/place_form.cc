@@ -170,7 +170,7 @@ class PlacePrinter {
       return fmt::format("%{}", view.buffer);
     return view_at(view, place_, text_.buffers[buffer].tensor);
   }
-  // The region in full.
+  // Returns the view with its region in full.
   std::string view_at(const TextView& view, PlaceId place, TensorId tensor) const {
     return fmt::format("%{}{}", view.buffer,
                        to_text(view.region, texts_[place.index()].mesh, dims(tensor)));

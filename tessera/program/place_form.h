@@ -13,16 +13,17 @@
 
 namespace tessera {
 
-// Of one place; `texts`: of all places, whose meshes name the layouts of what crosses.
-// `with_order`: each instruction's position in the order of writing, too, which matters where ranks
-// are at several places.
+// Returns the text of one place. `texts`: of all places, whose meshes name the layouts of
+// crossings. `with_order`: writes each instruction's position in the order of writing too, which
+// matters where ranks are at several places.
 std::string to_text(const std::vector<PlaceText>& texts, PlaceId place, const Graph& graph,
                     bool with_order = false);
 
-// One instruction's line, without indentation.
+// Returns one instruction's line, without indentation.
 std::string to_text(const TextInstruction& instruction, const std::vector<PlaceText>& texts,
                     PlaceId place, const Graph& graph);
-// "[batch: dp, seq: tp*4] partial(cp: sum) step 1 of 2 along 0 inside 1 aligned".
+// Returns a region's text: "[batch: dp, seq: tp*4] partial(cp: sum) step 1 of 2 along 0 inside 1
+// aligned".
 std::string to_text(const Region& region, const Mesh& mesh, const std::vector<Dim>& dims);
 
 }  // namespace tessera

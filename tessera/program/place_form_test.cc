@@ -1,4 +1,4 @@
-// Place texts as text: they print and parse back, and what breaks a rule is named.
+// Place texts as text: they print and parse back, and a broken rule is named.
 #include "tessera/program/place_form.h"
 
 #include <gmock/gmock.h>
@@ -37,13 +37,13 @@ class PlaceForm : public testing::Test {
     ASSERT_NE(at, std::string::npos) << from << "\n" << text;
     text.replace(at, from.size(), to);
   }
-  // The line that begins so, indentation left out, and its end.
+  // Returns the line that begins so, without indentation, and its end.
   std::string line(const std::string& begin) const {
     const size_t at = text.find("  " + begin);
     EXPECT_NE(at, std::string::npos) << begin << "\n" << text;
     return at == std::string::npos ? "" : text.substr(at, text.find('\n', at) + 1 - at);
   }
-  // What the rules say of the text, or the parser.
+  // Returns the verdict of the rules, or of the parser, on the text.
   std::string verdict() const {
     const auto parsed = parse_place_text(text, lowering->graph(), "text");
     if (!parsed) return parsed.error().message;

@@ -5,7 +5,7 @@
 // coordinates put in (instantiate.cc). This is why lowering a rank does not visit the others.
 // Blocks are named by the number of their stage.
 //
-// Text form: place_form.h. What holds of every place text: place_check.h.
+// Text form: place_form.h. Rules that every place text keeps: place_check.h.
 #pragma once
 
 #include <algorithm>
@@ -23,8 +23,8 @@
 
 namespace tessera {
 
-// One step of an op's time loop over a tensor dim: inside the interval that the first `prefix` axes
-// of the dim cut, the piece of that step in the loop's order (step_interval).
+// A `StepPiece` is the piece of one step of an op's time loop over a tensor dim: it lies inside the
+// interval that the first `prefix` axes of the dim cut, in the loop's order (step_interval).
 struct StepPiece {
   size_t dim = 0;
   size_t prefix = 0;
@@ -33,25 +33,27 @@ struct StepPiece {
   StepOrder order = StepOrder::kAligned;
   std::vector<SkewAxis> skew;
   int64_t grain = 1;
-  // The tensor dim is read through windows of the op's dim, which the loop cuts: a step has what its
-  // piece of that reads, and pieces overlap.
+  // Set if the tensor dim is read through windows of the op's dim, which the loop cuts: the piece
+  // is then what the step's piece of the op's dim reads, and pieces overlap.
   std::optional<WindowRead> read{};
-  // Keys of a causal pair: the piece is left out (empty) on ranks all of whose queries lie before
-  // it: the queries are what these axes cut of a dim of `queries` elements; 0: never left out.
+  // For keys of a causal pair: the piece is left out (empty) on ranks whose queries all lie before
+  // it. The queries are what `query_axes` cut of a dim of `queries` elements; 0: the piece is never
+  // left out.
   int64_t queries = 0;
   Axes query_axes;
-  // Left out, too, where it ends more than so many elements before all of the queries; 0: never.
+  // The piece is also left out if it ends more than `reach` elements before all queries; 0: it is
+  // not.
   int64_t reach = 0;
   void leave_out_nowhere() { queries = reach = 0; }
-  // Of a loop over interior and rims: the tensor's dims of it, instead of the one above.
+  // For a loop over interior and rims: the tensor's looped dims, which replace `dim`.
   struct Rim {
-    size_t dim = 0;  // of the tensor
+    size_t dim = 0;  // dim of the tensor
     RimCut cut;
-    std::optional<WindowRead> read{};  // as above
+    std::optional<WindowRead> read{};  // as StepPiece::read
     friend bool operator==(const Rim&, const Rim&) = default;
   };
   std::vector<Rim> rims;
-  // May pieces of two steps have elements in common?
+  // Returns whether pieces of two steps may have elements in common.
   bool overlaps() const {
     return read || std::any_of(rims.begin(), rims.end(), [](const Rim& rim) { return rim.read; });
   }
@@ -65,7 +67,8 @@ struct StepPiece {
   friend bool operator==(const StepPiece&, const StepPiece&) = default;
 };
 
-// A region as a function of coordinates: what the layout gives, intersected with the step's piece.
+// A `Region` is a function of coordinates: the region of the layout, intersected with the step's
+// piece.
 struct Region {
   Shared<Layout> layout;
   Shared<StepPiece> piece;
@@ -79,8 +82,8 @@ struct TextBuffer {
   DType dtype = DType::kFloat32;
   Tier tier = Tier::kDevice;
   bool persistent = false;
-  bool accumulates = false;  // over micro-batches: lives for the step
-  int64_t slots = 1;  // more: copies that micro-batches use in turn, until messages have left
+  bool accumulates = false;  // sums over micro-batches and lives for the step
+  int64_t slots = 1;  // more than 1: copies that micro-batches use in turn until messages have left
 };
 
 struct TextView {
@@ -105,19 +108,19 @@ struct TextTransfer {
   TensorId tensor;
   TextView from, to;
 };
-struct TextNamedRows {  // as of an Issue
+struct TextNamedRows {  // as NamedRows
   OpId op;
   std::vector<TextView> ids;
 };
 struct TextIssue {
   int handle = 0;
   CollectiveKind kind = CollectiveKind::kExchange;
-  bool classify = false;  // kind follows from who holds and needs what
+  bool classify = false;  // `kind` follows from who holds and needs which region
   Axes axes;
   std::optional<Combiner> combiner;
   std::vector<TextTransfer> transfers;
-  std::optional<Compression> compression;  // unset with `classify`: of the kind that follows
-  int unit = -1;  // for which it was moved ahead: joined only with others for the same
+  std::optional<Compression> compression;  // unset with `classify`: that of the resulting kind
+  int unit = -1;  // the unit for which it was moved ahead: joins only issues for this unit
   std::optional<TextNamedRows> named{};
 };
 struct CrossRoute {
@@ -125,27 +128,28 @@ struct CrossRoute {
   Box region;
 };
 using CrossRoutes = std::vector<CrossRoute>;
-// What crosses to another place: every rank of `to_place` receives its region from the nearest
-// holders at `from_place`; what a rank would send to itself is a copy on the receiving side.
+// A `TextCross` is a transfer to another place: every rank of `to_place` receives its region from
+// the nearest holders at `from_place`. A rank copies what it would send to itself, on the
+// receiving side.
 struct TextCross {
   int handle = 0;  // of the first piece; pieces get consecutive handles from a range of their own
-  bool sends = false;  // this place's side
+  bool sends = false;  // whether this place sends
   PlaceId from_place, to_place;
   TensorId tensor;
   int64_t tag = 0;
-  TextView from, to;                                  // the side's own is valid; both regions are
+  TextView from, to;                                  // only this side's buffer is valid
   std::shared_ptr<const CrossRoutes> routes;          // null: the rule of crossing.h
-  std::shared_ptr<const CrossRoutes> smaller_routes;  // of smaller micro-batches; null: the same
+  std::shared_ptr<const CrossRoutes> smaller_routes;  // smaller micro-batches; null: `routes`
 };
 struct TextWait {
   int handle = 0;
-  int lag = 0;  // as of a Wait
+  int lag = 0;  // as in Wait
 };
 struct TextCopy {
   TensorId tensor;
   TextView from, to;
   Write write = Write::kSet;
-  int handle = -1;  // -1: done at once
+  int handle = -1;  // -1: the copy is done at once
 };
 struct TextLoad {
   TensorId tensor;
@@ -156,7 +160,7 @@ struct TextInstruction {
   std::variant<TextCompute, TextIssue, TextCross, TextWait, TextCopy, TextLoad> body;
   When when = When::kAlways;
   OpId cause;
-  int64_t order = 0;  // of writing, over all places
+  int64_t order = 0;  // position in the order of writing, over all places
 };
 
 struct TextHome {
@@ -169,13 +173,13 @@ struct PlaceText {
   std::vector<TextBuffer> buffers;
   ByBlock<std::vector<TextInstruction>> blocks;
   std::vector<TextHome> homes, fetches;
-  // While waits are not placed, by handle: it is awaited before what its block writes from that
-  // `order` on, so that the memory of what is under way stays bounded.
+  // By handle, while waits are not placed: a handle is awaited before the first instruction of its
+  // block that is written from that `order` on. This bounds the memory of what is under way.
   std::map<int, int64_t> due;
 };
 
-// The shape of a tensor as blocks see it: the micro-batch dim has the size of one micro-batch, of
-// the larger ones unless it says `smaller`.
+// A `ShapeRule` gives the shape of a tensor as blocks see it: the micro-batch dim has the size of
+// one micro-batch, of the larger ones unless `smaller` is set.
 struct ShapeRule {
   const Graph* graph = nullptr;
   std::string micro_batch_dim;
@@ -188,70 +192,72 @@ struct ShapeRule {
   std::vector<int64_t> space(const Op& op) const;  // sizes of the iteration space
 };
 
-// The piece of `whole` (in units of the cut) at a step; see StepOrder.
+// Returns the piece of `whole` (in units of the cut) at a step; see StepOrder.
 Interval step_interval(Interval whole, int64_t steps, int64_t step, StepOrder order,
                        const std::vector<SkewAxis>& skew, const Mesh& mesh,
                        const std::vector<int64_t>& coordinates);
 Box evaluate(const Region& region, const Mesh& mesh, const std::vector<int64_t>& shape,
              const std::vector<int64_t>& coordinates);
-// The box of the iteration space that a rank works on at a step.
+// Returns the box of the iteration space that a rank works on at a step.
 Box compute_box(const Op& op, const OpPlan& plan, const ShapeRule& shapes, const Mesh& mesh,
                 const std::vector<int64_t>& coordinates, int64_t step);
 
-// The block that a run of the schedule runs.
+// Returns the block that a run of the schedule runs.
 BlockRef block_of(const BlockRun& run);
 
-class BlockOrder;  // in which order blocks run (needs.h)
+class BlockOrder;  // the order in which blocks run (needs.h)
 
-// Passes: place text -> place text. Joins adjacent collectives of the same kind, group, combiner
-// and dtype that are needed later, in one block, up to `bytes` a bucket; the bucket is issued where
-// its last member was.
+// Passes rewrite place texts. This pass joins adjacent collectives of the same kind, group,
+// combiner and dtype that are needed later, in one block, up to `bytes` a bucket. A bucket is
+// issued where its last member was issued.
 void bucket_collectives(PlaceText& text, const ShapeRule& shapes, const BlockOrder& order,
                         int64_t bytes);
 
-// Moves the gathering of tensors at rest before the unit `ahead` before the one that reads them.
+// Moves gathers of tensors at rest to before the unit that comes `ahead` units before the reader.
 void prefetch_at_rest(PlaceText& text, const Graph& graph, const BlockOrder& order,
                       const Prefetch& prefetch);
 
-// The order of a block in which all that it issues goes before what needs it.
+// Orders a block such that everything that it issues stands before what needs it.
 void issue_together(PlaceText& text, BlockRef block);
 
-// The first handle that the text does not use.
+// Returns the first handle that the text does not use.
 int end_of_handles(const PlaceText& text);
 
-// Ops work in a tier, what rests in another is staged there: copies between the tiers are put in,
-// issued ahead of their use. `next_handle`: the first that no text uses.
+// Puts in copies between tiers, issued ahead of their use: an op works in one tier, and what rests
+// in another is staged there. `next_handle`: the first handle that no text uses.
 void stage_tiers(PlaceText& text, const ShapeRule& shapes, const ResolvedPlan& plan,
                  const BlockOrder& order, int& next_handle);
 
-// The last pass, over the texts of all places: writes every wait. Texts have none before it, and
-// nothing moves one afterwards. Also decides how many copies the buffers of messages have. `orders`:
-// by place.
+// Writes every wait, as the last pass, over the texts of all places. Texts have no waits before it,
+// and nothing moves a wait afterwards. Also decides how many copies the buffers of messages have.
+// `orders`: by place.
 void place_waits(std::vector<PlaceText>& texts, const ResolvedPlan& plan,
                  const std::vector<BlockOrder>& orders);
-// Its first half, for one place: all waits but those for what is sent.
+// Writes all waits of one place but those for sends: the first half of place_waits.
 void await_needs(PlaceText& text, const BlockOrder& order);
 
-// A rank's program from its places' texts; lifetimes, frees and arena offsets included (memory.cc).
+// The input from which a rank's program is made: the texts of its places. The program includes
+// lifetimes, frees and arena offsets (memory.cc).
 struct InstantiateInput {
   const Graph* graph = nullptr;
   const ResolvedPlan* plan = nullptr;
   const std::vector<OpPlan>* ops = nullptr;       // effective splits
   const std::vector<PlaceText>* texts = nullptr;  // by place
-  // For the larger and the smaller micro-batches; one where all are equal.
+  // For the larger and the smaller micro-batches; only one element if all are equal.
   struct Sizes {
     ShapeRule rule;
     std::vector<std::vector<int64_t>> shapes;  // by tensor, as blocks see it
   };
   const std::vector<Sizes>* sizes = nullptr;
-  int64_t micro_batch_size = 0, larger = 0;  // as of a Program
+  int64_t micro_batch_size = 0, larger = 0;  // as in Program
 };
-// `offsets`: as in Lowering::lower.
+// Returns a rank's program. `offsets`: as in Lowering::lower.
 Result<Program> instantiate(const InstantiateInput& input, int rank, bool offsets);
 void plan_memory(Program& program, bool offsets);
-// The same of a program with blocks for two sizes of micro-batches: their buffers are planned once,
-// for what either touches. `ordinals`: by block and instruction, for whose instruction of the place
-// texts it stands; the blocks of a family have those in common.
+// Lays memory out for a program with blocks for two sizes of micro-batches: their buffers are
+// planned once, for all that the blocks of either size touch. `ordinals`: by block and instruction,
+// the number of the place text's instruction that it stands for; the blocks of a family have these
+// numbers in common.
 void plan_memory_of_both(Program& program, const ByBlock<std::vector<size_t>>& ordinals,
                          bool offsets);
 

@@ -1,6 +1,6 @@
-// The pass that gathers tensors at rest ahead of their use. What may move: collectives that only
-// read tensors at rest, for an op of a unit; not the step-wise fetches of a time loop, whose point
-// is to hold one piece at a time.
+// The pass that gathers tensors at rest ahead of their use. Collectives may move that only read
+// tensors at rest, for an op of a unit; fetches of a time loop's steps stay, since their point is
+// to hold one piece at a time.
 #include <algorithm>
 #include <compare>
 #include <limits>
@@ -27,8 +27,8 @@ std::string unit_of(const Glob& glob, const std::string& path) {
 
 namespace {
 
-// By buffer: at rest, or written in the prologue, awaited there and written by no block (a narrow
-// copy of what rests).
+// Returns by buffer whether it is ready before blocks of micro-batches run: at rest, or written in
+// the prologue, awaited there and written by no block (a narrow copy of what rests).
 std::vector<bool> ready_before_blocks(const PlaceText& text, const BlockOrder& order) {
   std::vector<bool> ready(text.buffers.size());
   std::set<int> late;  // awaited in blocks
@@ -68,7 +68,7 @@ bool reads_only_what_rests(const TextInstruction& instruction, const std::vector
   });
 }
 
-// What a stage's forward pass has gathered of what rests is ready in its backward pass.
+// Marks tensors that a stage's forward pass has gathered as ready in its backward pass.
 void add_kept(const PlaceText& text, BlockRef block, std::vector<bool>& ready) {
   const auto forward = text.blocks.find({BlockKind::kForward, block.chunk});
   if (block.kind <= BlockKind::kForward || forward == text.blocks.end()) return;
@@ -90,10 +90,11 @@ void prefetch_at_rest(PlaceText& text, const Graph& graph, const BlockOrder& ord
     if (ref.once()) continue;
     std::vector<bool> ready = at_rest;
     add_kept(text, ref, ready);
-    // Runs of one unit's ops, by the position of their first instruction.
+    // Runs of one unit's ops, each with the position of its first instruction.
     std::vector<std::pair<std::string, size_t>> runs;
-    // Where each instruction goes: before that one, gatherings first, in the order of their units,
-    // and of a unit first those that read what rests, then those that read what these bring.
+    // Where each instruction goes: before the instruction at `before`. Gathers come first, in the
+    // order of their units; within a unit those that read tensors at rest come before those that
+    // read their results.
     constexpr size_t kStays = std::numeric_limits<size_t>::max();
     struct Target {
       size_t before = 0, unit = kStays, further = 0;
@@ -120,7 +121,7 @@ void prefetch_at_rest(PlaceText& text, const Graph& graph, const BlockOrder& ord
       const size_t unit_index = runs.size() - 1;
       target[i] = {runs[unit_index - std::min(unit_index, ahead)].second, unit_index, steps};
     }
-    // What is moved stands with what follows it, in the order of writing too.
+    // An instruction that is moved takes the order of writing of the one that follows it.
     for (size_t i = 0; i < block.size(); ++i) {
       if (target[i].unit != kStays) block[i].order = block[target[i].before].order;
     }

@@ -1,4 +1,5 @@
-// Units of ops, in which what rests is moved ahead of its use. Private to tessera/program.
+// Units of ops: a tensor at rest is gathered some units ahead of its use. Private to
+// tessera/program.
 #pragma once
 
 #include <string>
@@ -7,7 +8,7 @@
 
 namespace tessera {
 
-// The shortest prefix of the path that the glob matches; empty: none.
+// Returns the shortest prefix of the path that the glob matches; empty: none.
 std::string unit_of(const Glob& glob, const std::string& path);
 
 }  // namespace tessera

@@ -10,8 +10,8 @@
 namespace tessera {
 namespace {
 
-// Two units, each an op over its weight; the second one's weight is gathered where it is used. It
-// is gathered from what the prologue made: buffer 1 from buffer 0, by handle 1.
+// Two units, each an op over its weight. The second op's weight is gathered where it is used, from
+// a value that the prologue made: buffer 1 from buffer 0, by handle 1.
 class Prefetched : public testing::Test {
  protected:
   Prefetched() {
@@ -49,14 +49,14 @@ class Prefetched : public testing::Test {
   TextCopy copy(int from, int to) const { return {weight_, view(from), view(to), Write::kSet}; }
   std::vector<TextInstruction>& prologue() { return text_.blocks[BlockKind::kPrologue]; }
   std::vector<TextInstruction>& forward() { return text_.blocks[BlockKind::kForward]; }
-  // Where the forward block issues the gathering of handle 2.
+  // Returns the position at which the forward block issues the gathering of handle 2.
   size_t place() {
     const auto issues = [](const TextInstruction& instruction) {
       return std::holds_alternative<TextIssue>(instruction.body);
     };
     return static_cast<size_t>(std::ranges::find_if(forward(), issues) - forward().begin());
   }
-  // One micro-batch, whose forward block is the first that runs.
+  // Returns the order for one micro-batch, whose forward block is the first that runs.
   static BlockOrder order() {
     ResolvedPlan plan;
     plan.plan.micro_batches = 1;
@@ -77,8 +77,8 @@ TEST_F(Prefetched, gathers_what_the_prologue_needs_itself_beside_the_unit_before
   EXPECT_EQ(place(), 0U);
 }
 
-// A due mark means a place in the block. An instruction that is moved before that place takes over
-// the order of what follows it, so that the mark does not take it for a later one.
+// A due mark means a position in the block. An instruction that is moved to before that position
+// takes over the order of the instruction behind it, so that it does not count as a later one.
 TEST_F(Prefetched, gives_what_it_moves_the_order_of_what_follows) {
   prologue().push_back({copy(1, 3), When::kAlways, second_});
   for (size_t i = 0; i < forward().size(); ++i) forward()[i].order = static_cast<int64_t>(5 + i);
@@ -87,8 +87,8 @@ TEST_F(Prefetched, gives_what_it_moves_the_order_of_what_follows) {
   EXPECT_EQ(forward()[1].order, 5);
 }
 
-// What the prologue issues and a block is the first to need has not come where the unit before
-// begins: the gathering that reads it stays.
+// A value that the prologue issues, and that a block is the first to need, has not arrived where
+// the unit before begins: the gathering that reads it stays.
 TEST_F(Prefetched, does_not_pass_what_it_reads_on_its_way) {
   prefetch_at_rest(text_, graph_, order(), {"*", 1});
   EXPECT_EQ(place(), 1U);

@@ -1,21 +1,22 @@
 // The program of one rank: what the simulator prices, the verifier proves and the runtime executes.
 //
-// A program is buffers + blocks + a schedule. Blocks: "prologue" (once a step: what does not depend
-// on the micro-batch), "forward", "backward" and "weight" (of one micro-batch; weight: the part of
-// the backward pass that only gradients of parameters need, if the schedule runs it apart) of each
-// stage on the rank, "update" (once a step). The schedule is a list of (block, micro-batch). A
-// block's text is the same for every micro-batch: a box that contains the micro-batch dim is
-// written as for micro-batch 0 and moves to where its micro-batch begins; buffers of lifetime
-// kMicroBatch have one copy ("slot") a micro-batch in flight: slot = micro-batch mod slots.
+// A program consists of buffers, blocks and a schedule. The blocks are "prologue" (once a step: all
+// that does not depend on the micro-batch); "forward", "backward" and "weight" of each stage on the
+// rank, which run once a micro-batch (weight: the part of the backward pass that only gradients of
+// parameters need, if the schedule runs that part apart); and "update" (once a step). The schedule
+// is a list of (block, micro-batch). A block's text is the same for every micro-batch: a box that
+// contains the micro-batch dim is written as for micro-batch 0 and is shifted to the start of the
+// micro-batch that runs. A buffer of lifetime kMicroBatch has one copy (a "slot") for each
+// micro-batch in flight: slot = micro-batch mod slots.
 //
-// Micro-batches of two sizes (10 elements in 4, 3, 3): the first ones are larger by one element.
-// The smaller ones have blocks of their own, with the same buffers and handles, smaller boxes and
-// views; a stage's blocks of both sizes are one family. What is said of a block's runs (first,
-// last, so many before) counts the runs of its family.
+// Micro-batches may have two sizes (10 elements in 4, 3, 3). The first ones are then larger by one
+// element. The smaller ones have blocks of their own, which have the same buffers and handles but
+// smaller boxes and views. The two blocks of a stage, one for each size, are a family. Statements
+// about a block's runs (the first, the last, n runs before) count the runs of its family.
 //
-// Coordinates. `Box` fields called `region` or `box` are global: of the tensor, or of the op's
-// iteration space. A View is local: a box inside a buffer. An instruction's operand view has the
-// shape of the projection of the instruction's box.
+// Coordinates: a `Box` field called `region` or `box` is global, a box of the tensor or of the op's
+// iteration space. A View is local: a box inside a buffer. The view of an instruction's operand has
+// the shape of the projection of the instruction's box.
 //
 // Text form: docs/reference/program-format.md (to_text / parse_program in text.h).
 #pragma once
@@ -39,26 +40,26 @@ namespace tessera {
 
 enum class Lifetime : uint8_t {
   kPersistent,  // across steps: parameters, optimizer states, tables
-  kStep,        // from its first write to its last read in the step, across micro-batches (gradient
-                // accumulators)
-  kMicroBatch,  // from forward to backward of a micro-batch: one slot a micro-batch in flight
+  kStep,        // within a step, from the first write to the last read, across micro-batches
+                // (gradient accumulators)
+  kMicroBatch,  // from forward to backward of a micro-batch: a slot for each in flight
   kBlock,       // inside one run of one block
 };
 std::string_view lifetime_name(Lifetime lifetime);
 
 struct Buffer {
   BufferId id;
-  std::string name;  // tensor name + what it is: "x", "x@all_gather", "x@step"
-  TensorId tensor;   // of which tensor it holds (a region of) a value
+  std::string name;  // the tensor's name and what the buffer is: "x", "x@all_gather", "x@step"
+  TensorId tensor;   // the tensor whose value (or a region of it) the buffer holds
   std::vector<int64_t> shape;
   DType dtype = DType::kFloat32;
   Tier tier = Tier::kDevice;
   Lifetime lifetime = Lifetime::kBlock;
   int64_t offset =
-      -1;  // bytes in the tier's arena; kMicroBatch: of slot 0, slot k lies k * slot_bytes further
+      -1;  // bytes in the tier's arena; kMicroBatch: of slot 0, slot k is k * slot_bytes behind
   int64_t slots = 1;  // kMicroBatch: micro-batches that hold a copy at the same time
   int64_t slot_bytes = 0;
-  int64_t places = 0;  // not 0: there is room for so many of its rows (RowCache)
+  int64_t places = 0;  // not 0: memory for this many of its rows only (RowCache)
   int64_t bytes() const;
   int64_t slot(int64_t micro_batch) const { return micro_batch % slots; }
   int64_t offset_at(int64_t micro_batch) const { return offset + slot(micro_batch) * slot_bytes; }
@@ -71,7 +72,7 @@ struct View {
   friend bool operator==(const View&, const View&) = default;
 };
 
-// When an instruction of a forward or backward block takes place.
+// A `When` says in which runs of a forward or backward block an instruction is executed.
 enum class When : uint8_t {
   kAlways,
   kFirst,
@@ -82,15 +83,15 @@ enum class Write : uint8_t {
   kSet,  // out = f(in)
   kAdd,  // out = combine(out, f(in)) by the combiner of the op's output (sum unless annotated
          // otherwise)
-  kAddExceptFirst,  // kSet in the block's first run of the step, then kAdd: accumulation over
-                    // micro-batches
+  kAddExceptFirst,  // kSet in the block's first run of the step, kAdd in later runs: accumulates
+                    // over micro-batches
 };
 
 struct Output {
   View view;
-  TensorId tensor;  // what the view holds afterwards (a part of): op.outputs[i], or, where the sum
-                    // of several ops' outputs is accumulated in place, the output of that add_n, of
-                    // which this is term `term` of `terms`
+  TensorId tensor;  // the tensor of which the view holds (a part of) the value afterwards:
+                    // op.outputs[i]; or, where a sum of several ops' outputs is accumulated in
+                    // place, the output of that add_n, and this output is term `term` of `terms`
   Write write = Write::kSet;
   int term = 0, terms = 1;
   friend bool operator==(const Output&, const Output&) = default;
@@ -98,61 +99,63 @@ struct Output {
 
 struct Compute {
   OpId op;
-  std::string
-      kind;  // copies of the op's: the program can be read, checked and run without guessing
+  std::string kind;  // a copy, as are the attributes: the program can be read and run by itself
   Attributes attributes;
-  Box box;  // of the iteration space: by op dim, global (micro-batch 0)
+  Box box;  // by op dim: a global box of the iteration space (for micro-batch 0)
   std::vector<View> inputs;
   std::vector<Output> outputs;
   friend bool operator==(const Compute&, const Compute&) = default;
 };
 
-// One array of a collective: hold and need are global regions of `tensor`, by member.
+// A `Transfer` is one array of a collective. `hold` and `need` are global regions of `tensor`, by
+// member.
 struct Transfer {
   TensorId tensor;
   SharedBoxes hold, need;
-  std::optional<View> in, out;  // this rank's; absent if the box is empty
+  std::optional<View> in, out;  // this rank's views; absent if the box is empty
   friend bool operator==(const Transfer&, const Transfer&) = default;
 };
-// An exchange of the rows of a tensor that ids name, and no others (RowNaming, graph/kinds.h). A copy
-// brings each member the rows that its op reads; the others stay as they are in memory. A sum takes
-// of each member the rows that its op adds to; its parts of the others are zeros. Every member has
-// all ids, so all know who names what, and nothing but rows moves.
+// A `NamedRows` describes an exchange that moves only those rows of a tensor that ids name
+// (RowNaming, graph/kinds.h). A copy brings each member the rows that its op reads; its other rows
+// stay as they are in memory. A sum takes from each member the rows to which its op adds; the
+// member's parts of other rows are zeros. Every member has all ids, so each knows which rows the
+// others name, and only rows are sent.
 struct NamedRows {
-  OpId op;                     // that names them
-  std::vector<View> ids;       // begin, end and columns, whole
+  OpId op;                     // the op that names the rows
+  std::vector<View> ids;       // the whole operands begin, end and columns
   std::vector<Interval> rows;  // by member: the rows of its op
-  int64_t most = 0;            // so many ids the op's rows name at most
-  // How many rows of member j the rows of member i name, at i * members + j, by the ids of a step;
-  // empty: they are not known before the run, and named_count (communication.h) assumes a law.
+  int64_t most = 0;            // the most ids that the rows of the op name
+  // counted[i * members + j] is the number of rows of member j that the rows of member i name, by
+  // the ids of a step. It is empty if ids are not known before the run; named_count
+  // (communication.h) then estimates.
   std::vector<int64_t> counted{};
   friend bool operator==(const NamedRows&, const NamedRows&) = default;
 };
 
-struct Issue {     // of a collective
+struct Issue {     // starts a collective
   int handle = 0;  // unique in the program
   int group = 0;   // index into Program::groups
   CollectiveKind kind = CollectiveKind::kExchange;
   std::optional<Combiner> combiner;
   DType dtype = DType::kFloat32;
-  std::vector<Transfer> transfers;  // > 1: a bucket
+  std::vector<Transfer> transfers;  // more than one: a bucket
   std::optional<Codec> codec =
-      std::nullopt;  // what moves is encoded (base/codec.h): the values change
+      std::nullopt;  // codec of what is sent (base/codec.h): it changes the values
   std::optional<View> residual =
-      std::nullopt;  // error feedback: float32, persistent, coded_elements() in all
+      std::nullopt;  // error feedback: float32, persistent, coded_elements() elements in all
   std::optional<NamedRows> named =
-      std::nullopt;  // of kind kExchange, with one transfer and no codec
+      std::nullopt;  // set only for kind kExchange with one transfer and no codec
   friend bool operator==(const Issue&, const Issue&) = default;
 };
 struct Send {
   int handle = 0;
   int peer = 0;     // rank
-  int64_t tag = 0;  // unique a (tensor, receiver need); the runtime adds the micro-batch
+  int64_t tag = 0;  // unique for (tensor, receiver's need); the runtime adds the micro-batch
   TensorId tensor;
   Box region;
   View view;
-  std::optional<Codec> codec = std::nullopt;    // as of an Issue
-  std::optional<View> residual = std::nullopt;  // as of an Issue; one element each of the region
+  std::optional<Codec> codec = std::nullopt;    // as in Issue
+  std::optional<View> residual = std::nullopt;  // as in Issue; one element each of the region
   friend bool operator==(const Send&, const Send&) = default;
 };
 struct Recv {
@@ -167,56 +170,59 @@ struct Recv {
 };
 struct Wait {
   int handle = 0;
-  // 0: what was issued under the handle in this run of the block, or in another block for this
-  // micro-batch; in prologue and update, all that is still open of this step. n > 0: what was
-  // issued n runs of this block before, in this step, if there were so many.
+  // The run whose communication is awaited. 0: the wait is for what was issued under the handle in
+  // this run of the block, or in another block for this micro-batch; in prologue and update, for
+  // all that is still open in this step. n > 0: the wait is for what was issued n runs of this
+  // block earlier in this step, if there were that many runs.
   int lag = 0;
   friend bool operator==(const Wait&, const Wait&) = default;
 };
-// Inside the rank; between tiers where the buffers' tiers differ. With a handle it runs beside the
-// instructions behind it, until its wait; copies of a rank run one after the other, as issued.
+// A `Copy` copies within the rank, and between tiers if the buffers' tiers differ. With a handle it
+// runs beside the instructions behind it until its wait; the copies of a rank run one after the
+// other, in the order of issue.
 struct Copy {
   TensorId tensor;
   Box region;
   View from, to;
-  Write write = Write::kSet;  // kAdd, kAddExceptFirst: element-wise sum into `to` (accumulation of
-                              // what a collective brought)
-  int handle = -1;            // -1: it is done when the next instruction begins
+  Write write = Write::kSet;  // kAdd, kAddExceptFirst: adds element by element to `to` (accumulates
+                              // the result of a collective)
+  int handle = -1;            // -1: the copy is done when the next instruction begins
   friend bool operator==(const Copy&, const Copy&) = default;
 };
-struct Load {  // a region of a graph input, from the trainer's data
+struct Load {  // brings a region of a graph input from the trainer's data
   TensorId tensor;
   Box region;
   View to;
   friend bool operator==(const Load&, const Load&) = default;
 };
-// The buffer's space may be reused from here on (for kMicroBatch: in this slot; in a block that
-// runs once a step, in all slots).
+// From here on the buffer's space may be reused. For kMicroBatch this is the space of the current
+// slot, or of all slots if the block runs once a step.
 struct Free {
   BufferId buffer;
   friend bool operator==(const Free&, const Free&) = default;
 };
 
-// The rows of a table that ids name get places in its cache (RowCache). Which rows come, which leave
-// and what place each has is decided at once; the rows move beside the instructions behind it, until
-// the wait of the handle. From there to the release, ops that name rows by these ids may touch them.
-// A batch that was fetched ahead is taken over by the next step's fetch of the same ids.
+// A `FetchRows` gives places in a table's cache (RowCache) to the rows that ids name. Which rows
+// come, which leave and which place each has is decided at once. The rows move beside the
+// instructions behind it, until the wait of the handle. Between that wait and the release, ops that
+// name rows by these ids may touch the rows. If the batch was fetched ahead, the next step's fetch
+// of the same ids takes it over.
 struct RowIds {
   TensorId tensor;
   Box region;
-  std::optional<View> view;  // absent where ids of the next step are asked for: the data gives them
+  std::optional<View> view;  // absent for ids of the next step, which the data gives
   friend bool operator==(const RowIds&, const RowIds&) = default;
 };
 struct FetchRows {
   int handle = 0;
   int cache = 0;  // index into Program::caches
   std::vector<RowIds> ids;
-  bool ahead = false;        // of the next step
-  int64_t expected_in = 0;   // rows that move in a run on the average, to the device
-  int64_t expected_out = 0;  // and from it, by the law that the plan gives
+  bool ahead = false;        // the ids are those of the next step
+  int64_t expected_in = 0;   // average number of rows that a run moves to the device
+  int64_t expected_out = 0;  // and from the device, by the law that the plan gives
   friend bool operator==(const FetchRows&, const FetchRows&) = default;
 };
-// The rows of a fetch may leave from here on. What of them changed and has no slot goes back.
+// From here on the rows of a fetch may leave. Rows that changed and have no slot are written back.
 struct ReleaseRows {
   int fetch = 0;         // handle of the fetch
   bool changed = false;  // an op has changed them
@@ -226,15 +232,15 @@ struct ReleaseRows {
 struct Instruction {
   std::variant<Compute, Issue, Send, Recv, Wait, Copy, Load, Free, FetchRows, ReleaseRows> body;
   When when = When::kAlways;
-  OpId cause;  // the op for which it is done (fault messages, traces); = op of a Compute
+  OpId cause;  // the op for which it is done (for fault messages and traces); of a Compute: its op
   friend bool operator==(const Instruction&, const Instruction&) = default;
 };
 
 struct Group {
-  PlaceId place;                  // whose mesh it is a part of
+  PlaceId place;                  // the group is a part of this place's mesh
   std::vector<std::string> axes;  // of that mesh
-  std::vector<int> members;       // ranks, in row-major order of the axes
-  int index = 0;                  // of this rank
+  std::vector<int> members;       // ranks, in row-major order of the axes' coordinates
+  int index = 0;                  // position of this rank in `members`
   friend bool operator==(const Group&, const Group&) = default;
 };
 
@@ -242,16 +248,16 @@ enum class BlockKind : uint8_t { kPrologue, kForward, kBackward, kWeight, kUpdat
 std::string_view block_name(BlockKind kind);
 inline constexpr size_t kBlockKinds = 5;
 
-// A block of a program: its kind and, for those that run once a micro-batch, whose stage's it is
-// (index into Program::stages; 0 for prologue and update). Those of the smaller micro-batches are
-// numbered behind them: with S stages, index + S.
+// A `BlockRef` names a block of a program: its kind and, for blocks that run once a micro-batch,
+// the stage (index into Program::stages; 0 for prologue and update). Blocks of the smaller
+// micro-batches have higher numbers: with S stages, index + S.
 struct BlockRef {
   BlockKind kind = BlockKind::kPrologue;
   int32_t chunk = 0;
   constexpr BlockRef() = default;
   constexpr BlockRef(BlockKind k, int32_t c = 0)  // NOLINT: a kind alone is chunk 0's block
       : kind(k), chunk(c) {}
-  // Runs once a step, not once a micro-batch.
+  // Returns whether the block runs once a step, not once a micro-batch.
   constexpr bool once() const { return kind == BlockKind::kPrologue || kind == BlockKind::kUpdate; }
   friend constexpr auto operator<=>(const BlockRef&, const BlockRef&) = default;
 };
@@ -265,33 +271,34 @@ struct BlockRunStep {
   friend bool operator==(const BlockRunStep&, const BlockRunStep&) = default;
 };
 
-// Where a tensor rests on this rank (parameters, states, tables; fetched tensors at the end of the
-// step).
+// A `Home` is the buffer in which a tensor rests on this rank (parameters, states, tables), or in
+// which a fetched tensor is at the end of the step.
 struct Home {
   TensorId tensor;
   BufferId buffer;
-  Box region;  // global; view = the whole buffer
+  Box region;  // global; its value fills the whole buffer
   friend bool operator==(const Home&, const Home&) = default;
 };
 
-// A table and its states of which the device has some rows. A buffer that is `held` has the shape
-// of all rows, and memory for Buffer::places of them; together with the buffer beside it in `rests`
-// it holds the tensor's value. The index says which row is where: a word for each row of the table,
-// two for each slot. Places behind the slots are for rows of a batch that find no slot.
+// A `RowCache` is a table, with its states, of which the device has only some rows. A buffer in
+// `held` has the shape of all rows but memory for Buffer::places of them; together with the buffer
+// at the same position in `rests` it holds the tensor's value. The index says where each row is: it
+// has one word for each row of the table and two for each slot. The places behind the slots are for
+// rows of a batch that find no slot.
 struct RowCache {
   std::vector<BufferId> held, rests;
   BufferId index;
-  Interval rows;  // of the table: the first dim of what is held
+  Interval rows;  // of the table: interval of the first dim of the held buffers
   int64_t slots = 0, places = 0;
   std::string policy;
-  int64_t window = 0, counted = 0;  // as of the plan
+  int64_t window = 0, counted = 0;  // as in the plan
   friend bool operator==(const RowCache&, const RowCache&) = default;
 };
 
 struct Program {
   int rank = 0;
   int64_t ranks = 1;
-  std::vector<StageId> stages;       // that run on this rank, in order
+  std::vector<StageId> stages;       // the stages that run on this rank, in order
   std::vector<int64_t> coordinates;  // in the first stage's mesh
   int64_t micro_batches = 1;
   std::string micro_batch_dim;  // op and tensor dims of this name move with the micro-batch
@@ -305,7 +312,7 @@ struct Program {
   std::vector<BlockRunStep> schedule;  // prologue first, update last
   std::vector<Home> homes;
   std::vector<Home>
-      fetches;  // complete values at the end of the step (loss; gradients when asked for)
+      fetches;  // values that are complete at the end of the step (loss; gradients when asked for)
 
   const Buffer& buffer(BufferId id) const { return buffers[id.index()]; }
   std::vector<Instruction>& block(BlockRef ref) { return blocks[ref]; }
@@ -314,47 +321,48 @@ struct Program {
     const auto it = blocks.find(ref);
     return it == blocks.end() ? none : it->second;
   }
-  int64_t runs(BlockRef ref) const;  // in a step
-  // Is the block one of the smaller micro-batches? And the block of the larger ones beside it,
-  // which stands for both; itself if there is none.
+  int64_t runs(BlockRef ref) const;  // number of runs in a step
+  // `smaller` returns whether the block belongs to the smaller micro-batches. `family` returns the
+  // block of the larger micro-batches that stands for both, or `ref` if there is none.
   bool smaller(BlockRef ref) const;
   BlockRef family(BlockRef ref) const;
   bool smaller(int64_t micro_batch) const { return larger > 0 && micro_batch >= larger; }
-  // How far before it the batch begins, in elements of the micro-batch dim.
+  // Returns the element of the micro-batch dim at which the micro-batch begins.
   int64_t begin(int64_t micro_batch) const {
     return micro_batch * micro_batch_size - (smaller(micro_batch) ? micro_batch - larger : 0);
   }
-  int64_t slots() const;  // the most micro-batches that are in flight
+  int64_t slots() const;  // the largest number of micro-batches in flight
   friend bool operator==(const Program&, const Program&) = default;
 };
 
-int cache_of(const Program& program, BufferId held);  // index into Program::caches; -1: none
-int64_t row_bytes(const Program& program, const RowCache& cache);  // of a row with its states
+int cache_of(const Program& program, BufferId held);  // index into Program::caches; -1: in none
+int64_t row_bytes(const Program& program, const RowCache& cache);  // bytes of a row with its states
 
-// Is the region (of a tensor, or of an op's iteration space) one that moves with the micro-batch,
-// and along which dim? -1: no.
+// Returns the dim along which a region of the tensor, or of the op's iteration space, moves with
+// the micro-batch; -1 if it does not move.
 int micro_batch_dim_of(const Program& program, const Tensor& tensor);
 int micro_batch_dim_of(const Program& program, const Annotation& annotation);
-// The region for a micro-batch.
+// Returns the region for a micro-batch.
 Box at_micro_batch(const Program& program, Box region, int dim, int64_t micro_batch);
 
-// The region of operand dims that a box of the iteration space touches. Brackets: the first
-// non-unit member moves, the others are whole.
+// Returns the region of operand dims that a box of the iteration space touches. In a bracket the
+// first member that is larger than 1 moves; the others are whole.
 Box project(const Annotation& annotation, const OperandDims& operand, const Box& box);
 
-// Does the box lie wholly above the diagonal of a causal pair, so that the op makes nothing of it?
+// Returns whether the box lies wholly above the diagonal of a causal pair, where the op makes
+// nothing.
 bool masked(const Annotation& annotation, const Box& box);
-// Does a message or a collective change values on its way?
+// Returns whether a message or a collective of the program changes the values that it sends.
 bool is_lossy(const Program& program);
 
-// What one step of this rank sends, by kind ("all_reduce", ..., "send"), by the contract of
-// traffic().
+// A `Volume` is the traffic that one step of this rank sends, by kind ("all_reduce", ..., "send"),
+// as traffic() defines it.
 struct Volume {
   std::map<std::string, Traffic> by_kind;
   int64_t bytes() const;
 };
 Volume volume(const Program& program, const Graph& graph);
-// The same, restricted to transfers of tensors for which keep(tensor) holds.
+// Returns the volume of those transfers only whose tensors keep(tensor) accepts.
 Volume volume(const Program& program, const Graph& graph, bool (*keep)(const Tensor&));
 
 }  // namespace tessera

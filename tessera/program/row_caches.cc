@@ -16,8 +16,8 @@
 namespace tessera {
 namespace {
 
-// Calls visit(rank, count, weight of one) for ranks 0 .. rows - 1 of Zipf's law: the first ones one
-// by one, later ones in groups whose weights differ by some thousandths.
+// Calls visit(rank, count, weight of one rank) for ranks 0 .. rows - 1 of Zipf's law: first ranks
+// one by one, later ones in groups whose weights differ by some thousandths.
 template <class Visit>
 void each_rank(int64_t rows, double exponent, const Visit& visit) {
   constexpr int64_t kSingle = 512, kPart = 256;
@@ -63,7 +63,7 @@ class RowHolding {
   }
 
  private:
-  // An op that names rows of a cache by ids.
+  // A `Use` is an op that names rows of a cache by ids.
   struct Use {
     BlockRef block;
     size_t at = 0;
@@ -79,13 +79,13 @@ class RowHolding {
     When when = When::kAlways;
     OpId cause;
     BlockRef block;
-    size_t position = 0;   // before the instruction that stands there
+    size_t position = 0;   // before the instruction at this index
     size_t first_use = 0;  // in the block
     BlockRef last_block;
     size_t last_use = 0;
     OpId last_op;
     bool changed = false;
-    bool from_data = true;  // all ids are inputs of the graph
+    bool from_data = true;  // whether all ids are inputs of the graph
   };
   static constexpr int64_t kMostOpen = 6;  // batches of a cache (sparse/cache/cache_index.h)
   struct Inserted {
@@ -218,7 +218,7 @@ class RowHolding {
       use.writes = true;
     }
     if (use.cache < 0) return {};
-    // What is updated elsewhere and brought home would be brought as a whole.
+    // A table that is updated elsewhere and brought home would be brought as a whole.
     const bool updates = op.phase == Phase::kUpdate && !use.writes;
     if (updates) return needs_all(tables_[static_cast<size_t>(use.cache)]);
     for (const size_t i : ids_of_rows(op)) {
@@ -241,7 +241,7 @@ class RowHolding {
 
   // ---- when rows come and go
   bool many() const { return program_.micro_batches > 1; }
-  // Is what the fetch brought there when the use comes?
+  // Returns whether the rows that the fetch brought are still there at the use.
   bool reaches(const Fetch& fetch, const Use& use) const {
     return fetch.cache == use.cache && fetch.when == use.when &&
            (!many() || fetch.block == use.block);
@@ -252,7 +252,7 @@ class RowHolding {
     });
   }
 
-  // Behind what writes the ids, or behind its wait.
+  // Returns the position behind the instruction that writes the ids, or behind its wait.
   size_t there(BlockRef ref, size_t use, BufferId buffer) const {
     const std::vector<Instruction>& block = program_.block(ref);
     const std::set<int>& handles = writers(buffer);
@@ -267,7 +267,7 @@ class RowHolding {
     }
     return position;
   }
-  // Handles under which the buffer is written.
+  // Returns the handles under which the buffer is written.
   const std::set<int>& writers(BufferId buffer) const {
     const auto [it, fresh] = writers_.try_emplace(buffer);
     if (!fresh) return it->second;
@@ -282,8 +282,8 @@ class RowHolding {
     }
     return it->second;
   }
-  // Ids that the block loads are loaded at its beginning, so that their rows travel beside what
-  // comes before the look-up.
+  // Moves the load of the ids to the beginning of the block, so that their rows travel beside what
+  // comes before the look-up. Returns false if the block does not load them.
   bool hoist(BlockRef ref, size_t use, BufferId buffer) {
     const std::vector<Instruction>& block = program_.block(ref);
     std::optional<size_t> load;
@@ -304,7 +304,7 @@ class RowHolding {
   void cover(const Use& use) {
     Fetch made{use.cache, {},        use.when, use.op, use.block,  0,
                use.at,    use.block, use.at,   use.op, use.writes, true};
-    Fetch* open = nullptr;  // that begins in this block, at its beginning, before all uses
+    Fetch* open = nullptr;  // a fetch at the beginning of this block, before all uses
     for (const RowIds& ids : use.ids) {
       bool found = false;
       for (Fetch& fetch : fetches_) {
@@ -318,7 +318,7 @@ class RowHolding {
       const bool loaded =
           ids.view && hoist(use.block, use.at, ids.view->buffer) && use.when == When::kAlways;
       const bool input = !tensor(ids.tensor).producer.valid();
-      if (loaded && input && open != nullptr) {  // several look-ups of one table: one fetch
+      if (loaded && input && open != nullptr) {  // several look-ups of one table share one fetch
         open->ids.push_back(ids);
         last_use(*open, use);
         continue;
@@ -352,8 +352,8 @@ class RowHolding {
            2 * fetches_of(fetch.cache) <= kMostOpen;
   }
 
-  // Rows of all batches that are open at a time. If there are slots for them, each finds one; else
-  // each may need a place behind the slots.
+  // Returns the number of rows of all batches open at the same time. If there are slots for them,
+  // each row finds one; else each may need a place behind the slots.
   int64_t most_open(int cache) const {
     std::map<BlockRef, int64_t> open;
     for (const Fetch& fetch : fetches_) {
@@ -400,7 +400,8 @@ class RowHolding {
     inserted_[ref].push_back({position, std::move(instruction)});
   }
 
-  // Rows that a run of the fetch moves on the average. What others fetched before is there still.
+  // Returns the average number of rows that a run of the fetch moves. Rows that others fetched
+  // before are still there.
   int64_t expected(const Fetch& fetch) const {
     const RowCache& cache = program_.caches[static_cast<size_t>(fetch.cache)];
     const RowCacheRule& rule = rule_of(fetch.cache);
@@ -447,7 +448,8 @@ class RowHolding {
     ordinals.resize(block.size(), 0);
     std::vector<Inserted> all =
         inserted == inserted_.end() ? std::vector<Inserted>() : std::move(inserted->second);
-    // A release stands behind its op, all else before: at one position, releases come first.
+    // A release stands behind its op, all other insertions before an op: at one position, releases
+    // come first.
     std::stable_sort(all.begin(), all.end(), [](const Inserted& a, const Inserted& b) {
       const auto key = [](const Inserted& one) {
         return std::pair(one.position, !std::holds_alternative<ReleaseRows>(one.instruction.body));
@@ -482,13 +484,13 @@ class RowHolding {
   const ResolvedPlan& plan_;
   ByBlock<std::vector<size_t>>& ordinals_;
   int& next_handle_;
-  std::vector<BlockRef> order_;   // blocks, as they run first
+  std::vector<BlockRef> order_;   // blocks in the order of their first runs
   std::vector<TensorId> tables_;  // by cache
   std::map<BufferId, int> cache_of_;
   std::vector<Use> uses_;
   std::vector<Fetch> fetches_;
   ByBlock<std::vector<Inserted>> inserted_;
-  ByBlock<std::set<size_t>> hoisted_;  // loads, by where they stood
+  ByBlock<std::set<size_t>> hoisted_;  // loads, by their old positions
   mutable std::map<BufferId, std::set<int>> writers_;
 };
 

@@ -1,5 +1,5 @@
-// The pass that brings rows of tables into caches: what it puts in, that the text form keeps it, and
-// that the verifier's rule "rows" rejects each piece that is missing or wrong.
+// The pass that brings rows of tables into caches: the instructions that it puts in, their text
+// form, and the verifier's rule "rows", which rejects each piece that is missing or wrong.
 #include "tessera/program/row_caches.h"
 
 #include <gmock/gmock.h>
@@ -49,7 +49,7 @@ TEST(RowCaches, RowsComeBesideTheDensePartAndStayUntilTheUpdate) {
   EXPECT_EQ(table.bytes(), 100 * 4 * 8);
   EXPECT_EQ(program.buffer(cache.rests[0]).bytes(), 1000 * 4 * 8);
   EXPECT_EQ(program.buffer(cache.index).bytes(), 4 * 1000 + 8 * 100);
-  // ids, the fetch, dense work, the wait, the next step's, the look-up.
+  // Expected order: ids, the fetch, dense work, the wait, the next step's fetch, the look-up.
   std::string order;
   for (const Instruction& instruction : program.block({BlockKind::kForward, 0})) {
     match(
@@ -83,7 +83,7 @@ TEST(RowCaches, ABatchThatMayBeLargerThanTheSlotsHasPlacesBehindThem) {
   EXPECT_TRUE(lines_with(lowered, " ahead ").empty());
 }
 
-// Removes or changes the first line that has `from`.
+// Returns the verdict after removing or changing the first line that has `from`.
 std::string verdict(const std::string& from, const std::string& to, bool whole_line = false) {
   TestPrograms lowered = lower_all(test_table(), kPlan);
   std::string text = to_text(lowered.programs[0], lowered.graph);
@@ -121,7 +121,7 @@ TEST(RowCaches, TheVerifierMissesNoPiece) {
               HasSubstr("rows: rank 0"));
   EXPECT_THAT(verdict("wait #" + number + " ", "", true), HasSubstr("rows: rank 0"));
   EXPECT_THAT(verdict("fetch_rows #" + number, "", true), HasSubstr("waits for a handle"));
-  // Ids of another region than those that the look-up names.
+  // The ids have another region than those that the look-up names.
   const std::string ids = "cache 0 (\"ids\"[0:8, 0:2]";
   const std::string fewer = "cache 0 (\"ids\"[0:8, 0:1]";
   EXPECT_THAT(verdict(ids, fewer), HasSubstr("instruction: rank 0"));
@@ -136,7 +136,7 @@ TEST(RowCaches, ExpectedRowsBehindNoneAreAllThatABatchNames) {
   EXPECT_NEAR(expected_rows_behind(0, 1000, 500, 0), expected, 1e-6 * expected);
   EXPECT_NEAR(expected_rows_behind(250, 1000, 500, 0), 0.75 * expected, 1e-6 * expected);
   EXPECT_EQ(expected_rows_behind(1000, 1000, 500, 1.05), 0);
-  // Brute force of the law.
+  // Computes the law by brute force.
   double all = 0, found = 0;
   for (int64_t k = 1; k <= 100'000; ++k) all += std::pow(k, -1.05);
   for (int64_t k = 2001; k <= 100'000; ++k)

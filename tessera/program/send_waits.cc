@@ -1,9 +1,10 @@
 // Decides where each message that a block of a micro-batch sends is awaited, and how many copies of
-// its buffer there are, such that no rank waits for a receipt that cannot come before the rank itself
-// goes on.
+// its buffer there are, such that no rank waits for a receipt that cannot come before the rank
+// itself goes on.
 //
-// The ways to await. The first three keep one copy of the buffer for each micro-batch that is
-// between its first and its last use; a ring has as many copies as the order of blocks takes:
+// There are four ways to await a message. The first three keep one copy of the buffer for each
+// micro-batch that is between its first and its last use; a ring has as many copies as the order of
+// blocks needs:
 //
 //   next run   before the sending block writes the buffer again (lag 1), the last one in the update
 //   backward   where the backward block of the sending stage begins, for the same micro-batch
@@ -11,14 +12,14 @@
 //   ring       as next run, but `lag` runs later; with a copy for each micro-batch, in the update
 //
 // Each buffer begins with the first way that its readers allow. Then the rows of the plan are
-// played against each other, run by run, as if sends never waited for anything but what the ways
-// say. Where no row can go on, the first send on the cycle of who waits for whom gets a copy more.
-// What was played stays valid, since with more copies every wait comes later. A plan whose order
-// can be carried out when every message leaves as soon as its value exists is played to its end;
-// of any other, the verifier tells why not.
+// played against each other, run by run, with sends that wait only where their ways say. Where no
+// row can go on, the first send on the cycle of who waits for whom gets one more copy. The part
+// that was played stays valid, since with more copies every wait comes later. If the plan's order
+// can be carried out when every message leaves as soon as its value exists, it is played to its
+// end; for any other plan the verifier tells why not.
 //
-// Rows stand for all their ranks: a cycle of ranks is a cycle of their rows too. A send is received
-// when all rows of the receiving place have posted their receipt, and arrives when all rows of the
+// A row stands for all its ranks: a cycle of ranks is a cycle of their rows too. A send is received
+// when all rows of the receiving place have posted their receipt. It arrives when all rows of the
 // sending place have issued it.
 #include "tessera/program/send_waits.h"
 
@@ -39,25 +40,26 @@ namespace {
 
 constexpr size_t kNoPlace = static_cast<size_t>(-1);
 constexpr int64_t kEnd =
-    std::numeric_limits<int64_t>::max();  // order of writing: behind all others
+    std::numeric_limits<int64_t>::max();  // order of writing: behind all other instructions
 
 enum class Way : uint8_t { kNextRun, kBackward, kLastUse, kRing };
 
-// A buffer that a block of a micro-batch sends, perhaps to several places.
+// A `Sent` is a buffer that a block of a micro-batch sends, perhaps to several places.
 struct Sent {
   PlaceId place;
   BlockRef block;
   int buffer = -1;
   std::vector<int> handles;
   std::set<BlockRef> uses;        // blocks of micro-batches that touch the buffer
-  size_t first_write = kNoPlace;  // position in the block; nowhere: it is made in another block
+  size_t first_write = kNoPlace;  // position in the block; kNoPlace: it is made in another block
   Way way = Way::kNextRun;
   BlockRef at;        // kBackward, kLastUse: the block that waits
   int64_t slots = 1;  // copies of the buffer
   int64_t lag = 1;    // kNextRun, kRing: in runs of the block
 };
 
-// A message or a collective that rows wait for, and who has taken part, by micro-batch and row.
+// A `Meeting` is a message or a collective that rows wait for, with the rows that have taken part,
+// by micro-batch and row.
 struct Meeting {
   std::vector<size_t> senders, receivers;  // rows
   std::vector<uint8_t> sent, received;     // by micro-batch and position among the rows
@@ -67,8 +69,8 @@ struct Event {
   enum Kind : uint8_t { kSend, kReceive, kArrival, kReceipt } kind = kSend;
   When when = When::kAlways;
   int meeting = -1;
-  int sent = -1;            // kReceipt: which buffer's message is awaited
-  Way way = Way::kNextRun;  // kReceipt: it is awaited here if the buffer's way is this
+  int sent = -1;            // kReceipt: the buffer whose message is awaited
+  Way way = Way::kNextRun;  // kReceipt: the way of the buffer for which the message is awaited here
 };
 
 class SendWaits {
@@ -88,7 +90,7 @@ class SendWaits {
   using Instructions = std::vector<TextInstruction>;
 
   // ---- what is known of rows and blocks
-  // By row, the blocks of micro-batches in the order of their first runs.
+  // Finds for each row the blocks of micro-batches in the order of their first runs.
   void find_orders() {
     rows_of_.resize(texts_.size());
     for (size_t row = 0; row < plan_.rows.size(); ++row) {
@@ -152,7 +154,7 @@ class SendWaits {
       }
     }
   }
-  // The blocks of micro-batches that touch what is sent.
+  // Finds the blocks of micro-batches that touch each sent buffer.
   void find_uses() {
     std::vector<std::vector<Sent*>> sent_of(texts_.size());  // by place
     for (Sent& sent : sent_) sent_of[sent.place.index()].push_back(&sent);
@@ -173,7 +175,8 @@ class SendWaits {
       }
     }
   }
-  // What is sent once a step is awaited in the update: at its end, if it sends it itself.
+  // Awaits messages that are sent once a step in the update: at its end, if the update itself sends
+  // them.
   void await_at_end(PlaceId place, BlockRef ref, const Instructions& block) {
     for (const TextInstruction& instruction : block) {
       const auto* cross = std::get_if<TextCross>(&instruction.body);
@@ -187,7 +190,7 @@ class SendWaits {
         instruction, [](int) { return false; }, [&](int written) { return written == buffer; });
   }
 
-  // The first way that its readers allow, in all rows that have the place.
+  // Chooses the first way that the buffer's readers allow, in all rows that have the place.
   void begin_with(Sent& sent) const {
     const BlockRef backward{BlockKind::kBackward, sent.block.chunk};
     const bool turns = sent.block != backward && runs_backward(sent.place, backward);
@@ -214,7 +217,8 @@ class SendWaits {
     }
   }
   bool runs(size_t row, BlockRef block) const { return position(row, block) < orders_[row].size(); }
-  // Does the block that waits run behind all others that use the buffer, in every micro-batch?
+  // Returns whether the block that waits runs behind all others that use the buffer, in every
+  // micro-batch.
   bool runs_last(const Sent& sent, size_t row) const {
     std::set<int64_t> over;
     for (const BlockRun& run : plan_.schedule[row]) {
@@ -231,8 +235,8 @@ class SendWaits {
     return last;
   }
 
-  // Does each micro-batch run all blocks that use the buffer, of which the sending one is the
-  // first, before the next micro-batch runs any?
+  // Returns whether each micro-batch runs all blocks that use the buffer, the sending block first,
+  // before the next micro-batch runs any of them.
   bool run_in_turn(const Sent& sent, size_t row) const {
     for (const BlockRef use : sent.uses) {
       if (position(row, use) < position(row, sent.block)) return false;
@@ -256,8 +260,8 @@ class SendWaits {
   }
 
   // ---- one copy more
-  // So many that its message is awaited later than before. False: the buffer is not made in the
-  // block, or has a copy for each micro-batch already.
+  // Adds copies until the buffer's message is awaited later than before. Returns false if the
+  // buffer is not made in the block, or has a copy for each micro-batch already.
   bool add_slot(Sent& sent) const {
     const auto most = static_cast<int64_t>(micro_batches_);
     if (sent.first_write == kNoPlace || (sent.way == Way::kRing && sent.slots >= most))
@@ -274,11 +278,12 @@ class SendWaits {
              (sent.lag <= before || in_use_twice(sent) || (!ran_on && !waits_behind(sent))));
     return true;
   }
-  // Is each message awaited, `lag` runs later, behind the run of `at` that awaited it before?
+  // Returns whether each message is awaited, `lag` runs later, behind the run of `at` that awaited
+  // it before.
   bool waits_behind(const Sent& sent) const {
     for (const size_t row : rows_of(sent.place)) {
       std::vector<int64_t> sending;  // micro-batches of the block's runs so far
-      std::set<int64_t> over;        // those for which `at` has run
+      std::set<int64_t> over;        // micro-batches for which `at` has run
       for (const BlockRun& run : plan_.schedule[row]) {
         if (block_of(run) == sent.at) over.insert(run.micro_batch);
         if (block_of(run) != sent.block) continue;
@@ -289,7 +294,7 @@ class SendWaits {
     }
     return true;
   }
-  // Would two micro-batches use a slot at the same time?
+  // Returns whether two micro-batches would use a slot at the same time.
   bool in_use_twice(const Sent& sent) const {
     for (const size_t row : rows_of(sent.place)) {
       std::map<int64_t, size_t> left;  // slot -> runs that still use it
@@ -307,7 +312,7 @@ class SendWaits {
     }
     return false;
   }
-  // The fewest runs of the block from one use of a slot to the next.
+  // Returns the fewest runs of the block from one use of a slot to the next.
   int64_t reuse(const Sent& sent, size_t row) const {
     auto fewest = static_cast<int64_t>(micro_batches_);
     std::map<int64_t, int64_t> before;  // slot -> run of the block
@@ -362,7 +367,7 @@ class SendWaits {
     meeting.received.resize(meeting.receivers.size() * micro_batches_);
     meetings_.push_back(std::move(meeting));
   }
-  // Has a group along these axes ranks of several rows?
+  // Returns whether a group along these axes has ranks of several rows.
   bool crosses_rows(PlaceId place, const Axes& axes) {
     if (rows_of(place).size() == 1) return false;
     const auto [it, fresh] = crosses_.try_emplace({place, axes}, false);
@@ -376,7 +381,7 @@ class SendWaits {
     return it->second;
   }
 
-  // The communication of each block of each row, of all its places in the order of writing.
+  // Finds the communication of each block of each row, of all its places in the order of writing.
   void find_events() {
     rows_.resize(plan_.rows.size());
     for (size_t row = 0; row < rows_.size(); ++row) {
@@ -390,7 +395,8 @@ class SendWaits {
       }
     }
   }
-  // With the order of writing; what was inserted later stands with what follows it.
+  // Adds events with their order of writing; an instruction that was inserted later takes the order
+  // of the one behind it.
   void add_events(PlaceId place, BlockRef ref, std::vector<std::pair<int64_t, Event>>& out) const {
     static const Instructions kNone;
     const auto it = texts_[place.index()].blocks.find(ref);
@@ -448,7 +454,7 @@ class SendWaits {
     }
   }
 
-  // Until the row waits, or ends. Has anything happened?
+  // Advances the row until it waits, or ends. Returns whether anything has happened.
   bool advance(size_t r) {
     Row& row = rows_[r];
     bool moved = false;
@@ -470,7 +476,7 @@ class SendWaits {
     return moved;
   }
 
-  // A row that the event waits for, if there is one.
+  // Returns a row that the event waits for, if there is one.
   std::optional<size_t> awaited(size_t r, const Event& event) const {
     const Row& row = rows_[r];
     const BlockRun& run = plan_.schedule[r][row.run];
@@ -512,8 +518,9 @@ class SendWaits {
         1;
   }
 
-  // No row goes on: from a row that waits for a receipt, follow who waits for whom to a cycle, and
-  // give the first send on it a copy more. False: all rows have ended, or no send is on a cycle.
+  // Resolves a state in which no row goes on: follows, from a row that waits for a receipt, who
+  // waits for whom to a cycle, and gives the first send on it one more copy. Returns false if all
+  // rows have ended, or no send is on a cycle.
   bool relax() {
     for (size_t start = 0; start < rows_.size(); ++start) {
       std::vector<size_t> path;
@@ -588,7 +595,7 @@ class SendWaits {
   std::vector<Meeting> meetings_;
   std::map<int64_t, size_t> by_tag_;                       // meetings
   std::map<int, size_t> by_handle_;                        // meetings
-  std::map<PlaceId, std::vector<int>> at_begin_, at_end_;  // of the update: handles
+  std::map<PlaceId, std::vector<int>> at_begin_, at_end_;  // in the update: handles to await
   std::map<std::pair<PlaceId, Axes>, bool> crosses_;
   std::vector<Row> rows_;
 };

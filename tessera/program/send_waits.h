@@ -1,4 +1,4 @@
-// Where messages that are sent are awaited, and how many copies their buffers have. Private to
+// Waits for messages that are sent, and the number of copies of their buffers. Private to
 // tessera/program.
 #pragma once
 
@@ -8,8 +8,9 @@
 
 namespace tessera {
 
-// The last step of place_waits: the texts await everything else already. Decides for every send,
-// such that the rows of the plan never wait for each other in a circle if they can do without.
+// Places the waits of all sends, as the last step of place_waits: the texts await everything else
+// already. Chooses the waits such that the rows of the plan never wait for each other in a circle,
+// if that can be avoided.
 void place_send_waits(std::vector<PlaceText>& texts, const ResolvedPlan& plan);
 
 }  // namespace tessera

@@ -10,7 +10,7 @@
 namespace tessera::send_waits_test {
 namespace {
 
-// Two stages; the second one, of place 1, reads what the first one makes, and sends its gradient.
+// Two stages: the second one, at place 1, reads the first one's output and sends its gradient.
 Graph two_stages() {
   GraphBuilder g("two stages");
   const Dim batch{"batch", 8}, in{"in", 4};
@@ -76,13 +76,13 @@ TEST(SendWaits, OneCopyServesWhereTheReceiverTakesMessagesInTheOrderOfSending) {
 }
 
 TEST(SendWaits, ABufferHasACopyMoreForEachMessageThatIsTakenLater) {
-  // The first message of the second stage is taken behind the second one.
+  // The receiver takes the first message of the second stage after the second message.
   const auto one = lower_table(std::string(kFirst) + R"("B1@0", "B0@0", "B2@0", "B3@0")",
                                std::string(kSecond) + R"("B0@1", "B1@1", "B2@1", "B3@1")");
   expect_accepted(one);
   EXPECT_EQ(copies(one.programs[1], "grad."), 2);
   EXPECT_EQ(most_lag(one.programs[1]), 2);
-  // It is taken last: no run of the block waits, the update does.
+  // The receiver takes it last: no run of the block waits, the update does.
   const auto last = lower_table(std::string(kFirst) + R"("B1@0", "B2@0", "B3@0", "B0@0")",
                                 std::string(kSecond) + R"("B0@1", "B1@1", "B2@1", "B3@1")");
   expect_accepted(last);
@@ -91,7 +91,7 @@ TEST(SendWaits, ABufferHasACopyMoreForEachMessageThatIsTakenLater) {
 }
 
 TEST(SendWaits, CopiesOfOneSlotAreNeverInUseTwiceWhateverTheOrderOfMicroBatches) {
-  // 3 and 0 share a slot of three: one run apart, too soon.
+  // With three slots, 3 and 0 share a slot: one run apart, too soon.
   const auto lowered = lower_table(std::string(kFirst) + R"("B0@0", "B1@0", "B2@0", "B3@0")",
                                    std::string(kSecond) + R"("B3@1", "B0@1", "B1@1", "B2@1")");
   expect_accepted(lowered);
@@ -102,7 +102,7 @@ TEST(SendWaits, OrdersThatNobodyCanCarryOutAreStillRefused) {
   TestPrograms lowered = lower_table(std::string(kFirst) + R"("B0@0", "B1@0", "B2@0", "B3@0")",
                                      std::string(kSecond) + R"("B0@1", "B1@1", "B2@1", "B3@1")");
   ASSERT_EQ(lowered.programs.size(), 2U);
-  // The first stage wants a gradient before it has sent what it is the gradient of.
+  // The first stage wants a gradient before it has sent the value whose gradient it is.
   auto& schedule = lowered.programs[0].schedule;
   std::swap(schedule[1], schedule[5]);
   EXPECT_FALSE(verify(lowered.graph, lowered.programs).empty());

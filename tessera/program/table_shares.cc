@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-// Where all of the home is: not where some of its rows are (RowCache).
+// Returns the buffer that holds all of the home: not a buffer with some of its rows (RowCache).
 const Buffer& whole_of(const Program& program, const Home& home) {
   const int cache = cache_of(program, home.buffer);
   if (cache < 0) return program.buffer(home.buffer);

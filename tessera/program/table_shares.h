@@ -1,5 +1,5 @@
-// Where embedding tables rest, as programs say it: for reports and the record of a run. A table is a
-// parameter of two dims, rows and width, of which ops look up rows and which nothing else reads.
+// The shares of embedding tables that ranks keep, as programs say it: for reports and the record of
+// a run. A table is a parameter of two dims, rows and width, that only look-ups of its rows read.
 //
 //   for (const TableShare& share : table_shares(programs[rank], tables_of(model.graph), graph))
 //     fmt::print("{} keeps rows {} of {}\n", rank, share.rows.size, share.table);
@@ -15,19 +15,20 @@
 
 namespace tessera {
 
-// The tables of a model's forward graph, by name.
+// Returns the tables of a model's forward graph, by name.
 std::vector<std::string> tables_of(const Graph& forward);
 
-// What a rank keeps of a table between steps.
+// A `TableShare` describes what a rank keeps of a table between steps.
 struct TableShare {
   std::string table;
   int rank = 0;
-  Interval rows, columns;  // empty, if it keeps states alone
+  Interval rows, columns;  // empty if the rank keeps only states
   Tier tier = Tier::kDevice;
   int64_t bytes = 0, state_bytes = 0;  // of the box; of the table's optimizer states on this rank
   friend bool operator==(const TableShare&, const TableShare&) = default;
 };
-// In the order of `tables`. `graph`: that the program was lowered from.
+// Returns the shares in the order of `tables`. `graph`: the graph that the program was lowered
+// from.
 std::vector<TableShare> table_shares(const Program& program, const std::vector<std::string>& tables,
                                      const Graph& graph);
 

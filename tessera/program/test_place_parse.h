@@ -1,5 +1,5 @@
-// For tests: reads the text form of place texts (docs/reference/place-text.md). Printing then parsing
-// gives an equal text, so the printed form leaves nothing out.
+// For tests: reads the text form of place texts (docs/reference/place-text.md). Printing then
+// parsing gives an equal text, so the printed form leaves nothing out.
 //
 //   const Result<PlaceText> same = parse_place_text(text, lowering.graph());
 #pragma once
@@ -118,7 +118,7 @@ class PlaceParser {
     return in.small();
   }
 
-  // The longest name of an axis of the place's mesh that comes next.
+  // Reads the longest name of an axis of the place's mesh that comes next.
   AxisId axis(Cursor& in, PlaceId place) {
     AxisId found;
     const auto mesh = meshes_.find(place);
@@ -181,7 +181,7 @@ class PlaceParser {
     return out;
   }
 
-  // Behind "~".
+  // Reads what stands behind "~".
   static WindowRead window(Cursor& in) {
     WindowRead out;
     if (in.accept("-")) {
@@ -451,7 +451,7 @@ class PlaceParser {
   std::vector<TextInstruction>* open_ = nullptr;
 };
 
-// Reads a place text; an Error names file and line.
+// Reads a place text. Returns an error that names file and line.
 inline Result<PlaceText> parse_place_text(std::string_view text, const Graph& graph,
                                           std::string_view file = "<place>") {
   return PlaceParser(graph).parse(text, file);

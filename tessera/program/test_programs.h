@@ -26,7 +26,7 @@ inline Graph trained(const Graph& forward, const OptimizerSpec& optimizer = {}) 
   return graph ? *graph : Graph();
 }
 
-// A mean-squared-like loss over two products.
+// Returns a graph with a loss like the mean squared error over two products.
 inline Graph test_perceptron() {
   GraphBuilder g("perceptron");
   const Dim batch{"batch", 8}, in{"in", 4}, ffn{"ffn", 8}, out{"out", 4};
@@ -47,7 +47,7 @@ inline Graph test_perceptron() {
   return graph ? *graph : Graph();
 }
 
-// Look-ups of a table beside a dense product, trained.
+// Returns a graph with look-ups of a table beside a dense product, trained.
 inline Graph test_table(const std::string& optimizer = "rowwise_adagrad") {
   GraphBuilder g("table");
   const Dim batch{"batch", 8}, rows{"rows", 1000}, width{"width", 4};
@@ -67,7 +67,7 @@ inline Graph test_table(const std::string& optimizer = "rowwise_adagrad") {
   return trained(*g.finish(), spec);
 }
 
-// `plan`: TOML, or a recipe call.
+// Lowers the graph for all ranks. `plan`: TOML, or a recipe call.
 inline TestPrograms lower_all(const Graph& graph, const std::string& plan) {
   TestPrograms out;
   const auto text = plan.find('=') != std::string::npos && plan.find("mesh") != std::string::npos

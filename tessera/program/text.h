@@ -14,9 +14,9 @@ std::string to_text(const Program& program, const Graph& graph);
 Result<Program> parse_program(std::string_view text, const Graph& graph,
                               std::string_view file = "<program>");
 
-// One instruction's line, without indentation.
+// Returns one instruction's line, without indentation.
 std::string to_text(const Instruction& instruction, const Program& program, const Graph& graph);
-// Short, for messages: "compute blocks.0.up", "issue #5", "wait #5".
+// Returns a short name for messages: "compute blocks.0.up", "issue #5", "wait #5".
 std::string label(const Instruction& instruction, const Graph& graph);
 
 }  // namespace tessera

@@ -6,7 +6,8 @@
 
 namespace tessera {
 
-// Who asks has compared the meshes. By which writing a handle is due follows from the instructions.
+// Leaves out the meshes, which the caller has compared, and the due orders, which follow from the
+// instructions.
 bool TextComparison::run(const PlaceText& a, const PlaceText& b) {
   const auto& [mesh, buffers, blocks, homes, fetches, due] = a;
   const auto same_block = [&](const auto& x, const auto& y) {
@@ -39,8 +40,8 @@ bool TextComparison::equal(const TextHome& a, const TextHome& b) const {
   return buffer == b.buffer && same(tensor, b.tensor);
 }
 
-// The op for which something is done may be one of the next place; the order of writing is that of
-// the instructions.
+// Compares instructions, except the op for which something is done, which may be an op of the next
+// place, and the order of writing, which follows from the instructions.
 bool TextComparison::equal(const TextInstruction& a, const TextInstruction& b) {
   const auto& [body, when, cause, order] = a;
   return when == b.when && body.index() == b.body.index() &&
@@ -53,14 +54,15 @@ bool TextComparison::equal(const TextCompute& a, const TextCompute& b) {
   const auto& [op, step, inputs, outputs] = a;
   return same(op, b.op) && step == b.step && inputs == b.inputs && equal(outputs, b.outputs);
 }
-// Rows that ids name are of one matrix, which no other place has. A unit is a name.
+// Accepts no named rows, since they belong to one matrix, which no other place has. A unit is a
+// name.
 bool TextComparison::equal(const TextIssue& a, const TextIssue& b) {
   const auto& [handle, kind, classify, axes, combiner, transfers, compression, unit, named] = a;
   return same(handle, b.handle) && kind == b.kind && classify == b.classify && axes == b.axes &&
          combiner == b.combiner && compression == b.compression && !named && !b.named &&
          equal(transfers, b.transfers);
 }
-// Planned routes name ranks. Places, tensor and tag are up to who asks.
+// Accepts no planned routes, since they name ranks. The subclass judges places, tensor and tag.
 bool TextComparison::equal(const TextCross& a, const TextCross& b) {
   const auto& [handle, sends, from_place, to_place, tensor, tag, from, to, routes, smaller_routes] =
       a;

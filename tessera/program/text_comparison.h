@@ -1,7 +1,7 @@
-// Are the texts of two places equal but for names? Who asks says which names are the same, and what
-// must hold of messages. Each comparison takes its first operand apart by a list of all members, so
-// that one that is new to the type does not compile until it is compared or known not to count.
-// Private to tessera/program.
+// A `TextComparison` tells whether the texts of two places are equal but for names. A subclass says
+// which names are the same and which differences of messages are allowed. Each comparison takes its
+// first operand apart by a list of all members, so that a new member does not compile until it is
+// compared or known not to count. Private to tessera/program.
 #pragma once
 
 #include <unordered_map>
@@ -13,14 +13,15 @@ namespace tessera {
 
 class TextComparison {
  public:
-  // Blocks are compared in their order; what a text fetches at the end of the step makes it differ.
+  // Compares the blocks in their order. Texts that fetch tensors at the end of the step always
+  // differ.
   bool run(const PlaceText& a, const PlaceText& b);
 
  protected:
   ~TextComparison() = default;
   virtual bool same(TensorId a, TensorId b) const = 0;
   virtual bool same(OpId a, OpId b) const = 0;
-  // May the messages, which are alike otherwise, differ as they do?
+  // Returns whether the messages, which are equal otherwise, may differ as they do.
   virtual bool same(const TextCross& a, const TextCross& b) = 0;
 
  private:

@@ -1,4 +1,4 @@
-// Tokens, names, and how they print.
+// Tokens, names, and their text.
 #include "tessera/program/text_parts.h"
 
 #include <algorithm>

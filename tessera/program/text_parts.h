@@ -1,5 +1,5 @@
-// What the text forms of programs (text.h) and of place texts (place_text.h) have in common: the
-// tokens of a line, and the names of tensors and ops. Private to tessera/program.
+// Common parts of the text forms of programs (text.h) and of place texts (place_text.h): the tokens
+// of a line, and the names of tensors and ops. Private to tessera/program.
 #pragma once
 
 #include <fmt/format.h>
@@ -23,7 +23,8 @@ std::string_view write_name(Write write);
 std::string tensor_text(const Graph& graph, TensorId id);  // "none" without one
 std::string op_text(const Graph& graph, OpId id);
 
-// Reads tokens of a line. The first failure is kept; after it everything is empty.
+// A `Cursor` reads tokens of a line. It keeps the first failure; after it everything reads as
+// empty.
 class Cursor {
  public:
   explicit Cursor(std::string_view text) : text_(text) {}
@@ -72,14 +73,14 @@ class Cursor {
     return static_cast<int32_t>(value);
   }
   std::string quoted();
-  std::string_view until(char end);  // all before it, or before the end of the line
+  std::string_view until(char end);  // all characters before `end`, or to the end of the line
   Attribute attribute();
   Box box();
   std::vector<int64_t> integers();
   std::vector<std::string> names();
   template <class Read>
   auto list(Read read);  // "[a, b]", each read by `read`
-  // A word that names one of `count` enumerators.
+  // Returns the enumerator, one of `count`, that the next word names.
   template <class Enum, class Name>
   Enum named(size_t count, Name&& name, std::string_view what);
   DType dtype();
@@ -123,7 +124,7 @@ Enum Cursor::named(size_t count, Name&& name, std::string_view what) {
   return Enum{};
 }
 
-// Tensors and ops by the names that the graph gives them.
+// `GraphNames` finds tensors and ops by the names that the graph gives them.
 class GraphNames {
  public:
   explicit GraphNames(const Graph& graph);
@@ -136,7 +137,7 @@ class GraphNames {
   std::unordered_map<std::string, OpId> ops_;
 };
 
-// Calls line(cursor) for each line; the first error, as "file:line: what".
+// Calls line(cursor) for each line. Returns the first error, as "file:line: what".
 template <class Line>
 Status read_lines(std::string_view text, std::string_view file, const Line& line) {
   for (size_t number = 1; !text.empty(); ++number) {

@@ -25,7 +25,7 @@ INSTANTIATE_TEST_SUITE_P(Recipes, ProgramText,
                          testing::Values("serial()", "zero(3, 2)", "summa(2)", "one_f_one_b(2, 4)",
                                          "megatron(tp=2, pp=2, dp=2, micro_batches=2)"));
 
-// What lowering does not use (yet) survives too.
+// Fields that lowering does not use (yet) survive too.
 TEST(ProgramTextForm, keeps_every_field) {
   TestPrograms lowered = lower_all(trained(test_perceptron()), "serial()");
   Program& p = lowered.programs[0];

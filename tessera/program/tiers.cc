@@ -1,8 +1,9 @@
-// The pass that stages between tiers. Ops compute in a tier: the update of an optimizer state on
-// the host if the state rests there or on disk, and so what reads or updates rows of a table that
-// rests there; all others on the device. What an instruction reads
-// or writes in another tier gets a buffer in its own, for the block (or as long as the plan keeps
-// what was gathered), and copies between the two that travel beside the instructions:
+// The pass that stages between tiers. An op computes in a tier: the update of an optimizer state on
+// the host if the state rests there or on disk; an op that reads or updates rows of a table that
+// rests there also on the host; all other ops on the device. If an instruction reads or writes a
+// tensor in another tier, the tensor gets a buffer in the instruction's tier, for the block (or as
+// long as the plan keeps gathered copies), and copies between the two buffers travel beside the
+// instructions:
 //
 //   read     copy up, issued ahead of the reader
 //   write    into the staging buffer; copied to where it rests behind the last write of the block
@@ -27,7 +28,7 @@
 namespace tessera {
 namespace {
 
-// A part of a buffer as it is staged in another tier.
+// A `Key` is a part of a buffer as it is staged in another tier.
 struct Key {
   int buffer = -1;
   Region region;
@@ -41,10 +42,10 @@ struct Staged {
   int buffer = -1;
   When when = When::kAlways;
   bool dirty = false;         // written, not yet copied to where it rests
-  Write write = Write::kSet;  // how it goes there
+  Write write = Write::kSet;  // the mode of that copy
 };
 
-// Of the text as it is being rewritten: an instruction and where it stood.
+// A `TieredItem` is an instruction of the text that is being rewritten, and its old position.
 struct TieredItem {
   TextInstruction instruction;
   size_t origin = 0;
@@ -93,7 +94,8 @@ class Tiering {
     const auto rests_below = [&](const TextView& view) {
       return tier_of(view.buffer) != Tier::kDevice;
     };
-    // Rows are read and written where the table rests: it would take all of it to bring them here.
+    // Rows are read and written where the table rests: to bring them here would take the whole
+    // table.
     for (size_t i = 0; i < op.inputs.size(); ++i) {
       const TextView& table = compute.inputs[i];
       if (touches_rows(op, i) && buffer_rests(table.buffer) && rests_below(table))
@@ -110,14 +112,14 @@ class Tiering {
           return Tier::kHost;
         }
       }
-      // What is computed from gradients (norms) is computed where these are.
+      // Values computed from gradients (norms) are computed where the gradients are.
       for (size_t i = 0; !updates && i < op.inputs.size(); ++i) {
         if (!graph_.tensor(op.inputs[i]).dims.empty() && rests_below(compute.inputs[i]))
           return Tier::kHost;
       }
       return Tier::kDevice;
     }
-    // A cast to a narrower type is made before what rests elsewhere is copied.
+    // A cast to a narrower type comes before the copy of a tensor that rests elsewhere.
     const bool narrows = info_of(op).converts && dtype_bytes(graph_.tensor(op.outputs[0]).dtype) <
                                                      dtype_bytes(graph_.tensor(op.inputs[0]).dtype);
     const bool rests = narrows && buffer_rests(compute.inputs[0].buffer);
@@ -127,8 +129,8 @@ class Tiering {
     return text_.buffers[static_cast<size_t>(index)].persistent;
   }
 
-  // What only ops on the host make is there; what is made and read inside one block is nowhere at
-  // rest.
+  // Puts buffers that only ops on the host write into the host tier, and those that are made and
+  // read inside one block on the device, since they rest nowhere.
   void place_buffers() {
     const size_t n = text_.buffers.size();
     std::vector<std::set<BlockRef>> blocks(n);
@@ -167,11 +169,12 @@ class Tiering {
   }
 
   // ---- what stays
-  // A block reads a tensor at rest once (what it reads again is staged still), so each span between
-  // two uses crosses the end of a block, and `resident_bytes` bound what can cross it. With one
-  // micro-batch those stay whose use in the backward pass comes first, that is, which the forward
-  // pass uses last. With more, the same stay for the whole step: of equal sizes, as many crossings
-  // are saved at each end of a block as any choice can save (docs/adr/0016-tiers.md).
+  // Chooses the tensors that stay on the device. A block reads a tensor at rest once (later reads
+  // find it staged), so each span between two uses crosses the end of a block, and `resident_bytes`
+  // bound what can cross it. With one micro-batch the tensors stay whose use in the backward pass
+  // comes first, which are those that the forward pass uses last. With more, the same tensors stay
+  // for the whole step: if sizes are equal, no choice saves more crossings at each end of a block
+  // (docs/adr/0016-tiers.md).
   void choose_residents() {
     std::vector<std::pair<Key, TensorId>> uses;  // by first use
     for (const auto& [ref, block] : text_.blocks) {
@@ -203,7 +206,7 @@ class Tiering {
     }
   }
 
-  // What instructions on the device read.
+  // Calls visit for all that instructions on the device read.
   template <class Visit>
   void for_each_read(const TextInstruction& instruction, const Visit& visit) const {
     match(
@@ -319,7 +322,7 @@ class Tiering {
          Write::kSet, ahead);
   }
 
-  // What was written of the buffer goes to where it rests.
+  // Copies what was written of the buffer to where it rests.
   void flush(int index) {
     for (Staged& staged : staged_) {
       if (staged.key.buffer != index || !staged.dirty) continue;
@@ -329,7 +332,7 @@ class Tiering {
            staged.write);
       when_ = when;
     }
-    // An accumulation: what was added is not what rests there.
+    // After an accumulation, a staged buffer has what was added, not what rests there.
     std::erase_if(staged_, [&](const Staged& staged) {
       return staged.key.buffer == index && staged.write != Write::kSet;
     });
@@ -346,7 +349,7 @@ class Tiering {
     return plan_.plan.micro_batches > 1 ? Keep::kStep : Keep::kMicroBatch;
   }
 
-  // The buffer in which to read the view in the tier.
+  // Returns the buffer in which to read the view in the tier.
   int staged_for_reading(const TextView& view, Tier tier, TensorId tensor) {
     const Key key = key_of(view, tier);
     const Staged* here = find(staged_, key);
@@ -378,7 +381,7 @@ class Tiering {
     }
   }
 
-  // Others' copies of what is written now are stale.
+  // Forgets staged copies of a buffer that is written now: they are stale, except `but`.
   void forget(int index, const Staged* but) {
     const int kept = but == nullptr ? -1 : but->buffer;
     std::erase_if(staged_, [&](const Staged& staged) {
@@ -386,7 +389,7 @@ class Tiering {
     });
   }
 
-  // The buffer into which to write the view in the tier.
+  // Returns the buffer into which to write the view in the tier.
   Staged& staged_for_writing(const TextView& view, Tier tier, TensorId tensor) {
     const Key key = key_of(view, tier);
     Staged* known = find(staged_, key);
@@ -397,7 +400,7 @@ class Tiering {
     return *known;
   }
 
-  // Returns whether it is staged.
+  // Directs the output to a buffer of the tier. Returns whether it is staged.
   bool write(TextOutput& output, Tier tier) {
     const int rests = output.view.buffer;
     if (tier_of(rests) == tier) {
@@ -453,7 +456,7 @@ class Tiering {
     if (cross.sends) {
       const int rests = own.buffer;
       read(own, Tier::kDevice, cross.tensor);
-      // A rank at both places copies from where it rests, which the other place's text says.
+      // A rank at both places copies from the buffer at rest, which the other place's text names.
       if (own.buffer != rests && share_ranks(mesh_of(cross.from_place), mesh_of(cross.to_place))) {
         flush(rests);
         for (const int handle : arrivals_[rests]) text_.due.try_emplace(handle, instruction.order);
@@ -464,7 +467,7 @@ class Tiering {
     emit(std::move(instruction), false);
   }
 
-  // What arrives goes on to where it rests when it has come (arrive).
+  // Lets an arriving value land in a staging buffer; arrive() copies it on to where it rests.
   void land(TextView& to, TensorId tensor, int handle) {
     flush(to.buffer);
     if (tier_of(to.buffer) == Tier::kDevice) return forget(to.buffer, nullptr);
@@ -475,7 +478,8 @@ class Tiering {
     forget(rests.buffer, &staged);
   }
 
-  // What the instruction at hand is the first to need has come.
+  // Copies values on that the present instruction is the first to need, and that have therefore
+  // arrived.
   void arrive(BlockRef ref) {
     const auto& ends = ends_[ref];
     for (auto end = ends.lower_bound(at_); end != ends.upper_bound(at_); ++end) {
@@ -487,7 +491,8 @@ class Tiering {
     }
   }
 
-  // What a block needs that has been rewritten already, but runs later than this one.
+  // Copies values on that are needed in a block that has been rewritten already, but runs later
+  // than this one.
   void arrive_before_others() {
     std::erase_if(arriving_, [&](const auto& arriving) {
       const auto needed = needed_in_.find(arriving.first);
@@ -515,8 +520,8 @@ class Tiering {
   void stage(TextInstruction& instruction, TextLoad&) { emit(std::move(instruction), false); }
 
   // ---- issuing ahead
-  // Where copies for the instruction that stood at each position are issued: at the beginning of
-  // an earlier unit, or else where the reader before it computes.
+  // Returns, for each position, where copies for its instruction are issued: at the beginning of an
+  // earlier unit, or else where the reader before it computes.
   std::vector<size_t> issue_positions(size_t size) const {
     std::vector<bool> reads(size + 1, false);
     for (const TieredItem& item : out_) reads[item.origin] = reads[item.origin] || item.ahead;
@@ -539,8 +544,8 @@ class Tiering {
       if (!moved && !unit.empty() && (runs.empty() || runs.back().first != unit))
         runs.emplace_back(unit, item.origin);
       if (runs.empty() || (!moved && unit.empty())) continue;
-      // What gathers ahead stands before a unit's first instruction: its copies go one unit
-      // further.
+      // A collective that was moved ahead stands before a unit's first instruction: its copies go
+      // one unit further.
       const size_t back = std::min(moved ? 0 : ahead, runs.size() - 1);
       positions[item.origin] = std::min(item.origin, runs[runs.size() - 1 - back].second);
     }
@@ -567,7 +572,7 @@ class Tiering {
              !writes(out_[to - 1].instruction, source)) {
         --to;
       }
-      // Behind what still travels it would wait.
+      // Behind a write that is still on its way the copy would wait.
       const bool travels = to > 0 && writes(out_[to - 1].instruction, source) &&
                            handle_of(out_[to - 1].instruction) >= 0;
       target[i] = {travels ? i : to, 0};
@@ -578,7 +583,7 @@ class Tiering {
                      [&](size_t a, size_t b) { return target[a] < target[b]; });
     std::vector<TextInstruction> text;
     for (size_t i : order) text.push_back(std::move(out_[i].instruction));
-    // Inserted instructions stand with those that they precede.
+    // An inserted instruction takes the order of writing of the one that follows it.
     for (size_t i = order.size(); i-- > 0;) {
       if (!out_[order[i]].inserted) continue;
       text[i].order =
@@ -609,7 +614,7 @@ class Tiering {
   std::deque<Staged> staged_;  // in this block
   std::deque<Staged> for_step_;
   std::map<int32_t, std::deque<Staged>> for_micro_batch_;
-  ByBlock<std::multimap<size_t, Need>> ends_;  // by position: what is first needed there
+  ByBlock<std::multimap<size_t, Need>> ends_;  // by position: handles that are first needed there
   std::map<int, BlockRef> needed_in_;          // by handle: the block that needs it first
   std::set<BlockRef> rewritten_;
   std::map<int, std::vector<Arriving>> arriving_;  // by handle

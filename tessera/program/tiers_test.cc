@@ -1,4 +1,4 @@
-// Staging between tiers: what is copied, when, and what the verifier says about it.
+// Staging between tiers: the copies, their times, and the verifier's rules for them.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -68,7 +68,7 @@ int64_t scalar_bytes(const Program& program, const Graph& graph, const Direction
   return bytes;
 }
 
-// Bytes that copies between tiers move in a step of a rank, by direction: {from, to}.
+// Returns the bytes that copies between tiers move in a step of a rank, by direction: {from, to}.
 std::map<std::pair<Tier, Tier>, int64_t> copied_bytes(const Program& program) {
   std::map<std::pair<Tier, Tier>, int64_t> out;
   for (const auto& [ref, block] : program.blocks) {
@@ -182,8 +182,8 @@ TEST(Tiers, copies_overlap_what_computes) {
 }
 
 // ---- what stays on the device
-// The fewest copies for a trace of uses if `room` items (of one size) may stay between two uses: at
-// each use, keep any set of those held and the one used.
+// Returns the fewest copies for a trace of uses if `room` items (of one size) may stay between two
+// uses: at each use, any set of the held items and the used one may be kept.
 int fewest_copies(const std::vector<int>& trace, size_t room) {
   std::map<std::set<int>, int> cost{{{}, 0}};
   for (const int item : trace) {
@@ -210,7 +210,7 @@ int fewest_copies(const std::vector<int>& trace, size_t room) {
   return best;
 }
 
-// Uses of weights on the device in the order of the schedule.
+// Returns the uses of weights on the device in the order of the schedule.
 std::vector<int> uses(const TestPrograms& p) {
   std::vector<int> trace;
   const Program& program = p.programs[0];
@@ -342,8 +342,8 @@ TEST(Tiers, the_verifier_rejects_collectives_of_host_memory) {
   EXPECT_TRUE(found.starts_with("tier: ")) << found;
 }
 
-// What the prologue receives in shares and gathers, and what only blocks of micro-batches read: it
-// goes to where it rests before they run. The blocks are rewritten before the prologue is.
+// A value that the prologue receives in shares and gathers, and that only blocks of micro-batches
+// read, goes to where it rests before they run. The blocks are rewritten before the prologue is.
 TEST(Tiers, what_arrives_before_all_micro_batches_rests_for_each_of_them) {
   GraphBuilder g("rates");
   const Dim batch{"batch", 4}, a{"a", 4};

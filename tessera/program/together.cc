@@ -1,6 +1,6 @@
-// Pass: issue_together. What a block issues goes before all that needs it, so that the norms of all
-// blocks are completed by one collective, and the gathering of one parameter runs beside the update
-// of the next.
+// Pass: issue_together. Everything that a block issues goes before what needs it, so that the norms
+// of all blocks are completed by one collective, and the gathering of one parameter runs beside the
+// update of the next.
 #include <map>
 #include <set>
 #include <utility>
@@ -19,7 +19,8 @@ class Buffers {
       (access.mode == AccessMode::kRead ? reads_ : writes_).insert(access.view->buffer);
     });
   }
-  // Does the instruction write what these read, or touch what these write?
+  // Returns whether the instruction writes what these instructions read, or touches what they
+  // write.
   bool meet(const TextInstruction& instruction) const {
     return touches(
         instruction, [&](int buffer) { return writes_.contains(buffer); },
@@ -30,8 +31,8 @@ class Buffers {
   std::set<int> reads_, writes_;
 };
 
-// What is due somewhere in the block is due before the same instruction when the block has another
-// order. Orders of writing, ascending again, are given out anew.
+// Renumbers the orders of writing so that they ascend in the block's new order. A handle that is
+// due somewhere in the block stays due before the same instruction.
 void renumber(std::vector<TextInstruction>& block, std::map<int, int64_t>& due,
               const std::set<int64_t>& orders) {
   std::map<int64_t, int64_t> renumbered;
@@ -59,7 +60,7 @@ void issue_together(PlaceText& text, BlockRef ref) {
   while (!rest.empty()) {
     std::vector<TextInstruction> behind;
     Buffers under_way, held;
-    bool messages = false;  // held; they keep their order, which two places share
+    bool messages = false;  // whether one is held; messages keep their order, as both places do
     for (TextInstruction& instruction : rest) {
       const bool message = std::holds_alternative<TextCross>(instruction.body);
       if (under_way.meet(instruction) || held.meet(instruction) || (messages && message)) {

@@ -1,5 +1,5 @@
-// What may be asked of any instruction of a place text, whichever kind it is; as instructions.h of
-// a program's. Private to tessera/program.
+// Questions about any instruction of a place text, whatever its kind, like those of instructions.h
+// about a program's instructions. Private to tessera/program.
 #pragma once
 
 #include "tessera/program/instructions.h"
@@ -12,8 +12,8 @@ struct TextAccess {
   AccessMode mode = AccessMode::kRead;
 };
 
-// Calls visit(TextAccess) for every view that the instruction reads or writes; of a crossing, for
-// that of this place's side.
+// Calls visit(TextAccess) for every view that the instruction reads or writes; for a crossing, for
+// the view of this place's side.
 template <class Visit>
 void accesses(const TextInstruction& instruction, const Visit& visit) {
   const auto touch = [&](const TextView& view, AccessMode mode) { visit(TextAccess{&view, mode}); };
@@ -45,8 +45,8 @@ void accesses(const TextInstruction& instruction, const Visit& visit) {
       [&](const TextLoad& load) { touch(load.to, AccessMode::kSet); });
 }
 
-// Is reads(buffer) true of an operand that the instruction reads, or writes(buffer) of one that it
-// writes? What it adds to counts as written alone.
+// Returns whether reads(buffer) is true for an operand that the instruction reads, or
+// writes(buffer) for an operand that it writes. An operand that is added to counts as written only.
 template <class Reads, class Writes>
 bool touches(const TextInstruction& instruction, const Reads& reads, const Writes& writes) {
   bool found = false;
@@ -58,8 +58,8 @@ bool touches(const TextInstruction& instruction, const Reads& reads, const Write
   return found;
 }
 
-// The handle under which the instruction runs beside those behind it; -1: it is done when the next
-// one begins.
+// Returns the handle under which the instruction runs beside those behind it; -1 if it is done when
+// the next instruction begins.
 inline int handle_of(const TextInstruction& instruction) {
   return match(
       instruction,

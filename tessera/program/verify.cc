@@ -9,8 +9,8 @@
 namespace tessera {
 namespace verifying {
 
-// No rank can go on: follow who waits for whom until a rank comes again (a cycle) or one that has
-// ended.
+// Reports that no rank can go on: follows who waits for whom until a rank comes again (a cycle) or
+// a rank has ended.
 bool Interpretation::stuck() {
   size_t at = 0;
   while (ranks_[at].done()) ++at;
@@ -85,7 +85,8 @@ bool Interpretation::check_rest(Rank& rank) {
   return good;
 }
 
-// Every op over its whole iteration space, every persistent tensor at rest as a whole.
+// Checks that every op is executed over its whole iteration space, and that every persistent tensor
+// rests as a whole.
 bool Interpretation::check_coverage() {
   bool good = true;
   for (const Op& op : graph_.ops()) {

@@ -9,16 +9,17 @@
 //                space. Parts that are merged are disjoint: nothing is counted twice.
 //   instruction  A compute says what the graph says: kind, attributes, dtypes, shapes of views.
 //   tier         A kernel works in one tier, device or host. Communication and loads use device
-//                buffers. What touches the disk is a copy with a wait.
+//                buffers. Only copies with a wait touch the disk.
 //   message      Both ends of a send and receive, and all members of a collective, agree on tensor,
 //                region, shape, dtype and order.
 //   order        The merged order of all ranks has no cycle under non-blocking semantics (on
 //                request also under blocking ones): no deadlock.
 //   lifetime     Nothing is read before it is written or after it is freed, and nothing is written
 //                while it is in flight. Buffers that are alive at the same time do not overlap.
-//   rows         What touches a table of which the device has some rows (RowCache) names them by ids
-//                that were fetched, are there, and are not released. A fetch whose rows an op changes
-//                says so when it is released. All fetches of a step are released in it.
+//   rows         An instruction that touches a table of which the device has some rows (RowCache)
+//                names them by ids that were fetched, are there, and are not released. A fetch
+//                whose rows an op changes says so when it is released. All fetches of a step are
+//                released in it.
 //   memory       The arenas hold all offsets and stay within the limit.
 //
 //   const std::vector<Rejection> found = verify(graph, programs);
@@ -46,8 +47,8 @@ struct VerifyOptions {
   int64_t memory_limit_bytes = 0;  // a rank's device arena; 0: none
 };
 
-// programs[r] is the program of rank r, all ranks. Empty result: accepted. At most a few rejections
-// are returned (the first ones).
+// Verifies programs[r], the program of rank r, for all ranks. An empty result means accepted.
+// Returns only the first few rejections.
 std::vector<Rejection> verify(const Graph& graph, const std::vector<Program>& programs,
                               const VerifyOptions& options = {});
 

@@ -27,7 +27,8 @@ Box relative(const Box& box, const Box& origin) {
   return out;
 }
 
-// The common refinement of a linear op's inputs: where each input has one value, so has the output.
+// Computes the common refinement of a linear op's inputs: where each input has one value, so has
+// the output.
 void refine(std::vector<Piece>& cells, std::vector<std::vector<std::optional<PartsRef>>>& terms,
             const std::vector<Piece>& input) {
   std::vector<Piece> next;
@@ -86,7 +87,7 @@ bool Interpretation::advance(size_t r) {
     if (rank.waits_for >= 0) {
       if (!communications_[static_cast<size_t>(rank.waits_for)]->complete()) return true;
       rank.waits_for = -1;
-      // A blocking issue is over; a wait is executed now.
+      // A blocking issue is over; a wait is executed next.
       if (!std::holds_alternative<Wait>(rank.program().block(rank.step().block)[rank.index].body)) {
         ++rank.index;
       }
@@ -145,7 +146,8 @@ bool Interpretation::execute(Rank& rank, const Instruction& instruction, const P
       });
 }
 
-// With a handle: a message of the rank to itself, which is there at once, but is taken at its wait.
+// Executes a copy. With a handle it is like a message of the rank to itself, which is there at once
+// but is taken at its wait.
 bool Interpretation::copy(Rank& rank, const Instruction& instruction, const Copy& copy,
                           const Prepared& prepared) {
   const int64_t mb = rank.step().micro_batch;
@@ -186,7 +188,7 @@ bool Interpretation::finish_copy(Rank& rank, const Pending& pending, const Copy&
   return pending.sets || check(rank, rank.state.add(copy.to, mb, pieces));
 }
 
-// The ids are read at once; the rows come by the wait.
+// Executes a fetch of rows. The ids are read at once; the rows come by the wait.
 bool Interpretation::fetch_rows(Rank& rank, const Instruction& instruction, const FetchRows& fetch,
                                 const Prepared& prepared) {
   const int64_t mb = rank.step().micro_batch;
@@ -379,14 +381,14 @@ bool Interpretation::issue(Rank& rank, const Instruction& instruction, const Iss
   return true;
 }
 
-// The ids are read at once. What is summed must be what the op has added, of the rows that name: the
-// rows that do not move are zeros then.
+// Reads the ids of an exchange at once. The summed values must be what the op has added, in the
+// rows that are named: the rows that do not move are then zeros.
 bool Interpretation::read_names(Rank& rank, const Issue& issue, const Prepared& prepared, size_t me,
                                 const std::vector<Piece>& values) {
   const int64_t mb = rank.step().micro_batch;
   const NamedRows& named = *issue.named;
   const Op& op = graph_.op(named.op);
-  const size_t first = 2 * named.rows.size();  // behind hold and need
+  const size_t first = 2 * named.rows.size();  // behind the views of hold and need
   for (size_t i = 0; i < named.ids.size(); ++i) {
     const Failure failure = rank.state.read(named.ids[i], mb, op.inputs[ids_of_naming(op)[i]],
                                             prepared.regions[first + i].at(mb), true, nullptr);
@@ -395,7 +397,7 @@ bool Interpretation::read_names(Rank& rank, const Issue& issue, const Prepared& 
   if (!issue.combiner) return true;
   const int rows = row_dim(op, naming_of(op)->begin);
   const OperandDims& made = op.annotation.outputs[static_cast<size_t>(naming_of(op)->output)];
-  size_t at = 0;  // of the dim among those that the output lacks, which parts are boxes of
+  size_t at = 0;  // position of the dim among those that the output lacks, of which parts are boxes
   for (int dim = 0; dim < rows; ++dim) at += made.contains(dim) ? 0 : 1;
   const auto added = [&](const Piece& piece) {
     if (piece.parts == nullptr || piece.parts->is_node() || piece.parts->op != op.id) return false;
@@ -524,7 +526,8 @@ bool Interpretation::message(Rank& rank, const Instruction& instruction, const M
   return true;
 }
 
-// Was the run so many before one of micro-batches of a size that has no such message?
+// Returns whether the run that is meant was one of micro-batches of a size that has no such
+// message.
 bool Interpretation::other_size(const Rank& rank, const Wait& wait) const {
   if (wait.lag == 0 || rank.program().larger == 0) return false;
   int64_t left = wait.lag;
@@ -565,8 +568,8 @@ bool Interpretation::wait(Rank& rank, const Wait& wait) {
   Pending* pending = find_pending(rank, wait);
   if (pending == nullptr) {
     if (wait.lag > rank.runs_before() || other_size(rank, wait)) return true;
-    // Where micro-batches have two sizes, those of one size may have sent nothing, and what those of
-    // the other size sent is awaited already: nothing is left at the end of the step.
+    // Where micro-batches have two sizes, those of one size may have sent nothing, and the messages
+    // of the other size are awaited already: nothing is left at the end of the step.
     if (rank.step().block.once() && rank.program().larger > 0 && rank.pending.contains(wait.handle))
       return true;
     return reject(&rank, "lifetime", {}, "waits for a handle that was not issued");
@@ -579,7 +582,7 @@ bool Interpretation::wait(Rank& rank, const Wait& wait) {
   std::vector<Pending>& pendings = rank.pending[wait.handle];
   pendings.erase(pendings.begin() + (pending - pendings.data()));
   if (!finish(rank, done)) return false;
-  // Once a step: for all that the step has issued.
+  // A wait in a block that runs once a step is for all that the step has issued.
   return !rank.step().block.once() || pendings.empty() || this->wait(rank, wait);
 }
 
@@ -631,7 +634,7 @@ bool Interpretation::finish_collective(Rank& rank, const Pending& pending, const
   return true;
 }
 
-// What member `m` gets, relative to its need.
+// Returns what member `m` gets, relative to its need.
 const std::vector<Piece>* Interpretation::collected(Rank& rank, Communication& communication,
                                                     size_t t, size_t m) {
   const Box& need = communication.need[t][m];

@@ -1,7 +1,7 @@
-// The verifier's interpreter: runs the programs of all ranks side by side over the expanded
-// schedule, on pieces instead of numbers. Issues never block (unless asked), waits block until
-// every partner has issued; a value in flight is the one of its issue. As in a Kahn network the
-// outcome does not depend on the interleaving, so one is enough.
+// The verifier's interpreter runs the programs of all ranks side by side over the expanded
+// schedule, on pieces instead of numbers. Issues never block (unless asked); waits block until
+// every partner has issued; a value in flight is the value at its issue. As in a Kahn network the
+// outcome does not depend on the interleaving, so one interleaving is enough.
 #pragma once
 
 #include <array>
@@ -19,11 +19,12 @@ namespace tessera::verifying {
 class Interpretation {
  public:
   Interpretation(const Graph& graph, const std::vector<PreparedProgram>& programs, bool blocking);
-  // Runs one step; false after a rejection.
+  // Runs one step; returns false after a rejection.
   bool run(std::vector<Rejection>& rejections);
 
  private:
-  // One run of a collective, or one message.
+  // A `Communication` is one run of a collective, or one message. An `Arrival` is what one member
+  // brings to it.
   struct Arrival {
     bool here = false;
     std::vector<std::vector<Piece>> values;  // by transfer; relative to hold's view
@@ -32,7 +33,7 @@ class Interpretation {
     std::vector<int> members;
     std::vector<Arrival> arrivals;  // by member
     size_t arrived = 0;
-    // Of the first that came; the others must agree.
+    // Taken from the first rank that came; the others must agree.
     int first_rank = -1;
     std::string first_where;
     const Issue* issue = nullptr;
@@ -40,7 +41,7 @@ class Interpretation {
     TensorId tensor;                      // messages
     Box region;
     std::optional<Codec> codec;
-    // Results by transfer: members often need the same box.
+    // Results by transfer, kept because members often need the same box.
     std::vector<std::pair<Box, std::vector<Piece>>> cached;
     bool complete() const { return arrived == members.size(); }
   };
@@ -50,9 +51,9 @@ class Interpretation {
     int64_t run = 0;
     int64_t micro_batch = 0;
     const Instruction* instruction = nullptr;
-    bool sets = true;  // a copy that does not add
+    bool sets = true;  // false for a copy that adds
   };
-  // A fetch of rows that is not released.
+  // A `Fetched` is a fetch of rows that is not released yet.
   struct Fetched {
     int handle = 0;
     int cache = 0;
@@ -71,13 +72,13 @@ class Interpretation {
     int64_t runs_before() { return run[family()]; }
     std::unordered_map<int, std::vector<Pending>> pending;
     std::vector<Fetched> fetched;
-    int waits_for = -1;  // communication at which it is blocked
+    int waits_for = -1;  // the communication at which the rank is blocked
     const Program& program() const { return *prepared->program; }
     const BlockRunStep& step() const { return program().schedule[position]; }
     bool done() const { return position >= program().schedule.size(); }
   };
 
-  bool advance(size_t rank);  // until it blocks or ends; false: rejected
+  bool advance(size_t rank);  // runs until the rank blocks or ends; false: rejected
   static bool sets(Rank& rank, Write write);
   bool execute(Rank& rank, const Instruction& instruction, const Prepared& prepared);
   bool compute(Rank& rank, const Compute& compute, const Prepared& prepared);
@@ -124,7 +125,8 @@ class Interpretation {
   std::vector<std::unique_ptr<Communication>> communications_;
   std::map<std::vector<int>, std::vector<size_t>> collectives_;  // by member list, in order
   std::map<std::pair<int, std::vector<int>>, size_t> issued_;    // by rank and member list
-  // By source, destination, tag, micro-batch: the messages, and how many of each end have come.
+  // By source, destination, tag, micro-batch: the messages, and how many of them each end has
+  // reached.
   struct Channel {
     std::vector<size_t> messages;
     std::array<size_t, 2> ends{};

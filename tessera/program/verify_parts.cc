@@ -9,7 +9,8 @@
 namespace tessera::verifying {
 namespace {
 
-// If the boxes differ in one dim only and touch there, grows `a` to their union.
+// Grows `a` to the union of the boxes if they differ in one dim only and touch there. Returns
+// whether it did.
 bool fuse(Box& a, const Box& b) {
   size_t differing = a.rank();
   for (size_t i = 0; i < a.rank(); ++i) {
@@ -140,7 +141,8 @@ PartsRef make_node(const Op& op, std::vector<std::optional<PartsRef>> terms) {
   return parts;
 }
 
-// The identity of the combiner: made by a piece without elements (more ranks than elements).
+// Returns whether the parts are the identity of the combiner, made by a piece without elements
+// (more ranks than elements).
 bool is_nothing(const PartsRef& parts) {
   if (parts == nullptr) return false;
   if (!parts->is_node()) return parts->boxes.empty();

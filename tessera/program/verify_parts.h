@@ -3,13 +3,11 @@
 //
 // A value is complete (PartsRef is null) or a set of parts:
 //   leaf  made by an op with reduction dims that this output lacks: disjoint boxes in the space of
-//   those dims. Complete
-//         when they fill that space.
+//         those dims. Complete when they fill that space.
 //   node  made by a linear op (add, scale, cast, add_n) from incomplete inputs: the parts of each
-//   input that have been
-//         counted. Complete when every input is complete.
-// Merging two values of a tensor unites leaves box by box and nodes input by input; what occurs on
-// both sides would be counted twice, and is an error.
+//         input that have been counted. Complete when every input is complete.
+// When two values of a tensor are merged, leaves are united box by box and nodes input by input. A
+// box or an input that both sides have would be counted twice, which is an error.
 #pragma once
 
 #include <memory>
@@ -33,28 +31,31 @@ struct Parts {
   bool is_node() const { return !terms.empty(); }
 };
 
-// `dims`: the op dims that output `output` lacks; `box`: of the iteration space.
+// Makes a leaf. `dims`: the op dims that output `output` lacks; `box`: of the iteration space.
 PartsRef make_leaf(const Op& op, size_t output, const std::vector<int>& dims, const Box& box);
 PartsRef make_node(const Op& op, std::vector<std::optional<PartsRef>> terms);
 
-// Merges `from` into `into`; returns what is wrong, "" if nothing.
+// Merges `from` into `into`. Returns the error's text; "" if there is none.
 std::string merge_parts(const Graph& graph, PartsRef& into, const PartsRef& from,
                         Combiner combiner);
 std::string describe(const Graph& graph, const PartsRef& parts);
 
-// Adds a box to a set of disjoint boxes, fusing neighbours. False if it overlaps one of them.
+// Adds a box to a set of disjoint boxes and fuses neighbours. Returns false if the box overlaps one
+// of them.
 bool add_disjoint(std::vector<Box>& set, const Box& box);
-// Adds what `set` lacks of `box`.
+// Adds the part of `box` that `set` lacks.
 void add_union(std::vector<Box>& set, const Box& box);
 int64_t volume_of(const std::vector<Box>& set);
 
-// Of a region of a table only those rows are there that these rows of the op name (NamedRows).
+// A `RowsThere` says that a region of a table contains only the rows that these rows of the op name
+// (NamedRows).
 struct RowsThere {
   OpId op;
   Interval rows;
 };
 
-// A region of a tensor's value that lies in a buffer. `local` and `global` have the same shape.
+// A `Piece` is a region of a tensor's value that lies in a buffer. `local` and `global` have the
+// same shape.
 struct Piece {
   Box local;   // in the buffer (or relative to a view, for values in flight)
   Box global;  // in the tensor
@@ -63,13 +64,13 @@ struct Piece {
   std::optional<RowsThere> named{};  // unset: all rows
 };
 
-Box moved(Box box, const Box& from, const Box& to);  // by the distance of their begins
-bool overlaps(const Box& a, const Box& b);           // of equal rank; no copies
+Box moved(Box box, const Box& from, const Box& to);  // moves by the distance of their begins
+bool overlaps(const Box& a, const Box& b);           // boxes of equal rank; makes no copies
 Piece clip(const Piece& piece, const Box& local);    // `local` lies inside piece.local
-// Removes what lies in `region` (local) from the content.
+// Removes the part of the content that lies in `region` (local).
 void erase_region(std::vector<Piece>& content, const Box& region);
-// Merges a piece into the content, by local box; parts of it that the content lacks are added as
-// they are.
+// Merges a piece into the content, by local box. Parts of the piece that the content lacks are
+// added as they are.
 std::string merge_piece(const Graph& graph, std::vector<Piece>& content, const Piece& piece,
                         Combiner combiner);
 

@@ -9,7 +9,8 @@
 namespace tessera::verifying {
 namespace {
 
-// `some` of `all`, whose rest counts for it at the ends that it reaches; outside of all it is nothing.
+// Returns `some` of `all`, extended to the ends of the dim that it reaches: it counts for the rest
+// there. Outside of `all` it counts for nothing.
 Interval stretched(Interval some, Interval all, int64_t size) {
   if (intersect(some, all).empty()) return {some.begin, 0};
   const int64_t begin = some.begin <= all.begin ? 0 : some.begin;
@@ -43,7 +44,7 @@ Box counted_by_queries(const Op& op, Box box) {
 Box counted(const Op& op, const OperandDims& output, const Box& box) {
   const Annotation& annotation = op.annotation;
   Box out = counted_by_queries(op, box);
-  if (band_of(op)) return out;  // what has the keys: its elements apart, stretches_of
+  if (band_of(op)) return out;  // an output with the keys: stretches_of counts its elements
   for (size_t d = 0; d < annotation.dims.size(); ++d) {
     const int query = annotation.dims[d].causal_of;
     if (query < 0 || !output.contains(static_cast<int>(d)) || output.contains(query)) continue;

@@ -1,5 +1,6 @@
-// For which points of an op's iteration space a value stands: with what nobody executes, as points
-// behind the diagonal of a causal pair, counted for a box that is there. Private to the verifier.
+// The points of an op's iteration space that a value stands for. Points that nobody executes, such
+// as those behind the diagonal of a causal pair, are counted for a box that is executed. Private to
+// the verifier.
 #pragma once
 
 #include <vector>
@@ -9,16 +10,18 @@
 
 namespace tessera::verifying {
 
-// Points above the diagonal of a causal pair, and those outside of a band, are executed by nobody.
-// The box that sees a query's last key counts for the keys behind it, one that sees the first for
-// those before it, and one that sees none for none.
+// Returns the box with the points that it counts for. Nobody executes points above the diagonal of
+// a causal pair, or outside of a band. The box that sees a query's last key counts for the keys
+// behind it, the box that sees the first key for those before it, and a box that sees no key counts
+// for nothing.
 Box counted_by_queries(const Op& op, Box box);
-// The same for an output that has the keys and lacks the queries: the box that holds the first
-// query of a key counts for the queries before it.
+// Returns the counted box as above, but for an output that has the keys and lacks the queries: the
+// box that holds the first query of a key counts for the queries before it.
 Box counted(const Op& op, const OperandDims& output, const Box& box);
 
-// The elements of such an output, where the keys have a band: which queries see a key depends on
-// the key. Runs of keys whose points are counted alike, with what they stand for; by tensor dim.
+// A `KeyStretch` is a run of keys of such an output whose points are counted alike, by tensor dim,
+// with the box that it stands for. It serves keys with a band, where the key decides which queries
+// see it.
 struct KeyStretch {
   size_t tensor_dim = 0;
   Interval keys;

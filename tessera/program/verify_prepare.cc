@@ -22,7 +22,8 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   return "[" + join(parts, ", ") + "]";
 }
 
-// The region for micro-batches 0 and 1 tells how it moves, with the box that it belongs to.
+// Returns how a region moves, from its boxes for micro-batches 0 and 1 and the box that it belongs
+// to.
 Moving moving(Box at_zero, const Box& at_one, const Moving& box) {
   Moving out{std::move(at_zero), -1, 0, box.larger};
   for (size_t i = 0; i < out.box.rank(); ++i) {
@@ -97,7 +98,7 @@ class Preparer {
   bool on_device(const View& view, TensorId tensor);
   bool check_tiers(const Compute& compute, const Op& op);
   bool uses_micro_batch() const { return !block_.once() && program_.micro_batches > 1; }
-  // Of those that run the block.
+  // Returns the last of the micro-batches that run the block.
   int64_t last_micro_batch() const {
     const bool all = program_.larger == 0 || program_.smaller(block_);
     return (all ? program_.micro_batches : program_.larger) - 1;
@@ -118,7 +119,7 @@ class Preparer {
   bool located_ = false;
   BlockRef block_;
   size_t index_ = 0;
-  std::set<std::pair<bool, int>> handles_;  // of smaller micro-batches, and the others
+  std::set<std::pair<bool, int>> handles_;  // each with whether it is of the smaller micro-batches
   std::set<BufferId> residuals_;
 };
 
@@ -287,7 +288,8 @@ bool Preparer::check_view(const View& view, TensorId tensor, const Box& region) 
   return true;
 }
 
-// Error feedback: float32 that outlives the step, one element each that the rank encodes.
+// Checks the residual of error feedback: float32 that outlives the step, one element for each
+// element that the rank encodes.
 bool Preparer::check_residual(const std::optional<View>& view, bool coded, int64_t elements,
                               TensorId tensor) {
   if (!view) return true;
@@ -417,14 +419,14 @@ bool Preparer::new_handle(int handle) {
          reject("instruction", {}, "handle #{} is used by another instruction", handle);
 }
 
-// Communication and loads move device memory only.
+// Checks that a view of communication or a load is in device memory.
 bool Preparer::on_device(const View& view, TensorId tensor) {
   return tier_of(view) == Tier::kDevice ||
          reject("tier", tensor, "expected %{} in device memory, found it in the {} tier",
                 view.buffer.value, tier_name(tier_of(view)));
 }
 
-// A kernel works in one tier, in memory.
+// Checks that a kernel works in one tier, in memory.
 bool Preparer::check_tiers(const Compute& compute, const Op& op) {
   std::vector<std::pair<const View*, TensorId>> views;
   for (size_t o = 0; o < compute.outputs.size(); ++o) {
@@ -482,8 +484,8 @@ bool Preparer::prepare(const Compute& compute, Prepared& out) {
          check_overwrites(compute, op, out) && check(find_row_use(program_, compute, op, out.rows));
 }
 
-// Also: frozen dims are whole, but for keys behind the last query; an op that is nothing (of a
-// rank at another coordinate than the op's pin) has a whole of nothing.
+// Checks the box of a compute. Frozen dims must be whole, except for keys behind the last query. An
+// op that is nothing (on a rank at another coordinate than the op's pin) has a whole of nothing.
 bool Preparer::check_box(const Compute& compute, const Op& op, Prepared& out) {
   const Annotation& annotation = op.annotation;
   std::vector<int64_t> sizes;
@@ -559,8 +561,8 @@ bool Preparer::check_result(const Compute& compute, const Op& op, size_t index) 
   return true;
 }
 
-// An output may lie over an input only element by element: output 0 over input 0 of an in-place
-// kind, or the new value of a parameter or state over the old one.
+// Checks that an output lies over an input only element by element: output 0 over input 0 of an
+// in-place kind, or the new value of a parameter or state over the old one.
 bool Preparer::check_overwrites(const Compute& compute, const Op& op, Prepared& out) {
   for (size_t o = 0; o < compute.outputs.size(); ++o) {
     const View& to = compute.outputs[o].view;
@@ -686,7 +688,7 @@ bool Preparer::check_kind(const Issue& issue, const Transfer& transfer) {
   if (issue.combiner == Combiner::kWeighted) {
     return reject("instruction", transfer.tensor, "weighted parts are not merged by collectives");
   }
-  // Moments are triples along the last dim of their tensor.
+  // Moments are triples along the last dim of their tensor, which must be whole.
   const auto whole = [&](const Box& box) {
     return box.empty() || (box.rank() > 0 &&
                            box.dims.back().size == graph_.tensor(transfer.tensor).dims.back().size);
@@ -706,8 +708,9 @@ bool Preparer::check_kind(const Issue& issue, const Transfer& transfer) {
 
 namespace {
 
-// An all-reduce over its own memory, or a copy whose operand lies in the result where it belongs (a
-// gather into the buffer that holds the own shard).
+// Returns whether the transfer works in place: an all-reduce over its own memory, or a copy whose
+// operand lies in the result where it belongs (a gather into the buffer that holds the rank's own
+// shard).
 bool lies_in_place(const Program& program, const Issue& issue, const Transfer& transfer) {
   if (issue.kind == CollectiveKind::kAllReduce) return *transfer.in == *transfer.out;
   if (issue.combiner || transfer.in->buffer != transfer.out->buffer) return false;
@@ -717,7 +720,8 @@ bool lies_in_place(const Program& program, const Issue& issue, const Transfer& t
 
 }  // namespace
 
-// Outputs lie apart from each other and from the inputs, but for what works in place.
+// Checks that outputs lie apart from each other and from the inputs, except where a transfer works
+// in place.
 bool Preparer::check_bucket(const Issue& issue) {
   for (size_t t = 0; t < issue.transfers.size(); ++t) {
     if (!issue.transfers[t].out) continue;

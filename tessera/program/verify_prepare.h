@@ -1,6 +1,6 @@
-// What the verifier can say about one program alone (rules instruction, message, memory), and the
-// same program with every instruction's regions worked out once, so that interpreting it for each
-// micro-batch is cheap.
+// The checks that the verifier can make of one program alone (rules instruction, message, memory).
+// The result is the program with every instruction's regions worked out once, which makes it cheap
+// to interpret the program for each micro-batch.
 #pragma once
 
 #include <limits>
@@ -14,34 +14,36 @@
 
 namespace tessera::verifying {
 
-// A region that moves with the micro-batch.
+// A `Moving` is a region that moves with the micro-batch.
 struct Moving {
   Box box;  // for micro-batch 0
   int dim = -1;
-  int64_t step = 0;                                      // a micro-batch, in elements
+  int64_t step = 0;                                      // from a micro-batch to the next, in
+                                                         // elements
   int64_t larger = std::numeric_limits<int64_t>::max();  // later micro-batches have one less
   Box at(int64_t micro_batch) const;
 };
 
 struct PreparedOutput {
   Moving region;
-  Moving box;                // for which points of the iteration space its value stands
+  Moving box;                // the points of the iteration space that its value stands for
   std::vector<int> reduced;  // op dims that the output lacks
   int alias = -1;            // input that this output may overwrite; -1: none
-  // Of keys with a band: where their elements stand for different points, each stretch apart.
+  // For keys with a band: the stretches whose elements stand for different points.
   struct Stretch {
     Moving region, box;
   };
   std::vector<Stretch> stretches;
 };
 
-// By instruction. `regions`: inputs of a compute; hold then need of each transfer by member; else
-// the one region.
-struct RowUse {  // of a cache, by a compute
+// A `RowUse` is the use of a cache's rows by a compute.
+struct RowUse {
   int cache = 0;
   std::vector<size_t> ids;  // inputs
   bool changes = false;
 };
+// A `Prepared` belongs to one instruction. `regions`: the inputs of a compute; `hold`, then `need`
+// of each transfer, by member; else the one region.
 struct Prepared {
   std::optional<RowUse> rows;
   const Op* op = nullptr;

@@ -12,7 +12,7 @@
 namespace tessera::verifying {
 namespace {
 
-// What is held lies on the device and has, row by row, its like elsewhere.
+// Checks that what the cache holds lies on the device and has a counterpart elsewhere, row by row.
 Failure problem_of(const Program& program, const RowCache& cache) {
   const auto exists = [&](BufferId id) {
     return id.valid() && id.index() < program.buffers.size() &&

@@ -1,5 +1,5 @@
-// What the verifier says of caches of rows (RowCache), one program alone: that they fit together, and
-// that nothing but ops that name rows by ids touches what they hold. Private to tessera/program.
+// The verifier's checks of caches of rows (RowCache) in one program alone: their members fit
+// together, and only ops that name rows by ids touch what they hold. Private to tessera/program.
 #pragma once
 
 #include <optional>
@@ -10,13 +10,14 @@
 namespace tessera::verifying {
 
 Failure problem_of_caches(const Program& program);
-// Of an instruction that is no compute: it moves no buffer that a cache holds.
+// Checks that an instruction that is no compute moves no buffer that a cache holds.
 Failure problem_of_moves(const Program& program, const Instruction& instruction);
-// Which rows an op touches of a cache, if any: of its table and states, those that its ids name.
+// Finds the rows of a cache that an op touches, if any: those of its table and states that its ids
+// name.
 Failure find_row_use(const Program& program, const Compute& compute, const Op& op,
                      std::optional<RowUse>& use);
-// Checks an exchange of named rows: the array that it moves is a table that its op reads or adds to,
-// all of the op's ids are there, and the rows of every member are those of the op.
+// Checks an exchange of named rows: the array that it moves is a table that its op reads or adds
+// to, all of the op's ids are there, and the rows of every member are those of the op.
 Failure problem_of_names(const Program& program, const Graph& graph, const Issue& issue);
 
 }  // namespace tessera::verifying

@@ -19,7 +19,7 @@ Box to_view(Box local, const Box& view) {
   return local;
 }
 
-// Does `piece` map the part of the buffer under the view to `region`?
+// Returns whether `piece` maps the part of the buffer under the view to `region`.
 bool same_place(const Piece& piece, const Box& view, const Box& region) {
   for (size_t i = 0; i < view.rank(); ++i) {
     if (piece.global.dims[i].begin - piece.local.dims[i].begin !=
@@ -139,7 +139,7 @@ Failure RankState::read(const View& view, int64_t micro_batch, TensorId tensor, 
                                      : "of which a part was never written")};
 }
 
-// Does the reader read rows that did not come?
+// Reports rows that the reader reads but that did not come.
 Failure RankState::missing_rows(const Piece& piece, const View& view,
                                 const RowsThere* named) const {
   if (!piece.named) return {};

@@ -1,4 +1,4 @@
-// What a rank's buffers hold while the verifier interprets its program: contents, memory that is
+// The state of a rank's buffers while the verifier interprets its program: contents, memory that is
 // alive, and memory that communication in flight reads or writes.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace tessera::verifying {
 
-// A failed check, without its place. An empty rule: no failure.
+// A failed check, without its position in the program. An empty rule means no failure.
 struct Failure {
   std::string rule;
   TensorId tensor;
@@ -25,7 +25,7 @@ struct InFlight {
   Box box;
 };
 
-// One copy of a buffer: kMicroBatch buffers have one a slot.
+// An `Instance` is one copy of a buffer: kMicroBatch buffers have one for each slot.
 struct Instance {
   std::vector<Piece> content;
   std::vector<InFlight> in_flight;
@@ -37,30 +37,32 @@ class RankState {
  public:
   RankState(const Graph& graph, const PreparedProgram& prepared);
 
-  // Homes hold their tensors.
+  // Fills the homes with their tensors.
   Failure begin_step();
   void begin_block() { touched_.clear(); }
-  Failure end_block();  // buffers of lifetime kBlock end here
+  Failure end_block();  // ends buffers of lifetime kBlock
 
   // Checks that `view` holds `region` of `tensor`; appends its pieces, relative to the view, to
-  // `out` if given. `named`: the reader reads no rows but those that these rows of it name; null: all.
+  // `out` if given. `named`: the reader reads only the rows that these rows of it name; null: all
+  // rows.
   Failure read(const View& view, int64_t micro_batch, TensorId tensor, const Box& region,
                bool complete, std::vector<Piece>* out, const RowsThere* named = nullptr);
-  // Puts pieces, relative to the view, there instead of what it held. `aliases`: inputs that this
-  // may overwrite.
+  // Replaces the content of the view by pieces, which are relative to the view. `alias`: an input
+  // that this may overwrite.
   Failure write(const View& view, int64_t micro_batch, const std::vector<Piece>& pieces,
                 const View* alias);
-  // Merges pieces, relative to the view, into what it holds, which must be the same region of the
-  // tensor.
+  // Merges pieces, relative to the view, into the content of the view, which must be the same
+  // region of the tensor.
   Failure add(const View& view, int64_t micro_batch, const std::vector<Piece>& pieces,
               Combiner combiner = Combiner::kSum);
   Failure free(BufferId buffer, int64_t micro_batch);
-  Failure free_slots(BufferId buffer);  // of all micro-batches
+  Failure free_slots(BufferId buffer);  // in all slots
 
-  // `adds`: what it writes is added to what is there.
+  // Begins a communication that uses the view. `adds`: the communication adds to the present
+  // content.
   Failure start(const View& view, int64_t micro_batch, bool writes, size_t communication,
                 int handle, bool adds = false);
-  // Ends what `start` began; for a view that is written, puts the pieces there.
+  // Ends what `start` began; puts the pieces into a view that is written.
   Failure finish(const View& view, int64_t micro_batch, bool writes, size_t communication,
                  const std::vector<Piece>* pieces);
 

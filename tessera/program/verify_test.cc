@@ -30,7 +30,7 @@ void edit(TestPrograms& lowered, size_t rank, const std::string& from, const std
   lowered.programs[rank] = *parsed;
 }
 
-// y = x w over rows of x, its parts over `in` on two ranks, and a residual: by hand, as text.
+// y = x w over rows of x, in parts over `in` on two ranks, and a residual; written by hand as text.
 class ByHand : public testing::Test {
  protected:
   ByHand() {
@@ -43,7 +43,7 @@ class ByHand : public testing::Test {
     g.op1("z", "add", {y, r});
     lowered.graph = *g.finish();
   }
-  // `tail`: what comes after the product of each rank; %3 holds the part of y, %4 is for r, %5 for
+  // `tail`: the text behind the product of each rank; %3 holds the part of y, %4 is for r, %5 for
   // z.
   std::string verified(const std::string& tail) {
     lowered.programs.clear();
@@ -169,7 +169,7 @@ TEST_F(Perceptron, arena_and_limit_are_checked) {
   EXPECT_THAT(first(lowered), HasSubstr("memory: rank 1, tensor optimizer."));
 }
 
-// Each limit at its edge: what just fits is accepted, a byte less is not.
+// Tests each limit at its edge: a program that just fits is accepted; with a byte less it is not.
 TEST_F(Perceptron, limit_of_the_device_arena_is_exact) {
   int64_t largest = 0;
   for (const Program& program : lowered.programs)

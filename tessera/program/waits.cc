@@ -1,6 +1,6 @@
-// Pass: place_waits (place_text.h). First what each place starts itself is awaited where it is first
-// needed (await_needs, needs.h), then messages that are sent, for which the rows are played against
-// each other (send_waits.cc).
+// Pass: place_waits (place_text.h). First the communication that each place starts itself is
+// awaited where it is first needed (await_needs, needs.h), then messages that are sent, for which
+// the rows are played against each other (send_waits.cc).
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -22,7 +22,7 @@ void await_needs(PlaceText& text, const BlockOrder& order) {
     auto need = here.begin();
     for (size_t i = 0; i <= block.size(); ++i) {
       const bool end = i == block.size();
-      // It stands with what follows it, in the order of writing too.
+      // A wait takes the order of writing of the instruction that follows it.
       for (; need != here.end() && need->before == i; ++need) {
         out.push_back({TextWait{need->handle, 0}, need->when, need->cause,
                        end ? std::numeric_limits<int64_t>::max() : block[i].order});

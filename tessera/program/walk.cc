@@ -1,6 +1,6 @@
-// The walk over ops itself: what rests is placed first, then each op is written with its steps,
-// updates and what reads their results behind all others, then what is fetched at the end of the step. What an op needs and
-// makes is in tessera/program/walk.
+// The walk over ops: first tensors at rest are placed, then each op is written with its steps, then
+// updates and ops that read their results, then the fetches at the end of the step. The needs and
+// outputs of an op are treated in tessera/program/walk.
 #include "tessera/program/walk.h"
 
 #include <algorithm>
@@ -85,7 +85,7 @@ void Walker::place_persistent(const Tensor& tensor) {
 }
 
 void Walker::walk(const Op& op) {
-  if (const Held* sum = sums_.made(op.id)) {  // its terms have made it
+  if (const Held* sum = sums_.made(op.id)) {  // the terms have made the sum
     home_.produced(op, op.outputs[0], *sum);
   } else if (const auto parts = parts_of(facts_, holds_, paths_, op)) {
     const Held made = work_on_parts(facts_, writer_, op, *parts);
@@ -95,8 +95,8 @@ void Walker::walk(const Op& op) {
   }
 }
 
-// The op's time loop, double-buffered: the next step's operands travel while this step computes,
-// and so do the parts that the step before has made. One step without a loop.
+// Writes the op's time loop, double-buffered: while a step computes, the next step's operands
+// travel, and so do the parts that the step before has made. An op without a loop has one step.
 void Walker::walk_steps(const Op& op) {
   const Site site = facts_.site(op);
   const LoopOf loop = loop_of(facts_.op_plan(op));
@@ -111,7 +111,7 @@ void Walker::walk_steps(const Op& op) {
     for (TextInstruction& instruction : instructions)
       writer_.emit(site.place, site.block, std::move(instruction));
   };
-  // What steps add up begins with step 0; pieces may be made in any order.
+  // Sums over the steps begin with step 0; pieces may be made in any order.
   const bool pieces =
       std::ranges::all_of(outputs, [](const SteppedOutput& output) { return output.in_pieces(); });
   std::vector<int64_t> order = order_of_steps(operands, steps);
@@ -145,7 +145,8 @@ void Walker::walk_steps(const Op& op) {
   }
 }
 
-// Whole in the update block: the loss, and what was asked for.
+// Makes the fetched tensors whole in the update block: the loss, and the tensors that were asked
+// for.
 void Walker::fetch_all() {
   std::vector<TensorId> wanted = fetch_;
   const TensorId loss = graph_.loss;
@@ -163,7 +164,8 @@ void Walker::fetch_all() {
   }
 }
 
-// Gradients of parameters and activations: where they are held until they are read elsewhere.
+// Puts gradients of parameters and activations into the tiers where they are held until they are
+// read.
 void Walker::rest_in_tiers() {
   for (size_t p = 0; p < writer_.places(); ++p) {
     for (const auto& [id, held] : holds_.homes(PlaceId(p))) {
@@ -176,7 +178,8 @@ void Walker::rest_in_tiers() {
   }
 }
 
-// Of the parameter itself; Graph::is_parameter_gradient counts its narrow copy too.
+// Returns whether the tensor is the gradient of a parameter itself; Graph::is_parameter_gradient
+// accepts the gradient of its narrow copy too.
 bool Walker::is_gradient_of_parameter(const Tensor& tensor) const {
   return tensor.role == Role::kGradient && tensor.of.valid() &&
          graph_.tensor(tensor.of).role == Role::kParameter;

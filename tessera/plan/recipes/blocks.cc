@@ -1,4 +1,4 @@
-// Where the blocks of a model are, and patterns that select ops.
+// Finds the blocks of a model, and patterns that select ops.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// Paths by their components.
+// A `Scope` holds paths by their components.
 struct Scope {
   std::map<std::string, Scope> below;
   Names order;                  // of `below`, as the ops stand
@@ -26,7 +26,7 @@ struct Scope {
   bool any() const { return chosen > 0; }
 };
 
-// The scopes that hold the op, from the outermost on.
+// Adds the path; returns the scopes that hold the op, from the outermost on.
 std::vector<Scope*> add(Scope& top, std::string_view path) {
   std::vector<Scope*> out = {&top};
   ++top.ops;
@@ -45,7 +45,7 @@ void add(Scope& top, std::string_view path, bool chosen) {
   for (Scope* scope : add(top, path)) scope->chosen += chosen ? 1 : 0;
 }
 
-// "3" and "4", "5" as "[3-5]": neighbours of a list of names.
+// Writes neighbours of a list of names as ranges: "3", and "4", "5" as "[4-5]".
 Names with_ranges(const Names& names) {
   Names out;
   for (size_t i = 0; i < names.size();) {
@@ -75,14 +75,14 @@ Names patterns_below(const Scope& scope) {
     }
     flush();
     const Names inside = patterns_below(one);
-    // Without any below: an op whose path is a prefix of others' paths.
+    // If nothing is below, the name is an op whose path is a prefix of others' paths.
     out.push_back(inside.empty() ? name : name + "." + alternatives(inside));
   }
   flush();
   return out;
 }
 
-// "blocks.*.attn.q" of "blocks.3.attn.q": one name for what stands in every block.
+// Returns "blocks.*.attn.q" for "blocks.3.attn.q": one name for the op in every block.
 std::string in_every_block(const std::string& path) {
   Names parts = split_text(path, '.');
   for (std::string& part : parts) {
@@ -91,7 +91,7 @@ std::string in_every_block(const std::string& path) {
   return join(parts, ".");
 }
 
-// As selectors match: by any prefix of the path.
+// Returns whether the glob selects the op, as selectors match: by any prefix of the path.
 bool selects(const Glob& glob, const Op& op) {
   for (size_t end = 0; end < op.path.size();) {
     end = std::min(op.path.find_first_of(".@", end + 1), op.path.size());
@@ -294,7 +294,7 @@ Names loss_ops(const Graph& graph) {
   const Blocked blocks(graph);
   if (blocks.named) return {"loss"};
   Names paths;
-  std::vector<bool> follows(graph.tensors().size());  // is it made of what the loss made?
+  std::vector<bool> follows(graph.tensors().size());  // whether it depends on the loss's result
   for (const Op& op : graph.ops()) {
     if (op.phase != Phase::kForward || blocks.holds(op)) continue;
     const bool begins = has_dims(op, "vocab") && op.annotation.find("hidden") < 0;

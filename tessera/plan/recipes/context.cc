@@ -28,7 +28,7 @@ Status tokens(PlanText& text, const Graph& graph, const std::string& axes) {
   return {};
 }
 
-// Without a causal mask every order has the same work.
+// Orders the tokens. Without a causal mask every order has the same work.
 void balance(PlanText& text, const Graph& graph, const std::string& order, int64_t ranks) {
   if (order == "none" || ranks == 1 || !is_causal(graph)) return;
   const int64_t pieces = order == "zigzag" ? 2 * ranks : ranks;

@@ -1,11 +1,11 @@
 // Dynamic axial parallelism (docs/strategies/dap.md): blocks that work along the rows of an
-// activation in one part and along its columns in another are cut by the one that is free.
+// activation in one part and along its columns in another are cut by the axis that is free.
 //
-// A part is the ops that a residual sum needs beyond those that earlier sums need. A part is cut by
-// the axis (rows or columns of the sum) for which its ops have to fetch the fewest elements from
-// other ranks; where both cost the same, by the axis that cuts the activation already. Ops of a
-// part that lack its axis (the bias that one activation makes for another one) are cut where their
-// operand is.
+// A part is the set of ops that a residual sum needs beyond those that earlier sums need. A part is
+// cut by the axis (rows or columns of the sum) for which its ops fetch the fewest elements from
+// other ranks; if both cost the same, by the axis that cuts the activation already. Ops of a part
+// that lack its axis (the bias that one activation makes for another one) are cut where their
+// operand is cut.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// The dims of an activation between batch and features.
+// Returns the dims of an activation between batch and features.
 Names names_of_axes(const Tensor& tensor) {
   Names axes;
   for (size_t i = 0; i + 1 < tensor.dims.size(); ++i) {
@@ -40,8 +40,8 @@ bool has_all(const Tensor& tensor, const Names& names) {
 
 struct Part {
   std::vector<OpId> ops;
-  Names axes;       // of the sum at its end; empty: behind the last one
-  std::string cut;  // one of them
+  Names axes;       // of the sum at its end; empty: the part behind the last sum
+  std::string cut;  // one of the axes
 };
 
 class Axial {
@@ -55,7 +55,8 @@ class Axial {
     }
   }
 
-  // Is some activation cut by one axis here and by another one there?
+  // Returns whether some activation is cut by one axis in one part and by another axis in another
+  // part.
   bool alternates() const {
     std::map<Names, std::set<std::string>> cuts;
     for (const Part& part : parts_) {
@@ -65,13 +66,13 @@ class Axial {
                        [](const auto& entry) { return entry.second.size() > 1; });
   }
 
-  // The ops that are cut by each dim, in the order of their first ops.
+  // Returns the ops that are cut by each dim, in the order of their first ops.
   const std::vector<std::pair<std::string, std::vector<OpId>>>& cut() const { return cut_; }
 
  private:
   bool is_activation(TensorId tensor) const { return !graph_.parameter_of(tensor).valid(); }
 
-  // Adds activations of the same dims, two axes among them.
+  // Returns whether the op adds activations of the same dims, two axes among them.
   bool is_residual_sum(const Op& op) const {
     if (info_of(op).merges != Combiner::kSum) return false;
     const Tensor& sum = graph_.tensor(op.outputs.at(0));
@@ -104,8 +105,9 @@ class Axial {
     parts_.emplace_back();
   }
 
-  // How many elements the ops that have the dim fetch to one rank: all of an operand that is
-  // gathered or an output that is summed, a share of one that is cut by its other axis.
+  // Returns how many elements the ops that have the dim fetch to one rank: all elements of an
+  // operand that is gathered or an output that is summed, a share of an operand that is cut by its
+  // other axis.
   int64_t price(const Part& part, const std::string& dim) const {
     int64_t all = 0;
     for (const OpId id : part.ops) {
@@ -135,7 +137,7 @@ class Axial {
     part.cut = held;
   }
 
-  // The op dim at this place of an operand, if it may be cut; -1: none.
+  // Returns the op dim at this position of an operand, if it may be cut; else -1.
   static int op_dim(const Op& op, const OperandDims& operand, int at) {
     if (at < 0) return -1;
     const DimGroup& group = operand.dims[static_cast<size_t>(at)];
@@ -149,8 +151,8 @@ class Axial {
     return -1;
   }
 
-  // The axis by which the tensor is cut: as in the next part whose sum has all axes of the tensor,
-  // or, behind the last such part, as in that one. "": there is no such part.
+  // Returns the axis by which the tensor is cut: that of the next part whose sum has all axes of
+  // the tensor, or, behind the last such part, that of the last one. "": there is no such part.
   std::string wanted(const Tensor& tensor, size_t part) const {
     std::string last;
     for (size_t p = 0; p < parts_.size(); ++p) {
@@ -168,7 +170,7 @@ class Axial {
     return -1;
   }
 
-  // The op dim by which an op that lacks the part's axis is cut.
+  // Returns the op dim by which an op that lacks the part's axis is cut.
   int aside(const Op& op, size_t part) const {
     for (size_t i = 0; i < op.inputs.size(); ++i) {
       const Tensor& operand = graph_.tensor(op.inputs[i]);
@@ -200,8 +202,8 @@ class Axial {
   const int64_t ranks_;
   std::vector<Part> parts_;
   std::vector<size_t> part_of_;        // by op
-  std::map<Names, std::string> held_;  // by axes: how the activation is cut
-  std::vector<int> cuts_;              // place of the dim by which each tensor is cut; -1: whole
+  std::map<Names, std::string> held_;  // by axes: the axis that cuts the activation
+  std::vector<int> cuts_;              // position of the dim by which each tensor is cut; -1: whole
   std::vector<std::pair<std::string, std::vector<OpId>>> cut_;
 };
 
@@ -227,7 +229,7 @@ Result<PlanText> emit_dap(const RecipeArguments& arguments, const Graph& graph) 
       return invalid_input(fmt::format("dap = {} is more than {} = {}", dap, dim, size));
     const std::string pattern = alternatives(patterns_of(graph, ops, dim));
     text.split(pattern, dim, "dap");
-    std::vector<OpId> others;  // whose paths begin with that of one of the ops
+    std::vector<OpId> others;  // ops whose paths begin with the path of one of the ops
     for (const OpId other : selected(graph, pattern)) {
       if (!std::binary_search(ops.begin(), ops.end(), other) && has(graph, other, dim))
         others.push_back(other);

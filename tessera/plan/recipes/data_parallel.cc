@@ -7,7 +7,7 @@ namespace tessera::recipes {
 namespace {
 
 // Pieces of one group's shard lie side by side, so that its ranks gather the shard from the other
-// groups as it is kept.
+// groups in the form in which it is kept.
 constexpr const char* kShards = "dp,groups";
 
 Result<PlanText> emit_data_parallel(const RecipeArguments& arguments, const Graph& graph) {
@@ -28,8 +28,8 @@ Result<PlanText> emit_zero(const RecipeArguments& arguments, const Graph& graph)
   return text;
 }
 
-// Hybrid sharding (docs/strategies/data-parallel.md sections 3 and 4): cut over the inner axis dp,
-// whole over the outer one, replicas.
+// Emits hybrid sharding (docs/strategies/data-parallel.md sections 3 and 4): cut over the inner
+// axis dp, whole over the outer axis, replicas.
 Result<PlanText> emit_fsdp(const RecipeArguments& arguments, const Graph& graph) {
   const bool reshard = arguments.flag("reshard"), spread = arguments.flag("spread_state");
   TESSERA_TRY(const Axes shards, dp_groups(arguments, reshard, "reshard = true"));

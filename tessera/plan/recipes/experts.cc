@@ -9,14 +9,14 @@
 namespace tessera::recipes {
 namespace {
 
-// Patterns of the ops of mixtures of experts; "" where a model has none.
+// `Mixture` has patterns of the ops of mixtures of experts; "" for ops that a model lacks.
 struct Mixture {
-  std::string experts;   // those that work on slots where their experts are
-  std::string slots;     // those that slots leave from and come back to
-  std::string shared;    // what every token passes beside the experts
+  std::string experts;   // ops on slots where their experts are
+  std::string slots;     // ops that slots leave and to which they return
+  std::string shared;    // ops that every token passes beside the experts
   std::string narrowed;  // products between hidden and the width of tokens at the experts
-  std::string whole;     // those that see whole sequences, as routing does
-  std::string cut;       // of those, the ones that may be cut by tokens again
+  std::string whole;     // ops on whole sequences, such as routing
+  std::string cut;       // those of `whole` that may be cut by tokens again
 };
 
 constexpr const char* kExperts = "blocks.*.moe.{arrive*,gate,act,up,mul,weigh,down}";
@@ -30,10 +30,10 @@ Mixture named_mixture() {
           .cut = "blocks.*.moe.{residual,sum}"};
 }
 
-// Finds the parts by dims and kinds. Slots [experts, batch, capacity, ...] lie where their experts
-// are between the op that dispatches them and the op that combines them. A copy of what was
-// dispatched is made at the experts, a copy for the combination is not (models/mixtral.cc:
-// `arrive`, `return`).
+// Finds the parts by dims and kinds. Slots [experts, batch, capacity, ...] are where their experts
+// are between the op that dispatches them and the op that combines them. A copy of dispatched slots
+// is made at the experts, a copy for the combination is not (models/mixtral.cc: `arrive`,
+// `return`).
 Mixture found_mixture(const Blocked& blocks) {
   const Graph& graph = blocks.graph;
   const auto routes = [&](OpId op) { return info_of(graph.op(op)).work == WorkClass::kRouting; };
@@ -76,8 +76,9 @@ Status check(const RecipeArguments& arguments, const Graph& graph, const Mixture
   return check_zero(arguments);
 }
 
-// The batch over dp and ep, but between `arrive` and `down` the experts over ep. With tp, an expert
-// is cut as an MLP is, or whole experts lie over ep and tp; slots travel in tp pieces of hidden.
+// Emits the batch over dp and ep, but between `arrive` and `down` the experts over ep. With tp, an
+// expert is cut as an MLP is, or whole experts lie over ep and tp; slots travel in tp pieces of
+// hidden.
 Result<PlanText> emit_expert_parallel(const RecipeArguments& arguments, const Graph& graph) {
   const Blocked blocks(graph);
   const Mixture mixture = blocks.named ? named_mixture() : found_mixture(blocks);
@@ -96,7 +97,7 @@ Result<PlanText> emit_expert_parallel(const RecipeArguments& arguments, const Gr
   if (text.has("ep") || over_tp) text.split(mixture.experts, "experts", over_tp ? "ep,tp" : "ep");
   const bool sequence_shard = arguments.flag("sequence_shard");
   TESSERA_TRY_VOID(tensor_parallel(text, graph, sequence_shard));
-  if (sequence_shard) {  // routing is by whole sequences
+  if (sequence_shard) {  // routing takes whole sequences
     text.split(mixture.whole, "seq", "none");
     text.split(mixture.cut, "seq", "tp");
   }
@@ -106,7 +107,7 @@ Result<PlanText> emit_expert_parallel(const RecipeArguments& arguments, const Gr
   text.split(mixture.slots, latent ? "latent" : "hidden", "tp");
   if (latent) text.split(mixture.narrowed, "latent", "tp");
   TESSERA_TRY_VOID(recompute(text, graph, arguments.text("recompute")));
-  // At rest over the replicas of each; an expert's weights are cut over ep already.
+  // Tensors rest over the replicas of each; an expert's weights are cut over ep already.
   zero(text, arguments.number("zero"), "dp,ep");
   return text;
 }

@@ -11,7 +11,7 @@
 namespace tessera::experts_test {
 namespace {
 
-// Two blocks of a mixture of four experts with one product each, and a head.
+// Returns two blocks of a mixture of four experts with one product each, and a head.
 Graph test_mixture() {
   GraphBuilder g("mixture");
   const Init init{Init::Kind::kNormal, 0.02};
@@ -88,7 +88,7 @@ store = [
   { tensors = "optimizer.*", over = ["dp", "ep"] },
 ]
 )");
-  // Whole experts over both axes.
+  // Whole experts lie over both axes.
   EXPECT_EQ(emit("expert_parallel(2, tp=2, experts_over_tp=true)", graph),
             R"(# expert_parallel(2, tp=2, experts_over_tp=true)
 mesh = { ep = 2, tp = 2 }

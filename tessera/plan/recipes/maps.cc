@@ -12,13 +12,13 @@
 namespace tessera::recipes {
 namespace {
 
-// The arguments, which are axes too, from the outermost spatial dim to the innermost.
+// Arguments that are axes too, from the outermost spatial dim to the innermost.
 constexpr std::array<const char*, 3> kSpace = {"d", "h", "w"};
 
 const OpDim& op_dim(const Op& op, int dim) { return op.annotation.dims[static_cast<size_t>(dim)]; }
 
-// The names of the dims over which the model convolves, outermost first: those of the convolution
-// with the most of them.
+// Returns the names of the dims over which the model convolves, outermost first: those of the
+// convolution with the most of them.
 std::vector<std::string> spatial_dims(const Graph& graph) {
   std::vector<std::string> most;
   for (const Op& op : graph.ops()) {
@@ -37,20 +37,20 @@ std::vector<std::string> spatial_dims(const Graph& graph) {
   return most;
 }
 
-// What the ops between convolutions have of channels: by tensor the place of its channels, and in
-// which of two turns the convolution is that made them.
+// `Channels` knows the channels of the tensors between convolutions: by tensor the position of its
+// channels, and in which of two turns the convolution is that made them.
 class Channels {
  public:
   explicit Channels(const Graph& graph) : graph_(graph), of_(graph.tensors().size()) {}
 
   struct Known {
     int position = -1;  // among the tensor's dims; -1: its channels are not known
-    int turn = 1;       // of what no convolution has made: as if a second turn had, so that the
-                        // first convolution is in the first one
+    int turn = 1;       // 1 if no convolution has made it, as if a convolution of the second turn
+                        // had: the first convolution is then in the first turn
   };
   const Known& of(TensorId tensor) const { return of_[tensor.index()]; }
 
-  // The op dim that makes the channels of the op's outputs; -1: there is none that may be cut.
+  // Returns the op dim that makes the channels of the op's outputs; -1 if none may be cut.
   int follow(const Op& op) {
     if (is_convolution(op)) {
       const ChannelDims dims = channel_dims(op);
@@ -152,7 +152,7 @@ Result<CutMaps> uncut_maps(const RecipeArguments& arguments, const Graph& graph)
 
 namespace {
 
-// Ops that read the dim through windows work on tiles of their piece, one after the other.
+// Lets ops that read the dim through windows work on tiles of their piece, one after the other.
 Status cut_tiles(PlanText& text, const Graph& graph, const RecipeArguments& arguments,
                  const std::string& dim, const std::string& axis, const CutMaps& cut) {
   const int64_t tiles = arguments.number("tiles");
@@ -175,7 +175,8 @@ Status cut_tiles(PlanText& text, const Graph& graph, const RecipeArguments& argu
   return {};
 }
 
-// Of `layers` ops with halos, one behind the other, all but the last one make the halo of the next.
+// Lets all but the last of `layers` ops with halos, one behind the other, make the halo of the
+// next.
 Status compute_halos(PlanText& text, const Graph& graph, const RecipeArguments& arguments,
                      const std::string& dim, const std::string& over,
                      const std::vector<OpId>& cut) {
@@ -211,7 +212,7 @@ Status cut_space(PlanText& text, const Graph& graph, const RecipeArguments& argu
                                      kSpace[i], text.size(kSpace[i]), dims.size(),
                                      fmt::join(dims, ", ")));
   }
-  size_t tiled = skipped;  // the outermost dim that is cut over ranks, else the outermost
+  size_t tiled = skipped;  // the outermost dim that is cut over ranks, else the outermost dim
   while (tiled < kSpace.size() && !text.has(kSpace[tiled])) ++tiled;
   if (tiled == kSpace.size()) tiled = skipped;
   for (size_t i = skipped; i < kSpace.size(); ++i) {
@@ -247,7 +248,8 @@ Status cut_channels(PlanText& text, const Graph& graph, const RecipeArguments& a
                     CutMaps& cut) {
   if (!text.has("channels") && !text.has("filters")) return {};
   const bool takes_turns = text.has("channels") && text.has("filters");
-  // What a convolution of a turn sums over and makes, and what lies between it and the next one.
+  // The dims that a convolution of a turn sums over and makes, and the dim between it and the next
+  // one.
   const auto summed = [&](int turn) {
     return std::string(takes_turns && turn == 1 ? "filters" : "channels");
   };
@@ -255,7 +257,7 @@ Status cut_channels(PlanText& text, const Graph& graph, const RecipeArguments& a
     return std::string(takes_turns && turn == 1 ? "channels" : "filters");
   };
   const auto between = [&](int turn) { return made(turn) + "," + summed(turn); };
-  // By dim and axes the ops that are cut so; in order of their first ops.
+  // By dim and axes the ops that are cut in this way, in order of their first ops.
   std::vector<std::pair<std::pair<std::string, std::string>, std::vector<OpId>>> cuts;
   const auto add = [&](const Op& op, int dim, const std::string& over) {
     if (dim < 0) return;

@@ -10,7 +10,7 @@
 namespace tessera::recipes {
 namespace {
 
-// A share in the text of the argument: a number from 0 to 1.
+// Returns a share in the text of the argument: a number from 0 to 1.
 Result<std::string> share(const RecipeArguments& arguments, std::string_view name) {
   const std::string& text = arguments.text(name);
   double value = -1;

@@ -8,8 +8,8 @@
 
 namespace tessera::recipes {
 
-// patterns_of (writer.h) of each group of forward ops, none of which is twice in a group. The paths of
-// the graph are read once, not once a group.
+// Returns patterns_of (writer.h) for each group of forward ops; no op may be twice in a group. The
+// paths of the graph are read once, not once for each group.
 std::vector<std::vector<std::string>> patterns_of_each(
     const Graph& graph, const std::vector<std::vector<OpId>>& groups);
 

@@ -13,7 +13,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// "a,c": lists of axes one after the other.
+// Joins lists of axes one after the other: "a,c".
 std::string joined(const Names& lists) {
   Names some;
   std::copy_if(lists.begin(), lists.end(), std::back_inserter(some),
@@ -21,7 +21,8 @@ std::string joined(const Names& lists) {
   return join(some, ",");
 }
 
-// One range, with what lies around the blocks and is treated as they are.
+// A `RangeWriter` writes one range, with the ops around the blocks that are treated as the blocks
+// are.
 class RangeWriter {
  public:
   RangeWriter(PlanText& text, const Graph& graph, const LayerRange& range, const Axes& axes)
@@ -34,7 +35,8 @@ class RangeWriter {
         cp_(axes_of(range, axes, "cp")),
         ulysses_(axes_of(range, axes, "ulysses")) {}
 
-  // `scopes`: patterns of all ops of the range; `around`: of those that are in no block.
+  // Adds the range. `scopes`: patterns of all ops of the range; `around`: of those that are in no
+  // block.
   Status add(const Names& scopes, const Names& around) {
     const std::string all = alternatives(scopes);
     split(all, "batch", dp_);
@@ -60,7 +62,7 @@ class RangeWriter {
     return out;
   }
 
-  // seq over cp and ulysses, and over tp between the ops that tp cuts.
+  // Adds seq over cp and ulysses, and over tp between the ops that tp cuts.
   void add_tokens(const std::string& all, const Names& around) {
     const std::string whole = joined({cp_, ulysses_});
     split(all, "seq", joined({whole, range_.sequence_shard ? tp_ : ""}));
@@ -89,7 +91,7 @@ class RangeWriter {
       const int64_t tp = range_.degree("tp"), all = tp * range_.degree("ulysses");
       TESSERA_TRY(const std::string heads,
                   heads_dim(graph_, tp == 1 ? "ulysses" : "tp * ulysses", all));
-      // Where tp has the heads of few keys, ulysses has the queries of each.
+      // Where tp cuts the few key heads, ulysses cuts the query heads of each.
       const bool apart = cut == "heads" && size_of(graph_, attention, "heads") < all && tp > 1;
       text_.split(cores, "seq", cp_);
       split(cores, apart ? "group" : heads, apart ? ulysses_ : joined({tp_, ulysses_}));
@@ -107,7 +109,8 @@ class RangeWriter {
     if (range_.zero >= 3) text_.store(parameters, over);
   }
 
-  // Parameters have the names of their ops where blocks have; elsewhere each is named.
+  // Returns a pattern of parameters. They have the names of their ops if blocks have; else each is
+  // named.
   std::string parameters_of(const Names& scopes) const {
     if (block_count(graph_) > 0) return alternatives(scopes) + ".*{weight,bias}";
     Names names;

@@ -11,7 +11,7 @@
 namespace tessera::recipes {
 namespace {
 
-// Is it a value of the argument `recompute`?
+// Returns whether the item is a value of the argument `recompute`.
 bool recomputes(std::string_view item) {
   const std::vector<std::string> known = recompute_argument().choices;
   const std::vector<std::string> words = split_text(std::string(item), '+');
@@ -44,7 +44,7 @@ Status parse_item(std::string_view item, LayerRange& range) {
       "spec: expected no recomputation around the blocks, found '{}' in '{}'", item, range.text));
 }
 
-// The layers of a range, after those up to `last`.
+// Reads the layers of a range, which follow layer `last`.
 Status parse_layers(const std::string& layers, int64_t last, LayerRange& range) {
   const std::vector<std::string> ends = split_text(layers, '-');
   const auto first = parse_int(ends.front()), end = parse_int(ends.back());

@@ -1,4 +1,4 @@
-// Splits of its own for each kind of op of a block, as Alpa's intra-operator plans have them
+// Separate splits for each kind of op of a block, as Alpa's intra-operator plans have them
 // (docs/planners/alpa.md).
 #include <fmt/format.h>
 
@@ -13,7 +13,7 @@ namespace {
 
 using Splits = std::vector<std::pair<std::string, std::string>>;  // dim, axes
 
-// "a2,b2"
+// Reads a mesh: "a2,b2".
 Result<Axes> parse_mesh(const std::string& mesh) {
   Axes axes;
   for (const std::string& part : split_text(mesh, ',')) {
@@ -28,7 +28,8 @@ Result<Axes> parse_mesh(const std::string& mesh) {
   return axes;
 }
 
-// What a name of an entry selects: the ops that share the work of a part, not its residual sums.
+// Returns the ops that a name of an entry selects: those that share the work of a part, not its
+// residual sums.
 std::string selected_op(const Graph& graph, const std::string& name) {
   const size_t at = name.find('@');
   const std::string part = name.substr(0, at);
@@ -39,7 +40,8 @@ std::string selected_op(const Graph& graph, const std::string& name) {
   return name;
 }
 
-// "mlp@[0-1]=batch:a,ffn:b": these splits, and no other of the dims that entries before it split.
+// Adds an entry "mlp@[0-1]=batch:a,ffn:b": these splits, and no other of the dims that earlier
+// entries split.
 Status add_entry(PlanText& text, const Graph& graph, const std::string& entry) {
   const auto wrong = [&](std::string_view expected) {
     return invalid_input(fmt::format("spec: expected {}, found '{}'", expected, entry));

@@ -16,7 +16,7 @@ Graph blocks(int64_t layers, int64_t batch = 8) {
   return test_transformer(model);
 }
 
-// The text without its first line, the call; or the error.
+// Returns the text without its first line, the call; or the error.
 std::string emit(const std::string& call, const Graph& graph) {
   const auto text = emit_recipe(call, graph);
   return text ? text->substr(text->find('\n') + 1) : text.error().message;
@@ -133,7 +133,7 @@ TEST(PipelineRecipes, ErrorsAreOneLine) {
             "recipe pipeline: pp = 2 needs at least 2 blocks, but the graph has 0");
 }
 
-// Ops "h_0_up", "h_1_up": no path tells that they are blocks.
+// Returns a chain of ops "h_0_up", "h_1_up": no path tells that they are blocks.
 Graph chain_of_layers(int layers, const std::string& separator) {
   GraphBuilder g("chain");
   const Dim batch{"batch", 4}, in{"in", 5}, hidden{"hidden", 6}, ffn{"ffn", 8};
@@ -193,7 +193,7 @@ TEST(PipelineRecipes, OpsOfOtherNamesAreFoundByTheirDims) {
             "  { tensors = \"role:parameter\", over = \"dp\" },\n]\n");
 }
 
-// Each range has its blocks, their parameters by name, and what it computes again.
+// Each range has its blocks, their parameters by name, and its own recomputation.
 TEST(PipelineRecipes, LayersOfOtherNamesHaveStrategiesOfTheirOwn) {
   EXPECT_EQ(emit("per_layer(\"embed:dp2;0:tp2;1:dp2,zero1,recompute\")", chain_of_layers(2, ".")),
             "mesh = { a = 2 }\nsplit = [\n"

@@ -13,7 +13,7 @@
 namespace tessera::recipes {
 namespace {
 
-using Selected = std::vector<bool>;  // of the ops of a graph
+using Selected = std::vector<bool>;  // by op of a graph
 
 bool is_core(const Op& op) { return info_of(op).work == WorkClass::kAttention; }
 
@@ -41,7 +41,7 @@ Selected ops_where(const Blocked& blocks, Predicate&& is_meant) {
   return out;
 }
 
-// Norms with parameters of their own; a softmax is none.
+// Selects norms with parameters of their own; a softmax is none.
 Selected norms(const Blocked& blocks) {
   return ops_where(blocks, [&](const Op& op) {
     return info_of(op).work == WorkClass::kNorm &&
@@ -58,7 +58,7 @@ Selected activations(const Blocked& blocks) {
 
 Selected cores(const Blocked& blocks) { return ops_where(blocks, is_core); }
 
-// The ops of latent attention between the product that makes the dim `rank` and the core.
+// Selects the ops of latent attention between the product that makes the dim `rank` and the core.
 Selected widened(const Blocked& blocks) {
   const Graph& graph = blocks.graph;
   std::vector<bool> narrow(graph.tensors().size());
@@ -76,7 +76,8 @@ Selected scope(const Blocked& blocks, std::string_view name) {
   return ops_where(blocks, [&](const Op& op) { return in_scope(blocks, op, name); });
 }
 
-// The ops of state space blocks, but no products, no op that makes a product's input, and no scan.
+// Selects the ops of state space blocks, except products, ops that make a product's input, and
+// scans.
 Selected scan_inputs(const Blocked& blocks) {
   const Graph& graph = blocks.graph;
   std::vector<bool> read(graph.tensors().size());
@@ -98,12 +99,12 @@ Selected everything(const Blocked& blocks) {
   return ops_where(blocks, [](const Op&) { return true; });
 }
 
-// A word of the argument: which ops are computed again. If that is most of a block (`whole`), the
-// plan names the block, and then the ops that are kept.
+// A `Module` is a word of the argument and the ops that it recomputes. If they are most of a block
+// (`whole`), the plan names the block, and then the ops that are kept.
 struct Module {
   const char* name;
   std::function<Selected(const Blocked&)> ops;
-  const char* needs;  // what a graph has that has some
+  const char* needs;  // a part that a graph with such ops has
   bool whole = false;
 };
 
@@ -125,7 +126,7 @@ const std::vector<Module>& modules() {
   return all;
 }
 
-// Ops whose results are read outside their block.
+// Selects ops whose results are read outside their block.
 Selected leaving(const Blocked& blocks) {
   const Graph& graph = blocks.graph;
   Selected out(graph.ops().size());
@@ -141,7 +142,7 @@ Selected leaving(const Blocked& blocks) {
   return out;
 }
 
-// Names inside a block; `which`: of the ops that are marked or of all others.
+// Returns names inside a block; `which`: of the marked ops (true) or of all others (false).
 std::vector<std::string> names_of(const Blocked& blocks, const Selected& marked, bool which) {
   std::vector<std::string> names;
   for (const Op& op : blocks.graph.ops()) {
@@ -150,8 +151,8 @@ std::vector<std::string> names_of(const Blocked& blocks, const Selected& marked,
   return names;
 }
 
-// The same of blocks that were found, as patterns of tensors: of the paths of the ops, if what they
-// make is called like them, else of each tensor's name.
+// Returns these names for blocks that were found, as patterns of tensors: the paths of the ops, if
+// their outputs are named like them, else each tensor's name.
 std::vector<std::string> tensors_of(const Blocked& blocks, const Selected& marked) {
   const Graph& graph = blocks.graph;
   std::vector<OpId> ops;
@@ -169,8 +170,8 @@ std::vector<std::string> tensors_of(const Blocked& blocks, const Selected& marke
 }
 
 struct Asked {
-  Selected ops;        // those that are computed again; what leaves its block is not
-  bool whole = false;  // is it all of the blocks but few ops?
+  Selected ops;        // ops that are computed again; ops that leave their block are not
+  bool whole = false;  // whether it is all of the blocks except a few ops
 };
 
 Result<Asked> ops_to_recompute(const Blocked& blocks, const std::string& what) {

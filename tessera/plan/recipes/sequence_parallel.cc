@@ -37,7 +37,8 @@ Result<PlanText> emit_rsa(const RecipeArguments& arguments, const Graph& graph) 
   return text;
 }
 
-// Attention sees whole sequences (or, with rings, the ring's cut of them) of some of the heads.
+// Emits a plan whose attention sees whole sequences (or, with rings, the ring's cut of them) of
+// some of the heads.
 Result<PlanText> emit_ulysses(const RecipeArguments& arguments, const Graph& graph) {
   const bool rings = arguments.numbers.contains("ring");
   const int64_t ring = rings ? arguments.number("ring") : 1, sp = arguments.number("sp");

@@ -7,7 +7,7 @@
 namespace tessera::recipes {
 namespace {
 
-// Replicas, and in each of them maps that are cut as the arguments say.
+// Emits replicas whose maps are cut as the arguments say.
 Result<PlanText> emit_maps(const RecipeArguments& arguments, const Graph& graph) {
   Axes axes;
   for (const std::string& name : split_text(std::string(kMapAxes), ','))
@@ -20,7 +20,7 @@ Result<PlanText> emit_maps(const RecipeArguments& arguments, const Graph& graph)
   const size_t replicas = text.splits.size() - before;
   TESSERA_TRY_VOID(cut_space(text, graph, arguments, cut));
   TESSERA_TRY_VOID(cut_channels(text, graph, arguments, cut));
-  // Behind the last op that is cut each rank has samples of its own.
+  // Behind the last op that is cut, each rank has samples of its own.
   const std::vector<OpId> behind = cut.behind(graph);
   if (text.splits.size() > before + replicas && !behind.empty() && arguments.flag("samples"))
     text.split(alternatives(patterns_of(graph, behind, "batch")), "batch", all);

@@ -14,16 +14,16 @@ namespace {
 
 constexpr const char* kGroup = "groups";
 
-// A product with a parameter behind the last convolution.
+// A `DenseLayer` is a product with a parameter behind the last convolution.
 struct DenseLayer {
   OpId op;
-  std::string in, out;  // dims that it sums over (the first of them) and makes
+  std::string in, out;  // the first dim that it sums over, and the first one that it makes
 };
 
 struct DensePart {
   std::vector<DenseLayer> layers;
   std::vector<OpId> ops;  // forward ops with a batch, from the first layer on
-  OpId before;            // what makes the first layer's input; invalid: nothing does
+  OpId before;            // the op that makes the first layer's input; invalid: none does
 };
 
 bool makes_batch(const Graph& graph, OpId op) {
@@ -63,8 +63,8 @@ Result<DensePart> find_dense(const Graph& graph) {
                                             : "dense layers behind the last convolution"));
 }
 
-// The ops of the part that have the dim of a layer's features one by one: the layer itself and what
-// follows it, up to the layers that sum over them.
+// Returns the ops of the part that have the dim of a layer's features and work on features one by
+// one: the layer itself and the ops behind it, up to the layers that sum over the features.
 std::vector<OpId> with_features(const Graph& graph, const DensePart& part, size_t layer) {
   std::vector<OpId> out;
   const OpId end = layer + 1 < part.layers.size() ? part.layers[layer + 1].op
@@ -79,8 +79,8 @@ std::vector<OpId> with_features(const Graph& graph, const DensePart& part, size_
   return out;
 }
 
-// Each dense layer cut by what it makes; in pairs, every second one by what it sums over, so that
-// nothing moves in front of it.
+// Cuts each dense layer by the dim that it makes; in pairs, every second layer by the dim that it
+// sums over, so that nothing moves in front of it.
 void cut_features(PlanText& text, const Graph& graph, const DensePart& part, bool pairs,
                   const std::string& over) {
   const auto add = [&](const std::vector<OpId>& ops, const std::string& dim) {
@@ -115,7 +115,8 @@ Result<PlanText> emit_split_brain(const RecipeArguments& arguments, const Graph&
   TESSERA_TRY(const DensePart part, find_dense(graph));
   TESSERA_TRY_VOID(check_scheme(arguments, graph, part));
   const std::string all = fmt::format("dp,{}", kGroup), &scheme = arguments.text("scheme");
-  // No more turns than a rank has samples; none of them: the batch is not known yet.
+  // There are no more turns than a rank has samples; 0 samples mean that the batch is not known
+  // yet.
   const int64_t ranks = text.product(all), batch = size_of(graph, "*", "batch");
   const int64_t samples = batch / ranks;
   int64_t turns = samples == 0 ? text.size(kGroup) : std::min(text.size(kGroup), samples);
@@ -130,7 +131,7 @@ Result<PlanText> emit_split_brain(const RecipeArguments& arguments, const Graph&
   };
   text.split(of_part(part.ops), "batch", "dp");
   if (scheme == "b" && text.has(kGroup)) {
-    // The first layer takes turns; what it makes is where the others want it.
+    // The first layer takes turns; its output is where the other layers want it.
     text.split(of_part({part.layers.front().op}), "batch",
                fmt::format("dp,time:{}", text.size(kGroup)));
   }
@@ -144,8 +145,8 @@ Result<PlanText> emit_split_brain(const RecipeArguments& arguments, const Graph&
     if (!read.empty()) text.keep(alternatives(patterns_of(graph, read)), "micro_batch");
   }
   if (scheme == "c" && turns > 1) {
-    // The op in front is cut among all ranks and is part of the loop, so that each turn takes a part
-    // of every rank's samples.
+    // The op in front is cut among all ranks and is part of the loop, so that each turn takes a
+    // part of every rank's samples.
     std::vector<OpId> ops = part.ops;
     ops.insert(ops.begin(), part.before);
     text.loop(of_part(ops), "batch", fmt::format("steps = {}", turns));

@@ -12,7 +12,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// Blocks in `count` runs: "blocks.[0-2]", "blocks.3", ...
+// Returns the blocks in `count` runs: "blocks.[0-2]", "blocks.3", ...
 Result<Names> runs_of_blocks(const Blocks& blocks, int64_t count, const std::string& what) {
   const int64_t layers = blocks.count();
   if (layers < count) {
@@ -28,7 +28,7 @@ Result<Names> runs_of_blocks(const Blocks& blocks, int64_t count, const std::str
   return runs;
 }
 
-// Each run a stage, with what is before the blocks and after them.
+// Makes each run a stage, with the ops before the blocks and after them.
 void add_stages(PlanText& text, const Names& runs, const Names& before, const Names& after) {
   for (size_t s = 0; s < runs.size(); ++s) {
     Names parts;
@@ -39,7 +39,7 @@ void add_stages(PlanText& text, const Names& runs, const Names& before, const Na
   }
 }
 
-// Passes without gradient first, paths "pass.<p>.<...>"; the training pass has none of the prefix.
+// Adds passes without gradient first, paths "pass.<p>.<...>"; the training pass lacks the prefix.
 Status add_passes(PlanText& text, const Names& runs, Names before, const Names& after,
                   const Graph& graph) {
   std::erase_if(before, [](const std::string& top) { return top == "pass" || top == "recycle"; });
@@ -54,7 +54,7 @@ Status add_passes(PlanText& text, const Names& runs, Names before, const Names& 
   return {};
 }
 
-// Embedding and head on the ranks of all places, as stages of their own around the others.
+// Adds embedding and head on the ranks of all places, as stages of their own around the others.
 Status add_spanning(PlanText& text, const Names& runs, const Names& before, Names after,
                     const Graph& graph) {
   const auto with_vocab = [&](const std::string& top) { return has_dim(graph, top, "vocab"); };

@@ -11,8 +11,8 @@
 namespace tessera::recipes {
 namespace {
 
-// The matrix products of a model: the dims that a second operand brings into a product's result, and
-// the dims that products sum over, with the paths of these products.
+// `Products2d` are the matrix products of a model: the dims that a second operand brings into a
+// product's result, and the dims that products sum over, with the paths of these products.
 struct Products2d {
   std::vector<std::string> made;
   std::map<std::string, std::vector<std::string>> summed;
@@ -22,7 +22,7 @@ Products2d all_products(const Graph& graph) {
   Products2d out;
   for (const Op& op : graph.ops()) {
     if (op.phase != Phase::kForward || info_of(op).work != WorkClass::kMatmul) continue;
-    if (op.annotation.inputs.size() < 2) continue;  // turns or renames one operand
+    if (op.annotation.inputs.size() < 2) continue;  // the op turns or renames one operand
     for (size_t d = 0; d < op.annotation.dims.size(); ++d) {
       const auto dim = static_cast<int>(d);
       const bool summed = op.annotation.reduces(dim, 0);
@@ -47,11 +47,11 @@ Status enough_heads(const Graph& graph, const std::string& attention, const std:
                                    size_of(graph, attention, "group")));
 }
 
-// Optimus 2-D: each matrix product as steps over its reduction dim, its output features over the
-// columns, the batch over depth and rows; the residual stream is cut over the columns
-// (docs/strategies/summa.md sections 2 to 4; with depth: section 8). On a
-// rectangle the steps are the least common multiple of its sides. Rotated steps make the operands
-// move around rings (Cannon).
+// Emits Optimus 2-D: each matrix product as steps over its reduction dim, its output features over
+// the columns, the batch over depth and rows; the residual stream is cut over the columns
+// (docs/strategies/summa.md sections 2 to 4; with depth: section 8). On a rectangle the number of
+// steps is the least common multiple of its sides. With rotated steps the operands move around
+// rings (Cannon).
 Result<PlanText> emit_grid(const RecipeArguments& arguments, const Graph& graph, bool rotated) {
   const int64_t rows = arguments.number("q");
   const int64_t cols = arguments.number("cols") > 0 ? arguments.number("cols") : rows;
@@ -68,7 +68,7 @@ Result<PlanText> emit_grid(const RecipeArguments& arguments, const Graph& graph,
                             const std::string& over) {
     if (!ops.empty() && has_dim(graph, ops, dim)) text.split(ops, dim, over, rotation);
   };
-  // A dim of fewer elements than steps is not walked: its pieces are gathered.
+  // A dim with fewer elements than steps is not walked: its pieces are gathered.
   const auto walk = [&](const std::string& ops, const std::string& dim) {
     const bool enough = !ops.empty() && size_of(graph, ops, dim) >= steps;
     split_if(ops, dim, enough ? fmt::format("time:{}", steps) : "");

@@ -15,15 +15,16 @@
 namespace tessera::recipes {
 namespace {
 
-// A look-up whose table the plan spreads, and how.
+// A `Spread` is a look-up whose table the plan spreads.
 struct Spread {
   LookUp look_up;
-  std::string ops;   // what reads the rows that are spread
-  int64_t rows = 0;  // how many these are
-  bool hot = false;  // the table's first rows lie on every rank, in a piece of their own
+  std::string ops;   // ops that read the rows that are spread
+  int64_t rows = 0;  // number of these rows
+  bool hot = false;  // whether the table's first rows lie on every rank, in a piece of their own
 };
 
-// By table: the place of each, the largest first to the place with the least (LPT, Graham 1969).
+// Returns by table its place: the largest table first goes to the place with the least (LPT, Graham
+// 1969).
 std::vector<int64_t> balanced(const Graph& graph, const std::vector<Spread>& tables,
                               int64_t places) {
   std::vector<size_t> order(tables.size());
@@ -41,7 +42,7 @@ std::vector<int64_t> balanced(const Graph& graph, const std::vector<Spread>& tab
   return place;
 }
 
-// An op that reads the table without looking up rows (a tied head); null if there is none.
+// Returns an op that reads the table without looking up rows (a tied head); null if there is none.
 const Op* other_reader(const Graph& graph, TensorId table) {
   for (const Op& op : graph.ops()) {
     for (size_t i = 0; i < op.inputs.size(); ++i) {
@@ -51,8 +52,8 @@ const Op* other_reader(const Graph& graph, TensorId table) {
   return nullptr;
 }
 
-// Tables of more than `hot` rows are cut into two (a loop over their rows): the first rows stay
-// replicated, and what reads the others, step 1 of the loop, is spread.
+// Cuts tables of more than `hot` rows into two (a loop over their rows): the first rows stay
+// replicated, and the ops that read the others, step 1 of the loop, are spread.
 Result<std::vector<Spread>> cut_hot_rows(PlanText& text, const Graph& graph, int64_t hot) {
   std::vector<Spread> out;
   std::map<std::pair<std::string, int64_t>, std::vector<std::string>> loops;  // by dim and its size
@@ -87,7 +88,8 @@ Result<PlanText> emit_tables(const RecipeArguments& arguments, const Graph& grap
   TESSERA_TRY_VOID(check_zero(arguments));
   const int64_t nodes = arguments.number("nodes"), dp = arguments.number("dp");
   const std::string& by = arguments.text("by");
-  // Samples lie so that what a node has scattered over its ranks goes to the same ranks of others.
+  // Samples are placed so that parts that a node has scattered over its ranks go to the same ranks
+  // of other nodes.
   const std::string all = "dp,nodes";
   PlanText text{.mesh = {{"nodes", nodes}, {"dp", dp}},
                 .micro_batches = arguments.number("micro_batches")};
@@ -101,7 +103,7 @@ Result<PlanText> emit_tables(const RecipeArguments& arguments, const Graph& grap
   const std::vector<int64_t> place = balanced(graph, tables, one_rank ? nodes * dp : nodes);
   struct Alike {
     std::vector<OpId> whole;         // look-ups of tables that are spread as a whole
-    std::vector<std::string> rests;  // what reads the rows of the others that are spread
+    std::vector<std::string> rests;  // ops that read the spread rows of the other tables
     bool has_batch = false;
   };
   std::map<std::pair<std::string, std::string>, Alike> alike;  // by names of dims

@@ -12,9 +12,9 @@
 namespace tessera::recipes {
 namespace {
 
-// Writes which axes cut the rows (the dim `batch`) of each op. A selector also takes the ops whose
-// paths begin with a path that it names ("q" takes "q.a"), so entries with short paths are written
-// first, and entries with longer ones say what differs.
+// `Rows` writes which axes cut the rows (the dim `batch`) of each op. A selector also takes the ops
+// whose paths begin with a path that it names ("q" takes "q.a"), so entries with short paths are
+// written first, and entries with longer paths state the differences.
 class Rows {
  public:
   Rows(PlanText& text, const Graph& graph, std::string everywhere)
@@ -25,8 +25,8 @@ class Rows {
     text_.split("*", "batch", everywhere_);
   }
 
-  // `product`: the axes for those ops of blocks that have the dims `features` and hidden;
-  // `between`: for those that have `features` alone.
+  // Cuts rows. `product`: the axes for the ops of blocks that have the dims `features` and hidden;
+  // `between`: for those that have `features` but not hidden.
   void cut(const std::string& features, const std::string& product, const std::string& between) {
     const std::vector<std::string> wanted = wanted_axes(features, product, between);
     std::map<std::ptrdiff_t, std::vector<OpId>> by_depth;
@@ -46,7 +46,7 @@ class Rows {
   }
 
  private:
-  // By op. Ops without `features` stay as they are.
+  // Returns the axes by op. Ops without `features` stay as they are.
   std::vector<std::string> wanted_axes(const std::string& features, const std::string& product,
                                        const std::string& between) const {
     std::vector<std::string> wanted = said_;
@@ -68,12 +68,12 @@ class Rows {
   std::vector<std::string> said_;  // by op: the axes of the last entry that selects it
 };
 
-// Orders the axes so that the ranks of one over which more is sent are nearer to each other: the last
-// axis of a mesh has neighbours. A layer with T tokens sends, forward and backward and summed over
-// ranks, (y-1) 6 T h, (z-1) 17 T h and twice its weights (x-1) times (section 6).
+// Orders the axes such that the ranks of an axis over which more is sent are nearer to each other:
+// the last axis of a mesh has neighbours. A layer with T tokens sends, forward and backward and
+// summed over ranks, (y-1) 6 T h, (z-1) 17 T h and twice its weights (x-1) times (section 6).
 Axes by_traffic(const Graph& graph, int64_t x, int64_t y, int64_t z) {
   const Blocked blocks(graph);
-  double values = 0;   // T h, of the largest tensor that a block hands on
+  double values = 0;   // T h of the largest tensor that leaves a block
   double weights = 0;  // of all blocks
   std::set<TensorId> counted;
   for (const Op& op : graph.ops()) {
@@ -109,10 +109,11 @@ Axes by_traffic(const Graph& graph, int64_t x, int64_t y, int64_t z) {
   return out;
 }
 
-// docs/strategies/tensor-parallel-3d.md section 2, its axes i, j, l being x, y, z. Of each product
-// x cuts the rows, y and z its features, in turn as inputs and as outputs: what one product makes
-// is what the next one reads. Between products the rows are also cut over the axis that does not
-// cut the features, and weights rest over x: gathered for a product, scattered after it.
+// Emits docs/strategies/tensor-parallel-3d.md section 2, with x, y, z for its axes i, j, l. In each
+// product x cuts the rows, and y and z cut its features, in turn as inputs and as outputs: the
+// output of one product is laid out as the next one reads it. Between products the rows are also
+// cut over the axis that does not cut the features. Weights rest over x: they are gathered for a
+// product and scattered after it.
 Result<PlanText> emit_3d(const RecipeArguments& arguments, const Graph& graph) {
   const int64_t y = arguments.number("y");
   TESSERA_TRY(

@@ -13,8 +13,8 @@ namespace {
 
 std::string quoted(std::string_view text) { return fmt::format("\"{}\"", text); }
 
-// A list of entries with aligned columns, one for each key.
-// `in_a_line`: entries in one line of the text.
+// Writes a list of entries with aligned columns, one for each key. `in_a_line`: entries in one line
+// of the text.
 std::string list(std::string_view name, const std::vector<Entry>& entries, size_t in_a_line = 1) {
   if (entries.empty()) return "";
   Entry columns;  // key and its longest value
@@ -47,7 +47,7 @@ std::string list(std::string_view name, const std::vector<Entry>& entries, size_
   return out + "]\n";
 }
 
-// One axis as a text, several as a list.
+// Writes one axis as a text, several as a list.
 std::string axes_value(const std::vector<std::string>& axes) {
   if (axes.size() == 1) return quoted(axes[0]);
   std::vector<std::string> texts;
@@ -55,7 +55,7 @@ std::string axes_value(const std::vector<std::string>& axes) {
   return fmt::format("[{}]", join(texts, ", "));
 }
 
-// The parts of a list that have more than one member.
+// Returns the members of a list that have more than one rank or step.
 std::vector<std::string> real_axes(const PlanText& text, const std::string& over) {
   std::vector<std::string> axes;
   for (const std::string& axis : split_text(over, ',')) {
@@ -171,7 +171,7 @@ void PlanText::loop(std::string_view ops, std::string_view dim, std::string_view
   loops.push_back(fmt::format("ops = {}, dim = {}, {}", quoted(ops), quoted(dim), how));
 }
 
-// Without axes that the recipe has with size 1, which the mesh leaves out.
+// Writes the order without axes that the recipe has with size 1, which the mesh leaves out.
 std::string PlanText::device_order_line() const {
   std::vector<std::string> items;
   for (const std::string& part : split_text(device_order, ',')) {
@@ -215,7 +215,7 @@ std::string PlanText::str() const {
     placed.back().emplace_back("mesh", own);
     if (!first_device.empty()) placed.back().emplace_back("devices", first_device);
   }
-  constexpr size_t kManyStages = 16;  // a text is to be read as a whole
+  constexpr size_t kManyStages = 16;  // with more, several share a line, to stay readable
   const size_t in_a_line = placed.size() > kManyStages ? 3 : 1;
   out += list("split", splits) + list("pin", pins) + list("stage", placed, in_a_line) +
          list("store", stores);
@@ -233,7 +233,7 @@ bool has_dim(const Graph& graph, const std::string& pattern, std::string_view di
 
 namespace {
 
-// One more than the largest <i> of the paths "<scope>.<i>.<...>".
+// Returns one more than the largest <i> of the paths "<scope>.<i>.<...>".
 int64_t count_of(const Graph& graph, std::string_view scope) {
   int64_t count = 0;
   const size_t start = scope.size() + 1;

@@ -1,5 +1,5 @@
-// What recipes are made of: a plan text under construction and facts about the graph. A recipe
-// takes only facts from the graph, which may be the forward graph alone.
+// The tools of recipes: a plan text under construction and facts about the graph. A recipe takes
+// only facts from the graph, which may be the forward graph alone.
 #pragma once
 
 #include <cstdint>
@@ -17,15 +17,15 @@ using Axes = std::vector<std::pair<std::string, int64_t>>;  // name and size, ou
 // One entry of a list: keys and values, as they are written.
 using Entry = std::vector<std::pair<std::string, std::string>>;
 
-// How steps in time are ordered: aligned, or rotated by the coordinates on these axes.
+// A `Rotation` orders steps in time: aligned, or rotated by the coordinates on these axes.
 struct Rotation {
   std::string skew;  // axes with commas between; "" = aligned
 };
 
-// A plan under construction. Lists of axes are written with commas between: "dp,row,time:4". Axes
-// of size 1 are left out, and so are entries that then say nothing.
+// A `PlanText` is a plan under construction. Lists of axes are written with commas between:
+// "dp,row,time:4". Axes of size 1 are left out, and so are entries that then say nothing.
 struct PlanText {
-  std::vector<std::string> notes{};  // comments above the plan: what the model made different
+  std::vector<std::string> notes{};  // comments above the plan: deviations that the model requires
   Axes mesh{};
   int64_t micro_batches = 1;
   std::string schedule{};
@@ -33,7 +33,7 @@ struct PlanText {
   std::string device_order{};
   std::string precision{};  // dtype of the computation; "": as the model
   std::string expand{};     // pattern
-  std::string prefetch{};   // units whose tensors at rest are fetched while the one before computes
+  std::string prefetch{};   // units whose tensors at rest are gathered ahead
   int64_t ahead = 1;        // units between the fetch and its reader
   std::string reorder{};    // "zigzag" or "striped", of `seq`
   int64_t pieces = 1;       // of the reorder
@@ -41,8 +41,8 @@ struct PlanText {
   struct StageLine {
     std::string ops;
     int64_t at = 0;
-    std::string mesh;     // of its own; "": the text's, without the stage axis
-    std::string devices;  // the first one of its own mesh; "": after the stage before
+    std::string mesh;     // the stage's own mesh; "": the text's, without the stage axis
+    std::string devices;  // first device of its own mesh; "": behind the stage before
   };
   std::vector<StageLine> stages{};
   Axes stage_axes{};                 // of the stages' own meshes, beyond those of `mesh`
@@ -53,70 +53,72 @@ struct PlanText {
   int64_t size(std::string_view axis) const;  // 1 if there is no such axis
   bool has(std::string_view axis) const { return size(axis) > 1; }
   int64_t product(const std::string& axes) const;  // of their sizes
-  // Over nothing (""): written only if an earlier entry splits the same dim.
+  // Adds a split. Over nothing (""), it is written only if an earlier entry splits the same dim.
   void split(const std::string& ops, const std::string& dim, const std::string& over,
              const Rotation& rotation = {});
-  // At one coordinate of an axis; nothing if the axis has one rank.
+  // Pins ops to one coordinate of an axis; does nothing if the axis has one rank.
   void pin(const std::string& ops, const std::string& axis, int64_t at);
-  // A loop of as many steps as the axes have ranks, in which pieces go from each rank to the next;
-  // several axes: rings in rings. Nothing if there is one rank.
+  // Adds a loop of as many steps as the axes have ranks, in which pieces go from each rank to the
+  // next; several axes make rings in rings. Does nothing if there is one rank.
   void rotate(const std::string& ops, const std::string& dim, const std::string& axes);
-  // A second call for the same tensors adds axes to the first one's entry.
+  // Adds a store entry. A second call for the same tensors adds axes to the first entry.
   void store(const std::string& tensors, const std::string& over);
-  // `how`: the other keys, "steps = 4, recompute = true".
+  // Adds a loop. `how`: the other keys, "steps = 4, recompute = true".
   void loop(std::string_view ops, std::string_view dim, std::string_view how);
   void recompute(const std::string& tensors, bool yes = true);
-  // A share of the tensors' bytes rests in the tier; `keep` as in the plan.
+  // Lets a share of the tensors' bytes rest in the tier; `keep` as in the plan.
   void rest_in(const std::string& tensors, const std::string& tier, const std::string& fraction,
                const std::string& keep = "");
-  // How long what is gathered is kept.
+  // Says how long gathered copies are kept.
   void keep(const std::string& tensors, const std::string& keep);
-  // The copies that are kept for the backward pass are cut over these axes; without an axis nothing
-  // is written.
+  // Cuts the copies that are kept for the backward pass over these axes; writes nothing without an
+  // axis.
   void keep_over(const std::string& tensors, const std::string& axes);
-  // "float32" says nothing. Narrower: the wide masters of narrow copies rest where the optimizer
-  // state does, whose part they are in mixed precision, unless the plan says where parameters rest;
-  // a copy is then gathered once a step and kept for it (docs/strategies/data-parallel.md section
-  // 2).
+  // Sets the dtype of the computation; "float32" says nothing. With a narrower dtype the wide
+  // masters of narrow copies rest where the optimizer state does, whose part they are in mixed
+  // precision, unless the plan says where parameters rest; a copy is then gathered once a step and
+  // kept for it (docs/strategies/data-parallel.md section 2).
   void compute_in(const std::string& dtype);
   std::string device_order_line() const;
   std::string str() const;
 };
 
-// Size of `dim` in the forward ops that `pattern` selects; 0 if none has it.
+// Returns the size of `dim` in the forward ops that `pattern` selects; 0 if none has it.
 int64_t size_of(const Graph& graph, const std::string& pattern, std::string_view dim);
 bool has_dim(const Graph& graph, const std::string& pattern, std::string_view dim);
 int64_t block_count(const Graph& graph);
 int64_t pass_count(const Graph& graph);  // passes without gradient, "pass.<p>.<...>"
 
-// The first components of the paths of forward ops before the first block and after the last one.
-// Ops between two blocks are in neither list: they go with the op before them.
+// Returns the first components of the paths of forward ops before the first block and after the
+// last one. Ops between two blocks are in neither list: they go with the op before them.
 std::pair<std::vector<std::string>, std::vector<std::string>> around_blocks(const Graph& graph);
 
-// Patterns that together select these forward ops and no other one: prefixes of paths, with ranges
+// Returns patterns that together select exactly these forward ops: prefixes of paths, with ranges
 // of numbers ("layers.[0-2]"). An op whose path is a prefix of another op's path is selected with
-// that one.
+// that op.
 std::vector<std::string> patterns_of(const Graph& graph, const std::vector<OpId>& ops);
 
-// The same of the ops that have the dim ("": of all); others may be selected too. With "*" for the
-// numbers of blocks where every block has these ops: "blocks.*.attn.{row,start}".
+// Returns patterns of those of the ops that have the dim ("": of all); they may select others too.
+// Where every block has these ops, "*" stands for the numbers of blocks:
+// "blocks.*.attn.{row,start}".
 std::vector<std::string> patterns_of(const Graph& graph, const std::vector<OpId>& ops,
                                      const std::string& dim);
 
-// The forward ops that the pattern selects: by any prefix of a path, as in a plan.
+// Returns the forward ops that the pattern selects: by any prefix of a path, as in a plan.
 std::vector<OpId> selected(const Graph& graph, const std::string& pattern);
 
-// The repeated blocks of a model in order, for stages: ops blocks.<i>.<...>, or, where a graph has
-// none, what repeats in it (graph/repeat.h).
+// `Blocks` are the repeated blocks of a model in order, for stages: ops blocks.<i>.<...>, or, in a
+// graph without such ops, what repeats in it (graph/repeat.h).
 class Blocks {
  public:
   explicit Blocks(const Graph& graph);
   int64_t count() const { return count_; }
-  // A pattern of `size` blocks from `first` on: "blocks.[0-2]".
+  // Returns a pattern of `size` blocks from `first` on: "blocks.[0-2]".
   std::string run(int64_t first, int64_t size) const;
-  // A pattern that matches every block once (or, where a block's ops share no prefix, its pieces).
+  // Returns a pattern that matches every block once (or its pieces, if a block's ops share no
+  // prefix).
   std::string each() const;
-  // Patterns of the ops before the first block, and of those behind the last one.
+  // Returns patterns of the ops before the first block; `after` returns those behind the last one.
   const std::vector<std::string>& before() const { return before_; }
   const std::vector<std::string>& after() const { return after_; }
 
@@ -127,10 +129,10 @@ class Blocks {
   std::vector<std::string> before_, after_;
 };
 
-// In what follows the blocks of a graph without ops blocks.<i> are those that repeat in it, too.
+// Below, the blocks of a graph without ops blocks.<i> are what repeats in it, too.
 
-// The block of each op of a graph, by number; -1: the op is in none (backward and update ops are
-// in none). Ops blocks.<name>.<...> are in a block even if <name> is no number.
+// `Blocked` has the block of each op of a graph, by number; -1: the op is in none (as backward and
+// update ops). Ops blocks.<name>.<...> are in a block even if <name> is no number.
 struct Blocked {
   explicit Blocked(const Graph& the_graph);
   bool holds(const Op& op) const { return block[op.id.index()] >= 0; }
@@ -139,44 +141,46 @@ struct Blocked {
   bool named = true;           // by their paths; false: by their repetition
 };
 
-// These ops of blocks as one pattern; "" if there are none. Where blocks have names it selects the
-// ops of the same names in the other blocks that `layers` matches, too: "blocks.*.attn.{q,k,v}".
-// Elsewhere it selects exactly these ops, or, with `dim`, these and others without the dim.
+// Returns these ops of blocks as one pattern; "" if there are none. If blocks have names, it also
+// selects the ops of the same names in the other blocks that `layers` matches:
+// "blocks.*.attn.{q,k,v}". Elsewhere it selects exactly these ops, or, with `dim`, these and others
+// without the dim.
 std::string pattern_in_blocks(const Blocked& blocks, const std::vector<OpId>& ops,
                               const std::string& dim = "", const std::string& layers = "*");
 
-// The forward ops of blocks that have all dims of `with` ("heads,hidden") and lack the dim
+// Returns the forward ops of blocks that have all dims of `with` ("heads,hidden") and lack the dim
 // `without`, as one pattern: "blocks.*.attn.{q,k,v}"; "" if there is none. `layers`: a pattern of
 // block numbers.
 std::string ops_with(const Graph& graph, const std::string& with, const std::string& without = "",
                      const std::string& layers = "*");
 
-// "blocks.*.attn" if some op there has the dim; in a graph without ops blocks.<i> the ops of blocks
-// that have it and are none of experts; "" if there is none.
+// Returns "blocks.*.attn" if some op there has the dim; in a graph without ops blocks.<i> the ops
+// of blocks that have it and belong to no experts; "" if there is none.
 std::string scope_with(const Graph& graph, const std::string& scope, const std::string& dim,
                        const std::string& layers = "*");
-// Those of {embed,head,loss} that have the dim vocab; in a graph without ops blocks.<i> patterns of
-// what is around its blocks.
+// Returns those of {embed,head,loss} that have the dim vocab; in a graph without ops blocks.<i>,
+// patterns of the ops around its blocks.
 std::vector<std::string> scopes_with_vocab(const Graph& graph);
 
-// The ops of blocks with the dims `features` and hidden that sum over hidden (products into the
-// features) or over `features` (products out of them), as one pattern; "" if there is none.
+// Returns, as one pattern, the ops of blocks with the dims `features` and hidden that sum over
+// hidden (products into the features) or over `features` (products out of them); "" if there is
+// none.
 enum class Products : uint8_t { kInto, kOutOf };
 std::string products(const Graph& graph, const std::string& features, Products which);
 
-// Paths of forward ops outside blocks that have all dims of `with`, each once.
+// Returns the paths of forward ops outside blocks that have all dims of `with`, each once.
 std::vector<std::string> ops_outside(const Graph& graph, const std::string& with);
-// "loss"; in a graph without ops blocks.<i> the ops outside blocks that have the dim vocab and not
-// hidden (they come behind the head), and those that work on their results.
+// Returns "loss"; in a graph without ops blocks.<i>, the ops outside blocks that have the dim vocab
+// and not hidden (they come behind the head), and the ops that work on their results.
 std::vector<std::string> loss_ops(const Graph& graph);
 
-// "attn.q" of "blocks.0.attn.q".
+// Returns "attn.q" for "blocks.0.attn.q".
 std::string name_in_block(const std::string& path);
 
-// Names as one pattern, each once: "{ln_1,attn.{q,k}}".
+// Returns names as one pattern, each once: "{ln_1,attn.{q,k}}".
 std::string by_scope(const std::vector<std::string>& names);
 
-// "a" or "{a,b}".
+// Returns "a" or "{a,b}".
 std::string alternatives(const std::vector<std::string>& patterns);
 
 // ---- arguments of recipes

@@ -8,7 +8,7 @@
 namespace tessera::schedules {
 namespace {
 
-// `warm_up` forwards, then forward and backward in turn, then the remaining backwards.
+// Returns `warm_up` forwards, then forward and backward in turn, then the remaining backwards.
 std::vector<BlockRun> in_turn(int64_t stage, int64_t warm_up, int64_t micro_batches) {
   std::vector<BlockRun> runs;
   for (int64_t m = 0; m < warm_up; ++m) runs.push_back({BlockRun::kForward, m, stage});
@@ -21,7 +21,7 @@ std::vector<BlockRun> in_turn(int64_t stage, int64_t warm_up, int64_t micro_batc
   return runs;
 }
 
-// One stage a place; warm_up(stages left behind this one).
+// Returns rows with one stage at each place; warm_up(number of stages behind this one).
 template <class WarmUp>
 Schedule in_turn_everywhere(const PipelineShape& shape, WarmUp warm_up) {
   Schedule rows(static_cast<size_t>(shape.places));
@@ -85,15 +85,16 @@ Result<Schedule> one_f_one_b(const PipelineShape& shape) {
   return in_turn_everywhere(shape, [](int64_t behind) { return behind; });
 }
 
-// min(m, 2(n-i)-1) forwards before the first backward (docs/strategies/pipelines.md
-// section 4).
+// Runs min(m, 2(n-i)-1) forwards before the first backward (docs/strategies/pipelines.md section
+// 4).
 Result<Schedule> eager_one_f_one_b(const PipelineShape& shape) {
   TESSERA_TRY_VOID(one_stage_a_place("eager_1f1b", shape));
   return in_turn_everywhere(shape, [](int64_t behind) { return 2 * behind; });
 }
 
-// Micro-step t of place i: chunk (t mod nk) div n, backward in reverse; min(n(k-1) + 2(n-1-i), mk)
-// forwards first (docs/theory/superscaler.md section 8, docs/strategies/pipelines.md section 5).
+// Runs in micro-step t of place i chunk (t mod nk) div n, backward in reverse; min(n(k-1) +
+// 2(n-1-i), mk) forwards come first (docs/theory/superscaler.md section 8,
+// docs/strategies/pipelines.md section 5).
 Result<Schedule> interleaved(const PipelineShape& shape) {
   TESSERA_TRY_VOID(round_robin("interleaved", shape));
   const int64_t n = shape.places;

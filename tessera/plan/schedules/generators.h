@@ -11,11 +11,11 @@
 
 namespace tessera::schedules {
 
-// Shapes that several generators ask for.
+// Checks that each place has one stage. Several generators ask for such shapes.
 Status one_stage_a_place(std::string_view name, const PipelineShape& shape);
-// Stage s at place s mod places; the stages a multiple of the places.
+// Checks that stage s is at place s mod places, and that the stages are a multiple of the places.
 Status round_robin(std::string_view name, const PipelineShape& shape);
-// That `stage` lies at `place` alone.
+// Checks that `stage` lies at `place` alone.
 Status stage_at(std::string_view name, const PipelineShape& shape, int64_t stage, int64_t place);
 tl::unexpected<Error> wrong_shape(std::string_view name, std::string_view expected,
                                   std::string_view found);

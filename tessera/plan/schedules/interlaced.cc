@@ -39,9 +39,10 @@ Result<Interlaced> split_stages(const PipelineShape& shape) {
   return out;
 }
 
-// The encoder-decoder form: embedding, first half of the stages, embedding, second half. If the
-// halves have an odd number of stages, the last of the encoder and the first of the decoder share a
-// step and the embedding's forward comes before both: it must not wait for the encoder.
+// Returns whether the shape has the encoder-decoder form: embedding, first half of the stages,
+// embedding, second half. If the halves have an odd number of stages, the last of the encoder and
+// the first of the decoder share a step and the embedding's forward comes before both: it must not
+// wait for the encoder.
 bool encoder_decoder(const PipelineShape& shape, const Interlaced& stages) {
   const int64_t n = shape.places;
   const int64_t half = n / 2;
@@ -49,10 +50,10 @@ bool encoder_decoder(const PipelineShape& shape, const Interlaced& stages) {
          (half % 2 == 0 || shape.before(half + 1).empty());
 }
 
-// Step t: embeddings forward, ordinary stages, embeddings backward; stages 2j and 2j+1 handle the
-// same micro-batch within a step (docs/theory/superscaler.md section 8). The
-// decoder embedding's backward lags 2h - floor(h/2) - 1 steps: the published floor(1.5h) - 1 is the
-// same for even h; for odd h it would run one step before the gradient that it needs.
+// Runs in each step t: embeddings forward, ordinary stages, embeddings backward; stages 2j and 2j+1
+// handle the same micro-batch within a step (docs/theory/superscaler.md section 8). The decoder
+// embedding's backward lags 2h - floor(h/2) - 1 steps: the published floor(1.5h) - 1 is the same
+// for even h; for odd h it would run one step before the gradient that it needs.
 Schedule encoder_decoder_order(const PipelineShape& shape, const Interlaced& stages) {
   const int64_t n = shape.places;
   const int64_t half = n / 2;
@@ -77,9 +78,9 @@ Schedule encoder_decoder_order(const PipelineShape& shape, const Interlaced& sta
   return slots.schedule();
 }
 
-// 1F1B-plus: the ordinary stages in the steps of 1F1B (forward of stage i in step i + 2m, backward
-// in step 2m + 2n-1-i); a spanning stage's forward between the steps just before its first
-// consumer, or after its producers if it has none, and its backward mirrored.
+// 1F1B-plus: the ordinary stages run in the steps of 1F1B (forward of stage i in step i + 2m,
+// backward in step 2m + 2n-1-i). A spanning stage's forward runs between the steps just before its
+// first consumer, or after its producers if it has none; its backward is mirrored.
 class Plus {
  public:
   Plus(const PipelineShape& shape, const Interlaced& stages)
@@ -92,8 +93,8 @@ class Plus {
   Schedule order() {
     Slots slots(shape_.places);
     const int64_t n = shape_.places;
-    // Between two steps: forwards by stage, then backwards by falling stage; both keep the edges,
-    // for a stage comes after those of smaller number.
+    // Between two steps: forwards by stage, then backwards by falling stage. Both keep the edges,
+    // because a stage comes after those of smaller number.
     const int64_t entries = 2 * shape_.stages() + 1;
     for (int64_t s = 0; s < shape_.stages(); ++s) {
       const int64_t depth = depth_[static_cast<size_t>(s)];
@@ -116,7 +117,8 @@ class Plus {
   }
 
  private:
-  // The spanning stage runs just before the ordinary stage of this depth (places: after the last).
+  // Returns the depth of the ordinary stage just before which the spanning stage runs (places:
+  // after the last).
   int64_t gap_before(int64_t stage) const {
     int64_t gap = shape_.places;
     for (int64_t s = stage + 1; s < shape_.stages(); ++s) {
@@ -130,7 +132,7 @@ class Plus {
 
   const PipelineShape& shape_;
   const Interlaced& stages_;
-  std::vector<int64_t> depth_;  // by stage: its number among the ordinary ones; -1 spanning
+  std::vector<int64_t> depth_;  // by stage: its number among the ordinary ones; -1: spanning
 };
 
 }  // namespace

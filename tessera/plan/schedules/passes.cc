@@ -9,7 +9,7 @@
 namespace tessera::schedules {
 namespace {
 
-// Token slices: stage i*n + k is slice i at place k.
+// Returns the number of token slices: stage i*n + k is slice i at place k.
 Result<int64_t> slices_of(std::string_view name, const PipelineShape& shape) {
   TESSERA_TRY_VOID(round_robin(name, shape));
   return shape.stages() / shape.places;
@@ -17,10 +17,11 @@ Result<int64_t> slices_of(std::string_view name, const PipelineShape& shape) {
 
 }  // namespace
 
-// Slots of one block each, n stages a direction, unit u of n/2 micro-batches j: forward of stage s
-// in slot 2nu + 2j + s, backward in slot 2nu + n + 2j + (n-1-s), alike in both directions. Of a
-// place's two stages one has even slots and the other odd ones, and the units follow each other
-// without a gap (docs/theory/superscaler.md section 8; Li and Hoefler 2021).
+// Fills slots of one block each, for n stages a direction and unit u of n/2 micro-batches j: the
+// forward of stage s is in slot 2nu + 2j + s, the backward in slot 2nu + n + 2j + (n-1-s), alike in
+// both directions. One of a place's two stages has even slots and the other odd slots, and the
+// units follow each other without a gap (docs/theory/superscaler.md section 8; Li and Hoefler
+// 2021).
 Result<Schedule> chimera(const PipelineShape& shape) {
   const int64_t n = shape.places;
   if (n % 2 != 0) return wrong_shape("chimera", "an even number of places", fmt::format("{}", n));
@@ -42,11 +43,11 @@ Result<Schedule> chimera(const PipelineShape& shape) {
   return slots.schedule();
 }
 
-// Rounds: pass p (of r gradient-free ones and the training pass r) of micro-batch q + (r-p)d in
-// round q, then the backward of q - (n-1-i). With d = 1 it is the published form; d grows so that a
-// pass has left the last place when the next one starts at the first, for blocks of equal time:
-// n <= d(r+2) + 1 (docs/theory/superscaler.md section 8). What all passes start from (an embedding)
-// is in stage 0; its backward follows that of the training pass.
+// Runs rounds: in round q pass p (of r gradient-free ones and the training pass r) of micro-batch q
+// + (r-p)d, then the backward of q - (n-1-i). With d = 1 this is the published form; d grows so
+// that a pass has left the last place when the next one starts at the first, for blocks of equal
+// time: n <= d(r+2) + 1 (docs/theory/superscaler.md section 8). The op from which all passes start
+// (an embedding) is in stage 0; its backward follows that of the training pass.
 Result<Schedule> n_forward_one_backward(const PipelineShape& shape) {
   TESSERA_TRY_VOID(round_robin("nf1b", shape));
   const int64_t n = shape.places;
@@ -73,8 +74,8 @@ Result<Schedule> n_forward_one_backward(const PipelineShape& shape) {
   return slots.schedule();
 }
 
-// All forwards by (micro-batch, slice), then all backwards in reverse (docs/strategies/terapipe.md
-// section 2).
+// Runs all forwards by (micro-batch, slice), then all backwards in reverse
+// (docs/strategies/terapipe.md section 2).
 Result<Schedule> token(const PipelineShape& shape) {
   TESSERA_TRY(const int64_t slices, slices_of("token", shape));
   const int64_t units = slices * shape.micro_batches;
@@ -90,8 +91,9 @@ Result<Schedule> token(const PipelineShape& shape) {
   return rows;
 }
 
-// 1F1B on units (micro-batch, slice): n-1-k + slices-1 forwards first, for the first backward is of
-// the last slice of its micro-batch; backward slices in reverse (Seq1F1B, Sun et al. 2024).
+// Runs 1F1B on units (micro-batch, slice): n-1-k + slices-1 forwards come first, because the first
+// backward is that of the last slice of its micro-batch; backward slices are in reverse (Seq1F1B,
+// Sun et al. 2024).
 Result<Schedule> token_one_f_one_b(const PipelineShape& shape) {
   TESSERA_TRY(const int64_t slices, slices_of("token_1f1b", shape));
   const int64_t units = slices * shape.micro_batches;

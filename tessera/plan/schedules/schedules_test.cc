@@ -123,7 +123,7 @@ TEST(Chain, MessagesCostWhatTheTableSays) {
   }
 }
 
-// P = max(t_f + t_b, c, max over i of [(n-i)(t_f+t_b) + 2(n-1-i)c] / w_i).
+// Returns P = max(t_f + t_b, c, max over i of [(n-i)(t_f+t_b) + 2(n-1-i)c] / w_i).
 double period(int64_t n, double c, bool eager) {
   double out = std::max(3.0, c);
   for (int64_t i = 0; i < n; ++i) {
@@ -139,7 +139,8 @@ TEST(Chain, TheSteadyPeriodIsThatOfTheFormula) {
       const UnitCosts costs{.forward = 1, .backward = 2, .message = c};
       for (const bool eager : {false, true}) {
         const std::string name = eager ? "eager_1f1b" : "1f1b";
-        // Over a number of micro-batches that every w_i divides: no remainder of a cycle.
+        // The number of micro-batches is one that every w_i divides, so that no cycle is
+        // incomplete.
         const int64_t cycle = eager ? 3465 : 60;
         const double steps =
             span(name, chunks(n, 1, 60 + cycle), costs) - span(name, chunks(n, 1, 60), costs);
@@ -189,8 +190,8 @@ TEST(ZeroBubble, VHasNoBubbleOnLongerPipelines) {
   }
 }
 
-// The shortest time of any order with blocks of one step and at most `held` activations a place, by
-// breadth-first search over how many F, B and W each stage has run.
+// Returns the shortest time of any order with blocks of one step and at most `held` activations a
+// place, by breadth-first search over how many F, B and W each stage has run.
 int64_t shortest(const PipelineShape& shape, int64_t held) {
   const auto stages = static_cast<size_t>(shape.stages());
   const auto m = static_cast<uint8_t>(shape.micro_batches);
@@ -311,8 +312,9 @@ TEST(Interlaced, TheEncoderDecoderForm) {
 }
 
 TEST(Interlaced, TheEncoderDecoderFormRunsAMicroBatchInTwoStagesAStep) {
-  // Per step a place runs F and B of both, so the form takes m + S-1 steps of at most F + B + F + B
-  // in a row (two stages), and stage i holds S - 2 floor(i/2) micro-batches, one less if i is odd.
+  // In each step a place runs F and B of both, so the form takes m + S-1 steps of at most F + B + F
+  // + B in a row (two stages), and stage i holds S - 2 floor(i/2) micro-batches, one less if i is
+  // odd.
   for (const int64_t n : {4, 6, 8}) {
     const PipelineShape shape = encoder_decoder(n, 32);
     UnitCosts costs;

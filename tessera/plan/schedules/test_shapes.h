@@ -27,7 +27,7 @@ inline PipelineShape two_chains(int64_t places, int64_t micro_batches) {
   }
   return shape;
 }
-// `passes` times through the places, the last of them with backward.
+// Returns the shape of `passes` passes through the places, the last of them with backward.
 inline PipelineShape recycling(int64_t places, int64_t passes, int64_t micro_batches) {
   PipelineShape shape = chunks(places, passes, micro_batches);
   for (int64_t s = 0; s < shape.stages(); ++s) {
@@ -35,8 +35,8 @@ inline PipelineShape recycling(int64_t places, int64_t passes, int64_t micro_bat
   }
   return shape;
 }
-// Slice i at place k waits for the slice at the place before and for the keys and values of slice
-// i-1 at its own place.
+// Returns a shape where slice i at place k waits for the slice at the place before and for the keys
+// and values of slice i-1 at its own place.
 inline PipelineShape sliced(int64_t places, int64_t slices, int64_t micro_batches) {
   PipelineShape shape = chunks(places, slices, micro_batches);
   for (int64_t s = 0; s < shape.stages(); ++s) {
@@ -46,8 +46,8 @@ inline PipelineShape sliced(int64_t places, int64_t slices, int64_t micro_batche
   }
   return shape;
 }
-// A chain: one stage a place, and before those of `spanned_before` one that all places run;
-// `places` in that list: after the last.
+// Returns a chain of one stage at each place. Before each stage of `spanned_before` stands a stage
+// that all places run; `places` in that list: after the last.
 inline PipelineShape embedded(int64_t places, const std::vector<int64_t>& spanned_before,
                               int64_t micro_batches) {
   PipelineShape shape{.places = places, .micro_batches = micro_batches};
@@ -62,8 +62,8 @@ inline PipelineShape embedded(int64_t places, const std::vector<int64_t>& spanne
   return shape;
 }
 
-// Embedding of all places, half the stages (encoder), a second embedding that waits for nothing,
-// the other half (decoder).
+// Returns an embedding of all places, half the stages (encoder), a second embedding that waits for
+// nothing, and the other half (decoder).
 inline PipelineShape encoder_decoder(int64_t places, int64_t micro_batches) {
   PipelineShape shape = embedded(places, {0, places / 2}, micro_batches);
   for (int64_t s = 0; s < shape.stages(); ++s) {
@@ -75,7 +75,7 @@ inline PipelineShape encoder_decoder(int64_t places, int64_t micro_batches) {
   return shape;
 }
 
-// Every shape of the named schedule with these numbers; empty where it is not defined.
+// Returns every shape of the named schedule with these numbers; empty if it is not defined.
 inline std::vector<PipelineShape> shapes_of(std::string_view name, int64_t n, int64_t m) {
   if (name == "zb_v") return {v_shape(n, m)};
   if (name == "chimera") {
@@ -88,7 +88,7 @@ inline std::vector<PipelineShape> shapes_of(std::string_view name, int64_t n, in
     return {sliced(n, 1, m), sliced(n, 2, m), sliced(n, 5, m)};
   }
   if (name == "interlaced") {
-    if (n == 1) return {embedded(1, {}, m)};  // else which stage spans is not to be told
+    if (n == 1) return {embedded(1, {}, m)};  // otherwise it cannot be told which stage spans
     return {embedded(n, {}, m),
             embedded(n, {0}, m),
             embedded(n, {0, n}, m),

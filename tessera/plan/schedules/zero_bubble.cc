@@ -15,7 +15,7 @@
 namespace tessera::schedules {
 namespace {
 
-// `warm_up` forwards, forward and B in turn, and the W of a micro-batch `lag` micro-batches late.
+// Returns `warm_up` forwards, then forward and B in turn, and each W `lag` micro-batches late.
 std::vector<BlockRun> with_late_weights(int64_t stage, int64_t warm_up, int64_t lag, int64_t m) {
   std::vector<BlockRun> runs;
   for (int64_t x = 0; x < warm_up; ++x) runs.push_back({BlockRun::kForward, x, stage});
@@ -27,13 +27,13 @@ std::vector<BlockRun> with_late_weights(int64_t stage, int64_t warm_up, int64_t 
   return runs;
 }
 
-// H1 (depth = 1) and H2 (depth = 2): stage i runs depth*(n-1-i) forwards first and its W depth*i
-// micro-batches late, so that all hold depth*(n-1) + 1 micro-batches.
+// Makes H1 (depth = 1) and H2 (depth = 2): stage i runs depth*(n-1-i) forwards first and its W
+// depth*i micro-batches late, so that all hold depth*(n-1) + 1 micro-batches.
 Result<Schedule> h(std::string_view name, int64_t depth, const PipelineShape& shape) {
   TESSERA_TRY_VOID(one_stage_a_place(name, shape));
   const int64_t n = shape.places;
   const int64_t m = shape.micro_batches;
-  // Fewer micro-batches than that cannot fill the deeper warm-up.
+  // Fewer micro-batches cannot fill the deeper warm-up.
   const int64_t held = std::min(depth * (n - 1) + 1, std::max(m, n));
   Schedule rows(static_cast<size_t>(n));
   for (int64_t i = 0; i < n; ++i) {
@@ -44,8 +44,8 @@ Result<Schedule> h(std::string_view name, int64_t depth, const PipelineShape& sh
   return rows;
 }
 
-// Zero bubble on a V of 2n half-size stages, by list scheduling with blocks of one step: place i
-// holds stages i and 2n-1-i and keeps at most 2n half-size activations.
+// `VShape` makes zero bubble on a V of 2n half-size stages, by list scheduling with blocks of one
+// step: place i holds stages i and 2n-1-i and keeps at most 2n half-size activations.
 class VShape {
  public:
   explicit VShape(const PipelineShape& shape)
@@ -75,8 +75,8 @@ class VShape {
   static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
   struct Place {
     std::vector<BlockRun> row;
-    std::array<int64_t, 2> forwards{}, backwards{};  // by half of the V: how many have run
-    std::vector<BlockRun> weights;                   // whose B has run
+    std::array<int64_t, 2> forwards{}, backwards{};  // by half of the V: the number that have run
+    std::vector<BlockRun> weights;                   // W runs whose B has run
     size_t next_weight = 0;
     int64_t held = 0;
   };
@@ -84,8 +84,9 @@ class VShape {
 
   size_t index(int64_t stage, int64_t m) const { return static_cast<size_t>(stage * m_ + m); }
 
-  // Until the first backward: fill the place with forwards. Then the cycle B, its W, F, which frees
-  // an activation before it takes one. At last only backwards are left.
+  // Returns the choices in order: until the first backward, forwards fill the place. Then comes the
+  // cycle B, its W, F, which frees an activation before it takes one. At last only backwards are
+  // left.
   std::vector<Choice> wishes(const Place& place) const {
     if (place.forwards[0] == m_ && place.forwards[1] == m_) return {kB0, kB1, kW};
     if (place.backwards[1] == 0) return {kF1, kF0, kB1};

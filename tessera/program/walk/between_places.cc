@@ -41,7 +41,8 @@ void BetweenPlaces::cross(TensorId tensor, PlaceId source, BlockRef block, const
     from = completion_.complete(there, tensor, from, translate(need, mesh, source_mesh));
   }
   if (!from.region.layout->at.empty()) {
-    // Ranks of several coordinates send; what rests at one of them stays there.
+    // Ranks of several coordinates send, so a value that rests at one of them is first copied to
+    // all.
     Layout everywhere = from.region.layout;
     everywhere.at.clear();
     from = converter_.convert(there, tensor, from, everywhere);
@@ -67,7 +68,8 @@ void BetweenPlaces::cross(TensorId tensor, PlaceId source, BlockRef block, const
   holds_.set_home(place, tensor, to);
 }
 
-// Only what follows routes, and is as it was sent.
+// Returns the first chunk if the tensor crosses in chunks: only a tensor that follows planned
+// routes and is sent without a codec from device memory does.
 std::optional<StepPiece> BetweenPlaces::chunk_of(const Site& from_site, const Site& to_site,
                                                  TensorId tensor, const Held& from, const Held& to,
                                                  const std::vector<Layout>& spread) {
@@ -85,7 +87,8 @@ std::optional<StepPiece> BetweenPlaces::chunk_of(const Site& from_site, const Si
   return chunk;
 }
 
-// A chunk is gathered once, by the first gather, before the next ones go on with the chunk before it.
+// Writes a crossing in chunks. The first gather takes a chunk before the next gathers go on with
+// the chunk before it.
 Held BetweenPlaces::cross_in_chunks(const Site& from_site, const Site& to_site, TensorId tensor,
                                     const Held& from, const Held& to,
                                     const std::vector<Layout>& spread, const StepPiece& chunk) {
@@ -125,7 +128,7 @@ Held BetweenPlaces::cross_in_chunks(const Site& from_site, const Site& to_site, 
   return stages.back();
 }
 
-// Both sides of a crossing.
+// Writes both sides of a crossing.
 void BetweenPlaces::send(const Site& from_site, const Site& to_site, TensorId tensor,
                          const Held& from, const Held& to) {
   TextCross receiving;
@@ -147,8 +150,8 @@ void BetweenPlaces::send(const Site& from_site, const Site& to_site, TensorId te
   TextCross sending = receiving;
   sending.sends = true;
   sending.handle = writer_.new_handle();
-  // A rank at both places copies where it receives. In one block, what the sender does for the
-  // crossing (waits, copies from other tiers) must come before that.
+  // A rank at both places copies where it receives. If both sides are in one block, what the sender
+  // does for the crossing (waits, copies from other tiers) must come before that.
   const bool copies = to_site.block == from_site.block &&
                       share_ranks(facts_.mesh(from_site.place), facts_.mesh(to_site.place));
   if (copies) writer_.emit(from_site, sending);
@@ -156,8 +159,8 @@ void BetweenPlaces::send(const Site& from_site, const Site& to_site, TensorId te
   if (!copies) writer_.emit(from_site, std::move(sending));
 }
 
-// Of the blocks of this kind at the place that read the tensor, the first in the place's order;
-// the reader's own if there is none.
+// Returns the block of this kind at the place that reads the tensor and comes first in the place's
+// order; the reader's own block if there is none.
 BlockRef BetweenPlaces::first_reading_block(BlockKind kind, TensorId tensor,
                                             const Op& first) const {
   const PlaceId place = facts_.place_of(first);
@@ -174,7 +177,7 @@ BlockRef BetweenPlaces::first_reading_block(BlockKind kind, TensorId tensor,
   return facts_.block_of(first);
 }
 
-// The order of the first row that has the place.
+// Returns the schedule of the first row that has the place.
 const std::vector<BlockRun>& BetweenPlaces::schedule_of(PlaceId place) const {
   const ResolvedPlan& plan = facts_.plan();
   size_t row = 0;

@@ -1,5 +1,5 @@
-// What crosses to another place: a send there, a receipt here, and the layout in which it lands.
-// Private to tessera/program.
+// Crossings to another place: a send there, a receipt here, and the layout in which the tensor
+// lands. Private to tessera/program.
 #pragma once
 
 #include <map>
@@ -22,10 +22,10 @@ class BetweenPlaces {
         converter_(converter),
         completion_(completion) {}
 
-  // The tensor, which the block of place `source` holds, to the reader's place, where it gets a
-  // home.
+  // Brings the tensor, which the block of place `source` holds, to the reader's place, where it
+  // gets a home.
   void cross(TensorId tensor, PlaceId source, BlockRef block, const Op& reader);
-  // The same from where it is made.
+  // Brings the tensor to the reader's place from the place where it is made.
   void fetch(TensorId tensor, const Op& reader);
 
  private:

@@ -1,4 +1,4 @@
-// What becomes of an op's output once it is made.
+// Brings an op's output home once it is made.
 #include "tessera/program/walk/bring_home.h"
 
 #include <set>
@@ -35,8 +35,8 @@ void BringHome::send_to_readers(const Op& op, TensorId tensor) {
   }
 }
 
-// The new value of a tensor at rest, made in the update op's layout inside its own buffer, back
-// to its home layout, where it is held then.
+// Converts the new value of a tensor at rest, made in the update op's layout inside its own buffer,
+// back to its home layout, in which it is held then.
 Held BringHome::put_back(const Op& op, TensorId tensor, const Held& made) {
   Site site = facts_.site(op);
   const Held home = *holds_.home(site.place, facts_.tensor(tensor).update_of);

@@ -1,5 +1,5 @@
-// Make -> home: what becomes of an op's output: sent to its readers at other places, completed,
-// scattered to its shards, or put back into the tensor that it updates. Private to tessera/program.
+// Make -> home: an op's output is sent to its readers at other places, completed, scattered to its
+// shards, or put back into the tensor that it updates. Private to tessera/program.
 #pragma once
 
 #include "tessera/program/walk/between_places.h"

@@ -45,7 +45,8 @@ std::optional<Completion::Early> Completion::complete_early(const Op& op, Tensor
   return Early{made, std::move(done), site};
 }
 
-// Does no op of the place read it, and do shares of it cross (the plan's `resharding`)?
+// Returns whether no op of the place reads the tensor and shares of it cross (the plan's
+// `resharding`).
 bool Completion::is_read_elsewhere_alone(PlaceId place, TensorId tensor) const {
   if (facts_.plan().plan.resharding == "direct") return false;
   return std::ranges::none_of(facts_.readers(tensor), [&](OpId reader) {
@@ -54,8 +55,8 @@ bool Completion::is_read_elsewhere_alone(PlaceId place, TensorId tensor) const {
   });
 }
 
-// The first collective of a completion, for a reader in a later block that makes the others: this
-// block would wait between two.
+// Writes the first collective of a completion, for a reader in a later block that writes the
+// others: this block would wait between two.
 Held Completion::begin(const Site& site, TensorId tensor, const Held& made,
                        const std::optional<Layout>& target) {
   if (collectives_to(site.place, tensor, made, target) <= 1)
@@ -68,7 +69,8 @@ Held Completion::begin(const Site& site, TensorId tensor, const Held& made,
   return begun;
 }
 
-// How many collectives complete it, one after the other. Between two a block would wait.
+// Returns the number of collectives that complete the tensor one after the other. A block would
+// wait between two.
 int64_t Completion::collectives_to(PlaceId place, TensorId tensor, const Held& made,
                                    const std::optional<Layout>& target) {
   if (!target || !target->complete()) return 1;
@@ -76,9 +78,9 @@ int64_t Completion::collectives_to(PlaceId place, TensorId tensor, const Held& m
   return std::count_if(path.begin(), path.end(), [](const auto& step) { return !step.slice; });
 }
 
-// Is the op, once a step, one of a chain of linear ops of one operand in one dtype at whose end
-// no other operand is added? Then completing its operand moves as many bytes as completing what
-// comes of it, but can begin in the last backward pass.
+// Returns whether the op, once a step, begins a chain of linear ops of one operand in one dtype, at
+// whose end no other operand is added. Then completing its operand moves as many bytes as
+// completing the chain's result, but can begin in the last backward pass.
 bool Completion::scales_alone(const Op& op) const {
   const PlaceId place = facts_.place_of(op);
   const Op* at = &op;

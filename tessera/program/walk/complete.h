@@ -1,6 +1,5 @@
-// Parts of a sum become complete: when, in which layout, and by how many collectives. The
-// completed value becomes the tensor's home (docs/theory/lowering.md section 7). Private to
-// tessera/program.
+// Completion of parts of a sum: when, in which layout, and by how many collectives. The completed
+// value becomes the tensor's home (docs/theory/lowering.md section 7). Private to tessera/program.
 #pragma once
 
 #include <optional>
@@ -16,8 +15,8 @@ class Completion {
              NamedRowsMover& named)
       : facts_(facts), paths_(paths), holds_(holds), converter_(converter), named_(named) {}
 
-  // Parts -> a complete home: as wanted if that is given and complete, else whole over the partial
-  // axes.
+  // Completes parts and makes the result the tensor's home: in the layout `wanted` if that is given
+  // and complete, else whole over the partial axes.
   Held complete(const Site& site, TensorId tensor, const Held& from,
                 const std::optional<Layout>& wanted);
 
@@ -25,9 +24,10 @@ class Completion {
     Held parts, done;
     Site site;
   };
-  // Completes what the op has made, which `reader` reads first, as soon as it exists, in the layout
-  // that its reader wants, unless that reader is linear and may take parts as they are. Sums over
-  // micro-batches: in the last run of the block. None: it is complete, or left as it is.
+  // Completes what the op has made, which `reader` reads first, as soon as it exists and in the
+  // layout that the reader wants, unless the reader is linear and may take the parts. Sums over
+  // micro-batches are completed in the last run of the block. Returns nothing if the value is
+  // complete already, or is left as it is.
   std::optional<Early> complete_early(const Op& op, TensorId tensor, const Op& reader);
 
  private:

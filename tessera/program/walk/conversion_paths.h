@@ -1,6 +1,6 @@
-// How a tensor gets from one layout into another at a place: the cheapest path, found once for all
-// places whose meshes have equal axes (those of most stages do).
-// Private to tessera/program.
+// Conversion paths: the cheapest way of a tensor from one layout into another at a place, found
+// once for all places whose meshes have equal axes (most stages have such meshes). Private to
+// tessera/program.
 #pragma once
 
 #include <functional>
@@ -15,17 +15,18 @@ namespace tessera {
 
 class ConversionPaths {
  public:
-  // `shared`: of other programs; null: there are none.
+  // `shared`: paths of other programs; null: none.
   ConversionPaths(const Facts& facts, PathCache* shared);
 
-  // The reference stays valid.
+  // Returns the path. The reference stays valid.
   const std::vector<ConversionStep>& find(PlaceId place, TensorId tensor, const Layout& from,
                                           const Layout& to);
-  // Does the sum, whose terms are all made complete and in this layout, send less if it is made in
-  // it too and brought where it is needed once, instead of each term? Of activations' gradients,
-  // unless an entry of the plan for the backward phase splits the sum.
+  // Returns whether less is sent if the sum, whose terms are all made complete and in layout
+  // `made`, is made in that layout too and brought where it is needed once, instead of each term.
+  // True only for gradients of activations whose sum is not split by an entry of the plan for the
+  // backward phase.
   bool moves_once(const Op& sum, const Layout& made);
-  // 0 if they are equal.
+  // Returns the cost of the path; 0 if the layouts are equal.
   double cost(PlaceId place, TensorId tensor, const Layout& from, const Layout& to);
 
  private:

@@ -1,4 +1,4 @@
-// The collectives of a conversion: their buffers, and how compressed ones go apart.
+// Writes the collectives of a conversion: their buffers, and the two halves of compressed ones.
 #include "tessera/program/walk/convert.h"
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-// Step i and the one before are halves of an all-reduce.
+// Returns whether step i and the one before are halves of an all-reduce.
 bool gathers_back(const std::vector<ConversionStep>& path, size_t i) {
   return i > 0 && path[i].kind == CollectiveKind::kAllGather && !path[i].slice &&
          !path[i - 1].slice && path[i - 1].kind == CollectiveKind::kReduceScatter &&
@@ -22,7 +22,7 @@ Held Converter::convert(const Site& site, TensorId tensor, Held from, const Layo
       apart(place, tensor, from.region.layout->combiner,
             paths_.find(place, tensor, from.region.layout, to));
   int issued = -1;  // the step before
-  int parts = -1;   // the buffer of parts that were scattered: whole again, they go back there
+  int parts = -1;   // buffer of parts that were scattered; whole again, they return there
   for (size_t i = 0; i < path.size(); ++i) {
     const ConversionStep& step = path[i];
     Held next = from;
@@ -42,7 +42,7 @@ Held Converter::convert(const Site& site, TensorId tensor, Held from, const Layo
       } else if (!in_place) {
         next.buffer = writer_.new_buffer(place, tensor, collective_name(step.kind), next.region);
       }
-      // The parts go free though what follows may be joined with others and leave later.
+      // The parts are freed in time, though later issues may be joined with others and leave later.
       if (issued >= 0) writer_.due(place, issued);
       TextIssue issue;
       issue.handle = issued = writer_.new_handle();
@@ -60,8 +60,8 @@ Held Converter::convert(const Site& site, TensorId tensor, Held from, const Layo
   return from;
 }
 
-// A compressed all-reduce is a reduce-scatter and an all-gather: each part is encoded once,
-// summed where it arrives, and the sum is encoded once.
+// Splits each compressed all-reduce into a reduce-scatter and an all-gather: each part is encoded
+// once and summed where it arrives, and the sum is encoded once.
 std::vector<ConversionStep> Converter::apart(PlaceId place, TensorId tensor, Combiner combiner,
                                              const std::vector<ConversionStep>& path) const {
   std::vector<ConversionStep> out;

@@ -14,8 +14,8 @@ class Converter {
   Converter(const Facts& facts, ConversionPaths& paths, TextWriter& writer)
       : facts_(facts), paths_(paths), writer_(writer) {}
 
-  // All steps of a conversion, the last one issued and not waited for; `into`: the buffer for its
-  // result (-1: one of its own). Slices are free: they may leave the buffer as it is.
+  // Writes all steps of a conversion; the last one is issued but not waited for. `into`: the buffer
+  // for the result (-1: a new one). Slices are free: they may leave the buffer as it is.
   Held convert(const Site& site, TensorId tensor, Held from, const Layout& to, int into = -1);
 
  private:

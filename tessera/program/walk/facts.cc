@@ -1,4 +1,4 @@
-// Facts of the walk: what takes more than a line to answer.
+// Facts of the walk that take more than a line to find.
 #include "tessera/program/walk/facts.h"
 
 namespace tessera {

@@ -1,5 +1,5 @@
-// What every step of the walk asks and none changes: where and when an op runs, shapes as blocks
-// see them, who makes and who reads a tensor. Private to tessera/program.
+// Facts that every step of the walk asks for and none changes: where and when an op runs, shapes as
+// blocks see them, who makes and who reads a tensor. Private to tessera/program.
 #pragma once
 
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-// Where instructions are written, and for which op.
+// A `Site` says where instructions are written, and for which op.
 struct Site {
   PlaceId place;
   BlockRef block;
@@ -17,8 +17,9 @@ struct Site {
   When when = When::kAlways;
 };
 
-// Refers to the graph, the plan and the analysis, which outlive it. One thing the walk decides on
-// its way: an op that works on parts is split as these are (split_as, linear_parts.h).
+// `Facts` refers to the graph, the plan and the analysis, which must outlive it. The walk changes
+// one fact on its way: an op that works on parts is split as the parts are (split_as,
+// linear_parts.h).
 class Facts {
  public:
   Facts(const Graph& graph, const ResolvedPlan& plan, Analysis& analysis)
@@ -39,7 +40,7 @@ class Facts {
   const std::vector<int64_t>& shape(TensorId id) const {
     return analysis_.tensor_shapes[id.index()];
   }
-  // In the smaller micro-batches; the same where all are equal.
+  // Returns the shape in the smaller micro-batches; shape(id) if all are equal.
   std::vector<int64_t> smaller_shape(TensorId id) const {
     ShapeRule rule = analysis_.shapes;
     rule.graph = &graph_;
@@ -49,24 +50,25 @@ class Facts {
   const TensorPlan& tensor_plan(TensorId id) const { return plan_.tensors[id.index()]; }
   const std::vector<OpId>& readers(TensorId id) const { return analysis_.consumers[id.index()]; }
   const Op* first_reader(TensorId id) const;  // null: nobody reads it
-  // The place of its producer; where it rests if it has none.
+  // Returns the place of the tensor's producer; the place where the tensor rests if it has no
+  // producer.
   PlaceId made_on(TensorId id) const;
-  // Each micro-batch makes a term; their sum is what counts.
+  // Returns whether each micro-batch makes a term of the tensor, whose value is their sum.
   bool sums_micro_batches(TensorId id) const { return analysis_.sums_micro_batches(graph_, id); }
-  // Does the gradient of a parameter rest in shards at the place? Only there has its home layout a
-  // meaning: the places of other stages may have other meshes.
+  // Returns whether the tensor is a parameter's gradient that rests in shards at the place. Its
+  // home layout has a meaning only there: the places of other stages may have other meshes.
   bool rests_sharded(TensorId id, PlaceId place) const {
     return !tensor_plan(id).over.numbers().empty() && graph_.is_parameter_gradient(id) &&
            analysis_.homes[id.index()].place() == place;
   }
-  // Do the parts that each micro-batch makes at the place, in this layout, go to the shards of the
-  // sum at once?
+  // Returns whether the parts that each micro-batch makes at the place, in this layout, go to the
+  // shards of the sum at once.
   bool scatters_each_time(TensorId id, PlaceId place, const Layout& made) const {
     return sums_micro_batches(id) && !made.complete() && rests_sharded(id, place);
   }
 
-  // From here on the op is split as its first output is laid out, and runs without a time loop and
-  // without a halo that it computes.
+  // Splits the op as its first output is laid out, from now on: it then runs without a time loop
+  // and without a halo that it computes.
   void split_as(const Op& op, const Layout& output);
 
  private:

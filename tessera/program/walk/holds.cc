@@ -1,4 +1,4 @@
-// Which of the values that a place holds serves a need best.
+// Chooses the value, of those that a place holds, that serves a need best.
 #include "tessera/program/walk/holds.h"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ const Held* Holds::home(PlaceId place, TensorId tensor) const {
 
 namespace {
 
-// Does each rank have its piece of the tensor, whatever it has around it?
+// Returns whether each rank has its piece of the tensor, whatever it has around it.
 bool holds_pieces(const Layout& layout, const Mesh& mesh, const std::vector<int64_t>& shape) {
   Layout plain = layout;
   plain.windows.clear();
@@ -69,7 +69,7 @@ const Held* Holds::best(PlaceId place, TensorId tensor, BlockRef block, const La
   for (const Held* held : candidates) {
     const Layout& layout = held->region.layout;
     if (layout.partial != need->partial && !need->complete()) continue;
-    // What other windows have read may lack elements: those that a stride has passed over.
+    // Values that other windows have read may lack elements that a stride has passed over.
     const bool copied = layout.complete() && !layout.windows.empty();
     if (copied && layout.windows != need->windows &&
         !holds_pieces(layout, facts_.mesh(place), facts_.shape(tensor)))

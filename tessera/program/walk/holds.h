@@ -1,5 +1,5 @@
-// What each place holds: of every tensor its home, where later readers look for it, and copies in
-// other layouts that are good for a block. Private to tessera/program.
+// The values that each place holds: the home of every tensor, where later readers look for it, and
+// copies in other layouts that serve a block. Private to tessera/program.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-// A value of a tensor at a place: a region of a buffer, perhaps still on its way.
+// A `Held` is a value of a tensor at a place: a region of a buffer, perhaps still on its way.
 struct Held {
   int buffer = -1;
   Region region;
@@ -24,7 +24,7 @@ class Holds {
  public:
   Holds(const Facts& facts, ConversionPaths& paths);
 
-  // In the order of tensors.
+  // Returns the homes in the order of tensors.
   std::vector<std::pair<TensorId, const Held*>> homes(PlaceId place) const;
   const Held* home(PlaceId place, TensorId tensor) const;  // null: it has none there
   void set_home(PlaceId place, TensorId tensor, Held held) {
@@ -34,11 +34,13 @@ class Holds {
     places_[place.index()].copies[tensor].push_back({block, std::move(held)});
   }
 
-  // Of what the block may use, that which is best suited to become `need` (null: any); null: the
-  // place does not hold the tensor. Valid until a copy is added.
+  // Returns the value, of those that the block may use, that is cheapest to convert to `need`
+  // (null: any value); null if the place does not hold the tensor. The pointer is valid until a
+  // copy is added.
   const Held* best(PlaceId place, TensorId tensor, BlockRef block, const Layout* need) const;
-  // The layout in which the plan keeps a copy of the tensor (TensorPlan::keep_over) for a reader
-  // with this need: that of the home, over fewer axes. None: it keeps none of its own.
+  // Returns the layout in which the plan keeps a copy of the tensor (TensorPlan::keep_over) for a
+  // reader with this need: the layout of the home, cut over fewer axes. Returns nothing if the plan
+  // keeps no copy in a layout of its own.
   std::optional<Layout> kept_layout(PlaceId place, TensorId tensor, const Layout& need) const;
 
  private:
@@ -50,11 +52,12 @@ class Holds {
     std::unordered_map<TensorId, Held> home;
     std::unordered_map<TensorId, std::vector<Copied>> copies;
   };
-  // Is the copy, made in a forward block, there for the backward pass too? As the plan says: by
-  // `keep`, or, with `keep_over`, if it is cut over those axes. If it says nothing: an activation's copy on the device that is cut into as many pieces as the home, or
-  // more. To keep it costs at most the tensor's memory again, and nothing where no later op reads
-  // the home; not to keep it costs the same transfer again. What a gather has made larger is
-  // gathered again.
+  // Returns whether a copy that is made in a forward block stays for the backward pass. The plan
+  // decides: by `keep`, or, with `keep_over`, if the copy is cut over those axes. If the plan says
+  // nothing, the copies of activations on the device stay that are cut into at least as many pieces
+  // as the home. Such a copy costs at most the tensor's memory again, and nothing where no later op
+  // reads the home; without it the same transfer is made again. Copies that a gather has made
+  // larger are gathered again.
   bool outlasts_forward(PlaceId place, TensorId tensor, const Held& copy) const;
   const AtPlace& at(PlaceId place) const { return places_[place.index()]; }
 

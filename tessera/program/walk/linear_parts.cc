@@ -1,4 +1,4 @@
-// Which linear ops work on parts, and how.
+// Linear ops on parts: which ops work on them, and how.
 #include "tessera/program/walk/linear_parts.h"
 
 #include <algorithm>
@@ -11,7 +11,8 @@ namespace tessera {
 
 namespace {
 
-// Terms may be there in the layout that is needed, for other readers.
+// Returns whether less is sent if the sum moves instead of its terms. Terms may be there already in
+// the layout that is needed, for other readers.
 bool sends_less_as_sum(const Facts& facts, const Holds& holds, ConversionPaths& paths,
                        const Op& sum, const Layout& made) {
   if (!paths.moves_once(sum, made)) return false;
@@ -25,7 +26,8 @@ bool sends_less_as_sum(const Facts& facts, const Holds& holds, ConversionPaths& 
   return paths.cost(site.place, sum.inputs[0], made, need) < terms;
 }
 
-// Are the dims that the layout cuts the same ones in operands and result, and may they be cut?
+// Returns whether the dims that the layout cuts are the same op dims in operands and result, and
+// may be cut.
 bool may_stay_cut(const Op& op, const Layout& layout) {
   if (!layout.windows.empty()) return false;
   const Annotation& annotation = op.annotation;

@@ -1,5 +1,6 @@
-// Linear ops on parts: a sum of parts is the parts' sum, so an op that adds, scales or casts works
-// on parts as they are, and they are completed behind it. Private to tessera/program.
+// Linear ops on parts: the op of a sum is the sum of the op of its parts, so an op that adds,
+// scales or casts works on parts as they are, and they are completed behind it. Private to
+// tessera/program.
 #pragma once
 
 #include <optional>
@@ -10,16 +11,18 @@
 
 namespace tessera {
 
-// Is it a linear op whose result has at each place the sum of what lies there in the operands? Not one
-// that reads through windows: where parts cover different places, a window may lie in several.
+// Returns whether the op is linear and its result has, in each place, the sum of what lies there in
+// the operands. An op that reads through windows does not qualify: where parts cover different
+// places, a window may lie in several of them.
 bool takes_parts(const Op& op);
 
-// The op's operands if all of them are parts alike and the op may work on them; none: it may not.
-// Complete terms of a sum count as parts if the sum moves less than they would.
+// Returns the op's operands if all of them are parts in one layout and the op may work on them;
+// else nothing. Complete terms of a sum count as parts if the sum moves fewer bytes than they
+// would.
 std::optional<std::vector<Held>> parts_of(const Facts& facts, const Holds& holds,
                                           ConversionPaths& paths, const Op& op);
 
-// Writes the op, on these parts; what it makes is held as they are, and it is split as they are.
+// Writes the op on these parts. The op is split as the parts are, and its result is held like them.
 Held work_on_parts(Facts& facts, TextWriter& writer, const Op& op, const std::vector<Held>& parts);
 
 }  // namespace tessera

@@ -17,7 +17,7 @@ Held Loads::load(const Site& site, TensorId tensor, const Layout& need) {
   return held;
 }
 
-// Has what `made` made been made for sure when `used` runs, of the same micro-batch?
+// Returns whether `made` has surely run when `used` runs, for the same micro-batch.
 bool Loads::seen(BlockRef made, BlockRef used) const {
   if (made == used || made.kind == BlockKind::kPrologue) return true;
   if (used.kind == BlockKind::kUpdate) return facts_.one_micro_batch();

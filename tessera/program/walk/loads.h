@@ -1,5 +1,5 @@
-// Inputs of the step: each layout in which ops of a place want one is loaded once, from the data.
-// Private to tessera/program.
+// Inputs of the step: each layout in which ops of a place want an input is loaded once, from the
+// data. Private to tessera/program.
 #pragma once
 
 #include <map>

@@ -32,7 +32,8 @@ void leave_out_masked(const Facts& facts, const Op& op, StepPiece& piece) {
     return;
   piece.queries = facts.analysis().shapes.space(op)[static_cast<size_t>(query)];
   piece.query_axes = axes;
-  // Through a nested ring pieces come from ranks with later queries, too, and must have been there.
+  // Through a nested ring pieces also come from ranks with later queries, so they must have been
+  // there.
   if (piece.order == StepOrder::kNested) return;
   if (const auto band = band_of(op)) piece.reach = band->before;
 }

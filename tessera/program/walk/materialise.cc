@@ -32,8 +32,8 @@ Held Materialiser::materialise(const Op& reader, TensorId tensor, const Layout& 
   return converted;
 }
 
-// Makes the copy that is to be there for the backward pass, or for the step, if the plan keeps one
-// in a layout of its own: of the home, so that no larger copy stays with it.
+// Makes the copy that stays for the backward pass, or for the step, if the plan keeps a copy in a
+// layout of its own. The copy is made from the home, so that no larger copy stays with it.
 void Materialiser::keep_copy(const Op& reader, TensorId tensor, const Layout& need) {
   Site site = facts_.site(reader);
   const std::optional<Layout> kept = holds_.kept_layout(site.place, tensor, need);
@@ -48,7 +48,7 @@ void Materialiser::keep_copy(const Op& reader, TensorId tensor, const Layout& ne
   holds_.add_copy(site.place, site.block, tensor, converter_.convert(site, tensor, home, *kept));
 }
 
-// Does a block of the backward pass at the site's place read the tensor?
+// Returns whether a block of the backward pass at the site's place reads the tensor.
 bool Materialiser::read_after(const Site& site, TensorId tensor) const {
   return std::ranges::any_of(facts_.readers(tensor), [&](OpId id) {
     const Site reader = facts_.site(facts_.graph().op(id));
@@ -70,7 +70,7 @@ std::optional<Held> Materialiser::before_need(const Op& reader, TensorId tensor,
   if (holds_.best(site.place, tensor, site.block, &need)->region.layout == need)
     return std::nullopt;
   materialise(reader, tensor, need);
-  const Held* home = holds_.home(site.place, tensor);  // complete by now
+  const Held* home = holds_.home(site.place, tensor);  // it is complete by now
   if (home == nullptr || home->region.piece || !home->region.layout->complete())
     return std::nullopt;
   if (writer_.buffer(site.place, home->buffer).tier != Tier::kDevice) return std::nullopt;
@@ -83,7 +83,8 @@ void Materialiser::bring(const Op& reader, TensorId tensor) {
     between_.fetch(tensor, reader);
 }
 
-// What rests, or is made of it once a step (the narrow copy of a parameter), may be.
+// Returns whether the tensor is kept for the step. Only tensors that rest, or are made of such a
+// tensor once a step (the narrow copy of a parameter), may be.
 bool Materialiser::kept_for_the_step(TensorId tensor) const {
   if (facts_.tensor_plan(tensor).keep != Keep::kStep) return false;
   const OpId producer = facts_.tensor(tensor).producer;

@@ -1,6 +1,5 @@
-// Hold -> need: makes a tensor available at an op's place in the layout that the op needs, by what
-// is missing for it: a crossing from another place, a conversion, a load. Private to
-// tessera/program.
+// Hold -> need: makes a tensor available at an op's place in the layout that the op needs, by a
+// crossing from another place, a conversion or a load. Private to tessera/program.
 #pragma once
 
 #include <optional>
@@ -21,13 +20,13 @@ class Materialiser {
         loads_(loads),
         named_(named) {}
 
-  // Issued, not waited for.
+  // Makes the tensor available; its transfers are issued, not waited for.
   Held materialise(const Op& reader, TensorId tensor, const Layout& need);
-  // The layout of a tensor, no input of the step, at the reader's place, in whatever it is there;
-  // it crosses if it is not there yet.
+  // Returns the layout in which the reader's place holds the tensor, which is no input of the step.
+  // The tensor crosses if it is not there yet.
   const Layout& held_layout(const Op& reader, TensorId tensor);
-  // What the reader may take from while its need is on its way: the tensor at rest at its place, in
-  // device memory. None: it needs no transfer.
+  // Returns the value that the reader may take from while its need is on its way: the tensor at
+  // rest at its place, in device memory. Returns nothing if the need takes no transfer.
   std::optional<Held> before_need(const Op& reader, TensorId tensor, const Layout& need);
 
  private:

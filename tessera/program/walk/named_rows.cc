@@ -1,4 +1,4 @@
-// Which conversions move named rows alone, and the exchange that does.
+// Finds conversions that move named rows alone, and writes their exchanges.
 #include "tessera/program/walk/named_rows.h"
 
 #include <algorithm>
@@ -83,7 +83,7 @@ bool NamedRowsMover::movable(const Site& site, const Op& op, TensorId tensor,
          from.region.layout->windows.empty() && from.region.layout->at.empty();
 }
 
-// The step of a conversion that is one collective of this kind; null: it is another.
+// Returns the only step of a conversion if it is a collective of this kind; else null.
 const ConversionStep* NamedRowsMover::only_step(const Site& site, TensorId tensor, const Held& from,
                                                 const Layout& to, CollectiveKind kind) {
   if (!to.windows.empty() || !to.at.empty()) return nullptr;

@@ -1,11 +1,12 @@
-// Conversions of tables of which an op names rows: where a gather would bring the reader all rows, the
-// rows that it names come; where a reduce_scatter would take parts of all rows, those come to which
-// the op has added (NamedRows, program.h). Everything else is converted whole. Private to
-// tessera/program.
+// Conversions of tables of which an op names rows (NamedRows, program.h). Where a gather would
+// bring the reader all rows, only the rows that it names come; where a reduce_scatter would take
+// parts of all rows, only those move to which the op has added. Everything else is converted whole.
+// Private to tessera/program.
 //
-// What must hold, beside that the op names rows by inputs of the step, which every rank can load whole:
-// one micro-batch, no time loop and no rims in the op, no codec for what moves, and a tensor that ops
-// make anew in each step (what rests is gathered ahead of its readers, by passes that know no ids).
+// The conditions, beside that the op names rows by inputs of the step, which every rank can load
+// whole: one micro-batch, no time loop and no rims in the op, no codec for the transfer, and a
+// tensor that ops make anew in each step (what rests is gathered ahead of its readers, by passes
+// that know no ids).
 #pragma once
 
 #include <optional>
@@ -21,12 +22,13 @@ class NamedRowsMover {
   NamedRowsMover(const Facts& facts, ConversionPaths& paths, TextWriter& writer, Loads& loads)
       : facts_(facts), paths_(paths), writer_(writer), loads_(loads), fetched_(writer.places()) {}
 
-  // The table of the reader, held complete, in the reader's layout, as far as its rows name it. Shared
-  // by readers of the block that name alike; never a home, since rows are missing. None: the
-  // conversion is no gather of rows alone.
+  // Gathers the named rows of the complete table `from` for the reader, in the reader's layout. The
+  // result is shared by readers of the block that name the same rows; it is never a home, since
+  // rows are missing. Returns nothing if the conversion is no gather of rows alone.
   std::optional<Held> gather(const Op& reader, TensorId tensor, const Held& from,
                              const Layout& need);
-  // What the tensor's producer has added to rows, brought to the ranks that hold them in this layout.
+  // Brings the rows that the tensor's producer has added to to the ranks that hold them in this
+  // layout.
   std::optional<Held> scatter(const Site& site, TensorId tensor, const Held& from,
                               const Layout& target);
 

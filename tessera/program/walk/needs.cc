@@ -22,7 +22,7 @@ Layout need_of(const Facts& facts, const Op& op, size_t operand) {
 Layout staged_layout(const Layout& need, const StepPiece& piece, const Layout& hold,
                      const Mesh& mesh, const std::vector<int64_t>& shape) {
   if (piece.read || !piece.rims.empty())
-    return need;  // with what lies around the pieces of all steps
+    return need;  // including what lies around the pieces of all steps
   const auto extended = [&](const Axes& axes) {
     Layout out = need;
     out.grain[piece.dim] = piece.grain;  // as the steps cut it

@@ -1,4 +1,4 @@
-// Parts of gradients on their way to their shards, a bucket behind the next.
+// Sends parts of gradients to their shards, one bucket behind the other.
 #include "tessera/program/walk/sharded_gradients.h"
 
 #include <utility>

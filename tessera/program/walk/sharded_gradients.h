@@ -1,7 +1,7 @@
 // Gradients whose sum rests sharded (the store rule's `over`): each micro-batch's parts go to their
-// shards at once. They are waited for (and added to the sum) once another bucket's worth is under
-// way behind them, so that unsharded gradients never pile up and travel beside what computes the
-// next. Private to tessera/program.
+// shards at once. They are awaited (and added to the sum) once another bucket's worth of parts is
+// under way behind them. So unsharded gradients never pile up, and parts travel beside the ops that
+// compute the next ones. Private to tessera/program.
 #pragma once
 
 #include <map>
@@ -21,12 +21,13 @@ class ShardedGradients {
         converter_(converter),
         under_way_(writer.places()) {}
 
-  // The op has made parts of a sum over micro-batches: if that rests sharded, they leave.
+  // Sends parts of a sum over micro-batches, which the op has made, to their shards if the sum
+  // rests sharded.
   void scatter_each_time(const Op& op, TensorId tensor);
-  // The parts `made` have left, to arrive as `moved`; nothing if the tensor does not rest sharded
-  // or the site is in no backward pass.
+  // Notes that the parts `made` have left, to arrive as `moved`. Does nothing if the tensor does
+  // not rest sharded or the site is in no backward pass.
   void leave_backward(const Site& site, TensorId tensor, const Held& made, const Held& moved);
-  // All that is under way arrives.
+  // Lets all parts arrive that are under way.
   void finish();
 
  private:

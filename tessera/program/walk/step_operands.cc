@@ -1,4 +1,4 @@
-// Operands of the steps of a time loop: where each step's piece comes from.
+// Operands of the steps of a time loop: the source of each step's piece.
 #include "tessera/program/walk/step_operands.h"
 
 #include <fmt/format.h>
@@ -23,8 +23,8 @@ Region step_region(const SteppedOperand& stepped, int64_t step) {
   return region;
 }
 
-// Along each dim: a step that reads nothing of one dim on this rank has a view of the others all the
-// same, and on the next rank it may read something.
+// Compares dim by dim: a step that reads nothing along one dim on this rank still has a view of the
+// other dims, and on the next rank it may read something.
 bool lies_in(const Box& read, const Box& held) {
   for (size_t d = 0; d < read.rank(); ++d) {
     const Interval piece = read.dims[d];
@@ -62,8 +62,8 @@ SteppedOperand StepOperands::prepare(const Op& op, size_t operand) {
   return out;
 }
 
-// Which steps read nothing but what the rank has already, whatever its place in the mesh: they need
-// not wait for the halo.
+// Finds the steps that read only what the rank has already, whatever its position in the mesh:
+// these steps need not wait for the halo.
 void StepOperands::find_at_rest(const Op& op, size_t operand, SteppedOperand& stepped) {
   const TensorId tensor = op.inputs[operand];
   const Mesh& mesh = facts_.mesh(facts_.place_of(op));
@@ -118,9 +118,10 @@ FetchedSteps* StepOperands::fetched_before(const Op& op, TensorId tensor,
   return it == fetched.end() ? nullptr : &*it;
 }
 
-// Aligned: every rank of the axis takes the same piece from its holder. Rotated by this axis: the
-// neighbour had the piece in the step before, so pieces travel around a ring. Nested: inner rings
-// start from what the neighbour on the outer axes had when its inner ring started.
+// Fetches the operand of a step. Aligned: every rank of the axis takes the same piece from its
+// holder. Rotated by this axis: the neighbour had the piece in the step before, so pieces travel
+// around a ring. Nested: inner rings start from what the neighbour on the outer axes had when its
+// inner ring started.
 void StepOperands::fetch(const Op& op, size_t operand, SteppedOperand& stepped, int64_t step) {
   std::vector<Held>& by_step = stepped.by_step;
   if (stepped.known != nullptr) {
@@ -156,12 +157,12 @@ void StepOperands::fetch(const Op& op, size_t operand, SteppedOperand& stepped, 
   if (!nested) return;
   const int64_t inner = inner_steps(piece, mesh);
   if (step % inner != 0 || step + inner >= piece.steps) return;
-  Axes outer;  // one step outwards: at least the last digit but one moves
+  Axes outer;  // one step outwards: at least the last digit but one of the step changes
   for (size_t i = 0; i + 1 < piece.skew.size(); ++i) outer.push_back(piece.skew[i].axis);
   stepped.early = move(op, operand, stepped, by_step.back(), step + inner, outer);
 }
 
-// A step's piece from where it is held.
+// Moves a step's piece from where it is held.
 Held StepOperands::move(const Op& op, size_t operand, const SteppedOperand& stepped,
                         const Held& source, int64_t step, Axes axes) {
   const Site site = facts_.site(op);

@@ -1,6 +1,6 @@
 // Operands of ops with a time loop, fetched step by step: aligned from the holder of each piece,
-// around a ring from the neighbour, nested around rings of rings; what was fetched is shared with
-// readers of the same pieces. Ops without a loop have one step. Private to tessera/program.
+// around a ring from the neighbour, or nested around rings of rings. Readers of the same pieces
+// share what was fetched. Ops without a loop have one step. Private to tessera/program.
 #pragma once
 
 #include <list>
@@ -11,7 +11,8 @@
 
 namespace tessera {
 
-// The steps' pieces that a loop op has fetched, for readers of the same pieces soon after it.
+// A `FetchedSteps` holds the pieces that a loop op has fetched, for readers of the same pieces soon
+// after it.
 struct FetchedSteps {
   TensorId tensor;
   BlockRef block;
@@ -21,22 +22,22 @@ struct FetchedSteps {
   OpId last_reader;
 };
 
-// An operand, on its way through the steps of its op.
+// A `SteppedOperand` is an operand on its way through the steps of its op.
 struct SteppedOperand {
-  Held staged;  // what the steps take from
-  Layout need;  // loop left out
+  Held staged;  // the value that the steps take from
+  Layout need;  // without the loop
   std::optional<StepPiece> piece;
-  Axes axes;  // over which the looped dim is held sharded; none: local
+  Axes axes;  // axes over which the looped dim is held sharded; none: local
   std::vector<Held> by_step;
-  std::optional<Held> early;      // of a nested loop: the piece of the next outer step
-  FetchedSteps* known = nullptr;  // fetched already, for an op shortly before
-  // By step, where some find all that they read in what rests here, while the halo that the others
-  // need is on its way; empty: all take from `staged`.
+  std::optional<Held> early;      // for a nested loop: the piece of the next outer step
+  FetchedSteps* known = nullptr;  // set if an op shortly before has fetched it
+  // By step: whether the step finds all that it reads in `rests`, while the halo that other steps
+  // need is on its way. Empty: all steps take from `staged`.
   std::vector<bool> at_rest;
   Held rests;
 };
 
-// The order in which an op's steps run: those first that wait for nothing.
+// Returns the order in which an op's steps run: steps that wait for nothing come first.
 std::vector<int64_t> order_of_steps(const std::vector<SteppedOperand>& operands, int64_t steps);
 
 class StepOperands {
@@ -44,12 +45,11 @@ class StepOperands {
   StepOperands(const Facts& facts, TextWriter& writer, Materialiser& materialiser)
       : facts_(facts), writer_(writer), materialiser_(materialiser), fetched_(writer.places()) {}
 
-  // Makes available what the steps take from.
+  // Makes the value available that the steps take from.
   SteppedOperand prepare(const Op& op, size_t operand);
-  // Makes the operand of a step available (issued, not waited for), behind those before it in
-  // by_step.
+  // Makes the operand of a step available (issued, not waited for) and appends it to by_step.
   void fetch(const Op& op, size_t operand, SteppedOperand& stepped, int64_t step);
-  // All steps are fetched: others may share them.
+  // Offers the operand to other readers, once all its steps are fetched.
   void share(const Op& op, size_t operand, const SteppedOperand& stepped);
 
  private:

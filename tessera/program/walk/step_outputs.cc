@@ -1,4 +1,4 @@
-// Outputs of the steps of a time loop: where each step's piece or part goes.
+// Outputs of the steps of a time loop: the target of each step's piece or part.
 #include "tessera/program/walk/step_outputs.h"
 
 #include <fmt/format.h>
@@ -12,7 +12,8 @@
 namespace tessera {
 namespace {
 
-// A step that must set a piece of one output (to 0) computes, and then it makes all of them.
+// Leaves out pieces of all outputs alike. A step that must set a piece of one output (to 0)
+// computes, and then it makes all of them.
 void leave_out_alike(std::vector<SteppedOutput>& outputs) {
   const bool computes = std::any_of(
       outputs.begin(), outputs.end(),
@@ -22,7 +23,8 @@ void leave_out_alike(std::vector<SteppedOutput>& outputs) {
   }
 }
 
-// Does each rank make of the tensor a part of what it holds at home, so that it can be written there?
+// Returns whether each rank makes a part of what it holds at home, so that the part can be written
+// there.
 bool refines(const Layout& made, const Layout& home) {
   bool within = made.at == home.at && made.grain == home.grain;
   for (size_t d = 0; d < made.shards.size() && within; ++d) {
@@ -32,7 +34,7 @@ bool refines(const Layout& made, const Layout& home) {
   return within;
 }
 
-// Each step another region.
+// Returns where a step writes its term: each step writes another region.
 TextOutput write_term(const SteppedOutput& stepped, int64_t step) {
   const SumTerm& term = stepped.term;
   Region region = stepped.home.region;
@@ -97,8 +99,9 @@ SteppedOutput StepOutputs::prepare_one(const Op& op, size_t output) {
   return out;
 }
 
-// Axes over which the steps make parts of pieces that are at home sharded over these axes: a
-// part need not wait for the others. Empty: parts are collected, and merged at the end.
+// Returns the axes over which the steps make parts of pieces that are sharded over these axes at
+// home: a part then need not wait for the others. Empty: parts are collected, and merged at the
+// end.
 Axes StepOutputs::homeward_axes(const SteppedOutput& stepped, TensorId tensor,
                                 PlaceId place) const {
   if (!stepped.piece || !stepped.piece->rims.empty() || stepped.made.combiner != Combiner::kSum)
@@ -118,7 +121,8 @@ Axes StepOutputs::homeward_axes(const SteppedOutput& stepped, TensorId tensor,
   }
   extended.insert(extended.end(), axes.begin(), axes.end());
   const Axes& partial = stepped.made.partial;
-  // Not parts of pieces that overlap: their axis cuts another dim already, over which they are added.
+  // Parts of pieces that overlap do not qualify: the axis over which they are added cuts another
+  // dim already.
   const bool parts = std::all_of(axes.begin(), axes.end(), [&](AxisId axis) {
     return std::find(partial.begin(), partial.end(), axis) != partial.end() &&
            !stepped.made.shards_over(axis);
@@ -128,8 +132,8 @@ Axes StepOutputs::homeward_axes(const SteppedOutput& stepped, TensorId tensor,
   return parts && homeward ? axes : Axes{};
 }
 
-// How a micro-batch's term of a sum over them is written: what leaves for its shards each time holds
-// the parts of one micro-batch alone.
+// Returns how a micro-batch's term of a sum over micro-batches is written. If the parts leave for
+// their shards each time, the buffer holds the parts of one micro-batch alone.
 Write StepOutputs::write_across(TensorId tensor, const Layout& home) const {
   const bool adds = facts_.sums_micro_batches(tensor) &&
                     !facts_.scatters_each_time(tensor, facts_.made_on(tensor), home);
@@ -161,7 +165,7 @@ TextOutput StepOutputs::write(const Op& op, size_t output, SteppedOutput& steppe
   return out;
 }
 
-// Where a step puts its part, which goes to the rank that holds the step's piece at home.
+// Returns where a step puts its part, which goes to the rank that holds the step's piece at home.
 TextView StepOutputs::reduce_to_holder(const Op& op, TensorId tensor, const SteppedOutput& stepped,
                                        int64_t step, StepMoves& moves) {
   const PlaceId place = facts_.place_of(op);
@@ -170,7 +174,7 @@ TextView StepOutputs::reduce_to_holder(const Op& op, TensorId tensor, const Step
   piece.step = step;
   const Region part{stepped.made, piece};
   TextView made{writer_.new_buffer(place, tensor, fmt::format("part{}", step), part), part};
-  piece.leave_out_nowhere();  // the holder takes it, whoever has a part
+  piece.leave_out_nowhere();  // the holder takes it, whichever ranks have a part
   const Region mine{stepped.home.region.layout, piece};
   TextView arrives{stepped.home.buffer, mine};
   if (over_micro_batches)
@@ -192,8 +196,8 @@ TextView StepOutputs::reduce_to_holder(const Op& op, TensorId tensor, const Step
   return made;
 }
 
-// Where a step puts its part of a travelling sum: step 0 starts the sum, later steps add to what
-// comes from the rank before, while the next step computes.
+// Returns where a step puts its part of a travelling sum: step 0 starts the sum; later steps add to
+// the sum that comes from the rank before, while the next step computes.
 TextView StepOutputs::travel(const Op& op, TensorId tensor, SteppedOutput& stepped, int64_t step,
                              StepMoves& moves) {
   const PlaceId place = facts_.place_of(op);

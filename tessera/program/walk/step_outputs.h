@@ -10,26 +10,26 @@
 
 namespace tessera {
 
-// Where an output goes, step by step.
+// A `SteppedOutput` says where an output goes, step by step.
 struct SteppedOutput {
-  SumTerm term;  // of a sum made in place, whose home is this one's
+  SumTerm term;  // of a sum made in place, whose home is `home`
   Held home;
-  std::optional<StepPiece> piece;     // the loop moves over this output
+  std::optional<StepPiece> piece;     // set if the loop moves over this output
   std::optional<AxisId> reduce_axis;  // each step's part is reduced to its holder on this axis
-  // Parts travel: the sum of a piece moves along these axes as the piece itself does, each rank
-  // adds its part, and the last move brings it home.
+  // Set if parts travel: the sum of a piece moves along these axes as the piece itself does, each
+  // rank adds its part, and the last move brings it home.
   Axes travel_axes;
-  Held sum;  // of this step's piece, on its way from where it was a step before
+  Held sum;  // the sum of this step's piece, which comes from where it was a step before
   Layout made;
   bool in_sum() const { return term.terms > 1; }
-  // Does each step write its own piece, and nothing move?
+  // Returns whether each step writes its own piece, and nothing moves.
   bool in_pieces() const { return piece && !reduce_axis && travel_axes.empty(); }
 };
 
-// What a step's parts need besides the step itself.
+// `StepMoves` are the instructions that a step's parts need besides the step itself.
 struct StepMoves {
   std::vector<TextInstruction> sends;     // right behind the step
-  std::vector<TextInstruction> arrivals;  // behind the next one, beside which the parts travel
+  std::vector<TextInstruction> arrivals;  // behind the next step, beside which the parts travel
   std::vector<int> due;                   // handles that are awaited before the arrivals
 };
 
@@ -39,7 +39,7 @@ class StepOutputs {
       : facts_(facts), writer_(writer), holds_(holds), sums_(sums) {}
 
   std::vector<SteppedOutput> prepare(const Op& op);
-  // Where the step puts its output.
+  // Returns where the step puts its output.
   TextOutput write(const Op& op, size_t output, SteppedOutput& stepped, int64_t step,
                    StepMoves& moves);
 

@@ -1,4 +1,4 @@
-// Which sums their terms can write, and the buffer of each.
+// Finds the sums that their terms can write, and makes the buffer of each.
 #include "tessera/program/walk/sums_in_place.h"
 
 #include <algorithm>
@@ -53,12 +53,13 @@ bool SumsInPlace::fits(const Op& sum) {
   return layout == need_of(facts_, sum, 0) || paths_.moves_once(sum, layout);
 }
 
-// The layout in which all terms are made; none: not alike, or not for this sum in place.
+// Returns the layout in which all terms are made; nothing if the layouts differ or a term forbids
+// the sum in place.
 std::optional<Layout> SumsInPlace::made_alike(const Op& sum) const {
   std::optional<Layout> made;
   const PlaceId place = facts_.place_of(sum);
-  // What is at rest goes to its holder step by step: parts of the whole would be kept from the
-  // first term to the last.
+  // Gradients of tensors at rest go to their holders step by step: as terms, parts of the whole
+  // would be kept from the first term to the last.
   const TensorId of = facts_.tensor(sum.outputs[0]).of;
   const bool rests = of.valid() && facts_.tensor(of).role == Role::kParameter;
   for (TensorId input : sum.inputs) {

@@ -1,4 +1,4 @@
-// The texts as they are written.
+// Writes the texts of all places.
 #include "tessera/program/walk/text_writer.h"
 
 #include <fmt/format.h>

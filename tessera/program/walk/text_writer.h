@@ -1,5 +1,5 @@
-// The texts of all places while they are written: gives out buffers, handles and tags, and keeps
-// the order of writing. Private to tessera/program.
+// The texts of all places while they are written. A `TextWriter` gives out buffers, handles and
+// tags, and keeps the order of writing. Private to tessera/program.
 #pragma once
 
 #include <string_view>
@@ -12,7 +12,7 @@ namespace tessera {
 
 class TextWriter {
  public:
-  explicit TextWriter(const Facts& facts);  // outlives it
+  explicit TextWriter(const Facts& facts);  // `facts` must outlive the writer
 
   void emit(PlaceId place, BlockRef block, TextInstruction instruction);
   template <class Body>
@@ -20,19 +20,20 @@ class TextWriter {
     emit(site.place, site.block, {std::move(body), site.when, site.cause});
   }
 
-  // An index into the place's buffers. Its name is the tensor's, and `what` behind an @.
+  // Returns the index of a new buffer of the place. Its name is the tensor's name, and `what`
+  // behind an @.
   int new_buffer(PlaceId place, TensorId tensor, std::string_view what, Region region);
   TextBuffer& buffer(PlaceId place, int index) {
     return text(place).buffers[static_cast<size_t>(index)];
   }
   int new_handle() { return next_handle_++; }
-  // What is under way is awaited before what its block writes from now on.
+  // Marks the handle, which is under way: it is awaited before what its block writes from now on.
   void due(PlaceId place, int handle) { text(place).due.try_emplace(handle, next_order_); }
   int64_t new_tag() { return next_tag_++; }
 
   size_t places() const { return texts_.size(); }
   PlaceText& text(PlaceId place) { return texts_[place.index()]; }
-  std::vector<PlaceText> take() { return std::move(texts_); }  // the last call
+  std::vector<PlaceText> take() { return std::move(texts_); }  // must be the last call
 
  private:
   const Facts& facts_;
