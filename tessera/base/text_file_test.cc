@@ -72,7 +72,7 @@ TEST_F(TextFile, MayBeAPipe) {
     std::jthread writer([&] { ASSERT_TRUE(write_file(full, text)); });
     EXPECT_EQ(read_text_file(full, 1 << 20).value(), text);
   }
-  EXPECT_EQ(read_text_file(full, 1 << 20).value(), text);  // what it gave before
+  EXPECT_EQ(read_text_file(full, 1 << 20).value(), text);  // the text it gave before
   {
     std::jthread writer([&] { ASSERT_TRUE(write_file(empty, "")); });
     EXPECT_EQ(read_text_file(empty, 1 << 20).value(), "");
