@@ -80,7 +80,7 @@ class GlobMatcher {
  private:
   void find_braces() {
     std::vector<std::vector<size_t>>
-        open;  // for each open brace: its position, then its commas'
+        open;  // for each open brace: its position, then the positions of its commas
     for (size_t p = 0; p < pattern_.size(); ++p) {
       const char c = pattern_[p];
       if (c == '[') {
