@@ -27,7 +27,7 @@
 
 namespace tessera {
 
-// Is thrown by check_failure on a thread that is inside BrokenInvariants::run.
+// An exception that check_failure throws on a thread that is inside BrokenInvariants::run.
 class BrokenInvariant : public std::logic_error {
  public:
   using std::logic_error::logic_error;

@@ -25,7 +25,7 @@ struct Codec {
     kTopK,
   };
   Kind kind = Kind::kInt8;
-  double ratio = 0;  // of kTopK, in (0, 1]
+  double ratio = 0;  // for kTopK, in (0, 1]
   friend bool operator==(const Codec&, const Codec&) = default;
 };
 inline constexpr int64_t kInt8Chunk = 128;

@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-// Says how an element is stored and in which type it is computed with.
+// Says in which type an element is stored, and in which type it is computed.
 template <class T>
 struct Plain {
   using Stored = T;

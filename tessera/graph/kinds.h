@@ -36,9 +36,9 @@ struct Inferred {
   std::vector<DType> dtypes;
 };
 
-// Types of a derivative rule. It is given, for output i of the forward op, the gradient tensor
-// (invalid if no consumer gives one); it returns, for input i, its gradient contribution (invalid
-// if none: integer inputs, unused).
+// The types of a derivative rule: the rule gets, for output i of the forward op, the gradient
+// tensor (invalid if no consumer gives one), and returns, for input i, its gradient contribution
+// (invalid if none: integer inputs, unused).
 using OutputGradients = std::vector<TensorId>;
 using InputGradients = std::vector<TensorId>;
 
@@ -70,7 +70,7 @@ struct AttributeInfo {
 // distinguish products from passes over memory.
 enum class WorkClass : uint8_t {
   kMatmul,       // product of the first two operands: batch x (m, n, k)
-  kConvolution,  // those sizes, of the product that computes it (implicit GEMM)
+  kConvolution,  // as kMatmul, for the product that computes it (implicit GEMM)
   kAttention,    // fused core; has query_key, and op dims batch, heads, group and head_dim
   kScan,         // scan in chunks; op dims batch, seq, heads, group, head_dim, state; `chunk`
   kElementwise,  // passes over memory: activations, sums, dropout, casts
@@ -137,9 +137,9 @@ struct QueryKey {
   int64_t window = 0;
 };
 
-// The operands of an update kind that makes all of a parameter's step (optimizers.h) or its
-// direction, which other ops apply: what it reads behind the parameter and its gradient, in order.
-// A gradient clipping coefficient and a flag that skips the step may follow.
+// The operands of an update kind, behind the parameter and its gradient, in order. The kind makes
+// all of a parameter's step (optimizers.h) or its direction, which other ops apply. A gradient
+// clipping coefficient and a flag that skips the step may follow.
 struct OptimizerInfo {
   std::vector<std::string> states;  // "m": one tensor a parameter, optimizer.m.<parameter>
   std::vector<Init::Kind> scalars;  // scalars that the trainer makes for each step
@@ -175,7 +175,7 @@ struct KindInfo {
   std::function<InputGradients(GraphBuilder&, const Op&, const OutputGradients&,
                                const std::vector<bool>& wanted)>
       differentiate = nullptr;
-  std::function<int64_t(const Op&)> flops = nullptr;  // of the whole op, from annotation sizes
+  std::function<int64_t(const Op&)> flops = nullptr;  // for the whole op, from annotation sizes
 
   // ---- cost
   std::optional<WorkClass> work = std::nullopt;  // required
@@ -239,8 +239,8 @@ const KindInfo& info_of(const Op& op);             // for a known kind; costs no
 
 PositionRule position_rule(const Op& op, int op_dim);
 // Returns whether the op's work on a piece depends on where the piece lies along the dim, and not
-// only on its size: by its rule, or because an input is added once to a sum over the dim. If not,
-// the code for one micro-batch serves all micro-batches that use the same memory.
+// only on its size: by its rule, or because an input is added once to a sum over the dim. If not, a
+// call prepared for one micro-batch serves all micro-batches that use the same memory.
 bool reads_position(const Op& op, int op_dim);
 std::optional<QueryKey> query_key_of(const Op& op);
 // Checks whether a loop over a group of ops may cut this dim of the op. Errors say why not: "cannot

@@ -88,7 +88,7 @@ void lamb(ParameterUpdate& u) {
 void lars(ParameterUpdate& u) {
   if (is_vector(u)) return u.by_one_op("sgd");
   const TensorId momentum = u.state("momentum");
-  constexpr double kTrust = 1e-3;  // of the paper
+  constexpr double kTrust = 1e-3;  // as in the paper
   const TensorId lr = u.scalars().lr;
   std::vector<TensorId> norms = {squares(u, "weights", u.parameter()),
                                  squares(u, "length", u.gradient())};
@@ -179,7 +179,7 @@ void adafactor(ParameterUpdate& u) {
 // y^2) with y = x x^T (or x^T x, if that is smaller), five times. This polynomial drives all
 // singular values of x, which are at most 1, to about 1.
 TensorId orthogonalised(ParameterUpdate& u, TensorId x) {
-  constexpr double kA = 3.4445, kB = -4.7750, kC = 2.0315;  // of the paper
+  constexpr double kA = 3.4445, kB = -4.7750, kC = 2.0315;  // as in the paper
   if (!x.valid()) return x;
   const std::vector<Dim> dims = u.tensor(x).dims;
   const Dim &row = dims[dims.size() - 2], &column = dims.back();

@@ -1,4 +1,4 @@
-// Functions from graph to graph that keep its results, up to rounding: they make room for a plan's
+// Functions from graph to graph that keep the results, up to rounding: they make room for a plan's
 // choices (precision, splits of frozen dims, recomputation) before lowering. Each returns a new,
 // verified graph; ids are numbered anew, and what remains keeps its names and paths.
 //
@@ -59,10 +59,12 @@ struct Unrolling {
 // joined anew for the backward pass. Cut parameters, buffers and inputs are not kept either. A bias
 // of a summed einsum is added by step 0; dropout drops the elements that it would drop without the
 // loop. A table whose rows are cut and are looked up by ops of the loop alone rests in pieces:
-// parameters "<name>#<step>" (pieces.h). Ops may have the dim in several sizes. Ops that read or
-// write pieces of the same tensors are cut in proportion: the steps cut the greatest common divisor
-// of their sizes, and an op whose dim is n times as large (windows of heads) takes n times as much.
-// Other ops are cut each on their own.
+// parameters "<name>#<step>" (pieces.h).
+//
+// Ops may have the dim in several sizes. Ops that read or write pieces of the same tensors are cut
+// in proportion: the steps cut the greatest common divisor of their sizes, and an op whose dim is n
+// times as large (windows of heads) takes n times as much. Other ops are cut each on their own.
+//
 // Errors: a frozen or window dim, sizes that do not add up, more steps than elements, an output
 // merged otherwise than by a sum, ids of a cut table; with `stages`, an op that reads tensors of
 // later steps; uneven blocks of a bracket.

@@ -68,16 +68,16 @@ struct AttentionOptions {
   // RMS-normed, and from which queries, or keys and values, are made. Ops `.q_down`, `.q_norm`,
   // `.kv_down`, `.kv_norm`. 0: there is no first product.
   int64_t q_rank = 0, kv_rank = 0;
-  double eps = 1e-5;  // of those norms and of the head norms
+  double eps = 1e-5;  // for those norms and the head norms
   // Queries and keys of each head are RMS-normed before they are rotated. Ops `.q_head_norm`,
   // `.k_head_norm`.
   bool head_norm = false;
-  double scale = 0;  // of the scores; 0: 1 / sqrt(head_dim)
+  double scale = 0;  // for the scores; 0: 1 / sqrt(head_dim)
   // A token attends to tokens less than this many positions away; 0: to all.
   int64_t window = 0;
   TensorId bias;       // is added to the scores; dims among (batch, seq, heads, group, kv)
   TensorId segments;   // [batch, seq] integers: a token attends to tokens with its own number
-  double dropout = 0;  // of the weights, with a key of its own
+  double dropout = 0;  // for the weights, with a key of its own
   std::string dropout_key;
 };
 TensorId attention(GraphBuilder& g, std::string_view scope, TensorId x,

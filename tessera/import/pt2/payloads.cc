@@ -47,7 +47,7 @@ struct Held {
   const std::string* name;
   const Payload* payload;
   bool parameter;
-  int64_t begin, end;  // of the elements in the entry, in bytes
+  int64_t begin, end;  // bytes of the entry with the elements
 };
 
 // Checks that two tensors of an entry overlap only if they are the same or neither is a parameter.
