@@ -1,4 +1,4 @@
-// Sizes of arrays that files state.
+// Computes the sizes in bytes of arrays whose dtype and shape a file states.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace tessera {
 
-// Bytes of an array. No value: a size is negative, or the bytes are more than an int64 counts, also
-// where another size is 0.
+// Returns the bytes of an array. Returns no value if a size is negative or if the bytes are more
+// than an int64 counts, even if another size is 0.
 inline std::optional<int64_t> array_bytes(DType dtype, const std::vector<int64_t>& shape) {
   int64_t bytes = dtype_bytes(dtype);
   bool empty = false;

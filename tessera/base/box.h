@@ -1,5 +1,5 @@
-// Intervals and boxes (hyper-rectangles of indices): the geometry under layouts, views and
-// collectives. All values; half-open; begin/size form.
+// Intervals and boxes (hyper-rectangles of indices) are the geometry under layouts, views and
+// collectives. They are plain values, half-open, and hold begin and size.
 #pragma once
 
 #include <cstdint>
@@ -20,12 +20,13 @@ struct Interval {
   friend bool operator==(const Interval&, const Interval&) = default;
 };
 
-// Piece `index` of `count` of an interval. Uneven cut: the first size mod count pieces have one
-// more element (docs/theory/superscaler.md section 2). Pieces may be empty when count > size.
+// Returns piece `index` of `count` of an interval. The cut may be uneven: the first (size mod
+// count) pieces have one more element (docs/theory/superscaler.md section 2). Pieces may be empty
+// when count > size.
 Interval split_interval(Interval whole, int64_t count, int64_t index);
 Interval intersect(Interval a, Interval b);
 
-// One interval a dim. A box of rank 0 (a scalar) has volume 1.
+// A `Box` has one interval for each dim. A box of rank 0 (a scalar) has volume 1.
 struct Box {
   using Dims = SmallVector<Interval, 4>;
   Dims dims;
@@ -42,9 +43,10 @@ struct Box {
 };
 
 Box intersect(const Box& a, const Box& b);
-// The parts of `a` that lie outside `b`, as disjoint boxes.
+// Returns the parts of `a` that lie outside `b`, as disjoint boxes.
 std::vector<Box> subtract(const Box& a, const Box& b);
-// Who holds what in a group of thousands, in every instruction alike.
+// The boxes of all members of a group, by member: a group may have thousands of members, and many
+// instructions share one list.
 using SharedBoxes = SharedList<Box>;
 
 std::vector<int64_t> row_major_strides(const std::vector<int64_t>& shape);

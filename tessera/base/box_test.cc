@@ -6,7 +6,7 @@
 namespace tessera {
 namespace {
 
-// All boxes of the tests lie in a small grid, so that sets of cells can be compared one by one.
+// All boxes of the tests lie in a small grid, so that sets of cells can be compared cell by cell.
 using Cells = std::vector<int>;
 
 void count_cells(const Box& box, int64_t side, Cells& cells) {

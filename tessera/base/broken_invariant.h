@@ -1,5 +1,6 @@
-// Broken invariants of ours as errors, where one of many tries must not end them all. A search tries
-// hundreds of plans: one that meets a fault of lowering is left out, and the answer says so.
+// Turns broken invariants of the program into errors, where one of many tries must not end the
+// others. A search tries hundreds of plans: a plan that meets a fault of lowering is left out, and
+// the answer says so.
 //
 //   BrokenInvariants broken;
 //   for (const Plan& plan : plans) {
@@ -9,8 +10,9 @@
 //   if (broken.count > 0) fmt::print("{}\n", broken.first);
 //
 // Outside of run() a TESSERA_CHECK that does not hold ends the process (check.h), and so it does on
-// other threads than the one that calls run(). What `body` has done until then stays done: it should
-// change nothing that outlives it but caches that take in whole values.
+// other threads than the one that calls run(). The changes that `body` made before the fault
+// remain, so `body` should change nothing that outlives it except caches that store complete
+// values.
 #pragma once
 
 #include <cstdint>
@@ -25,13 +27,13 @@
 
 namespace tessera {
 
-// Thrown by check_failure on a thread that is inside BrokenInvariants::run.
+// An exception that check_failure throws on a thread that is inside BrokenInvariants::run.
 class BrokenInvariant : public std::logic_error {
  public:
   using std::logic_error::logic_error;
 };
 
-// While one exists, checks of this thread throw. It may stand inside another.
+// While a `ChecksThrow` object exists, failed checks of its thread throw. Objects may be nested.
 class ChecksThrow {
  public:
   ChecksThrow();
@@ -44,7 +46,7 @@ struct BrokenInvariants {
   int64_t count = 0;
   std::string first;  // the message, one line; "": there were none
 
-  // Returns the Result that `body` returns, or an error where an invariant does not hold in it.
+  // Returns the Result that `body` returns, or an error if an invariant does not hold in `body`.
   template <class Body>
   auto run(Body&& body) -> decltype(body()) {
     try {
@@ -57,7 +59,7 @@ struct BrokenInvariants {
     }
   }
   void add(const BrokenInvariants& other);
-  // One line: "2 plans were left out ..., the first: internal error: ...". `what`: "plan".
+  // Returns one line: "2 plans were left out ..., the first: internal error: ...". `what`: "plan".
   std::string left_out(std::string_view what) const;
 
  private:

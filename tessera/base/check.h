@@ -1,5 +1,6 @@
-// TESSERA_CHECK(condition, "format", args...): a broken invariant of ours prints file, line, the
-// condition and the values, and aborts. Never reachable by user input (that is a Result).
+// TESSERA_CHECK(condition, "format", args...): a broken invariant of the program prints file, line,
+// the condition and the values, and aborts. User input can never reach it (wrong input is a
+// Result).
 #pragma once
 
 #include <fmt/format.h>

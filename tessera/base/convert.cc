@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-// How an element is stored and what it is computed with.
+// Says in which type an element is stored, and in which type it is computed.
 template <class T>
 struct Plain {
   using Stored = T;
@@ -57,7 +57,7 @@ void with_type(DType dtype, Do&& work) {
   }
 }
 
-// Binary digits that a type holds exactly, and of a floating type those of its exponent.
+// The binary digits that a type holds exactly, and for a floating type those of its exponent.
 struct Digits {
   int mantissa, exponent;
 };
@@ -102,8 +102,8 @@ bool keeps_values(DType from, DType to) {
   if (is_floating(from) && !is_floating(to)) return false;
   if (!is_floating(from) && is_floating(to))
     return a.mantissa <= b.mantissa && a.mantissa <= (1 << (b.exponent - 1));
-  // Subnormal numbers of a narrow type are normal ones of a type with a larger exponent; with equal
-  // exponents they need its longer mantissa.
+  // Subnormal numbers of a narrow type are normal numbers of a type with a larger exponent; if the
+  // exponents are equal, they need the longer mantissa of the other type.
   return a.mantissa <= b.mantissa && a.exponent <= b.exponent;
 }
 

@@ -1,4 +1,4 @@
-// Oracle: the compiler's own conversions, and values that formats define.
+// Oracles: the compiler's own conversions, and values that the formats define.
 #include "tessera/base/convert.h"
 
 #include <gtest/gtest.h>
@@ -50,7 +50,7 @@ TEST(Convert, NarrowTypesRoundToNearest) {
             (std::vector<double>{2, -2}));
 }
 
-// A pair that keeps values does so for the extreme ones too.
+// A pair of types that keeps values keeps the extreme values too.
 TEST(Convert, PairsThatKeepValuesKeepTheExtremes) {
   const std::vector<double> extremes{
       0x1p-149,           0x1p-24, 0x1p-133, 65504,     0x1.FEp127, 0x1.FFFFFEp127, 2147483647.0,

@@ -16,8 +16,8 @@
 namespace tessera {
 namespace {
 
-// The work that an exception on its way has interrupted. The texts are copied into memory that is
-// there already, because their owners may be gone.
+// The work that an exception on its way has interrupted. The texts are copied into memory that was
+// allocated before, because their owners may be gone.
 struct Interrupted {
   std::array<char, 32> what{};
   std::array<char, kMostQuotedBytes> of{};

@@ -10,8 +10,8 @@
 //     if (is_memory_exhausted(error)) return tl::unexpected(memory_exhausted());
 //     ...
 //   }
-// gives "memory is exhausted while reading 'plan.toml'". A thread says what it does itself; of
-// several that are nested, the innermost one is named.
+// gives "memory is exhausted while reading 'plan.toml'". Each thread notes its own work; if several
+// notes are nested, the innermost is named.
 #pragma once
 
 #include <exception>
@@ -32,19 +32,20 @@ class Doing {
   friend Error memory_exhausted();
   std::string_view what_, of_;
   const Doing* outer_;
-  int exceptions_;  // that were on their way when it began
+  int exceptions_;  // exceptions in flight when it began
 };
 
-// Is it std::bad_alloc, std::length_error (of a container that cannot be so large), or what libtorch
-// throws in their place?
+// Returns whether the error is std::bad_alloc, std::length_error (of a container that cannot be so
+// large), or an error that libtorch throws in their place.
 bool is_memory_exhausted(const std::exception& error);
 
-// Returns wrong input, because what was asked for is larger than this machine or the process's limit,
-// and a new try would end in the same way. Names what this thread was doing.
+// Returns an error of wrong input, because the user asked for more than this machine or the
+// process's limit has, and a new try would end in the same way. Names what this thread was doing.
 Error memory_exhausted();
 
-// Makes a thread that cannot hand on what was thrown, as a destructor, end the process with the line
-// of memory_exhausted() and its exit code, or with what the exception says and exit code 3.
+// Makes a thread that cannot pass on an exception (for example in a destructor) end the process
+// with the line of memory_exhausted() and its exit code, or with the exception's message and exit
+// code 3.
 void tell_when_memory_is_exhausted();
 
 }  // namespace tessera

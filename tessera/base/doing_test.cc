@@ -78,7 +78,7 @@ TEST(Doing, MemoryExhaustedIsWrongInput) {
   EXPECT_EQ(memory_exhausted().code, ErrorCode::kInvalidInput);
 }
 
-// A thread that cannot hand on what was thrown, as a destructor, ends the process in order.
+// A thread that cannot pass on an exception, as in a destructor, ends the process in order.
 TEST(DoingDeathTest, WhatCannotBeHandedOnIsOneLine) {
   const auto allocate = [](size_t bytes) noexcept {
     const Doing work("working");

@@ -25,12 +25,12 @@ std::string_view dtype_name(
 Result<DType> parse_dtype(std::string_view name);
 bool is_floating(DType dtype);
 
-// How parts of a value are merged into the whole.
+// A combiner says how parts of a value are merged into the whole.
 //   sum        element-wise sum
 //   max        element-wise maximum
 //   logsumexp  log(exp(a) + exp(b)), computed stably; the identity is -inf
 //   moments    the last dim holds (count, mean, M2) of disjoint samples (Chan's parallel update)
-//   weighted   of an op's output whose next output has the same dims but the last one and the
+//   weighted   for an output of an op whose next output has the same dims except the last and the
 //              combiner logsumexp. Parts are means, and the parts l_i of the next output are the
 //              logarithms of their weights: o = sum of o_i exp(l_i - l) with l = logsumexp of l_i.
 //              The identity is 0. The op's kernel merges such parts, over time; no collective does

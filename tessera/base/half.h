@@ -1,4 +1,4 @@
-// Float formats of 16 bits by integer arithmetic without branches, so that loops over them
+// Converts float formats of 16 bits by integer arithmetic without branches, so that loops
 // vectorise. Conversion from float rounds to nearest, ties to even.
 #pragma once
 
@@ -18,11 +18,11 @@ inline uint16_t to_bfloat16(float value) {
   return static_cast<uint16_t>((bits & 0x7FFFFFFFU) > 0x7F800000U ? quiet_nan : rounded);
 }
 
-// 1 sign, 5 exponent (bias 15), 10 mantissa bits.
+// Converts from float16: 1 sign, 5 exponent (bias 15), 10 mantissa bits.
 inline float from_float16(uint16_t half_bits) {
   const uint32_t bits = half_bits;
   const uint32_t magnitude = (bits & 0x7FFFU) << 13;
-  // The bias differs by 112; a product by 2^112 also normalises the subnormal numbers.
+  // The biases differ by 112; a product with 2^112 also normalises the subnormal numbers.
   const uint32_t finite = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) * 0x1p112F);
   const uint32_t special = magnitude | 0x7F800000U;  // infinity, NaN
   const uint32_t value = (bits & 0x7C00U) == 0x7C00U ? special : finite;

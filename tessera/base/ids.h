@@ -23,7 +23,7 @@ using TensorId = Id<struct TensorTag>;
 using OpId = Id<struct OpTag>;
 using BufferId = Id<struct BufferTag>;
 using StageId = Id<struct StageTag>;
-using PlaceId = Id<struct PlaceTag>;  // the devices that one or several stages share
+using PlaceId = Id<struct PlaceTag>;  // devices that one or more stages share
 using AxisId = Id<struct AxisTag>;    // an axis of a mesh, by position
 
 }  // namespace tessera

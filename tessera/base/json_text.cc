@@ -32,7 +32,7 @@ int json_depth(std::string_view text) {
   for (size_t i = 0; i < text.size(); ++i) {
     const char letter = text[i];
     if (in_string) {
-      if (letter == '\\') ++i;  // what is escaped ends no string
+      if (letter == '\\') ++i;  // an escaped quote does not end the string
       if (letter == '"') in_string = false;
       continue;
     }

@@ -12,11 +12,11 @@ namespace {
 
 struct Character {
   uint32_t code = 0;
-  size_t bytes = 0;  // 0: no UTF-8 begins here
+  size_t bytes = 0;  // 0: this is not UTF-8
 };
 
-// Reads the character at the beginning of a text that is not empty. Longer forms of a character
-// than its shortest and halves of UTF-16 pairs are no UTF-8.
+// Reads the character at the beginning of a text that is not empty. A character in a longer form
+// than its shortest, and one half of a UTF-16 pair, are not UTF-8.
 Character first_character(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(0);
@@ -33,13 +33,13 @@ Character first_character(std::string_view text) {
   return {code, bytes};
 }
 
-// Would the character change a terminal, or how the characters around it are shown?
+// Returns whether the character would change a terminal, or how characters around it are shown.
 bool is_control(uint32_t code) {
   constexpr std::array<std::pair<uint32_t, uint32_t>, 8> kRanges = {{
       {0x00, 0x1F},      // C0
       {0x7F, 0x9F},      // DEL and C1
       {0x61C, 0x61C},    // directions of writing
-      {0x200B, 0x200F},  // the same, and characters without a width
+      {0x200B, 0x200F},  // directions, and characters without width
       {0x2028, 0x202E},  // ends of lines and paragraphs, directions
       {0x2066, 0x2069},  // directions
       {0xFEFF, 0xFEFF},  // byte order
@@ -50,12 +50,12 @@ bool is_control(uint32_t code) {
   });
 }
 
-// Does a quote at `at` begin a quoted text, rather than stand inside of a word?
+// Returns whether a quote at `at` begins a quoted text, rather than stands inside of a word.
 bool opens(std::string_view text, size_t at) {
   return at == 0 || std::string_view(" \t\n([{=:,").find(text[at - 1]) != std::string_view::npos;
 }
 
-// Returns where the text that the quote at `at` opens is closed, or npos.
+// Returns the position of the quote that closes the text opened by the quote at `at`, or npos.
 size_t closing_of(std::string_view text, size_t at) {
   for (size_t i = text.find('\'', at + 1); i != std::string_view::npos;
        i = text.find('\'', i + 1)) {
@@ -66,7 +66,7 @@ size_t closing_of(std::string_view text, size_t at) {
   return std::string_view::npos;
 }
 
-// Appends the words of a text, each of them short.
+// Appends the words of a text, each shortened.
 void add_words(std::string_view text, std::string& out) {
   while (!text.empty()) {
     const size_t space = std::min(text.find(' '), text.size());
@@ -106,7 +106,7 @@ std::string short_line(std::string_view text, size_t most) {
   const size_t half = most / 2;
   if (text.size() <= most) return one_line(text);
   size_t begin = half, end = text.size() - half;
-  while (begin > 0 && inside(text[begin])) --begin;  // no part of a character
+  while (begin > 0 && inside(text[begin])) --begin;  // cuts between characters
   while (end < text.size() && inside(text[end])) ++end;
   return one_line(text.substr(0, begin)) + "..." + one_line(text.substr(end));
 }
@@ -114,7 +114,7 @@ std::string short_line(std::string_view text, size_t most) {
 std::string message_line(std::string_view message) {
   while (!message.empty() && message.back() == '\n') message.remove_suffix(1);
   std::string line;
-  size_t at = 0;  // what is before it, is in `line`
+  size_t at = 0;  // the text before it is in `line`
   for (size_t quote = message.find('\''); quote != std::string_view::npos;
        quote = message.find('\'', quote + 1)) {
     if (quote < at || !opens(message, quote)) continue;

@@ -1,4 +1,4 @@
-// Permutations of the numbers below N that need no memory.
+// Permutes the numbers below N without memory.
 #pragma once
 
 #include <cstdint>
@@ -6,9 +6,9 @@
 
 namespace tessera {
 
-// The place of `index` in a permutation of the numbers below `count`, by (seed, stream, round). Four
-// rounds of a balanced Feistel network on the next power of four, walked until the number is below
-// `count`.
+// Returns the place of `index` in a permutation of the numbers below `count`, which (seed, stream,
+// round) determine. The permutation is a balanced Feistel network of four rounds on the next power
+// of four, repeated until the number is below `count`.
 int64_t permuted(int64_t index, int64_t count, int64_t seed, const std::string& stream,
                  int64_t round);
 

@@ -80,7 +80,7 @@ TEST(StableHash, DependsOnEveryByteAndOnTheSalt) {
   EXPECT_EQ(hash_of("blocks.0.attn.q.weight"), hash_of("blocks.0.attn.q.weight"));
 }
 
-// Checkpoints and losses of old runs depend on it: the hash never changes.
+// The hash never changes, because checkpoints and losses of old runs depend on it.
 TEST(StableHash, IsTheSameInEveryVersion) {
   EXPECT_EQ(hash_of("embed.token.weight"), 12806608839583615291U);
 }

@@ -22,7 +22,7 @@ int64_t total_volume(const std::vector<Box>& boxes) {
   return volume;
 }
 
-// Asked of all pairs of members, so it makes no box.
+// Checks whether two boxes overlap. It is called for all pairs of members, so it makes no box.
 bool overlap(const Box& a, const Box& b) {
   TESSERA_CHECK(a.rank() == b.rank(), "ranks {} and {}", a.rank(), b.rank());
   for (size_t i = 0; i < a.rank(); ++i) {
@@ -32,7 +32,8 @@ bool overlap(const Box& a, const Box& b) {
   return true;
 }
 
-// All-reduce over one common box is done by flat chunks; any other by pieces, like an exchange.
+// Returns whether this is an all-reduce over one common box, which is done by flat chunks. Every
+// other redistribution is done by pieces, like an exchange.
 bool is_chunked(const Redistribution& what) {
   if (what.kind != CollectiveKind::kAllReduce || !what.combiner) return false;
   const auto same = [&](const Box& box) { return box == what.hold.front(); };
@@ -40,13 +41,14 @@ bool is_chunked(const Redistribution& what) {
          std::all_of(what.need.begin(), what.need.end(), same);
 }
 
-// What a member sends to each other member: in the first phase what the taker takes, in the second
-// the reduced chunk.
+// The bytes that a member sends to each other member, by receiver: the elements that the receiver
+// takes (first phase), and the reduced chunk (second phase of an all-reduce).
 struct Sent {
   std::vector<int64_t> taken, reduced;  // bytes, by receiver
 };
 
-// The chunks are cut so that what the combiner sees together (a triple of moments) stays together.
+// Adds the bytes of an all-reduce by chunks. Chunks keep together the elements that the combiner
+// needs together (a triple of moments).
 void add_all_reduce(const Redistribution& what, size_t member, Sent& sent) {
   const int64_t members = static_cast<int64_t>(what.hold.size());
   const Box& box = what.hold[member];
@@ -69,8 +71,8 @@ void add_taken(const Redistribution& what, size_t member, Sent& sent) {
   const size_t members = what.hold.size();
   const Box& own = what.hold[member];
   if (own.empty()) return;
-  // Copies: an element that a rival holds too goes to a taker only if no rival is nearer to the
-  // taker.
+  // Copies: an element that a rival (another holder) has too goes to a taker only if no rival is
+  // nearer to the taker.
   std::vector<size_t> rivals;
   if (!what.combiner) {
     for (size_t k = 0; k < members; ++k) {

@@ -14,7 +14,7 @@
 
 namespace tessera {
 
-// The exit code of the command line is derived from the code: see exit_code().
+// See exit_code() for the exit code of the command line that belongs to each error code.
 enum class ErrorCode {
   kCheckFailed,   // a check on valid input failed: not equal to serial, does not fit     (exit 1)
   kInvalidInput,  // what the user gave is wrong                                          (exit 2)

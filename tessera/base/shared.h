@@ -1,5 +1,5 @@
-// A value, or none, that many owners have in common: copies cost nothing, own() makes a copy of
-// one's own to write to.
+// A value, or none, that many owners have in common. Copying an owner costs nothing; own() makes a
+// copy of the value that the owner may write to.
 #pragma once
 
 #include <memory>
@@ -13,8 +13,8 @@ class Shared {
  public:
   Shared() = default;
   Shared(std::nullopt_t) {}                                           // NOLINT: reads as none
-  Shared(T value) : value_(std::make_shared<T>(std::move(value))) {}  // NOLINT: a value is one
-  Shared(const std::optional<T>& value) {                             // NOLINT: the same
+  Shared(T value) : value_(std::make_shared<T>(std::move(value))) {}  // NOLINT: takes a value
+  Shared(const std::optional<T>& value) {                             // NOLINT: takes an optional
     if (value) value_ = std::make_shared<T>(*value);
   }
 
@@ -22,7 +22,7 @@ class Shared {
   const T& operator*() const { return *value_; }
   const T* operator->() const { return value_.get(); }
   operator const T&() const { return *value_; }  // NOLINT: reads as its value
-  // This owner's alone from here on; there is a value.
+  // Makes the value this owner's alone and returns it for writing. There must be a value.
   T& own() {
     if (value_.use_count() > 1) value_ = std::make_shared<T>(*value_);
     return *value_;

@@ -1,5 +1,5 @@
-// A list that many values have in common: copies cost nothing, a write to a shared list copies it
-// first.
+// A list that many values have in common: copies cost nothing, and a write to a shared list copies
+// the list first.
 #pragma once
 
 #include <cstddef>
@@ -14,11 +14,11 @@ template <class T>
 class SharedList {
  public:
   SharedList() = default;
-  SharedList(std::vector<T> list)  // NOLINT: a list is one
+  SharedList(std::vector<T> list)  // NOLINT: converts a list
       : list_(std::make_shared<std::vector<T>>(std::move(list))) {}
   SharedList(std::initializer_list<T> list) : SharedList(std::vector<T>(list)) {}
   const std::vector<T>& list() const { return list_ ? *list_ : none(); }
-  operator const std::vector<T>&() const { return list(); }  // NOLINT: reads as one
+  operator const std::vector<T>&() const { return list(); }  // NOLINT: reads as a list
   size_t size() const { return list().size(); }
   bool empty() const { return list().empty(); }
   const T& operator[](size_t i) const { return list()[i]; }
@@ -29,7 +29,7 @@ class SharedList {
   void push_back(T value) { own().push_back(std::move(value)); }
   void assign(size_t count, const T& value) { own().assign(count, value); }
   void set(size_t i, T value) { own()[i] = std::move(value); }
-  // This value's alone from here on.
+  // Makes the list this value's alone and returns it for writing.
   std::vector<T>& own() {
     if (!list_ || list_.use_count() > 1) list_ = std::make_shared<std::vector<T>>(list());
     return *list_;

@@ -1,5 +1,5 @@
-// A list that is short nearly always: up to N elements lie in the object itself, without an
-// allocation. The interface is that of std::vector, as far as it is used.
+// A list that is nearly always short: up to N elements lie in the object itself, without an
+// allocation. The interface is that of std::vector, as far as the program uses it.
 #pragma once
 
 #include <algorithm>
@@ -35,7 +35,7 @@ class SmallVector {
   SmallVector(It first, It last) {
     append(first, last);
   }
-  SmallVector(const std::vector<T>& list) {  // NOLINT: a list is one
+  SmallVector(const std::vector<T>& list) {  // NOLINT: converts a list
     append(list.begin(), list.end());
   }
   SmallVector(const SmallVector& other) { append(other.begin(), other.end()); }
@@ -85,7 +85,7 @@ class SmallVector {
   template <class... Args>
   T& emplace_back(Args&&... args) {
     if (size_ == capacity_) {
-      T made{std::forward<Args>(args)...};  // may be one of the elements
+      T made{std::forward<Args>(args)...};  // args may be one of the elements
       grow(size_t{2} * capacity_);
       return *std::construct_at(data_ + size_++, std::move(made));
     }
@@ -112,12 +112,12 @@ class SmallVector {
     while (size_ < count) emplace_back(copy);
   }
   template <std::forward_iterator It>
-  void assign(It first, It last) {  // of another list
+  void assign(It first, It last) {  // from another list
     clear();
     append(first, last);
   }
   template <std::forward_iterator It>
-  iterator insert(const_iterator at, It first, It last) {  // of another list
+  iterator insert(const_iterator at, It first, It last) {  // from another list
     const std::ptrdiff_t position = at - begin();
     const auto before = static_cast<std::ptrdiff_t>(size_);
     append(first, last);
@@ -170,7 +170,7 @@ class SmallVector {
     data_ = inside();
     capacity_ = N;
   }
-  // This one is empty and has nothing allocated.
+  // Takes the elements of another list. This list must be empty and have nothing allocated.
   void take(SmallVector& other) noexcept {
     if (other.allocated()) {
       data_ = std::exchange(other.data_, other.inside());

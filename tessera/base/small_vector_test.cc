@@ -15,7 +15,7 @@ using Short = SmallVector<std::string, 2>;
 
 std::vector<std::string> list(const Short& from) { return {from.begin(), from.end()}; }
 
-// Whatever is done to both, it holds what a vector holds, inside itself and beyond.
+// Whatever is done to both lists, the small vector holds what the vector holds, inside and beyond.
 TEST(SmallVector, DoesWhatAVectorDoes) {
   std::mt19937 random(1);
   const auto below = [&](size_t n) { return random() % n; };
@@ -46,7 +46,7 @@ TEST(SmallVector, DoesWhatAVectorDoes) {
         break;
       case 4:
         if (expected.empty()) break;
-        mine.push_back(mine.front());  // one of its own
+        mine.push_back(mine.front());  // an element of its own
         expected.push_back(expected.front());
         break;
       case 5: {

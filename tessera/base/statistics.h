@@ -1,13 +1,13 @@
-// Figures of lists of measurements.
+// Computes figures of lists of measurements.
 #pragma once
 
 #include <vector>
 
 namespace tessera {
 
-// 0 of an empty list.
+// Returns 0 for an empty list.
 double mean(const std::vector<double>& values);
-// Of an even number of values the mean of the middle two; 0 of an empty list.
+// Returns the mean of the middle two for an even number of values, and 0 for an empty list.
 double median(std::vector<double> values);
 
 }  // namespace tessera

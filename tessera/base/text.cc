@@ -80,7 +80,7 @@ class GlobMatcher {
  private:
   void find_braces() {
     std::vector<std::vector<size_t>>
-        open;  // per open brace: its position, then those of its commas
+        open;  // for each open brace: its position, then the positions of its commas
     for (size_t p = 0; p < pattern_.size(); ++p) {
       const char c = pattern_[p];
       if (c == '[') {
@@ -116,8 +116,8 @@ class GlobMatcher {
     }
   }
 
-  // A number range takes a whole number of the text: all its digits, from the first one on, unless
-  // the pattern itself has a digit before the bracket.
+  // Matches a number range with a whole number of the text: all digits, from the first digit on,
+  // unless the pattern itself has a digit before the bracket.
   void step_number(const NumberRanges& numbers, size_t p, size_t t) {
     size_t end = t;
     while (end < text_.size() && is_digit(text_[end])) ++end;
@@ -134,8 +134,8 @@ class GlobMatcher {
   }
 
   std::string_view pattern_, text_;
-  std::vector<size_t> after_brace_;                // of ',' and '}' that belong to braces
-  std::vector<std::vector<size_t>> alternatives_;  // of '{': where its alternatives start
+  std::vector<size_t> after_brace_;                // by position of ',' and '}' of braces
+  std::vector<std::vector<size_t>> alternatives_;  // by position of '{': alternatives' starts
   std::vector<bool> visited_;
   std::vector<std::pair<size_t, size_t>> pending_;
 };
@@ -171,7 +171,7 @@ class FileDescriptor {
   int fd_;
 };
 
-// Writes all of `content` to a new file and to the disk; 0 or errno.
+// Writes all of `content` to a new file and to the disk; returns 0 or errno.
 int write_whole(const std::string& path, std::string_view content, int how = O_CREAT | O_TRUNC) {
   FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CLOEXEC | how, 0666));
   if (file.get() < 0) return errno;
@@ -185,7 +185,8 @@ int write_whole(const std::string& path, std::string_view content, int how = O_C
   return file.close() == 0 ? 0 : errno;
 }
 
-// Devices and pipes (/dev/stdout) take what is written; they are no files that could be replaced.
+// Returns whether the path is a device or a pipe (/dev/stdout), which takes what is written and is
+// no file that could be replaced.
 bool is_stream(const std::string& path) {
   struct stat found {};
   // /dev/shm is a memory file system.
@@ -199,7 +200,7 @@ bool is_name(std::string_view text) {
   });
 }
 
-// Splits at the commas that stand outside all brackets. Fails on brackets that do not pair.
+// Splits at the commas that stand outside all brackets. Returns an error for unpaired brackets.
 Result<std::vector<std::string>> split_arguments(std::string_view text) {
   std::vector<std::string> out(1);
   std::string closing;  // the closing brackets that are due, innermost last
@@ -288,7 +289,7 @@ std::string nearest(std::string_view name, const std::vector<std::string>& candi
   std::string best;
   size_t best_distance = kNowhere;
   for (const std::string& candidate : candidates) {
-    // Levenshtein distance, one row at a time: row[j] = distance(name[0, i), candidate[0, j)).
+    // Computes the Levenshtein distance by rows: row[j] = distance(name[0, i), candidate[0, j)).
     std::vector<size_t> row(candidate.size() + 1);
     for (size_t j = 0; j < row.size(); ++j) row[j] = j;
     for (size_t i = 1; i <= name.size(); ++i) {
@@ -362,7 +363,7 @@ Status write_file(const std::string& path, std::string_view content) {
     if (error == 0) return {};
     return fault(system_error("write", path, error));
   }
-  std::error_code none;  // what a link points at is replaced, not the link
+  std::error_code none;  // replaces the target of a link, not the link
   const std::filesystem::path target = std::filesystem::canonical(path, none);
   const std::string real = none ? path : target.string();
   // The thread id makes the name unique among all that write at the same time on this machine.

@@ -24,15 +24,15 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kMostForAWriter{2};  // to open a pipe that is read
 
-// A pipe since somebody wrote to it last: numbers of files that are gone are given again.
+// Identifies a pipe since its last write: the system gives the numbers of deleted files again.
 using PipeId = std::tuple<dev_t, ino_t, time_t, int64_t>;
 
 PipeId pipe_id(const struct stat& status) {
   return {status.st_dev, status.st_ino, status.st_ctim.tv_sec, status.st_ctim.tv_nsec};
 }
 
-// Keeps the texts that pipes have given: a pipe gives its text once, and a plan is read more than
-// once, as for its default batch.
+// Keeps the texts that pipes have given. A pipe gives its text once, but a plan is read more than
+// once, for example for its default batch.
 class TextsOfPipes {
  public:
   std::optional<std::string> of(const PipeId& pipe) {
@@ -95,8 +95,8 @@ class OpenFile {
   }
 
  private:
-  // Waits for more; false at the end. A pipe that was never written to has no end yet: its writer
-  // may come late, but it must come.
+  // Waits for more; returns false at the end. A pipe that nobody has written to yet has no end: its
+  // writer may come late, but it must come.
   Result<bool> wait(bool no_writer, bool nothing_yet) {
     pollfd asked{descriptor_, POLLIN, 0};
     if (!no_writer) {
@@ -107,7 +107,7 @@ class OpenFile {
     if (had_writer_ || !nothing_yet) return false;
     constexpr int kMilliseconds = 20;
     if (::poll(&asked, 1, kMilliseconds) > 0 && (asked.revents & POLLHUP) != 0)
-      had_writer_ = true;  // and it is gone: what is left is read
+      had_writer_ = true;  // and it is gone: reads what is left
     if (Clock::now() - start_ < kMostForAWriter) return true;
     return invalid_input(
         fmt::format("cannot read '{}': expected a text, found a pipe that nothing has written to "

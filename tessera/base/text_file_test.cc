@@ -72,13 +72,13 @@ TEST_F(TextFile, MayBeAPipe) {
     std::jthread writer([&] { ASSERT_TRUE(write_file(full, text)); });
     EXPECT_EQ(read_text_file(full, 1 << 20).value(), text);
   }
-  EXPECT_EQ(read_text_file(full, 1 << 20).value(), text);  // what it gave before
+  EXPECT_EQ(read_text_file(full, 1 << 20).value(), text);  // the text it gave before
   {
     std::jthread writer([&] { ASSERT_TRUE(write_file(empty, "")); });
     EXPECT_EQ(read_text_file(empty, 1 << 20).value(), "");
   }
   {
-    std::jthread writer([&] { EXPECT_FALSE(write_file(long_one, text)); });  // it is closed
+    std::jthread writer([&] { EXPECT_FALSE(write_file(long_one, text)); });  // the reader closes it
     EXPECT_EQ(error_of(long_one, 70'000),
               "cannot read '" + long_one +
                   "': expected a text of at most 68.36 KiB (70,000 bytes), found more");

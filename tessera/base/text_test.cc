@@ -94,7 +94,7 @@ TEST(Glob, BracesHoldAlternativesThatAreGlobs) {
   EXPECT_TRUE(glob_match("{a*", "{abc"));
 }
 
-// The definition, tried out in all ways.
+// Tries all ways to match, by the definition of a glob.
 bool glob_oracle(std::string_view pattern, std::string_view text) {
   if (pattern.empty()) return text.empty();
   const char c = pattern[0];
@@ -186,7 +186,7 @@ TEST_F(Files, WriteLeavesNoTemporaryFile) {
   EXPECT_EQ(files, 1U);
 }
 
-// A pipe gets the content and stays a pipe; a link stays a link.
+// A pipe gets the content and remains a pipe; a link remains a link.
 TEST_F(Files, WritesIntoPipesAndThroughLinks) {
   ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
   const int reader = ::open(path("pipe").c_str(), O_RDONLY | O_NONBLOCK);
@@ -205,7 +205,7 @@ TEST_F(Files, WritesIntoPipesAndThroughLinks) {
   EXPECT_TRUE(std::filesystem::is_character_file("/dev/null"));
 }
 
-// /dev/shm holds files as others do, and no devices.
+// /dev/shm holds files as other folders do, and no devices.
 TEST_F(Files, OfAMemoryFileSystemAreReplaced) {
   if (!std::filesystem::is_directory("/dev/shm")) GTEST_SKIP() << "there is no /dev/shm";
   const std::string file = "/dev/shm/tessera_text_test." + std::to_string(::getpid());

@@ -11,13 +11,13 @@ namespace {
 
 struct Flaw {
   int line = 0;
-  size_t at = 0;  // offset of the text
+  size_t at = 0;  // offset in the text
   std::string reason;
 };
 
-// Walks over a text as far as it is valid TOML (toml++ stops at the first error, so what follows it
-// does not matter) and finds what toml++ takes amiss: a table header whose name does not begin like
-// a key, a '}' that closes a list.
+// Walks over a text as far as it is valid TOML (toml++ stops at the first error, so the text behind
+// it does not matter) and finds what toml++ cannot handle: a table header whose name does not begin
+// like a key, a '}' that closes a list.
 class FlawScan {
  public:
   explicit FlawScan(std::string_view text) : text_(text) {
@@ -53,7 +53,8 @@ class FlawScan {
   }
 
  private:
-  // A key a.b.c is a table in a table in a table: toml++ visits them recursively.
+  // Counts the dots of a key. A key a.b.c is a table in a table in a table, and toml++ visits them
+  // recursively.
   std::optional<Flaw> count_dots(char c) {
     constexpr int kMostDots = 64;
     if (c == '\n' || c == ',' || c == '=' || c == '[' || c == '{') dots_ = 0;
@@ -70,7 +71,7 @@ class FlawScan {
     skip_blanks();
     if (at_ == text_.size()) return true;
     const char c = text_[at_];
-    // An empty name "[]" and "[ [" are reported by toml++.
+    // toml++ itself reports an empty name "[]" and "[ [".
     const bool is_key = std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-';
     return is_key || c == '"' || c == '\'' || c == ']';
   }
@@ -119,7 +120,7 @@ class FlawScan {
   std::string_view text_;
   size_t at_ = 0;
   int line_ = 1;
-  int dots_ = 0;      // of the key that is read; of a number one
+  int dots_ = 0;      // dots of the current key; a number has one
   std::string open_;  // the brackets that are open, innermost last
 };
 
@@ -142,7 +143,7 @@ Result<toml::table> parse_toml(std::string_view text, std::string_view file) {
   int error_line = 0;
   const std::optional<Flaw> flaw = FlawScan(text).find();
   if (!flaw) return parse_checked(text, file, error_line);
-  // What stands before may be wrong too, and then it is the cause.
+  // The text before the flaw may be wrong too, and then it is the cause.
   const auto before = parse_checked(text.substr(0, flaw->at), file, error_line);
   if (!before && error_line < flaw->line) return tl::unexpected(before.error());
   return invalid_input(fmt::format("{}:{}: {}", file, flaw->line, flaw->reason));

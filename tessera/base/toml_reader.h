@@ -5,7 +5,7 @@
 //   TESSERA_TRY_VOID(reader.allow({"nodes", "name"}));
 //   TESSERA_TRY_VOID(reader.integer("nodes", 1, part.nodes));
 //
-// The typed readers keep their target if the key is absent.
+// The typed readers leave their target as it is if the key is absent.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +22,10 @@
 namespace tessera {
 
 std::string_view type_text(toml::node_type type);  // "a list"
-// ", did you mean 'tp'?", or nothing without candidates.
+// Returns ", did you mean 'tp'?", or nothing without candidates.
 std::string did_you_mean(std::string_view name, const std::vector<std::string>& candidates);
 
-// A view: the table and the file's name must outlive it.
+// A view of a table: the table and the file's name must outlive it.
 class TomlReader {
  public:
   // `where` names the table in messages, as "[[split]]"; `fallback_line` is used if the table has
@@ -40,7 +40,7 @@ class TomlReader {
   const toml::node* find(std::string_view key) const { return table_->get(key); }
   int line_of(const toml::node& node) const;
   int line_of(std::string_view key) const;
-  // toml++ sorts tables by key; here they are in the order of the text.
+  // Returns the entries in the order of the text; toml++ sorts tables by key.
   std::vector<std::pair<const toml::key*, const toml::node*>> in_order() const;
 
   tl::unexpected<Error> error(int line, const std::string& message) const;
@@ -60,11 +60,11 @@ class TomlReader {
                  std::vector<std::string>& value) const;  // a string or a list
   Status boolean(std::string_view key, bool& value) const;
   Status integers(std::string_view key, std::vector<int64_t>& value) const;  // >= 1
-  // A text with a unit (units.h), in the base unit.
+  // Reads a text with a unit (units.h) as a number in the base unit.
   enum class Sign : uint8_t { kNotNegative, kPositive };
   Status quantity(std::string_view key, Quantity what, Sign sign, double& value) const;
   Status bytes(std::string_view key, int64_t minimum, int64_t& value) const;
-  // A table of its own; `expected` says in words what it should look like.
+  // Reads a table of its own; `expected` says in words what it should look like.
   Status table(std::string_view key, std::string_view expected,
                std::optional<TomlReader>& value) const;
 

@@ -13,14 +13,14 @@ namespace {
 
 struct Unit {
   std::string_view name;
-  double scale;  // of the base unit
+  double scale;  // size in base units
 };
 
-// What a quantity is called and its units, the decimal ones first, each list from small to large.
+// The name of a quantity and its units: decimal ones first, each list from small to large.
 struct Scale {
   std::string_view noun, example;
   std::span<const Unit> units;
-  size_t decimal;  // units that are used for people
+  size_t decimal;  // number of units for people
 };
 
 constexpr double kKi = 1024, kMi = kKi * 1024, kGi = kMi * 1024, kTi = kGi * 1024;
@@ -46,7 +46,7 @@ Scale scale_of(Quantity what) {
   return {};
 }
 
-// Powers of ten below one are not exact: dividing by their exact inverse rounds once.
+// Multiplies. Powers of ten below one are not exact: dividing by their exact inverse rounds once.
 double times(double number, double scale) {
   return scale < 1e-1 && scale > 0 ? number / std::round(1 / scale) : number * scale;
 }

@@ -57,7 +57,8 @@ TEST(Units, PrintTheShortestText) {
   EXPECT_EQ(short_quantity(12, Quantity::kBytes), "12 B");
 }
 
-// Beyond 2^53 a value plus one is the value, and a large one has no finite number of nanoseconds.
+// Beyond 2^53 a value plus one equals the value, and a large value has no finite number of
+// nanoseconds.
 TEST(Units, LargeFiguresParseToTheSameValue) {
   const double value = std::bit_cast<double>(uint64_t{9084092552057378453});
   EXPECT_EQ(parse_quantity(format_quantity(value, Quantity::kSeconds), Quantity::kSeconds).value(),

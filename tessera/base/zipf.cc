@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-// (e^x - 1) / x and ln(1 + x) / x, also near 0.
+// Computes (e^x - 1) / x and, below, ln(1 + x) / x, also near 0.
 double expm1_over(double x) { return std::abs(x) > 1e-8 ? std::expm1(x) / x : 1 + x / 2; }
 double log1p_over(double x) { return std::abs(x) > 1e-8 ? std::log1p(x) / x : 1 - x / 2; }
 

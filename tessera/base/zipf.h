@@ -4,8 +4,8 @@
 //   const Zipf zipf(1'000'000, 1.05);
 //   const int64_t rank = zipf(philox, i);  // draw i, a function of philox and i alone
 //
-// By rejection-inversion (Hörmann and Derflinger, ACM TOMACS 6, 1996): no table, the same few
-// operations whatever the count.
+// Uses rejection-inversion (Hörmann and Derflinger, ACM TOMACS 6, 1996): no table, and an equally
+// small number of operations for every count.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace tessera {
 
 class Zipf {
  public:
-  // count >= 1, exponent >= 0 (0: all ranks are equally likely).
+  // Makes the law for count >= 1 and exponent >= 0 (0: all ranks are equally likely).
   Zipf(int64_t count, double exponent);
   int64_t operator()(const Philox& philox, uint64_t index) const;
 

@@ -20,7 +20,8 @@ TEST(ZipfTest, FrequenciesAreThoseOfTheLaw) {
       }
       const Philox philox{7, 3};
       for (uint64_t i = 0; i < kDraws; ++i) found[static_cast<size_t>(zipf(philox, i))] += 1;
-      // Chi-squared of count - 1 degrees of freedom: its mean and six standard deviations.
+      // The limit is the mean of chi-squared with count - 1 degrees of freedom and six standard
+      // deviations.
       double chi = 0;
       for (size_t k = 0; k < law.size(); ++k) {
         const double expected = law[k] / sum * kDraws;

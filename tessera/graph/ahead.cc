@@ -59,9 +59,10 @@ class AheadPass {
   }
 
  private:
-  // Finds the moved ops that the rest of the step computes again instead of reading a buffer: those
-  // that depend on no input, as they make the same values for every batch, and those that make
-  // integers of inputs (pieces of ids), which updates of a table need beside what was looked up.
+  // Finds the moved ops that the rest of the step computes again instead of reading a buffer: ops
+  // that depend on no input, as they make the same values for every batch, and ops that make
+  // integers from inputs (pieces of ids), which updates of a table need beside the rows that were
+  // looked up.
   void find_what_stays() {
     stays_.resize(graph_.ops().size());
     std::vector<bool> of_inputs(graph_.ops().size()), of_inputs_alone(graph_.ops().size());
@@ -82,8 +83,8 @@ class AheadPass {
     }
   }
 
-  // A moved op runs one step early, so it may read only what exists by then: inputs of the next step,
-  // tensors at rest, and outputs of other moved ops.
+  // Checks that each moved op reads only tensors that exist one step early: inputs of the next
+  // step, tensors at rest, and outputs of other moved ops.
   Status check() const {
     for (const Op& op : graph_.ops()) {
       if (!moved_[op.id.index()]) continue;
@@ -105,7 +106,7 @@ class AheadPass {
 
   TensorId add(Tensor tensor) {
     tensor.producer = {};
-    tensor.of = {};  // by link()
+    tensor.of = {};  // set by link()
     tensor.update_of = {};
     return to_.graph().add_tensor(std::move(tensor));
   }
@@ -117,7 +118,7 @@ class AheadPass {
     });
   }
 
-  // A buffer for each tensor that moved ops make and the rest of the step reads.
+  // Adds a buffer for each tensor that moved ops make and the rest of the step reads.
   void add_buffers() {
     for (const Op& op : graph_.ops()) {
       if (!moved_[op.id.index()] || stays_[op.id.index()]) continue;
@@ -132,7 +133,8 @@ class AheadPass {
     }
   }
 
-  // By op: is it an update op that makes, directly or not, the newest values that exact ops read?
+  // Returns by op whether it is an update op that makes, directly or indirectly, the newest values
+  // that exact ops read.
   std::vector<bool> updates_of_what_is_read() const {
     std::vector<bool> wanted(graph_.ops().size());
     const auto want = [&](TensorId tensor) {
@@ -173,7 +175,7 @@ class AheadPass {
     add_op(op, inputs, tensors_);
   }
 
-  // The op on the batch of the next step.
+  // Adds the op on the batch of the next step.
   void ahead(const Op& op) {
     std::vector<TensorId> inputs;
     for (const TensorId input : op.inputs) {
@@ -192,7 +194,7 @@ class AheadPass {
     add_op(op, inputs, next_);
   }
 
-  // `of`, `update_of` and mirrors, once all have their new numbers.
+  // Sets `of`, `update_of` and mirrors, once all tensors and ops have their new numbers.
   void link() {
     const auto mapped = [&](TensorId id) { return id.valid() ? tensors_[id.index()] : id; };
     Graph& out = to_.graph();
@@ -213,13 +215,13 @@ class AheadPass {
   const Graph& graph_;
   GraphBuilder to_{"ahead"};
   std::vector<bool> moved_, stale_;  // by op
-  std::vector<bool> stays_;          // moved ones that this step computes, too
-  std::vector<TensorId> tensors_;    // what stands for a tensor in this step
+  std::vector<bool> stays_;          // moved ops that this step computes, too
+  std::vector<TensorId> tensors_;    // the tensor in this step
   std::vector<OpId> ops_;
-  std::vector<TensorId> next_;                                 // its like of the next step
+  std::vector<TensorId> next_;                                 // the tensor in the next step
   std::vector<TensorId> newest_;                               // its new value
   std::vector<std::pair<TensorId, TensorId>> buffers_;         // tensor before, buffer
-  std::vector<std::pair<TensorId, TensorId>> inputs_of_next_;  // of the next step, of this one
+  std::vector<std::pair<TensorId, TensorId>> inputs_of_next_;  // input in the next step, in this
 };
 
 }  // namespace

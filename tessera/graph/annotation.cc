@@ -102,8 +102,9 @@ Result<std::vector<Token>> lex(std::string_view text) {
   return tokens;
 }
 
-// Marks of the dims from what is known: explicit `^` stays; behind the first dim of a bracket
-// (leading ones of size 1 skipped) a dim is hidden; a dim that some output lacks is a reduction.
+// Sets the marks of the dims from what is known: an explicit `^` stays; a dim behind the first dim
+// of a bracket (leading dims of size 1 skipped) is hidden; a dim that some output lacks is a
+// reduction.
 void settle_marks(Annotation& annotation) {
   std::vector<bool> hidden(annotation.dims.size(), false);
   auto mark_hidden = [&](const std::vector<OperandDims>& operands) {
@@ -134,7 +135,8 @@ void settle_marks(Annotation& annotation) {
   }
 }
 
-// Marks as written, gathered over all occurrences of a dim; columns are 0 where a mark is absent.
+// The marks as written, gathered over all occurrences of a dim; columns are 0 where a mark is
+// absent.
 struct WrittenMarks {
   size_t plus = 0;
   size_t caret = 0;
@@ -240,7 +242,7 @@ class Parser {
     return index;
   }
 
-  // The k-th literal n of an operand is the k-th literal n of the op.
+  // Returns the dim of a literal: the k-th literal n of an operand is the k-th literal n of the op.
   Result<int> literal_dim(const OperandDims& operand, const Token& token) {
     int64_t size = 0;
     const char* end = token.text.data() + token.text.size();
@@ -380,7 +382,7 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
-// Binds sizes operand by operand; remembers where a size came from for the message of a conflict.
+// Binds sizes operand by operand and remembers where a size came from, for messages of conflicts.
 class Binder {
  public:
   explicit Binder(Annotation& annotation)
@@ -499,7 +501,7 @@ class Binder {
       } else if (unknown < 0) {
         unknown = index;
       } else {
-        return {};  // two unknowns: perhaps another operand tells one of them
+        return {};  // two unknowns: another operand may tell one of them
       }
     }
     const bool fits = unknown < 0 ? known == item.size : known > 0 && item.size % known == 0;

@@ -1,6 +1,6 @@
-// Dimension annotations: a small language that says what an op's operands mean in terms of the op's
-// own named dims (its iteration space). Inputs stand before the arrow and outputs behind it, with
-// commas between; an operand is a list of its dims.
+// A dimension annotation is a text in a small language that says what an op's operands mean in
+// terms of the op's own named dims (its iteration space). Inputs stand before the arrow, outputs
+// behind it, with commas between them; an operand is a list of its dims.
 //
 //   text                                        what it shows
 //   ------------------------------------------  -------------------------------------------------
@@ -31,7 +31,7 @@
 //   TESSERA_TRY_VOID(bind_sizes(annotation, {{8, 4}, {4, 16}}, {{8, 16}}));
 //   annotation.dims[annotation.find("n")].size;  // 16
 //
-// Annotations are values. Lists are shared between equal ops.
+// Annotations are values. Equal ops share their lists.
 #pragma once
 
 #include <cstdint>
@@ -49,7 +49,7 @@ namespace tessera {
 
 enum class Mark : uint8_t {
   kSpatial,    // pieces of the op make pieces of every output that has the dim
-  kReduction,  // absent from at least one output: pieces make parts of it, merged by its combiner
+  kReduction,  // absent from an output: pieces make parts of it, merged by its combiner
   kFrozen,     // never split
 };
 
@@ -59,13 +59,13 @@ struct Window {
   friend auto operator<=>(const Window&, const Window&) = default;
 };
 
-// How a tensor dim is read through the windows of its op dim.
-//   kUnder   the op dim counts windows, the tensor dim is what lies under them
+// A `WindowUse` says how a tensor dim is read through the windows of its op dim.
+//   kUnder   the op dim counts windows, the tensor dim counts the elements under them
 //   kOver    the op dim counts elements under the windows, the tensor dim has one entry a window
-//   kBeside  both count elements: those that share a window with the op's own
+//   kBeside  both count elements: the tensor's are those that share a window with the op's own
 enum class WindowUse : uint8_t { kUnder, kOver, kBeside };
 
-// One dim of an op's iteration space.
+// A dim of an op's iteration space.
 struct OpDim {
   std::string name;   // "batch", "hidden"; a literal dim is named by its number ("3")
   int64_t size = -1;  // -1: not bound yet
@@ -73,8 +73,9 @@ struct OpDim {
   std::optional<Window> window;
   int64_t window_extent = -1;  // size of the tensor dims that are read through the window, but for
                                // kBeside, where it is `size`; -1: not bound yet
-  // If this dim counts places in the blocks of a tensor dim and the blocks differ in size, the size
-  // of that tensor dim: the first blocks have `size` places, the others one less. -1: all are equal.
+  // If this dim counts places in the blocks of a tensor dim and the blocks differ in size, this is
+  // the size of that tensor dim: the first blocks have `size` places, the others one less. -1: all
+  // blocks are equal.
   int64_t uneven_extent = -1;
   int causal_of = -1;   // index of the query dim if this is the key dim of a causal pair
   bool hidden = false;  // frozen only because it stands behind another dim in a bracket
@@ -82,14 +83,14 @@ struct OpDim {
   friend bool operator==(const OpDim&, const OpDim&) = default;
 };
 
-// A tensor dim as a row-major product of op dims (usually one). Indices into Annotation::dims.
+// A tensor dim as a row-major product of op dims (usually one), by their index in Annotation::dims.
 using DimGroup = std::vector<int>;
 
 struct OperandDims {
   std::vector<DimGroup> dims;          // by tensor dim
   Combiner combiner = Combiner::kSum;  // outputs only: merges parts
   struct Windowed {
-    int dim = 0;  // of the tensor: it is read through the window of its op dim
+    int dim = 0;  // the tensor dim, read through the window of its op dim
     WindowUse use = WindowUse::kUnder;
     friend bool operator==(const Windowed&, const Windowed&) = default;
   };
@@ -100,19 +101,19 @@ struct OperandDims {
   friend bool operator==(const OperandDims&, const OperandDims&) = default;
 };
 
-// What a piece of an op dim of `size` reads of a tensor dim of `extent` through windows.
+// Says which part of a tensor dim of `extent` a piece of an op dim of `size` reads through windows.
 struct WindowRead {
   Window window;
   WindowUse use = WindowUse::kUnder;
   int64_t size = 0, extent = 0;
-  // With the halo, without the padding. The whole op dim reads the whole tensor dim, also what no
-  // window reaches; an empty piece reads nothing.
+  // Returns the interval that `piece` reads, with the halo, without the padding. The whole op dim
+  // reads the whole tensor dim, also elements that no window reaches; an empty piece reads nothing.
   Interval of(Interval piece) const;
   friend bool operator==(const WindowRead&, const WindowRead&) = default;
   friend auto operator<=>(const WindowRead&, const WindowRead&) = default;
 };
 
-// The size of the tensor dim of a bracket whose blocks are uneven; -1: they are of one size.
+// Returns the size of the tensor dim of a bracket whose blocks are uneven, or -1 if they are equal.
 int64_t uneven_extent(const std::vector<OpDim>& dims, const DimGroup& group);
 
 struct Annotation {
@@ -120,9 +121,10 @@ struct Annotation {
   SharedList<OperandDims> inputs;
   SharedList<OperandDims> outputs;
   int find(std::string_view name) const;  // index or -1
-  // Is `op_dim` absent from output `output`, so that a split of it makes parts of that output?
+  // Returns whether output `output` lacks `op_dim`, so that a split of it makes parts of that
+  // output.
   bool reduces(int op_dim, size_t output) const;
-  // How the operand reads that tensor dim; none: not through a window.
+  // Returns how the operand reads that tensor dim through a window, or none if it does not.
   std::optional<WindowRead> window_read(const OperandDims& operand, size_t tensor_dim) const;
   friend bool operator==(const Annotation&, const Annotation&) = default;
 };
@@ -130,12 +132,12 @@ struct Annotation {
 // Parses the text. Sizes stay unbound, except those of literals. An error names the column:
 // "annotation column 7: ...".
 Result<Annotation> parse_annotation(std::string_view text);
-// Prints the canonical text, with marks at the first occurrence only. It parses back to an equal
-// value, but for sizes.
+// Prints the canonical text, with marks at the first occurrence only. The text parses back to an
+// equal value, except for sizes.
 std::string to_string(const Annotation& annotation);
 // Binds sizes from the shapes of inputs and outputs, and checks that equal names have equal sizes
-// and that the products of brackets match. One unknown size in a bracket is inferred. Sizes that
-// were bound before are kept and checked, and so are the extents of uneven blocks.
+// and that the products of brackets match. One unknown size in a bracket is inferred. Sizes and
+// extents of uneven blocks that were bound before are kept and checked.
 Status bind_sizes(Annotation& annotation, const std::vector<std::vector<int64_t>>& input_shapes,
                   const std::vector<std::vector<int64_t>>& output_shapes);
 

@@ -110,7 +110,7 @@ TEST(AnnotationTest, WindowsAreReadFromEitherSide) {
   ASSERT_TRUE(bind_sizes(a, {{2, 4}, {2, 8}}, {{2, 8}}));
   EXPECT_EQ(dim(a, "x").size, 8);
   EXPECT_EQ(dim(a, "x").window_extent, 4);
-  // Elements 2 and 3 lie under the windows at 1 (of 1 to 3) and 2 (of 3 to 5).
+  // Elements 2 and 3 lie under the windows at 1 (elements 1 to 3) and 2 (elements 3 to 5).
   EXPECT_EQ(a.window_read(a.inputs[0], 1)->of({2, 2}), (Interval{1, 2}));
   EXPECT_EQ(a.window_read(a.inputs[1], 1)->of({2, 2}), (Interval{1, 5}));
   EXPECT_FALSE(a.window_read(a.outputs[0], 1));
@@ -121,7 +121,7 @@ TEST(AnnotationTest, WindowsAreReadFromEitherSide) {
   EXPECT_EQ(bound.error().message, "dim 'x' of 8 has 4 windows, found 5 in input 0");
 }
 
-// Against the definition: which windows hold which elements, one by one.
+// Compares with the definition of windows: which windows hold which elements, one by one.
 RC_GTEST_PROP(AnnotationProperty, WindowsReadWhatTheirDefinitionSays, ()) {
   const Window w{*rc::gen::inRange<int64_t>(1, 7), *rc::gen::inRange<int64_t>(1, 5), 0};
   Window window = w;
@@ -139,7 +139,7 @@ RC_GTEST_PROP(AnnotationProperty, WindowsReadWhatTheirDefinitionSays, ()) {
   const auto hull = [](const std::set<int64_t>& hit) {
     return hit.empty() ? Interval{} : Interval{*hit.begin(), *hit.rbegin() - *hit.begin() + 1};
   };
-  // Reads at least the hull, and no more than what lies between.
+  // The read covers at least the hull, and no more than what lies between.
   const auto same = [](Interval read, Interval expected) {
     return expected.empty() ? read.empty() : read == expected;
   };
@@ -238,7 +238,7 @@ TEST(AnnotationTest, OneUnknownOfABracketIsInferred) {
   EXPECT_EQ(dim(a, "c").size, 5);
 }
 
-// A random annotation text: marks are written at random occurrences.
+// Makes a random annotation text, with marks at random occurrences.
 rc::Gen<std::string> annotation_text() {
   return rc::gen::exec([]() {
     const int count = *rc::gen::inRange(1, 6);

@@ -1,5 +1,5 @@
-// What an op says about itself besides its operands: named integers, numbers and texts. Copies
-// share one table; a write to a shared one copies it first.
+// Attributes are what an op says about itself besides its operands: named integers, numbers and
+// texts. Copies share one table; a write to a shared table copies it first.
 #pragma once
 
 #include <cstdint>

@@ -12,7 +12,7 @@ TEST(Attributes, AWriteLeavesTheOthersAsTheyWere) {
   b["heads"] = int64_t{4};
   EXPECT_EQ(std::get<int64_t>(a.at("heads")), 8);
   EXPECT_EQ(std::get<int64_t>(b.at("heads")), 4);
-  c.emplace("heads", int64_t{2});  // it is there
+  c.emplace("heads", int64_t{2});  // it is there already
   EXPECT_EQ(a, c);
   EXPECT_EQ(c.erase("dims"), 0u);
   EXPECT_EQ(c.erase("heads"), 1u);

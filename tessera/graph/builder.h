@@ -1,7 +1,7 @@
-// GraphBuilder: appends ops to a graph. Knows the current path prefix, phase and mirror; infers
-// annotation, shapes and dtypes from the op table. A wrong call (unknown kind, shapes that do not
-// fit) is kept as the first error and returned by finish(); later calls become no-ops, so builders
-// read as straight lines.
+// GraphBuilder appends ops to a graph. It knows the current path prefix, phase and mirror, and
+// infers annotation, shapes and dtypes from the op table. A wrong call (unknown kind, shapes that
+// do not fit) is kept as the first error and returned by finish(); later calls become no-ops, so
+// builders read as straight lines.
 //
 //   GraphBuilder g("mlp");
 //   auto x = g.input("x", {{"batch", 8}, {"in", 4}}, DType::kFloat32);
@@ -22,26 +22,28 @@ namespace tessera {
 class GraphBuilder {
  public:
   explicit GraphBuilder(std::string graph_name);
-  explicit GraphBuilder(Graph graph);  // go on with a graph (differentiate, expand, transforms)
+  explicit GraphBuilder(Graph graph);  // continues a graph (differentiate, expand, transforms)
 
-  // Paths: names given to op() / parameter() are prefixed by the open scopes, joined by '.'.
+  // Opens a scope. Names given to op() / parameter() are prefixed by the open scopes, joined by
+  // '.'.
   void push(std::string_view scope);
-  // A scope of op paths only: parameters keep their path without it, and one that exists is used
-  // again. For passes that share parameters; the pass that names the ops without prefix has an
-  // empty scope.
+  // Opens a scope of op paths only: parameters keep their path without it, and a parameter that
+  // exists is used again. It is for passes that share parameters; the pass that names the ops
+  // without prefix has an empty scope.
   void push_shared(std::string_view scope);
   void pop();
 
   TensorId input(std::string_view name, std::vector<Dim> dims, DType dtype);
   TensorId parameter(std::string_view name, std::vector<Dim> dims, Init init,
                      DType dtype = DType::kFloat32);
-  // A parameter is published with these dims (published_text of graph.h); without a call with its own.
+  // Sets the dims with which a parameter is published (published_text of graph.h); without a call
+  // they are its own.
   void publish(TensorId parameter, std::string_view dims);
   TensorId buffer(std::string_view name, std::vector<Dim> dims, Init init,
                   DType dtype = DType::kFloat32);
   TensorId state(std::string_view name, TensorId parameter,
                  Init init);  // optimizer state with the parameter's dims
-  // Optimizer state that belongs to no parameter: a scalar.
+  // Adds optimizer state that belongs to no parameter: a scalar.
   TensorId scalar_state(std::string_view name, DType dtype, Init init);
   // Adds an op; output tensors are named after the path ("path" for one output, else "path.<output
   // name of the kind>").
@@ -50,18 +52,18 @@ class GraphBuilder {
   TensorId op1(std::string_view name, std::string_view kind, std::vector<TensorId> inputs,
                Attributes attributes = {});
 
-  // Are parameters added from here on trained (default) or left as they are?
+  // Sets whether parameters added from here on are trained (default) or left as they are.
   void set_trains(bool trains) { trains_ = trains; }
   bool trains() const { return trains_; }
 
-  // Phase and mirror of the ops added from here on.
+  // Sets the phase and, below, the mirror of the ops added from here on.
   void set_phase(Phase phase) { phase_ = phase; }
   void set_mirror(OpId mirror) { mirror_ = mirror; }
-  void set_role(Role role) { role_ = role; }  // of op outputs; default kActivation
+  void set_role(Role role) { role_ = role; }  // role of op outputs; default kActivation
   void set_step(int step) { step_ = step; }   // Op::step; default -1
 
   Graph& graph() { return graph_; }
-  const Tensor& tensor(TensorId id) const;  // of an invalid id (after an error): an empty tensor
+  const Tensor& tensor(TensorId id) const;  // an empty tensor if the id is invalid (after an error)
   bool ok() const { return error_.message.empty(); }
   void fail(std::string message);  // keeps the first error
   Result<Graph> finish();          // verifies
@@ -83,39 +85,41 @@ class GraphBuilder {
   Error error_;
 };
 
-// Parameters that are trained otherwise than the rest: those whose names the pattern (a glob) takes,
-// or a prefix of their names before a '.'. A later group goes before an earlier one.
+// A group of parameters that are trained otherwise than the rest: their names match the pattern (a
+// glob), or a prefix of their names before a '.' does. A later group overrides an earlier one.
 struct OptimizerGroup {
   std::string parameters;                             // "blocks.*.ln_1", "embed"
-  double rate = 1;                                    // times the learning rate
-  std::optional<double> weight_decay = std::nullopt;  // none: as the others
-  std::string kind = {};                              // another optimizer; "": that of the others
-  std::string rounding = {};  // as OptimizerSpec::rounding; "": as the others
+  double rate = 1;                                    // factor of the learning rate
+  std::optional<double> weight_decay = std::nullopt;  // none: as for the rest
+  std::string kind = {};                              // another optimizer; "": that of the rest
+  std::string rounding = {};  // as OptimizerSpec::rounding; "": as for the rest
   friend bool operator==(const OptimizerGroup&, const OptimizerGroup&) = default;
 };
 
-// Appends backward ops for `graph.loss` and, with an optimizer, gradient clipping and update ops.
+// The kind that makes `differentiate` append backward ops for the loss only, without an optimizer.
 inline constexpr std::string_view kNoOptimizer = "none";  // backward only
 struct OptimizerSpec {
   std::string kind = "adamw";  // a name of optimizers.h ("adamw", "sgd"), or kNoOptimizer
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
-  double weight_decay = 0.1;  // on parameters that are published with two dims or more only
+  double weight_decay = 0.1;  // only on parameters published with two dims or more
   double momentum = 0.9;      // sgd, lars, muon
   double nesterov = 0;        // 1: sgd and muon look ahead
-  // Of tables of 16 bits that are updated by rows: "nearest", or "stochastic", where a number becomes
-  // one of its two neighbours with probabilities that keep its mean, so that small steps are not
-  // lost. What an element is rounded to depends on its index, the step and the seed alone.
+  // How 16-bit tables that are updated by rows are rounded: "nearest", or "stochastic", where a
+  // number becomes one of its two neighbours with probabilities that keep its mean, so that small
+  // steps are not lost. The rounding of an element depends only on its index, the step and the
+  // seed.
   std::string rounding = "nearest";
   double clip_norm = 1.0;  // 0: no clipping
-  Precision precision;     // of gradients and optimizer state, and the loss scale
+  Precision precision;     // dtypes of gradients and optimizer state, and the loss scale
   std::vector<OptimizerGroup> groups = {};
-  // The tables that are updated by rows (tables_by_rows of optimizers.h, of the model as written);
-  // none: to be found in the graph itself.
+  // The tables that are updated by rows (tables_by_rows of optimizers.h, of the model as written).
+  // If none, they are found in the graph itself.
   std::optional<std::vector<std::string>> by_rows = std::nullopt;
-  // Along which the plan works in several micro-batches, so that what an update reads of each of
-  // them is collected first (op kind collect); "": it works on the batch as a whole.
+  // The dim that the plan cuts into several micro-batches, so that the tensors of each micro-batch
+  // that an update reads are collected first (op kind collect). "": the plan has one micro-batch.
   std::string micro_batch_dim = {};
-  // Of an attribute of the update kind ("beta1"); none: the kind's default holds.
+  // Returns the value of an attribute of the update kind ("beta1"), or none where the kind's
+  // default holds.
   std::optional<double> value(std::string_view attribute) const;
 };
 Result<Graph> differentiate(const Graph& forward, const OptimizerSpec& optimizer);

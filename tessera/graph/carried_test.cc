@@ -1,4 +1,4 @@
-// Running state in graphs: what may be said, what differentiate makes of it, and its text.
+// Tests running state in graphs: which updates are allowed, their derivative, and their text.
 #include "tessera/graph/carried.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 namespace tessera::carried_test {
 namespace {
 
-// x [batch, in] times w, and a buffer that follows the mean of the result over the batch.
+// Returns x [batch, in] times w, and a buffer that follows the mean of the result over the batch.
 GraphBuilder product() {
   GraphBuilder g("product");
   const auto x = g.input("x", {{"batch", 4}, {"in", 3}}, DType::kFloat32);
@@ -111,7 +111,7 @@ TEST(Carried, WrongOnesAreOneLine) {
             "'stray'");
 }
 
-// A plan that loops over what a mean is made of leaves no mean to follow.
+// A plan that loops over the ops that make a mean leaves no mean to follow.
 TEST(Carried, AValueThatIsNotThereIsNamed) {
   auto graph = product().finish();
   ASSERT_TRUE(graph);

@@ -1,5 +1,5 @@
-// Backward and update ops. Reverse-mode: walk the forward ops from the loss back; the rule of each
-// kind turns the gradients of its outputs into contributions to the gradients of its inputs;
+// Makes backward and update ops. Reverse-mode: walk the forward ops from the loss back; the rule of
+// each kind turns the gradients of its outputs into contributions to the gradients of its inputs;
 // contributions to a tensor are added up when its producer is reached (for a parameter: when its
 // first consumer has been passed).
 #include <fmt/format.h>
@@ -25,7 +25,7 @@ namespace {
 struct Contribution {
   TensorId gradient;
   std::string from;    // path of the forward op that gives it
-  bool fresh = false;  // made by that op's rule, so ours to name; else the gradient of another
+  bool fresh = false;  // made by that op's rule, so we name it; else the gradient of another
                        // tensor, passed on
 };
 
@@ -59,13 +59,13 @@ class Differentiator {
   ParameterGradient gradient(TensorId tensor) const {
     return {gradients_[tensor.index()], row_gradients_[tensor.index()]};
   }
-  // What an optimizer reads instead of the gradient: the unscaled one.
+  // Sets what an optimizer reads instead of the gradient: the unscaled gradient.
   void set_gradient(TensorId tensor, ParameterGradient gradient) {
     gradients_[tensor.index()] = gradient.whole;
     row_gradients_[tensor.index()] = std::move(gradient.rows);
   }
   TensorId scale() const { return scale_; }
-  // Of the scalars of an update: float64 in a float64 model, else float32.
+  // Returns the dtype of the scalars of an update: float64 in a float64 model, else float32.
   DType scale_dtype() {
     for (const Tensor& tensor : builder_.graph().tensors()) {
       if (tensor.role == Role::kParameter && tensor.trained && tensor.dtype == DType::kFloat64)
@@ -88,7 +88,8 @@ class Differentiator {
     return {};
   }
 
-  // A tensor wants a gradient if it depends on a parameter and the loss depends on it.
+  // Finds the tensors that want a gradient: they depend on a parameter, and the loss depends on
+  // them.
   void find_wanted() {
     std::vector<bool> trained(forward_tensors_, false);
     std::vector<bool> used(forward_tensors_, false);
@@ -183,7 +184,7 @@ class Differentiator {
     return {};
   }
 
-  // Of all micro-batches, where there are several.
+  // Returns the tensor collected from all micro-batches, where there are several.
   TensorId collected(const std::string& path, TensorId id) {
     const std::vector<Dim>& dims = graph().tensor(id).dims;
     const bool comes_in_parts = std::any_of(
@@ -192,7 +193,8 @@ class Differentiator {
     return builder_.op1(path, "collect", {id}, {{"dim", micro_batch_dim_}});
   }
 
-  // The ops that read a table which is updated by rows all look up rows of it (is_only_looked_up).
+  // Keeps the gradient of a table that is updated by rows as what the look-up `op` adds to it. All
+  // ops that read such a table look up rows of it (is_only_looked_up).
   void keep_rows(const Op& op, TensorId dy, std::vector<bool>& wanted) {
     for (size_t i = 0; i < op.inputs.size(); ++i) {
       if (!wanted[i] || !by_rows_[op.inputs[i].index()]) continue;
@@ -210,22 +212,24 @@ class Differentiator {
 
   bool is_parameter(TensorId id) { return graph().tensor(id).role == Role::kParameter; }
 
-  // A parameter, or the copy of one in another dtype: where gradients of the wanted dtype are due.
+  // Returns whether the tensor is a parameter or its copy in another dtype; gradients of these have
+  // the wanted dtype.
   bool holds_parameter(TensorId id) {
     const OpId producer = graph().tensor(id).producer;
     return is_parameter(id) || (producer.valid() && info_of(graph().op(producer)).converts &&
                                 is_parameter(graph().op(producer).inputs[0]));
   }
 
-  // The derivative of a parameter's copy in another dtype hands on a gradient that has the wanted dtype already.
+  // Applies the kind's rule. The gradient of a parameter's copy in another dtype has the wanted
+  // dtype already, so the copy's rule passes it on unchanged.
   InputGradients differentiate_by_rule(const KindInfo& info, const Op& op,
                                        const OutputGradients& dy, const std::vector<bool>& wanted) {
     if (precision_.gradient && info.converts && is_parameter(op.inputs[0])) return {dy[0]};
     return info.differentiate(builder_, op, dy, wanted);
   }
 
-  // Contributions to parameters take the wanted dtype: in the op that sums them over the batch, so
-  // that sums over micro-batches and ranks are in it too; else by a cast.
+  // Gives contributions to parameters the wanted dtype: in the op that sums them over the batch, so
+  // that sums over micro-batches and ranks have it too; else by a cast.
   void set_gradient_dtype(const Op& op, InputGradients& contributions,
                           const std::vector<bool>& wanted, size_t made_before) {
     if (!precision_.gradient) return;
@@ -246,7 +250,7 @@ class Differentiator {
     }
   }
 
-  // The gradient of a forward tensor once all contributions are there; invalid if there are none.
+  // Returns the gradient of a forward tensor once all contributions are there; invalid if none are.
   TensorId settle(TensorId id) {
     TensorId& gradient = gradients_[id.index()];
     std::vector<Contribution>& parts = contributions_[id.index()];
@@ -267,7 +271,7 @@ class Differentiator {
       gradient = builder_.op1(path, "scale", {parts[0].gradient}, {{"factor", 1.0}});
     } else {
       return gradient =
-                 parts[0].gradient;  // shared: `of` stays with the tensor whose gradient it is
+                 parts[0].gradient;  // shared: `of` keeps naming the tensor whose gradient it is
     }
     if (gradient.valid()) {
       graph().tensor(gradient).name = "grad." + target.name;
@@ -292,7 +296,7 @@ class Differentiator {
   const Precision& precision_;
   const std::string& micro_batch_dim_;
   const std::vector<bool> by_rows_;
-  TensorId scale_;  // of the loss, if it is dynamic
+  TensorId scale_;  // scale of the loss, if it is dynamic
   size_t forward_ops_;
   size_t forward_tensors_;
   std::vector<bool> wanted_;
@@ -302,7 +306,7 @@ class Differentiator {
   std::vector<std::vector<RowGradient>> row_gradients_;
 };
 
-// The last group that takes the parameter; null: none does.
+// Returns the last group that takes the parameter, or null if none does.
 const OptimizerGroup* own_group_of(const OptimizerSpec& spec, const std::string& name) {
   for (auto group = spec.groups.rbegin(); group != spec.groups.rend(); ++group) {
     if (takes(group->parameters, name)) return &*group;
@@ -310,7 +314,8 @@ const OptimizerGroup* own_group_of(const OptimizerSpec& spec, const std::string&
   return nullptr;
 }
 
-// A parameter that the group takes; null: none. `last`: the last one that was asked about.
+// Returns a parameter that the group takes, or null. `last` becomes the last parameter that the
+// group did not take.
 const Tensor* first_taken(const OptimizerGroup& group, const Graph& forward, const Tensor*& last) {
   for (const Tensor& tensor : forward.tensors()) {
     if (tensor.role != Role::kParameter) continue;
@@ -334,8 +339,8 @@ Status check_group(const OptimizerGroup& group, const Graph& forward) {
       parameter == nullptr ? "" : fmt::format(" (as '{}')", parameter->name), group.parameters));
 }
 
-// "transformer.h.3" of "transformer.h.3.mlp.weight": the parameter's block, if the name has a number
-// for it; "" if it has none.
+// Returns the parameter's block, "transformer.h.3" of "transformer.h.3.mlp.weight", if the name has
+// a number for it; "" if it has none.
 std::string numbered_block(const std::string& parameter) {
   const std::vector<std::string> parts = split_text(parameter, '.');
   std::string block = parts[0];
@@ -346,10 +351,10 @@ std::string numbered_block(const std::string& parameter) {
   return "";
 }
 
-// What is summed over all parameters (squares for clipping, flags of overflow) is summed from block
-// to block, so that each pipeline stage adds what it has. A parameter's group is its block by name;
-// in a model without such names, the repeated block (repeat.h) that reads it; else the first
-// component of its name.
+// Groups parameters for sums over all parameters (squares for clipping, flags of overflow), which
+// are added from block to block, so that each pipeline stage adds its own terms. A parameter's
+// group is its block by name; in a model without such names, the repeated block (repeat.h) that
+// reads it; else the first component of its name.
 class SumGroups {
  public:
   SumGroups(const Graph& graph, const std::vector<TensorId>& parameters) {
@@ -418,7 +423,7 @@ class Updater {
     std::vector<TensorId> state;
     if (differentiator_.scale().valid()) {
       state = scale_state();
-      // Skipped steps are none: the optimizer counts the others.
+      // Skipped steps do not count as steps of the optimizer.
       scalars.step = builder_.op1("optimizer.step", "sub", {scalars.step, state[3]});
     }
     for (const TensorId parameter : parameters_) update(parameter, scalars);
@@ -437,8 +442,8 @@ class Updater {
   }
 
   // ---- the loss scale
-  // Scale, steps without overflow, overflows since the scale grew, skipped steps. All rest where
-  // the scale does.
+  // Returns the scale, steps without overflow, overflows since the scale grew, skipped steps. All
+  // rest where the scale does.
   std::vector<TensorId> scale_state() {
     std::vector<TensorId> state{differentiator_.scale()};
     for (const char* name : {"clean", "overflows", "skipped"}) {
@@ -467,7 +472,8 @@ class Updater {
       name_updated(builder_.graph().tensor(outputs[i]), builder_.tensor(state[i]));
   }
 
-  // 1 if any gradient has an element that is not finite, on any rank: the largest of all flags.
+  // Makes a flag that is 1 if any gradient has an element that is not finite, on any rank: the
+  // largest of all flags.
   TensorId find_overflow() {
     std::vector<std::pair<std::string, std::vector<TensorId>>> groups;
     for (const TensorId parameter : parameters_) {
@@ -483,7 +489,7 @@ class Updater {
 
   void unscale() {
     for (const TensorId parameter : parameters_) {
-      if (is_by_rows(parameter)) continue;  // a factor of its update: add_row_scalars
+      if (is_by_rows(parameter)) continue;  // unscaled by a factor of its update: add_row_scalars
       if (!builder_.ok()) return;
       const Tensor target = builder_.tensor(parameter);
       const DType dtype = target.dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
@@ -504,12 +510,13 @@ class Updater {
                          {"factor", scale.dynamic ? 1.0 : 1.0 / scale.initial}});
   }
 
-  // ---- tables that are updated by rows: what each look-up adds stays as it is, so scaled
+  // ---- tables that are updated by rows: the rows that look-ups add stay scaled by the loss scale
   bool is_by_rows(TensorId parameter) const {
     return !differentiator_.gradient(parameter).rows.empty();
   }
 
-  // Of the rows of a table's gradient, each of which is the sum of what the look-ups add to it.
+  // Returns the sum of squares of the rows of a table's gradient; a row is the sum of what all
+  // look-ups add to it.
   TensorId row_squares(TensorId parameter) {
     TensorId& squares = row_squares_[parameter];
     if (squares.valid()) return squares;
@@ -520,7 +527,7 @@ class Updater {
     return squares;
   }
 
-  // The factor of the gradient of tables that are updated by rows: with a loss scale, over it.
+  // Returns the factor of gradients of tables updated by rows: divided by the loss scale, if any.
   TensorId row_coefficient(TensorId coefficient) {
     if (!spec_.precision.loss_scale) return coefficient;
     if (!row_coefficient_.valid())
@@ -539,9 +546,9 @@ class Updater {
     return groups.emplace_back(group, std::vector<TensorId>{}).second;
   }
 
-  // From the last group to the first, in order of first occurrence: each adds its members to what
-  // the groups behind it came to. So one term crosses from a pipeline stage to the one before it,
-  // however many groups a stage has, and the last stage, whose gradients are complete first, begins.
+  // Merges the groups from last to first, in order of first occurrence: each adds its members to
+  // the result of the groups behind it. So one term crosses from a pipeline stage to the one before
+  // it, and the last stage, whose gradients are complete first, begins.
   TensorId merge(const std::string& scope, const std::string& whole, const std::string& kind,
                  const Groups& groups) {
     TensorId so_far;
@@ -555,7 +562,7 @@ class Updater {
     return so_far;
   }
 
-  // What the trainer makes for each step; the graph may have it already.
+  // Returns an input that the trainer sets in each step; the graph may have it already.
   Result<TensorId> scalar_input(const std::string& name, Init::Kind what) {
     TensorId existing = builder_.graph().find_tensor(name);
     if (!existing.valid()) existing = builder_.input(name, {}, scalar_dtype());
@@ -591,7 +598,7 @@ class Updater {
     return squares;
   }
 
-  // The learning rate times a group's factor, made once for each factor.
+  // Returns the learning rate times a group's factor, made once for each factor.
   TensorId rate_of(TensorId lr, double factor) {
     if (factor == 1) return lr;
     const auto [it, fresh] = rates_.try_emplace(factor);
@@ -621,8 +628,8 @@ class Updater {
     check_pieces(parameter, spec.kind, first);
   }
 
-  // Of a table that rests in pieces, an update may read its own piece alone: ops from `first` on
-  // neither add up rows nor need all of them.
+  // Checks that the update of a table that rests in pieces reads its own piece only: ops from
+  // `first` on neither add up rows nor need all of them.
   void check_pieces(TensorId parameter, const std::string& optimizer, size_t first) {
     const Graph& graph = builder_.graph();
     const Tensor& piece = graph.tensor(parameter);
@@ -659,15 +666,15 @@ class Updater {
   TensorId row_coefficient_;
 };
 
-// By tensor: the tables that are updated by rows, and their copies in another dtype. An Error if a
-// plan has changed how one is read.
+// Returns by tensor whether it is a table that is updated by rows, or a copy of such a table in
+// another dtype. Returns an error if a plan has changed how a table is read.
 Result<std::vector<bool>> updated_by_rows(const Graph& forward, const OptimizerSpec& spec) {
   std::vector<bool> out(forward.tensors().size(), false);
   const std::vector<std::string> tables =
       spec.by_rows ? *spec.by_rows : tables_by_rows(forward, spec);
   if (tables.empty()) return out;
   const Origins origins(forward);
-  std::map<std::string, std::vector<TensorId>> pieces;  // of each table; itself, if it rests whole
+  std::map<std::string, std::vector<TensorId>> pieces;  // by table; the table itself if it is whole
   for (const Tensor& tensor : forward.tensors()) {
     if (tensor.role == Role::kParameter) pieces[origins.of(tensor.id).name].push_back(tensor.id);
   }
@@ -690,14 +697,14 @@ Result<std::vector<bool>> updated_by_rows(const Graph& forward, const OptimizerS
   return out;
 }
 
-// Does the graph have a parameter that is trained?
+// Returns whether the graph has a parameter that is trained.
 bool trains(const Graph& graph) {
   return std::any_of(graph.tensors().begin(), graph.tensors().end(), [](const Tensor& tensor) {
     return tensor.role == Role::kParameter && tensor.trained;
   });
 }
 
-// Does a group leave its parameters as they are?
+// Returns whether a group leaves its parameters as they are.
 bool freezes(const OptimizerSpec& spec) {
   return std::any_of(spec.groups.begin(), spec.groups.end(),
                      [](const OptimizerGroup& group) { return group.kind == kNoOptimizer; });

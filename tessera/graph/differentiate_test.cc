@@ -38,7 +38,8 @@ const Op* find_op(const Graph& graph, std::string_view path) {
   return nullptr;
 }
 
-// The expected text lies beside the tests; TESSERA_REWRITE_GOLDEN=1 writes it anew.
+// Compares with the expected text, which lies beside the tests; TESSERA_REWRITE_GOLDEN=1 rewrites
+// it.
 void expect_golden(const std::string& text, const std::string& name) {
   const std::string path = std::string(TESSERA_SOURCE_DIR) + "/tessera/graph/testdata/" + name;
   if (std::getenv("TESSERA_REWRITE_GOLDEN") != nullptr) {
@@ -94,7 +95,8 @@ TEST(DifferentiateTest, BackwardOpsMirrorForwardOpsAndInheritTheirDimNames) {
   }
 }
 
-// y = w x (twice, the first pass without gradient): only the second product is differentiated.
+// Makes y = w x (twice, the first pass without gradient): only the second product is
+// differentiated.
 Graph two_passes(bool first_uses_more) {
   GraphBuilder g("recycled");
   const std::vector<Dim> dims = {{"h", 4}};
@@ -253,8 +255,8 @@ TEST(DifferentiateTest, BroadcastOperandsAreSummedOverTheMissingDims) {
   EXPECT_EQ(find_op(graph, "product.da"), nullptr);  // x needs no gradient
 }
 
-// Operand dims that neither the output nor the other operand has, and operands whose tensor dims
-// have other names than the spec.
+// Some dims of the operands are neither in the output nor in the other operand, and some operands'
+// tensor dims have other names than the spec.
 TEST(DifferentiateTest, EinsumGradientsBroadcastAndRename) {
   GraphBuilder g("einsum");
   const TensorId a = g.parameter("a", {{"i", 2}, {"j", 3}, {"l", 4}}, kNormal);
@@ -325,7 +327,7 @@ TEST(DifferentiateTest, ClippingSumsByGroup) {
   EXPECT_EQ(last_term("clip.blocks.1"), "clip.norm");
 }
 
-// A table that is looked up in a narrow copy is looked up all the same: Muon leaves it to AdamW.
+// A table that is looked up in a narrow copy counts as looked up too: Muon leaves it to AdamW.
 TEST(DifferentiateTest, MuonTakesNoTableForAMatrix) {
   for (const bool narrow : {false, true}) {
     GraphBuilder g("table");
@@ -345,7 +347,8 @@ TEST(DifferentiateTest, MuonTakesNoTableForAMatrix) {
   }
 }
 
-// The squares that the op at `path` adds up, by parameter, with those of the groups behind it.
+// Returns the parameters whose squares the op at `path` adds up, with those of the groups behind
+// it.
 std::set<std::string> summed_by(const Graph& graph, const std::string& path) {
   std::set<std::string> out;
   const Op* op = find_op(graph, path);
@@ -361,7 +364,7 @@ std::set<std::string> summed_by(const Graph& graph, const std::string& path) {
   return out;
 }
 
-// Layers of two products and a norm; `name` gives the parameter `which` of layer `i` its name.
+// Makes layers of two products and a norm; `name` names the parameter `which` of layer `i`.
 Graph clipped_layers(const std::function<std::string(int i, const std::string& which)>& name) {
   GraphBuilder g("layers");
   const Dim batch{"batch", 4}, hidden{"hidden", 6}, ffn{"ffn", 8};

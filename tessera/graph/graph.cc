@@ -181,7 +181,7 @@ std::string published_text(const Tensor& tensor) {
 
 namespace {
 
-// Is each of so many dims joined to one published dim?
+// Returns whether each of `count` dims is joined to exactly one published dim.
 bool is_each_published_once(const PublishedDims& published, size_t count) {
   std::vector<int> times(count, 0);
   for (const std::vector<int>& joined : published) {
@@ -252,12 +252,12 @@ bool in_range(TensorId id, const Graph& graph) {
   return id.valid() && id.index() < graph.tensors().size();
 }
 
-// "op 'blocks.0.attn.q' (einsum)", made only for a message.
+// Makes a text such as "op 'blocks.0.attn.q' (einsum)" only when a message needs it.
 using LazyName = std::function<std::string()>;
 
 bool has_producer(Role role) { return role == Role::kActivation || role == Role::kGradient; }
 
-// Is a dim name twice among the dims? They are few.
+// Returns a dim whose name occurs twice among the dims, or null. There are few dims.
 const Dim* repeated(const std::vector<Dim>& dims) {
   for (size_t i = 0; i < dims.size(); ++i) {
     for (size_t j = 0; j < i; ++j) {
@@ -285,7 +285,8 @@ Status verify_dims(const Tensor& tensor, const LazyName& where) {
   return {};
 }
 
-// Frequencies are divided by a factor, or by their wavelength (docs/reference/ops.md).
+// Checks the scaling of rotary frequencies, by a factor or by their wavelength
+// (docs/reference/ops.md).
 Status verify_rotary_scaling(const Tensor& tensor, const LazyName& where) {
   const Init& init = tensor.init;
   const std::vector<int64_t>& s = init.sizes;
@@ -299,7 +300,7 @@ Status verify_rotary_scaling(const Tensor& tensor, const LazyName& where) {
                   where(), init_name(init.kind)));
 }
 
-// Tables of integers have two dims, which their sizes fit.
+// Checks that a table of integers has two dims, which its sizes fit.
 Status verify_table(const Tensor& tensor, const LazyName& where) {
   const Init& init = tensor.init;
   if (size_count(init.kind) == 0) return verify_rotary_scaling(tensor, where);

@@ -1,5 +1,5 @@
-// The graph: what is computed, on one device, with static shapes. Tensors in single-assignment
-// form, ops in an order that is topological. Forward ops come from builders (nn.h, models/);
+// A graph says what is computed, on one device, with static shapes: tensors in single-assignment
+// form, and ops in a topological order. Forward ops come from builders (nn.h, models/);
 // `differentiate` (differentiate.h) appends backward and update ops. A plan never changes what a
 // graph means.
 #pragma once
@@ -19,7 +19,7 @@
 namespace tessera {
 
 enum class Role : uint8_t {
-  kInput,           // given anew each step (tokens, targets, lr, step)
+  kInput,           // new in each step (tokens, targets, lr, step)
   kParameter,       // trained, unless Tensor::trained says otherwise; lives across steps
   kBuffer,          // constant table made by its Init (rotary cos / sin); lives across steps
   kActivation,      // made by a forward op
@@ -37,8 +37,8 @@ struct Dim {
   friend bool operator==(const Dim&, const Dim&) = default;
 };
 
-// How a parameter, optimizer state or buffer is made, by global element index (so shard by shard);
-// of a scalar input: what the trainer puts there in each step.
+// Says how a parameter, optimizer state or buffer is made, by global element index (so shard by
+// shard), or, for a scalar input, which value the trainer gives it in each step.
 struct Init {
   enum class Kind : uint8_t {
     kNone,
@@ -51,25 +51,25 @@ struct Init {
     kRotarySin,
     kDistanceBuckets,  // integers [queries, keys]: the bucket of the distance, as T5's; `sizes`:
                        // buckets, the distance from which on all share one, 1 if of both sides
-    kWindowPairs,      // integers [tokens, tokens] of a square window: a number for each
+    kWindowPairs,      // integers [tokens, tokens] of a square window: one number for each
                        // difference of rows and columns, as Swin's; `sizes`: the window's side
     kWindowRegions,    // integers [tokens, heads * windows]: tokens of a shifted window that were
                        // neighbours before the shift have one number; `sizes`: the window's side,
                        // the shift, windows in a row
-    kLearningRate,     // of an input: the learning rate of the step
-    kStep              // of an input: the number of the step, from 1
+    kLearningRate,     // for an input: the learning rate of the step
+    kStep              // for an input: the number of the step, from 1
   };
   Kind kind = Kind::kNone;
   double value =
       0;  // constant; standard deviation of normal; half-width of uniform; base (theta) of rotary
-  std::vector<int64_t> sizes = {};  // of tables of integers; scaling of rotary (ops.md)
+  std::vector<int64_t> sizes = {};  // for tables of integers; scaling of rotary (ops.md)
   friend bool operator==(const Init&, const Init&) = default;
 };
 std::string_view init_name(Init::Kind kind);
-// For each dim of a published tensor the numbers of the dims that it joins, outermost first. A dim
-// that joins none has the size 1.
+// For each dim of a published tensor the numbers of the dims that it joins, outermost first. A
+// published dim that joins none has the size 1.
 using PublishedDims = std::vector<std::vector<int>>;
-int size_count(Init::Kind kind);  // how many `sizes` it has
+int size_count(Init::Kind kind);  // number of `sizes` of the kind
 
 struct Tensor {
   TensorId id;
@@ -85,12 +85,13 @@ struct Tensor {
                            // tensor that it updates
   bool recompute = false;  // an activation that is made again for the backward pass rather than
                            // kept, unless a plan says otherwise
-  bool trained = true;     // false, of a parameter: it stays as it is (the base of low-rank
+  bool trained = true;     // false: a parameter that stays as it is (the base of low-rank
                            // fine-tuning) and has neither gradient nor optimizer state
   TensorId of;  // gradient: the tensor it is the gradient of; optimizer state: its parameter
-  // The dims of a parameter where it is published (as a tensor of PyTorch or Hugging Face), each made
-  // of dims that it has here; empty: its own, one by one. A bias [heads, head_dim] is published as a
-  // vector. Optimizers go by this shape: it decides what decays and which moments are kept.
+  // The dims of a parameter where it is published (as a tensor of PyTorch or Hugging Face), each
+  // made of the dims of this tensor; empty: the same dims, one by one. A bias [heads, head_dim] is
+  // published as a vector. Optimizers use this shape: it decides what decays and which moments are
+  // kept.
   PublishedDims published;
   std::vector<int64_t> shape() const;
   int64_t elements() const;
@@ -113,9 +114,9 @@ struct Op {
   Attributes attributes;
   OpId mirror;  // backward ops: the forward op whose derivative this is; splits are inherited from
                 // it by dim name
-  // Number of the repeated block of the model that the path names ("blocks.3...."); set by
-  // Graph::add_op. -1: none. Blocks of other names (heads that predict tokens further ahead) have
-  // none: recipes that narrow the others keep them in 16 bits (keep_mtp_spec_in_bf16 of
+  // The number of the repeated block of the model that the path names ("blocks.3....");
+  // Graph::add_op sets it. -1: none. Blocks with other names (heads that predict tokens further
+  // ahead) have none: recipes that narrow the rest keep them in 16 bits (keep_mtp_spec_in_bf16 of
   // Megatron-Bridge).
   int block = -1;
   int step = -1;  // forward ops of a time loop whose steps are stages of their own: the step (0..);
@@ -138,24 +139,25 @@ class Graph {
   TensorId add_tensor(Tensor tensor);  // sets id
   OpId add_op(Op op);                  // sets id, info, block and the outputs' producer
   TensorId find_tensor(std::string_view name) const;  // invalid if absent
-  // The parameter that a tensor is or is made of, by ops of one input alone (cast, cut, reordered);
-  // invalid if it is made of anything else.
+  // Returns the parameter that a tensor is or is made from, by ops with one input only (cast, cut,
+  // reordered); invalid if it is made from anything else.
   TensorId parameter_of(TensorId id) const;
-  // Is the tensor the gradient of a parameter, or of a form of it that has the same dims (its
-  // narrow copy)?
+  // Returns whether the tensor is the gradient of a parameter, or of a form of the parameter with
+  // the same dims (its narrow copy).
   bool is_parameter_gradient(TensorId id) const;
-  // Is the op a clone of a forward op that the backward pass runs again (recompute_ops)? It makes
-  // activations.
+  // Returns whether the op is a clone of a forward op that the backward pass runs again
+  // (recompute_ops). A clone makes activations.
   bool runs_again(const Op& op) const;
-  // Ops that read each tensor, in order.
+  // Returns the ops that read each tensor, in order.
   std::vector<std::vector<OpId>> consumers() const;
 
   TensorId loss;  // scalar; invalid in a graph without one
   std::string name;
 
-  // Well-formed: ids, order, unique names, annotation sizes = shapes, known kinds, every attribute
-  // as its kind demands. With `place`, the error begins with what it says of the op or tensor at
-  // fault (a line of a file); one of them is null, or both for a fault of the whole.
+  // Checks that the graph is well-formed: ids, order, unique names, annotation sizes = shapes,
+  // known kinds, every attribute as its kind demands. With `place`, the error begins with its text
+  // for the op or tensor at fault (a line of a file); one of the two is null, or both for a fault
+  // of the whole.
   using Place = std::function<std::string(const Op*, const Tensor*)>;
   Status verify(const Place& place = nullptr) const;
   // Checks a graph made op by op (GraphBuilder, transforms), in which the outputs of an op were
@@ -169,19 +171,20 @@ class Graph {
   std::vector<Op> ops_;
 };
 
-// The published dims of a parameter, also where they are its own.
+// Returns the published dims of a parameter, also where they are its own.
 PublishedDims published_dims(const Tensor& tensor);
-// "(heads head_dim) hidden": the names of dims, joined ones in parentheses; "()" for a dim of size 1.
+// Returns "(heads head_dim) hidden": names of dims, joined ones in parentheses; "()" for a dim of
+// size 1.
 std::string published_text(const Tensor& tensor);
-// Reads that text. The result is empty if it names the dims one by one in their own order. Error: a
-// text that does not name each of the dims once.
+// Reads the text of published_text. The result is empty if the text names the dims one by one in
+// their own order. Returns an error if the text does not name each dim once.
 Result<PublishedDims> parse_published(std::string_view text, const std::vector<Dim>& dims);
 
 int64_t parameter_count(const Graph& graph);         // elements of all parameters
 std::string describe(const std::vector<Dim>& dims);  // "[batch=8, in=4]", for messages
 std::string describe(const Tensor& tensor);          // "'x' [batch=8, in=4] float32"
 
-// Text form (docs/reference/graph-format.md); print then parse gives an equal graph.
+// Prints the text form (docs/reference/graph-format.md); print then parse gives an equal graph.
 std::string to_text(const Graph& graph);
 Result<Graph> parse_graph(std::string_view text, std::string_view file = "<graph>");
 

@@ -66,7 +66,7 @@ std::string_view type_name(AttributeInfo::Type type) {
   return "?";
 }
 
-// An integer does where a number is wanted.
+// Returns whether the attribute has the type; an integer may stand where a number is wanted.
 bool fits(const Attribute& value, AttributeInfo::Type type) {
   switch (type) {
     case AttributeInfo::Type::kInteger: return std::holds_alternative<int64_t>(value);
@@ -111,7 +111,7 @@ Status complete_attributes(const KindInfo& info, Attributes& attributes) {
   return {};
 }
 
-// Does the output lack a dim of the op, over which it is summed?
+// Returns whether the output lacks a dim of the op, over which it is summed.
 bool is_sum(const Annotation& annotation, size_t output) {
   if (annotation.outputs[output].combiner != Combiner::kSum) return false;
   for (size_t dim = 0; dim < annotation.dims.size(); ++dim) {
@@ -248,7 +248,7 @@ NumberRange optimizer_range(std::string_view name) {
 }
 
 const KindInfo* find_kind(std::string_view name) {
-  // Asked for every op again and again.
+  // Ops ask for their kind again and again.
   static const std::unordered_map<std::string_view, const KindInfo*> index = [] {
     std::unordered_map<std::string_view, const KindInfo*> by_name;
     for (const auto& [known, info] : table()) by_name.emplace(known, &info);

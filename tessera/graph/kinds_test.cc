@@ -22,7 +22,7 @@ Result<Inferred> call(const Case& c) {
   return infer_op(made.graph, c.kind, made.inputs, attributes);
 }
 
-// Runs the op through a builder: the op as it stands in a graph.
+// Runs the op through a builder and returns it as it stands in the graph.
 Op built(const Case& c) {
   Called made = make_inputs(c.inputs);
   GraphBuilder builder(made.graph);
@@ -448,7 +448,7 @@ TEST(KindsTest, FlopsOfContractionsAndAttention) {
   const int64_t full = 4 * 2 * 6 * 6 * 3 * 2 * 4;
   EXPECT_EQ(flops("attention", {q, k, k}, {}), full);
   EXPECT_EQ(flops("attention", {q, k, k}, {{"causal", 1}}), full / 2);
-  // Of a causal op each query's own key counts half.
+  // In a causal op each query's own key counts half.
   EXPECT_EQ(flops("attention", {q, k, k}, {{"causal", 1}, {"window", 3}}),
             full / 36 * (1 + 2 + 3 + 3 + 3 + 3) - full / 12);
   EXPECT_EQ(flops("attention", {q, k, k}, {{"window", 3}}), full / 36 * (3 + 4 + 5 + 5 + 4 + 3));
@@ -522,7 +522,7 @@ TEST(KindsTest, ExpansionsMakeTheSameTensorsWithFewerFrozenDims) {
       << "norms and softmax, batch norm, attention, row-wise Adagrad";
 }
 
-// The kinds in the first cells of the tables of docs/reference/ops.md.
+// Compares the kinds of the table with the first cells of the tables of docs/reference/ops.md.
 TEST(KindsTest, TheDocumentationListsTheKindsOfTheTable) {
   auto text = read_file(std::string(TESSERA_SOURCE_DIR) + "/docs/reference/ops.md");
   ASSERT_TRUE(text) << text.error().message;

@@ -36,7 +36,7 @@ Names without(Names names, const Names& others) {
   return names;
 }
 
-// The names of the dims that one published dim joins.
+// Returns the names of the dims that one published dim joins.
 Names joined_names(const Tensor& parameter, const std::vector<int>& joined) {
   Names names;
   for (const int d : joined) names.push_back(parameter.dims[static_cast<size_t>(d)].name);
@@ -49,12 +49,12 @@ int64_t published_size(const Tensor& parameter, const std::vector<int>& joined) 
   return size;
 }
 
-// The sum of squares of all elements.
+// Makes the sum of squares of all elements.
 TensorId squares(ParameterUpdate& u, const std::string& suffix, TensorId of) {
   return u.op1(suffix, "sum_squares", {of});
 }
 
-// p - rate u, with decay by the learning rate.
+// Makes p - rate u, with decay by the learning rate.
 void apply(ParameterUpdate& u, TensorId direction, TensorId rate, Attributes attributes = {}) {
   std::vector<TensorId> inputs = {u.parameter(), direction, rate, u.scalars().lr};
   if (u.scalars().skip.valid()) inputs.push_back(u.scalars().skip);
@@ -82,13 +82,13 @@ void lamb(ParameterUpdate& u) {
               {{"weight_decay", 0.0}});
     rate = u.op1("rate", "mul", {rate, ratio});
   }
-  apply(u, made[0], rate, {{"weight_decay", 0.0}});  // the direction has it
+  apply(u, made[0], rate, {{"weight_decay", 0.0}});  // the direction includes the decay
 }
 
 void lars(ParameterUpdate& u) {
   if (is_vector(u)) return u.by_one_op("sgd");
   const TensorId momentum = u.state("momentum");
-  constexpr double kTrust = 1e-3;  // of the paper
+  constexpr double kTrust = 1e-3;  // as in the paper
   const TensorId lr = u.scalars().lr;
   std::vector<TensorId> norms = {squares(u, "weights", u.parameter()),
                                  squares(u, "length", u.gradient())};
@@ -103,7 +103,7 @@ void lars(ParameterUpdate& u) {
 }
 
 // ---- adafactor
-// The running mean of x, which is kept in a state.
+// Makes the running mean of x, which is kept in a state.
 TensorId decayed(ParameterUpdate& u, const std::string& name, const std::vector<Dim>& dims,
                  TensorId x) {
   const TensorId old = u.state(name, dims);
@@ -115,7 +115,7 @@ TensorId decayed(ParameterUpdate& u, const std::string& name, const std::vector<
   return made[0];
 }
 
-// Second moments are kept by row and by column of the last two published dims, and multiplied.
+// Keeps second moments by row and by column of the last two published dims, and multiplies them.
 void adafactor(ParameterUpdate& u) {
   const Tensor parameter = u.tensor(u.parameter());
   const DType wide = u.tensor(u.scalars().lr).dtype;
@@ -153,7 +153,7 @@ void adafactor(ParameterUpdate& u) {
                      {"factor", 1.0 / static_cast<double>(published_size(parameter, row))}});
     const TensorId positive = u.op1("positive", "clamp", {mean}, {{"min", least}});
     const TensorId relative = u.op1("relative", "div", {rows, positive});
-    // Dims of size 1 have no names here, so one of the two may have all the names.
+    // Dims of size 1 have no names here, so rows or columns may have all the names.
     if (row_names.empty()) {
       square = u.op1("second_moment", "mul", {columns, relative});
     } else if (column_names.empty()) {
@@ -175,11 +175,11 @@ void adafactor(ParameterUpdate& u) {
 }
 
 // ---- muon
-// Each matrix of x (the last two dims; those before them are a stack) times (a + b y + c y^2) with
-// y = x x^T (or x^T x, if that is smaller), five times: a polynomial that drives all singular
-// values of x, which are at most 1, to about 1.
+// Multiplies each matrix of x (the last two dims; those before them are a stack) by (a + b y + c
+// y^2) with y = x x^T (or x^T x, if that is smaller), five times. This polynomial drives all
+// singular values of x, which are at most 1, to about 1.
 TensorId orthogonalised(ParameterUpdate& u, TensorId x) {
-  constexpr double kA = 3.4445, kB = -4.7750, kC = 2.0315;  // of the paper
+  constexpr double kA = 3.4445, kB = -4.7750, kC = 2.0315;  // as in the paper
   if (!x.valid()) return x;
   const std::vector<Dim> dims = u.tensor(x).dims;
   const Dim &row = dims[dims.size() - 2], &column = dims.back();
@@ -218,7 +218,7 @@ TensorId orthogonalised(ParameterUpdate& u, TensorId x) {
   return x;
 }
 
-// Divided by its norm, so that no singular value is above 1: each matrix of a stack by its own.
+// Divides x by its norm, so that no singular value is above 1; each matrix of a stack by its own.
 TensorId of_norm_one(ParameterUpdate& u, TensorId x, const Names& stack) {
   if (!x.valid()) return x;
   TensorId squared;
@@ -240,10 +240,10 @@ TensorId of_norm_one(ParameterUpdate& u, TensorId x, const Names& stack) {
   return u.op1("unit", "mul", {x, inverse});
 }
 
-// A matrix, or each matrix of a stack: its first published dim and all the others, joined. Dims of
-// the stack and those of size 1 without a name do not count.
+// A parameter as a matrix, or each matrix of a stack: the rows are the first published dim, the
+// columns all others, joined. Dims of the stack and dims of size 1 without a name do not count.
 struct PublishedMatrix {
-  std::vector<Dim> rows, columns;  // in the parameter's order; empty: it is no matrix
+  std::vector<Dim> rows, columns;  // in the parameter's order; empty: not a matrix
 };
 
 PublishedMatrix published_matrix(const Tensor& parameter, const std::vector<Dim>& stack) {
@@ -272,8 +272,8 @@ int64_t elements_of(const std::vector<Dim>& dims) {
   return elements;
 }
 
-// A parameter as a matrix, or as a stack of matrices, and back. The dims of the stack come first.
-// A parameter as a matrix. Rows are the dims that the parameter has first; whether they are inputs or
+// Brings a parameter into the form of a matrix, or of a stack of matrices, and back. The dims of
+// the stack come first. Rows are the dims that the parameter has first; whether they are inputs or
 // outputs makes no difference, because a matrix is orthogonalised as its transpose is.
 class MatrixForm {
  public:
@@ -312,7 +312,7 @@ class MatrixForm {
                   {{"spec", fmt::format("{} -> {}", words_of(from), words_of(to))}});
   }
 
-  // `first`: the number of the joined dim behind the stack.
+  // Joins dims begin to end. `first` is the number of the joined dim behind the stack.
   TensorId joined(TensorId x, size_t begin, size_t end, size_t first) {
     if (end - begin < 2) return x;
     return u_.op1(fmt::format("join.{}", first), "group", {x},
@@ -353,7 +353,7 @@ void muon(ParameterUpdate& u) {
   const TensorId direction = u.in_dtype("wide", made[0], wide);
   MatrixForm form(u, stack, published);
   const TensorId matrix = form.of(of_norm_one(u, direction, names_of(stack)));
-  // As torch.optim.Muon and the author's code have it: higher matrices take longer steps.
+  // As in torch.optim.Muon and the author's code, matrices with more rows take longer steps.
   const double factor =
       std::sqrt(std::max(1.0, static_cast<double>(elements_of(published.rows)) /
                                   static_cast<double>(elements_of(published.columns))));
@@ -528,7 +528,7 @@ void ParameterUpdate::by_rows(const std::string& kind) {
   const std::vector<TensorId> updated = inputs;
   Attributes attributes = add_rows(inputs);
   attributes.emplace("rounding", spec_.rounding);
-  // Elements of a piece are rounded as those of the whole table.
+  // Elements of a piece are rounded as elements of the whole table are.
   const auto within = std::get<std::string>(attributes.at("within"));
   if (!within.empty()) {
     attributes.emplace("stream",
@@ -616,7 +616,7 @@ std::vector<TensorId> updated_parameters(const Graph& graph) {
     for (const TensorId input : op.inputs) {
       const TensorId parameter = parameter_of(input);
       if (!parameter.valid() || parameter == one) continue;
-      if (one.valid()) {  // of several
+      if (one.valid()) {  // belongs to several parameters
         one = {};
         break;
       }

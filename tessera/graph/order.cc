@@ -27,11 +27,11 @@ Result<Order> parse_order(std::string_view text) {
 
 namespace {
 
-// The first index of piece i, in the order of the indices; that of piece order.pieces is dim_size.
+// Returns the first index of piece i, in the order of indices; for i = order.pieces, dim_size.
 int64_t begin_of(const Order& order, int64_t dim_size, int64_t i) {
   const int64_t each = dim_size / order.pieces, longer = dim_size % order.pieces;
   if (order.kind != Order::Kind::kZigzag) return i * each + std::min(i, longer);
-  // Before it lie pieces from the front and from the back of the positions, by turns.
+  // Before it lie pieces from the front and from the back of the positions, in turn.
   const int64_t front = (i + 1) / 2, back = i / 2;
   return i * each + std::min(front, longer) + std::max<int64_t>(0, longer - (order.pieces - back));
 }
@@ -51,7 +51,8 @@ OpRun piece_of(const Order& order, int64_t dim_size, int64_t i) {
 }  // namespace
 
 std::vector<OpRun> runs_of(const Order& order, int64_t dim_size, Interval interval) {
-  // The last piece that begins at the interval or before it. Programs of long rings ask this very often.
+  // Finds the last piece that begins at the interval or before it. Programs of long rings call this
+  // very often.
   int64_t piece = 0;
   for (int64_t end = order.pieces; end - piece > 1;) {
     const int64_t middle = piece + (end - piece) / 2;
@@ -71,10 +72,11 @@ std::vector<OpRun> runs_of(const Order& order, int64_t dim_size, Interval interv
 
 namespace {
 
-// Of `queries` x `keys` points (i, j), the area with j < i + shift, the diagonal counted half.
+// Returns the area with j < i + shift among `queries` x `keys` points (i, j); its diagonal counts
+// half.
 double area_below(double queries, double keys, double shift) {
-  // Row i leaves clamp(i + shift + 1/2, 0, keys) points.
-  const auto integral = [&](double from, double to) {  // of i + shift + 1/2 over whole i
+  // Row i has clamp(i + shift + 1/2, 0, keys) points.
+  const auto integral = [&](double from, double to) {  // of i + shift + 1/2 over integers i
     return (to - from) * (shift + 0.5 + (from + to - 1) / 2);
   };
   const double begin = std::clamp(std::ceil(-shift), 0.0, queries);
@@ -105,10 +107,11 @@ double visible_points(const Op& op, const Box& box) {
   if (!leaves_out_points(op) || rows * columns == 0) return rows * columns;
   const int64_t all_queries = op.annotation.dims[seq].size, all_keys = op.annotation.dims[kv].size;
   const std::string order_text = op.text("order");
-  // Of the queries and keys of two runs. Query i and key j of the runs stand `apart` + stride (i - j)
-  // positions from each other.
+  // Returns the area of the queries and keys of two runs. Query i and key j of the runs stand
+  // `apart` + stride (i - j) positions from each other.
   const auto area = [&](double of_queries, double of_keys, int64_t apart, int64_t stride) {
-    // Whole strides; with a rest no key is at its query: all or nothing of the diagonal.
+    // Counts in whole strides. With a remainder no key is at its query's position: a point of the
+    // diagonal counts wholly or not at all.
     const auto strides = [&](int64_t positions) {
       return static_cast<double>(floor_divide(positions, stride));
     };
@@ -120,7 +123,7 @@ double visible_points(const Op& op, const Box& box) {
                                       : of_queries * of_keys;
     return window > 0 ? ahead - up_to(strides(apart - window) + 0.5) : ahead;
   };
-  if (order_text.empty()) {  // more keys than queries: these are the last positions
+  if (order_text.empty()) {  // if there are fewer queries, they have the last positions
     return area(rows, columns, queries.begin + all_keys - all_queries - keys.begin, 1);
   }
   const auto order = parse_order(order_text);

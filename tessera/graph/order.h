@@ -1,6 +1,6 @@
-// Orders of a dim: static permutations that give pieces of equal size equal work under a causal
-// mask (docs/strategies/sequence-parallel.md section 2). Index i of a reordered dim holds what was
-// at position(i).
+// Orders of a dim are static permutations that give pieces of equal size equal work under a causal
+// mask (docs/strategies/sequence-parallel.md section 2). Index i of a reordered dim holds the
+// element that was at position(i).
 //
 //   ""          position(i) = i
 //   "zigzag:P"  the dim in P pieces, in the order 0, P-1, 1, P-2, ...: cut in P/2, each cut has an
@@ -28,24 +28,24 @@ struct Order {
 };
 Result<Order> parse_order(std::string_view text);
 
-// Indices [index, index + size) hold the positions first, first + stride, ...
+// A run: the indices [index, index + size) hold the positions first, first + stride, ...
 struct OpRun {
   int64_t index = 0, first = 0, stride = 1, size = 0;
   friend bool operator==(const OpRun&, const OpRun&) = default;
 };
-// Of the indices in `interval` of a dim of `dim_size`; in order of index, none empty. All have the
-// same stride.
+// Returns the runs of the indices in `interval` of a dim of `dim_size`, in order of index, none
+// empty. All have the same stride.
 std::vector<OpRun> runs_of(const Order& order, int64_t dim_size, Interval interval);
 
-// Does the op leave out the points whose key is behind their query (KindInfo::query_key), whatever
-// the order? Attention does if it is causal.
+// Returns whether the op leaves out points whose key is behind their query (KindInfo::query_key),
+// whatever the order. Attention does if it is causal.
 bool is_causal(const Op& op);
 
-// Does it leave out points because of where queries and keys stand: is it causal, or has a window?
+// Returns whether the op leaves out points by the places of queries and keys: causal, or a window.
 bool leaves_out_points(const Op& op);
 
-// Of the iteration box of an op with queries and keys, the points that it does not leave out. Of a
-// causal op the diagonal is counted half.
+// Returns the points of `box`, in the iteration space of an op with queries and keys, that the op
+// does not leave out. In a causal op the diagonal counts half.
 double visible_points(const Op& op, const Box& box);
 
 }  // namespace tessera

@@ -46,7 +46,7 @@ TEST(Order, IsAPermutationForAnySize) {
   }
 }
 
-// The positions of an interval are those of the whole there.
+// The positions of an interval are those of the whole dim at its indices.
 TEST(Order, IntervalsArePiecesOfTheWhole) {
   for (const std::string text :
        {"", "zigzag:2", "zigzag:6", "zigzag:8", "striped:1", "striped:5"}) {
@@ -91,14 +91,14 @@ Op attention(const Form& form) {
   return g.ok() ? g.graph().ops().back() : Op{};
 }
 
-// Each pair of a query and a key of the box, by the definition of what attention sees.
+// Counts each pair of a query and a key of the box, by the definition of what attention sees.
 double counted(const Form& form, Interval queries, Interval keys) {
   const std::vector<int64_t> of_query = positions(form.order, form.queries, queries),
                              of_key = positions(form.order, form.keys, keys);
   double points = 0;
   for (const int64_t q : of_query) {
     for (const int64_t k : of_key) {
-      // Of more keys than queries, the queries have the last positions.
+      // If there are more keys than queries, the queries have the last positions.
       const int64_t apart = q + form.keys - form.queries - k;
       if (form.causal == 1 && apart < 0) continue;
       if (form.window > 0 && std::abs(apart) >= form.window) continue;

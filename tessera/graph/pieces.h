@@ -1,7 +1,7 @@
-// Tables that rest in pieces. A loop over the rows of a table (unroll, transform.h) makes parameters
-// of its own of the pieces, "<name>#<step>", so that each piece is kept and cut as a plan says. What
-// lives across steps is known by its name and its place in the whole tensor, whatever the plan is:
-// by these a piece is initialised, compared, stored and loaded.
+// Tables that rest in pieces. A loop over the rows of a table (unroll, transform.h) makes each
+// piece a parameter of its own, "<name>#<step>", so that each piece is kept and cut as a plan says.
+// Tensors that live across steps are known by their name and place in the whole tensor, whatever
+// the plan is: by these a piece is initialised, compared, stored and loaded.
 //
 //   const Origins origins(graph);
 //   origins.of(weight_1)     {name "tables.0.weight", rows 40000, first 1000}
@@ -20,14 +20,14 @@
 
 namespace tessera {
 
-// Ops on a piece say so by their attribute `within` (within.h): ids name rows of the whole table.
-// Does the text place the rows of a table, an interval, in a larger table?
+// Checks that the attribute `within` (within.h) of an op on a piece places the rows of the piece,
+// an interval, in a larger table. Ids name rows of the whole table.
 Status check_rows_within(std::string_view text, const Dim& rows);
-// What the attribute says of that dim, in one block: the op's first element in the larger tensor; 0
-// where it says nothing.
+// Returns the op's first element in the larger tensor along that dim (one block), as the attribute
+// says, or 0 if it does not name the dim.
 int64_t begin_within(const Op& op, int op_dim);
 
-// The whole tensor of which a tensor is a piece, and where the piece lies in it.
+// The whole tensor of which a tensor is a piece, and the piece's place in it.
 struct PieceOrigin {
   std::string name;
   std::vector<int64_t> shape;
@@ -36,7 +36,7 @@ struct PieceOrigin {
   Box in_whole(Box region) const;
 };
 
-// Of parameters, and of the gradients and optimizer states of parameters.
+// Finds the origins of parameters, and of gradients and optimizer states of parameters.
 class Origins {
  public:
   explicit Origins(const Graph& graph);
@@ -50,11 +50,11 @@ class Origins {
   std::map<TensorId, Rows> pieces_;  // by parameter
 };
 
-// The tensor's name without the step of the loop that cut it.
+// Returns the tensor's name without the step of the loop that cut it.
 std::string_view name_of_whole(std::string_view piece);
 
-// The tensor as it is in the whole: under that name, with all rows. For what makes values by the
-// place of an element.
+// Returns the whole tensor, with that name and all rows, for code that makes values by the place of
+// an element.
 Tensor whole_of(const Tensor& tensor, const PieceOrigin& origin);
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// What the row of a kind promises about places, tried on every dim of every kind's cases.
+// Tests the promises of a kind's row about places, on every dim of every kind's cases.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -38,8 +38,8 @@ Graph alone(const KindCase& c) {
   return graph.value_or(Graph());
 }
 
-// Loops cut the dims that the row allows, and make what the whole op makes; others are refused by
-// name.
+// Loops cut the dims that the row allows, and give the result of the whole op; other dims are
+// refused by name.
 TEST(PositionRules, EveryDimIsLoopedOverOrRefusedByName) {
   int looped = 0, refused = 0;
   for (const KindCase& c : good_cases()) {
@@ -78,7 +78,7 @@ TEST(PositionRules, EveryDimIsLoopedOverOrRefusedByName) {
   EXPECT_GT(refused, 50);
 }
 
-// A piece knows where it lies by its rule, or where a bias is added once to a sum over the dim.
+// A piece reads its place by its rule, or because a bias is added once to a sum over the dim.
 TEST(PositionRules, WhoReadsPositions) {
   const auto reads = [](const KindCase& c, const char* dim) {
     const Graph graph = alone(c);
@@ -99,7 +99,7 @@ TEST(PositionRules, WhoReadsPositions) {
   EXPECT_FALSE(reads(causal, "batch"));
 }
 
-// A dim is reordered if the row allows it, and else refused by name.
+// A dim is reordered if the row allows it, else refused by name.
 TEST(PositionRules, EveryDimIsReorderedOrRefusedByName) {
   for (const KindCase& c : good_cases()) {
     const Graph graph = alone(c);

@@ -1,6 +1,6 @@
 // The dtypes in which a model is trained, and the scale that keeps gradients in the range of
-// float16. A plan says them ([precision]), apply_precision() and differentiate() write them into
-// the graph; nothing after the graph knows of them.
+// float16. A plan states them ([precision]), apply_precision() and differentiate() write them into
+// the graph; later stages do not know of them.
 #pragma once
 
 #include <array>
@@ -11,10 +11,10 @@
 
 namespace tessera {
 
-// The loss gradient is multiplied by the scale, the gradients of the parameters are divided by it
-// before they are used, and a step with a gradient that is not finite changes nothing but the
-// scale. A dynamic scale follows the state machine of the op kind loss_scale
-// (docs/reference/ops.md); its defaults are those of docs/strategies/mixed-precision.md.
+// The loss gradient is multiplied by the scale, and the parameters' gradients are divided by it
+// before they are used. A step with a gradient that is not finite changes nothing but the scale. A
+// dynamic scale follows the state machine of the op kind loss_scale (docs/reference/ops.md); its
+// defaults are those of docs/strategies/mixed-precision.md.
 struct LossScale {
   bool dynamic = true;
   double initial = 65536;  // the scale, if it is not dynamic
@@ -26,19 +26,19 @@ struct LossScale {
   friend bool operator==(const LossScale&, const LossScale&) = default;
 };
 
-// What is unset stays as the model has it.
+// Fields that are unset leave the dtypes as the model has them.
 struct Precision {
-  std::optional<DType> compute;    // of activations, and of the casts of parameters that ops read
-  std::optional<DType> gradient;   // of parameter gradients: accumulated and reduced in it
-  std::optional<DType> state;      // of optimizer state; unset: the parameter's, float32 at least
-  std::optional<DType> parameter;  // at rest
+  std::optional<DType> compute;    // for activations, and casts of parameters that ops read
+  std::optional<DType> gradient;   // for parameter gradients: accumulated and reduced in it
+  std::optional<DType> state;      // for optimizer state; unset: the parameter's, float32 at least
+  std::optional<DType> parameter;  // for parameters at rest
   std::optional<LossScale> loss_scale;
   friend bool operator==(const Precision&, const Precision&) = default;
 };
 
-// A run names what it computes in by one dtype (`precision` of RUN.toml, --precision). float64: its
-// model is stored in it too. float32: as the plan says. A narrower one is the plan's `compute`,
-// whatever the plan says.
+// The dtype in which a run computes (`precision` of RUN.toml, --precision). float64: the model is
+// stored in it too. float32: as the plan says. A narrower dtype is the plan's `compute`, whatever
+// the plan says.
 inline constexpr std::array kRunDtypes{"float32", "float64", "bfloat16", "float16"};
 inline DType storage_dtype(DType run) {
   return run == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;

@@ -56,7 +56,8 @@ class ReorderPass {
   }
 
  private:
-  // A table of queries and keys (a bias of scores) stands in the order along both.
+  // Finds the names of reordered dims. A table of queries and keys (a bias of scores) is reordered
+  // along both.
   void find_names() {
     names_.insert(dim_);
     for (const Op& op : from_.ops()) {
@@ -73,12 +74,12 @@ class ReorderPass {
                        [&](const Dim& dim) { return dim.name == dim_; });
   }
 
-  // Of the op's dims, those whose elements stand in the order: as its operands' do. A dim that no
-  // operand has takes the order by its name, like the sources.
+  // Returns which of the op's dims stand in the order: those whose operands' elements do. A dim
+  // that no operand has takes the order by its name, like the sources.
   Result<std::vector<bool>> ordered_dims(const Op& op) const {
     const auto& dims = op.annotation.dims;
     std::vector<bool> ordered(dims.size()), read(dims.size());
-    for (const bool first : {true, false}) {  // what the operands say, then whether they agree
+    for (const bool first : {true, false}) {  // first collects from the operands, then checks
       for (size_t i = 0; i < op.inputs.size(); ++i) {
         const OperandDims& operand = op.annotation.inputs[i];
         for (size_t t = 0; t < operand.dims.size(); ++t) {
@@ -109,7 +110,8 @@ class ReorderPass {
                     dim_, op.path, op.kind));
   }
 
-  // A kind that has an expansion over a dim takes sums or maxima over it: in any order.
+  // Returns whether the kind has an expansion over the dim: it takes sums or maxima over it, which
+  // hold in any order.
   static bool expands_over(const Op& op, const std::string& dim) {
     const KindInfo& info = info_of(op);
     if (info.expandable == nullptr) return false;
@@ -117,8 +119,8 @@ class ReorderPass {
     return std::find(dims.begin(), dims.end(), dim) != dims.end();
   }
 
-  // The op must do the same with each element, wherever it stands, or take the order as an
-  // attribute: then for queries and keys both. Says whether it does the latter.
+  // Checks that the op treats each element alike, wherever it stands, or takes the order as an
+  // attribute, then for queries and keys both. Returns whether the op takes the order.
   Result<bool> follows(const Op& op, const std::vector<bool>& ordered) const {
     bool follows = false;
     for (size_t d = 0; d < ordered.size(); ++d) {
@@ -187,11 +189,11 @@ class ReorderPass {
   const Graph& from_;
   const std::string& dim_;
   const std::string& order_;
-  std::set<std::string> names_;  // of the dims of sources that are reordered
+  std::set<std::string> names_;  // names of dims of sources that are reordered
   GraphBuilder to_;
   std::vector<TensorId> tensors_;  // by tensor of from_
-  // By tensor of from_ and its dims: do the elements stand in the order? Another op may have given
-  // the dim another name.
+  // By tensor of from_ and its dims: whether the elements stand in the order. Another op may have
+  // given the dim another name.
   std::vector<std::vector<bool>> ordered_;
   std::map<TensorId, TensorId> reordered_;  // sources
 };

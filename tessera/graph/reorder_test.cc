@@ -53,7 +53,7 @@ TEST(Reorder, ErrorsSayWhichOpDependsOnThePlace) {
             "depends on its place");
 }
 
-// Another op may give the dim another name: the elements stand in the order all the same.
+// Another op may give the dim another name: the elements still stand in the order.
 TEST(Reorder, ADimStaysInTheOrderUnderAnotherName) {
   GraphBuilder g("renamed");
   const TensorId x = g.input("x", {{"batch", 2}, {"seq", 4}}, DType::kFloat32);
@@ -66,7 +66,7 @@ TEST(Reorder, ADimStaysInTheOrderUnderAnotherName) {
             "on its place");
 }
 
-// Two operands that do not stand in the same order cannot meet.
+// An op refuses two operands that do not stand in the same order.
 TEST(Reorder, OperandsInTwoOrdersAreRefused) {
   GraphBuilder g("two");
   const TensorId x = g.input("x", {{"seq", 4}, {"h", 3}}, DType::kFloat32);

@@ -63,7 +63,7 @@ class Finder {
     return out;
   }
 
-  // Equal ops have equal numbers.
+  // Returns a number that is equal for equal ops.
   int number_of(const Op& op) {
     std::string text = op.kind;
     for (const auto& [name, value] : op.attributes) {
@@ -86,7 +86,7 @@ class Finder {
     return numbers_.emplace(std::move(text), static_cast<int>(numbers_.size())).first->second;
   }
 
-  // Those that cover most first.
+  // Returns the candidates, those that cover most first.
   std::vector<Candidate> candidates() const {
     std::vector<Candidate> out;
     const size_t n = ops_.size();
@@ -105,8 +105,8 @@ class Finder {
     return out;
   }
 
-  // Does the block at `next` read as the one at `begin` does? What the first block reads from
-  // before it, later ones read from the block before them.
+  // Returns whether the block at `next` reads as the block at `begin` does. Tensors that the first
+  // block reads from before it, later blocks read from the block before them.
   bool reads_alike(size_t first, size_t begin, size_t next, size_t length) const {
     for (size_t k = 0; k < length; ++k) {
       for (size_t j = 0; j < reads_[begin + k].size(); ++j) {
@@ -131,7 +131,7 @@ class Finder {
     return true;
   }
 
-  // Tensors made before the second block that it or a later op reads.
+  // Counts the tensors made before op `border` (the second block) that it or a later op reads.
   size_t crossing(size_t border) const {
     size_t count = 0;
     for (size_t i = 0; i < border; ++i) count += last_read_[i] >= border ? 1 : 0;
@@ -153,9 +153,9 @@ class Finder {
   const Graph& graph_;
   Sizes sizes_;
   std::vector<OpId> ops_;                    // forward
-  std::vector<int> alike_;                   // number of each
-  std::vector<std::vector<int64_t>> reads_;  // the place of what makes each input
-  std::vector<size_t> last_read_;            // of what each makes
+  std::vector<int> alike_;                   // number of each op
+  std::vector<std::vector<int64_t>> reads_;  // by op: the place of each input's producer
+  std::vector<size_t> last_read_;            // by op: the last reader of its outputs
   std::map<std::string, int> numbers_;
 };
 

@@ -1,4 +1,4 @@
-// Tests that repeated blocks of a graph are found from its structure, not from the paths of its ops.
+// Tests that repeated blocks of a graph are found from its structure, not from its ops' paths.
 #include "tessera/graph/repeat.h"
 
 #include <gmock/gmock.h>
@@ -19,7 +19,7 @@ TensorId product(GraphBuilder& g, const std::string& name, TensorId x, const Dim
                              to.name}});
 }
 
-// Layers with names of no order: "alpha", "omega", ...
+// Makes layers with names that have no order: "alpha", "omega", ...
 Graph chain(const std::vector<std::string>& names, bool odd_last = false) {
   GraphBuilder g("chain");
   TensorId x = product(g, "in", g.input("x", {kBatch, kIn}, DType::kFloat32), kIn, kHidden);

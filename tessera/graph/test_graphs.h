@@ -18,7 +18,7 @@ inline Graph finished(GraphBuilder& g) {
   return *graph;
 }
 
-// Mean cross entropy of logits [.., vocab].
+// Adds the mean cross entropy of logits [.., vocab] as the loss.
 inline void add_loss(GraphBuilder& g, TensorId logits, TensorId targets) {
   const std::vector<Dim> rows = g.tensor(targets).dims;
   std::string dims;
@@ -33,7 +33,7 @@ inline void add_loss(GraphBuilder& g, TensorId logits, TensorId targets) {
                          {{"dims", dims}, {"factor", 1.0 / static_cast<double>(count)}});
 }
 
-// Two layers with gelu between them.
+// Makes two layers with gelu between them.
 inline Graph mlp() {
   GraphBuilder g("mlp");
   const TensorId x = g.input("x", {{"batch", 8}, {"in", 4}}, DType::kFloat32);
@@ -50,7 +50,8 @@ inline Graph mlp() {
   return finished(g);
 }
 
-// Llama-like blocks, with dropout and a layer norm at the end, and the embedding tied to the head.
+// Makes Llama-like blocks with dropout, a layer norm at the end, and the embedding tied to the
+// head.
 inline Graph transformer(int layers) {
   const Dim batch{"batch", 2}, seq{"seq", 6}, hidden{"hidden", 8}, heads{"heads", 2},
       group{"group", 1}, head_dim{"head_dim", 4}, ffn{"ffn", 12}, vocab{"vocab", 10},

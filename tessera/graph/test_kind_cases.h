@@ -1,4 +1,4 @@
-// Every op kind with operands that it takes: what the tests of the op table call.
+// Lists every op kind with operands that it takes, which the tests of the op table call.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Cases of the op kinds for kinds_test.cc: what a call infers.
+// Cases of the op kinds for kinds_test.cc: the result that a call infers.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-// Operands are written "batch=2 h=3" or "bfloat16 batch=2 h=3"; float32 if no dtype is said.
+// Operands are written "batch=2 h=3" or "bfloat16 batch=2 h=3"; float32 if no dtype is given.
 struct KindCase {
   std::string kind;
   std::vector<std::string> inputs;
@@ -18,7 +18,7 @@ struct KindCase {
   std::vector<std::string> outputs;  // expected "dtype [dims]"; empty for an error
 };
 
-// Convolutions, pools and batch norms: calls that are right, and calls that are not.
+// Returns cases of convolutions, pools and batch norms: calls that are right, and that are not.
 inline std::vector<KindCase> vision_cases() {
   const std::string x = "b=2 s=3 c=4 y=9 x=8", dy = "b=2 s=3 o=5 y=5 x=4";
   const std::string two = "y~3/2/1 x~3/2/1";
@@ -219,7 +219,7 @@ inline std::vector<KindCase> vision_cases() {
   };
 }
 
-// State space: the scan and the convolution before it.
+// Returns cases of state space kinds: the scan and the convolution before it.
 inline std::vector<KindCase> state_space_cases() {
   const std::string x = "b=2 s=6 n=3 r=2 p=4", dt = "b=2 s=6 n=3 r=2", a = "n=3 r=2",
                     keys = "b=2 s=6 n=3 k=5";
@@ -259,7 +259,7 @@ inline std::vector<KindCase> state_space_cases() {
   };
 }
 
-// Kinds of imported models: element-wise functions, masks, indices.
+// Returns cases of kinds of imported models: element-wise functions, masks, indices.
 inline std::vector<KindCase> imported_cases() {
   const std::string x = "batch=2 seq=3 h=4", whole = "float32 [batch=2, seq=3, h=4]";
   return {

@@ -1,6 +1,6 @@
-// The text form of a graph; docs/reference/graph-format.md. One line a tensor or op; tensors in the
-// order of their ids, each before the first op that mentions it; ops in order. Hence no ids in the
-// text.
+// The text form of a graph; docs/reference/graph-format.md. Each tensor or op has one line; tensors
+// stand in the order of their ids, each before the first op that mentions it; ops in order. So the
+// text needs no ids.
 #include "tessera/base/text.h"
 
 #include <fmt/format.h>
@@ -60,7 +60,7 @@ std::string handles(const Graph& graph, const std::vector<TensorId>& ids) {
   return out;
 }
 
-// The shortest text that reads back as the same double, and not as an integer.
+// Returns the shortest text that reads back as the same double, and not as an integer.
 std::string double_text(double value) {
   std::string text = fmt::format("{}", value);
   if (text.find_first_of(".einf") == std::string::npos) text += ".0";
@@ -117,8 +117,9 @@ std::string op_line(const Graph& graph, const Op& op) {
 }
 
 // ---- parse
-// --------------------------------------------------------------------------------------- A cursor
-// in one line.
+// ---------------------------------------------------------------------------------------
+//
+// A cursor in one line.
 class Cursor {
  public:
   explicit Cursor(std::string_view text) : text_(text) { skip_blanks(); }
@@ -358,7 +359,7 @@ class GraphParser {
       }
     }
     TESSERA_TRY_VOID(cursor.expect(')'));
-    // Rotary tables may be scaled: rotary_cos(500000.0)(8 1 4 8192).
+    // Reads the scaling that rotary tables may have: rotary_cos(500000.0)(8 1 4 8192).
     if (wanted > 0 || !cursor.take('(')) return init;
     while (!cursor.take(')')) {
       TESSERA_TRY(const std::string size, cursor.word("an integer or ')'"));
@@ -368,7 +369,7 @@ class GraphParser {
     return init;
   }
 
-  // A number may hold a '+' (1e+20), which no word does.
+  // Reads a number, which may hold a '+' (1e+20), as no word does.
   static Result<std::string> number_text(Cursor& cursor) {
     TESSERA_TRY(std::string text, cursor.word("a number"));
     if (!cursor.take('+')) return text;
@@ -453,14 +454,15 @@ class GraphParser {
     return {};
   }
 
-  // Fills in what a text may leave out: the annotation, and attributes that have defaults.
+  // Fills in the parts that a text may leave out: the annotation, and attributes with defaults.
   Status infer(Op& op) const {
     TESSERA_TRY(Inferred inferred, infer_op(graph_, op.kind, op.inputs, op.attributes));
     op.annotation = std::move(inferred.annotation);
     return {};
   }
 
-  // By the shapes; where these do not tell all sizes, by the kind as well (blocks of a slice).
+  // Binds sizes by the shapes; where these do not tell all sizes, by the kind too (blocks of a
+  // slice).
   Status bind(Op& op) const {
     Annotation by_shapes = op.annotation;
     Status bound = bind_sizes(by_shapes, shapes(op.inputs), shapes(op.outputs));

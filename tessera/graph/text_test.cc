@@ -175,7 +175,7 @@ TEST(GraphTextTest, TablesOfIntegersFitTheirSizes) {
   }
 }
 
-// A person may leave out what the kind knows.
+// A person may leave out the parts that the kind knows.
 TEST(GraphTextTest, AnnotationAndDefaultAttributesMayBeLeftOut) {
   const Graph graph = test_graphs::mlp();
   const std::string full = to_text(graph);
@@ -192,7 +192,7 @@ TEST(GraphTextTest, AnnotationAndDefaultAttributesMayBeLeftOut) {
   EXPECT_EQ(to_text(*parsed), full);
 }
 
-// What no text can say, and what transforms could get wrong.
+// These graphs have no text, or result from a transform that goes wrong.
 TEST(GraphVerifyTest, RejectsWhatIsNotWellFormed) {
   const Graph good = test_graphs::mlp();
   auto error_after = [&](auto change) {

@@ -43,12 +43,12 @@ class PrecisionPass {
   }
 
  private:
-  // Those up to `last`, so that they keep their places among the op outputs.
+  // Adds the sources up to `last`, so that they keep their places among the op outputs.
   void add_sources(TensorId last) {
     for (; next_source_ <= last.index() && next_source_ < from_.tensors().size(); ++next_source_) {
       Tensor tensor = from_.tensors()[next_source_];
       if (tensor.producer.valid()) continue;
-      // What is not trained needs no more digits than it is read with.
+      // A parameter that is not trained needs no more digits than its readers use.
       if (tensor.role == Role::kParameter && is_floating(tensor.dtype))
         tensor.dtype = parameter_.value_or(tensor.trained ? tensor.dtype : compute_);
       tensors_[next_source_] = to_.graph().add_tensor(std::move(tensor));
@@ -69,7 +69,7 @@ class PrecisionPass {
     }
   }
 
-  // `compute`, unless the op reads an activation of another floating dtype.
+  // Returns `compute`, unless the op reads an activation of another floating dtype.
   DType working_dtype(const Op& op) const {
     for (const TensorId input : op.inputs) {
       const Tensor& tensor = to_.tensor(tensors_[input.index()]);
@@ -105,11 +105,11 @@ class PrecisionPass {
 // --------------------------------------
 
 // Numbers tensors in the order of the ops that make them; parameters and other sources keep their
-// places between.
+// places between them.
 class Renumbering {
  public:
-  // The graph of the ops `order`. What a left-out op makes vanishes; `instead[t]` stands for tensor
-  // t wherever an op, a link or the loss refers to it.
+  // Makes the graph of the ops `order`. Outputs of left-out ops vanish; `instead[t]` replaces
+  // tensor t wherever an op, a link or the loss refers to it.
   Renumbering(const Graph& graph, const std::vector<OpId>& order,
               const std::vector<TensorId>& instead)
       : graph_(graph),
@@ -156,7 +156,8 @@ class Renumbering {
       if (!graph_.tensor(input).producer.valid()) add_sources(TensorId(input.index() + 1));
     }
     for (const TensorId output : op.outputs) {
-      // The outputs of appended ops lie behind all sources and say nothing about their places.
+      // The outputs of appended ops lie behind all sources and say nothing about the sources'
+      // places.
       if (output.index() < instead_.size()) add_sources(output);
       add(output);
     }
@@ -164,7 +165,8 @@ class Renumbering {
 
   TensorId mapped(TensorId id) const {
     if (!id.valid()) return id;
-    // More than one step where the expansion of an op hands on what another replaced op makes.
+    // More than one step is needed if an op's expansion passes on the output of another replaced
+    // op.
     while (id.index() < instead_.size() && instead_[id.index()] != id) id = instead_[id.index()];
     TESSERA_CHECK(tensors_[id.index()].valid(), "'{}' is made by no op", graph_.tensor(id).name);
     return tensors_[id.index()];
@@ -276,7 +278,7 @@ class ExpandPass {
     TESSERA_CHECK(tensor.dims == before.dims && tensor.dtype == before.dtype,
                   "the expansion makes another '{}'", before.name);
     instead_[before.id.index()] = after;
-    if (after.index() < first_tensor) return;  // handed through
+    if (after.index() < first_tensor) return;  // passed through
     tensor.name = before.name;
     tensor.role = before.role;
     tensor.of = before.of;
@@ -331,7 +333,7 @@ class RecomputePass {
   }
 
  private:
-  // The forward ops that `reader` needs again and that have no clone yet, in order.
+  // Returns the forward ops that `reader` needs again and that have no clone yet, in order.
   std::vector<OpId> producers_to_clone(const Op& reader) {
     std::vector<OpId> found;
     const auto visit = [&](const Op& op) {
@@ -371,8 +373,8 @@ class RecomputePass {
 
   const Graph& from_;
   Graph to_;                        // from_ and, behind it, the clones
-  std::vector<bool> dropped_;       // by tensor of from_: to be made again
-  std::vector<TensorId> clone_of_;  // by tensor of from_: what the backward pass reads
+  std::vector<bool> dropped_;       // by tensor of from_: is made again
+  std::vector<TensorId> clone_of_;  // by tensor of from_: the tensor that the backward pass reads
   std::vector<bool> cloned_;        // by op of from_
 };
 

@@ -51,8 +51,8 @@ T expect_value(Result<T> result) {
   return result ? std::move(*result) : T{};
 }
 
-// tokens -> embedding -> layer norm -> tied head -> cross entropy: the parts of a model that treat
-// dtypes differently.
+// Makes tokens -> embedding -> layer norm -> tied head -> cross entropy: the parts of a model that
+// treat dtypes differently.
 Graph language_model(DType dtype = DType::kFloat32) {
   GraphBuilder g("tiny");
   const Dim batch = {"batch", 2}, seq = {"seq", 4}, hidden = {"hidden", 8}, vocab = {"vocab", 16};
@@ -72,7 +72,7 @@ Graph language_model(DType dtype = DType::kFloat32) {
   return expect_value(g.finish());
 }
 
-// x -> dropout -> exp -> silu -> mul(w) -> loss, with the backward pass.
+// Makes x -> dropout -> exp -> silu -> mul(w) -> loss, with the backward pass.
 Graph chain() {
   GraphBuilder g("chain");
   const Dim batch = {"batch", 4}, width = {"width", 6};
@@ -103,7 +103,7 @@ TEST(ApplyPrecision, CastsEachParameterOnceAndKeepsItsDtype) {
   EXPECT_EQ(input_names(graph, "head")[1], "table.cast");
 }
 
-// A table of which little is read: what was looked up is converted, and not the table.
+// An op that reads little of a table converts the rows that it looked up, and not the table.
 TEST(ApplyPrecision, BagsAreSummedInTheDtypeOfTheirTable) {
   GraphBuilder g("bags");
   const TensorId table =
@@ -254,8 +254,8 @@ TEST(ExpandOps, GradientsAndUpdatesKeepTheirLinks) {
   for (const Link& link : links(before)) EXPECT_TRUE(kept.contains(link)) << link.first;
 }
 
-// In float64 the sums that a precision widens are float64 too, so that what an op expands to is of
-// the dtypes of the op.
+// In float64 the sums that a precision widens are float64 too, so that an op expands to ops of its
+// own dtypes.
 TEST(InOneDtype, SumsWithADtypeOfTheirOwnExpand) {
   const Graph forward =
       expect_value(apply_precision(language_model(), DType::kBFloat16, std::nullopt));

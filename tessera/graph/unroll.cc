@@ -78,7 +78,7 @@ class UnrollPass {
   }
 
  private:
-  // How an op of the loop reads an operand.
+  // The part of an operand that an op of the loop reads.
   enum class Part : uint8_t { kWhole, kPiece, kUpToPiece };
   struct Need {
     Part part = Part::kWhole;
@@ -92,9 +92,9 @@ class UnrollPass {
 
   // Ops that touch pieces of the same tensors.
   struct Chain {
-    const Op* smallest = nullptr;  // the op whose dim is smallest, the first of those
-    int64_t unit = 0;              // of which the sizes of its ops' dims are multiples
-    std::vector<Interval> pieces;  // of the unit, by step
+    const Op* smallest = nullptr;  // the first op whose dim is smallest
+    int64_t unit = 0;              // divides the sizes of the dim in its ops
+    std::vector<Interval> pieces;  // pieces of the unit, by step
   };
 
   size_t steps() const {
@@ -106,7 +106,7 @@ class UnrollPass {
   int64_t size_of(const Op& op) const {
     return op.annotation.dims[static_cast<size_t>(op.annotation.find(how_.dim))].size;
   }
-  // The piece of a step in a dim of the chain that has `size` elements.
+  // Returns the piece of a step in a dim of the chain that has `size` elements.
   static Interval piece(const Chain& chain, int64_t size, size_t step) {
     const int64_t factor = size / chain.unit;
     return {chain.pieces[step].begin * factor, chain.pieces[step].size * factor};
@@ -202,7 +202,7 @@ class UnrollPass {
       }
       for (int64_t step = 0; step < how_.steps; ++step)
         sizes.push_back(split_interval({0, shortest}, how_.steps, step).size * blocks);
-      sizes.back() += longer;  // what only the longer blocks have stands at their end
+      sizes.back() += longer;  // the extra element of longer blocks is their last
     }
     for (size_t step = 0; step < sizes.size(); ++step) {
       if (sizes[step] % blocks != (step + 1 < sizes.size() ? 0 : longer)) {
@@ -218,7 +218,8 @@ class UnrollPass {
     return {};
   }
 
-  // Blocks of uneven size are cut and joined by elements: not where a tensor has several for one.
+  // Checks that tensors with blocks of uneven size, which are cut and joined by elements, have the
+  // size of the unit.
   Status check_blocks(const Op& op) const {
     const int64_t unit = chain(op).unit;
     if (unit % how_.blocks == 0) return {};
@@ -264,8 +265,8 @@ class UnrollPass {
     return {};
   }
 
-  // The tensor dim in which the steps make different pieces of this tensor; kReduced: they make
-  // terms of a sum (or it is made by no op of the loop).
+  // Returns the tensor dim in which the steps make different pieces of this tensor; kReduced: they
+  // make terms of a sum (or no op of the loop makes the tensor).
   int made_position(TensorId id) const {
     const OpId producer = from_.tensor(id).producer;
     if (!producer.valid() || !looped_[producer.index()]) return kReduced;
@@ -280,7 +281,7 @@ class UnrollPass {
     return how.part != Part::kWhole && made_position(op.inputs[i]) == how.position;
   }
 
-  // What somebody reads as a whole though the steps make it.
+  // Finds the tensors of the steps that an op or the caller reads as a whole.
   void find_joined() {
     for (const Op& op : from_.ops()) {
       for (size_t i = 0; i < op.inputs.size(); ++i) {
@@ -288,7 +289,8 @@ class UnrollPass {
       }
     }
     if (from_.loss.valid()) joined_[from_.loss.index()] = true;
-    // A tensor that no op reads is made for use outside the graph, as running state is (carried.h).
+    // A tensor that no op reads is made for use outside the graph, for example running state
+    // (carried.h).
     const auto readers = from_.consumers();
     for (const Op& op : from_.ops()) {
       const TensorId made = op.outputs[0];
@@ -313,14 +315,15 @@ class UnrollPass {
   }
 
   // ---- tables whose rows are cut
-  // Is the operand a table of which an op of the loop looks up rows, those of a step at a time?
+  // Returns whether the operand is a table of which an op of the loop looks up the rows of each
+  // step.
   bool reads_rows(const Op& op, size_t i) const {
     return looped_[op.id.index()] && looks_up_rows(op) && i == 1 &&
            need(op, i) == Need{Part::kPiece, 0};
   }
 
-  // A parameter's copy in another dtype, of which ops of the loop alone look up rows, is converted
-  // piece by piece: it joins the loop.
+  // Takes into the loop the copy of a parameter in another dtype of which only ops of the loop look
+  // up rows: it is converted piece by piece.
   void take_in_copies_of_tables() {
     std::vector<std::vector<OpId>> readers;  // by tensor, once there is such a copy
     for (const Op& op : from_.ops()) {
@@ -337,8 +340,8 @@ class UnrollPass {
     }
   }
 
-  // Parameters of which ops of the loop look up rows, and of which all others read the same pieces
-  // in the loop, rest in pieces.
+  // Finds the parameters that rest in pieces: ops of the loop look up their rows, and all other
+  // readers read the same pieces in the loop.
   Status find_pieces_at_rest() {
     at_rest_.assign(from_.tensors().size(), nullptr);
     std::vector<bool> read_otherwise(from_.tensors().size());
@@ -387,14 +390,14 @@ class UnrollPass {
     return known;
   }
 
-  // Of a tensor that no step makes.
+  // Cuts a tensor that no step makes.
   TensorId cut(const Op& op, size_t i, const Need& how, size_t step) {
     const TensorId x = whole_[op.inputs[i].index()];
     const Dim dim = to_.tensor(x).dims[static_cast<size_t>(how.position)];
     const Interval own = piece(chain(op), dim.size, step);
     const bool up_to = how.part == Part::kUpToPiece;
     const int64_t begin = up_to ? 0 : own.begin / how_.blocks;
-    const int64_t end = (own.end() + how_.blocks - 1) / how_.blocks;  // of the longest block
+    const int64_t end = (own.end() + how_.blocks - 1) / how_.blocks;  // in the longest block
     if (up_to && step + 1 == steps()) return x;
     const TensorId part = to_.op1(
         fmt::format("{}@part{}#{}", op.path, i, step), "slice", {x},
@@ -404,8 +407,8 @@ class UnrollPass {
     return part;
   }
 
-  // The pieces of the steps so far. Kept in pieces only: a copy of all of them for each step would
-  // grow with the square of the dim.
+  // Joins the pieces of the steps so far. Only the pieces are kept: a joined copy for each step
+  // would grow with the square of the dim.
   TensorId joined_up_to(const Op& op, size_t i, size_t step) {
     const Pieces& pieces = pieces_[op.inputs[i].index()];
     if (step == 0) return pieces.by_step[0];
@@ -433,7 +436,7 @@ class UnrollPass {
     }
   }
 
-  // All steps of the ops that wait, step by step, and what others read of them.
+  // Adds all steps of the ops that wait, step by step, and joins the outputs that others read.
   void flush() {
     for (size_t step = 0; step < steps() && to_.ok(); ++step) {
       for (const OpId id : run_) {
@@ -477,7 +480,7 @@ class UnrollPass {
     }
   }
 
-  // Do the steps make terms of a sum?
+  // Returns whether the steps make terms of a sum.
   bool sums(const Op& op) const { return made_position(op.outputs[0]) == kReduced; }
 
   Attributes attributes_of(const Op& op, size_t step) const {
@@ -533,7 +536,7 @@ class UnrollPass {
   std::vector<bool> in_run_;     // by tensor of from_: made by an op that waits
   std::vector<OpId> run_;        // ops of the loop that wait for their steps
   bool flushed_ = false;
-  std::vector<const Op*> at_rest_;  // by tensor of from_: who reads a table that rests in pieces
+  std::vector<const Op*> at_rest_;  // by tensor of from_: a reader of a table in pieces
   std::map<std::tuple<TensorId, int, int, size_t>, TensorId> parts_;  // position, Part, step
 };
 

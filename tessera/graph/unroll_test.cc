@@ -16,7 +16,7 @@ T expect_value(Result<T> result) {
   return result ? std::move(*result) : T{};
 }
 
-// x -> up -> act -> down (with bias) -> loss
+// Makes x -> up -> act -> down (with bias) -> loss.
 Graph mlp() {
   GraphBuilder g("mlp");
   const TensorId x = g.input("x", {{"batch", 2}, {"in", 4}}, DType::kFloat32);
@@ -100,7 +100,7 @@ TEST(Unroll, CausalKeysAreThoseOfTheStepsSoFar) {
     EXPECT_EQ(op->step, step);
     const Tensor& read = looped.tensor(op->inputs[1]);
     EXPECT_EQ(read.dims[1].size, keys[static_cast<size_t>(step)]);
-    EXPECT_EQ(read.recompute, step > 0);  // joined anew; of step 0 it is the piece itself
+    EXPECT_EQ(read.recompute, step > 0);  // joined anew; in step 0 it is the piece itself
   }
   EXPECT_EQ(looped.tensor(looped.loss).name, "loss");
   EXPECT_EQ(looped.op(looped.tensor(looped.loss).producer).step, 2);
@@ -126,8 +126,9 @@ TEST(Unroll, Errors) {
             "on places in the whole");
 }
 
-// Rows of a table: look-ups of a piece say which rows it has. What else reads the table must read the
-// same pieces, in the loop, or the table stays whole; a copy in another dtype is made of pieces.
+// Look-ups of a piece of a table say which rows the piece has. Other readers of the table must read
+// the same pieces, in the loop, or the table stays whole; a copy in another dtype is made in
+// pieces.
 TEST(Unroll, TablesRestInPiecesThatAllOfTheirReadersRead) {
   GraphBuilder g("tied");
   const Dim seq{"seq", 4}, hidden{"hidden", 2};
@@ -157,7 +158,7 @@ TEST(Unroll, TablesRestInPiecesThatAllOfTheirReadersRead) {
   EXPECT_EQ(parameters({"embed"}), "table 8 vocab=0/8/1 vocab=3/8/1 ");
 }
 
-// Slots are numbered among those of all experts, and a mean divides by the whole.
+// Slots are numbered among the slots of all experts, and a mean divides by the whole.
 TEST(Unroll, WhatDependsOnTheWholeIsRefused) {
   GraphBuilder g("experts");
   const TensorId y =
@@ -186,7 +187,7 @@ std::vector<int64_t> sizes_of(const Graph& graph, const std::string& name, size_
   return sizes;
 }
 
-// Windows stand behind the heads: 3 heads are 12 in the op that sees windows.
+// Windows stand behind the heads: 3 heads are 12 in the op that counts windows.
 TEST(Unroll, OpsThatPassPiecesOnAreCutInProportion) {
   GraphBuilder g("windows");
   const TensorId x = g.parameter("x", {{"rows", 8}, {"heads", 3}}, {});
@@ -209,7 +210,7 @@ TEST(Unroll, OpsThatPassPiecesOnAreCutInProportion) {
             "steps = 4: dim 'heads' of op 'windows' has only 3 elements");
 }
 
-// 6 over 4: 2, 2, 1, 1. What only the first shards have stands at their end, so in the last step.
+// 6 elements in 4 blocks: 2, 2, 1, 1. The extra elements stand at the end, so in the last step.
 TEST(Unroll, StepsTakePartsOfUnevenBlocks) {
   const Graph graph = mlp();
   const Unrolling how{.dim = "ffn", .blocks = 4, .steps = 2};
@@ -229,7 +230,7 @@ TEST(Unroll, StepsTakePartsOfUnevenBlocks) {
 }
 
 TEST(Within, CountsPlacesInUnevenBlocks) {
-  // Of 11 in blocks of 4, 4, 3 the elements from 1 on: 3, 3, 2.
+  // In blocks of 4, 4, 3 of 11 elements, the elements from 1 on are: 3, 3, 2.
   const Within place{"ffn", 1, 11, 3};
   std::vector<int64_t> places;
   for (int64_t i = 0; i < 8; ++i) places.push_back(place.index(i, 8));

@@ -6,8 +6,8 @@ namespace tessera {
 
 namespace {
 
-// Of the pairs of a window and an element that it holds, those with an element of the piece, in
-// windows of `kernel` elements. Pieces of the dim add up to what the whole dim has.
+// Counts the pairs of a window and an element of the piece that the window holds, in windows of
+// `kernel` elements. The counts of the pieces of a dim add up to that of the whole dim.
 int64_t windows_over(const WindowRead& read, Interval piece) {
   const Window& window = read.window;
   int64_t pairs = 0, inside = 0;

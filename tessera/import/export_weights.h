@@ -1,6 +1,6 @@
-// Weights as other tools read them: a file or folder of safetensors under our names, with the model
-// that they are of, becomes a folder of theirs. Each kind of folder is one row of weight_targets();
-// `tessera export --to` takes their names beside those of export_targets() (plans).
+// Writes weights as other tools read them: a file or folder of safetensors under our names, with
+// their model, becomes a folder of theirs. Each kind of folder is one row of weight_targets();
+// `tessera export --to` takes the rows' names beside those of export_targets() (plans).
 //
 //   const WeightsTarget* target = find_weights_target("hf");
 //   TESSERA_TRY(const ExportedWeights done, target->run({"out", "llama:layers=2", "folder"}));
@@ -17,16 +17,16 @@ namespace tessera {
 
 struct WeightsRequest {
   std::string weights;  // a file or folder of safetensors under our names
-  std::string model;    // the text of the model that they are of
+  std::string model;    // the text of the weights' model
   std::string out;      // the folder to write; it must not exist
 };
 
 struct ExportedWeights {
-  int64_t arrays = 0;      // written, as theirs count
+  int64_t arrays = 0;      // arrays written, counted as theirs
   int64_t parameters = 0;  // numbers
-  int64_t bytes = 0;       // of the file of weights
+  int64_t bytes = 0;       // bytes of the file of weights
   std::vector<std::string> carried =
-      {};  // files that were copied as they are: names, as tokenizer.json
+      {};  // names of files that were copied as they are, as tokenizer.json
   std::vector<std::string> notes = {};  // what a user should know: sentences
 };
 
@@ -35,6 +35,6 @@ struct WeightsTarget {
   Result<ExportedWeights> (*run)(const WeightsRequest& request);
 };
 const std::vector<WeightsTarget>& weight_targets();
-const WeightsTarget* find_weights_target(std::string_view name);  // null: there is none
+const WeightsTarget* find_weights_target(std::string_view name);  // null if unknown
 
 }  // namespace tessera

@@ -1,12 +1,12 @@
-// Import: a model that another tool has written becomes a folder that every command takes:
+// Imports a model that another tool has written into a folder that every command takes:
 //
 //   OUT/model.graph           the forward graph in the text form (or OUT/config.json, where one of
 //                             our families computes the same function)
 //   OUT/*.safetensors         the parameters, under the names of our graph; module.safetensors of a
 //                             PyTorch module holds the rest of its state_dict (pt2/state.h)
 //
-// Each kind of input is one row of importers(): which paths it takes, and the function that reads
-// them. Nothing is left behind where an import fails.
+// Each kind of input is one row of importers(): the paths that it takes, and the function that
+// reads them. An import that fails leaves nothing behind.
 //
 //   TESSERA_TRY(const Importer* importer, importer_of("model.pt2"));
 //   TESSERA_TRY(const ImportReport report, importer->run({"model.pt2", "model", {}}));
@@ -22,9 +22,9 @@
 namespace tessera {
 
 struct ImportRequest {
-  std::string path;                             // what is imported
+  std::string path;                             // the file or folder to import
   std::string out;                              // the folder to write; it must not exist
-  std::map<std::string, std::string> settings;  // of the importer, by key
+  std::map<std::string, std::string> settings;  // settings of the importer, by key
 };
 
 struct ImportReport {
@@ -32,9 +32,9 @@ struct ImportReport {
   std::string weights;     // a file or folder of safetensors, in the folder
   int64_t arrays = 0;      // parameters as arrays
   int64_t parameters = 0;  // and as numbers
-  int64_t bytes = 0;       // written
+  int64_t bytes = 0;       // bytes written
   std::vector<std::string> carried =
-      {};  // files that were copied as they are: names, as tokenizer.json
+      {};  // names of files that were copied as they are, as tokenizer.json
   std::vector<std::string> notes = {};  // what a user should know: sentences
 };
 
@@ -42,10 +42,10 @@ struct Importer {
   std::string name, summary;  // for the help text
   bool (*accepts)(const std::string& path);
   Result<ImportReport> (*run)(const ImportRequest& request);
-  std::vector<std::pair<std::string, std::string>> keys;  // of the settings, with their meaning
+  std::vector<std::pair<std::string, std::string>> keys;  // of settings: key and meaning
 };
 const std::vector<Importer>& importers();
-// Error: no importer takes the path.
+// Returns the importer of the path, or an error if no importer takes it.
 Result<const Importer*> importer_of(const std::string& path);
 
 }  // namespace tessera

@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Zeros are looked for, and the rest written, in pieces of so many bytes.
+// The bytes of the pieces in which zeros are looked for, and other values written.
 constexpr int64_t kHoleBytes = 1 << 20;
 
 bool is_zero(const std::byte* data, int64_t bytes) {

@@ -1,5 +1,5 @@
 // A folder that exists completely or not at all: files are written to a temporary folder beside it,
-// which becomes the folder by commit(). Whoever gives up leaves nothing.
+// which commit() renames to the folder. Without a commit() nothing is left behind.
 //
 //   TESSERA_TRY(NewFolder folder, NewFolder::create("models/llama"));
 //   TESSERA_TRY(SafetensorsWriter file, SafetensorsWriter::create(folder.file("model.safetensors"),
@@ -23,16 +23,18 @@ namespace tessera {
 
 class NewFolder {
  public:
-  // Error (invalid input): the path exists, or nothing can be written beside it.
+  // Creates the folder. Returns an error (invalid input) if the path exists, or nothing can be
+  // written beside it.
   static Result<NewFolder> create(const std::string& path);
   ~NewFolder();
   NewFolder(NewFolder&& other) noexcept;
   NewFolder& operator=(NewFolder&&) = delete;
 
-  // Where to write the file of this name.
+  // Returns the path at which to write the file of this name.
   std::string file(const std::string& name) const;
-  // After it the folder and its files' names survive a loss of power; so do the files' bytes if
-  // whoever wrote them has brought them to the disk. Error (fault): it cannot be renamed or synced.
+  // Puts the folder in its place. After it the folder and its files' names survive a loss of power;
+  // the files' bytes do if their writers have brought them to the disk. Returns an error (fault) if
+  // the folder cannot be renamed or synced.
   Status commit();
 
  private:
@@ -41,10 +43,11 @@ class NewFolder {
   std::string path_, temporary_;  // temporary: empty once there is nothing to remove
 };
 
-// A safetensors file of known arrays, whose bytes come in any order.
+// Writes a safetensors file of known arrays, whose bytes come in any order.
 class SafetensorsWriter {
  public:
-  // Takes the whole size on the disk's account, without writing it. Error (fault): cannot write.
+  // Creates the file and sets its whole size, without writing it. Returns an error (fault) if it
+  // cannot write.
   static Result<SafetensorsWriter> create(const std::string& path, std::vector<ArrayEntry> arrays,
                                           const std::map<std::string, std::string>& metadata = {});
   ~SafetensorsWriter();
@@ -52,10 +55,10 @@ class SafetensorsWriter {
   SafetensorsWriter& operator=(SafetensorsWriter&&) = delete;
 
   const std::vector<ArrayEntry>& arrays() const { return layout_.arrays; }  // in the order given
-  // Bytes [offset, offset + bytes) of array number `array`, once each. Zeros are there already: a MiB
-  // of them stays a hole of the file, which takes no room on the disk.
+  // Writes bytes [offset, offset + bytes) of array number `array`, once each. The file is zero at
+  // first: a MiB of zeros remains a hole of the file, which takes no room on the disk.
   Status write(size_t array, int64_t offset, int64_t bytes, const std::byte* data);
-  // Brings the bytes to the disk. Error (fault): it cannot take them.
+  // Brings the bytes to the disk. Returns an error (fault) if it cannot take them.
   Status finish();
   int64_t bytes() const { return layout_.bytes; }
 
@@ -64,7 +67,7 @@ class SafetensorsWriter {
       : path_(std::move(path)), number_(number), layout_(std::move(layout)) {}
   Status write_at(int64_t at, int64_t bytes, const std::byte* data);
   std::string path_;
-  int number_;  // of the open file; -1 once moved from
+  int number_;  // number of the open file; -1 once moved from
   SafetensorsLayout layout_;
 };
 

@@ -26,8 +26,8 @@ using pt2::Weight;
 constexpr const char* kGraphFile = "model.graph";
 constexpr const char* kWeightsFile = "weights.safetensors";
 
-// What is known of a parameter's values once they were written: how it begins in a run that does
-// not load them.
+// Collects statistics of a parameter's values while they are written: they give its initial values
+// in a run that does not load them.
 class Statistics {
  public:
   void add(const double* values, int64_t count) {
@@ -67,7 +67,7 @@ Status write_values(const Constant& constant, size_t number, SafetensorsWriter& 
   return file.write(number, 0, std::ssize(bytes), bytes.data());
 }
 
-// The elements in the module's order. `statistics` may be null.
+// Writes the elements in the module's order. `statistics` may be null.
 Status write_payload(const Archive& archive, const Payload& payload, size_t number,
                      SafetensorsWriter& file, Statistics* statistics) {
   const DType dtype = payload.meta.dtype;
@@ -85,7 +85,7 @@ Status write_payload(const Archive& archive, const Payload& payload, size_t numb
   });
 }
 
-// The parameters of the graph; says of each how it begins in a run without weights.
+// Writes the parameters of the graph, and sets how each begins in a run without weights.
 Status write_weights(const Archive& archive, Lowered& lowered, const std::string& path,
                      ImportReport& report) {
   std::vector<ArrayEntry> arrays;
@@ -109,7 +109,7 @@ Status write_weights(const Archive& archive, Lowered& lowered, const std::string
   return {};
 }
 
-// What of the module's state is no parameter of the graph, and what is.
+// Writes the arrays of the module's state that are no parameter of the graph, and names the others.
 Status write_state(const Archive& archive, const pt2::Program& program, const Lowered& lowered,
                    const std::string& path) {
   std::vector<pt2::StateArray> state;

@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-// Two dims of the copy: `lines` of `count` elements, with the strides of both.
+// Two dims of the copy: `lines` of `count` elements, with the strides of both sides.
 struct Plane {
   int64_t lines, count;
   int64_t in_line, in_stride, out_line, out_stride;
@@ -16,9 +16,9 @@ struct Plane {
 
 constexpr int64_t kSide = 64;
 
-// A square whose lines are read and whose columns are written one behind the other, by way of a small
-// copy: strides between lines and between columns are often powers of two, and then lie on top of each
-// other in a cache.
+// Copies a square whose lines are read and whose columns are written one behind the other, by way
+// of a small copy: strides between lines and between columns are often powers of two, so that their
+// elements fall on the same places of a cache.
 template <class T>
 void turn_square(const Plane& plane, const std::byte* in, std::byte* out) {
   constexpr int64_t kPitch = kSide + 1;
@@ -126,7 +126,7 @@ void copy_strided(const std::vector<int64_t>& shape, int64_t element_bytes, cons
   }
   const CopyPlane copy = copy_plane_of(element_bytes);
   // The plane: the last dim, along which `in` is read, and the dim along which `out` is written, if
-  // that is another one; else the dim before the last.
+  // that is another dim; else the dim before the last.
   const size_t last = shape.size() - 1;
   size_t other = last;
   for (size_t d = 0; d < last; ++d) {

@@ -12,7 +12,7 @@ namespace tessera {
 namespace {
 
 struct Layer {
-  int64_t kernel, stride, multiple;  // of half the first width
+  int64_t kernel, stride, multiple;  // multiple of half the first width
   bool pooled;
 };
 constexpr std::array<Layer, 5> kLayers = {

@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-// Reads one value into the target of its key; the error of a value lacks the "model 'x':" in front.
+// Reads one value into the target of its key; errors lack the "model 'x':" in front.
 struct SetValue {
   const ModelKey& key;
   const std::string& text;

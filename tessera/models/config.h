@@ -1,5 +1,5 @@
-// Keys of model specs: a family lists its keys once, with target, default and meaning; reading
-// `key=value` arguments, printing the canonical spec and the help all follow from that list.
+// Keys of model specs: a family lists its keys once, with target, default and meaning. From that
+// list follow the reading of `key=value` arguments, the canonical spec and the help.
 #pragma once
 
 #include <cstdint>
@@ -14,19 +14,19 @@
 
 namespace tessera {
 
-// Integers are at least `minimum` and at most kMaxModelSize, also those of a list (2-2-6-2). Other
-// numbers are not negative.
+// A key of a spec. Integers, also those of a list (2-2-6-2), are at least `minimum` and at most
+// kMaxModelSize. Other numbers are not negative.
 struct ModelKey {
   std::string name;
   std::variant<int64_t*, double*, bool*, std::string*, DType*, std::vector<int64_t>*> target;
   std::string meaning;
   std::string otherwise = {};             // text of a default that is computed ("4 * hidden")
-  std::vector<std::string> choices = {};  // of a text; none: any
-  int64_t minimum = 1;                    // of an integer
+  std::vector<std::string> choices = {};  // for a text; none: any
+  int64_t minimum = 1;                    // for an integer
 };
 
-// Keys that several language models have: `window` of attention, and `eod`, the token that ends a
-// document (its rule: check_eod).
+// Returns a key that several language models have: `window` of attention, and `eod`, the token that
+// ends a document (its rule: check_eod).
 ModelKey window_key(int64_t& window);
 ModelKey eod_key(int64_t& eod);
 
@@ -38,18 +38,18 @@ using ModelArguments = std::vector<std::pair<std::string, std::string>>;
 // the key does not allow.
 Status set_keys(std::string_view family, const std::vector<ModelKey>& keys,
                 const ModelArguments& arguments);
-// "gpt:layers=12,hidden=768,..." of the present values.
+// Returns the spec of the present values: "gpt:layers=12,hidden=768,...".
 std::string canonical_spec(std::string_view family, const std::vector<ModelKey>& keys);
-// What people read of a key: its present value, or the text of a default that is computed.
+// A key as shown to people: its present value, or the text of a default that is computed.
 struct ModelKeyText {
   std::string name, value, meaning;
   std::vector<std::string> choices;
 };
 std::vector<ModelKeyText> key_texts(const std::vector<ModelKey>& keys);
 
-// "model '<family>': <message>" as an error of wrong input.
+// Returns an error of wrong input: "model '<family>': <message>".
 tl::unexpected<Error> model_error(std::string_view family, std::string_view message);
-// Error: a token that ends documents and is none of the vocabulary.
+// Checks the token that ends documents. Returns an error if it is not in the vocabulary.
 Status check_eod(std::string_view family, int64_t eod, int64_t vocab);
 
 }  // namespace tessera

@@ -16,14 +16,15 @@ constexpr std::string_view kBlocks = "blocks.";
 
 bool is_forward(const Op& op) { return op.phase == Phase::kForward; }
 
-// "3" of "blocks.3.attn.q"; nothing outside blocks.
+// Returns the block of a path, "3" of "blocks.3.attn.q"; no value outside blocks.
 std::optional<std::string_view> block_of(std::string_view path) {
   if (!path.starts_with(kBlocks)) return std::nullopt;
   path.remove_prefix(kBlocks.size());
   return path.substr(0, path.find('.'));
 }
 
-// Of "blocks.3.attn.q" it is "attn", of "embed.token" it is "embed".
+// Returns the part of a path behind its block: "attn" of "blocks.3.attn.q", "embed" of
+// "embed.token".
 std::string_view scope_of(std::string_view path) {
   if (const auto block = block_of(path)) path.remove_prefix(kBlocks.size() + block->size() + 1);
   return path.substr(0, path.find('.'));
@@ -39,7 +40,7 @@ std::string dims_text(const Op& op) {
   return fmt::format("op '{}' with the dims {}", op.path, join(names, " "));
 }
 
-// An op with `dim` that lies in none of these scopes, inside blocks or outside of them.
+// Describes an op with `dim` that lies in none of these scopes, inside blocks or outside of them.
 template <size_t N>
 std::string strays(const Graph& graph, bool inside, std::string_view dim,
                    const std::array<std::string_view, N>& scopes) {
@@ -51,7 +52,7 @@ std::string strays(const Graph& graph, bool inside, std::string_view dim,
   return "";
 }
 
-// A scope of blocks of which no op has the dim.
+// Describes a scope of blocks of which no op has the dim.
 std::string lacks(const Graph& graph, std::string_view scope, std::string_view dim) {
   const Op* first = nullptr;
   for (const Op& op : graph.ops()) {
@@ -70,7 +71,7 @@ std::string input_without_batch(const Graph& graph) {
   for (const Tensor& tensor : graph.tensors()) {
     const bool has = std::any_of(tensor.dims.begin(), tensor.dims.end(),
                                  [](const Dim& dim) { return dim.name == "batch"; });
-    const bool made = tensor.init.kind != Init::Kind::kNone;  // by the trainer: the step's number
+    const bool made = tensor.init.kind != Init::Kind::kNone;  // by the trainer (the step's number)
     if (tensor.role == Role::kInput && !has && !made)
       return fmt::format("input '{}' {}", tensor.name, describe(tensor.dims));
   }

@@ -1,5 +1,5 @@
-// The contract of paths and dims: every family keeps it, and a model that breaks it is told what
-// was expected, which recipes need it, and what was found.
+// Tests the contract of paths and dims: every family keeps it, and the error for a model that
+// breaks it says what was expected, which recipes need it, and what was found.
 #include "tessera/models/contract.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@
 namespace tessera {
 namespace {
 
-// A model of one linear layer in one block; the names are those that the contract asks for.
+// Names of a model of one linear layer in one block; the defaults are those of the contract.
 struct Names {
   std::string batch = "batch", block = "blocks.0", layer = "mlp.up", features = "ffn",
               weight = "mlp.up.weight", head = "head", classes = "vocab", loss = "loss";
@@ -99,8 +99,8 @@ TEST(Contract, EachClauseIsChecked) {
   EXPECT_EQ(found({.classes = "classes", .loss = "end"}), "op 'end.mean'");
 }
 
-// The part of the page between the marker and the next end is `table`; with TESSERA_REWRITE_GOLDEN
-// set it is written anew.
+// Expects `table` as the part of the page between the marker and the next end; with
+// TESSERA_REWRITE_GOLDEN set, writes the part anew.
 void expect_table(const std::string& name, const std::string& table) {
   const std::string path = std::string(TESSERA_SOURCE_DIR) + "/docs/reference/models.md";
   const auto text = read_file(path);
@@ -128,7 +128,7 @@ TEST(ModelDocs, ListTheFamiliesOfTheRegistry) {
   expect_table("families", table);
 }
 
-// The keys of a config.json with what they are where a file leaves them out.
+// Compares the keys of a config.json and their defaults, for files that leave keys out.
 TEST(ModelDocs, ListTheKeysOfHuggingFace) {
   const auto defaults = nlohmann::json::parse(huggingface_defaults());
   std::string table = "| model_type | keys that are read, with their defaults |\n|---|---|\n";

@@ -13,7 +13,7 @@ namespace tessera {
 namespace {
 
 constexpr std::array<int64_t, 7> kCosmoFlowMultiples = {1,  2,  4, 8,
-                                                        16, 16, 16};  // of the first filters
+                                                        16, 16, 16};  // multiples of filters
 constexpr size_t kStrided = 3;  // the convolution with stride 2
 constexpr int64_t kSmallest = 2;
 
@@ -53,14 +53,15 @@ Result<Graph> build_cosmoflow(const CosmoflowConfig& config, int64_t batch) {
                         {"height", config.width},
                         {"width", config.width}},
                        config.dtype);
-  // The loss is no narrower than float32.
+  // The loss has at least the precision of float32.
   const bool narrow = dtype_bytes(config.dtype) < dtype_bytes(DType::kFloat32);
   const DType wide = narrow ? DType::kFloat32 : config.dtype;
   const TensorId targets =
       g.input("targets", {{"batch", batch}, {"outputs", config.outputs}}, wide);
   int64_t width = config.width;
   for (size_t layer = 0; layer < kCosmoFlowMultiples.size() && g.ok(); ++layer) {
-    // Neighbours name their channels differently, so that a plan may cut every other one.
+    // Neighbouring layers name their channels differently, so that a plan may cut every other
+    // layer.
     const Dim out{layer % 2 == 0 ? "inner" : "channels",
                   std::min(config.filters * kCosmoFlowMultiples[layer], config.widest)};
     const int64_t stride = layer == kStrided && width > kSmallest ? 2 : 1;

@@ -14,17 +14,17 @@ namespace tessera {
 struct CosmoflowConfig {
   int64_t width = 128;  // of the volume in each direction; a power of two, at least 4
   int64_t channels = 4, outputs = 4;
-  int64_t filters = 16;  // of the first convolution; later ones have 2, 4, 8 and 16 times as many
-  int64_t widest = 0;    // but at most so many; 0: 16 * filters
-  double dropout = 0.2;  // behind the dense layers but the last
+  int64_t filters = 16;  // of the first convolution; later layers have 2, 4, 8, 16 times as many
+  int64_t widest = 0;    // the most filters of a layer; 0: 16 * filters
+  double dropout = 0.2;  // behind all dense layers except the last
   double slope = 0.01;   // of the rectifiers below 0
   DType dtype = DType::kFloat32;
 };
 
 std::vector<ModelKey> model_keys(CosmoflowConfig& config);
 Status complete(CosmoflowConfig& config);
-// `volume` [batch, channels, depth, height, width] and `targets` [batch, outputs]; the loss is the
-// mean of squares.
+// Builds the graph. `volume` is [batch, channels, depth, height, width], `targets` [batch,
+// outputs]; the loss is the mean of squares.
 Result<Graph> build_cosmoflow(const CosmoflowConfig& config, int64_t batch);
 
 }  // namespace tessera

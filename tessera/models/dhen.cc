@@ -14,14 +14,14 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// What a module reads and makes.
+// The embeddings that a module reads, and the number that it makes.
 struct Interaction {
   TensorId x;           // [batch, seq, hidden]
-  int64_t outputs = 0;  // embeddings
+  int64_t outputs = 0;  // embeddings that the module makes
 };
 
-// X W, op `<scope>.mix`, and the result with the dims of X, op `<scope>.mixed`. Dims of x among
-// `contracted` are summed over; one of them is seq.
+// Makes X W, op `<scope>.mix`, and renames its dims to those of X, op `<scope>.mixed`. Dims of x
+// among `contracted` are summed over; one of them is seq.
 TensorId mix(GraphBuilder& g, const std::string& scope, TensorId x, const Names& contracted,
              int64_t outputs) {
   if (!g.ok()) return {};
@@ -52,7 +52,8 @@ TensorId mix(GraphBuilder& g, const std::string& scope, TensorId x, const Names&
                {{"from", std::string("mixed")}, {"to", std::string("seq")}});
 }
 
-// Numbers [batch, seq, others] times a weight [seq, others, outputs, hidden], ops `mix` and `mixed`.
+// Multiplies numbers [batch, seq, others] by a weight [seq, others, outputs, hidden]: `mix`,
+// `mixed`.
 TensorId project(GraphBuilder& g, TensorId numbers, const Interaction& in, bool bias) {
   const int64_t hidden = size_of(g, in.x, "hidden");
   const auto count =
@@ -138,7 +139,7 @@ struct Module {
   TensorId (*build)(GraphBuilder&, const Interaction&, const DhenConfig&);
   bool pairs;  // it reads inner products of pairs
   bool heads;  // it has attention heads
-  // The elements of its largest weight, where it reads m embeddings.
+  // Returns the elements of the module's largest weight if it reads m embeddings.
   double (*largest)(const DhenConfig&, double m);
 };
 
@@ -204,7 +205,7 @@ Result<std::vector<Ensemble>> read_modules(const std::string& text) {
   return ensembles;
 }
 
-// The embeddings that a layer makes.
+// Returns the number of embeddings that a layer makes.
 int64_t made_by(const Ensemble& ensemble, const DhenConfig& config) {
   const bool joins = config.ensemble == "concat";
   return config.embeddings * (joins ? static_cast<int64_t>(ensemble.size()) : 1);
@@ -267,7 +268,7 @@ std::vector<ModelKey> model_keys(DhenConfig& config) {
 
 Status complete(DhenConfig& config) {
   constexpr double kMaxElements = 0x1p56;
-  constexpr int64_t kMaxPairs = 1024;  // embeddings: each is an op of its own
+  constexpr int64_t kMaxPairs = 1024;  // embeddings: each of them is an op
   const auto failed = [](const std::string& message) { return model_error("dhen", message); };
   TESSERA_TRY_VOID(complete_recommender("dhen", config));
   if (config.ffn == 0) config.ffn = 4 * config.width;
@@ -275,7 +276,7 @@ Status complete(DhenConfig& config) {
   if (config.kernel % 2 == 0) return failed(fmt::format("kernel={} must be odd", config.kernel));
   auto count = static_cast<int64_t>(config.rows.size()) + 1;
   for (size_t layer = 0; layer < static_cast<size_t>(config.layers); ++layer) {
-    // The lists repeat, and what a layer reads was made by the one before.
+    // The lists repeat, and a layer reads the output of the layer before.
     if (layer > ensembles.size()) break;
     const Ensemble& ensemble = ensembles[layer % ensembles.size()];
     for (const Module* module : ensemble) {
@@ -308,7 +309,7 @@ Result<Graph> build_dhen(const DhenConfig& config, int64_t batch) {
   GraphBuilder g("dhen");
   const RecommenderInputs inputs = recommender_inputs(g, config, batch);
   const std::vector<TensorId> fields = field_vectors(g, config, inputs);
-  // Embeddings are to recipes what tokens are in other models.
+  // For recipes, embeddings stand in the place of the tokens of other models.
   g.push("embed");
   TensorId x = g.op1("fields", "concat", fields, {{"dim", std::string("fields")}});
   for (const auto& [from, to] : {std::pair{"fields", "seq"}, {"width", "hidden"}})

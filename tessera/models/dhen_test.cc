@@ -1,5 +1,5 @@
-// dhen: parameters by the closed forms of docs/theory/dhen.md, shapes of layers, errors. What the
-// modules compute: runtime/dhen_values_test.cc.
+// Tests of dhen: parameters by the closed forms of docs/theory/dhen.md, shapes of layers, errors.
+// runtime/dhen_values_test.cc tests what the modules compute.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -11,8 +11,8 @@
 namespace tessera::dhen_test {
 namespace {
 
-// m embeddings of width d: the numbers' and one of each of the 3 tables. A module makes l, its MLP
-// has f units between, attention heads and convolution have these sizes.
+// A sample has m embeddings of width d: one of its numbers and one of each of the 3 tables. A
+// module makes l, its MLP has f units; attention heads and convolution have these sizes.
 constexpr int64_t m = 4, d = 6, l = 3, f = 10, filters = 5, kernel = 3;
 const std::string kFeatures =
     "dhen:dense=5,rows=7-9-11,bags=2,width=6,bottom=8-6,top=5-1,ffn=10,filters=5,";
@@ -35,7 +35,7 @@ int64_t count(const Graph& graph, std::string_view prefix) {
 
 int64_t dense(int64_t in, int64_t out) { return (in + 1) * out; }
 
-// Of a module that reads n embeddings.
+// Returns the parameters of a module that reads n embeddings.
 int64_t parameters_of(const std::string& module, int64_t n) {
   const int64_t pairs = n * (n - 1) / 2;
   const std::map<std::string, int64_t> closed = {

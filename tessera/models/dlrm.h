@@ -1,7 +1,7 @@
-// DLRM: a recommender (Naumov et al., 2019) of numbers and of categories. The numbers go through the
-// bottom MLP to a vector; each categorical feature has a table of vectors, of which the rows of its
-// ids are summed up. The interaction of these vectors goes through the top MLP to one logit: will
-// it be clicked. Two interactions:
+// DLRM is a recommender (Naumov et al., 2019) for numbers and categories. The numbers go through
+// the bottom MLP to a vector; each categorical feature has a table of vectors, of which the rows of
+// its ids are summed. The interaction of these vectors goes through the top MLP to one logit, of a
+// click. There are two interactions:
 //   dot    the inner products of all pairs of vectors, beside the bottom MLP's vector
 //   cross  DCN-v2 (Wang et al., 2021) on the vectors side by side: layers
 //          x' = x0 * (V (U x) + b) + x, with U and V of a low rank
@@ -26,9 +26,9 @@ struct DlrmConfig : RecommenderConfig {
 
 std::vector<ModelKey> model_keys(DlrmConfig& config);
 Status complete(DlrmConfig& config);
-// Inputs: `dense` [batch, numbers], `ids.<f>` int64 [batch, fields = 1, bag] below the rows of
-// table f or -1, and `targets` int64 [batch, outputs = 1], 0 or 1. The loss is the mean binary cross
-// entropy.
+// Builds the graph. Inputs: `dense` [batch, numbers], `ids.<f>` int64 [batch, fields = 1, bag]
+// below the rows of table f or -1, and `targets` int64 [batch, outputs = 1], 0 or 1. The loss is
+// the mean binary cross entropy.
 Result<Graph> build_dlrm(const DlrmConfig& config, int64_t batch);
 
 }  // namespace tessera

@@ -79,7 +79,7 @@ TEST(Encoders, WindowsStandBesideTheHeads) {
   EXPECT_EQ(dims_of(graph, "blocks.0.attn.k_windows"), "[batch=2, seq=4, heads=32, head_dim=4]");
   EXPECT_EQ(dims_of(graph, "merge.1.gather"), "[batch=2, rows=4, columns=4, neighbours=32]");
   EXPECT_EQ(dims_of(graph, "blocks.2.attn.k_windows"), "[batch=2, seq=4, heads=16, head_dim=4]");
-  // Every second block is rolled by half a window, and back.
+  // Every second block is rolled by half a window, and rolled back.
   EXPECT_EQ(dims_of(graph, "blocks.0.attn.roll_rows"), "(no tensor)");
   EXPECT_EQ(dims_of(graph, "blocks.1.attn.roll_rows"), dims_of(graph, "blocks.1.ln_1.y"));
   EXPECT_EQ(dims_of(graph, "blocks.1.attn.roll_back_columns"), dims_of(graph, "blocks.1.ln_1.y"));

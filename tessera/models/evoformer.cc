@@ -23,14 +23,15 @@ TensorId einsum(GraphBuilder& g, std::string_view name, TensorId a, TensorId b,
   return g.op1(name, "einsum", {a, b}, {{"spec", std::string(spec)}});
 }
 
-// How one attention reads its tensor: dims of queries and keys (einsum fits inputs by position), of
-// the scores, which attended dim they are normalised over, and of the bias.
+// Says how one attention reads its tensor: the dims of queries and keys (einsum matches inputs by
+// position), of the scores, the attended dim over which they are normalised, and of the bias.
 struct AttentionDims {
   std::string query, key, scores, over;
   std::string bias_from, bias_to;  // empty: no bias
 };
 
-// Gated attention over x with scores = q k / sqrt(d) + bias, the bias a linear function of `pair`.
+// Makes gated attention over x with scores = q k / sqrt(d) + bias, the bias a linear function of
+// `pair`.
 TensorId gated_attention(GraphBuilder& g, TensorId x, TensorId pair, const AttentionDims& dims,
                          int64_t heads, double eps) {
   if (!g.ok()) return {};
@@ -47,7 +48,7 @@ TensorId gated_attention(GraphBuilder& g, TensorId x, TensorId pair, const Atten
                            fmt::format("{} heads head_dim+, {} heads head_dim -> {}", dims.query,
                                        dims.key, dims.scores));
   if (!dims.bias_to.empty() && g.ok()) {
-    // The pair map is the tensor itself in triangle attention.
+    // In triangle attention the pair map is the tensor x itself.
     const TensorId map = pair == x ? h : layer_norm(g, "bias_ln", pair, eps);
     const Dim width = g.tensor(map).dims.back();
     const TensorId weight = g.parameter("bias.weight", {width, {"heads", heads}},
@@ -68,7 +69,7 @@ TensorId gated_attention(GraphBuilder& g, TensorId x, TensorId pair, const Atten
   return g.op1("residual", "add", {x, y});
 }
 
-// Norm, linear, activation, linear.
+// Makes a norm, a linear layer, an activation and a linear layer.
 TensorId transition(GraphBuilder& g, std::string_view scope, TensorId x, int64_t ffn,
                     const EvoformerConfig& config) {
   g.push(scope);
@@ -78,7 +79,7 @@ TensorId transition(GraphBuilder& g, std::string_view scope, TensorId x, int64_t
   return g.op1(std::string(scope) + ".residual", "add", {x, y});
 }
 
-// pair += linear(mean over s of a[s, r] x b[s, r2])
+// Adds linear(mean over s of a[s, r] x b[s, r2]) to the pair map.
 TensorId outer_product_mean(GraphBuilder& g, const State& state, const EvoformerConfig& config) {
   const TensorId h = layer_norm(g, "ln", state.msa, config.eps);
   const TensorId a = linear(g, "a", h, {"hidden"}, {{"outer", config.outer}}, kWeights);
@@ -92,7 +93,8 @@ TensorId outer_product_mean(GraphBuilder& g, const State& state, const Evoformer
   return g.op1("residual", "add", {state.pair, y});
 }
 
-// Outgoing: z[r, r2] from a[r, k] b[r2, k]; incoming: from a[k, r] b[k, r2] (channel by channel).
+// Makes z[r, r2] channel by channel: outgoing from a[r, k] b[r2, k], incoming from a[k, r] b[k,
+// r2].
 TensorId triangle_multiplication(GraphBuilder& g, TensorId pair, bool outgoing, double eps) {
   if (!g.ok()) return {};
   const Dim width = g.tensor(pair).dims.back();
@@ -160,7 +162,7 @@ State evoformer_block(GraphBuilder& g, State x, const EvoformerConfig& config, i
   return x;
 }
 
-// msa = token + position; pair[r, r2] = left[r] + right[r2] + position[r, r2].
+// Makes msa = token + position and pair[r, r2] = left[r] + right[r2] + position[r, r2].
 State embed(GraphBuilder& g, const EvoformerConfig& config, int64_t batch, TensorId tokens,
             TensorId sequence) {
   const Dim r = {"r", config.residues}, r2 = {"r2", config.residues};
@@ -186,7 +188,7 @@ State embed(GraphBuilder& g, const EvoformerConfig& config, int64_t batch, Tenso
   return {msa, map};
 }
 
-// The embeddings plus what the pass before handed on, normalised.
+// Adds the normalised state of the pass before to the embeddings.
 State recycle(GraphBuilder& g, const State& embedded, const State& before, double eps) {
   const auto add = [&](const std::string& name, TensorId x, TensorId previous) {
     const TensorId h = layer_norm(g, name + "_ln", previous, eps);

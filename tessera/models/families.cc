@@ -62,14 +62,14 @@ Status check_sizes(std::string_view family, const std::vector<ModelKey>& keys, i
   return {};
 }
 
-// What a model says of its samples beside the graph.
+// Describes the samples of a model, beside the graph.
 struct Samples {
   int64_t seq = 1, classes = 1, text = 0;
   std::vector<InputRule> inputs = {};
 };
 
-// A token more than the sequence, of which targets are the last ones. With a token that ends
-// documents, the number of each token's document.
+// Describes samples of one token more than the sequence, of which targets are the last ones. If a
+// token ends documents, an input has the number of each token's document.
 template <class Config>
 Samples samples_of_text(const Config& config) {
   Samples samples = {config.seq, config.vocab, config.seq + 1, {}};
@@ -82,7 +82,7 @@ Samples samples_of_text(const Config& config) {
 Samples samples_of(const GptConfig& config) { return samples_of_text(config); }
 Samples samples_of(const LlamaConfig& config) { return samples_of_text(config); }
 Samples samples_of(const MixtralConfig& config) { return samples_of_text(config); }
-// Ids of each table by a stream of their own, and clicks.
+// Describes samples of clicks. The ids of each table have a stream of their own.
 Samples samples_of_clicks(const RecommenderConfig& config) {
   Samples samples = {1, 2};
   for (size_t f = 0; f < config.rows.size(); ++f) {
@@ -98,7 +98,7 @@ Samples samples_of(const DlrmConfig& config) { return samples_of_clicks(config);
 Samples samples_of(const DhenConfig& config) { return samples_of_clicks(config); }
 Samples samples_of(const MlpConfig& config) { return {1, config.out}; }
 
-// The masked tokens and their targets, of one stream.
+// Returns the rules of the masked tokens and their targets, from one stream.
 std::vector<InputRule> masked_tokens(int64_t vocab, int64_t mask_token, int64_t positions,
                                      int64_t masked) {
   InputRule rule = {"tokens", vocab, "tokens", positions, 0, InputRule::Mask::kHide, masked};
@@ -129,7 +129,7 @@ Samples samples_of(const NemotronHConfig& config) {
   return samples;
 }
 
-// The decoder goes on where the source ends.
+// Describes samples of a text in which the decoder continues where the source ends.
 Samples samples_of(const T5Config& config) {
   const int64_t row = config.source + config.seq;
   return {config.seq,
@@ -154,9 +154,10 @@ Samples samples_of(const VggConfig& config) { return {1, config.classes}; }
 Samples samples_of(const AlexnetConfig& config) { return {1, config.classes}; }
 Samples samples_of(const MobilenetV2Config& config) { return {1, config.classes}; }
 Samples samples_of(const CosmoflowConfig& config) { return {1, config.outputs}; }
-// Its targets are numbers: no input has classes.
+// Describes samples whose targets are numbers, so no input has classes.
 Samples samples_of(const GaPlanesConfig&) { return {1, 2}; }
-// The tokens of a shape, which the transformer predicts; targets of the other parts are numbers.
+// Describes samples of shapes: their tokens, which the transformer predicts. Targets of the other
+// parts are numbers.
 Samples samples_of(const ImamConfig& config) {
   Samples samples = {config.tokens(), config.codes, 0, {}};
   for (const char* tokens : {"tokens", "targets"})
@@ -175,8 +176,8 @@ Samples samples_of(const EvoformerConfig& config) {
   return samples;
 }
 
-// A row of the table below. `complete` computes what the keys leave open and checks that the sizes
-// fit together; `build` makes the forward graph.
+// A row of the table below. `complete` computes the values that the keys leave open and checks that
+// the sizes fit together; `build` makes the forward graph.
 template <class Config>
 struct Row {
   std::string name, summary;

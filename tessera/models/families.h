@@ -1,7 +1,7 @@
-// The registry of model families: one row for each family (families.cc) has its name, what it is,
-// its keys, its builder, what its samples are, and small examples. The reader of specs, the command
-// line (`tessera inspect --models`), error messages, docs/reference/models.md and the tests draw
-// from it; there is no other list of families.
+// The registry of model families: one row for each family (families.cc) has its name, a summary,
+// its keys, its builder, its samples, and small examples. The reader of specs, the command line
+// (`tessera inspect --models`), error messages, docs/reference/models.md and the tests use it;
+// there is no other list of families.
 //
 //   for (const ModelFamily& family : all_families()) fmt::print("{}: {}\n", family.name, ...);
 //   TESSERA_TRY(Model model, build_model(find_family("gpt")->examples[0], /*batch=*/4));
@@ -28,14 +28,14 @@ struct ModelFamily {
   std::vector<ModelKeyText> keys;     // with their defaults
   std::vector<std::string> examples;  // small specs, with which tests try the family
   std::function<Result<Model>(const ModelArguments&, int64_t batch, std::optional<DType>)> build;
-  // The loss is the mean binary cross entropy of logits with targets 0 or 1, which one op reads
-  // together: evaluations say how good predictions of clicks are (data/click_metrics.h).
+  // Whether the loss is the mean binary cross entropy of logits with targets 0 or 1, which one op
+  // reads together: evaluations then rate predictions of clicks (data/click_metrics.h).
   bool predicts_clicks = false;
 };
 
 const std::vector<ModelFamily>& all_families();  // in the order of `tessera inspect --models`
 const ModelFamily* find_family(std::string_view name);  // null if unknown
-bool predicts_clicks(const Model& model);               // its family does
+bool predicts_clicks(const Model& model);               // whether its family does
 std::vector<std::string> family_names();
 
 }  // namespace tessera

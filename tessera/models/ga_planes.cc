@@ -48,7 +48,7 @@ class Field {
     }
   }
 
-  // The field at the points.
+  // Makes the field at the points.
   TensorId make() {
     std::vector<std::vector<TensorId>> by_grade(static_cast<size_t>(config_.space) + 1);
     for (const Element& element : elements_of(config_))
@@ -79,7 +79,7 @@ class Field {
   }
 
  private:
-  // 1 where x >= 0, else 0.
+  // Makes 1 where x >= 0, else 0.
   TensorId is_positive(const std::string& name, TensorId x) {
     const TensorId kept = g_.op1(name + ".kept", "relu", {x});
     return g_.op1(name, "equal", {kept, x});
@@ -98,7 +98,7 @@ class Field {
                   {{"dims", dims}, {"coordinates", coordinates}});
   }
 
-  // The element's features at the points, with training=convex where its gate is open.
+  // Makes the element's features at the points; with training=convex only where its gate is open.
   TensorId feature(const Element& element) {
     const std::string path = "grids." + element.name;
     std::vector<Dim> dims = {{"channels", element.channels}};
@@ -113,7 +113,7 @@ class Field {
     return g_.op1(path + ".gated", "mul", {f, open});
   }
 
-  // The features of all elements through one weight each, which are the columns of one matrix.
+  // Multiplies the features of all elements by one weight each, which are columns of one matrix.
   TensorId products(const std::string& name, const std::vector<TensorId>& features, bool fixed) {
     int64_t width = 0;
     for (const TensorId f : features) width += size_of(g_, f, "channels");
@@ -162,7 +162,7 @@ class Field {
   std::string lead_;
 };
 
-// [batch, samples, coordinate]: evenly from near to far along each ray.
+// Returns [batch, samples, coordinate], evenly spaced from near to far along each ray.
 TensorId points_of_rays(GraphBuilder& g, const GaPlanesConfig& config, TensorId origins,
                         TensorId directions) {
   const double step =
@@ -241,7 +241,7 @@ Result<Graph> build_ga_planes(const GaPlanesConfig& config, int64_t batch) {
   GraphBuilder g("ga_planes");
   const Dim rays{"batch", batch}, coordinate{"coordinate", config.space};
   const bool narrow = dtype_bytes(config.dtype) < dtype_bytes(DType::kFloat32);
-  const DType wide = narrow ? DType::kFloat32 : config.dtype;  // of the loss
+  const DType wide = narrow ? DType::kFloat32 : config.dtype;  // dtype of the loss
   TensorId points;
   if (config.samples == 0) {
     points = g.input("points", {rays, coordinate}, config.dtype);

@@ -5,8 +5,8 @@
 //
 // Initialisation as published: normal(0.02), residual projections normal(0.02 / sqrt(2 layers)),
 // biases zero. `dropout` acts on the embedding and on both residual branches, `attention_dropout`
-// on the weights of attention. With a token that ends documents (eod) the input `documents` [batch,
-// seq] numbers them, and attention stays within each.
+// on the weights of attention. If a token ends documents (eod), the input `documents` [batch, seq]
+// numbers them, and attention stays within each document.
 #pragma once
 
 #include <string>
@@ -32,7 +32,7 @@ struct GptConfig {
 };
 
 std::vector<ModelKey> model_keys(GptConfig& config);
-Status complete(GptConfig& config);  // computes what is 0 and checks that the sizes fit together
+Status complete(GptConfig& config);  // computes values that are 0, checks that sizes fit together
 Result<Graph> build_gpt(const GptConfig& config, int64_t batch);
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// Graph files as models.
+// Tests graph files as models.
 #include "tessera/models/graph_file.h"
 
 #include <gmock/gmock.h>
@@ -53,7 +53,7 @@ constexpr std::string_view kText =
     "activation %loss [] float32\n"
     "forward op \"loss\" %loss = reduce_sum(%nll) {dims=\"batch\", factor=0.25}\n";
 
-// `tessera inspect MODEL --text` prints a graph file, and that file is the same model.
+// `tessera inspect MODEL --text` prints a graph file, and the model of that file is MODEL.
 TEST_F(GraphFileTest, ThePrintedGraphOfEveryFamilyIsItsModel) {
   for (const ModelFamily& family : all_families()) {
     const std::string& spec = family.examples.at(0);

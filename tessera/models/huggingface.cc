@@ -22,11 +22,11 @@ namespace {
 using nlohmann::json;
 using OrderedJson = nlohmann::ordered_json;
 using Texts = std::vector<std::string>;
-using Keys = std::map<std::string, std::string, std::less<>>;  // of ours, with their values
+using Keys = std::map<std::string, std::string, std::less<>>;  // our keys, with their values
 
-// One key of theirs and what it says of ours. Where the file leaves the key out, it has the default of
-// the model type in transformers (huggingface_defaults.h); `otherwise` (JSON) is that of a key which
-// the type's class does not have. Of the forms:
+// One key of theirs and the keys of ours that it sets. If the file leaves the key out, it has the
+// default of the model type in transformers (huggingface_defaults.h), or `otherwise` (JSON) if the
+// type's class lacks the key. The forms are:
 //   {"n_layer", "layers"}                        a number or boolean, the same in ours
 //   {"n_inner", "ffn", "", true}                 the same; if it is null, ours computes it
 //   {"act", "", "", false, {{"\"gelu\"", "activation=gelu_erf"}, ...}}
@@ -63,7 +63,7 @@ ConfigRow boolean(std::string theirs, std::string ours) {
 ConfigRow implied(std::string ours, std::string value) {
   return {"", std::move(ours), std::move(value)};
 }
-// Their names of the activations; the first of a value is written.
+// Returns the row of an activation with their names; the first name of a value is written.
 ConfigRow activation(std::string theirs) {
   return {std::move(theirs),
           "",
@@ -77,7 +77,7 @@ ConfigRow activation(std::string theirs) {
            {"\"swish\"", "activation=silu"}}};
 }
 
-// The members of huggingface_defaults() of a model type.
+// Returns the members of huggingface_defaults() of a model type.
 const json& defaults_of(const std::string& type) {
   static const json all = json::parse(huggingface_defaults());
   return all[type];
@@ -90,8 +90,8 @@ class ConfigReader {
   ConfigReader(const json& config, const std::string& type, std::string_view file)
       : config_(config), defaults_(defaults_of(type)), file_(file) {}
 
-  // The value that the file gives a key, which may be null; of two names the second one counts, as in
-  // transformers. Null pointer: it gives none.
+  // Returns the value that the file gives a key, which may be null; of two names the second one
+  // counts, as in transformers. Null pointer: the file gives none.
   const json* given(const std::string& key) {
     asked_.insert(key);
     for (const auto& [other, name] : defaults_[kOtherNames].items()) {
@@ -100,7 +100,7 @@ class ConfigReader {
     const auto at = config_.find(key);
     return at == config_.end() ? nullptr : &*at;
   }
-  // That, or the default of the type; of a key that it does not have, `otherwise` (JSON).
+  // Returns the file's value, or the type's default; for keys without default, `otherwise` (JSON).
   json value(const std::string& key, const std::string& otherwise = "") {
     if (const json* found = given(key)) return *found;
     if (const auto at = defaults_.find(key); at != defaults_.end()) return *at;
@@ -119,7 +119,7 @@ class ConfigReader {
       translate(row, value(row.theirs, row.otherwise));
     }
   }
-  // As a row says, of a value from elsewhere.
+  // Translates a value, wherever it was found, as a row says.
   void translate(const ConfigRow& row, const json& found) {
     Texts known;
     for (const auto& [theirs, ours] : row.values) {
@@ -157,7 +157,7 @@ class ConfigReader {
     return HuggingFaceModel{std::move(family), std::move(arguments_)};
   }
 
-  // The number or boolean as the text of a key; fails at all else.
+  // Returns the number or boolean as the text of a key; fails for other values.
   std::string text_of(const std::string& name, const json& value) {
     if (value.is_boolean()) return value.get<bool>() ? "1" : "0";
     if (value.is_number_integer()) return value.dump();
@@ -175,14 +175,14 @@ class ConfigReader {
   std::set<std::string> asked_;
 };
 
-// A model type: the rows, and what rows cannot say.
+// A model type: its rows, and functions for what rows cannot express.
 struct ModelType {
   std::string name, family, architecture;
   std::vector<ConfigRow> rows;
   void (*read)(ConfigReader& reader) = nullptr;
-  // Adds to `out` what rows do not say.
+  // Adds to `out` what rows do not express.
   void (*write)(const Keys& keys, OrderedJson& out) = nullptr;
-  // Adds to `out` what transformers 4 and 5 spell in two ways, also to a file that has one of them.
+  // Adds to `out` what transformers 4 and 5 spell in two ways, also to a file with one of them.
   void (*spell)(const Keys& keys, OrderedJson& out) = nullptr;
   Texts own = {};  // keys of ours that the functions handle
 };
@@ -210,7 +210,7 @@ const std::vector<RotaryType>& rotary_types() {
   return types;
 }
 
-// Reads what rope_parameters say beside the base, as values of the key rope_scaling. The positions of
+// Reads rope_parameters other than the base, as values of the key rope_scaling. The positions of
 // the first training may also stand beside rope_parameters, and are else all positions.
 void read_scaling(const json& rotary, ConfigReader& reader) {
   const json type = rotary.value("rope_type", rotary.value("type", json("default")));
@@ -236,8 +236,8 @@ void read_scaling(const json& rotary, ConfigReader& reader) {
   reader.unsupported("rope_type", type, join(known, ", "));
 }
 
-// transformers 4: rope_theta and rope_scaling; 5: both in the object rope_parameters. Where a file
-// has both spellings, rope_scaling counts if it is not empty.
+// Reads rope_theta and rope_scaling (transformers 4), or both in the object rope_parameters (5). If
+// a file has both spellings, rope_scaling counts unless it is empty.
 void read_rotary(ConfigReader& reader) {
   const json* old = reader.given("rope_scaling");
   json rotary = reader.value("rope_parameters");
@@ -268,7 +268,7 @@ void spell_rotary(const Keys& keys, OrderedJson& out) {
     parameters["rope_type"] = type.name;
     for (size_t i = 0; i < values.size(); ++i) {
       const json value = number(values[i]);
-      // Factors are real numbers there, positions are not.
+      // Factors are real numbers in their files, positions are not.
       parameters[type.keys[i]] =
           type.keys[i] == kFirstPositions ? value : json(value.get<double>());
     }
@@ -283,7 +283,7 @@ void spell_rotary(const Keys& keys, OrderedJson& out) {
   out["rope_parameters"] = std::move(parameters);
 }
 
-// Null is no window.
+// Adds the window; null is no window.
 void add_window(const json& window, ConfigReader& reader) {
   if (window.is_null()) return;
   const json size = number(reader.text_of("sliding_window", window));
@@ -304,8 +304,8 @@ void read_window(ConfigReader& reader) {
 
 void write_window(const Keys& keys, OrderedJson& out) { out["sliding_window"] = window_of(keys); }
 
-// A window in each layer or in none; layer_types say in which, or else max_window_layers, from which
-// layer on.
+// Reads a window in each layer or in none, by layer_types, or else by max_window_layers, the first
+// layer with a window.
 void read_layer_windows(ConfigReader& reader) {
   read_rotary(reader);
   const json uses = reader.value("use_sliding_window"), given = reader.value("layer_types");
@@ -315,7 +315,7 @@ void read_layer_windows(ConfigReader& reader) {
   if (!first.is_number_integer() || !count.is_number_integer())
     return reader.unsupported("max_window_layers", first, "a whole number");
   const auto layers = count.get<int64_t>();
-  if (layers < 1) return;  // the family says what is wrong
+  if (layers < 1) return;  // the family reports the error
   const bool windows = uses.get<bool>() && !window.is_null();
   int64_t with_window = windows ? layers - std::clamp<int64_t>(first.get<int64_t>(), 0, layers) : 0;
   if (!given.is_null()) {
@@ -350,9 +350,9 @@ void write_layer_windows(const Keys& keys, OrderedJson& out) {
                                                 windows ? "sliding_attention" : "full_attention");
 }
 
-// Their mixture drops no token: every expert has a slot for each. Their balance is one number over the
-// tokens of all layers, top_k if all experts get the same, and counts where output_router_logits is
-// set; ours is added for each layer, 1 if all get the same.
+// Reads a mixture. Theirs drops no token: every expert has a slot for each. Their balance is one
+// number over the tokens of all layers, top_k if all experts get equally many, and counts only with
+// output_router_logits; ours is added for each layer, and is 1 if all get equally many.
 void read_mixtral(ConfigReader& reader) {
   read_window(reader);
   const json experts = number(reader.get("experts")), top_k = number(reader.get("top_k")),
@@ -362,7 +362,7 @@ void read_mixtral(ConfigReader& reader) {
   const json balance =
       number(reader.text_of("router_aux_loss_coef", reader.value("router_aux_loss_coef")));
   for (const json* value : {&experts, &top_k, &layers}) {
-    if (!value->is_number() || value->get<double>() < 1) return;  // the family says what is wrong
+    if (!value->is_number() || value->get<double>() < 1) return;  // the family reports the error
   }
   reader.add("capacity_factor",
              fmt::format("{}", std::max(1.0, experts.get<double>() / top_k.get<double>())));
@@ -459,8 +459,8 @@ ModelType bert() {
            activation("hidden_act")}};
 }
 
-// The number of classes is that of the names of classes, or num_labels, 2 by default. The loss of one
-// is that of a regression there.
+// Reads the number of classes: that of the names in id2label, or num_labels, 2 by default. A single
+// class is refused, because their loss is then that of a regression.
 void read_vit(ConfigReader& reader) {
   const json names = reader.value("id2label"), count = reader.value("num_labels", "null");
   const bool named = names.is_object();
@@ -502,8 +502,9 @@ ModelType vit() {
           {"classes"}};
 }
 
-// Where the file does not say whether the head's input is divided, it is unless the head is said not to
-// be tied. What older versions computed of feed_forward_proj counts where it is written out.
+// Reads T5. If the file does not say whether the head's input is divided, it is divided unless the
+// file says that the head is not tied. If the file has the keys that older versions derived from
+// feed_forward_proj, these keys count.
 void read_t5(ConfigReader& reader) {
   const json layers = number(reader.get("layers")), decoder = reader.value("num_decoder_layers");
   if (!decoder.is_null() && decoder != layers)
@@ -517,8 +518,8 @@ void write_t5(const Keys& keys, OrderedJson& out) {
   out["num_decoder_layers"] = number(of(keys, "layers"));
 }
 
-// transformers 4 divides the head's input if the head is tied; 5 if scale_decoder_outputs says so, and
-// ties the head where the file has no other one.
+// Spells whether the head's input is divided: transformers 4 divides it if the head is tied; 5 if
+// scale_decoder_outputs says so, and 5 ties the head if the file has no other head.
 void spell_t5(const Keys& keys, OrderedJson& out) {
   const bool scaled = of(keys, "scaled_head") == "1";
   out["scale_decoder_outputs"] = scaled;
@@ -577,7 +578,7 @@ const std::vector<ModelType>& model_types() {
 
 // ---- writing
 
-// What matters in training only.
+// Returns the keys that matter in training only.
 const std::set<std::string, std::less<>>& keys_of_use() {
   static const std::set<std::string, std::less<>> keys = {
       "dtype",        "eod", "dropout", "attention_dropout", "masked", "capacity_factor",
@@ -595,7 +596,7 @@ bool holds(const Keys& keys, const std::string& assignments) {
   return true;
 }
 
-// Their spelling of a value of ours.
+// Returns their spelling of a value of ours.
 json their_value(const ConfigRow& row, const std::string& value) {
   switch (row.written) {
     case Written::kInteger: return number(value);
@@ -605,7 +606,7 @@ json their_value(const ConfigRow& row, const std::string& value) {
   return nullptr;
 }
 
-// "" if the row can say the keys; what it says is in `out`, and the keys it speaks of in `said`.
+// Writes a row to `out` and our keys that it covers to `said`. Returns "" if it can express them.
 std::string write_row(const ConfigRow& row, const Keys& keys, OrderedJson& out,
                       std::set<std::string>& said) {
   if (row.values.empty()) {
@@ -635,7 +636,7 @@ std::string write_row(const ConfigRow& row, const Keys& keys, OrderedJson& out,
   return fmt::format("a {} for {}, found none", row.theirs, spoken);
 }
 
-// "" if the type can say the keys.
+// Writes the keys to `out`. Returns "" if the type can express all of them.
 std::string write_type(const ModelType& type, const Keys& keys, OrderedJson& out) {
   out["architectures"] = {type.architecture};
   out["model_type"] = type.name;
@@ -653,7 +654,7 @@ std::string write_type(const ModelType& type, const Keys& keys, OrderedJson& out
   return "";
 }
 
-// Sets the key of theirs that says this of ours. False: no row of the type says it.
+// Sets the key of theirs that expresses this key of ours. Returns false if no row of the type does.
 bool set_key(const ModelType& type, const std::string& key, const std::string& value,
              OrderedJson& out) {
   const std::string said = fmt::format("{}={}", key, value);
@@ -674,7 +675,7 @@ tl::unexpected<Error> no_object(std::string_view file) {
       fmt::format("{}: expected a JSON object (a Hugging Face config.json)", file));
 }
 
-// Null: the type is none of those that are read.
+// Returns the type, or null if it is none of the types that are read.
 template <class Json>
 const ModelType* type_of(const Json& config) {
   const auto at = config.find("model_type");
@@ -735,7 +736,7 @@ Result<std::string> change_huggingface_config(std::string_view text, std::string
   auto parsed = parse_ordered_json(text);
   const ModelType* type = parsed && parsed->is_object() ? type_of(*parsed) : nullptr;
   if (type == nullptr) return no_object(file);
-  ModelArguments next = changes;  // and then what followed from them
+  ModelArguments next = changes;  // in later passes the keys that followed from them
   for (int pass = 0; pass < 3 && !next.empty(); ++pass) {
     for (const auto& [key, value] : next) {
       if (!set_key(*type, key, value, *parsed)) break;
@@ -765,7 +766,7 @@ Result<std::string> spell_huggingface_config(std::string_view text, std::string_
   for (const char* key : {"dtype", "torch_dtype"}) {
     if (out.contains(key)) out[key] = dtype_name(dtype);
   }
-  // One of the versions may know the first of two names only.
+  // One of the versions may know only the first of two names.
   for (const auto& [other, name] : defaults_of(type->name)[kOtherNames].items())
     if (out.contains(other)) out[name.get<std::string>()] = out[other];
   if (type->spell != nullptr) type->spell(keys, out);

@@ -1,6 +1,6 @@
 // The meaning of keys that a config.json of Hugging Face leaves out: the defaults of transformers'
-// own configuration classes, for each model type that is read. A JSON object by model type; each has
-// the defaults by key and, as "(other names)", second names of keys.
+// own configuration classes, for each model type that is read. The text is a JSON object by model
+// type; each member has the defaults by key and, as "(other names)", second names of keys.
 #pragma once
 
 #include <string_view>

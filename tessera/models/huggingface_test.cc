@@ -1,5 +1,5 @@
-// Configurations of Hugging Face in both directions. What single keys mean is also in model_test.cc;
-// that the functions are the same is in tests/huggingface.
+// Tests configurations of Hugging Face in both directions. model_test.cc also tests the meaning of
+// single keys; tests/huggingface tests that the functions are equal.
 #include "tessera/models/huggingface.h"
 
 #include <fmt/format.h>
@@ -98,7 +98,7 @@ TEST(HuggingFaceConfig, EveryTypeIsAmongTheConfigurationsAbove) {
 }
 
 // Each key of a type's configuration class in transformers is read, or the script that makes the
-// table (scripts/huggingface_defaults.py) says why not.
+// table (scripts/huggingface_defaults.py) gives a reason why not.
 TEST(HuggingFaceConfig, EveryKeyOfTheClassesIsRead) {
   const Json defaults = Json::parse(huggingface_defaults());
   ASSERT_EQ(defaults.size(), huggingface_model_types().size());
@@ -172,7 +172,8 @@ TEST(HuggingFaceConfig, BothSpellingsOfRotaryPositionsAreWritten) {
   EXPECT_EQ(*spell_huggingface_config(gpt, "config.json", read(gpt), DType::kFloat32), gpt);
 }
 
-// Their coefficient multiplies one balance over all layers, which is top_k where all experts get the same.
+// Their coefficient multiplies one balance over all layers, which is top_k if all experts get the
+// same load.
 TEST(HuggingFaceConfig, TheRoutersLossIsThereWhereItIsAskedFor) {
   const std::string mixtral =
       R"({"model_type": "mixtral", "router_aux_loss_coef": 0.5, )" + kDecoder;

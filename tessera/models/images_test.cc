@@ -1,5 +1,5 @@
-// vgg, alexnet, mobilenet_v2, wide resnet: sizes and multiply-adds as published, maps, errors; layers
-// of images.h.
+// Tests vgg, alexnet, mobilenet_v2, wide resnet: sizes and multiply-adds as published, maps,
+// errors; and layers of images.h.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -32,7 +32,7 @@ int64_t parameters_of(const std::string& spec) {
   return count;
 }
 
-// 10^9 multiply-adds of an image in convolutions and matrix products.
+// Returns 10^9 multiply-adds of an image in convolutions and matrix products.
 double gmac_of(const std::string& spec) {
   double flops = 0;
   const Graph graph = graph_of(spec, 1);
@@ -157,7 +157,7 @@ TEST(WideResnet, HasThePublishedNumbersOfParameters) {
             "model 'resnet': width times widen, 4194304 x 2, must be at most 4194304");
 }
 
-// The multiply-adds that Yan et al. (2021) have of both networks, to the digits that are printed.
+// The multiply-adds are those of Yan et al. (2021) for both networks, to the digits printed there.
 TEST(Resnet, HasTheMultiplyAddsOfEveryResolution) {
   struct Row {
     int64_t image, side;

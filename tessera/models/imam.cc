@@ -12,7 +12,7 @@ namespace tessera {
 namespace {
 
 constexpr int64_t kPlanes = 3;       // xz, xy, yz
-constexpr int64_t kPointBlocks = 5;  // of the encoder, and of the decoder
+constexpr int64_t kPointBlocks = 5;  // in the encoder, and in the decoder
 
 Init fan_in(int64_t size) { return normal(1 / std::sqrt(static_cast<double>(size))); }
 
@@ -29,7 +29,7 @@ class Layers {
   Layers(GraphBuilder& g, const ImamConfig& config) : g_(g), config_(config) {}
 
  protected:
-  // A dense layer over the last dim of x.
+  // Adds a dense layer over the last dim of x.
   TensorId dense(const std::string& name, TensorId x, const Dim& out, bool bias = true) {
     if (!g_.ok()) return {};
     const Dim in = g_.tensor(x).dims.back();
@@ -39,8 +39,8 @@ class Layers {
   }
   TensorId relu(const std::string& name, TensorId x) { return g_.op1(name, "relu", {x}); }
 
-  // x, or with `narrows` a bias-free product of it, plus two dense layers of it behind rectifiers,
-  // of which the second begins at zero.
+  // Adds to x, or with `narrows` to a bias-free product of x, two dense layers of x behind
+  // rectifiers; the second layer begins at zero.
   TensorId residual(const std::string& name, TensorId x, bool narrows) {
     const Dim hidden{"hidden", config_.features};
     g_.push(name);
@@ -67,7 +67,7 @@ class Layers {
     return relu(name + ".act", conv(name, x, channels, kernel, stride));
   }
 
-  // Maps of twice the side with so many channels, by windows of 2 x 2 that do not overlap.
+  // Makes maps of twice the side with that many channels, by windows of 2 x 2 that do not overlap.
   TensorId widened(const std::string& name, TensorId x, int64_t channels) {
     const int64_t in = size_of(g_, x, "channels");
     const TensorId w = g_.parameter(
@@ -83,7 +83,8 @@ class Layers {
     return with_bias(g_, name, x, {"channels", channels});
   }
 
-  // As many channels as x has; `levels` maps, each of half the side and twice the channels.
+  // Makes a map with the channels of x, by way of `levels` maps, each of half the side and twice
+  // the channels.
   TensorId u_net(const std::string& name, TensorId x, int64_t levels) {
     const int64_t channels = size_of(g_, x, "channels");
     std::vector<TensorId> kept;
@@ -109,8 +110,8 @@ class Layers {
     return x;
   }
 
-  // x [batch, .., coordinate] as [batch, plane, ..]: the first and the second coordinate of the planes
-  // xz, xy and yz.
+  // x [batch, .., coordinate] as [batch, plane, ..]: the first and the second coordinate in the
+  // planes xz, xy and yz.
   struct OnPlanes {
     TensorId rows, columns;
   };
@@ -140,7 +141,7 @@ class Encoder : public Layers {
  public:
   using Layers::Layers;
 
-  // points -> numbers to be quantised [batch, height, width, code], or with planes that are not
+  // points -> numbers to be quantised [batch, height, width, code], or for planes that are not
   // coupled [batch, plane, height, width, code].
   TensorId encoded(TensorId points) {
     g_.push("encoder");
@@ -162,15 +163,15 @@ class Encoder : public Layers {
     for (int64_t i = 1; i <= config_.downs; ++i)
       x = conv_relu(fmt::format("down_{}", i), x, width << i, 2, 2);
     x = conv_relu("wide", x, wide, 1);
-    // A quarter of the usual deviation, so that no number begins far away from all codes.
+    // The deviation is a quarter of the usual, so that no number begins far away from all codes.
     x = linear(g_, "code", x, {"channels"}, {{"code", config_.code_width}}, {fan_in(16 * wide)});
     g_.pop();
     return x;
   }
 
  private:
-  // The cell of each point in each plane, as int64 [batch, plane, points]: a cell's coordinate is the
-  // nearest of the middles of so many intervals.
+  // Returns the cell of each point in each plane, int64 [batch, plane, points]: each coordinate of
+  // a cell is the nearest middle of one of `plane` intervals.
   TensorId cells(TensorId points) {
     const auto size = static_cast<double>(config_.plane);
     const auto constant = [&](const char* name, double value) {
@@ -193,7 +194,7 @@ class Encoder : public Layers {
     return g_.op1("cells.ids", "code_ids", {g_.op1("cells.number", "add", {rows, at.columns})});
   }
 
-  // x [batch, points, ..] for each plane, [batch, plane, points, ..].
+  // Returns x [batch, points, ..] for each plane, [batch, plane, points, ..].
   TensorId each_plane(const std::string& name, TensorId x) {
     std::vector<Dim> dims = g_.tensor(x).dims;
     if (dims.empty()) return {};
@@ -207,7 +208,7 @@ class Encoder : public Layers {
                        features});
   }
 
-  // The largest features of each point's cell, summed over the planes.
+  // Returns the largest features of each point's cell, summed over the planes.
   TensorId of_cells(const std::string& name, TensorId x) {
     const std::string cell = "cells";
     const TensorId most =
@@ -217,7 +218,7 @@ class Encoder : public Layers {
     return g_.op1(name, "reduce_sum", {there}, {{"dims", std::string("plane")}});
   }
 
-  // Means of the cells: one map of the channels of all planes, or a map for each plane.
+  // Returns means of the cells: one map of the channels of all planes, or a map for each plane.
   TensorId map_of(TensorId x) {
     x = scatter_mean(g_, "map.mean", each_plane("map.each", x), cells_, "cells",
                      cell_dims({"channels", config_.features}));
@@ -239,7 +240,7 @@ class Decoder : public Layers {
  public:
   using Layers::Layers;
 
-  // codes [batch, height, width, code], or with planes that are not coupled [batch, plane, height,
+  // codes [batch, height, width, code], or for planes that are not coupled [batch, plane, height,
   // width, code], and queries -> logits [batch, queries].
   TensorId decoded(TensorId codes, TensorId queries) {
     const int64_t width = config_.features;
@@ -267,7 +268,7 @@ class Decoder : public Layers {
   }
 
  private:
-  // The features of the planes at the queries, summed: [batch, queries, channels].
+  // Returns the sum of the planes' features at the queries: [batch, queries, channels].
   TensorId at_queries(TensorId planes, TensorId queries) {
     const OnPlanes at = on_planes("at", queries, "queries");
     const auto with_axis = [&](const char* name, TensorId x) {
@@ -299,7 +300,7 @@ DType loss_dtype(const ImamConfig& config) {
   return dtype_bytes(config.dtype) < dtype_bytes(DType::kFloat32) ? DType::kFloat32 : config.dtype;
 }
 
-// The loss of an occupancy: summed over the queries of a shape.
+// Makes the loss of an occupancy, summed over the queries of a shape.
 TensorId shape_loss(GraphBuilder& g, const ImamConfig& config, TensorId logits, TensorId targets) {
   if (!g.ok()) return {};
   const DType wide = loss_dtype(config);
@@ -330,13 +331,13 @@ TensorId code_loss(GraphBuilder& g, const ImamConfig& config, TensorId z,
   return g.op1("loss.quantised_cast", "cast", {sum}, {{"dtype", std::string(dtype_name(wide))}});
 }
 
-// A pass over the classes and tokens of shapes.
+// Makes a pass over the classes and tokens of shapes.
 class Transformer {
  public:
   Transformer(GraphBuilder& g, const ImamConfig& config) : g_(g), config_(config) {}
 
-  // classes [batch] and tokens [batch, seq] -> logits of the tokens [batch, seq, vocab]: those of
-  // token k know the class and the tokens before k.
+  // classes [batch] and tokens [batch, seq] -> logits of the tokens [batch, seq, vocab]: the logits
+  // of token k depend on the class and the tokens before k.
   TensorId logits(TensorId classes, TensorId tokens) {
     const Dim hidden{"hidden", config_.hidden}, vocab{"vocab", config_.codes};
     const TensorId table =
@@ -362,7 +363,7 @@ class Transformer {
   }
 
  private:
-  // The class, a learned start, and all tokens but the last.
+  // Makes the sequence of the class, a learned start, and all tokens except the last.
   TensorId sequence(TensorId classes, TensorId tokens, TensorId table, const Dim& hidden) {
     if (!g_.ok()) return {};
     const Dim batch = g_.tensor(tokens).dims.front(), one{"seq", 1};
@@ -408,7 +409,7 @@ class Transformer {
   const ImamConfig& config_;
 };
 
-// Which inputs the model reads: each of the four values of `part` reads others.
+// The inputs that the model reads: each of the four values of `part` reads others.
 struct Reads {
   bool points, tokens, queries, classes;
 };

@@ -1,4 +1,4 @@
-// imam: sizes by their closed forms, the parameters that its parts share, shapes, errors.
+// Tests imam: sizes by closed forms, the parameters that its parts share, shapes, errors.
 #include "tessera/models/imam.h"
 
 #include <gtest/gtest.h>
@@ -50,8 +50,8 @@ std::string dims_of(const Graph& graph, std::string_view name) {
   return id.valid() ? describe(graph.tensor(id).dims) : "none";
 }
 
-// The parameters of the transformer: its blocks, the embeddings of tokens, classes, start and
-// positions, and the head.
+// Returns the number of the transformer's parameters: its blocks, the embeddings of tokens,
+// classes, start and positions, and the head.
 int64_t transformer_count(int64_t layers, int64_t h, int64_t codes, int64_t classes,
                           int64_t tokens) {
   const int64_t block = 12 * h * h + 13 * h;  // 4 products with biases, 4h wide MLP, two norms
@@ -118,7 +118,7 @@ TEST(Imam, PlanesThatAreNotCoupledHaveTokensOfTheirOwn) {
   EXPECT_EQ(dims_of(graph_of(small("transformer") + ",coupled=0"), "quantise.tokens"),
             "[batch=2, seq=48]");
   EXPECT_EQ(dims_of(graph_of(small("sequence") + ",coupled=0"), "tokens"), "[batch=2, seq=48]");
-  // The parts share parameters as those of coupled planes do; planes share them too.
+  // The parts share parameters as they do with coupled planes; planes share parameters too.
   const auto whole = parameters_of(apart);
   for (const auto& [name, dims] : parameters_of(graph_of(small("decoder") + ",coupled=0")))
     EXPECT_EQ(whole.at(name), dims) << name;

@@ -1,9 +1,9 @@
-// Llama: rotary positions, RMS norms before attention and MLP, SwiGLU, grouped key heads, no
-// biases. Also Mistral, with its sliding window, Qwen 2, with biases of queries, keys and values, and
-// Qwen 3, with norms of queries and keys. Ops: embed.token, blocks.<i>.{ln_1,
+// Llama has rotary positions, RMS norms before attention and MLP, SwiGLU, grouped key heads, and no
+// biases. The family also covers Mistral, with its sliding window, Qwen 2, with biases of queries,
+// keys and values, and Qwen 3, with norms of queries and keys. Ops: embed.token, blocks.<i>.{ln_1,
 // attn.{q,k,v,q_rotary,k_rotary,core,out}, attn.residual, ln_2, mlp.{gate,act,up,mul,down},
 // mlp.residual}, final.ln, head, loss.{cross_entropy,token,mean}. The dim heads counts key heads,
-// the dim group the query heads of each.
+// the dim group the query heads of each key head.
 #pragma once
 
 #include <functional>
@@ -22,14 +22,14 @@ struct LlamaConfig {
   int64_t head_dim = 0;  // 0: hidden / heads
   int64_t ffn = 0;  // 0: 8/3 hidden, up to a multiple of 256 (the rule of Llama 1 and 2 up to 13B)
   int64_t q_rank = 0, kv_rank = 0;          // latent attention (nn.h); 0: none
-  bool qkv_bias = false, out_bias = false;  // of attention's products
+  bool qkv_bias = false, out_bias = false;  // in attention's products
   bool qk_norm = false;                     // RMS norms of each head's queries and keys (nn.h)
   double theta = 10000;
-  std::vector<int64_t> rope_scaling = {1};  // of rotary frequencies (nn.h)
+  std::vector<int64_t> rope_scaling = {1};  // scaling of rotary frequencies (nn.h)
   int64_t window = 0;                       // 0: none
   int64_t eod = -1;                         // the token that ends a document; -1: none (gpt.h)
   // Low-rank fine-tuning: the rank of the factors beside attention's products, and with lora_mlp
-  // beside the MLP's; all else stays as it is. 0: everything is trained.
+  // also beside the MLP's; all other parameters stay as they are. 0: everything is trained.
   int64_t lora = 0;
   bool lora_mlp = false;
   bool tied = false;
@@ -38,23 +38,23 @@ struct LlamaConfig {
 };
 
 std::vector<ModelKey> model_keys(LlamaConfig& config);
-// Computes what is 0 and checks that the sizes fit together; `family` is for messages.
+// Computes values that are 0 and checks that the sizes fit together; `family` is for messages.
 Status complete(LlamaConfig& config, std::string_view family = "llama");
 Result<Graph> build_llama(const LlamaConfig& config, int64_t batch);
 
-// The second half of a block: from the residual stream x and its norm h, both [batch, seq, hidden],
-// the next x.
+// Makes the second half of a block: from the residual stream x and its norm h, both [batch, seq,
+// hidden], the next x.
 struct FeedForwardOptions {
   LinearOptions in;   // from hidden
   LinearOptions out;  // back to hidden
 };
 using FeedForward =
     std::function<TensorId(GraphBuilder&, TensorId x, TensorId h, const FeedForwardOptions&)>;
-// The gated MLP of width `ffn`, ops mlp.{gate,act,up,mul,down,residual}.
+// Adds the gated MLP of width `ffn`, ops mlp.{gate,act,up,mul,down,residual}.
 TensorId gated_mlp(GraphBuilder& g, TensorId x, TensorId h, const FeedForwardOptions& options,
                    int64_t ffn);
-// A Llama with another second half of its blocks, up to the loss. `before_blocks` adds ops between the
-// embedding and the first block.
+// Adds a Llama whose blocks have another second half, up to the loss. `before_blocks` adds ops
+// between the embedding and the first block.
 void add_llama(
     GraphBuilder& g, const LlamaConfig& config, int64_t batch, const FeedForward& feed_forward,
     const std::function<void()>& before_blocks = [] {});

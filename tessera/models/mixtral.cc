@@ -11,7 +11,8 @@
 namespace tessera {
 namespace {
 
-// One product for each expert: h [experts, batch, capacity, in] times a weight [experts, in, out].
+// Makes one product for each expert: h [experts, batch, capacity, in] times a weight [experts, in,
+// out].
 TensorId experts_linear(GraphBuilder& g, const std::string& name, TensorId h, const Dim& experts,
                         const Dim& in, const Dim& out, const Init& init) {
   const TensorId weight =
@@ -23,14 +24,14 @@ TensorId experts_linear(GraphBuilder& g, const std::string& name, TensorId h, co
   return g.op1(name, "einsum", {h, weight}, {{"spec", spec}});
 }
 
-// coefficient times the mean of values [batch].
+// Makes coefficient times the mean of values [batch].
 TensorId mean_over_batch(GraphBuilder& g, const std::string& name, TensorId values,
                          double coefficient) {
   const double factor = coefficient / static_cast<double>(size_of(g, values, "batch"));
   return g.op1(name, "reduce_sum", {values}, {{"dims", std::string("batch")}, {"factor", factor}});
 }
 
-// What every token passes: an MLP like an expert, ops shared.{gate,act,up,mul,down} or
+// Adds the MLP that every token passes, an MLP like an expert, ops shared.{gate,act,up,mul,down} or
 // shared.{up,act,down}.
 TensorId shared_mlp(GraphBuilder& g, TensorId h, const FeedForwardOptions& options,
                     const MixtureOptions& config) {
@@ -49,7 +50,7 @@ TensorId shared_mlp(GraphBuilder& g, TensorId h, const FeedForwardOptions& optio
   return y;
 }
 
-// The weight of each slot [experts, batch, capacity], where its expert is.
+// Sends the weight of each slot [experts, batch, capacity] to its expert.
 TensorId weights_at_experts(GraphBuilder& g, TensorId slot, TensorId weight,
                             const MixtureOptions& config) {
   const TensorId sent = g.op1("slot_weight", "moe_slot_weight", {weight, slot},
@@ -57,7 +58,7 @@ TensorId weights_at_experts(GraphBuilder& g, TensorId slot, TensorId weight,
   return g.op1("arrive_weight", "scale", {sent}, {{"factor", 1.0}});
 }
 
-// What the experts make of their slots [experts, batch, capacity, inner], in the dim ffn.
+// Makes the experts' inner values, dim ffn, from their slots [experts, batch, capacity, inner].
 TensorId experts_inner(GraphBuilder& g, TensorId slots, const Dim& inner, const Init& init,
                        const MixtureOptions& config) {
   const Dim experts = {"experts", config.experts}, ffn = {"ffn", config.ffn};
@@ -72,10 +73,10 @@ TensorId experts_inner(GraphBuilder& g, TensorId slots, const Dim& inner, const 
 
 }  // namespace
 
-// `arrive` (also of weights) and `return` compute nothing: they are the two places where slots
-// change hands if a plan splits experts and batch over one axis. Being ops, they keep what they
-// received for the backward pass, and the gradients of gate and up are added before they travel
-// back. Without them each of these tensors would be sent again.
+// Adds the mixture. `arrive` (also of weights) and `return` compute nothing: they are the two
+// places where slots change ranks if a plan splits experts and batch over one axis. Being ops, they
+// keep the received slots for the backward pass, and the gradients of gate and up are added before
+// they travel back. Without these ops each of the tensors would be sent again.
 TensorId mixture_of_experts(GraphBuilder& g, TensorId x, TensorId h,
                             const FeedForwardOptions& options, const MixtureOptions& config,
                             RunningLoss& losses) {

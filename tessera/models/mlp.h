@@ -1,5 +1,5 @@
-// A multi-layer perceptron that sorts rows into classes: for small experiments and tests. Inputs:
-// `x` [batch, in] and `targets` [batch]. Ops: layers.<i>.linear and layers.<i>.act for each hidden
+// A multi-layer perceptron that classifies rows, for small experiments and tests. Inputs: `x`
+// [batch, in] and `targets` [batch]. Ops: layers.<i>.linear and layers.<i>.act for each hidden
 // layer, head, loss.*. The width's dim is called hidden after even layers and ffn after odd ones
 // (an operand has no dim twice), so that "ffn over tp" cuts each pair of layers as Megatron cuts an
 // MLP.

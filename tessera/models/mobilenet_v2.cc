@@ -25,7 +25,7 @@ constexpr std::array<Stage, 7> kMobileNetStages = {{{1, 16, 1, 1},
 constexpr int64_t kFirst = 32, kLast = 1280;
 constexpr double kMaxMultiplier = 1024;
 
-// The nearest multiple of the divisor, at most a tenth below.
+// Returns the nearest multiple of the divisor, but at most a tenth below the width.
 int64_t rounded(double width, int64_t divisor) {
   const auto nearest =
       static_cast<int64_t>(width + static_cast<double>(divisor) / 2) / divisor * divisor;
@@ -41,7 +41,7 @@ class MobileNetBuilder {
     return rounded(static_cast<double>(channels) * config_.multiplier, config_.divisor);
   }
 
-  // A convolution and its norm, and a rectifier if it has one: ops `conv<suffix>`, `bn..`, `act..`.
+  // Adds a convolution, its norm, and with `act` a rectifier: ops `conv<suffix>`, `bn..`, `act..`.
   TensorId layer(const std::string& suffix, TensorId x, const Dim& in, const Dim& out,
                  int64_t kernel, int64_t stride, bool depth_wise, bool act) {
     ConvolutionOptions options = {kernel, stride};

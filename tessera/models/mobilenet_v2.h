@@ -1,7 +1,7 @@
-// MobileNetV2 (Sandler et al., 2018): inverted residual blocks, each a 1 x 1 convolution to more
-// channels, a depth-wise one of 3 x 3 and a 1 x 1 one back without an activation; batch norm behind
-// each, rectifiers between 0 and 6. 3,504,872 parameters with the default keys. Batch norm and
-// `ghost` are those of resnet.h.
+// MobileNetV2 (Sandler et al., 2018): inverted residual blocks, each of a 1 x 1 convolution to more
+// channels, a depth-wise 3 x 3 convolution and a 1 x 1 convolution back without an activation, with
+// batch norm behind each and rectifiers between 0 and 6. It has 3,504,872 parameters with the
+// default keys. Batch norm and `ghost` are those of resnet.h.
 #pragma once
 
 #include "tessera/graph/graph.h"
@@ -10,7 +10,7 @@
 namespace tessera {
 
 struct MobilenetV2Config {
-  double multiplier = 1;  // of all widths, which are rounded to multiples of `divisor`
+  double multiplier = 1;  // for all widths, which are rounded to multiples of `divisor`
   int64_t divisor = 8;
   int64_t image = 224, channels = 3, classes = 1000;
   double dropout = 0.2;  // before the last layer

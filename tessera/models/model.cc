@@ -22,7 +22,7 @@ Result<Call> read_spec(std::string_view spec) {
   Call call{std::move(file.family), std::move(file.arguments)};
   if (path.size() < spec.size()) {
     TESSERA_TRY(const Call changes, parse_call(call.name + std::string(spec.substr(path.size()))));
-    // Later arguments win over earlier ones.
+    // Later arguments override earlier ones.
     call.arguments.insert(call.arguments.end(), changes.arguments.begin(), changes.arguments.end());
   }
   return call;

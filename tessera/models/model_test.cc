@@ -181,7 +181,7 @@ TEST(Llama, LowRankFactorsAreAllThatIsTrained) {
   EXPECT_EQ(dims_of(graph, "blocks.1.attn.q.lora_b.weight"), "lora heads group head_dim");
   EXPECT_EQ(dims_of(graph, "blocks.1.mlp.down.lora_a.weight"), "ffn lora");
   EXPECT_EQ(dims_of(graph, "blocks.1.attn.q.weight"), "hidden heads group head_dim");
-  // Beside attention alone: the MLP has none.
+  // The factors are only beside attention: the MLP has none.
   const Graph narrow = model_of(spec + ",lora=3").graph;
   EXPECT_TRUE(narrow.find_tensor("blocks.0.attn.out.lora_b.weight").valid());
   EXPECT_FALSE(narrow.find_tensor("blocks.0.mlp.up.lora_a.weight").valid());
@@ -204,7 +204,7 @@ TEST(Llama, FineTuningHasStatesAndWideNumbersForItsFactorsAlone) {
     EXPECT_EQ(tensor.dtype, tensor.trained ? DType::kFloat32 : DType::kBFloat16) << tensor.name;
     EXPECT_EQ(graph->find_tensor("grad." + tensor.name).valid(), tensor.trained) << tensor.name;
   }
-  // What lies before the first factor has no gradient either.
+  // Tensors before the first factor have no gradient either.
   EXPECT_FALSE(graph->find_tensor("grad.embed.token").valid());
 }
 
@@ -229,7 +229,7 @@ TEST(Mixtral, ABlockHasAMixtureOfExpertsForItsMlp) {
   const Graph both =
       model_of("mixtral:layers=1,hidden=8,heads=4,seq=6,vocab=16,ffn=12,experts=4,z_loss=0.1")
           .graph;
-  // The sum of before, the load balance and the z-loss; loss.total adds the sum to loss.mean.
+  // The sum of the losses before, the load balance and the z-loss; loss.total adds it to loss.mean.
   const Tensor& losses = both.tensor(both.find_tensor("blocks.0.moe.losses"));
   EXPECT_EQ(both.op(losses.producer).inputs.size(), 3U);
   EXPECT_EQ(both.op(both.tensor(both.loss).producer).inputs,
@@ -263,7 +263,7 @@ TEST(Mixtral, CapacityIsTheShareTimesTheFactorRoundedUpAndAtMostTheSequence) {
   EXPECT_EQ(expert_capacity(config), 1);
 }
 
-// The examples of all families.
+// Returns the examples of all families.
 std::vector<std::string> examples() {
   std::vector<std::string> specs;
   for (const ModelFamily& family : all_families())
@@ -289,8 +289,7 @@ TEST(Models, AllFamiliesVerifyInAllDtypesThatTrain) {
   }
 }
 
-// The way of every model to a program: precision, derivative, expansion of split norms,
-// recomputation.
+// Takes every model through precision, derivative, expansion of split norms, recomputation.
 TEST(Models, GoThroughAllTransforms) {
   for (const std::string& spec : examples()) {
     const auto narrow = apply_precision(model_of(spec).graph, DType::kBFloat16);
@@ -330,7 +329,7 @@ int64_t state_elements(const Graph& training, const std::string& parameter) {
 }
 
 TEST(Models, OptimizersGoByThePublishedShape) {
-  // By parameter: how it is published, and how many numbers Adafactor keeps of it.
+  // Gives by parameter how it is published, and how many numbers Adafactor keeps for it.
   const struct {
     const char *model, *parameter, *published;
     int64_t states;
@@ -579,7 +578,7 @@ TEST_F(HuggingFace, OfASpecTheFileAloneIsNamed) {
   EXPECT_EQ(config_file_of("gpt:layers=2"), "");
 }
 
-// A name of another kind in each message: shortened, on one line.
+// Each message quotes a name of another kind: shortened, on one line.
 TEST_F(HuggingFace, MessagesQuoteOneLineOfTheFile) {
   EXPECT_EQ(error(R"({"model_type": "a\nb"})").find('\n'), std::string::npos);
   EXPECT_LT(error(R"({"model_type": ")" + std::string(10'000, 'x') + "\"}").size(), 500U);

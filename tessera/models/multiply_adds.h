@@ -1,12 +1,12 @@
-// Multiply-adds of a forward graph, the unit of cost that papers on vision models use.
+// Counts multiply-adds of a forward graph, the unit of cost in papers on vision models.
 #pragma once
 
 #include "tessera/models/model.h"
 
 namespace tessera {
 
-// Returns the multiply-adds of one sample: those of its products and convolutions, by the formulas
-// of their kinds.
+// Returns the multiply-adds of one sample in its products and convolutions, by the formulas of
+// their kinds.
 double multiply_adds_a_sample(const Model& model);
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// The cost of residual networks by resolution, against the published table.
+// Compares the cost of residual networks by resolution with the published table.
 #include "tessera/models/multiply_adds.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ struct Row {
   int64_t side;                 // of the last map
 };
 // Exact counts of the layer formulas, to two digits behind the point. Sides are rounded up, so 168
-// pixels cost 0.61 of 224 and not 0.56.
+// pixels cost 0.61 times as much as 224 and not 0.56.
 constexpr std::array<Row, 7> kTable = {{{112, 0.49, 1.08, 4},
                                         {168, 1.11, 2.50, 6},
                                         {224, 1.81, 4.09, 7},

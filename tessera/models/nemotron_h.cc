@@ -61,18 +61,19 @@ class NemotronBuilder {
   Status check(int64_t batch) const {
     return check_expert_sizes(experts_, config_.hidden, batch, kFamily);
   }
-  // The table of ones that norms take in place of weights; before the first block.
+  // Adds the table of ones that norms take in place of weights; call it before the first block.
   void add_ones() {
     ones_ = g_.buffer("ssm.ones", {{"width", group_size() * config_.ssm_head_dim}},
                       {Init::Kind::kOnes}, config_.dtype);
   }
-  // Before the first block.
+  // Starts the losses; call it before the first block.
   void start_losses(int64_t batch) {
     if (has(config_, 'E')) losses_.start(g_, experts_, {"batch", batch}, config_.dtype);
   }
   const RunningLoss& losses() const { return losses_; }
 
-  // The stream that predicts a token further than `x` does, from the embedding of the one between.
+  // Returns the stream that predicts a token further than `x` does, from the embedding of the token
+  // between.
   TensorId further(TensorId x, TensorId embedding, size_t depth) {
     for (size_t i = 0; i < config_.mtp_pattern.size(); ++i) {
       g_.push(fmt::format("blocks.mtp_{}_{}", depth, i));
@@ -95,14 +96,14 @@ class NemotronBuilder {
  private:
   int64_t group_size() const { return config_.ssm_heads / config_.ssm_groups; }
 
-  // As they are published: dims joined to one.
+  // Returns dims as they are published, joined to one.
   static std::string as_vector(const std::vector<Dim>& dims) {
     std::vector<std::string> names;
     for (const Dim& dim : dims) names.push_back(dim.name);
     return "(" + join(names, " ") + ")";
   }
 
-  // Convolution and SiLU of what a product made.
+  // Applies convolution and SiLU to the output of a product.
   TensorId convolved(const std::string& name, TensorId x) {
     if (!g_.ok()) return {};
     const std::vector<Dim> all = g_.tensor(x).dims;
@@ -120,7 +121,7 @@ class NemotronBuilder {
                   {g_.op1(name + "_conv", "causal_conv", {x, weight, bias})});
   }
 
-  // RMS norm of each group of y silu(z), with a weight for each of its numbers.
+  // Applies an RMS norm to each group of y silu(z), with a weight for each number.
   TensorId gated_norm(TensorId y, TensorId z) {
     const TensorId gated = g_.op1("gated", "mul", {y, g_.op1("gate", "silu", {z})});
     const TensorId rows =
@@ -268,8 +269,8 @@ Result<Graph> build_nemotron_h(const NemotronHConfig& config, int64_t batch) {
   const TensorId table =
       g.parameter("embed.token.weight", {vocab, hidden}, normal(kDeviation), config.dtype);
   TensorId x = g.op1("embed.token", "embedding", {tokens, table});
-  // The token after each position, the one after it, ...; embedded before the blocks, so that what
-  // reads them stands behind the last block, and in its stage.
+  // The token after each position, the token after that, ...; embedded before the blocks, so that
+  // the readers stand behind the last block, and in its stage.
   std::vector<TensorId> next = {targets}, embeddings;
   for (int64_t depth = 0; depth < config.mtp && g.ok(); ++depth) {
     embeddings.push_back(

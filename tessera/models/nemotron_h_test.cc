@@ -1,4 +1,4 @@
-// nemotron_h: published numbers of parameters, patterns, names, errors.
+// Tests nemotron_h: published numbers of parameters, patterns, names, errors.
 #include "tessera/models/nemotron_h.h"
 
 #include <gtest/gtest.h>
@@ -28,7 +28,8 @@ double billions(const std::string& spec) {
   return static_cast<double>(parameter_count(model_of(spec).graph)) * 1e-9;
 }
 
-// 8B and 56B: Nemotron-H (2025), table 1; Nemotron 3 Nano 31.6B (2025).
+// The published sizes 8B and 56B are of Nemotron-H (2025), table 1, 31.6B of Nemotron 3 Nano
+// (2025).
 TEST(NemotronH, HasThePublishedNumbersOfParameters) {
   EXPECT_NEAR(billions("nemotron_h:seq=8"), 8.1, 0.1);
   EXPECT_NEAR(billions("nemotron_h:pattern=MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME,"
@@ -83,7 +84,8 @@ TEST(NemotronH, PredictsFurtherTokensFromTheStreamAndTheTokenBetween) {
   EXPECT_EQ(made_of("blocks.mtp_0_0.state_norm.y", 0), "blocks.3.moe.residual");
   EXPECT_EQ(made_of("blocks.mtp_1_0.state_norm.y", 0), "blocks.mtp_0_1.moe.residual");
   EXPECT_EQ(made_of("head.mtp_1", 1), "head.weight");
-  // loss.mean, two losses of further tokens, and the sum over three mixtures, one of them in the trunk.
+  // The terms: loss.mean, two losses of further tokens, and the sum over three mixtures, one of
+  // them in the trunk.
   EXPECT_EQ(graph.op(graph.tensor(graph.loss).producer).inputs.size(), 4U);
   EXPECT_EQ(made_of("loss.total", 3), "blocks.mtp_1_1.moe.losses");
   EXPECT_EQ(made_of("blocks.mtp_1_1.moe.loss_before", 0), "blocks.mtp_0_1.moe.losses");

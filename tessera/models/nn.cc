@@ -39,12 +39,12 @@ int64_t size_of(const GraphBuilder& g, TensorId tensor, std::string_view dim) {
 
 namespace {
 
-// Several dims as one published dim.
+// Returns several dims as one published dim.
 std::string joined(const std::vector<Dim>& dims) {
   return dims.size() == 1 ? dims[0].name : "(" + dim_names(dims) + ")";
 }
 
-// x times a weight [in.., out..] (and a bias, if `bias` has a name), as the op `path`.
+// Adds x times a weight [in.., out..] (and a bias, if `bias` has a name), as the op `path`.
 TensorId product(GraphBuilder& g, std::string_view path, TensorId x,
                  const std::vector<std::string>& in, const std::vector<Dim>& out,
                  std::string_view weight, const LinearOptions& options,
@@ -73,7 +73,7 @@ TensorId product(GraphBuilder& g, std::string_view path, TensorId x,
   return g.op1(path, "einsum", operands, {{"spec", spec + " -> " + dim_names(y_dims)}});
 }
 
-// kLoraScale (x A) B with factors that are trained.
+// Adds kLoraScale (x A) B with factors that are trained.
 TensorId low_rank(GraphBuilder& g, std::string_view name, TensorId x,
                   const std::vector<std::string>& in, const std::vector<Dim>& out, int64_t rank) {
   double width = 1;
@@ -130,8 +130,8 @@ TensorId dropout(GraphBuilder& g, std::string_view name, TensorId x, double p, s
 
 namespace {
 
-// x [.., hidden] through a first product to a dim `rank` of so many numbers and a norm; x itself
-// if there are none.
+// Takes x [.., hidden] through a first product to a dim `rank` of that size and a norm; returns x
+// itself if `rank` is 0.
 TensorId through_rank(GraphBuilder& g, const std::string& name, TensorId x, int64_t rank,
                       const AttentionOptions& options) {
   if (rank == 0) return x;
@@ -255,7 +255,7 @@ TensorId patch_embedding(GraphBuilder& g, TensorId image, int64_t patch, int64_t
        {"sizes", fmt::format("y={0} x={0}", patch)},
        {"dims", std::string("batch rows y columns x channels")}});
   LinearOptions patches = options;
-  patches.published = "hidden channels y x";  // the kernel of a convolution
+  patches.published = "hidden channels y x";  // as the kernel of a convolution
   return linear(g, "embed.patch", squares, {"y", "x", "channels"}, {{"hidden", hidden}}, patches);
 }
 

@@ -1,5 +1,5 @@
 // Layers of models over GraphBuilder: a function adds parameters and ops under the given name and
-// returns its output. All work on named dims; the shapes follow from the tensors given.
+// returns its output. All functions work on named dims; shapes follow from the given tensors.
 //
 //   // Parameters ln_1.weight and ln_1.bias:
 //   TensorId h = layer_norm(g, "ln_1", x, 1e-5);
@@ -19,8 +19,8 @@
 namespace tessera {
 
 Init normal(double standard_deviation);
-inline constexpr double kDeviation = 0.02;  // of the weights of transformers
-// 0 if the tensor has no such dim.
+inline constexpr double kDeviation = 0.02;  // for the weights of transformers
+// Returns the size of a dim, 0 if the tensor has no such dim.
 int64_t size_of(const GraphBuilder& g, TensorId tensor, std::string_view dim);
 
 struct LinearOptions {
@@ -30,77 +30,78 @@ struct LinearOptions {
   // Low-rank adaptation (LoRA, Hu et al. 2021): the number of columns and rows of two trained
   // factors beside the weight. 0: none.
   int64_t lora = 0;
-  // The weight is published as [out, in], each of them one dim, as PyTorch's Linear has it. With
-  // `input_first` as [in, out] (Conv1D of GPT-2); with `published` as that text says (graph.h). The
-  // bias is published as [out].
+  // The weight is published as [out, in], each of them one dim, as in PyTorch's Linear. With
+  // `input_first` it is published as [in, out] (Conv1D of GPT-2); with `published` as that text
+  // says (graph.h). The bias is published as [out].
   bool input_first = false;
   std::string published = {};
 };
 inline constexpr double kLoraScale = 2;  // alpha / rank, as its users set it
-// y = x W + b: contracts the dims `in` of x with the weight [in.., out..]; y has the other dims of
-// x, then `out`. With `lora` y = x W + b + kLoraScale (x A) B: ops `<name>.base`, `.lora_a`,
-// `.lora_b`, `.lora_scale` and `<name>`; parameters `<name>.lora_a.weight` [in.., lora], normal
-// with variance 1 / size of in, and `<name>.lora_b.weight` [lora, out..], zeros.
+// Makes y = x W + b: contracts the dims `in` of x with the weight [in.., out..]; y has the other
+// dims of x, then `out`. With `lora` y = x W + b + kLoraScale (x A) B: ops `<name>.base`,
+// `.lora_a`, `.lora_b`, `.lora_scale` and `<name>`; parameters `<name>.lora_a.weight` [in.., lora],
+// normal with variance 1 / size of in, and `<name>.lora_b.weight` [lora, out..], zeros.
 TensorId linear(GraphBuilder& g, std::string_view name, TensorId x,
                 const std::vector<std::string>& in, const std::vector<Dim>& out,
                 const LinearOptions& options);
 
-// Over the last dim of x; gamma `<name>.weight` of ones and, for layer_norm, beta `<name>.bias` of
-// zeros.
+// Normalises over the last dim of x; gamma `<name>.weight` of ones and, for layer_norm, beta
+// `<name>.bias` of zeros.
 TensorId layer_norm(GraphBuilder& g, std::string_view name, TensorId x, double eps);
 TensorId rms_norm(GraphBuilder& g, std::string_view name, TensorId x, double eps);
 
-// Elements are zeroed with probability p. `key` belongs to the mask: no two dropouts of a model
-// share one. p = 0 adds no op.
+// Zeroes elements with probability p. `key` belongs to the mask: no two dropouts of a model share a
+// key. p = 0 adds no op.
 TensorId dropout(GraphBuilder& g, std::string_view name, TensorId x, double p, std::string key);
 
-// Attention of x [batch, seq, hidden] to itself, causal unless the options say otherwise. Ops
+// Options of attention of x [batch, seq, hidden] to itself, causal unless they say otherwise. Ops
 // `<scope>.q`, `.k`, `.v`, (`.q_rotary`, `.k_rotary`,) `.core`, `.out`. `heads` counts key heads;
 // each serves `group` query heads (1: multi-head attention).
 struct AttentionOptions {
   int64_t heads = 1, group = 1, head_dim = 1;
-  LinearOptions in;                 // q, k and v
+  LinearOptions in;                 // for q, k and v
   LinearOptions out;                // back to hidden
-  bool causal = true;               // a token attends to itself and to those before it
+  bool causal = true;               // a token attends to itself and to tokens before it
   TensorId rotary_cos, rotary_sin;  // tables [seq, rotary_dim]; invalid: no rotation
-  TensorId memory;  // [batch, seq, hidden]: keys and values are made of it; invalid: of x
+  TensorId memory;  // [batch, seq, hidden]: makes keys and values; invalid: x makes them
   // Latent attention (DeepSeek-V2, 2024): a first product makes this many numbers, which are
-  // RMS-normed, and from them queries, or keys and values, are made. Ops `.q_down`, `.q_norm`,
-  // `.kv_down`, `.kv_norm`. 0: they are made at once.
+  // RMS-normed, and from which queries, or keys and values, are made. Ops `.q_down`, `.q_norm`,
+  // `.kv_down`, `.kv_norm`. 0: there is no first product.
   int64_t q_rank = 0, kv_rank = 0;
-  double eps = 1e-5;  // of those norms and of the next
+  double eps = 1e-5;  // for those norms and the head norms
   // Queries and keys of each head are RMS-normed before they are rotated. Ops `.q_head_norm`,
   // `.k_head_norm`.
   bool head_norm = false;
-  double scale = 0;  // of the scores; 0: 1 / sqrt(head_dim)
-  // A token attends to those less than so many positions away; 0: to all.
+  double scale = 0;  // for the scores; 0: 1 / sqrt(head_dim)
+  // A token attends to tokens less than this many positions away; 0: to all.
   int64_t window = 0;
   TensorId bias;       // is added to the scores; dims among (batch, seq, heads, group, kv)
-  TensorId segments;   // [batch, seq] integers: a token attends to those with its own number
-  double dropout = 0;  // of the weights, with a key of its own
+  TensorId segments;   // [batch, seq] integers: a token attends to tokens with its own number
+  double dropout = 0;  // for the weights, with a key of its own
   std::string dropout_key;
 };
 TensorId attention(GraphBuilder& g, std::string_view scope, TensorId x,
                    const AttentionOptions& options);
 
-// The operands of the op `attention` and its attributes, for models that build it themselves.
+// Returns the operands of the op `attention` and its attributes, for models that build it
+// themselves.
 std::vector<TensorId> attention_core(GraphBuilder& g, std::string_view name, TensorId q, TensorId k,
                                      TensorId v, const AttentionOptions& options);
 
 inline constexpr std::string_view kDocuments = "documents";
-// The input `documents` [batch, seq] of models whose text is several documents one after the other:
-// the number of the document of each token. Invalid without a token that ends them (-1).
+// Adds the input `documents` [batch, seq] of models whose text is several documents one after the
+// other: the number of each token's document. Invalid if no token ends documents (-1).
 TensorId document_numbers(GraphBuilder& g, int64_t end_of_document, int64_t batch, int64_t seq);
 
-// Rotary tables "rotary.cos" and "rotary.sin" [seq, rotary_dim = head_dim / 2] into the options.
-// `scaling`: {1}: none; {factor}: of all frequencies; {factor, low, high, positions}: of those whose
-// waves are long (Llama 3.1).
+// Adds rotary tables "rotary.cos" and "rotary.sin" [seq, rotary_dim = head_dim / 2] to the options.
+// `scaling` {1}: none; {factor}: of all frequencies; {factor, low, high, positions}: of frequencies
+// whose waves are long (Llama 3.1).
 void add_rotary_tables(GraphBuilder& g, AttentionOptions& options, int64_t seq, double theta,
                        DType dtype, const std::vector<int64_t>& scaling = {1});
 
-// Linear, activation, linear over the last dim `hidden` of x: ops `<scope>.up`, `.act`, `.down`;
-// the width between is the dim `ffn`. Gated: the activation is of `<scope>.gate`, and `.mul` is its
-// product with `.up`.
+// An MLP of linear, activation, linear over the last dim `hidden` of x: ops `<scope>.up`, `.act`,
+// `.down`; the width between is the dim `ffn`. If gated, the activation is applied to
+// `<scope>.gate`, and `.mul` is its product with `.up`.
 struct MlpOptions {
   int64_t ffn = 1;
   std::string activation = "gelu";
@@ -110,9 +111,9 @@ struct MlpOptions {
 TensorId feed_forward(GraphBuilder& g, std::string_view scope, TensorId x,
                       const MlpOptions& options);
 
-// A block in pre-norm form over x [batch, seq, hidden]: ops ln_1, attn.*, attn.residual, ln_2,
-// mlp.*, mlp.residual, and with dropout of the branches attn.dropout and mlp.dropout, whose keys are
-// `<key>.attn` and `<key>.mlp`.
+// A block in pre-norm form over x [batch, seq, hidden] has the ops ln_1, attn.*, attn.residual,
+// ln_2, mlp.*, mlp.residual, and with dropout of the branches attn.dropout and mlp.dropout, whose
+// keys are `<key>.attn` and `<key>.mlp`.
 struct BranchDropout {
   double attention = 0, mlp = 0;
   std::string key;
@@ -120,41 +121,43 @@ struct BranchDropout {
 TensorId pre_norm_block(GraphBuilder& g, TensorId x, double eps, const AttentionOptions& heads,
                         const MlpOptions& mlp, const BranchDropout& dropped = {});
 
-// Logits, op `name`: x times a table [vocab, hidden], which is `table` (the token embedding) if
-// tied, else a parameter `head.weight` of its own.
+// Makes logits, op `name`: x times a table [vocab, hidden], which is `table` (the token embedding)
+// if tied, else a parameter `head.weight` of its own.
 TensorId output_head(GraphBuilder& g, TensorId x, TensorId table, bool tied, const Dim& vocab,
                      Init init, std::string_view name = "head");
 
-// An image [batch, height, width, channels] cut into squares of `patch` pixels, each through one
+// Cuts an image [batch, height, width, channels] into squares of `patch` pixels, each through one
 // linear layer, ops `embed.squares` and `embed.patch`: [batch, rows, columns, hidden].
 TensorId patch_embedding(GraphBuilder& g, TensorId image, int64_t patch, int64_t hidden,
                          const LinearOptions& options);
 
-// The mean over the dims `over` (blank separated) of x, op `final.pool`.
+// Makes the mean of x over the dims `over` (blank separated), op `final.pool`.
 TensorId mean_pool(GraphBuilder& g, TensorId x, std::string_view over);
 
-// A convolution of maps x [batch dims.., channels, spatial..] over the named spatial dims, each with
-// `kernel` elements and padding kernel / 2, without a bias: op `<name>`, parameter `<name>.weight`
-// [out, in, kernel_<dim>..], normal with variance 2 / (out kernel^dims) (He et al., 2015). `in`
-// names the channels of x in the weight.
+// Adds a convolution of maps x [batch dims.., channels, spatial..] over the named spatial dims,
+// each with `kernel` elements and padding kernel / 2, without a bias: op `<name>`, parameter
+// `<name>.weight` [out, in, kernel_<dim>..], normal with variance 2 / (out kernel^dims) (He et al.,
+// 2015). `in` names the channels of x in the weight.
 TensorId convolution(GraphBuilder& g, const std::string& name, TensorId x, const Dim& in,
                      const Dim& out, const std::vector<std::string>& spatial, int64_t kernel,
                      int64_t stride);
-// Batch norm of maps over the named dims: parameters `<name>.weight` of ones and `<name>.bias` of
-// zeros for each channel.
+// Adds batch norm of maps over the named dims: parameters `<name>.weight` of ones and `<name>.bias`
+// of zeros for each channel.
 TensorId batch_norm(GraphBuilder& g, const std::string& name, TensorId x, const Dim& channels,
                     std::string_view over, double eps);
 
-// The mean cross entropy of logits [.., classes] over all target positions [..]: ops
+// Makes the mean cross entropy of logits [.., classes] over all target positions [..]: ops
 // `loss.cross_entropy`, `loss.token`, `loss.mean`; sets graph().loss.
 void cross_entropy_loss(GraphBuilder& g, TensorId logits, TensorId targets);
 
-// The same with other names and another divisor, ops `<scope>.cross_entropy`, `.token`, `.mean`:
-// the sum over the positions whose target is not negative, by `positions`. Returns the scalar.
+// Makes a cross entropy with other names and another divisor, ops `<scope>.cross_entropy`,
+// `.token`, `.mean`: the sum over positions whose target is not negative, divided by `positions`.
+// Returns the scalar.
 TensorId cross_entropy_sum(GraphBuilder& g, std::string_view scope, TensorId logits,
                            TensorId targets, int64_t positions);
 
-// Losses of other kinds. Each is the mean over all elements (positions) and returns the scalar.
+// Makes losses of other kinds. Each is the mean over all elements (positions) and returns the
+// scalar.
 //   mean_square_error     (y - target)^2; ops `<scope>.difference`, `.square`, `.mean`
 //   binary_cross_entropy  of logits and targets in [0, 1], log(1 + e^x) - x t, exact for large x;
 //                         ops `<scope>.softplus`, `.product`, `.each`, `.mean`

@@ -1,5 +1,5 @@
-// What recommenders share: the numbers and categories of a sample become vectors, and the loss
-// compares a logit with the click. The families dlrm and dhen differ in what lies between.
+// The common part of recommenders: the numbers and categories of a sample become vectors, and the
+// loss compares a logit with the click. The families dlrm and dhen differ in the ops between them.
 //
 // Op paths: bottom.<i>, tables.<f> (dims batch, fields, bag, rows, width), positions.<f> (with
 // mode=position), top.<i>, loss.*.
@@ -15,8 +15,8 @@ namespace tessera {
 
 struct RecommenderConfig {
   int64_t dense = 13;                                    // numbers of a sample
-  std::vector<int64_t> rows = {1000, 1000, 1000, 1000};  // of each table
-  std::vector<int64_t> bags = {1};  // ids of a sample at most, by table; one number: of all
+  std::vector<int64_t> rows = {1000, 1000, 1000, 1000};  // rows of each table
+  std::vector<int64_t> bags = {1};  // the most ids of a sample, by table or for all tables
   int64_t width = 64;               // of a row, and of the bottom MLP's last layer
   std::vector<int64_t> bottom = {512, 256, 64};
   std::vector<int64_t> top = {512, 256, 1};
@@ -24,37 +24,38 @@ struct RecommenderConfig {
   DType dtype = DType::kFloat32;
 };
 
-// The keys of the config above: those in front of a family's own, and those behind them.
+// Returns keys of the config above: those before a family's own keys, and below those behind them.
 std::vector<ModelKey> sample_keys(RecommenderConfig& config);
 std::vector<ModelKey> storage_keys(RecommenderConfig& config);
-// Bags of each table; the widths of the MLPs fit.
+// Sets the bags of each table, and checks that the widths of the MLPs fit.
 Status complete_recommender(std::string_view family, RecommenderConfig& config);
 
-// Weights with the variance 2 / (in + out) (Glorot and Bengio, 2010), biases 0.
+// Makes weights with the variance 2 / (in + out) (Glorot and Bengio, 2010), biases 0.
 LinearOptions glorot(double in, double out);
 
 struct RecommenderInputs {
   TensorId dense;             // [batch, numbers]
-  std::vector<TensorId> ids;  // of each table: int64 [batch, fields = 1, bag], below its rows or -1
+  std::vector<TensorId> ids;  // by table: int64 [batch, fields = 1, bag], below its rows or -1
   TensorId targets;           // int64 [batch, outputs = 1], 0 or 1
 };
 RecommenderInputs recommender_inputs(GraphBuilder& g, const RecommenderConfig& config,
                                      int64_t batch);
-// The bottom MLP's vector of the numbers and the sum (mean, weighted sum) of each bag's rows, each
-// [batch, fields = 1, width].
+// Makes the bottom MLP's vector of the numbers, and the sum (mean, weighted sum) of each bag's
+// rows, each [batch, fields = 1, width].
 std::vector<TensorId> field_vectors(GraphBuilder& g, const RecommenderConfig& config,
                                     const RecommenderInputs& inputs);
 
-// Vectors x [batch, `dim`, `width`]: the inner products of vector i and each before it, a piece
-// [batch, 1, others = i] for each i > 0. Ops `others`, `products`, `row.<i>` and `pairs.<i>`.
+// Makes, for vectors x [batch, `dim`, `width`], the inner products of vector i and each vector
+// before it: a piece [batch, 1, others = i] for each i > 0. Ops `others`, `products`, `row.<i>` and
+// `pairs.<i>`.
 std::vector<TensorId> pair_products(GraphBuilder& g, TensorId x, const std::string& dim,
                                     const std::string& width);
-// All inner products [batch, `dim`, others] of such vectors: ops `others` and `products`.
+// Makes all inner products [batch, `dim`, others] of such vectors: ops `others` and `products`.
 TensorId inner_products(GraphBuilder& g, TensorId x, const std::string& dim,
                         const std::string& width);
 
-// x through the top MLP to a logit, whose mean binary cross entropy with the targets is the loss of
-// the graph. `contracted`: the dims of x behind batch.
+// Takes x through the top MLP to a logit, whose mean binary cross entropy with the targets becomes
+// the loss of the graph. `contracted` are the dims of x behind batch.
 void click_loss(GraphBuilder& g, const RecommenderConfig& config, TensorId x,
                 const std::vector<std::string>& contracted, TensorId targets);
 

@@ -37,7 +37,7 @@ class ResNetBuilder {
  public:
   ResNetBuilder(GraphBuilder& g, const ResnetConfig& config) : g_(g), config_(config) {}
 
-  // The channels of x, of any name, through a square kernel to `out`.
+  // Takes the channels of x, with any name, through a square kernel to `out`.
   TensorId conv(const std::string& name, TensorId x, const Dim& in, const Dim& out, int64_t kernel,
                 int64_t stride) {
     return convolution(g_, name, x, in, out, {"height", "width"}, kernel, stride);
@@ -49,7 +49,7 @@ class ResNetBuilder {
                               {.keep = config_.running, .eps = config_.eps});
   }
 
-  // Convolution n of a block, its norm and, unless it is the last, its activation.
+  // Adds convolution n of a block, its norm and, unless it is the last, its activation.
   TensorId layer(int64_t n, TensorId x, const Dim& in, const Dim& out, int64_t kernel,
                  int64_t stride, bool act) {
     x = conv(fmt::format("conv_{}", n), x, in, out, kernel, stride);
@@ -57,7 +57,7 @@ class ResNetBuilder {
     return act ? g_.op1(fmt::format("act_{}", n), "relu", {x}) : x;
   }
 
-  // x [batch, sample, channels, height, width] -> the same with `channels` and a stride.
+  // x [batch, sample, channels, height, width] -> such a map with `channels` and a stride.
   TensorId block(TensorId x, int64_t width, int64_t expansion, int64_t stride) {
     const int64_t wide = width * config_.widen;
     const Dim in{"channels", size_of(g_, x, "channels")},
@@ -79,7 +79,7 @@ class ResNetBuilder {
     return g_.op1("act", "relu", {g_.op1("residual", "add", {x, h})});
   }
 
-  // All layers in front of the mean over the map.
+  // Adds all layers before the mean over the map.
   TensorId for_imagenet(TensorId x) {
     const ResNetDepth& depth = *resnet_depth(config_.layers);
     const Dim stem{"channels", config_.width};
@@ -101,7 +101,7 @@ class ResNetBuilder {
     return x;
   }
 
-  // Three stages of blocks whose norms and activations are in front of their convolutions.
+  // Adds three stages of blocks whose norms and activations stand before their convolutions.
   TensorId for_cifar(TensorId x) {
     constexpr int64_t kCifarStages = 3;
     const int64_t blocks = (config_.layers - 4) / (2 * kCifarStages);

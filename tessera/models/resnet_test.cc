@@ -1,4 +1,4 @@
-// resnet: sizes as published, names, groups of samples, errors.
+// Tests resnet: sizes as published, names, groups of samples, errors.
 #include <gtest/gtest.h>
 
 #include "tessera/graph/builder.h"
@@ -36,8 +36,8 @@ TEST(Resnet, HasThePublishedNumbersOfParameters) {
   EXPECT_EQ(parameters_of("resnet:layers=152"), 60'192'808);
 }
 
-// 4.09e9 multiply-adds an image (He et al., 2016, give 3.8e9 for the stride at the first
-// convolution of a block), twice as many backward.
+// An image costs 4.09e9 multiply-adds (He et al., 2016, give 3.8e9 for the stride at the first
+// convolution of a block), and twice as many backward.
 TEST(Resnet, HasTheKnownNumberOfFlops) {
   const Model model = model_of("resnet:image=224", 1);
   const auto products = [](const Graph& graph) {

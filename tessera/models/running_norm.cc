@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-// The mean over the dims that the statistic has beside the channels: over groups of samples.
+// Makes the mean of a statistic over its dims other than the channels: over groups of samples.
 TensorId mean_over_groups(GraphBuilder& g, const std::string& path, TensorId statistic,
                           const Dim& channels) {
   std::string dims;
@@ -43,7 +43,7 @@ TensorId running_batch_norm(GraphBuilder& g, const std::string& name, TensorId x
   const TensorId gamma = g.parameter(name + ".weight", {channels}, {Init::Kind::kOnes}, dtype);
   const TensorId beta = g.parameter(name + ".bias", {channels}, {Init::Kind::kZeros}, dtype);
   if (!g.ok()) return {};
-  // The pass that shares the parameters shares what runs beside them.
+  // A pass that shares the parameters shares the running statistics beside them too.
   const std::string& weight = g.tensor(gamma).name;
   const std::string prefix = weight.substr(0, weight.size() - std::string_view("weight").size());
   const auto running = [&](const char* what, Init::Kind init) {

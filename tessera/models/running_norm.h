@@ -1,19 +1,18 @@
-// Batch norm whose statistics are carried from step to step (graph/carried.h): a step normalises by
-// those of its own samples, and an evaluation by the running ones.
+// Adds batch norm whose statistics are carried from step to step (graph/carried.h): a step
+// normalises by the statistics of its own samples, and an evaluation by the running ones.
 //
 //   RunningNorm norm{.keep = 0.9};
 //   x = running_batch_norm(g, "bn_1", x, channels, "sample height width", norm);
 //
 // Let m and v be the mean and the unbiased variance of the n elements that share statistics, each
-// averaged over the groups that the step has (dims beside the channels that are not named). Then
+// averaged over the groups of the step (dims beside the channels that are not named). Then
 //   running_mean' = keep running_mean + (1 - keep) m, running_variance' likewise with v,
-// once a step, with any number of micro-batches. The share that is new, 1 - keep, is what PyTorch
-// calls momentum.
+// once a step, with any number of micro-batches. PyTorch calls the new share, 1 - keep, momentum.
 //
-// Which samples share statistics is a matter of the dims of x. With dims (batch, sample), batch being
-// the groups: statistics over `sample` are those of a group, and what ranks that split batch by
-// whole groups have for themselves (local); a split of `sample` shares them between ranks (group);
-// one group of all samples gives those of the whole batch (all).
+// The dims of x say which samples share statistics. With dims (batch, sample), where batch counts
+// groups, statistics over `sample` are those of a group; ranks that split batch by whole groups
+// have their own (local); a split of `sample` shares statistics between ranks (group); one group of
+// all samples has the statistics of the whole batch (all).
 #pragma once
 
 #include <string>
@@ -29,12 +28,13 @@ struct RunningNorm {
   double eps = 1e-5;
   bool moves = true;  // false: this pass leaves the running statistics as they are
 };
-// Of the key `running` of a family: at least 0 and below 1.
+// Checks the key `running` of a family: at least 0 and below 1.
 Status check_running(std::string_view family, double keep);
 
-// As batch_norm of nn.h; buffers `<name>.running_mean` (zeros) and `<name>.running_variance` (ones),
-// each [channels], updated by ops `<buffer>.carry`. Of several passes that share parameters
-// (GraphBuilder::push_shared) the buffers are those of the pass without a prefix, which comes first.
+// Adds a norm as batch_norm of nn.h does; buffers `<name>.running_mean` (zeros) and
+// `<name>.running_variance` (ones), each [channels], are updated by ops `<buffer>.carry`. If
+// several passes share parameters (GraphBuilder::push_shared), they share the buffers of the pass
+// without a prefix, which comes first.
 TensorId running_batch_norm(GraphBuilder& g, const std::string& name, TensorId x,
                             const Dim& channels, std::string_view over, const RunningNorm& how);
 

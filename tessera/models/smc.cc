@@ -21,8 +21,8 @@ class SmcBuilder {
  public:
   SmcBuilder(GraphBuilder& g, const SmcConfig& config) : g_(g), config_(config) {}
 
-  // Convolution, batch norm, rectifier and pool. Neighbours name their channels differently, so that
-  // a plan may cut every other one.
+  // Adds convolution, batch norm, rectifier and pool. Neighbouring blocks name their channels
+  // differently, so that a plan may cut every other block.
   TensorId block(TensorId x, size_t index, bool ahead) {
     constexpr std::array<const char*, kSmcBlocks> kChannels = {"first", "second", "third"};
     const std::string from = index == 0 ? "source" : kChannels[index - 1];
@@ -43,7 +43,7 @@ class SmcBuilder {
     const Dim in = g_.tensor(x).dims.back();
     const LinearOptions head = {normal(1 / std::sqrt(static_cast<double>(in.size)))};
     x = linear(g_, "head", x, {in.name}, {{"classes", config_.classes}}, head);
-    const DType dtype = g_.tensor(x).dtype;  // the soft labels are no narrower than float32
+    const DType dtype = g_.tensor(x).dtype;  // soft labels have float32 or more
     if (dtype_bytes(dtype) >= dtype_bytes(DType::kFloat32)) return x;
     return g_.op1("head.cast", "cast", {x}, {{"dtype", std::string("float32")}});
   }
@@ -68,8 +68,8 @@ class SmcBuilder {
     return g_.op1("share.now", "in_evaluation", {scaled("share", rise, config_.alpha / 2), zero});
   }
 
-  // KL(softmax(q / tau) || softmax(z / tau)) of each sample, by log-sum-exps:
-  // sum of p (q - z) / tau, minus lse(q / tau), plus lse(z / tau).
+  // Makes KL(softmax(q / tau) || softmax(z / tau)) of each sample, by log-sum-exps: sum of p (q -
+  // z) / tau, minus lse(q / tau), plus lse(z / tau).
   TensorId divergence(TensorId q, TensorId z, TensorId targets) {
     const auto warm = [&](const char* name, TensorId x) {
       return g_.op1(name, "scale", {x}, {{"factor", 1 / config_.tau}});
@@ -153,7 +153,7 @@ Result<Graph> build_smc(const SmcConfig& config, int64_t batch) {
                                                      config.image, config.dtype));
   const std::vector<Dim> dims = g.tensor(inputs.images).dims;
   TensorId now = inputs.images, next = g.input("images_ahead", dims, config.dtype);
-  // A function of both passes in turn, which share parameters.
+  // Applies a function to both passes in turn, which share parameters.
   const auto both = [&](const auto& layer) {
     g.push_shared("");
     now = layer(now, false);

@@ -16,22 +16,23 @@ struct Block {
   int64_t window = 0;
   int64_t shift = 0;  // 0: windows as they are
   TensorId pairs;     // [seq, kv]: a number for each difference of places in a window
-  TensorId regions;   // [seq, heads]: of shifted windows, tokens that were neighbours before
+  TensorId regions;   // [seq, heads]: in shifted windows, a number for former neighbours
 };
 
-// Rows and columns of x [batch, rows, columns, hidden] move cyclically.
+// Moves rows and columns of x [batch, rows, columns, hidden] cyclically.
 TensorId roll(GraphBuilder& g, const std::string& name, TensorId x, int64_t shift) {
   if (shift == 0) return x;
   x = g.op1(name + "_rows", "roll", {x}, {{"dim", std::string("rows")}, {"shift", shift}});
   return g.op1(name + "_columns", "roll", {x}, {{"dim", std::string("columns")}, {"shift", shift}});
 }
 
-// Windows stand beside the heads, which attention also keeps apart: batch stays a dim of its own,
+// Windows stand beside the heads, which attention also keeps apart: batch remains a dim of its own,
 // and heads, first in the bracket, can be split.
 constexpr const char* kMap = "batch (window_row y) (window_column x) heads";
 constexpr const char* kWindows = "batch (y x) (heads window_row window_column)";
 
-// x [batch, rows, columns, heads, ..] -> [batch, seq, heads, ..]; `rest` are the dims behind heads.
+// Rearranges x [batch, rows, columns, heads, ..] to [batch, seq, heads, ..]; `rest` are the dims
+// behind heads.
 TensorId partition(GraphBuilder& g, const std::string& name, TensorId x, const Block& block,
                    const std::string& rest) {
   return g.op1(name, "rearrange", {x},
@@ -48,7 +49,7 @@ TensorId assemble(GraphBuilder& g, TensorId x, const Block& block, const std::st
                 {"dims", "batch rows columns heads " + rest}});
 }
 
-// A bias [seq, kv, heads] for each head and difference of places, the same in all windows.
+// Makes a bias [seq, kv, heads] for each head and difference of places, equal in all windows.
 TensorId relative_bias(GraphBuilder& g, const Block& block, int64_t heads, DType dtype) {
   const int64_t side = 2 * block.window - 1, windows = block.side / block.window;
   const TensorId table =
@@ -66,7 +67,7 @@ TensorId relative_bias(GraphBuilder& g, const Block& block, int64_t heads, DType
                 {"dims", std::string("seq kv heads")}});
 }
 
-// Attention within the windows of x [batch, rows, columns, hidden].
+// Adds attention within the windows of x [batch, rows, columns, hidden].
 TensorId window_attention(GraphBuilder& g, TensorId x, const Block& block,
                           const AttentionOptions& options) {
   const Dim heads = {"heads", options.heads}, group = {"group", 1},
@@ -103,7 +104,7 @@ TensorId add_block(GraphBuilder& g, TensorId x, const Block& block, double eps,
   return x;
 }
 
-// 2 x 2 neighbours side by side, a norm, and a linear layer to twice the width.
+// Puts 2 x 2 neighbours side by side, with a norm and a linear layer to twice the width.
 TensorId merge(GraphBuilder& g, TensorId x, int64_t stage, double eps) {
   const int64_t hidden = size_of(g, x, "hidden");
   g.push(fmt::format("merge.{}", stage));
@@ -200,7 +201,7 @@ Result<Graph> build_swin(const SwinConfig& config, int64_t batch) {
       block.side /= 2;
     }
     for (int64_t i = 0; i < config.depths[stage] && g.ok(); ++i, ++block.index) {
-      // A window that is the whole map has nothing to gain from a shift.
+      // A shift has no effect on a window that is the whole map.
       const int64_t windows = block.side / block.window;
       block.shift = i % 2 == 1 && windows > 1 ? block.window / 2 : 0;
       if (block.shift > 0 && i == 1) {

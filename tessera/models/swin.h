@@ -1,10 +1,10 @@
-// A hierarchical window transformer in the way of Swin (Liu et al., 2021): stages of pre-norm
-// blocks whose attention stays within windows, every second block on the map rolled by half a
-// window; between stages 2 x 2 neighbours are merged (half the rows and columns, twice the width
-// and heads). Attention adds a bias by head and difference of places in the window (a table
-// attn.relative.weight [differences, heads] in each block), and where rolled windows wrap around the
-// border a token sees only those that were its neighbours before the shift. Windows are rearranged
-// to stand beside the heads, `(heads rows columns)`: batch and heads can be split.
+// A hierarchical window transformer like Swin (Liu et al., 2021): stages of pre-norm blocks whose
+// attention stays within windows, every second block on the map rolled by half a window; between
+// stages 2 x 2 neighbours are merged (half the rows and columns, twice the width and heads).
+// Attention adds a bias by head and difference of places in the window (a table
+// attn.relative.weight [differences, heads] in each block), and where rolled windows wrap around
+// the border a token sees only tokens that were its neighbours before the shift. Windows are
+// rearranged to stand beside the heads, `(heads rows columns)`: batch and heads can be split.
 #pragma once
 
 #include <vector>

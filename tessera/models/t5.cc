@@ -38,7 +38,7 @@ Positions positions(GraphBuilder& g, const std::string& stack, int64_t seq, bool
                    DType::kInt64)};
 }
 
-// A decoder block if there is a memory (the encoder's output), else one of the encoder.
+// Adds a decoder block if there is a memory (the encoder's output), else an encoder block.
 TensorId t5_block(GraphBuilder& g, TensorId x, const T5Config& config, const Positions& relative,
                   TensorId memory, int64_t index) {
   AttentionOptions heads = heads_of(config);
@@ -91,7 +91,7 @@ std::vector<ModelKey> model_keys(T5Config& config) {
 
 Status complete(T5Config& config) {
   if (config.ffn == 0) config.ffn = 4 * config.hidden;
-  // Both sides have half of the encoder's buckets, and half of those are of one distance each.
+  // Both sides have half of the encoder's buckets, and half of these are of one distance each.
   if (config.buckets % 4 != 0) {
     return model_error("t5", fmt::format("buckets={} must be a multiple of 4", config.buckets));
   }

@@ -1,11 +1,11 @@
-// An encoder-decoder in the way of T5 (Raffel et al., 2020): RMS norms before each branch, no
-// biases, ReLU, one token table for source, target and head. Positions are relative: attention of
-// tokens to themselves adds a bias by head and bucket of the distance, of both sides in the encoder
-// and of the tokens before in the decoder. A stack has one table of biases, {encoder,decoder}.
-// relative.weight [buckets, heads], from which each of its blocks makes its own (blocks.<i>.attn.bias
-// [seq, kv, heads]), so that stages of a pipeline share no activation. Blocks 0 to layers - 1 are the
-// encoder's, the next `layers` the decoder's, with cross-attention blocks.<i>.attn.cross.* to the
-// encoder's output. Inputs source [batch, source], tokens and targets [batch, seq].
+// An encoder-decoder like T5 (Raffel et al., 2020): RMS norms before each branch, no biases, ReLU,
+// one token table for source, target and head. Positions are relative: self-attention adds a bias
+// by head and bucket of the distance, for both sides in the encoder and for the tokens before in
+// the decoder. A stack has one table of biases, {encoder,decoder}.relative.weight [buckets, heads],
+// from which each of its blocks makes its own (blocks.<i>.attn.bias [seq, kv, heads]), so that
+// stages of a pipeline share no activation. Blocks 0 to layers - 1 are the encoder's, the next
+// `layers` the decoder's, with cross-attention blocks.<i>.attn.cross.* to the encoder's output.
+// Inputs: source [batch, source], tokens and targets [batch, seq].
 #pragma once
 
 #include <string>

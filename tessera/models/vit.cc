@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-// One learned row in front of the patches x [batch, seq, hidden].
+// Puts one learned row before the patches x [batch, seq, hidden].
 TensorId add_class_token(GraphBuilder& g, TensorId x, const VitConfig& config, int64_t batch) {
   const TensorId token = g.parameter("embed.class.weight", {{"seq", 1}, {"hidden", config.hidden}},
                                      {Init::Kind::kZeros}, config.dtype);

@@ -1,6 +1,6 @@
 // Vision transformer (Dosovitskiy et al., 2020): patches through one linear layer, learned
 // positions, pre-norm blocks, classification of the class token or of the mean over patches.
-// Inputs images [batch, height, width, channels] and targets [batch].
+// Inputs: images [batch, height, width, channels] and targets [batch].
 #pragma once
 
 #include <string>

@@ -1,4 +1,5 @@
-// cosmoflow and unet3d: sizes as published (docs/strategies/spatial.md section 10), maps, errors.
+// Tests cosmoflow and unet3d: sizes as published (docs/strategies/spatial.md section 10), maps,
+// errors.
 #include <gtest/gtest.h>
 
 #include "tessera/graph/builder.h"
@@ -27,7 +28,7 @@ int64_t parameters_of(const Graph& graph) {
   return count;
 }
 
-// Of convolutions, pools and matrix products.
+// Returns the flops of convolutions, pools and matrix products.
 double flops_of(const Graph& graph) {
   double flops = 0;
   for (const Op& op : graph.ops()) {

@@ -14,9 +14,9 @@ namespace {
 constexpr std::string_view kQuery = "batch seq heads group head_dim^";
 constexpr std::string_view kRows = "batch seq heads group";
 
-// q [batch, seq, heads, group, head_dim]; k, v [batch, seq, heads, head_dim]. The op dims have
-// these fixed names, the keys' sequence is `kv`: a reduction of o and lse, whose parts (softmax
-// over some of the keys, and the logarithm of its denominator) are merged over time.
+// Checks q [batch, seq, heads, group, head_dim]; k, v [batch, seq, heads, head_dim]. The op dims
+// have these fixed names; the keys' sequence is `kv`, a reduction of o and lse, whose parts
+// (softmax over some of the keys, and the logarithm of its denominator) are merged over time.
 Status check_query_key_value(const Tensor& q, const Tensor& k, const Tensor& v) {
   if (q.dims.size() != 5) {
     return invalid_input(fmt::format(
@@ -39,7 +39,7 @@ Status check_query_key_value(const Tensor& q, const Tensor& k, const Tensor& v) 
   return {};
 }
 
-// What the attributes say.
+// The values of the attributes.
 struct Settings {
   bool causal = false;
   int64_t window = 0;
@@ -86,18 +86,18 @@ Result<Settings> read_settings(const Operands& x, const Tensor& q, const Tensor&
   return out;
 }
 
-// The inputs behind q, k, v (in a derivative: behind lse): a bias on the scores, which is floating,
-// and the numbers of the queries' and keys' segments. Each is optional.
+// Returns the index of the first optional input behind q, k, v (in a derivative: behind lse). These
+// are a floating bias on the scores, and the numbers of the queries' and keys' segments.
 size_t first_extra(const KindInfo& kind) { return kind.gradient ? 6 : 3; }
 bool has_bias(const Op& op) { return (op.inputs.size() - first_extra(info_of(op))) % 2 == 1; }
 
-// The annotation of an extra input, which has some of the dims `names`, of these sizes.
+// Returns the annotation of an extra input, whose dims are among `known`, with these sizes.
 Result<std::string> fit_extra(const Tensor& tensor, std::string_view what,
                               const std::vector<Dim>& known, std::string_view required) {
   std::string text;
   bool found = required.empty();
   for (const Dim& dim : tensor.dims) {
-    // The segments of keys are often the very tensor that has those of queries.
+    // The segments of keys are often the tensor that also holds the segments of queries.
     const std::string name = required == "kv" && dim.name == "seq" ? "kv" : dim.name;
     const int at = find_dim(known, name);
     if (at < 0 || known[static_cast<size_t>(at)].size != dim.size) {
@@ -115,7 +115,7 @@ Result<std::string> fit_extra(const Tensor& tensor, std::string_view what,
 }
 
 struct Extras {
-  std::string bias, all;  // annotations: of the bias ("" if there is none), ", " + each one
+  std::string bias, all;  // annotations: the bias's ("" if there is none), ", " + each
 };
 
 Result<Extras> read_extras(const Operands& x, size_t first, const Tensor& q, const Tensor& k) {
@@ -140,9 +140,9 @@ Result<Extras> read_extras(const Operands& x, size_t first, const Tensor& q, con
   return out;
 }
 
-// A causal pair is one in the order of indices: in another order any box may have work. With more
-// keys than queries, the queries are those of the last positions, and all of them see the keys
-// before: then the keys are no causal pair of the queries, index by index.
+// Returns the annotation of k and v. They are a causal pair only in the order of indices: in
+// another order any box may have work. If there are more keys than queries, the queries stand at
+// the last positions and all see the keys before them, so there is no pair, index by index.
 std::string key_dims(const Settings& settings, const Tensor& q, const Tensor& k, bool may_pair) {
   const bool pair = settings.causal && settings.order.kind == Order::Kind::kNone &&
                     q.dims[1].size == k.dims[1].size && may_pair;
@@ -177,8 +177,8 @@ InputGradients differentiate_attention(GraphBuilder& builder, const Op& op,
   return out;
 }
 
-// With the bias's gradient every point between queries and keys is made, so that there is no causal
-// pair, which leaves points to nobody.
+// Infers the gradients. With the bias's gradient every point between queries and keys is made, so
+// there is no causal pair, because nobody would make the points that it leaves out.
 Result<Inferred> infer_attention_grads(const Operands& x, bool of_bias) {
   TESSERA_TRY_VOID(check_query_key_value(x[1], x[2], x[3]));
   for (size_t i = 0; i < 5; ++i) {
@@ -211,14 +211,14 @@ Result<Inferred> infer_attention_bias_grad(const Operands& x) {
   return infer_attention_grads(x, true);
 }
 
-// The keys of a query are those of all positions up to its own, and less than `window` before it
-// (behind it too, if the op is not causal).
+// Returns the dims of queries and keys. A query sees the keys of all positions up to its own that
+// are less than `window` before it (also behind it, if the op is not causal).
 std::optional<QueryKey> query_key(const Op& op) {
   return QueryKey{op.annotation.find("seq"), op.annotation.find("kv"), op.integer("causal") == 1,
                   op.integer("window")};
 }
 
-// scores + bias, whose dims are brought into the order of those of the scores.
+// Adds the bias to the scores, with its dims brought into the order of those of the scores.
 TensorId expand_bias(GraphBuilder& builder, const Op& op, TensorId scores, TensorId bias) {
   Names ordered;
   const Names own = names_of(builder.tensor(bias).dims);
@@ -232,7 +232,7 @@ TensorId expand_bias(GraphBuilder& builder, const Op& op, TensorId scores, Tenso
   return builder.op1(op.path + ".biased", "add", {scores, bias});
 }
 
-// Two products, with the scores of all keys at once between them. Nothing gives the log-sum-exp,
+// Makes two products, with the scores of all keys at once between them. It makes no log-sum-exp,
 // which only the fused derivative reads.
 std::vector<TensorId> expand_attention(GraphBuilder& builder, const Op& op) {
   const double given = op.number("scale");
@@ -267,7 +267,7 @@ std::vector<TensorId> expand_attention(GraphBuilder& builder, const Op& op) {
   return {o, TensorId()};
 }
 
-// Two products of 2 flops a point that the op does not leave out.
+// Counts two products of 2 flops for each point that the op does not leave out.
 int64_t attention_flops(const Op& op) {
   const int64_t flops = 4 * iteration_points(op);
   if (!leaves_out_points(op)) return flops;
@@ -281,11 +281,12 @@ int64_t attention_flops(const Op& op) {
   return std::llround(static_cast<double>(each) * visible_points(op, all));
 }
 
-// Five products instead of two: the scores again, dv, dp, dq, dk.
+// Counts five products instead of two: the scores again, dv, dp, dq, dk.
 int64_t attention_grad_flops(const Op& op) { return attention_flops(op) / 2 * 5; }
 
-// What depends on the place between a query and a key stands in the order. Weights are dropped by
-// their indices among all. A bias for each query and key has no piece of the keys up to a query.
+// Returns the rule of a dim. Work that depends on the distance of query and key is kOrder. Dropout
+// of weights depends on their indices in the whole. A bias for each query and key has no piece of
+// the keys up to a query.
 PositionRule place_in_attention(const Op& op, int dim) {
   const QueryKey dims = *query_key(op);
   const bool drops = op.number("p") > 0;
@@ -299,7 +300,7 @@ PositionRule place_in_attention(const Op& op, int dim) {
   if (pair && !has_bias(op)) {
     return dim == dims.query ? PositionRule::kCausal : PositionRule::kOrder;
   }
-  // More keys than queries, which stand at the last positions.
+  // If there are more keys than queries, the queries stand at the last positions.
   return size(dims.query) != size(dims.key) ? PositionRule::kIndex : PositionRule::kOrder;
 }
 
@@ -339,8 +340,8 @@ InputGradients differentiate_rotary(GraphBuilder& builder, const Op& op, const O
   return out;
 }
 
-// Four multiplications and two additions for each pair of features. The op has the dims of x and
-// the half dim.
+// Counts four multiplications and two additions for each pair of features. The op has the dims of x
+// and the half dim.
 int64_t rotary_flops(const Op& op) {
   const OpDim& features =
       op.annotation.dims[static_cast<size_t>(op.annotation.outputs[0].dims.back()[0])];

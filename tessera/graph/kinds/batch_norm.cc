@@ -1,6 +1,7 @@
-// batch_norm and its gradient: statistics of each channel over the named dims, which are frozen;
-// the expansion computes the same where a plan splits them (synchronized batch norm): the moments
-// of the pieces merge. A dim that is neither named nor the channels' keeps statistics of its own.
+// batch_norm and its gradient keep statistics of each channel over the named dims, which are
+// frozen. Where a plan splits these dims (synchronized batch norm), the expansion computes the
+// same: the moments of the pieces merge. A dim that is neither named nor the channels' has its own
+// statistics.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,13 +11,13 @@
 namespace tessera::kinds {
 namespace {
 
-// The dims of x in their roles, as text and as dims.
+// The dims of x by role, as text and as dims.
 struct Norm {
   std::string frozen;     // all dims, those of the statistics frozen
   std::string all;        // all dims
-  std::string rest;       // the dims of a statistic
+  std::string rest;       // dims of a statistic
   std::string channel;    // the dim of gamma and beta
-  std::vector<Dim> kept;  // of a statistic
+  std::vector<Dim> kept;  // dims of a statistic
   int64_t count = 1;      // elements behind one statistic
 };
 
@@ -43,7 +44,7 @@ Result<Norm> read_norm(const Operands& operands, const Tensor& x) {
   return norm;
 }
 
-// gamma or beta: one dim of the statistics, in the dtype of x.
+// Checks that gamma or beta has one dim of the statistics and the dtype of x.
 Status read_channel(const Tensor& vector, std::string_view what, const Tensor& x, Norm& norm) {
   const bool fits =
       vector.dims.size() == 1 &&
@@ -189,13 +190,13 @@ InputGradients differentiate_batch_norm(GraphBuilder& builder, const Op& op,
 
 std::vector<std::string> statistics_dims(const Op& op) { return words(op.text("dims")); }
 
-// In the dtype of the statistics, if it has another one.
+// Converts to the dtype of the statistics, if the tensor has another one.
 TensorId as_statistic(GraphBuilder& builder, const std::string& path, TensorId id, DType dtype) {
   if (builder.tensor(id).dtype == dtype) return id;
   return builder.op1(path, "cast", {id}, {{"dtype", std::string(dtype_name(dtype))}});
 }
 
-// The numbers that an evaluation normalises by: (variance + eps) to the power -1/2, and the mean.
+// Returns the numbers that an evaluation normalises by: (variance + eps)^(-1/2), and the mean.
 std::vector<TensorId> running_statistics(GraphBuilder& builder, const Op& op, DType dtype) {
   const std::string path = op.path + ".running";
   const std::string name(dtype_name(dtype));
@@ -244,7 +245,7 @@ std::vector<TensorId> expand_batch_norm_grad(GraphBuilder& builder, const Op& op
   return {dx, parameters[0], parameters.back()};
 }
 
-// Over the elements of the largest operand: the fixed dims of the statistics are no work.
+// Counts flops for each element of the largest operand: the fixed dims of statistics are no work.
 std::function<int64_t(const Op&)> flops_an_element(int64_t flops) {
   return [flops](const Op& op) {
     int64_t points = flops * iteration_points(op);
@@ -255,7 +256,7 @@ std::function<int64_t(const Op&)> flops_an_element(int64_t flops) {
   };
 }
 
-// Attribute `count` holds the elements of the named dims.
+// Returns kSize for the named dims, because attribute `count` holds their elements.
 PositionRule place_in_count(const Op& op, int dim) {
   const Names names = words(op.text("dims"));
   const std::string& name = op.annotation.dims[static_cast<size_t>(dim)].name;

@@ -1,7 +1,7 @@
-// What the files of the op table share: reading operands and attributes in `infer`, composing
+// Shared by the files of the op table: reading operands and attributes in `infer`, composing
 // annotations from dim names, and counting flops. Private to tessera/graph.
 //
-// An infer function reads like its line in docs/reference/ops.md: check operands, spell the
+// An infer function follows its line in docs/reference/ops.md: check operands, spell the
 // annotation, list output dims and dtypes. Messages say what was expected and what was found;
 // callers add the op.
 #pragma once
@@ -16,7 +16,7 @@
 
 namespace tessera::kinds {
 
-// The families; kinds.cc joins them.
+// Returns the kinds of one family, each of these functions; kinds.cc joins them.
 std::vector<KindInfo> attention_kinds();
 std::vector<KindInfo> batch_norm_kinds();
 std::vector<KindInfo> carried_kinds();
@@ -61,7 +61,7 @@ AttributeInfo integer_attribute(std::string name);
 AttributeInfo integer_attribute(std::string name, int64_t otherwise);
 AttributeInfo number_attribute(std::string name);
 AttributeInfo number_attribute(std::string name, double otherwise);
-// A number that an optimizer works with, in the range that its name has (optimizer_range).
+// Describes a number that an optimizer works with, in the range of its name (optimizer_range).
 AttributeInfo optimizer_attribute(std::string name, double otherwise);
 AttributeInfo text_attribute(std::string name);
 AttributeInfo text_attribute(std::string name, std::string otherwise);
@@ -80,35 +80,35 @@ std::vector<std::string> words(std::string_view text);       // blank separated
 Result<std::vector<Dim>> parse_dims(std::string_view text);  // "a=2 b=8"
 std::string dims_text(const std::vector<Dim>& dims);         // its inverse
 
-// Parses and binds the annotation against the operands' shapes and the given outputs.
+// Parses the annotation and binds it to the operands' shapes and the given outputs.
 Result<Inferred> conclude(const Operands& operands, const std::string& annotation,
                           std::vector<std::vector<Dim>> outputs, std::vector<DType> dtypes);
-// The result has the dims and dtype of the one operand, and each element needs all of the dim that
-// the attribute `dim` names: that dim is frozen. Error: the operand has no such dim.
+// Infers a result with the dims and dtype of the one operand, of which each element needs all of
+// the dim that attribute `dim` names: that dim is frozen. Returns an error if the operand lacks it.
 Result<Inferred> infer_along_whole_dim(const Operands& operands);
 
-Status expect_rank(const Tensor& tensor, std::string_view what, size_t least);  // at least
+Status expect_rank(const Tensor& tensor, std::string_view what, size_t least);  // `least` or more
 Status expect_dims(const Tensor& tensor, std::string_view what, const std::vector<Dim>& dims);
-// Of all inputs, or of the first ones.
+// Checks all inputs, or the first `count`.
 Status expect_floating(const Operands& operands, size_t count = SIZE_MAX);
 Status expect_dtype(const Tensor& tensor, std::string_view what, DType dtype);
 Status expect_like(const Tensor& tensor, std::string_view what, const Tensor& x);  // dims and dtype
 Status expect_equal_dtypes(const Operands& operands, size_t count = SIZE_MAX);     // and floating
 
 DType statistics_dtype(
-    DType dtype);  // float64 of float64, else float32: means, log-sum-exps, norms
+    DType dtype);  // float64 for float64, else float32: means, log-sum-exps, norms
 
 int64_t iteration_points(const Op& op);  // product of all op dims
-// The same where windows are counted instead of the elements under them.
+// Returns the product of all op dims, with windows counted instead of the elements under them.
 int64_t window_points(const Op& op);
 std::function<int64_t(const Op&)> flops_per_point(int64_t flops);
 inline int64_t no_flops(const Op&) { return 0; }  // moves data only
 
-// KindInfo::position of kinds that do the same with each element, wherever it stands.
+// Returns kFree, for kinds that treat each element alike, wherever it stands.
 inline PositionRule position_free(const Op&, int) { return PositionRule::kFree; }
 
-// A gradient with the dims of `target`, by summing over the dims that `target` lacks. Path: of the
-// reduce_sum.
+// Makes a gradient with the dims of `target`, by summing over the dims that `target` lacks. `path`
+// is that of the reduce_sum.
 TensorId sum_to(GraphBuilder& builder, const std::string& path, TensorId gradient,
                 const std::vector<Dim>& target);
 

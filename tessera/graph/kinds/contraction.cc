@@ -63,7 +63,7 @@ Result<Inferred> infer_einsum(const Operands& x) {
         fmt::format("the spec has {} operands, found {} inputs", spec.inputs.size(), x.count()));
   }
   TESSERA_TRY_VOID(check_einsum_spec(spec));
-  // Sizes of the output come from the inputs: bind without it first.
+  // The sizes of the output come from the inputs, so sizes are bound without it first.
   for (size_t i = 0; i < x.count(); ++i) {
     const Tensor& input = x[i];
     if (spec.inputs[i].dims.size() != input.dims.size()) {
@@ -92,7 +92,7 @@ Result<Inferred> infer_einsum(const Operands& x) {
 int64_t einsum_flops(const Op& op) {
   const int64_t product = iteration_points(op);
   if (op.inputs.size() == 1) return product;
-  return 2 * product;  // a multiplication and an addition; the bias adds one a result, left out as
+  return 2 * product;  // a multiplication and an addition; the bias's addition is left out, as
                        // is usual
 }
 
@@ -102,9 +102,9 @@ Attributes without_bias(const Op& op) {
   return {{"spec", spec.substr(0, spec.rfind(',', arrow)) + " " + spec.substr(arrow)}};
 }
 
-// Renames dims so that `id` has the dims of `target`, in order; sizes agree. A name that another
-// dim still has comes after that dim's renaming; where names change places, one goes by a spare
-// name. `target` is a copy: adding ops moves tensors.
+// Renames dims so that `id` has the dims of `target`, in order; sizes agree. If another dim still
+// has a name, that dim is renamed first; where names change places, one takes a spare name
+// meanwhile. `target` is a copy: adding ops moves tensors.
 TensorId rename_to(GraphBuilder& builder, const std::string& path, TensorId id,
                    std::vector<Dim> target) {
   while (builder.ok()) {
@@ -133,8 +133,8 @@ class EinsumGradient {
     output_ = operand_names(op.annotation, op.annotation.outputs[0]);
   }
 
-  // dA[m,k] = dC[m,n] B[k,n];  dB[k,n] = A[m,k] dC[m,n]: the same names, so splits carry over by
-  // name.
+  // Makes dA[m,k] = dC[m,n] B[k,n] or dB[k,n] = A[m,k] dC[m,n]: with the same names, so splits
+  // carry over by name.
   TensorId factor(size_t which) {
     const std::string path = op_.path + (which == 0 ? ".dx" : ".dw");
     std::vector<Names> names = {output_};
@@ -169,7 +169,7 @@ class EinsumGradient {
  private:
   TensorId contract(const std::string& path, const std::vector<Names>& names,
                     const std::vector<TensorId>& operands, size_t target) {
-    Names present;  // dims of the target that some operand has; the others are broadcast afterwards
+    Names present;  // dims of the target that an operand has; others are broadcast afterwards
     for (const std::string& name : inputs_[target]) {
       const bool found = std::any_of(names.begin(), names.end(), [&](const Names& operand) {
         return std::find(operand.begin(), operand.end(), name) != operand.end();
@@ -191,7 +191,7 @@ class EinsumGradient {
     return rename_to(builder_, path, id, builder_.tensor(op_.inputs[target]).dims);
   }
 
-  // A dim that the forward op freezes stays frozen.
+  // Spells names so that a dim that the forward op freezes stays frozen.
   std::string spell_frozen(const Names& names) const {
     Names marked = names;
     for (std::string& name : marked) {
@@ -221,7 +221,8 @@ InputGradients differentiate_einsum(GraphBuilder& builder, const Op& op, const O
 
 // ---- embedding
 // -----------------------------------------------------------------------------------
-// `within`: which rows of a larger table these are; ids name rows of the larger one.
+// Checks a table. `within` says which rows of a larger table it has; ids name the larger one's
+// rows.
 Status expect_table(const Tensor& table, const char* dims, std::string_view within) {
   if (table.dims.size() == 2 && is_floating(table.dtype))
     return check_rows_within(within, table.dims[0]);
@@ -238,7 +239,8 @@ Result<Inferred> infer_embedding(const Operands& x) {
                   {output}, {x[1].dtype});
 }
 
-// Ids are places in the whole table. A loop over the rows tells each look-up which rows it has.
+// Returns kWithin for the rows: ids are places in the whole table, and a loop over the rows tells
+// each look-up which rows it has.
 PositionRule place_in_embedding(const Op& op, int dim) {
   return op.annotation.inputs[1].dims[0] == DimGroup{dim} ? PositionRule::kWithin
                                                           : PositionRule::kFree;
@@ -278,15 +280,15 @@ Result<Inferred> infer_embedding_grad(const Operands& x) {
                   {output}, {x[1].dtype});
 }
 
-// One addition for each element of dy.
+// Counts one addition for each element of dy.
 int64_t embedding_grad_flops(const Op& op) {
   const int vocab = op.annotation.outputs[0].dims[0][0];
   return iteration_points(op) / op.annotation.dims[static_cast<size_t>(vocab)].size;
 }
 
 // ---- embedding_bag
-// The last dim of the ids is that of a bag. A mean divides by the ids of the whole bag. Weights have
-// the dims of the ids and the table's dtype.
+// Spells the operands. The last dim of the ids is the bag's. A mean divides by the number of ids in
+// the whole bag. Weights have the dims of the ids and the table's dtype.
 Result<std::string> spell_bags(const Operands& x) {
   TESSERA_TRY_VOID(expect_dtype(x[0], "ids", DType::kInt64));
   if (x[0].dims.empty()) {
@@ -368,8 +370,8 @@ Result<Inferred> infer_embedding_bag_grad(const Operands& x) {
   return conclude(x, inputs + " -> " + spell(output), {output}, {x[1].dtype});
 }
 
-// (ids, table, dy) -> dweights: of each id the inner product of its row and dy. A piece of the rows
-// or of the width makes a part of it.
+// (ids, table, dy) -> dweights: for each id the inner product of its row and dy. A piece of the
+// rows or of the width makes a part of it.
 Result<Inferred> infer_embedding_bag_weights_grad(const Operands& x) {
   TESSERA_TRY_VOID(expect_dtype(x[0], "ids", DType::kInt64));
   TESSERA_TRY_VOID(expect_table(x[1], "rows, width", x.text("within")));
@@ -384,7 +386,7 @@ Result<Inferred> infer_embedding_bag_weights_grad(const Operands& x) {
                   {x[0].dims}, {x[2].dtype});
 }
 
-// One addition for each element of a row and each id.
+// Counts one addition for each element of a row and each id.
 int64_t rows_added(const Op& op, const DimGroup& rows) {
   return iteration_points(op) / op.annotation.dims[static_cast<size_t>(rows[0])].size;
 }

@@ -1,8 +1,8 @@
-// conv and its gradients. All three iterate over dims of the same names: those in front of the
+// conv and its gradients. All three iterate over dims of the same names: the dims in front of the
 // channels (batch), channels of x and of y, places and elements of the kernel; so splits of the
 // forward op carry over by name. conv and the gradient of the weight count the places of y and read
 // x under their windows; the gradient of x counts the places of x and reads dy over them, so that
-// each piece of it is complete.
+// each piece of the gradient is complete.
 #include <fmt/format.h>
 
 #include "tessera/graph/kinds/window.h"
@@ -17,10 +17,10 @@ std::vector<Dim> last(const std::vector<Dim>& dims, size_t count) {
   return {dims.end() - static_cast<std::ptrdiff_t>(count), dims.end()};
 }
 
-// How the channels of x, of the weight and of y are spelled with op dims. Without groups they are
-// `in` and `out`, the names that the weight has. With groups a channel of y reads those of its own
-// group alone: the dim that counts groups is in all three. One channel a group on both sides
-// (depth-wise) is a single dim, named as the channels of y are.
+// The channels of x, of the weight and of y, spelled with op dims. Without groups they are `in` and
+// `out`, the names that the weight has. With groups a channel of y reads only the channels of its
+// own group: the dim that counts groups is in all three. If each group has one channel on both
+// sides (depth-wise), there is a single dim, named as the channels of y.
 struct Channels {
   std::string of_x, of_weight, of_y;
 };
@@ -34,8 +34,8 @@ Channels name_channels(const Dim& out, const Dim& in, int64_t groups) {
           fmt::format("({} {})", group, made)};
 }
 
-// What the three kinds share: names and sizes of the iteration space, x [lead.., in, spatial..],
-// w [out, in, kernel..], y [lead.., out, positions..].
+// Shared by the three kinds: names and sizes of the iteration space, x [lead.., in, spatial..], w
+// [out, in, kernel..], y [lead.., out, positions..].
 struct Convolution {
   std::vector<Dim> lead;
   Channels channels;
@@ -65,7 +65,7 @@ Status check_weight(const Tensor& w, std::string_view what) {
       "expected {} with the dims out, in and 1 to 3 of the kernel, found {}", what, describe(w)));
 }
 
-// The groups divide the channels of y; a weight has the channels of x of one group.
+// Returns the groups, which must divide the channels of y; a weight has the channels of one group.
 Result<int64_t> read_groups(const Operands& x, const Dim& out) {
   const int64_t groups = x.integer("groups");
   if (groups >= 1 && out.size % groups == 0) return groups;
@@ -73,7 +73,7 @@ Result<int64_t> read_groups(const Operands& x, const Dim& out) {
                                    out.size, out.name, groups));
 }
 
-// A batch dim, the channels and the spatial dims.
+// Checks that x has a batch dim, the channels and the spatial dims.
 Status check_map(const Tensor& x, std::string_view what, size_t spatial) {
   if (x.dims.size() >= spatial + 2) return {};
   return invalid_input(fmt::format("expected {} with batch, channels and {} spatial dims, found {}",
@@ -87,7 +87,7 @@ Status check_channels(const Tensor& x, std::string_view what, size_t spatial, in
       fmt::format("expected {} with {} channels, found {}", what, wanted, describe(x)));
 }
 
-// The windows that a kernel reads: `dilation` elements of x lie between two of a kernel's own.
+// Sets the windows that a kernel reads: its elements read places of x that are `dilation` apart.
 Status set_windows(Convolution& c, const Operands& x, std::vector<Dim> spatial,
                    const std::vector<Dim>& kernel) {
   TESSERA_TRY(const std::vector<int64_t> dilation, window_numbers(x, "dilation", kernel.size(), 1));
@@ -100,7 +100,7 @@ Status set_windows(Convolution& c, const Operands& x, std::vector<Dim> spatial,
   return {};
 }
 
-// y of the windows is what was given?
+// Checks that dy has the positions of the windows.
 Status check_positions(const Tensor& dy, const Windows& windows) {
   const std::vector<Dim> positions = windows.positions();
   if (last(dy.dims, positions.size()) == positions) return {};
@@ -126,7 +126,7 @@ Result<Inferred> infer_conv(const Operands& x) {
                   {join_dims(std::move(y), c.windows.positions())}, {x[0].dtype});
 }
 
-// Those that the three kinds have in common.
+// Returns the attributes that the three kinds have in common.
 Attributes window_attributes(const Op& op) {
   return {{"stride", op.text("stride")},
           {"padding", op.text("padding")},
@@ -180,8 +180,8 @@ Result<Inferred> infer_input_grad(const Operands& x) {
                   {join_dims(std::move(dx), c.windows.spatial)}, {x[0].dtype});
 }
 
-// (x, w; dims, channels, stride, padding) -> y: conv's derivative as a forward op. Its own derivative
-// is a convolution, whose result has the channels' name in the weight.
+// (x, w; dims, channels, stride, padding) -> y: conv's derivative as a forward op. Its own
+// derivative is a convolution, whose result has the channels' name in the weight.
 Result<Inferred> infer_conv_transpose(const Operands& x) {
   TESSERA_TRY(Inferred out, infer_input_grad(x));
   const Dim& channels = x[0].dims[x[0].dims.size() - (x[1].dims.size() - 2) - 1];
@@ -190,7 +190,7 @@ Result<Inferred> infer_conv_transpose(const Operands& x) {
                                    x[1].dims[0].name, describe(x[0])));
 }
 
-// A convolution and, with the roles of x and dy exchanged, the gradient of a weight.
+// Makes a convolution and, with the roles of x and dy exchanged, the gradient of a weight.
 InputGradients differentiate_conv_transpose(GraphBuilder& builder, const Op& op,
                                             const OutputGradients& dy,
                                             const std::vector<bool>& wanted) {
@@ -238,7 +238,7 @@ Result<Inferred> infer_filter_grad(const Operands& x) {
                   {x[0].dtype});
 }
 
-// Attribute `groups` holds the size of the dim that all three operands have.
+// Returns kSize for the dim that all three operands have: attribute `groups` holds its size.
 PositionRule place_in_groups(const Op& op, int dim) {
   const Annotation& a = op.annotation;
   const bool shared =

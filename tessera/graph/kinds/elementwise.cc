@@ -31,7 +31,7 @@ Result<Inferred> infer_binary(const Operands& x) {
                   {x[0].dtype});
 }
 
-// All inputs have the same dims and dtype, so has the output.
+// Checks that all inputs have the same dims and dtype, which the output has too.
 Result<Inferred> infer_uniform(const Operands& x) {
   TESSERA_TRY_VOID(expect_equal_dtypes(x));
   for (size_t i = 1; i < x.count(); ++i) {
@@ -90,7 +90,7 @@ InputGradients differentiate_mul(GraphBuilder& builder, const Op& op, const Outp
   return out;
 }
 
-// da = dy / b, db = -(dy y) / b
+// Makes da = dy / b, db = -(dy y) / b.
 InputGradients differentiate_div(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
                                  const std::vector<bool>& wanted) {
   InputGradients out(2);
@@ -110,7 +110,7 @@ InputGradients differentiate_div(GraphBuilder& builder, const Op& op, const Outp
   return out;
 }
 
-// (c, a[, b]): the input with the most dims has those of all others, in the same order.
+// (c, a[, b]): the input with the most dims has the dims of all others, in the same order.
 Result<Inferred> infer_where(const Operands& x) {
   const Tensor* widest = nullptr;
   for (size_t i = 0; i < x.count(); ++i) {
@@ -214,7 +214,7 @@ InputGradients differentiate_power(GraphBuilder& builder, const Op& op, const Ou
   return {builder.op1(op.path + ".dx", "mul", {scaled, slope})};
 }
 
-// clamp, leaky_relu: <kind>_grad(dy, x) with the same attributes.
+// Applies <kind>_grad(dy, x) with the same attributes, for clamp and leaky_relu.
 InputGradients differentiate_bent(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
                                   const std::vector<bool>&) {
   return {builder.op1(op.path + ".dx", op.kind + "_grad", {dy[0], op.inputs[0]}, op.attributes)};
@@ -246,7 +246,7 @@ InputGradients differentiate_tanh(GraphBuilder& builder, const Op& op, const Out
   return {builder.op1(op.path + ".dx", "sub", {dy[0], twice})};
 }
 
-// gelu, gelu_erf, silu, relu2: <kind>_grad(dy, x).
+// Applies <kind>_grad(dy, x), for gelu, gelu_erf, silu, relu2.
 InputGradients differentiate_activation(GraphBuilder& builder, const Op& op,
                                         const OutputGradients& dy, const std::vector<bool>&) {
   return {builder.op1(op.path + ".dx", op.kind + "_grad", {dy[0], op.inputs[0]})};
@@ -259,7 +259,7 @@ InputGradients differentiate_softplus(GraphBuilder& builder, const Op& op,
   return {builder.op1(op.path + ".dx", "mul", {dy[0], slope})};
 }
 
-// From y, which is positive where x is: x need not be kept.
+// Makes dx from y, which is positive where x is, so x need not be kept.
 InputGradients differentiate_relu(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
                                   const std::vector<bool>&) {
   return {builder.op1(op.path + ".dx", "relu_grad", {dy[0], op.outputs[0]})};

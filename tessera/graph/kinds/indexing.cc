@@ -10,7 +10,7 @@ namespace {
 
 Status expect_ids(const Tensor& ids) { return expect_dtype(ids, "ids", DType::kInt64); }
 
-// The dims of x, the one at `position` replaced by those of ids that x lacks, in their order.
+// Returns the dims of x, with the dim at `position` replaced by the dims of ids that x lacks.
 std::vector<Dim> picked_dims(const std::vector<Dim>& x, size_t position,
                              const std::vector<Dim>& ids) {
   std::vector<Dim> out(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(position));
@@ -21,7 +21,7 @@ std::vector<Dim> picked_dims(const std::vector<Dim>& x, size_t position,
   return out;
 }
 
-// The dims that both have are batch dims: they have one size, and ids does not have the dim itself.
+// Checks that dims of both operands (batch dims) have one size, and that ids lacks the dim itself.
 Status check_shared(const Tensor& ids, const std::vector<Dim>& x, const std::string& name) {
   for (const Dim& dim : ids.dims) {
     const int there = find_dim(x, dim.name);
@@ -79,7 +79,7 @@ Result<Inferred> infer_scatter_add(const Operands& x) {
                   {output}, {x[0].dtype});
 }
 
-// As scatter_add, but what places name is merged by its largest element.
+// Infers as scatter_add does, but the elements that go to one place are merged by the largest.
 Result<Inferred> infer_scatter_max(const Operands& x) {
   TESSERA_TRY(Inferred out, infer_scatter_add(x));
   return conclude(x,
@@ -88,7 +88,7 @@ Result<Inferred> infer_scatter_max(const Operands& x) {
                   {out.outputs[0]}, {x[0].dtype});
 }
 
-// Equal elements that are the largest of their place share its gradient evenly.
+// Shares the gradient of a place evenly among the equal elements that are its largest.
 InputGradients differentiate_scatter_max(GraphBuilder& builder, const Op& op,
                                          const OutputGradients& dy,
                                          const std::vector<bool>& wanted) {
@@ -119,20 +119,20 @@ InputGradients differentiate_scatter_add(GraphBuilder& builder, const Op& op,
   return out;
 }
 
-// Ids are places in the whole dim; a running sum depends on what stands before.
+// Returns kIndex for the dim: ids are places in the whole, a running sum depends on what is before.
 PositionRule place_in_index(const Op& op, int dim) {
   return op.annotation.dims[static_cast<size_t>(dim)].name == op.text("dim") ? PositionRule::kIndex
                                                                              : PositionRule::kFree;
 }
 
-// One addition for each element of x.
+// Counts one addition for each element of x.
 int64_t scatter_flops(const Op& op) {
   const int dim = op.annotation.find(op.text("dim"));
   return iteration_points(op) / op.annotation.dims[static_cast<size_t>(dim)].size;
 }
 
-// y is x, whole along the dim: a piece of x gives its elements at their places and zeros at all
-// others. So the pieces of micro-batches add up to what none of them has.
+// Infers y as x, whole along the dim: a piece of x gives its elements at their places and zeros
+// elsewhere. So the pieces of micro-batches add up to the whole, which no micro-batch has.
 Result<Inferred> infer_collect(const Operands& x) {
   const int position = find_dim(x[0].dims, x.text("dim"));
   if (position < 0) {
@@ -152,8 +152,8 @@ PositionRule place_in_collect(const Op& op, int dim) {
   return op.annotation.find(op.text("dim")) == dim ? PositionRule::kIndex : PositionRule::kFree;
 }
 
-// y[i] is the sum of x[j] for j <= i (reverse: j >= i). Each element needs all before it, so the
-// dim is frozen.
+// Infers y[i] as the sum of x[j] for j <= i (reverse: j >= i). Each element needs all before it, so
+// the dim is frozen.
 Result<Inferred> infer_cumsum(const Operands& x) {
   TESSERA_TRY_VOID(expect_floating(x));
   return infer_along_whole_dim(x);

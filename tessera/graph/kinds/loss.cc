@@ -58,7 +58,7 @@ Result<Inferred> infer_cross_entropy_grad(const Operands& x) {
                   {x[0].dims}, {x[0].dtype});
 }
 
-// Targets are places in the whole vocabulary, the last dim of the logits.
+// Returns kIndex for the last dim of the logits: targets are places in the whole vocabulary.
 PositionRule place_in_loss(const Op& op, int dim) {
   return op.annotation.inputs[0].dims.back() == DimGroup{dim} ? PositionRule::kIndex
                                                               : PositionRule::kFree;

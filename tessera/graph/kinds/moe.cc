@@ -1,9 +1,9 @@
 // Mixture of experts: routing, dispatch to slots of experts, combination, load balance.
 //
-// All is per sequence: an expert has `capacity` slots for each sequence, so that what a sequence
-// computes does not depend on the others, nor on how the batch is cut. Op dims have fixed names:
+// All work is per sequence: an expert has `capacity` slots for each sequence, so that the result of
+// a sequence does not depend on the others, nor on how the batch is cut. Op dims have fixed names:
 // batch, seq, experts, choice (the top_k experts of a token), capacity, hidden. A slot number is
-// expert * capacity + position, or -1: the token was dropped for want of a slot.
+// expert * capacity + position, or -1 if the token was dropped for want of a slot.
 #include <fmt/format.h>
 
 #include "tessera/graph/kinds/common.h"
@@ -18,7 +18,7 @@ Status expect_floating_rank(const Tensor& tensor, std::string_view what, size_t 
       fmt::format("expected floating {} with dims ({}), found {}", what, dims, describe(tensor)));
 }
 
-// slot and weight are [batch, seq, choice] of the tokens [batch, seq, ..].
+// Checks that slot or weight is [batch, seq, choice] for the tokens [batch, seq, ..].
 Status expect_choices(const Tensor& tensor, std::string_view what, const Tensor& tokens) {
   if (tensor.dims.size() == 3 && tensor.dims[0].size == tokens.dims[0].size &&
       tensor.dims[1].size == tokens.dims[1].size) {
@@ -94,7 +94,7 @@ constexpr std::string_view kTokens = "batch seq hidden";
 constexpr std::string_view kSlots = "experts batch capacity hidden";
 constexpr std::string_view kChoices = "batch seq choice";
 
-// The dims experts and capacity of attributes.
+// Returns the dims experts and capacity, from the attributes.
 Result<std::vector<Dim>> read_slots(const Operands& x) {
   const int64_t experts = x.integer("experts"), capacity = x.integer("capacity");
   if (experts >= 1 && capacity >= 1)
@@ -165,7 +165,7 @@ Result<Inferred> infer_weight_grad(const Operands& x) {
                   {x[2].dims}, {x[0].dtype});
 }
 
-// The weights of a sequence's choices at the slots that they found.
+// Infers the weights of a sequence's choices, placed at the slots of the choices.
 Result<Inferred> infer_slot_weight(const Operands& x) {
   TESSERA_TRY_VOID(expect_floating_rank(x[0], "weight", 3, kChoices));
   TESSERA_TRY_VOID(expect_dims(x[1], "slot", x[0].dims));
@@ -191,7 +191,7 @@ Result<Inferred> infer_slot_weight_grad(const Operands& x) {
                   {x[0].dtype});
 }
 
-// Two flops for each choice of a token, or for each of the token's elements that go with it.
+// Counts two flops for each choice of a token, or for each element of the token in each choice.
 int64_t slot_flops(const Op& op) {
   int64_t flops = 2;
   for (const char* name : {"batch", "seq", "choice", "hidden"}) {
@@ -254,13 +254,13 @@ Result<Inferred> infer_z_loss_grad(const Operands& x) {
   return conclude(x, "batch, batch seq experts^ -> batch seq experts", {x[1].dims}, {x[1].dtype});
 }
 
-// A slot is numbered by its place among those of all experts.
+// Returns kIndex for experts and capacity: a slot is numbered among the slots of all experts.
 PositionRule place_in_slots(const Op& op, int dim) {
   const std::string& name = op.annotation.dims[static_cast<size_t>(dim)].name;
   return name == "experts" || name == "capacity" ? PositionRule::kIndex : PositionRule::kFree;
 }
 
-// A mean over the sequence, and over the experts.
+// Returns kSize for the sequence and the experts, over which a mean is taken.
 PositionRule place_in_mean(const Op& op, int dim) {
   const std::string& name = op.annotation.dims[static_cast<size_t>(dim)].name;
   return name == "experts" || name == "seq" ? PositionRule::kSize : PositionRule::kFree;

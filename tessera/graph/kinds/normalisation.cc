@@ -9,7 +9,7 @@
 
 namespace tessera::kinds {
 
-// The last dim of the first output, which every norm has frozen.
+// Returns the last dim of the first output, which every norm freezes.
 std::vector<std::string> last_dim(const Op& op) {
   const int dim = op.annotation.outputs[0].dims.back()[0];
   return {op.annotation.dims[static_cast<size_t>(dim)].name};

@@ -11,11 +11,11 @@
 
 namespace tessera::kinds {
 
-// The frozen dim that an expansion frees: the last of the first output, or the attribute `dim`.
+// Returns the frozen dim that an expansion frees: the last of the first output, or attribute `dim`.
 std::vector<std::string> last_dim(const Op& op);
 std::vector<std::string> dim_attribute(const Op& op);
 
-// Ops of an expansion get the phase, mirror and output role of the op that they stand for.
+// Gives the ops of an expansion the phase, mirror and output role of the op that they replace.
 void begin_expansion(GraphBuilder& builder, const Op& op);
 int64_t normalised_size(const GraphBuilder& builder, TensorId x);
 

@@ -1,4 +1,4 @@
-// The kinds that expansions of layer_norm, rms_norm and softmax are made of: reductions over the
+// Kinds of which expansions of layer_norm, rms_norm and softmax are made: reductions over the
 // normalised dim, whose parts merge, and steps that are spatial in all dims.
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 namespace tessera::kinds {
 namespace {
 
-// Operand forms over the dims of x: all of them, the normalised one, or the others.
+// Spells all dims of x and, below, the dims without the normalised one, and the normalised one.
 std::string all_of(const Tensor& x) { return spell(x.dims); }
 std::string rows_of(const Tensor& x) { return spell(without_last(x.dims)); }
 const std::string& feature_of(const Tensor& x) { return x.dims.back().name; }
@@ -18,7 +18,7 @@ Status check_features(const Operands& operands, const Tensor& x) {
   return invalid_input(fmt::format("expected features {}, found {}", x.dims.back().size, features));
 }
 
-// A statistic with one more dim of a fixed size: (count, mean, M2), or two sums.
+// Returns the dims of a statistic with one more dim of fixed size: (count, mean, M2), or two sums.
 std::vector<Dim> dims_of_statistic(const Tensor& x, const char* name, int64_t size) {
   std::vector<Dim> dims = without_last(x.dims);
   dims.push_back({name, size});
@@ -173,7 +173,7 @@ Result<Inferred> infer_logsumexp_reduce(const Operands& x) {
                   {statistics_dtype(x[0].dtype)});
 }
 
-// The statistic has the dims of x but one, in order.
+// Checks that the statistic has the dims of x except one, in order.
 Status check_row_statistic(const Tensor& tensor, std::string_view what, const Tensor& x,
                            DType dtype) {
   if (tensor.dims.size() + 1 != x.dims.size() || !is_subsequence(tensor.dims, x.dims)) {
@@ -200,7 +200,7 @@ Result<Inferred> infer_softmax_grad_apply(const Operands& x) {
                   {x[1].dtype});
 }
 
-// Attribute `features` holds the size of the last dim.
+// Returns kSize for the last dim, whose size attribute `features` holds.
 PositionRule place_in_features(const Op& op, int dim) {
   return op.annotation.outputs[0].dims.back() == DimGroup{dim} ? PositionRule::kSize
                                                                : PositionRule::kFree;

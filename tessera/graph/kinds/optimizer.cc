@@ -1,4 +1,4 @@
-// Update kinds: sgd, adamw, gradient clipping, and what a loss scale takes.
+// Update kinds: sgd, adamw, gradient clipping, and the kinds of a loss scale.
 #include <fmt/format.h>
 
 #include "tessera/graph/kinds/common.h"
@@ -12,8 +12,8 @@ const OptimizerInfo lion = {.states = {"m"}, .scalars = {Init::Kind::kLearningRa
 const OptimizerInfo adamw = {.states = {"m", "v"},
                              .scalars = {Init::Kind::kLearningRate, Init::Kind::kStep}};
 
-// Operands with the parameter's dims, each of a floating dtype of its own: parameter, gradient,
-// states. Then scalars, and those that may be there. Outputs: the parameter or its direction, of
+// Infers an update. Operands with the parameter's dims, each of its own floating dtype: parameter,
+// gradient, states. Then scalars, and optional scalars. Outputs: the parameter or its direction, in
 // its dtype, and the states.
 Result<Inferred> infer_update(const Operands& x, const Names& states, Names scalars) {
   Names tensors = {"p", "g"};
@@ -95,7 +95,7 @@ Result<Inferred> infer_decayed_mean(const Operands& x) {
                   {x[0].dtype, x[0].dtype});
 }
 
-// Scalars of one dtype to one.
+// Infers a scalar from scalars of one dtype.
 Result<Inferred> infer_scalar(const Operands& x) {
   TESSERA_TRY_VOID(expect_equal_dtypes(x));
   std::string annotation;
@@ -301,7 +301,7 @@ std::vector<KindInfo> optimizer_kinds() {
        .flops = flops_per_point(4),
        .work = WorkClass::kOptimizer,
        .position = position_free},
-      // Not linear, though it is so in g: g is summed over ranks in its own dtype first.
+      // It is linear in g, but not marked so: g is summed over ranks in its own dtype first.
       {.name = "unscale",
        .summary = "factor * g / scale in another floating dtype",
        .min_inputs = 1,

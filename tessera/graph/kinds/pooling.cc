@@ -18,7 +18,8 @@ struct Pool {
   std::string plain() const { return spell(names_of(lead), windows.spell_plain()); }
 };
 
-// Of the tensor under the windows: as many of its last dims as `kernel` has numbers, 2 if one.
+// Reads the pool of a tensor under windows: over as many last dims as `kernel` has numbers, or 2 if
+// it has one.
 Result<Pool> read_pool(const Operands& x, const std::vector<Dim>& dims) {
   const size_t spatial = std::max<size_t>(2, words(x.text("kernel")).size());
   if (dims.size() < spatial) {
@@ -91,7 +92,7 @@ int64_t window_volume(const Op& op) {
   return volume;
 }
 
-// The derivative of the mean, times the elements of a window.
+// Makes the derivative of the mean, times the elements of a window.
 InputGradients differentiate_sum_pool(GraphBuilder& builder, const Op& op,
                                       const OutputGradients& dy, const std::vector<bool>&) {
   Op mean = op;
@@ -102,7 +103,7 @@ InputGradients differentiate_sum_pool(GraphBuilder& builder, const Op& op,
                       {{"factor", static_cast<double>(window_volume(op))}})};
 }
 
-// One operation for each element of each window.
+// Counts one operation for each element of each window.
 int64_t pool_flops(const Op& op) { return window_volume(op) * window_points(op); }
 
 KindInfo pool(std::string name, std::string summary, size_t inputs, InferFunction infer) {

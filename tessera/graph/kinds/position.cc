@@ -18,8 +18,8 @@ Result<bool> read_flag(const Operands& x, std::string_view name) {
   return flag == 1;
 }
 
-// x -> y with y[.., i, ..] = x[.., position(i), ..] along `dim`; inverse: back. The dim is read as
-// a whole.
+// x -> y with y[.., i, ..] = x[.., position(i), ..] along `dim`, or back with `inverse`. The dim is
+// read as a whole.
 Result<Inferred> infer_reorder(const Operands& x) {
   TESSERA_TRY_VOID(read_flag(x, "inverse"));
   TESSERA_TRY_VOID(parse_order(x.text("order")));
@@ -33,7 +33,7 @@ InputGradients differentiate_reorder(GraphBuilder& builder, const Op& op, const 
   return {builder.op1(op.path + ".dx", "reorder", {dy[0]}, back)};
 }
 
-// scores [.., seq, .., kv] -> the same, -inf (of a gradient: 0) where a key stands behind its
+// scores [.., seq, .., kv] -> scores with -inf (in a gradient: 0) where a key stands behind its
 // query (causal = 1) or at least `window` positions from it.
 Result<Inferred> infer_causal_mask(const Operands& x) {
   TESSERA_TRY_VOID(expect_floating(x));
@@ -62,8 +62,8 @@ InputGradients differentiate_causal_mask(GraphBuilder& builder, const Op& op,
   return {builder.op1(op.path + ".dx", "causal_mask", {dy[0]}, attributes)};
 }
 
-// scores [.., seq, .., kv] -> the same, -inf (of a gradient: 0) where the numbers of the query's and
-// the key's segments differ. The dim of the key's numbers may be called seq, as the query's.
+// scores [.., seq, .., kv] -> scores with -inf (in a gradient: 0) where the numbers of the query's
+// and the key's segments differ. The dim of the key's numbers may be called seq, as the query's.
 Result<Inferred> infer_segment_mask(const Operands& x) {
   TESSERA_TRY_VOID(expect_floating(x, 1));
   TESSERA_TRY_VOID(read_flag(x, "gradient"));
@@ -92,7 +92,7 @@ InputGradients differentiate_segment_mask(GraphBuilder& builder, const Op& op,
           {}};
 }
 
-// Each point of the scores is passed over, those behind their query too.
+// Returns the two dims. Each point of the scores is work, also keys behind their query.
 std::optional<QueryKey> query_and_key(const Op& op) {
   return QueryKey{op.annotation.find("seq"), op.annotation.find("kv"), /*skips=*/false};
 }
@@ -102,7 +102,7 @@ PositionRule place_in_mask(const Op& op, int dim) {
   return dim == dims.query || dim == dims.key ? PositionRule::kOrder : PositionRule::kFree;
 }
 
-// x [.., dim, .., features] -> y: a wave of the position along `dim` is added, of another length in
+// x [.., dim, .., features] -> y: adds a wave of the position along `dim`, of another length in
 // each pair of features.
 Result<Inferred> infer_sinusoid_add(const Operands& x) {
   TESSERA_TRY_VOID(expect_floating(x));
@@ -125,7 +125,8 @@ InputGradients differentiate_sinusoid_add(GraphBuilder&, const Op&, const Output
   return {dy[0]};
 }
 
-// The length of a wave depends on the feature's index among all.
+// Returns kIndex for the features: the length of a wave depends on the feature's index in the
+// whole.
 PositionRule place_in_waves(const Op& op, int dim) {
   if (op.annotation.outputs[0].dims.back() == DimGroup{dim}) return PositionRule::kIndex;
   return op.annotation.dims[static_cast<size_t>(dim)].name == op.text("dim") ? PositionRule::kWithin

@@ -1,7 +1,7 @@
-// The nearest of a list of codes, for vector quantisation, with a codebook that may be cut over
-// ranks: first the largest score, which is minus the squared distance, then the first place that has
-// it. Both are maxima, so that parts of a codebook merge without a combiner of their own; of equally
-// near codes the first one is taken under every plan.
+// Kinds that find the nearest of a list of codes, for vector quantisation, with a codebook that may
+// be cut over ranks: first the largest score, which is minus the squared distance, then the first
+// place that has it. Both are maxima, so that parts of a codebook merge without a combiner of their
+// own; of equally near codes the first is taken under every plan.
 #include <fmt/format.h>
 
 #include "tessera/graph/kinds/common.h"
@@ -9,7 +9,7 @@
 namespace tessera::kinds {
 namespace {
 
-// x [.., width] and codes [codes, width].
+// Checks x [.., width] and codes [codes, width].
 Status check_codes(const Operands& x) {
   TESSERA_TRY_VOID(expect_equal_dtypes(x, 2));
   TESSERA_TRY_VOID(expect_rank(x[0], "x", 1));
@@ -53,10 +53,10 @@ Result<Inferred> infer_ids(const Operands& x) {
   return conclude(x, fmt::format("{0} -> {0}", dims), {x[0].dims}, {DType::kInt64});
 }
 
-// A subtraction, a multiplication and an addition for each number of each code.
+// Counts a subtraction, a multiplication and an addition for each number of each code.
 int64_t distance_flops(const Op& op) { return 3 * iteration_points(op); }
 
-// A place counts the codes of the whole list.
+// Returns kIndex for the codes: a place counts the codes of the whole list.
 PositionRule place_in_codes(const Op& op, int dim) {
   return op.annotation.reduces(dim, 0) ? PositionRule::kIndex : PositionRule::kFree;
 }

@@ -36,7 +36,7 @@ InputGradients differentiate_reduce_sum(GraphBuilder& builder, const Op& op,
   return {builder.op1(path, "broadcast_to", {gradient}, {{"dims", dims}})};
 }
 
-// The largest elements share the gradient equally: equal ones are all largest.
+// Shares the gradient equally among the largest elements: equal ones are all largest.
 InputGradients differentiate_reduce_max(GraphBuilder& builder, const Op& op,
                                         const OutputGradients& dy, const std::vector<bool>&) {
   const std::string path = op.path + ".dx";

@@ -1,9 +1,9 @@
-// Updates of tables by rows: what look-ups add to a table's gradient stays as the ids and the
-// gradient of what was looked up, so an update touches the rows that the ids name and no gradient
+// Updates of tables by rows. The gradient of a table is kept as the ids of each look-up and the
+// gradient of its result, so an update touches only the rows that the ids name, and no gradient
 // with the table's dims is made (the fused optimizers of ZionEX and FBGEMM,
-// docs/theory/zionex-dlrm.md). A row that several ids name takes one step, by the sum of what they
-// add, in the order of look-ups, samples and places in a bag: so the result does not depend on how
-// rows and width are cut.
+// docs/theory/zionex-dlrm.md). A row that several ids name takes one step, by the sum of their
+// gradients, in the order of look-ups, samples and places in a bag: so the result does not depend
+// on how rows and width are cut.
 #include <fmt/format.h>
 
 #include "tessera/graph/kinds/common.h"
@@ -25,7 +25,8 @@ const OptimizerInfo row_adam = {.states = {"m", "v"},
                                 .scalars = {Init::Kind::kLearningRate, Init::Kind::kStep},
                                 .by_rows = true};
 
-// `within`: which rows of a larger table these are; ids name rows of the larger one.
+// Checks a table. `within` says which rows of a larger table it has; ids name the larger one's
+// rows.
 Status expect_rows(const Tensor& table, std::string_view within) {
   if (table.dims.size() == 2 && is_floating(table.dtype))
     return check_rows_within(within, table.dims[0]);
@@ -33,7 +34,7 @@ Status expect_rows(const Tensor& table, std::string_view within) {
                                    describe(table)));
 }
 
-// Operands of all look-ups.
+// Counts the operands of all look-ups.
 size_t look_up_operands(const Names& modes) {
   size_t count = 0;
   for (const std::string& mode : modes) count += operands_of_look_up(mode);
@@ -63,9 +64,9 @@ Status expect_look_up(std::string_view mode, const Tensor& ids, const Tensor& dy
                   describe(*weights), describe(ids)));
 }
 
-// The operands ids, dy and weights of each look-up, from operand `first` on, added to the
-// annotation. Their dims but the width are frozen under names of their own: every piece of the table
-// reads all ids.
+// Adds the operands ids, dy and weights of each look-up, from operand `first` on, to the
+// annotation. Their dims except the width are frozen under names of their own: every piece of the
+// table reads all ids.
 Status spell_look_ups(const Operands& x, size_t first, std::string& annotation) {
   const Dim& width = x[0].dims[1];
   const Names modes = words(x.text("modes"));
@@ -143,8 +144,8 @@ Result<Inferred> infer_rowwise_adagrad(const Operands& x) {
 }
 Result<Inferred> infer_row_adam(const Operands& x) { return infer_row_update(x, row_adam); }
 
-// (p, ids, dy and weights of each look-up) -> the sum of squares of the rows of p's gradient. Of p the dims
-// alone count: by them a plan cuts the op as it cuts the table.
+// (p, ids, dy and weights of each look-up) -> the sum of squares of the rows of p's gradient. Only
+// the dims of p count: by them a plan cuts the op as it cuts the table.
 Result<Inferred> infer_row_sum_squares(const Operands& x) {
   TESSERA_TRY_VOID(expect_rows(x[0], x.text("within")));
   std::string annotation = spell(x[0].dims);
@@ -154,12 +155,12 @@ Result<Inferred> infer_row_sum_squares(const Operands& x) {
   return conclude(x, annotation + " -> ()", {{}}, {statistics_dtype(x[0].dtype)});
 }
 
-// ---- the same in pieces of the width, for kinds that need something of whole rows
+// ---- updates in pieces of the width, for kinds that need a number of whole rows
 // (docs/adr/0036-gradients-by-rows.md)
 //
-// A number for each id of all look-ups, in their order: the sum of squares of what is added to its
-// row, at the first id that names the row; 0 at all others. A piece of rows or of the width makes a
-// part of it.
+// Counts the ids of all look-ups. A kind makes a number for each id, in their order: at the first
+// id that names a row, the sum of squares of the gradient that is added to the row; 0 at all
+// others. A piece of rows or of the width makes a part of it.
 int64_t ids_of_look_ups(const Operands& x, size_t first) {
   int64_t count = 0;
   size_t at = first;
@@ -216,7 +217,7 @@ Result<Inferred> infer_row_sums(const Operands& x) {
   return conclude(x, annotation + " -> " + spell(sum.dims), {sum.dims}, {sum.dtype});
 }
 
-// (p, sum', look-ups, lr[, coefficient[, skip]]) -> p', with the sums of the rows as they are now
+// (p, sum', look-ups, lr[, coefficient[, skip]]) -> p', with the sums of the rows after this step
 Result<Inferred> infer_row_step(const Operands& x) {
   TESSERA_TRY_VOID(expect_rows(x[0], x.text("within")));
   TESSERA_TRY_VOID(expect_dims(x[1], "sum", {x[0].dims[0]}));
@@ -283,7 +284,7 @@ std::vector<TensorId> expand_rowwise_adagrad(GraphBuilder& builder, const Op& op
   return {p, sum};
 }
 
-// An element of a row for each id.
+// Counts the elements of one row for each id.
 int64_t elements_looked_up(const Op& op) {
   const Annotation& annotation = op.annotation;
   const auto size = [&](const DimGroup& group) {
@@ -311,7 +312,7 @@ PositionRule place(const Op& op, int dim) {
                                                           : PositionRule::kFree;
 }
 
-// Which way an element is rounded depends on its column, too.
+// Returns the rule of a dim. Stochastic rounding of an element depends on its column, too.
 PositionRule place_of_update(const Op& op, int dim) {
   const std::vector<DimGroup>& table = op.annotation.inputs[0].dims;
   const bool column = table.size() > 1 && table[1] == DimGroup{dim};

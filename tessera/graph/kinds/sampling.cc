@@ -2,9 +2,10 @@
 // along each dim from its two neighbours (or taken from the nearest).
 //
 // resize reads a dim through windows where one size is a multiple of the other, so that a plan may
-// cut it in space with the halo that the interpolation needs. At other ratios a piece of x makes
-// parts of a sum: each element of y is a weighted sum of elements of x. grid_sample reads the grid
-// where its points say: as of a table that is looked up, pieces of the grid make parts of a sum.
+// cut the dim in space with the halo that the interpolation needs. At other ratios a piece of x
+// makes parts of a sum: each element of y is a weighted sum of elements of x. grid_sample reads the
+// grid where its points say: as for a table that is looked up, pieces of the grid make parts of a
+// sum.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,7 +19,7 @@ namespace {
 // ---- resize
 constexpr std::string_view kNearest = "nearest", kLinear = "linear";
 
-// The dims of both sides as the annotation spells them: the fine or coarse side of each.
+// The dims of both sides as the annotation spells them: each is the fine or the coarse side.
 struct Resized {
   std::vector<Dim> x_dims, y_dims;
   std::string x, y;
@@ -28,8 +29,8 @@ struct ResizedDim {
   std::string name;
   int64_t from = 1, to = 1;  // sizes of the dim of x and of y
 
-  // Windows of elements of the larger side, one for each element of the smaller one: those that an
-  // element of the smaller side reads, or is read by.
+  // Returns the window of elements of the larger side for each element of the smaller side: those
+  // that the smaller side's element reads, or is read by.
   std::string window(int64_t factor, bool linear) const {
     const bool up = to > from;
     if (!up) return fmt::format("{}/{}/0", linear ? factor : 1, factor);
@@ -46,7 +47,7 @@ void spell_dim(const ResizedDim& dim, bool linear, bool corners, bool gradient, 
     x.push_back(dim.name);
     y.push_back(dim.name);
   } else if (high % low == 0 && !(linear && corners)) {
-    // The op counts elements of what it makes, y or the gradient of x.
+    // The op counts elements of its result, which is y or the gradient of x.
     const std::string window = dim.window(high / low, linear);
     const bool makes_larger = (dim.to > dim.from) != gradient;
     const std::string read = dim.name + (makes_larger ? "~-" : "~") + window;
@@ -58,7 +59,7 @@ void spell_dim(const ResizedDim& dim, bool linear, bool corners, bool gradient, 
   }
 }
 
-// `x` and `y` are the dims of both sides, which have the same names.
+// Returns the spelled dims. `x` and `y` are the dims of both sides, which have the same names.
 Result<Resized> read_resized(const Operands& operands, std::vector<Dim> x, std::vector<Dim> y,
                              bool gradient) {
   const std::string& mode = operands.text("mode");
@@ -77,7 +78,7 @@ Result<Resized> read_resized(const Operands& operands, std::vector<Dim> x, std::
   return Resized{std::move(x), std::move(y), spell(of_x), spell(of_y)};
 }
 
-// `known` with the sizes that attribute `dims` gives to some of its dims.
+// Returns `known` with the sizes that attribute `dims` gives to some of its dims.
 Result<std::vector<Dim>> with_sizes(const Operands& operands, std::vector<Dim> known) {
   TESSERA_TRY(const std::vector<Dim> given, parse_dims(operands.text("dims")));
   for (const Dim& dim : given) {
@@ -119,7 +120,7 @@ InputGradients differentiate_resize(GraphBuilder& builder, const Op& op, const O
   return {builder.op1(op.path + ".dx", "resize_grad", {dy[0]}, attributes)};
 }
 
-// Elements of the operand, of what is read through windows all.
+// Counts the elements of the operand; dims that are read through windows count whole.
 int64_t operand_points(const Annotation& annotation, const OperandDims& operand) {
   int64_t points = 1;
   for (size_t d = 0; d < operand.dims.size(); ++d) {
@@ -129,7 +130,7 @@ int64_t operand_points(const Annotation& annotation, const OperandDims& operand)
   return points;
 }
 
-// A multiplication and an addition for each neighbour along each dim that changes.
+// Counts a multiplication and an addition for each neighbour along each dim that changes.
 int64_t resize_flops(const Op& op) {
   const OperandDims& larger =
       info_of(op).gradient ? op.annotation.inputs[0] : op.annotation.outputs[0];
@@ -137,7 +138,7 @@ int64_t resize_flops(const Op& op) {
   return 2 * neighbours * operand_points(op.annotation, larger);
 }
 
-// The dims that change: those that attribute `dims` names, and their other sides.
+// Returns kIndex for the dims that change: those that attribute `dims` names, on both sides.
 PositionRule place_in_resized(const Op& op, int dim) {
   const OpDim& asked = op.annotation.dims[static_cast<size_t>(dim)];
   const bool changes =
@@ -148,16 +149,16 @@ PositionRule place_in_resized(const Op& op, int dim) {
 // ---- grid_sample
 constexpr size_t kMostGridDims = 3;
 
-// A grid, the points at which it is read, and what comes of it.
+// A grid, the points at which it is read, and the result.
 struct Sampling {
   std::vector<Dim> grid;    // all dims of the grid
-  std::vector<Dim> lead;    // of the points, without their coordinates
-  std::vector<Dim> sample;  // of y: the points, then what the grid has at each of its places
-  std::string points;       // their annotation: the coordinates are frozen
+  std::vector<Dim> lead;    // dims of the points, without their coordinates
+  std::vector<Dim> sample;  // dims of y: the points, then the grid's dims that are not sampled
+  std::string points;       // the points' annotation: the coordinates are frozen
 };
 
-// The last dim of points has a coordinate for each sampled dim, or attribute `coordinates` says
-// which of it belongs to each.
+// Checks that the last dim of points has one coordinate for each sampled dim, or that attribute
+// `coordinates` says which coordinate belongs to each.
 Status check_coordinates(const Operands& x, size_t count, const Tensor& points) {
   const Names places = words(x.text("coordinates"));
   const int64_t there = points.dims.empty() ? 0 : points.dims.back().size;
@@ -264,7 +265,7 @@ bool is_sampled(const Op& op, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// A multiplication and an addition for each corner of the cell around a point.
+// Counts a multiplication and an addition for each corner of the cell around a point.
 int64_t sample_flops(const Op& op) {
   int64_t flops = 2;
   for (const OpDim& dim : op.annotation.dims) {
@@ -277,7 +278,7 @@ int64_t sample_flops(const Op& op) {
   return flops;
 }
 
-// Coordinates name places in the whole of a sampled dim.
+// Returns kIndex for sampled dims: coordinates name places in the whole dim.
 PositionRule place_in_grid(const Op& op, int dim) {
   return is_sampled(op, op.annotation.dims[static_cast<size_t>(dim)].name) ? PositionRule::kIndex
                                                                            : PositionRule::kFree;

@@ -11,8 +11,9 @@ namespace {
 
 // ---- state_scan
 // x, y [batch, seq, heads, group, head_dim]; dt [batch, seq, heads, group]; A, D [heads, group]; B,
-// C [batch, seq, heads, state]. As in attention, `heads` counts what B and C have and `group` the
-// heads that share one. The sequence is a recurrence and the state its memory: neither is split.
+// C [batch, seq, heads, state]. As in attention, `heads` counts the heads of B and C, and `group`
+// the heads of x that share one. The sequence is a recurrence and the state its memory: neither is
+// split.
 constexpr std::string_view kValues = "batch seq^ heads group head_dim";
 constexpr std::string_view kSteps = "batch seq heads group";
 constexpr std::string_view kHeads = "heads group";
@@ -87,10 +88,10 @@ Result<Inferred> infer_scan_grad(const Operands& x) {
                   std::move(outputs), std::vector<DType>(6, x[0].dtype));
 }
 
-// Of the chunked algorithm, a multiplication and an addition being two. A token and head: Q P for
-// the values of its own chunk (half of the pairs are behind each other, as in causal attention), 2
-// P N each for the states that chunks make and for what they give; a token of heads that share B
-// and C: Q N for the scores of the pairs.
+// Sizes for the flops of the chunked algorithm, where a multiplication and an addition are two. For
+// a token and head: Q P for the values of its own chunk (half of the pairs are behind each other,
+// as in causal attention), 2 P N each for the states that chunks make and for the outputs that
+// states give. For a token and heads that share B and C: Q N for the scores of the pairs.
 struct ScanSizes {
   int64_t tokens = 0, heads = 0, keys = 0;  // heads: of x; keys: of B and C
   int64_t chunk = 0, head_dim = 0, state = 0;
@@ -110,8 +111,9 @@ int64_t scan_flops(const Op& op) {
   const ScanSizes s = scan_sizes(op);
   return s.tokens * (s.heads * s.head_dim * (s.chunk + 4 * s.state) + s.keys * s.chunk * s.state);
 }
-// Values: three products of the pairs (dx, the scores' and the decays' gradients); states: made
-// again, their gradients, and dx, dB, dC from them; scores: again, and dB, dC from them.
+// Counts the gradient. Values: three products of the pairs (dx, the scores' and the decays'
+// gradients). States: made again, their gradients, and dx, dB, dC from them. Scores: made again,
+// and dB, dC from them.
 int64_t scan_grad_flops(const Op& op) {
   const ScanSizes s = scan_sizes(op);
   return s.tokens *

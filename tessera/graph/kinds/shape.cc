@@ -18,7 +18,7 @@ Result<size_t> position_of(const Tensor& x, const std::string& dim) {
   return static_cast<size_t>(position);
 }
 
-// The names of `dims`, the one at `position` replaced.
+// Spells the names of `dims`, with the name at `position` replaced.
 std::string spell_replaced(const std::vector<Dim>& dims, size_t position, const std::string& name) {
   Names names = names_of(dims);
   names[position] = name;
@@ -161,7 +161,7 @@ int64_t product_of(const Annotation& annotation, const Members& members) {
   return size;
 }
 
-// Sizes of the op dims: those given, then the one member of each input dim that was not.
+// Sets the sizes of the op dims: those given, then the one member of each input dim not given.
 Status size_members(Annotation& annotation, const std::vector<Dim>& given, const Tensor& x) {
   std::vector<OpDim>& dims = annotation.dims.own();
   for (OpDim& dim : dims) dim.size = 0;
@@ -258,10 +258,11 @@ InputGradients differentiate_roll(GraphBuilder& builder, const Op& op, const Out
 }
 
 // ---- slice, slice_grad, concat
-// The cut dim is frozen: inputs call it `dim`, the output `dim.out`. With blocks > 1 it is cut in
-// that many blocks, from (to) each of which goes a part, so that the op dim `dim` counts blocks, is
-// not frozen, and stands before the frozen place inside a block. Blocks are as even as they can be,
-// the first ones longer by one; a part that reaches the end of those reaches the end of all.
+// Reads the number of blocks. The cut dim is frozen: inputs call it `dim`, the output `dim.out`.
+// With blocks > 1 the dim is cut in that many blocks, and one part is taken from (put into) each
+// block. Then the op dim `dim` counts blocks, is not frozen, and stands before the frozen place
+// inside a block. Blocks are as even as possible, the first ones longer by one; a part that reaches
+// the end of the longer blocks reaches the end of all.
 Result<int64_t> read_blocks(const Operands& x) {
   const int64_t blocks = x.integer("blocks");
   if (blocks >= 1) return blocks;
@@ -272,14 +273,14 @@ int64_t longest_block(int64_t extent, int64_t blocks) {
   return extent / blocks + (extent % blocks == 0 ? 0 : 1);
 }
 
-// A dim of `extent` elements lies in blocks. Returns how many elements all blocks together have at
-// the places [begin, begin + size) of a block.
+// Returns the number of elements that all blocks of a dim of `extent` elements together have at the
+// places [begin, begin + size) of a block.
 int64_t part_of_blocks(int64_t extent, int64_t blocks, int64_t begin, int64_t size) {
   const bool to_the_end = begin + size == longest_block(extent, blocks) && extent % blocks != 0;
   return blocks * size - (to_the_end ? blocks - extent % blocks : 0);
 }
 
-// Tells the annotation what shapes do not: how many blocks there are, and which are uneven.
+// Tells the annotation what shapes do not tell: how many blocks there are, and which are uneven.
 void set_blocks(Annotation& annotation, const std::string& dim, int64_t blocks,
                 const std::vector<int64_t>& input_extents, int64_t output_extent) {
   if (blocks == 1) return;
@@ -303,7 +304,7 @@ std::string cut_name(const std::string& dim, std::string_view suffix, int64_t bl
   return fmt::format("({} {}{}^)", dim, dim, suffix.empty() ? ".in" : suffix);
 }
 
-// The part [begin, begin + size) of each block of a dim of size `whole`.
+// Checks the part [begin, begin + size) of each block of a dim of size `whole`.
 Status check_part(const Operands& x, int64_t whole, int64_t blocks, int64_t size) {
   const int64_t begin = x.integer("begin"), longest = longest_block(whole, blocks);
   if (begin >= 0 && size >= 1 && begin <= longest - size) return {};
@@ -435,13 +436,13 @@ InputGradients differentiate_concat(GraphBuilder& builder, const Op& op, const O
   return out;
 }
 
-// With blocks, the dim that counts them: attribute `blocks` says how many.
+// Returns kSize for the dim that counts blocks: attribute `blocks` holds their number.
 PositionRule place_in_blocks(const Op& op, int dim) {
   return op.annotation.dims[static_cast<size_t>(dim)].name == op.text("dim") ? PositionRule::kSize
                                                                              : PositionRule::kFree;
 }
 
-// Attribute `sizes` holds those of some dims.
+// Returns kSize for the dims whose sizes attribute `sizes` holds.
 PositionRule place_in_brackets(const Op& op, int dim) {
   const std::string start = op.annotation.dims[static_cast<size_t>(dim)].name + "=";
   const std::vector<std::string> sizes = words(op.text("sizes"));

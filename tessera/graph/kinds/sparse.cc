@@ -1,5 +1,5 @@
-// Products of a sparse matrix in compressed rows with a dense one, which may sample each row's edges
-// (docs/strategies/graph-partitions.md), and their gradients on the same edges.
+// Products of a sparse matrix in compressed rows with a dense one, which may sample each row's
+// edges (docs/strategies/graph-partitions.md), and their gradients on the same edges.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -40,7 +40,7 @@ Status expect_word(const Operands& x, std::string_view name,
       fmt::format("expected a {} among {}, found '{}'", name, known, x.text(name)));
 }
 
-// Inputs 0 to 2: where the edges of each row begin and end, and their columns.
+// Checks inputs 0 to 2: where the edges of each row begin and end, and their columns.
 Status check_rows(const Operands& x) {
   TESSERA_TRY_VOID(expect_word(x, "reduce", kReduces));
   TESSERA_TRY_VOID(expect_word(x, "sampler", kSamplers));
@@ -75,8 +75,9 @@ Status expect_matrix(const Tensor& tensor, std::string_view what) {
                                    describe(tensor)));
 }
 
-// The op's dims. Nodes are rows of the result and, as `source`, rows of x: two dims of the op, also
-// where the tensors call them alike. All edges and all of x are needed by any row, so both are whole.
+// The op's dims. Nodes are rows of the result and, as `source`, rows of x: these are two op dims
+// even if the tensors give them one name. Any row may need all edges and all of x, so both are
+// whole.
 struct Spelled {
   std::string rows, edges, source, features;
 };
@@ -136,7 +137,7 @@ InputGradients differentiate_spmm(GraphBuilder& builder, const Op& op, const Out
   return out;
 }
 
-// Rows that several ranks have give parts of dx that are added.
+// Infers dx. Several ranks that have rows make parts of dx, which are added.
 Result<Inferred> infer_spmm_grad(const Operands& x) {
   TESSERA_TRY_VOID(check_rows(x));
   TESSERA_TRY(const std::vector<Dim> output, parse_dims(x.text("dims")));
@@ -158,7 +159,8 @@ Result<Inferred> infer_spmm_grad(const Operands& x) {
                   {output}, {x[3].dtype});
 }
 
-// Rows and features that several ranks have give parts that are added: an edge belongs to one row.
+// Infers the values' gradient. Ranks that have rows and features make parts, which are added: an
+// edge belongs to one row.
 Result<Inferred> infer_spmm_grad_values(const Operands& x) {
   TESSERA_TRY_VOID(check_rows(x));
   TESSERA_TRY_VOID(expect_matrix(x[3], "x"));
@@ -171,7 +173,7 @@ Result<Inferred> infer_spmm_grad_values(const Operands& x) {
                   {x[2].dims}, {x[3].dtype});
 }
 
-// A multiplication and an addition a feature, for each edge that is used.
+// Counts a multiplication and an addition a feature, for each edge that is used.
 int64_t spmm_flops(const Op& op) {
   const auto size = [&](const OperandDims& operand, size_t i) {
     return op.annotation.dims[static_cast<size_t>(operand.dims[i][0])].size;
@@ -184,8 +186,8 @@ int64_t spmm_flops(const Op& op) {
   return 2 * edges * size(a.inputs[3], 1);
 }
 
-// A row is sampled by its number where the sampler draws; columns are numbers of rows of x, and begin
-// and end are numbers of edges.
+// Returns the rule of a dim. A sampler that draws uses the row's number; columns are numbers of
+// rows of x; begin and end are numbers of edges.
 PositionRule place_in_spmm(const Op& op, int dim) {
   const Annotation& a = op.annotation;
   if (DimGroup{dim} == a.inputs[0].dims[0]) {

@@ -23,8 +23,8 @@ namespace {
 namespace fs = std::filesystem;
 constexpr const char* kConfig = "config.json";
 constexpr const char* kWeights = "model.safetensors";
-// Files beside the weights that mean something to whoever uses the model: the tokenizer, how text is
-// made, how images are prepared. They are copied as they are, in and out.
+// Files beside the weights that users of the model need: the tokenizer, how text is made, how
+// images are prepared. They are copied as they are, on import and export.
 constexpr std::array<const char*, 14> kCarried{
     "tokenizer.json",
     "tokenizer_config.json",
@@ -46,7 +46,7 @@ std::string beside(const std::string& folder, const char* name) {
   return (fs::path(folder) / name).string();
 }
 
-// Copies what there is of kCarried, and returns the names.
+// Copies the files of kCarried that exist, and returns their names.
 Result<std::vector<std::string>> carry(const std::string& from, const NewFolder& to) {
   std::vector<std::string> carried;
   for (const char* name : kCarried) {
@@ -66,7 +66,7 @@ int64_t product(const std::vector<int64_t>& shape) {
   return count;
 }
 
-// All arrays of a source, under its names and in its dtypes.
+// Writes all arrays of a source, under its names and in its dtypes.
 Status write_source(const TensorSource& source, SafetensorsWriter& writer) {
   for (size_t i = 0; i < source.arrays().size(); ++i)
     TESSERA_TRY_VOID(copy_array(source, source.arrays()[i], i, writer));
@@ -101,11 +101,11 @@ Status read_reordered(const TensorSource& source, const SourceArray& array, cons
                        });
 }
 
-// The array of ours as one of theirs, or as a part of it: at the bytes where it lies there.
+// Writes our array as one of theirs, or as a part of it, at the bytes that it has there.
 Status write_part(const TensorSource& source, const SourceArray& array, const TensorView& view,
                   const Box& whole, size_t number, SafetensorsWriter& writer,
                   std::vector<std::byte>& buffer) {
-  std::vector<int> order;  // of ours, as theirs lie
+  std::vector<int> order;  // our dims in the order of theirs
   for (const int dim : view.dims) {
     if (dim != TensorView::kPart) order.push_back(dim);
   }
@@ -122,7 +122,7 @@ Status write_part(const TensorSource& source, const SourceArray& array, const Te
   });
 }
 
-// Their arrays, in the order of our parameters; `numbers`: which is which.
+// Returns their arrays, in the order of our parameters. `numbers` gets the number of each name.
 Result<std::vector<ArrayEntry>> targets_of(const std::vector<TensorView>& views,
                                            const TensorSource& source,
                                            std::map<std::string, size_t>& numbers) {
@@ -149,8 +149,9 @@ Result<std::vector<ArrayEntry>> targets_of(const std::vector<TensorView>& views,
   return entries;
 }
 
-// A config.json as it is, but for the dtype and what versions of transformers spell in two ways;
-// anything else as the keys say.
+// Returns the text of a config.json. If `spec` is such a file, its text is kept except for the
+// dtype and keys that versions of transformers spell in two ways; else the text is made from the
+// keys.
 Result<std::string> config_text(const Model& model, const std::string& spec, DType dtype) {
   if (config_file_of(spec) != spec) return huggingface_config(model.spec, dtype);
   TESSERA_TRY(const std::string text, read_file(spec));
@@ -166,8 +167,8 @@ bool is_huggingface_folder(const std::string& path) {
 
 namespace {
 
-// Returns keys of the family that the files beside config.json decide: what arrays say otherwise, and
-// tokens of the tokenizer. Adds a note for each that a user may not expect.
+// Returns keys of the family that the files beside config.json decide: what arrays say otherwise,
+// and tokens of the tokenizer. Adds a note for each key that arrays change.
 Result<ModelArguments> keys_of_files(const std::string& folder, const Model& model,
                                      std::vector<std::string>& notes) {
   TESSERA_TRY(ModelArguments keys, keys_of_arrays(folder, model));
@@ -186,7 +187,7 @@ Result<ModelArguments> keys_of_files(const std::string& folder, const Model& mod
   return keys;
 }
 
-// Which files are left out, where model.safetensors stands beside others.
+// Notes the files that are left out if model.safetensors stands beside other weights.
 void note_of_files(const std::string& folder, std::vector<std::string>& notes) {
   if (huggingface_weights(folder) == folder) return;
   std::vector<std::string> others;
@@ -250,9 +251,9 @@ std::string value_of(const ModelArguments& keys, const std::string& key) {
   return found;
 }
 
-// Where the configuration that is written says of a tied array that it is none, since that is the only
-// way in which all versions of transformers read the model alike, the array stands in the file once
-// more. The other way round only the newer versions read the model, which a note says.
+// Writes a tied array a second time where the written configuration says that it is not tied, since
+// only so do all versions of transformers read the model alike. In the opposite case only the newer
+// versions read the model, which a note says.
 Status add_copies(const Model& model, const std::string& config, std::vector<TensorView>& views,
                   std::vector<std::string>& notes) {
   TESSERA_TRY(const Call spec, parse_call(model.spec));

@@ -1,5 +1,5 @@
-// Folders of Hugging Face: names and layouts, reading by regions, import and export, bad input. That
-// models then compute the same is in tests/huggingface.
+// Tests folders of Hugging Face: names and layouts, reading by regions, import and export, bad
+// input. tests/huggingface tests that the models then compute the same.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 using testing::HasSubstr;
 using Json = nlohmann::json;
 
-// The text of a config.json for a small model of each type, by type.
+// Returns the text of a config.json for a small model of each type, by type.
 std::map<std::string, std::string> configurations() {
   const std::string decoder =
       R"("hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "head_dim": 6,
@@ -71,7 +71,7 @@ class Folders : public testing::Test {
     return model ? std::move(*model) : Model{};
   }
 
-  // A folder of a model whose numbers are 0, 1, 2, ... in the order of the file.
+  // Makes a folder of a model whose numbers are 0, 1, 2, ... in the order of the file.
   Model make(const std::string& name) {
     Model model = model_of(name);
     const auto views = huggingface_views(model);
@@ -149,7 +149,7 @@ TEST_F(Folders, LayoutsOfProductsByHand) {
   const auto files = open_safetensors(path("gpt2"));
   const SourceArray* fused = (*files)->find("transformer.h.1.attn.c_attn.weight");
   const std::vector<float> theirs = read_all(**files, *fused, Box::whole(fused->shape));
-  // Key of input 5, head 2, feature 3: row 5, the second 16 columns of 48.
+  // The key of input 5, head 2, feature 3 is in row 5, in the second 16 columns of 48.
   const SourceArray* key = (*source)->find("blocks.1.attn.k.weight");
   ASSERT_EQ(key->shape, (std::vector<int64_t>{16, 4, 4}));
   EXPECT_EQ(read_all(**source, *key, Box({{5, 1}, {2, 1}, {3, 1}}))[0],
@@ -242,7 +242,7 @@ TEST_F(Folders, SpellingsCopiesAndArraysOfNoUse) {
 
   shapes["lm_head.weight"] = {37, 16};
   write("gpt2", shapes);
-  const auto other = open_huggingface(path("gpt2"), model);  // which an import asks with tied=0
+  const auto other = open_huggingface(path("gpt2"), model);  // an import asks so with tied=0
   ASSERT_FALSE(other);
   EXPECT_EQ(other.error().message,
             path("gpt2") +
@@ -292,7 +292,7 @@ TEST_F(Folders, BadInputIsOneLineAndNothingIsWritten) {
   EXPECT_FALSE(fs::exists(out));
 }
 
-// The shapes of the arrays of theirs, by name.
+// Returns the shapes of their arrays, by name.
 std::map<std::string, std::vector<int64_t>> shapes_of(const Model& model) {
   std::map<std::string, std::vector<int64_t>> shapes;
   const auto views = huggingface_views(model);
@@ -303,12 +303,12 @@ std::map<std::string, std::vector<int64_t>> shapes_of(const Model& model) {
   return shapes;
 }
 
-// A head that the configuration ties and the files have with values of its own, and the other way round.
+// The configuration ties a head that has its own values in the files, or the reverse.
 TEST_F(Folders, ArraysSayWhetherTheHeadIsTied) {
   for (const std::string name : {"qwen3", "gpt2", "t5"}) {
     auto shapes = shapes_of(model_of(name));
     shapes["lm_head.weight"] = {37, 16};
-    write(name, shapes);  // of other values than the table
+    write(name, shapes);  // with other values than the table
     const auto done = import_huggingface({path(name), path(name + "_ours"), {}});
     ASSERT_TRUE(done) << done.error().message;
     EXPECT_EQ(done->notes,
@@ -321,8 +321,8 @@ TEST_F(Folders, ArraysSayWhetherTheHeadIsTied) {
     EXPECT_EQ(model->spec.find(",scaled_head=1,") != std::string::npos, name == "t5");
     EXPECT_NE((*open_source(done->weights))->find("head.weight"), nullptr);
   }
-  // A head that is not there is tied in T5, whose input is then not divided: version 4 reads this with
-  // the head written once more.
+  // A head that is missing is tied in T5, whose input is then not divided: version 4 reads this
+  // with the head written once more.
   auto shapes = shapes_of(model_of("t5_gated"));
   ASSERT_EQ(shapes.erase("lm_head.weight"), 1U);
   write("t5_gated", shapes);
@@ -359,7 +359,7 @@ TEST_F(Folders, ATiedArrayMayStandUnderTheNameOfItsCopy) {
   EXPECT_THAT(missing(), HasSubstr("'model.embed_tokens.weight': expected [37, 16]"));
   shapes["lm_head.weight"] = {37, 16};
   EXPECT_EQ(missing(), "");
-  // Not so where the model has both.
+  // This does not hold if the model has both.
   const Model both = make("llama");
   shapes = shapes_of(both);
   shapes.erase("model.embed_tokens.weight");
@@ -445,7 +445,7 @@ TEST(Tiles, CopiesOfEveryElementSizeTranspose) {
   }
 }
 
-// Of every order of dims, larger than the squares that a copy goes by, and with strides that leave gaps.
+// Copies have every order of dims, are larger than the squares of a copy, and strides leave gaps.
 TEST(Tiles, CopiesOfEveryOrderAreThoseElementByElement) {
   const std::vector<int64_t> shape = {3, 70, 1, 130};
   std::vector<int> order = {0, 1, 2, 3};

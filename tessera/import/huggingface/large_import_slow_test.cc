@@ -1,4 +1,4 @@
-// The import of Llama 70B from its first byte to its last: 140 GB in, 140 GB out, one tile in memory.
+// Tests the import of Llama 70B from first to last byte: 140 GB in, 140 GB out, one tile in memory.
 #include "tessera/import/huggingface/folder.h"
 #include "tessera/import/huggingface/test_large_model.h"
 #include "tessera/import/tiles.h"
@@ -21,18 +21,18 @@ TEST_F(LargeModel, ImportHoldsOneTileInMemory) {
   fmt::print("{} bytes imported, {} held at most, {} on the disk\n", done->bytes, held,
              allocated(ours));
   EXPECT_GT(done->bytes, 140'000'000'000);
-  // A tile that is read and written, and pieces of it on their way.
+  // Memory holds a tile that is read and written, and pieces on their way.
   if (!heap_keeps_what_is_freed()) {
     EXPECT_LT(held, kTileBytes + (32 << 20));
   }
-  // Holes stay holes.
+  // Holes of the files remain holes.
   EXPECT_LT(allocated(ours), done->bytes / 100);
-  // The one element of each array that is not zero is where the table of names says.
+  // The one element of each array that is not zero is where the table of names puts it.
   const auto source = open_safetensors(done->weights);
   ASSERT_TRUE(source) << source.error().message;
   for (const TensorView& view : views) {
     const std::string& theirs = view.arrays.front();
-    // Its position in their dims, then in ours.
+    // Finds its position in their dims, then in ours.
     int64_t rest = marked(theirs, Box::whole(view.split_shape).volume());
     Box region = Box::whole(view.shape);
     for (size_t d = view.split_shape.size(); d-- > 0;) {

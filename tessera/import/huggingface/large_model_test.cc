@@ -1,4 +1,4 @@
-// Llama 70B, 140 GB of it: what one rank of 64 reads, and what it holds in memory meanwhile.
+// Tests what one rank of 64 reads of Llama 70B (140 GB), and what it holds in memory meanwhile.
 #include "tessera/import/huggingface/test_large_model.h"
 
 #include "tessera/compile/compile.h"
@@ -22,7 +22,7 @@ TEST_F(LargeModel, ARankReadsItsShardsAndHoldsOneOfThemAtATime) {
   const auto source = open_huggingface(theirs(), model);
   ASSERT_TRUE(source) << source.error().message;
 
-  // What the rank has of each parameter; it reads one after the other into the same memory.
+  // Lists the shards of the rank; it reads one after the other into the same memory.
   std::vector<const Home*> shards;
   int64_t largest = 0, asked = 0, marks = 0;
   for (const Home& home : program->homes) {
@@ -52,12 +52,13 @@ TEST_F(LargeModel, ARankReadsItsShardsAndHoldsOneOfThemAtATime) {
   const int64_t held = peak_bytes() - before;
   fmt::print("rank 37 of 64: {} arrays, {} bytes of {}, the largest of {}; {} held at most\n",
              shards.size(), asked, apparent_, largest, held);
-  // Its tenth of the layers (a stage of 8), an eighth of each but for the norms.
+  // The rank has its tenth of the layers (a stage of 8), and an eighth of each except for the
+  // norms.
   EXPECT_EQ((*source)->bytes_read(), asked) << "bytes beside its own";
   EXPECT_EQ(shards.size(), 10U * 9);
   EXPECT_LT(asked, apparent_ / 50);
   EXPECT_GT(marks, 0);
-  // The shard, and pieces on their way.
+  // Memory holds the shard, and pieces on their way.
   if (!heap_keeps_what_is_freed()) {
     EXPECT_LT(held, largest + 4 * kReadBytes);
   }

@@ -12,10 +12,10 @@
 namespace tessera {
 namespace {
 
-// Which blocks of ours a row speaks of; theirs are counted from the first of them.
+// The blocks of ours for which a row holds; theirs are counted from the first of these blocks.
 enum class Blocks : uint8_t { kAll, kFirstHalf, kSecondHalf };
 
-// The first row of a table that fits a tensor is its own.
+// A row of a table. A tensor belongs to the first row that fits it.
 struct NameRow {
   std::string ours, theirs, layout = "";
   Blocks blocks = Blocks::kAll;
@@ -33,7 +33,7 @@ constexpr std::string_view kQuery = "(heads group head_dim) hidden",
                            kQueryBias = "(heads group head_dim)", kKeyBias = "(heads head_dim)",
                            kUp = "ffn hidden", kDown = "hidden ffn";
 
-// A product and its bias.
+// Adds the rows of a product and its bias.
 void add(std::vector<NameRow>& rows, const std::string& ours, const std::string& theirs,
          std::string_view weight = "", std::string_view bias = "", Blocks blocks = Blocks::kAll) {
   rows.push_back({ours + ".weight", theirs + ".weight", std::string(weight), blocks});
@@ -53,7 +53,7 @@ FamilyNames gpt() {
   add(rows, "final.ln", "transformer.ln_f");
   add(rows, ours + "ln_1", theirs + "ln_1");
   add(rows, ours + "ln_2", theirs + "ln_2");
-  // Their products have the weights of ours, [in, out].
+  // Their products have weights in our order, [in, out].
   const std::string fused = theirs + "attn.c_attn";
   add(rows, ours + "attn.q", fused, "hidden (1/3 heads group head_dim)",
       "(1/3 heads group head_dim)");
@@ -65,8 +65,8 @@ FamilyNames gpt() {
   return names;
 }
 
-// The names that Llama and its relatives share: those outside of the blocks, and those of a block
-// except its MLP.
+// Returns the rows that Llama and its relatives share: those outside of the blocks, and those of a
+// block except its MLP.
 std::vector<NameRow> llama_rows() {
   std::vector<NameRow> rows = {{"embed.token.weight", "model.embed_tokens.weight"},
                                {"final.ln.weight", "model.norm.weight"},
@@ -158,8 +158,8 @@ FamilyNames vit() {
   return names;
 }
 
-// The blocks of a stack: layer.0 is attention, in the decoder layer.1 that to the encoder, and the
-// last the MLP.
+// Adds the blocks of a stack: layer.0 is attention, in the decoder layer.1 is attention to the
+// encoder, and the last layer is the MLP.
 void add_stack(std::vector<NameRow>& rows, const std::string& stack, Blocks blocks) {
   const std::string ours = "blocks.*.", theirs = stack + ".block.*.layer.";
   const bool decoder = blocks == Blocks::kSecondHalf;
@@ -219,7 +219,7 @@ const FamilyNames* find_table(std::string_view family) {
   return nullptr;
 }
 
-// The part of the name at the place of the pattern's `*`. No value if the name does not match.
+// Returns the part of the name in place of the pattern's `*`, or no value if they do not match.
 std::optional<std::string> star_of(const std::string& pattern, const std::string& name) {
   const size_t star = pattern.find('*');
   if (star == std::string::npos)
@@ -236,7 +236,7 @@ std::string replaced(std::string text, std::string_view what, const std::string&
   return at == std::string::npos ? text : text.replace(at, what.size(), by);
 }
 
-// The number of the tensor's block as theirs count, if the row fits the tensor.
+// Returns the number of the tensor's block, as theirs count, if the row fits the tensor.
 std::optional<std::string> block_in(const NameRow& row, const std::string& name, int64_t blocks,
                                     const std::map<std::string, const Tensor*>& parameters) {
   auto star = star_of(row.ours, name);

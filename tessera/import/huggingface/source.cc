@@ -23,7 +23,7 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
-// The array of this name, in one of its spellings. Null: there is none.
+// Returns the array of this name, in one of its spellings, or null.
 const SourceArray* find_spelt(const TensorSource& files, const std::string& name,
                               const HuggingFaceFiles& rules) {
   if (const SourceArray* array = files.find(name)) return array;
@@ -36,7 +36,7 @@ const SourceArray* find_spelt(const TensorSource& files, const std::string& name
   return nullptr;
 }
 
-// The array of this name, or, where it is missing, a copy of it that no tensor of the model is.
+// Returns the array of this name, or, if missing, a copy that is no tensor of the model.
 const SourceArray* find_original(const TensorSource& files, const std::string& name,
                                  const HuggingFaceFiles& rules,
                                  const std::set<std::string>& of_the_model) {
@@ -48,7 +48,7 @@ const SourceArray* find_original(const TensorSource& files, const std::string& n
   return nullptr;
 }
 
-// Do two arrays of the same shape hold the same numbers?
+// Returns whether two arrays of the same shape hold the same numbers.
 Result<bool> same_values(const TensorSource& files, const SourceArray& one,
                          const SourceArray& other) {
   std::vector<std::byte> a, b;
@@ -108,7 +108,7 @@ class HuggingFaceSource : public TensorSource {
     return {};
   }
 
-  // Every array of the files is one of the model's, a copy of one, or of no use.
+  // Checks that every array of the files is one of the model's, a copy of one, or unused.
   Status check_rest() const {
     for (const SourceArray& array : files_->arrays()) {
       if (used_.contains(array.name)) continue;
@@ -163,7 +163,7 @@ class HuggingFaceSource : public TensorSource {
         fmt::format("{}: '{}': {}", where(), short_line(array), short_line(message)));
   }
 
-  // From one array, by tiles in the order of its bytes.
+  // Reads from one array, by tiles in the order of its bytes.
   Status read_part(const TensorView& view, const SourceArray& part, const Box& region, DType dtype,
                    std::byte* out) const {
     const Box box = view.box(region);
@@ -190,8 +190,8 @@ class HuggingFaceSource : public TensorSource {
     });
   }
 
-  // An array that the model shares with another one must have its values: if not, the files are of
-  // another model.
+  // Checks that an array that the model shares with another array has its values. If not, the files
+  // are of another model.
   Status check_copy(const SourceArray& array, const HuggingFaceFiles::Copy& copy) const {
     const SourceArray* other = find_spelt(*files_, copy.original, rules_);
     if (other == nullptr || other->shape != array.shape) {
@@ -210,9 +210,9 @@ class HuggingFaceSource : public TensorSource {
   const HuggingFaceFiles& rules_;
   std::set<std::string> of_the_model_;  // names of arrays of theirs that the model has
   std::vector<SourceArray> arrays_;
-  std::vector<Entry> entries_;  // of each array
+  std::vector<Entry> entries_;  // by array
   std::map<std::string, size_t, std::less<>> by_name_;
-  std::set<std::string> used_;  // of the files' arrays
+  std::set<std::string> used_;  // arrays of the files
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
-// The arrays of a Hugging Face folder under our names and in our layouts. A region of ours is read
-// from the bytes that hold it: a transposed or fused array is never read whole. In memory beside
-// what is asked for are at most kReadBytes (tiles.h), whatever the size of the arrays.
+// Reads the arrays of a Hugging Face folder under our names and in our layouts. A region of ours is
+// read from the bytes that hold it: a transposed or fused array is never read whole. Apart from the
+// requested values at most kReadBytes (tiles.h) are in memory, whatever the size of the arrays.
 //
 //   TESSERA_TRY(const Model model, build_model("llama/config.json", 1));
 //   TESSERA_TRY(const auto source, open_huggingface("llama", model));
@@ -16,16 +16,17 @@
 
 namespace tessera {
 
-// The path of the weights that transformers reads of a folder: model.safetensors, where it is there,
-// and else the folder. A path of a file is itself.
+// Returns the path of the weights that transformers reads of a folder: model.safetensors if it
+// exists, else the folder. For a path of a file, returns the path.
 std::string huggingface_weights(const std::string& path);
 
-// Keys of the model's family that the arrays say otherwise than its config.json: `tied=0` where the
-// files have a head of other values. Error: the files cannot be opened or read.
+// Returns keys of the model's family that the arrays contradict in its config.json: `tied=0` if the
+// files have a head with other values. Returns an error if the files cannot be opened or read.
 Result<ModelArguments> keys_of_arrays(const std::string& path, const Model& model);
 
-// `path`: a folder of safetensors files, or one such file. Error (invalid input): an array is
-// missing or has another shape than the model's, or is one that the model does not have.
+// Opens weights. `path` is a folder of safetensors files, or one such file. Returns an error
+// (invalid input) if an array is missing, has another shape than the model's, or is not in the
+// model.
 Result<std::unique_ptr<TensorSource>> open_huggingface(const std::string& path, const Model& model);
 
 }  // namespace tessera

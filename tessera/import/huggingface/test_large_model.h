@@ -1,6 +1,6 @@
-// For tests: a folder of the shape of Llama 70B, 140 GB in 30 files as it is published, which is a hole
-// in the file system but for its heads and for one element of each array. And what the process held
-// in memory at most.
+// For tests: a folder of the shape of Llama 70B, 140 GB in 30 files as published, which is a hole
+// in the file system except for its headers and one element of each array. Also measures the most
+// memory that the process held.
 #pragma once
 
 #include <dlfcn.h>
@@ -32,7 +32,7 @@ inline std::string large_config(int64_t layers) {
 
 class LargeModel : public ::testing::Test {
  protected:
-  // A memory file system takes no room for holes, neither when they are read.
+  // Chooses the folder. A memory file system takes no room for holes, even when they are read.
   void SetUp() override {
     const std::filesystem::path shared = "/dev/shm";
     folder_ =
@@ -44,7 +44,7 @@ class LargeModel : public ::testing::Test {
   void TearDown() override { std::filesystem::remove_all(folder_); }
   std::string theirs() const { return folder_ + "/theirs"; }
 
-  // Which element of an array is not zero, and its two bytes.
+  // Returns which element of an array is not zero, and, below, its two bytes.
   static int64_t marked(const std::string& array, int64_t elements) {
     return static_cast<int64_t>(stable_hash(array.data(), array.size()) %
                                 static_cast<uint64_t>(elements));
@@ -53,7 +53,7 @@ class LargeModel : public ::testing::Test {
     return static_cast<uint16_t>(stable_hash(array.data(), array.size(), 1) % 0x7000 + 1);
   }
 
-  // Writes the folder; false: the file system has no holes.
+  // Writes the folder; returns false if the file system has no holes.
   bool make(int64_t layers, Model& model, std::vector<TensorView>& views) {
     const std::string config = theirs() + "/config.json";
     const Status written = write_file(config, large_config(layers));
@@ -88,7 +88,7 @@ class LargeModel : public ::testing::Test {
     return allocated(theirs()) < apparent_ / 100;
   }
 
-  // Bytes that the files of a folder take on the disk.
+  // Returns the bytes that the files of a folder take on the disk.
   static int64_t allocated(const std::string& folder) {
     int64_t bytes = 0;
     for (const auto& entry : std::filesystem::directory_iterator(folder)) {
@@ -98,15 +98,15 @@ class LargeModel : public ::testing::Test {
     return bytes;
   }
 
-  // The most that the process had in memory since reset_peak().
+  // Resets and, below, returns the most memory that the process held since reset_peak().
   static void reset_peak() { std::ofstream("/proc/self/clear_refs") << "5"; }
   static int64_t peak_bytes() { return status_bytes("VmHWM:"); }
   static int64_t resident_bytes() { return status_bytes("VmRSS:"); }
-  // As the heap of the address sanitizer does: what a process holds then says nothing.
+  // Returns whether the heap is like the address sanitizer's: then the memory held says nothing.
   static bool heap_keeps_what_is_freed() { return ::dlsym(RTLD_DEFAULT, "__asan_init") != nullptr; }
 
   std::string folder_;
-  int64_t apparent_ = 0;  // bytes of the files as their sizes say
+  int64_t apparent_ = 0;  // bytes of the files by their sizes
 
  private:
   static int64_t status_bytes(const std::string& key) {

@@ -14,7 +14,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-// An empty object if there is no such file.
+// Reads a file with an object; returns an empty object if there is no such file.
 Result<Json> read_object(const std::string& folder, const char* name) {
   const std::string path = (fs::path(folder) / name).string();
   std::error_code error;
@@ -26,7 +26,7 @@ Result<Json> read_object(const std::string& folder, const char* name) {
   return std::move(*parsed);
 }
 
-// A token is written as a text, or as an object with its content.
+// Returns the text of a token, which is written as a text, or as an object with its content.
 std::optional<std::string> content_of(const Json& token) {
   if (token.is_string()) return token.get<std::string>();
   if (token.is_object() && token.contains("content") && token["content"].is_string())
@@ -54,7 +54,8 @@ std::optional<int64_t> in_added(const Json& config, const std::string& text) {
   return std::nullopt;
 }
 
-// tokenizer.json: {"added_tokens": [{"id": 103, "content": "[MASK]"}, ...], "model": {"vocab": {...}}}
+// tokenizer.json: {"added_tokens": [{"id": 103, "content": "[MASK]"}, ...], "model": {"vocab":
+// {...}}}
 std::optional<int64_t> in_tokenizer(const Json& tokenizer, const std::string& text) {
   if (const auto added = tokenizer.find("added_tokens");
       added != tokenizer.end() && added->is_array()) {
@@ -69,7 +70,7 @@ std::optional<int64_t> in_tokenizer(const Json& tokenizer, const std::string& te
   return in_vocabulary((*model)["vocab"], text);
 }
 
-// A token a line, numbered from 0.
+// Finds the token in a file with a token on each line, numbered from 0.
 Result<std::optional<int64_t>> in_lines(const std::string& folder, const std::string& text) {
   const std::string path = (fs::path(folder) / "vocab.txt").string();
   std::error_code error;

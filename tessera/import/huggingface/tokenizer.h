@@ -9,9 +9,9 @@
 
 namespace tessera {
 
-// The number of the token that the tokenizer of a folder names as `role` ("mask_token"), or else of the
-// one that is written `text` ("[MASK]"). No value: the folder has no tokenizer with it. Error (invalid
-// input): a file of the tokenizer cannot be read.
+// Returns the number of the token that the tokenizer of a folder names as `role` ("mask_token"), or
+// else of the token written `text` ("[MASK]"). No value: the folder has no tokenizer with it.
+// Returns an error (invalid input) if a file of the tokenizer cannot be read.
 Result<std::optional<int64_t>> number_of_token(const std::string& folder, const std::string& role,
                                                std::string text);
 

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kPieceBytes = 4 << 20;
 
-// Closes what libzip opened without writing anything back.
+// Closes an entry that libzip opened, without writing anything back.
 struct CloseEntry {
   void operator()(zip_file_t* file) const { zip_fclose(file); }
 };

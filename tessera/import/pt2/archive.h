@@ -1,7 +1,7 @@
-// A zip archive, read entry by entry and by ranges of bytes. No size that the archive claims is
-// believed: an entry is allocated for after it was checked against the length of the file and a
-// limit. No byte that was read counts before the checksum of its entry was compared: whoever is
-// given pieces keeps what it made of them only if the call succeeds.
+// Reads a zip archive entry by entry and by ranges of bytes. No size that the archive states is
+// trusted: memory for an entry is allocated after its size was checked against the length of the
+// file and a limit. No byte counts before the checksum of its entry was compared: a caller that
+// gets pieces keeps its results only if the call succeeds.
 //
 //   TESSERA_TRY(const Archive archive, Archive::open("model.pt2"));
 //   TESSERA_TRY(const std::string text, archive.text("models/model.json"));
@@ -9,7 +9,7 @@
 //     return writer.append(piece);
 //   }));
 //
-// Errors name the file and the entry. Not safe to be read by two threads at a time.
+// Errors name the file and the entry. Two threads must not read an archive at the same time.
 #pragma once
 
 #include <cstdint>
@@ -31,15 +31,15 @@ class Archive {
   static Result<Archive> open(const std::string& path);
 
   const std::string& path() const { return path_; }
-  // Names without the root folder, in the order of the archive.
+  // Returns names without the root folder, in the order of the archive.
   const std::vector<std::string>& names() const { return names_; }
   bool has(std::string_view name) const;
   Result<int64_t> size(std::string_view name) const;
-  // A whole entry of at most kMaxText bytes.
+  // Returns a whole entry of at most kMaxText bytes.
   Result<std::string> text(std::string_view name) const;
-  // So many bytes of an entry from `offset` on, in order, piece by piece: each is valid during the
-  // call of `visit` only. The first call for an entry reads it to its end, for the checksum; later
-  // ones read their range.
+  // Reads `bytes` bytes of an entry from `offset` on, in order, piece by piece: a piece is valid
+  // only during the call of `visit`. The first call for an entry reads it to its end, for the
+  // checksum; later calls read their range.
   using Visit = std::function<Status(std::span<const char>)>;
   Status read(std::string_view name, int64_t offset, int64_t bytes, const Visit& visit) const;
 

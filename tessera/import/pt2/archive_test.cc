@@ -52,7 +52,7 @@ TEST_F(ArchiveTest, ReadsEntriesAndRangesBelowTheRoot) {
     part.append(piece.begin(), piece.end());
     return {};
   };
-  for (const bool again : {false, true}) {  // the second one reads the range alone
+  for (const bool again : {false, true}) {  // the second call reads only the range
     part.clear();
     ASSERT_TRUE(archive->read("one", 4, 3, append)) << again;
     EXPECT_EQ(part, "456");

@@ -16,7 +16,7 @@ struct Attention {
   std::string key;
 };
 
-// The dims in front of the heads, which are the batch to the op.
+// Returns the dims before the heads, which are the batch for the op.
 Vars batch_of(const Value& x) {
   Vars out;
   for (size_t d = 0; d + 3 < x.dims.size(); ++d)
@@ -24,8 +24,8 @@ Vars batch_of(const Value& x) {
   return out;
 }
 
-// Adds the op. Heads that keys and values have are `heads`, those along which they are repeated are
-// the query heads of a group.
+// Adds the op. Heads that keys and values have are `heads`; the heads along which keys and values
+// are repeated are the query heads of a group.
 void emit_attention(Emitter& e, const Attention& a, int slot) {
   const size_t rank = a.q.dims.size();
   const Vars all = e.dims().leaves(a.q.dims[rank - 3]);
@@ -80,8 +80,8 @@ void emit_attention(Emitter& e, const Attention& a, int slot) {
   if (!made.empty()) e.define(slot, e.ungrouped(made[0], {batch, seq, heads, group, head_dim}));
 }
 
-// A mask that is known at import either allows everything, or is the causal mask, or is added to the
-// scores as a table of numbers.
+// The meaning of a mask that is known at import: it allows everything, or is the causal mask, or is
+// added to the scores as a table of numbers.
 enum class Mask : uint8_t { kNone, kCausal, kBias };
 Mask meaning_of(const Constant& mask, Constant& bias) {
   Constant allowed = mask;
@@ -178,7 +178,7 @@ Status row_attention(const Call& call) {
     lowering.hints().add(cut->first, "heads", Sure::kRole);
   } else {
     TESSERA_TRY_VOID(fit(a.q, rank - 3, a.k, rank - 3));
-    // The innermost part is a group where keys are repeated along it.
+    // The innermost part is a group if keys are repeated along it.
     const Vars heads = a.q.dims[rank - 3];
     lowering.hints().add(heads, "heads", Sure::kRole);
     lowering.hints().add(heads, "group", Sure::kRole);
@@ -202,7 +202,7 @@ Status row_attention(const Call& call) {
 
 // ---- lookups
 // -----------------------------------------------------------------------------------------------
-// Rows 0, 1, 2, ... of a table are the table, or its beginning.
+// Returns rows 0, 1, 2, ... of a table, which are the table or its beginning.
 Status positions(const Call& call, const Constant& ids, Value table, int64_t padding) {
   const auto count = static_cast<int64_t>(ids.elements());
   if (padding >= 0 && padding < count) {
@@ -255,7 +255,7 @@ Status row_embedding(const Call& call) {
     out.insert(out.end(), features.begin(), features.end());
     e.define(slot, {e.op("embedding", {rows.id, weights}), out});
   });
-  if (padding >= 0) {  // that row is read and gets no gradient
+  if (padding >= 0) {  // row `padding` is read and gets no gradient
     Value kept = kept_ids(call, "kept", ids, lowering.size(table, 0), padding, y.dtype);
     kept.dims.emplace_back();
     TESSERA_TRY(Value stopped, pointwise(call, "padding", "stop_gradient", {y}));
@@ -265,7 +265,7 @@ Status row_embedding(const Call& call) {
   return {};
 }
 
-// Elements of x along a dim, at the places that ids name; the other dims of both are the same.
+// Takes elements of x along a dim, at the places that ids name; both have equal other dims.
 Status row_gather(const Call& call) {
   TESSERA_TRY(Value x, call.value("self"));
   TESSERA_TRY(Value ids, call.value("index"));

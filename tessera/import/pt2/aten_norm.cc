@@ -11,7 +11,7 @@
 namespace tessera::pt2 {
 namespace {
 
-// Order of the tensor's dims with those of `last` behind all others.
+// Returns the tensor's dims with those of `last` behind all others.
 Vars with_last(Emitter& e, const Value& x, const Vars& last) {
   Vars order;
   for (const Var leaf : e.read(x).dims) {
@@ -21,7 +21,7 @@ Vars with_last(Emitter& e, const Value& x, const Vars& last) {
   return order;
 }
 
-// x normalised over its last dim, times gamma and, of a layer norm, plus beta.
+// Makes x normalised over its last dim, times gamma and, for a layer norm, plus beta.
 Result<Value> normed(const Call& call, const std::string& kind, std::vector<Value> operands,
                      double eps) {
   Lowering& lowering = call.lowering();
@@ -55,7 +55,7 @@ Result<Value> normed(const Call& call, const std::string& kind, std::vector<Valu
   return y;
 }
 
-// The norm's weight or bias; where the module has none, a table of what changes nothing.
+// Returns the norm's weight or bias; if the module has none, a table that has no effect.
 Result<Value> weight_or(const Call& call, std::string_view argument, int64_t size, double value,
                         DType dtype) {
   if (call.has(argument)) return call.value(argument);
@@ -90,8 +90,8 @@ Status row_rms_norm(const Call& call) {
         "an op without a counterpart: expected an RMS norm over the last dim alone");
   }
   TESSERA_TRY(Value gamma, weight_or(call, "weight", shape[0], 1, x.dtype));
-  // PyTorch's own choice: the distance from 1 to the next number of the dtype that it computes in,
-  // which is float32 for 16-bit operands.
+  // PyTorch chooses the distance from 1 to the next number of the dtype that it computes in, which
+  // is float32 for 16-bit operands.
   const double smallest = x.dtype == DType::kFloat64 ? std::numeric_limits<double>::epsilon()
                                                      : std::numeric_limits<float>::epsilon();
   TESSERA_TRY(const double eps, call.number("eps", smallest));
@@ -141,8 +141,8 @@ Status row_batch_norm(const Call& call) {
   return {};
 }
 
-// Of groups of channels: (x - mean) / sqrt(variance + eps), each over the channels of a group and
-// the pixels, times gamma plus beta.
+// Normalises groups of channels: (x - mean) / sqrt(variance + eps), each over the channels of a
+// group and the pixels, times gamma plus beta.
 Status row_group_norm(const Call& call) {
   TESSERA_TRY(Value x, call.value("input"));
   TESSERA_TRY(const int64_t groups, call.integer("num_groups"));
@@ -195,7 +195,7 @@ Status row_softmax(const Call& call) {
   TESSERA_TRY(const size_t dim, call.dim("dim", x.dims.size()));
   TESSERA_TRY(x, in_result_dtype(call, x));
   x = call.lowering().whole(x, dim);
-  if (x.dims.size() > 3 && dim + 1 == x.dims.size()) {  // of heads and queries: over keys
+  if (x.dims.size() > 3 && dim + 1 == x.dims.size()) {  // scores of heads and queries: over keys
     call.lowering().hints().add(x.dims[dim], "kv", Sure::kRole);
     call.lowering().hints().add(x.dims[dim - 1], "seq", Sure::kRole);
   }
@@ -209,8 +209,8 @@ Status row_softmax(const Call& call) {
   return {};
 }
 
-// Its usual reader, nll_loss, is a cross entropy of x; for any other it is the logarithm of a
-// softmax.
+// Lowers a log-softmax. Its usual reader, nll_loss, is a cross entropy of x; other readers get the
+// logarithm of a softmax.
 Status row_log_softmax(const Call& call) {
   TESSERA_TRY(Value x, call.value("self"));
   TESSERA_TRY(const size_t dim, call.dim("dim", x.dims.size()));
@@ -247,7 +247,7 @@ Status summed(const Call& call, bool mean) {
 Status row_sum(const Call& call) { return summed(call, false); }
 Status row_mean(const Call& call) { return summed(call, true); }
 
-// The smallest is the largest of the negated.
+// Makes the smallest or largest element: the smallest is the largest of the negated.
 Status extreme(const Call& call, double sign) {
   TESSERA_TRY(Value x, call.value("self"));
   if (!is_floating(x.dtype)) {
@@ -273,7 +273,7 @@ Result<Reduction> reduction_of(const Call& call) {
   return static_cast<Reduction>(number);
 }
 
-// A target that does not count: as the op says, or where it does not, as the import was asked to.
+// Returns the target that does not count: as the op says, else as the import was asked.
 Result<std::optional<int64_t>> ignored_of(const Call& call) {
   if (!call.has("ignore_index")) return call.lowering().options().ignored;
   TESSERA_TRY(const int64_t ignored, call.integer("ignore_index"));
@@ -338,8 +338,8 @@ Status row_mse_loss(const Call& call) {
 
 namespace {
 
-// The dims `over` gone, or left as size 1. `write` adds the op over the dims that stand for them and
-// are in the operand; `left` counts the elements of those that are not.
+// Makes x without the dims `over`, or with these dims at size 1. `write` adds the op over those of
+// their dims that are in the operand; `left` counts the elements of those that are not.
 template <class Write>
 Value without_dims(const Call& call, std::string name, const Value& x,
                    const std::vector<size_t>& over, bool keep, Write write) {
@@ -423,7 +423,7 @@ Result<Value> cross_entropy(const Call& call, Value logits, Value targets, size_
   std::vector<size_t> over;
   for (size_t d = 0; d < each.dims.size(); ++d) over.push_back(d);
   if (ignored) {
-    // The kind leaves out negative targets by itself, but whoever takes the mean must count.
+    // The kind leaves out negative targets itself, but a mean must count the others.
     const Value kept = kept_ids(call, "loss.counted", targets, lowering.size(logits, class_dim),
                                 *ignored, each.dtype);
     if (*ignored >= 0) {

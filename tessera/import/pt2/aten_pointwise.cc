@@ -89,7 +89,7 @@ Status row_neg(const Call& call) {
   return {};
 }
 
-// Brings floating operands of several dtypes to that of the node's result, as PyTorch does.
+// Converts floating operands of several dtypes to that of the node's result, as PyTorch does.
 Status promote(const Call& call, std::initializer_list<Value*> operands) {
   const TensorMeta* const meta = call.output_meta();
   if (meta == nullptr || !is_floating(meta->dtype)) return {};
@@ -100,7 +100,7 @@ Status promote(const Call& call, std::initializer_list<Value*> operands) {
   return {};
 }
 
-// a + alpha b, a - alpha b.
+// Makes a + alpha b or a - alpha b.
 Status sum_of(const Call& call, double sign) {
   TESSERA_TRY(const double alpha, call.number("alpha", 1));
   const double factor = sign * alpha;
@@ -173,10 +173,10 @@ Status row_div(const Call& call) {
   return {};
 }
 
-// A number that scores are masked with: so low that softmax makes nothing of it.
+// Returns whether scores are masked with the number: so low that softmax makes 0 from it.
 bool is_masking(double value) { return value <= -1e30; }
 
-// x where its last two dims are a query and a key at most as far on, else minus infinity.
+// Returns x where the key (last dim) is not behind the query (dim before it), else minus infinity.
 Value causal(const Call& call, const Value& x) {
   Lowering& lowering = call.lowering();
   Value scores = lowering.whole(x, x.dims.size() - 1);
@@ -195,7 +195,7 @@ Value causal(const Call& call, const Value& x) {
   return y;
 }
 
-// Where the condition holds `value`, elsewhere x.
+// Makes `value` where the condition holds, elsewhere x.
 Result<Value> masked(const Call& call, const Value& x, std::string_view condition, double value,
                      bool negate) {
   const Constant* const known = call.constant(condition);
@@ -261,7 +261,7 @@ Status row_detach(const Call& call) {
   return {};
 }
 
-// The same values, in the dtype that the program says the result has.
+// Converts the values to the dtype that the program says the result has.
 Status row_same(const Call& call) {
   TESSERA_TRY(const Value x, call.value(call.has("input") ? "input" : "self"));
   const TensorMeta* const meta = call.output_meta();
@@ -271,7 +271,7 @@ Status row_same(const Call& call) {
   return {};
 }
 
-// relu(x) + relu(-x), whose gradient at 0 is 0, as PyTorch's.
+// Makes relu(x) + relu(-x), whose gradient at 0 is 0, as in PyTorch.
 Status row_abs(const Call& call) {
   TESSERA_TRY(const Value x, call.value("self"));
   TESSERA_TRY(Value above, pointwise(call, "above", "relu", {x}));
@@ -281,7 +281,7 @@ Status row_abs(const Call& call) {
   return {};
 }
 
-// For ops that only record what the exporter checked while it traced the module: nothing is made.
+// Lowers ops that only record what the exporter checked while it traced the module: makes nothing.
 Status row_nothing(const Call&) { return {}; }
 
 }  // namespace

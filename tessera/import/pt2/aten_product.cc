@@ -9,7 +9,7 @@
 namespace tessera::pt2 {
 namespace {
 
-// A dim of `value` that must not be one of `others`: it gets a name of its own if it is.
+// Gives a dim of `value` that must not be among `others` a name of its own if it is.
 void make_own(const Call& call, Value& value, size_t dim, const Vars& others) {
   const Vars taken = call.dims().leaves(others);
   const Vars own = call.dims().leaves(value.dims[dim]);
@@ -19,8 +19,8 @@ void make_own(const Call& call, Value& value, size_t dim, const Vars& others) {
   value = call.lowering().retarget(value, dim, fresh);
 }
 
-// Every operand of an einsum has the dims that it shares or sums itself, even where its tensor is
-// only repeated along them: a sum over them counts each time.
+// Returns an operand of an einsum with all dims that it shares or sums, even if its tensor is only
+// repeated along them: a sum over them counts each time.
 TensorId operand(Emitter& e, const Value& x, const Vars& needed, Vars& dims) {
   Emitter::Slot slot = e.read_by_position(x);
   const bool has_units = std::any_of(slot.dims.begin(), slot.dims.end(),
@@ -57,7 +57,7 @@ void emit_contraction(Emitter& e, const Contraction& product, int slot, const Va
   const Vars summed = leaves_of_dims(e, product.a, a_summed);
   std::vector<TensorId> inputs = {operand(e, product.a, summed, a_dims),
                                   operand(e, product.b, summed, b_dims)};
-  Vars y;  // what neither operand has is repeated in the result as well
+  Vars y;  // dims that neither operand has are repeated in the result too
   for (const Var leaf : e.dims().leaves(result)) {
     if (holds(a_dims, leaf) || holds(b_dims, leaf)) y.push_back(leaf);
   }
@@ -70,7 +70,7 @@ void emit_contraction(Emitter& e, const Contraction& product, int slot, const Va
   e.define(slot, {e.op("einsum", std::move(inputs), {{"spec", spec + " -> " + e.spell(y)}}), y});
 }
 
-// x W^T + b, of a weight [out, in]; or x W + b, of a weight [in, out].
+// Makes x W^T + b with a weight [out, in], or x W + b with a weight [in, out].
 Result<Value> linear(const Call& call, std::string name, const Value& x, const Value& weight,
                      std::optional<Value> bias, bool out_first) {
   if (x.dims.empty() || weight.dims.size() != 2)
@@ -127,8 +127,8 @@ Result<Value> matmul(const Call& call, Value a, Value b) {
   }
   out.emplace_back(0, ra - 2);
   out.emplace_back(1, rb - 1);
-  // Products of queries with keys, and of what comes of them with values: what both operands have
-  // beside the batch are the heads.
+  // In products of queries with keys, and of the scores with values, the shared dims beside the
+  // batch are the heads.
   if (product.shared.size() == 2) {
     Hints& hints = call.lowering().hints();
     hints.add(a.dims[product.shared[1].first], "heads", Sure::kRole);
@@ -156,7 +156,7 @@ constexpr const char* kSpatial[] = {"depth", "height", "width"};
 constexpr const char* kConvolution = "conv";
 constexpr const char* kTransposed = "conv_transpose";  // its weight has the channels first
 constexpr int64_t kMaxWindow = int64_t{1} << 31;       // of strides, kernels and paddings
-constexpr int64_t kMaxGroups = 64;  // of a convolution: each becomes one of its own
+constexpr int64_t kMaxGroups = 64;  // of a convolution: each becomes a convolution
 
 std::string number_text(const std::vector<int64_t>& numbers) {
   std::vector<std::string> out;
@@ -168,7 +168,7 @@ bool all_are(const std::vector<int64_t>& numbers, int64_t value) {
   return std::all_of(numbers.begin(), numbers.end(), [&](int64_t n) { return n == value; });
 }
 
-// The dims of pixels of x, each whole, with its name.
+// Makes the dims of pixels of x whole and names them.
 Value pixels(const Call& call, Value x, size_t spatial) {
   for (size_t i = 0; i < spatial; ++i) {
     const size_t d = x.dims.size() - spatial + i;
@@ -179,7 +179,7 @@ Value pixels(const Call& call, Value x, size_t spatial) {
   return x;
 }
 
-// Fresh dims of pixels of a result.
+// Returns new dims of pixels for a result.
 std::vector<Vars> fresh_pixels(const Call& call, const std::vector<int64_t>& sizes) {
   std::vector<Vars> out;
   for (size_t i = 0; i < sizes.size(); ++i) {
@@ -192,7 +192,7 @@ std::vector<Vars> fresh_pixels(const Call& call, const std::vector<int64_t>& siz
   return out;
 }
 
-// What a convolution or pool does beside reading its operands.
+// The attributes of a convolution or pool beside its operands.
 struct Window {
   std::vector<int64_t> stride, padding, dilation;
   Attributes attributes() const {
@@ -200,7 +200,7 @@ struct Window {
   }
 };
 
-// The kernel with zeros between its elements, so that it reads every `dilation`-th one.
+// Returns the kernel with zeros between its elements, so that it reads every `dilation`-th place.
 TensorId dilated(Emitter& e, TensorId weight, size_t spatial,
                  const std::vector<int64_t>& dilation) {
   for (size_t i = 0; i < spatial && e.builder().ok(); ++i) {
@@ -225,7 +225,7 @@ TensorId dilated(Emitter& e, TensorId weight, size_t spatial,
   return weight;
 }
 
-// What a transposed convolution is told of its result.
+// Returns the attributes that tell a transposed convolution its result.
 Attributes of_transposed(Emitter& e, const std::vector<TensorId>& inputs,
                          const std::vector<Vars>& result, size_t spatial, Attributes attributes) {
   if (!e.builder().ok()) return attributes;
@@ -240,7 +240,8 @@ Attributes of_transposed(Emitter& e, const std::vector<TensorId>& inputs,
   return attributes;
 }
 
-// Emits an op over maps [lead, channels, pixels]: the lead dims as they are, a dim for each other.
+// Emits an op over maps [lead, channels, pixels]: the lead dims as they are, one dim for each
+// other.
 void emit_map(Emitter& e, const std::string& kind, const Value& x, const Value* weight,
               const std::vector<Vars>& result, size_t spatial, const std::vector<int64_t>& dilation,
               Attributes attributes, int slot) {
@@ -274,7 +275,7 @@ void emit_map(Emitter& e, const std::string& kind, const Value& x, const Value* 
   e.define(slot, e.ungrouped(e.op(kind, std::move(inputs), attributes), lists));
 }
 
-// The paddings that keep the sizes; a kernel that reads an even number of places has none.
+// Returns the paddings that keep the sizes; a kernel that reads an even number of places has none.
 Result<std::vector<int64_t>> conv_padding(const Call& call, const Value& weight, size_t spatial,
                                           const std::vector<int64_t>& dilation) {
   const std::string word = call.text("padding", "");
@@ -293,7 +294,8 @@ Result<std::vector<int64_t>> conv_padding(const Call& call, const Value& weight,
   return padding;
 }
 
-// One convolution of x [lead, channels, pixels] with a weight [filters, channels, kernel] to `pixels`.
+// Makes one convolution of x [lead, channels, pixels] with a weight [filters, channels, kernel] to
+// `pixels`.
 Result<Value> convolved(const Call& call, const std::string& kind, Value x, Value weight,
                         const Window& window, const std::vector<Vars>& pixels) {
   Lowering& lowering = call.lowering();
@@ -328,7 +330,7 @@ Result<Value> convolved(const Call& call, const std::string& kind, Value x, Valu
   return y;
 }
 
-// A convolution in groups: one for each, and their results behind each other; plus the bias.
+// Makes a convolution in groups: one for each group, their results joined, plus the bias.
 Result<Value> grouped(const Call& call, const std::string& kind, Value x, const Value& weight,
                       std::optional<Value> bias, const Window& window) {
   TESSERA_TRY(const int64_t groups, call.integer("groups", 1));
@@ -361,7 +363,7 @@ Result<Value> grouped(const Call& call, const std::string& kind, Value x, const 
   return pointwise(call, "add_bias", "add", {std::move(y), std::move(*bias)});
 }
 
-// Of a convolution's operands: maps and a weight of 2 or 3 spatial dims.
+// Checks the operands of a convolution: maps and a weight of 2 or 3 spatial dims.
 Status check_maps(const Value& x, const Value& weight) {
   if (weight.dims.size() >= 4 && weight.dims.size() <= 5 && x.dims.size() == weight.dims.size())
     return {};
@@ -384,8 +386,8 @@ Status row_conv(const Call& call) {
   return {};
 }
 
-// A transposed convolution whose windows touch but do not overlap is a product: each pixel makes a
-// square of its own.
+// Lowers a transposed convolution whose windows touch but do not overlap as a product: each pixel
+// makes a square of its own.
 Result<Value> squares(const Call& call, const Value& x, const Value& weight,
                       std::optional<Value> bias) {
   const size_t spatial = weight.dims.size() - 2;
@@ -421,7 +423,7 @@ Status row_conv_transpose(const Call& call) {
   TESSERA_TRY(window.stride, window_numbers(call, "stride", {1}, spatial, 1));
   TESSERA_TRY(window.dilation, window_numbers(call, "dilation", {1}, spatial, 1));
   TESSERA_TRY(window.padding, window_numbers(call, "padding", {0}, spatial, 0));
-  // That of the result's far side is in its sizes.
+  // The output padding on the result's far side is in the result's sizes.
   TESSERA_TRY(const std::vector<int64_t> beyond,
               window_numbers(call, "output_padding", {0}, spatial, 0));
   bool touching = groups == 1 && all_are(window.padding, 0) && all_are(beyond, 0) &&
@@ -436,7 +438,7 @@ Status row_conv_transpose(const Call& call) {
   return {};
 }
 
-// The pool of maps [batch, channels, height, width] to `sizes` rows and columns.
+// Adds the pool of maps [batch, channels, height, width] to `sizes` rows and columns.
 Value pool(const Call& call, const std::string& kind, Value x, const std::vector<int64_t>& sizes,
            const std::vector<int64_t>& kernel, const std::vector<int64_t>& stride,
            const std::vector<int64_t>& padding) {
@@ -476,7 +478,8 @@ Status pooled(const Call& call, const std::string& kind) {
 Status row_max_pool(const Call& call) { return pooled(call, "max_pool"); }
 Status row_avg_pool(const Call& call) { return pooled(call, "avg_pool"); }
 
-// The mean, or the largest, of equal pieces of the last `spatial` dims, as many as the result has.
+// Makes the mean or the largest of equal pieces of the last `spatial` dims, one for each place of
+// the result.
 Status adaptive_pool(const Call& call, size_t spatial, bool mean) {
   TESSERA_TRY(Value x, call.value("self"));
   const TensorMeta* const meta = call.output_meta();
@@ -508,7 +511,7 @@ Status adaptive_pool(const Call& call, size_t spatial, bool mean) {
                   : largest(call, "pool", x, over, false));
     return {};
   }
-  // Pixels of a convolution, which stay in one piece: windows beside each other.
+  // Pixels of a convolution remain in one piece, so the pool uses windows beside each other.
   if (spatial != 2 || x.dims.size() != 4) {
     return invalid_input(
         "an op without a counterpart: expected an adaptive pool that makes one pixel, or one of "
@@ -560,7 +563,7 @@ Result<Value> contract(const Call& call, std::string name, Contraction product,
   };
   TESSERA_TRY_VOID(matched(product.shared));
   TESSERA_TRY_VOID(matched(product.summed));
-  // The dims that only b has are none of a's.
+  // The dims that only b has must not be dims of a.
   std::vector<size_t> b_known;
   for (const auto* pairs : {&product.summed, &product.shared}) {
     for (const auto& pair : *pairs) b_known.push_back(pair.second);
@@ -577,7 +580,7 @@ Result<Value> contract(const Call& call, std::string name, Contraction product,
     if (product.bias->dims.size() != 1 || !lowering.align(y, 0, *product.bias, 0))
       return invalid_input(fmt::format("expected a bias of {}", call.dims().size(dims.back())));
   }
-  // The dims of the sum are none of the result's, and no two of the operation are one.
+  // The summed dims differ from the result's dims, and no two dims of the operation are one.
   call.dims().keep_distinct(product.a.flat());
   Value y = lowering.make(dims, product.a.dtype);
   lowering.step(call, std::move(name),

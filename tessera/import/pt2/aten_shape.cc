@@ -1,4 +1,4 @@
-// Rows of ops that move or view: most of them make nothing but another view.
+// Rows of ops that move or view: most of them only make another view.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -31,13 +31,13 @@ Result<std::vector<int64_t>> sizes_of_view(const Call& call, const Value& x,
   return sizes;
 }
 
-// The view with these sizes. Where the dims cannot be cut so, those from the first one that differs
-// become new dims: a view that the graph has as joint and cut dims.
+// Returns the view with these sizes. If the dims cannot be cut so, the dims from the first one that
+// differs become new dims: the graph then joins and cuts dims for the view.
 Value viewed(const Call& call, Value x, const std::vector<int64_t>& sizes) {
   Lowering& lowering = call.lowering();
   if (const auto lists = call.dims().view(x.dims, sizes)) {
     x.dims = *lists;
-    // Rows and columns of pixels that become one dim are one from here on.
+    // Rows and columns of pixels that become one dim are one dim from here on.
     for (size_t d = 0; d < x.dims.size(); ++d) {
       const Vars leaves = call.dims().leaves(x.dims[d]);
       const bool pixels =
@@ -207,7 +207,7 @@ Status row_broadcast_tensors(const Call& call) {
   return {};
 }
 
-// Every element so many times, or the whole dim again and again.
+// Repeats every element `times` times, or the whole dim `times` times.
 void repeat_dim(const Call& call, Value& x, size_t dim, int64_t times, bool each) {
   const Vars again = call.dims().list(times);
   Vars& vars = x.dims[dim];
@@ -291,7 +291,7 @@ Status row_select(const Call& call) {
   return {};
 }
 
-// Parts of these sizes, one for each output.
+// Makes parts of these sizes, one for each output.
 Status parts(const Call& call, const Value& x, size_t dim, const std::vector<int64_t>& sizes,
              bool drop) {
   int64_t begin = 0;
@@ -351,7 +351,7 @@ Status row_unbind(const Call& call) {
   return parts(call, x, dim, std::vector<int64_t>(static_cast<size_t>(whole), 1), true);
 }
 
-// A dim with `begin` and `end` elements of a value around it; negative counts cut elements off.
+// Makes a dim with `begin` and `end` elements of a value around it; negative counts cut elements.
 Result<Value> padded(const Call& call, Value x, size_t dim, int64_t begin, int64_t end,
                      double value) {
   Lowering& lowering = call.lowering();
@@ -422,11 +422,11 @@ Status row_pad(const Call& call) {
   }
   if (pad.size() % 2 != 0 || pad.size() / 2 > x.dims.size())
     return invalid_input(fmt::format("expected two numbers a dim, found {} numbers", pad.size()));
-  // Labels that a module shifts itself end in the target that PyTorch's cross entropies leave out
-  // where none is stated.
+  // Labels that a module shifts itself end with the target that PyTorch's cross entropies leave out
+  // by default.
   constexpr int64_t kUsuallyLeftOut = -100;
   if (!is_floating(x.dtype) && value == kUsuallyLeftOut) call.lowering().leave_out(kUsuallyLeftOut);
-  // From the last dim on, as PyTorch counts them.
+  // The pads begin with the last dim, as PyTorch counts them.
   for (size_t i = 0; i < pad.size() / 2; ++i) {
     const size_t dim = x.dims.size() - 1 - i;
     TESSERA_TRY(x, padded(call, x, dim, pad[2 * i], pad[2 * i + 1], value));
@@ -437,7 +437,7 @@ Status row_pad(const Call& call) {
 
 // ---- joints
 // -----------------------------------------------------------------------------------------------
-// Makes the dims of all parts but `dim` the same.
+// Makes the dims of all parts except `dim` equal.
 Status match(const Call& call, std::vector<Value>& parts, size_t dim) {
   Lowering& lowering = call.lowering();
   for (Value& part : parts) {
@@ -520,7 +520,7 @@ Value joined(const Call& call, std::vector<Value> parts, size_t dim) {
   Value y = lowering.make(dims, parts[0].dtype);
   lowering.step(call, "cat", [parts, dims, dim, slot = y.slot](Emitter& e) {
     const Var place = e.dims().find(dims[dim][0]);
-    // The other dims in the order of the first part, those that only others have behind them.
+    // The other dims are in the order of the first part; dims that only later parts have follow.
     Vars order;
     for (const Value& part : parts) {
       const Vars own = e.dims().leaves(part.dims[dim]);
@@ -561,7 +561,7 @@ Result<Value> part_of(const Call& call, const Value& x, size_t dim, int64_t begi
     if (drop) y.dims.erase(y.dims.begin() + static_cast<std::ptrdiff_t>(dim));
     return y;
   }
-  // One of several parts of equal size: the dim is the parts and the place in one.
+  // The part is one of several of equal size: the dim becomes the parts and the place in a part.
   const auto lists = whole % size == 0 && begin % size == 0
                          ? call.dims().cut(x.dims[dim], whole / size)
                          : std::nullopt;
@@ -589,7 +589,7 @@ Result<Value> part_of(const Call& call, const Value& x, size_t dim, int64_t begi
     Emitter::Slot source = e.read(in);
     const Var leaf = e.dims().leaves(cut)[0];
     const auto at = std::find(source.dims.begin(), source.dims.end(), leaf);
-    if (at == source.dims.end()) {  // repeated along the dim: any part is like the others
+    if (at == source.dims.end()) {  // repeated along the dim: all parts are equal
       e.define(slot, source);
       return;
     }

@@ -10,7 +10,7 @@
 namespace tessera::pt2 {
 namespace {
 
-// Of a tensor without elements: 0, whatever its other sizes are.
+// Returns row-major strides, all 0 for a tensor without elements, whatever its other sizes are.
 std::vector<int64_t> strides_of(const Constant& x) {
   const std::vector<int64_t>& shape = x.shape;
   if (x.values.empty()) return std::vector<int64_t>(shape.size(), 0);
@@ -19,8 +19,8 @@ std::vector<int64_t> strides_of(const Constant& x) {
   return strides;
 }
 
-// Calls f(index into each operand) for each element of `shape` in order, where operand i is read with
-// strides[i].
+// Calls f(index into each operand) for each element of `shape` in order, where operand i is read
+// with strides[i].
 template <size_t kOperands, class F>
 void walk(const std::vector<int64_t>& shape,
           const std::array<std::vector<int64_t>, kOperands>& strides, int64_t begin, F f) {
@@ -41,7 +41,7 @@ void walk(const std::vector<int64_t>& shape,
   }
 }
 
-// The strides that read x as a tensor of that shape; nothing if it cannot be broadcast to it.
+// Returns the strides that read x as a tensor of that shape, or nothing if x cannot be broadcast.
 std::optional<std::vector<int64_t>> broadcast_strides(const Constant& x,
                                                       const std::vector<int64_t>& shape) {
   if (shape.size() < x.shape.size()) return std::nullopt;
@@ -56,7 +56,7 @@ std::optional<std::vector<int64_t>> broadcast_strides(const Constant& x,
   return strides;
 }
 
-// The shape that operands are broadcast to, if it can be made.
+// Returns the shape to which operands are broadcast, if there is one.
 std::vector<int64_t> common_shape(const std::vector<const Constant*>& operands) {
   std::vector<int64_t> shape;
   for (const Constant* x : operands) {

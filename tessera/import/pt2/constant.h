@@ -1,8 +1,8 @@
-// Tensors whose values are known when a model is imported: buffers, tables of positions, masks. What
-// a program computes from nothing but them is computed here, so that an op of the graph reads a
-// table instead (rotary angles), or nothing at all (the ids of positions 0, 1, 2, ...).
+// Tensors whose values are known when a model is imported: buffers, tables of positions, masks.
+// Values that a program computes only from them are computed here, so that an op of the graph reads
+// a table instead (rotary angles), or nothing at all (the ids of positions 0, 1, 2, ...).
 //
-// Values are held as float64, which holds every other dtype but large int64 exactly; results are
+// Values are held as float64, which holds every other dtype exactly except large int64; results are
 // rounded to the dtype that the program says they have.
 #pragma once
 
@@ -22,29 +22,29 @@ struct Constant {
   int64_t elements() const { return static_cast<int64_t>(values.size()); }
 };
 
-// The product of the sizes, if it is at most kMaxConstant.
+// Returns the product of the sizes, if it is at most kMaxConstant.
 std::optional<int64_t> constant_elements(const std::vector<int64_t>& shape);
 
-// Element by element after broadcasting, as PyTorch does it; nothing if the shapes do not fit.
+// Applies f element by element after broadcasting, as PyTorch does; nothing if shapes do not fit.
 std::optional<Constant> merge(const Constant& a, const Constant& b,
                               const std::function<double(double, double)>& f);
-// Where the condition is not 0 an element of a, elsewhere one of b.
+// Takes elements of a where the condition is not 0, elsewhere of b.
 std::optional<Constant> choose(const Constant& condition, const Constant& a, const Constant& b);
-// `shape` must be one that x can be broadcast to; -1 keeps a size.
+// Broadcasts x to `shape`, which must be possible; -1 keeps a size.
 std::optional<Constant> expand(const Constant& x, std::vector<int64_t> shape);
 std::optional<Constant> permute(const Constant& x, const std::vector<int64_t>& order);
 std::optional<Constant> slice(const Constant& x, int64_t dim, int64_t begin, int64_t end,
                               int64_t step);
 std::optional<Constant> concatenate(const std::vector<const Constant*>& parts, int64_t dim);
 std::optional<Constant> matrix_product(const Constant& a, const Constant& b);
-// 0 above (lower = true) or below the diagonal of the last two dims.
+// Sets elements above (lower = true) or below the diagonal of the last two dims to 0.
 std::optional<Constant> triangle(Constant x, int64_t diagonal, bool lower);
 
-// What of its values a program may rely on.
+// Returns whether all values are `value`, a property on which a program may rely. Others follow.
 bool all_equal(const Constant& x, double value);
 bool counts_up(const Constant& x);  // 0, 1, 2, ...
-// Not zero exactly where the last index is above the one before it (above = true), or not above it;
-// the dims in front repeat it.
+// Returns whether values are not zero exactly where the last index is above the index before it
+// (above = true), or not above it; the dims before these repeat the mask.
 bool is_causal_mask(const Constant& x, bool above);
 
 // Rounds each value to the dtype.

@@ -96,7 +96,7 @@ bool DimTable::unify(const Vars& a, const Vars& b) {
     if (r > l && !refine(right[i], l)) return false;
     if (l != r) continue;
     if (distinct(left[i], right[i])) return false;
-    // The other way round would hide what is said of one of them.
+    // find() leads to the kept node only, so this node takes what is known of the merged node.
     Node &kept = nodes_[index(left[i])], &merged = nodes_[index(right[i])];
     merged.parent = left[i].id;
     kept.others.insert(kept.others.end(), merged.others.begin(), merged.others.end());

@@ -56,7 +56,7 @@ TensorId Emitter::op(std::string_view kind, std::vector<TensorId> inputs,
   return out.empty() ? TensorId() : out[0];
 }
 
-// The program states sizes; the op that was added has made some.
+// Defines a slot. The program states sizes, which must equal those of the op that was added.
 void Emitter::define(int slot, Slot value) {
   if (builder_.ok()) {
     const Tensor& made = builder_.tensor(value.id);
@@ -77,8 +77,8 @@ TensorId Emitter::rename(TensorId id, const std::string& from, const std::string
   return op("rename", {id}, {{"from", from}, {"to", to}}, "rename");
 }
 
-// A name that another dim still has comes after that dim's renaming; where names change places, one
-// goes by a spare name.
+// Renames dims. If another dim still has a name, that dim is renamed first; where names change
+// places, one dim takes a spare name meanwhile.
 Emitter::Slot Emitter::with_names(Slot slot) {
   while (builder_.ok()) {
     const std::vector<Dim> dims = builder_.tensor(slot.id).dims;
@@ -117,7 +117,7 @@ Emitter::Slot Emitter::read_by_position(const Value& value) {
       }
       continue;
     }
-    // Parts of other sizes: joined to one dim and cut anew.
+    // The parts have other sizes: they are joined to one dim and cut anew.
     slot = with_names(std::move(slot));
     Vars order;
     size_t place = slot.dims.size();
@@ -163,7 +163,7 @@ TensorId Emitter::join(TensorId id, size_t first, size_t count, const std::strin
             "group");
 }
 
-// Dims of size 1 that are not wanted go into a neighbour, or, where there is none, by a sum.
+// Merges unwanted dims of size 1 into a neighbour, or, if there is none, removes them by a sum.
 Emitter::Slot Emitter::without_units(Slot slot, const Vars& wanted) {
   for (size_t i = slot.dims.size(); i-- > 0;) {
     if (dims_.size(slot.dims[i]) != 1 || holds(wanted, slot.dims[i])) continue;
@@ -215,7 +215,7 @@ Emitter::Slot Emitter::ordered(const Value& value, const Vars& leaves) {
 
 TensorId Emitter::grouped(const Value& value, const std::vector<Group>& groups) {
   Slot slot = read(value);
-  // A dim of size 1 that the tensor has is wanted where its group has nothing else.
+  // A dim of size 1 that the tensor has is wanted if its group has nothing else.
   std::vector<Vars> lists;
   Vars order;
   for (const Group& group : groups) {
@@ -235,7 +235,7 @@ TensorId Emitter::grouped(const Value& value, const std::vector<Group>& groups) 
     if (count > 1) id = join(id, end - count, count, groups[g].name);
     end -= count;
   }
-  // The tensor now has a dim for each group but the empty ones.
+  // The tensor now has a dim for each group that is not empty.
   for (size_t g = 0; g < groups.size() && builder_.ok(); ++g) {
     if (!lists[g].empty()) continue;
     const std::vector<Dim> dims = builder_.tensor(id).dims;
@@ -260,7 +260,7 @@ Emitter::Slot Emitter::ungrouped(TensorId id, const std::vector<Vars>& dims) {
     if (leaves.size() > 1) {
       std::vector<std::string> parts;
       for (const Var leaf : leaves) {
-        // The true names come at the end: another dim may still have one of them.
+        // The true names are given at the end: another dim may still have one of them.
         const bool free = !has_name(now, name(leaf)) || now[d].name == name(leaf);
         parts.push_back(fmt::format("{}{}={}", name(leaf), free ? "" : ".spare", dims_.size(leaf)));
       }

@@ -1,4 +1,4 @@
-// Nodes whose operands are all known: tables of positions, masks, shapes of buffers.
+// Folds nodes whose operands are all known: tables of positions, masks, shapes of buffers.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -58,7 +58,7 @@ Folded same(const Call& call) {
   return copied(Operand(call, call.has("input") ? "input" : "self"));
 }
 
-// The known tensor in another shape of as many elements, which the program states.
+// Returns the known tensor in another shape with equally many elements, which the program states.
 Folded reshaped(const Call& call) {
   Folded x = same(call);
   const TensorMeta* const meta = call.output_meta();
@@ -155,7 +155,7 @@ Folded filled_where(const Call& call) {
   return merge(*x, *mask, [v = *value](double a, double m) { return m != 0 ? v : a; });
 }
 
-// The known tensors of a list; none if one is not known.
+// Returns the known tensors of a list; none if one is not known.
 std::vector<const Constant*> operands(const Call& call, std::string_view name) {
   const auto names = call.node().arguments.find(name);
   const auto* const list =
@@ -170,7 +170,7 @@ std::vector<const Constant*> operands(const Call& call, std::string_view name) {
   return parts;
 }
 
-// Running sums, or differences of neighbours, along a dim.
+// Makes running sums, or differences of neighbours, along a dim.
 Folded along(const Call& call, const Constant& x, bool sums) {
   const auto dim = call.dim("dim", x.shape.size(), -1);
   if (!dim) return std::nullopt;
@@ -205,7 +205,7 @@ Folded differences(const Call& call) {
   return x ? along(call, *x, false) : x;
 }
 
-// x[a, b, ..] with an index for each dim.
+// Makes x[a, b, ..] with an index for each dim.
 Folded indexed(const Call& call) {
   const Operand x(call, "self");
   const std::vector<const Constant*> indices = operands(call, "indices");
@@ -240,7 +240,7 @@ Folded concatenated(const Call& call) {
   return concatenate(parts, static_cast<int64_t>(*dim));
 }
 
-// Each element so many times, one after the other.
+// Repeats each element `repeats` times, one after the other.
 Folded each_again(const Call& call) {
   const Operand x(call, "self");
   if (!x || !call.has("dim")) return std::nullopt;
@@ -259,7 +259,7 @@ Folded each_again(const Call& call) {
   return out;
 }
 
-// The whole of each dim so many times.
+// Repeats the whole of each dim as often as `repeats` says.
 Folded whole_again(const Call& call) {
   const Operand x(call, "self");
   const auto times = call.integers("repeats");
@@ -288,7 +288,7 @@ Folded multiplied(const Call& call) {
 
 double truth(bool value) { return value ? 1 : 0; }
 
-// Ops on bits are computed for truths; other integers have none here.
+// Returns whether the operand is boolean: ops on bits are only folded for booleans.
 bool of_truths(const Call& call) {
   const Constant* const x = call.constant("self");
   return x != nullptr && x->dtype == DType::kBool;

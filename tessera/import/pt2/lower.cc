@@ -20,7 +20,7 @@ namespace {
 constexpr std::string_view kAten = "torch.ops.aten.";
 constexpr std::string_view kLossScope = "loss.";
 
-// "linear" of "torch.ops.aten.linear.default"; "" of what is no such op.
+// Returns "linear" of "torch.ops.aten.linear.default"; "" for targets that are no such op.
 std::string_view op_name(std::string_view target) {
   if (!target.starts_with(kAten)) return "";
   target.remove_prefix(kAten.size());
@@ -31,7 +31,7 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
-// Names of tensors that an argument holds.
+// Returns the names of the tensors that an argument holds.
 std::vector<std::string> tensors_of(const Argument& argument) {
   if (const auto* one = std::get_if<TensorArg>(&argument)) return {one->name};
   if (const auto* several = std::get_if<TensorsArg>(&argument)) return several->names;
@@ -149,7 +149,7 @@ Status Lowering::add_inputs() {
     }
     std::vector<Vars> dims;
     for (const int64_t size : sizes) dims.push_back({dims_.fresh(size)});
-    // The samples of all inputs are the same.
+    // All inputs have the same samples.
     if (!batch) batch = dims[0][0];
     if (dims_.size(*batch) == sizes[0]) {
       dims_.unify({*batch}, dims[0]);
@@ -188,7 +188,7 @@ const Lowering::Item* Lowering::item(std::string_view tensor) {
   return &items_.find(tensor)->second;
 }
 
-// Constants are kept until their last reader has been lowered, and only so many at a time.
+// Keeps a constant until its last reader has been lowered; the elements kept at a time are bounded.
 Status Lowering::keep_constant(const std::string& tensor, Constant constant) {
   kept_ += constant.elements();
   computed_ += constant.elements();
@@ -314,8 +314,8 @@ Value Lowering::whole(const Value& value, size_t dim) {
 
 // ---- nodes
 // ------------------------------------------------------------------------------------------------
-// Are all tensors that the node reads there, and are they what the program means by them? `known`:
-// all of them are constants.
+// Checks that all tensors that the node reads exist and have the values that the program means.
+// `known`: all of them are constants.
 Status Lowering::check_operands(const Call& call, std::string_view op, bool& known) {
   known = true;
   for (const auto& [argument, given] : call.node().arguments) {
@@ -349,11 +349,11 @@ tl::unexpected<Error> Lowering::changed_in_place(const Node& writer, const std::
           reader, tensor, meta == program_.tensors.end() ? "" : shape_text(meta->second.sizes)));
 }
 
-// Computes the node's results if they are known; false: they are not.
+// Computes the node's results if they are known; returns false if they are not.
 Result<bool> Lowering::fold_node(const Call& call, std::string_view op) {
   const TensorMeta* const meta = call.output_meta();
   if (meta != nullptr && folds_op(op) && !constant_elements(meta->sizes)) {
-    if (find_row(op) != nullptr) return false;  // a view of a smaller one, perhaps
+    if (find_row(op) != nullptr) return false;  // it may be a view of a smaller tensor
     return call.failed(
         fmt::format("expected a tensor that is known at import to have at most {} elements, found "
                     "{}",
@@ -376,8 +376,8 @@ Result<bool> Lowering::fold_node(const Call& call, std::string_view op) {
   return !parts.empty();
 }
 
-// Keeps the results of a node if none of them has elements: an empty part of a slice, a cache that
-// holds nothing yet. False: some have.
+// Keeps the results of a node if none of them has elements (an empty part of a slice, an empty
+// cache). Returns false if some have.
 Result<bool> Lowering::keep_empty(const Call& call) {
   const std::vector<std::string>& outputs = call.node().outputs;
   for (size_t i = 0; i < outputs.size(); ++i) {
@@ -391,14 +391,14 @@ Result<bool> Lowering::keep_empty(const Call& call) {
   return !outputs.empty();
 }
 
-// A row says what the results are; the program says of which shape and dtype.
+// Checks the results that a row made against the shape and dtype that the program states.
 Status Lowering::check_results(const Call& call) {
   const Node& node = call.node();
   for (size_t i = 0; i < node.outputs.size(); ++i) {
     if (node.outputs[i].empty()) continue;
     const TensorMeta* const meta = call.output_meta(i);
     const auto made = items_.find(node.outputs[i]);
-    if (made == items_.end()) continue;  // an error where it is read
+    if (made == items_.end()) continue;  // an error when it is read
     const auto* value = std::get_if<Value>(&made->second);
     if (value == nullptr) continue;
     std::vector<int64_t> sizes;
@@ -495,7 +495,7 @@ Status Lowering::add_loss(const std::string& output) {
 
 // ---- the second pass
 // ------------------------------------------------------------------------------------------------
-// The variables of a source's dims that its tensor in the graph has.
+// Returns the variables of a source's dims that its tensor in the graph has.
 Vars Lowering::visible_leaves(const std::vector<Vars>& dims) const {
   Vars out;
   for (const Vars& dim : dims) {
@@ -506,8 +506,8 @@ Vars Lowering::visible_leaves(const std::vector<Vars>& dims) const {
   return out;
 }
 
-// Adds an input in the module's own shape: whoever feeds the graph has arrays of that. Dims that
-// readers see in parts are cut by an op.
+// Adds an input in the module's own shape, because arrays that feed the graph have that shape. Dims
+// that readers see in parts are cut by an op.
 void Lowering::define_input(Emitter& emitter, int slot, const Source& source) const {
   std::vector<Dim> dims;
   std::vector<std::pair<std::string, Vars>> cuts;
@@ -520,7 +520,7 @@ void Lowering::define_input(Emitter& emitter, int slot, const Source& source) co
       dims.push_back(emitter.dim(leaves[0]));
     }
   }
-  // The name of a joint dim must not be one that another dim has.
+  // The name of a joined dim must not be a name that another dim has.
   const Vars all = visible_leaves(source.dims);
   for (auto& [joint, leaves] : cuts) {
     const std::string before = joint;

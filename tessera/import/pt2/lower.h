@@ -1,13 +1,13 @@
-// From the nodes of an exported program to the ops of a graph, in two passes. The first one goes
-// through the nodes in order: what is known is computed (constant.h), each other node says by its
-// row of the table (aten.h) which dims are the same, and leaves a step behind. When all dims are
-// known they get their names (naming.h), and the second pass runs the steps, which add the ops.
+// Lowers the nodes of an exported program to the ops of a graph, in two passes. The first goes
+// through the nodes in order: known values are computed (constant.h), and each other node says by
+// its row of the table (aten.h) which dims are the same, and leaves a step behind. When all dims
+// are known they get their names (naming.h), and the second pass runs the steps, which add the ops.
 //
 //   Lowering lowering(archive, program, options);
 //   TESSERA_TRY(const Lowered lowered, lowering.run());
 //
-// Errors are one line: the node, its module, what was expected, what was found. An op without a
-// counterpart names the op, the module and the shape.
+// Errors are one line: the node, its module, what was expected, what was found. For an op without a
+// counterpart the error names the op, the module and the shape.
 #pragma once
 
 #include <functional>
@@ -32,7 +32,7 @@ struct Weight {
   std::string name;            // in the graph
   std::vector<int64_t> shape;  // in the program; the graph's tensor may have its dims cut in parts
   std::optional<Payload> payload;
-  Constant values;  // where there is no payload: computed at import
+  Constant values;  // without a payload: computed at import
 };
 
 struct Lowered {
@@ -42,13 +42,13 @@ struct Lowered {
   std::map<std::string, std::string> parameters;
 };
 
-// What tensors that are known at import are called where the graph reads them as a parameter.
+// Returns the name of a tensor known at import where the graph reads it as a parameter.
 std::string constant_name(std::string_view node);
 
 struct LowerOptions {
   // The module returns logits: the loss is their cross entropy with an input `targets`.
   bool cross_entropy = false;
-  // A target that cross entropies leave out where the program does not say one.
+  // A target that cross entropies leave out if the program does not name one.
   std::optional<int64_t> ignored;
 };
 
@@ -65,12 +65,12 @@ class Call {
   bool has(std::string_view name) const;  // given, and not none
   Result<Value> value(std::string_view name) const;
   Result<std::optional<Value>> optional_value(std::string_view name) const;
-  // Those of a list that have elements.
+  // Returns those tensors of a list that have elements.
   Result<std::vector<Value>> values(std::string_view name) const;
-  std::string tensor_name(std::string_view name) const;  // "" if it is no tensor
-  // Known at import; null if not.
+  std::string tensor_name(std::string_view name) const;  // "" if it is not a tensor
+  // Returns the tensor if it is known at import, else null.
   const Constant* constant(std::string_view name) const;
-  // A number, or a tensor of one element that is known.
+  // Returns a number, or the value of a known tensor of one element.
   std::optional<double> scalar(std::string_view name) const;
   Result<double> number(std::string_view name, std::optional<double> otherwise = {}) const;
   Result<int64_t> integer(std::string_view name, std::optional<int64_t> otherwise = {}) const;
@@ -78,7 +78,7 @@ class Call {
   std::string text(std::string_view name, std::string otherwise) const;
   Result<std::vector<int64_t>> integers(std::string_view name,
                                         std::optional<std::vector<int64_t>> otherwise = {}) const;
-  // A dim of a tensor with so many; negative ones count from the end.
+  // Returns a dim of a tensor of `rank` dims; negative dims count from the end.
   Result<size_t> dim(std::string_view name, size_t rank,
                      std::optional<int64_t> otherwise = {}) const;
   Result<std::vector<size_t>> dim_list(std::string_view name, size_t rank) const;  // absent: all
@@ -86,7 +86,7 @@ class Call {
 
   void set(Value value, size_t output = 0) const;
   void set(Constant constant, size_t output = 0) const;
-  // "node 'linear' (aten.linear) in module 'blocks.0': <message>"
+  // Returns the error "node 'linear' (aten.linear) in module 'blocks.0': <message>".
   tl::unexpected<Error> failed(const std::string& message) const;
 
  private:
@@ -102,7 +102,7 @@ class Lowering {
 
   // ---- for the rows of the table
   const LowerOptions& options() const { return options_; }
-  // Cross entropies that do not state one leave out this target from now on, unless the import was
+  // Makes cross entropies that name no target leave out this one from now on, unless the import was
   // asked for another.
   void leave_out(int64_t target) {
     if (!options_.ignored) options_.ignored = target;
@@ -111,17 +111,17 @@ class Lowering {
   Hints& hints() { return hints_; }
   int64_t size(const Value& value, size_t dim) const { return dims_.size(value.dims[dim]); }
 
-  // A new tensor; all its dims are distinct from now on.
+  // Makes a new tensor; all its dims are distinct from now on.
   Value make(std::vector<Vars> dims, DType dtype);
-  // Runs in the second pass, under the module's path and this name.
+  // Adds a step that runs in the second pass, under the module's path and this name.
   void step(const Call& call, std::string name, std::function<void(Emitter&)> emit);
-  // The value with dim `dim` called by these variables, which have its size.
+  // Returns the value with dim `dim` named by these variables, which have its size.
   Value retarget(const Value& value, size_t dim, const Vars& vars);
-  // Makes the two dims one; renames b's where they cannot be. False: b has `to` elsewhere.
+  // Makes the two dims one; renames b's if they cannot be. Returns false if b has `to` elsewhere.
   bool align(const Value& a, size_t a_dim, Value& b, size_t b_dim);
-  // The value with a dim that is one variable, which stays whole.
+  // Returns the value with a dim that is one variable, which stays whole.
   Value whole(const Value& value, size_t dim);
-  // A known tensor as one that is read from the weights.
+  // Makes a known tensor one that is read from the weights.
   Value materialise(const Constant& constant, const std::string& name);
 
   using Item = std::variant<std::monostate, Value, Constant>;
@@ -130,8 +130,8 @@ class Lowering {
   void set(const std::string& tensor, Item item) { items_[tensor] = std::move(item); }
   const Program& program() const { return program_; }
 
-  // A tensor that is made when an op reads it: one whose usual reader reads what it is made of
-  // instead (the logarithm of a softmax).
+  // A tensor that is made only when an op reads it, because its usual reader reads the tensor's
+  // operand instead (the logarithm of a softmax).
   struct Late {
     Value of;
     size_t dim = 0;
@@ -148,14 +148,14 @@ class Lowering {
     std::string module, name;
     std::function<void(Emitter&)> emit;
   };
-  struct Source {  // of a slot that no step makes
+  struct Source {  // source of a slot that no step makes
     Role role = Role::kInput;
     std::string name;
     std::vector<Vars> dims;
     DType dtype = DType::kFloat32;
     bool trained = true;
     std::optional<Weight> weight;
-    std::string tensor = {};  // of the program, where it is a parameter
+    std::string tensor = {};  // tensor of the program, for a parameter
   };
   Status add_inputs();
   Status add_parameter(const InputSpec& spec, const TensorMeta& meta);
@@ -193,7 +193,7 @@ class Lowering {
   std::map<int, Source> sources_;
   std::map<int, std::vector<Vars>> slot_dims_;
   std::vector<Step> steps_;
-  Error error_;  // of reading a buffer
+  Error error_;  // from reading a buffer
   int slots_ = 0;
   std::optional<Value> loss_;
 };

@@ -6,7 +6,8 @@
 namespace tessera::pt2 {
 namespace {
 
-// Ops whose results are, or may be, views of their first operand: of a list, one of each.
+// Returns ops whose results are, or may be, views of their first operand, or, for a list, one of
+// each.
 const std::set<std::string_view>& views_of_operands() {
   static const std::set<std::string_view> names = {"alias",     "broadcast_tensors",
                                                    "chunk",     "contiguous",
@@ -24,7 +25,7 @@ const std::set<std::string_view>& views_of_operands() {
   return names;
 }
 
-// The tensors that the op's results are views of, if it gives views.
+// Returns the tensors of which the op's results are views, if the op makes views.
 std::vector<std::string> operands_of(const Node& node) {
   for (const char* name : {"self", "input", "tensors"}) {
     const auto found = node.arguments.find(name);

@@ -13,7 +13,7 @@ class Namer {
 
   bool named(Var leaf) const { return names_.contains(leaf); }
 
-  // No dim beside it has the name.
+  // Returns whether no dim beside it has the name.
   bool free(Var leaf, const std::string& name) const {
     const auto found = by_name_.find(name);
     if (found == by_name_.end()) return true;
@@ -40,7 +40,7 @@ class Namer {
   std::map<std::string, Vars> by_name_;
 };
 
-// What one product makes of the residual width and another one takes back to it.
+// Names the widths that one product makes from the residual width and another takes back to it.
 void name_inner_widths(const DimTable& dims, const Hints& hints, Namer& namer) {
   std::map<Var, int> made, taken;
   for (const Hints::Product& product : hints.products()) {
@@ -66,7 +66,7 @@ std::map<Var, std::string> name_dims(const DimTable& dims, const Hints& hints) {
   Namer namer(dims);
   for (const Sure sure : {Sure::kRole, Sure::kWidth, Sure::kInner, Sure::kPart, Sure::kLast}) {
     if (sure == Sure::kInner) name_inner_widths(dims, hints, namer);
-    // First those that can have the very name, so that a number goes to who must have one.
+    // Dims that can have the exact name come first, so that a number goes to those that need one.
     for (const bool numbered : {false, true}) {
       if (numbered && sure < Sure::kPart) continue;
       for (const Hints::Hint& hint : hints.hints()) {

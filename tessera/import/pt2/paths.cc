@@ -23,7 +23,7 @@ struct Place {
   std::string rest;    // "attn.c_attn"
 };
 
-// Where a path has a number between two names: each such list with what is around it.
+// Returns each list in a path with a number between two names, with the parts around it.
 std::vector<Place> places_of(const std::string& path) {
   std::vector<Place> out;
   const std::vector<std::string> parts = split_text(path, '.');
@@ -43,8 +43,8 @@ std::optional<Place> place_in(const std::string& path, const std::string& list) 
   return std::nullopt;
 }
 
-// The list with the most ops whose modules 0, 1, ... are called one after the other; it must hold
-// half of all ops.
+// Returns the list with the most ops whose modules 0, 1, ... are called one after the other; it
+// must hold half of all ops.
 std::string list_of_blocks(const Graph& graph) {
   struct Found {
     size_t ops = 0;
@@ -80,7 +80,7 @@ std::string scoped(const std::string& scope, const std::string& rest) {
 
 std::string path_in_block(const Op& op, const std::string& rest) {
   if (has(op, "kv")) {
-    // The one op of a fused attention is the core itself.
+    // The single op of a fused attention is the core itself.
     const bool core = rest == "core" || rest.ends_with(".core");
     return core ? "attn.core" : scoped("attn.core", rest);
   }
@@ -89,7 +89,8 @@ std::string path_in_block(const Op& op, const std::string& rest) {
   return rest;
 }
 
-// An op that finds rows of the vocabulary by their numbers, or one that compares with all of them.
+// Returns the path of an op outside the blocks: embed if the op looks up rows of the vocabulary by
+// their numbers, head if it compares with all rows.
 std::string path_outside(const Graph& graph, const Op& op) {
   const std::string_view path = op.path;
   if (!has(op, "vocab") || path.starts_with("loss.")) return op.path;
@@ -97,7 +98,7 @@ std::string path_outside(const Graph& graph, const Op& op) {
   return scoped(lookup ? "embed" : "head", op.path);
 }
 
-// Gives each op the path that `rename` makes of its own; paths that meet get numbers.
+// Gives each op the path that `rename` makes of its own; equal paths get numbers.
 template <class Rename>
 Graph renamed(Graph graph, Rename rename) {
   std::set<std::string> taken;
@@ -125,7 +126,7 @@ std::set<std::string> breaches(const Graph& graph) {
   return out;
 }
 
-// With what the text form gives: the number of the block that a path names is set again.
+// Reads the graph's text form again, which sets the number of the block that a path names.
 std::optional<Graph> read_again(const Graph& graph) {
   Result<Graph> again = parse_graph(to_text(graph));
   if (!again) return std::nullopt;

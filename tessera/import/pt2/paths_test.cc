@@ -8,7 +8,7 @@
 namespace tessera::pt2 {
 namespace {
 
-// Blocks of two products, in a list of modules of this name.
+// Makes blocks of two products, in a list of modules of this name.
 Graph stack(const std::string& list, int blocks, const std::string& inner) {
   GraphBuilder g("stack");
   TensorId x = g.input("x", {{"batch", 4}, {"hidden", 8}}, DType::kFloat32);
@@ -46,12 +46,12 @@ TEST(PathsTest, TheListOfModulesGivesTheBlocks) {
 
 TEST(PathsTest, OneModuleIsNoList) {
   EXPECT_EQ(paths_of(with_block_paths(stack("model.layers", 1, "ffn")))[0], "model.layers.0.net.0");
-  // Nothing is called like a block that is none.
+  // A scope that is not a block is not called one.
   EXPECT_EQ(paths_of(with_block_paths(stack("blocks", 1, "ffn")))[0], "layers.0.net.0");
 }
 
 TEST(PathsTest, PathsStayWhereTheContractWouldBreak) {
-  // Queries and keys are none of an op that lies outside attention: the dim 'experts' is of moe.
+  // An op outside attention has no queries and keys: the dim 'experts' belongs to moe.
   EXPECT_EQ(paths_of(with_block_paths(stack("blocks", 2, "experts")))[0], "layers.0.net.0");
 }
 

@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// A value of the document and what the error calls the place where it stands.
+// A value of the document, and the name of its place in errors.
 class Field {
  public:
   Field(const Json& json, std::string where) : json_(&json), where_(std::move(where)) {}
@@ -69,7 +69,7 @@ class Field {
       out.emplace_back(item, fmt::format("{} [{}]", where_, out.size()));
     return out;
   }
-  // The one key of a union and its value.
+  // Returns the one key of a union and its value.
   Result<std::pair<std::string, Field>> tagged() const {
     if (!json_->is_object() || json_->size() != 1) return expected("an object of one tag");
     const auto item = json_->begin();
@@ -81,7 +81,8 @@ class Field {
   std::string where_;
 };
 
-// A size that the program was exported with. Sizes that were left open have no place in a graph.
+// Reads a size with which the program was exported. Sizes that were left open are refused: a graph
+// has none.
 Result<int64_t> read_size(const Field& field) {
   TESSERA_TRY(const auto tagged, field.tagged());
   if (tagged.first != "as_int")
@@ -155,7 +156,7 @@ Result<TensorsArg> read_tensors(const Field& field, Read read) {
   return out;
 }
 
-// A symbolic number that turned out to be fixed.
+// Reads a symbolic number that turned out to be fixed.
 Result<int64_t> read_symbol(const Field& field) {
   TESSERA_TRY(const auto tagged, field.tagged());
   if (tagged.first != "as_int") return field.expected("a fixed number, not a symbol");
@@ -220,8 +221,8 @@ Result<Argument> read_argument(const Field& field) {
   return field.found("an argument of a known tag", fmt::format("'{:.40}'", tagged.first));
 }
 
-// "blocks.0.attn" of "L__self__,,Net;L__self__blocks.0.attn,blocks.0.attn,Attention". A module that
-// is called again has "@1" behind its path.
+// Returns "blocks.0.attn" of "L__self__,,Net;L__self__blocks.0.attn,blocks.0.attn,Attention". A
+// module that is called again has "@1" behind its path.
 std::string innermost_module(std::string_view stack) {
   const size_t last = stack.rfind(';');
   const std::string_view entry = last == std::string_view::npos ? stack : stack.substr(last + 1);
@@ -273,12 +274,12 @@ Result<Node> read_node(const Field& field) {
 
 // ---- regions
 // A region is a node with a graph of its own: some settings, the graph, its operands. One setting
-// says whether the region's meaning is on.
+// says whether the region has an effect.
 struct RegionKind {
   std::string_view target;
-  size_t settings, enabled;    // how many there are; the place of that one
+  size_t settings, enabled;    // their number; the place of that setting
   bool frozen_if_off;          // torch.no_grad: without gradient
-  const char* expected_if_on;  // what is expected in its place; null: such regions are read
+  const char* expected_if_on;  // what is expected instead; null: such regions are read
 };
 constexpr RegionKind kRegions[] = {
     {"torch.ops.higher_order.wrap_with_set_grad_enabled", 1, 0, true, nullptr},
@@ -290,7 +291,7 @@ constexpr int kMaxDepth = 16;
 
 Status read_graph(const Field& graph, bool frozen, int depth, Program& out);
 
-// The same tensor under another name.
+// Adds the tensor under another name.
 void add_alias(const std::string& from, const std::string& to, Program& out) {
   if (from == to || from.empty() || to.empty()) return;
   Node node;
@@ -301,7 +302,7 @@ void add_alias(const std::string& from, const std::string& to, Program& out) {
   out.nodes.push_back(std::move(node));
 }
 
-// Names of tensors in a list of arguments.
+// Returns the names of tensors in a list of arguments.
 Result<std::vector<std::string>> read_names(const std::vector<Field>& fields) {
   std::vector<std::string> out;
   for (const Field& field : fields) {
@@ -351,7 +352,7 @@ Status read_region(const Field& field, const RegionKind& kind, bool frozen, int 
   return {};
 }
 
-// The tensors and nodes of a graph, behind those that are there.
+// Reads the tensors and nodes of a graph, and adds them behind those of `out`.
 Status read_graph(const Field& graph, bool frozen, int depth, Program& out) {
   TESSERA_TRY(const Field tensors, graph.at("tensor_values"));
   if (!tensors.json().is_object()) return tensors.expected("an object");
@@ -430,7 +431,7 @@ Result<OutputSpec> read_output(const Field& field) {
   return spec;
 }
 
-// The document of an entry.
+// Parses the document of an entry.
 Result<Json> parse(const Archive& archive, const std::string& entry) {
   TESSERA_TRY(const std::string text, archive.text(entry));
   std::optional<Json> json = parse_json(text);
@@ -442,7 +443,7 @@ Result<Json> parse(const Archive& archive, const std::string& entry) {
   return std::move(*json);
 }
 
-// The payloads that a configuration of weights or constants lists.
+// Reads the payloads that a configuration of weights or constants lists.
 Status read_payloads(const Archive& archive, const std::string& entry, std::string_view folder,
                      bool state, Program& out) {
   TESSERA_TRY(const Json json, parse(archive, entry));
@@ -479,7 +480,7 @@ Status check_text(const Archive& archive, std::string_view entry, std::string_vi
                                    entry, wanted, trim(found).substr(0, 40)));
 }
 
-// "model" of the one entry models/model.json.
+// Returns "model" of the one entry models/model.json.
 Result<std::string> model_name(const Archive& archive) {
   std::string out;
   for (const std::string& name : archive.names()) {
@@ -538,7 +539,7 @@ std::optional<int64_t> elements_of(const std::vector<int64_t>& sizes) {
   return empty ? 0 : elements;
 }
 
-// The numbers of torch/_export/serde/schema.py, which are not those of c10::ScalarType.
+// Returns the dtype of a number of torch/_export/serde/schema.py; c10::ScalarType has others.
 std::optional<DType> dtype_of(int64_t number) {
   switch (number) {
     case 1: return DType::kUInt8;

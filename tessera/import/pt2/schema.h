@@ -1,7 +1,7 @@
-// What a .pt2 archive says of a model: its nodes, tensors and weights, as values. Each union of the
-// format is a variant. A field that is missing, of another type, or of a tag that is not known is
-// an error that names the entry, the node and the field; unknown fields are ignored, as a larger
-// minor version of the format may add some.
+// Reads what a .pt2 archive says of a model: its nodes, tensors and weights, as values. Each union
+// of the format is a variant. A field that is missing, of another type, or of an unknown tag is an
+// error that names the entry, the node and the field; unknown fields are ignored, as a larger minor
+// version of the format may add some.
 #pragma once
 
 #include <map>
@@ -16,7 +16,7 @@
 
 namespace tessera::pt2 {
 
-// What a tensor of the program is.
+// The dtype, shape and place of a tensor of the program.
 struct TensorMeta {
   DType dtype = DType::kFloat32;
   std::vector<int64_t> sizes;
@@ -32,49 +32,49 @@ struct TensorArg {
 struct TensorsArg {
   std::vector<std::string> names;  // "" for none
 };
-// A dtype that was written as an argument; its number in the format.
+// A dtype that was written as an argument; the number is that of the format.
 struct DTypeArg {
   int64_t number = 0;
 };
-// Devices, layouts and memory formats: nothing that a graph knows.
+// Devices, layouts and memory formats, which a graph does not know.
 struct IgnoredArg {};
 using Argument = std::variant<NoneArg, TensorArg, TensorsArg, bool, int64_t, double, std::string,
                               std::vector<int64_t>, std::vector<double>, std::vector<bool>,
                               DTypeArg, IgnoredArg>;
 
 struct Node {
-  std::string name;    // of the node: "linear_3"
+  std::string name;    // name of the node: "linear_3"
   std::string target;  // "torch.ops.aten.linear.default"
   std::map<std::string, Argument, std::less<>> arguments;
-  std::vector<std::string> outputs;  // tensors; "" for what nobody reads
+  std::vector<std::string> outputs;  // tensors; "" for tensors that nobody reads
   std::string module;                // path of the innermost module: "blocks.0.attn"
   bool frozen = false;               // computed without gradient (torch.no_grad)
 };
 
-// Where an input of the program comes from.
+// Says where an input of the program comes from.
 struct InputSpec {
   enum class Kind : uint8_t { kUser, kParameter, kBuffer, kConstant };
   Kind kind = Kind::kUser;
-  std::string tensor;  // in the program
-  std::string name;    // in the module: "blocks.0.ln.weight"
+  std::string tensor;  // name in the program
+  std::string name;    // name in the module: "blocks.0.ln.weight"
 };
 struct OutputSpec {
   bool user = true;  // false: a buffer that the program writes
   std::string tensor;
 };
 
-// Bytes of a parameter, buffer or constant: an entry of the archive, a storage that several may
-// share (payloads.h).
+// The bytes of a parameter, buffer or constant: an entry of the archive, a storage that several of
+// them may share (payloads.h).
 struct Payload {
   std::string entry;
   TensorMeta meta;
-  bool state = true;       // in the module's state_dict
-  bool parameter = false;  // as the list of weights says
+  bool state = true;       // whether it is in the module's state_dict
+  bool parameter = false;  // whether the list of weights says so
 };
 
 struct Program {
   std::string where;  // the archive and the entry, for messages
-  // In order; those of regions under torch.no_grad stand where the region is.
+  // The nodes in order; nodes of regions under torch.no_grad stand where the region is.
   std::vector<Node> nodes;
   std::map<std::string, TensorMeta, std::less<>> tensors;
   std::vector<InputSpec> inputs;
@@ -84,11 +84,12 @@ struct Program {
 
 Result<Program> read_program(const Archive& archive);
 
-// Their product. Nothing: a size is negative, or the product is more than kMaxElements, also where
-// another size is 0.
+// Returns the product of the sizes. Returns nothing if a size is negative, or if the product of the
+// sizes above 0 is more than kMaxElements, even if another size is 0.
 std::optional<int64_t> elements_of(const std::vector<int64_t>& sizes);
 
-// Of a number of the format; nothing for those that no tensor here has (complex, 8-bit floats).
+// Returns the dtype of a number of the format; nothing for dtypes that no tensor here has (complex,
+// 8-bit floats).
 std::optional<DType> dtype_of(int64_t number);
 
 }  // namespace tessera::pt2

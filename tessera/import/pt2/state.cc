@@ -39,7 +39,7 @@ std::optional<StateArray> array_of(const std::string& name, const Json& json) {
   return out;
 }
 
-// The array of the weights that a parameter's elements are read from.
+// Returns the array of the weights from which a parameter's elements are read.
 Result<const SourceArray*> source_of(const TensorSource& weights, const Graph& graph,
                                      const StateArray& array) {
   const TensorId id = graph.find_tensor(array.parameter);
