@@ -32,8 +32,7 @@ bool names_checkpoint(const std::string& path) {
           std::filesystem::exists(std::filesystem::symlink_status(path, error)));
 }
 
-// Opens a checkpoint. These commands look for damage, so damage is a failed check here, not a
-// fault.
+// Opens a checkpoint. These commands look for damage, so damage is a failed check, not a fault.
 Result<std::unique_ptr<CheckpointSource>> open_checked(const std::string& path) {
   auto source = open_checkpoint(path);
   if (!source && source.error().code == ErrorCode::kFault)

@@ -36,8 +36,7 @@ bool is_cluster_file(const std::string& file) {
   return table && table->contains("part");
 }
 
-// Returns whether the text is a preset, or a name that is nearer to a preset's than to a model
-// family's.
+// Returns whether the text is a preset, or a name that is nearer to one than to a model family.
 bool means_preset(const std::string& text) {
   if (names_preset(text)) return true;
   std::vector<std::string> names = preset_names();

@@ -36,8 +36,7 @@ Result<int> inspect_decisions(const InspectOptions& options, const Compiled& pla
 Result<int> inspect_program(const InspectOptions& options, const Compiled& planned,
                             const std::string& file);
 
-// Shows "S0RR@2x4 -> S0RR@3x4": unit tasks, senders and order between two meshes of hosts x
-// devices.
+// Shows "S0RR@2x4 -> S0RR@3x4": unit tasks, senders, order between two meshes of hosts x devices.
 Result<int> inspect_resharding(const InspectOptions& options);
 
 // Shows "S0R -> RS0" on the mesh of --mesh: the collectives on the way, and their price.

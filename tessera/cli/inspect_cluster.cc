@@ -69,8 +69,7 @@ std::string wiring_text(const NodeType& type) {
   return "a switch: all devices at full rate";
 }
 
-// Draws the bar that joins the devices: '=' for a switch, '-' for one shared link; '//' between
-// sockets.
+// Draws the bar that joins the devices: '=' a switch, '-' one shared link; '//' between sockets.
 std::string bar(const NodeType& type, const Columns& columns) {
   const char stroke = type.inner.switched ? '=' : '-';
   std::string out(columns.width(), stroke);

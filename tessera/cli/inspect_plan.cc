@@ -95,8 +95,7 @@ Json role_facts_json(const RoleFacts& facts) {
           {"peak_memory_bytes", facts.arena[0]}};
 }
 
-// Returns how the axes of the plan lie on the machine that the options name; empty if they name
-// none.
+// Returns how the axes of the plan lie on the machine of the options; empty if they name none.
 Result<std::vector<AxisOnMachine>> axes_of(const InspectOptions& options,
                                            const ResolvedPlan& plan) {
   if (options.cluster.empty()) return std::vector<AxisOnMachine>{};

@@ -43,8 +43,7 @@ struct Differences {
 };
 // Finds where two plans differ. `expected` is the plan of some settings (settings.h): its axes have
 // the names of parts, but its context axis may be called sp. `masters` says whether masters of
-// narrow copies are compared, too. The error names the entry of the first difference that is not
-// small.
+// narrow copies are compared, too. The error names the entry of the first large difference.
 Result<Differences> find_differences(const Described& given, const ResolvedPlan& expected,
                                      const Graph& graph, bool masters);
 

@@ -19,8 +19,7 @@ Result<int64_t> batch_of_request(const ExportRequest& request) {
   return smallest_batch(plan);
 }
 
-// Returns "the plan has recompute=selective, this text says recompute=norm+core"; "" if they are
-// equal.
+// Returns "the plan has recompute=selective, this text says recompute=norm+core", "" if both agree.
 std::string difference(const ExportSettings& plan, const ExportSettings& said) {
   const auto words = split_text(plan.str(), ' '), others = split_text(said.str(), ' ');
   const auto only = [](const std::vector<std::string>& in, const std::vector<std::string>& not_in) {

@@ -34,7 +34,7 @@ struct Exported {
   std::shared_ptr<const Model> model;
   std::string plan_text;  // the text of the exported plan
 };
-// Returns errors where the plan does not fit the model, or the target cannot express an entry (its
+// Returns an error if the plan does not fit the model, or the target cannot express an entry (its
 // file:line).
 Result<Exported> export_plan(const ExportRequest& request);
 

@@ -14,8 +14,7 @@ namespace {
 
 constexpr std::string_view kMegatron = "megatron";
 
-// Returns the line that sets a device's number of work queues; Megatron-LM's validate_args asks for
-// it.
+// Returns the line that sets a device's number of work queues, as Megatron-LM's validate_args asks.
 std::string connections_of(const ExportSettings& s) {
   if (s.zero >= 2)
     return "unset CUDA_DEVICE_MAX_CONNECTIONS  # Megatron-FSDP needs more queues than one";

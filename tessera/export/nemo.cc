@@ -38,8 +38,7 @@ Result<std::string> write_nemo(const ExportJob& job) {
   out += fmt::format(
       "# Start: {}torchrun --nnodes {} --nproc-per-node {} SCRIPT --config-file THIS_FILE\n",
       one_queue ? "CUDA_DEVICE_MAX_CONNECTIONS=1 " : "", (ranks + a_node - 1) / a_node, a_node);
-  // Groups stand in the order in which they are first met, and arguments keep their order inside a
-  // group.
+  // Groups stand in the order in which they are first met, and so do the arguments of a group.
   std::vector<std::string> order;
   std::map<std::string, std::string> groups;
   std::string top;

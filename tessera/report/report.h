@@ -17,8 +17,7 @@
 
 namespace tessera {
 
-// The bytes that ranks, or, where there are many, classes of equal ranks, send each other in a
-// step.
+// The bytes that ranks (or, of many ranks, classes of equal ranks) send each other in a step.
 struct CommunicationMatrix {
   struct Cell {
     int32_t from = 0, to = 0;  // index into labels

@@ -57,8 +57,8 @@ struct RunRecord {
 };
 
 // Parses a record. Errors, one line with file:line: no JSON object, a key that is missing or of
-// another type, no step at all. An incomplete line at the end is passed over: it is still being
-// written.
+// another type, no step at all. An incomplete last line, which is still being written, is passed
+// over.
 Result<RunRecord> parse_run_record(std::string_view text, const std::string& file);
 
 // Draws a record as text. A drawing has `width` x `height` characters, without its scale.

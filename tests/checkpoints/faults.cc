@@ -48,8 +48,7 @@ class Campaign {
     SCOPED_TRACE(fmt::format("operation {} of {}, asynchronous {}, fast '{}'", failure.at,
                              operations(), config_.checkpoint.asynchronous,
                              config_.checkpoint.fast.dir));
-    // Other threads run beside, so the failing operation may be a run's last: then nothing was
-    // lost.
+    // Other threads run beside, so the failing operation may be a run's last: nothing is lost then.
     if (!stopped.end) {
       ++stopped_;
       EXPECT_EQ(stopped.end.error().code, ErrorCode::kFault);

@@ -32,8 +32,7 @@ std::string text_of(const RandomCase& random) {
   return fmt::format("---- plan\n{}\n---- graph\n{}", random.plan, to_text(random.graph));
 }
 
-// Writes the case to the file that TESSERA_LAST_CASE names, where a case that stops the process is
-// found.
+// Writes the case to the file of TESSERA_LAST_CASE, where a case that stops the process is found.
 void keep_last(const RandomCase& random) {
   const char* path = std::getenv("TESSERA_LAST_CASE");
   if (path != nullptr) std::ofstream(path) << text_of(random);

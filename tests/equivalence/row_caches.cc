@@ -57,8 +57,7 @@ TEST(RowCachesTest, TrainToTheLastBitUnderEveryPolicyAndCut) {
   }
 }
 
-// Compares a whole recommender on one rank: losses, gradients and parameters, each policy with each
-// optimizer.
+// Compares a recommender on one rank: losses, gradients, parameters, each policy and optimizer.
 TEST(RowCachesTest, ARecommenderIsTheSerialOneToTheLastBit) {
   for (const std::string& optimizer : kRowOptimizers) {
     for (const std::string& policy : row_cache_policies()) {

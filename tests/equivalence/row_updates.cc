@@ -213,8 +213,7 @@ TEST(RowUpdatesTest, LanguageModelsWithHotRowsAreEqualToSerial) {
   }
 }
 
-// The look-ups read a copy in another dtype, which is made piece by piece, so the table can rest in
-// pieces.
+// Look-ups read a copy in another dtype, which is made in pieces, so the table can rest in pieces.
 TEST(RowUpdatesTest, HotRowsOfAConvertedTableAreEqualToSerial) {
   const Model model = build_model(kGpt, kBatch, DType::kFloat64).value();
   const auto recipe = load_plan_text("tables(2,row,hot=5)", model.graph, "test", DType::kFloat64);
@@ -332,8 +331,7 @@ TEST(RowUpdatesTest, TheLossScaleMakesNoDifference) {
   }
 }
 
-// Updates collect their inputs from all micro-batches, also where these are uneven or run in
-// stages.
+// Updates collect their inputs from all micro-batches, also uneven ones and those of stages.
 TEST(RowUpdatesTest, MicroBatchesAreCollected) {
   const std::vector<std::pair<std::string, std::string>> plans = {
       {kSmall, "tables(2,micro_batches=2)"},

@@ -30,8 +30,7 @@ int64_t peak_bytes();
 
 struct FuzzFile {
   std::string name, good;
-  // Called after a change, so that not only a checksum catches the change; empty: nothing is
-  // called.
+  // Called after a change, so that not only a checksum catches it; empty: nothing is called.
   std::function<std::string(std::string)> seal = {};
 };
 

@@ -1,4 +1,4 @@
-// The combination matrix: matrix.toml's cases, each run on threads and compared with the serial
+// The combination matrix: each case of matrix.toml, run on threads and compared with the serial
 // run.
 #pragma once
 

@@ -64,8 +64,7 @@ TEST(SmallInstances, EditsAreTriedWhereNothingElseFits) {
   EXPECT_LE(step_s(asked.question), 1.1 * on_devices_s);
 }
 
-// The smallest of 8,692 plans needs 20 kB less, and none of the 512 that the search may simulate
-// fits.
+// The smallest of 8,692 plans needs 20 kB less; none of the 512 that may be simulated fits.
 TEST(SmallInstances, SmallPlansAreTriedWhereNothingElseFits) {
   FourDevices asked(3);
   asked.question.memory_limit_bytes = 1'735'058'593;

@@ -17,8 +17,7 @@ struct NodesQuestion {
 
 // Asks `auto` for unequal meshes, and expects a step at most `times` times the best of all.
 void expect_as_fast_as_all(const NodesQuestion& asked, double times);
-// The search finds borders and sub-meshes by formulas, which err by some percent on models with few
-// layers.
+// The search finds borders and sub-meshes by formulas, which err by some percent for few layers.
 inline constexpr double kFormulaErrs = 1.1;
 
 }  // namespace tessera::planner_test

@@ -323,8 +323,7 @@ class GraphMaker {
                                         channels.name, out.name)}});
   }
 
-  // A convolution of each channel, or of each of two groups of channels, whose kernel skips
-  // elements.
+  // A convolution of each channel, or of each of two groups, whose kernel skips elements.
   TensorId spread_convolution(const std::string& name, TensorId x, Dim& channels) {
     const bool paired = channels.size % 2 == 0 && c_.one_in(2);
     const int64_t groups = paired ? 2 : channels.size, dilation = 1 + c_.below(2);

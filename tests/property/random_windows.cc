@@ -167,8 +167,7 @@ class NetworkMaker {
                    {"dilation", numbers(all, &Drawn::dilation)}});
   }
 
-  // A pool has windows over at least the last two dims: for a line, the channels are read one by
-  // one.
+  // A pool has windows over at least the last two dims: of a line, channels are read one by one.
   Attributes pool_attributes(const std::vector<Drawn>& all) const {
     const bool line = all.size() == 1;
     return {{"kernel", (line ? "1 " : "") + numbers(all, &Drawn::kernel)},

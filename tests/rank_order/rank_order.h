@@ -45,8 +45,7 @@ struct RankPhase {
 };
 // Returns the phases of an all-reduce over `ranks` ranks. Where the algorithm wants a power of two,
 // the ranks beyond it fold in: one phase before and one behind, S each. For the double binary tree:
-// all edges of both trees as one phase up and one down (congestion sees this; order_cost adds the
-// depth).
+// all edges of both trees as a phase up and one down (for congestion; order_cost adds the depth).
 std::vector<RankPhase> rank_phases(int64_t ranks, const OrderOptions& options);
 
 // Returns the rank's parent in tree 0 or 1 of the double binary tree; -1: the root. A rank is inner

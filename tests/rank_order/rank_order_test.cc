@@ -180,8 +180,7 @@ TEST(Trees, every_rank_hangs_on_a_root_and_is_inner_in_one_tree) {
         inner_in[r] += children[r] > 0;
       }
     }
-    // With an odd number of ranks, rank 0 is inner once more: it has its one child as the first
-    // root.
+    // With an odd number of ranks, rank 0 is inner once more: as the first root it has one child.
     for (size_t r = 0; r < inner_in.size(); ++r)
       EXPECT_LE(inner_in[r], n % 2 == 1 && r == 0 ? 2 : 1);
   }

@@ -76,7 +76,7 @@ TEST(DeviceOrder, rows_and_columns_of_summa_go_at_the_rate_of_where_they_lie) {
   };
   EXPECT_NEAR(host(rows_inside) / host(columns_inside), 1, 1e-9);
   EXPECT_NEAR(host(blocks) / host(columns_inside), 1, 1e-9);
-  // Blocks of 2 x 2 halve what crosses nodes: q = 4 with blocks costs (row + col) / 2 of the slow
+  // Blocks of 2 x 2 halve what crosses nodes: q = 4 with blocks costs (row + col) / 2 of slow
   // times.
   const double slow = columns_inside.at("broadcast row") + rows_inside.at("broadcast col");
   EXPECT_NEAR(blocks.at("broadcast row") + blocks.at("broadcast col"), slow / 2, slow * 1e-9);

@@ -48,8 +48,7 @@ std::vector<View> writes(const Instruction& instruction) {
   return out;
 }
 
-// Returns whether the instruction adds to the view. Two additions to one place may change their
-// order.
+// Returns whether the instruction adds to the view. Two additions to one place may change order.
 bool adds_to(const Instruction& instruction, const View& view) {
   const auto* compute = std::get_if<Compute>(&instruction.body);
   return compute != nullptr &&
@@ -502,8 +501,7 @@ void Mutator::waits(const Place& place) {
       [place](Programs& p) { std::get<Wait>(at(p, place).body).handle += 1000003; });
 }
 
-// The rows of a table that a step needs are not fetched, or not all of them, or rows of another
-// table.
+// The rows that a step needs of a table are not fetched, or not all, or another table's are.
 void Mutator::fetches(const Place& place) {
   const auto* fetch = std::get_if<FetchRows>(&get(place).body);
   if (fetch == nullptr || fetch->ahead) return;  // a step is right without rows that come ahead

@@ -21,7 +21,7 @@ constexpr int64_t kBatch = 24;
 bool is_cut(const Tensor& tensor) { return tensor.elements() > 1; }
 bool is_cut_parameter(const Tensor& tensor) { return is_parameter(tensor) && is_cut(tensor); }
 bool is_cut_gradient(const Tensor& tensor) { return is_gradient(tensor) && is_cut(tensor); }
-// The backward pass does not read biases, nor tables and the first weight, whose inputs need no
+// The backward pass reads no biases, nor tables and the first weight, whose input needs no
 // gradient.
 bool is_read_backward(const Tensor& tensor) {
   return is_parameter(tensor) && !tensor.name.ends_with(".bias") &&

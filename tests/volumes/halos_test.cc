@@ -111,8 +111,7 @@ Computed computed(const MeasuredPlan& measured, size_t rank, std::string_view op
   return out;
 }
 
-// One step is the interior, which starts before the wait; the slabs make up the rest, each place
-// once.
+// One step is the interior, which starts before the wait; slabs make up the rest, each place once.
 TEST(Rims, are_what_the_interior_leaves_of_the_piece) {
   const std::string op = "blocks.1.conv";
   for (const auto& [plan, slabs] : std::vector<std::pair<std::string, size_t>>{

@@ -109,8 +109,7 @@ TEST(SplitBrain, the_border_moves_each_samples_features_to_its_group_and_back) {
   }
 }
 
-// At once (a) a rank holds the features of all K b samples of its group; in turns (b, c) of b
-// samples.
+// At once (a) a rank holds the features of the group's K b samples; in turns (b, c) of b samples.
 TEST(SplitBrain, turns_gather_the_kth_part_of_what_one_pass_gathers) {
   for (const Group& group : kGroups) {
     const auto largest = [&](const std::string& scheme) {

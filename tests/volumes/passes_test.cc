@@ -167,7 +167,7 @@ std::vector<Sends> closed_forms() {
       // ---- op by op. Norms by tokens: an all-to-all before and one after, and so for gradients.
       {"per_op(\"a4\", \"*=batch:a;norms=seq:a\")", kGpt, is_hidden, 2 * layers * 2 * bsh * 3 / 4,
        2 * layers * 2 * bsh * 3 / 4},
-      // The MLP by features: its input is gathered, again for the weight's gradient, its output
+      // The MLP by features: its input is gathered, again for its weight's gradient, its output
       // scattered.
       {"per_op(\"a4\", \"*=batch:a;mlp=batch:,ffn:a\")", kGpt, is_hidden, layers * 2 * 3 * bsh,
        layers * 3 * 3 * bsh},

@@ -19,8 +19,7 @@ struct AccuracyJob {
   bool json = false;
 };
 
-// The characters of each of two lines that are shown, and how many stand before the first
-// difference.
+// The characters shown of each of two lines, and how many stand before the first difference.
 constexpr size_t kShown = 120, kShownBefore = 40;
 
 // Returns an error that names the first line in which the page differs from the committed one, and

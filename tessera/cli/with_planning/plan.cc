@@ -136,8 +136,7 @@ class Interrupt {
   void (*before_)(int);
 };
 
-// `SearchProgress` shows on one line of a terminal what a search is doing, once it has taken a
-// second.
+// `SearchProgress` shows on one line of a terminal what a search does, once it has taken a second.
 class SearchProgress {
  public:
   ~SearchProgress() { clear(); }

@@ -119,8 +119,7 @@ std::string gap_text(const Answer& answer) {
                      percent(answer.evaluation.ms / answer.bound_ms - 1));
 }
 
-// Says on how many devices the cost model was asked beyond the range that it knows; empty if on
-// none.
+// Says on how many devices the cost model was asked beyond its range; empty if on none.
 std::string range_text(const Problem& problem, const Answer& answer) {
   const int devices = tables::devices_beyond_range(problem, answer.placement);
   if (devices == 0) return "";

@@ -165,7 +165,7 @@ std::string stages_text(const RankResult& role) {
   return fmt::format("{}", fmt::join(role.stages, " "));
 }
 
-// Shows on what each role spends its time. Roles of the same stages whose cells are equal share a
+// Shows on what each role spends its time. Roles of equal stages whose cells are equal share a
 // line.
 std::string time_table(const Simulation& s) {
   std::vector<std::string> head{"stage", "ranks", "memory"};

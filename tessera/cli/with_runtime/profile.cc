@@ -120,8 +120,7 @@ void measure_processes(const ProfileOptions& options, Meter& meter) {
   }
 }
 
-// Measures the kernels of some plans, and adds them to the profile of a machine that was measured
-// before.
+// Measures the kernels of some plans, and adds them to the profile of an already measured machine.
 Result<int> add_steps(const ProfileOptions& options) {
   const std::string path = path_of(options);
   if (comm::mpi_launched()) {

@@ -228,8 +228,7 @@ Status CacheIndex::announce(std::span<const int64_t> ids) {
   return {};
 }
 
-// Takes the first announced batch, which begins, out of the window, and updates its rows' next
-// uses.
+// Takes the first announced batch, which begins, out of the window; updates its rows' next uses.
 void CacheIndex::advance_window() {
   if (window_.empty()) return;
   begins_ = std::move(window_.front());
@@ -271,8 +270,7 @@ std::vector<RowMove> CacheIndex::warm(double share) {
   TESSERA_CHECK(used_ == 0 && counts_.batches == 0, "warm() comes before the first batch");
   const auto most = static_cast<size_t>(
       std::ceil(std::clamp(share, 0.0, 1.0) * static_cast<double>(slots_.size())));
-  // The `most` rows that would be evicted last: a heap whose front is the first of them to be
-  // evicted.
+  // The `most` rows that would be evicted last: a heap whose front is the first of them to leave.
   std::vector<uint64_t> best;
   for (size_t row = 0; row < rows_.size() && most > 0; ++row) {
     const uint64_t order = this->order(static_cast<uint32_t>(row), rows_[row]);
@@ -359,8 +357,7 @@ Status CacheIndex::begin(std::span<const int64_t> ids, CacheBatch& batch, bool i
   return {};
 }
 
-// Gives places to the missing rows: first free slots, then slots of evicted rows, then the
-// overflow.
+// Gives places to the missing rows: free slots, then slots of evicted rows, then the overflow.
 void CacheIndex::place_missing(CacheBatch& batch) {
   freed_.clear();
   while (freed_.size() < missing_.size() && used_ < slots()) {

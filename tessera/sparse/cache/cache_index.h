@@ -118,8 +118,7 @@ class CacheIndex {
   int open() const { return open_; }
 
   // Puts the rows with the largest keys (among equal keys the smaller row numbers) into free slots,
-  // up to `share` of all slots, rounded up. Must come before the first batch. Returns the rows to
-  // read.
+  // up to `share` of all slots, rounded up. Returns the rows to read. Only before the first batch.
   std::vector<RowMove> warm(double share);
 
   // Counts uses of rows in the data set, as CacheOptions::counts does, before the first batch.
@@ -173,8 +172,7 @@ class CacheIndex {
     bool operator>(const Candidate& other) const { return order > other.order; }
     bool operator<(const Candidate& other) const { return order < other.order; }
   };
-  // For a row of the window: the first announced batch that uses it, and its position in the last
-  // one.
+  // For a row of the window: the first announced batch that uses it, and its position in the last.
   struct Use {
     uint32_t next = kNever, last_batch = kNever, last_at = 0;
   };

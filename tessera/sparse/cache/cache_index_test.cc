@@ -408,8 +408,7 @@ TEST(CacheIndexTest, CountingIsTheSameAsGivenCounts) {
   }
 }
 
-// A row that changed at a place of the overflow is written back as well, and no row has a place
-// then.
+// A row that changed at a place of the overflow is written back, too, and no row has a place then.
 TEST(CacheIndexTest, AFlushedIndexMayBeCleared) {
   CacheIndex index = make({.rows = 10, .slots = 2, .policy = "lru"});
   CacheBatch first, second;

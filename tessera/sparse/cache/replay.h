@@ -28,9 +28,8 @@ struct LookupTrace {
   std::vector<int64_t> counts(int64_t rows) const;
 };
 
-// Reads a trace: a batch a line, ids separated by blanks; empty lines and lines that begin with #
-// are left out. Errors: "trace.txt:3: expected an id from 0 to 4294967293, found 'x'"; no batch at
-// all.
+// Reads a trace: a batch a line, ids separated by blanks; skips empty lines and lines that begin
+// with #. Errors: "trace.txt:3: expected an id from 0 to 4294967293, found 'x'"; no batch at all.
 Result<LookupTrace> read_lookup_trace(const std::string& path);
 Result<LookupTrace> parse_lookup_trace(std::string_view text, const std::string& name);
 

@@ -30,8 +30,7 @@ Status check_shape(const std::string& path, RowShape shape) {
                   path, shape.rows, shape.row_bytes));
 }
 
-// Transfers all bytes and returns 0, or returns the errno of a failed call, or -1 if the file ends
-// before.
+// Transfers all bytes. Returns 0, the errno of a failed call, or -1 if the file ends before.
 template <class Call>
 int transfer(Call call, int64_t count) {
   for (int64_t done = 0; done < count;) {

@@ -1,5 +1,5 @@
-// For tests: the same cache, written to be obvious. It uses sets and full scans, serves one batch
-// at a time, and reads the future off the trace.
+// For tests: the cache of cache_index.h, written to be obvious. It uses sets and full scans, serves
+// one batch at a time, and reads the future off the trace.
 #pragma once
 
 #include <algorithm>

@@ -91,8 +91,7 @@ class RowCache {
   Status finish(const CacheBatch& batch, bool changed);
   Status flush();  // writes back what changed, and syncs the store
 
-  // Returns the bytes of the row at a place. All places lie in one array: row(p) = row(0) + p *
-  // row_bytes.
+  // Returns the bytes of the row at a place: row(p) = row(0) + p * row_bytes, in one array.
   std::byte* row(int32_t place) { return memory_ + int64_t{place} * store_.row_bytes(); }
   const CacheIndex& index() const { return index_; }
   const CacheCounts& counts() const { return index_.counts(); }
@@ -120,8 +119,7 @@ inline Result<std::unique_ptr<RowCache>> RowCache::make(RowStore& store,
   }
   TESSERA_TRY(CacheIndex index, CacheIndex::make(options));
   std::unique_ptr<RowCache> cache(new RowCache(store, std::move(index)));
-  // Reserves address space for every row at once: the open batches together use each row at most
-  // once.
+  // Reserves address space for every row at once: open batches together use each row at most once.
   const int64_t places = cache->index_.slots() + store.rows();
   cache->memory_bytes_ = static_cast<size_t>(places * store.row_bytes());
   void* memory = ::mmap(nullptr, cache->memory_bytes_, PROT_READ | PROT_WRITE,

@@ -28,8 +28,8 @@ struct Product {
 const char* no_device();
 // Copies operands from the host's memory to the device, multiplies, and copies y back.
 const char* run(const Product& product);
-// Starts the product of operands in the device's memory and returns before it is done (the default
-// stream).
+// Starts the product of operands in the device's memory (default stream); returns before it is
+// done.
 const char* launch(const Product& on_device);
 
 }  // namespace tessera::sparse::cuda

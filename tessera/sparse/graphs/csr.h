@@ -73,7 +73,7 @@ CsrGraph transpose(const CsrGraph& graph);
 // must be square and sorted.
 CsrGraph with_self_loops(const CsrGraph& graph);
 // Returns D^-1/2 A D^-1/2 of a square matrix A whose edges count their values; D has the sums of
-// A's rows. This is the propagation of graph convolutions. Nodes whose sum is zero or negative keep
+// A's rows. This is the propagation of graph convolutions. Nodes with a sum of 0 or below keep
 // zeros.
 CsrGraph normalized_symmetric(const CsrGraph& graph);
 // Returns D^-1 A: every row with a positive sum then sums to 1.

@@ -37,8 +37,7 @@ struct NamedLists {
   }
   std::vector<int64_t> counts() const;
 };
-// Returns the lists. `rows`: rows of the op, by member. `owned`: rows of the table, by member,
-// disjoint.
+// Returns the lists. `rows`: of the op, by member. `owned`: of the table, by member, disjoint.
 NamedLists name_rows(const CompressedRows& ids, const Sampling& sampling,
                      const std::vector<Interval>& rows, const std::vector<Interval>& owned);
 

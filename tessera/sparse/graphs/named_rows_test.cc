@@ -14,8 +14,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-// Returns the rows of `owner` that sampled edges of the rows `names` name, counted from the owner's
-// first.
+// Returns the rows of `owner` that sampled edges of the rows `names` name, from the owner's first.
 std::vector<int32_t> named(const CsrGraph& graph, const Sampling& sampling, const Interval& names,
                            const Interval& owner) {
   std::set<int32_t> rows;

@@ -16,7 +16,7 @@
 namespace tessera::sparse {
 
 // Compressed rows: NAME.begin, NAME.end and NAME.columns, and NAME.values where edges have values.
-// Each feature of a node counts 1 over their number. `weighted`: the edges and a self-loop of each
+// Each of the n features of a node counts 1 / n. `weighted`: the edges and a self-loop of each
 // node, normalised as in GCN; else the edges as they are.
 struct NodeInputs {
   std::map<std::string, std::vector<int64_t>> integers;

@@ -43,8 +43,7 @@ TEST(Sample, worked_examples) {
   EXPECT_THAT(positions(Sampler::kStride, 577, 4), ElementsAre(0, 192, 384, 576));
 }
 
-// Compares the formula of one slot, which the device kernel uses, with the positions of a whole
-// row.
+// Compares the formula of one slot, as the device kernel uses it, with a whole row's positions.
 TEST(Sample, slots_one_at_a_time_are_those_of_the_row) {
   for (const Sampler sampler : kSamplers) {
     for (int64_t degree : {1, 2, 9, 577, 30030, 2147483647}) {
@@ -101,8 +100,7 @@ TEST(Sample, bucket_stride_and_permutation_take_distinct_edges) {
 
 // 21767 is a prime, 3 modulo 4: k^2 folded onto [0, 10884) is a permutation of the first half.
 TEST(Sample, folded_squares_are_a_permutation) {
-  // At a degree of 10884 the last step, modulo the degree, changes nothing; width 10883 is all but
-  // one.
+  // At degree 10884 the last step, modulo the degree, changes nothing; width 10883 is all but one.
   const std::vector<int32_t> squares = positions(Sampler::kQuadratic, 10884, 10883);
   EXPECT_TRUE(distinct(squares));
   EXPECT_LE(*std::max_element(squares.begin(), squares.end()), 10883);

@@ -14,8 +14,8 @@ enum class Sampler : uint8_t { kNone, kBucket, kStride, kQuadratic, kPermutation
 
 inline constexpr uint32_t kQuadraticPrime = 21767;
 
-// Slot k is edge (offset + multiplier k) mod n; or, if quadratic, fold((k k + offset) mod 21767)
-// mod n.
+// Slot k is edge (offset + multiplier k) mod n; or, if quadratic,
+// fold((k k + offset) mod 21767) mod n.
 struct SlotFormula {
   uint32_t multiplier = 1, offset = 0;
   bool quadratic = false;

@@ -76,8 +76,7 @@ std::string_view instructions_name(Instructions instructions);
 bool supported(Instructions instructions);  // built in, and the processor has them
 Instructions best_instructions();
 
-// Computes the product, for T = float and double. Outputs are overwritten and must not overlap
-// inputs.
+// Computes the product, for float and double. Outputs are overwritten and must not overlap inputs.
 template <class T>
 Status spmm(const CsrView<T>& graph, const SpmmOptions& options, const Matrix<const T>& x,
             const Matrix<T>& y, int threads = 1, Instructions instructions = best_instructions());

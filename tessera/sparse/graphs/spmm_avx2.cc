@@ -1,5 +1,4 @@
-// Handles four doubles or eight floats at once. Compiled with -mavx2 where the processor family has
-// it.
+// Four doubles or eight floats at once. Compiled with -mavx2 where the processor family has it.
 #include "tessera/sparse/graphs/spmm_rows.h"
 
 #if defined(__AVX2__)

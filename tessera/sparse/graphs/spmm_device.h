@@ -15,8 +15,7 @@ std::string device_error();
 
 // Copies the operands to the device, multiplies, and copies y back. Sums are taken in the order of
 // the slots, as on the processor, but with fused multiplications; rows of more than 512 slots in up
-// to 64 partial sums, which are added in a fixed order. Errors: those of spmm, and a fault of the
-// device.
+// to 64 partial sums, added in a fixed order. Errors: those of spmm, and a fault of the device.
 Status spmm_on_device(const CsrView<float>& graph, const SpmmOptions& options,
                       const Matrix<const float>& x, const Matrix<float>& y);
 

@@ -131,8 +131,7 @@ CsrGraph sampled_csr(const CsrGraph& graph, const Sampling& sampling) {
 }
 
 // Returns the dense matrix that the product multiplies by: scale_i * sum of the values of the slots
-// that have the column. It is the oracle, together with products of dense matrices by their
-// definition.
+// that have the column. It is the oracle, together with dense products by their definition.
 std::vector<std::vector<double>> dense(const CsrGraph& graph, const SpmmOptions& options) {
   const CsrGraph sampled = sampled_csr(graph, options.sampling);
   std::vector<std::vector<double>> a(graph.rows(), std::vector<double>(graph.column_count, 0));

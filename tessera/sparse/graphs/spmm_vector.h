@@ -94,7 +94,7 @@ struct Loops {
     }
   }
 
-  // Calls f.template operator()<N, Rest>(first feature, rest) for stretches that cover all
+  // Calls f.template operator()<N, Rest>(first feature, rest) for stretches that cover the
   // features.
   template <class F>
   static void stretches(int64_t features, const F& f) {

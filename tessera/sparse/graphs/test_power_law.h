@@ -79,8 +79,7 @@ class Alias {
 inline std::vector<double> weights(const PowerLawOptions& options) {
   const double power = -1 / (options.exponent - 1);
   std::vector<double> weight(static_cast<size_t>(options.nodes));
-  // The shift r0 that bounds the share of the heaviest node, by bisection: the share falls as r0
-  // grows.
+  // The shift r0 that bounds the heaviest node's share, by bisection: the share falls as r0 grows.
   const auto fill = [&](double shift) {
     double sum = 0;
     for (size_t r = 0; r < weight.size(); ++r) {
