@@ -61,9 +61,8 @@ std::string duration_text(double seconds) {
   return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
 }
 
-// Returns the text of an evaluation in a step's report or in the summary: "0.5012"; for models of
-// clicks "0.5012, NE 0.8210, AUC 0.7611"; for models that predict classes "0.5012, accuracy 81.30
-// %".
+// Returns the text of an evaluation in a report of a step or the summary: "0.5012"; of a model of
+// clicks "0.5012, NE 0.8210, AUC 0.7611"; of one that predicts classes "0.5012, accuracy 81.30 %".
 template <typename Report>
 std::string eval_text(const Report& report) {
   const auto number = [](double value) {
