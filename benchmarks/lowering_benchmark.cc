@@ -1,4 +1,5 @@
-// What planning costs, step by step: model text -> graph -> resolved plan -> programs of all roles.
+// Measures the time of planning, step by step: model text -> graph -> resolved plan -> programs of
+// all roles.
 //
 //   lowering_benchmark [repetitions] [MODEL PLAN BATCH]
 #include <fmt/format.h>
@@ -22,7 +23,7 @@ struct Case {
   int64_t batch;
 };
 
-struct Clock {  // of the processor: what others run beside it does not count
+struct Clock {  // of the processor: other programs beside do not count
   std::clock_t last = std::clock();
   double lap() {
     const std::clock_t now = std::clock();
@@ -32,7 +33,7 @@ struct Clock {  // of the processor: what others run beside it does not count
   }
 };
 
-// Milliseconds of each step: build, load, training graph, prepare, lowering, programs.
+// Returns the milliseconds of each step: build, load, training graph, prepare, lowering, programs.
 Result<std::vector<double>> plan_once(const Case& what, size_t& instructions) {
   std::vector<double> ms;
   Clock clock;

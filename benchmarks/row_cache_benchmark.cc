@@ -79,7 +79,7 @@ void change(std::byte* row) {
   std::memcpy(row, values, kRowBytes);
 }
 
-// Each row of a batch once, as a table without a cache would move it.
+// Moves each row of a batch once, as a table without a cache does.
 void step_uncached(benchmark::State& state) {
   TableFile table;
   if (!table.store) return state.SkipWithError("no file");

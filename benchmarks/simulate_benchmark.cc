@@ -1,4 +1,4 @@
-// How fast the simulator is: events a second in detail, large plans from text to result, and a
+// Measures the simulator's speed: events a second in detail, large plans from text to result, and a
 // changed candidate of a search.
 #include <benchmark/benchmark.h>
 
@@ -21,7 +21,7 @@ SimulateOptions options() {
   return out;
 }
 
-// A search compares times and sizes.
+// A search compares only times and sizes.
 SimulateOptions quick(SimulateOptions how) {
   how.memory_details = false;
   how.critical_path = false;
@@ -34,7 +34,7 @@ void count(benchmark::State& state, const Simulation& result, double events) {
   state.counters["events/s"] = benchmark::Counter(events, benchmark::Counter::kIsRate);
 }
 
-// Every item of every rank its own event.
+// Every item of every rank is an event of its own.
 void detailed(benchmark::State& state) {
   const Compiled plan = planned("gpt:layers=8,hidden=2048,heads=16,seq=1024,vocab=51200",
                                 "megatron(tp=2,pp=4,dp=4,micro_batches=16)", 64);
@@ -52,7 +52,7 @@ void detailed(benchmark::State& state) {
 }
 BENCHMARK(detailed)->Unit(benchmark::kMillisecond);
 
-// From the model's text to the result.
+// Measures from the model's text to the result.
 void from_text(benchmark::State& state, const std::string& model, const std::string& plan,
                const std::string& machine, int64_t batch) {
   Simulation result;
@@ -82,8 +82,8 @@ BENCHMARK_CAPTURE(from_text, dlrm_on_128,
                   "tables(8,by=table_row,nodes=16)", "dgx-a100-40:16", 65536)
     ->Unit(benchmark::kMillisecond);
 
-// One plan after another of a model, as a search prices them: the model and the graph that is
-// trained are there, the plan is new each time. `how`: are stages that are equal lowered once?
+// Prices one plan after another of a model, as a search does: the model and the training graph
+// exist, the plan is new each time. `how` says whether equal stages are lowered once.
 void new_plan(benchmark::State& state, const std::vector<std::string>& plans,
               const std::string& machine, int64_t batch, const CompileOptions& how) {
   Compiler compiler;
@@ -128,7 +128,7 @@ BENCHMARK_CAPTURE(new_plan, gpt3_on_16384_all_stages, kOn16384, "dgx-a100:2048",
                   CompileOptions())
     ->Unit(benchmark::kMillisecond);
 
-// Programs are there: the machine or the style changes from one play to the next.
+// The programs exist; the machine or the style changes from one simulation to the next.
 void candidate(benchmark::State& state, const std::string& plan, int64_t batch, bool style) {
   const Compiled made = planned(kGpt3, plan, batch);
   std::vector<Cluster> clusters(2, load_cluster("dgx-a100:128").value());

@@ -1,5 +1,6 @@
-// Tessera's sparse products as C functions, so that benchmarks/run_sparse.py calls them on the arrays
-// that SciPy and PyTorch multiply, in one process. Each returns 0, or 1 after it has printed an error.
+// Tessera's sparse products as C functions, so that benchmarks/run_sparse.py calls them on the
+// arrays that SciPy and PyTorch multiply, in one process. Each returns 0, or 1 after it has printed
+// an error.
 #include <cstdint>
 #include <cstdio>
 #include <cstring>

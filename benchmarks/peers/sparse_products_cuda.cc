@@ -1,5 +1,6 @@
-// The sparse product of tessera/sparse/cuda on arrays that lie in the memory of the device, as a C function for
-// benchmarks/run_sparse_gpu.py. It returns before the product is done; 0, or 1 after it has printed an error.
+// The sparse product of tessera/sparse/cuda on arrays in the device's memory, as a C function for
+// benchmarks/run_sparse_gpu.py. It returns before the product is done: 0, or 1 after it has printed
+// an error.
 #include <cstdint>
 #include <cstdio>
 #include <limits>

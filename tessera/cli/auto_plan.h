@@ -1,4 +1,4 @@
-// `--plan auto`: commands that take a plan find one first.
+// `--plan auto`: a command that takes a plan finds the plan itself first.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +17,11 @@ struct AutoQuestion {
   std::string precision = "float32";
   const Cluster* cluster = nullptr;  // null: "local" with `ranks` devices, one a core if that is 0
   Style style = {};
-  int64_t ranks = 0;  // the plan must use so many; 0: as it likes
+  int64_t ranks = 0;  // the number of ranks that the plan must use; 0: any
   OptimizerSpec optimizer = {};
 };
-// The question's plan as it is; of "auto" the text of the plan that the planner finds, whose first
-// line says so. Errors: no batch, nothing fits.
+// Returns the question's plan as it is, or, where it is "auto", the text of the plan that the
+// planner finds, whose first line says "auto". Errors: no batch is given; no plan fits.
 Result<std::string> find_auto(const AutoQuestion& question);
 
 }  // namespace tessera::cli

@@ -1,4 +1,4 @@
-// tessera cache: what caches of rows would do with a trace of look-ups.
+// tessera cache: replays a trace of look-ups through caches of rows.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -35,7 +35,8 @@ struct Row {
   CacheCounts counts;
 };
 
-// All tables of a file of clicks are one table, one behind the other.
+// Reads the look-ups of a file of clicks; the ids of its tables are numbered as the rows of one
+// table, one table behind the other.
 Result<LookupTrace> trace_of_clicks(const std::string& path, int64_t batch) {
   TESSERA_TRY(const ClickFile file, ClickFile::open(path));
   LookupTrace trace;
@@ -131,7 +132,7 @@ Result<int> run_cache(const CacheJob& job) {
                     rows, *job.rows));
   }
   rows = job.rows.value_or(rows);
-  LookupTrace counted;  // what the counts of the data set are taken from
+  LookupTrace counted;  // the part of the trace from which the counts are taken
   const auto batches = static_cast<int64_t>(job.counted * static_cast<double>(trace.batches()));
   for (int64_t i = 0; i < batches; ++i) counted.add(trace.batch(i));
   const std::vector<int64_t> counts = counted.counts(rows);

@@ -1,4 +1,4 @@
-// tessera checkpoint: what a run has left behind, without the runtime.
+// tessera checkpoint: shows, checks and copies the checkpoints of a run, without the runtime.
 #include "tessera/state/checkpoint.h"
 #include "tessera/base/json_text.h"
 
@@ -32,7 +32,7 @@ bool names_checkpoint(const std::string& path) {
           std::filesystem::exists(std::filesystem::symlink_status(path, error)));
 }
 
-// Damage is what these commands look for, so it is a failed check, wherever it shows.
+// Opens a checkpoint. These commands look for damage, so damage is a failed check, not a fault.
 Result<std::unique_ptr<CheckpointSource>> open_checked(const std::string& path) {
   auto source = open_checkpoint(path);
   if (!source && source.error().code == ErrorCode::kFault)
@@ -44,12 +44,12 @@ bool ends_in_safetensors(const std::string& path) { return path.ends_with(".safe
 
 // Says which checkpoint counts as the newest of a folder.
 enum class Newest : uint8_t {
-  kWithManifest,  // one without is passed over, as a run that goes on sets it aside
-  kAny,           // it is looked for damage
+  kWithManifest,  // a checkpoint without a manifest is passed over, as a resumed run sets it aside
+  kAny,           // the caller looks for damage in the checkpoint
 };
 
-// The checkpoint that a path names, damaged or not: a checkpoint's folder, or the newest of a folder
-// of them.
+// Returns the path of the checkpoint that `path` names, damaged or not: `path` itself if it is a
+// checkpoint's folder, else the newest checkpoint in the folder `path`.
 Result<std::string> chosen(const std::string& path, Newest which = Newest::kWithManifest) {
   if (names_checkpoint(path)) return path;
   FileSystem disk;
@@ -141,7 +141,8 @@ Result<int> show_checkpoint(const CheckpointOptions& options) {
   return print(text + table.to_string());
 }
 
-// The command's answer is one line for each fault that it finds; so they go to standard output.
+// Prints one line for each fault in the checkpoint's files. These lines are the command's answer,
+// so they go to standard output.
 Result<int> verify_files(const CheckpointOptions& options) {
   TESSERA_TRY(const std::string path, chosen(options.path, Newest::kAny));
   const auto source = open_checkpoint(path);

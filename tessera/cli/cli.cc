@@ -54,9 +54,10 @@ constexpr std::array<LibraryCommand, 21> kCommands = {{{"train", add_train},
                                                        {"data", add_data},
                                                        {"cache", add_cache}}};
 
-// Adds the commands that `word`, the first argument, needs: its own alone if the program has it, or
-// all of them, which loads the planning library. Where that library is missing its commands are
-// listed all the same, and an Error only if `word` is one of them.
+// Adds the commands that `word`, the first argument, needs: only the command `word` if the program
+// itself has it, else all commands, which loads the planning library. Where that library is
+// missing, its commands are listed all the same; the function returns an Error only if `word` is
+// one of them.
 Status add_commands(Commands& commands, std::string_view word) {
   const auto named = std::ranges::find(kCommands, word, &LibraryCommand::name);
   if (named != kCommands.end() && named->add != nullptr) {
@@ -77,7 +78,7 @@ Status add_commands(Commands& commands, std::string_view word) {
   return {};
 }
 
-// The first argument, if it is no command.
+// Checks that the first argument is an option or the name of a command.
 Status check_command(int argc, const char* const* argv) {
   std::vector<std::string> names;
   for (const LibraryCommand& command : kCommands) names.emplace_back(command.name);
@@ -106,7 +107,7 @@ std::string unexpected_argument(const CLI::App& command, const std::string& wher
   return where + "unexpected argument";
 }
 
-// What CLI11 found wrong, in our words.
+// Returns our message for what CLI11 found wrong.
 std::string parse_message(const CLI::App& app, const CLI::ParseError& error) {
   const auto commands = app.get_subcommands();
   const CLI::App& command = commands.empty() ? app : *commands.front();
@@ -268,11 +269,11 @@ int run(int argc, const char* const* argv) {
     app.parse(argc, argv);
     return run_action(action);
   } catch (const CLI::CallForHelp&) {
-    return print(app.help());  // of the command, if there is one
+    return print(app.help());  // of the command, if one is named
   } catch (const CLI::ParseError& error) {
     return fail({ErrorCode::kInvalidInput, parse_message(app, error)});
   } catch (const std::filesystem::filesystem_error& error) {
-    // A question about a path that a user gave, as one with a name that is too long.
+    // Example: a path that a user gave has a name that is too long.
     return fail(
         {ErrorCode::kInvalidInput,
          fmt::format("cannot look at '{}': {}", error.path1().string(), error.code().message())});

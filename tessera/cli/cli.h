@@ -1,8 +1,9 @@
 // The command line: parses, calls the library, prints. Each command is one file, <command>.cc, that
-// names its options and hands them on. Two libraries are loaded when a command needs them: what only
-// the runtime can do lies in with_runtime/ (run_commands.h), and the commands that search, predict,
-// import or export in with_planning/ (planning_library.h). The contract (commands, JSON keys, exit
-// codes): docs/reference/command-line.md.
+// names its options and hands them on. Two libraries are loaded when a command needs them: the
+// runtime's, from with_runtime/, for commands that execute (run_commands.h), and the planning
+// library, from with_planning/, for the commands that search, predict, import or export
+// (planning_library.h). The contract (commands, JSON keys, exit codes):
+// docs/reference/command-line.md.
 //
 // A command adds itself and says where the values of its options go:
 //   void add_diff(Commands& commands) {
@@ -31,14 +32,15 @@ class Option;
 
 namespace tessera::cli {
 
-// The whole program; returns its exit code.
+// Runs the whole program and returns its exit code.
 int run(int argc, const char* const* argv);
 
-// Prints its answer and returns the exit code, or an Error, which is printed as one line.
+// An `Action` prints the command's answer and returns the exit code, or an Error, which the caller
+// prints as one line.
 using Action = std::function<Result<int>()>;
 
-// What an option accepts. It is a reference to the option: a change that is made through a copy of
-// it changes the same option.
+// An `Option` says what an option of a command accepts. It is a reference: a copy of it refers to,
+// and changes, the same option.
 class Option {
  public:
   explicit Option(CLI::Option* option) : option_(option) {}
@@ -55,8 +57,8 @@ class Option {
   CLI::Option* option_;
 };
 
-// A handle too. What an option's value is stored in must outlive the parsing, so `action` usually
-// holds it by a shared pointer.
+// A `Command` is a reference, too. The variable that holds an option's value must outlive the
+// parsing, so `action` usually holds it by a shared pointer.
 class Command {
  public:
   Command(CLI::App* app, Action* chosen) : app_(app), chosen_(chosen) {}
@@ -76,7 +78,7 @@ class Command {
   void flag(const std::string& name, bool& value, const std::string& help);
 
   void footer(const std::string& text);  // below the options: notes and examples
-  void action(Action action);            // what happens if the command is chosen
+  void action(Action action);            // `action` runs if the user chooses the command
 
  private:
   CLI::App* app_;
@@ -106,11 +108,11 @@ void add_checkpoint(Commands& commands);
 void add_cache(Commands& commands);
 void add_data(Commands& commands);
 
-// --batch of commands that take the smallest one that the plan allows where none is given.
+// Adds --batch to a command that, without it, takes the smallest batch that the plan allows.
 void add_batch(Command& command, int64_t& batch);
-// --precision, by the names of RUN.toml.
+// Adds --precision, whose values are the names of RUN.toml.
 void add_precision(Command& command, std::string& precision);
-// --optimizer, by which a model will be trained (compile/optimizer_text.h).
+// Adds --optimizer, the optimizer that will train the model (compile/optimizer_text.h).
 void add_optimizer(Command& command, std::string& optimizer);
 
 }  // namespace tessera::cli

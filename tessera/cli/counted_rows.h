@@ -1,4 +1,4 @@
-// Counts, in given data, the rows that the exchanges of a program move (NamedRows, program/program.h),
+// Counts, in given data, the rows that a program's exchanges move (NamedRows, program/program.h),
 // for commands that execute nothing.
 #pragma once
 
@@ -11,10 +11,10 @@
 
 namespace tessera::cli {
 
-// `data`: as the key data of a run file, of nodes of a graph. The function fills in the counts of the
-// first step; it keeps what it needs of the files, and refers to the graph. Errors begin with
-// "--data: ": other data, a model without sparse products, files that cannot be read, inputs of other
-// sizes than the data have.
+// Returns a function that fills in the counts of the first step in a program. `data` is written as
+// the key data of a run file and names the nodes of a graph. The function keeps what it needs of
+// the files, and refers to `graph`. Errors begin with "--data: ": `data` is of another kind, the
+// model has no sparse products, a file cannot be read, or an input's size differs from the data's.
 Result<std::function<void(Program&)>> counted_rows(const std::string& data, const Graph& graph);
 
 }  // namespace tessera::cli

@@ -1,5 +1,5 @@
-// tessera data: files of clicks from logs, from nothing, and what is in them; files of graphs; HDF5
-// files of arrays.
+// tessera data: makes files of clicks from logs or at random, shows what they hold; files of
+// graphs; HDF5 files of arrays.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -88,7 +88,8 @@ Result<ClickOptions> click_options(const DataJob& job) {
   return options;
 }
 
-// A sample takes at least its label, its dense numbers and the lengths of its bags.
+// Checks that the disk has room for the samples; each takes at least the bytes of its label, its
+// dense numbers and the lengths of its bags.
 Status check_room(const ClickOptions& options, int64_t samples, const std::string& out) {
   const int64_t each = 1 + options.dense * static_cast<int64_t>(sizeof(float)) +
                        std::ssize(options.features) * static_cast<int64_t>(sizeof(uint16_t));
@@ -186,7 +187,7 @@ Result<int> graph(const DataJob& job) {
   return run_data_graph(graph);
 }
 
-// "volumes=x.npy" for each dataset.
+// Writes an HDF5 file; each argument, as "volumes=x.npy", gives one dataset.
 Result<int> to_hdf5(const DataJob& job) {
   TESSERA_TRY(const std::string out, out_of(job));
   if (job.files.empty()) return data_error("hdf5: expected NAME=FILE.npy, found none");
@@ -235,7 +236,7 @@ Result<int> run_data(const DataJob& job) {
   return show_data(job);
 }
 
-// Those of the action graph; defaults are told in their texts.
+// Adds the options of the action graph. Their help texts tell the defaults.
 void add_graph_options(Command& command, GraphJob& job) {
   command.option("--network", job.network, "graph: gcn or graphsage, for the nodes of the files")
       .one_of({"gcn", "graphsage"})

@@ -1,4 +1,5 @@
-// Internal to the command line: tessera data graph, what files of graphs hold, and networks for them.
+// Internal to the command line: tessera data graph, which shows what files of graphs hold, and
+// makes networks for them.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,7 @@
 namespace tessera::cli {
 
 struct GraphJob {
-  std::string file;                // x.mtx, a list of edges, or what files about nodes begin with
+  std::string file;                // x.mtx, a list of edges, or the prefix of the files about nodes
   std::optional<std::string> out;  // the graph file of a network
   std::string network, sampler = "none";
   std::vector<int64_t> widths;

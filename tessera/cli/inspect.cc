@@ -1,4 +1,4 @@
-// tessera inspect: the options, and which of its answers is meant.
+// tessera inspect: its options, and the choice among its answers.
 #include "tessera/cli/inspect.h"
 
 #include <fmt/format.h>
@@ -27,7 +27,8 @@ bool is_program(const std::string& file) {
   return text && trim(*text).starts_with("program ");
 }
 
-// A cluster file has parts, which no plan has. What cannot be read is left to the plan's parser.
+// Returns whether the file describes a cluster: it has parts, which no plan has. A file that cannot
+// be read is left to the plan's parser.
 bool is_cluster_file(const std::string& file) {
   const auto text = read_file(file);
   if (!text) return false;
@@ -35,7 +36,7 @@ bool is_cluster_file(const std::string& file) {
   return table && table->contains("part");
 }
 
-// A preset, or a name that is nearer to one than to a model family.
+// Returns whether the text is a preset, or a name that is nearer to one than to a model family.
 bool means_preset(const std::string& text) {
   if (names_preset(text)) return true;
   std::vector<std::string> names = preset_names();

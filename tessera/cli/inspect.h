@@ -1,4 +1,4 @@
-// Parts of tessera inspect: what it says about a model, a plan, the roles of a lowering, an op, a
+// Parts of tessera inspect: its answers about a model, a plan, the roles of a lowering, an op, a
 // program and a cluster.
 #pragma once
 
@@ -14,7 +14,7 @@ namespace tessera::cli {
 
 struct InspectOptions {
   std::string subject, plan, model, op, precision = "float32", optimizer;
-  std::string cluster;  // on which the plan's axes are laid
+  std::string cluster;  // the cluster on which the plan's axes are laid
   std::optional<int64_t> rank, place;
   int64_t batch = 0;
   std::vector<int64_t> shape;  // of a resharding or a path between layouts
@@ -31,17 +31,18 @@ Result<int> inspect_op(const InspectOptions& options, const Compiled& planned);
 Result<int> inspect_rank(const InspectOptions& options, const Compiled& planned);
 Result<int> inspect_place(const InspectOptions& options, const Compiled& planned);
 Result<int> inspect_decisions(const InspectOptions& options, const Compiled& planned);
-// The program file `file` in the place of its rank's program: parsed and verified among the others.
+// Shows the program in `file`, which takes the place of its rank's program: it is parsed, and
+// verified together with the programs of the other ranks.
 Result<int> inspect_program(const InspectOptions& options, const Compiled& planned,
                             const std::string& file);
 
-// "S0RR@2x4 -> S0RR@3x4": unit tasks, senders and order between two meshes of hosts x devices.
+// Shows "S0RR@2x4 -> S0RR@3x4": unit tasks, senders, order between two meshes of hosts x devices.
 Result<int> inspect_resharding(const InspectOptions& options);
 
-// "S0R -> RS0" on the mesh of --mesh: the collectives on the way, and their price.
+// Shows "S0R -> RS0" on the mesh of --mesh: the collectives on the way, and their price.
 Result<int> inspect_path(const InspectOptions& options);
 
-// "dgx-a100:2", "local", a cluster file: its nodes with devices and links, and the network.
+// Shows "dgx-a100:2", "local" or a cluster file: its nodes with devices and links, and the network.
 Result<int> inspect_cluster(const InspectOptions& options);
 Result<int> list_clusters(bool json);
 

@@ -28,7 +28,8 @@ std::string link_text(const Link& link) {
   return fmt::format("{}, {}", rate(link.rate), time(link.latency_s));
 }
 
-// A row of columns, one for each device of a node: all up to eight, else six, dots and the last.
+// `Columns` is a row with one column for each device of a node: all up to eight, else six, dots and
+// the last.
 class Columns {
  public:
   explicit Columns(int64_t count) {
@@ -37,7 +38,7 @@ class Columns {
     if (count > 8) shown_.push_back(count - 1);
   }
   const std::vector<int64_t>& shown() const { return shown_; }
-  // `cell` of each shown column, centred, "..." for the left-out ones.
+  // Returns the row with `cell` of each shown column, centred, and "..." for the columns left out.
   template <class Cell>
   std::string row(Cell cell) const {
     std::string out = "  ";
@@ -59,8 +60,8 @@ std::string line(std::string drawing, const std::string& words) {
   return fmt::format("{:<60}{}\n", drawing, words);
 }
 
-// How the devices of a node are joined. Nodes whose collectives take the curves that were measured on
-// a hybrid cube mesh (docs/theory/cost-model.md section 4.3) are such a mesh.
+// Returns how the devices of a node are joined. A node whose collectives take the curves that were
+// measured on a hybrid cube mesh (docs/theory/cost-model.md section 4.3) is such a mesh.
 std::string wiring_text(const NodeType& type) {
   if (!type.inner.switched) return "one link that the devices share";
   if (type.inner.kind == LinkKind::kNvlink && type.device.generation->curves == "volta")
@@ -68,7 +69,7 @@ std::string wiring_text(const NodeType& type) {
   return "a switch: all devices at full rate";
 }
 
-// The bar that joins the devices: '=' a switch, '-' one shared link; '//' between sockets.
+// Draws the bar that joins the devices: '=' a switch, '-' one shared link; '//' between sockets.
 std::string bar(const NodeType& type, const Columns& columns) {
   const char stroke = type.inner.switched ? '=' : '-';
   std::string out(columns.width(), stroke);
@@ -138,7 +139,7 @@ std::string device_text(const NodeType& type) {
       time(device.host_issue_s), type.host_slowness, time(device.launch_s), peak.to_string("  "));
 }
 
-// From the top of the network down to the nodes.
+// Describes the network from its top down to the nodes.
 std::string fabric_text(const Cluster& cluster) {
   if (cluster.nodes() == 1) return "";
   std::string out =

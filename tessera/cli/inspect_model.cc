@@ -1,4 +1,4 @@
-// What tessera inspect says about a model, and about a plan alone.
+// tessera inspect's answers about a model, and about a plan alone.
 #include <fmt/format.h>
 
 #include <array>
@@ -19,7 +19,7 @@ using Json = nlohmann::ordered_json;
 
 struct PhaseSum {
   int64_t ops = 0;
-  double flops = 0;  // sums of large models do not fit 63 bits
+  double flops = 0;  // floating, because the sums of large models overflow 63 bits
 };
 using PhaseSums = std::array<PhaseSum, 3>;  // by Phase
 

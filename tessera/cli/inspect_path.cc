@@ -1,4 +1,4 @@
-// tessera inspect 'S0R -> RS0' --mesh 2x4: how a tensor gets from one layout to another on one mesh.
+// tessera inspect 'S0R -> RS0' --mesh 2x4: shows how a tensor changes layout on one mesh.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -21,7 +21,7 @@ using Json = nlohmann::ordered_json;
 struct LayoutPath {
   Mesh mesh;
   std::vector<int64_t> shape;
-  bool has_shape = false;  // false: sizes were chosen, and only shares of the tensor mean something
+  bool has_shape = false;  // false: the sizes were chosen here, and only shares mean something
   DType dtype = DType::kFloat32;
   Layout from, to;
   std::vector<ConversionStep> steps;
@@ -35,7 +35,7 @@ struct LayoutPath {
   }
 };
 
-// Sizes that all axes divide, of a tensor that is large beside the number of steps.
+// Chooses sizes that all axes divide, of a tensor that is large beside the number of steps.
 std::vector<int64_t> usual_shape(size_t rank, const Mesh& mesh) {
   constexpr int64_t kLeastElements = int64_t{1} << 24;
   std::vector<int64_t> shape(rank, mesh.size());
@@ -109,7 +109,7 @@ std::vector<size_t> axes_of(const ConversionStep& step) {
 
 double seconds_of(const StepPrice& price) { return price.cost ? price.cost->seconds() : 0; }
 
-// Bytes where the tensor's sizes are known, else the share of the tensor.
+// Shows bytes where the tensor's sizes are known, else the share of the tensor.
 std::string amount_text(const LayoutPath& path, int64_t bytes) {
   if (path.has_shape) return short_bytes(bytes);
   return fmt::format("{:.4g}", static_cast<double>(bytes) / path.tensor_bytes());

@@ -1,4 +1,4 @@
-// What tessera inspect says about a model under a plan: roles, one op, one rank, a program file.
+// tessera inspect's answers about a model under a plan: roles, one op, one rank, a program file.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,16 +25,16 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// By alternative of Instruction::body.
+// The classes of instructions, in the order of the alternatives of Instruction::body.
 constexpr std::array<const char*, 10> kClasses = {"compute",   "collective", "send", "receive",
                                                   "wait",      "copy",       "load", "free",
                                                   "row fetch", "row release"};
 constexpr size_t kUsualClasses =
-    8;  // the others are of tables with a cache, and shown where one is
+    8;  // the others belong to tables with a cache and are shown only where one has them
 static_assert(std::variant_size_v<decltype(Instruction::body)> == kClasses.size());
 constexpr std::array kTiers = {Tier::kDevice, Tier::kHost, Tier::kDisk};
 
-// What the representative of a role has to say.
+// `RoleFacts` is what is shown about a role, taken from the program of its representative rank.
 struct RoleFacts {
   RankClass role;
   std::string mesh;
@@ -95,7 +95,7 @@ Json role_facts_json(const RoleFacts& facts) {
           {"peak_memory_bytes", facts.arena[0]}};
 }
 
-// How the axes of the plan lie on the machine that the options name; nothing without one.
+// Returns how the axes of the plan lie on the machine of the options; empty if they name none.
 Result<std::vector<AxisOnMachine>> axes_of(const InspectOptions& options,
                                            const ResolvedPlan& plan) {
   if (options.cluster.empty()) return std::vector<AxisOnMachine>{};
@@ -326,7 +326,7 @@ Result<int> inspect_decisions(const InspectOptions& options, const Compiled& pla
 
 Result<int> inspect_program(const InspectOptions& options, const Compiled& planned,
                             const std::string& file) {
-  constexpr int64_t kMostRanks = 64;  // the verifier looks at all programs together
+  constexpr int64_t kMostRanks = 64;  // because the verifier looks at all programs together
   TESSERA_TRY(const std::string text, read_file(file));
   TESSERA_TRY(const Program program, parse_program(text, planned.graph(), file));
   const int64_t ranks = planned.plan().ranks;

@@ -16,7 +16,7 @@
 namespace tessera::cli {
 namespace {
 
-// The rank that an MPI launcher gave this process; 0 without one.
+// Returns the rank that an MPI launcher gave this process; 0 without a launcher.
 int launched_rank() {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"}) {
     if (const char* value = std::getenv(name)) return std::atoi(value);
@@ -35,7 +35,7 @@ int print(std::string_view text) {
 }
 
 int fail(const Error& error) {
-  // Wrong input is found by every rank; a fault names the rank that met it.
+  // Every rank finds wrong input, so rank 0 alone reports it; a fault names the rank that met it.
   if (error.code == ErrorCode::kFault || launched_rank() == 0) {
     const std::string line = fmt::format("tessera: {}\n", message_line(error.message));
     std::fwrite(line.data(), 1, line.size(), stderr);

@@ -1,4 +1,4 @@
-// What goes to the terminal. Answers go to standard output in one piece; errors are one line on
+// Writes to the terminal. Answers go to standard output in one piece; errors are one line on
 // standard error, `tessera: <message>`. Under MPI only rank 0 reports what all ranks find.
 #pragma once
 
@@ -16,8 +16,9 @@ int print(std::string_view text);
 // Prints the error's line and returns its exit code.
 int fail(const Error& error);
 
-// Columns as wide as their widest cell; the first is flush left, the others right. The first row
-// is the head. What a file holds may stand in a cell: control characters are written out (one_line).
+// A `Table` has columns as wide as their widest cell; the first is flush left, the others flush
+// right. The first row is the head. A cell may hold text of a user's file: control characters are
+// escaped (one_line).
 class Table {
  public:
   explicit Table(std::vector<std::string> head) : rows_{std::move(head)} {}

@@ -1,8 +1,8 @@
-// The commands that search, predict, draw, import or export, and the modules that only they need.
-// They are a library of their own, libtessera_planning.so in the program's folder: `make demo` builds
-// and starts without it, and the program loads it when one of its commands is called, when the list
-// of all commands is asked for, or for a plan that is to be found (auto_plan.h). It takes all other
-// modules from the program, as the runtime library does (run_commands.h).
+// The commands that search, predict, draw, import or export, and the modules that only they need,
+// form a library of their own, libtessera_planning.so in the program's folder. So `make demo`
+// builds and starts without them. The program loads the library when one of its commands is called,
+// when the list of all commands is asked for, or when it must find a plan (auto_plan.h). The
+// library takes all other modules from the program, as the runtime library does (run_commands.h).
 #pragma once
 
 #include <span>
@@ -25,7 +25,7 @@ struct PlanningLibrary {
   Result<std::string> (*plan_by_search)(const AutoQuestion& question);
 };
 
-// Loads the library. `command` opens the message of an Error: the library is not there, or it does
+// Loads the library. Errors, whose messages begin with `command`: the library is missing, or does
 // not fit the program.
 Result<const PlanningLibrary*> planning_library(const std::string& command);
 

@@ -1,12 +1,12 @@
 // The commands that execute models (train, launch, verify, profile, sample, evaluate), after their
-// options have been read. They need the runtime, which needs libtorch, and loading libtorch takes longer
-// than most planning commands. So the runtime is a library of its own, libtessera_runtime.so in the
-// program's folder, and is loaded by the first call of a function below. A build without libtorch
-// lacks the library; the functions then answer with an Error that says what to build.
+// options have been read. They need the runtime, which needs libtorch, and loading libtorch takes
+// longer than most planning commands. So the runtime is a library of its own, libtessera_runtime.so
+// in the program's folder, which the first call of a function below loads. A build without libtorch
+// lacks the library; the functions then return an Error that says what to build.
 //
 // The library holds the modules `comm` and `runtime` and the folder with_runtime/. It takes all
 // other modules from the program, which exports them: there is one copy of each. Its only entry is
-// `tessera_run_commands`, a table of what with_runtime/ defines.
+// `tessera_run_commands`, which returns a table of the functions that with_runtime/ defines.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ namespace tessera::cli {
 struct TrainOptions {
   std::string run_file;
   std::optional<std::string> plan;
-  std::vector<std::string> changes;  // of the plan, as "50:data_parallel(2)"
+  std::vector<std::string> changes;  // changes of the plan, as "50:data_parallel(2)"
   std::optional<int64_t> ranks, steps;
   std::optional<double> timeout_s;
   std::vector<std::string> assignments;  // of --set, in order
@@ -34,7 +34,7 @@ Result<int> run_train(const TrainOptions& options);
 
 struct VerifyOptions {
   std::string model, plan;
-  std::vector<std::string> changes;  // of the plan, as "1:data_parallel(2)"
+  std::vector<std::string> changes;  // changes of the plan, as "1:data_parallel(2)"
   int64_t batch = 0, steps = 2, seed = 1, ranks = 0;
   double tolerance = 1e-9, timeout_s = 60;
   std::string optimizer = "adamw";
@@ -49,7 +49,8 @@ struct ProfileOptions {
   std::vector<int64_t> ranks{1, 2, 4};
   int64_t threads = 1;
   bool quick = false, no_mpi = false;
-  // Only the kernels of these plans' steps, added to the file; no model: the whole machine.
+  // With a model, only the kernels of a step under each of these plans are measured and added to
+  // the file; without one, the whole machine is measured.
   std::string model, precision = "float32";
   std::vector<std::string> plans{"serial"};
   int64_t batch = 0;

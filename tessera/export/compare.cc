@@ -17,7 +17,7 @@ namespace {
 constexpr std::array kParts = {AxisPart::kPp, AxisPart::kReplicas, AxisPart::kDp,
                                AxisPart::kCp, AxisPart::kEp,       AxisPart::kTp};
 
-// How many pieces the ranks of each part make of a dim.
+// Into how many pieces the ranks of each part cut a dim.
 using Pieces = std::map<AxisPart, int64_t>;
 
 std::string pieces_text(const Pieces& pieces) {
@@ -34,7 +34,7 @@ AxisPart part_of_name(std::string_view axis) {
   return AxisPart::kCp;  // "sp"
 }
 
-// Counts differences in small things, and remembers the first.
+// Counts differences in small things, and keeps the name of the first.
 struct Small {
   size_t count = 0;
   std::string first;
@@ -141,8 +141,8 @@ class Comparer {
     return out;
   }
 
-  // Which entry of the given plan a difference is about: the one that cuts the dim, or else the
-  // first that cuts anything over one of the parts that were expected.
+  // Returns the entry of the given plan that a difference is about: the entry that cuts the dim, or
+  // else the first that cuts anything over one of the expected parts.
   std::string entry_of(const DimSplit& split, const Pieces& expected) const {
     const Plan& plan = given_.plan;
     if (split.entry >= 0) return entry_text(plan, plan.splits[static_cast<size_t>(split.entry)]);

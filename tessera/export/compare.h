@@ -1,4 +1,4 @@
-// Does a plan cut, place and keep what another one does, whose settings are known? Axes are
+// Compares a plan with the plan of known settings: do both cut, place and keep the same? Axes are
 // compared by their parts (which ranks share what), not by name.
 #pragma once
 
@@ -21,7 +21,7 @@ std::string_view part_name(AxisPart part);  // "pp", "replicas", ...
 struct AxisParts {
   std::map<std::string, AxisPart> part;
   std::map<std::string, int64_t> size;
-  int64_t degree(AxisPart of) const;  // product of the sizes of its axes
+  int64_t degree(AxisPart of) const;  // product of the sizes of the axes of this part
 };
 
 struct Described {
@@ -30,20 +30,20 @@ struct Described {
   const Plan& plan;
 };
 
-// Is it an op whose cut and stage decide the time of a step? Others are small, and frameworks lay
-// them out in their own way.
+// Returns whether the op's cut and stage decide the time of a step. Other ops are small, and
+// frameworks lay them out in their own way.
 bool is_weighty(const Op& op);
 inline bool is_matrix(const Tensor& tensor) { return tensor.dims.size() >= 2; }
 
-// The axes over which the tensor rests in shards, by name.
+// Returns the names of the axes over which the tensor rests in shards.
 std::vector<std::string> axes_at_rest(const ResolvedPlan& resolved, const Tensor& tensor);
 
 struct Differences {
-  std::vector<std::string> notes;  // of what is small
+  std::vector<std::string> notes;  // about small things
 };
-// `expected` is a plan of settings (settings.h): its axes have the names of parts; its context axis
-// may be called sp. `masters`: are masters of narrow copies compared too? The error names the entry
-// of the first difference that is not small.
+// Finds where two plans differ. `expected` is the plan of some settings (settings.h): its axes have
+// the names of parts, but its context axis may be called sp. `masters` says whether masters of
+// narrow copies are compared, too. The error names the entry of the first large difference.
 Result<Differences> find_differences(const Described& given, const ResolvedPlan& expected,
                                      const Graph& graph, bool masters);
 

@@ -1,6 +1,7 @@
-// DeepSpeed: its JSON configuration. JSON has no comments; notes are printed beside it. What the
-// JSON does not hold (stages are an argument of PipelineModule) stands under keys that DeepSpeed's
-// own configuration class reads and hands to nobody: docs/reference/export.md says who reads them.
+// DeepSpeed: its JSON configuration. JSON has no comments, so notes are printed beside it. Settings
+// for which the JSON has no key (stages are an argument of PipelineModule) stand under keys that
+// DeepSpeed's own configuration class reads and passes to no one: docs/reference/export.md says who
+// reads them.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -19,8 +20,8 @@ class SpeedWriter {
   explicit SpeedWriter(const ExportJob& job) : job_(job), s_(job.settings) {}
 
   Result<std::string> run() {
-    // DeepSpeed counts tensor ranks among the replicas of train_batch_size (config.py of 0.19.8), so
-    // beside them it computes that number itself.
+    // DeepSpeed counts tensor ranks among the replicas of train_batch_size (config.py of 0.19.8);
+    // with tensor ranks it computes that number itself.
     if (s_.tp == 1) out_["train_batch_size"] = s_.batch;
     out_["train_micro_batch_size_per_gpu"] = s_.micro_batch_size();
     out_["gradient_accumulation_steps"] = s_.micro_batches;
@@ -63,7 +64,7 @@ class SpeedWriter {
     return {};
   }
 
-  // Parameters of the largest block.
+  // Returns the number of parameters of the largest block.
   int64_t block_elements() const {
     std::map<int, int64_t> elements;
     for (const Op& op : job_.model.graph.ops()) {
@@ -149,8 +150,8 @@ class SpeedWriter {
   Json out_ = Json::object();
 };
 
-// A number at a path of keys; `otherwise` if there is none, or "auto", which transformers fills in.
-// Not of a kind that the format has: -1.
+// Returns the number at a path of keys; `otherwise` if there is none, or "auto", which transformers
+// fills in; -1 if the value is no number.
 int64_t number_at(const Json& json, const std::vector<const char*>& path, int64_t otherwise) {
   const Json* node = &json;
   for (const char* key : path) {
@@ -162,8 +163,8 @@ int64_t number_at(const Json& json, const std::vector<const char*>& path, int64_
   return node->is_number() ? static_cast<int64_t>(node->get<double>()) : -1;
 }
 
-// Reads the three keys of the batch, any of which may be missing: DeepSpeed computes those from the
-// others (config.py of 0.19.8). Its replicas count tensor ranks, too.
+// Reads the three keys of the batch. Any of them may be missing: DeepSpeed computes it from the
+// others (config.py of 0.19.8). Its replicas include tensor ranks.
 Status read_batch(const Json& json, ExportSettings& s) {
   constexpr int64_t kNone = 0;
   const int64_t replicas = s.dp * s.tp;

@@ -1,4 +1,4 @@
-// From a plan to the text of a framework, and back to see that nothing was lost.
+// Writes a plan as the text of a framework, and reads the text back to see that nothing was lost.
 //
 //   TESSERA_TRY(const ExportTarget* target, ...);
 //   TESSERA_TRY(const Exported exported, export_plan(request));
@@ -22,22 +22,23 @@ namespace tessera {
 struct ExportRequest {
   std::string model, plan;  // a model's text; a plan file, a recipe call or the text of a plan
   int64_t batch = 0;        // 0: one sequence for each replica and micro-batch of the plan
-  std::string precision = "float32";  // what the run computes in, as in RUN.toml
+  std::string precision = "float32";  // the type the run computes in, as in RUN.toml
   const ExportTarget* target = nullptr;
   int64_t node_size = 8;
 };
 
 struct Exported {
-  std::string text;                // of the framework
-  std::vector<std::string> notes;  // what the framework does otherwise, or has no word for
+  std::string text;                // the framework's text
+  std::vector<std::string> notes;  // things that the framework does otherwise or cannot express
   ExportSettings settings;
   std::shared_ptr<const Model> model;
-  std::string plan_text;  // of the plan that was exported
+  std::string plan_text;  // the text of the exported plan
 };
-// Errors: the plan does not fit the model; the target cannot express an entry (its file:line).
+// Returns an error if the plan does not fit the model, or the target cannot express an entry (its
+// file:line).
 Result<Exported> export_plan(const ExportRequest& request);
 
-// The plan that a text of the framework asks for, as plan text.
+// `ReadBack` is the plan that a text of the framework asks for.
 struct ReadBack {
   ExportSettings settings;
   std::string plan_text;
@@ -45,12 +46,12 @@ struct ReadBack {
 Result<ReadBack> read_export(const ExportTarget& target, const std::string& text, int64_t ranks,
                              const Model& model);
 
-// How far the prediction for what is read back may lie from the plan's.
+// The largest relative change of the predicted step from the plan to the plan that is read back.
 inline constexpr double kMostRoundTripChange = 0.02;
 struct RoundTrip {
   ReadBack back;
   double step_s = 0, back_step_s = 0;
-  int64_t memory_bytes = 0, back_memory_bytes = 0;  // of the rank that needs the most
+  int64_t memory_bytes = 0, back_memory_bytes = 0;  // of the rank that needs most
   double change() const { return back_step_s / step_s - 1; }
   bool same() const { return std::abs(change()) <= kMostRoundTripChange; }
 };

@@ -1,6 +1,5 @@
-// Oracles: what is read back of an export has the settings of the plan and predicts its step; a
-// plan by hand, with other names of axes and in another style, has the settings of the recipe's
-// plan.
+// Oracles: settings that are read back from an export equal the plan's and predict its step; a plan
+// by hand, with other names of axes and in another style, has the settings of the recipe's plan.
 #include "tessera/export/export.h"
 
 #include <fmt/format.h>
@@ -376,7 +375,7 @@ TEST(Megatron, has_what_its_own_checks_ask_for) {
   EXPECT_THAT(plain, Not(HasSubstr("--ckpt-format")));
 }
 
-// DeepSpeed multiplies micro-batch and steps by all ranks, tensor ranks too.
+// DeepSpeed multiplies micro-batch and steps by all ranks, tensor ranks included.
 TEST(DeepSpeed, computes_the_batch_itself_beside_tensor_ranks) {
   const std::string plan =
       "# p\nmesh = { dp = 2, tp = 2 }\nsplit = [\n"
@@ -481,7 +480,7 @@ TEST(Reader, honours_or_refuses_what_changes_a_run) {
               HasSubstr("fp8-format: expected a text without it"));
 }
 
-// DeepSpeed computes those of the three keys that are missing (config.py of 0.19.8).
+// DeepSpeed computes the missing ones of the three keys (config.py of 0.19.8).
 TEST(Reader, computes_the_batch_as_deepspeed_does) {
   EXPECT_EQ(read_text("deepspeed", "{\"train_batch_size\": 8}", 4), "dp=4 batch=8");
   EXPECT_EQ(read_text("deepspeed",

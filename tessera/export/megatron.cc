@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kMegatron = "megatron";
 
-// The line that sets how many queues of work a device has: validate_args of Megatron-LM asks for it.
+// Returns the line that sets a device's number of work queues, as Megatron-LM's validate_args asks.
 std::string connections_of(const ExportSettings& s) {
   if (s.zero >= 2)
     return "unset CUDA_DEVICE_MAX_CONNECTIONS  # Megatron-FSDP needs more queues than one";
@@ -37,7 +37,7 @@ Result<std::string> write_megatron(const ExportJob& job) {
   size_t width = 0;
   std::vector<std::string> flags;
   for (const CoreArgument& argument : arguments) {
-    // The shell would take the bars and stars of a layout for its own.
+    // The shell would interpret the bars and stars of a layout.
     const bool quote = argument.value.find_first_of("|*(") != std::string::npos;
     flags.push_back(argument.value.empty() ? fmt::format("--{}", argument.flag)
                     : quote                ? fmt::format("--{} '{}'", argument.flag, argument.value)
@@ -56,7 +56,7 @@ Result<std::string> write_megatron(const ExportJob& job) {
   return out;
 }
 
-// Words of a shell text, without comments and line ends. A quote holds a word together.
+// Splits a shell text into words, without comments and line ends. A quoted part is not split.
 std::vector<std::string> words_of(const std::string& text) {
   std::vector<std::string> out;
   for (const std::string& line : split_text(text, '\n')) {
@@ -85,7 +85,7 @@ Result<ExportSettings> read_megatron(const std::string& text, int64_t ranks, con
   std::string flag;
   for (const std::string& word : words_of(text)) {
     if (word == ")") {
-      flag.clear();  // the end of a list of words: what follows is no value
+      flag.clear();  // a list of words ends here: the next word is no value
     } else if (word.starts_with("--")) {
       flag = word.substr(2);
       std::replace(flag.begin(), flag.end(), '_', '-');
@@ -93,7 +93,7 @@ Result<ExportSettings> read_megatron(const std::string& text, int64_t ranks, con
     } else if (!flag.empty() && values[flag] == "true") {
       values[flag] = word;
     } else if (flag == "recompute-modules" || (flag == "cp-comm-type" && values[flag] != word)) {
-      values[flag] += " " + word;  // a list: of forms of attention one for each layer
+      values[flag] += " " + word;  // a list: the forms of attention, one for each layer
     }
   }
   const auto number = [&](std::string_view name) {

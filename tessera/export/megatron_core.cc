@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-// Each argument by its flag of Megatron-LM and its field of Megatron Bridge.
+// The flag of Megatron-LM and the field of Megatron Bridge for each argument.
 constexpr std::pair<const char*, const char*> kFields[] = {
     {"tensor-model-parallel-size", "model.tensor_model_parallel_size"},
     {"sequence-parallel", "model.sequence_parallel"},
@@ -59,11 +59,11 @@ std::string field_of(std::string_view flag) {
   return "";
 }
 
-// Flags that change what is computed, or where, and that no plan of ours says: refused where a text
-// has them, unless with this value.
+// Flags that change which values are computed, or where, and that no plan of ours expresses: a text
+// that has such a flag is refused, unless the flag has this value.
 struct Unsaid {
   const char* flag;
-  const char* without;  // the value that says nothing; "": none does
+  const char* without;  // the value that changes nothing; "": there is none
   const char* why;
 };
 constexpr Unsaid kUnsaid[] = {
@@ -392,7 +392,7 @@ class CoreReader {
     return {};
   }
 
-  // Tensor ranks share each expert as they share a layer, or else there is no plan of these settings.
+  // Checks that tensor ranks share each expert as they share a layer; no plan has other settings.
   Status experts() const {
     if (!has_experts(forward_)) return {};
     TESSERA_TRY(const int64_t tp, number("expert-tensor-parallel-size", s_.tp));
@@ -401,7 +401,7 @@ class CoreReader {
                    fmt::format("tensor-model-parallel-size, {}", s_.tp));
   }
 
-  // Blocks of each place, as they are shared unevenly; empty: evenly.
+  // Returns the blocks of each place where they are shared unevenly; empty: evenly.
   Result<std::vector<int64_t>> blocks_of_places() const {
     const bool embedding = has("account-for-embedding-in-pipeline-split"),
                loss = has("account-for-loss-in-pipeline-split");
@@ -437,7 +437,7 @@ class CoreReader {
     return out;
   }
 
-  // The stages: `chunks` of each place, of which embedding and loss may count as a layer.
+  // Finds the stages, `chunks` on each place; the embedding and the loss may each count as a layer.
   Status uneven() {
     TESSERA_TRY(const std::vector<int64_t> places, blocks_of_places());
     constexpr const char* kLayers = "num-layers-per-virtual-pipeline-stage";
@@ -531,7 +531,7 @@ class CoreReader {
     return {};
   }
 
-  // Whole blocks: all of them, or so many of each stage.
+  // Reads the recomputation of whole blocks: of all blocks, or of a number of them in each stage.
   Status recompute_blocks() {
     const std::string method = text("recompute-method", "uniform");
     TESSERA_TRY(const int64_t count, number("recompute-num-layers", 1));
@@ -571,7 +571,7 @@ class CoreReader {
   ExportSettings s_;
 };
 
-// Written out: "Et*2|(tt|)*2L" is "Ett|tt|tt|L". `at` moves behind what was read.
+// Writes repetitions out: "Et*2|(tt|)*2L" is "Ett|tt|tt|L". Moves `at` behind the text it has read.
 Result<std::string> written_out(std::string_view layout, size_t& at, bool inside) {
   std::string out;
   while (at < layout.size() && layout[at] != ')') {

@@ -1,6 +1,6 @@
-// NeMo: the YAML with which a recipe of Megatron Bridge, the library of the NeMo framework that
-// trains language models on Megatron-Core, is overridden. The reader takes two levels of keys,
-// which is all that the writer uses.
+// NeMo: the YAML that overrides a recipe of Megatron Bridge, the NeMo framework's library that
+// trains language models on Megatron-Core. The reader takes two levels of keys, which is all that
+// the writer uses.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -38,7 +38,7 @@ Result<std::string> write_nemo(const ExportJob& job) {
   out += fmt::format(
       "# Start: {}torchrun --nnodes {} --nproc-per-node {} SCRIPT --config-file THIS_FILE\n",
       one_queue ? "CUDA_DEVICE_MAX_CONNECTIONS=1 " : "", (ranks + a_node - 1) / a_node, a_node);
-  // Groups in the order in which they are first met; in each the arguments in their order.
+  // Groups stand in the order in which they are first met, and so do the arguments of a group.
   std::vector<std::string> order;
   std::map<std::string, std::string> groups;
   std::string top;
@@ -58,7 +58,7 @@ Result<std::string> write_nemo(const ExportJob& job) {
   return out + top;
 }
 
-// The value of a line "key: value  # comment", without quotes.
+// Returns the value of a line "key: value  # comment", without quotes.
 std::string plain(std::string_view value) {
   char quote = 0;
   size_t end = value.size();

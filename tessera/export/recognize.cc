@@ -28,13 +28,13 @@ std::string at(const Plan& plan, int line, const std::string& entry) {
   return entry.empty() ? where : fmt::format("{} ({})", where, entry);
 }
 
-// A selector as messages show it: planners write very long ones.
+// Shortens a selector for messages, since planners write very long ones.
 std::string shown(const std::string& pattern) {
   constexpr size_t kMost = 60;
   return pattern.size() <= kMost ? pattern : pattern.substr(0, kMost - 3) + "...";
 }
 
-// The line of a key at the top of a plan's text; 0: it is not there.
+// Returns the line of a key at the top of a plan's text; 0 if the key is not there.
 int line_of(const std::string& text, std::string_view key) {
   int line = 0;
   for (const std::string& one : split_text(text, '\n')) {
@@ -142,7 +142,7 @@ class Recognizer {
   }
 
   // ---- the parts of axes
-  // The name of the axis among those of the mesh of the op's stage.
+  // Returns the name of the axis in the mesh of the op's stage.
   const std::string& name_of(const Op& op, AxisId axis) const {
     const StageId stage = resolved_.ops[op.id.index()].stage;
     return resolved_.stages[stage.index()].mesh.axis(axis).name;
@@ -163,11 +163,11 @@ class Recognizer {
   }
 
   Status find_part(const std::string& axis) {
-    std::optional<std::pair<AxisPart, int>> found;  // and the entry
+    std::optional<std::pair<AxisPart, int>> found;  // with its entry
     std::set<AxisPart> parts;
     const auto take = [&](AxisPart part, int entry) {
       parts.insert(part);
-      // The first of these that holds: experts, features, tokens, batch.
+      // The first of these parts that holds: experts, features, tokens, batch.
       if (!found || rank_of(part) < rank_of(found->first)) found = {part, entry};
     };
     int other = -1;
@@ -235,7 +235,7 @@ class Recognizer {
     return {};
   }
 
-  // Axes over which any matrix of the role rests in shards, and the entry.
+  // Axes over which any matrix of the role rests in shards, and the plan's entry that says so.
   struct Shards {
     std::set<std::string> axes;
     int entry = -1;
@@ -280,7 +280,7 @@ class Recognizer {
       out_.origins["zero"] = entry_text(plan_, plan_.stores[static_cast<size_t>(entry)]);
     masters_ = masters || s.zero == 3 || s.zero == 0 || s.compute == DType::kFloat32;
     if (s.zero == 0) return;
-    // Replicas: those over which nothing is cut at rest.
+    // Axes over which nothing is cut at rest are replicas.
     std::set<std::string> sharded = states.axes;
     sharded.insert(gradients.axes.begin(), gradients.axes.end());
     if (s.zero == 3) sharded.insert(parameters.axes.begin(), parameters.axes.end());
@@ -300,7 +300,7 @@ class Recognizer {
     out_.origins["mesh"] = at_key("mesh");
     if (s.replicas > 1 && out_.origins.contains("dp"))
       out_.origins["replicas"] = out_.origins["dp"];
-    // Outermost first, in one of the two orders of ranks.
+    // The parts, outermost first, in the two orders of ranks.
     using Order = std::vector<AxisPart>;
     const Order usual = {AxisPart::kPp, AxisPart::kReplicas, AxisPart::kDp,
                          AxisPart::kCp, AxisPart::kEp,       AxisPart::kTp};
@@ -418,7 +418,7 @@ class Recognizer {
   }
 
   // ---- recomputation
-  using Made = std::vector<bool>;  // by op: is its result made again?
+  using Made = std::vector<bool>;  // by op: whether its result is recomputed
 
   Made made_again(const ResolvedPlan& resolved) const {
     Made out(training_.ops().size());
@@ -539,7 +539,7 @@ class Recognizer {
   Graph training_;
   ResolvedPlan resolved_;
   AxisParts parts_;
-  bool masters_ = true;  // do masters rest in shards where optimizer state does?
+  bool masters_ = true;  // whether masters rest in shards where optimizer state does
   Recognized out_;
 };
 

@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-// The call of the recipe whose plan is the nearest; `plan_of` changes what the recipe lacks.
+// Returns the call of the recipe whose plan is nearest; `plan_of` adds what the recipe lacks.
 std::string call_of(const ExportSettings& s, const Graph& forward) {
   std::vector<std::string> arguments;
   const auto add = [&](std::string_view name, const auto& value, const auto& otherwise) {
@@ -43,7 +43,7 @@ std::string call_of(const ExportSettings& s, const Graph& forward) {
   return fmt::format("{}({})", mixture ? "expert_parallel" : "megatron", join(arguments, ","));
 }
 
-// The axis dp as two: batches are cut over both, what rests in shards over the inner one alone.
+// Splits the axis dp into two: both cut batches; the inner one alone cuts what rests in shards.
 void set_replicas(Plan& plan, const ExportSettings& s) {
   if (s.replicas == 1) return;
   const auto axis = std::find_if(plan.mesh.begin(), plan.mesh.end(),
@@ -75,7 +75,7 @@ void set_rank_order(Plan& plan, const ExportSettings& s) {
   std::stable_partition(plan.mesh.begin(), plan.mesh.end(), is_outer);
 }
 
-// Stages of other lengths than the recipe's.
+// Sets stages whose lengths differ from the recipe's.
 Status set_blocks(Plan& plan, const ExportSettings& s, const Graph& forward) {
   if (s.blocks.empty()) return {};
   const recipes::Blocks blocks(forward);

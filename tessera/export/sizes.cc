@@ -42,10 +42,10 @@ constexpr Row kRows[] = {
     {"z_loss", "moe-z-loss-coeff", "moe_z_loss_coeff", "0", "of the router's z-loss"},
 };
 
-// Keys that are said by a switch below, or that say nothing of a framework's arguments.
+// Keys that a switch below expresses, or that have no counterpart among a framework's arguments.
 constexpr const char* kElsewhere[] = {"kv_heads",   "tied",     "dtype",  "causal",
                                       "activation", "qkv_bias", "qk_norm"};
-// Keys that are left out without a word where they have this value.
+// Keys that are left out without a note where they have this value.
 constexpr std::pair<const char*, const char*> kAbsent[] = {
     {"window", "0"},    {"eod", "-1"},         {"q_rank", "0"},   {"kv_rank", "0"},
     {"lora", "0"},      {"lora_mlp", "0"},     {"latent", "0"},   {"dense_layers", "0"},
@@ -130,8 +130,9 @@ Result<ModelSizes> model_sizes(const Model& model) {
     add("moe-token-dispatcher-type", "moe_token_dispatcher_type", "alltoall", "tokens to experts");
     add("moe-pad-expert-input-to-capacity", "moe_pad_expert_input_to_capacity", "", "static shapes",
         "true");
-    // The weights are the softmax of the chosen scores, whose sum is 1; for one expert Megatron-Core
-    // (0.19.2, TransformerConfig) demands the softmax of all scores, of which one keeps its own.
+    // The weights are the softmax of the chosen scores, whose sum is 1; for one expert,
+    // Megatron-Core (0.19.2, TransformerConfig) demands the softmax of all scores, and the expert
+    // keeps its own.
     const bool one = keys["top_k"] == "1";
     if (one) {
       add("moe-router-pre-softmax", "moe_router_pre_softmax", "", "weights before the choice",
@@ -144,7 +145,7 @@ Result<ModelSizes> model_sizes(const Model& model) {
     if (const auto found = keys.find(key); found != keys.end() && found->second == value)
       known[key] = true;
   }
-  // Dense layers in front need no width where there are none.
+  // Without dense layers in front, their width is not needed.
   if (known["dense_layers"]) known["dense_ffn"] = true;
   for (const auto& [key, value] : keys) {
     if (!known[key] && key != "dense_ffn") out.left_out.push_back(fmt::format("{}={}", key, value));

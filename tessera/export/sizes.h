@@ -1,5 +1,5 @@
-// The sizes of a model as arguments of Megatron-Core, which Megatron-LM takes as flags and Megatron
-// Bridge (NeMo) as fields of `model`: one table for both.
+// The sizes of a model as arguments of Megatron-Core: Megatron-LM takes them as flags, Megatron
+// Bridge (NeMo) as fields of `model`. One table serves both.
 #pragma once
 
 #include <cstdint>
@@ -17,22 +17,22 @@ struct SizeArgument {
   std::string flag;         // "num-query-groups", without dashes in front
   std::string field;        // "num_query_groups"; "": the field follows from others
   std::string value;        // "" for a switch
-  std::string field_value;  // of the field, where that is not `value`
+  std::string field_value;  // the field's value, if not `value`
   std::string meaning;
 };
-// In the order in which they are written. Keys of the spec that say nothing of a plan's cost and
-// that these frameworks lack go to `left_out`. Families: gpt, llama, mixtral; of others the sizes
-// are not known, and `left_out` says so.
+// Arguments in the order of writing. `left_out` has the keys of the spec that say nothing of a
+// plan's cost and that these frameworks lack. Families: gpt, llama, mixtral; the sizes of other
+// families are not known, and `left_out` says so.
 struct ModelSizes {
-  std::string script;  // of Megatron-LM that trains the family: "pretrain_gpt.py"
+  std::string script;  // the script of Megatron-LM that trains the family: "pretrain_gpt.py"
   std::vector<SizeArgument> arguments;
   std::vector<std::string> left_out;
 };
 Result<ModelSizes> model_sizes(const Model& model);
-// Those that a script of Megatron-LM trains.
+// Returns the families that a script of Megatron-LM trains.
 std::vector<std::string> megatron_families();
 
-// The number that a key of the model's spec has; nothing if it has no such key.
+// Returns the number of a key in the model's spec; nothing if the spec has no such key.
 std::optional<int64_t> spec_number(const Model& model, std::string_view key);
 
 }  // namespace tessera

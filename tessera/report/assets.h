@@ -1,5 +1,4 @@
-// The parts of the page that are the same in every report, embedded at build time; empty without
-// npm.
+// Parts of the page that are equal in every report, embedded at build time; empty without npm.
 #pragma once
 
 #include <string_view>

@@ -1,6 +1,6 @@
-// Throughput against memory, as a search saw it: what the JSON of `tessera plan MODEL --json` holds
-// of it, read back for the page. By formula there is a curve (choices of which no other one is both
-// faster and smaller), and beside it lie the programs that were simulated.
+// Throughput against memory as a search saw it, read back from the JSON of `tessera plan MODEL
+// --json` for the page. Formulas give a curve (choices of which no other choice is both faster and
+// smaller); beside the curve lie the programs that were simulated.
 //
 //   TESSERA_TRY(const std::string text, read_file("answer.json"));
 //   TESSERA_TRY(report.curve, parse_plan_curve(text, "answer.json"));
@@ -18,24 +18,25 @@ namespace tessera {
 
 struct PlanCurve {
   struct Point {
-    std::string choice;  // as the search writes it: "dp=8[batch] sharded=3"
+    std::string choice;  // the choice in the search's words: "dp=8[batch] sharded=3"
     double step_s = 0, memory_bytes = 0;
-    bool fits = true;  // into the limit
+    bool fits = true;  // whether it fits into the limit
   };
   struct Program : Point {
     Point estimate;  // the same choice by formula
   };
   std::string model, cluster, planner;
   int64_t batch = 0;               // sequences of a step, at least 1
-  double limit_bytes = 0;          // memory of a device that may be used; 0: none is known
+  double limit_bytes = 0;          // memory of a device that may be used; 0: unknown
   std::vector<Point> estimated;    // by formula, smallest memory first
   std::vector<Program> simulated;  // in the order in which they were tried
-  std::optional<size_t> best;      // of `simulated`: the answer
-  int64_t refused = 0;             // choices that could not be made programs
+  std::optional<size_t> best;      // index into `simulated` of the answer
+  int64_t refused = 0;             // choices that could not become programs
 };
 
-// Errors, one line that names `file`: no JSON (or a part of one), JSON of something else, a key
-// that is missing or of another type, a number that is no time or size, an answer without choices.
+// Parses the JSON of an answer. Errors, one line that names `file`: no JSON (or a part of one),
+// JSON of something else, a key that is missing or of another type, a number that is no time or
+// size, an answer without choices.
 Result<PlanCurve> parse_plan_curve(std::string_view json, const std::string& file);
 
 }  // namespace tessera

@@ -111,7 +111,7 @@ void add_timeline(const Simulation& simulation, int64_t most_events, Labels& lab
   run["capped"] = capped;
 }
 
-// Device time by class of instruction, over all representatives.
+// Sums device time by class of instruction, over all representatives.
 OrderedJson costs_of(const Simulation& simulation) {
   std::map<std::string, double> sums;
   double total = 0;
@@ -131,7 +131,8 @@ OrderedJson costs_of(const Simulation& simulation) {
 }
 
 // ---- memory and ranks
-// Of a long timeline, for each of 2,000 equal parts of it the highest sample and the last: no pixel
+// Thins a long timeline: keeps the highest and the last sample of each of 2,000 equal parts of it,
+// since no pixel shows more.
 // shows more.
 std::vector<MemorySample> thinned(const std::vector<MemorySample>& timeline) {
   constexpr size_t kParts = 2000;
@@ -160,7 +161,7 @@ OrderedJson memory_json(const MemoryUse& memory) {
   for (const LiveBuffer& live : memory.at_peak) {
     at_peak.push_back({live.name, live.bytes, live.what});
   }
-  // A buffer once, with the starts and ends of all its copies.
+  // Each buffer stands once, with the starts and ends of all its copies.
   std::map<std::string, size_t> rows;
   for (const LiveInterval& live : memory.intervals) {
     const auto [row, fresh] = rows.try_emplace(live.name, intervals.size());

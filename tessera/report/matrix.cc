@@ -1,4 +1,4 @@
-// Who sends how much to whom, from the instructions of the programs.
+// Counts the bytes that ranks send to each other, from the instructions of the programs.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-// Bytes that a rank sends in a step, by receiving rank.
+// The bytes that a rank sends in a step, by receiving rank.
 using Sent = std::map<int, int64_t>;
 
 int64_t elements_taken(const Redistribution& what, size_t from, size_t to) {
@@ -54,7 +54,7 @@ void add_issue(const Program& program, const Issue& issue, int64_t times, Sent& 
     const Redistribution what{issue.kind, issue.combiner, issue.dtype, transfer.hold,
                               transfer.need};
     int64_t bytes = traffic(what, self).bytes;
-    if (issue.codec) {  // as the codec makes them smaller
+    if (issue.codec) {  // as much smaller as the codec makes them
       const int64_t whole = transfer.hold[self].volume() * dtype_bytes(issue.dtype);
       const int64_t coded = message_bytes(issue.codec, issue.dtype, transfer.hold[self].volume());
       if (whole > 0) bytes = bytes * coded / whole;
@@ -138,7 +138,7 @@ Result<CommunicationMatrix> of_classes(const Lowering& lowering) {
       matrix.cells.push_back({found->second, static_cast<int32_t>(to - roles.begin()), bytes});
     }
   }
-  // Classes of the same stages share a label: from positions in `roles` to labels.
+  // Classes of the same stages share a label: cells get labels instead of positions in `roles`.
   for (auto& cell : matrix.cells) cell.to = index.at(roles[static_cast<size_t>(cell.to)].stages);
   return matrix;
 }

@@ -1,7 +1,7 @@
-// One self-contained HTML page about one or several simulated (or recorded) steps: timeline,
-// memory, communication matrix, costs, the plan beside the graph; or about the choices that a search
-// saw (curve.h), or about both. It needs no network; the plotting library (Apache ECharts) is part
-// of the page. What the page shows: docs/reference/report.md.
+// Makes one self-contained HTML page about one or several simulated (or recorded) steps: timeline,
+// memory, communication matrix, costs, the plan beside the graph; or about the choices that a
+// search saw (curve.h); or about both. The page needs no network, since the plotting library
+// (Apache ECharts) is part of it. Its contents: docs/reference/report.md.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace tessera {
 
-// Bytes a step from one rank to another, or, of many ranks, from a class of equal ranks to another.
+// The bytes that ranks (or, of many ranks, classes of equal ranks) send each other in a step.
 struct CommunicationMatrix {
   struct Cell {
     int32_t from = 0, to = 0;  // index into labels
@@ -27,19 +27,20 @@ struct CommunicationMatrix {
   std::vector<Cell> cells;  // without zeros, by (from, to)
   std::string note;         // what a label stands for
 };
-// Exact up to `most_ranks` ranks; beyond, one rank of each class is looked at and a cell holds what
-// it sends to all ranks of the other class.
+// Returns the exact matrix up to `most_ranks` ranks. Beyond, one rank of each class is examined,
+// and a cell holds the bytes that it sends to all ranks of the other class.
 Result<CommunicationMatrix> communication_matrix(const Lowering& lowering, int64_t most_ranks = 32);
 
-// What embedding tables load a rank with.
+// The load that embedding tables put on a rank.
 struct TableLoad {
   int rank = 0;
-  int64_t ranks = 1;               // that are as this one is
-  std::vector<TableShare> shares;  // that it keeps between steps
-  int64_t rows_read = 0;           // looked up in a step, a row as often as ids name it
+  int64_t ranks = 1;               // the number of ranks that are equal to this one
+  std::vector<TableShare> shares;  // the shares that it keeps between steps
+  int64_t rows_read = 0;           // in a step, a row as often as ids name it
   int64_t bytes_read = 0;          // of these rows
 };
-// Of every rank, up to `most_ranks` of them; beyond, of one rank of each class of equal ones.
+// Returns the load of every rank, up to `most_ranks` ranks; beyond, of one rank of each class of
+// equal ranks.
 Result<std::vector<TableLoad>> table_loads(const Lowering& lowering,
                                            const std::vector<std::string>& tables,
                                            int64_t most_ranks = 256);
@@ -53,14 +54,14 @@ struct ReportRun {
 };
 struct Report {
   std::string title, subtitle;  // model; batch, cluster and style
-  int64_t capacity_bytes = 0;   // of one device; 0: not said
+  int64_t capacity_bytes = 0;   // of one device; 0: unknown
   std::vector<ReportRun> runs;  // at least one, unless there is a curve
   std::optional<PlanCurve> curve;
-  int64_t most_events = 60'000;  // instructions kept a run; beyond, runs of blocks are
+  int64_t most_events = 60'000;  // instructions kept a run; beyond, only runs of blocks are kept
 };
-// The page's data as JSON.
+// Returns the page's data as JSON.
 Result<std::string> report_data(const Report& report);
-// The page. Fails if the program was built without the plotting library.
+// Returns the page. Fails if the program was built without the plotting library.
 Result<std::string> to_html(const Report& report);
 
 }  // namespace tessera

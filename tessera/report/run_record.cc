@@ -28,7 +28,7 @@ class Line {
   double number(const char* key) {
     const Json* value = find(key);
     if (value == nullptr) return kNone;
-    if (value->is_null()) return kNone;  // a loss that is none
+    if (value->is_null()) return kNone;  // a loss that is not finite
     if (value->is_number()) return value->get<double>();
     fail(fmt::format("{}: expected a number, found {}", key, value->type_name()));
     return kNone;
@@ -133,10 +133,10 @@ std::string bytes_text(double bytes) {
   return fmt::format("{:.4g} {}", bytes, kUnits[unit]);
 }
 
-// One drawing: each column is the mean of the steps that fall into it.
+// `Drawing` is one drawing: each column shows the mean of the steps that fall into it.
 class Drawing {
  public:
-  using Value = std::function<double(const Step&)>;  // not a number: nothing to draw
+  using Value = std::function<double(const Step&)>;  // not a number: nothing is drawn
   Drawing(const RunRecord& record, int64_t width, int64_t height)
       : record_(record), width_(width), height_(height) {}
 
@@ -196,7 +196,7 @@ class Drawing {
     return row;
   }
 
-  // Steps below the drawing; where the run began again stands an R.
+  // Returns the scale of steps below the drawing, with an R where the run began again.
   std::string axis() const {
     std::string line(static_cast<size_t>(width_), '-');
     for (size_t i = 1; i < record_.starts.size(); ++i) {
@@ -248,7 +248,7 @@ Result<RunRecord> parse_run_record(std::string_view text, const std::string& fil
     if (!json.is_object()) {
       return invalid_input(fmt::format("{}: expected a JSON object, found another text", place));
     }
-    // What happened between two steps is not drawn.
+    // Events between two steps are not drawn.
     if (json.contains("saved") || json.contains("loaded") || json.contains("change")) continue;
     if (const auto start = json.find("start"); start != json.end()) {
       TESSERA_TRY(RunRecord::Start read, read_start(*start, place));
@@ -271,7 +271,7 @@ Result<RunRecord> parse_run_record(std::string_view text, const std::string& fil
 
 namespace {
 
-// How good predictions of clicks or classes are, if evaluations say it: a drawing of each figure.
+// Draws each figure that evaluations have for the quality of predictions of clicks or classes.
 std::string quality_text(const RunRecord& record, int64_t width, int64_t height) {
   struct Figure {
     const char* name;
@@ -294,7 +294,7 @@ std::string quality_text(const RunRecord& record, int64_t width, int64_t height)
   return out;
 }
 
-// "0", "0 and 2", "0 to 63".
+// Returns "0", "0 and 2", "0 to 63".
 std::string ranks_text(const std::vector<int64_t>& ranks) {
   const bool run = ranks.back() - ranks.front() + 1 == std::ssize(ranks);
   if (ranks.size() > 2 && run) return fmt::format("{} to {}", ranks.front(), ranks.back());
@@ -308,7 +308,8 @@ std::string ranks_text(const std::vector<int64_t>& ranks) {
 
 using Share = RunRecord::TableShare;
 
-// Who keeps the table: "rank 1", "rows 0-4999 on 0, rows 5000-9999 on 1", and not on the device.
+// Says who keeps the table: "rank 1", "rows 0-4999 on 0, rows 5000-9999 on 1"; and the tier, if not
+// the device.
 std::string holders_text(const std::vector<Share>& shares, int64_t rows, int64_t columns) {
   // Equal boxes are replicas.
   std::map<std::tuple<int64_t, int64_t, int64_t, int64_t, std::string>, std::vector<int64_t>> boxes;
@@ -333,7 +334,7 @@ std::string holders_text(const std::vector<Share>& shares, int64_t rows, int64_t
   return out;
 }
 
-// Where the tables rest under the plan that the run began with the last time.
+// Shows where the tables rest under the plan of the run's last start.
 std::string tables_text(const RunRecord& record) {
   if (record.starts.empty() || record.starts.back().tables.empty()) return "";
   const RunRecord::Start& start = record.starts.back();

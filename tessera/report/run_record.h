@@ -1,7 +1,7 @@
-// The record of a run, as the runtime writes it into `metrics.jsonl` of the run's folder
-// (docs/reference/run-config.md, section "The record of a run"), read back and drawn as text: loss
-// beside evaluations, throughput and memory over the steps, with the restarts marked; of a model with
-// embedding tables, where they rest and what each rank keeps of them.
+// Reads the record of a run, which the runtime writes into `metrics.jsonl` of the run's folder
+// (docs/reference/run-config.md, section "The record of a run"), and draws it as text: loss beside
+// evaluations, throughput and memory over the steps, with the restarts marked; for a model with
+// embedding tables, where they rest and which parts each rank keeps.
 //
 //   TESSERA_TRY(const std::string text, read_file(path));
 //   TESSERA_TRY(const RunRecord record, parse_run_record(text, path));
@@ -21,7 +21,7 @@ namespace tessera {
 inline constexpr std::string_view kRunRecordFile = "metrics.jsonl";
 
 struct RunRecord {
-  // What a rank keeps of an embedding table between steps.
+  // The part of an embedding table that a rank keeps between steps.
   struct TableShare {
     std::string table;
     int64_t rank = 0, first_row = 0, rows = 0, first_column = 0, columns = 0;
@@ -37,30 +37,31 @@ struct RunRecord {
   };
   struct Step {
     int64_t step = 0;
-    double loss = 0;  // not a number where the run had none
+    double loss = 0;  // not a number where the run had no loss
     double tokens_per_s = 0, step_time_s = 0;
     int64_t memory_bytes = 0, resident_bytes = 0;
     std::optional<double> eval_loss;
-    std::optional<double> normalized_entropy, auc;  // beside it, of a model that predicts clicks
-    std::optional<double> accuracy;                 // of one that predicts classes
+    std::optional<double> normalized_entropy, auc;  // if the model predicts clicks
+    std::optional<double> accuracy;                 // if the model predicts classes
   };
-  // A cache of rows of a table, on all ranks.
+  // A cache of rows of a table, all ranks together.
   struct RowCache {
     std::string table, policy;
     int64_t rows = 0, slots = 0;
     double hit_rate = 0;  // of look-ups
     int64_t rows_in = 0, rows_out = 0, overflow_rows = 0;
   };
-  std::vector<RowCache> row_caches;  // of the last run that came to its end
-  std::vector<Start> starts;         // the second and later ones are restarts
-  std::vector<Step> steps;           // each once, in order; of a step made again the later line
+  std::vector<RowCache> row_caches;  // of the last run that ended
+  std::vector<Start> starts;         // all but the first are restarts
+  std::vector<Step> steps;           // each once, in order; a repeated step has its later line
 };
 
-// Errors, one line with file:line: no JSON object, a key that is missing or of another type, no
-// step at all. A part of a line at the end is passed over: somebody is writing it.
+// Parses a record. Errors, one line with file:line: no JSON object, a key that is missing or of
+// another type, no step at all. An incomplete last line, which is still being written, is passed
+// over.
 Result<RunRecord> parse_run_record(std::string_view text, const std::string& file);
 
-// `width` and `height` of a drawing in characters, without its scale.
+// Draws a record as text. A drawing has `width` x `height` characters, without its scale.
 std::string draw(const RunRecord& record, int64_t width = 64, int64_t height = 10);
 
 }  // namespace tessera

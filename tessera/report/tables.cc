@@ -1,4 +1,4 @@
-// Where embedding tables rest and what look-ups read, from the instructions of the programs.
+// Finds where embedding tables rest and what look-ups read, from the instructions of the programs.
 #include <algorithm>
 
 #include "tessera/graph/kinds.h"
@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-// Rows that the op's computation reads: one for each id that its box has.
+// Adds the rows that the op's computation reads: one for each id in its box.
 void add_look_ups(const Program& program, const Op& op, const Compute& compute, int64_t times,
                   TableLoad& load) {
   const Box ids = project(op.annotation, op.annotation.inputs[0], compute.box);

@@ -48,7 +48,7 @@ class Campaign {
     SCOPED_TRACE(fmt::format("operation {} of {}, asynchronous {}, fast '{}'", failure.at,
                              operations(), config_.checkpoint.asynchronous,
                              config_.checkpoint.fast.dir));
-    // With other threads beside, an operation may be the last one of a run: then nothing was lost.
+    // Other threads run beside, so the failing operation may be a run's last: nothing is lost then.
     if (!stopped.end) {
       ++stopped_;
       EXPECT_EQ(stopped.end.error().code, ErrorCode::kFault);
@@ -75,9 +75,9 @@ class Campaign {
     const TrainedRun run = train(config);
     ASSERT_TRUE(run.end) << run.end.error().message;
     const int64_t from = run.end->checkpoints.resumed_from;
-    // What was being written is lost, and with it at most the steps since the one before; a save
-    // beside training has those steps more that began before it was committed.
-    const bool fast = !config.checkpoint.fast.dir.empty();  // of every step, and steps wait for it
+    // The checkpoint being written is lost, and with it at most the steps since the one before. If
+    // saves run beside training, the steps that began before the save was committed are lost, too.
+    const bool fast = !config.checkpoint.fast.dir.empty();  // saved every step; steps wait for it
     EXPECT_GE(from, done - (fast ? 1 : config.checkpoint.asynchronous == 0 ? kEvery : 2 * kEvery));
     for (int64_t step = from + 1; step <= config.steps; ++step)
       EXPECT_EQ(run.losses.at(step), losses_.at(step)) << "step " << step;
@@ -91,7 +91,7 @@ class Campaign {
   TemporaryFolder folder_;
 };
 
-// A random file of a checkpoint's folder becomes another one.
+// Changes, cuts, empties or removes a random file of a checkpoint's folder.
 std::string damage_a_file(const std::string& checkpoint, std::mt19937_64& random) {
   std::vector<fs::path> files;
   for (const auto& entry : fs::directory_iterator(checkpoint)) files.push_back(entry.path());

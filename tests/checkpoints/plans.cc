@@ -30,7 +30,7 @@ struct Triple {
   int64_t batch = 0;
 };
 
-// What the ranks of a plan hold of the state, in bytes; 0: its messages change values.
+// Returns the bytes of state that the plan's ranks hold; 0 if its messages change values.
 Result<int64_t> held_bytes(const RunConfig& config) {
   TESSERA_TRY(const Compiled compiled,
               compile({config.model, config.plan, config.batch, config.precision, "",
@@ -47,8 +47,8 @@ Result<int64_t> held_bytes(const RunConfig& config) {
   return bytes;
 }
 
-// The largest difference of any element, as a share of the largest element of all; the roundings of
-// a tensor that is nearly zero everywhere are no error.
+// Returns the largest difference of any element, as a share of the largest element of all: the
+// roundings of a tensor that is nearly zero everywhere are no error.
 double difference(const TensorSource& a, const TensorSource& b) {
   double worst = 0, largest = 0;
   for (const SourceArray& array : a.arrays()) {
@@ -76,7 +76,7 @@ class Check {
     config_.batch = triple.batch;
     config_.precision = "float64";
     config_.steps = kSteps;
-    // Adam divides by the root of a gradient that may be rounding noise around zero.
+    // Adam divides by the root of a gradient, which may be rounding noise around zero.
     config_.optimizer.eps = 1e-3;
     config_.checkpoint.every = kStop;
     config_.plan = triple.a;
@@ -85,7 +85,7 @@ class Check {
     b_ = triple.b;
   }
 
-  // False: one of the plans is refused, so that there is nothing to compare.
+  // Returns false if one of the plans is refused: then there is nothing to compare.
   bool run() {
     RunConfig other = config_;
     other.plan = b_;

@@ -17,7 +17,7 @@ struct TrainedRun {
 };
 TrainedRun train(const RunConfig& config, Storage* storage = nullptr);
 
-// A folder in memory where there is such a file system: hundreds of checkpoints are synced.
+// A folder in memory if there is such a file system, since hundreds of checkpoints are synced.
 class TemporaryFolder {
  public:
   TemporaryFolder();

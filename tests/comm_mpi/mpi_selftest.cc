@@ -1,15 +1,15 @@
 // Checks of the MPI communicator; every process of an `mpirun -n N` runs this program.
-//   comm_mpi_selftest            all cases of tessera/comm/testing.h: against the brute-force
-//   reference,
-//                                bit for bit against threads, counters against traffic();
-//                                sub-groups, buckets, point to point, gathered bytes
-//   comm_mpi_selftest order      the same with the processes' ranks in reverse
-//   comm_mpi_selftest timeout    the last rank stays away: the others must name it and exit with
-//   code 3 comm_mpi_selftest abort      the last rank aborts: the others must report its reason
-//   comm_mpi_selftest chain      each rank waits for the next, the last stays away: rank 0 must
-//   name the last comm_mpi_selftest mismatch   the ranks issue calls that do not match
-//   comm_mpi_selftest kill       the last rank kills itself with SIGKILL while the others wait for
-//   it comm_mpi_selftest time       all-reduce of 4 MiB
+//   comm_mpi_selftest           all cases of tessera/comm/testing.h: against the brute-force
+//                               reference, bit for bit against threads, counters against
+//                               traffic(); sub-groups, buckets, point to point, gathered bytes
+//   comm_mpi_selftest order     these with the processes' ranks in reverse
+//   comm_mpi_selftest timeout   the last rank stays away: the others must name it and exit with 3
+//   comm_mpi_selftest abort     the last rank aborts: the others must report its reason
+//   comm_mpi_selftest chain     each rank waits for the next, the last stays away: rank 0 must
+//                               name the last
+//   comm_mpi_selftest mismatch  the ranks issue calls that do not match
+//   comm_mpi_selftest kill      the last rank kills itself with SIGKILL while the others wait
+//   comm_mpi_selftest time      all-reduce of 4 MiB
 #include <unistd.h>
 
 #include <chrono>
@@ -33,7 +33,7 @@ constexpr size_t kAhead = 17;  // calls in flight
 
 using Results = std::vector<std::vector<std::byte>>;
 
-// The outputs of all cases on this rank; `errors` gets what differs from the reference.
+// Returns the outputs of all cases on this rank; adds differences from the reference to `errors`.
 Results run_cases(Communicator& comm, const std::vector<Case>& cases,
                   std::vector<std::string>* errors) {
   const size_t me = static_cast<size_t>(comm.rank());
@@ -119,7 +119,7 @@ ArrayView view_of(std::vector<float>& data) {
                      Box::whole({static_cast<int64_t>(data.size())}));
 }
 
-// Around a ring, tags out of order; small and large messages.
+// Sends around a ring, with tags out of order, small and large messages.
 void check_point_to_point(Communicator& comm, std::vector<std::string>& errors) {
   const int to = (comm.rank() + 1) % comm.size();
   const int from = (comm.rank() + comm.size() - 1) % comm.size();
@@ -180,7 +180,7 @@ void meet_a_fault(Communicator& comm, std::string_view mode) {
   const Case test = {"fault",
                      testing::combinations(Box::whole({64}), DType::kFloat32, combiner, n)[0]};
   Arrays arrays(test, static_cast<size_t>(comm.rank()));
-  // A rank that is still in a barrier when another aborts would tell of the barrier.
+  // A rank that is still in a barrier when another aborts would report the barrier.
   if (mode != "abort") comm.barrier();
   if (last && mode == "kill") raise(SIGKILL);
   if (last && mode == "abort") {
@@ -198,7 +198,7 @@ void meet_a_fault(Communicator& comm, std::string_view mode) {
 
 int run(std::string_view mode) {
   const bool faulty = mode != "" && mode != "time" && mode != "order";
-  // In a chain rank 0 is the first whose patience ends.
+  // In a chain, rank 0 must be the first to time out.
   const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
   const bool patient = mode == "chain" && rank != nullptr && std::string_view(rank) != "0";
   const bool reversed = mode == "order" && rank != nullptr;

@@ -1,5 +1,6 @@
 // Closed forms of published work, in symbols of docs/theory/cost-model.md: oracles for tests and
-// documentation, and bounds for planners. The truth about a given program is its instruction list.
+// documentation, and bounds for planners. The exact costs of a program come from its instruction
+// list.
 //
 // b micro-batch, s sequence, h hidden, a heads, g key heads, f FFN width, L layers, V vocabulary,
 // t tensor, p pipeline, d data parallel degree, v virtual stages a device, m micro-batches.
@@ -16,17 +17,18 @@ struct TransformerSizes {
 };
 
 // ---- flops (section 7)
-// A step of `batch` sequences as Megatron-LM counts (Narayanan et al. 2021): 96 B s L h^2 (1 +
+// A step of `batch` sequences as Megatron-LM counts it (Narayanan et al. 2021): 96 B s L h^2 (1 +
 // s/6h + V/16Lh) with full recompute, else 72 B s L h^2 (1 + s/6h + V/12Lh). f = 4h, all heads.
 double megatron_flops(const TransformerSizes& sizes, double batch, bool recompute);
-// A token without recompute, attention in full though causal: 12 L h^2 (1 + g/a + s/h) + 18 L f h
-// (12 L f h if not gated) + 6 V h.
+// A token without recompute, with full attention although it is causal: 12 L h^2 (1 + g/a + s/h) +
+// 18 L f h (12 L f h if not gated) + 6 V h.
 double model_flops_per_token(const TransformerSizes& sizes);
-// A token as llm-foundry counts: 6 P + 12 L h s.
+// A token as llm-foundry counts it: 6 P + 12 L h s.
 double foundry_flops_per_token(const TransformerSizes& sizes, double parameters);
 
 // ---- parameters and states (section 6.1)
-// Of a layer: GPT 12 h^2 + 13 h (f = 4h); gated with grouped queries h^2 (2 + 2g/a) + 3hf + 2h.
+// Parameters of a layer: GPT 12 h^2 + 13 h (f = 4h); gated with grouped queries h^2 (2 + 2g/a) +
+// 3hf + 2h.
 double layer_parameters(const TransformerSizes& sizes);
 
 enum class StateRecipe : uint8_t {
@@ -49,11 +51,11 @@ enum class ActivationScheme : uint8_t {
   kFull,              // 2sbh
   kFullSharded,       // 2sbh/t
 };
-// Saved of one layer and micro-batch: 16 bits, GPT with dropout, unfused attention, f = 4h.
+// Bytes saved for one layer and micro-batch: 16 bits, GPT with dropout, unfused attention, f = 4h.
 double layer_activation_bytes(const TransformerSizes& sizes, double micro_batch, double tensor,
                               ActivationScheme scheme);
 // RMS norm, grouped queries, SwiGLU, fused attention, no dropout, everything sharded by t: sbh (12
-// + 4g/a) + 6sbf + 4sba, 8sbf where silu and product are ops of their own.
+// + 4g/a) + 6sbf + 4sba; 8sbf if silu and product are separate ops.
 double modern_layer_activation_bytes(const TransformerSizes& sizes, double micro_batch,
                                      double tensor, bool fused_product);
 
@@ -67,12 +69,12 @@ double layers_in_flight(PipelineOrder order, double layers, double stages, doubl
 // nothing.
 double pipeline_seconds(PipelineOrder order, double stages, double virtual_stages,
                         double micro_batches, double forward, double backward);
-// 1F1B of unequal stages: sum of F + B and (m - 1) times the slowest; exact where B is proportional
-// to F often, else up to 20 % too large.
+// 1F1B of unequal stages: sum of F + B and (m - 1) times the slowest stage. Exact where B is
+// proportional to F often, else up to 20 % too large.
 double unequal_pipeline_estimate(const std::vector<double>& forward,
                                  const std::vector<double>& backward, double micro_batches);
-// No plan is faster: the work at the best rate of all devices, and the bytes that must pass the
-// narrowest cut.
+// Lower bounds for every plan: the work at the best rate of all devices, and the bytes that must
+// pass the narrowest cut.
 double work_bound(double flops, double devices, double peak, double best_efficiency);
 double cut_bound(double bytes, double bytes_per_second);
 // n ranks that wait for the slowest, each with relative noise sigma: 1 + sigma sqrt(2 ln n).

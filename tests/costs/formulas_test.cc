@@ -12,7 +12,7 @@ TransformerSizes gpt(double layers, double hidden, double heads, double vocab = 
   return {layers, hidden, heads, heads, 4 * hidden, vocab, 2048, false};
 }
 
-// Section 7: 39B and 145B of Narayanan et al.
+// Section 7: the models of 39B and 145B of Narayanan et al.
 TEST(Formulas, megatron_flops_give_the_published_step_times) {
   const double flops = megatron_flops(gpt(48, 8192, 64), 1536, true);
   EXPECT_NEAR(flops, 1.0212e18, 1e14);
@@ -24,7 +24,7 @@ TEST(Formulas, conventions_agree_where_they_count_the_same) {
   const TransformerSizes sizes = gpt(48, 8192, 64);
   EXPECT_NEAR(model_flops_per_token(sizes) * 2048, megatron_flops(sizes, 1, false),
               1e-9 * megatron_flops(sizes, 1, false));
-  // Layers and head, without the small vectors, are the 6P.
+  // The matrices of layers and head, without the small vectors, give the 6P.
   const double matrices = 12. * 48 * 8192 * 8192 + 51200. * 8192;
   EXPECT_NEAR(foundry_flops_per_token(sizes, matrices), model_flops_per_token(sizes),
               1e-9 * model_flops_per_token(sizes));
@@ -45,7 +45,7 @@ TEST(Formulas, states) {
   EXPECT_EQ(state_bytes_per_parameter(StateRecipe::kZero1, 8), 5.5);
   EXPECT_EQ(state_bytes_per_parameter(StateRecipe::kZero2, 8), 3.75);
   EXPECT_EQ(state_bytes_per_parameter(StateRecipe::kZero3, 8), 2);
-  // Unsharded, every recipe of the same precision is the same.
+  // Unsharded, all recipes of one precision give equal bytes.
   for (const StateRecipe recipe : {StateRecipe::kZero1, StateRecipe::kZero2, StateRecipe::kZero3})
     EXPECT_EQ(state_bytes_per_parameter(recipe, 1), 16);
   EXPECT_EQ(state_bytes_per_parameter(StateRecipe::kDistributed, 1), 18);

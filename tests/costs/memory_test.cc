@@ -1,6 +1,6 @@
-// What programs keep, beside the closed forms of memory (cost/formulas.h): equal to the byte, once
-// what differs in kind is added: normalisation statistics, the log-sum-exp of attention, masks that
-// are made again from a counter instead of kept.
+// Compares the bytes that programs keep with the closed forms of memory (cost/formulas.h). They are
+// equal to the byte once the differences in kind are added: normalisation statistics, the
+// log-sum-exp of attention, masks that are made again from a counter instead of kept.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -13,8 +13,8 @@ namespace {
 
 constexpr int64_t kSeq = 32, kHidden = 64, kHeads = 8, kTensor = 2;
 
-// Lowers three blocks in bfloat16, and returns what rank 0 keeps of the middle one from forward to
-// backward of a micro-batch of one sequence.
+// Lowers three blocks in bfloat16, and returns the bytes of the middle block that rank 0 keeps from
+// forward to backward of a micro-batch of one sequence.
 int64_t kept_of_a_block(const std::string& model_spec, const std::string& recipe,
                         const std::string& plan_text = "") {
   const auto model = build_model(model_spec, 2);
@@ -58,7 +58,7 @@ TEST(KeptActivations, of_gpt_are_the_closed_form_but_for_masks_and_statistics) {
       4 * kTokens * kHeads / kTensor;          // of fused attention, sharded by heads
   const double statistics = 4 * 4 * kTokens;   // mean and rstd of two norms
   const double masks = 2 * kTokens * kHidden;  // of two dropouts, one byte each
-  // Fused attention keeps no scores: the form of selective recompute.
+  // Fused attention keeps no scores, as in the form of selective recompute.
   const double sharded = layer_activation_bytes(x, 1, kTensor, ActivationScheme::kSelective);
   EXPECT_EQ(static_cast<double>(kept_of_a_block(gpt(.1), tensor_parallel(true))),
             sharded - masks / kTensor + log_sum_exp + statistics / kTensor);
@@ -75,7 +75,7 @@ TEST(KeptActivations, of_unfused_attention_are_its_probabilities) {
       kept_of_a_block(gpt(0), tensor_parallel(true), "expand = \"blocks.*.attn.core\"\n"));
   const double log_sum_exp = 4 * kTokens * kHeads / kTensor;
   // Softmax keeps its result, 2 of the 5as/h bytes (the others are dropout's); the scaled queries
-  // take the place of the queries.
+  // replace the queries.
   EXPECT_EQ(unfused - fused, 2 * kHeads * kSeq * kTokens / kTensor - log_sum_exp);
 }
 
@@ -92,8 +92,8 @@ TEST(KeptActivations, of_llama_are_the_modern_form_and_statistics) {
 
 // ---- states
 // --------------------------------------------------------------------------------------
-// Parameters, states and gradient accumulators of a rank, a parameter. A table used twice would
-// accumulate its two gradients whole before they go home.
+// Returns the bytes a parameter of a rank's parameters, states and gradient accumulators. A table
+// used twice would accumulate its two whole gradients before they are reduced.
 double state_bytes(const std::string& recipe) {
   const auto model = build_model("gpt:layers=2,hidden=64,heads=8,seq=32,vocab=64,tied=0", 8);
   EXPECT_TRUE(model.has_value());
@@ -118,8 +118,8 @@ TEST(KeptStates, are_the_bytes_a_parameter_of_the_recipe) {
             state_bytes_per_parameter(StateRecipe::kAdam32, 4));
   EXPECT_EQ(state_bytes("fsdp(dp=4, micro_batches=2)"),
             state_bytes_per_parameter(StateRecipe::kZero3, 4));
-  // Of 16 bytes the optimizer's 8 are sharded (in fp32; 12 of 16 with 16-bit parameters); the
-  // gradient's shard, which the reduction makes, lies beside what was accumulated.
+  // The optimizer's 8 of 16 bytes are sharded (in fp32; 12 of 16 with 16-bit parameters); the
+  // gradient's shard, which the reduction makes, lies beside the accumulated gradient.
   EXPECT_EQ(state_bytes("zero(stage=1, dp=4, micro_batches=2)"), 8 + 8. / 4 + 4. / 4);
 }
 

@@ -30,7 +30,7 @@ TEST(OpWork, of_experts_counts_their_batch) {
   EXPECT_EQ(grouped, 9);  // three products forward, twice as many backward
 }
 
-// Convolutions are products with weights: kept, as those of transformers are
+// Convolutions are products with weights: they are kept, as those of transformers are
 // (docs/strategies/recompute.md).
 TEST(OpWork, selective_recomputation_makes_no_convolution_again) {
   const auto model = build_model("resnet:layers=18,width=8,image=32,classes=4", 2);
@@ -82,7 +82,7 @@ TEST(OpWork, of_a_sharded_linear_layer_is_that_of_the_shard) {
   EXPECT_FALSE(up.work.backward);
   EXPECT_EQ(up.work.bytes_written, 4 * 16 * 64);
   EXPECT_EQ(up.work.bytes_read, 4 * (16 * 32 + 32 * 64 + 64));  // with the bias
-  // The weight gradient is added to what earlier micro-batches gave.
+  // The weight gradient is added to the sum of earlier micro-batches.
   const Found dw = find_work(lowered, "blocks.0.mlp.up.dw");
   ASSERT_TRUE(dw.found);
   EXPECT_TRUE(dw.work.backward);

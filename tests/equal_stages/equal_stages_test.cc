@@ -1,5 +1,5 @@
-// A plan whose equal stages are lowered once is priced as one all of whose stages are lowered: times,
-// traffic and memory of every role are equal to the last bit.
+// A plan whose equal stages are lowered once is priced as a plan all of whose stages are lowered:
+// times, traffic and memory of every role are equal to the last bit.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -81,7 +81,7 @@ void expect_equal(const Simulation& a, const Simulation& b) {
   for (size_t i = 0; i < a.roles.size(); ++i) expect_equal(a.roles[i], b.roles[i]);
 }
 
-// What is known of another program's blocks serves for the memory of one that is made of it.
+// The memory of a program that is made of another one may be computed from the other's blocks.
 void expect_alike_memory(const Lowering& lowering, const Program& known, const Program& made,
                          const std::string& style) {
   const auto sizes = [&](const Program& first) {
@@ -92,7 +92,7 @@ void expect_alike_memory(const Lowering& lowering, const Program& known, const P
             std::tie(b.live_bytes, b.reserved_bytes, b.peak_run, b.peak_share, b.groups, b.peers));
 }
 
-// Programs that are made of one another are what lowering makes.
+// A program that is made of another one equals the program that lowering makes.
 void expect_alike_programs(const Lowering& lowering) {
   const AlikePrograms alike(lowering.texts(), lowering.plan());
   for (const RankClass& role : lowering.roles()) {
@@ -110,7 +110,7 @@ void expect_alike_programs(const Lowering& lowering) {
     }
   }
 }
-// How many places of the plan have a program that is made of another place's program.
+// Returns the number of places whose program is made of another place's program.
 size_t alike_places(const Lowering& lowering) {
   const AlikePrograms alike(lowering.texts(), lowering.plan());
   std::set<PlaceId> places;
@@ -121,7 +121,8 @@ size_t alike_places(const Lowering& lowering) {
   return places.size();
 }
 
-// Is the plan lowered from a shorter graph? In any case it is priced as without.
+// Returns whether the plan is lowered from a shorter graph. Either way its price must equal the
+// price with all stages.
 bool is_lowered_once(const Case& one, const OptimizerSpec& optimizer = {}) {
   SCOPED_TRACE(fmt::format("{} under {}, batch {}, style {}, on {}", one.model, one.plan, one.batch,
                            one.style, one.cluster));
@@ -157,7 +158,7 @@ TEST(EqualStages, schedules_are_priced_as_with_all_stages) {
   }
 }
 
-// Stages 1, 9 of place 1 equal stages 2, 10 of place 2, and so on.
+// Stages 1 and 9 of place 1 equal stages 2 and 10 of place 2, and so on.
 TEST(EqualStages, places_of_several_stages_are_priced_as_with_all_stages) {
   const std::string deep = "gpt:layers=36,hidden=96,heads=4,seq=12,vocab=64";
   for (const std::string more : {"", ",zero=1", ",zero=3", ",sequence_shard=true",
@@ -215,8 +216,8 @@ TEST(EqualStages, other_models_are_priced_as_with_all_stages) {
   EXPECT_TRUE(is_lowered_once({llama, "megatron(tp=2,pp=6,dp=2,micro_batches=12)", 24}));
 }
 
-// Each layer adds the loss of its router to those of the layers before it, and no stage speaks with one
-// that is far away.
+// Each layer adds its router's loss to the losses of the layers before it, and no stage exchanges
+// data with a stage far away.
 TEST(EqualStages, mixtures_are_priced_as_with_all_stages) {
   const std::string experts =
       "mixtral:layers=12,hidden=256,heads=8,kv_heads=4,ffn=512,experts=4,seq=64,vocab=512";
@@ -236,7 +237,7 @@ TEST(EqualStages, uneven_micro_batches_are_priced_as_with_all_stages) {
   EXPECT_TRUE(is_lowered_once({kGpt, "megatron(tp=2,pp=8,dp=1,micro_batches=6)", 21}));
 }
 
-// Whatever is drawn is priced as with all stages; most of it the short way.
+// Every drawn plan is priced as with all stages; most of them the short way.
 TEST(EqualStages, random_plans_are_priced_as_with_all_stages) {
   SCOPED_TRACE(seed_text());
   std::mt19937_64 random(test_seed(5));
@@ -246,7 +247,7 @@ TEST(EqualStages, random_plans_are_priced_as_with_all_stages) {
   constexpr int kPlans = 60;
   int once = 0;
   for (int i = 0; i < kPlans; ++i) {
-    // Places, micro-batches and schedule: with one stage a place, with two.
+    // Places, micro-batches and schedule: with one stage a place, or with two.
     const std::string pipeline =
         one_of({"one", "one", "several"}) == "one"
             ? fmt::format("pp={},micro_batches={},schedule={}", one_of({"6", "8", "16"}),
@@ -272,8 +273,8 @@ TEST(EqualStages, random_plans_are_priced_as_with_all_stages) {
   EXPECT_GE(once, kPlans / 2);
 }
 
-// Programs of copies are made of one another where their places run alike: under 1f1b, of eight places
-// all but the first two and the last.
+// A copy's program is made of another's where their places run alike: under 1f1b, all of eight
+// places but the first two and the last.
 TEST(AlikePrograms, most_places_take_their_programs_from_others) {
   Compiler compiler;
   for (const std::string schedule : {"1f1b", "interleaved,chunks=2"}) {

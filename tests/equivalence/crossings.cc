@@ -1,4 +1,5 @@
-// What crosses to a stage on another mesh in chunks, and is gathered there, against the serial run.
+// Compares tensors that cross to a stage on another mesh in chunks, and are gathered there, with
+// the serial run.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -13,7 +14,7 @@
 namespace tessera {
 namespace {
 
-// A share of what crosses is some mebibytes, and the kernels are small.
+// A share of the crossing tensor has some mebibytes, and the kernels are small.
 constexpr const char* kModel = "mlp:in=4,hidden=24,out=3,layers=2";
 constexpr int64_t kBatch = 65536;
 
@@ -25,7 +26,7 @@ std::string plan_of(const std::string& from, const std::string& to, int64_t micr
       micro_batches, from, to);
 }
 
-// Receipts of the tensor that crosses in the forward blocks of the last rank.
+// Returns the number of receipts of the crossing tensor in the forward blocks of the last rank.
 int64_t messages(const Model& model, const std::string& text) {
   const auto plan = parse_plan(text, "plan.toml");
   EXPECT_TRUE(plan) << plan.error().message;

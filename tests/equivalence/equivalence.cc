@@ -32,7 +32,7 @@ std::string text_of(const RandomCase& random) {
   return fmt::format("---- plan\n{}\n---- graph\n{}", random.plan, to_text(random.graph));
 }
 
-// A case that stops the process is found in the file that TESSERA_LAST_CASE names.
+// Writes the case to the file of TESSERA_LAST_CASE, where a case that stops the process is found.
 void keep_last(const RandomCase& random) {
   const char* path = std::getenv("TESSERA_LAST_CASE");
   if (path != nullptr) std::ofstream(path) << text_of(random);
@@ -54,8 +54,8 @@ Comparison compare_to_serial(const CaseSource& source, const std::vector<uint32_
   // A plain optimizer: Adam divides by the root of a gradient that may be rounding noise around
   // zero, which would measure the noise. The last three update tables by rows.
   constexpr std::array kKinds = {"sgd", "adamw", "row_sgd", "adagrad", "rowwise_adagrad"};
-  // Not where a loop cuts look-ups, which is refused, and not where the plan names what a step with
-  // updates by rows may not have: the gradient of a table, the op that makes it, other states.
+  // Updates by rows are not drawn where a loop cuts look-ups, which is refused, nor where the plan
+  // names things that such a step may not have: the gradient of a table, its op, other states.
   const auto mentions = [&](const char* word) {
     return random.plan.find(word) != std::string::npos;
   };
@@ -91,7 +91,7 @@ void expect_equal_to_serial(const CaseSource& source, int cases) {
   const bool holds = rc::check(source.name + " under random plans equal the serial run", [&] {
     const std::vector<uint32_t> stream = random_stream();
     const auto [what, is_refused] = compare_to_serial(source, stream);
-    // Finding a simpler case takes minutes: what was drawn is shown at once.
+    // Finding a simpler case takes minutes, so the drawn case is shown at once.
     if (!failed && !what.empty())
       fmt::print(stderr, "first case that fails, after {}: {}\n", passed, what);
     failed = failed || !what.empty();

@@ -1,5 +1,5 @@
-// The property that everything rests on: a random graph under a random plan computes what one rank
-// computes.
+// The property that everything rests on: a random graph under a random plan computes the result of
+// one rank.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,13 @@ struct CaseSource {
   std::string name;
   RandomCase (*draw)(const std::vector<uint32_t>& stream);
   const Features& features;
-  // May the plan language refuse a plan, in one line that names a line of the plan? Then there is
-  // nothing to compare. At most one plan in five may be.
+  // Whether the plan language may refuse a plan, in one line that names a line of the plan; then
+  // there is nothing to compare. At most one plan in five may be refused.
   bool may_be_refused = false;
 };
 
 struct Comparison {
-  std::string disagreement;  // "" if all agree; else what does not, with the plan and the graph
+  std::string disagreement;  // "" if all agree; else what differs, with plan and graph
   bool refused = false;      // nothing was run
 };
 
@@ -30,9 +30,10 @@ struct Comparison {
 // (exactly).
 Comparison compare_to_serial(const CaseSource& source, const std::vector<uint32_t>& stream);
 
-// And every feature of the source is drawn. Prints how many cases have passed, after each thousand
-// too, and with TESSERA_SHOW_DRAWN what was drawn. TESSERA_LAST_CASE names a file for the case that
-// runs, in case it stops the process. To be called once in a program.
+// Compares `cases` cases, and expects that every feature of the source is drawn. Prints how many
+// cases have passed, also after each thousand, and with TESSERA_SHOW_DRAWN the drawn features.
+// TESSERA_LAST_CASE names a file for the running case, in case it stops the process. Must be called
+// once in a program.
 void expect_equal_to_serial(const CaseSource& source, int cases);
 
 // Graphs of all kinds of ops under all of the plan language (random_case.h); networks of ops that

@@ -1,5 +1,5 @@
-// Loops over groups of ops compute what the unlooped graph computes, whatever the sizes of the
-// steps; what they keep and send is what their pages say.
+// Loops over groups of ops compute the results of the unlooped graph, whatever the sizes of the
+// steps; they keep and send what their pages say.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ std::string sizes_text(const std::vector<int64_t>& sizes) {
   return fmt::format("[{}]", fmt::join(sizes, ", "));
 }
 
-// The sequence is cut behind position i if bit i is set.
+// Returns sizes that cut the sequence behind position i if bit i is set.
 std::vector<int64_t> composition(int64_t whole, uint32_t cuts) {
   std::vector<int64_t> sizes{1};
   for (int64_t i = 0; i + 1 < whole; ++i) {
@@ -84,7 +84,7 @@ TEST(Loops, SlicesAsStagesEqualSerialAndSendTheSameBytes) {
       for (const char* schedule : {"token", "token_1f1b"}) {
         const VerifyReport report =
             verified(kGpt + ",tied=0", token_pipeline(sizes, micro_batches, schedule));
-        // Forward and backward over one border.
+        // Sent forward and backward over one border.
         EXPECT_EQ(report.bytes_counted, 2 * kBatch * kSeq * kHidden * 8) << sizes_text(sizes);
       }
     }
@@ -121,7 +121,7 @@ loop = [
 }
 
 TEST(Loops, StepsThatAreRecomputedLowerThePeak) {
-  // Tokens x ffn outweighs all else, so the peak falls with the steps.
+  // Tokens x ffn outweighs all other memory, so the peak falls with the number of steps.
   const std::string wide = "gpt:layers=2,hidden=4,heads=1,seq=64,vocab=8,ffn=256";
   const auto peak = [&](int steps) {
     return verified(wide, fmt::format("loop = [ {{ ops = \"blocks.*.mlp\", dim = \"ffn\", steps = "

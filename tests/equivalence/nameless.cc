@@ -1,5 +1,5 @@
-// Models whose ops have names that say nothing, under recipes that find blocks by their repetition
-// and ops by their dims, against the serial run.
+// Compares models whose op names say nothing, under recipes that find blocks by their repetition
+// and ops by their dims, with the serial run.
 #include <gtest/gtest.h>
 
 #include "support/nameless.h"

@@ -1,4 +1,4 @@
-// Stages on meshes of their own: random plans, and what has failed.
+// Stages on meshes of their own: random plans, and cases that have failed.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -29,8 +29,8 @@ constexpr const char* kEvoformer =
     "evoformer:layers=2,hidden=8,heads=2,pair=4,pair_heads=2,sequences=3,residues=4,vocab=5,bins=3,"
     "recycles=1,outer=3";
 
-// The table of relative positions is named by no stage entry, nor is its cast: both are at the stage
-// of the blocks, which read them, and its gradient is cut over an axis of that stage.
+// No stage entry names the table of relative positions, nor its cast: both are at the stage of the
+// blocks, which read them, and the table's gradient is cut over an axis of that stage.
 TEST(UnlikeMeshes, have_casts_that_no_entry_names_where_they_are_read) {
   expect_equal(kT5, "megatron(pp=2,dp=2,zero=1,schedule=interlaced,precision=bfloat16)", 4);
   for (const char* const store :
@@ -66,8 +66,8 @@ loop = [ { ops = "blocks.*.attn", dim = "heads", steps = 2 } ]
   }
 }
 
-// A loop's pieces are summed at the second stage and made at the first. The sum is computed again where
-// it was: at its terms' stage it would be asked for again and again.
+// A loop's pieces are summed at the second stage and made at the first. The sum is recomputed at
+// its own stage: at the stage of its terms it would be requested again and again.
 TEST(UnlikeMeshes, compute_the_sum_of_a_loop_again_at_its_own_stage) {
   expect_equal(TESSERA_SOURCE_DIR "/tests/equivalence/graphs/sum_over_a_loop.graph", R"(
 mesh = { pp = 2 }
@@ -78,8 +78,8 @@ store = [ { tensors = "op2", recompute = true } ]
                4);
 }
 
-// Ten samples in four micro-batches: in those of three a rank has nothing of a step's part of the sum,
-// in those of two it has one sample.
+// Ten samples lie in four micro-batches. In micro-batches of three samples, a rank has nothing of a
+// step's part of the sum; in those of two it has one sample.
 TEST(UnequalMicroBatches, have_buffers_for_the_pieces_of_both_sizes) {
   expect_equal(TESSERA_SOURCE_DIR "/tests/equivalence/graphs/sum_in_steps.graph", R"(
 micro_batches = 4

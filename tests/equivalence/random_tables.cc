@@ -37,8 +37,8 @@ class Draw {
   std::mt19937_64 random_;
 };
 
-// Tables of one row are the hot row of all samples; bags are of random lengths, empty ones among
-// them, and of few rows, so that ids repeat.
+// Tables of one row make it the hot row of all samples. Bags have random lengths, empty ones
+// included, and few rows, so ids repeat.
 std::string random_model(Draw& draw, bool columns) {
   std::vector<int64_t> rows, bags;
   for (int64_t t = draw.up_to(4); t > 0; --t) {
@@ -64,8 +64,8 @@ RandomTables random_tables(uint64_t seed) {
   const std::string optimizer =
       draw.of<std::string>({"row_sgd", "adagrad", "rowwise_adagrad", "row_adam", "adamw"});
   out.config = config_of(optimizer, draw.one_in(2) ? 1 : 0, draw.up_to(3));
-  // Micro-batches beside look-ups ahead are a loop over the batch, which wants equal shards where
-  // several axes cut it.
+  // With look-ups ahead, micro-batches are a loop over the batch, which needs equal shards where
+  // several axes cut the batch.
   const bool ahead = draw.one_in(2);
   out.config.batch = ahead && nodes > 1 && micro_batches > 1
                          ? ranks * micro_batches * draw.up_to(2)
@@ -74,8 +74,8 @@ RandomTables random_tables(uint64_t seed) {
   const auto model = build_model(out.model, out.config.batch, DType::kFloat64);
   EXPECT_TRUE(model) << out.model << (model ? "" : model.error().message);
   if (!model) return out;
-  // row_updates.cc and steps_ahead.cc have look-ups ahead with hot rows. A step has at most six
-  // fetches.
+  // Hot rows with look-ups ahead are tested in row_updates.cc and steps_ahead.cc. A step has at
+  // most six fetches.
   const bool cached = optimizer != "adamw" && !(ahead && micro_batches > 2) && draw.one_in(2);
   const bool may_be_hot = !cached && !ahead;
   const std::string recipe =

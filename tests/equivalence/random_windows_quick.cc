@@ -1,4 +1,4 @@
-// Random networks of windows, and what they have shown.
+// Random networks of windows, and cases that they have found.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -25,8 +25,8 @@ void expect_equal(const std::string& graph, const std::string& plan) {
   EXPECT_TRUE(report->ok) << report->why;
 }
 
-// The gradient of the pool's result is a sum of two terms, which is to be computed with the pool's
-// halo; but it moves less than its terms would, so it is computed as they lie.
+// The gradient of the pool's result is a sum of two terms and should be computed with the pool's
+// halo. But the sum moves fewer bytes than its terms would, so it is computed where they lie.
 TEST(Halos, of_sums_that_move_less_than_their_terms_are_exchanged_behind_them) {
   expect_equal(R"(graph "squares"
 parameter %shift.weight [channels=2, width=7] float64 init=normal(0.5)
@@ -49,8 +49,8 @@ split = [
 )");
 }
 
-// Of the gradient's rows a step takes one, under which no window lies on the first rank and on the
-// second one does; all need the halo of the columns.
+// A step takes one of the gradient's rows. On the first rank no window lies under that row, on the
+// second rank one does; all ranks need the halo of the columns.
 TEST(Halos, of_one_dim_are_there_for_steps_over_another) {
   expect_equal(R"(graph "steps"
 parameter %shift.weight [channels=2, height=4, width=3] float64 init=normal(0.5)
@@ -74,9 +74,9 @@ split = [
 )");
 }
 
-// With cut filters each rank has a part of the gradient of the convolution's input; the gradient is the
-// sum of the parts. The pools before the convolution are linear, but they read through windows, so
-// that their result at a place is not made of what the parts have at that place.
+// With cut filters each rank has a part of the gradient of the convolution's input; the gradient is
+// the sum of the parts. The pools before the convolution are linear, but they read through windows,
+// so their result at a place is not made of the parts' elements at that place.
 TEST(Parts, are_added_up_before_an_op_reads_them_through_windows) {
   expect_equal(R"(graph "parts"
 parameter %shift.weight [channels=4, width=8] float64 init=normal(0.5)

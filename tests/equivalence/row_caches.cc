@@ -1,6 +1,6 @@
-// Tables of which the device has some rows: under every policy, and however the table is cut besides,
-// what is trained is what the serial run trains; and where nothing else is summed in another order,
-// to the last bit.
+// Tables only some rows of which are on the device: under every policy, and however the table is
+// cut besides, training gives the serial run's result; to the last bit where no sum is taken in
+// another order.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -34,7 +34,7 @@ TEST(RowCachesTest, TrainToTheLastBitUnderEveryPolicyAndCut) {
       "mesh = { a = 2, b = 2 }\nsplit = [" + over("rows", "b") + ", " + over("width", "a") + "]\n",
   };
   const std::vector<std::string> caches = {
-      "slots = 48, policy = \"lookahead\", window = 3",  // all rows that are open find a slot
+      "slots = 48, policy = \"lookahead\", window = 3",  // all open rows find a slot
       "slots = 7, policy = \"lookahead\", window = 2, counted = 2",
       "slots = 0.4, policy = \"lfu\", prefetch = false",
       "slots = 5, policy = \"lru\"",
@@ -57,7 +57,7 @@ TEST(RowCachesTest, TrainToTheLastBitUnderEveryPolicyAndCut) {
   }
 }
 
-// A whole recommender on one rank: losses, gradients and parameters, each policy with each optimizer.
+// Compares a recommender on one rank: losses, gradients, parameters, each policy and optimizer.
 TEST(RowCachesTest, ARecommenderIsTheSerialOneToTheLastBit) {
   for (const std::string& optimizer : kRowOptimizers) {
     for (const std::string& policy : row_cache_policies()) {
@@ -122,8 +122,8 @@ TEST(RowCachesTest, PoliciesOfPlansAreThoseOfTheCache) {
     EXPECT_TRUE(sparse::cache_policy(policy)) << policy;
 }
 
-// Of Zipf's law, what a cache that keeps the most frequent rows misses: by the formula, and by
-// replay of a trace.
+// Compares the misses of a cache that keeps the most frequent rows, for look-ups by Zipf's law: by
+// the formula, and by replay of a trace.
 TEST(RowCachesTest, ExpectedRowsAreThoseOfAReplay) {
   for (const double exponent : {0.9, 1.2}) {
     sparse::ZipfTrace what;
@@ -132,7 +132,7 @@ TEST(RowCachesTest, ExpectedRowsAreThoseOfAReplay) {
     what.batch = 1024;
     what.exponent = exponent;
     const sparse::LookupTrace trace = sparse::make_trace(what);
-    // The law's own counts: those of a much longer trace.
+    // The counts of the law itself, taken from a much longer trace.
     sparse::ZipfTrace longer = what;
     longer.batches = 400;
     const std::vector<int64_t> counts = sparse::make_trace(longer).counts(what.rows);

@@ -1,6 +1,6 @@
 // A recommender with a table of 20 GB in a file of holes, trained through a cache of 200 MB by the
-// command `tessera train`'s own function. The file lies in memory where there is a folder for that: a
-// disk that discards freed blocks at once takes minutes to delete a file of many holes.
+// function behind `tessera train`. The file lies in memory if there is a folder for that: a disk
+// that discards freed blocks at once takes minutes to delete a file of many holes.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -37,7 +37,7 @@ TEST(BigTable, OfTwentyGigabytesIsTrainedInTheMemoryOfItsCache) {
   ASSERT_EQ(summary->row_caches.size(), 1U);
   const TableCacheSummary& cache = summary->row_caches[0];
   EXPECT_EQ(cache.rows * cache.row_bytes, int64_t{20'000'000} * (256 * 4 + 4));
-  EXPECT_EQ(cache.lookups, int64_t{61} * 4096);  // the batch behind the last came ahead
+  EXPECT_EQ(cache.lookups, int64_t{61} * 4096);  // the batch after the last was looked up ahead
   EXPECT_GT(cache.rows_in, 200'000);
   EXPECT_GT(cache.rows_out, 10'000);  // the cache was full
   EXPECT_EQ(cache.overflow_rows, 0);

@@ -1,4 +1,4 @@
-// What the tests of tables by rows share: a table that two features read, a small recommender, and
+// Shared by the tests of tables by rows: a table that two features read, a small recommender, and
 // the optimizers that update rows.
 #pragma once
 
@@ -60,15 +60,15 @@ inline Model one_table(int64_t rows) {
   return model;
 }
 
-// How far parameters may be from those of the serial run. Rows and their steps are computed in one
-// order under every plan; but the sum of squares of a whole row is the sum of those of its pieces
-// where columns are cut.
+// Returns how far parameters may be from those of the serial run. Rows and their steps are computed
+// in one order under every plan; but where columns are cut, the sum of squares of a whole row is
+// the sum of its pieces' sums.
 inline double allowed_error(const std::string& optimizer, const std::string& plan) {
   const bool in_parts = optimizer == "rowwise_adagrad" && plan.find("width") != std::string::npos;
   return in_parts ? 1e-14 : 0;
 }
 
-// A plan's text with one more entry, which ends in a comma, in front of its splits.
+// Inserts an entry, which ends in a comma, in front of the splits of a plan's text.
 inline std::string with_split(std::string plan, const std::string& entry) {
   const std::string begin = "split = [";
   const size_t at = plan.find(begin);

@@ -1,5 +1,5 @@
 // Tables that are updated by rows: whatever holds the rows, on however many ranks, the update is
-// that of the serial run; and where nothing else is summed in another order, to the last bit.
+// that of the serial run; to the last bit where no sum is taken in another order.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -15,8 +15,8 @@ using namespace row_models;  // NOLINT(google-build-using-namespace)
 const std::string kGpt = "gpt:layers=2,hidden=12,heads=4,seq=4,vocab=10,ffn=20,tied=0";
 const std::string kSmall = "dlrm:dense=4,rows=20-10,width=4,bottom=4,top=4-1";
 
-// One table of 18 rows under each of the plans and optimizers: parameters as near to the serial run's as
-// allowed_error says, bytes as predicted.
+// Expects one table of 18 rows to end as in the serial run, under each of the plans and optimizers:
+// parameters as near as allowed_error says, bytes as predicted.
 void expect_as_serial(const std::vector<std::string>& plans) {
   const Model model = one_table(18);
   for (const auto& [optimizer, plan] : combinations(kRowOptimizers, plans)) {
@@ -71,7 +71,7 @@ TEST(RowUpdatesTest, EveryShardingOfDlrmIsEqualToSerialWithClipping) {
   }
 }
 
-// The first rows of a table lie on every rank, the others are cut or are on one rank: a loop over the
+// The first rows of a table lie on every rank; the others are cut or on one rank. A loop over the
 // rows makes two tables of it, each with its own splits.
 const std::string kFeatures = "{feature1,feature3}", kRest = "{feature1#1,feature3#1}";
 
@@ -107,8 +107,8 @@ TEST(RowUpdatesTest, HotRowsOnEveryRankAreTheSerialOnesToTheLastBit) {
   expect_as_serial(plans);
 }
 
-// By the recipe, with optimizers that make gradients of the table's size among them, and with means
-// and weights of bags, whose divisors are of the whole bag.
+// The recipe makes the plans. The optimizers include some that make gradients of the table's size,
+// and the bags include means and weights, whose divisors are of the whole bag.
 TEST(RowUpdatesTest, TablesWithHotRowsAreEqualToSerial) {
   std::vector<std::string> optimizers = kRowOptimizers;
   optimizers.insert(optimizers.end(), {"adamw", "sgd"});
@@ -137,8 +137,8 @@ TEST(RowUpdatesTest, TablesWithHotRowsAreEqualToSerial) {
   }
 }
 
-// A vocabulary whose first rows lie on every rank, by look-ups of one row each: a row and zeros of
-// the other piece are the row.
+// The first rows of a vocabulary lie on every rank. Each look-up is of one row: that row plus zeros
+// from the other piece gives the row.
 TEST(RowUpdatesTest, HotRowsOfAVocabularyAreTheSerialOnesToTheLastBit) {
   GraphBuilder g("tokens");
   const Dim batch{"batch", kBatch}, seq{"seq", 3}, hidden{"hidden", 6};
@@ -181,8 +181,9 @@ TEST(RowUpdatesTest, HotRowsOfAVocabularyAreTheSerialOnesToTheLastBit) {
   }
 }
 
-// Of the table alone: Adagrad makes steps of the learning rate of gradients that are nothing but
-// rounding, as those of the keys' biases are.
+// Returns a configuration in which only the table has the given optimizer. Adagrad would turn
+// gradients that are only rounding, such as those of the keys' biases, into whole steps of the
+// learning rate.
 VerifyConfig config_of_tokens(const std::string& optimizer) {
   VerifyConfig config = config_of("adamw", 1);
   OptimizerGroup tables{"embed.*"};
@@ -191,7 +192,7 @@ VerifyConfig config_of_tokens(const std::string& optimizer) {
   return config;
 }
 
-// Language models: by the recipe, with gradients of the table's size too, and with two look-ups of
+// Language models by the recipe, also with gradients of the table's size, and with two look-ups of
 // one table.
 TEST(RowUpdatesTest, LanguageModelsWithHotRowsAreEqualToSerial) {
   const std::string t5 = "t5:layers=1,heads=2,hidden=12,seq=4,source=5,vocab=13,tied=0";
@@ -212,7 +213,7 @@ TEST(RowUpdatesTest, LanguageModelsWithHotRowsAreEqualToSerial) {
   }
 }
 
-// The copy in another dtype that is looked up is made piece by piece, so that the table rests in them.
+// Look-ups read a copy in another dtype, which is made in pieces, so the table can rest in pieces.
 TEST(RowUpdatesTest, HotRowsOfAConvertedTableAreEqualToSerial) {
   const Model model = build_model(kGpt, kBatch, DType::kFloat64).value();
   const auto recipe = load_plan_text("tables(2,row,hot=5)", model.graph, "test", DType::kFloat64);
@@ -259,8 +260,8 @@ TEST(RowUpdatesTest, RefuseAnOptimizerThatReadsAllRowsOfATableInPieces) {
       "rows keeps in pieces: leave it out of the loop, or name another optimizer for the table");
 }
 
-// Dense layers of a recommender with an optimizer of their own, sharded in all ways, beside tables by
-// rows.
+// The dense layers of a recommender have an optimizer of their own, and are sharded in all ways,
+// beside tables by rows.
 TEST(RowUpdatesTest, DenseLayersMayHaveAnotherOptimizer) {
   const std::string spec =
       "dhen:dense=4,rows=20-10-13,width=6,bottom=5-6,top=8-1,bags=3-1-2,layers=2,embeddings=2,"
@@ -288,8 +289,8 @@ TEST(RowUpdatesTest, DenseLayersMayHaveAnotherOptimizer) {
   }
 }
 
-// Bags whose rows have weights that are trained: what a place adds to its row, and its weight's own
-// gradient, under every cut, by rows and with gradients of the table's size.
+// Bags whose rows have trained weights: compares the additions to each row, and the gradients of
+// the weights themselves, under every cut, by rows and with gradients of the table's size.
 TEST(RowUpdatesTest, WeightedBagsAreEqualToSerial) {
   std::vector<std::string> optimizers = kRowOptimizers;
   optimizers.insert(optimizers.end(), {"adamw", "sgd"});
@@ -330,7 +331,7 @@ TEST(RowUpdatesTest, TheLossScaleMakesNoDifference) {
   }
 }
 
-// What an update reads of each micro-batch is collected, uneven ones and stages among them.
+// Updates collect their inputs from all micro-batches, also uneven ones and those of stages.
 TEST(RowUpdatesTest, MicroBatchesAreCollected) {
   const std::vector<std::pair<std::string, std::string>> plans = {
       {kSmall, "tables(2,micro_batches=2)"},
@@ -351,9 +352,9 @@ TEST(RowUpdatesTest, MicroBatchesAreCollected) {
   }
 }
 
-// What is exchanged of tables (pooled vectors, their gradients) may go in fewer bits: bytes are as
-// predicted, and the losses are near those of the serial run. Of float64, bfloat16 is a quarter, and
-// int8 at most a seventh (an eighth and the scales). The dense gradients are reduced as before.
+// Exchanges of tables (pooled vectors, their gradients) may use fewer bits: bytes are as predicted,
+// and the losses are near those of the serial run. Compared with float64, bfloat16 takes a quarter,
+// and int8 at most a seventh (an eighth and the scales). The dense gradients are reduced as before.
 TEST(RowUpdatesTest, ExchangesOfTablesMayBeCompressed) {
   const std::string spec =
       "dlrm:dense=4,rows=100-50-40-30,width=64,bottom=8-64,top=8-1,bags=3-1-2-5";

@@ -1,6 +1,6 @@
-// Look-ups of the next batch right behind the tables' update (a split of "step"): the run is the
-// serial one, to the last bit where nothing else is summed in another order; and where look-ups do
-// not wait for the update, it is not, and is marked so.
+// Look-ups of the next batch right after the tables' update (a split of "step"): the run equals the
+// serial one, to the last bit where no sum is taken in another order. Where look-ups do not wait
+// for the update, the run differs, and is marked so.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -47,7 +47,7 @@ TEST(StepsAheadTest, TrainToTheLastBitHoweverTheTableIsCut) {
       "mesh = { a = 2, b = 3 }\nsplit = [" + entry + over("rows", "b") + over("width", "a") + "]\n",
       "mesh = { a = 2 }\nsplit = [" + entry + "]\npin = [{ ops = \"" + features +
           "\", axis = \"a\", at = 1 }]\n",
-      // Rows of the next batch are fetched with those of this one, which the update writes.
+      // Rows of the next batch are fetched with those of this batch, which the update writes.
       "mesh = { a = 1 }\nsplit = [" + entry + "]\n" + cached("host", 4),
       "mesh = { a = 3 }\nsplit = [" + entry + over("rows", "a") + "]\n" + cached("host", 3),
       "mesh = { a = 2 }\nsplit = [" + entry + over("width", "a") + "]\n" + cached("disk", 9),
@@ -66,7 +66,7 @@ TEST(StepsAheadTest, TrainToTheLastBitHoweverTheTableIsCut) {
   }
 }
 
-// A loop over the batch, whose look-ups are moved with the pieces of the ids that they read.
+// A loop over the batch moves its look-ups together with the pieces of the ids that they read.
 TEST(StepsAheadTest, StepsOfALoopOverTheBatchAreEqualToSerial) {
   const std::string looped = "loop = [{ ops = \"*\", dim = \"batch\", steps = 3 }]\n";
   const Model model = build_model(kDlrm, kBatch, DType::kFloat64).value();
@@ -127,9 +127,9 @@ std::string refusal(const std::string& plan) {
   return report ? "" : report.error().message;
 }
 
-// Tables of an earlier stage than what reads their vectors, of the same one, and on stages that
-// nobody names; on as many ranks as stages and with replicas; with micro-batches of equal and of
-// unequal sizes, with a cache of rows, with hot rows and with the tables' optimizers.
+// Tables of an earlier stage than the ops that read their vectors, of the same stage, and on stages
+// that no entry names; on as many ranks as stages and with replicas; with micro-batches of equal
+// and unequal sizes, with a cache of rows, with hot rows and with the tables' optimizers.
 TEST(StepsAheadTest, PipelinesAndMicroBatchesAreEqualToSerial) {
   const Model model = build_model(kDlrm, kBatch, DType::kFloat64).value();
   const std::string apart =

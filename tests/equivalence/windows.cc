@@ -1,5 +1,5 @@
-// Attention with a sliding window, whose queries are cut over ranks, against the serial run: causal
-// as models have it, and of queries that see keys on both sides.
+// Compares attention with a sliding window, whose queries are cut over ranks, with the serial run:
+// causal, as in models, and with queries that see keys on both sides.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-// The model with attention to both sides, where `both`.
+// Returns the model; if `both`, its attention sees both sides.
 Model model_of(const std::string& spec, int64_t batch, bool both) {
   auto model = build_model(spec, batch, DType::kFloat64);
   EXPECT_TRUE(model) << model.error().message;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kTimes = 32;  // as wide as the matrix has them
 
-// The number of targets that say the plan.
+// Returns the number of targets that can express the plan.
 size_t expect_comes_back(const MatrixCase& one, const Cluster& cluster,
                          std::map<std::string, size_t>& said) {
   const std::string plan =
@@ -42,7 +42,7 @@ size_t expect_comes_back(const MatrixCase& one, const Cluster& cluster,
       ADD_FAILURE() << trip.error().message << "\n" << exported->text;
       continue;
     }
-    // What is not the same to a word is said, and is small.
+    // Where settings are not expressed exactly, a note says so, and the difference is small.
     constexpr double kMostWithNotes = .1;
     const double most = exported->notes.empty() ? kMostRoundTripChange : kMostWithNotes;
     EXPECT_LE(std::abs(trip->change()), most) << exported->text;

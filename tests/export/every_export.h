@@ -1,6 +1,6 @@
-// Every plan that is compared with the serial run (tests/matrix) and every target: the plan is
-// either refused by one line that names it, or what was written is read back with the same
-// predicted step (with another one that is near, where the text says what it lacks).
+// For every plan that is compared with the serial run (tests/matrix), and every target: either one
+// line that names the plan refuses it, or the text is read back with an equal predicted step (with
+// a near one where the text says what it lacks).
 #pragma once
 
 namespace tessera {

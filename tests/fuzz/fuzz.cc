@@ -37,7 +37,8 @@ bool is_text(const std::string& bytes) {
   });
 }
 
-// The first control character of a message, or the size that it must not exceed.
+// Returns why the message is not one line: a control character, its size, or that it is empty; ""
+// if it is one line.
 std::string why_no_line(const Error& error) {
   const std::string& text = error.message;
   if (text.empty()) return "an empty message";
@@ -56,7 +57,7 @@ Fuzz::Fuzz(std::string kind, std::vector<FuzzFile> files, int64_t most_bytes)
       files_(std::move(files)),
       most_bytes_(most_bytes),
       random_(test_seed(11)) {
-  // Files are synced: in memory, where there is such a folder.
+  // Files are synced, so they lie in memory if there is such a folder.
   const fs::path shared = "/dev/shm";
   folder_ = ((fs::is_directory(shared) ? shared : fs::temp_directory_path()) /
              fmt::format("tessera_fuzz_{}_{}", kind_, ::getpid()))
@@ -73,7 +74,8 @@ Fuzz::~Fuzz() {
   fs::remove_all(folder_, ignored);
 }
 
-// Of files with numbers at fixed places: values that are extreme at any width.
+// Changes a file that has numbers at fixed places: writes values that are extreme at some width,
+// and cuts, adds, moves or flips bytes.
 void Fuzz::change_bytes(std::string& bytes) {
   if (bytes.empty()) bytes = "x";
   const size_t at = below(2) == 0 ? below(bytes.size()) : below(std::min<size_t>(bytes.size(), 64));
@@ -104,8 +106,8 @@ void Fuzz::change_bytes(std::string& bytes) {
   }
 }
 
-// Of texts, JSON above all: another number, name or value in the place of one, pieces lost, doubled
-// or added.
+// Changes a text, above all JSON: replaces a number, name or value by another, and loses, doubles
+// or adds pieces.
 void Fuzz::change_text(std::string& text) {
   static const std::vector<std::string> kPieces = {"0",
                                                    "-1",
@@ -169,7 +171,7 @@ void Fuzz::change_text(std::string& text) {
 std::string Fuzz::damaged(std::string bytes) {
   const bool text = is_text(bytes);
   for (uint64_t changes = below(3) > 0 ? 1 : 2; changes > 0; --changes) {
-    // A header of JSON in a file of numbers is changed as either.
+    // A file of numbers with a JSON header is changed in either way.
     if (text ? below(8) > 0 : below(2) > 0) {
       change_text(bytes);
     } else {

@@ -1,5 +1,6 @@
-// 1,000 damaged files of every kind that Tessera reads and others write (fuzz.h says what must hold).
-// What is taken is then used: arrays are read, documents looked up, models built, folders imported.
+// Damages every kind of file that Tessera reads and others write, 1,000 times each (fuzz.h says
+// what must hold). Files that are taken are then used: arrays are read, documents looked up, models
+// built, folders imported.
 #include "fuzz.h"
 
 #include <fmt/format.h>
@@ -89,7 +90,7 @@ TEST(FuzzData, npy) {
       });
 }
 
-// Matrices and lists of edges: what is taken keeps the invariants of a graph.
+// Matrices and lists of edges: a graph that is taken keeps its invariants.
 TEST(FuzzData, graphs) {
   using namespace sparse;
   std::string matrix =
@@ -119,7 +120,7 @@ TEST(FuzzData, graphs) {
       });
 }
 
-// Heads of arrays of any shape and type: every element that they promise is there.
+// Heads promise arrays of any shape and type: every element that they promise is there.
 TEST(FuzzData, npy_of_samples) {
   Fuzz("npy_of_samples", {{"f4.npy", npy("<f4", "(6, 3, 5)", std::string(360, '\1'))},
                           {"i8.npy", npy("<i8", "(9,)", std::string(72, '\1'))},
@@ -143,7 +144,7 @@ TEST(FuzzData, npy_of_samples) {
       });
 }
 
-// A dataset's head may promise anything; what it promises is read sample by sample, as a run does.
+// A dataset's head may promise anything; the promised data is read sample by sample, as in a run.
 Status read_samples(const std::string& path, const char* dataset) {
   constexpr int64_t kMostBytes = 1 << 20;
   TESSERA_TRY(const auto array, open_array_file({path, dataset}));
@@ -269,7 +270,7 @@ TEST(FuzzRows, rows) {
 
 // ---- state
 
-// Bytes that count up.
+// Arrays whose bytes count up.
 std::string safetensors(const std::vector<ArrayEntry>& arrays,
                         const std::map<std::string, std::string>& metadata = {}) {
   const SafetensorsLayout layout = layout_safetensors(arrays, metadata);
@@ -320,7 +321,7 @@ struct SmallCheckpoint {
   std::vector<FuzzFile> files;
 };
 
-// The text with the checksum that it has: 16 digits behind {"checksum":".
+// Returns the text with its right checksum: 16 digits behind {"checksum":".
 std::string sealed(std::string text) {
   constexpr size_t kBegin = 13, kDigits = 16;
   if (text.size() < kBegin + kDigits) return text;
@@ -427,10 +428,10 @@ const std::vector<FuzzFile>& configurations() {
 }
 
 TEST(FuzzModels, configurations) {
-  // A block takes about 100 KB, and there are at most 10,000.
+  // A block takes about 100 KB, and there are at most 10,000 blocks.
   Fuzz fuzz("configurations", configurations(), 1 << 30);
   fuzz.run([whole = true](const std::string& folder) mutable -> Status {
-    const bool all = std::exchange(whole, false);  // then the damaged one alone
+    const bool all = std::exchange(whole, false);  // after the first round, only the damaged file
     for (const FuzzFile& file : configurations()) {
       const std::string path = folder + "/" + file.name;
       TESSERA_TRY(const std::string text, read_file(path));
@@ -464,7 +465,7 @@ std::string weights_of(const Model& model) {
   return safetensors(entries);
 }
 
-// Returns the folder of the configuration of this number, with more files.
+// Returns the folder of the configuration with this number, with more files.
 std::vector<FuzzFile> huggingface_folder(size_t number, const std::vector<FuzzFile>& more) {
   const std::string config =
       (fs::temp_directory_path() / fmt::format("tessera_fuzz_{}.json", ::getpid())).string();
@@ -494,14 +495,14 @@ Status there_and_back(const std::string& folder) {
 }
 
 TEST(FuzzImport, folders_of_huggingface) {
-  // Models as of `configurations`, and a tile.
+  // Models as in `configurations`, and a tile.
   Fuzz("folders_of_huggingface",
        huggingface_folder(2, {{"theirs/tokenizer_config.json", R"({"model_max_length": 12})"}}),
        (1 << 30) + kTileBytes)
       .run(there_and_back);
 }
 
-// The folders are those of BERT, whose mask is looked up in its tokenizer.
+// The folders are those of BERT, whose mask token is looked up in its tokenizer.
 TEST(FuzzImport, tokenizers_of_huggingface) {
   Fuzz("tokenizers_of_huggingface",
        huggingface_folder(
@@ -536,8 +537,8 @@ TEST(FuzzImport, weights_that_are_exported) {
 
 // ---- runs
 
-// What a started process says before it ends: its last error becomes a part of the launch's error and
-// of a line of the log.
+// A started process prints messages before it ends: its last error becomes a part of the launch's
+// error and of a line of the log.
 TEST(FuzzRuns, what_a_process_says) {
   class World : public LaunchWorld {
    public:
@@ -559,7 +560,7 @@ TEST(FuzzRuns, what_a_process_says) {
   };
   Fuzz("what_a_process_says", {{"said", "a line\ntessera: rank 1: all_reduce of 'x': lost\n"}})
       .run([first = true](const std::string& folder) mutable -> Status {
-        if (std::exchange(first, false)) return {};  // as it is, it is an error
+        if (std::exchange(first, false)) return {};  // undamaged, it is an error
         World world(folder + "/said");
         const auto done = launch({{"serial", 1}}, 1, world);
         return done ? Status() : tl::unexpected(done.error());

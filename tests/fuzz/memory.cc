@@ -1,5 +1,5 @@
-// Counts the bytes that this program holds: `operator new` is replaced. A file of its own, so that the
-// compiler does not see both sides of a pair.
+// Counts the bytes that this program holds: `operator new` is replaced. This is a file of its own,
+// so that the compiler does not see both sides of a pair.
 #include <malloc.h>
 
 #include <atomic>

@@ -1,6 +1,6 @@
-// GA-Planes on silhouettes of a solid (docs/workloads/ga-planes.md): what the paper says of the convex
-// training, at small scale. A union of three ellipsoids and a box is seen in 8 views of 32 x 32
-// rays; a ray's target is the share of it, by four rays around, that meets the solid.
+// GA-Planes on silhouettes of a solid (docs/workloads/ga-planes.md): checks the paper's claims on
+// convex training, at small scale. A union of three ellipsoids and a box is seen in 8 views of 32 x
+// 32 rays; a ray's target is the share of it, by four rays around, that meets the solid.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -164,7 +164,7 @@ class Trained {
     }
     return all;
   }
-  // What the model makes of the rays, one number each.
+  // Returns the model's output for the rays, one number each.
   Values predict(const Rays& rays) {
     put(rays);
     for (const Op& op : graph_->ops()) {
@@ -198,7 +198,7 @@ class Trained {
     for (double& value : values) value = normal(random);
     set(values);
   }
-  // Adam with a rate that falls to zero along a cosine; a chunk a step.
+  // Trains by Adam, whose rate falls to zero along a cosine; a chunk a step.
   void adam(const std::vector<Rays>& all, int steps, double rate) {
     constexpr double kBeta1 = 0.9, kBeta2 = 0.99, kEps = 1e-10;
     Values values = get(), first(values.size()), second(values.size());
@@ -216,7 +216,7 @@ class Trained {
     }
   }
   // Minimises a loss whose gradient is affine in the parameters, by conjugate gradients from the
-  // present parameters on. Directions are scaled by an estimate of the diagonal of the second
+  // current parameters on. Directions are scaled by an estimate of the diagonal of the second
   // derivative: the mean of v * (H v) over some vectors v of random signs.
   void conjugate_gradients(const std::vector<Rays>& all, int probes, int steps) {
     Values x = get();
@@ -260,7 +260,8 @@ class Trained {
     }
     set(x);
   }
-  // Intersection over union of silhouettes: where a prediction is at least a quarter of the largest.
+  // Returns the intersection over union of silhouettes: the rays whose prediction is at least a
+  // quarter of the largest one.
   double overlap(const std::vector<Rays>& all) {
     double both = 0, either = 0;
     for (const Rays& rays : all) {
@@ -311,7 +312,7 @@ TEST(GaPlanes, GradientOfTheConvexTrainingIsAffineInTheGrids) {
   }
   model.set(between);
   EXPECT_LT(testing::relative_error(model.gradient_on(rays), expected), 1e-12);
-  // Of a quadratic loss a difference of any step is exact but for rounding.
+  // For a quadratic loss, a difference over any step is exact but for rounding.
   Values moved = between;
   constexpr double kStep = 0.5;
   for (const size_t i : {size_t{5}, size_t{900}, size_t{4000}}) {
@@ -326,9 +327,9 @@ TEST(GaPlanes, GradientOfTheConvexTrainingIsAffineInTheGrids) {
   }
 }
 
-// A convex training ends at one loss wherever it begins: here by conjugate gradients over all views, of
-// which the third start is far away. Adam's steps over one view at a time leave a few per cent of the
-// loss: they end farther above it, and apart.
+// A convex training ends at one loss wherever it begins: here by conjugate gradients over all
+// views, from three starts, the third of which is far away. Adam's steps over one view at a time
+// leave a few per cent of the loss: they end above that loss, and apart.
 TEST(GaPlanes, ConvexTrainingEndsAtOneLossFromEveryStartAndAdamAboveIt) {
   const std::vector<Rays> seen = views(false);
   Trained convex(kConvex, DType::kFloat64);

@@ -1,7 +1,7 @@
-// Golden texts at the borders of lowering: for plans of each sort the decisions, the place text
-// and one rank's program, in a file each. TESSERA_REWRITE_GOLDEN=1 writes the files anew; read what
-// changed before you keep it. And for every plan of the matrix: its place texts obey their rules,
-// and print and parse back.
+// Golden texts of plans of each sort, at the interfaces of lowering: the decisions, the place text
+// and one rank's program, in a file each. TESSERA_REWRITE_GOLDEN=1 writes the files anew; read the
+// differences before you keep them. For every plan of the matrix, place texts must also obey their
+// rules, and print and parse back.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

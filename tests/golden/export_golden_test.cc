@@ -1,5 +1,6 @@
-// Golden texts of exports: what each target writes for a plan that uses most of what it can say.
-// TESSERA_REWRITE_GOLDEN=1 writes the files anew; read what changed before you keep it.
+// Golden texts of exports: the text of each target for a plan that uses most of what the target can
+// express. TESSERA_REWRITE_GOLDEN=1 writes the files anew; read the differences before you keep
+// them.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -23,7 +24,7 @@ struct GoldenExport {
 constexpr const char* kLlama =
     "llama:layers=8,hidden=512,heads=8,kv_heads=4,seq=256,vocab=4096,ffn=1024";
 
-// Uneven stages, ranks by hand.
+// Uneven stages, with a mesh written by hand.
 constexpr const char* kUneven = R"(# uneven stages by hand
 mesh = { data = 2, pipe = 2, tensor = 2 }
 stage_axis = "pipe"

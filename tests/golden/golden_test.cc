@@ -1,6 +1,6 @@
 // Golden programs: the table of docs/theory/lowering.md section 4, C[m,n] = A[m,k] B[k,n] under
 // each of its plans, as the text of one rank's program. TESSERA_REWRITE_GOLDEN=1 writes the files
-// anew; read what changed before you keep it.
+// anew; read the differences before you keep them.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

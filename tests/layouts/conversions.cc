@@ -21,8 +21,8 @@ struct Pair {
   std::vector<ConversionStep> path;
 };
 
-// The summand that a rank contributes to an element: an integer, so that any order of summation is
-// exact.
+// Returns the summand that a rank contributes to an element: an integer, so that any order of
+// summation is exact.
 int64_t summand(const Index& at, const Layout& layout, const std::vector<int64_t>& coordinates) {
   std::vector<int64_t> words = at;
   for (AxisId axis : layout.partial) words.push_back(coordinates[axis.index()]);
@@ -31,8 +31,8 @@ int64_t summand(const Index& at, const Layout& layout, const std::vector<int64_t
   return static_cast<int64_t>(hash % 2001) - 1000;
 }
 
-// What a rank holds of an element in `layout`, when the tensor's parts are those of `origin`: the
-// sum over merged axes.
+// Returns the value that a rank holds of an element in `layout`, when the tensor's parts are those
+// of `origin`: the sum over merged axes.
 int64_t content(const Index& at, const Layout& origin, const Layout& layout, const Mesh& mesh,
                 const std::vector<int64_t>& coordinates) {
   Axes merged;
@@ -73,7 +73,7 @@ Redistribution redistribution(const ConversionCase& test, const Layout& from,
   return what;
 }
 
-// Runs one pair on one rank; the first thing that is wrong, or nothing.
+// Runs one pair on one rank; returns the first fault, or "".
 std::string run(const ConversionCase& test, const Pair& pair, Communicator& comm) {
   const auto mine = test.mesh.coordinates(comm.rank());
   Layout at = *pair.from;

@@ -15,8 +15,8 @@ struct ConversionCase {
   std::vector<Layout> layouts;  // every convertible pair of these
 };
 
-// Expects that each rank, starting with its piece (parts: random summands), ends with exactly its
-// piece of the goal, and that it sent what traffic() says. Returns the number of pairs.
+// Expects that each rank starts with its piece (parts are random summands) and ends with exactly
+// its piece of the goal, and that it sends as much as traffic() says. Returns the number of pairs.
 int64_t expect_conversions_are_right(const ConversionCase& test);
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// Exhaustive: all pairs of layouts on 2, 4, 6 and 8 ranks, executed. The rest is in
+// Executes all pairs of layouts on 2, 4, 6 and 8 ranks. The other cases are in
 // layouts_slow_test.cc.
 #include <gtest/gtest.h>
 
@@ -39,12 +39,12 @@ TEST(AllPairs, are_many) {
   const Mesh cube = Mesh::row_major({{"a", 2}, {"b", 2}, {"c", 2}});
   const std::vector<Layout> layouts = all_layouts(cube, 1);
   EXPECT_EQ(layouts.size(), 38U);  // ordered choices of axes that cut: 1, 3, 6, 6; times 2^(others)
-  // To the 16 complete ones from all, and between layouts with the same parts.
+  // To the 16 complete layouts from all, and between layouts with equal parts.
   EXPECT_EQ(expect_conversions_are_right({cube, {8}, layouts}),
             38 * 16 + 3 * 5 * 5 + 3 * 2 * 2 + 1);
 }
 
-// Cuts that fall on brackets: from and to cuts of single elements.
+// Cuts that fall on brackets, from and to cuts of single elements.
 TEST(AllPairs, of_cuts_with_grains_convert_exactly) {
   for (const auto& axes : std::vector<std::vector<std::pair<std::string, int64_t>>>{
            {{"a", 2}}, {{"a", 4}}, {{"a", 2}, {"b", 2}}, {{"a", 2}, {"b", 3}}}) {

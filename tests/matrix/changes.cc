@@ -30,7 +30,7 @@ class PlanChanges : public testing::Test {
     std::mt19937_64 random(test_seed(20));
     const auto cases = load_plans(kSourceRoot);
     ASSERT_TRUE(cases) << cases.error().message;
-    // What may follow each other: plans of one model and one batch.
+    // Plans of one model and one batch may follow each other.
     std::map<std::pair<std::string, int64_t>, std::vector<const MatrixCase*>> groups;
     for (const MatrixCase& one : *cases) groups[{one.spec, one.batch}].push_back(&one);
     std::vector<const std::vector<const MatrixCase*>*> choices;

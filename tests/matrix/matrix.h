@@ -1,4 +1,4 @@
-// The combination matrix: matrix.toml's cases, each run on threads and compared with the serial
+// The combination matrix: each case of matrix.toml, run on threads and compared with the serial
 // run.
 #pragma once
 
@@ -8,8 +8,8 @@ namespace tessera {
 
 struct MatrixCase;
 
-// Registers a test for each case, quick ones only if so asked. With TESSERA_WRITE_MATRIX set and
-// all cases run, the results are written to docs/matrix.md.
+// Registers a test for each case, or, with `only_quick`, for each quick case. With
+// TESSERA_WRITE_MATRIX set and all cases run, the results are written to docs/matrix.md.
 void register_matrix(bool only_quick);
 std::string matrix_test_name(const MatrixCase& one);
 

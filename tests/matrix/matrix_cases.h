@@ -17,12 +17,13 @@ struct MatrixCase {
   bool narrow = false;  // also in float32, bfloat16 and float16
 };
 
-// Of the repository at `root`. An Error names file and line. Cases in the order of the file; each
-// example with the model that its first line names: "# Model: gpt:...".
+// Returns the cases of the repository at `root`, in the order of the file; each example has the
+// model that its first line names: "# Model: gpt:...". An Error names file and line.
 Result<std::vector<MatrixCase>> load_plans(const std::string& root);
 
-// The text of a case's model, `times` as wide: models of the matrix are tiny, and wide ones have
-// products that count beside the starts of kernels and messages that await their receivers.
+// Returns the text of a case's model, `times` as wide. Models of the matrix are tiny; wide ones
+// have products that take time beside the starts of kernels, and messages that wait for their
+// receivers.
 std::string widened(const std::string& spec, int64_t times);
 
 }  // namespace tessera

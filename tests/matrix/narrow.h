@@ -4,9 +4,9 @@
 
 namespace tessera {
 
-// Registers a test for each case that matrix.toml marks `narrow` and each dtype; if so asked, only
-// of cases that are quick, in one of the dtypes each, by turns. With TESSERA_WRITE_MATRIX set and all cases run, the results are written
-// to docs/matrix-narrow.md.
+// Registers a test for each case that matrix.toml marks `narrow` and each dtype; with `only_quick`,
+// only for quick cases, each in one of the dtypes, which take turns. With TESSERA_WRITE_MATRIX set
+// and all cases run, the results are written to docs/matrix-narrow.md.
 void register_narrow_matrix(bool only_quick);
 
 }  // namespace tessera

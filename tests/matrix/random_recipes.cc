@@ -70,7 +70,7 @@ class RandomRecipes : public testing::Test {
   explicit RandomRecipes(int cases) : cases_(cases) {}
   void TestBody() override {
     SCOPED_TRACE(seed_text());
-    // The factor keeps the cases of neighbouring seeds apart.
+    // The factor keeps the cases of neighbouring seeds distinct.
     const uint64_t first = test_seed(/*fixed=*/0) * 1'000'003;
     int refused = 0;
     for (int i = 0; i < cases_; ++i) {

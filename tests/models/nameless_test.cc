@@ -1,5 +1,5 @@
-// Recipes on models whose ops have names that say nothing: the plan must split every op as the plan
-// of the same recipe splits it in the model with the names of the contract.
+// Recipes on models whose op names say nothing: the plan must split every op as it does in the
+// model with the names of the contract.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -20,8 +20,8 @@ constexpr const char* kLatent =
     "mixtral:layers=2,hidden=16,heads=4,kv_heads=4,experts=4,seq=6,vocab=30,ffn=24,shared_ffn=10,"
     "latent=8,weigh_inside=1,z_loss=0.1";
 
-// A line for each forward op with the dims that the plan splits; an error's message. Stages are not
-// compared: a block that is found may begin an op before or behind that of the names.
+// Returns a line for each forward op with the dims that the plan splits, or an error's message.
+// Stages are not compared: a block that is found may begin an op before or after the named one.
 std::string splits(const Graph& forward, const std::string& call) {
   const auto text = emit_recipe(call, forward);
   if (!text) return text.error().message;

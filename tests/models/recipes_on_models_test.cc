@@ -22,7 +22,7 @@ using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::Not;
 
-// A call of two ranks or more with what the recipe asks for.
+// Returns a call of two ranks or more, with the arguments that the recipe asks for.
 std::string call_of(const Recipe& recipe, const Graph& graph) {
   const int64_t last = std::max<int64_t>(recipes::block_count(graph), 1) - 1;
   const std::map<std::string, std::string> texts = {
@@ -42,7 +42,8 @@ std::string call_of(const Recipe& recipe, const Graph& graph) {
   return fmt::format("{}({})", recipe.name, join(arguments, ", "));
 }
 
-// What a message may name as missing or too small: a path, a dim, an argument of the call.
+// Returns whether the message names something that may be missing or too small: a path, a dim, an
+// argument of the call.
 bool names_a_part(const std::string& message) {
   for (const char* part : {"blocks", "layers", "dim '", "op '", "heads", "groups", "experts"}) {
     if (message.find(part) != std::string::npos) return true;
@@ -50,7 +51,7 @@ bool names_a_part(const std::string& message) {
   return false;
 }
 
-// The graph and plan that run, or the first error on the way there.
+// Returns the graph and plan that run, or the first error on the way.
 Result<Prepared> prepared(const Model& model, const std::string& call) {
   TESSERA_TRY(const std::string text, emit_recipe(call, model.graph));
   TESSERA_TRY(const Plan plan, parse_plan(text, call));
@@ -120,13 +121,13 @@ TEST(RecipesOnModels, SayWhatIsMissing) {
             "'ffn', found none");
 }
 
-// What a recipe writes for a model, or its message.
+// Returns the recipe's text for a model, or its message.
 std::string text_for(const std::string& call, const std::string& spec) {
   const auto text = emit_recipe(call, model_of(spec).graph);
   return text ? *text : text.error().message;
 }
 
-// The ops of each split entry of a plan, by dim.
+// Returns the ops of each split entry of a plan, by dim.
 std::map<std::string, std::string> cuts(const std::string& text) {
   std::map<std::string, std::string> out;
   const auto plan = parse_plan(text, "plan");
@@ -140,7 +141,7 @@ std::map<std::string, std::string> cuts(const std::string& text) {
 // The cuts of docs/theory/superscaler.md section 8 (dynamic axial parallelism), from the structure.
 TEST(RecipesOnModels, RowsAndColumnsAreCutInTurn) {
   const std::string evoformer = "evoformer:layers=2,sequences=5,residues=4";
-  // Of an op that two entries name for one axis, a third one takes back the first.
+  // If two entries name an op for one axis, a third entry takes back the first.
   EXPECT_EQ(cuts(text_for("dap(2)", evoformer)),
             (std::map<std::string, std::string>{
                 {"s", "{embed,blocks.*.attn.row}"},
@@ -173,14 +174,14 @@ TEST(RecipesOnModels, OrderTokensOnlyWhereTheModelAllowsIt) {
               HasSubstr("reorder = "));
 }
 
-// A low-rank factor is inside the product whose output it adds to: "q.a" under "q".
+// A low-rank factor lies inside the product to whose output it adds: "q.a" under "q".
 TEST(RecipesOnModels, RowsOfLowRankFactorsAreCutAsThoseOfOtherProducts) {
   const std::string spec =
       "llama:layers=3,hidden=20,heads=2,kv_heads=2,seq=5,vocab=17,ffn=21,lora=2,lora_mlp=1";
   EXPECT_EQ(answer("tensor_parallel_3d(2, 2, 2)", spec), "a plan");
 }
 
-// Whether its layers repeat (six of them) or not (two).
+// The recipe works whether the model's layers repeat (six of them) or not (two).
 TEST(RecipesOnModels, StepsWalkTheProductsOfAModelWithoutBlocks) {
   for (const char* layers : {"2", "6"}) {
     const std::string text =

@@ -17,7 +17,7 @@
 namespace tessera::planner_test {
 namespace {
 
-constexpr double kWorthALine = 1.002;  // so many times slower is printed
+constexpr double kWorthALine = 1.002;  // a plan that is this much slower is printed
 constexpr size_t kAllBorders = 64;     // ways to place the borders; more are too many
 
 std::string random_model(std::mt19937_64& random, int64_t devices, Size size) {
@@ -44,7 +44,7 @@ std::string random_model(std::mt19937_64& random, int64_t devices, Size size) {
   }
 }
 
-// The first unit of each stage, in all ways if they are few; else balanced by ops.
+// Returns the first unit of each stage, in all ways if they are few; else balanced by ops.
 std::vector<std::vector<size_t>> borders(const Fold& fold, size_t stages) {
   if (stages == 1) return {{}};
   std::vector<double> ops;
@@ -66,7 +66,7 @@ std::vector<std::vector<size_t>> borders(const Fold& fold, size_t stages) {
   return out;
 }
 
-// Lists of one or two dims that cut the model in different ways.
+// Returns lists of one or two dims that cut the model in different ways.
 std::vector<std::vector<std::string>> all_lists(const Graph& forward, int64_t size) {
   std::vector<std::vector<std::string>> lists;
   std::vector<std::string> dims = dims_to_cut(forward, 0);
@@ -202,7 +202,7 @@ std::unique_ptr<Instance> random_instance(uint64_t seed, int64_t devices, Size s
   std::vector<SimulatedPlan>& plans = out->plans;
   Enumeration(question, plans).all();
   if (random() % 2 == 0) return out;
-  // A limit between what the smallest plan needs and what the fastest one needs.
+  // A limit between the needs of the smallest plan and of the fastest plan.
   const double least =
       std::min_element(plans.begin(), plans.end(), [](const auto& a, const auto& b) {
         return a.bytes < b.bytes;
@@ -225,7 +225,7 @@ const SimulatedPlan* Instance::best() const {
 
 namespace {
 
-// Of all enumerated plans, also those that do not fit.
+// Expects that no enumerated plan, fitting or not, is faster than the bound.
 void expect_no_plan_beats_the_bound(const Instance& instance) {
   const PlanQuestion& question = instance.question;
   Compiler compiler;
@@ -238,7 +238,7 @@ void expect_no_plan_beats_the_bound(const Instance& instance) {
     EXPECT_LE(*bound, plan.step_s) << instance.str() << ": " << plan.choice;
 }
 
-// The answer's step / that of the best plan. Nothing: a failure was added, or nothing fits.
+// Returns the answer's step / the best plan's step; nothing if a failure was added or nothing fits.
 std::optional<double> ratio_of(const Instance& instance, size_t evaluations) {
   PlanQuestion question = instance.question;
   question.evaluations = evaluations;

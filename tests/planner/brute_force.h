@@ -1,5 +1,5 @@
-// Small planning questions, and their best answer found by simulating every plan of a space that is
-// written down here without the search's help.
+// Small planning questions, and their best answer, found by simulating every plan of a space that
+// is enumerated here without the search's help.
 #pragma once
 
 #include <cstdint>
@@ -19,34 +19,34 @@ struct Instance {
   std::string machine;
   Cluster cluster;
   PlanQuestion question;
-  // All of: numbers of devices, if this is not fixed, stages, replicas, lists of at most two dims on
-  // the axis inside a stage, micro-batches, schedules, shards, recomputation of all blocks, and
-  // borders between stages (if these are more than 64, stages are balanced).
+  // Plans with all combinations of: numbers of devices, if not fixed; stages; replicas; lists of at
+  // most two dims on the axis inside a stage; micro-batches; schedules; shards; recomputation of
+  // all blocks; and borders between stages (if there are more than 64, stages are balanced).
   std::vector<SimulatedPlan> plans;
   // The fastest plan within the limit; null: none fits.
   const SimulatedPlan* best() const;
   std::string str() const;
 };
-// A random model of at most six blocks on exactly, or at most, so many devices. Equal seeds, equal
-// questions. Tiny ones have at most three blocks and two sequences.
+// A random model of at most six blocks on exactly, or at most, `devices` devices. Equal seeds give
+// equal questions. Tiny ones have at most three blocks and two sequences.
 enum class Size : uint8_t { kTiny, kSmall };
 std::unique_ptr<Instance> random_instance(uint64_t seed, int64_t devices, Size size);
 
-// So many programs that all choices of a small space are simulated.
+// With so many programs, all choices of a small space are simulated.
 inline constexpr size_t kEnough = 1000000;
 
-// How answers of searches with the usual number of programs compare.
+// Compares the answers of searches with the usual number of programs.
 struct Outcome {
   int64_t instances = 0, equal = 0;
-  double worst = 1;  // step of the answer / the best step, of all instances
+  double worst = 1;  // the largest of: step of the answer / best step
   std::string worst_instance;
 };
-// Asks `auto` and brute force. Failures of the current test: an answer that does not fit, no answer
-// where there is one, and an answer with enough programs that is slower than the best of all plans.
+// Asks `auto` and brute force. The current test fails if an answer does not fit, if there is none
+// where one exists, or if an answer with enough programs is slower than the best of all plans.
 void compare(Instance& instance, Outcome& outcome);
-// The same with enough programs only.
+// Compares as `compare` does, with enough programs only.
 void expect_as_fast_as_brute_force(Instance& instance);
-// The same with the usual number of programs.
+// Compares as `compare` does, with the usual number of programs.
 void expect_usually_as_fast_as_brute_force(Instance& instance);
 
 }  // namespace tessera::planner_test

@@ -1,4 +1,4 @@
-// A search whose answer is asked for a strategy.
+// Asks a search for a plan, and checks which strategy the answer uses.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ class Found {
   }
 
   const Choice& choice() const { return answer_.simulated[*answer_.best].choice; }
-  // Of the axis inside a stage: the dims along which ops of the model are cut.
+  // Returns the dims along which the axis inside a stage cuts ops of the model.
   std::set<std::string> cuts() const {
     Compiler compiler;
     const auto model = compiler.model(question_.model, question_.batch, DType::kFloat32).value();
@@ -49,7 +49,7 @@ class Found {
     out.erase("");
     return out;
   }
-  // Do pieces of the dim travel around an axis inside a stage?
+  // Returns whether pieces of the dim travel around an axis inside a stage.
   bool travels(const std::string& dim) const {
     return std::any_of(choice().axes.begin(), choice().axes.end(), [&](const ChoiceAxis& axis) {
       return std::any_of(axis.dims.begin(), axis.dims.end(), [&](const std::string& entry) {
@@ -58,8 +58,8 @@ class Found {
     });
   }
   std::string text() const { return to_text(answer_, question_, true); }
-  // Of the plan's program on rank 0: the collectives in the forward pass of the ops whose paths begin
-  // so, by kind.
+  // Returns the number of collectives by kind in the forward pass of the plan's program on rank 0,
+  // over ops whose paths begin with `scope`.
   std::map<CollectiveKind, int> collectives(const std::string& scope) const {
     Compiler compiler;
     const auto model = compiler.model(question_.model, question_.batch, DType::kFloat32).value();

@@ -1,5 +1,5 @@
-// What publications found by thought the planner finds by trying: none of these strategies is written
-// anywhere in it.
+// Strategies that publications found by thought, and the planner finds by trying: none of them is
+// written anywhere in the planner.
 #include "rediscovery.h"
 
 #include <gtest/gtest.h>
@@ -48,8 +48,7 @@ TEST(Rediscovery, LongSequencesGoAroundRings) {
   EXPECT_EQ(found.choice().ranks(), 64) << found.text();
 }
 
-// What the slow link costs is more than what the other
-// site's devices bring.
+// The slow link costs more than the other site's devices bring.
 TEST(Rediscovery, FewerDevicesOnASlowLink) {
   const Found found("gpt:layers=16,hidden=2048,heads=32,seq=1024,vocab=51200", kTwoSites, 128);
   EXPECT_LT(found.choice().ranks(), 64) << found.text();
@@ -62,7 +61,7 @@ TEST(Rediscovery, ReplicasAcrossTheSlowLink) {
   EXPECT_TRUE(found.choice().stages == 1 || found.choice().replicas_apart) << found.text();
 }
 
-// Many parameters and few tokens: the reverse.
+// Many parameters and few tokens: activations cross the slow link, gradients do not.
 TEST(Rediscovery, StagesAcrossTheSlowLink) {
   const Found found("gpt:layers=16,hidden=4096,heads=32,seq=64,vocab=1000", kTwoSites, 64,
                     {{"devices", "64"}});
@@ -86,7 +85,7 @@ TEST(Rediscovery, DenseLayersBehindConvolutionsAreShared) {
       << found.text();
 }
 
-// Early layers of Swin hold the most activations: where memory is short, these are recomputed.
+// Early layers of Swin hold the most activations: where memory is short, they are recomputed.
 TEST(Rediscovery, EarlySwinLayersAreRecomputed) {
   const Found found("swin", "dgx-v100-16:1", 256, {{"devices", "8"}, {"tp", "1"}}, 3000000000,
                     DType::kFloat32);

@@ -1,5 +1,5 @@
-// A thousand small questions. With all programs the answer is as fast as the best of all plans; with
-// the usual number of programs it nearly always is.
+// A thousand small questions. With all programs, the answer is as fast as the best of all plans;
+// with the usual number of programs it nearly always is.
 #include <gtest/gtest.h>
 
 #include "brute_force.h"
@@ -34,7 +34,7 @@ TEST(SmallInstances, TinyOnEightDevices) {
   expect_nearly_all_equal("tiny, eight devices", 5000, 40, 8, Size::kTiny);
 }
 
-// The quick tests compare it with an answer that may put nothing on the host.
+// The quick tests compare this question with an answer that may put nothing on the host.
 TEST(SmallInstances, OnlyEditsFit) {
   Outcome outcome;
   compare(*random_instance(4025, 4, Size::kSmall), outcome);

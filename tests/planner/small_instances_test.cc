@@ -7,7 +7,7 @@
 namespace tessera::planner_test {
 namespace {
 
-// Twenty of the sort of small_instances_slow_test.cc.
+// Twenty questions of the sort of small_instances_slow_test.cc.
 TEST(SmallInstances, WithAllProgramsAutoIsAsFastAsBruteForce) {
   for (uint64_t seed = 0; seed < 19; ++seed)
     expect_as_fast_as_brute_force(*random_instance(seed, 2, Size::kTiny));
@@ -23,19 +23,19 @@ TEST(SmallInstances, AutoFitsAndIsNearlyAsFastAsBruteForce) {
   EXPECT_GE(outcome.equal + 1, outcome.instances);
 }
 
-// A limit that is .6 % above what the smallest plan needs: most of the fastest plans by formula do not
-// fit.
+// The limit is .6 % above the need of the smallest plan: most of the plans that are fastest by
+// formula do not fit.
 TEST(SmallInstances, TightMemoryIsNoReasonForASlowPlan) {
   expect_usually_as_fast_as_brute_force(*random_instance(5016, 8, Size::kTiny));
 }
 
-// Much if nothing fits or no choice is left.
+// Returns a large number if nothing fits or no choice is left.
 double step_s(const PlanQuestion& question) {
   const auto answer = find_plan(question, "auto");
   return answer && answer->best ? *answer->simulated[*answer->best].step_s : 1e9;
 }
 
-// A network on four devices of a node. `layers`: of 64 hidden units.
+// A network on four devices of a node; `layers` have 64 hidden units each.
 struct FourDevices {
   Cluster cluster = load_cluster("dgx-a100:1").value();
   PlanQuestion question;
@@ -50,9 +50,9 @@ struct FourDevices {
   }
 };
 
-// What fits at the limit are edits of the programs that the search simulates first, none of which fits:
-// it goes on with edits before it puts tensors on the host, which was 2.3 times as slow.
-// OnlyEditsFit of small_instances_slow_test.cc asks the same, with brute force.
+// None of the programs that the search simulates first fits the limit, but edits of them do: the
+// search goes on with edits before it puts tensors on the host, which was 2.3 times as slow.
+// OnlyEditsFit of small_instances_slow_test.cc asks this with brute force.
 TEST(SmallInstances, EditsAreTriedWhereNothingElseFits) {
   FourDevices asked(3);
   asked.question.memory_limit_bytes = 1'773'574'798;
@@ -64,7 +64,7 @@ TEST(SmallInstances, EditsAreTriedWhereNothingElseFits) {
   EXPECT_LE(step_s(asked.question), 1.1 * on_devices_s);
 }
 
-// The smallest of 8,692 plans needs 20 kB less, and none of the 512 that the search may simulate fits.
+// The smallest of 8,692 plans needs 20 kB less; none of the 512 that may be simulated fits.
 TEST(SmallInstances, SmallPlansAreTriedWhereNothingElseFits) {
   FourDevices asked(3);
   asked.question.memory_limit_bytes = 1'735'058'593;
@@ -109,7 +109,7 @@ TEST(SmallInstances, MoreChoicesAreNeverSlower) {
       fixed.fixed[key] = value;
       const double fixed_s = step_s(fixed);
       EXPECT_GE(fixed_s, free_s) << instance->str() << " with " << key << "=" << value;
-      // A second one beside it.
+      // Fixes a second choice as well.
       fixed.fixed["dp"] = "1";
       EXPECT_GE(step_s(fixed), fixed_s) << instance->str() << " with " << key << "=" << value;
     }

@@ -23,7 +23,7 @@ Cluster cluster_of(const NodesQuestion& asked) {
   return parse_cluster(text, "nodes").value();
 }
 
-// All plans whose stages have meshes of which at least two differ.
+// Enumerates all plans whose stages have meshes of which at least two differ.
 class UnequalMeshes {
  public:
   explicit UnequalMeshes(const PlanQuestion& question) : question_(question) {

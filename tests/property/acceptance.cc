@@ -24,8 +24,8 @@ struct Judged {
   std::string reason;
 };
 
-// Refused: by an error of the plan language that a random plan may run into, which names a file and a
-// line. Any other error is wrong.
+// A refusal is an error of the plan language that a random plan may run into, and names a file and
+// a line. Any other error is wrong.
 template <class T>
 Judged refused(const Result<T>& result, std::string_view what) {
   const std::string& message = result.error().message;
@@ -60,7 +60,7 @@ Judged judge(const RandomCase& random) {
   return judged ? *judged : Judged{Outcome::kWrong, judged.error().message};
 }
 
-// A fault that ends the process: the case that was judged then is shown first.
+// If a fault ends the process, the case that was being judged is shown first.
 std::string case_at_hand;
 void show_case_at_hand(int signal) {
   std::signal(signal, SIG_DFL);  // the fault happens again, and ends the program
@@ -84,7 +84,7 @@ void expect_lowered_programs_are_accepted(RandomCase (*draw)(const std::vector<u
     case_at_hand =
         fmt::format("---- plan\n{}\n---- graph\n{}\n", random.plan, to_text(random.graph));
     const Judged judged = judge(random);
-    // Finding a simpler case takes minutes: what was drawn is shown at once.
+    // Finding a simpler case takes minutes, so the drawn case is shown at once.
     if (!failed && judged.outcome == Outcome::kWrong) {
       failed = true;
       fmt::print(stderr, "first case that fails, after {}: {}\n{}", accepted + refusals,

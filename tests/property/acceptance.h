@@ -1,4 +1,4 @@
-// The property: whatever graph, whatever plan, what lowering writes is accepted by the verifier.
+// The property: for every graph and every plan, the verifier accepts the lowered programs.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-// For so many cases. At least so many of them are accepted for each that the plan language refuses.
-// To be called with one number of cases in a program.
+// Draws `cases` cases. For each case that the plan language refuses, at least `accepted_a_refusal`
+// cases are accepted. Must be called with one number of cases in a program.
 void expect_lowered_programs_are_accepted(RandomCase (*draw)(const std::vector<uint32_t>& stream),
                                           int cases, int accepted_a_refusal = 9);
 

@@ -32,7 +32,7 @@ RandomCase random_mesh_case(const std::vector<uint32_t>& stream) {
   return out;
 }
 
-// Features that the other cases draw too, of graphs and splits, are not counted.
+// Features of graphs and splits, which the other cases draw too, are not counted.
 const Features& all_mesh_features() {
   static const Features features{"mesh: of the stages' own",
                                  "mesh: nested devices",

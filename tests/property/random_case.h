@@ -1,6 +1,6 @@
-// Random graphs with random plans, decoded from a stream of choices: a shorter stream, or smaller
-// numbers in it, give a simpler case, so that RapidCheck's shrinking of a plain vector shrinks
-// graph and plan.
+// Random graphs with random plans, decoded from a stream of choices. A shorter stream, or smaller
+// numbers in it, gives a simpler case, so RapidCheck's shrinking of a plain vector shrinks graph
+// and plan.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ class Choices {
   size_t next_ = 0;
 };
 
-// What a case has of the plan language, for example "order: nested".
+// The parts of the plan language that a case uses, for example "order: nested".
 using Features = std::set<std::string>;
 
 struct RandomCase {
@@ -41,12 +41,12 @@ struct RandomCase {
 // The plan is valid by construction, as far as the plan language can tell before resolution.
 RandomCase random_case(const std::vector<uint32_t>& stream);
 
-// All that random_case may draw.
+// Returns all features that random_case may draw.
 const Features& all_features();
 
-// Cases in which an axis of one stage is none of another, or has another number there: stages on
-// meshes of their own, of which some share devices, with shards at rest over any of the axes, narrow
-// precision, loops, and ops and casts that no entry of the plan names.
+// Returns a case in which an axis of one stage does not exist in another, or has another number
+// there: stages on meshes of their own, some of which share devices, with shards at rest over any
+// of the axes, narrow precision, loops, and ops and casts that no entry of the plan names.
 RandomCase random_mesh_case(const std::vector<uint32_t>& stream);
 const Features& all_mesh_features();
 

@@ -47,7 +47,7 @@ class GraphMaker {
   }
   const std::vector<Dim>& dims(TensorId x) { return g_.tensor(x).dims; }
 
-  // The same parameters once before, without gradients.
+  // An earlier pass over the parameters of the graph, without gradients.
   TensorId earlier_pass(TensorId ids, TensorId table) {
     const TensorId x = g_.op1("pass.embed", "embedding", {ids, table});
     const TensorId y = g_.op1("pass.act", c_.of<std::string>({"gelu", "relu"}), {x});
@@ -105,7 +105,7 @@ class GraphMaker {
                   {{"spec", spec + fmt::format(" -> batch seq {}", out)}});
   }
 
-  // What imported models have: functions, masks and indices.
+  // Ops that imported models have: functions, masks and indices.
   TensorId imported(const std::string& name, TensorId x) {
     const auto op1 = [&](const std::string& suffix, const char* kind, std::vector<TensorId> inputs,
                          Attributes attributes = {}) {
@@ -113,7 +113,7 @@ class GraphMaker {
     };
     switch (c_.below(8)) {
       case 6: return grid(name, x);
-      case 7: {  // the largest of each word's places, at those places again
+      case 7: {  // the largest of each word's places, put back at those places
         const TensorId places = op1(".ids", "rename", {ids_}, {{"from", "seq"}, {"to", "k"}});
         const TensorId moved = op1(".moved", "rename", {x}, {{"from", "seq"}, {"to", "k"}});
         const Dim f = dims(x).back();
@@ -147,7 +147,7 @@ class GraphMaker {
     }
   }
 
-  // A plane, or a line, at points that x says.
+  // A plane, or a line, read at points that x gives.
   TensorId grid(const std::string& name, TensorId x) {
     const bool plane = c_.one_in(2);
     std::vector<Dim> places = {feature(), {"rows", c_.of<int64_t>({2, 3, 5})}};
@@ -199,8 +199,8 @@ class GraphMaker {
     if (c_.one_in(4)) operands.push_back(scores_bias(name, heads));
     if (c_.one_in(4)) operands.insert(operands.end(), 2, ids_);
     const double dropped = c_.one_in(5) ? 0.25 : 0.0;
-    // Of two keys at least: where each query sees one key, the gradients of queries and keys are 0,
-    // and nothing is left of them but rounding.
+    // A window has two keys at least: where each query sees one key, the gradients of queries and
+    // keys are 0, and only rounding would be left of them.
     const int64_t window =
         c_.one_in(4) ? std::max<int64_t>(2, 1 + c_.below(static_cast<int>(seq_))) : 0;
     const TensorId o = g_.op(name + ".core", "attention", operands,
@@ -218,7 +218,7 @@ class GraphMaker {
               out.name)}});
   }
 
-  // For each query and key, or each key; of all heads or of each.
+  // A bias for each query and key, or for each key; for all heads or for each.
   TensorId scores_bias(const std::string& name, const Dim& heads) {
     std::vector<Dim> all = {{"kv", seq_}};
     if (c_.one_in(2)) all.insert(all.begin(), {"seq", seq_});
@@ -259,14 +259,14 @@ class GraphMaker {
               out.name)}});
   }
 
-  // y, or its sum with x: where both have the same dims, or y can be brought to them.
+  // Returns y, or its sum with x if both have equal dims or y can be brought to the dims of x.
   TensorId skip(const std::string& name, TensorId x, TensorId y) {
     if (c_.one_in(3)) return y;
     if (dims(x) != dims(y)) y = product(name + ".back", y, {dims(x).back()});
     return g_.op1(name + ".sum", "add", {x, y});
   }
 
-  // x [batch, seq, f] times a weight: its last dim becomes `out`.
+  // Multiplies x [batch, seq, f] by a weight: its last dim becomes `out`.
   TensorId product(const std::string& name, TensorId x, std::vector<Dim> out) {
     const Dim in = dims(x).back();
     std::string to;
@@ -323,8 +323,7 @@ class GraphMaker {
                                         channels.name, out.name)}});
   }
 
-  // A convolution of each channel, or of each of two groups of channels, by itself, whose kernel
-  // skips elements.
+  // A convolution of each channel, or of each of two groups, whose kernel skips elements.
   TensorId spread_convolution(const std::string& name, TensorId x, Dim& channels) {
     const bool paired = channels.size % 2 == 0 && c_.one_in(2);
     const int64_t groups = paired ? 2 : channels.size, dilation = 1 + c_.below(2);
@@ -338,7 +337,7 @@ class GraphMaker {
                    {"groups", groups}});
   }
 
-  // Maps of more places, or of another number of columns, and back to the first sizes.
+  // Resizes maps to more places, or to another number of columns, and back.
   TensorId other_size(const std::string& name, TensorId x) {
     const int64_t width = dims(x).back().size;
     const std::string mode = c_.of<std::string>({"linear", "nearest"});
@@ -380,7 +379,7 @@ class GraphMaker {
   }
 
   void finish_loss(TensorId ids) {
-    // Every value that nobody reads joins the loss, so that all parameters have gradients.
+    // Every value that no op reads joins the loss, so that all parameters have gradients.
     std::vector<TensorId> ends;
     const std::vector<std::vector<OpId>> readers = g_.graph().consumers();
     for (TensorId x : values_) {

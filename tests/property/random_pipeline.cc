@@ -44,7 +44,7 @@ std::vector<bool> with_backward(const Graph& forward_graph, const Pipeline& pipe
     OpId from = op.phase == Phase::kForward ? op.id : op.mirror;
     if (op.phase == Phase::kUpdate) continue;
     const bool merges = merges_terms(op) || (info_of(op).scales && !from.valid());
-    if (op.phase == Phase::kBackward && merges) {  // where its terms are
+    if (op.phase == Phase::kBackward && merges) {  // at the stage of its terms
       for (size_t i = 0; i < op.inputs.size(); ++i) {
         const OpId maker = graph->tensor(op.inputs[i]).producer;
         const int64_t made = maker.valid() ? at[maker.index()] : -1;
@@ -52,7 +52,7 @@ std::vector<bool> with_backward(const Graph& forward_graph, const Pipeline& pipe
         if (stage < 0) break;
       }
     }
-    if (!from.valid() && stage < 0) {  // else with the tensor that it differentiates
+    if (!from.valid() && stage < 0) {  // else at the stage of the tensor that it differentiates
       const TensorId of = graph->tensor(op.outputs[0]).of;
       if (!of.valid()) continue;
       from = graph->tensor(of).producer;
@@ -82,7 +82,7 @@ std::string mesh_text(const MeshAxes& axes) {
 // A stage's own mesh.
 struct Own {
   MeshAxes axes;
-  int64_t first = -1;  // device; -1: after the stage before
+  int64_t first = -1;  // a device; -1: after the stage before
 };
 
 class PipelineMaker {
@@ -101,7 +101,7 @@ class PipelineMaker {
       finish();
       return std::move(out_);
     }
-    // What few graphs allow is drawn more often for those.
+    // Kinds that few graphs allow are drawn more often for such graphs.
     const uint32_t kind = c_.below(15);
     switch (has_pass() && c_.one_in(4) ? 13 : causal_only() && c_.one_in(8) ? 12 : kind) {
       case 4:
@@ -135,7 +135,7 @@ class PipelineMaker {
     };
     return std::all_of(graph_.ops().begin(), graph_.ops().end(), [&](const Op& op) {
       const int seq = op.annotation.find("seq");
-      // An op that calls the positions by another name hands all of them on.
+      // An op that names the positions otherwise passes all of them on.
       if (seq < 0 && std::any_of(op.inputs.begin(), op.inputs.end(), has_seq)) return false;
       const bool whole =
           seq >= 0 && (op.annotation.dims[static_cast<size_t>(seq)].mark == Mark::kFrozen ||
@@ -181,7 +181,7 @@ class PipelineMaker {
     for (int64_t s = 0; s < 2 * n; ++s) place_.push_back(s < n ? s : 2 * n - 1 - s);
   }
 
-  // Halves of the batch go down and up.
+  // Halves of the batch pass the stages downwards and upwards.
   void chimera() {
     if (has_pass()) return chain();
     shared_mesh(2, 2);
@@ -239,7 +239,7 @@ class PipelineMaker {
     if (own_.size() == 2 || (own_.size() == 3 && c_.one_in(3))) add(0);
   }
 
-  // Slices of the sequence as stages.
+  // Slices of the sequence are stages.
   void token() {
     if (!causal_only()) return chain();
     shared_mesh(2, 2);
@@ -250,9 +250,9 @@ class PipelineMaker {
     features_.insert("loop: seq, steps are stages");
   }
 
-  // A pass without gradients and one with, over the same places.
+  // A pass without gradients and a pass with gradients, over the same places.
   void passes() {
-    // Gradients of a parameter that several ops read are added up where its first reader is.
+    // Gradients of a parameter that several ops read are added up at its first reader's stage.
     if (!has_pass() || has_tied_head()) return chain();
     schedule_ = "nf1b";
     shared_mesh(2, 4);
@@ -272,7 +272,8 @@ class PipelineMaker {
     }
   }
 
-  // One axis, or two in any order, of three names: a number means another axis on the next mesh.
+  // Returns one axis, or two in any order, of three names: an axis of a given number may be another
+  // one on the next mesh.
   MeshAxes any_shape(int64_t size) {
     std::vector<std::string> names = {"a", "b", "c"};
     const auto take = [&] {
@@ -308,8 +309,8 @@ class PipelineMaker {
   // ---- text
   void finish() {
     if (!own_.empty()) stages_ = static_cast<int64_t>(own_.size());
-    // With one micro-batch, gradients cross as they are made, but a stage without backward takes
-    // them in only when it updates.
+    // With one micro-batch, gradients cross as they are made, but a stage without a backward pass
+    // takes them in only when it updates.
     if (micro_batches_ == 0 && has_pass() && stages_ > 1) micro_batches_ = c_.of<int64_t>({2, 4});
     if (micro_batches_ == 0) micro_batches_ = c_.of<int64_t>({1, 2, 3, 4});
     out_.micro_batches = micro_batches_;
@@ -344,7 +345,7 @@ class PipelineMaker {
     if (meshes_ && !follow_rules()) write_stages(count, false);
   }
 
-  // `leave_out`: some ops are named by no entry.
+  // `leave_out`: no entry names some of the ops.
   void write_stages(size_t count, bool leave_out) {
     const auto all = static_cast<size_t>(ops());
     out_.tables.clear();
@@ -363,7 +364,7 @@ class PipelineMaker {
     }
   }
 
-  // Where ops are that no entry names. False: then the plan is wrong.
+  // Finds the stages of ops that no entry names. Returns false if the plan is wrong.
   bool follow_rules() {
     const auto plan = parse_plan(out_.keys + out_.tables);
     TESSERA_CHECK(plan.has_value(), "{}", plan.error().message);
@@ -383,7 +384,7 @@ class PipelineMaker {
   }
 
   // ---- tables
-  // What each micro-batch runs: forwards, then backwards, and weights any time after their
+  // The order of each micro-batch: forwards, then backwards, and weights any time after their
   // backward.
   std::vector<BlockRun> order_of_one(const std::vector<bool>& backward) {
     std::vector<BlockRun> order;
@@ -403,8 +404,8 @@ class PipelineMaker {
     return order;
   }
 
-  // Any order of all micro-batches that keeps the order of each: it can be carried out if every
-  // message leaves as soon as its value exists.
+  // Returns any order of all micro-batches that keeps the order of each: it can be executed if
+  // every message leaves as soon as its value exists.
   std::vector<BlockRun> random_order(const std::vector<bool>& backward) {
     const std::vector<BlockRun> one = order_of_one(backward);
     std::vector<size_t> next(static_cast<size_t>(micro_batches_), 0);

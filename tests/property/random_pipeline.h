@@ -18,8 +18,8 @@ struct Axis {
 };
 using MeshAxes = std::vector<Axis>;
 
-// The number of the forward op of `graph` that `path` was made of (an expansion, a step of a loop,
-// a clone); -1: none.
+// Returns the number of the forward op of `graph` of which `path` was made (an expansion, a step of
+// a loop, a clone); -1: none.
 int origin(const Graph& graph, std::string_view path);
 
 struct Pipeline {
@@ -33,13 +33,13 @@ struct Pipeline {
   bool has_table = false;  // of blocks, made for the stages that have a backward pass
 };
 
-// Which of the `stages` stages (loops whose steps are stages: of all steps) have a backward block
-// under the plan, of which keys, stages and loops count.
+// Returns which of the `stages` stages (with loops whose steps are stages, stages of all steps)
+// have a backward block under the plan. Only the plan's keys, stages and loops count.
 std::vector<bool> with_backward(const Graph& forward_graph, const Pipeline& pipeline,
                                 const Plan& plan, int64_t stages);
 
-// `meshes`: stages have meshes of their own, over any of three axes in any order, and some ops are named by
-// no entry.
+// `meshes`: stages have meshes of their own, over any of three axes in any order, and no entry
+// names some of the ops.
 Pipeline random_pipeline(Choices& choices, const Graph& graph, Features& features,
                          bool meshes = false);
 

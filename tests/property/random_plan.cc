@@ -24,7 +24,7 @@ const OpDim* find_dim(const Op& op, const std::string& name) {
   return d < 0 ? nullptr : &op.annotation.dims[static_cast<size_t>(d)];
 }
 
-// Parts along the dim have weights: merged by the op alone.
+// Returns whether parts along the dim have weights, so that only the op can merge them.
 bool is_weighted(const Op& op, const std::string& dim) {
   for (const OperandDims& output : op.annotation.outputs) {
     if (output.combiner == Combiner::kWeighted && !output.contains(op.annotation.find(dim)))
@@ -40,7 +40,7 @@ bool expandable(const Op& op, const std::string& dim) {
   return std::find(names.begin(), names.end(), dim) != names.end();
 }
 
-// May a loop over a group of ops cut this dim of the op?
+// Returns whether a loop over a group of ops may cut this dim of the op.
 bool loopable(const Op& op, const std::string& name) {
   const int dim = op.annotation.find(name);
   return dim >= 0 && check_loopable(op, dim).has_value();
@@ -92,7 +92,7 @@ class PlanMaker {
     }
   }
 
-  // Of all stages.
+  // Finds the axes that all stages have.
   void find_common_axes() {
     for (const Axis& axis : at_.axes[0]) {
       const bool common = std::all_of(at_.axes.begin(), at_.axes.end(), [&](const MeshAxes& axes) {
@@ -135,14 +135,14 @@ class PlanMaker {
     }
     if (expand.empty()) return;
     const std::string line = fmt::format("expand = [{}]\n", fmt::join(expand, ", "));
-    // Attention with a bias takes its sequence in any order; the sum with the bias that it is taken
-    // apart into does not.
+    // Attention with a bias takes its sequence in any order; the sum with the bias, into which it
+    // is taken apart, does not.
     if (!shape_forward(graph_, parse_plan(keys_ + line).value(), std::nullopt)) return;
     keys_ += line;
     features_.insert("expand");
   }
 
-  // The forward graph that splits and loops are drawn for.
+  // Makes the forward graph for which splits and loops are drawn.
   void shape() {
     const auto plan = parse_plan(keys_);
     TESSERA_CHECK(plan.has_value(), "{}\n{}", plan.error().message, keys_);
@@ -160,8 +160,8 @@ class PlanMaker {
     std::string dim;
     std::vector<bool> ops;     // of the shaped graph
     int64_t smallest = 1;      // piece
-    std::optional<Axis> axis;  // may split the dim, beside the loop
-    bool causal = false;       // then any axis may
+    std::optional<Axis> axis;  // an axis that may split the dim, beside the loop
+    bool causal = false;       // if so, any axis may split it
   };
 
   void make_loops() {
@@ -193,7 +193,7 @@ class PlanMaker {
     features_ = known;
   }
 
-  // What enters a loop is cut, in whose backward pass a stage may take part that had none.
+  // A loop cuts the tensors that enter it; then a stage without a backward pass may get one.
   bool fits_table() const {
     const auto backward = [&](const std::string& text) {
       const auto plan = parse_plan(text);
@@ -236,8 +236,8 @@ class PlanMaker {
     write_loop(loop, size, paths);
   }
 
-  // A selector takes what an op was taken apart into, and reorderings of its operands, with it: so
-  // does a split of the op, whose ranks need not divide the steps of what is below it.
+  // A selector also takes the ops into which an op was taken apart, and reorderings of its
+  // operands. So does a split of the op, whose ranks need not divide the steps of the ops below it.
   bool selectable(const Op& op, const std::string& dim) const {
     const auto below = [](const Op& a, const Op& b) { return a.path.starts_with(b.path + "."); };
     return loopable(op, dim) &&
@@ -264,7 +264,7 @@ class PlanMaker {
         fmt::format("[[loop]]\nops = \"{{{}}}\"\ndim = \"{}\"\n", fmt::join(paths, ","), loop.dim);
     if (!common_.empty() && !reads_index_over(loop) && c_.one_in(2)) loop.axis = c_.of(common_);
     int64_t shards = 1;
-    if (loop.axis) {  // every stage's size of the axis
+    if (loop.axis) {  // the axis as every stage has it
       for (const MeshAxes& axes : at_.axes) {
         for (const Axis& axis : axes) {
           if (axis.name == loop.axis->name) shards = std::lcm(shards, axis.size);
@@ -282,7 +282,7 @@ class PlanMaker {
       text += fmt::format("sizes = [{}]\n", fmt::join(sizes, ", "));
       features_.insert("loop: sizes");
     } else {
-      // Each step takes a part of every shard, and what joins the steps has that many blocks.
+      // Each step takes a part of every shard, and ops that join the steps have that many blocks.
       loop.smallest = shards > 1 ? shards : size / steps;
       text += fmt::format("steps = {}\n", steps);
     }
@@ -297,7 +297,7 @@ class PlanMaker {
   }
 
   // ---- splits
-  // The most steps that a time loop over the dim may have; loops shorten it.
+  // Returns the most steps that a time loop over the dim may have; loops shorten it.
   int64_t most_steps(const OpDim& dim) const {
     int64_t size = dim.name == "batch" ? dim.size / at_.micro_batches : dim.size;
     for (const Loop& loop : loops_) {
@@ -320,7 +320,7 @@ class PlanMaker {
     });
   }
 
-  // The axes of a loop, if it is not aligned: order and skew.
+  // Draws the axes of a loop that is not aligned: order and skew.
   std::string skewed(const MeshAxes& axes, int64_t most, int64_t& steps) {
     const bool nested = c_.one_in(3);
     MeshAxes skew{c_.of(axes)};
@@ -349,7 +349,7 @@ class PlanMaker {
   struct OpLoops {  // over time, of one op
     bool steps = false, rims = false;
   };
-  // How one dim is split; takes axes from `free`.
+  // Draws how one dim is split; takes axes from `free`.
   Drawn draw_split(const Op& op, size_t index, const OpDim& dim, const MeshAxes& axes,
                    MeshAxes& free, OpLoops& loops) {
     std::vector<std::string> over;
@@ -383,7 +383,7 @@ class PlanMaker {
       features_.insert("split: rims");
       loops.rims = true;
     }
-    // What readers with windows need of it is computed, not sent.
+    // The halo that readers with windows need is computed, not sent.
     if (cut && has_windows() && c_.one_in(2)) {
       out.extra += "halo = \"compute\"\n";
       features_.insert("split: halo computed");
@@ -407,7 +407,7 @@ class PlanMaker {
   void make_splits() {
     for (const Op& op : shaped_.ops()) {
       const int stage = stage_[op.id.index()];
-      if (stage < 0 || op.kind == "reorder") continue;  // split with the op that it is for
+      if (stage < 0 || op.kind == "reorder") continue;  // a reorder is split with its op
       const MeshAxes& axes = at_.axes[static_cast<size_t>(stage)];
       if (axes.empty()) continue;
       MeshAxes free = axes;
@@ -423,7 +423,7 @@ class PlanMaker {
     }
   }
 
-  // A backward op split in another way than its forward op.
+  // Splits a backward op otherwise than its forward op.
   void make_backward_splits() {
     if (!loops_.empty() || !c_.one_in(3)) return;
     const auto graph = differentiate(shaped_, OptimizerSpec{});
@@ -454,7 +454,7 @@ class PlanMaker {
   }
 
   // ---- pins
-  // A few ops at one coordinate of an axis, with all that the selector takes with them.
+  // Pins a few ops to one coordinate of an axis, with all ops that the selector also takes.
   void make_pins() {
     if (!loops_.empty() || !c_.one_in(4)) return;
     for (const Op& op : shaped_.ops()) {
@@ -483,13 +483,13 @@ class PlanMaker {
     return fmt::format("over = [{}]\n", fmt::join(names, ", "));
   }
 
-  // Of the entry's axes the first one: `over = ["a"]`.
+  // Returns an entry with only the first of its axes: `over = ["a"]`.
   static std::string first_of(const std::string& over) {
     const size_t comma = over.find(',');
     return comma == std::string::npos ? over : over.substr(0, comma) + "]\n";
   }
 
-  // `over`: what may be cut less in the copy that is kept.
+  // `over`: the axes, some of which may be left out in the kept copy.
   std::string keep_text(const std::string& over = "") {
     if (!c_.one_in(2)) return "";
     if (!over.empty() && c_.one_in(2)) {
@@ -513,8 +513,8 @@ class PlanMaker {
     }
   }
 
-  // Parameters are cast to what ops compute in, and their gradients back, by ops that no entry of the plan
-  // names.
+  // Parameters are cast to the type in which ops compute, and their gradients back, by ops that no
+  // entry of the plan names.
   void make_precision() {
     const auto compute = c_.of<std::string>({"", "bfloat16", "bfloat16", "float16", "float32"});
     if (compute.empty()) return;
@@ -526,8 +526,8 @@ class PlanMaker {
     features_.insert("precision: " + compute);
   }
 
-  // Writes stores of all tensors of a role over axes of one stage that reads a parameter first.
-  // Tensors of other stages rest as they would without.
+  // Writes stores of all tensors of a role over axes of one stage that first reads a parameter.
+  // Tensors of other stages rest as they would without the stores.
   void make_mixed_stores() {
     const auto readers = graph_.consumers();
     std::vector<MeshAxes> homes;
@@ -570,7 +570,7 @@ class PlanMaker {
     }
   }
 
-  // Single parameters, with the dim that is cut.
+  // Stores single parameters, with the dim that is cut.
   void make_parameter_stores() {
     const auto readers = graph_.consumers();
     for (const Tensor& tensor : graph_.tensors()) {
@@ -584,17 +584,16 @@ class PlanMaker {
       if (!of.empty()) continue;
       tables_ += fmt::format("dim = \"{}\"\n", c_.of(tensor.dims).name);
       const std::string keep = keep_text();
-      // Where the entry of all parameters says keep_over, its axes need not be among this one's: the
-      // parameter says its own, which goes with any keep but that for a block.
+      // If the entry of all parameters says keep_over, its axes need not be among the parameter's
+      // own: so the parameter says its own, which goes with every keep except "block".
       if (keeps_over_) tables_ += "keep_" + first_of(over);
       if (!keeps_over_ || keep.find("block") == std::string::npos) tables_ += keep;
       features_.insert("store: dim");
     }
   }
 
-  bool keeps_over_ = false;
-  std::set<std::string>
-      skewed_;  // paths of ops in loops that some axis skews  // does the entry of all parameters say keep_over?
+  bool keeps_over_ = false;       // whether the entry of all parameters says keep_over
+  std::set<std::string> skewed_;  // paths of ops in loops that some axis skews
   Choices& c_;
   const Graph& graph_;
   Features& features_;

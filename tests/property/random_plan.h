@@ -7,7 +7,8 @@
 
 namespace tessera {
 
-// A plan for the graph (TOML); adds what it uses to `features`. `meshes`: as random_mesh_case draws it.
+// Returns a plan for the graph (TOML); adds what it uses to `features`. `meshes`: as
+// random_mesh_case draws it.
 std::string random_plan(Choices& choices, const Graph& graph, Features& features,
                         bool meshes = false);
 

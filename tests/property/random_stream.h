@@ -13,8 +13,8 @@
 
 namespace tessera {
 
-// Before the first property of the program. RC_PARAMS overrides what is set here: RC_PARAMS="seed=7
-// max_success=50".
+// Must be called before the first property of the program. RC_PARAMS overrides these defaults:
+// RC_PARAMS="seed=7 max_success=50".
 inline void default_properties(int cases) {
   rc::detail::Configuration defaults;
   defaults.testParams.seed = test_seed(/*fixed=*/20'240'607);
@@ -24,7 +24,7 @@ inline void default_properties(int cases) {
   ::setenv("RC_PARAMS", rc::detail::configToString(configuration).c_str(), 1);
 }
 
-// Numbers below a multiple of every small number, so that each choice is equally likely.
+// The numbers lie below a multiple of every small number, so that each choice is equally likely.
 inline std::vector<uint32_t> random_stream() {
   return *rc::gen::resize(
               400, rc::gen::container<std::vector<uint32_t>>(rc::gen::inRange<uint32_t>(0, 27'720)))

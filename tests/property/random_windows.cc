@@ -52,7 +52,7 @@ class NetworkMaker {
   }
 
  private:
-  // Of the windows along one spatial dim.
+  // The windows along one spatial dim.
   struct Drawn {
     int64_t kernel = 1, dilation = 1, stride = 1, padding = 0;
     int64_t span() const { return (kernel - 1) * dilation + 1; }
@@ -85,7 +85,7 @@ class NetworkMaker {
     }
   }
 
-  // Windows over x whose places are few enough; padding is smaller than a window.
+  // Draws windows over x that have few enough places; padding is smaller than a window.
   std::vector<Drawn> windows(TensorId x, bool may_spread) {
     std::vector<Drawn> all;
     for (const Dim& dim : spatial_of(x)) {
@@ -167,7 +167,7 @@ class NetworkMaker {
                    {"dilation", numbers(all, &Drawn::dilation)}});
   }
 
-  // A pool has windows over the last two dims at least: of a line, the channels are read one by one.
+  // A pool has windows over at least the last two dims: of a line, channels are read one by one.
   Attributes pool_attributes(const std::vector<Drawn>& all) const {
     const bool line = all.size() == 1;
     return {{"kernel", (line ? "1 " : "") + numbers(all, &Drawn::kernel)},
@@ -208,13 +208,13 @@ class NetworkMaker {
   Features& features_;
   GraphBuilder g_;
   size_t spatial_ = 1;
-  // May elements be equal but for rounding, so that the largest of them is not the same one in every
-  // run? Then no pool takes it.
+  // Whether elements may be equal but for rounding, so that the largest of them differs between
+  // runs. If so, no pool takes the tensor.
   bool equal_values_ = false;
 };
 
-// Splits of any dims of each op, or of the same dims of all ops; with loops over time, rims first,
-// halos that are computed, micro-batches, shards at rest and recomputation.
+// Splits any dims of each op, or equal dims of all ops; with loops over time, rims first, halos
+// that are computed, micro-batches, shards at rest and recomputation.
 class SplitMaker {
  public:
   SplitMaker(Choices& choices, const Graph& graph, Features& features)
@@ -254,7 +254,7 @@ class SplitMaker {
  private:
   using Axis = std::pair<std::string, int64_t>;
 
-  // The axes of one dim, of those that the op has left.
+  // Draws the axes of one dim, of those that the op has left.
   std::vector<Axis> draw(std::vector<Axis>& left, bool spatial) {
     std::vector<Axis> out;
     while (!left.empty() && (spatial && out.empty() ? !c_.one_in(4) : c_.one_in(5))) {

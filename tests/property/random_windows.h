@@ -11,10 +11,10 @@
 
 namespace tessera {
 
-// As random_case(), from a stream of choices that shrinks to a simpler case.
+// Returns a case as random_case() does, from a stream of choices that shrinks to a simpler case.
 RandomCase random_windows(const std::vector<uint32_t>& stream);
 
-// All that random_windows may draw.
+// Returns all features that random_windows may draw.
 const Features& all_window_features();
 
 }  // namespace tessera

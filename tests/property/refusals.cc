@@ -27,7 +27,7 @@
 namespace tessera {
 namespace {
 
-// What is drawn is written as a text in which {a|b|c} is one of a, b and c.
+// Random choices are written as a text in which {a|b|c} is one of a, b and c.
 const std::map<std::string, std::string> kModels = {
     {"gpt",
      "gpt:layers={1|2|3|4},heads={2|3|4|6},hidden={12|24},seq={3|5|6},vocab={7|13|20},"
@@ -93,7 +93,7 @@ class Draw {
   explicit Draw(uint64_t seed) : random_(seed) {}
   size_t below(size_t n) { return static_cast<size_t>(random_()) % n; }
 
-  // The alternatives of a brace are expanded after one of them is chosen.
+  // Chooses an alternative of each brace, then expands the alternative.
   std::string expand(std::string text) {
     for (size_t open = text.find('{'); open != std::string::npos; open = text.find('{', open)) {
       std::vector<std::string> choices(1);
@@ -134,7 +134,7 @@ std::string argument_value(const Recipe& recipe, const RecipeArgument& argument,
 std::string draw_call(const Recipe& recipe, const Graph& graph, Draw& draw) {
   std::vector<std::string> arguments;
   for (const RecipeArgument& argument : recipe.arguments) {
-    if (argument.name == "device_order") continue;  // of no rank's program
+    if (argument.name == "device_order") continue;  // changes no rank's program
     std::string value = argument_value(recipe, argument, graph, draw);
     if (argument.otherwise && draw.below(2) == 0) continue;  // the default
     if (!argument.is_text) std::erase(value, '"');
@@ -143,7 +143,7 @@ std::string draw_call(const Recipe& recipe, const Graph& graph, Draw& draw) {
   return fmt::format("{}({})", recipe.name, join(arguments, ", "));
 }
 
-// Without what differs from case to case: numbers are N, what stands in quotes is left out.
+// Removes what differs from case to case: numbers become N, and quoted parts are left out.
 std::string normalised(std::string_view message) {
   std::string out;
   for (size_t i = 0; i < message.size(); ++i) {
@@ -165,7 +165,7 @@ std::string normalised(std::string_view message) {
 
 struct JudgedCall {
   std::string refusal;  // "": accepted
-  std::string wrong;    // "": as it should be
+  std::string wrong;    // "": nothing is wrong
 };
 
 JudgedCall judge_call(const Graph& forward, const std::string& call) {
@@ -190,7 +190,7 @@ JudgedCall judge_call(const Graph& forward, const std::string& call) {
   return {"", programs ? "" : programs.error().message};
 }
 
-// A broken invariant ends the process: the case that was judged then is shown first.
+// A broken invariant ends the process: the case that was being judged is shown first.
 std::string call_at_hand;
 void show_call_at_hand(int) {
   [[maybe_unused]] const auto written =

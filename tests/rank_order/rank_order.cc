@@ -13,7 +13,7 @@ int64_t power_of_two_below(int64_t ranks) {
   return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(ranks)));
 }
 
-// Each rank below `ranks` with the one at `distance` (a power of two), both ways.
+// Exchanges between each rank below `ranks` and the rank at `distance` (a power of two), both ways.
 RankPhase pairs(int64_t ranks, int64_t distance, double bytes) {
   RankPhase phase;
   for (int64_t r = 0; r < ranks; ++r) phase.messages.push_back({r, r ^ distance, bytes});
@@ -47,7 +47,7 @@ std::vector<RankPhase> doubling(int64_t ranks, const OrderOptions& options) {
   for (int64_t near = 1, far = power / 2; near < power; near *= 2, far /= 2) {
     if (halves) part /= 2;
     out.push_back(pairs(power, !halves || options.near_first ? near : far, part));
-    if (halves) out.back().repeats = 2;  // the all-gather goes the same way back
+    if (halves) out.back().repeats = 2;  // the all-gather takes the opposite way back
   }
   if (power < ranks) out.push_back(fold(ranks, power, options.bytes, false));
   return out;
@@ -85,7 +85,7 @@ std::vector<RankPhase> trees(int64_t ranks, double bytes) {
   return {up, down};
 }
 
-// The most, over root-to-leaf paths, of the sum of cost(parent, child).
+// Returns the largest sum of cost(parent, child) over all paths from root to leaf.
 template <class Cost>
 double longest_path(int64_t ranks, int tree, const Cost& cost) {
   double most = 0;
@@ -110,7 +110,7 @@ double pair_tree_cost(const PairCosts& costs, const std::vector<int64_t>& order,
     double slowest = 0;
     const auto edge = [&](int64_t parent, int64_t child) {
       const int64_t a = order[at(parent)], b = order[at(child)];
-      // Up in the reduction, down in the broadcast: the two are priced as equal.
+      // The reduction goes up, the broadcast down; both are priced equally.
       const double cost = std::max(costs.at(a, b, chunk), costs.at(b, a, chunk));
       slowest = std::max(slowest, cost);
       return cost;
@@ -158,7 +158,7 @@ std::string_view ordered_name(OrderedAlgorithm algorithm) {
 }
 
 int64_t tree_parent(int64_t rank, int64_t ranks, int tree) {
-  if (tree == 1) {  // mirrored, or with an odd number of ranks turned by one
+  if (tree == 1) {  // mirrored, or, with an odd number of ranks, turned by one
     const bool even = ranks % 2 == 0;
     const int64_t image = even ? ranks - 1 - rank : (rank + ranks - 1) % ranks;
     const int64_t parent = tree_parent(image, ranks, 0);
@@ -210,8 +210,8 @@ double order_cost(const Racks& racks, const std::vector<int64_t>& order,
     seconds += static_cast<double>(phase.repeats) * phase_cost(racks, order, phase);
   }
   if (options.algorithm != OrderedAlgorithm::kDoubleBinaryTree || ranks < 2) return seconds;
-  // The phases count one hop's latency each and all bytes at once; what is left is the way of the
-  // first chunk through the other levels.
+  // The phases count one hop's latency each and all bytes at once; the first chunk's way through
+  // the other levels is still missing.
   const double chunk = options.bytes / 2 / static_cast<double>(options.chunks);
   double depth = 0;
   for (int tree = 0; tree < 2; ++tree) {

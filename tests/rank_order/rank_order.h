@@ -1,6 +1,7 @@
-// What a collective costs as a function of the order of its ranks (docs/theory/cloud-collectives.md
-// sections 3 and 4): algorithms fix who talks to whom by rank number, the network knows machines.
-// An order O says which machine has which rank: machine O[k] gets rank k.
+// Computes the cost of a collective as a function of the order of its ranks
+// (docs/theory/cloud-collectives.md sections 3 and 4): algorithms fix which ranks exchange
+// messages, the network knows machines. An order O says which machine has which rank: machine O[k]
+// gets rank k.
 //
 // An algorithm is a list of phases; in a phase messages run at the same time. Two models price a
 // phase: pairwise costs (the slowest message), and racks with shared ways up (congestion).
@@ -26,11 +27,11 @@ struct OrderOptions {
   double bytes = 0;  // S, of the array
   // Halving-doubling: distance 1 carries S/2 and distance N/2 carries S/N; false: the opposite.
   bool near_first = true;
-  // Ring under pairwise costs: the length of the cycle (the travelling salesman's tour of S/N
-  // messages), not 2(N-1) times its longest edge.
+  // Ring under pairwise costs: the cost is the length of the cycle (the travelling salesman's tour
+  // of S/N messages), not 2(N-1) times its longest edge.
   bool tour = false;
   int64_t base = 2;    // B of BCube, >= 2
-  int64_t chunks = 1;  // pieces that a tree's half passes in, >= 1
+  int64_t chunks = 1;  // pieces in which a tree's half passes, >= 1
 };
 
 struct RankMessage {
@@ -42,13 +43,13 @@ struct RankPhase {
   std::vector<RankMessage> messages;
   int64_t repeats = 1;
 };
-// Of an all-reduce over `ranks` ranks. Where the algorithm wants a power of two, the ranks beyond
-// fold in: one phase before and one behind, S each. Of the double binary tree: all edges of both
-// trees as one phase up and one down (what congestion sees; order_cost has the depth besides).
+// Returns the phases of an all-reduce over `ranks` ranks. Where the algorithm wants a power of two,
+// the ranks beyond it fold in: one phase before and one behind, S each. For the double binary tree:
+// all edges of both trees as a phase up and one down (for congestion; order_cost adds the depth).
 std::vector<RankPhase> rank_phases(int64_t ranks, const OrderOptions& options);
 
-// The rank's parent in tree 0 or 1 of the double binary tree; -1: the root. A rank is inner in at
-// most one of the trees, save rank 0 if their number is odd.
+// Returns the rank's parent in tree 0 or 1 of the double binary tree; -1: the root. A rank is inner
+// in at most one of the trees, except rank 0 if the number of ranks is odd.
 int64_t tree_parent(int64_t rank, int64_t ranks, int tree);
 
 // c_ij(m) = latency_ij + m * seconds_a_byte_ij, by machine, row-major.
@@ -60,22 +61,22 @@ struct PairCosts {
     return latency_s[i] + bytes * seconds_a_byte[i];
   }
 };
-// Machines in racks, each with one way up and one down that its machines share. In a phase: the
-// most of bytes of a machine (out, in) / host_rate and bytes of a rack (out, in) / its uplink, plus
-// the latency.
+// Machines in racks, each rack with one way up and one down that its machines share. The cost of a
+// phase is the largest of a machine's bytes (out, in) / host_rate and a rack's bytes (out, in) /
+// its uplink, plus the latency.
 struct Racks {
   std::vector<int64_t> rack;                  // by machine, from 0
   double host_rate = 0;                       // bytes/s of a machine, one direction
   std::vector<double> uplink_rate;            // by rack, bytes/s, one direction
-  double latency_s = 0, cross_latency_s = 0;  // of a message; of one that leaves its rack
+  double latency_s = 0, cross_latency_s = 0;  // of a message; of a message that leaves its rack
 };
 
-// Seconds. `order` is a permutation of the machines.
+// Returns seconds. `order` is a permutation of the machines.
 double order_cost(const PairCosts& costs, const std::vector<int64_t>& order,
                   const OrderOptions& options);
 double order_cost(const Racks& racks, const std::vector<int64_t>& order,
                   const OrderOptions& options);
-// Edges of the ring that leave a rack.
+// Returns the number of the ring's edges that leave a rack.
 int64_t cross_rack_edges(const Racks& racks, const std::vector<int64_t>& order);
 
 }  // namespace tessera

@@ -1,5 +1,5 @@
-// The worked example of docs/theory/cloud-collectives.md section 4, and the cost models of section
-// 3.
+// Tests the worked example of docs/theory/cloud-collectives.md section 4, and the cost models of
+// section 3.
 #include "rank_order.h"
 
 #include <gmock/gmock.h>
@@ -180,7 +180,7 @@ TEST(Trees, every_rank_hangs_on_a_root_and_is_inner_in_one_tree) {
         inner_in[r] += children[r] > 0;
       }
     }
-    // With an odd number of ranks, rank 0 has its one child as first root and is inner once more.
+    // With an odd number of ranks, rank 0 is inner once more: as the first root it has one child.
     for (size_t r = 0; r < inner_in.size(); ++r)
       EXPECT_LE(inner_in[r], n % 2 == 1 && r == 0 ? 2 : 1);
   }
@@ -202,7 +202,7 @@ TEST(Trees, racks_see_both_trees_and_the_depth) {
   OrderOptions options = of(kDoubleBinaryTree, 1e6);
   const Order order{0, 1, 2, 3, 4, 5, 6, 7};
   options.chunks = 1000;
-  // A rank takes at most two children's halves in one tree, and gives its half in the other.
+  // A rank takes at most two children's halves in one tree, and gives its half in the other tree.
   const double wide = order_cost(racks, order, options);
   EXPECT_NEAR(wide, 2 * 1e6 / 25e6, .02 * 2 * 1e6 / 25e6);
   racks.uplink_rate = {1e5, 1e5};

@@ -1,4 +1,4 @@
-// The curve of throughput against memory: what is read from a search's JSON and given to the page.
+// Reads the curve of throughput against memory from a search's JSON, and hands it to the page.
 #include "tessera/report/curve.h"
 
 #include <gtest/gtest.h>
@@ -61,7 +61,7 @@ TEST(PlanCurve, KeepsProgramsBesideTheCurveInOrderOfMemory) {
   EXPECT_EQ(curve.simulated[*curve.best].choice, "dp=8[batch] sharded=3");
 }
 
-// Plans whose units differ in other ways have the same text of a choice.
+// The text of a choice may stand for several plans, whose units differ in other ways.
 TEST(PlanCurve, TheAnswerIsFoundAmongChoicesOfTheSameText) {
   Json answer = sample();
   answer["simulated"][0]["choice"] = answer["best"]["choice"];

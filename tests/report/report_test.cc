@@ -1,5 +1,5 @@
-// The data of a page against the programs and the simulation that it is made from. The page itself
-// is opened in a browser by check_page.mjs (CMakeLists.txt).
+// Compares the data of a page with the programs and the simulation behind it. The page itself is
+// opened in a browser by check_page.mjs (CMakeLists.txt).
 #include "tessera/report/report.h"
 #include "tessera/compile/compile.h"
 
@@ -97,7 +97,7 @@ TEST(ReportData, KeepsEventsAndJoinsThemToRunsOfBlocks) {
   ASSERT_TRUE(data) << data.error().message;
   const auto run = nlohmann::json::parse(*data).at("runs").at(0);
   EXPECT_EQ(run.at("rows"), nlohmann::json({"rank 0 compute", "rank 0 collective"}));
-  ASSERT_EQ(run.at("events").size(), 3U);  // those of the host are not drawn
+  ASSERT_EQ(run.at("events").size(), 3U);  // the host's events are not drawn
   EXPECT_EQ(run.at("events").at(0).at(1), 100'000);
   ASSERT_EQ(run.at("blocks").size(), 1U);
   EXPECT_EQ(run.at("blocks").at(0).at(1), 100'000);
@@ -168,14 +168,14 @@ TEST(TableLoads, AreWhatPlansMakeOfTheTables) {
   EXPECT_EQ(whole[0].shares[0].bytes, 90 * kRowBytes);
   EXPECT_EQ(whole[0].rows_read, kIds);
   EXPECT_EQ(whole[0].bytes_read, kIds * kRowBytes);
-  // Whole tables: the largest alone, as the recipe balances rows.
+  // Tables stay whole: the largest lies alone, since the recipe balances rows.
   const auto tables = loads_of("tables(2)");
   ASSERT_EQ(tables.size(), 2U);
   ASSERT_EQ(tables[0].shares.size(), 1U);
   EXPECT_EQ(tables[0].shares[0].table, "tables.0.weight");
   EXPECT_EQ(tables[0].bytes_read, 8 * 2 * kRowBytes);
   EXPECT_EQ(tables[1].bytes_read, 8 * (1 + 3) * kRowBytes);
-  // Rows over ranks: each looks all ids up in its part; columns: in a half of each row.
+  // By row, each rank looks all ids up in its part; by column, in half of each row.
   for (const TableLoad& load : loads_of("tables(2,by=row)")) {
     EXPECT_EQ(load.shares[0].rows.size, 45);
     EXPECT_EQ(load.rows_read, kIds);
@@ -200,7 +200,7 @@ TEST(ReportData, TellsWhereTablesRest) {
   const auto data = report_data(report);
   ASSERT_TRUE(data) << data.error().message;
   const auto tables = nlohmann::json::parse(*data).at("runs").at(0).at("tables");
-  // AdamW keeps two numbers for each of a table.
+  // AdamW keeps two numbers for each number of a table.
   EXPECT_EQ(tables.at("shares"), nlohmann::json::parse(R"([
     ["tables.0.weight", 0, 0, 90, 0, 4, "device", 1440, 2880],
     ["tables.1.weight", 1, 0, 40, 0, 4, "device", 640, 1280]])"));

@@ -1,5 +1,5 @@
-// Every worked example of the publications: each file of this folder is an instance that states what
-// it expects (docs/reference/reproduce.md).
+// Runs every worked example of the publications: each file of this folder is an instance that
+// states its expected results (docs/reference/reproduce.md).
 #include <gtest/gtest.h>
 
 #include <algorithm>

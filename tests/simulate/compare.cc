@@ -8,8 +8,8 @@ namespace tessera {
 
 namespace {
 
-// Where reductions have a root, as in SUMMA, each rank adds the sums that it gets at steps of its
-// own. Folded, the ranks of a class do so at the steps of the first of them.
+// Where reductions have a root, as in SUMMA, each rank adds the sums that it gets at its own steps.
+// Folded, the ranks of a class add them at the steps of the class's first rank.
 bool has_roots(const Simulation& simulation) {
   for (const RankResult& role : simulation.roles) {
     for (const TrafficRow& row : role.traffic) {

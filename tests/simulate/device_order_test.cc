@@ -1,8 +1,8 @@
-// The order of devices on a machine of two levels: four nodes of four devices, inside a node 8 GB/s
-// a device, between nodes a card for each device of which collectives get 1 GB/s. There are no
-// latencies, arithmetic takes no time and nothing overlaps, so times follow closed forms: a group
-// inside a node moves its bytes at 8 GB/s, one with a member on each of four nodes at the 1 GB/s of
-// one card, and one with two members on each of two nodes at the 2 GB/s of two cards.
+// The order of devices on a machine of two levels: four nodes of four devices; inside a node 8 GB/s
+// a device; between nodes one card for each device, of which collectives get 1 GB/s. There are no
+// latencies, arithmetic takes no time and nothing overlaps, so times follow closed forms. A group
+// inside a node moves its bytes at 8 GB/s; a group with a member on each of four nodes at the 1
+// GB/s of one card; a group with two members on each of two nodes at the 2 GB/s of two cards.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -67,8 +67,8 @@ TEST(DeviceOrder, rows_and_columns_of_summa_go_at_the_rate_of_where_they_lie) {
     EXPECT_NEAR(rows_inside.at(col) / columns_inside.at(col), 8, 1e-9);
     EXPECT_NEAR(rows_inside.at(col) / blocks.at(col), 2, 1e-9);
   }
-  // Nothing overlaps and all ranks do the same: a step is what the host does and the sum of the
-  // transfers, so steps differ by what the sums differ.
+  // Nothing overlaps and all ranks do equal work: a step is the host's time plus the sum of the
+  // transfers, so steps differ exactly as these sums do.
   const auto host = [](const Times& times) {
     double rest = times.at("step");
     for (const auto& [what, seconds] : times) rest -= what == "step" ? 0 : seconds;
@@ -76,7 +76,8 @@ TEST(DeviceOrder, rows_and_columns_of_summa_go_at_the_rate_of_where_they_lie) {
   };
   EXPECT_NEAR(host(rows_inside) / host(columns_inside), 1, 1e-9);
   EXPECT_NEAR(host(blocks) / host(columns_inside), 1, 1e-9);
-  // Blocks of 2 x 2 halve what crosses: q = 4 with blocks costs (row + col) / 2 of the slow times.
+  // Blocks of 2 x 2 halve what crosses nodes: q = 4 with blocks costs (row + col) / 2 of slow
+  // times.
   const double slow = columns_inside.at("broadcast row") + rows_inside.at("broadcast col");
   EXPECT_NEAR(blocks.at("broadcast row") + blocks.at("broadcast col"), slow / 2, slow * 1e-9);
 }
@@ -99,7 +100,7 @@ TEST(DeviceOrder, stages_side_by_side_in_a_node_send_at_its_rate) {
   EXPECT_LT(far.at("all_reduce dp"), near.at("all_reduce dp") / 4);
 }
 
-// The planners try orders on one lowering.
+// Planners try orders on one lowering.
 TEST(DeviceOrder, of_the_options_is_as_if_the_plan_said_it_and_programs_do_not_depend_on_it) {
   const Compiled plain = compiled("summa(4)"),
                  ordered = compiled("summa(4,device_order=\"row:2,col:2\")");
@@ -121,7 +122,7 @@ TEST(DeviceOrder, any_list_of_devices_will_do_if_the_machine_has_them) {
             "cluster 'local': expected at least 17 devices for the plan's ranks, found 16");
 }
 
-// One rank of each class speaks for all under every order too.
+// One rank of each class also represents all its ranks under every order.
 TEST(DeviceOrder, folding_equal_ranks_changes_nothing) {
   for (const std::string call :
        {"summa(4,device_order=\"row:2,col:2\")",

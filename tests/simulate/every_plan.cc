@@ -21,7 +21,7 @@ struct Circumstances {
   int64_t times;
 };
 
-// Periods without a common divisor: neighbours in the matrix differ in all of them.
+// The periods have no common divisor, so neighbours in the matrix differ in all circumstances.
 Circumstances circumstances(size_t index) {
   constexpr std::array kClusters{"dgx-a100", "h100-nvl", "p3.16xlarge", "gb200-nvl72",
                                  "mi355x",   "tpu-v4",   "geo",         "rtx4090",

@@ -1,6 +1,6 @@
-// Every plan that must compute what one rank computes (tests/matrix) is also played: on machines
-// that differ in their links, for frameworks that differ in what they overlap, in each precision,
-// with messages that need their receivers and such that do not.
+// Every plan that must compute the results of one rank (tests/matrix) is also simulated: on
+// machines that differ in their links, for frameworks that differ in what they overlap, in each
+// precision, with messages that need their receivers and messages that do not.
 #pragma once
 
 namespace tessera {

@@ -1,5 +1,5 @@
-// Whole plans on described machines: one rank of each class = every rank, stretches played at once
-// = every item, bytes = the programs' volume, times above their bounds.
+// Whole plans on described machines. One rank of each class equals every rank, stretches simulated
+// at once equal single items, bytes equal the programs' volume, and times lie above their bounds.
 #include "tessera/simulate/simulate.h"
 
 #include <gtest/gtest.h>
@@ -31,8 +31,8 @@ const std::string kLlama =
 const std::string kMixtral =
     "mixtral:layers=2,hidden=256,heads=8,kv_heads=4,experts=4,seq=128,vocab=512,ffn=512";
 
-// Ranks 0 and 1 run the stages 0 and 1, ranks 2 and 3 the stages 1 and 2: in the collectives of stage
-// 1 its number among a rank's own stages differs.
+// Ranks 0 and 1 run the stages 0 and 1, ranks 2 and 3 the stages 1 and 2: so in the collectives of
+// stage 1, the number of that stage among a rank's own stages differs.
 const std::string kSharedPlaces = R"(micro_batches = 4
 schedule = "interlaced"
 split = [ { ops = "blocks.1.*", dim = "ffn", over = ["a", "b"] } ]
@@ -49,7 +49,7 @@ const std::vector<Case>& cases() {
       {kGpt, "data_parallel(8)", 16},
       {kGpt, "data_parallel(4,micro_batches=3)", 24},
       {kGpt, "data_parallel(3)", 9},
-      {kGpt, "data_parallel(4,micro_batches=4)", 12},  // one rank, then two have no share
+      {kGpt, "data_parallel(4,micro_batches=4)", 12},  // one rank has no share; in the next two
       {kGpt, "data_parallel(4,micro_batches=4)", 8},
       {kGpt, "data_parallel(4,micro_batches=3)", 10},
       {kDeep, "one_f_one_b(8,micro_batches=16)", 40},
@@ -80,7 +80,7 @@ const std::vector<Case>& cases() {
       {kSmall, "zero(3,8,micro_batches=2)", 32},
       {kLlama, "megatron(cp=2,pp=2,tp=2,micro_batches=2)", 8},
       {kMixtral, "zero(1,4)", 8},
-      // Messages whose receivers post them in another order than they are sent in.
+      // Messages whose receivers post them in another order than their senders.
       {kDeep, "pipeline(2,micro_batches=4,schedule=zb_v)", 8},
       {kDeep, "pipeline(4,micro_batches=8,schedule=zb_v)", 16},
       {kDeep,
@@ -88,7 +88,7 @@ const std::vector<Case>& cases() {
        "chunks=2)",
        16},
       {kDeep, "megatron(pp=2,dp=2,schedule=chimera)", 8},
-      // Ranks at several places, whose meshes have other axes.
+      // Ranks at several places, whose meshes have different axes.
       {kDeep, "megatron(tp=2,pp=2,schedule=interlaced,micro_batches=2)", 8},
       {kDeep, "token_pipeline(2,4)", 8},
       {kLlama, "ring_attention(4)", 4},
@@ -128,7 +128,7 @@ INSTANTIATE_TEST_SUITE_P(Recipes, Plans, testing::ValuesIn(cases()));
 
 TEST_P(Plans, OneRankOfEachClassStandsForAll) {
   const Compiled plan = planned(GetParam());
-  // The last: two sockets a node, with a slower link between them.
+  // The last cluster has two sockets a node, with a slower link between them.
   const std::vector<Cluster> clusters{nodes_of(8), nodes_of(4), nodes_of(3),
                                       load_cluster("h100-nvl:8").value()};
   for (const Cluster& cluster : clusters) {
@@ -171,7 +171,7 @@ TEST_P(Plans, StretchesPlayedAtOnceAreExact) {
   for (const auto& [style, path] :
        {std::pair("tessera", true), {"tessera", false}, {"megatron", true}, {"megatron", false}}) {
     SimulateOptions options = options_of(style);
-    options.critical_path = path;  // without it collectives beside kernels are in stretches too
+    options.critical_path = path;  // without it, collectives beside kernels are in stretches, too
     const Cluster cluster = nodes_of(4);
     const Simulation compact = simulated(plan, cluster, options);
     options.compact = false;
@@ -204,7 +204,7 @@ TEST_P(Plans, PartsOfARanksTimeSumToTheStepAndBytesAreThePrograms) {
   EXPECT_EQ(flops, result.hardware_flops);
   // Lower bound: all work at the peak on all devices.
   EXPECT_GT(result.step_time_s, result.model_flops / (static_cast<double>(result.ranks) * 312e12));
-  // The critical path goes from the beginning to the end without holes.
+  // The critical path goes from the beginning to the end without gaps.
   double at = 0;
   for (const PathStep& step : result.critical_path) {
     EXPECT_NEAR(step.start_s, at, 1e-9 * result.step_time_s);
@@ -233,7 +233,7 @@ TEST_P(Plans, EventsAreTheStep) {
   EXPECT_NEAR(last, step, 1e-9 * step);
 }
 
-// Every rank is played: every message and collective is seen by all its ranks.
+// Every rank is simulated, so all its ranks see every message and collective.
 TEST_P(Plans, EventsThatBelongTogetherHaveANumber) {
   const Compiled plan = planned(GetParam());
   SimulateOptions options = options_of();
@@ -309,7 +309,7 @@ TEST(Simulate, AStragglerHoldsUpTheOthersAndIsPlayedApart) {
   expect_equal(folded, simulated(plan, nodes_of(8), options));
 }
 
-// Of three replicas one has its peer in its own socket.
+// One of three replicas has its peer in its own socket.
 TEST(Simulate, ReplicasWhoseMessagesCrossSocketsAreAClassOfTheirOwn) {
   const Compiled plan = planned({kDeep, "megatron(pp=2,dp=3,zero=1,schedule=chimera)", 12});
   const Cluster cluster = load_cluster("h100-nvl:1").value();
@@ -334,7 +334,7 @@ TEST(Simulate, ASimulatorThatIsUsedAgainFindsWhatAFreshOneFinds) {
   }
 }
 
-// Without a critical path, rounds that repeat are not played.
+// Without a critical path, rounds that repeat are not simulated.
 TEST(Simulate, RoundsThatRepeatAreCountedAsPlayed) {
   for (const char* text :
        {"one_f_one_b(4,micro_batches=32)", "data_parallel(8,micro_batches=32)",
@@ -379,8 +379,8 @@ TEST(Simulate, ACollectiveThatTheHostWaitsForIsExposed) {
   EXPECT_GT(blocking, beside);
 }
 
-// Of 1,536 ranks 1,024 hold two rows each, the others none: the shards are exchanged directly, and
-// each device takes nearly all of the array from other nodes.
+// 1,024 of the 1,536 ranks hold two rows each, the others none: the shards are exchanged directly,
+// and each device takes nearly all of the array from other nodes.
 TEST(Simulate, UnevenShardsPayTheNetwork) {
   const Compiled plan =
       planned({"gpt:layers=1,hidden=2048,heads=16,seq=128,vocab=2048", "zero(3,1536)", 1536});
@@ -396,7 +396,7 @@ TEST(Simulate, UnevenShardsPayTheNetwork) {
   EXPECT_GT(found, 100 << 20);
 }
 
-// A halo is a plane or two of a piece, not the piece; and tiles that need none hide most of it.
+// A halo costs a plane or two of a piece, not the piece; tiles that need no halo hide most of it.
 TEST(Simulate, HalosPayForWhatTheyMoveAndTilesHideThem) {
   const std::string model = "cosmoflow:width=128,dropout=0";
   const Cluster cluster = load_cluster("dgx-v100-16:1").value();
@@ -420,7 +420,7 @@ TEST(Simulate, HalosPayForWhatTheyMoveAndTilesHideThem) {
   EXPECT_GT(whole.seconds, moved);
   EXPECT_LT(whole.seconds, 10 * moved + static_cast<double>(whole.count) * 1e-4);
   EXPECT_LT(tiles.exposed_s, 0.7 * whole.exposed_s);
-  // With two dims cut every tile waits for the halo of one of them; the interior does not.
+  // With two dims cut, every tile waits for the halo of one dim; the interior does not.
   const TrafficRow two = exchange("spatial(d=4, h=2)"),
                    rims = exchange("spatial(d=4, h=2, rims=true)");
   EXPECT_EQ(rims.bytes, two.bytes);
@@ -428,7 +428,7 @@ TEST(Simulate, HalosPayForWhatTheyMoveAndTilesHideThem) {
   EXPECT_LT(rims.exposed_s, 0.7 * two.exposed_s);
 }
 
-// One halo of two layers' widths: fewer exchanges, and more work.
+// One halo of two layers' widths means fewer exchanges and more work.
 TEST(Simulate, HalosOfSeveralLayersAreFewerExchangesAndMoreWork) {
   const std::string model = "vgg:layers=13,form=cifar,image=64,dropout=0";
   const Cluster cluster = load_cluster("dgx-v100-16:1").value();
@@ -447,7 +447,7 @@ TEST(Simulate, HalosOfSeveralLayersAreFewerExchangesAndMoreWork) {
   EXPECT_GT(two.flops, one.flops);
 }
 
-// Gradients of narrow copies are gradients of parameters to a style that overlaps none.
+// In a style that overlaps no gradients of parameters, gradients of narrow copies count as such.
 TEST(Simulate, ACollectiveOfNarrowGradientsIsOneOfParameters) {
   const std::string file = testing::TempDir() + "narrow_gradients.toml";
   std::ofstream(file) << R"(mesh = { dp = 16 }
@@ -462,7 +462,7 @@ split = [ { ops = "*", dim = "batch", over = "dp" } ]
   EXPECT_GT(blocking, beside);
 }
 
-// All-to-alls of heads (Ulysses) are activations between ops, those of experts' tokens are not.
+// All-to-alls of heads (Ulysses) count as activations between ops; those of experts' tokens do not.
 TEST(Simulate, OnlyTokensOfExpertsAreHiddenLikeTokens) {
   for (const auto& [c, tokens] : {std::pair(Case{kLlama, "ulysses(4)", 4}, false),
                                   {Case{kMixtral, "expert_parallel(4,dp=2)", 16}, true}}) {
@@ -475,8 +475,8 @@ TEST(Simulate, OnlyTokensOfExpertsAreHiddenLikeTokens) {
   }
 }
 
-// Two choices of a token on two nodes fall on one of them half of the time: three quarters of the
-// copies cross the network. Heads of attention that are exchanged cross it as before.
+// On two nodes, half of the time both choices of a token fall on one node: three quarters of the
+// copies cross the network. Exchanged heads of attention cross it as before.
 TEST(Simulate, TokensMayCrossTheNetworkOnceANode) {
   for (const auto& [c, tokens] : {std::pair(Case{kLlama, "ulysses(4)", 4}, false),
                                   {Case{kMixtral, "expert_parallel(4)", 16}, true}}) {

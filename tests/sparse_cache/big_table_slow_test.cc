@@ -1,5 +1,5 @@
-// A table of 20 GB in a file, trained through a cache of 200 MB. The file lies in memory where there
-// is a folder for that: a disk that discards freed blocks at once takes minutes to delete a file of
+// Trains a table of 20 GB in a file through a cache of 200 MB. The file lies in memory if there is
+// a folder for that: a disk that discards freed blocks at once takes minutes to delete a file of
 // many holes.
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -76,7 +76,7 @@ TEST(BigTable, OfTwentyGigabytesInAFileTakesTheMemoryOfItsCacheAndIndex) {
       std::memcpy(&number, row, sizeof number);
       ASSERT_EQ(number, i);
     }
-    for (const int64_t id : trace.batch(0)) {  // changed at least once, and read back
+    for (const int64_t id : trace.batch(0)) {  // rows that were changed at least once and read back
       int64_t count = 0;
       ASSERT_TRUE((*store)->read(id, row));
       std::memcpy(&count, row + 8, sizeof count);

@@ -1,5 +1,5 @@
-// `operator new` is replaced: what was asked for lies before each block. A file of its own, so that
-// the compiler does not see both sides of a pair.
+// Replaces `operator new`: the requested size lies before each block. This is a file of its own, so
+// that the compiler does not see both sides of a pair.
 #include "counted_memory.h"
 
 #include <atomic>

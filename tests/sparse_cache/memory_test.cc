@@ -1,4 +1,4 @@
-// The memory of a cache's index, counted in what it takes from `operator new`.
+// Counts the memory of a cache's index by what it takes from `operator new`.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -11,7 +11,8 @@ namespace {
 
 TEST(CacheMemory, IsEightBytesASlotAndFourBytesARowOfTheTable) {
   constexpr int64_t kRows = 1'000'000, kSlots = 100'000, kBatch = 500, kWindow = 4;
-  // What does not grow with rows or slots, and what grows with the rows of a batch (scratch_bytes).
+  // Bytes that do not grow with rows or slots, and bytes that grow with the rows of a batch
+  // (scratch_bytes).
   constexpr int64_t kObject = 2'000, kScratch = 1024 * 16 + kBatch * (kWindow + 1) * 250;
   for (const std::string& policy : cache_policy_names()) {
     const int64_t before = held_bytes();

@@ -1,4 +1,4 @@
-// How far the policies are from each other on look-ups by Zipf's law.
+// Compares the policies on look-ups by Zipf's law.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -8,7 +8,8 @@
 namespace tessera::sparse {
 namespace {
 
-// The goal: of what Belady's rule saves over counts of the data set, look-ahead saves half at least.
+// The goal: look-ahead saves at least half of the misses that Belady's rule saves over counts of
+// the data set.
 TEST(CachePolicies, LookaheadIsAtLeastMidwayBetweenDatasetCountsAndBelady) {
   for (const double exponent : {0.8, 1.05, 1.2}) {
     const LookupTrace trace =

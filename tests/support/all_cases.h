@@ -1,5 +1,6 @@
-// How much the quick tests try. The slow entry of a program sets TESSERA_ALL_CASES, and then all combinations of several
-// choices run; the quick entry tries each value of each choice, but not each with each.
+// How much the quick tests try. The slow entry of a program sets TESSERA_ALL_CASES; then all
+// combinations of several choices run. The quick entry tries each value of each choice, but not
+// each with each.
 //
 //   for (const auto& [optimizer, plan] : combinations(kRowOptimizers, plans)) { ... }
 #pragma once
@@ -14,10 +15,11 @@ namespace tessera {
 
 inline bool all_cases() { return std::getenv("TESSERA_ALL_CASES") != nullptr; }
 
-// How many random cases run.
+// Returns how many random cases run.
 inline int cases(int quick, int slow) { return all_cases() ? slow : quick; }
 
-// All pairs; or so many of them that each value is in one: as many as the longer list has values.
+// Returns all pairs; or, in quick tests, as many as the longer list has values, so that each value
+// is in one.
 template <class A, class B>
 std::vector<std::pair<A, B>> combinations(const std::vector<A>& first,
                                           const std::vector<B>& second) {

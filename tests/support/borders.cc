@@ -5,7 +5,7 @@
 namespace tessera {
 namespace {
 
-// y = gelu(x up) down, loss = the mean of y y: what all plans without attention and experts share.
+// y = gelu(x up) down, loss = the mean of y y: for all plans without attention and experts.
 Graph perceptron() {
   GraphBuilder g("perceptron");
   const Dim batch{"batch", 8}, in{"in", 4}, ffn{"ffn", 8}, out{"out", 4};
@@ -25,8 +25,8 @@ Graph perceptron() {
 }
 
 // Attention whose queries, keys and values are made of x; loss = the mean of its square. With
-// `bias` a trained bias is added to the scores; with `segments` the tokens of a document see each
-// other alone.
+// `bias` a trained bias is added to the scores; with `segments` the tokens of a document see only
+// each other.
 struct AttentionGraph {
   int64_t batch = 1, seq = 4, heads = 1;
   bool bias = false, segments = false;

@@ -1,4 +1,4 @@
-// Plans of each sort over small graphs: what golden texts show, and what mutations are made of.
+// Plans of each sort over small graphs, for golden texts and for mutations.
 #pragma once
 
 #include <string>
@@ -11,11 +11,11 @@ namespace tessera {
 struct Border {
   std::string name;
   Graph (*graph)() = nullptr;  // forward
-  int rank = 0;                // whose program is kept, with its place's text
+  int rank = 0;                // the rank whose program is kept, with its place's text
   std::string plan;            // TOML
 };
 const std::vector<Border>& borders();
-// Trained by plain gradient descent, with a state where the plan stores one.
+// Compiles for training by plain gradient descent, with a state where the plan stores one.
 Result<CompiledPlan> compile(const Border& border);
 
 }  // namespace tessera

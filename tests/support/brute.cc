@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-// What matters of an instruction run: it takes part in `issues` (an index of a communication, or
+// The effect of running an instruction: it takes part in the communication `issues` (an index, or
 // -1), or it needs the communication `waits_for` to be issued by all.
 struct Event {
   int issues = -1;

@@ -1,4 +1,4 @@
-// A model under a plan, lowered, for tests.
+// Lowers a model under a plan, for tests.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct CompiledPlan {
 // it. Without `programs` no rank is lowered.
 Result<CompiledPlan> compile_model(const std::string& model, int64_t batch, const std::string& plan,
                                    const OptimizerSpec& optimizer = {}, bool programs = true);
-// The same for a forward graph.
+// Does so for a forward graph.
 Result<CompiledPlan> compile_graph(const Graph& forward, const std::string& plan,
                                    const OptimizerSpec& optimizer = {}, bool programs = true);
 

@@ -26,7 +26,8 @@ struct Candidate {
   Change change;
 };
 
-// The residual of error feedback is its message's own affair.
+// Returns what the instruction reads. A residual of error feedback is left out, since only its
+// message uses it.
 std::vector<View> reads(const Instruction& instruction) {
   std::vector<View> out;
   accesses(instruction, [&](const Access& access) {
@@ -36,7 +37,8 @@ std::vector<View> reads(const Instruction& instruction) {
   return out;
 }
 
-// At once, or by a copy with a handle; what a message or a collective brings is there at its wait.
+// Returns what the instruction writes at once, or by a copy with a handle; the data of a message or
+// a collective arrives at its wait.
 std::vector<View> writes(const Instruction& instruction) {
   std::vector<View> out;
   if (message_of(instruction) || std::holds_alternative<Issue>(instruction.body)) return out;
@@ -46,7 +48,7 @@ std::vector<View> writes(const Instruction& instruction) {
   return out;
 }
 
-// Of these views: what the instruction adds to. Two additions to one place may change places.
+// Returns whether the instruction adds to the view. Two additions to one place may change order.
 bool adds_to(const Instruction& instruction, const View& view) {
   const auto* compute = std::get_if<Compute>(&instruction.body);
   return compute != nullptr &&
@@ -181,12 +183,12 @@ class Mutator {
   const Graph& graph_;
   const Programs& programs_;
   size_t per_kind_;
-  std::vector<std::set<BufferId>> used_;  // by rank: buffers that someone reads
+  std::vector<std::set<BufferId>> used_;  // by rank: the buffers that are read
   std::vector<std::pair<std::string, std::vector<Candidate>>> kinds_;
 };
 
-// Dropping or moving what makes a value that is read leaves its reader without it (a buffer is not
-// written twice with the same value, and where it is, all runs of the block lose it).
+// To drop or move the instruction that makes a value leaves the value's reader without it (a buffer
+// is not written twice with one value, and where it is, all runs of the block lose it).
 void Mutator::computes(const Place& place) {
   const Instruction& instruction = get(place);
   const bool load = std::holds_alternative<Load>(instruction.body);
@@ -206,7 +208,7 @@ void Mutator::computes(const Place& place) {
         [place, box](Programs& p) { std::get<Compute>(at(p, place).body).box = box; });
   }
   // A second run would count the part, or apply the update, twice. Setting a value twice is
-  // harmless, and so is what is added except first, if there is no other run, or nothing.
+  // harmless, and so is adding "except first" where the block runs only once, or adding nothing.
   const bool twice =
       !compute->box.empty() &&
       std::any_of(compute->outputs.begin(), compute->outputs.end(), [&](const Output& output) {
@@ -223,8 +225,8 @@ void Mutator::computes(const Place& place) {
   }
 }
 
-// Another buffer of the same shape holds another tensor, unless nothing is read of it. Commutative
-// kinds are spared the swap of two operands.
+// Another buffer of that shape holds another tensor, unless nothing is read of it. Commutative
+// kinds get no swap of two operands.
 void Mutator::operands(const Place& place) {
   const auto* compute = std::get_if<Compute>(&get(place).body);
   if (compute == nullptr || !matters(place)) return;
@@ -257,7 +259,7 @@ void Mutator::operands(const Place& place) {
   }
 }
 
-// Adding to nothing, or setting over earlier parts, loses or invents a value.
+// Adding where there is nothing yet, or setting over earlier parts, loses or invents a value.
 void Mutator::outputs(const Place& place) {
   const auto* compute = std::get_if<Compute>(&get(place).body);
   if (compute == nullptr || !matters(place)) return;
@@ -279,7 +281,7 @@ void Mutator::outputs(const Place& place) {
   }
 }
 
-// A constant on one rank (a wrong scale of the loss, an exponent), or another kind.
+// Changes a constant on one rank (a wrong scale of the loss, an exponent), or the kind.
 void Mutator::attributes(const Place& place) {
   const auto* compute = std::get_if<Compute>(&get(place).body);
   if (compute == nullptr) return;
@@ -309,8 +311,7 @@ void Mutator::attributes(const Place& place) {
   });
 }
 
-// One end that is missing, or says something else than the other, leaves the partner waiting or
-// wrong.
+// If one end is missing, or differs from the other, the partner waits or gets wrong data.
 void Mutator::transport(const Place& place) {
   const Instruction& instruction = get(place);
   if (handle_of(instruction) < 0) return;
@@ -326,7 +327,7 @@ void Mutator::transport(const Place& place) {
   if (message_of(instruction)) messages(place);
 }
 
-// One end with another codec than the other, or with none; feedback that two messages share.
+// One end has another codec than the other, or none; or two messages share their feedback.
 void Mutator::coding(const Place& place) {
   std::optional<Codec> codec;
   std::optional<View> residual;
@@ -388,8 +389,8 @@ void Mutator::messages(const Place& place) {
   }
 }
 
-// The same collective on all members: the same position among the issues of that group in the same
-// block.
+// Returns the places of this collective on all members: equal positions among the issues of that
+// group in that block.
 std::vector<Place> Mutator::partners(const Place& place) const {
   const auto members_at = [&](size_t r, const Issue& issue) -> const std::vector<int>& {
     return programs_[r].groups[static_cast<size_t>(issue.group)].members;
@@ -414,8 +415,8 @@ std::vector<Place> Mutator::partners(const Place& place) const {
   return out;
 }
 
-// Changes on all members at once: they agree with each other, but not with the graph. What a
-// collective brings is always read later (or is at rest), or it would not be there.
+// Changes all members at once: they agree with each other, but not with the graph. The result of a
+// collective is always read later (or is at rest), or the collective would not exist.
 void Mutator::collectives(const Place& place) {
   const auto* issue = std::get_if<Issue>(&get(place).body);
   if (issue == nullptr) return;
@@ -472,7 +473,8 @@ void Mutator::collectives(const Place& place) {
   }
 }
 
-// Rows that ids name: fewer of them on all members alike, by other ids, or all rows on one member.
+// For rows that ids name: all members name fewer rows, or name them by other ids, or one member
+// names all rows.
 void Mutator::names(const Place& place) {
   const auto* issue = std::get_if<Issue>(&get(place).body);
   if (issue == nullptr || !issue->named) return;
@@ -489,8 +491,8 @@ void Mutator::names(const Place& place) {
       [place](Programs& p) { std::get<Issue>(at(p, place).body).named.reset(); });
 }
 
-// What is in flight may be read or overwritten too early. A wait for an earlier run than the first
-// waits for nothing.
+// Without a right wait, data in flight may be read or overwritten too early. A wait for a run
+// before the first waits for nothing.
 void Mutator::waits(const Place& place) {
   const auto* wait = std::get_if<Wait>(&get(place).body);
   if (wait == nullptr || wait->lag >= runs(place.rank, place.block)) return;
@@ -499,10 +501,10 @@ void Mutator::waits(const Place& place) {
       [place](Programs& p) { std::get<Wait>(at(p, place).body).handle += 1000003; });
 }
 
-// Rows of a table that a step needs: not fetched, not all of them, or another table's.
+// The rows that a step needs of a table are not fetched, or not all, or another table's are.
 void Mutator::fetches(const Place& place) {
   const auto* fetch = std::get_if<FetchRows>(&get(place).body);
-  if (fetch == nullptr || fetch->ahead) return;  // a step is right without what comes ahead
+  if (fetch == nullptr || fetch->ahead) return;  // a step is right without rows that come ahead
   add("drop_fetch", place, [place](Programs& p) { erase_with_waits(p, place); });
   if (!fetch->ids.empty() && fetch->ids[0].view && fetch->ids[0].region.rank() > 0 &&
       fetch->ids[0].region.dims.back().size > 1) {
@@ -528,7 +530,7 @@ bool Mutator::touches_rows(const Place& place) const {
          });
 }
 
-// Rows that may leave while an op changes them, that stay for ever, or whose change is forgotten.
+// Rows may leave while an op changes them, or stay for ever, or their change is forgotten.
 void Mutator::releases(const Place& place) {
   const auto* release = std::get_if<ReleaseRows>(&get(place).body);
   if (release == nullptr) return;
@@ -593,7 +595,7 @@ void Mutator::order(const Place& place) {
   }
 }
 
-// A buffer that is freed before it is read; two operands of one compute at the same place.
+// A buffer is freed before it is read; or two operands of one compute lie at one place.
 void Mutator::memory(const Place& place) {
   const Instruction& instruction = get(place);
   const std::vector<View> views = reads(instruction);
@@ -618,8 +620,8 @@ void Mutator::memory(const Place& place) {
   }
 }
 
-// An arena that ends a byte before its last buffer does; what a load fills in another tier than the
-// device's, with room for it there.
+// An arena ends a byte before its last buffer does; or a load fills a buffer in another tier than
+// the device's, with room for it there.
 void Mutator::arenas(size_t rank) {
   const Program& program = programs_[rank];
   for (size_t tier = 0; tier < program.arena_bytes.size(); ++tier) {
@@ -643,7 +645,7 @@ void Mutator::arenas(size_t rank) {
   }
 }
 
-// A micro-batch that is missing, or whose backward pass comes before its forward pass.
+// A micro-batch is missing, or its backward pass comes before its forward pass.
 void Mutator::schedules(size_t rank) {
   const auto& schedule = programs_[rank].schedule;
   for (size_t s = 0; s < schedule.size(); ++s) {

@@ -1,6 +1,6 @@
-// Mutations of correct programs, for tests of the verifier: the fault classes of
-// docs/theory/superscaler.md section 13 and more. Only changes that are wrong for
-// certain are made (mutate.cc says why for each class), so a verifier that accepts one has a hole.
+// Makes mutations of correct programs, for tests of the verifier: the fault classes of
+// docs/theory/superscaler.md section 13 and more. Every change is certainly wrong (mutate.cc says
+// why for each class), so a verifier that accepts one has a hole.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ struct Mutation {
   std::vector<Program> programs;
 };
 
-// Up to `per_kind` mutations of each kind, spread evenly over the places where it applies.
+// Returns up to `per_kind` mutations of each kind, spread evenly over the places where it applies.
 std::vector<Mutation> mutations(const Graph& graph, const std::vector<Program>& programs,
                                 size_t per_kind = 8);
 

@@ -1,5 +1,5 @@
-// A model as its author may have written it who knows nothing of our names, for tests of what finds
-// the parts of a model by what they compute.
+// A model as an author may write it who does not know our names, for tests of code that finds the
+// parts of a model by what they compute.
 #pragma once
 
 #include <string>
@@ -9,9 +9,9 @@
 
 namespace tessera {
 
-// The forward graph with ops called n0, n1, ..., what they make like them, and parameters p0, p1,
-// ... Inputs keep their names, because a run fills them by name; dims keep theirs, because plans
-// speak of dims.
+// Returns the forward graph with ops called n0, n1, ..., their results named like them, and
+// parameters p0, p1, ... Inputs keep their names, because a run fills them by name; dims keep
+// theirs, because plans name dims.
 inline Graph nameless(const Graph& forward) {
   Graph out;
   out.name = "nameless";

@@ -14,14 +14,14 @@
 
 namespace tessera {
 
-// "TESSERA_SEED=20261122", or what stands for a seed that is not set.
+// Returns "TESSERA_SEED=20261122", or a text that says that no seed is set.
 inline std::string seed_text() {
   const char* given = std::getenv("TESSERA_SEED");
   return given == nullptr ? "TESSERA_SEED is not set: the cases of each run"
                           : "TESSERA_SEED=" + std::string(given);
 }
 
-// TESSERA_SEED, else `fixed`.
+// Returns TESSERA_SEED, or `fixed` if it is not set.
 inline uint64_t test_seed(uint64_t fixed) {
   std::printf("random cases: %s\n", seed_text().c_str());
   std::fflush(stdout);  // before a test that may stop the process

@@ -1,16 +1,16 @@
-// Steps of plans on given weights and inputs, for comparison with another framework. Ranks are
+// Runs steps of plans on given weights and inputs, for comparison with another framework. Ranks are
 // threads.
 //
 //   steps_on_weights JOBS
 //
-// A line of the file JOBS is a job: MODEL, WEIGHTS, INPUTS, PLAN, PRECISION, STEPS and OUT with tabs
-// between them. WEIGHTS and INPUTS are safetensors under the names of the graph; the first dim of
-// the inputs is the batch. Every step reads the same inputs and takes an AdamW step (rate 1e-2, betas
-// 0.9 and 0.95, epsilon 1e-6, no decay, no clipping), or what two further columns say: the word
-// logits or nothing, and keys of `optimizer` of a run file with blanks between them ("kind=sgd lr=0.1
-// momentum=0.5"; no clipping unless they say so). What comes out lies in three files: OUT.losses has "loss.1",
-// "loss.2", ...; OUT.gradients the gradients of the first step and OUT.parameters the parameters
-// after the last, under the parameters' names.
+// A line of the file JOBS is a job: MODEL, WEIGHTS, INPUTS, PLAN, PRECISION, STEPS and OUT with
+// tabs between them. WEIGHTS and INPUTS are safetensors under the names of the graph; the first dim
+// of the inputs is the batch. Every step reads the same inputs and takes an AdamW step (rate 1e-2,
+// betas 0.9 and 0.95, epsilon 1e-6, no decay, no clipping). Two further columns may change this:
+// the word logits or nothing, and keys of `optimizer` of a run file with blanks between them
+// ("kind=sgd lr=0.1 momentum=0.5"; no clipping unless they say so). The results are three files:
+// OUT.losses has "loss.1", "loss.2", ...; OUT.gradients the gradients of the first step and
+// OUT.parameters the parameters after the last, under the parameters' names.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -33,7 +33,7 @@
 namespace tessera {
 namespace {
 
-// Whole arrays, put together from the regions that ranks hold.
+// Puts whole arrays together from the regions that ranks hold.
 class Gathered {
  public:
   void add(const std::string& name, const std::vector<int64_t>& shape, const HostArray& held) {
@@ -106,7 +106,7 @@ struct Run {
   const TensorSource& inputs;
   int64_t steps;
   double rate;
-  std::string logits;  // the name of the tensor; "": it is not wanted
+  std::string logits;  // the name of the tensor; "": not wanted
   Outcome& outcome;
 };
 

@@ -15,7 +15,7 @@ Graph one_input() {
   return *g.finish();
 }
 
-// Ranks that load x and pass copies of it around; the bodies of "forward" come from the test.
+// Ranks that load x and pass copies of it around; the tests write the bodies of "forward".
 class World {
  public:
   explicit World(int ranks) : graph(one_input()) {
@@ -126,8 +126,8 @@ TEST(Order, a_rank_that_ends_early_is_named) {
       "side");
 }
 
-// Random programs: matched messages and collectives, each rank's in an order of its own, waits
-// anywhere behind.
+// Returns random programs: messages and collectives that match, in an order of each rank's own,
+// with waits anywhere behind them.
 World random_world() {
   const int ranks = *rc::gen::inRange(2, 4);
   World world(ranks);

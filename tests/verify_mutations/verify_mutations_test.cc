@@ -1,7 +1,7 @@
 // Mutation tests of the verifier over real, lowered programs: every change that makes a program
-// wrong is rejected, and by the rule that is meant to. A class of mutations that is generated for
-// no plan, or a rule that rejects none of a class that it should, is a failure: a test that tries
-// nothing proves nothing.
+// wrong is rejected, by the rule that is meant to reject it. The test fails if a class of mutations
+// is generated for no plan, or if a rule rejects no mutation of a class that it should reject: a
+// test that tries nothing proves nothing.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -28,12 +28,12 @@ constexpr std::array kRules{"operand", "coverage", "instruction", "tier", "messa
                             "order",   "lifetime", "memory",      "rows"};
 
 struct Pin {
-  std::set<std::string> rules;     // each rejects some of the class
-  std::set<std::string> may = {};  // reject some of it under some plans
+  std::set<std::string> rules;     // each rejects some mutations of the class
+  std::set<std::string> may = {};  // reject some of them under some plans
 };
 
-// By class of mutation: the rules that reject it. No other rule does, under any plan, and no class
-// is missing here.
+// For each class of mutation, the rules that reject it. No other rule does, under any plan, and no
+// class is missing here.
 const std::map<std::string, Pin>& pins() {
   static const std::map<std::string, Pin> all = {
       {"add_to_set", {{"operand"}, {"coverage", "instruction"}}},
@@ -101,7 +101,7 @@ std::string table(const Counts& counts) {
   return out + "\n";
 }
 
-// Every mutation is rejected; by which rule.
+// Expects that every mutation is rejected; counts rejections by class and rule.
 Counts count_rejections(const Graph& graph, const std::vector<Program>& programs,
                         const std::string& plan, size_t per_kind) {
   Counts counts;
@@ -172,8 +172,8 @@ INSTANTIATE_TEST_SUITE_P(Plans, TransformerMutationsOf,
                                          "megatron(tp=2, pp=2, dp=2, micro_batches=2)",
                                          "megatron(tp=2, pp=1, dp=2, zero=3, micro_batches=2)"));
 
-// Every sort of plan that recipes write: what travels around rings and along grids, interleaved and
-// folded pipelines, slices, experts, and stages with meshes of their own.
+// Every sort of plan that recipes write: tensors that travel around rings and along grids,
+// interleaved and folded pipelines, slices, experts, and stages with meshes of their own.
 struct KindOfPlan {
   const char *name, *model, *plan;
   int64_t batch = 4;
@@ -238,8 +238,8 @@ TEST_P(MutationsOfKind, are_rejected) {
 INSTANTIATE_TEST_SUITE_P(Plans, MutationsOfKind, testing::ValuesIn(kKindsOfPlan),
                          [](const auto& test) { return std::string(test.param.name); });
 
-// Tables on many ranks, rows of which are on the device: what is exchanged of them, fetched and
-// released. The model has two features on tables of their own.
+// Tables on many ranks, rows of which are on the device and are exchanged, fetched and released.
+// The model has two features on tables of their own.
 constexpr const char* kTables = "dlrm:dense=2,rows=12-9,width=4,bottom=4,top=4-1,bags=2-3";
 constexpr const char* kRowsOnHost =
     "store = [{ tensors = \"{,optimizer.*.}tables.*\", tier = \"host\", cache = { slots = 4 } }]\n";
@@ -280,7 +280,7 @@ TEST_P(MutationsOfTables, are_rejected) {
 INSTANTIATE_TEST_SUITE_P(Plans, MutationsOfTables, testing::ValuesIn(kPlansOfTables),
                          [](const auto& test) { return std::string(test.param.name); });
 
-// The nodes of a graph on several ranks: exchanges of the rows that edges name.
+// The nodes of a graph lie on several ranks, which exchange the rows that edges name.
 TestPrograms cut_nodes(const std::string& sampler) {
   GraphNetworkConfig config;
   config.nodes = 7;

@@ -1,6 +1,6 @@
-// Hybrid sharding of dhen against the closed forms of docs/theory/dhen.md section 5: G ranks of a
-// host, H hosts (the axes dp and replicas of the recipe fsdp), P parameters, in elements summed over
-// ranks: G H times what one device sends.
+// Compares hybrid sharding of dhen with the closed forms of docs/theory/dhen.md section 5: G ranks
+// of a host, H hosts (the axes dp and replicas of the recipe fsdp), P parameters, in elements
+// summed over ranks: G H times the elements that one device sends.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,8 +11,8 @@
 namespace tessera::dhen_test {
 namespace {
 
-// Embeddings stay four from layer to layer, and all modules are there. Two and four ranks divide a
-// dim of each parameter but the last bias, which has one element.
+// The number of embeddings stays four from layer to layer, and all modules are used. Two and four
+// ranks divide a dim of each parameter except the last bias, which has one element.
 const std::string kModel =
     "dhen:dense=8,rows=16-8-24,bags=2,width=8,bottom=16-8,top=8-1,layers=4,embeddings=2,heads=2,"
     "ffn=16,modules=attention-linear+dlrm-cross+dot-convolution";
@@ -21,8 +21,8 @@ constexpr int64_t kBatch = 24;
 bool is_cut(const Tensor& tensor) { return tensor.elements() > 1; }
 bool is_cut_parameter(const Tensor& tensor) { return is_parameter(tensor) && is_cut(tensor); }
 bool is_cut_gradient(const Tensor& tensor) { return is_gradient(tensor) && is_cut(tensor); }
-// Biases are not read in the backward pass; nor are tables, and the first weight, of whose input no
-// gradient is wanted.
+// The backward pass reads no biases, nor tables and the first weight, whose input needs no
+// gradient.
 bool is_read_backward(const Tensor& tensor) {
   return is_parameter(tensor) && !tensor.name.ends_with(".bias") &&
          !tensor.name.starts_with("tables.") && tensor.name != "bottom.0.weight";
@@ -43,7 +43,7 @@ TEST(DhenHybridSharding, sends_the_closed_form_inside_hosts_and_between_them) {
     const MeasuredPlan found = hybrid({ranks, hosts});
     const int64_t all = found.parameters(is_cut_parameter),
                   again = found.parameters(is_read_backward);
-    // 3 P (G - 1)/G a rank, were all parameters read in the backward pass.
+    // It would be 3 P (G - 1)/G a rank if the backward pass read all parameters.
     EXPECT_EQ(found.sent_along({"dp"}, is_cut_parameter), hosts * (ranks - 1) * (all + again));
     EXPECT_EQ(found.sent_along({"dp"}, is_cut_gradient), hosts * (ranks - 1) * all);
     // 2 (P/G) (H - 1)/H a rank.
@@ -53,7 +53,7 @@ TEST(DhenHybridSharding, sends_the_closed_form_inside_hosts_and_between_them) {
   }
 }
 
-// Sharding over all ranks sends the same tensors around all hosts.
+// Sharding over all ranks sends these tensors around all hosts.
 TEST(DhenHybridSharding, sends_between_hosts_a_fraction_of_what_sharding_over_all_ranks_sends) {
   const int64_t ranks = 4, hosts = 2, all_ranks = ranks * hosts;
   const MeasuredPlan all = measure(kModel, "fsdp(8)", kBatch), groups = hybrid({ranks, hosts});
@@ -115,7 +115,7 @@ TEST(DhenHybridSharding, holds_the_share_of_a_host_at_rest) {
   }
 }
 
-// The most elements of blocks' parameters that a rank's forward pass holds whole at a time.
+// Returns the most elements of blocks' parameters that a rank's forward pass holds whole at a time.
 int64_t whole_at_a_time(const MeasuredPlan& found) {
   const Program& program = found.programs[0];
   std::set<BufferId> live;

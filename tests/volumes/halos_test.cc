@@ -1,5 +1,6 @@
-// Halos, interior and rims, and halos that are computed twice (tessera/plan/halos.h): what plans compute,
-// keep and send, against closed forms, in elements summed over ranks (as volumes_test.cc).
+// Compares halos, interior and rims, and halos that are computed twice (tessera/plan/halos.h) with
+// closed forms: the elements that plans compute, keep and send, summed over ranks (as
+// volumes_test.cc).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,7 +26,7 @@ const std::string kMaps = "vgg:layers=13,form=cifar,image=64,width=2,classes=5,d
 struct Read {
   int64_t elements = 0, places = 0, kernel = 3, stride = 1, padding = 1;
   Interval own(int64_t parts, int64_t at) const { return split_interval({0, elements}, parts, at); }
-  // Under the windows at the places of piece `at`.
+  // Returns the elements under the windows at the places of piece `at`.
   Interval under(int64_t parts, int64_t at) const {
     const Interval made = split_interval({0, places}, parts, at);
     const int64_t begin = std::max<int64_t>(0, made.begin * stride - padding);
@@ -33,7 +34,7 @@ struct Read {
   }
 };
 using Parts = std::array<int64_t, 3>;  // of depth, height and width
-// Elements of a map that a rank reads, and those of them that it has itself.
+// The elements of a map that a rank reads, and those among them that it holds.
 struct Halo {
   int64_t read = 1, own = 1;
 };
@@ -48,8 +49,8 @@ Halo halo_of(const Read& read, const Parts& parts, int64_t rank, int64_t channel
   return out;
 }
 
-// Corners and edges are among what is read, for each dim more that is cut. The first convolution's
-// halo is loaded with the volume.
+// Windows also read corners and edges, more of them for each further dim that is cut. The first
+// convolution's halo is loaded with the volume.
 TEST(Halos, are_what_windows_read_beyond_each_piece_with_its_corners) {
   static const auto by_pool_0 = [](const Tensor& t) { return t.name == "blocks.0.act"; };
   static const auto by_conv_1 = [](const Tensor& t) { return t.name == "blocks.0.pool"; };
@@ -64,7 +65,7 @@ TEST(Halos, are_what_windows_read_beyond_each_piece_with_its_corners) {
       const Halo pool = halo_of(pool_0, parts, rank, 4), conv = halo_of(conv_1, parts, rank, 4);
       of_pool += pool.read - pool.own;
       of_conv += conv.read - conv.own;
-      // The activations of a piece and their halo: that copy stays for the weight's gradient.
+      // The rank keeps the activations of a piece and their halo for the weight's gradient.
       EXPECT_EQ(found.stored(static_cast<size_t>(rank), by_conv_1), conv.read) << plan << rank;
     }
     EXPECT_EQ(found.sent_in(BlockKind::kForward, by_pool_0), of_pool) << plan;
@@ -88,8 +89,8 @@ TEST(Rims, send_what_the_whole_piece_sends) {
   }
 }
 
-// The boxes that a rank computes of an op in the forward pass, and how many of them before the block
-// waits for the first time behind the first of them.
+// The boxes that a rank computes of an op in the forward pass, and how many of them before the
+// first wait of the block after the first box.
 struct Computed {
   std::vector<Box> boxes;
   size_t before_wait = 0;
@@ -110,8 +111,7 @@ Computed computed(const MeasuredPlan& measured, size_t rank, std::string_view op
   return out;
 }
 
-// One step is the interior, which starts in front of the wait; the slabs make up the rest, each place
-// once.
+// One step is the interior, which starts before the wait; slabs make up the rest, each place once.
 TEST(Rims, are_what_the_interior_leaves_of_the_piece) {
   const std::string op = "blocks.1.conv";
   for (const auto& [plan, slabs] : std::vector<std::pair<std::string, size_t>>{
@@ -143,14 +143,14 @@ TEST(Rims, are_what_the_interior_leaves_of_the_piece) {
   }
 }
 
-// ---- halos that are computed: of two convolutions behind one another, on maps of n x n with c
-// channels in front, e between and f behind.
+// ---- halos that are computed: two convolutions in sequence, on maps of n x n, with c channels
+// before, e between and f after them.
 
 bool read_by_2(const Tensor& t) { return t.name == "blocks.1.pool"; }
 bool read_by_3(const Tensor& t) { return t.name == "blocks.2.act"; }
 bool gradient_behind_3(const Tensor& t) { return t.name.starts_with("grad.blocks.3.conv"); }
 bool gradient_behind_2(const Tensor& t) { return t.name.starts_with("grad.blocks.2.conv"); }
-// Of maps, not of weights and biases.
+// Picks maps, not weights and biases.
 bool is_map(const Tensor& t) { return t.dims.size() == 4 && t.dims[0].name == "batch"; }
 
 TEST(Layers, exchange_one_halo_of_both_widths) {
@@ -174,7 +174,7 @@ TEST(Layers, exchange_one_halo_of_both_widths) {
     EXPECT_EQ(sent(two, BlockKind::kBackward, behind_3), rows * f * 2) << g;
     EXPECT_EQ(sent(one, BlockKind::kBackward, behind_2), rows * e) << g;
     EXPECT_EQ(sent(two, BlockKind::kBackward, behind_2), 0) << g;
-    // Copies that were taken in the forward pass serve the gradients of the weights.
+    // Copies from the forward pass serve the gradients of the weights.
     EXPECT_EQ(sent(two, BlockKind::kBackward, read_by_2), 0) << g;
     EXPECT_EQ(sent(two, BlockKind::kBackward, read_by_3), 0) << g;
     const auto calls = [](const MeasuredPlan& found, MeasuredPlan::Keep keep) {
@@ -185,7 +185,7 @@ TEST(Layers, exchange_one_halo_of_both_widths) {
       EXPECT_EQ(calls(one, pair.first) + calls(one, pair.second), 2) << g;
       EXPECT_EQ(calls(two, pair.first) + calls(two, pair.second), 1) << g;
     }
-    // Each rank makes a row of its neighbours' maps.
+    // Each rank computes a row of its neighbours' maps.
     const auto work = [&](const MeasuredPlan& found) {
       int64_t volume = 0;
       for (size_t rank = 0; rank < found.programs.size(); ++rank)
@@ -200,7 +200,7 @@ TEST(Layers, exchange_one_halo_of_both_widths) {
   }
 }
 
-// Rims, and what is read through several windows, stand in the text of a place, which parses back.
+// The text of a place shows rims and reads through several windows, and parses back.
 TEST(Rims, stand_in_texts_of_places) {
   const std::string written =
       text_of_place(kMaps, "spatial(h=2, w=2, rims=true, layers=2)", kBatch);

@@ -1,6 +1,6 @@
-// What plans of convolutional networks send, against closed forms, in elements summed over ranks (as
-// volumes_test.cc): docs/strategies/spatial.md sections 4, 7, 8 and docs/strategies/split-brain.md
-// section 4.
+// Compares the elements that plans of convolutional networks send, summed over ranks (as
+// volumes_test.cc), with closed forms: docs/strategies/spatial.md sections 4, 7, 8 and
+// docs/strategies/split-brain.md section 4.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,15 +20,15 @@ bool is(const Tensor& tensor, std::string_view name) {
 // makes 4 channels, layer 1 makes 8, layer 2 makes 16; pools halve n = 16 behind each.
 constexpr int64_t kBatch = 4;
 const std::string kVolumes = "cosmoflow:width=16,channels=2,filters=4,outputs=3,dropout=0";
-constexpr int64_t kIn = kBatch * 4 * 8 * 8 * 8;   // what layer 1 reads
-constexpr int64_t kOut = kBatch * 8 * 8 * 8 * 8;  // what it makes
+constexpr int64_t kIn = kBatch * 4 * 8 * 8 * 8;   // layer 1 reads it
+constexpr int64_t kOut = kBatch * 8 * 8 * 8 * 8;  // layer 1 makes it
 
 bool read_by_1(const Tensor& t) { return is(t, "blocks.0.pool"); }
 bool made_by_1(const Tensor& t) { return is(t, "blocks.1.conv"); }
 bool gradient_of_read(const Tensor& t) { return is(t, "grad.blocks.0.pool"); }
 bool gradient_of_made(const Tensor& t) { return is(t, "grad.blocks.1.conv"); }
 
-// X, the input is stationary: y is reduced and scattered, and its gradient gathered.
+// X, the input, is stationary: y is reduced and scattered, and its gradient gathered.
 TEST(ChannelParallel, scatters_what_is_made_and_gathers_its_gradient) {
   for (const int64_t q : {2, 4}) {
     const MeasuredPlan found = measure(kVolumes, fmt::format("channel_parallel({})", q), kBatch);
@@ -40,8 +40,8 @@ TEST(ChannelParallel, scatters_what_is_made_and_gathers_its_gradient) {
   }
 }
 
-// Y, the output is stationary: x is gathered, and the parts of its gradient are reduced and
-// scattered. The gradient of the weight reads all of x again, unless it is kept.
+// Y, the output, is stationary: x is gathered, and the parts of its gradient are reduced and
+// scattered. The gradient of the weight gathers all of x again, unless it is kept.
 TEST(FilterParallel, gathers_what_is_read_and_scatters_its_gradient) {
   for (const int64_t q : {2, 4}) {
     const MeasuredPlan found = measure(kVolumes, fmt::format("filter_parallel({})", q), kBatch);
@@ -55,8 +55,8 @@ TEST(FilterParallel, gathers_what_is_read_and_scatters_its_gradient) {
   }
 }
 
-// W, the weight is stationary on a grid of both: what one layer scatters over an axis, the next one
-// gathers over it.
+// W, the weight, is stationary on a grid of both: a layer scatters its output over an axis, and the
+// next layer gathers over that axis.
 TEST(FilterParallel, on_a_grid_with_channels_each_weight_has_one_place) {
   const int64_t a = 2, b = 4;
   static const auto weight_1 = [](const Tensor& t) { return t.name == "blocks.1.conv.weight"; };
@@ -93,7 +93,7 @@ struct Group {
 const std::vector<Group> kGroups = {{2, 1}, {2, 2}, {4, 1}, {4, 2}, {2, 4}};
 
 // 2 b (K-1) d0 a worker: features are gathered, their gradients reduced and scattered. All schemes
-// move the same. Without `keep` features are gathered again for the weight's gradient.
+// move equally much. Without `keep`, features are gathered again for the weight's gradient.
 TEST(SplitBrain, the_border_moves_each_samples_features_to_its_group_and_back) {
   for (const Group& group : kGroups) {
     for (const char* scheme : {"a", "b", "c"}) {
@@ -109,7 +109,7 @@ TEST(SplitBrain, the_border_moves_each_samples_features_to_its_group_and_back) {
   }
 }
 
-// At once (a) a rank holds the features of all K b samples of its group; in turns (b, c) those of b.
+// At once (a) a rank holds the features of the group's K b samples; in turns (b, c) of b samples.
 TEST(SplitBrain, turns_gather_the_kth_part_of_what_one_pass_gathers) {
   for (const Group& group : kGroups) {
     const auto largest = [&](const std::string& scheme) {
@@ -126,7 +126,7 @@ TEST(SplitBrain, turns_gather_the_kth_part_of_what_one_pass_gathers) {
   }
 }
 
-// 2 b (K-1) (d1 + d2) a worker, and the logits of which each rank makes a part.
+// 2 b (K-1) (d1 + d2) a worker, and the logits, of which each rank makes a part.
 TEST(SplitBrain, between_dense_layers_outputs_are_gathered_and_gradients_scattered) {
   for (const Group& group : kGroups) {
     for (const char* scheme : {"a", "b", "c"}) {
@@ -138,11 +138,11 @@ TEST(SplitBrain, between_dense_layers_outputs_are_gathered_and_gradients_scatter
   }
 }
 
-// Only the holders of the same shard average it.
+// Only the holders of one shard average it.
 TEST(SplitBrain, averages_shards_among_peers_and_convolutions_among_all) {
   for (const Group& group : kGroups) {
     const MeasuredPlan found = group.measured("scheme=c");
-    // Biases and weights of what is cut: each of K shards is summed over the groups.
+    // Biases and weights that are cut: each of K shards is summed over the groups.
     EXPECT_EQ(found.sent_along({"dp"}, is_dense_gradient),
               2 * (group.groups - 1) * found.parameters(is_dense))
         << group.k << " " << group.groups;
@@ -154,7 +154,7 @@ TEST(SplitBrain, averages_shards_among_peers_and_convolutions_among_all) {
   }
 }
 
-// s(K) = P_f / (P_c + P_f) (1 - 1/K) of the parameters is spared.
+// Saves s(K) = P_f / (P_c + P_f) (1 - 1/K) of the parameters.
 TEST(SplitBrain, spares_the_share_of_dense_parameters) {
   for (const Group& group : kGroups) {
     const MeasuredPlan found = group.measured("scheme=c");
@@ -164,8 +164,8 @@ TEST(SplitBrain, spares_the_share_of_dense_parameters) {
   }
 }
 
-// In pairs one sum stands behind the second layer in place of a gather in front of it: d1 is not
-// moved, d2 is summed (twice the bytes of a gather). Here d1 = 8 d2.
+// In pairs, one sum after the second layer replaces a gather before it: d1 is not moved, d2 is
+// summed (twice the bytes of a gather). Here d1 = 8 d2.
 TEST(SplitBrain, pairs_move_what_the_second_layer_makes_in_place_of_what_it_reads) {
   for (const Group& group : kGroups) {
     const MeasuredPlan plain = group.measured("scheme=a, keep=true");
@@ -179,8 +179,8 @@ TEST(SplitBrain, pairs_move_what_the_second_layer_makes_in_place_of_what_it_read
   }
 }
 
-// Turns take equal parts of the batch. Where replicas and groups do not divide it, or it has fewer
-// samples than ranks, the group takes all at once, as under scheme = a.
+// Turns take equal parts of the batch. If replicas and groups do not divide the batch, or it has
+// fewer samples than ranks, the group takes all at once, as under scheme = a.
 TEST(SplitBrain, takes_no_turns_where_ranks_have_unequal_samples) {
   for (const int64_t batch : {4, 8, 10}) {
     const MeasuredPlan turns = measure(kDense, "split_brain(3, dp=3)", batch);
@@ -205,11 +205,11 @@ TEST(Tiles, send_what_the_whole_piece_sends) {
   }
 }
 
-// What steps read through windows stands in the text of a place, which parses back.
+// The text of a place shows steps that read through windows, and parses back.
 TEST(Tiles, stand_in_texts_of_places) {
   const std::string written = text_of_place(kVolumes, "spatial(d=2, tiles=4)", kBatch);
   EXPECT_NE(written.find(" read ~3/1/1 8 of 8"), std::string::npos);
-  // The tiles inside come first.
+  // The inner tiles come first.
   const auto at = [&](int step) {
     const std::string named = step == 0 ? "" : fmt::format(" step {}", step);
     return written.find(fmt::format("compute \"blocks.1.conv\"{} (", named));

@@ -1,9 +1,9 @@
-// What a rank holds at rest and from the forward to the backward pass, against closed forms, in
-// elements. A block of gpt stores 16bsh: the outputs of norms (2), q, k, v, attention (4), the
-// residual sums (2), the MLP's two wide ones (8): the 32 of the 34 bytes a token and feature in
-// 16-bit numbers of docs/strategies/tensor-parallel.md section 4; the other 2, dropout masks, are
-// made again from their keys. Attention is one op, which removes the 5as/h term; it keeps one
-// log-sum-exp a head and token.
+// Compares the elements that a rank holds at rest, and from the forward to the backward pass, with
+// closed forms. A block of gpt stores 16bsh: the outputs of norms (2), q, k, v, attention (4), the
+// residual sums (2), the MLP's two wide ones (8). These are the 32 of the 34 bytes a token and
+// feature in 16-bit numbers of docs/strategies/tensor-parallel.md section 4; the other 2, dropout
+// masks, are made again from their keys. Attention is one op, which removes the 5as/h term; it
+// keeps one log-sum-exp a head and token.
 #include <fmt/format.h>
 
 #include "models_and_tensors.h"
@@ -65,8 +65,8 @@ TEST(Stored, recomputation_keeps_products_and_residual_sums_or_block_outputs) {
   }
 }
 
-// The forward of a block again, but for its last product, whose output nobody reads: one all-reduce
-// of the two.
+// The forward pass of a block is repeated except its last product, whose output no op reads: one
+// all-reduce of the two.
 TEST(Recompute, sends_the_forward_of_a_block_again_up_to_its_last_product) {
   for (const int64_t n : {2, 4}) {
     const MeasuredPlan kept = measure(kGpt, fmt::format("megatron(tp={})", n), b);
@@ -124,8 +124,8 @@ TEST(AtRest, state_may_be_spread_over_replicas_too) {
 }
 
 // Bytes of Megatron's distributed optimizer (docs/strategies/tensor-parallel.md section 6,
-// docs/strategies/data-parallel.md section 2): 6 + 12/n a parameter, of which 4 + 8 are masters and
-// moments in shards, 2 the narrow copy that is kept for the step, 4 its gradient.
+// docs/strategies/data-parallel.md section 2): 6 + 12/n a parameter. 4 + 8 are masters and moments
+// in shards, 2 the narrow copy that is kept for the step, 4 its gradient.
 TEST(AtRest, narrow_precision_has_the_bytes_of_a_distributed_optimizer) {
   static const auto is_state = [](const Tensor& t) { return t.role == Role::kOptimizerState; };
   static const auto is_copy = [](const Tensor& t) {
@@ -145,8 +145,8 @@ TEST(AtRest, narrow_precision_has_the_bytes_of_a_distributed_optimizer) {
     EXPECT_EQ(found.parameters(), all);
     EXPECT_EQ(found.at_rest(0, is_parameter), all / n) << "4 bytes each";
     EXPECT_EQ(found.at_rest(0, is_state), 2 * all / n) << "4 bytes each";
-    // What is scattered and its shards, what is gathered and its shards: the shards live when the
-    // whole does not.
+    // The scattered tensor and its shards, and the gathered one and its shards: the shards live
+    // when the whole tensor does not.
     EXPECT_EQ(found.of_the_step(0, is_gradient_of_copy), all + all / n) << "4 bytes each";
     EXPECT_EQ(found.of_the_step(0, is_copy), all + all / n) << "2 bytes each";
   }

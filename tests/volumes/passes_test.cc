@@ -1,6 +1,6 @@
-// What every recipe sends in its forward pass and what in its backward pass, each against the
-// closed form of its page (docs/theory, docs/strategies), in elements summed over ranks. Gradients
-// count as backward wherever they are summed; `gathered` are parameters after their update.
+// Compares the elements that every recipe sends in its forward and in its backward pass, summed
+// over ranks, with the closed form of its page (docs/theory, docs/strategies). Gradients count as
+// backward wherever they are summed; `gathered` are parameters after their update.
 #include <fmt/format.h>
 
 #include <set>
@@ -12,7 +12,7 @@ namespace tessera::passes_test {
 namespace {
 
 constexpr int64_t hh = h * h;
-// Of kGpt: all parameters, and those that backward ops read: no biases, no positions.
+// For kGpt: all parameters, and those that backward ops read: no biases, no positions.
 constexpr int64_t kAll = V * h + s * h + layers * (12 * hh + 13 * h) + 2 * h;
 constexpr int64_t kRead = V * h + layers * (12 * hh + 2 * h) + h;
 
@@ -29,19 +29,19 @@ const std::string kExperts =
     "mixtral:layers=2,hidden=16,heads=4,kv_heads=2,seq=8,vocab=24,ffn=12,experts=4,top_k=2,"
     "capacity_factor=1";
 
-// Of the alignment and the pair map of kAxial, and what is made of them.
+// Picks the alignment and the pair map of kAxial, and tensors made of them.
 bool is_map(const Tensor& tensor) { return tensor.dims.size() >= 4; }
 const std::string kAxial =
     "evoformer:layers=2,hidden=16,heads=4,pair=8,pair_heads=2,sequences=8,residues=4,outer=6,"
     "vocab=7,bins=5";
 
-// Of kVolumes: [batch, channels, depth, height, width].
+// Picks volumes of kVolumes: [batch, channels, depth, height, width].
 bool is_volume(const Tensor& tensor) {
   return tensor.dims.size() == 5 && tensor.dims.front().name == "batch";
 }
 const std::string kVolumes = "cosmoflow:width=16,channels=2,filters=2,outputs=3";
 
-// Pooled vectors of kTables and their gradients: four tables of 8 columns.
+// Picks pooled vectors of kTables and their gradients: four tables of 8 columns.
 bool is_pooled(const Tensor& tensor) {
   return tensor.dims.size() == 3 && tensor.name.find("tables.") != std::string::npos;
 }
@@ -50,23 +50,23 @@ const std::string kTables = "dlrm:dense=4,rows=12-8-16-4,bags=2,width=8,bottom=8
 struct Sends {
   std::string plan;  // a recipe call
   std::string model;
-  MeasuredPlan::Keep what;  // the tensors of which the closed form speaks
+  MeasuredPlan::Keep what;  // the tensors that the closed form counts
   int64_t forward, backward, gathered = 0;
 };
 
 std::vector<Sends> closed_forms() {
-  // Tensor parallel: two sums of the activation a layer, and the vocabulary's.
+  // Tensor parallel: two sums of the activation a layer, and the sums of the vocabulary.
   constexpr int64_t sums = (2 * layers + 1) * 2 * bsh;
   // A block's products under summa: 7bsh of inputs along rows, 12hh of weights along columns.
   constexpr int64_t products = 7 * bsh + 12 * hh;
   constexpr int64_t pooled = 4 * b * 8;
   // Once around a ring: keys and values, which are 2bsh in kGpt and bsh in kGrouped.
   constexpr int64_t round = layers * 2 * bsh;
-  // Ulysses: q, k, v and o, of all heads; of grouped heads k and v are half as large.
+  // Ulysses: q, k, v and o of all heads; with grouped heads, k and v are half as large.
   constexpr int64_t heads = layers * 4 * bsh, grouped = layers * 3 * bsh;
-  // An Evoformer block: the alignment changes its axis twice, the pair map four times, which the
-  // first block need not. Gathered: the biases of row, start and end attention, one factor of the
-  // outer product and one of each triangle product.
+  // An Evoformer block changes the axis of the alignment twice, and that of the pair map four
+  // times; the first block saves one change of each. Gathered: the biases of row, start and end
+  // attention, one factor of the outer product and one of each triangle product.
   constexpr int64_t S = 8, R = 4, pairs = b * R * R;
   constexpr int64_t turns = (2 * layers - 1) * b * S * R * 16 + (4 * layers - 1) * pairs * 8;
   constexpr int64_t biases = layers * pairs * (4 + 2 + 2);
@@ -82,7 +82,7 @@ std::vector<Sends> closed_forms() {
       {"zero(3, 4)", kGpt, has_size, 3 * kAll, 3 * (kRead + kAll)},
       {"fsdp(4)", kGpt, has_size, 3 * kAll, 3 * (kRead + kAll)},
       {"fsdp(2, replicas=3)", kGpt, has_size, 3 * kAll, 3 * (kRead + kAll) + 2 * 2 * kAll},
-      // Gathered from all, then, for the backward pass, in the group alone.
+      // Gathered from all; then, for the backward pass, only in the group.
       {"fsdp(4, reshard_after_forward=2)", kGpt, has_size, 3 * kAll, 2 * kRead + 3 * kAll},
       {"fsdp(6, reshard_after_forward=2)", kGpt, has_size, 5 * kAll, 3 * kRead + 5 * kAll},
       {"fsdp(6, reshard_after_forward=3)", kGpt, has_size, 5 * kAll, 4 * kRead + 5 * kAll},
@@ -99,8 +99,8 @@ std::vector<Sends> closed_forms() {
        sums + 2 * bsh},
       {"summa(2)", kGpt, is_matrix, products, 2 * products},
       {"summa(4)", kGpt, is_matrix, 3 * products, 2 * 3 * products},
-      // Shifted as often as summa broadcasts, after half of each has been aligned. The sum of
-      // q's, k's and v's terms of a gradient is not.
+      // Shifted as often as summa broadcasts, after half of each operand has been aligned. The sum
+      // of q's, k's and v's terms of a gradient is not aligned.
       {"cannon(2)", kGpt, is_matrix, products * 3 / 2, 2 * products * 3 / 2 - bsh / 2},
       {"tesseract(2, 2)", kGpt, is_matrix, products + 12 * hh,
        2 * products + 2 * 12 * hh + 24 * hh},
@@ -117,7 +117,7 @@ std::vector<Sends> closed_forms() {
       {"chimera(2)", kGpt, is_hidden, bsh, bsh},
       {"token_pipeline(2, 2)", kUntied, has_size, bsh, bsh},
       {"token_pipeline(2, 2, recompute=full)", kUntied, has_size, bsh, bsh},
-      // From two ranks that hold it whole to four: a slice; the gradient is gathered.
+      // From two ranks that hold it whole to four: each takes a slice; the gradient is gathered.
       {"per_layer(\"0:tp2,dp2;1:dp4\")", kGpt, is_hidden, 3 * 2 * bsh, 2 * 2 * bsh + bsh},
       {"per_layer(\"0-1:ulysses2,dp2\")", kGpt, has_heads, heads / 2, heads / 2},
       {"per_layer(\"0-1:cp4\")", kAttends, has_heads, 3 * round, (3 + 4) * round},
@@ -135,16 +135,17 @@ std::vector<Sends> closed_forms() {
       {"dap(2)", kAxial, is_map, turns / 2 + biases + factors, turns / 2 + biases + 2 * factors},
       {"dap(4)", kAxial, is_map, turns * 3 / 4 + 3 * (biases + factors),
        turns * 3 / 4 + 3 * (biases + 2 * factors)},
-      // ---- in space. Rows of 16^3, 8^3 and 4^3 maps: windows of 3 take one on either side of the
-      // border, with stride 2 one in all; what rank 0 and rank 1 read of each other. Then maps go
-      // to samples. The input has its halo from the start, and no gradient. What goes back from
-      // samples to rows brings its halo, of which half was there.
+      // ---- in space. Rows of 16^3, 8^3 and 4^3 maps: windows of 3 take one row on either side of
+      // the border, with stride 2 one in all; these are the rows that rank 0 and rank 1 read of
+      // each other. Then maps go to samples. The input has its halo from the start, and no
+      // gradient. Gradients that go back from samples to rows bring their halo, half of which was
+      // there.
       {"spatial(h=2, until=\"blocks.2\")", kVolumes, is_volume,
        b * (256 * 2 + 2 * 64 * 2 + 64 * 4 + 64 * 4 / 2),
        b * (64 * 4 / 2 + 16 * 4 / 2 + 2 * 64 * 4 + 64 * 2)},
-      // ---- by channels, of the same maps. What two convolutions make is scattered and its gradient
-      // gathered; or what the second reads is gathered, and again for its weight's gradient, and
-      // its gradient scattered. Then maps go to samples.
+      // ---- by channels, of these maps. The outputs of two convolutions are scattered and their
+      // gradients gathered; or the input of the second is gathered, and again for its weight's
+      // gradient, and its gradient scattered. Then maps go to samples.
       {"channel_parallel(2, until=\"blocks.2\")", kVolumes, is_volume,
        b * (2 * 4096 + 4 * 512 + 4 * 64 / 2), b * (2 * 4096 + 4 * 512 + 4 * 64 / 2)},
       {"filter_parallel(2, until=\"blocks.2\")", kVolumes, is_volume, b * (2 * 512 + 4 * 64 / 2),
@@ -153,9 +154,9 @@ std::vector<Sends> closed_forms() {
       {"split_brain(2, scheme=a)", kVolumes, is_volume, b * 256, 2 * b * 256},
       {"split_brain(2, scheme=b)", kVolumes, is_volume, b * 256, 2 * b * 256},
       {"split_brain(2)", kVolumes, is_volume, b * 256, 2 * b * 256},
-      // ---- tables (docs/theory/zionex-dlrm.md section 4). Whole or by columns: each vector goes to
-      // the rank of its sample. By rows: sums are scattered, gradients gathered. A table on a node,
-      // or columns on nodes, and rows on its ranks: both, one behind the other.
+      // ---- tables (docs/theory/zionex-dlrm.md section 4). Whole or by columns: each vector goes
+      // to the rank of its sample. By rows: sums are scattered, gradients gathered. If nodes hold
+      // tables or columns, and their ranks hold rows: both, one after the other.
       {"tables(4)", kTables, is_pooled, pooled * 3 / 4, pooled * 3 / 4},
       {"tables(4, by=column)", kTables, is_pooled, pooled * 3 / 4, pooled * 3 / 4},
       {"tables(4, by=row)", kTables, is_pooled, pooled * 3, pooled * 3},
@@ -163,10 +164,10 @@ std::vector<Sends> closed_forms() {
        pooled + pooled / 2},
       {"tables(2, by=grid, nodes=2)", kTables, is_pooled, pooled + pooled / 2, pooled + pooled / 2},
       {"tables(4, by=replica)", kTables, is_pooled, 0, 0},
-      // ---- op by op. Norms by tokens: an all-to-all in front and one behind, and of gradients.
+      // ---- op by op. Norms by tokens: an all-to-all before and one after, and so for gradients.
       {"per_op(\"a4\", \"*=batch:a;norms=seq:a\")", kGpt, is_hidden, 2 * layers * 2 * bsh * 3 / 4,
        2 * layers * 2 * bsh * 3 / 4},
-      // The MLP by features: its input is gathered, again for the weight's gradient, its output
+      // The MLP by features: its input is gathered, again for its weight's gradient, its output
       // scattered.
       {"per_op(\"a4\", \"*=batch:a;mlp=batch:,ffn:a\")", kGpt, is_hidden, layers * 2 * 3 * bsh,
        layers * 3 * 3 * bsh},
@@ -202,8 +203,8 @@ TEST(Passes, every_recipe_has_a_closed_form) {
     EXPECT_TRUE(named.contains(recipe.name)) << recipe.name;
 }
 
-// What is sent of activations goes with the batch, of parameters and gradients with the number of
-// micro-batches, whatever their sizes.
+// The elements sent of activations depend on the batch, those of parameters and gradients on the
+// number of micro-batches, whatever their sizes.
 TEST(MicroBatches, of_two_sizes_send_what_the_batch_and_their_number_say) {
   const int64_t batch = 10, tokens = batch * s * h;
   for (const char* schedule : {"gpipe", "1f1b", "zb_h1"}) {
@@ -221,8 +222,8 @@ TEST(MicroBatches, of_two_sizes_send_what_the_batch_and_their_number_say) {
   }
 }
 
-// Both ends of what is kept (docs/reference/plan-language.md, `keep`): to send q, k, v and o again
-// in the backward pass is half as much again, and saves the second copy of o.
+// Both choices of `keep` (docs/reference/plan-language.md): to send q, k, v and o again in the
+// backward pass is half as much again, and saves the second copy of o.
 TEST(Keep, prices_both_ends_of_a_layout_change) {
   const int64_t n = 2, all_to_alls = layers * 4 * bsh * (n - 1) / n;
   const std::string again = "\n[[store]]\ntensors = \"blocks.*\"\nkeep = \"block\"\n";
@@ -233,7 +234,7 @@ TEST(Keep, prices_both_ends_of_a_layout_change) {
   EXPECT_EQ(kept.stored(0, has_heads) - sent.stored(0, has_heads), layers * bsh / n);
 }
 
-// Of each parameter that the backward pass reads a rank keeps the share of its group.
+// A rank keeps its group's share of each parameter that the backward pass reads.
 TEST(Keep, a_kept_copy_may_be_cut_over_fewer_axes_than_the_tensor) {
   const MeasuredPlan all = measure(kGpt, "fsdp(4)", b),
                      group = measure(kGpt, "fsdp(4, reshard_after_forward=2)", b);
@@ -266,13 +267,13 @@ TEST(Keep, a_coarser_copy_may_be_kept_for_the_step) {
   EXPECT_EQ(sent(keep + "keep = \"step\"\n", {"d"}), 2 * 2 * (kAll + kRead));
 }
 
-// A copy on the device of what rests elsewhere would defeat the purpose.
+// A copy on the device of a tensor that rests elsewhere would defeat the purpose.
 TEST(Keep, what_rests_on_the_host_is_sent_again) {
   const std::string host = "\n[[store]]\ntensors = \"role:activation\"\ntier = \"host\"\n";
   EXPECT_EQ(measure(kGpt, "ulysses(2)", b, host).sent_by("all_to_all"), 3 * layers * 4 * bsh / 2);
 }
 
-// A gather makes more of a tensor than rests: it is made again, however small.
+// A gathered tensor is larger than the shard at rest: it is gathered again, however small it is.
 TEST(Keep, what_a_gather_has_made_larger_is_gathered_again) {
   const std::string more = "\n[[store]]\ntensors = \"blocks.*\"\nkeep = \"micro_batch\"\n";
   const std::string plan = "tensor_parallel(2, sequence_shard=true)";

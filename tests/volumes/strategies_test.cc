@@ -1,7 +1,7 @@
-// What the recipes beyond data, pipeline and plain tensor parallelism send, against closed forms,
-// in elements summed over ranks (as volumes_test.cc). A tensor T that n ranks each need whole and
-// hold in pieces costs (n-1)|T|; 7bsh, 9bsh and 12hh are the inputs, outputs and weights of a
-// block's products.
+// Compares the elements that the recipes beyond data, pipeline and plain tensor parallelism send,
+// summed over ranks (as volumes_test.cc), with closed forms. A tensor T that n ranks each need
+// whole and hold in pieces costs (n-1)|T|; 7bsh, 9bsh and 12hh are the inputs, outputs and weights
+// of a block's products.
 #include <fmt/format.h>
 
 #include "models_and_tensors.h"
@@ -35,7 +35,7 @@ TEST(SequenceShard, sums_the_vectors_gradients_once_a_step) {
     const MeasuredPlan found = measure(
         kGpt, fmt::format("megatron(tp=2, sequence_shard=true, micro_batches={})", micro_batches),
         b);
-    // Norms: 4h a layer, and the last one. Biases of row products see all tokens, which their
+    // Norms: 4h a layer, and the last norm. Biases of row products see all tokens, which their
     // product's backward gathers; positions rest in the shards.
     EXPECT_EQ(found.sent_by("all_reduce", is_gradient), 2 * (layers * 4 * h + 2 * h))
         << micro_batches;
@@ -53,7 +53,7 @@ TEST(Grid, of_r_rows_and_c_columns_moves_activations_along_rows_and_weights_alon
 }
 
 // Operands are aligned by one move of all but the first row (column), then shifted q - 1 times;
-// what is made backward goes to its home directly.
+// results of the backward pass go directly to their home.
 TEST(Rotated, operands_are_aligned_once_and_shifted) {
   for (const int64_t q : {2, 4}) {
     const MeasuredPlan found = measure(kGpt, fmt::format("cannon({})", q), b);
@@ -61,7 +61,7 @@ TEST(Rotated, operands_are_aligned_once_and_shifted) {
     const int64_t moved = (q - 1) * products + (q - 1) * products / q;
     EXPECT_EQ(found.sent_in(BlockKind::kForward, is_matrix), moved) << q;
     // Sums of gradients travel as the operands do. The input of queries, keys and values has three
-    // terms that are added in one place and scattered: it is not aligned.
+    // terms that are added in one place and scattered, so it is not aligned.
     const int64_t summed = moved - (q - 1) * bsh / q;
     EXPECT_EQ(found.sent_in(BlockKind::kBackward, is_matrix), moved + summed) << q;
     EXPECT_EQ(found.sent_by("broadcast"), 0);
@@ -88,9 +88,9 @@ TEST(Depth, weights_are_sent_in_each_copy_and_their_gradients_summed_once) {
   }
 }
 
-// One reduce-scatter over depth and rows in place of a reduction over rows, d times, and an
-// all-reduce over depth: (qd - 1) = d (q - 1) + (d - 1) times the weights; the other d - 1 times
-// bring the updated ones back.
+// One reduce-scatter over depth and rows replaces a reduction over rows, d times, and an all-reduce
+// over depth: (qd - 1) = d (q - 1) + (d - 1) times the weights. The other d - 1 times bring the
+// updated weights back.
 TEST(Depth, sharded_state_scatters_and_gathers_instead) {
   const int64_t q = 2, d = 2;
   static const auto is_weight_gradient = [](const Tensor& t) {
@@ -114,8 +114,8 @@ TEST(ThreeD, on_a_cube_sends_the_closed_form_and_gathers_operands_again_backward
             (q - 1) * (16 * bsh + 12 * hh + 7 * bsh + 12 * hh));
 }
 
-// Products into a block's features read 2bsh gathered over y and make 7bsh summed over z; those out
-// of them read 5bsh gathered over z and make 2bsh summed over y. No other collective touches a
+// Products into a block's features read 2bsh gathered over y and make 7bsh summed over z; products
+// out of them read 5bsh gathered over z and make 2bsh summed over y. No other collective touches a
 // matrix: none lies between products.
 TEST(ThreeD, on_any_box_each_axis_moves_its_own_operand) {
   for (const auto& [x, y, z] : {std::array{1, 2, 4}, {4, 2, 1}, {2, 1, 4}, {2, 4, 1}, {1, 4, 2}}) {
@@ -142,7 +142,7 @@ TEST(HybridSharding, gathers_and_scatters_inside_a_group_and_sums_shards_across)
     const int64_t all = found.parameters(), again = found.parameters(is_read_backward);
     EXPECT_EQ(found.sent_along({"dp"}, is_parameter), outer * (inner - 1) * (all + again));
     EXPECT_EQ(found.sent_along({"dp"}, is_gradient), outer * (inner - 1) * all);
-    // A device sends 2 (all / inner) (outer - 1) / outer across.
+    // A device sends 2 (all / inner) (outer - 1) / outer across groups.
     EXPECT_EQ(found.sent_along({"replicas"}, is_gradient), 2 * (outer - 1) * all);
     EXPECT_EQ(found.sent(is_gradient) + found.sent(is_parameter) + found.sent(is_updated),
               found.sent_along({"dp"}) + found.sent_along({"replicas"}, is_gradient) -

@@ -1,6 +1,6 @@
-// What programs send, against the closed forms of the papers, exactly. All numbers are elements,
-// summed over ranks: a ring all-reduce of E elements over n ranks is 2(n-1)E, an all-gather or a
-// reduce-scatter (n-1)E, a broadcast (n-1)E.
+// Compares what programs send with the closed forms of the papers, exactly. All numbers are
+// elements, summed over ranks: a ring all-reduce of E elements over n ranks is 2(n-1)E, an
+// all-gather or a reduce-scatter (n-1)E, a broadcast (n-1)E.
 #include <gtest/gtest.h>
 
 #include <cctype>
@@ -25,7 +25,7 @@ TEST(DataParallel, sends_twice_the_gradients_but_the_own_share) {
 }
 
 TEST(DataParallel, reduces_once_a_step_however_many_micro_batches) {
-  // Tied: the head's and the embedding's gradients are summed as parts.
+  // If tied, the head's and the embedding's gradients are summed as parts.
   for (const std::string& model : {kGpt, kGpt + ",tied=0"}) {
     const MeasuredPlan found = measure(model, "megatron(dp=4, micro_batches=2)", b);
     EXPECT_EQ(found.sent(is_gradient), 2 * 3 * found.parameters());
@@ -53,8 +53,8 @@ TEST(Zero, stage_1_scatters_once_and_stage_2_each_micro_batch) {
   EXPECT_EQ(each.sent(is_updated), 3 * each.parameters());
 }
 
-// Gathered for the forward pass, for the backward pass if an op of it reads them (biases and
-// positions are not read), scattered.
+// Weights are gathered for the forward pass, and for the backward pass if one of its ops reads them
+// (biases and positions are not read), and scattered.
 TEST(Zero, stage_3_sends_three_times_the_weights) {
   static const auto is_weight = [](const Tensor& tensor) {
     return is_parameter(tensor) && tensor.name != "embed.position.weight" &&
@@ -121,8 +121,8 @@ bool is_gradient_of_experts(const Tensor& tensor) {
 }
 
 // docs/strategies/tensor-parallel.md section 6: dispatch and combine send 2(E-1)/E top_k T h
-// elements a rank and layer, T its tokens, and as much backward. That is with a capacity factor of
-// 1.
+// elements a rank and layer, where T is the rank's tokens, and as much backward. This holds with a
+// capacity factor of 1.
 TEST(ExpertParallel, exchanges_tokens_twice_a_layer_forward_and_twice_backward) {
   for (const int64_t ep : {2, 4}) {
     const MeasuredPlan found =
@@ -137,7 +137,7 @@ TEST(ExpertParallel, exchanges_tokens_twice_a_layer_forward_and_twice_backward) 
   }
 }
 
-// Slots travel whether they are taken or not: capacity / (top_k s / experts) times the formula's
+// Slots are sent whether they are taken or not: capacity / (top_k s / experts) times the formula's
 // volume. 1.25 * 4 = 5 slots, exactly; 1.3 * 4 is rounded up to 6.
 TEST(ExpertParallel, sends_empty_slots_too) {
   for (const auto& [factor, capacity] : {std::pair{"1.25", 5}, {"1.3", 6}, {"0.5", 2}}) {
@@ -258,7 +258,8 @@ const std::vector<Attending> kAttending = {
     {kGpt + ",causal=0", 4, 4},
     {"llama:layers=2,hidden=16,heads=4,kv_heads=2,seq=8,vocab=24,ffn=64", 2, 4}};
 
-// Keys and values of one chunk, of all blocks, once around by one rank to the next.
+// Elements that one rank sends the next in a step of the ring: a chunk of the keys and values, of
+// all blocks.
 int64_t hop(const Attending& of, int64_t n) {
   return 2 * layers * b * (s / n) * of.kv_heads * of.head_dim;
 }
@@ -273,7 +274,7 @@ TEST_P(RingOf, keys_go_round_and_their_gradients_come_home) {
       const MeasuredPlan found =
           measure(of.model, "ring_attention(" + std::to_string(n) + ", " + GetParam() + ")", b);
       const bool skips = causal && GetParam() != "order=zigzag" && GetParam() != "order=striped";
-      // Causal in the order of tokens: chunk j is passed on n-1-j times.
+      // In causal order of tokens, chunk j is passed on n-1-j times.
       const int64_t around = skips ? n * (n - 1) / 2 : n * (n - 1);
       EXPECT_EQ(found.sent_in(BlockKind::kForward, has_heads), around * hop(of, n)) << n;
       EXPECT_EQ(found.sent_in(BlockKind::kBackward, has_heads), (around + n * n) * hop(of, n)) << n;
@@ -317,7 +318,7 @@ TEST(Ulysses, four_all_to_alls_forward_and_four_backward) {
   for (const Attending& of : kAttending) {
     const int64_t n = 2;
     const MeasuredPlan found = measure(of.model, "ulysses(2)", b);
-    // q and o of all heads, k and v of the key heads; of each the rank keeps one n-th.
+    // q and o of all heads, k and v of the key heads; the rank keeps one n-th of each.
     const int64_t features = 2 * h + 2 * of.kv_heads * of.head_dim;
     const int64_t forward = layers * b * s * features * (n - 1) / n;
     EXPECT_EQ(found.sent_in(BlockKind::kForward, has_heads), forward);

@@ -1,6 +1,6 @@
 // Attention with a sliding window, whose queries are cut over ranks and whose keys are not: a rank
-// reads its own keys and those in the window before them, and the parts of their gradients go back.
-// Closed forms of docs/strategies/sliding-window.md, in elements summed over ranks.
+// reads its own keys and the keys in the window before them, and the parts of their gradients go
+// back. Closed forms of docs/strategies/sliding-window.md, in elements summed over ranks.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -39,7 +39,7 @@ struct Case {
                     cp, more_mesh, more_splits, loop),
         kBatch);
   }
-  // Keys of the window that lie before a rank's own.
+  // Returns the keys of the window that lie before a rank's own.
   int64_t halo(int64_t rank) const {
     return std::min(window - 1, split_interval({0, seq}, cp, rank).begin);
   }
@@ -67,7 +67,7 @@ const std::vector<Case>& cases() {
   return all;
 }
 
-// k and v forward; the parts of their gradients backward. What was fetched is kept between.
+// Sends k and v forward, and the parts of their gradients backward. Fetched keys are kept between.
 TEST(Window, keys_before_a_piece_are_fetched_once_and_their_gradients_sent_once) {
   for (const Case& one : cases()) {
     SCOPED_TRACE(one.text());
@@ -102,7 +102,7 @@ TEST(Window, a_rank_stores_its_keys_and_those_before_them) {
   }
 }
 
-// A step whose keys no query of the rank sees is not computed.
+// A step is not computed if no query of the rank sees its keys.
 TEST(Window, steps_outside_of_it_are_left_out) {
   const Case one{3, 12, 3, "", "", "6"};
   const MeasuredPlan found = one.measured();

@@ -24,7 +24,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct ExportOptions {
-  // `of` is the model, or the weights where these are what is written.
+  // `of` is the model, or the weights where the command writes weights.
   std::string of, model, plan, target, out, from, cluster, style = "tessera", precision = "float32";
   int64_t batch = 0, ranks = 0;
   bool check = false, json = false;
@@ -68,7 +68,7 @@ std::string trip_text(const RoundTrip& trip, const Cluster& cluster) {
       short_bytes(trip.back_memory_bytes), short_bytes(trip.memory_bytes));
 }
 
-// The plan that a framework's text asks for.
+// Writes the plan that a framework's text asks for.
 Result<int> read_from(const ExportOptions& options, const ExportTarget& target) {
   TESSERA_TRY(const std::string text, read_file(options.from));
   TESSERA_TRY(const Model model, build_model(options.model, 1));
@@ -88,7 +88,7 @@ Result<int> read_from(const ExportOptions& options, const ExportTarget& target) 
 
 struct Found {
   Exported exported;
-  std::string plan;  // its text
+  std::string plan;  // the text of the plan
 };
 
 Result<PlanAnswer> search_plan(const ExportOptions& options, const Cluster& cluster,
@@ -109,7 +109,8 @@ Result<PlanAnswer> search_plan(const ExportOptions& options, const Cluster& clus
   return check_failed("plan auto: " + text.substr(0, text.find('\n')));
 }
 
-// The fastest plan of all, or, if the target cannot say it, of those that such frameworks have.
+// Finds the fastest plan of all, or, if the target cannot express it, the fastest among the plans
+// of megatron_grid that the target can express.
 Result<Found> find_exported(const ExportOptions& options, ExportRequest request,
                             const Cluster& cluster, const Style& style) {
   TESSERA_TRY(const PlanAnswer first, search_plan(options, cluster, style, "auto", {}));
@@ -128,7 +129,7 @@ Result<Found> find_exported(const ExportOptions& options, ExportRequest request,
     if (!other) continue;
     best = Found{std::move(*other), request.plan};
     best_s = step_s;
-    if (fixed.empty()) break;  // no other choice can be faster
+    if (fixed.empty()) break;  // without a fixed choice, no other can be faster
   }
   if (!best) return tl::unexpected(std::move(exported.error()));
   fmt::print(stderr, "note: a step of the fastest plan takes {:.4g} s, of this one {:.4g} s; {}\n",
@@ -136,7 +137,7 @@ Result<Found> find_exported(const ExportOptions& options, ExportRequest request,
   return std::move(*best);
 }
 
-// Weights under the names of another tool.
+// Writes weights under the names of another tool.
 Result<int> write_weights(const ExportOptions& options, const WeightsTarget& target) {
   if (options.model.empty() || options.out.empty()) {
     return invalid_input(

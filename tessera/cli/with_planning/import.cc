@@ -1,4 +1,4 @@
-// tessera import: a model of another tool as a model of ours.
+// tessera import: turns a model of another tool into a model of ours.
 #include "tessera/import/import.h"
 #include "tessera/base/json_text.h"
 

@@ -1,5 +1,5 @@
 // tessera plan: finds a plan for a model on a machine; lists the recipes, and prints the plan text
-// that a call of one emits.
+// that a call of a recipe emits.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -119,7 +119,7 @@ Result<int> emit(const PlanOptions& options) {
 
 // ---- planners
 
-// Ctrl-C asks a search for the best so far; a second one ends the program.
+// The first Ctrl-C asks a search for the best plan so far; a second one ends the program.
 class Interrupt {
  public:
   Interrupt()
@@ -137,7 +137,7 @@ class Interrupt {
   void (*before_)(int);
 };
 
-// What is being done, on one line of a terminal, once a search has taken a second.
+// `SearchProgress` shows on one line of a terminal what a search does, once it has taken a second.
 class SearchProgress {
  public:
   ~SearchProgress() { clear(); }
@@ -293,7 +293,7 @@ Result<int> search(const PlanOptions& options) {
     return 1;
   }
   if (options.out.empty()) {
-    // The plan is the output; what was found about it goes beside it as comments.
+    // The plan is the output; the facts found about the plan stand before it as comments.
     std::string notes;
     for (const std::string& line : split_text(text, '\n')) {
       if (&line != &text && !line.empty()) notes += fmt::format("# {}\n", line);
@@ -303,7 +303,7 @@ Result<int> search(const PlanOptions& options) {
   return print(text);
 }
 
-// The tables below the options.
+// Returns the tables that stand below the options in the help text.
 std::string planners_and_keys() {
   std::string text = "Planners (--planner):\n";
   for (const Planner& planner : all_planners())

@@ -1,4 +1,4 @@
-// `--plan auto`: what the planner `auto` finds.
+// `--plan auto`: returns the plan that the planner `auto` finds.
 #include <fmt/format.h>
 
 #include "tessera/cli/with_planning/commands.h"

@@ -1,4 +1,4 @@
-// tessera predict: rows of a CSV priced by the simulator.
+// tessera predict: prices rows of a CSV by the simulator.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ struct PredictOptions {
 
 std::string seconds_text(double value) { return fmt::format("{:.6g} s", value); }
 
-// Where the time of the role that computes longest goes.
+// Shows on what the role that computes longest spends its time.
 std::string time_text(const Simulation& simulation) {
   const auto& roles = simulation.roles;
   if (roles.empty()) return "";
@@ -53,7 +53,8 @@ std::string traffic_text(const Simulation& simulation) {
   return out;
 }
 
-// What lives at the peak: bytes by what it is, and the largest names, those of all blocks joined.
+// Shows the memory in use at the peak: the bytes by kind, and the largest names; buffers whose
+// names differ only in the numbers of blocks or copies are summed.
 std::string peak_text(const MemoryUse& memory) {
   const auto largest = [](const std::map<std::string, int64_t>& bytes, size_t most) {
     std::vector<std::pair<std::string, int64_t>> all(bytes.begin(), bytes.end());
@@ -65,7 +66,7 @@ std::string peak_text(const MemoryUse& memory) {
   std::map<std::string, int64_t> by_what, by_name;
   for (const LiveBuffer& live : memory.at_peak) {
     by_what[live.what] += live.bytes;
-    std::string name;  // numbers of blocks and of copies as '*'
+    std::string name;  // with '*' for the numbers of blocks and of copies
     for (size_t i = 0; i < live.name.size(); ++i) {
       const bool digit = std::isdigit(static_cast<unsigned char>(live.name[i])) != 0;
       const bool starts = i > 0 && (live.name[i - 1] == '.' || live.name[i - 1] == ' ');

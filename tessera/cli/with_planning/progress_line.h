@@ -1,5 +1,5 @@
-// What a command is working on, in one line of the terminal that is written over each second. Nothing
-// is written where standard error is no terminal, and nothing within the first second.
+// Shows what a command is working on, in one line of the terminal that is overwritten each second.
+// Nothing is written where standard error is no terminal, nor within the first second.
 //
 //   ProgressLine line("reproduce");
 //   line.say("batch 64");

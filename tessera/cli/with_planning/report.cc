@@ -1,5 +1,5 @@
-// tessera report: simulated plans, or what a search for a plan saw, as one HTML page; the record of
-// a run as text.
+// tessera report: draws simulated plans, or what a search for a plan saw, as one HTML page; prints
+// the record of a run as text.
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -48,7 +48,7 @@ Status add_curve(const ReportOptions& options, Report& page) {
   return {};
 }
 
-// Simulates the plans. The page's runs point at what `planned` holds.
+// Simulates the plans. The page's runs point into `planned`, which keeps the compiled plans.
 Status add_runs(const ReportOptions& options, std::vector<Compiled>& planned, Report& page) {
   TESSERA_TRY(const Cluster cluster, load_cluster(options.cluster));
   SimulateOptions simulate_options;
@@ -82,7 +82,8 @@ Status add_runs(const ReportOptions& options, std::vector<Compiled>& planned, Re
   return {};
 }
 
-// A folder, or its record itself, in place of MODEL.
+// Returns the path of a run's record if `path`, given in place of MODEL, is the run's folder or the
+// record itself; else "".
 std::string record_of_run(const std::string& path) {
   std::error_code ignored;
   if (path.ends_with(kRunRecordFile)) return path;

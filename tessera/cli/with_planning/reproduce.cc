@@ -1,4 +1,4 @@
-// tessera reproduce: published planning algorithms on their published cost models.
+// tessera reproduce: runs published planning algorithms on their published cost models.
 #include <fmt/format.h>
 
 #include <map>
@@ -66,7 +66,7 @@ Result<int> list_claims(bool json) {
   return print(out);
 }
 
-// The exit code says whether all expectations were met.
+// Returns exit code 0 if all expectations were met, else an error that counts the differences.
 Result<int> verdict(const std::string& what, const std::vector<std::string>& differences) {
   if (differences.empty()) return 0;
   return check_failed(fmt::format("reproduce: {}: {} of what is expected found otherwise; {}", what,
@@ -93,7 +93,7 @@ Result<int> run_instance(const ReproduceOptions& options) {
   return verdict(options.instance, result->differences);
 }
 
-// Without an instance: the worked examples.
+// Runs the worked examples, where no instance is given.
 Result<int> run_examples(const ReproduceOptions& options) {
   TESSERA_TRY(const auto examples, published::worked_examples(options.system));
   ProgressLine line("reproduce");

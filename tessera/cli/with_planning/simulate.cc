@@ -1,4 +1,4 @@
-// tessera simulate: the step of a plan on a described machine.
+// tessera simulate: simulates the step of a plan on a described machine.
 #include "tessera/simulate/simulate.h"
 #include "tessera/base/json_text.h"
 
@@ -43,7 +43,7 @@ constexpr std::array<CostSource, 5> kSources = {CostSource::kMeasured, CostSourc
                                                 CostSource::kTileModel, CostSource::kCurve,
                                                 CostSource::kConstant};
 
-// "7*2": device 7 is twice as slow.
+// Reads "7*2", which says that device 7 is twice as slow.
 Result<std::pair<int64_t, double>> parse_straggler(const std::string& text) {
   const size_t star = text.find('*');
   const auto device = parse_int(text.substr(0, star));
@@ -56,8 +56,8 @@ Result<std::pair<int64_t, double>> parse_straggler(const std::string& text) {
 }
 
 struct Totals {                         // over all ranks
-  std::array<double, kSpent> share{};   // of ranks x step
-  const RankResult* fullest = nullptr;  // whose device needs the most memory
+  std::array<double, kSpent> share{};   // shares of ranks x step
+  const RankResult* fullest = nullptr;  // the role whose device needs the most memory
   int64_t peak_memory() const { return fullest == nullptr ? 0 : fullest->memory.total_bytes(); }
 };
 Totals totals_of(const Simulation& s) {
@@ -82,7 +82,7 @@ Json spent_json(const std::array<double, kSpent>& spent) {
   return out;
 }
 
-// The parts of peak_memory_bytes, and the largest of what is live at the peak.
+// Returns the parts of peak_memory_bytes, and the largest of the buffers that are live at the peak.
 Json memory_json(const MemoryUse& memory) {
   constexpr size_t kMostNamed = 20;
   Json at_peak = Json::array();
@@ -165,7 +165,8 @@ std::string stages_text(const RankResult& role) {
   return fmt::format("{}", fmt::join(role.stages, " "));
 }
 
-// Roles of the same stages that read alike share a line.
+// Shows on what each role spends its time. Roles of equal stages whose cells are equal share a
+// line.
 std::string time_table(const Simulation& s) {
   std::vector<std::string> head{"stage", "ranks", "memory"};
   for (size_t i = 0; i < kSpent; ++i) head.emplace_back(spent_name(static_cast<Spent>(i)));
@@ -190,7 +191,7 @@ std::string time_table(const Simulation& s) {
   return table.to_string();
 }
 
-// Of the rank that is exposed the longest, by kind and axes.
+// Shows transfers by kind and axes; each line is of the rank that waits longest for such transfers.
 std::string traffic_table(const Simulation& s) {
   std::map<std::pair<std::string, std::string>, TrafficRow> worst;
   for (const RankResult& role : s.roles) {
@@ -210,7 +211,7 @@ std::string traffic_table(const Simulation& s) {
          table.to_string();
 }
 
-// What is live at the peak.
+// Sums what is live at the peak by kind.
 std::string live_text(const MemoryUse& memory) {
   std::vector<std::string> parts;
   for (const auto& [what, bytes] : live_by_kind(memory))
@@ -218,7 +219,7 @@ std::string live_text(const MemoryUse& memory) {
   return parts.empty() ? "" : ": " + join(parts, ", ");
 }
 
-// What lies on the critical path, by kind.
+// Shows the shares of the critical path by kind.
 std::string path_text(const Simulation& s) {
   std::array<double, kSpent> spent{};
   for (const PathStep& step : s.critical_path) {
@@ -300,7 +301,7 @@ Result<int> run_simulate(const SimulateCommand& given) {
   if (!options.chakra.empty())
     TESSERA_TRY_VOID(write_chakra(*planned.lowering, result, options.chakra));
   simulated.events = false;
-  simulated.counts = nullptr;  // of this plan's program
+  simulated.counts = nullptr;  // the counts are of this plan's program
   const int printed =
       print(options.json ? to_json(options, planned, cluster, simulated.style, result)
                          : to_text(options, planned, cluster, simulated.style, result));

@@ -1,4 +1,4 @@
-// The commands that execute, as the table of run_commands.h names them.
+// The commands that execute models, as the table of run_commands.h names them.
 #pragma once
 
 #include "tessera/cli/run_commands.h"

@@ -1,4 +1,4 @@
-// tessera launch: starts the run, again after a loss.
+// tessera launch: starts the run, and starts it again after a loss.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -24,7 +24,7 @@ namespace tessera::cli::with_runtime {
 namespace {
 
 constexpr const char* kAuto = "auto";
-constexpr std::chrono::milliseconds kMostForAnswer{20'000};  // of a host that is asked
+constexpr std::chrono::milliseconds kMostForAnswer{20'000};  // for a host that was asked
 
 struct Host {
   std::string name;
@@ -43,7 +43,7 @@ Result<Host> parse_host(const std::string& text) {
   return Host{text.substr(0, colon), *ranks};
 }
 
-// How many ranks each plan runs on.
+// Returns the plans to try, each with the number of ranks that it runs on.
 Result<std::vector<LaunchPlan>> plans_of(const LaunchOptions& options, const RunConfig& config) {
   std::vector<std::string> texts = options.plans;
   if (texts.empty()) {
@@ -68,7 +68,7 @@ Result<std::vector<LaunchPlan>> plans_of(const LaunchOptions& options, const Run
   return std::vector<LaunchPlan>{own};
 }
 
-// The machine: processes, checkpoints in files, a log.
+// `Machine` is the world of a launch: its processes, checkpoints in files, a log.
 class Machine : public LaunchWorld {
  public:
   Machine(const LaunchOptions& options, const RunConfig& config, std::vector<Host> hosts,
@@ -134,7 +134,7 @@ class Machine : public LaunchWorld {
   }
 
  private:
-  // Open MPI asks the root user to say that this is meant.
+  // Adds the option by which Open MPI lets the root user run programs.
   static std::vector<std::string> with_root(std::vector<std::string> words) {
     if (::geteuid() == 0) words.insert(words.begin() + 1, "--allow-run-as-root");
     return words;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kByteVocab = 256;
 
-// Does the model read bytes? Then its tokens are shown as text.
+// Returns whether the model reads bytes; if so, its tokens are shown as text.
 Result<bool> reads_bytes(const std::string& model) {
   TESSERA_TRY(const Model built, build_model_of(model, 0, 1));
   return built.vocab == kByteVocab;
@@ -68,7 +68,7 @@ Result<int> sample(const SampleOptions& options) {
   int code = 0;
   bool first = true;
   TESSERA_TRY_VOID(sample_tokens(config, [&](int64_t token) {
-    if (text && first) code = print(as_text(config.prompt));  // nothing in front of an error
+    if (text && first) code = print(as_text(config.prompt));  // nothing stands before an error
     code = std::max(code, print(text ? std::string(1, static_cast<char>(token))
                                      : fmt::format("{}{}", first ? "" : " ", token)));
     first = false;

@@ -31,7 +31,7 @@ Result<RunConfig> train_config(const TrainOptions& options) {
   }
   if (options.plan) {
     config.plan = *options.plan;
-    config.changes.clear();  // of the run file: they change its own plan
+    config.changes.clear();  // changes of the run file belong to its own plan
   }
   for (const std::string& text : options.changes) {
     TESSERA_TRY(PlanChange change, parse_plan_change(text));
@@ -61,8 +61,8 @@ std::string duration_text(double seconds) {
   return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
 }
 
-// The text of an evaluation in a report of a step or the summary: "0.5012", of a model of clicks
-// "0.5012, NE 0.8210, AUC 0.7611", of one that predicts classes "0.5012, accuracy 81.30 %".
+// Returns the text of an evaluation in a report of a step or the summary: "0.5012"; of a model of
+// clicks "0.5012, NE 0.8210, AUC 0.7611"; of one that predicts classes "0.5012, accuracy 81.30 %".
 template <typename Report>
 std::string eval_text(const Report& report) {
   const auto number = [](double value) {
@@ -77,7 +77,7 @@ std::string eval_text(const Report& report) {
   return text;
 }
 
-// Numbers that are none become null.
+// Adds the numbers of an evaluation to `json`; a number that is not finite becomes null.
 template <typename Report>
 void add_eval(Json& json, const Report& report) {
   if (report.eval_loss) json["eval_loss"] = *report.eval_loss;
@@ -88,8 +88,8 @@ void add_eval(Json& json, const Report& report) {
   if (report.eval_accuracy) json["eval_accuracy"] = *report.eval_accuracy;
 }
 
-// What the user sees while a run goes on: on a terminal one line that is written anew, else a line
-// now and then (mpirun hides whether there is one); or JSON, a line a step.
+// `Progress` shows a run to the user: on a terminal, one line that is overwritten; elsewhere a line
+// now and then (mpirun hides whether there is a terminal); or JSON, one line a step.
 class Progress {
  public:
   Progress(const RunConfig& config, bool json)
@@ -104,7 +104,7 @@ class Progress {
   void step(const StepReport& report);
   void change(const ChangeReport& report);
   template <typename Report>
-  void event(const Report& report) {  // that only programs want to read
+  void event(const Report& report) {  // events that only programs want to read
     if (printer_ && json_) write(event_text(report) + "\n");
   }
   int finish(const TrainingSummary& summary);
@@ -124,8 +124,8 @@ class Progress {
     return std::chrono::duration<double>(Clock::now() - from).count();
   }
 
-  int64_t steps_, done_ = 0;  // of the run; by this process
-  std::string eval_text_;     // of the last evaluation
+  int64_t steps_, done_ = 0;  // steps of the run; steps done by this process
+  std::string eval_text_;     // the text of the last evaluation
   bool json_, terminal_, printer_ = true, line_open_ = false;
   int status_ = 0;
   Clock::time_point start_ = Clock::now(), shown_ = start_;

@@ -120,18 +120,18 @@ Status CacheIndex::check(std::span<const int64_t> ids) const {
 // ---- order of eviction
 
 uint64_t CacheIndex::order(uint32_t row, uint32_t use) const {
-  const uint64_t tie = ~row;  // the larger row number first
+  const uint64_t tie = ~row;  // the larger row number is evicted first
   if ((use & kWindowed) == 0) return uint64_t{use & kMostKey} << 32 | tie;
   const Use* found = next_uses_.find(row);
   TESSERA_CHECK(found != nullptr, "row {} is marked as announced", row);
-  return uint64_t{1} << 63 | uint64_t{~found->next & 0x7FFFFFFF} << 32 | tie;  // the last use first
+  return uint64_t{1} << 63 | uint64_t{~found->next & 0x7FFFFFFF} << 32 | tie;  // last use first
 }
 
 void CacheIndex::offer(int32_t place) {
   const Slot& slot = slots_[static_cast<size_t>(place)];
   const uint64_t order = this->order(slot.row, slot.use);
   if (order > limit_) return;
-  if (candidates_.size() >= most_candidates_) {  // too many of them are out of date
+  if (candidates_.size() >= most_candidates_) {  // too many candidates are out of date
     candidates_.clear();
     limit_ = 0;
     return;
@@ -140,7 +140,7 @@ void CacheIndex::offer(int32_t place) {
   std::push_heap(candidates_.begin(), candidates_.end(), std::greater<>());
 }
 
-// The `wanted` unpinned slots that come first, found in one pass over all.
+// Finds the `wanted` unpinned slots that are evicted first, in one pass over all slots.
 void CacheIndex::refill(size_t wanted) {
   candidates_.clear();
   for (int32_t place = 0; place < used_; ++place) {
@@ -223,12 +223,12 @@ Status CacheIndex::announce(std::span<const int64_t> ids) {
     const int32_t place = place_of(row);
     if (!fresh || place < 0) continue;
     slot(place).use |= kWindowed;
-    if (evictable(place)) offer(place);  // it comes later than it did
+    if (evictable(place)) offer(place);  // its next use is later than before
   }
   return {};
 }
 
-// The first announced batch begins: its rows are used next where the window says so.
+// Takes the first announced batch, which begins, out of the window; updates its rows' next uses.
 void CacheIndex::advance_window() {
   if (window_.empty()) return;
   begins_ = std::move(window_.front());
@@ -270,7 +270,7 @@ std::vector<RowMove> CacheIndex::warm(double share) {
   TESSERA_CHECK(used_ == 0 && counts_.batches == 0, "warm() comes before the first batch");
   const auto most = static_cast<size_t>(
       std::ceil(std::clamp(share, 0.0, 1.0) * static_cast<double>(slots_.size())));
-  // The `most` rows that would be evicted last: a heap whose front is the first to be evicted.
+  // The `most` rows that would be evicted last: a heap whose front is the first of them to leave.
   std::vector<uint64_t> best;
   for (size_t row = 0; row < rows_.size() && most > 0; ++row) {
     const uint64_t order = this->order(static_cast<uint32_t>(row), rows_[row]);
@@ -318,7 +318,7 @@ Status CacheIndex::begin(std::span<const int64_t> ids, CacheBatch& batch, bool i
   begins_ = {};
   if (in_turn) advance_window();
 
-  // Rows that have a place are pinned at their first id; the others are numbered.
+  // Rows that have a place are pinned at their first id; the missing rows are numbered.
   for (const int64_t id : ids) {
     if (id < 0) continue;
     ++counts_.lookups;
@@ -339,7 +339,7 @@ Status CacheIndex::begin(std::span<const int64_t> ids, CacheBatch& batch, bool i
     }
   }
   for (const int32_t place : batch.used) slot(place).use &= ~kSeen;
-  for (const uint32_t row : begins_.rows) {  // announced for this batch, but not in it
+  for (const uint32_t row : begins_.rows) {  // rows announced for this batch, but not in it
     const uint32_t word = rows_[row];
     const bool present = (word & kPresent) != 0 && (word & kMissing) == 0;
     if (present && evictable(place_of(row))) offer(place_of(row));
@@ -357,7 +357,7 @@ Status CacheIndex::begin(std::span<const int64_t> ids, CacheBatch& batch, bool i
   return {};
 }
 
-// Free slots first, then those of evicted rows, then the overflow.
+// Gives places to the missing rows: free slots, then slots of evicted rows, then the overflow.
 void CacheIndex::place_missing(CacheBatch& batch) {
   freed_.clear();
   while (freed_.size() < missing_.size() && used_ < slots()) {
@@ -369,7 +369,7 @@ void CacheIndex::place_missing(CacheBatch& batch) {
     note_use(slot, one.uses);
     return slot.use | (announced(one.row) ? kWindowed : 0);
   };
-  if (freed_.size() < missing_.size()) {  // the most valuable ones get slots
+  if (freed_.size() < missing_.size()) {  // the most valuable rows get slots
     std::sort(missing_.begin(), missing_.end(), [&](const Missing& a, const Missing& b) {
       return order(a.row, use_of(a)) > order(b.row, use_of(b));
     });

@@ -24,7 +24,7 @@ CacheIndex make(const CacheOptions& options) {
   return std::move(*index);
 }
 
-// A batch from its begin to its end; returns how many of its rows had a place.
+// Serves a batch from its begin to its end; returns how many of its rows had a place.
 int64_t serve(CacheIndex& index, const std::vector<int64_t>& ids, bool changed = true) {
   CacheBatch batch;
   EXPECT_TRUE(index.begin(ids, batch));
@@ -180,7 +180,7 @@ TEST(CacheIndexTest, OptionsThatCannotBeAreRefused) {
 
 // ---- random traces
 
-// Of the whole range in every case: rapidcheck's own sizes grow from case to case.
+// Draws from the whole range in every case: rapidcheck's own sizes grow from case to case.
 template <class T>
 T draw(T begin, T end) {
   return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange<T>(begin, end));
@@ -201,7 +201,7 @@ Case random_case(int64_t most_rows, int64_t most_batches, bool fits) {
   const int64_t most = draw<int64_t>(1, one.rows + 1);
   for (int64_t i = 0; i < batches; ++i) {
     const auto size = draw<size_t>(0, static_cast<size_t>(most) + 1);
-    // Small numbers are frequent: the smaller of two draws.
+    // The smaller of two draws makes small numbers frequent.
     const auto id = [&] { return draw<int64_t>(-1, one.rows); };
     std::vector<int64_t> ids;
     for (size_t k = 0; k < size; ++k) ids.push_back(std::min(id(), id()));
@@ -248,7 +248,7 @@ RC_GTEST_PROP(CacheIndexProperty, CountsAreThoseOfTheNaiveCache, ()) {
   }
 }
 
-// Long enough that candidates for eviction are given up and found anew.
+// The trace is long enough that candidates for eviction are given up and found anew.
 TEST(CacheIndexTest, CountsOfALongTraceAreThoseOfTheNaiveCache) {
   Case one;
   one.rows = 2000;
@@ -265,7 +265,7 @@ TEST(CacheIndexTest, CountsOfALongTraceAreThoseOfTheNaiveCache) {
   }
 }
 
-// The least number of rows that must be read, over all choices of victims.
+// Returns the least number of rows that must be read, over all choices of victims.
 int64_t fewest_reads(const Case& one, int64_t batch, const std::set<int64_t>& cached,
                      std::map<std::pair<int64_t, std::set<int64_t>>, int64_t>& known) {
   if (batch == one.trace.batches()) return 0;
@@ -317,13 +317,13 @@ RC_GTEST_PROP(CacheIndexProperty, MoreSlotsMissNoMore, ()) {
   }
 }
 
-// Several open batches that end in any order; announcements that do not come true.
+// Several open batches end in any order, and some announcements do not come true.
 RC_GTEST_PROP(CacheIndexProperty, InvariantsHoldForOpenBatchesAndWrongAnnouncements, ()) {
   const int64_t rows = draw<int64_t>(1, 30);
   CacheIndex index = make({.rows = rows,
                            .slots = draw<int64_t>(1, 12),
                            .policy = *rc::gen::elementOf(cache_policy_names())});
-  std::map<int64_t, int> holders;  // of rows by open batches
+  std::map<int64_t, int> holders;  // by row, the number of open batches that use it
   std::vector<CacheBatch> open;
   const auto ids = [&] {
     std::vector<int64_t> list(draw<size_t>(0, 20));
@@ -408,13 +408,13 @@ TEST(CacheIndexTest, CountingIsTheSameAsGivenCounts) {
   }
 }
 
-// What changed at a place behind the slots is written back as well, and nothing has a place then.
+// A row that changed at a place of the overflow is written back, too, and no row has a place then.
 TEST(CacheIndexTest, AFlushedIndexMayBeCleared) {
   CacheIndex index = make({.rows = 10, .slots = 2, .policy = "lru"});
   CacheBatch first, second;
   ASSERT_TRUE(index.begin(std::vector<int64_t>{1, 2, 3}, first));
   ASSERT_TRUE(index.begin(std::vector<int64_t>{1, 2, 3}, second));
-  EXPECT_TRUE(index.finish(first, true).empty());  // all are used still
+  EXPECT_TRUE(index.finish(first, true).empty());  // all rows are still in use
   const std::vector<RowMove> out = index.flush();
   ASSERT_EQ(out.size(), 3U);
   EXPECT_TRUE(index.flush().empty());

@@ -1,6 +1,6 @@
-// Which row leaves a cache when another needs its slot. A policy is a row of a table: what the cache
-// remembers of a row (its key), and whether it looks at the batches to come. A cache evicts the
-// row with the smallest key that no open batch uses; of equal keys, the larger row number.
+// Decides which row leaves a cache when another needs its slot. A policy is a row of a table: what
+// the cache remembers about a row (its key), and whether it looks at coming batches. A cache evicts
+// the row with the smallest key that no open batch uses; among equal keys, the larger row number.
 //
 //   name            key of a cached row                              when it comes back
 //   dataset         its count in the data set, given; never changes  the same
@@ -28,17 +28,17 @@ struct CachePolicy {
   std::string_view summary;   // for help texts
   bool given_counts = false;  // keys start from counts of the data set
   bool counts_uses = false;   // a look-up adds 1 to the key
-  bool given_is_all = false;  // not if counts are given
+  bool given_is_all = false;  // with given counts, look-ups add nothing
   bool stamps = false;        // the key is the batch that used the row last
   bool remembers = false;     // a row that was evicted keeps its key
-  bool window = false;        // announced batches count
+  bool window = false;        // announced batches matter
   bool whole_future = false;  // replay() announces everything
   friend bool operator==(const CachePolicy& a, const CachePolicy& b) { return a.name == b.name; }
 };
 
 const std::vector<CachePolicy>& cache_policies();
 std::vector<std::string> cache_policy_names();
-// Error: "expected a cache policy: dataset, ..., found 'x'".
+// Returns an error "expected a cache policy: dataset, ..., found 'x'" if no policy has the name.
 Result<CachePolicy> cache_policy(std::string_view name);
 
 }  // namespace tessera::sparse

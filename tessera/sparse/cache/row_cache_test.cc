@@ -60,8 +60,8 @@ RowInit init_of(const Optimizer& optimizer) {
       [floats = optimizer.row_floats](int64_t row, std::byte* out) { init_row(row, out, floats); };
 }
 
-// A step: each row's gradients are summed over its look-ups, then its update is made once. The
-// gradient depends on the weights, so that a row that is too old shows.
+// Makes a step: each row's gradients are summed over its look-ups, then the row is updated once.
+// The gradient depends on the weights, so an outdated row shows.
 void train(std::span<const int64_t> ids, int64_t step, const Optimizer& optimizer,
            const std::function<std::byte*(size_t position)>& row_at) {
   std::map<int64_t, std::vector<float>> gradients;
@@ -107,7 +107,7 @@ std::vector<std::byte> train_uncached(const LookupTrace& trace, int64_t rows,
 
 struct How {
   CacheOptions cache;
-  int64_t prefetched = 0;  // batches that are begun ahead
+  int64_t prefetched = 0;  // batches that begin ahead
   int64_t window = 0;
   double warm = 0;
   bool threads = false;  // rows move beside the step
@@ -300,7 +300,7 @@ TEST_F(RowFiles, AFullDiskIsAFaultOfOneLine) {
   ASSERT_FALSE(file);
   EXPECT_EQ(file.error().code, ErrorCode::kFault);
   EXPECT_EQ(file.error().message, "cannot write '/dev/full': No space left on device");
-  // Larger than any file may be: what was begun is removed.
+  // The size exceeds that of any file, and the file that was begun is removed.
   const auto large = FileRows::open(path_, {int64_t{1} << 60, 2});
   ASSERT_FALSE(large);
   EXPECT_EQ(large.error().code, ErrorCode::kFault);

@@ -1,6 +1,6 @@
 // A hash map from row numbers to small values: open addressing, linear probing, at most half full,
-// deletion without tombstones. It holds the rows of the batches that are announced, a few million
-// look-ups a second of which would be most of the time with std::unordered_map.
+// deletion without tombstones. It holds the rows of announced batches: with std::unordered_map,
+// their few million look-ups a second would take most of the time.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,7 @@ class RowMap {
     }
   }
 
-  // The value of the row, and whether it is new.
+  // Returns the value of the row, and whether it is new.
   std::pair<Value*, bool> insert(uint32_t row) {
     if (2 * (size_ + 1) > cells_.size()) grow();
     size_t at = home(row);
@@ -49,7 +49,7 @@ class RowMap {
       if (cells_[hole].row == kNoRow) return;
       hole = next(hole);
     }
-    // What follows in the same run moves up if the hole is on its way from its home.
+    // Entries behind the hole in the same run move up if the hole lies on the way from their home.
     for (size_t at = next(hole); cells_[at].row != kNoRow; at = next(at)) {
       const size_t mask = cells_.size() - 1;
       if (((at - home(cells_[at].row)) & mask) >= ((at - hole) & mask)) {

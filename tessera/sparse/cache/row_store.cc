@@ -30,7 +30,7 @@ Status check_shape(const std::string& path, RowShape shape) {
                   path, shape.rows, shape.row_bytes));
 }
 
-// All bytes, or what errno says; 0: the file ends before.
+// Transfers all bytes. Returns 0, the errno of a failed call, or -1 if the file ends before.
 template <class Call>
 int transfer(Call call, int64_t count) {
   for (int64_t done = 0; done < count;) {
@@ -110,7 +110,7 @@ Status FileRows::open_or_make() {
     int error = write_at(descriptor_, head.data(), std::ssize(head), 0);
     if (error == 0 && ::ftruncate(descriptor_, size) != 0) error = errno;
     if (error != 0) {
-      if (S_ISREG(status.st_mode)) ::unlink(path_.c_str());  // no half of a file stays
+      if (S_ISREG(status.st_mode)) ::unlink(path_.c_str());  // so that no part of a file stays
       return fault(fmt::format("cannot write '{}': {}", path_, reason(error)));
     }
     return {};
@@ -146,7 +146,7 @@ Status FileRows::read(int64_t row, std::byte* out) {
   return fault(fmt::format("cannot read row {} of '{}': {}", row, path_, reason(error)));
 }
 
-// The row first, then its mark: a row that is marked is there.
+// Writes the row first, then its mark, so a row that is marked is there.
 Status FileRows::write(int64_t row, const std::byte* in) {
   int error = write_at(descriptor_, in, row_bytes(), kHead + row * row_bytes());
   if (error == 0) {

@@ -1,18 +1,18 @@
-// All rows of a table, at rest in a file. A row is a record of bytes, such as a row's
-// weights and behind them its optimizer state; what is in it is the business of others.
+// All rows of a table, at rest in a file. A row is a record of bytes, such as a row's weights and
+// behind them its optimizer state; the store does not interpret it.
 //
-// Rows that were never written have the value that `init` gives them, so that the table need not be
-// written before it is used: the file begins as a hole, and takes as much of the disk as rows were
-// written. Without `init` they are zeros.
+// Rows that were never written have the value that `init` gives them, so the table need not be
+// written before it is used: the file begins as a hole and takes disk space only for rows that were
+// written. Without `init` such rows are zeros.
 //
 //   const RowInit init = [](int64_t row, std::byte* out) { ... };   // a function of the row
 //   TESSERA_TRY(auto store, FileRows::open("table.rows", {.rows = 20'000'000, .row_bytes = 1024}, init));
 //   TESSERA_TRY_VOID(store->read(7, bytes));
 //
-// The file (docs/strategies/row-cache.md) is read and written by calls and not through a mapping:
-// a full disk, a file that was cut off, or a damaged disk is then an Error of one line that names
-// file and row, where a mapping ends the process by a signal; and pages of the file are not part of
-// the process's resident memory. The page cache keeps what is read often, as it does for mappings.
+// The file (docs/strategies/row-cache.md) is read and written by calls, not through a mapping: a
+// full disk, a truncated file or a damaged disk is then an Error of one line that names file and
+// row, where a mapping ends the process by a signal; and pages of the file do not count as the
+// process's resident memory. The page cache keeps what is read often, as with mappings.
 //
 // Thread-safe for different rows.
 #pragma once
@@ -45,7 +45,7 @@ class RowStore {
   int64_t row_bytes() const { return shape_.row_bytes; }
   virtual Status read(int64_t row, std::byte* out) = 0;
   virtual Status write(int64_t row, const std::byte* in) = 0;
-  virtual Status sync() { return {}; }  // what was written is on the disk
+  virtual Status sync() { return {}; }  // puts everything written onto the disk
 
  private:
   RowShape shape_;
@@ -53,15 +53,15 @@ class RowStore {
 
 class FileRows : public RowStore {
  public:
-  // Makes the file, or opens one of the same shape that FileRows made. Errors: what is wrong with
-  // shape or file.
+  // Makes the file, or opens a file of the same shape that FileRows made. Errors say what is wrong
+  // with the shape or the file.
   static Result<std::unique_ptr<FileRows>> open(const std::string& path, RowShape shape,
                                                 RowInit init = {});
   ~FileRows() override;
   Status read(int64_t row, std::byte* out) override;
   Status write(int64_t row, const std::byte* in) override;
   Status sync() override;
-  int64_t disk_bytes() const;  // that the file takes by now
+  int64_t disk_bytes() const;  // that the file takes on the disk now
 
  private:
   FileRows(std::string path, RowShape shape, RowInit init, int descriptor);
@@ -73,7 +73,7 @@ class FileRows : public RowStore {
   RowInit init_;
   int descriptor_;
   struct Locks;
-  std::unique_ptr<Locks> locks_;  // of the bytes that hold the marks of eight rows each
+  std::unique_ptr<Locks> locks_;  // each guards bytes that hold the marks of eight rows
 };
 
 }  // namespace tessera::sparse

@@ -1,5 +1,5 @@
-// For tests: the same cache, written to be obvious. Sets and full scans, one batch at a time, the
-// future read off the trace.
+// For tests: the cache of cache_index.h, written to be obvious. It uses sets and full scans, serves
+// one batch at a time, and reads the future off the trace.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +33,7 @@ class NaiveCache {
 
  private:
   bool knows_future() const { return policy_ == "lookahead" || policy_ == "belady"; }
-  // The smallest is evicted first.
+  // The row with the smallest value is evicted first.
   using Value = std::tuple<int64_t, int64_t, int64_t>;
   Value value(int64_t row, int64_t batch) {
     if (knows_future()) {
@@ -68,7 +68,7 @@ class NaiveCache {
       if (counts) key_[row] += count;
       if (policy_ == "lru") key_[row] = batch;
     }
-    std::vector<int64_t> order;  // what may leave
+    std::vector<int64_t> order;  // rows that may leave
     for (const int64_t row : cached_) {
       if (uses.count(row) == 0) order.push_back(row);
     }

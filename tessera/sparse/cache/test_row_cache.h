@@ -1,6 +1,6 @@
 // For tests and benchmarks, an index of a cache (cache_index.h) at work without a plan: a cache of
-// rows over a store. The rows that a batch needs lie in fast memory while it is computed
-// on, and what is computed equals what it would be without the cache, to the bit.
+// rows over a store. The rows that a batch needs lie in fast memory while it is computed, and the
+// results equal those without the cache, to the bit.
 //
 //   MemoryRows table({.rows = 1'000'000, .row_bytes = 4 * (dim + 1)});  // weights, Adagrad's state
 //   TESSERA_TRY(auto cache, RowCache::make(table, {.rows = table.rows(), .slots = 10'000}));
@@ -15,11 +15,11 @@
 //   }
 //   TESSERA_TRY_VOID(cache->flush());                          // before a checkpoint
 //
-// A row is everything that belongs to it: weights and optimizer state travel together, so every
+// A row holds everything that belongs to it: weights and optimizer state travel together, so every
 // optimizer works.
 //
-// Prefetching is begin() and move() of the next batch before finish() of this one, so a program can
-// order them as instructions. Rules:
+// To prefetch, a program calls begin() and move() of the next batch before finish() of this one, so
+// it can order them as instructions. Rules:
 //   - move() is called once for each batch, in the order of the begins. It may run on another thread
 //     beside everything but another move() and flush().
 //   - The rows of a batch may be read and changed from the end of its move() to its finish(). Two
@@ -76,14 +76,14 @@ class MemoryRows : public RowStore {
 
 class RowCache {
  public:
-  // The store outlives the cache. Errors: those of CacheIndex::make, another number of rows than
-  // the store's, no memory.
+  // Makes a cache over a store, which must outlive the cache. Errors: those of CacheIndex::make, a
+  // number of rows that is not the store's, no memory.
   static Result<std::unique_ptr<RowCache>> make(RowStore& store, const CacheOptions& options);
   ~RowCache();
   RowCache(const RowCache&) = delete;
   RowCache& operator=(const RowCache&) = delete;
 
-  // CacheIndex says what these do; errors are also those of the store.
+  // Works as CacheIndex says, as do the functions below; errors are also those of the store.
   Status warm(double share);
   Status announce(std::span<const int64_t> ids) { return index_.announce(ids); }
   Status begin(std::span<const int64_t> ids, CacheBatch& batch) { return index_.begin(ids, batch); }
@@ -91,7 +91,7 @@ class RowCache {
   Status finish(const CacheBatch& batch, bool changed);
   Status flush();  // writes back what changed, and syncs the store
 
-  // The bytes of the row at a place. All places lie in one array: row(p) = row(0) + p * row_bytes.
+  // Returns the bytes of the row at a place: row(p) = row(0) + p * row_bytes, in one array.
   std::byte* row(int32_t place) { return memory_ + int64_t{place} * store_.row_bytes(); }
   const CacheIndex& index() const { return index_; }
   const CacheCounts& counts() const { return index_.counts(); }
@@ -119,7 +119,7 @@ inline Result<std::unique_ptr<RowCache>> RowCache::make(RowStore& store,
   }
   TESSERA_TRY(CacheIndex index, CacheIndex::make(options));
   std::unique_ptr<RowCache> cache(new RowCache(store, std::move(index)));
-  // Address space for every row at once: the open batches together use each row at most once.
+  // Reserves address space for every row at once: open batches together use each row at most once.
   const int64_t places = cache->index_.slots() + store.rows();
   cache->memory_bytes_ = static_cast<size_t>(places * store.row_bytes());
   void* memory = ::mmap(nullptr, cache->memory_bytes_, PROT_READ | PROT_WRITE,

@@ -1,4 +1,4 @@
-// What the host side (device.cc) calls of the device side (spmm_kernel.cu).
+// The functions of the device side (spmm_kernel.cu) that the host side (device.cc) calls.
 #pragma once
 
 #include <cstdint>
@@ -24,11 +24,12 @@ struct Product {
   float* y;
 };
 
-// Each is null if it succeeded, else what the device said.
+// Returns null if a device is present, else the device's error message, as the functions below do.
 const char* no_device();
-// Operands in the memory of the host: copies them there, multiplies, and copies y back.
+// Copies operands from the host's memory to the device, multiplies, and copies y back.
 const char* run(const Product& product);
-// Operands in the memory of the device; returns before the product is done (the default stream).
+// Starts the product of operands in the device's memory (default stream); returns before it is
+// done.
 const char* launch(const Product& on_device);
 
 }  // namespace tessera::sparse::cuda

@@ -42,7 +42,7 @@ struct CsrGraph {
   friend bool operator==(const CsrGraph&, const CsrGraph&) = default;
 };
 
-// The invariants, and more where asked. Errors name the first row or edge at fault.
+// `CsrDemands` asks for more than the invariants. Errors name the first row or edge at fault.
 struct CsrDemands {
   bool sorted = false;     // the columns of each row ascend, none twice
   bool symmetric = false;  // square, and edge (j, i) is there with the value of (i, j)
@@ -56,25 +56,27 @@ struct Edge {
 };
 
 struct EdgeOptions {
-  // Each edge is given once, in one of its two directions, and counts in both; a self-loop once.
-  // Giving both directions is then an error: it would count twice.
+  // Each edge is given once, in one of its two directions, and counts in both; a self-loop counts
+  // once. It is then an error to give both directions, since the edge would count twice.
   bool mirror = false;
   bool symmetric = false;  // error if the result is not symmetric
   bool valued = true;      // keep the values; else all edges count 1
 };
-// Edges in any order. Errors: more than 2^31 - 1 rows or columns, a node out of range, a value that
-// is not finite, an edge twice.
+// Makes a graph of edges in any order. Errors: more than 2^31 - 1 rows or columns, a node out of
+// range, a value that is not finite, an edge twice.
 Result<CsrGraph> csr_from_edges(int64_t rows, int64_t columns, const std::vector<Edge>& edges,
                                 const EdgeOptions& options = {});
 
-// Edge (i, j) becomes (j, i); columns come out sorted.
+// Turns each edge (i, j) into (j, i); columns come out sorted.
 CsrGraph transpose(const CsrGraph& graph);
-// The graph with the edge (i, i) in every row, of value 1 where it was absent. Square and sorted.
+// Returns the graph with the edge (i, i) in every row, of value 1 where it was absent. The graph
+// must be square and sorted.
 CsrGraph with_self_loops(const CsrGraph& graph);
-// D^-1/2 A D^-1/2 of a square matrix of edges that count what their values say, D the sums of its
-// rows: the propagation of graph convolutions. Nodes whose sum is zero or negative keep zeros.
+// Returns D^-1/2 A D^-1/2 of a square matrix A whose edges count their values; D has the sums of
+// A's rows. This is the propagation of graph convolutions. Nodes with a sum of 0 or below keep
+// zeros.
 CsrGraph normalized_symmetric(const CsrGraph& graph);
-// D^-1 A: every row with a positive sum then sums to 1.
+// Returns D^-1 A: every row with a positive sum then sums to 1.
 CsrGraph normalized_rows(const CsrGraph& graph);
 
 }  // namespace tessera::sparse

@@ -11,7 +11,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// 0 - 1, 0 - 2, 2 - 3 and the node 4 without edges.
+// The edges 0 - 1, 0 - 2, 2 - 3, and the node 4 without edges.
 const std::vector<Edge> kEdges = {{0, 2}, {0, 1}, {2, 3}};
 
 CsrGraph undirected() { return csr_from_edges(5, 5, kEdges, {.mirror = true}).value(); }
@@ -43,7 +43,7 @@ TEST(CsrGraph, self_loops_come_once_and_in_order) {
   EXPECT_EQ(with_self_loops(graph), graph);
 }
 
-// D^-1/2 (A + I) D^-1/2 by its definition, on a dense matrix.
+// Checks D^-1/2 (A + I) D^-1/2 by its definition, on a dense matrix.
 TEST(CsrGraph, symmetric_normalisation_is_the_definition) {
   const CsrGraph loops = with_self_loops(undirected());
   const CsrGraph graph = normalized_symmetric(loops);

@@ -35,8 +35,8 @@ TEST(PowerLawGraph, is_a_function_of_the_seed) {
   EXPECT_NE(power_law_graph(options)->columns, power_law_graph(other)->columns);
 }
 
-// Expected degrees are edges * w_r / sum of w, with w_r = (r + r0)^(-1/(exponent - 1)): the ratio of
-// the degrees summed over two stretches of ranks follows.
+// Expected degrees are edges * w_r / sum of w, with w_r = (r + r0)^(-1/(exponent - 1)): this gives
+// the ratio of the degrees summed over two stretches of ranks.
 TEST(PowerLawGraph, degrees_by_rank_follow_the_weights) {
   for (const double exponent : {2.2, 2.5, 3.0}) {
     const CsrGraph graph = power_law_graph({.nodes = 200000,
@@ -62,7 +62,7 @@ TEST(PowerLawGraph, the_heaviest_row_has_the_share_that_was_asked_for) {
       power_law_graph(
           {.nodes = 200000, .edges = 800000, .exponent = 2.1, .max_share = 0.001, .seed = 5})
           .value();
-  // 800 expected; a Poisson deviation is 28. Pairs that are drawn twice cost a little.
+  // 800 are expected; a Poisson deviation is 28. Pairs that are drawn twice cost a little.
   EXPECT_NEAR(static_cast<double>(degrees(graph).front()), 800, 100);
 }
 

@@ -1,4 +1,4 @@
-// Who names which rows, against the sampled edges one by one, and by hand.
+// Checks which member names which rows, against the sampled edges one by one, and by hand.
 #include "tessera/sparse/graphs/named_rows.h"
 
 #include <gmock/gmock.h>
@@ -14,7 +14,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-// The rows of `owner` that sampled edges of rows of `names` name, from the owner's first.
+// Returns the rows of `owner` that sampled edges of the rows `names` name, from the owner's first.
 std::vector<int32_t> named(const CsrGraph& graph, const Sampling& sampling, const Interval& names,
                            const Interval& owner) {
   std::set<int32_t> rows;
@@ -63,7 +63,7 @@ TEST(NamedLists, are_the_halos_of_a_cut_graph_under_every_sampler) {
   }
 }
 
-// Ids that lie outside name the nearest row, and a row whose end lies in front of its begin names none.
+// Ids out of range name the nearest row, and a row whose end lies before its begin names none.
 TEST(NamedLists, take_ids_as_kernels_take_them) {
   const std::vector<int64_t> begin{0, 2, -5, 3}, end{2, 1, 1, 99}, columns{3, 0, -7, 12};
   const std::vector<Interval> halves{{0, 2}, {2, 2}};

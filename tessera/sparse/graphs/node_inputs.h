@@ -1,4 +1,5 @@
-// What a network of nodes (models/graph_network.h) reads of a graph, by the names of its inputs.
+// The parts of a graph that a network of nodes (models/graph_network.h) reads, by the names of its
+// inputs.
 //
 //   TESSERA_TRY(const NodeData data, read_node_data("data/graphs", "cora"));
 //   const NodeInputs inputs = node_inputs(data, weighted);
@@ -14,9 +15,9 @@
 
 namespace tessera::sparse {
 
-// Compressed rows: NAME.begin, NAME.end and NAME.columns, and NAME.values where edges have some. The
-// features of a node count 1 over their number. `weighted`: the edges and a self-loop of each node,
-// normalised as GCN has them; else the edges as they are.
+// Compressed rows: NAME.begin, NAME.end and NAME.columns, and NAME.values where edges have values.
+// Each of the n features of a node counts 1 / n. `weighted`: the edges and a self-loop of each
+// node, normalised as in GCN; else the edges as they are.
 struct NodeInputs {
   std::map<std::string, std::vector<int64_t>> integers;
   std::map<std::string, std::vector<float>> numbers;

@@ -19,12 +19,12 @@ namespace {
 constexpr std::string_view kBlanks = " \t\r";
 constexpr int32_t kMostFeatures = 1 << 20;
 
-// The lines of a text, and the fields of the current one.
+// Walks through the lines of a text, and the fields of the current line.
 class Lines {
  public:
   Lines(std::string_view text, std::string path) : rest_(text), path_(std::move(path)) {}
 
-  // The next line that is neither empty nor a comment; false at the end.
+  // Moves to the next line that is neither empty nor a comment; returns false at the end.
   bool next(bool comments = true) {
     while (!rest_.empty()) {
       const size_t end = rest_.find('\n');
@@ -39,7 +39,7 @@ class Lines {
     ++number_;
     return false;
   }
-  // The next field of the line; empty at its end.
+  // Returns the next field of the line; empty at its end.
   std::string_view field() {
     const size_t begin = line_.find_first_not_of(kBlanks);
     if (begin == std::string_view::npos) return line_ = {};
@@ -61,7 +61,7 @@ class Lines {
     }
     return value;
   }
-  // A whole number in [begin, end).
+  // Reads a whole number in [begin, end).
   Result<int32_t> index(std::string_view what, int64_t begin, int64_t end) {
     TESSERA_TRY(const int64_t value, number<int64_t>(what));
     if (value < begin || value >= end) {
@@ -92,8 +92,8 @@ class Lines {
   int64_t number_ = 0;
 };
 
-// A number of nodes takes memory, so it must be in proportion to the file that names it: a file of n
-// bytes may count up to 16 n + 65536 nodes, most of which are then without edges.
+// Returns the most nodes that a file may count. Nodes take memory, so their number must be in
+// proportion to the file: n bytes allow 16 n + 65536 nodes, most of which then have no edges.
 int64_t most_nodes(const std::string& text) {
   return std::min<int64_t>(std::numeric_limits<int32_t>::max(),
                            16 * static_cast<int64_t>(text.size()) + 65536);
@@ -106,7 +106,7 @@ tl::unexpected<Error> in_file(const std::string& path, const Error& error) {
 // Watches whether entries come in ascending order, by rows or by columns.
 class Ascending {
  public:
-  // Error: neither order is possible any more.
+  // Returns an error if neither order is possible any more.
   Status add(const Edge& edge, const Lines& lines) {
     const std::pair<int32_t, int32_t> by_row{edge.row, edge.column};
     const std::pair<int32_t, int32_t> by_column{edge.column, edge.row};
@@ -157,7 +157,8 @@ Result<MatrixHead> read_matrix_head(Lines& lines) {
   return head;
 }
 
-// f(line of a node) for every line of a file; each node at most once. Returns how many there were.
+// Calls f(line of a node) for every line of a file; each node may appear at most once. Returns the
+// number of lines.
 template <class F>
 Result<int64_t> read_nodes(const std::string& path, int64_t nodes, const F& f) {
   TESSERA_TRY(const std::string text, read_text_file(path, kMostDataTextBytes));
@@ -297,7 +298,7 @@ Result<NodeData> read_node_data(const std::string& folder, const std::string& na
     return fmt::format("{}/{}_{}.tsv", folder, name, part);
   };
   NodeData data;
-  // The file of classes tells how many nodes there are: nodes without edges are nodes too.
+  // The file of classes gives the number of nodes: nodes without edges are nodes, too.
   {
     TESSERA_TRY(const std::string text, read_text_file(file("labels"), kMostDataTextBytes));
     int64_t nodes = 0;

@@ -1,7 +1,7 @@
-// Readers of graphs and of what is known about their nodes, from text files. docs/reference/
-// graph-files.md describes the formats. Errors are one line "file:line: expected ..., found ...";
-// what concerns the whole matrix is told without a line. A file of n bytes may have up to 16 n + 65536
-// nodes: the memory that a file asks for is in proportion to its size.
+// Reads graphs, and facts about their nodes, from text files. docs/reference/graph-files.md
+// describes the formats. Errors are one line "file:line: expected ..., found ..."; errors of the
+// whole matrix have no line number. A file of n bytes may have up to 16 n + 65536 nodes: so the
+// memory for a file is in proportion to its size.
 //
 //   TESSERA_TRY(const CsrGraph graph, read_matrix_market("cora.mtx", {.symmetric = true}));
 //   TESSERA_TRY(const NodeData nodes, read_node_data("data/graphs", "cora"));
@@ -17,26 +17,26 @@
 namespace tessera::sparse {
 
 struct ReadOptions {
-  // Files list their entries in ascending order, by rows or by columns; another order is an error,
-  // as a file that was cut or joined shows it, unless this allows it.
+  // Files list their entries in ascending order, by rows or by columns. Another order is an error,
+  // since it shows that a file was cut or joined, unless this allows it.
   bool sort = false;
   bool symmetric = false;  // error if the matrix is not symmetric
   bool valued = true;      // false: all edges count 1, whatever the file says
 };
 
-// Matrix Market, coordinate format: real, integer or pattern; general or symmetric. A symmetric
-// file lists one triangle with the diagonal, and the matrix has both.
+// Reads Matrix Market, coordinate format: real, integer or pattern; general or symmetric. A
+// symmetric file lists one triangle with the diagonal, and the matrix has both.
 Result<CsrGraph> read_matrix_market(const std::string& path, const ReadOptions& options = {});
 
 struct EdgeListOptions : ReadOptions {
-  int64_t nodes = 0;    // 0: one more than the largest that an edge names
+  int64_t nodes = 0;    // 0: one more than the largest node that an edge names
   bool mirror = false;  // each undirected edge is listed once
 };
-// One edge a line, `row column` or `row column value`, counted from 0, with blanks or tabs between;
-// empty lines and lines that begin with # or % are skipped.
+// Reads one edge a line, `row column` or `row column value`, counted from 0, with blanks or tabs
+// between; skips empty lines and lines that begin with # or %.
 Result<CsrGraph> read_edge_list(const std::string& path, const EdgeListOptions& options = {});
 
-// What is known about the nodes of a graph for classification.
+// The facts about the nodes of a graph that classification needs.
 struct NodeData {
   CsrGraph graph;               // undirected: both directions of each edge; no values
   CsrGraph features;            // nodes x features; no values: a feature is there or not
@@ -45,10 +45,10 @@ struct NodeData {
   std::vector<int32_t> train, validation, test;  // nodes, ascending
   int64_t nodes() const { return graph.rows(); }
 };
-// The files NAME_edges.tsv, NAME_features.tsv, NAME_labels.tsv and NAME_split.tsv of the folder:
-// each undirected edge once; a node and its features, below 2^20; a node and its class; a node and `train`,
-// `val` or `test`. Every node has a line of features and a class. Errors: as above, and nodes that
-// are missing, unknown or listed twice.
+// Reads the files NAME_edges.tsv, NAME_features.tsv, NAME_labels.tsv and NAME_split.tsv of the
+// folder: each undirected edge once; a node and its features, below 2^20; a node and its class; a
+// node and `train`, `val` or `test`. Every node has a line of features and a class. Errors: as
+// above, and nodes that are missing, unknown or listed twice.
 Result<NodeData> read_node_data(const std::string& folder, const std::string& name);
 
 }  // namespace tessera::sparse

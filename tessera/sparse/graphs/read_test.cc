@@ -32,7 +32,7 @@ class ReadGraphs : public ::testing::Test {
     EXPECT_TRUE(write_file(folder_ + "/" + name, text));
     return folder_ + "/" + name;
   }
-  // What the reader says, without the folder; empty if it takes the file. All are errors of input.
+  // Returns the reader's message without the folder; "" if it takes the file. Errors are of input.
   template <class T>
   std::string said(const Result<T>& result) {
     if (result) return "";

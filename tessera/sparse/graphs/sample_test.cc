@@ -38,11 +38,12 @@ TEST(Sample, worked_examples) {
   EXPECT_THAT(positions(Sampler::kStride, 10, 4), ElementsAre(0, 7, 4, 1));
   EXPECT_THAT(positions(Sampler::kStride, 10, 4, 1), ElementsAre(0, 9, 8, 7));  // the prime 769
   EXPECT_THAT(positions(Sampler::kQuadratic, 10, 4), ElementsAre(0, 1, 4, 9));
-  // A degree that the prime divides would take position 0 four times: the next prime stands in.
+  // At a degree that the prime divides, all four slots would take position 0: the next prime
+  // replaces it.
   EXPECT_THAT(positions(Sampler::kStride, 577, 4), ElementsAre(0, 192, 384, 576));
 }
 
-// The formula of one slot, which the device kernel uses, against the positions of a whole row.
+// Compares the formula of one slot, as the device kernel uses it, with a whole row's positions.
 TEST(Sample, slots_one_at_a_time_are_those_of_the_row) {
   for (const Sampler sampler : kSamplers) {
     for (int64_t degree : {1, 2, 9, 577, 30030, 2147483647}) {
@@ -99,7 +100,7 @@ TEST(Sample, bucket_stride_and_permutation_take_distinct_edges) {
 
 // 21767 is a prime, 3 modulo 4: k^2 folded onto [0, 10884) is a permutation of the first half.
 TEST(Sample, folded_squares_are_a_permutation) {
-  // At a degree of 10884 the last step, modulo the degree, changes nothing; width 10883 is all but one.
+  // At degree 10884 the last step, modulo the degree, changes nothing; width 10883 is all but one.
   const std::vector<int32_t> squares = positions(Sampler::kQuadratic, 10884, 10883);
   EXPECT_TRUE(distinct(squares));
   EXPECT_LE(*std::max_element(squares.begin(), squares.end()), 10883);
@@ -129,8 +130,8 @@ TEST(Sample, permutation_is_unbiased_by_enumeration) {
   }
 }
 
-// Over all multipliers and offsets of a prime degree the squared error of the sample's mean is that
-// of draws without replacement: sigma^2 / S (n - S) / (n - 1).
+// Over all multipliers and offsets of a prime degree, the squared error of the sample's mean is
+// that of draws without replacement: sigma^2 / S (n - S) / (n - 1).
 TEST(Sample, permutation_has_the_variance_of_draws_without_replacement) {
   for (const uint32_t degree : {5U, 11U, 23U}) {
     std::vector<double> x(degree);
@@ -156,7 +157,7 @@ TEST(Sample, permutation_has_the_variance_of_draws_without_replacement) {
   }
 }
 
-// What is drawn for (seed, row) is uniform: chi-square of the offsets and of the multipliers, over
+// The draws for (seed, row) are uniform: chi-square of the offsets and of the multipliers, over
 // seeds in one row and over rows at one seed. 99.99 % of such sums are below the bound.
 TEST(Sample, drawn_permutations_are_uniform) {
   constexpr int64_t kDegree = 31;  // a prime: the 16 multipliers have different remainders or not

@@ -1,5 +1,6 @@
-// The formulas of sample.h, one row and one slot at a time. Free of everything that a device compiler
-// lacks: sampled_positions (sample.cc) and the CUDA kernel (tessera/sparse/cuda) both use them.
+// The formulas of sample.h, one row and one slot at a time. They use nothing that a device compiler
+// lacks, since both sampled_positions (sample.cc) and the CUDA kernel (tessera/sparse/cuda) use
+// them.
 //
 //   const SlotFormula formula = slot_formula(sampling.sampler, sampling.seed, row, degree, count);
 //   const uint32_t edge = slot_position(formula, degree, k);
@@ -13,13 +14,14 @@ enum class Sampler : uint8_t { kNone, kBucket, kStride, kQuadratic, kPermutation
 
 inline constexpr uint32_t kQuadraticPrime = 21767;
 
-// Slot k is edge (offset + multiplier k) mod n; or, if quadratic, fold((k k + offset) mod 21767) mod n.
+// Slot k is edge (offset + multiplier k) mod n; or, if quadratic,
+// fold((k k + offset) mod 21767) mod n.
 struct SlotFormula {
   uint32_t multiplier = 1, offset = 0;
   bool quadratic = false;
 };
 
-// The finaliser of SplitMix64: every bit of the result depends on every bit of x.
+// Applies the finaliser of SplitMix64: every bit of the result depends on every bit of x.
 constexpr uint64_t mixed_bits(uint64_t x) {
   x ^= x >> 30;
   x *= 0xBF58476D1CE4E5B9;
@@ -28,8 +30,8 @@ constexpr uint64_t mixed_bits(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// The prime of the seed, or the next one of the ten that does not divide the degree. The product of the
-// ten exceeds every degree, so there is one.
+// Returns the prime of the seed, or the next of the ten primes that does not divide the degree. One
+// exists, since the product of the ten exceeds every degree.
 constexpr uint32_t stride_prime(uint64_t seed, uint32_t degree) {
   const uint32_t primes[] = {577, 769, 983, 1193, 1429, 1619, 1871, 2089, 2339, 2579};
   uint64_t i = seed % 10;
@@ -50,7 +52,7 @@ constexpr SlotFormula permutation_formula(uint64_t seed, int64_t row, uint32_t d
           false};
 }
 
-// Of a row of `degree` edges, of which `count` are used.
+// Returns the formula for a row of `degree` edges, `count` of which are used.
 constexpr SlotFormula slot_formula(Sampler sampler, uint64_t seed, int64_t row, uint32_t degree,
                                    uint32_t count) {
   if (count == degree) return {};

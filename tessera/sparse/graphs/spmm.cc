@@ -20,13 +20,13 @@ namespace {
 constexpr std::array<std::string_view, 2> kReduceNames = {"sum", "mean"};
 constexpr std::array<std::string_view, 3> kInstructionNames = {"plain", "avx2", "avx512"};
 
-// Rows and slots of one call of the loops: the chosen edges stay in the first-level cache.
+// Rows and slots in one call of the loops, so that the chosen edges stay in the first-level cache.
 constexpr int64_t kBlockRows = 256;
 constexpr int64_t kBlockSlots = 2048;
-// An operand up to this size stays in the second-level cache; nothing of it is fetched ahead.
+// An operand up to this size stays in the second-level cache, and no part of it is prefetched.
 constexpr int64_t kCachedBytes = 1 << 20;
-// Elements that a thread must have to do; starting one takes some ten microseconds, or longer where all
-// cores are busy.
+// The least work of a thread, in elements: it takes some ten microseconds to start a thread, or
+// longer where all cores are busy.
 constexpr int64_t kThreadWork = 1 << 20;
 
 const LoopTable& loops_of(Instructions instructions) {
@@ -47,8 +47,8 @@ const RowLoops<T>& row_loops(Instructions instructions) {
   }
 }
 
-// Calls f(i) for i in [0, count), each once, on up to `threads` threads: whoever is free takes the
-// next.
+// Calls f(i) for each i in [0, count) once, on up to `threads` threads; a free thread takes the
+// next i.
 template <class F>
 void on_threads(int threads, int64_t count, const F& f) {
   std::atomic<int64_t> next = 0;
@@ -71,12 +71,12 @@ class Product {
 
   int64_t slots() const { return slots_; }
 
-  // `operand` is what the columns point into, read or written.
+  // `operand` is the matrix that the columns point into, read or written.
   Status prepare(const Matrix<const T>& operand) {
     TESSERA_TRY_VOID(check(options_.sampling));
     const int64_t most = std::numeric_limits<int32_t>::max();
     const int64_t width = sampled() ? options_.sampling.width : most;
-    const auto good = [&](int64_t row) {  // without branches: it is asked of every row
+    const auto good = [&](int64_t row) {  // without branches, since it is asked for every row
       const int64_t n = degree(row);
       return (n >= 0) & (n <= most) & (graph_.begin[row] >= 0) & (graph_.end[row] <= graph_.edges);
     };
@@ -96,7 +96,7 @@ class Product {
     return {};
   }
 
-  // Borders of `parts` stretches of rows with about as many slots and rows in each.
+  // Returns the borders of `parts` stretches of rows, each with about as many slots and rows.
   std::vector<int64_t> row_borders(int64_t parts) const {
     if (parts == 1) return {0, graph_.rows};
     const int64_t all = slots_ + graph_.rows;
@@ -310,7 +310,7 @@ Status spmm_grad_x(const CsrView<T>& graph, const SpmmOptions& options, const Ma
   TESSERA_TRY_VOID(check_sizes("dy", dy, graph.rows, dx.columns));
   TESSERA_TRY_VOID(check_sizes("dx", dx, graph.column_count, dx.columns));
   const RowLoops<T>& loops = row_loops<T>(instructions);
-  // A part is a stretch of features, whole cache lines of them: two parts write no element both.
+  // A part is a stretch of features of whole cache lines, so no two parts write one element.
   const int64_t line = 64 / static_cast<int64_t>(sizeof(T));
   const int64_t lines = (dx.columns + line - 1) / line;
   const int64_t parts = std::min<int64_t>(

@@ -1,4 +1,5 @@
-// Eight doubles or sixteen floats at once. Compiled with -mavx512f where the processor family has it.
+// Eight doubles or sixteen floats at once. Compiled with -mavx512f where the processor family has
+// it.
 #include "tessera/sparse/graphs/spmm_rows.h"
 
 #if defined(__AVX512F__)

@@ -10,8 +10,8 @@
 namespace tessera::sparse {
 namespace {
 
-// Power-law rows, and among them two that share the work of a whole block on the device: one of 5,000
-// edges, one of 513. Columns repeat there.
+// Power-law rows, and among them two whose work a whole block of the device shares: one of 5,000
+// edges, one of 513. Their columns repeat.
 CsrGraph graph_with_heavy_rows() {
   const CsrGraph some = power_law_graph({.nodes = 700, .edges = 20000, .seed = 4}).value();
   CsrGraph graph = some;
@@ -53,7 +53,8 @@ TEST(SpmmOnDevice, is_the_product_of_the_processor) {
       }
       ASSERT_TRUE(status) << status.error().message;
       ASSERT_TRUE(spmm(view_of(graph), options, in, {y.data(), graph.rows(), features, features}));
-      // Fused multiplications round once less a slot; sums of up to thousands of terms of size 1.
+      // Fused multiplications round once less for each slot; sums have up to thousands of terms of
+      // size 1.
       for (size_t i = 0; i < y.size(); ++i) ASSERT_NEAR(device[i], y[i], 1e-4) << i;
     }
   }

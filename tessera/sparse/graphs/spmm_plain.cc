@@ -1,4 +1,4 @@
-// The plain variant: as short as the formulas of spmm.h, and the oracle of the others.
+// The plain variant: as short as the formulas of spmm.h, and the oracle of the other variants.
 #include "tessera/sparse/graphs/spmm_rows.h"
 
 namespace tessera::sparse {

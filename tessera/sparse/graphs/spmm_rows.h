@@ -1,7 +1,7 @@
-// The loops under spmm.h, over a block of rows whose edges are chosen already. Compiled once for each
-// instruction set (spmm_plain.cc, spmm_avx2.cc, spmm_avx512.cc); spmm.cc chooses at run time. All
-// variants add in the same order and do not fuse, so their results are equal bit for bit: the build
-// turns contraction off for these files.
+// The loops under spmm.h, over a block of rows whose edges are already chosen. They are compiled
+// once for each instruction set (spmm_plain.cc, spmm_avx2.cc, spmm_avx512.cc); spmm.cc chooses at
+// run time. All variants add in the same order and do not fuse, so their results are equal bit for
+// bit: the build turns contraction off for these files.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@ namespace tessera::sparse {
 
 // Row r of the block has the slots begin[r] .. end[r] of `columns` and `values` (null: all 1); its
 // factor is scale[r] (null: all 1). `edges[slot]` is the slot's place among the edges of the graph
-// (null: the slot itself). Up to `slots` may be read of `columns`, so that rows of x can be fetched
-// into the cache ahead of their use; 0 if nothing is to be fetched.
+// (null: the slot itself). Up to `slots` elements of `columns` may be read, to prefetch rows of x;
+// with 0 nothing is prefetched.
 template <class T>
 struct RowBlock {
   int64_t rows = 0, slots = 0;
@@ -39,7 +39,7 @@ struct RowLoops {
 
 inline constexpr int kPartialSums = 16;
 
-// Not shared between the sources (static): each is compiled for other processors.
+// Each source has its own copy (static), since each is compiled for other processors.
 template <class T>
 static inline T add_partial_sums(T* sums) {
   for (int half = kPartialSums / 2; half > 0; half /= 2) {

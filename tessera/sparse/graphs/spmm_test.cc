@@ -31,7 +31,7 @@ std::vector<Instructions> present() {
   return list;
 }
 
-// A matrix with memory around its elements that nobody may touch: four rows' strides before and
+// A matrix with memory around its elements that must not be touched: four rows' strides before and
 // behind, and gaps between the rows.
 template <class T>
 struct Guarded {
@@ -110,8 +110,8 @@ double factor(const SpmmOptions& options, int64_t degree) {
   return options.rescale && used > 0 ? static_cast<double>(degree) / used : 1;
 }
 
-// The graph of the sampled edges, by slot. Its columns are in the order of the slots, and quadratic
-// samples may hold an edge twice.
+// Returns the graph of the sampled edges, by slot. Its columns are in the order of the slots, and
+// quadratic samples may hold an edge twice.
 CsrGraph sampled_csr(const CsrGraph& graph, const Sampling& sampling) {
   CsrGraph out;
   out.column_count = graph.column_count;
@@ -130,8 +130,8 @@ CsrGraph sampled_csr(const CsrGraph& graph, const Sampling& sampling) {
   return out;
 }
 
-// The dense matrix that the product multiplies by: scale_i * sum of the values of the slots that have
-// the column. The oracle, together with products of dense matrices by their definition.
+// Returns the dense matrix that the product multiplies by: scale_i * sum of the values of the slots
+// that have the column. It is the oracle, together with dense products by their definition.
 std::vector<std::vector<double>> dense(const CsrGraph& graph, const SpmmOptions& options) {
   const CsrGraph sampled = sampled_csr(graph, options.sampling);
   std::vector<std::vector<double>> a(graph.rows(), std::vector<double>(graph.column_count, 0));
@@ -164,7 +164,8 @@ std::string describe(const SpmmOptions& options, int64_t features) {
          (options.rescale ? " rescaled" : "") + ", " + std::to_string(features) + " features";
 }
 
-// Relative to the sum of the magnitudes that were added: some hundreds of additions in T.
+// The tolerance is relative to the sum of the magnitudes that were added: some hundreds of
+// additions in T.
 template <class T>
 double tolerance() {
   return sizeof(T) == 4 ? 2e-5 : 1e-13;
@@ -216,7 +217,8 @@ TYPED_TEST(Spmm, plain_product_is_the_dense_product_of_the_sampled_matrix) {
             ASSERT_TRUE(close(dx.at(c, j), sum, magnitude)) << describe(options, features) << c;
           }
         }
-        // A value's gradient: how often the edge was taken, times the factor, times the scalar product.
+        // A value's gradient is the number of slots with the edge, times the factor, times the
+        // scalar product.
         for (int64_t i = 0; i < graph.rows(); ++i) {
           const int64_t degree = graph.degree(i);
           std::vector<int32_t> positions(sampled_count(options.sampling, degree));
@@ -248,7 +250,8 @@ TYPED_TEST(Spmm, every_instruction_set_gives_the_bits_of_the_plain_loops) {
     const std::vector<T> values = values_of<T>(graph);
     const auto view = view_of<T>(graph, values);
     for (const SpmmOptions& options : all_options()) {
-      // Fewer than a register, a register, more, a whole stretch of eight registers, and beyond.
+      // Fewer features than a register has, a register, more, a whole stretch of eight registers,
+      // and beyond.
       for (const int64_t features : {1, 3, 4, 7, 8, 15, 16, 17, 31, 64, 71, 100, 128, 131, 257}) {
         const Guarded<T> x = random_matrix<T>(kColumns, features, 1);
         const Guarded<T> dy = random_matrix<T>(graph.rows(), features, 2);
@@ -298,7 +301,7 @@ TYPED_TEST(Spmm, threads_change_no_bit_of_products_that_are_large_enough_to_be_s
   }
 }
 
-// Fused sampling = product over the sampled graph that was written down, bit for bit.
+// Fused sampling equals the product over the stored sampled graph, bit for bit.
 TYPED_TEST(Spmm, sampling_as_it_goes_is_the_product_of_the_stored_sample) {
   using T = TypeParam;
   const CsrGraph graph = test_graph(true);
@@ -349,8 +352,8 @@ TEST(SpmmExamples, mean_of_a_sampled_row) {
   EXPECT_EQ(y, 4.5F);
 }
 
-// Integers: the mean over many seeds has the full mean as its expectation, for the sampled mean and
-// for the rescaled sum; without rescaling the sum is low by the share that was taken.
+// With integers, the mean over many seeds has the full mean as its expectation, for the sampled
+// mean and for the rescaled sum; without rescaling the sum is low by the share that was taken.
 TEST(SpmmExamples, permutation_samples_are_unbiased_in_the_product) {
   constexpr int64_t kDegree = 50;
   const CsrGraph graph = with_degrees({kDegree}, kColumns, true);
@@ -377,8 +380,8 @@ TEST(SpmmExamples, permutation_samples_are_unbiased_in_the_product) {
   }
 }
 
-// Of finite differences: the product is linear in x and in the values, so they are exact up to
-// rounding.
+// The gradients are compared with finite differences: the product is linear in x and in the values,
+// so the differences are exact up to rounding.
 TEST(SpmmExamples, gradients_are_those_of_finite_differences) {
   const CsrGraph graph = test_graph(true);
   std::vector<double> values = values_of<double>(graph);

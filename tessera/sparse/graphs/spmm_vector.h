@@ -6,10 +6,10 @@
 //   all(x), zero()           every element
 // Registers add and multiply by + and *.
 //
-// A row of the result is computed in stretches of up to eight registers, which stay in registers over
-// all slots of the row; so each row of x is read once a stretch, and y is written once. The rows of x
-// that lie kAhead slots ahead are fetched into the cache: their addresses come from `columns`, which no
-// hardware prefetcher follows.
+// A row of the result is computed in stretches of up to eight registers, which stay in registers
+// over all slots of the row; so each row of x is read once a stretch, and y is written once. Rows
+// of x that lie kAhead slots ahead are prefetched into the cache, because no hardware prefetcher
+// follows their addresses, which come from `columns`.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@
 namespace tessera::sparse::vector_loops {
 
 inline constexpr int64_t kAhead = 16;      // slots
-inline constexpr int64_t kLineBytes = 64;  // of a cache
+inline constexpr int64_t kLineBytes = 64;  // of a cache line
 
 template <class Lanes>
 struct Loops {
@@ -37,8 +37,8 @@ struct Loops {
     __builtin_prefetch(begin + bytes - 1);  // a row may begin inside a line
   }
 
-  // Features [0, N * kLanes + rest) of all rows; rest < kLanes is 0 unless Rest. The block is a copy,
-  // which no store can change.
+  // Computes features [0, N * kLanes + rest) of all rows; rest < kLanes is 0 unless Rest. The block
+  // is a copy, which no store can change.
   template <int N, bool Rest, bool Valued>
   static void gather_stretch(const RowBlock<T> block, const T* x, int64_t x_stride, T* y,
                              int64_t y_stride, int64_t rest) {
@@ -94,7 +94,8 @@ struct Loops {
     }
   }
 
-  // Calls f.template operator()<N, Rest>(first feature, rest) for stretches that cover all features.
+  // Calls f.template operator()<N, Rest>(first feature, rest) for stretches that cover the
+  // features.
   template <class F>
   static void stretches(int64_t features, const F& f) {
     int64_t first = 0;

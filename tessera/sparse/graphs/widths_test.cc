@@ -14,7 +14,7 @@ const std::vector<int64_t> kWidths = {1, 2, 4, 8, 16};
 
 double width_as_cost(int64_t, int64_t width) { return static_cast<double>(width); }
 
-// 1 less a loss of weight / width for each layer.
+// Returns a quality of 1 less a loss of weight / width for each layer.
 auto loss_by_layer(std::vector<double> weights) {
   return [weights](const std::vector<int64_t>& widths) {
     double quality = 1;
@@ -42,7 +42,8 @@ TEST(ChooseWidths, meets_the_budget_and_no_layer_can_be_narrowed_within_it) {
   }
 }
 
-// Against all combinations: never better than the best, and on these never more than twice it.
+// Compares with all combinations: the choice is never better than the best, and here never costs
+// more than twice it.
 TEST(ChooseWidths, is_near_the_best_of_all_combinations) {
   for (const auto& weights : {std::vector<double>{0.1, 0.1}, {0.3, 0.01}, {0.01, 0.3}}) {
     const auto quality = loss_by_layer(weights);

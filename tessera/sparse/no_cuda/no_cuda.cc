@@ -1,4 +1,4 @@
-// In place of tessera/sparse/cuda where no CUDA compiler is found.
+// Replaces tessera/sparse/cuda where no CUDA compiler is found.
 #include "tessera/sparse/graphs/spmm_device.h"
 
 namespace tessera::sparse {
