@@ -78,7 +78,7 @@ def main():
             for number, message in findings(name, pathlib.Path(name).read_text(encoding="utf-8")):
                 print(f"{name}:{number}: {message}")
                 count += 1
-    print(f"comments: {count} findings")
+    print(f"lint_comments: {count} finding(s)")
     return 1 if count else 0
 
 

@@ -3,7 +3,7 @@
 
   python3 scripts/lint_tidy.py             all sources
   python3 scripts/lint_tidy.py FILE...     these alone
-  python3 scripts/lint_tidy.py --changed   those that changed in the last day, or that include what changed
+  python3 scripts/lint_tidy.py --changed   those whose code changed in the last day, or that include what changed
 
 Where sources are compiled in batches (TESSERA_UNITY), clang-tidy too takes a batch's sources at once, which takes a
 quarter of the time: most of it goes to the system's headers. A batch without a finding clears its sources. Else each is
@@ -12,7 +12,8 @@ written to build/lint/compile_commands.json; editors can use them too.
 
 Tests, benchmarks and the files that include libtorch are left out: the first two gain little, and one libtorch file
 costs clang-tidy about half a minute. A source is examined again only if it, a header of ours that it includes
-(directly or not), or .clang-tidy has changed; stamps lie in build/lint/.
+(directly or not), or .clang-tidy has changed; stamps lie in build/lint/. A change of comments and layout alone is none,
+as long as no NOLINT is concerned.
 
 Exit code 1 if there is a finding.
 """
@@ -33,6 +34,13 @@ STAGED = re.compile(r"build/include/\w+/tessera/")
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 BATCHED = re.compile(r'^#include "(.+)"$', re.MULTILINE)
 TORCH = re.compile(r'^\s*#\s*include\s*["<](torch|ATen|c10|mpi\.h)', re.MULTILINE)
+# A string, which is kept, or a comment.
+COMMENT = re.compile(r'("(?:[^"\\\n]|\\.)*"|R"(\w*)\(.*?\)\2")|//[^\n]*|/\*.*?\*/', re.DOTALL)
+
+
+def code_of(text):
+    """Returns the text without comments and layout; comments with NOLINT stay."""
+    return "".join(COMMENT.sub(lambda part: part.group() if part.group(1) or "NOLINT" in part.group() else " ", text).split())
 
 
 def closure(path, seen):
@@ -69,12 +77,12 @@ def stamp_of(files):
     digest = hashlib.sha256((ROOT / ".clang-tidy").read_bytes())
     for path in sorted(files):
         digest.update(str(path.relative_to(ROOT)).encode())
-        digest.update(files[path].encode())
+        digest.update(code_of(files[path]).encode())
     return digest.hexdigest()
 
 
 def changed_files():
-    """Returns the files that differ from the newest commit that is a day older than the last one; None: take all."""
+    """Returns the files whose code differs from the newest commit that is a day older than the last one; None: take all."""
     def git(*words):
         result = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
         return result.stdout.strip() if result.returncode == 0 else ""
@@ -83,7 +91,13 @@ def changed_files():
     if not before:
         return None
     names = git("diff", "--name-only", before).splitlines()
-    return None if ".clang-tidy" in names else {(ROOT / name).resolve() for name in names}
+    if ".clang-tidy" in names:
+        return None
+
+    def has_other_code(name):
+        path = ROOT / name
+        return not path.is_file() or code_of(path.read_text(encoding="utf-8", errors="replace")) != code_of(git("show", f"{before}:{name}"))
+    return {(ROOT / name).resolve() for name in names if has_other_code(name)}
 
 
 def open_stamp(path, changed):

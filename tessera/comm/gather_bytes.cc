@@ -29,7 +29,8 @@ std::vector<std::string> gather(Communicator& world, std::string_view mine,
   std::vector<int> members(lengths.size());
   std::iota(members.begin(), members.end(), 0);
   const Item item{&what, view(in, what.hold[me]), view(out, what.need[me])};
-  world.wait(world.issue(world.group(members), {item}, {"summary", "statistics", "all ranks"}));
+  world.wait(world.issue(world.group(members), {item},
+                         {"gather_bytes", "bytes of each rank", "all ranks"}));
   for (size_t rank = 0; rank < all.size(); ++rank) {
     all[rank] = out.substr(static_cast<size_t>(what.hold[rank].dims.front().begin),
                            static_cast<size_t>(lengths[rank]));

@@ -183,7 +183,7 @@ std::string Instance::str() const {
                      machine, question.batch, question.memory_limit_bytes);
 }
 
-std::unique_ptr<Instance> random_instance(uint64_t seed, int64_t devices, Size size) {
+std::unique_ptr<Instance> random_question(uint64_t seed, int64_t devices, Size size) {
   std::mt19937_64 random(seed);
   auto out = std::make_unique<Instance>();
   const std::vector<std::string> machines = {"dgx-a100:1", "dgx-v100:1", "local:4", "2080ti:4"};
@@ -199,17 +199,21 @@ std::unique_ptr<Instance> random_instance(uint64_t seed, int64_t devices, Size s
   question.options.style = parse_style("tessera").value();
   question.compute = random() % 2 == 0 ? DType::kFloat32 : DType::kBFloat16;
   if (random() % 3 > 0) question.fixed["devices"] = std::to_string(devices);
+  if (random() % 2 == 1) out->limit_share = static_cast<double>(random() % 1000) / 1000;
+  return out;
+}
+
+std::unique_ptr<Instance> random_instance(uint64_t seed, int64_t devices, Size size) {
+  auto out = random_question(seed, devices, size);
   std::vector<SimulatedPlan>& plans = out->plans;
-  Enumeration(question, plans).all();
-  if (random() % 2 == 0) return out;
-  // A limit between the needs of the smallest plan and of the fastest plan.
+  Enumeration(out->question, plans).all();
+  if (!out->limit_share) return out;
   const double least =
       std::min_element(plans.begin(), plans.end(), [](const auto& a, const auto& b) {
         return a.bytes < b.bytes;
       })->bytes;
-  const double share = static_cast<double>(random() % 1000) / 1000;
-  question.memory_limit_bytes =
-      static_cast<int64_t>(least + share * (out->best()->bytes - least) + 1);
+  out->question.memory_limit_bytes =
+      static_cast<int64_t>(least + *out->limit_share * (out->best()->bytes - least) + 1);
   return out;
 }
 

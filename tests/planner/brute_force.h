@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,9 @@ struct Instance {
   // most two dims on the axis inside a stage; micro-batches; schedules; shards; recomputation of
   // all blocks; and borders between stages (if there are more than 64, stages are balanced).
   std::vector<SimulatedPlan> plans;
+  // Where the memory limit lies: 0 is the need of the smallest plan, 1 that of the fastest. Nothing: there
+  // is no limit.
+  std::optional<double> limit_share;
   // The fastest plan within the limit; null: none fits.
   const SimulatedPlan* best() const;
   std::string str() const;
@@ -31,6 +35,8 @@ struct Instance {
 // equal questions. Tiny ones have at most three blocks and two sequences.
 enum class Size : uint8_t { kTiny, kSmall };
 std::unique_ptr<Instance> random_instance(uint64_t seed, int64_t devices, Size size);
+// Makes the question of random_instance without its plans, and so without a memory limit.
+std::unique_ptr<Instance> random_question(uint64_t seed, int64_t devices, Size size);
 
 // With so many programs, all choices of a small space are simulated.
 inline constexpr size_t kEnough = 1000000;

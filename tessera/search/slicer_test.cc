@@ -1,0 +1,143 @@
+#include "tessera/search/slicer.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "tessera/search/planners/test_questions.h"
+#include "tessera/search/ranking.h"
+
+namespace tessera::slicer_test {
+namespace {
+
+constexpr int64_t kLength = 512;
+
+struct Sliced {
+  explicit Sliced(const std::string& model, const std::string& machine = "2080ti:4",
+                  int64_t batch = 2)
+      : asked(ask(model, machine, batch)),
+        search(PlanSearch::begin(asked->question).value()),
+        ranking(asked->question, search->fold(), search->pricer()) {}
+
+  UnitQuestion uncut(int64_t sequences) const {
+    UnitQuestion out;
+    out.sequences = sequences;
+    out.slice_dim = kSlicedDim;
+    out.on = &ranking.estimator().kinds().cluster(0);
+    return out;
+  }
+
+  std::unique_ptr<Asked> asked;
+  std::unique_ptr<PlanSearch> search;
+  mutable Ranking ranking;
+};
+
+const char* const kGpt = "gpt:layers=4,hidden=256,heads=4,seq=512,vocab=512";
+
+TEST(Slicer, OnlyCausalSequencesAreSliced) {
+  const Sliced causal(kGpt);
+  EXPECT_EQ(sliced_length(causal.search->forward()).value(), kLength);
+  const Sliced both_ways("bert:layers=2,hidden=64,heads=2,seq=64,vocab=128");
+  EXPECT_FALSE(sliced_length(both_ways.search->forward()));
+  const Sliced no_sequence("mlp:layers=2");
+  const auto refused = sliced_length(no_sequence.search->forward());
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message, "expected a model with the dim 'seq', found none");
+}
+
+TEST(Slicer, SchedulesOfSlicesHaveALikeOfWholeSequences) {
+  EXPECT_STREQ(slice_schedule("token")->of_wholes, "gpipe");
+  EXPECT_STREQ(slice_schedule("token_1f1b")->of_wholes, "1f1b");
+  EXPECT_EQ(slice_schedule("1f1b"), nullptr);
+}
+
+// Where it was measured the table has the prices of the sliced program, and between them it is linear.
+TEST(Slicer, TheTableHasWhatWasMeasuredAndIsLinearBetween) {
+  const Sliced sliced(kGpt);
+  const UnitQuestion asked = sliced.uncut(2);
+  UnitPricer& pricer = sliced.search->pricer();
+  const auto table = SliceTable::measure(pricer, asked, kLength, 32);
+  ASSERT_TRUE(table) << table.error().message;
+  UnitQuestion of_slices = asked;
+  of_slices.slices = {32, 32, kLength - 3 * 32, 32};
+  const UnitPrices& four = **pricer.price(of_slices);
+  const UnitPrices& whole = **pricer.price(asked);
+  for (size_t u = 0; u < whole.units.size(); ++u) {
+    EXPECT_DOUBLE_EQ(table->seconds(u, kLength, 0),
+                     whole.units[u].forward_s + whole.units[u].backward_s);
+    EXPECT_DOUBLE_EQ(table->seconds(u, 32, 0), four.slice_s[0][u]);
+    EXPECT_DOUBLE_EQ(table->seconds(u, 32, 32), four.slice_s[1][u]);
+    EXPECT_DOUBLE_EQ(table->seconds(u, 32, kLength - 32), four.slice_s[3][u]);
+    // In the middle of two numbers of tokens before it, and of two lengths (32 and 128).
+    const double middle = (four.slice_s[1][u] + four.slice_s[3][u]) / 2;
+    EXPECT_NEAR(table->seconds(u, 32, kLength / 2), middle, 1e-9 * middle);
+    const double between = (table->seconds(u, 32, 0) + table->seconds(u, 128, 0)) / 2;
+    EXPECT_NEAR(table->seconds(u, 80, 0), between, 1e-9 * between);
+  }
+  const std::vector<double> counts(whole.units.size(), 3);
+  double sum = 0;
+  for (size_t u = 0; u < counts.size(); ++u) sum += 3 * table->seconds(u, 64, 96);
+  EXPECT_NEAR(table->seconds(counts, 64, 96), sum, 1e-12);
+}
+
+// Slices of a pipeline: so many equal ones where a number is asked for, else those of the least step, which
+// are never slower by the same estimate.
+TEST(Slicer, ChosenSlicesAreNoSlowerThanEqualOnes) {
+  Sliced sliced("gpt:layers=4,hidden=1024,heads=8,seq=512,vocab=512");
+  Slicer slicer(*sliced.search, sliced.ranking.estimator(), kLength);
+  Choice pipeline;
+  pipeline.axes = {{"dp", 1, {"batch"}}};
+  pipeline.stages = 4;
+  pipeline.micro_batches = 1;
+  pipeline.schedule = kWholeSchedule;
+  const UnitQuestion asked = sliced.uncut(2);
+  const UnitPrices& whole = **sliced.search->pricer().price(asked);
+  const auto estimated = [&](int64_t count) {
+    Choice choice = pipeline;
+    Estimate out;
+    EXPECT_TRUE(slicer.slice(choice, out, asked, whole, kSliceSchedules[0], count))
+        << slicer.last_refusal();
+    if (count > 1) {
+      EXPECT_EQ(choice.slices, std::vector<int64_t>(static_cast<size_t>(count), kLength / count));
+    }
+    EXPECT_EQ(std::accumulate(choice.slices.begin(), choice.slices.end(), int64_t{0}),
+              choice.sliced_stages ? kLength : 0);
+    return out.step_s;
+  };
+  const double chosen = estimated(0);
+  for (const int64_t count : {1, 2, 4, 8}) EXPECT_LE(chosen, estimated(count) * 1.0001) << count;
+  Choice choice = pipeline;
+  Estimate estimate;
+  EXPECT_FALSE(
+      slicer.slice(choice, estimate, asked, whole, kSliceSchedules[0], 3));  // 512 / 3 is not whole
+}
+
+// A table that the first and the last stage read has a gradient from each slice. These cross one by one; the
+// last of them is the one that an unsliced pipeline sends, too.
+TEST(Slicer, GradientsOfTiedParametersAreCountedOnceASlice) {
+  Sliced sliced("gpt:layers=4,hidden=512,heads=8,seq=512,vocab=51200,tied=1");
+  Slicer slicer(*sliced.search, sliced.ranking.estimator(), kLength);
+  const Cluster& cluster = sliced.asked->cluster;
+  for (const int64_t count : {2, 4, 8}) {
+    Choice choice;
+    choice.axes = {{"dp", 1, {"batch"}}};
+    choice.stages = 4;
+    choice.micro_batches = 1;
+    choice.schedule = kWholeSchedule;
+    const UnitQuestion asked = sliced.uncut(2);
+    Estimate estimate;
+    ASSERT_TRUE(slicer.slice(choice, estimate, asked, **sliced.search->pricer().price(asked),
+                             kSliceSchedules[0], count));
+    slicer.measure(choice, estimate, asked);
+    const auto plan = sliced.search->plan_of(choice);
+    ASSERT_TRUE(plan) << plan.error().message;
+    const auto lowering = sliced.search->lower(*plan);
+    ASSERT_TRUE(lowering) << lowering.error().message;
+    const double step_s =
+        simulate(**lowering, cluster, sliced.asked->question.options)->step_time_s;
+    EXPECT_NEAR(estimate.step_s, step_s, .08 * step_s) << count << " slices";
+  }
+}
+
+}  // namespace
+}  // namespace tessera::slicer_test

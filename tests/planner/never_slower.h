@@ -1,0 +1,23 @@
+// A question that leaves more room has an answer that is at least as fast: more memory, faster links, more
+// freedom. A search that ranks by formulas may break this; these comparisons count how often.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tessera::planner_test {
+
+// What was compared, and the pairs in which more room gave a slower answer (by more than .1 %, within which
+// the search takes the simpler of two plans), one line each.
+struct NeverSlower {
+  int64_t memory = 0, links = 0, freedom = 0;  // comparisons
+  std::vector<std::string> slower_with_memory, slower_with_links, slower_with_freedom;
+};
+
+// Asks `auto`, with the usual number of programs, about random small questions of these seeds. Each is asked
+// as it is; with half and with three quarters of the memory that its answer needs, and with that memory; with
+// links of twice the rate; and with one key fixed to another value than that of the answer.
+NeverSlower compare_rooms(uint64_t first_seed, uint64_t questions);
+
+}  // namespace tessera::planner_test
