@@ -61,6 +61,16 @@ class Comparer {
     }
     note(small_ops_, "op", "is", "are", "cut otherwise than the target does");
     note(small_tensors_, "vector", "rests", "rest", "otherwise than the target keeps them");
+    if (stepped_tensors_.count > 0) {
+      out_.notes.push_back(
+          fmt::format("'{}'{} in shards over several axes, which gather one after the other; the "
+                      "target gathers over "
+                      "one axis",
+                      stepped_tensors_.first,
+                      stepped_tensors_.count == 1
+                          ? " rests"
+                          : fmt::format(" and {} more tensors rest", stepped_tensors_.count - 1)));
+    }
     if (!masters) {
       out_.notes.emplace_back(
           "the target keeps the wide masters of narrow parameters in shards with the optimizer "
@@ -201,7 +211,13 @@ class Comparer {
     if (!rests) return {};
     const Pieces found = rest_pieces(given_.resolved, tensor, true),
                  wanted = rest_pieces(expected_, tensor, false);
-    if (found == wanted) return {};
+    if (found == wanted) {
+      const auto axes = [&](const ResolvedPlan& resolved) {
+        return axes_at_rest(resolved, tensor).size();
+      };
+      if (axes(given_.resolved) > axes(expected_)) stepped_tensors_.add(tensor.name);
+      return {};
+    }
     if (!is_matrix(tensor)) {
       small_tensors_.add(tensor.name);
       return {};
@@ -236,6 +252,7 @@ class Comparer {
   const ResolvedPlan& expected_;
   const Graph& graph_;
   Small small_ops_, small_tensors_;
+  Small stepped_tensors_;  // that rest over more axes than the target has for them
   Differences out_;
 };
 

@@ -125,14 +125,22 @@ Result<std::vector<MatrixCase>> load_plans(const std::string& root) {
 }
 
 std::string widened(const std::string& spec, int64_t times) {
-  static const std::regex width(
+  // Models of embedding tables have the width of a row, and lists of the widths of dense layers, of which the
+  // last one of `top` is the number of answers.
+  const bool has_tables = spec.find("bottom=") != std::string::npos;
+  static const std::regex usual(
       "\\b(hidden|ffn|expert_ffn|q_rank|kv_rank|shared_ffn|dense_ffn|pair|head_dim|ssm_head_dim)="
-      "([0-9]+)");
+      "([0-9]+)"),
+      of_tables("\\b(width|bottom|top|ffn)=([0-9-]+)");
+  const std::regex& width = has_tables ? of_tables : usual;
   std::string out;
   auto rest = spec.cbegin();
   for (std::sregex_iterator it(spec.begin(), spec.end(), width), end; it != end; ++it) {
     out.append(rest, spec.cbegin() + it->position());
-    out += fmt::format("{}={}", it->str(1), times * std::stoll(it->str(2)));
+    std::vector<std::string> sizes = split_text(it->str(2), '-');
+    const size_t grow = sizes.size() - (it->str(1) == "top" ? 1 : 0);
+    for (size_t i = 0; i < grow; ++i) sizes[i] = std::to_string(times * std::stoll(sizes[i]));
+    out += it->str(1) + "=" + join(sizes, "-");
     rest = spec.cbegin() + it->position() + it->length();
   }
   return out.append(rest, spec.cend());
