@@ -1,16 +1,18 @@
 #!/usr/bin/env bash
-# One would expect torch.distributed.checkpoint.load to bring back all that was saved, or to say what
-# it left out. It reads what the given state_dict has a place for, and an optimizer that has not taken
-# a step has no places: optimizer.state_dict() of a fresh AdamW holds settings alone. The usual words
-# for a resume then bring back weights, learning rate and step count, leave all moments in the file,
-# and warn of nothing. Training goes on from zero moments. get_optimizer_state_dict makes the
-# places first. A torch.load of the same contents has no such difference.
+# One would expect torch.distributed.checkpoint.load to bring back all that was saved, or to say
+# what it left out. It reads what the given state_dict has a place for, and an optimizer that has
+# not taken a step has no places: optimizer.state_dict() of a fresh AdamW holds settings alone. The
+# usual words for a resume then bring back weights, learning rate and step count, leave all moments
+# in the file, and warn of nothing. Training goes on from zero moments. get_optimizer_state_dict
+# makes the places first. A torch.load of the same contents has no such difference.
 #
 # Needs: bash, python3 (3.10 or newer), torch 2.13.0. FINDINGS_PYTHON names an interpreter that has
 # exactly this one; otherwise it is downloaded (up to 3 GB). About a quarter of a minute without it.
 # Seen, for the fourth step of AdamW after a resume at the third:
-#   optimizer.state_dict():      step 3, lr 0.05, weights equal, moments read: 0 of 4, fourth step differs
-#   get_optimizer_state_dict():  step 3, lr 0.05, weights equal, moments read: 4 of 4, fourth step equal
+#   optimizer.state_dict(): step 3, lr 0.05, weights equal, moments read: 0 of 4,
+#     fourth step differs
+#   get_optimizer_state_dict(): step 3, lr 0.05, weights equal, moments read: 4 of 4,
+#     fourth step equal
 set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

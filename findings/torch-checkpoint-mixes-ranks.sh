@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # One would expect torch.distributed.checkpoint either to keep what each rank saves under a name, or
-# to keep one rank's word for all. What is no DTensor is taken to be alike on all ranks, each entry is
-# written by one of them, and which one is chosen entry by entry so that files have equal sizes. So
-# the position of a data loader, which each rank has for itself, comes back on all ranks as the epoch
-# of one and the sample of another: a state that no rank had. Neither save nor load says anything.
-# Names have to hold the rank.
+# to keep one rank's word for all. What is no DTensor is taken to be alike on all ranks, each entry
+# is written by one of them, and which one is chosen entry by entry so that files have equal sizes.
+# So the position of a data loader, which each rank has for itself, comes back on all ranks as the
+# epoch of one and the sample of another: a state that no rank had. Neither save nor load says
+# anything. Names have to hold the rank.
 #
 # Needs: bash, python3 (3.10 or newer), torch 2.13.0. FINDINGS_PYTHON names an interpreter that has
 # exactly this one; otherwise it is downloaded (up to 3 GB). About half a minute without it.

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # One would expect a DTensor to compute what the whole tensor would, wherever it is cut. Of
-# cross_entropy over a batch that is cut in equal parts, DTensor averages the means of the parts. That
-# is the mean over all tokens only if each part has as many targets that count, so it is another
-# number as soon as padding (ignore_index) or weights of classes are not spread evenly, and NaN if one
-# part is padding alone. A batch of uneven parts is refused because its mean would be biased, so one
-# trusts that a biased mean is refused.
+# cross_entropy over a batch that is cut in equal parts, DTensor averages the means of the parts.
+# That is the mean over all tokens only if each part has as many targets that count, so it is
+# another number as soon as padding (ignore_index) or weights of classes are not spread evenly, and
+# NaN if one part is padding alone. A batch of uneven parts is refused because its mean would be
+# biased, so one trusts that a biased mean is refused.
 #
 # Needs: bash, python3 (3.10 or newer), torch 2.13.0. FINDINGS_PYTHON names an interpreter that has
 # exactly this one; otherwise it is downloaded (up to 3 GB). About a minute without it.

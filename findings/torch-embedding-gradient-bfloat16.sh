@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # One would expect the gradient of an embedding to be summed in float32 and rounded once, as that of
 # a bias is, and as the product of one-hot rows with the same table gives it. On a CPU PyTorch adds
-# up the gradient of a row in the dtype of the table, one token after the other: in bfloat16 a sum of
-# ones stops at 256, in float16 at 2,048. The gradient of frequent tokens is several times too small
-# while all others are right, so small tests with few tokens agree to the last digit.
+# up the gradient of a row in the dtype of the table, one token after the other: in bfloat16 a sum
+# of ones stops at 256, in float16 at 2,048. The gradient of frequent tokens is several times too
+# small while all others are right, so small tests with few tokens agree to the last digit.
 #
 # Needs: bash, python3 (3.10 or newer), torch 2.13.0. FINDINGS_PYTHON names an interpreter that has
 # exactly this one; otherwise it is downloaded (up to 3 GB). Some seconds without the download.

@@ -1,16 +1,19 @@
 #!/usr/bin/env bash
 # One would expect a module that comes back from torch.export.save and torch.export.load to train as
 # the one before. If an embedding and a head share their weight, the exported program has one
-# parameter, and the loaded one has two, under both names. The graph reads one of them for both uses.
-# The other lies in the same memory until the module moves to another device or dtype, and from then
-# on keeps the numbers that it had: after training, the state_dict has the trained weight under one
-# name and the untrained one under the other. All outputs are right, so comparing them shows nothing.
+# parameter, and the loaded one has two, under both names. The graph reads one of them for both
+# uses. The other lies in the same memory until the module moves to another device or dtype, and
+# from then on keeps the numbers that it had: after training, the state_dict has the trained weight
+# under one name and the untrained one under the other. All outputs are right, so comparing them
+# shows nothing.
 #
 # Needs: bash, python3 (3.10 or newer), torch 2.13.0. FINDINGS_PYTHON names an interpreter that has
 # exactly this one; otherwise it is downloaded (up to 3 GB). About ten seconds without the download.
 # Seen, after a move to float64 and one step of SGD:
-#   exported: parameters ['e.weight'], changed by the step {'e.weight': True, 'h.weight': True}
-#   loaded:   parameters ['e.weight', 'h.weight'], changed by the step {'e.weight': False, 'h.weight': True}
+#   exported: parameters ['e.weight'],
+#     changed by the step {'e.weight': True, 'h.weight': True}
+#   loaded: parameters ['e.weight', 'h.weight'],
+#     changed by the step {'e.weight': False, 'h.weight': True}
 set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
