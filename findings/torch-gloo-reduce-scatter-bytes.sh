@@ -2,8 +2,9 @@
 # One would expect a reduce-scatter to send half of what an all-reduce sends, which is why ZeRO and
 # FSDP are built on it. PyTorch's gloo reduces the whole tensor on all ranks and keeps a slice: over
 # four ranks it sends 6 times the tensor's size in all, as the all-reduce does, where 3 times are
-# enough, and an all-gather takes 3. Measured on gloo, sharded gradients cost twice what they would
-# on NCCL, and ZeRO-2 or FSDP look slower beside plain data parallelism than they are.
+# enough, and an all-gather takes 3. Traffic or time that is measured on gloo says nothing about
+# sharded gradients elsewhere: ZeRO-2 and FSDP look worse beside plain data parallelism than they
+# are.
 #
 # Counts the bytes of the loopback interface, so other traffic on it must be small beside 200 MB.
 # Needs: Linux, bash, python3 (3.10 or newer), torch 2.13.0. FINDINGS_PYTHON names an interpreter
