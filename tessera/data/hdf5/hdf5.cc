@@ -148,6 +148,43 @@ std::string members_of(hid_t file) {
   return join(names, ", ") + (info.nlinks > kMost ? " and more" : "");
 }
 
+// Returns the text of a member of a virtual dataset's list of sources; "" if it cannot be read.
+std::string text_of(hid_t list, size_t index, ssize_t (*get)(hid_t, size_t, char*, size_t)) {
+  const ssize_t size = get(list, index, nullptr, 0);
+  if (size < 0) return "";
+  std::string out(static_cast<size_t>(size) + 1, '\0');
+  get(list, index, out.data(), out.size());
+  out.pop_back();
+  return out;
+}
+
+// Returns "file:dataset" of the first source of a virtual dataset that is not there, else "". The library
+// reads the elements of a missing source as zeros, without an error. It looks for a source in the
+// folder of `path` and in the working folder. Names with '%' stand for as many files as there are.
+std::string missing_source(const std::string& path, hid_t file, hid_t data) {
+  const Handle list(H5Dget_create_plist(data), H5Pclose);
+  size_t sources = 0;
+  if (!list.valid() || H5Pget_layout(list.id()) != H5D_VIRTUAL ||
+      H5Pget_virtual_count(list.id(), &sources) < 0)
+    return "";
+  for (size_t i = 0; i < sources; ++i) {
+    const std::string name = text_of(list.id(), i, H5Pget_virtual_filename),
+                      dataset = text_of(list.id(), i, H5Pget_virtual_dsetname);
+    if (name.find('%') != std::string::npos || dataset.find('%') != std::string::npos) continue;
+    const std::string beside = (std::filesystem::path(path).parent_path() / name).string();
+    const auto has_dataset = [&](const std::string& where) {
+      const Handle source(H5Fopen(where.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose);
+      return source.valid() &&
+             Handle(H5Dopen2(source.id(), dataset.c_str(), H5P_DEFAULT), H5Dclose).valid();
+    };
+    const bool is_there =
+        name == "." ? Handle(H5Dopen2(file, dataset.c_str(), H5P_DEFAULT), H5Dclose).valid()
+                    : has_dataset(beside) || has_dataset(name);
+    if (!is_there) return name + ":" + dataset;
+  }
+  return "";
+}
+
 // Opens the file and the dataset and reads its first and its last number, so that the library looks
 // at all that a head says.
 void touch(const ArrayName& name) {
@@ -157,6 +194,7 @@ void touch(const ArrayName& name) {
   members_of(file.id());
   const Handle data(H5Dopen2(file.id(), name.dataset.c_str(), H5P_DEFAULT), H5Dclose);
   if (!data.valid()) return;
+  missing_source(name.path, file.id(), data.id());
   const Handle type(H5Dget_type(data.id()), H5Tclose), space(H5Dget_space(data.id()), H5Sclose);
   const auto number = number_of(type.id());
   const int rank = H5Sget_simple_extent_ndims(space.id());
@@ -244,6 +282,12 @@ class Hdf5File : public ArrayFile {
           "'{}': expected the dataset '{}' to be an array of integers or of floats of "
           "at most 64 bits, found {}",
           name_.path, name_.dataset, number ? "a single number" : kind_of_elements(type.id())));
+    }
+    if (const std::string missing = missing_source(name_.path, file_.id(), data_.id());
+        !missing.empty()) {
+      return invalid_input(
+          fmt::format("'{}': expected '{}', of which the virtual dataset '{}' is made, found none",
+                      name_.path, one_line(missing), name_.dataset));
     }
     number_ = *number;
     std::vector<hsize_t> sizes(static_cast<size_t>(rank));

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <thread>
@@ -99,6 +100,44 @@ TEST_F(Hdf5, BigEndianNumbersOfOtherProgramsAreReadToo) {
   EXPECT_EQ(open_array_file({path("b.h5"), "empty"}).error().message,
             "'" + path("b.h5") +
                 "': expected 1 to 2^50 elements in the dataset 'empty', found the shape [0]");
+}
+
+// The library reads what a missing source would hold as zeros.
+TEST_F(Hdf5, AVirtualDatasetNeedsAllOfItsSources) {
+  const hsize_t one = 1, two = 2;
+  const hid_t of_one = H5Screate_simple(1, &one, nullptr),
+              whole = H5Screate_simple(1, &two, nullptr);
+  const hid_t layout = H5Pcreate(H5P_DATASET_CREATE);
+  const std::vector<float> numbers = {1.5, 2.5};
+  for (hsize_t i = 0; i < two; ++i) {
+    const std::string name = "part" + std::to_string(i) + ".h5";
+    const hid_t part = H5Fcreate(path(name).c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    const hid_t data =
+        H5Dcreate2(part, "x", H5T_IEEE_F32LE, of_one, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    H5Dwrite(data, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, &numbers[i]);
+    H5Dclose(data);
+    H5Fclose(part);
+    H5Sselect_hyperslab(whole, H5S_SELECT_SET, &i, nullptr, &one, nullptr);
+    H5Pset_virtual(layout, whole, name.c_str(), "x", of_one);
+  }
+  const hid_t file = H5Fcreate(path("v.h5").c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  H5Sselect_all(whole);
+  H5Dclose(H5Dcreate2(file, "x", H5T_IEEE_F32LE, whole, H5P_DEFAULT, layout, H5P_DEFAULT));
+  H5Fclose(file);
+  H5Pclose(layout);
+  H5Sclose(whole);
+  H5Sclose(of_one);
+  {
+    const auto array = open_array_file({path("v.h5"), "x"});
+    ASSERT_TRUE(array) << array.error().message;
+    EXPECT_EQ(read<float>(**array, Box({{0, 2}})), numbers);
+  }
+  std::filesystem::rename(path("part1.h5"), path("moved.h5"));
+  const auto refused = open_array_file({path("v.h5"), "x"});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message, "'" + path("v.h5") +
+                                         "': expected 'part1.h5:x', of which the virtual dataset "
+                                         "'x' is made, found none");
 }
 
 // Returns the type of an IEEE-like float: sign, exponent, fraction. The library converts it.
