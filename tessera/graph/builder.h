@@ -89,7 +89,7 @@ class GraphBuilder {
 
 // A group of parameters that are trained with other settings than the rest. The group contains each
 // parameter whose name matches the pattern (a glob), and each whose name has a prefix before a '.'
-// that matches. A later group overrides an earlier one.
+// or a '#' that matches. A later group overrides an earlier one.
 struct OptimizerGroup {
   std::string parameters;                             // "blocks.*.ln_1", "embed"
   double rate = 1;                                    // factor of the learning rate

@@ -136,7 +136,8 @@ TensorId table_of(const Graph& graph, TensorId id);
 std::vector<std::string> tables_by_rows(const Graph& forward, const OptimizerSpec& spec);
 // Returns the kind of optimizer that the spec gives to the parameter of that name.
 const std::string& optimizer_of(const OptimizerSpec& spec, const std::string& parameter);
-// Returns whether a group's pattern matches the parameter's name, or a prefix of it before a '.'.
+// Returns whether a group's pattern matches the parameter's name, or a prefix of the name before a
+// '.' or a '#'.
 bool takes(std::string_view pattern, std::string_view name);
 // Returns the graph in which those parameters are untrained (Tensor::trained is false) to which the
 // spec gives the optimizer kNoOptimizer. They have neither gradients nor states.
