@@ -24,10 +24,8 @@ namespace {
 
 struct Contribution {
   TensorId gradient;
-  std::string from;  // path of the forward op whose rule made the contribution
-  // true: the rule made this tensor for the contribution, so we name the tensor; false: it is the
-  // gradient of another tensor, passed on
-  bool fresh = false;
+  std::string from;    // path of the forward op whose rule made the contribution
+  bool fresh = false;  // true: made by that rule, so we name it; false: another's gradient
 };
 
 class Differentiator {
@@ -186,8 +184,7 @@ class Differentiator {
     return {};
   }
 
-  // Returns the tensor collected from all micro-batches. If the tensor has no dim that is cut into
-  // micro-batches, returns it unchanged.
+  // Returns the tensor, collected from all micro-batches if it is cut into micro-batches.
   TensorId collected(const std::string& path, TensorId id) {
     const std::vector<Dim>& dims = graph().tensor(id).dims;
     const bool comes_in_parts = std::any_of(
@@ -254,8 +251,7 @@ class Differentiator {
     }
   }
 
-  // Returns the gradient of a forward tensor, after all its contributions are known. Returns an
-  // invalid id if there are none.
+  // Returns the gradient of a forward tensor, invalid if it has no contributions.
   TensorId settle(TensorId id) {
     TensorId& gradient = gradients_[id.index()];
     std::vector<Contribution>& parts = contributions_[id.index()];
@@ -275,8 +271,7 @@ class Differentiator {
       // The gradient of a parameter is a tensor of its own.
       gradient = builder_.op1(path, "scale", {parts[0].gradient}, {{"factor", 1.0}});
     } else {
-      // shared: its `of` still names the tensor for which it was made
-      return gradient = parts[0].gradient;
+      return gradient = parts[0].gradient;  // shared: its `of` names the other tensor
     }
     if (gradient.valid()) {
       graph().tensor(gradient).name = "grad." + target.name;
@@ -319,8 +314,8 @@ const OptimizerGroup* own_group_of(const OptimizerSpec& spec, const std::string&
   return nullptr;
 }
 
-// Returns the first parameter that the group contains, or null. Sets `last` to the last parameter
-// before it (of all, if null) that the group does not contain.
+// Returns the first parameter that the group contains, or null. Sets `last` to a parameter that the
+// group does not contain, if one was seen.
 const Tensor* first_taken(const OptimizerGroup& group, const Graph& forward, const Tensor*& last) {
   for (const Tensor& tensor : forward.tensors()) {
     if (tensor.role != Role::kParameter) continue;
@@ -357,10 +352,9 @@ std::string numbered_block(const std::string& parameter) {
 }
 
 // Groups parameters for sums over all parameters (squares for clipping, flags of overflow). The
-// sums are taken from block to block, so that each pipeline stage adds the terms of its own
-// parameters. The group of a parameter is the block that its name gives. If no name gives a block,
-// it is the repeated block (repeat.h) that reads the parameter; if there is none, the first
-// component of the name.
+// sums are taken from block to block, so that each pipeline stage adds its own terms. A parameter's
+// group is the block in its name; in a model without such names the repeated block (repeat.h) that
+// reads it; else the first component of its name.
 class SumGroups {
  public:
   SumGroups(const Graph& graph, const std::vector<TensorId>& parameters) {
@@ -448,9 +442,8 @@ class Updater {
   }
 
   // ---- the loss scale
-  // Returns four scalars: the scale, the steps without overflow, the overflows since the scale
-  // grew, and the skipped steps. The last three are optimizer states of the first, so that they are
-  // stored where the scale is.
+  // Returns the scale, steps without overflow, overflows since the scale grew, and skipped steps.
+  // The last three are states of the scale, so that they are stored where it is.
   std::vector<TensorId> scale_state() {
     std::vector<TensorId> state{differentiator_.scale()};
     for (const char* name : {"clean", "overflows", "skipped"}) {
@@ -496,8 +489,7 @@ class Updater {
 
   void unscale() {
     for (const TensorId parameter : parameters_) {
-      // a factor of the table's update unscales its rows (row_coefficient)
-      if (is_by_rows(parameter)) continue;
+      if (is_by_rows(parameter)) continue;  // its update is unscaled by row_coefficient
       if (!builder_.ok()) return;
       const Tensor target = builder_.tensor(parameter);
       const DType dtype = target.dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
@@ -518,8 +510,7 @@ class Updater {
                          {"factor", scale.dynamic ? 1.0 : 1.0 / scale.initial}});
   }
 
-  // ---- tables that are updated by rows: the gradients that look-ups add stay multiplied by the
-  // loss scale
+  // ---- tables updated by rows: the gradients of look-ups keep the factor of the loss scale
   bool is_by_rows(TensorId parameter) const {
     return !differentiator_.gradient(parameter).rows.empty();
   }
@@ -536,8 +527,7 @@ class Updater {
     return squares;
   }
 
-  // Returns the factor by which gradients of tables updated by rows are multiplied: the
-  // coefficient, divided by the loss scale if there is one.
+  // Returns the factor of gradients by rows: the coefficient, divided by any loss scale.
   TensorId row_coefficient(TensorId coefficient) {
     if (!spec_.precision.loss_scale) return coefficient;
     if (!row_coefficient_.valid())
@@ -556,10 +546,9 @@ class Updater {
     return groups.emplace_back(group, std::vector<TensorId>{}).second;
   }
 
-  // Merges the terms of all groups, group by group, from the last group to the first (in the order
-  // in which groups were first met). Each group adds its terms to the result of the later groups.
-  // So each pipeline stage sends one term to the stage before it, and the last stage, whose
-  // gradients are complete first, begins.
+  // Merges the terms of all groups, from the last group to the first. Each group adds its terms to
+  // the result of the later groups. So each pipeline stage sends one term to the stage before it,
+  // and the last stage, whose gradients are complete first, begins.
   TensorId merge(const std::string& scope, const std::string& whole, const std::string& kind,
                  const Groups& groups) {
     TensorId so_far;
@@ -573,8 +562,7 @@ class Updater {
     return so_far;
   }
 
-  // Returns a scalar input that the trainer sets in each step. It is added if the graph does not
-  // have it.
+  // Returns a scalar input that the trainer sets in each step. Adds it if it is missing.
   Result<TensorId> scalar_input(const std::string& name, Init::Kind what) {
     TensorId existing = builder_.graph().find_tensor(name);
     if (!existing.valid()) existing = builder_.input(name, {}, scalar_dtype());
@@ -610,8 +598,7 @@ class Updater {
     return squares;
   }
 
-  // Returns the learning rate times the factor of a group. The product is made once for
-  // each factor.
+  // Returns the learning rate times a group's factor, which is made once for each factor.
   TensorId rate_of(TensorId lr, double factor) {
     if (factor == 1) return lr;
     const auto [it, fresh] = rates_.try_emplace(factor);
@@ -641,9 +628,8 @@ class Updater {
     check_pieces(parameter, spec.kind, first);
   }
 
-  // Checks, for a table that is kept in pieces, that the update of a piece reads only that
-  // piece: none of the ops from `first` on sums over rows or needs all rows. The error names
-  // the optimizer.
+  // Checks that the update of a piece of a table reads only that piece: none of the ops from
+  // `first` on sums over rows or needs all rows.
   void check_pieces(TensorId parameter, const std::string& optimizer, size_t first) {
     const Graph& graph = builder_.graph();
     const Tensor& piece = graph.tensor(parameter);
@@ -688,8 +674,7 @@ Result<std::vector<bool>> updated_by_rows(const Graph& forward, const OptimizerS
       spec.by_rows ? *spec.by_rows : tables_by_rows(forward, spec);
   if (tables.empty()) return out;
   const Origins origins(forward);
-  // pieces of each table by its name; the table itself if it is whole
-  std::map<std::string, std::vector<TensorId>> pieces;
+  std::map<std::string, std::vector<TensorId>> pieces;  // by table; of a whole table itself
   for (const Tensor& tensor : forward.tensors()) {
     if (tensor.role == Role::kParameter) pieces[origins.of(tensor.id).name].push_back(tensor.id);
   }
