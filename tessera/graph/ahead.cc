@@ -219,10 +219,10 @@ class AheadPass {
   std::vector<TensorId> tensors_;    // by old tensor: the new tensor with its value in this step
   std::vector<OpId> ops_;
   std::vector<TensorId> next_;  // by old tensor: the new tensor with its value for the next step
-  // by old tensor: the old tensor that is its new value after the update
+  // By old tensor: the old tensor that is its new value after the update.
   std::vector<TensorId> newest_;
   std::vector<std::pair<TensorId, TensorId>> buffers_;  // old tensor, the buffer that replaces it
-  // input of the next step, the same input of this step
+  // Input of the next step, the same input of this step.
   std::vector<std::pair<TensorId, TensorId>> inputs_of_next_;
 };
 

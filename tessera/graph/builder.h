@@ -22,7 +22,7 @@ namespace tessera {
 class GraphBuilder {
  public:
   explicit GraphBuilder(std::string graph_name);
-  // continues the given graph (for differentiate, expand and transforms)
+  // Continues the given graph (for differentiate, expand and transforms)
   explicit GraphBuilder(Graph graph);
 
   // Opens a scope. Names given to op() / parameter() are prefixed by the open scopes, joined by
@@ -42,7 +42,7 @@ class GraphBuilder {
   void publish(TensorId parameter, std::string_view dims);
   TensorId buffer(std::string_view name, std::vector<Dim> dims, Init init,
                   DType dtype = DType::kFloat32);
-  // adds optimizer state with the parameter's dims
+  // Adds optimizer state with the parameter's dims.
   TensorId state(std::string_view name, TensorId parameter, Init init);
   // Adds optimizer state that belongs to no parameter: a scalar.
   TensorId scalar_state(std::string_view name, DType dtype, Init init);
@@ -64,7 +64,7 @@ class GraphBuilder {
   void set_step(int step) { step_ = step; }   // sets Op::step; default -1
 
   Graph& graph() { return graph_; }
-  // returns an empty tensor if the id is invalid (after an error)
+  // Returns the tensor, or an empty tensor if the id is invalid (after an error).
   const Tensor& tensor(TensorId id) const;
   bool ok() const { return error_.message.empty(); }
   void fail(std::string message);  // keeps the message, if it is the first error

@@ -24,8 +24,9 @@ namespace {
 
 struct Contribution {
   TensorId gradient;
-  std::string from;    // path of the forward op whose rule made the contribution
-  bool fresh = false;  // true: made by that rule, so we name it; false: another's gradient
+  std::string from;  // path of the forward op whose rule made the contribution
+  // True: made by that rule, so we name it. False: the gradient of another tensor, passed on.
+  bool fresh = false;
 };
 
 class Differentiator {
@@ -271,7 +272,7 @@ class Differentiator {
       // The gradient of a parameter is a tensor of its own.
       gradient = builder_.op1(path, "scale", {parts[0].gradient}, {{"factor", 1.0}});
     } else {
-      return gradient = parts[0].gradient;  // shared: its `of` names the other tensor
+      return gradient = parts[0].gradient;  // of another tensor, which `of` names
     }
     if (gradient.valid()) {
       graph().tensor(gradient).name = "grad." + target.name;

@@ -21,7 +21,7 @@ namespace tessera {
 enum class Role : uint8_t {
   kInput,      // new in each step (tokens, targets, lr, step)
   kParameter,  // trained, unless Tensor::trained is false; kept from step to step
-  // constant table that Init makes (rotary cos / sin), or running state; kept from step to step
+  // Constant table that Init makes (rotary cos / sin), or running state; kept from step to step.
   kBuffer,
   kActivation,      // made by a forward op
   kGradient,        // made by a backward op
@@ -51,24 +51,24 @@ struct Init {
     kUniform,
     kRotaryCos,
     kRotarySin,
-    // integers [queries, keys]: the bucket of the distance as in T5. `sizes`: number of buckets;
+    // Integers [queries, keys]: the bucket of the distance as in T5. `sizes`: number of buckets;
     // the distance from which on all distances share a bucket; 1 if keys before and after the query
-    // have separate buckets, else 0
+    // have separate buckets, else 0.
     kDistanceBuckets,
-    // integers [tokens, tokens] of a square window as in Swin: one number for each difference of
-    // rows and columns. `sizes`: the side of the window
+    // Integers [tokens, tokens] of a square window as in Swin: one number for each difference of
+    // rows and columns. `sizes`: the side of the window.
     kWindowPairs,
-    // integers [tokens, heads * windows] of shifted windows: tokens of a window that were
+    // Integers [tokens, heads * windows] of shifted windows: tokens of a window that were
     // neighbours before the shift have the same number. `sizes`: the side of the window, the shift,
-    // the number of windows in a row
+    // the number of windows in a row.
     kWindowRegions,
     kLearningRate,  // for a scalar input: the learning rate of the step
     kStep           // for a scalar input: the number of the step, from 1
   };
   Kind kind = Kind::kNone;
-  // constant: the value; normal: standard deviation; uniform: half-width; rotary: base (theta)
+  // Constant: the value; normal: standard deviation; uniform: half-width; rotary: base (theta).
   double value = 0;
-  // of tables of integers, see Kind; of rotary tables the scaling (ops.md)
+  // Sizes that a table of integers has (see Kind), or the scaling of a rotary table (ops.md).
   std::vector<int64_t> sizes = {};
   friend bool operator==(const Init&, const Init&) = default;
 };
@@ -87,7 +87,7 @@ struct Tensor {
   Role role = Role::kActivation;
   Init init;
   OpId producer;  // invalid for inputs, parameters, buffers, states
-  // set on the output of an update op: the parameter or state whose new value this tensor is (the
+  // Set on the output of an update op: the parameter or state whose new value this tensor is (the
   // value is written in place). The tensor has the role and the `of` of that parameter or state.
   TensorId update_of;
   bool recompute = false;  // an activation that is made again for the backward pass rather than
@@ -111,25 +111,25 @@ struct KindInfo;
 struct Op {
   OpId id;
   std::string kind;  // a key of the op table (kinds.h)
-  // the row of the kind there; set by Graph::add_op, null if unknown
+  // The kind's row in the op table, set by Graph::add_op; null if the kind is unknown.
   const KindInfo* info = nullptr;
-  // unique together with the phase: "blocks.3.attn.q"; backward ops: path of the mirror and a
-  // suffix ("blocks.3.attn.q.dx")
+  // Unique together with the phase: "blocks.3.attn.q"; backward ops: path of the mirror and a
+  // suffix ("blocks.3.attn.q.dx").
   std::string path;
   Phase phase = Phase::kForward;
   std::vector<TensorId> inputs;
   std::vector<TensorId> outputs;
   Annotation annotation;  // with bound sizes
   Attributes attributes;
-  // backward ops: the forward op whose derivative this op is; its splits are inherited by dim name
+  // Backward ops: the forward op whose derivative this op is; its splits are inherited by dim name.
   OpId mirror;
   // The number of the repeated block of the model that the path names ("blocks.3...."), set by
   // Graph::add_op; -1: the op is in no such block. Blocks whose names have no number (heads that
   // predict tokens further ahead) count as none, so that recipes that narrow the numbered blocks
   // further keep the other ops in 16 bits (keep_mtp_spec_in_bf16 of Megatron-Bridge).
   int block = -1;
-  // for a forward op of a time loop whose steps are stages of their own: the number of the step,
-  // from 0; else -1
+  // For a forward op of a time loop whose steps are stages of their own: the number of the step,
+  // from 0; else -1.
   int step = -1;
   friend bool operator==(const Op&, const Op&) = default;
   int64_t integer(std::string_view name, int64_t otherwise = 0) const;

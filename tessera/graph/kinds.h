@@ -88,8 +88,8 @@ enum class ByteRule : uint8_t {
   kOperands,   // each operand once
   kTable,      // input 1 is a table; the op reads one of its rows for each row of the output
   kTableGrad,  // adds a row of input 1 to the output for each id
-  // reads the named rows of each floating input before the first ids, and writes the named rows of
-  // the outputs that replace these inputs
+  // Reads the named rows of each floating input before the first ids, and writes the named rows of
+  // the outputs that replace these inputs.
   kRows,
   kPart,   // reads only as many bytes of its input as it writes
   kShape,  // reads nothing of input 1, of which only the sizes matter
@@ -107,7 +107,7 @@ enum class FamilyRule : uint8_t {
 };
 struct NamedSize {
   std::string name;  // "queries"
-  // the size is the product of these dims; a dim that the op lacks counts as 1
+  // The size is the product of these dims; a dim that the op lacks counts as 1.
   std::vector<std::string> dims;
 };
 
@@ -161,7 +161,7 @@ struct OptimizerInfo {
 // them (sparse/graphs/named_rows.h).
 struct RowNaming {
   size_t begin = 0, end = 1, columns = 2;  // numbers of inputs of the op
-  // the number of the table, which is either an input or an output; -1: it is the other
+  // The number of the input, or of the output, that is the table. The other number is -1.
   int input = -1, output = -1;
 };
 
@@ -169,7 +169,7 @@ struct KindInfo {
   std::string name;
   std::string summary;
   size_t min_inputs = 1, max_inputs = 1;
-  // for kinds with more than one output, whose tensors are named <path>.<name>
+  // The names of the outputs, if there is more than one: their tensors are named <path>.<name>.
   std::vector<std::string> output_names = {};
   size_t outputs = 1;
   std::vector<AttributeInfo> attributes = {};  // allowed attributes
@@ -182,7 +182,7 @@ struct KindInfo {
   std::function<InputGradients(GraphBuilder&, const Op&, const OutputGradients&,
                                const std::vector<bool>& wanted)>
       differentiate = nullptr;
-  // for the whole op, from the sizes in its annotation
+  // Returns the flops of the whole op, from the sizes in its annotation.
   std::function<int64_t(const Op&)> flops = nullptr;
 
   // ---- cost
@@ -190,10 +190,11 @@ struct KindInfo {
   ByteRule bytes = ByteRule::kOperands;
   FamilyRule family = FamilyRule::kByAnnotation;
   std::vector<NamedSize> sizes = {};  // for FamilyRule::kNamed
-  // the output has the bytes of the input under other dims, so that a framework with views
-  // copies nothing
+  // The output has the bytes of the input under other dims, so that a framework with views
+  // copies nothing.
   bool view = false;
-  // one kernel that computes the derivative of another kind, with more work than that kind
+  // Whether the kind computes the whole derivative of another kind in one kernel, so that it has
+  // more work than the other kind.
   bool gradient = false;
   // The number of the output that holds the statistics for the gradient of the op; -1: there
   // is none.
@@ -292,7 +293,7 @@ bool looks_up_rows(const Op& op);
 // Returns whether the op looks up or updates only rows of that input which ids name.
 bool touches_rows(const Op& op, size_t input);
 
-// whether the op may work on parts of a sum: its kind is linear, and no input is broadcast
+// Returns whether the op may work on parts of a sum: its kind is linear, and no input is broadcast.
 bool is_linear(const Op& op);
 bool accumulates(const Op& op, size_t output);  // whether its kernel can add to that output
 int64_t op_flops(const Op& op);                 // for the whole op

@@ -115,7 +115,7 @@ class ParameterUpdate {
 struct Optimizer {
   std::string name, summary;
   void (*update)(ParameterUpdate&);
-  // the kind that updates tables by rows; "": tables are updated as other parameters
+  // The kind that updates tables by rows; "": tables are updated as other parameters.
   std::string rows = {};
 };
 

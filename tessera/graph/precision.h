@@ -28,10 +28,10 @@ struct LossScale {
 
 // Fields without a value leave the dtypes as the model has them.
 struct Precision {
-  std::optional<DType> compute;  // for activations, and for the casts of parameters that ops read
-  // for parameter gradients, which are accumulated and reduced in it
+  std::optional<DType> compute;  // of activations, and of casts of parameters that ops read
+  // The dtype of parameter gradients, in which they are accumulated and reduced.
   std::optional<DType> gradient;
-  // for optimizer state; no value: the parameter's dtype, but at least float32
+  // The dtype of optimizer state; no value: the parameter's dtype, but at least float32.
   std::optional<DType> state;
   std::optional<DType> parameter;  // for parameters at rest
   std::optional<LossScale> loss_scale;

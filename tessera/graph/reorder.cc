@@ -79,7 +79,7 @@ class ReorderPass {
   Result<std::vector<bool>> ordered_dims(const Op& op) const {
     const auto& dims = op.annotation.dims;
     std::vector<bool> ordered(dims.size()), read(dims.size());
-    // the first pass collects from the operands, the second checks
+    // The first pass collects from the operands, the second checks.
     for (const bool first : {true, false}) {
       for (size_t i = 0; i < op.inputs.size(); ++i) {
         const OperandDims& operand = op.annotation.inputs[i];
@@ -197,7 +197,7 @@ class ReorderPass {
   // By tensor of from_ and by its dims: whether the elements along the dim are in the new order.
   // The dim's name does not tell it, because an op may have renamed the dim.
   std::vector<std::vector<bool>> ordered_;
-  // for each source: the op output that holds it in the new order
+  // For each source: the op output that holds it in the new order.
   std::map<TensorId, TensorId> reordered_;
 };
 

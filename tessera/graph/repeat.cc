@@ -157,7 +157,7 @@ class Finder {
   Sizes sizes_;
   std::vector<OpId> ops_;   // forward
   std::vector<int> alike_;  // for each op: its number_of
-  // for each op: for each input the place of its producer in ops_
+  // For each op: for each input the place of its producer in ops_.
   std::vector<std::vector<int64_t>> reads_;
   std::vector<size_t> last_read_;  // for each op: the place of the last reader of its outputs
   std::map<std::string, int> numbers_;

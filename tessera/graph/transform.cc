@@ -185,11 +185,11 @@ class Renumbering {
   }
 
   const Graph& graph_;
-  // by tensor of the graph as it was before ops were appended
+  // By tensor of the graph as it was before ops were appended.
   const std::vector<TensorId>& instead_;
-  std::vector<TensorId> tensors_;  // new ids
+  std::vector<TensorId> tensors_;  // by old tensor: its new id
   std::vector<OpId> ops_;
-  std::vector<TensorId> sources_;  // in order
+  std::vector<TensorId> sources_;  // tensors without a producer, in order
   size_t next_source_ = 0;
   Graph out_;
 };
@@ -281,7 +281,7 @@ class ExpandPass {
     TESSERA_CHECK(tensor.dims == before.dims && tensor.dtype == before.dtype,
                   "the expansion makes another '{}'", before.name);
     instead_[before.id.index()] = after;
-    // the expansion passes on a tensor that it did not make
+    // The expansion passes on a tensor that it did not make.
     if (after.index() < first_tensor) return;
     tensor.name = before.name;
     tensor.role = before.role;

@@ -16,18 +16,18 @@
 namespace tessera {
 
 // Sets mixed precision in a forward graph (before differentiate). Parameters, buffers and inputs
-// keep their dtype. Each floating one that an op reads is cast once to `compute`, by an op
-// "<name>.cast" before its first reader, and the activations become `compute`. If an op makes an
-// output in another floating dtype, the output and all tensors made from it keep that dtype: the
-// cross entropy gives float32 for narrow logits, hence the loss is float32. If an op reads such a
-// wider tensor, its inputs in `compute` are cast to the wider dtype ("<name>.cast.float32"). If
-// everything is in `compute` already, nothing changes.
+// keep their dtype. If an op reads a floating tensor of these, the tensor is cast once to
+// `compute`, by an op "<name>.cast" before its first reader. The activations become `compute`. If
+// an op makes an output in another floating dtype, the output and all tensors made from it keep
+// that dtype: the cross entropy gives float32 for narrow logits, hence the loss is float32. If an
+// op reads such a wider tensor, its inputs in `compute` are cast to the wider dtype
+// ("<name>.cast.float32"). If everything is in `compute` already, nothing changes.
 //
 // The gradients of the parameters have the parameters' dtype, by the derivative of the cast, unless
 // differentiate() is given another dtype.
 //
-// If `parameter` is given, trained parameters have that dtype at rest, and untrained
-// ones `compute`.
+// If `parameter` is given, trained parameters have that dtype at rest. Untrained parameters have
+// the dtype `compute`.
 Result<Graph> apply_precision(const Graph& forward, DType compute,
                               std::optional<DType> parameter = {});
 
@@ -46,10 +46,10 @@ struct Unrolling {
   // part of each block, so that a tensor that is sharded in as many pieces need not move. The
   // number divides every size except the last.
   int64_t blocks = 1;
-  // why all blocks must have one size (for an error); empty: they may differ
+  // Why all blocks must have one size (for an error); empty: they may differ.
   std::string even_blocks = {};
   int64_t steps = 0;
-  // whether tensors made in the steps are made again in the backward pass instead of kept
+  // Whether tensors made in the steps are made again in the backward pass instead of kept.
   bool recompute = false;
   bool stages = false;  // whether each step is a stage of its own, so that Op::step is set
 };

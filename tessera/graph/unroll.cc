@@ -147,7 +147,7 @@ class UnrollPass {
   // ---- chains
   void find_chains() {
     std::vector<int> of_tensor(from_.tensors().size(), kNoChain);
-    // by chain: another chain with which it was joined, or itself; union-find
+    // By chain: another chain with which it was joined, or itself; union-find.
     std::vector<int> leader;
     const auto find = [&](int chain) {
       while (leader[static_cast<size_t>(chain)] != chain)
@@ -327,7 +327,7 @@ class UnrollPass {
   // If only ops of the loop look up rows of a parameter's copy in another dtype, adds the op that
   // makes the copy to the loop, so that the table is converted piece by piece.
   void take_in_copies_of_tables() {
-    // by tensor; computed when the first such copy is found
+    // By tensor; computed when the first such copy is found.
     std::vector<std::vector<OpId>> readers;
     for (const Op& op : from_.ops()) {
       if (!reads_rows(op, 1)) continue;
@@ -540,9 +540,9 @@ class UnrollPass {
   std::vector<bool> in_run_;     // by tensor of from_: whether a waiting op makes it
   std::vector<OpId> run_;        // ops of the loop whose steps are not added yet
   bool flushed_ = false;
-  // by tensor of from_: for a table that is kept in pieces a reader, else null
+  // By tensor of from_: for a table that is kept in pieces a reader, else null.
   std::vector<const Op*> at_rest_;
-  // parts of operands by tensor, position, Part and step
+  // Parts of operands by tensor, position, Part and step.
   std::map<std::tuple<TensorId, int, int, size_t>, TensorId> parts_;
 };
 

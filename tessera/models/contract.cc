@@ -74,7 +74,7 @@ std::string input_without_batch(const Graph& graph) {
   for (const Tensor& tensor : graph.tensors()) {
     const bool has = std::any_of(tensor.dims.begin(), tensor.dims.end(),
                                  [](const Dim& dim) { return dim.name == "batch"; });
-    // the trainer sets it (the number of the step)
+    // The trainer sets it (the number of the step).
     const bool made = tensor.init.kind != Init::Kind::kNone;
     if (tensor.role == Role::kInput && !has && !made)
       return fmt::format("input '{}' {}", tensor.name, describe(tensor.dims));
@@ -87,7 +87,7 @@ std::string block_out_of_order(const Graph& graph) {
   for (const Op& op : graph.ops()) {
     const auto block = is_forward(op) ? block_of(op.path) : std::nullopt;
     const auto number = block ? parse_int(*block) : Result<int64_t>(last);
-    // blocks without a number are assigned to no stage by number
+    // Blocks without a number are assigned to no stage by number.
     if (!number || *number == last) continue;
     if (*number != last + 1) {
       return last < 0 ? fmt::format("op '{}' before block 0", op.path)

@@ -22,7 +22,7 @@ namespace tessera {
 
 struct ContractClause {
   std::string name;  // "mlp"
-  // what a graph has to have, as a noun phrase: "ops with the dim 'ffn' below ..."
+  // The part that a graph has to have, as a noun phrase: "ops with the dim 'ffn' below ...".
   std::string expected;
   std::vector<std::string> recipes;  // recipes that rely on the clause
   // Returns, as a text, the part of a forward graph that breaks the clause. Empty if nothing does.

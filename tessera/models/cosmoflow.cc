@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-// multiples of `filters`
+// Multiples of `filters`.
 constexpr std::array<int64_t, 7> kCosmoFlowMultiples = {1, 2, 4, 8, 16, 16, 16};
 constexpr size_t kStrided = 3;  // the number of the convolution with stride 2
 constexpr int64_t kSmallest = 2;

@@ -15,7 +15,7 @@ namespace tessera {
 struct CosmoflowConfig {
   int64_t width = 128;  // side of the volume; a power of two, at least 4
   int64_t channels = 4, outputs = 4;
-  // of the first convolution; later convolutions have 2, 4, 8, 16 times as many
+  // Filters of the first convolution; later convolutions have 2, 4, 8, 16 times as many.
   int64_t filters = 16;
   int64_t widest = 0;    // the largest number of filters of a layer; 0: 16 * filters
   double dropout = 0.2;  // after each dense layer except the last

@@ -28,7 +28,7 @@ TensorId einsum(GraphBuilder& g, std::string_view name, TensorId a, TensorId b,
 // of the bias.
 struct AttentionDims {
   std::string query, key, scores, over;
-  // dims of the pair map and of the bias made from it; empty: no bias
+  // Dims of the pair map and of the bias made from it; empty: no bias.
   std::string bias_from, bias_to;
 };
 

@@ -19,7 +19,7 @@ namespace tessera {
 struct EvoformerConfig {
   int64_t layers = 2, sequences = 8, residues = 16, vocab = 23, bins = 64;
   int64_t hidden = 32, pair = 16, heads = 4, pair_heads = 2, outer = 8;
-  std::string activation = "relu";  // of the transitions
+  std::string activation = "relu";  // activation of the transitions
   int64_t ffn = 0;     // 0: 4 * hidden; the pair transition has the width ffn * pair / hidden
   int64_t masked = 0;  // 0: 15 % of sequences * residues
   int64_t recycles = 0;

@@ -28,7 +28,7 @@ struct GaPlanesConfig {
   int64_t space = 3;
   std::string training = "convex";
   std::string combine = "concat";
-  // channels; 0: there is no such element; -1: a default that depends on `space`
+  // Channels; 0: there is no such element; -1: a default that depends on `space`.
   int64_t lines = 8, planes = 4, volume = -1;
   int64_t line_size = 32, plane_size = 16, volume_size = 8;  // grid points in each direction
   int64_t hidden = 128;                                      // units of the decoder

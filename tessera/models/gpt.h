@@ -33,7 +33,7 @@ struct GptConfig {
 };
 
 std::vector<ModelKey> model_keys(GptConfig& config);
-// computes the values that are 0 and checks that sizes fit together
+// Computes the values that are 0, and checks that the sizes fit together.
 Status complete(GptConfig& config);
 Result<Graph> build_gpt(const GptConfig& config, int64_t batch);
 

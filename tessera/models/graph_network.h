@@ -36,7 +36,7 @@ struct GraphNetworkConfig {
   double dropout = 0.5;
   // l2 / 2 times the sum of squares of the first layer's weights is added to the loss
   double l2 = 5e-4;
-  std::string sampler = "none";  // attribute of spmm
+  std::string sampler = "none";  // attribute `sampler` of the ops spmm
   std::vector<int64_t> widths;   // sample size of each layer, if there is a sampler
   bool each_step = true;         // whether samples are drawn anew in each step
   DType dtype = DType::kFloat32;

@@ -503,8 +503,8 @@ ModelType vit() {
           {"classes"}};
 }
 
-// Reads T5. If the file does not say whether the head's input is divided, it is if the head is
-// tied. Keys that older versions derived from feed_forward_proj are read if the file has them.
+// Reads T5. If the file does not say whether the head's input is divided, a tied head divides it.
+// Keys that older versions derived from feed_forward_proj are read if the file has them.
 void read_t5(ConfigReader& reader) {
   const json layers = number(reader.get("layers")), decoder = reader.value("num_decoder_layers");
   if (!decoder.is_null() && decoder != layers)

@@ -12,7 +12,7 @@ namespace tessera {
 namespace {
 
 constexpr int64_t kPlanes = 3;  // the planes xz, xy and yz
-// blocks over points in the encoder, and as many in the decoder
+// Blocks over points in the encoder, and as many in the decoder.
 constexpr int64_t kPointBlocks = 5;
 
 Init fan_in(int64_t size) { return normal(1 / std::sqrt(static_cast<double>(size))); }
@@ -417,7 +417,7 @@ class Transformer {
   const ImamConfig& config_;
 };
 
-// Which inputs the model reads. Each of the four values of `part` reads others.
+// The inputs that the model reads. They differ for each of the four values of `part`.
 struct Reads {
   bool points, tokens, queries, classes;
 };

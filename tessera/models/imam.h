@@ -37,14 +37,14 @@ struct ImamConfig {
   std::string part = "autoencoder";
   int64_t points = 30000, queries = 2048;
   int64_t plane = 256;  // cells of a plane along each side
-  // channels of a plane, and width of the layers that work on points and queries
+  // Channels of a plane, and width of the layers that work on points and queries.
   int64_t features = 32;
   int64_t downs = 3;    // how often the side of the map is halved on the way to the codes
   int64_t middle = 2;   // levels of the U-Net between the codes and the planes
   int64_t depth = 4;    // number of levels of the U-Net that works on each plane
   bool coupled = true;  // true: the planes share one map of codes; false: each plane has its own
   int64_t codes = 8192, code_width = 4;
-  // half-width of the uniform distribution of the initial codes; 0: 1 / codes
+  // Half-width of the uniform distribution of the initial codes; 0: 1 / codes.
   double code_init = 0;
   // Weight of the quantiser's loss in the whole loss, and in the quantiser's loss the weight of
   // the term that moves the codes to the points. The term that moves the points to the codes has

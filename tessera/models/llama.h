@@ -44,12 +44,13 @@ std::vector<ModelKey> model_keys(LlamaConfig& config);
 Status complete(LlamaConfig& config, std::string_view family = "llama");
 Result<Graph> build_llama(const LlamaConfig& config, int64_t batch);
 
+// Options of the products in the second half of a block.
+struct FeedForwardOptions {
+  LinearOptions in;   // of the products from hidden
+  LinearOptions out;  // of the product back to hidden
+};
 // A function that makes the second half of a block. From the residual stream x and its norm h, both
 // [batch, seq, hidden], it makes the new residual stream.
-struct FeedForwardOptions {
-  LinearOptions in;   // from hidden
-  LinearOptions out;  // back to hidden
-};
 using FeedForward =
     std::function<TensorId(GraphBuilder&, TensorId x, TensorId h, const FeedForwardOptions&)>;
 // Adds a gated MLP of width `ffn`, with the ops mlp.{gate,act,up,mul,down,residual}.

@@ -77,9 +77,9 @@ TensorId experts_inner(GraphBuilder& g, TensorId slots, const Dim& inner, const 
 
 // Adds the mixture. The ops `arrive`, `arrive_weight` and `return` compute nothing. They are the
 // places where slots change ranks if a plan splits experts and batch over the same axis. Because
-// these are ops, the received slots are kept for the backward pass, and the gradients of gate
-// and up are added before they are sent back. Without the ops each of these tensors would be
-// sent separately.
+// these are ops, the received slots are kept for the backward pass, and the gradients of gate and
+// up are added before they are sent back. Without the ops the slots would be sent again in the
+// backward pass, and each gradient would be sent by itself.
 TensorId mixture_of_experts(GraphBuilder& g, TensorId x, TensorId h,
                             const FeedForwardOptions& options, const MixtureOptions& config,
                             RunningLoss& losses) {

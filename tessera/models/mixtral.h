@@ -25,15 +25,15 @@ namespace tessera {
 struct MixtralConfig : LlamaConfig {
   int64_t experts = 8, top_k = 2;
   // 1: the weights of a token's experts are divided by their sum, as in Mixtral. A single expert
-  // then has weight 1. 0: they are not. -1: they are if there are several experts; a single expert
-  // keeps its probability (Switch), so that the router learns through it.
+  // then has weight 1. 0: the weights are not divided. -1: they are divided if there are several
+  // experts. A single expert keeps its probability (Switch), so that the router learns through it.
   int64_t normalize = -1;
   double capacity_factor = 1.25;
-  // width of an MLP that every token passes in addition to its experts; 0: none
+  // Width of an MLP that every token passes in addition to its experts; 0: none.
   int64_t shared_ffn = 0;
-  // width of tokens at the experts, made by products before and after the experts; 0: hidden
+  // Width of tokens at the experts, made by products before and after the experts; 0: hidden.
   int64_t latent = 0;
-  // number of first blocks that have an MLP of width dense_ffn in place of experts
+  // Number of first blocks that have an MLP of width dense_ffn in place of experts.
   int64_t dense_layers = 0;
   int64_t dense_ffn = 0;  // 0: ffn * top_k
   // The coefficient of each layer's load balance loss (Switch Transformer, eq. 4); 0: none. The
@@ -50,7 +50,7 @@ struct MixtralConfig : LlamaConfig {
 
 std::vector<ModelKey> model_keys(MixtralConfig& config);
 Status complete(MixtralConfig& config);
-// number of slots of an expert for a sequence
+// Returns the number of slots of an expert for a sequence.
 int64_t expert_capacity(const MixtralConfig& config);
 Result<Graph> build_mixtral(const MixtralConfig& config, int64_t batch);
 
@@ -64,7 +64,7 @@ struct MixtureOptions {
   double balance = 0, z_loss = 0;
   bool normalize = true;      // whether a token's weights are divided by their sum
   bool weigh_inside = false;  // as in MixtralConfig
-  // true: silu(gate) * up; false: squared ReLU of up, without the ops gate and mul
+  // True: silu(gate) * up; false: squared ReLU of up, without the ops gate and mul.
   bool gated = true;
 };
 // Adds up the auxiliary losses of a model, from the first mixture to the last. Each mixture hands

@@ -34,8 +34,8 @@ struct InputRule {
     kNone,
     kHide,  // masked elements are replaced by the mask token
     kKeep,  // all elements that are not masked are -1, which a loss ignores
-    // a bag of ids: a number of elements, from none to all, is drawn for each sample; the rest
-    // are -1
+    // A bag of ids: a number of elements, from none to all, is drawn for each sample; the rest
+    // are -1.
     kBag,
   };
   std::string input;
@@ -44,7 +44,7 @@ struct InputRule {
   int64_t row = 1;
   int64_t shift = 0;
   Mask mask = Mask::kNone;
-  // the sample is cut into this many parts, and one element of each part is masked
+  // The sample is cut into this many parts, and one element of each part is masked.
   int64_t masked = 0;
   // A number of the stream that ends documents. If it is set, an element is not a number of the
   // stream but the count of `boundary` among the numbers before it, that is the number of its
@@ -64,7 +64,7 @@ struct Model {
   int64_t batch = 0;  // sequences (mlp: rows; others: images, alignments) of a step
   int64_t seq = 0;    // tokens of a sequence (patches, residues); 1 for the mlp
   int64_t vocab = 0;  // classes of the cross entropy: targets and tokens are in [0, vocab)
-  // rules by input; inputs without a rule are tokens or shifted targets
+  // Rules by input; inputs without a rule are tokens or shifted targets.
   std::vector<InputRule> inputs = {};
   int64_t text = 0;  // number of tokens that a sample takes from a text; 0: the model reads no text
 };

@@ -1,7 +1,7 @@
-// Hybrids of state space, attention, MLP and mixture-of-experts blocks (Nemotron-H; also
-// Nemotron 3, Jamba, Zamba and Bamba as far as they consist of these). A pattern has one letter
-// for each block: M state space (Mamba-2), * attention, - MLP, E experts. Each block computes x
-// + f(norm(x)):
+// Hybrids of state space, attention, MLP and mixture-of-experts blocks (Nemotron-H; also Nemotron
+// 3, Jamba, Zamba and Bamba as far as they consist of these). A pattern has one letter for each
+// block: M state space (Mamba-2), * attention, - MLP, E experts. Each block adds f(norm(x)) to its
+// input x. The ops of a block are:
 //
 //   M  ln_1, ssm.{z,x,b,c,dt} (one product each, where Megatron has one in_proj; cut by heads),
 //      ssm.{x,b,c}_conv and _act, ssm.dt_act (softplus), ssm.{a_exp,a}, ssm.scan,

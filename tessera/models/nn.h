@@ -63,7 +63,7 @@ TensorId dropout(GraphBuilder& g, std::string_view name, TensorId x, double p, s
 struct AttentionOptions {
   int64_t heads = 1, group = 1, head_dim = 1;
   LinearOptions in;                 // for q, k and v
-  LinearOptions out;                // back to hidden
+  LinearOptions out;                // for the product back to hidden
   bool causal = true;               // a token attends to itself and to tokens before it
   TensorId rotary_cos, rotary_sin;  // tables [seq, rotary_dim]; invalid: no rotation
   TensorId memory;  // [batch, seq, hidden]: keys and values are made from it; invalid: from x

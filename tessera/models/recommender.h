@@ -17,7 +17,7 @@ namespace tessera {
 struct RecommenderConfig {
   int64_t dense = 13;                                    // count of numbers of a sample
   std::vector<int64_t> rows = {1000, 1000, 1000, 1000};  // rows of each table
-  // the largest number of ids in a sample's bag, for each table or one for all tables
+  // The largest number of ids in a sample's bag, for each table or one for all tables.
   std::vector<int64_t> bags = {1};
   int64_t width = 64;  // of a table's row, and of the bottom MLP's last layer
   std::vector<int64_t> bottom = {512, 256, 64};

@@ -58,8 +58,8 @@ class ResNetBuilder {
     return act ? g_.op1(fmt::format("act_{}", n), "relu", {x}) : x;
   }
 
-  // Adds a block: x [batch, sample, channels, height, width] -> a map with other channels, smaller
-  // by `stride`.
+  // Adds a block: x [batch, sample, channels, height, width] -> a map with other channels, whose
+  // height and width are divided by `stride`.
   TensorId block(TensorId x, int64_t width, int64_t expansion, int64_t stride) {
     const int64_t wide = width * config_.widen;
     const Dim in{"channels", size_of(g_, x, "channels")},

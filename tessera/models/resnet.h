@@ -27,7 +27,7 @@ struct ResnetConfig {
   int64_t image = 0, channels = 3, classes = 0;  // 0: as in the form
   int64_t ghost = 32;  // images whose statistics are taken together; a batch below it is one group
   double eps = 1e-5;
-  // share of the running statistics that a step keeps; 0: there are no running statistics
+  // Share of the running statistics that a step keeps; 0: there are no running statistics.
   double running = 0;
   DType dtype = DType::kFloat32;
 };

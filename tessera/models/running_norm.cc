@@ -64,7 +64,7 @@ TensorId running_batch_norm(GraphBuilder& g, const std::string& name, TensorId x
   }
   carry(g, mean, mean_over_groups(g, name + ".running_mean.now", out[1], channels),
         {.keep = how.keep});
-  // rstd^-2 is the biased variance plus eps. The carry subtracts eps and makes the
+  // The power rstd^-2 is the biased variance plus eps. The carry subtracts eps and makes the
   // variance unbiased.
   const TensorId squares =
       g.op1(name + ".running_variance.squares", "power", {out[2]}, {{"exponent", -2.0}});

@@ -22,7 +22,7 @@
 namespace tessera {
 
 struct SmcConfig {
-  // channels of the first convolution; the others have twice and four times as many
+  // Channels of the first convolution; the others have twice and four times as many.
   int64_t width = 16;
   int64_t image = 32, channels = 3, classes = 10;
   int64_t ghost = 128;  // images that share batch norm statistics; a batch below it is one group

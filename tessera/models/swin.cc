@@ -14,7 +14,7 @@ struct Block {
   int64_t index = 0;
   int64_t side = 0;  // number of rows of the map, and of columns
   int64_t window = 0;
-  // how far the map is rolled before it is cut into windows; 0: it is not rolled
+  // How far the map is rolled before it is cut into windows; 0: it is not rolled.
   int64_t shift = 0;
   // [seq, kv]: for each pair of tokens the number of their difference of places in a window
   TensorId pairs;

@@ -17,7 +17,7 @@ namespace tessera {
 
 struct SwinConfig {
   std::vector<int64_t> depths = {2, 2, 6, 2};
-  // hidden and heads are those of stage 0
+  // `hidden` and `heads` are those of stage 0.
   int64_t hidden = 96, heads = 3, image = 224, patch = 4, window = 7, channels = 3;
   int64_t classes = 1000;
   int64_t ratio = 4;  // ffn / hidden

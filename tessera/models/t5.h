@@ -26,7 +26,8 @@ struct T5Config {
   std::string activation = "relu";  // of the MLP
   // attention divides its scores by sqrt(head_dim); false in the published models
   bool scaled_scores = true;
-  // the head's input is divided by sqrt(hidden); in the published models: if tied
+  // Whether the head's input is divided by sqrt(hidden). In the published models it is if the head
+  // is tied.
   bool scaled_head = false;
   double eps = 1e-6;
   DType dtype = DType::kFloat32;

@@ -12,7 +12,7 @@ namespace tessera {
 namespace {
 
 constexpr size_t kVggStages = 5;
-// channels of each stage, divided by those of the first
+// Channels of each stage, divided by those of the first.
 constexpr std::array<int64_t, kVggStages> kVggMultiples = {1, 2, 4, 8, 8};
 
 struct VggDepth {

@@ -284,7 +284,7 @@ int64_t attention_flops(const Op& op) {
                          op.annotation.dims[static_cast<size_t>(dims.key)].size;
   Box all;
   for (const OpDim& dim : op.annotation.dims) all.dims.push_back({0, dim.size});
-  // without remainder, because `points` is a product of some of the dims
+  // Without remainder, because `points` is a product of some of the dims.
   const int64_t each = flops / points;
   return std::llround(static_cast<double>(each) * visible_points(op, all));
 }

@@ -78,7 +78,7 @@ std::string spell(const Names& names, std::string_view last);
 std::string spell(const std::vector<Dim>& dims);
 int find_dim(const std::vector<Dim>& dims, std::string_view name);  // position or -1
 std::vector<Dim> without_last(const std::vector<Dim>& dims);
-// whether the names of `part` occur in `whole` in the same order
+// Returns whether the names of `part` occur in `whole` in the same order.
 bool is_subsequence(const std::vector<Dim>& part, const std::vector<Dim>& whole);
 std::vector<std::string> words(std::string_view text);       // separated by blanks
 Result<std::vector<Dim>> parse_dims(std::string_view text);  // "a=2 b=8"
@@ -98,7 +98,7 @@ Status expect_dims(const Tensor& tensor, std::string_view what, const std::vecto
 // Checks all inputs, or the first `count` inputs.
 Status expect_floating(const Operands& operands, size_t count = SIZE_MAX);
 Status expect_dtype(const Tensor& tensor, std::string_view what, DType dtype);
-// the dims and dtype of x
+// Checks that the tensor has the dims and dtype of x.
 Status expect_like(const Tensor& tensor, std::string_view what, const Tensor& x);
 Status expect_equal_dtypes(const Operands& operands, size_t count = SIZE_MAX);  // floating, too
 

@@ -170,7 +170,7 @@ class EinsumGradient {
  private:
   TensorId contract(const std::string& path, const std::vector<Names>& names,
                     const std::vector<TensorId>& operands, size_t target) {
-    // dims of the target that an operand has; the result is broadcast to the other dims
+    // Dims of the target that an operand has; the result is broadcast to the other dims.
     Names present;
     for (const std::string& name : inputs_[target]) {
       const bool found = std::any_of(names.begin(), names.end(), [&](const Names& operand) {

@@ -39,7 +39,7 @@ Channels name_channels(const Dim& out, const Dim& in, int64_t groups) {
 struct Convolution {
   std::vector<Dim> lead;
   Channels channels;
-  // number of elements of the weight along each dim; a dilated window spans more
+  // Number of elements of the weight along each dim; a dilated window spans more.
   std::vector<int64_t> kernel;
   Windows windows;
 

@@ -268,7 +268,7 @@ std::vector<TensorId> expand_rowwise_adagrad(GraphBuilder& builder, const Op& op
     at += operands_of_look_up(mode);
   }
   of_sums.push_back(squares);
-  // all scalars except the learning rate
+  // All scalars except the learning rate.
   of_sums.insert(of_sums.end(), scalars.begin() + 1, scalars.end());
   const TensorId sum = builder.op1(
       op.path + ".sums", "row_sums", of_sums,

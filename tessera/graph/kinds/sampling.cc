@@ -158,7 +158,7 @@ constexpr size_t kMostGridDims = 3;
 struct Sampling {
   std::vector<Dim> grid;  // all dims of the grid
   std::vector<Dim> lead;  // dims of the points without the dim of their coordinates
-  // dims of y: those of the points, then those of the grid that are not sampled
+  // Dims of y: those of the points, then those of the grid that are not sampled.
   std::vector<Dim> sample;
   std::string points;  // annotation of the points, in which the dim of the coordinates is frozen
 };
