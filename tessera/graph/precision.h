@@ -1,6 +1,6 @@
 // The dtypes in which a model is trained, and the scale that keeps gradients in the range of
 // float16. A plan states them ([precision]), and apply_precision() and differentiate() write them
-// into the graph. Later stages see only the graph.
+// into the graph. The code that runs after these two (lowering, runtime) reads them from the graph.
 #pragma once
 
 #include <array>

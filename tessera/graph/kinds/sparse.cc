@@ -160,8 +160,9 @@ Result<Inferred> infer_spmm_grad(const Operands& x) {
                   {output}, {x[3].dtype});
 }
 
-// Infers the gradient of the values. Ranks that have different rows or features make parts of it,
-// which are added. The parts of ranks with other rows than an edge's are 0 at the edge.
+// Infers the gradient of the values. If ranks have different rows or features, each rank makes a
+// part of the gradient, and the parts are added. A rank that lacks the row of an edge has 0 for
+// the edge.
 Result<Inferred> infer_spmm_grad_values(const Operands& x) {
   TESSERA_TRY_VOID(check_rows(x));
   TESSERA_TRY_VOID(expect_matrix(x[3], "x"));
