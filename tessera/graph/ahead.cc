@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-// Copies the graph op by op in its new order.
+// Copies the graph op by op, in the new order.
 class AheadPass {
  public:
   AheadPass(const Graph& graph, const AheadOps& ops)
@@ -59,10 +59,10 @@ class AheadPass {
   }
 
  private:
-  // Finds the moved ops that the rest of the step computes again instead of reading a buffer: ops
-  // that depend on no input, as they make the same values for every batch, and ops that make
-  // integers from inputs (pieces of ids), which updates of a table need beside the rows that were
-  // looked up.
+  // Finds the moved ops that the step also computes for itself, instead of reading their results
+  // from a buffer. These are ops that depend on no input, because they make the same values for
+  // every batch, and ops that make integers from inputs alone (pieces of ids), which updates of a
+  // table need in addition to the rows that were looked up.
   void find_what_stays() {
     stays_.resize(graph_.ops().size());
     std::vector<bool> of_inputs(graph_.ops().size()), of_inputs_alone(graph_.ops().size());
@@ -84,7 +84,7 @@ class AheadPass {
   }
 
   // Checks that each moved op reads only tensors that exist one step early: inputs of the next
-  // step, tensors at rest, and outputs of other moved ops.
+  // step, tensors at rest, and outputs of other moved ops of the same list (`exact` or `stale`).
   Status check() const {
     for (const Op& op : graph_.ops()) {
       if (!moved_[op.id.index()]) continue;
@@ -118,7 +118,7 @@ class AheadPass {
     });
   }
 
-  // Adds a buffer for each tensor that moved ops make and the rest of the step reads.
+  // Adds a buffer for each tensor that a moved op makes and an op that is not moved reads.
   void add_buffers() {
     for (const Op& op : graph_.ops()) {
       if (!moved_[op.id.index()] || stays_[op.id.index()]) continue;
@@ -133,8 +133,8 @@ class AheadPass {
     }
   }
 
-  // Returns by op whether it is an update op that makes, directly or indirectly, the newest values
-  // that exact ops read.
+  // Returns for each op whether it is an update op that makes, directly or through other update
+  // ops, a new value that an exact op reads.
   std::vector<bool> updates_of_what_is_read() const {
     std::vector<bool> wanted(graph_.ops().size());
     const auto want = [&](TensorId tensor) {
@@ -175,7 +175,7 @@ class AheadPass {
     add_op(op, inputs, tensors_);
   }
 
-  // Adds the op on the batch of the next step.
+  // Adds the op so that it works on the batch of the next step.
   void ahead(const Op& op) {
     std::vector<TensorId> inputs;
     for (const TensorId input : op.inputs) {
@@ -215,13 +215,15 @@ class AheadPass {
   const Graph& graph_;
   GraphBuilder to_{"ahead"};
   std::vector<bool> moved_, stale_;  // by op
-  std::vector<bool> stays_;          // moved ops that this step computes, too
-  std::vector<TensorId> tensors_;    // the tensor in this step
+  std::vector<bool> stays_;          // by op: whether it is moved and this step computes it, too
+  std::vector<TensorId> tensors_;    // by old tensor: the new tensor with its value in this step
   std::vector<OpId> ops_;
-  std::vector<TensorId> next_;                                 // the tensor in the next step
-  std::vector<TensorId> newest_;                               // its new value
-  std::vector<std::pair<TensorId, TensorId>> buffers_;         // tensor before, buffer
-  std::vector<std::pair<TensorId, TensorId>> inputs_of_next_;  // input in the next step, in this
+  std::vector<TensorId> next_;  // by old tensor: the new tensor with its value for the next step
+  // By old tensor: the old tensor that is its new value after the update.
+  std::vector<TensorId> newest_;
+  std::vector<std::pair<TensorId, TensorId>> buffers_;  // old tensor, the buffer that replaces it
+  // Input of the next step, the same input of this step.
+  std::vector<std::pair<TensorId, TensorId>> inputs_of_next_;
 };
 
 }  // namespace

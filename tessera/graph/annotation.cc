@@ -56,7 +56,7 @@ std::optional<TokenKind> symbol_kind(char c) {
     case '<': return TokenKind::kLess;
     case '{': return TokenKind::kBraceOpen;
     case '}': return TokenKind::kBraceClose;
-    default: return std::nullopt;  // a character, not an enum
+    default: return std::nullopt;  // needed because c may be any character
   }
 }
 
@@ -102,9 +102,9 @@ Result<std::vector<Token>> lex(std::string_view text) {
   return tokens;
 }
 
-// Sets the marks of the dims from what is known: an explicit `^` stays; a dim behind the first dim
-// of a bracket (leading dims of size 1 skipped) is hidden; a dim that some output lacks is a
-// reduction.
+// Sets the marks of the dims. An explicit `^` stays. A dim that is not the first of its
+// bracket is hidden, where leading dims of size 1 are not counted. A dim that some output
+// lacks is a reduction.
 void settle_marks(Annotation& annotation) {
   std::vector<bool> hidden(annotation.dims.size(), false);
   auto mark_hidden = [&](const std::vector<OperandDims>& operands) {
@@ -135,8 +135,8 @@ void settle_marks(Annotation& annotation) {
   }
 }
 
-// The marks as written, gathered over all occurrences of a dim; columns are 0 where a mark is
-// absent.
+// The marks of a dim as written, collected from all its occurrences. A column is 0 if the mark
+// is absent.
 struct WrittenMarks {
   size_t plus = 0;
   size_t caret = 0;
@@ -242,7 +242,7 @@ class Parser {
     return index;
   }
 
-  // Returns the dim of a literal: the k-th literal n of an operand is the k-th literal n of the op.
+  // Returns the dim of a literal. The k-th literal n of each operand means the same op dim.
   Result<int> literal_dim(const OperandDims& operand, const Token& token) {
     int64_t size = 0;
     const char* end = token.text.data() + token.text.size();
@@ -382,7 +382,8 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
-// Binds sizes operand by operand and remembers where a size came from, for messages of conflicts.
+// Binds sizes operand by operand. It remembers where each size came from, for messages
+// about conflicts.
 class Binder {
  public:
   explicit Binder(Annotation& annotation)
@@ -501,7 +502,7 @@ class Binder {
       } else if (unknown < 0) {
         unknown = index;
       } else {
-        return {};  // two unknowns: another operand may tell one of them
+        return {};  // two unknown sizes: another operand may determine one of them
       }
     }
     const bool fits = unknown < 0 ? known == item.size : known > 0 && item.size % known == 0;
@@ -520,7 +521,8 @@ class Binder {
   std::vector<Item> items_;
 };
 
-// Prints operands; `seen` marks dims whose first occurrence has been printed.
+// Prints operands. `seen` marks the dims that have been printed before, whose marks are not
+// printed again.
 void print_operands(std::string& out, const Annotation& annotation,
                     const std::vector<OperandDims>& operands, std::vector<bool>& seen) {
   auto print_item = [&](int index) {

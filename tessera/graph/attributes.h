@@ -1,5 +1,6 @@
-// Attributes are what an op says about itself besides its operands: named integers, numbers and
-// texts. Copies share one table; a write to a shared table copies it first.
+// Attributes are named integers, numbers and texts that describe an op in addition to its
+// operands. Copies of an `Attributes` share one table. A write to a shared table first makes a
+// copy of its own.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,3 @@
-// A `Band` describes an op with queries and keys (KindInfo::query_key) whose window leaves keys
-// out: query i sees only the keys i - before to i + after, and other points are no work. So a piece
-// of the queries needs, and makes, a piece of the keys, as through a window.
 #pragma once
 
 #include <optional>
@@ -10,9 +7,9 @@
 namespace tessera {
 
 struct Band {
-  int query = -1, key = -1;  // op dims of one size
+  int query = -1, key = -1;  // op dims, of equal size
   int64_t before = 0, after = 0;
-  int64_t size = 0;  // of both dims
+  int64_t size = 0;  // of each of the two dims
 
   // Returns how a piece of the queries reads the keys.
   WindowRead read() const {
@@ -29,9 +26,10 @@ struct Band {
   }
 };
 
-// Returns none if the op has no window or a window that leaves out nothing, keys in another order
-// than that of their indices, different numbers of queries and keys, or an output with an element
-// for each query and key (all of which have to be made).
+// Returns the band of the op. Returns nothing if the op has no window or a window that leaves out
+// nothing, if its keys are in another order than that of their indices, if it has different numbers
+// of queries and keys, or if an output has an element for each pair of a query and a key (then all
+// pairs have to be computed).
 std::optional<Band> band_of(const Op& op);
 
 }  // namespace tessera

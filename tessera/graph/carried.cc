@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-// Makes the output the new value of the buffer.
+// Makes `output` the new value of `buffer`.
 void becomes(GraphBuilder& g, TensorId buffer, TensorId output) {
   const Tensor old = g.tensor(buffer);
   Tensor& made = g.graph().tensor(output);
@@ -28,7 +28,8 @@ bool is_new_value_of_a_buffer(const Graph& graph, TensorId id) {
 
 void carry(GraphBuilder& g, TensorId buffer, TensorId value, const Carry& how) {
   if (!g.ok()) return;
-  // The builder's op() is not used: it would put the open scopes before the buffer's whole name.
+  // The builder's op() is not used, because it would add the open scopes before the name, and the
+  // buffer's name already has them.
   Op op;
   op.kind = "carry";
   op.path = g.tensor(buffer).name + ".carry";

@@ -1,7 +1,7 @@
-// Makes backward and update ops. Reverse-mode: walk the forward ops from the loss back; the rule of
-// each kind turns the gradients of its outputs into contributions to the gradients of its inputs;
-// contributions to a tensor are added up when its producer is reached (for a parameter: when its
-// first consumer has been passed).
+// Makes backward and update ops, in reverse mode: walks the forward ops from the loss back to the
+// inputs. The rule of each op's kind turns the gradients of the op's outputs into contributions to
+// the gradients of its inputs. The contributions to a tensor are added up when the walk reaches the
+// tensor's producer (for a parameter: when it has passed the parameter's first consumer).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,14 +24,15 @@ namespace {
 
 struct Contribution {
   TensorId gradient;
-  std::string from;    // path of the forward op that gives it
-  bool fresh = false;  // made by that op's rule, so we name it; else the gradient of another
-                       // tensor, passed on
+  std::string from;  // path of the forward op whose rule made the contribution
+  // True: made by that rule, so we name it. False: the gradient of another tensor, passed on.
+  bool fresh = false;
 };
 
 class Differentiator {
  public:
-  // `by_rows`, by tensor: tables whose gradient is kept as what each look-up adds to their rows.
+  // `by_rows` says for each tensor whether it is a table whose gradient is kept as what each
+  // look-up adds to the table's rows.
   Differentiator(const Graph& forward, const OptimizerSpec& spec, std::vector<bool> by_rows)
       : builder_(forward),
         precision_(spec.precision),
@@ -59,7 +60,7 @@ class Differentiator {
   ParameterGradient gradient(TensorId tensor) const {
     return {gradients_[tensor.index()], row_gradients_[tensor.index()]};
   }
-  // Sets what an optimizer reads instead of the gradient: the unscaled gradient.
+  // Sets the gradient that an optimizer reads in place of the computed one: the unscaled gradient.
   void set_gradient(TensorId tensor, ParameterGradient gradient) {
     gradients_[tensor.index()] = gradient.whole;
     row_gradients_[tensor.index()] = std::move(gradient.rows);
@@ -88,8 +89,8 @@ class Differentiator {
     return {};
   }
 
-  // Finds the tensors that want a gradient: they depend on a parameter, and the loss depends on
-  // them.
+  // Finds the tensors that need a gradient: those that depend on a trained parameter and on which
+  // the loss depends.
   void find_wanted() {
     std::vector<bool> trained(forward_tensors_, false);
     std::vector<bool> used(forward_tensors_, false);
@@ -184,7 +185,7 @@ class Differentiator {
     return {};
   }
 
-  // Returns the tensor collected from all micro-batches, where there are several.
+  // Returns the tensor, collected from all micro-batches if it is cut into micro-batches.
   TensorId collected(const std::string& path, TensorId id) {
     const std::vector<Dim>& dims = graph().tensor(id).dims;
     const bool comes_in_parts = std::any_of(
@@ -193,8 +194,8 @@ class Differentiator {
     return builder_.op1(path, "collect", {id}, {{"dim", micro_batch_dim_}});
   }
 
-  // Keeps the gradient of a table that is updated by rows as what the look-up `op` adds to it. All
-  // ops that read such a table look up rows of it (is_only_looked_up).
+  // Keeps, for each table that is updated by rows and that the look-up `op` reads, what `op` adds
+  // to the table's gradient. No other op reads such a table (is_only_looked_up).
   void keep_rows(const Op& op, TensorId dy, std::vector<bool>& wanted) {
     for (size_t i = 0; i < op.inputs.size(); ++i) {
       if (!wanted[i] || !by_rows_[op.inputs[i].index()]) continue;
@@ -212,24 +213,25 @@ class Differentiator {
 
   bool is_parameter(TensorId id) { return graph().tensor(id).role == Role::kParameter; }
 
-  // Returns whether the tensor is a parameter or its copy in another dtype; gradients of these have
-  // the wanted dtype.
+  // Returns whether the tensor is a parameter or a copy of one in another dtype. The gradients of
+  // these tensors get the dtype that the precision asks for.
   bool holds_parameter(TensorId id) {
     const OpId producer = graph().tensor(id).producer;
     return is_parameter(id) || (producer.valid() && info_of(graph().op(producer)).converts &&
                                 is_parameter(graph().op(producer).inputs[0]));
   }
 
-  // Applies the kind's rule. The gradient of a parameter's copy in another dtype has the wanted
-  // dtype already, so the copy's rule passes it on unchanged.
+  // Applies the kind's rule. If the op converts a parameter, the gradient of the result has the
+  // dtype of parameter gradients already, and is passed on unchanged.
   InputGradients differentiate_by_rule(const KindInfo& info, const Op& op,
                                        const OutputGradients& dy, const std::vector<bool>& wanted) {
     if (precision_.gradient && info.converts && is_parameter(op.inputs[0])) return {dy[0]};
     return info.differentiate(builder_, op, dy, wanted);
   }
 
-  // Gives contributions to parameters the wanted dtype: in the op that sums them over the batch, so
-  // that sums over micro-batches and ranks have it too; else by a cast.
+  // Gives contributions to parameters the dtype that the precision asks for. If an op makes the
+  // contribution by a sum over the batch, the op gets that dtype, so that sums over micro-batches
+  // and ranks are taken in it too. Otherwise the contribution is cast.
   void set_gradient_dtype(const Op& op, InputGradients& contributions,
                           const std::vector<bool>& wanted, size_t made_before) {
     if (!precision_.gradient) return;
@@ -250,7 +252,7 @@ class Differentiator {
     }
   }
 
-  // Returns the gradient of a forward tensor once all contributions are there; invalid if none are.
+  // Returns the gradient of a forward tensor, invalid if it has no contributions.
   TensorId settle(TensorId id) {
     TensorId& gradient = gradients_[id.index()];
     std::vector<Contribution>& parts = contributions_[id.index()];
@@ -270,8 +272,7 @@ class Differentiator {
       // The gradient of a parameter is a tensor of its own.
       gradient = builder_.op1(path, "scale", {parts[0].gradient}, {{"factor", 1.0}});
     } else {
-      return gradient =
-                 parts[0].gradient;  // shared: `of` keeps naming the tensor whose gradient it is
+      return gradient = parts[0].gradient;  // of another tensor, which `of` names
     }
     if (gradient.valid()) {
       graph().tensor(gradient).name = "grad." + target.name;
@@ -296,17 +297,17 @@ class Differentiator {
   const Precision& precision_;
   const std::string& micro_batch_dim_;
   const std::vector<bool> by_rows_;
-  TensorId scale_;  // scale of the loss, if it is dynamic
+  TensorId scale_;  // the scale of the loss; invalid if it is not dynamic
   size_t forward_ops_;
   size_t forward_tensors_;
   std::vector<bool> wanted_;
-  std::vector<OpId> first_use_;  // by tensor: its first consumer on a way to the loss
+  std::vector<OpId> first_use_;  // for each tensor: its first consumer on a path to the loss
   std::vector<std::vector<Contribution>> contributions_;
   std::vector<TensorId> gradients_;
   std::vector<std::vector<RowGradient>> row_gradients_;
 };
 
-// Returns the last group that takes the parameter, or null if none does.
+// Returns the last group that contains the parameter, or null if no group does.
 const OptimizerGroup* own_group_of(const OptimizerSpec& spec, const std::string& name) {
   for (auto group = spec.groups.rbegin(); group != spec.groups.rend(); ++group) {
     if (takes(group->parameters, name)) return &*group;
@@ -314,8 +315,8 @@ const OptimizerGroup* own_group_of(const OptimizerSpec& spec, const std::string&
   return nullptr;
 }
 
-// Returns a parameter that the group takes, or null. `last` becomes the last parameter that the
-// group did not take.
+// Returns the first parameter that the group contains, or null. Sets `last` to a parameter that the
+// group does not contain, if one was seen.
 const Tensor* first_taken(const OptimizerGroup& group, const Graph& forward, const Tensor*& last) {
   for (const Tensor& tensor : forward.tensors()) {
     if (tensor.role != Role::kParameter) continue;
@@ -332,15 +333,15 @@ Status check_group(const OptimizerGroup& group, const Graph& forward) {
                                      group.parameters, join(optimizer_names(), ", "), kNoOptimizer,
                                      group.kind));
   }
-  const Tensor* parameter = nullptr;  // to name an example
+  const Tensor* parameter = nullptr;  // a parameter that the error names as an example
   if (first_taken(group, forward, parameter) != nullptr) return {};
   return invalid_input(fmt::format(
       "optimizer.group: expected a pattern of the model's parameters{}, found '{}', which none has",
       parameter == nullptr ? "" : fmt::format(" (as '{}')", parameter->name), group.parameters));
 }
 
-// Returns the parameter's block, "transformer.h.3" of "transformer.h.3.mlp.weight", if the name has
-// a number for it; "" if it has none.
+// Returns the parameter's block: the name up to its first number ("transformer.h.3" for
+// "transformer.h.3.mlp.weight"). Returns "" if the name has no number.
 std::string numbered_block(const std::string& parameter) {
   const std::vector<std::string> parts = split_text(parameter, '.');
   std::string block = parts[0];
@@ -351,9 +352,9 @@ std::string numbered_block(const std::string& parameter) {
   return "";
 }
 
-// Groups parameters for sums over all parameters (squares for clipping, flags of overflow), which
-// are added from block to block, so that each pipeline stage adds its own terms. A parameter's
-// group is its block by name; in a model without such names, the repeated block (repeat.h) that
+// Groups parameters for sums over all parameters (squares for clipping, flags of overflow). The
+// sums are taken from block to block, so that each pipeline stage adds its own terms. A parameter's
+// group is the block in its name; in a model without such names the repeated block (repeat.h) that
 // reads it; else the first component of its name.
 class SumGroups {
  public:
@@ -384,7 +385,7 @@ class SumGroups {
     }
   }
 
-  std::map<std::string, std::string> groups_;  // by parameter
+  std::map<std::string, std::string> groups_;  // by parameter: its group
 };
 
 class Updater {
@@ -423,7 +424,7 @@ class Updater {
     std::vector<TensorId> state;
     if (differentiator_.scale().valid()) {
       state = scale_state();
-      // Skipped steps do not count as steps of the optimizer.
+      // Skipped steps are not counted as steps of the optimizer.
       scalars.step = builder_.op1("optimizer.step", "sub", {scalars.step, state[3]});
     }
     for (const TensorId parameter : parameters_) update(parameter, scalars);
@@ -442,8 +443,8 @@ class Updater {
   }
 
   // ---- the loss scale
-  // Returns the scale, steps without overflow, overflows since the scale grew, skipped steps. All
-  // rest where the scale does.
+  // Returns the scale, steps without overflow, overflows since the scale grew, and skipped steps.
+  // The last three are states of the scale, so that they are stored where it is.
   std::vector<TensorId> scale_state() {
     std::vector<TensorId> state{differentiator_.scale()};
     for (const char* name : {"clean", "overflows", "skipped"}) {
@@ -472,8 +473,8 @@ class Updater {
       name_updated(builder_.graph().tensor(outputs[i]), builder_.tensor(state[i]));
   }
 
-  // Makes a flag that is 1 if any gradient has an element that is not finite, on any rank: the
-  // largest of all flags.
+  // Makes a flag that is 1 if the gradient of any parameter has an element that is not finite, on
+  // any rank. It is the maximum of the flags of all parameters.
   TensorId find_overflow() {
     std::vector<std::pair<std::string, std::vector<TensorId>>> groups;
     for (const TensorId parameter : parameters_) {
@@ -489,7 +490,7 @@ class Updater {
 
   void unscale() {
     for (const TensorId parameter : parameters_) {
-      if (is_by_rows(parameter)) continue;  // unscaled by a factor of its update: add_row_scalars
+      if (is_by_rows(parameter)) continue;  // its update is unscaled by row_coefficient
       if (!builder_.ok()) return;
       const Tensor target = builder_.tensor(parameter);
       const DType dtype = target.dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
@@ -510,13 +511,13 @@ class Updater {
                          {"factor", scale.dynamic ? 1.0 : 1.0 / scale.initial}});
   }
 
-  // ---- tables that are updated by rows: the rows that look-ups add stay scaled by the loss scale
+  // ---- tables updated by rows: the gradients of look-ups keep the factor of the loss scale
   bool is_by_rows(TensorId parameter) const {
     return !differentiator_.gradient(parameter).rows.empty();
   }
 
-  // Returns the sum of squares of the rows of a table's gradient; a row is the sum of what all
-  // look-ups add to it.
+  // Returns the sum of squares of the gradient of a table that is updated by rows. The gradient of
+  // a row is the sum of what all look-ups add to the row.
   TensorId row_squares(TensorId parameter) {
     TensorId& squares = row_squares_[parameter];
     if (squares.valid()) return squares;
@@ -527,7 +528,7 @@ class Updater {
     return squares;
   }
 
-  // Returns the factor of gradients of tables updated by rows: divided by the loss scale, if any.
+  // Returns the factor of gradients by rows: the coefficient, divided by any loss scale.
   TensorId row_coefficient(TensorId coefficient) {
     if (!spec_.precision.loss_scale) return coefficient;
     if (!row_coefficient_.valid())
@@ -546,9 +547,9 @@ class Updater {
     return groups.emplace_back(group, std::vector<TensorId>{}).second;
   }
 
-  // Merges the groups from last to first, in order of first occurrence: each adds its members to
-  // the result of the groups behind it. So one term crosses from a pipeline stage to the one before
-  // it, and the last stage, whose gradients are complete first, begins.
+  // Merges the terms of all groups, from the last group to the first. Each group adds its terms to
+  // the result of the later groups. So each pipeline stage sends one term to the stage before it,
+  // and the last stage, whose gradients are complete first, begins.
   TensorId merge(const std::string& scope, const std::string& whole, const std::string& kind,
                  const Groups& groups) {
     TensorId so_far;
@@ -562,7 +563,7 @@ class Updater {
     return so_far;
   }
 
-  // Returns an input that the trainer sets in each step; the graph may have it already.
+  // Returns a scalar input that the trainer sets in each step. Adds it if it is missing.
   Result<TensorId> scalar_input(const std::string& name, Init::Kind what) {
     TensorId existing = builder_.graph().find_tensor(name);
     if (!existing.valid()) existing = builder_.input(name, {}, scalar_dtype());
@@ -598,7 +599,7 @@ class Updater {
     return squares;
   }
 
-  // Returns the learning rate times a group's factor, made once for each factor.
+  // Returns the learning rate times a group's factor, which is made once for each factor.
   TensorId rate_of(TensorId lr, double factor) {
     if (factor == 1) return lr;
     const auto [it, fresh] = rates_.try_emplace(factor);
@@ -628,8 +629,8 @@ class Updater {
     check_pieces(parameter, spec.kind, first);
   }
 
-  // Checks that the update of a table that rests in pieces reads its own piece only: ops from
-  // `first` on neither add up rows nor need all of them.
+  // Checks that the update of a piece of a table reads only that piece: none of the ops from
+  // `first` on sums over rows or needs all rows.
   void check_pieces(TensorId parameter, const std::string& optimizer, size_t first) {
     const Graph& graph = builder_.graph();
     const Tensor& piece = graph.tensor(parameter);
@@ -666,15 +667,15 @@ class Updater {
   TensorId row_coefficient_;
 };
 
-// Returns by tensor whether it is a table that is updated by rows, or a copy of such a table in
-// another dtype. Returns an error if a plan has changed how a table is read.
+// Returns for each tensor whether it is a table that is updated by rows, or a copy of such a table
+// in another dtype. Returns an error if a plan has changed how a table is read.
 Result<std::vector<bool>> updated_by_rows(const Graph& forward, const OptimizerSpec& spec) {
   std::vector<bool> out(forward.tensors().size(), false);
   const std::vector<std::string> tables =
       spec.by_rows ? *spec.by_rows : tables_by_rows(forward, spec);
   if (tables.empty()) return out;
   const Origins origins(forward);
-  std::map<std::string, std::vector<TensorId>> pieces;  // by table; the table itself if it is whole
+  std::map<std::string, std::vector<TensorId>> pieces;  // by table; of a whole table itself
   for (const Tensor& tensor : forward.tensors()) {
     if (tensor.role == Role::kParameter) pieces[origins.of(tensor.id).name].push_back(tensor.id);
   }
@@ -704,7 +705,7 @@ bool trains(const Graph& graph) {
   });
 }
 
-// Returns whether a group leaves its parameters as they are.
+// Returns whether a group leaves its parameters untrained.
 bool freezes(const OptimizerSpec& spec) {
   return std::any_of(spec.groups.begin(), spec.groups.end(),
                      [](const OptimizerGroup& group) { return group.kind == kNoOptimizer; });

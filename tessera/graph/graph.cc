@@ -181,7 +181,7 @@ std::string published_text(const Tensor& tensor) {
 
 namespace {
 
-// Returns whether each of `count` dims is joined to exactly one published dim.
+// Returns whether each of the `count` dims of a tensor is part of exactly one published dim.
 bool is_each_published_once(const PublishedDims& published, size_t count) {
   std::vector<int> times(count, 0);
   for (const std::vector<int>& joined : published) {
@@ -252,12 +252,14 @@ bool in_range(TensorId id, const Graph& graph) {
   return id.valid() && id.index() < graph.tensors().size();
 }
 
-// Makes a text such as "op 'blocks.0.attn.q' (einsum)" only when a message needs it.
+// Makes a text such as "op 'blocks.0.attn.q' (einsum)". It is called only when a message needs
+// the text.
 using LazyName = std::function<std::string()>;
 
 bool has_producer(Role role) { return role == Role::kActivation || role == Role::kGradient; }
 
-// Returns a dim whose name occurs twice among the dims, or null. There are few dims.
+// Returns a dim whose name another dim has too, or null. There are few dims, so all pairs
+// are compared.
 const Dim* repeated(const std::vector<Dim>& dims) {
   for (size_t i = 0; i < dims.size(); ++i) {
     for (size_t j = 0; j < i; ++j) {
@@ -285,8 +287,8 @@ Status verify_dims(const Tensor& tensor, const LazyName& where) {
   return {};
 }
 
-// Checks the scaling of rotary frequencies, by a factor or by their wavelength
-// (docs/reference/ops.md).
+// Checks the sizes of a kind without tables of integers. Only rotary tables may have sizes: a
+// factor of all frequencies, or numbers for a scaling by wavelength (docs/reference/ops.md).
 Status verify_rotary_scaling(const Tensor& tensor, const LazyName& where) {
   const Init& init = tensor.init;
   const std::vector<int64_t>& s = init.sizes;
@@ -300,7 +302,7 @@ Status verify_rotary_scaling(const Tensor& tensor, const LazyName& where) {
                   where(), init_name(init.kind)));
 }
 
-// Checks that a table of integers has two dims, which its sizes fit.
+// Checks that a table of integers has two dims, and that its Init's sizes fit the dims.
 Status verify_table(const Tensor& tensor, const LazyName& where) {
   const Init& init = tensor.init;
   if (size_count(init.kind) == 0) return verify_rotary_scaling(tensor, where);

@@ -19,12 +19,13 @@
 namespace tessera {
 
 enum class Role : uint8_t {
-  kInput,           // new in each step (tokens, targets, lr, step)
-  kParameter,       // trained, unless Tensor::trained says otherwise; lives across steps
-  kBuffer,          // constant table made by its Init (rotary cos / sin); lives across steps
+  kInput,      // new in each step (tokens, targets, lr, step)
+  kParameter,  // trained, unless Tensor::trained is false; kept from step to step
+  // Constant table that Init makes (rotary cos / sin), or running state; kept from step to step.
+  kBuffer,
   kActivation,      // made by a forward op
   kGradient,        // made by a backward op
-  kOptimizerState,  // lives across steps
+  kOptimizerState,  // kept from step to step
 };
 enum class Phase : uint8_t { kForward, kBackward, kUpdate };
 
@@ -37,8 +38,9 @@ struct Dim {
   friend bool operator==(const Dim&, const Dim&) = default;
 };
 
-// Says how a parameter, optimizer state or buffer is made, by global element index (so shard by
-// shard), or, for a scalar input, which value the trainer gives it in each step.
+// Says how the values of a parameter, optimizer state or buffer are made. Each value depends on the
+// global index of its element, so that a rank can make its shard alone. For a scalar input it says
+// which value the trainer gives in each step.
 struct Init {
   enum class Kind : uint8_t {
     kNone,
@@ -49,25 +51,30 @@ struct Init {
     kUniform,
     kRotaryCos,
     kRotarySin,
-    kDistanceBuckets,  // integers [queries, keys]: the bucket of the distance, as T5's; `sizes`:
-                       // buckets, the distance from which on all share one, 1 if of both sides
-    kWindowPairs,      // integers [tokens, tokens] of a square window: one number for each
-                       // difference of rows and columns, as Swin's; `sizes`: the window's side
-    kWindowRegions,    // integers [tokens, heads * windows]: tokens of a shifted window that were
-                       // neighbours before the shift have one number; `sizes`: the window's side,
-                       // the shift, windows in a row
-    kLearningRate,     // for an input: the learning rate of the step
-    kStep              // for an input: the number of the step, from 1
+    // Integers [queries, keys]: the bucket of the distance as in T5. `sizes`: number of buckets;
+    // the distance from which on all distances share a bucket; 1 if keys before and after the query
+    // have separate buckets, else 0.
+    kDistanceBuckets,
+    // Integers [tokens, tokens] of a square window as in Swin: one number for each difference of
+    // rows and columns. `sizes`: the side of the window.
+    kWindowPairs,
+    // Integers [tokens, heads * windows] of shifted windows: tokens of a window that were
+    // neighbours before the shift have the same number. `sizes`: the side of the window, the shift,
+    // the number of windows in a row.
+    kWindowRegions,
+    kLearningRate,  // for a scalar input: the learning rate of the step
+    kStep           // for a scalar input: the number of the step, from 1
   };
   Kind kind = Kind::kNone;
-  double value =
-      0;  // constant; standard deviation of normal; half-width of uniform; base (theta) of rotary
-  std::vector<int64_t> sizes = {};  // for tables of integers; scaling of rotary (ops.md)
+  // Constant: the value; normal: standard deviation; uniform: half-width; rotary: base (theta).
+  double value = 0;
+  // Sizes that a table of integers has (see Kind), or the scaling of a rotary table (ops.md).
+  std::vector<int64_t> sizes = {};
   friend bool operator==(const Init&, const Init&) = default;
 };
 std::string_view init_name(Init::Kind kind);
-// For each dim of a published tensor the numbers of the dims that it joins, outermost first. A
-// published dim that joins none has the size 1.
+// For each dim of a published tensor: the numbers of the tensor's dims that it joins, outermost
+// first. A published dim that joins no dim has the size 1.
 using PublishedDims = std::vector<std::vector<int>>;
 int size_count(Init::Kind kind);  // number of `sizes` of the kind
 
@@ -79,19 +86,19 @@ struct Tensor {
   DType dtype = DType::kFloat32;
   Role role = Role::kActivation;
   Init init;
-  OpId producer;           // invalid for inputs, parameters, buffers, states
-  TensorId update_of;      // set on the output of an update op: the new value of that parameter or
-                           // state (written in place); such a tensor has the role (and `of`) of the
-                           // tensor that it updates
+  OpId producer;  // invalid for inputs, parameters, buffers, states
+  // Set on the output of an update op: the parameter or state whose new value this tensor is (the
+  // value is written in place). The tensor has the role and the `of` of that parameter or state.
+  TensorId update_of;
   bool recompute = false;  // an activation that is made again for the backward pass rather than
                            // kept, unless a plan says otherwise
   bool trained = true;     // false: a parameter that stays as it is (the base of low-rank
                            // fine-tuning) and has neither gradient nor optimizer state
-  TensorId of;  // gradient: the tensor it is the gradient of; optimizer state: its parameter
-  // The dims of a parameter where it is published (as a tensor of PyTorch or Hugging Face), each
-  // made of the dims of this tensor; empty: the same dims, one by one. A bias [heads, head_dim] is
-  // published as a vector. Optimizers use this shape: it decides what decays and which moments are
-  // kept.
+  TensorId of;  // gradient: the tensor that it is the gradient of; optimizer state: its parameter
+  // The dims under which a parameter is published (as a tensor of PyTorch or Hugging Face), each as
+  // a list of dims of this tensor. Empty: each dim is published by itself. A bias [heads, head_dim]
+  // is published as a vector. Optimizers use the published shape: it decides which parameters decay
+  // and which moments are kept.
   PublishedDims published;
   std::vector<int64_t> shape() const;
   int64_t elements() const;
@@ -103,24 +110,27 @@ struct KindInfo;
 
 struct Op {
   OpId id;
-  std::string kind;                // a key of the op table (kinds.h)
-  const KindInfo* info = nullptr;  // its row there; set by Graph::add_op, null if unknown
-  std::string path;  // unique with phase: "blocks.3.attn.q"; backward ops: path of the mirror +
-                     // suffix ("blocks.3.attn.q.dx")
+  std::string kind;  // a key of the op table (kinds.h)
+  // The kind's row in the op table, set by Graph::add_op; null if the kind is unknown.
+  const KindInfo* info = nullptr;
+  // Unique together with the phase: "blocks.3.attn.q"; backward ops: path of the mirror and a
+  // suffix ("blocks.3.attn.q.dx").
+  std::string path;
   Phase phase = Phase::kForward;
   std::vector<TensorId> inputs;
   std::vector<TensorId> outputs;
-  Annotation annotation;  // bound
+  Annotation annotation;  // with bound sizes
   Attributes attributes;
-  OpId mirror;  // backward ops: the forward op whose derivative this is; splits are inherited from
-                // it by dim name
-  // The number of the repeated block of the model that the path names ("blocks.3....");
-  // Graph::add_op sets it. -1: none. Blocks with other names (heads that predict tokens further
-  // ahead) have none: recipes that narrow the rest keep them in 16 bits (keep_mtp_spec_in_bf16 of
-  // Megatron-Bridge).
+  // Backward ops: the forward op whose derivative this op is; its splits are inherited by dim name.
+  OpId mirror;
+  // The number of the repeated block of the model that the path names ("blocks.3...."), set by
+  // Graph::add_op; -1: the op is in no such block. Blocks whose names have no number (heads that
+  // predict tokens further ahead) count as none, so that recipes that narrow the numbered blocks
+  // further keep the other ops in 16 bits (keep_mtp_spec_in_bf16 of Megatron-Bridge).
   int block = -1;
-  int step = -1;  // forward ops of a time loop whose steps are stages of their own: the step (0..);
-                  // -1: no such loop
+  // For a forward op of a time loop whose steps are stages of their own: the number of the step,
+  // from 0; else -1.
+  int step = -1;
   friend bool operator==(const Op&, const Op&) = default;
   int64_t integer(std::string_view name, int64_t otherwise = 0) const;
   double number(std::string_view name, double otherwise = 0) const;
@@ -136,33 +146,35 @@ class Graph {
   const Op& op(OpId id) const { return ops_[id.index()]; }
   Op& op(OpId id) { return ops_[id.index()]; }
 
-  TensorId add_tensor(Tensor tensor);  // sets id
-  OpId add_op(Op op);                  // sets id, info, block and the outputs' producer
+  TensorId add_tensor(Tensor tensor);  // sets its id
+  OpId add_op(Op op);  // sets its id, info and block, and the producer of its outputs
   TensorId find_tensor(std::string_view name) const;  // invalid if absent
-  // Returns the parameter that a tensor is or is made from, by ops with one input only (cast, cut,
-  // reordered); invalid if it is made from anything else.
+  // Returns the parameter that the tensor is, or from which it is made by ops with one input (cast,
+  // cut, reordered). Returns an invalid id if it is made from anything else.
   TensorId parameter_of(TensorId id) const;
-  // Returns whether the tensor is the gradient of a parameter, or of a form of the parameter with
-  // the same dims (its narrow copy).
+  // Returns whether the tensor is the gradient of a parameter, or of a tensor made from a parameter
+  // that has the parameter's dims (its copy in a narrow dtype).
   bool is_parameter_gradient(TensorId id) const;
   // Returns whether the op is a clone of a forward op that the backward pass runs again
   // (recompute_ops). A clone makes activations.
   bool runs_again(const Op& op) const;
-  // Returns the ops that read each tensor, in order.
+  // Returns for each tensor the ops that read it, in order.
   std::vector<std::vector<OpId>> consumers() const;
 
-  TensorId loss;  // scalar; invalid in a graph without one
+  TensorId loss;  // scalar; invalid in a graph without a loss
   std::string name;
 
-  // Checks that the graph is well-formed: ids, order, unique names, annotation sizes = shapes,
-  // known kinds, every attribute as its kind demands. With `place`, the error begins with its text
-  // for the op or tensor at fault (a line of a file); one of the two is null, or both for a fault
-  // of the whole.
+  // Checks that the graph is well-formed: ids, order, unique names, annotation sizes equal to
+  // shapes, known kinds, and every attribute as its kind demands. If `place` is given, an error
+  // begins with the text that `place` returns for the op or the tensor at fault (a line of a file).
+  // `place` is called with null for the other of the two, and with two nulls if the whole graph is
+  // at fault.
   using Place = std::function<std::string(const Op*, const Tensor*)>;
   Status verify(const Place& place = nullptr) const;
-  // Checks a graph made op by op (GraphBuilder, transforms), in which the outputs of an op were
-  // inferred when it was added. They are inferred a second time only where the environment has
-  // TESSERA_CHECK_GRAPHS, as test programs have (cmake/TesseraModule.cmake); all else is checked.
+  // Checks a graph that was made op by op (GraphBuilder, transforms). The outputs of each op were
+  // inferred when the op was added. They are inferred a second time only if the environment
+  // variable TESSERA_CHECK_GRAPHS is set, as it is for test programs (cmake/TesseraModule.cmake).
+  // All other checks of verify() are made.
   Status verify_made() const;
   friend bool operator==(const Graph&, const Graph&) = default;
 
@@ -171,16 +183,17 @@ class Graph {
   std::vector<Op> ops_;
 };
 
-// Returns the published dims of a parameter, also where they are its own.
+// Returns the published dims of a parameter. If `published` is empty, these are the parameter's own
+// dims, one by one.
 PublishedDims published_dims(const Tensor& tensor);
-// Returns "(heads head_dim) hidden": names of dims, joined ones in parentheses; "()" for a dim of
-// size 1.
+// Returns the published dims as text, "(heads head_dim) hidden": names of dims, with joined dims in
+// parentheses and "()" for a dim of size 1.
 std::string published_text(const Tensor& tensor);
 // Reads the text of published_text. The result is empty if the text names the dims one by one in
 // their own order. Returns an error if the text does not name each dim once.
 Result<PublishedDims> parse_published(std::string_view text, const std::vector<Dim>& dims);
 
-int64_t parameter_count(const Graph& graph);         // elements of all parameters
+int64_t parameter_count(const Graph& graph);         // number of elements of all parameters
 std::string describe(const std::vector<Dim>& dims);  // "[batch=8, in=4]", for messages
 std::string describe(const Tensor& tensor);          // "'x' [batch=8, in=4] float32"
 

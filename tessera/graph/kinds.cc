@@ -66,7 +66,7 @@ std::string_view type_name(AttributeInfo::Type type) {
   return "?";
 }
 
-// Returns whether the attribute has the type; an integer may stand where a number is wanted.
+// Returns whether the attribute has the type. An integer is also accepted as a number.
 bool fits(const Attribute& value, AttributeInfo::Type type) {
   switch (type) {
     case AttributeInfo::Type::kInteger: return std::holds_alternative<int64_t>(value);
@@ -111,7 +111,7 @@ Status complete_attributes(const KindInfo& info, Attributes& attributes) {
   return {};
 }
 
-// Returns whether the output lacks a dim of the op, over which it is summed.
+// Returns whether the output is a sum over a dim of the op that it lacks.
 bool is_sum(const Annotation& annotation, size_t output) {
   if (annotation.outputs[output].combiner != Combiner::kSum) return false;
   for (size_t dim = 0; dim < annotation.dims.size(); ++dim) {
@@ -244,11 +244,11 @@ NumberRange optimizer_range(std::string_view name) {
   if (std::find(kShares.begin(), kShares.end(), name) != kShares.end())
     return {.least = 0, .below = 1};
   if (name == "nesterov") return {.least = 0, .below = 2, .flag = true};
-  return {.least = 0};  // rates, decays, norms, what is added to a root
+  return {.least = 0};  // rates, decays, norms, and what is added to a root
 }
 
 const KindInfo* find_kind(std::string_view name) {
-  // Ops ask for their kind again and again.
+  // The index makes look-ups fast, because ops look up their kind very often.
   static const std::unordered_map<std::string_view, const KindInfo*> index = [] {
     std::unordered_map<std::string_view, const KindInfo*> by_name;
     for (const auto& [known, info] : table()) by_name.emplace(known, &info);

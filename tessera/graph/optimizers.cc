@@ -54,14 +54,15 @@ TensorId squares(ParameterUpdate& u, const std::string& suffix, TensorId of) {
   return u.op1(suffix, "sum_squares", {of});
 }
 
-// Makes p - rate u, with decay by the learning rate.
+// Makes the parameter's new value p - rate u, where u is `direction`. Weight decay is applied with
+// the learning rate.
 void apply(ParameterUpdate& u, TensorId direction, TensorId rate, Attributes attributes = {}) {
   std::vector<TensorId> inputs = {u.parameter(), direction, rate, u.scalars().lr};
   if (u.scalars().skip.valid()) inputs.push_back(u.scalars().skip);
   u.becomes(u.parameter(), u.op1("", "apply_update", inputs, std::move(attributes)));
 }
 
-// ---- lamb, lars: vectors (biases, gains) take the learning rate as it is
+// ---- lamb, lars: for vectors (biases, gains) the learning rate is not adapted
 bool is_vector(const ParameterUpdate& u) {
   return published_dims(u.tensor(u.parameter())).size() < 2;
 }
@@ -103,7 +104,7 @@ void lars(ParameterUpdate& u) {
 }
 
 // ---- adafactor
-// Makes the running mean of x, which is kept in a state.
+// Makes the running mean of x, and keeps it in a state.
 TensorId decayed(ParameterUpdate& u, const std::string& name, const std::vector<Dim>& dims,
                  TensorId x) {
   const TensorId old = u.state(name, dims);
@@ -115,7 +116,8 @@ TensorId decayed(ParameterUpdate& u, const std::string& name, const std::vector<
   return made[0];
 }
 
-// Keeps second moments by row and by column of the last two published dims, and multiplies them.
+// Updates by Adafactor, which keeps second moments by row and by column of the last two published
+// dims. The product of the two is the estimate of the second moment of an element.
 void adafactor(ParameterUpdate& u) {
   const Tensor parameter = u.tensor(u.parameter());
   const DType wide = u.tensor(u.scalars().lr).dtype;
@@ -153,7 +155,7 @@ void adafactor(ParameterUpdate& u) {
                      {"factor", 1.0 / static_cast<double>(published_size(parameter, row))}});
     const TensorId positive = u.op1("positive", "clamp", {mean}, {{"min", least}});
     const TensorId relative = u.op1("relative", "div", {rows, positive});
-    // Dims of size 1 have no names here, so rows or columns may have all the names.
+    // Dims of size 1 are not among the names, so the rows or the columns may have all names.
     if (row_names.empty()) {
       square = u.op1("second_moment", "mul", {columns, relative});
     } else if (column_names.empty()) {
@@ -175,9 +177,9 @@ void adafactor(ParameterUpdate& u) {
 }
 
 // ---- muon
-// Multiplies each matrix of x (the last two dims; those before them are a stack) by (a + b y + c
-// y^2) with y = x x^T (or x^T x, if that is smaller), five times. This polynomial drives all
-// singular values of x, which are at most 1, to about 1.
+// Makes the matrices of x about orthogonal. A matrix has the last two dims; earlier dims are a
+// stack. Each of five steps multiplies every matrix by (a + b y + c y^2) with y = x x^T (or x^T x,
+// if that is smaller). This polynomial moves all singular values, which are at most 1, to about 1.
 TensorId orthogonalised(ParameterUpdate& u, TensorId x) {
   constexpr double kA = 3.4445, kB = -4.7750, kC = 2.0315;  // as in the paper
   if (!x.valid()) return x;
@@ -218,7 +220,8 @@ TensorId orthogonalised(ParameterUpdate& u, TensorId x) {
   return x;
 }
 
-// Divides x by its norm, so that no singular value is above 1; each matrix of a stack by its own.
+// Divides x by its norm, so that no singular value is above 1. In a stack each matrix is divided by
+// its own norm.
 TensorId of_norm_one(ParameterUpdate& u, TensorId x, const Names& stack) {
   if (!x.valid()) return x;
   TensorId squared;
@@ -240,10 +243,11 @@ TensorId of_norm_one(ParameterUpdate& u, TensorId x, const Names& stack) {
   return u.op1("unit", "mul", {x, inverse});
 }
 
-// A parameter as a matrix, or each matrix of a stack: the rows are the first published dim, the
-// columns all others, joined. Dims of the stack and dims of size 1 without a name do not count.
+// A parameter as a matrix, or as a stack of matrices of this form. The rows are the first published
+// dim. The columns are all other published dims, joined. Dims of the stack, and dims of size 1
+// without a name, are ignored.
 struct PublishedMatrix {
-  std::vector<Dim> rows, columns;  // in the parameter's order; empty: not a matrix
+  std::vector<Dim> rows, columns;  // in the parameter's order; empty if the parameter is no matrix
 };
 
 PublishedMatrix published_matrix(const Tensor& parameter, const std::vector<Dim>& stack) {
@@ -273,8 +277,9 @@ int64_t elements_of(const std::vector<Dim>& dims) {
 }
 
 // Brings a parameter into the form of a matrix, or of a stack of matrices, and back. The dims of
-// the stack come first. Rows are the dims that the parameter has first; whether they are inputs or
-// outputs makes no difference, because a matrix is orthogonalised as its transpose is.
+// the stack come first. The rows are those dims that come first in the parameter, either inputs or
+// outputs. This makes no difference, because the orthogonalised transpose is the transpose of the
+// orthogonalised matrix.
 class MatrixForm {
  public:
   MatrixForm(ParameterUpdate& u, std::vector<Dim> stack, const PublishedMatrix& matrix)
@@ -312,7 +317,8 @@ class MatrixForm {
                   {{"spec", fmt::format("{} -> {}", words_of(from), words_of(to))}});
   }
 
-  // Joins dims begin to end. `first` is the number of the joined dim behind the stack.
+  // Joins the dims begin to end to one. `first` is the joined dim's position after the dims of
+  // the stack.
   TensorId joined(TensorId x, size_t begin, size_t end, size_t first) {
     if (end - begin < 2) return x;
     return u_.op1(fmt::format("join.{}", first), "group", {x},
@@ -336,8 +342,8 @@ class MatrixForm {
   size_t cut_ = 0;
 };
 
-// Updates the factors of products and convolutions by the orthogonalised momentum, each matrix of a
-// stack alone, and vectors and tables (looked up, or added as positions) by AdamW.
+// Updates factors of products and convolutions by the orthogonalised momentum, each matrix of a
+// stack by itself. Vectors and tables (looked up, or added as positions) are updated by AdamW.
 void muon(ParameterUpdate& u) {
   const std::vector<Dim> stack = u.stacked();
   const PublishedMatrix published = published_matrix(u.tensor(u.parameter()), stack);
@@ -353,7 +359,8 @@ void muon(ParameterUpdate& u) {
   const TensorId direction = u.in_dtype("wide", made[0], wide);
   MatrixForm form(u, stack, published);
   const TensorId matrix = form.of(of_norm_one(u, direction, names_of(stack)));
-  // As in torch.optim.Muon and the author's code, matrices with more rows take longer steps.
+  // Matrices with more rows than columns take longer steps, as in torch.optim.Muon and the
+  // author's code.
   const double factor =
       std::sqrt(std::max(1.0, static_cast<double>(elements_of(published.rows)) /
                                   static_cast<double>(elements_of(published.columns))));
@@ -511,7 +518,7 @@ Attributes ParameterUpdate::add_rows(std::vector<TensorId>& inputs) const {
                                                       : weighted ? "weighted"
                                                                  : "sum");
   }
-  std::string within;  // which rows of a larger table these are, as the look-ups say
+  std::string within;  // the rows of a larger table that the table has, as its look-ups say
   for (const auto& [op, input] : readers(WorkClass::kLookup)) {
     if (op->attributes.contains("within")) within = op->text("within");
   }
@@ -528,7 +535,8 @@ void ParameterUpdate::by_rows(const std::string& kind) {
   const std::vector<TensorId> updated = inputs;
   Attributes attributes = add_rows(inputs);
   attributes.emplace("rounding", spec_.rounding);
-  // Elements of a piece are rounded as elements of the whole table are.
+  // An element of a piece must be rounded as it would be in the whole table, so the random bits are
+  // drawn under the name of the whole.
   const auto within = std::get<std::string>(attributes.at("within"));
   if (!within.empty()) {
     attributes.emplace("stream",
@@ -616,7 +624,7 @@ std::vector<TensorId> updated_parameters(const Graph& graph) {
     for (const TensorId input : op.inputs) {
       const TensorId parameter = parameter_of(input);
       if (!parameter.valid() || parameter == one) continue;
-      if (one.valid()) {  // belongs to several parameters
+      if (one.valid()) {  // the op serves several parameters
         one = {};
         break;
       }

@@ -27,11 +27,12 @@ Result<Order> parse_order(std::string_view text) {
 
 namespace {
 
-// Returns the first index of piece i, in the order of indices; for i = order.pieces, dim_size.
+// Returns the first index of piece i, where pieces are counted in the order of indices. For i =
+// order.pieces, returns dim_size.
 int64_t begin_of(const Order& order, int64_t dim_size, int64_t i) {
   const int64_t each = dim_size / order.pieces, longer = dim_size % order.pieces;
   if (order.kind != Order::Kind::kZigzag) return i * each + std::min(i, longer);
-  // Before it lie pieces from the front and from the back of the positions, in turn.
+  // Before piece i there are, in turn, pieces from the front and from the back of the positions.
   const int64_t front = (i + 1) / 2, back = i / 2;
   return i * each + std::min(front, longer) + std::max<int64_t>(0, longer - (order.pieces - back));
 }
@@ -51,8 +52,8 @@ OpRun piece_of(const Order& order, int64_t dim_size, int64_t i) {
 }  // namespace
 
 std::vector<OpRun> runs_of(const Order& order, int64_t dim_size, Interval interval) {
-  // Finds the last piece that begins at the interval or before it. Programs of long rings call this
-  // very often.
+  // Finds the last piece that begins at or before the begin of the interval, by bisection, because
+  // programs of long rings call this function very often.
   int64_t piece = 0;
   for (int64_t end = order.pieces; end - piece > 1;) {
     const int64_t middle = piece + (end - piece) / 2;
@@ -72,11 +73,11 @@ std::vector<OpRun> runs_of(const Order& order, int64_t dim_size, Interval interv
 
 namespace {
 
-// Returns the area with j < i + shift among `queries` x `keys` points (i, j); its diagonal counts
-// half.
+// Returns the number of points (i, j), among `queries` x `keys`, with j <= i + shift. A point with
+// j = i + shift counts half.
 double area_below(double queries, double keys, double shift) {
   // Row i has clamp(i + shift + 1/2, 0, keys) points.
-  const auto integral = [&](double from, double to) {  // of i + shift + 1/2 over integers i
+  const auto integral = [&](double from, double to) {  // sum of i + shift + 1/2 over the integers i
     return (to - from) * (shift + 0.5 + (from + to - 1) / 2);
   };
   const double begin = std::clamp(std::ceil(-shift), 0.0, queries);
@@ -107,11 +108,11 @@ double visible_points(const Op& op, const Box& box) {
   if (!leaves_out_points(op) || rows * columns == 0) return rows * columns;
   const int64_t all_queries = op.annotation.dims[seq].size, all_keys = op.annotation.dims[kv].size;
   const std::string order_text = op.text("order");
-  // Returns the area of the queries and keys of two runs. Query i and key j of the runs stand
-  // `apart` + stride (i - j) positions from each other.
+  // Returns the visible area of two runs, one of queries and one of keys. The position of query i
+  // minus the position of key j is `apart` + stride (i - j).
   const auto area = [&](double of_queries, double of_keys, int64_t apart, int64_t stride) {
-    // Counts in whole strides. With a remainder no key is at its query's position: a point of the
-    // diagonal counts wholly or not at all.
+    // Counts in whole strides. If `apart` is no multiple of the stride, no key has the position of
+    // a query, so there is no diagonal whose points count half.
     const auto strides = [&](int64_t positions) {
       return static_cast<double>(floor_divide(positions, stride));
     };

@@ -55,7 +55,7 @@ PieceOrigin Origins::of(TensorId id) const {
     parameter = graph_.tensor(parameter).update_of;
   const auto found = parameter.valid() ? pieces_.find(parameter) : pieces_.end();
   const std::vector<Dim>& dims = tensor.dims;
-  // Some states of a table do not have its rows.
+  // Some states of a table lack the dim of its rows. They are not cut with the table.
   if (found == pieces_.end() || dims.empty() || dims[0] != graph_.tensor(parameter).dims[0])
     return origin;
   origin.name = name_of_whole(tensor.name);

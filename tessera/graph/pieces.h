@@ -1,10 +1,10 @@
-// Tables that rest in pieces. A loop over the rows of a table (unroll, transform.h) makes each
-// piece a parameter of its own, "<name>#<step>", so that each piece is kept and cut as a plan says.
-// Tensors that live across steps are known by their name and place in the whole tensor, whatever
-// the plan is: by these a piece is initialised, compared, stored and loaded.
+// Tables that are kept in pieces. A loop over the rows of a table (unroll, transform.h) makes each
+// piece a parameter of its own, "<name>#<step>", so that a plan can keep and cut each piece on its
+// own. Code that initialises, compares, stores or loads a tensor identifies a piece by the name of
+// the whole tensor and the piece's place in it, which do not depend on the plan.
 //
 //   const Origins origins(graph);
-//   origins.of(weight_1)     {name "tables.0.weight", rows 40000, first 1000}
+//   origins.of(weight_1)        {name "tables.0.weight", rows 40000, first 1000}
 //   origins.of(anything else)   the tensor itself, first 0
 #pragma once
 
@@ -20,19 +20,20 @@
 
 namespace tessera {
 
-// Checks that the attribute `within` (within.h) of an op on a piece places the rows of the piece,
-// an interval, in a larger table. Ids name rows of the whole table.
+// Checks that the text, the attribute `within` (within.h) of an op on a piece of a table, places
+// the piece's rows as one interval in a larger table. The ids of such an op name rows of the
+// larger table.
 Status check_rows_within(std::string_view text, const Dim& rows);
-// Returns the op's first element in the larger tensor along that dim (one block), as the attribute
-// says, or 0 if it does not name the dim.
+// Returns the index, in the larger tensor, of the op's first element along that dim. The attribute
+// `within` tells it (with one block); 0 if the attribute does not name the dim.
 int64_t begin_within(const Op& op, int op_dim);
 
-// The whole tensor of which a tensor is a piece, and the piece's place in it.
+// The whole tensor from which a piece was cut, and the piece's place in it.
 struct PieceOrigin {
   std::string name;
   std::vector<int64_t> shape;
-  int64_t first = 0;   // its first row there
-  bool piece = false;  // false: it is the tensor itself
+  int64_t first = 0;   // the number of the piece's first row in the whole tensor
+  bool piece = false;  // false: the tensor is no piece
   Box in_whole(Box region) const;
 };
 
@@ -50,11 +51,11 @@ class Origins {
   std::map<TensorId, Rows> pieces_;  // by parameter
 };
 
-// Returns the tensor's name without the step of the loop that cut it.
+// Returns the name of the whole tensor: the piece's name without "#<step>".
 std::string_view name_of_whole(std::string_view piece);
 
-// Returns the whole tensor, with that name and all rows, for code that makes values by the place of
-// an element.
+// Returns the tensor with the name and all rows of the whole that `origin` describes. It is for
+// code that makes values from the index of an element in the whole.
 Tensor whole_of(const Tensor& tensor, const PieceOrigin& origin);
 
 }  // namespace tessera

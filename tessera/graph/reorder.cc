@@ -56,8 +56,8 @@ class ReorderPass {
   }
 
  private:
-  // Finds the names of reordered dims. A table of queries and keys (a bias of scores) is reordered
-  // along both.
+  // Finds the names of the dims to reorder. A table with a dim of queries and one of keys (a bias
+  // of scores) is reordered along both, so the name of the keys' dim is added.
   void find_names() {
     names_.insert(dim_);
     for (const Op& op : from_.ops()) {
@@ -74,12 +74,13 @@ class ReorderPass {
                        [&](const Dim& dim) { return dim.name == dim_; });
   }
 
-  // Returns which of the op's dims stand in the order: those whose operands' elements do. A dim
-  // that no operand has takes the order by its name, like the sources.
+  // Returns for each dim of the op whether its elements are in the new order, because the elements
+  // of an operand are. For a dim that no operand has, the name decides, as for sources.
   Result<std::vector<bool>> ordered_dims(const Op& op) const {
     const auto& dims = op.annotation.dims;
     std::vector<bool> ordered(dims.size()), read(dims.size());
-    for (const bool first : {true, false}) {  // first collects from the operands, then checks
+    // The first pass collects from the operands, the second checks.
+    for (const bool first : {true, false}) {
       for (size_t i = 0; i < op.inputs.size(); ++i) {
         const OperandDims& operand = op.annotation.inputs[i];
         for (size_t t = 0; t < operand.dims.size(); ++t) {
@@ -110,8 +111,8 @@ class ReorderPass {
                     dim_, op.path, op.kind));
   }
 
-  // Returns whether the kind has an expansion over the dim: it takes sums or maxima over it, which
-  // hold in any order.
+  // Returns whether the op has an expansion over the dim. Such an op takes sums or maxima over the
+  // dim, which are the same in any order.
   static bool expands_over(const Op& op, const std::string& dim) {
     const KindInfo& info = info_of(op);
     if (info.expandable == nullptr) return false;
@@ -119,8 +120,9 @@ class ReorderPass {
     return std::find(dims.begin(), dims.end(), dim) != dims.end();
   }
 
-  // Checks that the op treats each element alike, wherever it stands, or takes the order as an
-  // attribute, then for queries and keys both. Returns whether the op takes the order.
+  // Checks, for each reordered dim, that the op treats all elements alike, whatever their position,
+  // or that it takes the order as an attribute. In the second case both queries and keys must be
+  // reordered. Returns whether the op takes the order.
   Result<bool> follows(const Op& op, const std::vector<bool>& ordered) const {
     bool follows = false;
     for (size_t d = 0; d < ordered.size(); ++d) {
@@ -189,13 +191,14 @@ class ReorderPass {
   const Graph& from_;
   const std::string& dim_;
   const std::string& order_;
-  std::set<std::string> names_;  // names of dims of sources that are reordered
+  std::set<std::string> names_;  // names of dims that are reordered in sources
   GraphBuilder to_;
   std::vector<TensorId> tensors_;  // by tensor of from_
-  // By tensor of from_ and its dims: whether the elements stand in the order. Another op may have
-  // given the dim another name.
+  // By tensor of from_ and by its dims: whether the elements along the dim are in the new order.
+  // The dim's name does not tell it, because an op may have renamed the dim.
   std::vector<std::vector<bool>> ordered_;
-  std::map<TensorId, TensorId> reordered_;  // sources
+  // For each source: the op output that holds it in the new order.
+  std::map<TensorId, TensorId> reordered_;
 };
 
 }  // namespace

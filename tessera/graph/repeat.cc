@@ -15,8 +15,8 @@ namespace {
 
 constexpr int64_t kOutside = -1;  // made by no forward op
 
-// A tandem repetition among the forward ops: blocks of `length` begin at `first` + i * length. The
-// first block may also begin up to `slack` ops later.
+// A repetition of blocks among the forward ops, one block directly after the other: block i begins
+// at op `first` + i * length. The first block may also begin up to `slack` ops later.
 struct Candidate {
   size_t first = 0, length = 0, count = 0, slack = 0;
   size_t covers() const { return length * count; }
@@ -63,7 +63,8 @@ class Finder {
     return out;
   }
 
-  // Returns a number that is equal for equal ops.
+  // Returns a number for the op. Ops that are equal, up to identity attributes, have the
+  // same number.
   int number_of(const Op& op) {
     std::string text = op.kind;
     for (const auto& [name, value] : op.attributes) {
@@ -86,7 +87,7 @@ class Finder {
     return numbers_.emplace(std::move(text), static_cast<int>(numbers_.size())).first->second;
   }
 
-  // Returns the candidates, those that cover most first.
+  // Returns the candidates, with those that cover most ops first.
   std::vector<Candidate> candidates() const {
     std::vector<Candidate> out;
     const size_t n = ops_.size();
@@ -105,8 +106,9 @@ class Finder {
     return out;
   }
 
-  // Returns whether the block at `next` reads as the block at `begin` does. Tensors that the first
-  // block reads from before it, later blocks read from the block before them.
+  // Returns whether the block that begins at `next` reads its tensors in the same way as the block
+  // that begins at `begin`. If the first block reads a tensor that was made before it, a later
+  // block may read the corresponding tensor of the block before that later block.
   bool reads_alike(size_t first, size_t begin, size_t next, size_t length) const {
     for (size_t k = 0; k < length; ++k) {
       for (size_t j = 0; j < reads_[begin + k].size(); ++j) {
@@ -131,7 +133,8 @@ class Finder {
     return true;
   }
 
-  // Counts the tensors made before op `border` (the second block) that it or a later op reads.
+  // Counts the tensors that are made before op `border` (the begin of the second block) and read at
+  // `border` or later.
   size_t crossing(size_t border) const {
     size_t count = 0;
     for (size_t i = 0; i < border; ++i) count += last_read_[i] >= border ? 1 : 0;
@@ -152,10 +155,11 @@ class Finder {
 
   const Graph& graph_;
   Sizes sizes_;
-  std::vector<OpId> ops_;                    // forward
-  std::vector<int> alike_;                   // number of each op
-  std::vector<std::vector<int64_t>> reads_;  // by op: the place of each input's producer
-  std::vector<size_t> last_read_;            // by op: the last reader of its outputs
+  std::vector<OpId> ops_;   // forward
+  std::vector<int> alike_;  // for each op: its number_of
+  // For each op: for each input the place of its producer in ops_.
+  std::vector<std::vector<int64_t>> reads_;
+  std::vector<size_t> last_read_;  // for each op: the place of the last reader of its outputs
   std::map<std::string, int> numbers_;
 };
 

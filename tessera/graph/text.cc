@@ -1,6 +1,6 @@
-// The text form of a graph; docs/reference/graph-format.md. Each tensor or op has one line; tensors
-// stand in the order of their ids, each before the first op that mentions it; ops in order. So the
-// text needs no ids.
+// The text form of a graph; docs/reference/graph-format.md. Each tensor and each op has one line.
+// Tensors are in the order of their ids, each before the first op that mentions it, and ops are in
+// order. So ids need not be written.
 #include "tessera/base/text.h"
 
 #include <fmt/format.h>
@@ -60,7 +60,7 @@ std::string handles(const Graph& graph, const std::vector<TensorId>& ids) {
   return out;
 }
 
-// Returns the shortest text that reads back as the same double, and not as an integer.
+// Returns the shortest text that is read back as the same double and cannot be read as an integer.
 std::string double_text(double value) {
   std::string text = fmt::format("{}", value);
   if (text.find_first_of(".einf") == std::string::npos) text += ".0";
@@ -119,7 +119,7 @@ std::string op_line(const Graph& graph, const Op& op) {
 // ---- parse
 // ---------------------------------------------------------------------------------------
 //
-// A cursor in one line.
+// A reading position in one line.
 class Cursor {
  public:
   explicit Cursor(std::string_view text) : text_(text) { skip_blanks(); }
@@ -359,7 +359,8 @@ class GraphParser {
       }
     }
     TESSERA_TRY_VOID(cursor.expect(')'));
-    // Reads the scaling that rotary tables may have: rotary_cos(500000.0)(8 1 4 8192).
+    // Reads the scaling of frequencies that rotary tables may have: rotary_cos(500000.0)(8 1
+    // 4 8192).
     if (wanted > 0 || !cursor.take('(')) return init;
     while (!cursor.take(')')) {
       TESSERA_TRY(const std::string size, cursor.word("an integer or ')'"));
@@ -369,7 +370,7 @@ class GraphParser {
     return init;
   }
 
-  // Reads a number, which may hold a '+' (1e+20), as no word does.
+  // Reads a number. It may contain a '+' (1e+20), which is not part of a word.
   static Result<std::string> number_text(Cursor& cursor) {
     TESSERA_TRY(std::string text, cursor.word("a number"));
     if (!cursor.take('+')) return text;
@@ -388,7 +389,7 @@ class GraphParser {
     }
     TESSERA_TRY(const std::string text, number_text(cursor));
     if (auto integer = parse_int(text)) return Attribute(*integer);
-    constexpr double kInfinity = std::numeric_limits<double>::infinity();  // bounds of `clamp`
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();  // as a bound of `clamp`
     if (text == "inf") return Attribute(kInfinity);
     if (text == "-inf") return Attribute(-kInfinity);
     TESSERA_TRY(const double value, parse_double(text));
@@ -454,15 +455,15 @@ class GraphParser {
     return {};
   }
 
-  // Fills in the parts that a text may leave out: the annotation, and attributes with defaults.
+  // Fills in what a text may leave out: the annotation, and attributes with defaults.
   Status infer(Op& op) const {
     TESSERA_TRY(Inferred inferred, infer_op(graph_, op.kind, op.inputs, op.attributes));
     op.annotation = std::move(inferred.annotation);
     return {};
   }
 
-  // Binds sizes by the shapes; where these do not tell all sizes, by the kind too (blocks of a
-  // slice).
+  // Binds the sizes of the annotation by the shapes of the operands. If the shapes do not determine
+  // all sizes (blocks of a slice), uses the sizes that the kind infers, too.
   Status bind(Op& op) const {
     Annotation by_shapes = op.annotation;
     Status bound = bind_sizes(by_shapes, shapes(op.inputs), shapes(op.outputs));
@@ -550,7 +551,8 @@ std::string to_text(const Graph& graph) {
 Result<Graph> parse_graph(std::string_view text, std::string_view file) {
   auto graph = GraphParser(file).parse(text);
   if (graph) return graph;
-  // A message quotes names and rests of lines, which may be of any length; it begins with the file.
+  // A message begins with the file and quotes names and parts of lines, which may be very long, so
+  // the message after the file is shortened.
   const std::string& message = graph.error().message;
   return invalid_input(message.starts_with(file)
                            ? std::string(file) + short_line(message.substr(file.size()))

@@ -43,12 +43,13 @@ class PrecisionPass {
   }
 
  private:
-  // Adds the sources up to `last`, so that they keep their places among the op outputs.
+  // Adds the sources (tensors without a producer) up to `last`, so that they keep their places
+  // among the outputs of ops.
   void add_sources(TensorId last) {
     for (; next_source_ <= last.index() && next_source_ < from_.tensors().size(); ++next_source_) {
       Tensor tensor = from_.tensors()[next_source_];
       if (tensor.producer.valid()) continue;
-      // A parameter that is not trained needs no more digits than its readers use.
+      // A parameter that is not trained needs no more precision than its readers use.
       if (tensor.role == Role::kParameter && is_floating(tensor.dtype))
         tensor.dtype = parameter_.value_or(tensor.trained ? tensor.dtype : compute_);
       tensors_[next_source_] = to_.graph().add_tensor(std::move(tensor));
@@ -69,7 +70,8 @@ class PrecisionPass {
     }
   }
 
-  // Returns `compute`, unless the op reads an activation of another floating dtype.
+  // Returns the dtype in which the op computes: the dtype of an activation of another floating
+  // dtype that the op reads, if there is one, else `compute`.
   DType working_dtype(const Op& op) const {
     for (const TensorId input : op.inputs) {
       const Tensor& tensor = to_.tensor(tensors_[input.index()]);
@@ -104,12 +106,12 @@ class PrecisionPass {
 // --- expand_ops, recompute_ops: edit a copy of the graph, then number it anew
 // --------------------------------------
 
-// Numbers tensors in the order of the ops that make them; parameters and other sources keep their
-// places between them.
+// Numbers tensors in the order of the ops that make them. Parameters and other sources keep their
+// places among these tensors.
 class Renumbering {
  public:
-  // Makes the graph of the ops `order`. Outputs of left-out ops vanish; `instead[t]` replaces
-  // tensor t wherever an op, a link or the loss refers to it.
+  // Makes the graph of the ops `order`. Outputs of ops that are not in `order` are dropped.
+  // Wherever an op, a link or the loss refers to tensor t, instead[t] takes its place.
   Renumbering(const Graph& graph, const std::vector<OpId>& order,
               const std::vector<TensorId>& instead)
       : graph_(graph),
@@ -156,8 +158,8 @@ class Renumbering {
       if (!graph_.tensor(input).producer.valid()) add_sources(TensorId(input.index() + 1));
     }
     for (const TensorId output : op.outputs) {
-      // The outputs of appended ops lie behind all sources and say nothing about the sources'
-      // places.
+      // The numbers of outputs of appended ops are above those of all sources, so they do not tell
+      // where the sources belong.
       if (output.index() < instead_.size()) add_sources(output);
       add(output);
     }
@@ -165,8 +167,8 @@ class Renumbering {
 
   TensorId mapped(TensorId id) const {
     if (!id.valid()) return id;
-    // More than one step is needed if an op's expansion passes on the output of another replaced
-    // op.
+    // More than one step is needed if the expansion of an op passes on, as its result, the output
+    // of another replaced op.
     while (id.index() < instead_.size() && instead_[id.index()] != id) id = instead_[id.index()];
     TESSERA_CHECK(tensors_[id.index()].valid(), "'{}' is made by no op", graph_.tensor(id).name);
     return tensors_[id.index()];
@@ -183,10 +185,11 @@ class Renumbering {
   }
 
   const Graph& graph_;
-  const std::vector<TensorId>& instead_;  // by tensor of the graph before ops were appended
-  std::vector<TensorId> tensors_;         // new ids
+  // By tensor of the graph as it was before ops were appended.
+  const std::vector<TensorId>& instead_;
+  std::vector<TensorId> tensors_;  // by old tensor: its new id
   std::vector<OpId> ops_;
-  std::vector<TensorId> sources_;  // in order
+  std::vector<TensorId> sources_;  // tensors without a producer, in order
   size_t next_source_ = 0;
   Graph out_;
 };
@@ -278,7 +281,8 @@ class ExpandPass {
     TESSERA_CHECK(tensor.dims == before.dims && tensor.dtype == before.dtype,
                   "the expansion makes another '{}'", before.name);
     instead_[before.id.index()] = after;
-    if (after.index() < first_tensor) return;  // passed through
+    // The expansion passes on a tensor that it did not make.
+    if (after.index() < first_tensor) return;
     tensor.name = before.name;
     tensor.role = before.role;
     tensor.of = before.of;
@@ -299,8 +303,8 @@ class ExpandPass {
   }
 
   const Graph& from_;
-  GraphBuilder to_;                            // from_ and, behind it, all expansions
-  std::vector<std::vector<OpId>> expansions_;  // by op of from_; empty: kept
+  GraphBuilder to_;                            // from_, followed by all expansions
+  std::vector<std::vector<OpId>> expansions_;  // by op of from_; empty: the op is kept
   std::vector<TensorId> instead_;
 };
 
@@ -333,7 +337,7 @@ class RecomputePass {
   }
 
  private:
-  // Returns the forward ops that `reader` needs again and that have no clone yet, in order.
+  // Returns, in order, the forward ops that must run again for `reader` and that have no clone yet.
   std::vector<OpId> producers_to_clone(const Op& reader) {
     std::vector<OpId> found;
     const auto visit = [&](const Op& op) {
@@ -372,8 +376,8 @@ class RecomputePass {
   }
 
   const Graph& from_;
-  Graph to_;                        // from_ and, behind it, the clones
-  std::vector<bool> dropped_;       // by tensor of from_: is made again
+  Graph to_;                        // from_, followed by the clones
+  std::vector<bool> dropped_;       // by tensor of from_: whether it is made again
   std::vector<TensorId> clone_of_;  // by tensor of from_: the tensor that the backward pass reads
   std::vector<bool> cloned_;        // by op of from_
 };

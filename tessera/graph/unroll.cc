@@ -1,4 +1,4 @@
-// Time loops wider than one op, written out: every op of the loop once for each step.
+// Writes out time loops over more than one op: every op of the loop is added once for each step.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@
 namespace tessera {
 namespace {
 
-constexpr int kReduced = -1;  // position of the looped dim in an output that lacks it
+constexpr int kReduced = -1;  // position of the looped dim in an operand that lacks the dim
 constexpr int kNoChain = -1;
 
 class UnrollPass {
@@ -82,7 +82,7 @@ class UnrollPass {
   enum class Part : uint8_t { kWhole, kPiece, kUpToPiece };
   struct Need {
     Part part = Part::kWhole;
-    int position = kReduced;  // tensor dim that is cut
+    int position = kReduced;  // the tensor dim that is cut
     bool operator==(const Need&) const = default;
   };
   struct Pieces {
@@ -90,11 +90,11 @@ class UnrollPass {
     std::vector<TensorId> by_step;
   };
 
-  // Ops that touch pieces of the same tensors.
+  // Ops that are connected because they read or write pieces of the same tensors.
   struct Chain {
-    const Op* smallest = nullptr;  // the first op whose dim is smallest
-    int64_t unit = 0;              // divides the sizes of the dim in its ops
-    std::vector<Interval> pieces;  // pieces of the unit, by step
+    const Op* smallest = nullptr;  // the first of the ops whose looped dim is smallest
+    int64_t unit = 0;              // a common divisor of the sizes of the looped dim in these ops
+    std::vector<Interval> pieces;  // by step: the step's piece of a dim of size `unit`
   };
 
   size_t steps() const {
@@ -106,7 +106,7 @@ class UnrollPass {
   int64_t size_of(const Op& op) const {
     return op.annotation.dims[static_cast<size_t>(op.annotation.find(how_.dim))].size;
   }
-  // Returns the piece of a step in a dim of the chain that has `size` elements.
+  // Returns the piece of a step in the looped dim of an op of the chain, which has `size` elements.
   static Interval piece(const Chain& chain, int64_t size, size_t step) {
     const int64_t factor = size / chain.unit;
     return {chain.pieces[step].begin * factor, chain.pieces[step].size * factor};
@@ -147,7 +147,8 @@ class UnrollPass {
   // ---- chains
   void find_chains() {
     std::vector<int> of_tensor(from_.tensors().size(), kNoChain);
-    std::vector<int> leader;  // by chain; union-find
+    // By chain: another chain with which it was joined, or itself; union-find.
+    std::vector<int> leader;
     const auto find = [&](int chain) {
       while (leader[static_cast<size_t>(chain)] != chain)
         chain = leader[static_cast<size_t>(chain)];
@@ -202,7 +203,7 @@ class UnrollPass {
       }
       for (int64_t step = 0; step < how_.steps; ++step)
         sizes.push_back(split_interval({0, shortest}, how_.steps, step).size * blocks);
-      sizes.back() += longer;  // the extra element of longer blocks is their last
+      sizes.back() += longer;  // the additional element of the longer blocks is at their end
     }
     for (size_t step = 0; step < sizes.size(); ++step) {
       if (sizes[step] % blocks != (step + 1 < sizes.size() ? 0 : longer)) {
@@ -218,8 +219,8 @@ class UnrollPass {
     return {};
   }
 
-  // Checks that tensors with blocks of uneven size, which are cut and joined by elements, have the
-  // size of the unit.
+  // Checks the tensors that are cut and joined if the blocks have uneven sizes. They must have the
+  // size `unit` in the looped dim, because they are cut and joined by elements.
   Status check_blocks(const Op& op) const {
     const int64_t unit = chain(op).unit;
     if (unit % how_.blocks == 0) return {};
@@ -265,8 +266,8 @@ class UnrollPass {
     return {};
   }
 
-  // Returns the tensor dim in which the steps make different pieces of this tensor; kReduced: they
-  // make terms of a sum (or no op of the loop makes the tensor).
+  // Returns the tensor dim along which the steps make different pieces of this tensor. Returns
+  // kReduced if the steps make terms of a sum, or if no op of the loop makes the tensor.
   int made_position(TensorId id) const {
     const OpId producer = from_.tensor(id).producer;
     if (!producer.valid() || !looped_[producer.index()]) return kReduced;
@@ -281,7 +282,8 @@ class UnrollPass {
     return how.part != Part::kWhole && made_position(op.inputs[i]) == how.position;
   }
 
-  // Finds the tensors of the steps that an op or the caller reads as a whole.
+  // Finds the tensors made in the loop that an op reads as a whole, or that are results of
+  // the graph.
   void find_joined() {
     for (const Op& op : from_.ops()) {
       for (size_t i = 0; i < op.inputs.size(); ++i) {
@@ -315,17 +317,18 @@ class UnrollPass {
   }
 
   // ---- tables whose rows are cut
-  // Returns whether the operand is a table of which an op of the loop looks up the rows of each
-  // step.
+  // Returns whether the operand is a table of which an op of the loop looks up, in each step, the
+  // rows of the step's piece.
   bool reads_rows(const Op& op, size_t i) const {
     return looped_[op.id.index()] && looks_up_rows(op) && i == 1 &&
            need(op, i) == Need{Part::kPiece, 0};
   }
 
-  // Takes into the loop the copy of a parameter in another dtype of which only ops of the loop look
-  // up rows: it is converted piece by piece.
+  // If only ops of the loop look up rows of a parameter's copy in another dtype, adds the op that
+  // makes the copy to the loop, so that the table is converted piece by piece.
   void take_in_copies_of_tables() {
-    std::vector<std::vector<OpId>> readers;  // by tensor, once there is such a copy
+    // By tensor; computed when the first such copy is found.
+    std::vector<std::vector<OpId>> readers;
     for (const Op& op : from_.ops()) {
       if (!reads_rows(op, 1)) continue;
       const TensorId table = op.inputs[1];
@@ -340,8 +343,8 @@ class UnrollPass {
     }
   }
 
-  // Finds the parameters that rest in pieces: ops of the loop look up their rows, and all other
-  // readers read the same pieces in the loop.
+  // Finds the parameters that are kept in pieces: ops of the loop look up their rows, and all other
+  // readers are in the loop too and read the same pieces.
   Status find_pieces_at_rest() {
     at_rest_.assign(from_.tensors().size(), nullptr);
     std::vector<bool> read_otherwise(from_.tensors().size());
@@ -390,7 +393,7 @@ class UnrollPass {
     return known;
   }
 
-  // Cuts a tensor that no step makes.
+  // Cuts the step's part from a tensor that the steps do not make.
   TensorId cut(const Op& op, size_t i, const Need& how, size_t step) {
     const TensorId x = whole_[op.inputs[i].index()];
     const Dim dim = to_.tensor(x).dims[static_cast<size_t>(how.position)];
@@ -407,8 +410,8 @@ class UnrollPass {
     return part;
   }
 
-  // Joins the pieces of the steps so far. Only the pieces are kept: a joined copy for each step
-  // would grow with the square of the dim.
+  // Joins the pieces of the steps so far. Only the pieces are kept for the backward pass, because
+  // joined copies kept for all steps would need memory that grows with the square of the dim.
   TensorId joined_up_to(const Op& op, size_t i, size_t step) {
     const Pieces& pieces = pieces_[op.inputs[i].index()];
     if (step == 0) return pieces.by_step[0];
@@ -436,7 +439,8 @@ class UnrollPass {
     }
   }
 
-  // Adds all steps of the ops that wait, step by step, and joins the outputs that others read.
+  // Adds all steps of the waiting ops, step by step, and joins the outputs that other ops read as
+  // a whole.
   void flush() {
     for (size_t step = 0; step < steps() && to_.ok(); ++step) {
       for (const OpId id : run_) {
@@ -480,7 +484,7 @@ class UnrollPass {
     }
   }
 
-  // Returns whether the steps make terms of a sum.
+  // Returns whether the steps of the op make terms of a sum.
   bool sums(const Op& op) const { return made_position(op.outputs[0]) == kReduced; }
 
   Attributes attributes_of(const Op& op, size_t step) const {
@@ -532,12 +536,14 @@ class UnrollPass {
   std::vector<Chain> chains_;    // in the order of their first ops
   std::vector<TensorId> whole_;  // by tensor of from_; invalid: not (or not yet) made as a whole
   std::vector<Pieces> pieces_;   // by tensor of from_
-  std::vector<bool> joined_;     // by tensor of from_: needed as a whole
-  std::vector<bool> in_run_;     // by tensor of from_: made by an op that waits
-  std::vector<OpId> run_;        // ops of the loop that wait for their steps
+  std::vector<bool> joined_;     // by tensor of from_: whether it is needed as a whole
+  std::vector<bool> in_run_;     // by tensor of from_: whether a waiting op makes it
+  std::vector<OpId> run_;        // ops of the loop whose steps are not added yet
   bool flushed_ = false;
-  std::vector<const Op*> at_rest_;  // by tensor of from_: a reader of a table in pieces
-  std::map<std::tuple<TensorId, int, int, size_t>, TensorId> parts_;  // position, Part, step
+  // By tensor of from_: for a table that is kept in pieces a reader, else null.
+  std::vector<const Op*> at_rest_;
+  // Parts of operands by tensor, position, Part and step.
+  std::map<std::tuple<TensorId, int, int, size_t>, TensorId> parts_;
 };
 
 }  // namespace

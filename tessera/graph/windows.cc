@@ -6,8 +6,9 @@ namespace tessera {
 
 namespace {
 
-// Counts the pairs of a window and an element of the piece that the window holds, in windows of
-// `kernel` elements. The counts of the pieces of a dim add up to that of the whole dim.
+// Counts the pairs of a window and an element of the piece in the window, divided by `kernel`, the
+// elements of a window. The counts of the pieces of a dim add up to about the count of the whole
+// dim, which is the number of its windows.
 int64_t windows_over(const WindowRead& read, Interval piece) {
   const Window& window = read.window;
   int64_t pairs = 0, inside = 0;

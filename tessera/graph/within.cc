@@ -10,7 +10,8 @@
 namespace tessera {
 
 int64_t Within::index(int64_t local, int64_t size) const {
-  const int64_t shortest = size / blocks, longer = size % blocks;  // number of parts with one more
+  // `longer`: number of parts that have one element more
+  const int64_t shortest = size / blocks, longer = size % blocks;
   const int64_t of_longer = longer * (shortest + 1);
   const int64_t block =
       local < of_longer ? local / (shortest + 1) : longer + (local - of_longer) / shortest;
@@ -47,7 +48,9 @@ Status check_within(std::string_view text, const Tensor& x) {
         std::find_if(x.dims.begin(), x.dims.end(), [&](const Dim& d) { return d.name == one.dim; });
     const int64_t size = dim == x.dims.end() ? 0 : dim->size;
     const bool last = size > 0 && dim + 1 == x.dims.end();
-    // The longer blocks of the piece lie in longer blocks of the whole, or all blocks have room.
+    // `begin` must leave room in every block of the whole. If the piece has more long blocks than
+    // the whole, one of them lies in a short block of the whole, where there is room for one
+    // element less.
     const int64_t part = size / one.blocks, room = one.whole / one.blocks - part;
     const bool longer = size % one.blocks > one.whole % one.blocks;
     if (size < 1 || one.begin > room - (longer ? 1 : 0) || (last && one.blocks > 1)) {

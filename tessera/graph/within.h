@@ -1,7 +1,8 @@
-// The place, in a larger tensor, of the piece that an op works on, for kinds whose result depends
-// on where an element lies (dropout). As an attribute it is a text, "seq=16/64/1 batch=0/8/2", for
-// each cut dim begin/whole/blocks: the part from `begin` on in each of `blocks` blocks of a dim of
-// size `whole` (as even as possible, the first ones longer by one).
+// The place of the piece that an op works on in a larger tensor, for kinds whose result depends on
+// the place of an element (dropout). The attribute `within` is a text, "seq=16/64/1 batch=0/8/2",
+// with begin/whole/blocks for each cut dim. The larger tensor's dim has the size `whole` and
+// consists of `blocks` blocks (as even as possible, the first ones longer by one); the piece has a
+// part of each block, which starts `begin` elements after the start of the block.
 #pragma once
 
 #include <cstdint>
@@ -16,18 +17,19 @@ namespace tessera {
 
 struct Within {
   std::string dim;
-  int64_t begin = 0;  // in a block
+  int64_t begin = 0;  // first element of the piece in each block
   int64_t whole = 0;  // size of the larger tensor's dim
   int64_t blocks = 1;
-  // Returns the place in the larger tensor of element `local` of the piece, whose dim has `size`.
+  // Returns the index in the larger tensor's dim of element `local` of the piece, whose dim
+  // has `size`.
   int64_t index(int64_t local, int64_t size) const;
   friend bool operator==(const Within&, const Within&) = default;
 };
 
-Result<std::vector<Within>> parse_within(std::string_view text);  // "": nothing is cut
+Result<std::vector<Within>> parse_within(std::string_view text);  // "" means that nothing is cut
 std::string to_string(const std::vector<Within>& within);
-// Checks that the text places a tensor of these dims in a larger one, with no blocks along its last
-// dim.
+// Checks that the text places a tensor with the dims of x in a larger tensor, with only one block
+// along the last dim.
 Status check_within(std::string_view text, const Tensor& x);
 
 }  // namespace tessera

@@ -12,14 +12,15 @@ namespace tessera {
 namespace {
 
 struct Layer {
-  int64_t kernel, stride, multiple;  // multiple of half the first width
+  int64_t kernel, stride, multiple;  // `multiple`: output channels, in halves of `width`
   bool pooled;
 };
 constexpr std::array<Layer, 5> kLayers = {
     {{11, 4, 2, true}, {5, 1, 6, true}, {3, 1, 12, false}, {3, 1, 8, false}, {3, 1, 8, true}}};
 
 struct Form {
-  int64_t image, padding, pool;  // the least image; padding of the first convolution
+  // `image`: the least size; `padding`: of the first convolution; `pool`: kernel of the pools
+  int64_t image, padding, pool;
 };
 constexpr Form kImagenet = {224, 2, 3}, kCifar = {32, 5, 2};
 

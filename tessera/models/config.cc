@@ -9,7 +9,8 @@
 namespace tessera {
 namespace {
 
-// Reads one value into the target of its key; errors lack the "model 'x':" in front.
+// Reads one value into the target of its key. The text of an error lacks the beginning
+// "model 'x':".
 struct SetValue {
   const ModelKey& key;
   const std::string& text;

@@ -16,15 +16,16 @@ constexpr std::string_view kBlocks = "blocks.";
 
 bool is_forward(const Op& op) { return op.phase == Phase::kForward; }
 
-// Returns the block of a path, "3" of "blocks.3.attn.q"; no value outside blocks.
+// Returns the block that a path names, "3" for "blocks.3.attn.q", or nothing if the path is in
+// no block.
 std::optional<std::string_view> block_of(std::string_view path) {
   if (!path.starts_with(kBlocks)) return std::nullopt;
   path.remove_prefix(kBlocks.size());
   return path.substr(0, path.find('.'));
 }
 
-// Returns the part of a path behind its block: "attn" of "blocks.3.attn.q", "embed" of
-// "embed.token".
+// Returns the first component of a path after its block, if it has one: "attn" for
+// "blocks.3.attn.q", "embed" for "embed.token".
 std::string_view scope_of(std::string_view path) {
   if (const auto block = block_of(path)) path.remove_prefix(kBlocks.size() + block->size() + 1);
   return path.substr(0, path.find('.'));
@@ -40,7 +41,8 @@ std::string dims_text(const Op& op) {
   return fmt::format("op '{}' with the dims {}", op.path, join(names, " "));
 }
 
-// Describes an op with `dim` that lies in none of these scopes, inside blocks or outside of them.
+// Describes the first op that has the dim `dim` and whose scope is not in `scopes`. Only ops in
+// blocks are searched if `inside`, else only ops in no block. Returns "" if there is none.
 template <size_t N>
 std::string strays(const Graph& graph, bool inside, std::string_view dim,
                    const std::array<std::string_view, N>& scopes) {
@@ -52,7 +54,8 @@ std::string strays(const Graph& graph, bool inside, std::string_view dim,
   return "";
 }
 
-// Describes a scope of blocks of which no op has the dim.
+// Describes the first op of the scope in blocks, if no op of the scope there has the dim. Returns
+// "" otherwise.
 std::string lacks(const Graph& graph, std::string_view scope, std::string_view dim) {
   const Op* first = nullptr;
   for (const Op& op : graph.ops()) {
@@ -71,7 +74,8 @@ std::string input_without_batch(const Graph& graph) {
   for (const Tensor& tensor : graph.tensors()) {
     const bool has = std::any_of(tensor.dims.begin(), tensor.dims.end(),
                                  [](const Dim& dim) { return dim.name == "batch"; });
-    const bool made = tensor.init.kind != Init::Kind::kNone;  // by the trainer (the step's number)
+    // The trainer sets it (the number of the step).
+    const bool made = tensor.init.kind != Init::Kind::kNone;
     if (tensor.role == Role::kInput && !has && !made)
       return fmt::format("input '{}' {}", tensor.name, describe(tensor.dims));
   }
@@ -83,7 +87,8 @@ std::string block_out_of_order(const Graph& graph) {
   for (const Op& op : graph.ops()) {
     const auto block = is_forward(op) ? block_of(op.path) : std::nullopt;
     const auto number = block ? parse_int(*block) : Result<int64_t>(last);
-    if (!number || *number == last) continue;  // blocks with a name belong to no stage by number
+    // Blocks without a number are assigned to no stage by number.
+    if (!number || *number == last) continue;
     if (*number != last + 1) {
       return last < 0 ? fmt::format("op '{}' before block 0", op.path)
                       : fmt::format("op '{}' after block {}", op.path, last);

@@ -12,9 +12,9 @@
 namespace tessera {
 namespace {
 
-constexpr std::array<int64_t, 7> kCosmoFlowMultiples = {1,  2,  4, 8,
-                                                        16, 16, 16};  // multiples of filters
-constexpr size_t kStrided = 3;  // the convolution with stride 2
+// Multiples of `filters`.
+constexpr std::array<int64_t, 7> kCosmoFlowMultiples = {1, 2, 4, 8, 16, 16, 16};
+constexpr size_t kStrided = 3;  // the number of the convolution with stride 2
 constexpr int64_t kSmallest = 2;
 
 }  // namespace
@@ -53,15 +53,15 @@ Result<Graph> build_cosmoflow(const CosmoflowConfig& config, int64_t batch) {
                         {"height", config.width},
                         {"width", config.width}},
                        config.dtype);
-  // The loss has at least the precision of float32.
+  // The loss is computed in float32 at least.
   const bool narrow = dtype_bytes(config.dtype) < dtype_bytes(DType::kFloat32);
   const DType wide = narrow ? DType::kFloat32 : config.dtype;
   const TensorId targets =
       g.input("targets", {{"batch", batch}, {"outputs", config.outputs}}, wide);
   int64_t width = config.width;
   for (size_t layer = 0; layer < kCosmoFlowMultiples.size() && g.ok(); ++layer) {
-    // Neighbouring layers name their channels differently, so that a plan may cut every other
-    // layer.
+    // Neighbouring layers have different names for their channels, so that a plan may cut the
+    // channels of every second layer.
     const Dim out{layer % 2 == 0 ? "inner" : "channels",
                   std::min(config.filters * kCosmoFlowMultiples[layer], config.widest)};
     const int64_t stride = layer == kStrided && width > kSmallest ? 2 : 1;

@@ -14,14 +14,14 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// The embeddings that a module reads, and the number that it makes.
+// The embeddings that a module reads, and the number of embeddings that it makes.
 struct Interaction {
-  TensorId x;           // [batch, seq, hidden]
+  TensorId x;           // number of embeddings that the module makes
   int64_t outputs = 0;  // embeddings that the module makes
 };
 
-// Makes X W, op `<scope>.mix`, and renames its dims to those of X, op `<scope>.mixed`. Dims of x
-// among `contracted` are summed over; one of them is seq.
+// Makes X W by an op `<scope>.mix`, and gives the result the dim names of X by an op
+// `<scope>.mixed`. Dims of x in `contracted` (seq is one of them) are summed over.
 TensorId mix(GraphBuilder& g, const std::string& scope, TensorId x, const Names& contracted,
              int64_t outputs) {
   if (!g.ok()) return {};
@@ -52,8 +52,8 @@ TensorId mix(GraphBuilder& g, const std::string& scope, TensorId x, const Names&
                {{"from", std::string("mixed")}, {"to", std::string("seq")}});
 }
 
-// Multiplies numbers [batch, seq, others] by a weight [seq, others, outputs, hidden]: `mix`,
-// `mixed`.
+// Multiplies `numbers` [batch, seq, others] by a weight [seq, others, outputs, hidden], by ops
+// `mix` and `mixed`.
 TensorId project(GraphBuilder& g, TensorId numbers, const Interaction& in, bool bias) {
   const int64_t hidden = size_of(g, in.x, "hidden");
   const auto count =
@@ -137,9 +137,9 @@ TensorId dlrm_module(GraphBuilder& g, const Interaction& in, const DhenConfig& c
 struct Module {
   std::string name;
   TensorId (*build)(GraphBuilder&, const Interaction&, const DhenConfig&);
-  bool pairs;  // it reads inner products of pairs
-  bool heads;  // it has attention heads
-  // Returns the elements of the module's largest weight if it reads m embeddings.
+  bool pairs;  // whether it reads inner products of pairs
+  bool heads;  // whether it has attention heads
+  // Returns the number of elements of the module's largest weight if the module reads m embeddings.
   double (*largest)(const DhenConfig&, double m);
 };
 
@@ -268,7 +268,7 @@ std::vector<ModelKey> model_keys(DhenConfig& config) {
 
 Status complete(DhenConfig& config) {
   constexpr double kMaxElements = 0x1p56;
-  constexpr int64_t kMaxPairs = 1024;  // embeddings: each of them is an op
+  constexpr int64_t kMaxPairs = 1024;  // embeddings whose pairs are taken, of which each makes ops
   const auto failed = [](const std::string& message) { return model_error("dhen", message); };
   TESSERA_TRY_VOID(complete_recommender("dhen", config));
   if (config.ffn == 0) config.ffn = 4 * config.width;
@@ -276,7 +276,8 @@ Status complete(DhenConfig& config) {
   if (config.kernel % 2 == 0) return failed(fmt::format("kernel={} must be odd", config.kernel));
   auto count = static_cast<int64_t>(config.rows.size()) + 1;
   for (size_t layer = 0; layer < static_cast<size_t>(config.layers); ++layer) {
-    // The lists repeat, and a layer reads the output of the layer before.
+    // The lists of modules repeat, so after one turn no new combination of a list and a number of
+    // embeddings occurs.
     if (layer > ensembles.size()) break;
     const Ensemble& ensemble = ensembles[layer % ensembles.size()];
     for (const Module* module : ensemble) {
@@ -309,7 +310,8 @@ Result<Graph> build_dhen(const DhenConfig& config, int64_t batch) {
   GraphBuilder g("dhen");
   const RecommenderInputs inputs = recommender_inputs(g, config, batch);
   const std::vector<TensorId> fields = field_vectors(g, config, inputs);
-  // For recipes, embeddings stand in the place of the tokens of other models.
+  // The embeddings get the dim names of tokens in other models (seq, hidden), by which recipes
+  // find them.
   g.push("embed");
   TensorId x = g.op1("fields", "concat", fields, {{"dim", std::string("fields")}});
   for (const auto& [from, to] : {std::pair{"fields", "seq"}, {"width", "hidden"}})

@@ -17,8 +17,8 @@ Status complete(DlrmConfig& config) { return complete_recommender("dlrm", config
 
 namespace {
 
-// [batch, fields, width] -> the inner products of field i and each field before it, beside the
-// first field: [batch, fields = 1, others].
+// Makes the dot interaction of fields [batch, fields, width]: the first field, concatenated with
+// the inner products of each field with all fields before it, [batch, fields = 1, others].
 TensorId dot_interaction(GraphBuilder& g, TensorId fields) {
   const std::vector<TensorId> pairs = pair_products(g, fields, "fields", "width");
   const TensorId first =
@@ -31,7 +31,7 @@ TensorId dot_interaction(GraphBuilder& g, TensorId fields) {
   return g.op1("join", "concat", parts, {{"dim", std::string("others")}});
 }
 
-// [batch, fields, width] -> a tensor with these dims.
+// Makes the cross interaction of x0 [batch, fields, width], with the dims of x0.
 TensorId cross_interaction(GraphBuilder& g, TensorId x0, const DlrmConfig& config) {
   const double in = static_cast<double>(size_of(g, x0, "fields") * config.width);
   const auto rank = static_cast<double>(config.rank);

@@ -23,15 +23,17 @@ TensorId einsum(GraphBuilder& g, std::string_view name, TensorId a, TensorId b,
   return g.op1(name, "einsum", {a, b}, {{"spec", std::string(spec)}});
 }
 
-// Says how one attention reads its tensor: the dims of queries and keys (einsum matches inputs by
-// position), of the scores, the attended dim over which they are normalised, and of the bias.
+// The dims that one attention reads: those of the queries and the keys (einsum matches the dims of
+// inputs by position), those of the scores, the dim over which the scores are normalised, and those
+// of the bias.
 struct AttentionDims {
   std::string query, key, scores, over;
-  std::string bias_from, bias_to;  // empty: no bias
+  // Dims of the pair map and of the bias made from it; empty: no bias.
+  std::string bias_from, bias_to;
 };
 
-// Makes gated attention over x with scores = q k / sqrt(d) + bias, the bias a linear function of
-// `pair`.
+// Makes gated attention over x. The scores are q k / sqrt(d) + bias, where the bias is a linear
+// function of `pair`.
 TensorId gated_attention(GraphBuilder& g, TensorId x, TensorId pair, const AttentionDims& dims,
                          int64_t heads, double eps) {
   if (!g.ok()) return {};
@@ -48,7 +50,7 @@ TensorId gated_attention(GraphBuilder& g, TensorId x, TensorId pair, const Atten
                            fmt::format("{} heads head_dim+, {} heads head_dim -> {}", dims.query,
                                        dims.key, dims.scores));
   if (!dims.bias_to.empty() && g.ok()) {
-    // In triangle attention the pair map is the tensor x itself.
+    // In triangle attention `pair` is the tensor x itself, whose norm is already computed.
     const TensorId map = pair == x ? h : layer_norm(g, "bias_ln", pair, eps);
     const Dim width = g.tensor(map).dims.back();
     const TensorId weight = g.parameter("bias.weight", {width, {"heads", heads}},
@@ -69,7 +71,7 @@ TensorId gated_attention(GraphBuilder& g, TensorId x, TensorId pair, const Atten
   return g.op1("residual", "add", {x, y});
 }
 
-// Makes a norm, a linear layer, an activation and a linear layer.
+// Adds to x the result of a norm, a linear layer, an activation and a linear layer.
 TensorId transition(GraphBuilder& g, std::string_view scope, TensorId x, int64_t ffn,
                     const EvoformerConfig& config) {
   g.push(scope);
@@ -79,7 +81,8 @@ TensorId transition(GraphBuilder& g, std::string_view scope, TensorId x, int64_t
   return g.op1(std::string(scope) + ".residual", "add", {x, y});
 }
 
-// Adds linear(mean over s of a[s, r] x b[s, r2]) to the pair map.
+// Adds to the pair map a linear layer of the mean, over s, of the outer product of a[s, r] and
+// b[s, r2].
 TensorId outer_product_mean(GraphBuilder& g, const State& state, const EvoformerConfig& config) {
   const TensorId h = layer_norm(g, "ln", state.msa, config.eps);
   const TensorId a = linear(g, "a", h, {"hidden"}, {{"outer", config.outer}}, kWeights);
@@ -93,8 +96,8 @@ TensorId outer_product_mean(GraphBuilder& g, const State& state, const Evoformer
   return g.op1("residual", "add", {state.pair, y});
 }
 
-// Makes z[r, r2] channel by channel: outgoing from a[r, k] b[r2, k], incoming from a[k, r] b[k,
-// r2].
+// Makes z[r, r2], for each channel by itself: the sum over k of a[r, k] b[r2, k] if outgoing, or of
+// a[k, r] b[k, r2] if incoming.
 TensorId triangle_multiplication(GraphBuilder& g, TensorId pair, bool outgoing, double eps) {
   if (!g.ok()) return {};
   const Dim width = g.tensor(pair).dims.back();
@@ -162,7 +165,8 @@ State evoformer_block(GraphBuilder& g, State x, const EvoformerConfig& config, i
   return x;
 }
 
-// Makes msa = token + position and pair[r, r2] = left[r] + right[r2] + position[r, r2].
+// Makes the embeddings msa = token + position, and pair[r, r2] = left[r] + right[r2] +
+// position[r, r2].
 State embed(GraphBuilder& g, const EvoformerConfig& config, int64_t batch, TensorId tokens,
             TensorId sequence) {
   const Dim r = {"r", config.residues}, r2 = {"r2", config.residues};
@@ -188,7 +192,7 @@ State embed(GraphBuilder& g, const EvoformerConfig& config, int64_t batch, Tenso
   return {msa, map};
 }
 
-// Adds the normalised state of the pass before to the embeddings.
+// Adds the normalised state of the previous pass to the embeddings.
 State recycle(GraphBuilder& g, const State& embedded, const State& before, double eps) {
   const auto add = [&](const std::string& name, TensorId x, TensorId previous) {
     const TensorId h = layer_norm(g, name + "_ln", previous, eps);

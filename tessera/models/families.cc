@@ -32,7 +32,8 @@
 namespace tessera {
 namespace {
 
-// Keeps element counts within 63 bits: the largest tensors are positions x width and width x width.
+// Checks that element counts stay below 2^63. The largest tensors have positions x width or width x
+// width elements.
 Status check_sizes(std::string_view family, const std::vector<ModelKey>& keys, int64_t batch) {
   constexpr double kMaxElements = 0x1p56;
   constexpr int64_t kMaxLayers = 10'000;
@@ -62,14 +63,15 @@ Status check_sizes(std::string_view family, const std::vector<ModelKey>& keys, i
   return {};
 }
 
-// Describes the samples of a model, beside the graph.
+// The samples of a model, which the Model describes in addition to the graph.
 struct Samples {
   int64_t seq = 1, classes = 1, text = 0;
   std::vector<InputRule> inputs = {};
 };
 
-// Describes samples of one token more than the sequence, of which targets are the last ones. If a
-// token ends documents, an input has the number of each token's document.
+// Describes samples of one token more than the sequence has. The first tokens are the input, and
+// the targets are all tokens except the first. If a token ends documents, a further input has the
+// number of each token's document.
 template <class Config>
 Samples samples_of_text(const Config& config) {
   Samples samples = {config.seq, config.vocab, config.seq + 1, {}};
@@ -82,7 +84,7 @@ Samples samples_of_text(const Config& config) {
 Samples samples_of(const GptConfig& config) { return samples_of_text(config); }
 Samples samples_of(const LlamaConfig& config) { return samples_of_text(config); }
 Samples samples_of(const MixtralConfig& config) { return samples_of_text(config); }
-// Describes samples of clicks. The ids of each table have a stream of their own.
+// Describes samples of clicks. The ids of each table are drawn from a stream of their own.
 Samples samples_of_clicks(const RecommenderConfig& config) {
   Samples samples = {1, 2};
   for (size_t f = 0; f < config.rows.size(); ++f) {
@@ -98,7 +100,7 @@ Samples samples_of(const DlrmConfig& config) { return samples_of_clicks(config);
 Samples samples_of(const DhenConfig& config) { return samples_of_clicks(config); }
 Samples samples_of(const MlpConfig& config) { return {1, config.out}; }
 
-// Returns the rules of the masked tokens and their targets, from one stream.
+// Returns the rules of the masked tokens and of their targets. Both are made from the same stream.
 std::vector<InputRule> masked_tokens(int64_t vocab, int64_t mask_token, int64_t positions,
                                      int64_t masked) {
   InputRule rule = {"tokens", vocab, "tokens", positions, 0, InputRule::Mask::kHide, masked};
@@ -129,7 +131,7 @@ Samples samples_of(const NemotronHConfig& config) {
   return samples;
 }
 
-// Describes samples of a text in which the decoder continues where the source ends.
+// Describes samples of text. The decoder continues the text where the source ends.
 Samples samples_of(const T5Config& config) {
   const int64_t row = config.source + config.seq;
   return {config.seq,
@@ -154,10 +156,10 @@ Samples samples_of(const VggConfig& config) { return {1, config.classes}; }
 Samples samples_of(const AlexnetConfig& config) { return {1, config.classes}; }
 Samples samples_of(const MobilenetV2Config& config) { return {1, config.classes}; }
 Samples samples_of(const CosmoflowConfig& config) { return {1, config.outputs}; }
-// Describes samples whose targets are numbers, so no input has classes.
+// Describes samples whose targets are numbers, so that there are no classes.
 Samples samples_of(const GaPlanesConfig&) { return {1, 2}; }
-// Describes samples of shapes: their tokens, which the transformer predicts. Targets of the other
-// parts are numbers.
+// Describes samples of shapes by their tokens, which the transformer predicts. The targets of the
+// other parts are numbers.
 Samples samples_of(const ImamConfig& config) {
   Samples samples = {config.tokens(), config.codes, 0, {}};
   for (const char* tokens : {"tokens", "targets"})
@@ -176,8 +178,8 @@ Samples samples_of(const EvoformerConfig& config) {
   return samples;
 }
 
-// A row of the table below. `complete` computes the values that the keys leave open and checks that
-// the sizes fit together; `build` makes the forward graph.
+// A row of the table of families below. `complete` computes the values that the keys leave open and
+// checks that the sizes fit together. `build` makes the forward graph.
 template <class Config>
 struct Row {
   std::string name, summary;

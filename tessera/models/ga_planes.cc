@@ -14,11 +14,12 @@ namespace {
 
 constexpr std::array<const char*, 3> kAxes = {"x", "y", "z"};
 
-// A basis element: the axes of its grid.
+// An element of the representation (a line, a plane or the volume), with the axes along which its
+// grid extends.
 struct Element {
   std::string name;        // "e13"
   std::vector<int> axes;   // 0 and 2
-  int64_t channels, size;  // places along each axis
+  int64_t channels, size;  // `size`: grid points along each axis
 };
 
 std::vector<Element> elements_of(const GaPlanesConfig& config) {
@@ -48,7 +49,7 @@ class Field {
     }
   }
 
-  // Makes the field at the points.
+  // Makes the values of the field at the points.
   TensorId make() {
     std::vector<std::vector<TensorId>> by_grade(static_cast<size_t>(config_.space) + 1);
     for (const Element& element : elements_of(config_))
@@ -98,7 +99,8 @@ class Field {
                   {{"dims", dims}, {"coordinates", coordinates}});
   }
 
-  // Makes the element's features at the points; with training=convex only where its gate is open.
+  // Makes the element's features at the points. With training=convex they are set to 0 where the
+  // gate (a fixed random grid) is below 0.
   TensorId feature(const Element& element) {
     const std::string path = "grids." + element.name;
     std::vector<Dim> dims = {{"channels", element.channels}};
@@ -113,7 +115,8 @@ class Field {
     return g_.op1(path + ".gated", "mul", {f, open});
   }
 
-  // Multiplies the features of all elements by one weight each, which are columns of one matrix.
+  // Makes the sum, over all elements, of the features times a weight, plus a bias. The weights of
+  // the elements are parts of one matrix, which is applied to the concatenated features.
   TensorId products(const std::string& name, const std::vector<TensorId>& features, bool fixed) {
     int64_t width = 0;
     for (const TensorId f : features) width += size_of(g_, f, "channels");
@@ -162,7 +165,8 @@ class Field {
   std::string lead_;
 };
 
-// Returns [batch, samples, coordinate], evenly spaced from near to far along each ray.
+// Returns points [batch, samples, coordinate] that are evenly spaced from near to far along
+// each ray.
 TensorId points_of_rays(GraphBuilder& g, const GaPlanesConfig& config, TensorId origins,
                         TensorId directions) {
   const double step =

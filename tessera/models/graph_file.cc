@@ -20,7 +20,8 @@ int64_t size_of_dim(const Tensor& tensor, std::string_view name) {
   return 0;
 }
 
-// Returns whether the op is forward, or changes running state (graph/carried.h).
+// Returns whether the op belongs to the model: it is a forward op, or it changes running
+// state (graph/carried.h).
 bool is_of_the_model(const Graph& graph, const Op& op) {
   return op.phase == Phase::kForward ||
          (op.phase == Phase::kUpdate &&
@@ -30,8 +31,8 @@ bool is_of_the_model(const Graph& graph, const Op& op) {
           }));
 }
 
-// Returns the forward ops, the ops that change running state, and their tensors. A tensor that only
-// other phases touch (gradients, states, the learning rate) is left out.
+// Returns the graph of the forward ops and the ops that change running state, with their tensors.
+// Tensors that only other ops read or make (gradients, states, the learning rate) are left out.
 Graph forward_part(const Graph& graph) {
   std::vector<bool> kept(graph.tensors().size());
   std::vector<bool> read(graph.tensors().size());
@@ -71,8 +72,9 @@ Graph forward_part(const Graph& graph) {
   return out;
 }
 
-// Returns the size below which an input's elements lie if it is an index into a dim of an op; the
-// smallest of several. Ops that only move the input are followed.
+// Returns the size below which the elements of an input must be, if the input has indices into a
+// dim of an op: the smallest such size. Ops that only move elements of the input are followed to
+// their readers.
 int64_t values_of(const Graph& graph, TensorId input) {
   int64_t least = 0;
   std::vector<bool> holds(graph.tensors().size());
@@ -101,7 +103,8 @@ void describe_inputs(Model& model) {
     if (tensor.role != Role::kInput || is_floating(tensor.dtype)) continue;
     int64_t row = 1;
     for (size_t d = 1; d < tensor.dims.size(); ++d) row *= tensor.dims[d].size;
-    // Sequences have one more token than the tensor; targets are shifted by one.
+    // Samples of sequences have one number more than the tensor has tokens. The targets are the
+    // tokens shifted by one.
     const bool sequences = tensor.dims.size() == 2;
     const int64_t values = values_of(graph, tensor.id);
     model.inputs.push_back({tensor.name, values, "tokens", row + (sequences ? 1 : 0),

@@ -11,7 +11,8 @@ namespace {
 
 using Kind = GraphNetworkConfig::Kind;
 
-// The places of the edges of rows, and the edges' values.
+// A sparse matrix in compressed rows: where the edges of each row begin and end, their columns
+// and values.
 struct Rows {
   TensorId begin, end, columns, values;
 };
@@ -44,11 +45,11 @@ class Network {
 
   Result<Graph> build() {
     const TensorId targets = g_.input("targets", {nodes()}, DType::kInt64);
-    TensorId h;  // for the first layer: none, it reads the features
+    TensorId h;  // the input of a layer; the first layer has none, because it reads the features
     for (int64_t layer = 0; layer < c_.layers && g_.ok(); ++layer) {
       g_.push(fmt::format("layers.{}", layer));
       const bool last = layer + 1 == c_.layers;
-      // Widths have two names in turn, because a weight has no dim twice.
+      // Widths are called hidden and ffn in turn, because a weight cannot have the same dim twice.
       const Dim width =
           last ? Dim{"classes", c_.classes} : Dim{layer % 2 == 0 ? "hidden" : "ffn", c_.hidden};
       h = this->layer(layer, h, width);
@@ -62,7 +63,7 @@ class Network {
  private:
   Dim nodes() const { return {"nodes", c_.nodes}; }
 
-  // Makes the layer's output; its last op is `out`.
+  // Makes the layer's output, by a last op `out`.
   TensorId layer(int64_t layer, TensorId h, const Dim& width) {
     const std::string key = fmt::format("layers.{}", layer);
     Rows features = features_;
@@ -95,12 +96,14 @@ class Network {
     return {{"sampler", c_.sampler},
             {"width", c_.widths[static_cast<size_t>(layer)]},
             {"seed", layer},
-            // A sum over a sample is too low by the share of edges taken.
+            // A sum over a sample of the edges is too low by the share of the edges that are taken,
+            // so it is rescaled.
             {"rescale", int64_t{c_.kind == Kind::kGcn ? 1 : 0}},
             {"each_step", int64_t{c_.each_step ? 1 : 0}}};
   }
 
-  // Returns the mean cross entropy over the targets that are not -1, however many a step has.
+  // Returns the mean cross entropy over the targets that are not -1. Their number may differ from
+  // step to step.
   TensorId mean_of_known(TensorId logits, TensorId targets) {
     const std::vector<TensorId> parts =
         g_.op("loss.cross_entropy", "cross_entropy", {logits, targets});
@@ -181,7 +184,8 @@ Graph with_samples(Graph network, const std::string& sampler, const std::vector<
     op.attributes["sampler"] = sampler;
     op.attributes["width"] = samples ? widths[layer] : int64_t{0};
     op.attributes["seed"] = static_cast<int64_t>(layer);
-    // A sum over a sample is too low by the share of edges taken.
+    // A sum over a sample of the edges is too low by the share of the edges that are taken, so it
+    // is rescaled.
     op.attributes["rescale"] = int64_t{samples && op.text("reduce") == "sum" ? 1 : 0};
   }
   return network;

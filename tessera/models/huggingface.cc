@@ -22,17 +22,17 @@ namespace {
 using nlohmann::json;
 using OrderedJson = nlohmann::ordered_json;
 using Texts = std::vector<std::string>;
-using Keys = std::map<std::string, std::string, std::less<>>;  // our keys, with their values
+using Keys = std::map<std::string, std::string, std::less<>>;  // keys of ours with their values
 
-// One key of theirs and the keys of ours that it sets. If the file leaves the key out, it has the
-// default of the model type in transformers (huggingface_defaults.h), or `otherwise` (JSON) if the
-// type's class lacks the key. The forms are:
-//   {"n_layer", "layers"}                        a number or boolean, the same in ours
-//   {"n_inner", "ffn", "", true}                 the same; if it is null, ours computes it
+// One key of a config.json ("theirs") and the keys of our family ("ours") that it sets. If the file
+// lacks the key, its value is the default of the model type in transformers
+// (huggingface_defaults.h), or without one `otherwise` (JSON). The forms of a row are:
+//   {"n_layer", "layers"}                        a number or boolean, equal in ours
+//   {"n_inner", "ffn", "", true}                 a number; if it is null, ours is computed
 //   {"act", "", "", false, {{"\"gelu\"", "activation=gelu_erf"}, ...}}
-//                                                each value (JSON) stands for keys of ours; without
-//                                                any it is a value that must be
-//   {"", "qkv_bias", "1"}                        theirs has no key: ours has this value, or that of
+//                                                the allowed values (JSON), each with the keys of
+//                                                ours that it sets; "": it sets none
+//   {"", "qkv_bias", "1"}                        no key of theirs: ours has this value, or that of
 //                                                another key of ours ("=heads")
 enum class Written : uint8_t { kInteger, kReal, kBoolean };
 struct ConfigRow {
@@ -63,7 +63,7 @@ ConfigRow boolean(std::string theirs, std::string ours) {
 ConfigRow implied(std::string ours, std::string value) {
   return {"", std::move(ours), std::move(value)};
 }
-// Returns the row of an activation with their names; the first name of a value is written.
+// Returns the row of an activation. If it has several names, the first is written.
 ConfigRow activation(std::string theirs) {
   return {std::move(theirs),
           "",
@@ -77,7 +77,7 @@ ConfigRow activation(std::string theirs) {
            {"\"swish\"", "activation=silu"}}};
 }
 
-// Returns the members of huggingface_defaults() of a model type.
+// Returns the part of huggingface_defaults() for a model type.
 const json& defaults_of(const std::string& type) {
   static const json all = json::parse(huggingface_defaults());
   return all[type];
@@ -90,8 +90,8 @@ class ConfigReader {
   ConfigReader(const json& config, const std::string& type, std::string_view file)
       : config_(config), defaults_(defaults_of(type)), file_(file) {}
 
-  // Returns the value that the file gives a key, which may be null; of two names the second one
-  // counts, as in transformers. Null pointer: the file gives none.
+  // Returns the value that the file gives a key; it may be null. A value under the key's second
+  // name comes first, as in transformers. Returns a null pointer if the file has none.
   const json* given(const std::string& key) {
     asked_.insert(key);
     for (const auto& [other, name] : defaults_[kOtherNames].items()) {
@@ -100,7 +100,7 @@ class ConfigReader {
     const auto at = config_.find(key);
     return at == config_.end() ? nullptr : &*at;
   }
-  // Returns the file's value, or the type's default; for keys without default, `otherwise` (JSON).
+  // Returns the file's value, else the type's default, else `otherwise` (JSON).
   json value(const std::string& key, const std::string& otherwise = "") {
     if (const json* found = given(key)) return *found;
     if (const auto at = defaults_.find(key); at != defaults_.end()) return *at;
@@ -119,7 +119,7 @@ class ConfigReader {
       translate(row, value(row.theirs, row.otherwise));
     }
   }
-  // Translates a value, wherever it was found, as a row says.
+  // Adds the keys of ours that a row gives for the value `found`.
   void translate(const ConfigRow& row, const json& found) {
     Texts known;
     for (const auto& [theirs, ours] : row.values) {
@@ -138,7 +138,7 @@ class ConfigReader {
   void add(const std::string& key, const std::string& value) {
     arguments_.emplace_back(key, value);
   }
-  // Returns the last of several values, which is the one that counts. "": there is none.
+  // Returns the last value added for a key, which overrides earlier ones, or "".
   std::string get(std::string_view key) const {
     std::string found;
     for (const auto& [name, value] : arguments_) {
@@ -157,7 +157,7 @@ class ConfigReader {
     return HuggingFaceModel{std::move(family), std::move(arguments_)};
   }
 
-  // Returns the number or boolean as the text of a key; fails for other values.
+  // Returns a number or boolean as the text of a key of ours. Fails for other values.
   std::string text_of(const std::string& name, const json& value) {
     if (value.is_boolean()) return value.get<bool>() ? "1" : "0";
     if (value.is_number_integer()) return value.dump();
@@ -175,16 +175,16 @@ class ConfigReader {
   std::set<std::string> asked_;
 };
 
-// A model type: its rows, and functions for what rows cannot express.
+// A model type: its rows, and functions for what the rows cannot express.
 struct ModelType {
   std::string name, family, architecture;
   std::vector<ConfigRow> rows;
   void (*read)(ConfigReader& reader) = nullptr;
   // Adds to `out` what rows do not express.
   void (*write)(const Keys& keys, OrderedJson& out) = nullptr;
-  // Adds to `out` what transformers 4 and 5 spell in two ways, also to a file with one of them.
+  // Adds to `out` the keys that transformers 4 and 5 spell in two ways, in both spellings.
   void (*spell)(const Keys& keys, OrderedJson& out) = nullptr;
-  Texts own = {};  // keys of ours that the functions handle
+  Texts own = {};  // keys of ours that the functions handle, in addition to the rows
 };
 
 std::vector<ConfigRow> with(std::vector<ConfigRow> rows, const std::vector<ConfigRow>& more) {
@@ -199,7 +199,7 @@ const std::string& of(const Keys& keys, std::string_view key) { return keys.find
 
 struct RotaryType {
   const char* name;
-  Texts keys;  // whole numbers
+  Texts keys;  // names of the numbers that the type has
 };
 constexpr const char* kFirstPositions = "original_max_position_embeddings";
 const std::vector<RotaryType>& rotary_types() {
@@ -210,8 +210,8 @@ const std::vector<RotaryType>& rotary_types() {
   return types;
 }
 
-// Reads rope_parameters other than the base, as values of the key rope_scaling. The positions of
-// the first training may also stand beside rope_parameters, and are else all positions.
+// Reads rope_parameters except the base, as values of our key rope_scaling. The number of positions
+// of the first training may be outside the object. If it is missing, it is that of all positions.
 void read_scaling(const json& rotary, ConfigReader& reader) {
   const json type = rotary.value("rope_type", rotary.value("type", json("default")));
   const json* outside = reader.given(kFirstPositions);
@@ -236,8 +236,8 @@ void read_scaling(const json& rotary, ConfigReader& reader) {
   reader.unsupported("rope_type", type, join(known, ", "));
 }
 
-// Reads rope_theta and rope_scaling (transformers 4), or both in the object rope_parameters (5). If
-// a file has both spellings, rope_scaling counts unless it is empty.
+// Reads rope_theta and rope_scaling (transformers 4), or both in the object rope_parameters
+// (transformers 5). If a file has both spellings, rope_scaling is read, unless it is empty.
 void read_rotary(ConfigReader& reader) {
   const json* old = reader.given("rope_scaling");
   json rotary = reader.value("rope_parameters");
@@ -268,7 +268,7 @@ void spell_rotary(const Keys& keys, OrderedJson& out) {
     parameters["rope_type"] = type.name;
     for (size_t i = 0; i < values.size(); ++i) {
       const json value = number(values[i]);
-      // Factors are real numbers in their files, positions are not.
+      // In such files factors are written as real numbers, positions as integers.
       parameters[type.keys[i]] =
           type.keys[i] == kFirstPositions ? value : json(value.get<double>());
     }
@@ -283,7 +283,7 @@ void spell_rotary(const Keys& keys, OrderedJson& out) {
   out["rope_parameters"] = std::move(parameters);
 }
 
-// Adds the window; null is no window.
+// Adds the window to our keys. Null means that there is no window.
 void add_window(const json& window, ConfigReader& reader) {
   if (window.is_null()) return;
   const json size = number(reader.text_of("sliding_window", window));
@@ -304,8 +304,8 @@ void read_window(ConfigReader& reader) {
 
 void write_window(const Keys& keys, OrderedJson& out) { out["sliding_window"] = window_of(keys); }
 
-// Reads a window in each layer or in none, by layer_types, or else by max_window_layers, the first
-// layer with a window.
+// Reads a window that all layers have or none. Which layers have one is given by layer_types, or
+// without that by max_window_layers, the number of the first layer with a window.
 void read_layer_windows(ConfigReader& reader) {
   read_rotary(reader);
   const json uses = reader.value("use_sliding_window"), given = reader.value("layer_types");
@@ -350,9 +350,10 @@ void write_layer_windows(const Keys& keys, OrderedJson& out) {
                                                 windows ? "sliding_attention" : "full_attention");
 }
 
-// Reads a mixture. Theirs drops no token: every expert has a slot for each. Their balance is one
-// number over the tokens of all layers, top_k if all experts get equally many, and counts only with
-// output_router_logits; ours is added for each layer, and is 1 if all get equally many.
+// Reads a mixture of experts. Their model drops no token, so our capacity gives every expert a slot
+// for each token. Their balance loss is one number over the tokens of all layers, top_k if all
+// experts get equally many, and counts only with output_router_logits. Ours is added for each
+// layer, and is 1 if all experts get equally many, so the coefficient is converted.
 void read_mixtral(ConfigReader& reader) {
   read_window(reader);
   const json experts = number(reader.get("experts")), top_k = number(reader.get("top_k")),
@@ -430,7 +431,7 @@ std::vector<ModelType> decoders() {
   };
 }
 
-// ---- the others
+// ---- the other model types
 
 ModelType gpt2() {
   return {"gpt2",
@@ -459,8 +460,8 @@ ModelType bert() {
            activation("hidden_act")}};
 }
 
-// Reads the number of classes: that of the names in id2label, or num_labels, 2 by default. A single
-// class is refused, because their loss is then that of a regression.
+// Reads the number of classes: the number of names in id2label, or num_labels, or without both 2. A
+// single class is refused, because transformers then uses the loss of a regression.
 void read_vit(ConfigReader& reader) {
   const json names = reader.value("id2label"), count = reader.value("num_labels", "null");
   const bool named = names.is_object();
@@ -502,9 +503,8 @@ ModelType vit() {
           {"classes"}};
 }
 
-// Reads T5. If the file does not say whether the head's input is divided, it is divided unless the
-// file says that the head is not tied. If the file has the keys that older versions derived from
-// feed_forward_proj, these keys count.
+// Reads T5. If the file does not say whether the head's input is divided, a tied head divides it.
+// Keys that older versions derived from feed_forward_proj are read if the file has them.
 void read_t5(ConfigReader& reader) {
   const json layers = number(reader.get("layers")), decoder = reader.value("num_decoder_layers");
   if (!decoder.is_null() && decoder != layers)
@@ -518,8 +518,8 @@ void write_t5(const Keys& keys, OrderedJson& out) {
   out["num_decoder_layers"] = number(of(keys, "layers"));
 }
 
-// Spells whether the head's input is divided: transformers 4 divides it if the head is tied; 5 if
-// scale_decoder_outputs says so, and 5 ties the head if the file has no other head.
+// Spells whether the head's input is divided. transformers 4 divides it if the head is tied, 5 if
+// scale_decoder_outputs is true; 5 also ties the head if the file has no other head.
 void spell_t5(const Keys& keys, OrderedJson& out) {
   const bool scaled = of(keys, "scaled_head") == "1";
   out["scale_decoder_outputs"] = scaled;
@@ -578,7 +578,7 @@ const std::vector<ModelType>& model_types() {
 
 // ---- writing
 
-// Returns the keys that matter in training only.
+// Returns our keys that do not change the function of a trained model.
 const std::set<std::string, std::less<>>& keys_of_use() {
   static const std::set<std::string, std::less<>> keys = {
       "dtype",        "eod", "dropout", "attention_dropout", "masked", "capacity_factor",
@@ -596,7 +596,7 @@ bool holds(const Keys& keys, const std::string& assignments) {
   return true;
 }
 
-// Returns their spelling of a value of ours.
+// Returns the JSON value by which their file expresses a value of ours.
 json their_value(const ConfigRow& row, const std::string& value) {
   switch (row.written) {
     case Written::kInteger: return number(value);
@@ -606,7 +606,8 @@ json their_value(const ConfigRow& row, const std::string& value) {
   return nullptr;
 }
 
-// Writes a row to `out` and our keys that it covers to `said`. Returns "" if it can express them.
+// Writes the key of a row to `out`, and adds our keys that the row covers to `said`. Returns "" if
+// the row can express our values, else what would be needed.
 std::string write_row(const ConfigRow& row, const Keys& keys, OrderedJson& out,
                       std::set<std::string>& said) {
   if (row.values.empty()) {
@@ -624,7 +625,7 @@ std::string write_row(const ConfigRow& row, const Keys& keys, OrderedJson& out,
     for (const std::string& assignment : split_text(ours, ','))
       said.insert(assignment.substr(0, assignment.find('=')));
     if (!holds(keys, ours)) continue;
-    // A key that the type's class lacks, and that must have this value, need not be written.
+    // A key need not be written if the type's class lacks it and its value is the only allowed one.
     if (!ours.empty() || row.otherwise.empty()) out[row.theirs] = json::parse(theirs);
     return "";
   }
@@ -636,7 +637,7 @@ std::string write_row(const ConfigRow& row, const Keys& keys, OrderedJson& out,
   return fmt::format("a {} for {}, found none", row.theirs, spoken);
 }
 
-// Writes the keys to `out`. Returns "" if the type can express all of them.
+// Writes the keys to `out`. Returns "" if the type can express them, else why not.
 std::string write_type(const ModelType& type, const Keys& keys, OrderedJson& out) {
   out["architectures"] = {type.architecture};
   out["model_type"] = type.name;
@@ -654,7 +655,7 @@ std::string write_type(const ModelType& type, const Keys& keys, OrderedJson& out
   return "";
 }
 
-// Sets the key of theirs that expresses this key of ours. Returns false if no row of the type does.
+// Sets the key of theirs that expresses this key of ours. Returns false if there is none.
 bool set_key(const ModelType& type, const std::string& key, const std::string& value,
              OrderedJson& out) {
   const std::string said = fmt::format("{}={}", key, value);
@@ -675,7 +676,7 @@ tl::unexpected<Error> no_object(std::string_view file) {
       fmt::format("{}: expected a JSON object (a Hugging Face config.json)", file));
 }
 
-// Returns the type, or null if it is none of the types that are read.
+// Returns the model type that the file names, or null if it is none of the types that can be read.
 template <class Json>
 const ModelType* type_of(const Json& config) {
   const auto at = config.find("model_type");
@@ -736,7 +737,7 @@ Result<std::string> change_huggingface_config(std::string_view text, std::string
   auto parsed = parse_ordered_json(text);
   const ModelType* type = parsed && parsed->is_object() ? type_of(*parsed) : nullptr;
   if (type == nullptr) return no_object(file);
-  ModelArguments next = changes;  // in later passes the keys that followed from them
+  ModelArguments next = changes;  // in later passes: keys whose values changed as a result
   for (int pass = 0; pass < 3 && !next.empty(); ++pass) {
     for (const auto& [key, value] : next) {
       if (!set_key(*type, key, value, *parsed)) break;
@@ -766,7 +767,7 @@ Result<std::string> spell_huggingface_config(std::string_view text, std::string_
   for (const char* key : {"dtype", "torch_dtype"}) {
     if (out.contains(key)) out[key] = dtype_name(dtype);
   }
-  // One of the versions may know only the first of two names.
+  // One version of transformers may know only the first name, so both are written.
   for (const auto& [other, name] : defaults_of(type->name)[kOtherNames].items())
     if (out.contains(other)) out[name.get<std::string>()] = out[other];
   if (type->spell != nullptr) type->spell(keys, out);

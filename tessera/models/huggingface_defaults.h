@@ -1,6 +1,7 @@
-// The meaning of keys that a config.json of Hugging Face leaves out: the defaults of transformers'
-// own configuration classes, for each model type that is read. The text is a JSON object by model
-// type; each member has the defaults by key and, as "(other names)", second names of keys.
+// The values of keys that a config.json of Hugging Face leaves out: the defaults of transformers'
+// own configuration classes, for each model type that can be read. The text is a JSON object with
+// one member for each model type. The member has the defaults by key and, as "(other names)",
+// second names of keys.
 #pragma once
 
 #include <string_view>

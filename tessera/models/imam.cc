@@ -11,8 +11,9 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kPlanes = 3;       // xz, xy, yz
-constexpr int64_t kPointBlocks = 5;  // in the encoder, and in the decoder
+constexpr int64_t kPlanes = 3;  // the planes xz, xy and yz
+// Blocks over points in the encoder, and as many in the decoder.
+constexpr int64_t kPointBlocks = 5;
 
 Init fan_in(int64_t size) { return normal(1 / std::sqrt(static_cast<double>(size))); }
 
@@ -23,7 +24,8 @@ std::string sizes_text(const std::vector<Dim>& dims) {
   return text;
 }
 
-// Layers over points, whose features are the last dim, and over maps [.., channels, height, width].
+// Layers that work on points, whose features are the last dim, and layers that work on maps [..,
+// channels, height, width].
 class Layers {
  public:
   Layers(GraphBuilder& g, const ImamConfig& config) : g_(g), config_(config) {}
@@ -39,8 +41,8 @@ class Layers {
   }
   TensorId relu(const std::string& name, TensorId x) { return g_.op1(name, "relu", {x}); }
 
-  // Adds to x, or with `narrows` to a bias-free product of x, two dense layers of x behind
-  // rectifiers; the second layer begins at zero.
+  // Makes x, or with `narrows` a product of x without bias, plus two dense layers of x. A rectifier
+  // is applied before each of the two. The weights of the second are zero at first.
   TensorId residual(const std::string& name, TensorId x, bool narrows) {
     const Dim hidden{"hidden", config_.features};
     g_.push(name);
@@ -67,7 +69,8 @@ class Layers {
     return relu(name + ".act", conv(name, x, channels, kernel, stride));
   }
 
-  // Makes maps of twice the side with that many channels, by windows of 2 x 2 that do not overlap.
+  // Makes maps of twice the side, with `channels` channels, by a transposed convolution with
+  // windows of 2 x 2 that do not overlap.
   TensorId widened(const std::string& name, TensorId x, int64_t channels) {
     const int64_t in = size_of(g_, x, "channels");
     const TensorId w = g_.parameter(
@@ -83,8 +86,8 @@ class Layers {
     return with_bias(g_, name, x, {"channels", channels});
   }
 
-  // Makes a map with the channels of x, by way of `levels` maps, each of half the side and twice
-  // the channels.
+  // Makes a map with the dims of x by a U-Net of `levels` levels. Each next level has maps of half
+  // the side and twice the channels.
   TensorId u_net(const std::string& name, TensorId x, int64_t levels) {
     const int64_t channels = size_of(g_, x, "channels");
     std::vector<TensorId> kept;
@@ -110,8 +113,8 @@ class Layers {
     return x;
   }
 
-  // x [batch, .., coordinate] as [batch, plane, ..]: the first and the second coordinate in the
-  // planes xz, xy and yz.
+  // The coordinates of points x [batch, .., coordinate] in the planes xz, xy and yz, each [batch,
+  // plane, ..]: the first coordinate in the plane (rows) and the second (columns).
   struct OnPlanes {
     TensorId rows, columns;
   };
@@ -141,8 +144,8 @@ class Encoder : public Layers {
  public:
   using Layers::Layers;
 
-  // points -> numbers to be quantised [batch, height, width, code], or for planes that are not
-  // coupled [batch, plane, height, width, code].
+  // points -> the vectors to be quantised, [batch, height, width, code], or if the planes are not
+  // coupled [batch, plane, height, width, code]
   TensorId encoded(TensorId points) {
     g_.push("encoder");
     cells_ = cells(points);
@@ -163,15 +166,17 @@ class Encoder : public Layers {
     for (int64_t i = 1; i <= config_.downs; ++i)
       x = conv_relu(fmt::format("down_{}", i), x, width << i, 2, 2);
     x = conv_relu("wide", x, wide, 1);
-    // The deviation is a quarter of the usual, so that no number begins far away from all codes.
+    // The standard deviation is a quarter of the usual one, so that no vector is far from all codes
+    // at first.
     x = linear(g_, "code", x, {"channels"}, {{"code", config_.code_width}}, {fan_in(16 * wide)});
     g_.pop();
     return x;
   }
 
  private:
-  // Returns the cell of each point in each plane, int64 [batch, plane, points]: each coordinate of
-  // a cell is the nearest middle of one of `plane` intervals.
+  // Returns the number of each point's cell in each plane, int64 [batch, plane, points]. Along
+  // each coordinate, which is cut into `plane` intervals, it is the cell whose middle is nearest
+  // to the point.
   TensorId cells(TensorId points) {
     const auto size = static_cast<double>(config_.plane);
     const auto constant = [&](const char* name, double value) {
@@ -194,7 +199,7 @@ class Encoder : public Layers {
     return g_.op1("cells.ids", "code_ids", {g_.op1("cells.number", "add", {rows, at.columns})});
   }
 
-  // Returns x [batch, points, ..] for each plane, [batch, plane, points, ..].
+  // Repeats x [batch, points, ..] for each plane: [batch, plane, points, ..].
   TensorId each_plane(const std::string& name, TensorId x) {
     std::vector<Dim> dims = g_.tensor(x).dims;
     if (dims.empty()) return {};
@@ -208,7 +213,7 @@ class Encoder : public Layers {
                        features});
   }
 
-  // Returns the largest features of each point's cell, summed over the planes.
+  // Returns for each point the maximum of the features in its cell, summed over the planes.
   TensorId of_cells(const std::string& name, TensorId x) {
     const std::string cell = "cells";
     const TensorId most =
@@ -218,7 +223,8 @@ class Encoder : public Layers {
     return g_.op1(name, "reduce_sum", {there}, {{"dims", std::string("plane")}});
   }
 
-  // Returns means of the cells: one map of the channels of all planes, or a map for each plane.
+  // Returns the means of x in the cells: one map with the channels of all planes if the planes are
+  // coupled, else a map for each plane.
   TensorId map_of(TensorId x) {
     x = scatter_mean(g_, "map.mean", each_plane("map.each", x), cells_, "cells",
                      cell_dims({"channels", config_.features}));
@@ -240,8 +246,8 @@ class Decoder : public Layers {
  public:
   using Layers::Layers;
 
-  // codes [batch, height, width, code], or for planes that are not coupled [batch, plane, height,
-  // width, code], and queries -> logits [batch, queries].
+  // codes [batch, height, width, code], or if the planes are not coupled [batch, plane, height,
+  // width, code], and queries -> logits [batch, queries]
   TensorId decoded(TensorId codes, TensorId queries) {
     const int64_t width = config_.features;
     g_.push("decoder");
@@ -268,7 +274,8 @@ class Decoder : public Layers {
   }
 
  private:
-  // Returns the sum of the planes' features at the queries: [batch, queries, channels].
+  // Returns the features of the planes at the queries, summed over the planes: [batch,
+  // queries, channels].
   TensorId at_queries(TensorId planes, TensorId queries) {
     const OnPlanes at = on_planes("at", queries, "queries");
     const auto with_axis = [&](const char* name, TensorId x) {
@@ -300,7 +307,7 @@ DType loss_dtype(const ImamConfig& config) {
   return dtype_bytes(config.dtype) < dtype_bytes(DType::kFloat32) ? DType::kFloat32 : config.dtype;
 }
 
-// Makes the loss of an occupancy, summed over the queries of a shape.
+// Makes the loss of the occupancy, which is summed over the queries of a shape.
 TensorId shape_loss(GraphBuilder& g, const ImamConfig& config, TensorId logits, TensorId targets) {
   if (!g.ok()) return {};
   const DType wide = loss_dtype(config);
@@ -331,13 +338,13 @@ TensorId code_loss(GraphBuilder& g, const ImamConfig& config, TensorId z,
   return g.op1("loss.quantised_cast", "cast", {sum}, {{"dtype", std::string(dtype_name(wide))}});
 }
 
-// Makes a pass over the classes and tokens of shapes.
+// Makes the transformer's pass over the classes and tokens of shapes.
 class Transformer {
  public:
   Transformer(GraphBuilder& g, const ImamConfig& config) : g_(g), config_(config) {}
 
-  // classes [batch] and tokens [batch, seq] -> logits of the tokens [batch, seq, vocab]: the logits
-  // of token k depend on the class and the tokens before k.
+  // classes [batch] and tokens [batch, seq] -> logits of the tokens [batch, seq, vocab]. The logits
+  // of token k depend on the class and on the tokens before k only.
   TensorId logits(TensorId classes, TensorId tokens) {
     const Dim hidden{"hidden", config_.hidden}, vocab{"vocab", config_.codes};
     const TensorId table =
@@ -363,7 +370,8 @@ class Transformer {
   }
 
  private:
-  // Makes the sequence of the class, a learned start, and all tokens except the last.
+  // Makes the transformer's input sequence: the class, a learned start token, and all tokens except
+  // the last.
   TensorId sequence(TensorId classes, TensorId tokens, TensorId table, const Dim& hidden) {
     if (!g_.ok()) return {};
     const Dim batch = g_.tensor(tokens).dims.front(), one{"seq", 1};
@@ -409,7 +417,7 @@ class Transformer {
   const ImamConfig& config_;
 };
 
-// The inputs that the model reads: each of the four values of `part` reads others.
+// The inputs that the model reads. They differ for each of the four values of `part`.
 struct Reads {
   bool points, tokens, queries, classes;
 };

@@ -134,7 +134,8 @@ void add_llama(GraphBuilder& g, const LlamaConfig& config, int64_t batch,
   heads.kv_rank = config.kv_rank;
   heads.eps = config.eps;
   heads.head_norm = config.qk_norm;
-  heads.window = config.window < config.seq ? config.window : 0;  // over all positions: none
+  // 0 if the window has all positions
+  heads.window = config.window < config.seq ? config.window : 0;
   heads.segments = document_numbers(g, config.eod, batch, config.seq);
   add_rotary_tables(g, heads, config.seq, config.theta, config.dtype, config.rope_scaling);
   const TensorId table =

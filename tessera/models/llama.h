@@ -1,9 +1,9 @@
 // Llama has rotary positions, RMS norms before attention and MLP, SwiGLU, grouped key heads, and no
-// biases. The family also covers Mistral, with its sliding window, Qwen 2, with biases of queries,
-// keys and values, and Qwen 3, with norms of queries and keys. Ops: embed.token, blocks.<i>.{ln_1,
+// biases. The family also covers Mistral (a sliding window), Qwen 2 (biases of queries, keys and
+// values) and Qwen 3 (norms of queries and keys). Ops: embed.token, blocks.<i>.{ln_1,
 // attn.{q,k,v,q_rotary,k_rotary,core,out}, attn.residual, ln_2, mlp.{gate,act,up,mul,down},
-// mlp.residual}, final.ln, head, loss.{cross_entropy,token,mean}. The dim heads counts key heads,
-// the dim group the query heads of each key head.
+// mlp.residual}, final.ln, head, loss.{cross_entropy,token,mean}. The dim heads counts key heads.
+// The dim group counts the query heads that use one key head.
 #pragma once
 
 #include <functional>
@@ -20,7 +20,8 @@ struct LlamaConfig {
   int64_t layers = 32, hidden = 4096, heads = 32, seq = 4096, vocab = 32000;
   int64_t kv_heads = 0;  // 0: heads
   int64_t head_dim = 0;  // 0: hidden / heads
-  int64_t ffn = 0;  // 0: 8/3 hidden, up to a multiple of 256 (the rule of Llama 1 and 2 up to 13B)
+  // 0: 8/3 hidden, rounded up to a multiple of 256 (the rule of Llama 1, and of Llama 2 up to 13B)
+  int64_t ffn = 0;
   int64_t q_rank = 0, kv_rank = 0;          // latent attention (nn.h); 0: none
   bool qkv_bias = false, out_bias = false;  // in attention's products
   bool qk_norm = false;                     // RMS norms of each head's queries and keys (nn.h)
@@ -28,8 +29,9 @@ struct LlamaConfig {
   std::vector<int64_t> rope_scaling = {1};  // scaling of rotary frequencies (nn.h)
   int64_t window = 0;                       // 0: none
   int64_t eod = -1;                         // the token that ends a document; -1: none (gpt.h)
-  // Low-rank fine-tuning: the rank of the factors beside attention's products, and with lora_mlp
-  // also beside the MLP's; all other parameters stay as they are. 0: everything is trained.
+  // Low-rank fine-tuning: the rank of the two factors that are trained for each product of
+  // attention and, with lora_mlp, for each product of the MLP. All other parameters are not
+  // trained. 0: everything is trained.
   int64_t lora = 0;
   bool lora_mlp = false;
   bool tied = false;
@@ -42,19 +44,20 @@ std::vector<ModelKey> model_keys(LlamaConfig& config);
 Status complete(LlamaConfig& config, std::string_view family = "llama");
 Result<Graph> build_llama(const LlamaConfig& config, int64_t batch);
 
-// Makes the second half of a block: from the residual stream x and its norm h, both [batch, seq,
-// hidden], the next x.
+// Options of the products in the second half of a block.
 struct FeedForwardOptions {
-  LinearOptions in;   // from hidden
-  LinearOptions out;  // back to hidden
+  LinearOptions in;   // of the products from hidden
+  LinearOptions out;  // of the product back to hidden
 };
+// A function that makes the second half of a block. From the residual stream x and its norm h, both
+// [batch, seq, hidden], it makes the new residual stream.
 using FeedForward =
     std::function<TensorId(GraphBuilder&, TensorId x, TensorId h, const FeedForwardOptions&)>;
-// Adds the gated MLP of width `ffn`, ops mlp.{gate,act,up,mul,down,residual}.
+// Adds a gated MLP of width `ffn`, with the ops mlp.{gate,act,up,mul,down,residual}.
 TensorId gated_mlp(GraphBuilder& g, TensorId x, TensorId h, const FeedForwardOptions& options,
                    int64_t ffn);
-// Adds a Llama whose blocks have another second half, up to the loss. `before_blocks` adds ops
-// between the embedding and the first block.
+// Adds a Llama whose blocks have `feed_forward` as their second half, up to the loss.
+// `before_blocks` adds ops between the embedding and the first block.
 void add_llama(
     GraphBuilder& g, const LlamaConfig& config, int64_t batch, const FeedForward& feed_forward,
     const std::function<void()>& before_blocks = [] {});

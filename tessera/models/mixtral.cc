@@ -11,8 +11,8 @@
 namespace tessera {
 namespace {
 
-// Makes one product for each expert: h [experts, batch, capacity, in] times a weight [experts, in,
-// out].
+// Makes one product for each expert: h [experts, batch, capacity, in] times a weight [experts,
+// in, out].
 TensorId experts_linear(GraphBuilder& g, const std::string& name, TensorId h, const Dim& experts,
                         const Dim& in, const Dim& out, const Init& init) {
   const TensorId weight =
@@ -24,15 +24,15 @@ TensorId experts_linear(GraphBuilder& g, const std::string& name, TensorId h, co
   return g.op1(name, "einsum", {h, weight}, {{"spec", spec}});
 }
 
-// Makes coefficient times the mean of values [batch].
+// Makes `coefficient` times the mean of `values` [batch].
 TensorId mean_over_batch(GraphBuilder& g, const std::string& name, TensorId values,
                          double coefficient) {
   const double factor = coefficient / static_cast<double>(size_of(g, values, "batch"));
   return g.op1(name, "reduce_sum", {values}, {{"dims", std::string("batch")}, {"factor", factor}});
 }
 
-// Adds the MLP that every token passes, an MLP like an expert, ops shared.{gate,act,up,mul,down} or
-// shared.{up,act,down}.
+// Adds the MLP that every token passes. It has the form of an expert: ops
+// shared.{gate,act,up,mul,down} if gated, else shared.{up,act,down}.
 TensorId shared_mlp(GraphBuilder& g, TensorId h, const FeedForwardOptions& options,
                     const MixtureOptions& config) {
   const std::vector<Dim> ffn = {{"ffn", config.shared_ffn}};
@@ -50,7 +50,8 @@ TensorId shared_mlp(GraphBuilder& g, TensorId h, const FeedForwardOptions& optio
   return y;
 }
 
-// Sends the weight of each slot [experts, batch, capacity] to its expert.
+// Makes the weight of each slot, [experts, batch, capacity], and sends it to the expert of
+// the slot.
 TensorId weights_at_experts(GraphBuilder& g, TensorId slot, TensorId weight,
                             const MixtureOptions& config) {
   const TensorId sent = g.op1("slot_weight", "moe_slot_weight", {weight, slot},
@@ -58,7 +59,8 @@ TensorId weights_at_experts(GraphBuilder& g, TensorId slot, TensorId weight,
   return g.op1("arrive_weight", "scale", {sent}, {{"factor", 1.0}});
 }
 
-// Makes the experts' inner values, dim ffn, from their slots [experts, batch, capacity, inner].
+// Makes the experts' inner values, of dim ffn, from the tokens in their slots [experts, batch,
+// capacity, inner].
 TensorId experts_inner(GraphBuilder& g, TensorId slots, const Dim& inner, const Init& init,
                        const MixtureOptions& config) {
   const Dim experts = {"experts", config.experts}, ffn = {"ffn", config.ffn};
@@ -73,10 +75,11 @@ TensorId experts_inner(GraphBuilder& g, TensorId slots, const Dim& inner, const 
 
 }  // namespace
 
-// Adds the mixture. `arrive` (also of weights) and `return` compute nothing: they are the two
-// places where slots change ranks if a plan splits experts and batch over one axis. Being ops, they
-// keep the received slots for the backward pass, and the gradients of gate and up are added before
-// they travel back. Without these ops each of the tensors would be sent again.
+// Adds the mixture. The ops `arrive`, `arrive_weight` and `return` compute nothing. They are the
+// places where slots change ranks if a plan splits experts and batch over the same axis. Because
+// these are ops, the received slots are kept for the backward pass, and the gradients of gate and
+// up are added before they are sent back. Without the ops the slots would be sent again in the
+// backward pass, and each gradient would be sent by itself.
 TensorId mixture_of_experts(GraphBuilder& g, TensorId x, TensorId h,
                             const FeedForwardOptions& options, const MixtureOptions& config,
                             RunningLoss& losses) {
@@ -168,7 +171,7 @@ std::vector<ModelKey> model_keys(MixtralConfig& config) {
   for (ModelKey& key : keys) {
     if (key.name == "ffn") key.meaning = "width of each expert";
   }
-  const auto last = keys.end() - 1;  // before dtype
+  const auto last = keys.end() - 1;  // the new keys are inserted before dtype
   keys.insert(
       last,
       {{"experts", &config.experts, "experts of a block"},
@@ -197,7 +200,7 @@ std::vector<ModelKey> model_keys(MixtralConfig& config) {
 int64_t expert_capacity(double factor, int64_t top_k, int64_t experts, int64_t seq) {
   const double fair =
       static_cast<double>(top_k) * static_cast<double>(seq) / static_cast<double>(experts);
-  // 1.1 * 10 is a little above 11 in floating point.
+  // The factor removes rounding errors: in floating point 1.1 * 10 is a little above 11.
   const double slots = std::ceil(factor * fair * (1 - 1e-12));
   return static_cast<int64_t>(std::clamp(slots, 1.0, static_cast<double>(seq)));
 }

@@ -9,7 +9,8 @@
 namespace tessera {
 namespace {
 
-// Returns options that keep the variance of activations through a rectifier (He et al., 2015).
+// Returns options for initial weights with which a layer followed by a rectifier keeps the variance
+// of activations (He et al., 2015).
 LinearOptions he_initialised(int64_t fan_in) {
   return {normal(std::sqrt(2.0 / static_cast<double>(fan_in)))};
 }

@@ -1,8 +1,8 @@
 // A multi-layer perceptron that classifies rows, for small experiments and tests. Inputs: `x`
 // [batch, in] and `targets` [batch]. Ops: layers.<i>.linear and layers.<i>.act for each hidden
-// layer, head, loss.*. The width's dim is called hidden after even layers and ffn after odd ones
-// (an operand has no dim twice), so that "ffn over tp" cuts each pair of layers as Megatron cuts an
-// MLP.
+// layer, head, loss.*. The output dim of hidden layer i is called `hidden` if i is even and `ffn`
+// if i is odd, because an operand cannot have the same dim twice. So "ffn over tp" cuts each pair
+// of layers as Megatron cuts an MLP.
 #pragma once
 
 #include <string>

@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-// A row of table 2 of the paper.
+// A row of table 2 of the paper on MobileNetV2.
 struct Stage {
   int64_t expansion, channels, blocks, stride;
 };
@@ -25,7 +25,8 @@ constexpr std::array<Stage, 7> kMobileNetStages = {{{1, 16, 1, 1},
 constexpr int64_t kFirst = 32, kLast = 1280;
 constexpr double kMaxMultiplier = 1024;
 
-// Returns the nearest multiple of the divisor, but at most a tenth below the width.
+// Returns the multiple of the divisor that is nearest to the width, or the next larger one if the
+// nearest is more than a tenth below the width.
 int64_t rounded(double width, int64_t divisor) {
   const auto nearest =
       static_cast<int64_t>(width + static_cast<double>(divisor) / 2) / divisor * divisor;
@@ -41,7 +42,8 @@ class MobileNetBuilder {
     return rounded(static_cast<double>(channels) * config_.multiplier, config_.divisor);
   }
 
-  // Adds a convolution, its norm, and with `act` a rectifier: ops `conv<suffix>`, `bn..`, `act..`.
+  // Adds a convolution, its norm, and with `act` a rectifier limited to [0, 6]: ops `conv<suffix>`,
+  // `bn<suffix>`, `act<suffix>`.
   TensorId layer(const std::string& suffix, TensorId x, const Dim& in, const Dim& out,
                  int64_t kernel, int64_t stride, bool depth_wise, bool act) {
     ConvolutionOptions options = {kernel, stride};
@@ -54,7 +56,7 @@ class MobileNetBuilder {
 
   TensorId block(TensorId x, int64_t expansion, int64_t channels, int64_t stride) {
     const Dim in{"channels", size_of(g_, x, "channels")}, out{"channels", channels};
-    // Without an expansion the depth-wise convolution has the channels of the block.
+    // If the block has no expansion, its depth-wise convolution has the channels of the block.
     const Dim inner{expansion == 1 ? "channels" : "inner", in.size * expansion};
     TensorId h = x;
     if (expansion != 1) h = layer("_1", h, in, inner, 1, 1, false, true);

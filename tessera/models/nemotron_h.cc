@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kFamily = "nemotron_h";
 constexpr std::string_view kLetters = "M*-E";
-// Step sizes begin at 0.01: the middle, in orders of magnitude, of Mamba's 0.001 to 0.1.
+// The initial step size. On a logarithmic scale it is the middle of Mamba's range 0.001 to 0.1.
 constexpr double kStepSize = 0.01;
 
 bool has(const NemotronHConfig& config, char letter) {
@@ -61,19 +61,20 @@ class NemotronBuilder {
   Status check(int64_t batch) const {
     return check_expert_sizes(experts_, config_.hidden, batch, kFamily);
   }
-  // Adds the table of ones that norms take in place of weights; call it before the first block.
+  // Adds the table of ones that the norms read in place of weights. Must be called before the
+  // first block.
   void add_ones() {
     ones_ = g_.buffer("ssm.ones", {{"width", group_size() * config_.ssm_head_dim}},
                       {Init::Kind::kOnes}, config_.dtype);
   }
-  // Starts the losses; call it before the first block.
+  // Starts the auxiliary losses. Must be called before the first block.
   void start_losses(int64_t batch) {
     if (has(config_, 'E')) losses_.start(g_, experts_, {"batch", batch}, config_.dtype);
   }
   const RunningLoss& losses() const { return losses_; }
 
-  // Returns the stream that predicts a token further than `x` does, from the embedding of the token
-  // between.
+  // Returns the stream that predicts the token after the one that `x` predicts. `embedding` is the
+  // embedding of the token that `x` predicts.
   TensorId further(TensorId x, TensorId embedding, size_t depth) {
     for (size_t i = 0; i < config_.mtp_pattern.size(); ++i) {
       g_.push(fmt::format("blocks.mtp_{}_{}", depth, i));
@@ -96,14 +97,14 @@ class NemotronBuilder {
  private:
   int64_t group_size() const { return config_.ssm_heads / config_.ssm_groups; }
 
-  // Returns dims as they are published, joined to one.
+  // Returns the text of a published vector that joins `dims`.
   static std::string as_vector(const std::vector<Dim>& dims) {
     std::vector<std::string> names;
     for (const Dim& dim : dims) names.push_back(dim.name);
     return "(" + join(names, " ") + ")";
   }
 
-  // Applies convolution and SiLU to the output of a product.
+  // Applies the convolution and SiLU to x, the output of a product.
   TensorId convolved(const std::string& name, TensorId x) {
     if (!g_.ok()) return {};
     const std::vector<Dim> all = g_.tensor(x).dims;
@@ -121,7 +122,8 @@ class NemotronBuilder {
                   {g_.op1(name + "_conv", "causal_conv", {x, weight, bias})});
   }
 
-  // Applies an RMS norm to each group of y silu(z), with a weight for each number.
+  // Applies an RMS norm to y silu(z) within each group, and multiplies each number by a
+  // trained weight.
   TensorId gated_norm(TensorId y, TensorId z) {
     const TensorId gated = g_.op1("gated", "mul", {y, g_.op1("gate", "silu", {z})});
     const TensorId rows =
@@ -269,8 +271,8 @@ Result<Graph> build_nemotron_h(const NemotronHConfig& config, int64_t batch) {
   const TensorId table =
       g.parameter("embed.token.weight", {vocab, hidden}, normal(kDeviation), config.dtype);
   TensorId x = g.op1("embed.token", "embedding", {tokens, table});
-  // The token after each position, the token after that, ...; embedded before the blocks, so that
-  // the readers stand behind the last block, and in its stage.
+  // Each embedding is of the tokens one position further than those of the embedding before it. All
+  // are added before the blocks, although they are read only after the last block, in its stage.
   std::vector<TensorId> next = {targets}, embeddings;
   for (int64_t depth = 0; depth < config.mtp && g.ok(); ++depth) {
     embeddings.push_back(

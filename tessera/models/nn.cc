@@ -39,12 +39,13 @@ int64_t size_of(const GraphBuilder& g, TensorId tensor, std::string_view dim) {
 
 namespace {
 
-// Returns several dims as one published dim.
+// Returns the text of one published dim that joins several dims.
 std::string joined(const std::vector<Dim>& dims) {
   return dims.size() == 1 ? dims[0].name : "(" + dim_names(dims) + ")";
 }
 
-// Adds x times a weight [in.., out..] (and a bias, if `bias` has a name), as the op `path`.
+// Adds the op `path`, which computes x times a weight [in.., out..], plus a bias if `bias` is not
+// empty (it is the name of the bias).
 TensorId product(GraphBuilder& g, std::string_view path, TensorId x,
                  const std::vector<std::string>& in, const std::vector<Dim>& out,
                  std::string_view weight, const LinearOptions& options,
@@ -73,7 +74,7 @@ TensorId product(GraphBuilder& g, std::string_view path, TensorId x,
   return g.op1(path, "einsum", operands, {{"spec", spec + " -> " + dim_names(y_dims)}});
 }
 
-// Adds kLoraScale (x A) B with factors that are trained.
+// Adds kLoraScale (x A) B, where the factors A and B are trained.
 TensorId low_rank(GraphBuilder& g, std::string_view name, TensorId x,
                   const std::vector<std::string>& in, const std::vector<Dim>& out, int64_t rank) {
   double width = 1;
@@ -130,8 +131,8 @@ TensorId dropout(GraphBuilder& g, std::string_view name, TensorId x, double p, s
 
 namespace {
 
-// Takes x [.., hidden] through a first product to a dim `rank` of that size and a norm; returns x
-// itself if `rank` is 0.
+// Passes x [.., hidden] through a first product to a dim `rank` of size `rank`, and through a norm.
+// Returns x itself if `rank` is 0.
 TensorId through_rank(GraphBuilder& g, const std::string& name, TensorId x, int64_t rank,
                       const AttentionOptions& options) {
   if (rank == 0) return x;
@@ -255,7 +256,7 @@ TensorId patch_embedding(GraphBuilder& g, TensorId image, int64_t patch, int64_t
        {"sizes", fmt::format("y={0} x={0}", patch)},
        {"dims", std::string("batch rows y columns x channels")}});
   LinearOptions patches = options;
-  patches.published = "hidden channels y x";  // as the kernel of a convolution
+  patches.published = "hidden channels y x";  // published as the kernel of a convolution
   return linear(g, "embed.patch", squares, {"y", "x", "channels"}, {{"hidden", hidden}}, patches);
 }
 

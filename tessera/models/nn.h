@@ -1,5 +1,6 @@
-// Layers of models over GraphBuilder: a function adds parameters and ops under the given name and
-// returns its output. All functions work on named dims; shapes follow from the given tensors.
+// Layers of models, built with GraphBuilder. A function adds parameters and ops under the given
+// name and returns the output of the layer. All functions work on named dims. Shapes follow from
+// the given tensors.
 //
 //   // Parameters ln_1.weight and ln_1.bias:
 //   TensorId h = layer_norm(g, "ln_1", x, 1e-5);
@@ -27,81 +28,84 @@ struct LinearOptions {
   Init weight;
   bool bias = true;
   Init bias_values = {Init::Kind::kZeros};
-  // Low-rank adaptation (LoRA, Hu et al. 2021): the number of columns and rows of two trained
-  // factors beside the weight. 0: none.
+  // Low-rank adaptation (LoRA, Hu et al. 2021): two trained factors are added to the weight, and
+  // this is their rank (the columns of the first, the rows of the second). 0: there are no factors.
   int64_t lora = 0;
-  // The weight is published as [out, in], each of them one dim, as in PyTorch's Linear. With
-  // `input_first` it is published as [in, out] (Conv1D of GPT-2); with `published` as that text
-  // says (graph.h). The bias is published as [out].
+  // How the weight is published. By default it is a matrix [out, in], whose dims may each join
+  // several dims, as in PyTorch's Linear. With `input_first` it is [in, out] (Conv1D of GPT-2). If
+  // `published` is not empty, that text says it (published_text of graph.h). The bias is published
+  // as a vector [out].
   bool input_first = false;
   std::string published = {};
 };
-inline constexpr double kLoraScale = 2;  // alpha / rank, as its users set it
-// Makes y = x W + b: contracts the dims `in` of x with the weight [in.., out..]; y has the other
-// dims of x, then `out`. With `lora` y = x W + b + kLoraScale (x A) B: ops `<name>.base`,
-// `.lora_a`, `.lora_b`, `.lora_scale` and `<name>`; parameters `<name>.lora_a.weight` [in.., lora],
-// normal with variance 1 / size of in, and `<name>.lora_b.weight` [lora, out..], zeros.
+inline constexpr double kLoraScale = 2;  // the usual setting of alpha / rank
+// Makes y = x W + b. It contracts the dims `in` of x with the weight [in.., out..]. y has the other
+// dims of x, followed by `out`. With `lora` it makes y = x W + b + kLoraScale (x A) B by the ops
+// `<name>.base`, `.lora_a`, `.lora_b`, `.lora_scale` and `<name>`. A is the parameter
+// `<name>.lora_a.weight` [in.., lora], normal with variance 1 / size of in, and B is
+// `<name>.lora_b.weight` [lora, out..], zeros.
 TensorId linear(GraphBuilder& g, std::string_view name, TensorId x,
                 const std::vector<std::string>& in, const std::vector<Dim>& out,
                 const LinearOptions& options);
 
-// Normalises over the last dim of x; gamma `<name>.weight` of ones and, for layer_norm, beta
-// `<name>.bias` of zeros.
+// Normalises over the last dim of x. The parameter `<name>.weight` (gamma) is ones at first;
+// layer_norm also has `<name>.bias` (beta), zeros at first.
 TensorId layer_norm(GraphBuilder& g, std::string_view name, TensorId x, double eps);
 TensorId rms_norm(GraphBuilder& g, std::string_view name, TensorId x, double eps);
 
-// Zeroes elements with probability p. `key` belongs to the mask: no two dropouts of a model share a
-// key. p = 0 adds no op.
+// Zeroes elements with probability p. `key` determines the mask, so two dropouts of a model must
+// not have the same key. With p = 0 no op is added.
 TensorId dropout(GraphBuilder& g, std::string_view name, TensorId x, double p, std::string key);
 
-// Options of attention of x [batch, seq, hidden] to itself, causal unless they say otherwise. Ops
-// `<scope>.q`, `.k`, `.v`, (`.q_rotary`, `.k_rotary`,) `.core`, `.out`. `heads` counts key heads;
-// each serves `group` query heads (1: multi-head attention).
+// Options of attention of x [batch, seq, hidden] to itself, which is causal unless the options say
+// otherwise. Ops `<scope>.q`, `.k`, `.v`, (`.q_rotary`, `.k_rotary`,) `.core`, `.out`. `heads`
+// counts key heads. `group` query heads use one key head (1: multi-head attention).
 struct AttentionOptions {
   int64_t heads = 1, group = 1, head_dim = 1;
   LinearOptions in;                 // for q, k and v
-  LinearOptions out;                // back to hidden
+  LinearOptions out;                // for the product back to hidden
   bool causal = true;               // a token attends to itself and to tokens before it
   TensorId rotary_cos, rotary_sin;  // tables [seq, rotary_dim]; invalid: no rotation
-  TensorId memory;  // [batch, seq, hidden]: makes keys and values; invalid: x makes them
-  // Latent attention (DeepSeek-V2, 2024): a first product makes this many numbers, which are
-  // RMS-normed, and from which queries, or keys and values, are made. Ops `.q_down`, `.q_norm`,
-  // `.kv_down`, `.kv_norm`. 0: there is no first product.
+  TensorId memory;  // [batch, seq, hidden]: keys and values are made from it; invalid: from x
+  // Latent attention (DeepSeek-V2, 2024): a first product makes q_rank (or kv_rank) numbers, which
+  // are RMS-normed, and a second product makes the queries (or the keys and values) from them. Ops
+  // `.q_down`, `.q_norm`, `.kv_down`, `.kv_norm`. 0: there is no first product.
   int64_t q_rank = 0, kv_rank = 0;
-  double eps = 1e-5;  // for those norms and the head norms
+  double eps = 1e-5;  // of the norms of latent attention and of the head norms
   // Queries and keys of each head are RMS-normed before they are rotated. Ops `.q_head_norm`,
   // `.k_head_norm`.
   bool head_norm = false;
-  double scale = 0;  // for the scores; 0: 1 / sqrt(head_dim)
-  // A token attends to tokens less than this many positions away; 0: to all.
+  double scale = 0;  // factor of the scores; 0: 1 / sqrt(head_dim)
+  // A token attends only to tokens less than this many positions away; 0: to all tokens.
   int64_t window = 0;
-  TensorId bias;       // is added to the scores; dims among (batch, seq, heads, group, kv)
-  TensorId segments;   // [batch, seq] integers: a token attends to tokens with its own number
-  double dropout = 0;  // for the weights, with a key of its own
+  TensorId bias;      // added to the scores; has some of the dims (batch, seq, heads, group, kv)
+  TensorId segments;  // [batch, seq] integers: a token attends only to tokens with the same integer
+  double dropout = 0;  // of attention's weights, with the key `dropout_key`
   std::string dropout_key;
 };
 TensorId attention(GraphBuilder& g, std::string_view scope, TensorId x,
                    const AttentionOptions& options);
 
-// Returns the operands of the op `attention` and its attributes, for models that build it
-// themselves.
+// Adds the op `attention` with the attributes that the options state, for models that make its
+// operands q, k and v themselves. Returns the outputs of the op.
 std::vector<TensorId> attention_core(GraphBuilder& g, std::string_view name, TensorId q, TensorId k,
                                      TensorId v, const AttentionOptions& options);
 
 inline constexpr std::string_view kDocuments = "documents";
-// Adds the input `documents` [batch, seq] of models whose text is several documents one after the
-// other: the number of each token's document. Invalid if no token ends documents (-1).
+// Adds the input `documents` [batch, seq], for models whose text consists of several documents: the
+// number of each token's document. Returns an invalid id, without any input, if no token ends
+// documents (-1).
 TensorId document_numbers(GraphBuilder& g, int64_t end_of_document, int64_t batch, int64_t seq);
 
 // Adds rotary tables "rotary.cos" and "rotary.sin" [seq, rotary_dim = head_dim / 2] to the options.
-// `scaling` {1}: none; {factor}: of all frequencies; {factor, low, high, positions}: of frequencies
-// whose waves are long (Llama 3.1).
+// `scaling` is {1}: no scaling; {factor}: all frequencies are scaled; {factor, low, high,
+// positions}: only frequencies with long waves are scaled (Llama 3.1).
 void add_rotary_tables(GraphBuilder& g, AttentionOptions& options, int64_t seq, double theta,
                        DType dtype, const std::vector<int64_t>& scaling = {1});
 
-// An MLP of linear, activation, linear over the last dim `hidden` of x: ops `<scope>.up`, `.act`,
-// `.down`; the width between is the dim `ffn`. If gated, the activation is applied to
-// `<scope>.gate`, and `.mul` is its product with `.up`.
+// An MLP (linear, activation, linear) over the last dim `hidden` of x: ops `<scope>.up`, `.act`,
+// `.down`. The dim between the linear layers is `ffn`. If gated, the activation is applied to the
+// output of `<scope>.gate`, and `.mul` multiplies the result by the output of `.up`.
 struct MlpOptions {
   int64_t ffn = 1;
   std::string activation = "gelu";
@@ -111,9 +115,9 @@ struct MlpOptions {
 TensorId feed_forward(GraphBuilder& g, std::string_view scope, TensorId x,
                       const MlpOptions& options);
 
-// A block in pre-norm form over x [batch, seq, hidden] has the ops ln_1, attn.*, attn.residual,
-// ln_2, mlp.*, mlp.residual, and with dropout of the branches attn.dropout and mlp.dropout, whose
-// keys are `<key>.attn` and `<key>.mlp`.
+// A block in pre-norm form over x [batch, seq, hidden]. It has the ops ln_1, attn.*, attn.residual,
+// ln_2, mlp.*, mlp.residual. If a branch has dropout, also attn.dropout or mlp.dropout, with the
+// key `<key>.attn` or `<key>.mlp`.
 struct BranchDropout {
   double attention = 0, mlp = 0;
   std::string key;
@@ -121,23 +125,25 @@ struct BranchDropout {
 TensorId pre_norm_block(GraphBuilder& g, TensorId x, double eps, const AttentionOptions& heads,
                         const MlpOptions& mlp, const BranchDropout& dropped = {});
 
-// Makes logits, op `name`: x times a table [vocab, hidden], which is `table` (the token embedding)
-// if tied, else a parameter `head.weight` of its own.
+// Makes logits by an op `name`: x times a table [vocab, hidden]. The table is `table` (the token
+// embedding) if tied, else a parameter `head.weight` of its own.
 TensorId output_head(GraphBuilder& g, TensorId x, TensorId table, bool tied, const Dim& vocab,
                      Init init, std::string_view name = "head");
 
-// Cuts an image [batch, height, width, channels] into squares of `patch` pixels, each through one
-// linear layer, ops `embed.squares` and `embed.patch`: [batch, rows, columns, hidden].
+// Cuts an image [batch, height, width, channels] into squares of `patch` x `patch` pixels, and
+// passes each through one linear layer: ops `embed.squares` and `embed.patch`. Returns [batch,
+// rows, columns, hidden].
 TensorId patch_embedding(GraphBuilder& g, TensorId image, int64_t patch, int64_t hidden,
                          const LinearOptions& options);
 
-// Makes the mean of x over the dims `over` (blank separated), op `final.pool`.
+// Makes the mean of x over the dims `over` (separated by blanks), by the op `final.pool`.
 TensorId mean_pool(GraphBuilder& g, TensorId x, std::string_view over);
 
 // Adds a convolution of maps x [batch dims.., channels, spatial..] over the named spatial dims,
-// each with `kernel` elements and padding kernel / 2, without a bias: op `<name>`, parameter
-// `<name>.weight` [out, in, kernel_<dim>..], normal with variance 2 / (out kernel^dims) (He et al.,
-// 2015). `in` names the channels of x in the weight.
+// without a bias. The kernel has `kernel` elements along each of them, and the padding is kernel /
+// 2. The op is `<name>`. The parameter is `<name>.weight` [out, in, kernel_<dim>..], normal with
+// variance 2 / (out kernel^dims) (He et al., 2015). `in` is the name of the weight's dim for the
+// channels of x.
 TensorId convolution(GraphBuilder& g, const std::string& name, TensorId x, const Dim& in,
                      const Dim& out, const std::vector<std::string>& spatial, int64_t kernel,
                      int64_t stride);
@@ -150,17 +156,17 @@ TensorId batch_norm(GraphBuilder& g, const std::string& name, TensorId x, const 
 // `loss.cross_entropy`, `loss.token`, `loss.mean`; sets graph().loss.
 void cross_entropy_loss(GraphBuilder& g, TensorId logits, TensorId targets);
 
-// Makes a cross entropy with other names and another divisor, ops `<scope>.cross_entropy`,
-// `.token`, `.mean`: the sum over positions whose target is not negative, divided by `positions`.
-// Returns the scalar.
+// Makes a cross entropy under other names and with another divisor, by ops `<scope>.cross_entropy`,
+// `.token`, `.mean`: the sum over the positions whose target is not negative, divided by
+// `positions`. Returns the scalar.
 TensorId cross_entropy_sum(GraphBuilder& g, std::string_view scope, TensorId logits,
                            TensorId targets, int64_t positions);
 
-// Makes losses of other kinds. Each is the mean over all elements (positions) and returns the
-// scalar.
-//   mean_square_error     (y - target)^2; ops `<scope>.difference`, `.square`, `.mean`
-//   binary_cross_entropy  of logits and targets in [0, 1], log(1 + e^x) - x t, exact for large x;
-//                         ops `<scope>.softplus`, `.product`, `.each`, `.mean`
+// Makes losses of other kinds. Each is the mean over all elements (positions), which is returned as
+// a scalar.
+//   mean_square_error     of (y - target)^2; ops `<scope>.difference`, `.square`, `.mean`
+//   binary_cross_entropy  of log(1 + e^x) - x t, for logits x and targets t in [0, 1], exact for
+//                         large x; ops `<scope>.softplus`, `.product`, `.each`, `.mean`
 TensorId mean_square_error(GraphBuilder& g, std::string_view scope, TensorId y, TensorId target);
 TensorId binary_cross_entropy(GraphBuilder& g, std::string_view scope, TensorId logits,
                               TensorId targets);

@@ -49,8 +49,9 @@ LinearOptions glorot(double in, double out) { return {normal(std::sqrt(2 / (in +
 
 namespace {
 
-// Adds rectified linear layers `<scope>.<i>`; the last is not rectified if it is a logit. Their
-// widths are dims "inner" and "outer" in turn, so that a plan may cut every other layer.
+// Adds linear layers with rectifiers, `<scope>.<i>`. If the last layer makes one logit, it has no
+// rectifier. The outputs of the layers have the dims "inner" and "outer" in turn, so that a plan
+// may cut every second layer.
 TensorId mlp(GraphBuilder& g, const std::string& scope, TensorId x,
              std::vector<std::string> contracted, const std::vector<int64_t>& widths,
              const std::vector<Dim>& last) {
@@ -85,7 +86,8 @@ RecommenderInputs recommender_inputs(GraphBuilder& g, const RecommenderConfig& c
 
 namespace {
 
-// Makes a weight for each place of a bag of feature f, for every sample: at first 1.
+// Makes the weight of each place of a bag of feature f, for every sample. The weights are 1
+// at first.
 TensorId weights_of_places(GraphBuilder& g, size_t f, TensorId ids, DType dtype) {
   const std::string path = fmt::format("positions.{}", f);
   const std::vector<Dim> dims = g.tensor(ids).dims;
@@ -145,12 +147,12 @@ std::vector<TensorId> pair_products(GraphBuilder& g, TensorId x, const std::stri
 void click_loss(GraphBuilder& g, const RecommenderConfig& config, TensorId x,
                 const std::vector<std::string>& contracted, TensorId targets) {
   TensorId logits = mlp(g, "top", x, contracted, config.top, {{"outputs", 1}});
-  // The loss has at least the precision of float32.
+  // The loss is computed in float32 at least.
   if (dtype_bytes(config.dtype) < dtype_bytes(DType::kFloat32)) {
     logits =
         g.op1("loss.cast", "cast", {logits}, {{"dtype", std::string(dtype_name(DType::kFloat32))}});
   }
-  // The binary cross entropy of logits s is softplus(s), minus s where the target is 1.
+  // The binary cross entropy of a logit s is softplus(s), minus s if the target is 1.
   g.push("loss");
   const TensorId softplus = g.op1("softplus", "softplus", {logits});
   const TensorId clicked = g.op1("clicked", "where", {targets, logits}, {{"otherwise", 0.0}});

@@ -17,7 +17,7 @@ constexpr int64_t kResNetStages = 4;
 struct ResNetDepth {
   int64_t layers;
   std::array<int64_t, kResNetStages> blocks;
-  int64_t expansion;  // of a block's output over its width; 1: basic blocks
+  int64_t expansion;  // channels of a block's output, divided by its width; 1: basic blocks
 };
 constexpr std::array<ResNetDepth, 5> kResNetDepths = {{{18, {2, 2, 2, 2}, 1},
                                                        {34, {3, 4, 6, 3}, 1},
@@ -37,7 +37,8 @@ class ResNetBuilder {
  public:
   ResNetBuilder(GraphBuilder& g, const ResnetConfig& config) : g_(g), config_(config) {}
 
-  // Takes the channels of x, with any name, through a square kernel to `out`.
+  // Adds a square convolution from x to `out`. `in` names the channels of x in the weight; they may
+  // have any name in x.
   TensorId conv(const std::string& name, TensorId x, const Dim& in, const Dim& out, int64_t kernel,
                 int64_t stride) {
     return convolution(g_, name, x, in, out, {"height", "width"}, kernel, stride);
@@ -49,7 +50,7 @@ class ResNetBuilder {
                               {.keep = config_.running, .eps = config_.eps});
   }
 
-  // Adds convolution n of a block, its norm and, unless it is the last, its activation.
+  // Adds convolution n of a block and its norm, and with `act` an activation.
   TensorId layer(int64_t n, TensorId x, const Dim& in, const Dim& out, int64_t kernel,
                  int64_t stride, bool act) {
     x = conv(fmt::format("conv_{}", n), x, in, out, kernel, stride);
@@ -57,7 +58,8 @@ class ResNetBuilder {
     return act ? g_.op1(fmt::format("act_{}", n), "relu", {x}) : x;
   }
 
-  // x [batch, sample, channels, height, width] -> such a map with `channels` and a stride.
+  // Adds a block: x [batch, sample, channels, height, width] -> a map with other channels, whose
+  // height and width are divided by `stride`.
   TensorId block(TensorId x, int64_t width, int64_t expansion, int64_t stride) {
     const int64_t wide = width * config_.widen;
     const Dim in{"channels", size_of(g_, x, "channels")},
@@ -79,7 +81,7 @@ class ResNetBuilder {
     return g_.op1("act", "relu", {g_.op1("residual", "add", {x, h})});
   }
 
-  // Adds all layers before the mean over the map.
+  // Adds all layers that come before the mean over the map.
   TensorId for_imagenet(TensorId x) {
     const ResNetDepth& depth = *resnet_depth(config_.layers);
     const Dim stem{"channels", config_.width};
@@ -101,7 +103,7 @@ class ResNetBuilder {
     return x;
   }
 
-  // Adds three stages of blocks whose norms and activations stand before their convolutions.
+  // Adds three stages of blocks in which each convolution follows its norm and activation.
   TensorId for_cifar(TensorId x) {
     constexpr int64_t kCifarStages = 3;
     const int64_t blocks = (config_.layers - 4) / (2 * kCifarStages);

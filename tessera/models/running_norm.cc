@@ -13,7 +13,8 @@
 namespace tessera {
 namespace {
 
-// Makes the mean of a statistic over its dims other than the channels: over groups of samples.
+// Makes the mean of a statistic over all its dims except the channels. These dims count groups
+// of samples.
 TensorId mean_over_groups(GraphBuilder& g, const std::string& path, TensorId statistic,
                           const Dim& channels) {
   std::string dims;
@@ -43,7 +44,8 @@ TensorId running_batch_norm(GraphBuilder& g, const std::string& name, TensorId x
   const TensorId gamma = g.parameter(name + ".weight", {channels}, {Init::Kind::kOnes}, dtype);
   const TensorId beta = g.parameter(name + ".bias", {channels}, {Init::Kind::kZeros}, dtype);
   if (!g.ok()) return {};
-  // A pass that shares the parameters shares the running statistics beside them too.
+  // Passes that share parameters also share the running statistics, so an existing buffer next to
+  // the parameter `<name>.weight` is used.
   const std::string& weight = g.tensor(gamma).name;
   const std::string prefix = weight.substr(0, weight.size() - std::string_view("weight").size());
   const auto running = [&](const char* what, Init::Kind init) {
@@ -62,7 +64,8 @@ TensorId running_batch_norm(GraphBuilder& g, const std::string& name, TensorId x
   }
   carry(g, mean, mean_over_groups(g, name + ".running_mean.now", out[1], channels),
         {.keep = how.keep});
-  // rstd^-2 is the biased variance plus eps.
+  // The power rstd^-2 is the biased variance plus eps. The carry subtracts eps and makes the
+  // variance unbiased.
   const TensorId squares =
       g.op1(name + ".running_variance.squares", "power", {out[2]}, {{"exponent", -2.0}});
   const double unbiased =

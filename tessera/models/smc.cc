@@ -21,8 +21,8 @@ class SmcBuilder {
  public:
   SmcBuilder(GraphBuilder& g, const SmcConfig& config) : g_(g), config_(config) {}
 
-  // Adds convolution, batch norm, rectifier and pool. Neighbouring blocks name their channels
-  // differently, so that a plan may cut every other block.
+  // Adds a convolution, a batch norm, a rectifier and a pool. Neighbouring blocks have different
+  // names for their channels, so that a plan may cut the channels of every second block.
   TensorId block(TensorId x, size_t index, bool ahead) {
     constexpr std::array<const char*, kSmcBlocks> kChannels = {"first", "second", "third"};
     const std::string from = index == 0 ? "source" : kChannels[index - 1];
@@ -48,7 +48,7 @@ class SmcBuilder {
     return g_.op1("head.cast", "cast", {x}, {{"dtype", std::string("float32")}});
   }
 
-  // alpha (1 - (1 + cos(pi (step - 1) / steps)) / 2); in evaluations 0
+  // Makes alpha (1 - (1 + cos(pi (step - 1) / steps)) / 2), and 0 in evaluations.
   TensorId share(DType dtype) {
     const TensorId step = g_.input("step", {}, dtype);
     if (!g_.ok()) return {};
@@ -68,8 +68,8 @@ class SmcBuilder {
     return g_.op1("share.now", "in_evaluation", {scaled("share", rise, config_.alpha / 2), zero});
   }
 
-  // Makes KL(softmax(q / tau) || softmax(z / tau)) of each sample, by log-sum-exps: sum of p (q -
-  // z) / tau, minus lse(q / tau), plus lse(z / tau).
+  // Makes KL(softmax(q / tau) || softmax(z / tau)) for each sample, by log-sum-exps (lse). With p =
+  // softmax(q / tau) it is the sum of p (q - z) / tau, minus lse(q / tau), plus lse(z / tau).
   TensorId divergence(TensorId q, TensorId z, TensorId targets) {
     const auto warm = [&](const char* name, TensorId x) {
       return g_.op1(name, "scale", {x}, {{"factor", 1 / config_.tau}});
@@ -153,7 +153,7 @@ Result<Graph> build_smc(const SmcConfig& config, int64_t batch) {
                                                      config.image, config.dtype));
   const std::vector<Dim> dims = g.tensor(inputs.images).dims;
   TensorId now = inputs.images, next = g.input("images_ahead", dims, config.dtype);
-  // Applies a function to both passes in turn, which share parameters.
+  // Applies a function to both passes, one after the other. The passes share parameters.
   const auto both = [&](const auto& layer) {
     g.push_shared("");
     now = layer(now, false);

@@ -12,27 +12,32 @@ namespace {
 
 struct Block {
   int64_t index = 0;
-  int64_t side = 0;  // rows, and columns, of the map
+  int64_t side = 0;  // number of rows of the map, and of columns
   int64_t window = 0;
-  int64_t shift = 0;  // 0: windows as they are
-  TensorId pairs;     // [seq, kv]: a number for each difference of places in a window
-  TensorId regions;   // [seq, heads]: in shifted windows, a number for former neighbours
+  // How far the map is rolled before it is cut into windows; 0: it is not rolled.
+  int64_t shift = 0;
+  // [seq, kv]: for each pair of tokens the number of their difference of places in a window
+  TensorId pairs;
+  // [seq, heads]: for shifted windows; tokens that were neighbours before the roll have the
+  // same number
+  TensorId regions;
 };
 
-// Moves rows and columns of x [batch, rows, columns, hidden] cyclically.
+// Rolls rows and columns of x [batch, rows, columns, hidden] by `shift`.
 TensorId roll(GraphBuilder& g, const std::string& name, TensorId x, int64_t shift) {
   if (shift == 0) return x;
   x = g.op1(name + "_rows", "roll", {x}, {{"dim", std::string("rows")}, {"shift", shift}});
   return g.op1(name + "_columns", "roll", {x}, {{"dim", std::string("columns")}, {"shift", shift}});
 }
 
-// Windows stand beside the heads, which attention also keeps apart: batch remains a dim of its own,
-// and heads, first in the bracket, can be split.
+// The windows are joined with the heads to one dim, because attention treats each head by itself,
+// as it must treat each window. So batch remains a dim of its own, and heads, which is first in its
+// bracket, can be split.
 constexpr const char* kMap = "batch (window_row y) (window_column x) heads";
 constexpr const char* kWindows = "batch (y x) (heads window_row window_column)";
 
-// Rearranges x [batch, rows, columns, heads, ..] to [batch, seq, heads, ..]; `rest` are the dims
-// behind heads.
+// Rearranges x [batch, rows, columns, heads, ..] into windows [batch, seq, heads, ..]. `rest` are
+// the dims after heads.
 TensorId partition(GraphBuilder& g, const std::string& name, TensorId x, const Block& block,
                    const std::string& rest) {
   return g.op1(name, "rearrange", {x},
@@ -49,7 +54,8 @@ TensorId assemble(GraphBuilder& g, TensorId x, const Block& block, const std::st
                 {"dims", "batch rows columns heads " + rest}});
 }
 
-// Makes a bias [seq, kv, heads] for each head and difference of places, equal in all windows.
+// Makes the bias [seq, kv, heads]. It depends on the head and on the difference of places, and is
+// equal in all windows.
 TensorId relative_bias(GraphBuilder& g, const Block& block, int64_t heads, DType dtype) {
   const int64_t side = 2 * block.window - 1, windows = block.side / block.window;
   const TensorId table =
@@ -67,7 +73,7 @@ TensorId relative_bias(GraphBuilder& g, const Block& block, int64_t heads, DType
                 {"dims", std::string("seq kv heads")}});
 }
 
-// Adds attention within the windows of x [batch, rows, columns, hidden].
+// Adds attention within windows to x [batch, rows, columns, hidden].
 TensorId window_attention(GraphBuilder& g, TensorId x, const Block& block,
                           const AttentionOptions& options) {
   const Dim heads = {"heads", options.heads}, group = {"group", 1},
@@ -104,7 +110,8 @@ TensorId add_block(GraphBuilder& g, TensorId x, const Block& block, double eps,
   return x;
 }
 
-// Puts 2 x 2 neighbours side by side, with a norm and a linear layer to twice the width.
+// Concatenates the features of 2 x 2 neighbours, and applies a norm and a linear layer to twice the
+// width of x.
 TensorId merge(GraphBuilder& g, TensorId x, int64_t stage, double eps) {
   const int64_t hidden = size_of(g, x, "hidden");
   g.push(fmt::format("merge.{}", stage));
@@ -201,7 +208,7 @@ Result<Graph> build_swin(const SwinConfig& config, int64_t batch) {
       block.side /= 2;
     }
     for (int64_t i = 0; i < config.depths[stage] && g.ok(); ++i, ++block.index) {
-      // A shift has no effect on a window that is the whole map.
+      // A roll has no effect if one window is the whole map.
       const int64_t windows = block.side / block.window;
       block.shift = i % 2 == 1 && windows > 1 ? block.window / 2 : 0;
       if (block.shift > 0 && i == 1) {

@@ -20,8 +20,8 @@ AttentionOptions heads_of(const T5Config& config) {
   return heads;
 }
 
-// The positions of a stack: a bias for each head and bucket of distances, which all its blocks
-// share, and the bucket of each pair of tokens.
+// The relative positions of the encoder or the decoder: a table with a bias for each head and
+// bucket of distances, which all blocks share, and the bucket of each pair of tokens.
 struct Positions {
   TensorId table, buckets;
 };
@@ -38,7 +38,7 @@ Positions positions(GraphBuilder& g, const std::string& stack, int64_t seq, bool
                    DType::kInt64)};
 }
 
-// Adds a decoder block if there is a memory (the encoder's output), else an encoder block.
+// Adds a decoder block if `memory` (the encoder's output) is valid, else an encoder block.
 TensorId t5_block(GraphBuilder& g, TensorId x, const T5Config& config, const Positions& relative,
                   TensorId memory, int64_t index) {
   AttentionOptions heads = heads_of(config);
@@ -91,7 +91,8 @@ std::vector<ModelKey> model_keys(T5Config& config) {
 
 Status complete(T5Config& config) {
   if (config.ffn == 0) config.ffn = 4 * config.hidden;
-  // Both sides have half of the encoder's buckets, and half of these are of one distance each.
+  // In the encoder, keys before and after a query have half of the buckets each. Half of these
+  // buckets have one distance each. So the number of buckets must be a multiple of 4.
   if (config.buckets % 4 != 0) {
     return model_error("t5", fmt::format("buckets={} must be a multiple of 4", config.buckets));
   }

@@ -1,10 +1,11 @@
-// An encoder-decoder like T5 (Raffel et al., 2020): RMS norms before each branch, no biases, ReLU,
-// one token table for source, target and head. Positions are relative: self-attention adds a bias
-// by head and bucket of the distance, for both sides in the encoder and for the tokens before in
-// the decoder. A stack has one table of biases, {encoder,decoder}.relative.weight [buckets, heads],
-// from which each of its blocks makes its own (blocks.<i>.attn.bias [seq, kv, heads]), so that
-// stages of a pipeline share no activation. Blocks 0 to layers - 1 are the encoder's, the next
-// `layers` the decoder's, with cross-attention blocks.<i>.attn.cross.* to the encoder's output.
+// An encoder-decoder like T5 (Raffel et al., 2020). It has an RMS norm before each branch, no
+// biases, ReLU, and one token table for source, target and head. Positions are relative:
+// self-attention adds a bias for each head and bucket of the distance. The encoder distinguishes
+// distances to both sides, the decoder distances to earlier tokens. The encoder and the decoder
+// have one table of biases each, {encoder,decoder}.relative.weight [buckets, heads]. Each block
+// makes its own biases from the table (blocks.<i>.attn.bias [seq, kv, heads]), so that stages of a
+// pipeline share no activation. Blocks 0 to layers - 1 are the encoder's. The next `layers` blocks
+// are the decoder's and have cross-attention to the encoder's output, blocks.<i>.attn.cross.*.
 // Inputs: source [batch, source], tokens and targets [batch, seq].
 #pragma once
 
@@ -23,8 +24,11 @@ struct T5Config {
   bool tied = true;
   bool gated = false;               // the MLP has a gate (T5 1.1, Flan)
   std::string activation = "relu";  // of the MLP
-  bool scaled_scores = true;  // attention divides its scores by sqrt(head_dim); published: not so
-  bool scaled_head = false;   // the head's input is divided by sqrt(hidden); published: if tied
+  // attention divides its scores by sqrt(head_dim); false in the published models
+  bool scaled_scores = true;
+  // Whether the head's input is divided by sqrt(hidden). In the published models it is if the head
+  // is tied.
+  bool scaled_head = false;
   double eps = 1e-6;
   DType dtype = DType::kFloat32;
 };

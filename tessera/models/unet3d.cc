@@ -16,12 +16,14 @@ class UNetBuilder {
  public:
   UNetBuilder(GraphBuilder& g, const Unet3dConfig& config) : g_(g), config_(config) {}
 
-  // Adds two convolutions with norms and rectifiers: to `inner` and then to `outer` channels.
+  // Adds two convolutions, each with a norm and a rectifier. The first has `inner` output channels,
+  // the second `outer`.
   TensorId pair(TensorId x, int64_t inner, int64_t outer) {
     return layer("2", layer("1", x, {"inner", inner}), {"channels", outer});
   }
 
-  // Doubles the places in each direction, by windows of 2^3 that do not overlap.
+  // Doubles the size in each direction, by a transposed convolution with windows of 2^3 that do
+  // not overlap.
   TensorId up(TensorId x) {
     const std::vector<Dim> dims = g_.tensor(x).dims;
     const int64_t channels = size_of(g_, x, "channels");

@@ -12,7 +12,8 @@ namespace tessera {
 namespace {
 
 constexpr size_t kVggStages = 5;
-constexpr std::array<int64_t, kVggStages> kVggMultiples = {1, 2, 4, 8, 8};  // times the first width
+// Channels of each stage, divided by those of the first.
+constexpr std::array<int64_t, kVggStages> kVggMultiples = {1, 2, 4, 8, 8};
 
 struct VggDepth {
   int64_t layers;
@@ -69,8 +70,8 @@ Result<Graph> build_vgg(const VggConfig& config, int64_t batch) {
   int64_t block = 0;
   for (size_t stage = 0; stage < kVggStages; ++stage) {
     for (int64_t i = 0; i < depth.convolutions[stage] && g.ok(); ++i, ++block) {
-      // Neighbouring layers name their channels differently, so that a plan may cut every other
-      // layer.
+      // Neighbouring layers have different names for their channels, so that a plan may cut the
+      // channels of every second layer.
       const Dim out{block % 2 == 0 ? "inner" : "channels", config.width * kVggMultiples[stage]};
       ConvolutionOptions options;
       options.bias = config.bias;

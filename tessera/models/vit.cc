@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-// Puts one learned row before the patches x [batch, seq, hidden].
+// Adds a learned class token before the first patch of x [batch, seq, hidden].
 TensorId add_class_token(GraphBuilder& g, TensorId x, const VitConfig& config, int64_t batch) {
   const TensorId token = g.parameter("embed.class.weight", {{"seq", 1}, {"hidden", config.hidden}},
                                      {Init::Kind::kZeros}, config.dtype);

@@ -1,6 +1,6 @@
-// Vision transformer (Dosovitskiy et al., 2020): patches through one linear layer, learned
-// positions, pre-norm blocks, classification of the class token or of the mean over patches.
-// Inputs: images [batch, height, width, channels] and targets [batch].
+// Vision transformer (Dosovitskiy et al., 2020): a linear layer over patches, learned positions,
+// pre-norm blocks, and classification by the class token or by the mean over patches. Inputs:
+// images [batch, height, width, channels] and targets [batch].
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ struct VitConfig {
   int64_t layers = 12, hidden = 768, heads = 12, image = 224, patch = 16, channels = 3;
   int64_t classes = 1000;
   int64_t ffn = 0;             // 0: 4 * hidden
-  std::string pool = "class";  // "class", "mean"
+  std::string pool = "class";  // what is classified: the "class" token, or the "mean" over patches
   double eps = 1e-6;
   std::string activation = "gelu";
   DType dtype = DType::kFloat32;

@@ -14,9 +14,10 @@ namespace {
 constexpr std::string_view kQuery = "batch seq heads group head_dim^";
 constexpr std::string_view kRows = "batch seq heads group";
 
-// Checks q [batch, seq, heads, group, head_dim]; k, v [batch, seq, heads, head_dim]. The op dims
-// have these fixed names; the keys' sequence is `kv`, a reduction of o and lse, whose parts
-// (softmax over some of the keys, and the logarithm of its denominator) are merged over time.
+// Checks q [batch, seq, heads, group, head_dim] and k, v [batch, seq, heads, head_dim]. The op dims
+// have these fixed names, except that the sequence of the keys is `kv`. o and lse are reductions
+// over `kv`: the parts are softmax results over some of the keys with the logarithms of their
+// denominators, and a loop over time can merge them.
 Status check_query_key_value(const Tensor& q, const Tensor& k, const Tensor& v) {
   if (q.dims.size() != 5) {
     return invalid_input(fmt::format(
@@ -39,7 +40,7 @@ Status check_query_key_value(const Tensor& q, const Tensor& k, const Tensor& v) 
   return {};
 }
 
-// The values of the attributes.
+// The values of the attributes of attention.
 struct Settings {
   bool causal = false;
   int64_t window = 0;
@@ -86,18 +87,21 @@ Result<Settings> read_settings(const Operands& x, const Tensor& q, const Tensor&
   return out;
 }
 
-// Returns the index of the first optional input behind q, k, v (in a derivative: behind lse). These
-// are a floating bias on the scores, and the numbers of the queries' and keys' segments.
+// Returns the index of the first optional input. The optional inputs follow q, k, v (in a
+// derivative: lse). They are a floating bias that is added to the scores, and the numbers of the
+// queries' and the keys' segments.
 size_t first_extra(const KindInfo& kind) { return kind.gradient ? 6 : 3; }
 bool has_bias(const Op& op) { return (op.inputs.size() - first_extra(info_of(op))) % 2 == 1; }
 
-// Returns the annotation of an extra input, whose dims are among `known`, with these sizes.
+// Returns the annotation of an optional input. Its dims must be among `known`, with the sizes given
+// there, and must contain `required`, if that is not empty.
 Result<std::string> fit_extra(const Tensor& tensor, std::string_view what,
                               const std::vector<Dim>& known, std::string_view required) {
   std::string text;
   bool found = required.empty();
   for (const Dim& dim : tensor.dims) {
-    // The segments of keys are often the tensor that also holds the segments of queries.
+    // One tensor often holds the segment numbers of queries and keys. Its dim `seq` is then that of
+    // the keys.
     const std::string name = required == "kv" && dim.name == "seq" ? "kv" : dim.name;
     const int at = find_dim(known, name);
     if (at < 0 || known[static_cast<size_t>(at)].size != dim.size) {
@@ -115,7 +119,9 @@ Result<std::string> fit_extra(const Tensor& tensor, std::string_view what,
 }
 
 struct Extras {
-  std::string bias, all;  // annotations: the bias's ("" if there is none), ", " + each
+  // `bias`: annotation of the bias, "" if there is none; `all`: the annotations of all optional
+  // inputs, each after ", "
+  std::string bias, all;
 };
 
 Result<Extras> read_extras(const Operands& x, size_t first, const Tensor& q, const Tensor& k) {
@@ -140,9 +146,10 @@ Result<Extras> read_extras(const Operands& x, size_t first, const Tensor& q, con
   return out;
 }
 
-// Returns the annotation of k and v. They are a causal pair only in the order of indices: in
-// another order any box may have work. If there are more keys than queries, the queries stand at
-// the last positions and all see the keys before them, so there is no pair, index by index.
+// Returns the annotation of k and v. Queries and keys are a causal pair only in the order of
+// indices, because in another order every box may have work. They are no pair either if there are
+// more keys than queries: the queries then have the last positions, and query i sees more keys than
+// i + 1.
 std::string key_dims(const Settings& settings, const Tensor& q, const Tensor& k, bool may_pair) {
   const bool pair = settings.causal && settings.order.kind == Order::Kind::kNone &&
                     q.dims[1].size == k.dims[1].size && may_pair;
@@ -177,8 +184,8 @@ InputGradients differentiate_attention(GraphBuilder& builder, const Op& op,
   return out;
 }
 
-// Infers the gradients. With the bias's gradient every point between queries and keys is made, so
-// there is no causal pair, because nobody would make the points that it leaves out.
+// Infers the gradients. If the bias's gradient is an output, which has an element for each query
+// and key, there is no causal pair, because the elements that a pair leaves out would not be made.
 Result<Inferred> infer_attention_grads(const Operands& x, bool of_bias) {
   TESSERA_TRY_VOID(check_query_key_value(x[1], x[2], x[3]));
   for (size_t i = 0; i < 5; ++i) {
@@ -211,14 +218,15 @@ Result<Inferred> infer_attention_bias_grad(const Operands& x) {
   return infer_attention_grads(x, true);
 }
 
-// Returns the dims of queries and keys. A query sees the keys of all positions up to its own that
-// are less than `window` before it (also behind it, if the op is not causal).
+// Returns the dims of queries and keys. A query sees the keys less than `window` positions before
+// its own position, and its own; if the op is not causal, also those less than `window` positions
+// after it.
 std::optional<QueryKey> query_key(const Op& op) {
   return QueryKey{op.annotation.find("seq"), op.annotation.find("kv"), op.integer("causal") == 1,
                   op.integer("window")};
 }
 
-// Adds the bias to the scores, with its dims brought into the order of those of the scores.
+// Adds the bias to the scores. The dims of the bias are first put in the order of the scores' dims.
 TensorId expand_bias(GraphBuilder& builder, const Op& op, TensorId scores, TensorId bias) {
   Names ordered;
   const Names own = names_of(builder.tensor(bias).dims);
@@ -232,8 +240,8 @@ TensorId expand_bias(GraphBuilder& builder, const Op& op, TensorId scores, Tenso
   return builder.op1(op.path + ".biased", "add", {scores, bias});
 }
 
-// Makes two products, with the scores of all keys at once between them. It makes no log-sum-exp,
-// which only the fused derivative reads.
+// Makes two products and, between them, the softmax of the scores over all keys at once. It makes
+// no log-sum-exp, because only the fused derivative reads it.
 std::vector<TensorId> expand_attention(GraphBuilder& builder, const Op& op) {
   const double given = op.number("scale");
   const auto head_dim = static_cast<double>(builder.tensor(op.inputs[0]).dims.back().size);
@@ -267,7 +275,7 @@ std::vector<TensorId> expand_attention(GraphBuilder& builder, const Op& op) {
   return {o, TensorId()};
 }
 
-// Counts two products of 2 flops for each point that the op does not leave out.
+// Counts the two products, with 2 flops in each for each point that the op does not leave out.
 int64_t attention_flops(const Op& op) {
   const int64_t flops = 4 * iteration_points(op);
   if (!leaves_out_points(op)) return flops;
@@ -276,17 +284,18 @@ int64_t attention_flops(const Op& op) {
                          op.annotation.dims[static_cast<size_t>(dims.key)].size;
   Box all;
   for (const OpDim& dim : op.annotation.dims) all.dims.push_back({0, dim.size});
-  const int64_t each =
-      flops / points;  // no remainder: the points are a product of some of the dims
+  // Without remainder, because `points` is a product of some of the dims.
+  const int64_t each = flops / points;
   return std::llround(static_cast<double>(each) * visible_points(op, all));
 }
 
-// Counts five products instead of two: the scores again, dv, dp, dq, dk.
+// Counts five products instead of two: the scores (made again), dv, dp, dq and dk.
 int64_t attention_grad_flops(const Op& op) { return attention_flops(op) / 2 * 5; }
 
-// Returns the rule of a dim. Work that depends on the distance of query and key is kOrder. Dropout
-// of weights depends on their indices in the whole. A bias for each query and key has no piece of
-// the keys up to a query.
+// Returns the position rule of a dim. Dropout of the weights depends on the indices of query and
+// key in the whole, so it makes them kIndex. Work that depends on the distance of query and key is
+// kOrder, and kCausal for the queries of a causal pair. With a bias for each query and key the rule
+// is not kCausal, because a loop cannot cut the bias to the keys up to a query.
 PositionRule place_in_attention(const Op& op, int dim) {
   const QueryKey dims = *query_key(op);
   const bool drops = op.number("p") > 0;
@@ -300,7 +309,7 @@ PositionRule place_in_attention(const Op& op, int dim) {
   if (pair && !has_bias(op)) {
     return dim == dims.query ? PositionRule::kCausal : PositionRule::kOrder;
   }
-  // If there are more keys than queries, the queries stand at the last positions.
+  // If there are more keys than queries, the queries have the last positions.
   return size(dims.query) != size(dims.key) ? PositionRule::kIndex : PositionRule::kOrder;
 }
 
@@ -340,8 +349,8 @@ InputGradients differentiate_rotary(GraphBuilder& builder, const Op& op, const O
   return out;
 }
 
-// Counts four multiplications and two additions for each pair of features. The op has the dims of x
-// and the half dim.
+// Counts four multiplications and two additions for each pair of features. The op's dims are the
+// dims of x and the dim that counts half of the features.
 int64_t rotary_flops(const Op& op) {
   const OpDim& features =
       op.annotation.dims[static_cast<size_t>(op.annotation.outputs[0].dims.back()[0])];

@@ -1,7 +1,7 @@
 // batch_norm and its gradient keep statistics of each channel over the named dims, which are
-// frozen. Where a plan splits these dims (synchronized batch norm), the expansion computes the
-// same: the moments of the pieces merge. A dim that is neither named nor the channels' has its own
-// statistics.
+// frozen. If a plan splits these dims (synchronized batch norm), the expansion computes the same,
+// because the moments of the pieces are merged. Each index of a dim that is neither named nor the
+// channels has statistics of its own.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,14 +11,14 @@
 namespace tessera::kinds {
 namespace {
 
-// The dims of x by role, as text and as dims.
+// The dims of x for each purpose, as text of the annotation and as dims.
 struct Norm {
-  std::string frozen;     // all dims, those of the statistics frozen
+  std::string frozen;     // all dims of x; those over which statistics are taken are frozen
   std::string all;        // all dims
   std::string rest;       // dims of a statistic
   std::string channel;    // the dim of gamma and beta
   std::vector<Dim> kept;  // dims of a statistic
-  int64_t count = 1;      // elements behind one statistic
+  int64_t count = 1;      // number of elements from which one statistic is made
 };
 
 Result<Norm> read_norm(const Operands& operands, const Tensor& x) {
@@ -44,7 +44,8 @@ Result<Norm> read_norm(const Operands& operands, const Tensor& x) {
   return norm;
 }
 
-// Checks that gamma or beta has one dim of the statistics and the dtype of x.
+// Checks that gamma or beta has exactly one dim, which is a dim of the statistics, and the dtype
+// of x.
 Status read_channel(const Tensor& vector, std::string_view what, const Tensor& x, Norm& norm) {
   const bool fits =
       vector.dims.size() == 1 &&
@@ -181,7 +182,7 @@ InputGradients differentiate_batch_norm(GraphBuilder& builder, const Op& op,
   InputGradients out = builder.op(op.path + ".grad", "batch_norm_grad",
                                   {dy[0], op.inputs[0], op.inputs[1], op.outputs[1], op.outputs[2]},
                                   {{"dims", op.text("dims")}});
-  out.resize(op.inputs.size());  // running statistics have none
+  out.resize(op.inputs.size());  // running statistics have no gradient
   for (size_t i = 0; i < out.size(); ++i) {
     if (!wanted[i]) out[i] = {};
   }
@@ -190,13 +191,13 @@ InputGradients differentiate_batch_norm(GraphBuilder& builder, const Op& op,
 
 std::vector<std::string> statistics_dims(const Op& op) { return words(op.text("dims")); }
 
-// Converts to the dtype of the statistics, if the tensor has another one.
+// Converts the tensor to the dtype of the statistics, if it has another dtype.
 TensorId as_statistic(GraphBuilder& builder, const std::string& path, TensorId id, DType dtype) {
   if (builder.tensor(id).dtype == dtype) return id;
   return builder.op1(path, "cast", {id}, {{"dtype", std::string(dtype_name(dtype))}});
 }
 
-// Returns the numbers that an evaluation normalises by: (variance + eps)^(-1/2), and the mean.
+// Returns the statistics by which an evaluation normalises: the mean, and (variance + eps)^(-1/2).
 std::vector<TensorId> running_statistics(GraphBuilder& builder, const Op& op, DType dtype) {
   const std::string path = op.path + ".running";
   const std::string name(dtype_name(dtype));
@@ -245,7 +246,8 @@ std::vector<TensorId> expand_batch_norm_grad(GraphBuilder& builder, const Op& op
   return {dx, parameters[0], parameters.back()};
 }
 
-// Counts flops for each element of the largest operand: the fixed dims of statistics are no work.
+// Counts `flops` for each element of the largest operand. The dims `sums` and `moments` of
+// statistics, whose sizes are fixed, are not multiplied in.
 std::function<int64_t(const Op&)> flops_an_element(int64_t flops) {
   return [flops](const Op& op) {
     int64_t points = flops * iteration_points(op);
@@ -256,7 +258,8 @@ std::function<int64_t(const Op&)> flops_an_element(int64_t flops) {
   };
 }
 
-// Returns kSize for the named dims, because attribute `count` holds their elements.
+// Returns kSize for the named dims, because attribute `count` holds the number of their elements,
+// else kFree.
 PositionRule place_in_count(const Op& op, int dim) {
   const Names names = words(op.text("dims"));
   const std::string& name = op.annotation.dims[static_cast<size_t>(dim)].name;

@@ -1,5 +1,5 @@
-// Kinds of running state (graph/carried.h): the update of a buffer, and the choice between the
-// value that a step computes and the carried one, which an evaluation takes.
+// Kinds of running state (graph/carried.h): the update of a buffer, and the choice between a value
+// that a step computes and its carried value, which an evaluation uses.
 #include <fmt/format.h>
 
 #include "tessera/graph/kinds/common.h"
@@ -19,7 +19,7 @@ Result<Inferred> infer_carry(const Operands& x) {
   return conclude(x, fmt::format("{0}, {0} -> {0}", dims), {x[0].dims}, {x[0].dtype});
 }
 
-// (x, other) -> x; in an evaluation other, which is repeated along the dims that it lacks
+// (x, other) -> x in a step; in an evaluation `other`, repeated along the dims that it lacks
 Result<Inferred> infer_in_evaluation(const Operands& x) {
   TESSERA_TRY_VOID(expect_equal_dtypes(x));
   if (!is_subsequence(x[1].dims, x[0].dims)) {
@@ -33,7 +33,7 @@ Result<Inferred> infer_in_evaluation(const Operands& x) {
                   {x[0].dtype});
 }
 
-// Passes dy on to x: evaluations have no derivative.
+// Passes dy on to x, because only steps have a derivative, and there the output is x.
 InputGradients differentiate_in_evaluation(GraphBuilder&, const Op&, const OutputGradients& dy,
                                            const std::vector<bool>& wanted) {
   return {wanted[0] ? dy[0] : TensorId(), {}};

@@ -131,8 +131,8 @@ std::string dims_text(const std::vector<Dim>& dims) {
 
 namespace {
 
-// Returns the parsed and bound annotation. Layers repeat, so the last results are kept, by text and
-// sizes.
+// Returns the parsed and bound annotation. The layers of a model repeat, so the last results are
+// kept, by text and sizes.
 Result<Annotation> bound_annotation(const std::string& text, const Operands& operands,
                                     const std::vector<std::vector<Dim>>& outputs) {
   constexpr size_t kMostKept = 512;

@@ -63,7 +63,7 @@ Result<Inferred> infer_einsum(const Operands& x) {
         fmt::format("the spec has {} operands, found {} inputs", spec.inputs.size(), x.count()));
   }
   TESSERA_TRY_VOID(check_einsum_spec(spec));
-  // The sizes of the output come from the inputs, so sizes are bound without it first.
+  // The output's sizes follow from the inputs, so the sizes of the inputs are bound first.
   for (size_t i = 0; i < x.count(); ++i) {
     const Tensor& input = x[i];
     if (spec.inputs[i].dims.size() != input.dims.size()) {
@@ -92,8 +92,8 @@ Result<Inferred> infer_einsum(const Operands& x) {
 int64_t einsum_flops(const Op& op) {
   const int64_t product = iteration_points(op);
   if (op.inputs.size() == 1) return product;
-  return 2 * product;  // a multiplication and an addition; the bias's addition is left out, as
-                       // is usual
+  // A multiplication and an addition. The addition of the bias is not counted, as is usual.
+  return 2 * product;
 }
 
 Attributes without_bias(const Op& op) {
@@ -102,9 +102,10 @@ Attributes without_bias(const Op& op) {
   return {{"spec", spec.substr(0, spec.rfind(',', arrow)) + " " + spec.substr(arrow)}};
 }
 
-// Renames dims so that `id` has the dims of `target`, in order; sizes agree. If another dim still
-// has a name, that dim is renamed first; where names change places, one takes a spare name
-// meanwhile. `target` is a copy: adding ops moves tensors.
+// Renames dims of `id` so that it has the dims of `target`, in order; the sizes are the same.
+// If another dim of `id` has a wanted name, that dim is renamed first. If names only change
+// places, one dim gets a spare name for a while. `target` is a copy, because adding ops moves
+// tensors in memory.
 TensorId rename_to(GraphBuilder& builder, const std::string& path, TensorId id,
                    std::vector<Dim> target) {
   while (builder.ok()) {
@@ -133,8 +134,8 @@ class EinsumGradient {
     output_ = operand_names(op.annotation, op.annotation.outputs[0]);
   }
 
-  // Makes dA[m,k] = dC[m,n] B[k,n] or dB[k,n] = A[m,k] dC[m,n]: with the same names, so splits
-  // carry over by name.
+  // Makes dA[m,k] = dC[m,n] B[k,n] or dB[k,n] = A[m,k] dC[m,n]. The dims keep the names of the
+  // forward op, so that splits are inherited by name.
   TensorId factor(size_t which) {
     const std::string path = op_.path + (which == 0 ? ".dx" : ".dw");
     std::vector<Names> names = {output_};
@@ -169,7 +170,8 @@ class EinsumGradient {
  private:
   TensorId contract(const std::string& path, const std::vector<Names>& names,
                     const std::vector<TensorId>& operands, size_t target) {
-    Names present;  // dims of the target that an operand has; others are broadcast afterwards
+    // Dims of the target that an operand has; the result is broadcast to the other dims.
+    Names present;
     for (const std::string& name : inputs_[target]) {
       const bool found = std::any_of(names.begin(), names.end(), [&](const Names& operand) {
         return std::find(operand.begin(), operand.end(), name) != operand.end();
@@ -191,7 +193,7 @@ class EinsumGradient {
     return rename_to(builder_, path, id, builder_.tensor(op_.inputs[target]).dims);
   }
 
-  // Spells names so that a dim that the forward op freezes stays frozen.
+  // Spells the names. A dim that is frozen in the forward op is marked as frozen.
   std::string spell_frozen(const Names& names) const {
     Names marked = names;
     for (std::string& name : marked) {
@@ -221,8 +223,8 @@ InputGradients differentiate_einsum(GraphBuilder& builder, const Op& op, const O
 
 // ---- embedding
 // -----------------------------------------------------------------------------------
-// Checks a table. `within` says which rows of a larger table it has; ids name the larger one's
-// rows.
+// Checks a table. `within` says which rows of a larger table it has. Ids name rows of the
+// larger table.
 Status expect_table(const Tensor& table, const char* dims, std::string_view within) {
   if (table.dims.size() == 2 && is_floating(table.dtype))
     return check_rows_within(within, table.dims[0]);
@@ -239,8 +241,8 @@ Result<Inferred> infer_embedding(const Operands& x) {
                   {output}, {x[1].dtype});
 }
 
-// Returns kWithin for the rows: ids are places in the whole table, and a loop over the rows tells
-// each look-up which rows it has.
+// Returns kWithin for the rows, else kFree. An id is a row number of the whole table. A loop over
+// the rows tells each look-up, by attribute `within`, which rows it has.
 PositionRule place_in_embedding(const Op& op, int dim) {
   return op.annotation.inputs[1].dims[0] == DimGroup{dim} ? PositionRule::kWithin
                                                           : PositionRule::kFree;
@@ -287,8 +289,8 @@ int64_t embedding_grad_flops(const Op& op) {
 }
 
 // ---- embedding_bag
-// Spells the operands. The last dim of the ids is the bag's. A mean divides by the number of ids in
-// the whole bag. Weights have the dims of the ids and the table's dtype.
+// Spells the operands. The last dim of the ids is the bag. It is frozen for a mean, which divides
+// by the number of ids in the whole bag. Weights have the dims of the ids and the table's dtype.
 Result<std::string> spell_bags(const Operands& x) {
   TESSERA_TRY_VOID(expect_dtype(x[0], "ids", DType::kInt64));
   if (x[0].dims.empty()) {
@@ -371,7 +373,7 @@ Result<Inferred> infer_embedding_bag_grad(const Operands& x) {
 }
 
 // (ids, table, dy) -> dweights: for each id the inner product of its row and dy. A piece of the
-// rows or of the width makes a part of it.
+// rows or of the width makes a part of dweights.
 Result<Inferred> infer_embedding_bag_weights_grad(const Operands& x) {
   TESSERA_TRY_VOID(expect_dtype(x[0], "ids", DType::kInt64));
   TESSERA_TRY_VOID(expect_table(x[1], "rows, width", x.text("within")));
@@ -386,7 +388,7 @@ Result<Inferred> infer_embedding_bag_weights_grad(const Operands& x) {
                   {x[0].dims}, {x[2].dtype});
 }
 
-// Counts one addition for each element of a row and each id.
+// Counts one addition for each id and each element of its row.
 int64_t rows_added(const Op& op, const DimGroup& rows) {
   return iteration_points(op) / op.annotation.dims[static_cast<size_t>(rows[0])].size;
 }

@@ -1,8 +1,8 @@
-// conv and its gradients. All three iterate over dims of the same names: the dims in front of the
-// channels (batch), channels of x and of y, places and elements of the kernel; so splits of the
-// forward op carry over by name. conv and the gradient of the weight count the places of y and read
-// x under their windows; the gradient of x counts the places of x and reads dy over them, so that
-// each piece of the gradient is complete.
+// conv and its gradients. All three have op dims of the same names: the dims before the channels
+// (batch), the channels of x and of y, the spatial positions, and the elements of the kernel. So
+// splits of the forward op are inherited by name. conv and the gradient of the weight count the
+// positions of y and read x under their windows. The gradient of x counts the positions of x and
+// reads dy at all windows over them, so that each piece of the gradient is complete.
 #include <fmt/format.h>
 
 #include "tessera/graph/kinds/window.h"
@@ -19,8 +19,8 @@ std::vector<Dim> last(const std::vector<Dim>& dims, size_t count) {
 
 // The channels of x, of the weight and of y, spelled with op dims. Without groups they are `in` and
 // `out`, the names that the weight has. With groups a channel of y reads only the channels of its
-// own group: the dim that counts groups is in all three. If each group has one channel on both
-// sides (depth-wise), there is a single dim, named as the channels of y.
+// own group, so the op dim that counts groups is in all three operands. If each group has one
+// channel in x and one in y (depth-wise), there is a single dim with the name of the channels of y.
 struct Channels {
   std::string of_x, of_weight, of_y;
 };
@@ -34,12 +34,13 @@ Channels name_channels(const Dim& out, const Dim& in, int64_t groups) {
           fmt::format("({} {})", group, made)};
 }
 
-// Shared by the three kinds: names and sizes of the iteration space, x [lead.., in, spatial..], w
-// [out, in, kernel..], y [lead.., out, positions..].
+// The iteration space that the three kinds share, with names and sizes, for x [lead.., in,
+// spatial..], w [out, in, kernel..] and y [lead.., out, positions..].
 struct Convolution {
   std::vector<Dim> lead;
   Channels channels;
-  std::vector<int64_t> kernel;  // elements of the weight; a dilated window spans more
+  // Number of elements of the weight along each dim; a dilated window spans more.
+  std::vector<int64_t> kernel;
   Windows windows;
 
   std::string x(bool plain = false) const {
@@ -65,7 +66,8 @@ Status check_weight(const Tensor& w, std::string_view what) {
       "expected {} with the dims out, in and 1 to 3 of the kernel, found {}", what, describe(w)));
 }
 
-// Returns the groups, which must divide the channels of y; a weight has the channels of one group.
+// Returns the number of groups, which must divide the channels of y. A weight has the input
+// channels of one group.
 Result<int64_t> read_groups(const Operands& x, const Dim& out) {
   const int64_t groups = x.integer("groups");
   if (groups >= 1 && out.size % groups == 0) return groups;
@@ -87,7 +89,8 @@ Status check_channels(const Tensor& x, std::string_view what, size_t spatial, in
       fmt::format("expected {} with {} channels, found {}", what, wanted, describe(x)));
 }
 
-// Sets the windows that a kernel reads: its elements read places of x that are `dilation` apart.
+// Sets the windows that a kernel reads. Neighbouring elements of the kernel read places of x that
+// are `dilation` apart.
 Status set_windows(Convolution& c, const Operands& x, std::vector<Dim> spatial,
                    const std::vector<Dim>& kernel) {
   TESSERA_TRY(const std::vector<int64_t> dilation, window_numbers(x, "dilation", kernel.size(), 1));
@@ -100,7 +103,7 @@ Status set_windows(Convolution& c, const Operands& x, std::vector<Dim> spatial,
   return {};
 }
 
-// Checks that dy has the positions of the windows.
+// Checks that dy has the dims that count the windows.
 Status check_positions(const Tensor& dy, const Windows& windows) {
   const std::vector<Dim> positions = windows.positions();
   if (last(dy.dims, positions.size()) == positions) return {};
@@ -180,8 +183,9 @@ Result<Inferred> infer_input_grad(const Operands& x) {
                   {join_dims(std::move(dx), c.windows.spatial)}, {x[0].dtype});
 }
 
-// (x, w; dims, channels, stride, padding) -> y: conv's derivative as a forward op. Its own
-// derivative is a convolution, whose result has the channels' name in the weight.
+// (x, w; dims, channels, stride, padding) -> y: the derivative of conv as a forward op. Its own
+// derivative is a convolution, whose result names its channels as the weight does. So x must do
+// so too.
 Result<Inferred> infer_conv_transpose(const Operands& x) {
   TESSERA_TRY(Inferred out, infer_input_grad(x));
   const Dim& channels = x[0].dims[x[0].dims.size() - (x[1].dims.size() - 2) - 1];
@@ -190,7 +194,8 @@ Result<Inferred> infer_conv_transpose(const Operands& x) {
                                    x[1].dims[0].name, describe(x[0])));
 }
 
-// Makes a convolution and, with the roles of x and dy exchanged, the gradient of a weight.
+// Makes dx by a convolution and dw by the gradient of a weight, in which x and dy have
+// exchanged roles.
 InputGradients differentiate_conv_transpose(GraphBuilder& builder, const Op& op,
                                             const OutputGradients& dy,
                                             const std::vector<bool>& wanted) {
@@ -238,7 +243,8 @@ Result<Inferred> infer_filter_grad(const Operands& x) {
                   {x[0].dtype});
 }
 
-// Returns kSize for the dim that all three operands have: attribute `groups` holds its size.
+// Returns kSize for the dim that all three operands have, because attribute `groups` holds its
+// size, else kFree.
 PositionRule place_in_groups(const Op& op, int dim) {
   const Annotation& a = op.annotation;
   const bool shared =

@@ -1,4 +1,4 @@
-// Element-wise kinds and their gradients. Op dims are the tensor dims' names.
+// Element-wise kinds and their gradients. The op dims have the names of the tensor dims.
 #include <fmt/format.h>
 
 #include <limits>
@@ -15,7 +15,7 @@ std::string repeat_operand(const std::string& operand, size_t count) {
   return out;
 }
 
-// (a, b): one of them has all dims of the other, in the same order.
+// (a, b): one of them has all dims of the other, in the same order
 Result<Inferred> infer_binary(const Operands& x) {
   TESSERA_TRY_VOID(expect_equal_dtypes(x));
   const std::vector<Dim>& a = x[0].dims;
@@ -31,7 +31,8 @@ Result<Inferred> infer_binary(const Operands& x) {
                   {x[0].dtype});
 }
 
-// Checks that all inputs have the same dims and dtype, which the output has too.
+// Checks that all inputs have the same dims and dtype. The output has these dims and this
+// dtype, too.
 Result<Inferred> infer_uniform(const Operands& x) {
   TESSERA_TRY_VOID(expect_equal_dtypes(x));
   for (size_t i = 1; i < x.count(); ++i) {
@@ -110,7 +111,7 @@ InputGradients differentiate_div(GraphBuilder& builder, const Op& op, const Outp
   return out;
 }
 
-// (c, a[, b]): the input with the most dims has the dims of all others, in the same order.
+// (c, a[, b]): the input with the most dims has the dims of all others, in the same order
 Result<Inferred> infer_where(const Operands& x) {
   const Tensor* widest = nullptr;
   for (size_t i = 0; i < x.count(); ++i) {
@@ -214,7 +215,7 @@ InputGradients differentiate_power(GraphBuilder& builder, const Op& op, const Ou
   return {builder.op1(op.path + ".dx", "mul", {scaled, slope})};
 }
 
-// Applies <kind>_grad(dy, x) with the same attributes, for clamp and leaky_relu.
+// Makes dx = <kind>_grad(dy, x) with the same attributes, for clamp and leaky_relu.
 InputGradients differentiate_bent(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
                                   const std::vector<bool>&) {
   return {builder.op1(op.path + ".dx", op.kind + "_grad", {dy[0], op.inputs[0]}, op.attributes)};
@@ -246,7 +247,7 @@ InputGradients differentiate_tanh(GraphBuilder& builder, const Op& op, const Out
   return {builder.op1(op.path + ".dx", "sub", {dy[0], twice})};
 }
 
-// Applies <kind>_grad(dy, x), for gelu, gelu_erf, silu, relu2.
+// Makes dx = <kind>_grad(dy, x), for gelu, gelu_erf, silu, relu2.
 InputGradients differentiate_activation(GraphBuilder& builder, const Op& op,
                                         const OutputGradients& dy, const std::vector<bool>&) {
   return {builder.op1(op.path + ".dx", op.kind + "_grad", {dy[0], op.inputs[0]})};
@@ -259,7 +260,8 @@ InputGradients differentiate_softplus(GraphBuilder& builder, const Op& op,
   return {builder.op1(op.path + ".dx", "mul", {dy[0], slope})};
 }
 
-// Makes dx from y, which is positive where x is, so x need not be kept.
+// Makes dx from y instead of x, so that x need not be kept. This is possible because y is positive
+// exactly where x is.
 InputGradients differentiate_relu(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
                                   const std::vector<bool>&) {
   return {builder.op1(op.path + ".dx", "relu_grad", {dy[0], op.outputs[0]})};

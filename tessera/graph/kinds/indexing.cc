@@ -1,4 +1,4 @@
-// gather and scatter_add, which are each other's derivative, scatter_max, collect and cumsum.
+// gather and scatter_add (the derivative of each is the other), scatter_max, collect and cumsum.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,7 +10,8 @@ namespace {
 
 Status expect_ids(const Tensor& ids) { return expect_dtype(ids, "ids", DType::kInt64); }
 
-// Returns the dims of x, with the dim at `position` replaced by the dims of ids that x lacks.
+// Returns the dims of x in which the dim at `position` is replaced by those dims of `ids` that
+// x lacks.
 std::vector<Dim> picked_dims(const std::vector<Dim>& x, size_t position,
                              const std::vector<Dim>& ids) {
   std::vector<Dim> out(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(position));
@@ -21,7 +22,8 @@ std::vector<Dim> picked_dims(const std::vector<Dim>& x, size_t position,
   return out;
 }
 
-// Checks that dims of both operands (batch dims) have one size, and that ids lacks the dim itself.
+// Checks that dims which x and ids share (batch dims) have the same size in both, and that ids
+// lacks the indexed dim `name`.
 Status check_shared(const Tensor& ids, const std::vector<Dim>& x, const std::string& name) {
   for (const Dim& dim : ids.dims) {
     const int there = find_dim(x, dim.name);
@@ -79,7 +81,8 @@ Result<Inferred> infer_scatter_add(const Operands& x) {
                   {output}, {x[0].dtype});
 }
 
-// Infers as scatter_add does, but the elements that go to one place are merged by the largest.
+// Infers as scatter_add does, except that elements which go to the same place are merged by
+// their maximum.
 Result<Inferred> infer_scatter_max(const Operands& x) {
   TESSERA_TRY(Inferred out, infer_scatter_add(x));
   return conclude(x,
@@ -88,7 +91,7 @@ Result<Inferred> infer_scatter_max(const Operands& x) {
                   {out.outputs[0]}, {x[0].dtype});
 }
 
-// Shares the gradient of a place evenly among the equal elements that are its largest.
+// Shares the gradient of a place evenly among the elements that equal the place's maximum.
 InputGradients differentiate_scatter_max(GraphBuilder& builder, const Op& op,
                                          const OutputGradients& dy,
                                          const std::vector<bool>& wanted) {
@@ -119,7 +122,8 @@ InputGradients differentiate_scatter_add(GraphBuilder& builder, const Op& op,
   return out;
 }
 
-// Returns kIndex for the dim: ids are places in the whole, a running sum depends on what is before.
+// Returns kIndex for the dim that attribute `dim` names, because ids are places in the whole dim
+// and a running sum depends on all elements before, else kFree.
 PositionRule place_in_index(const Op& op, int dim) {
   return op.annotation.dims[static_cast<size_t>(dim)].name == op.text("dim") ? PositionRule::kIndex
                                                                              : PositionRule::kFree;
@@ -131,8 +135,9 @@ int64_t scatter_flops(const Op& op) {
   return iteration_points(op) / op.annotation.dims[static_cast<size_t>(dim)].size;
 }
 
-// Infers y as x, whole along the dim: a piece of x gives its elements at their places and zeros
-// elsewhere. So the pieces of micro-batches add up to the whole, which no micro-batch has.
+// Infers y with the dims of x, where the dim `dim` of y has the size of the whole. A piece of x
+// gives its elements at their places in y and zeros elsewhere. So the results of the micro-batches,
+// which are pieces of x, add up to all elements.
 Result<Inferred> infer_collect(const Operands& x) {
   const int position = find_dim(x[0].dims, x.text("dim"));
   if (position < 0) {
@@ -152,8 +157,8 @@ PositionRule place_in_collect(const Op& op, int dim) {
   return op.annotation.find(op.text("dim")) == dim ? PositionRule::kIndex : PositionRule::kFree;
 }
 
-// Infers y[i] as the sum of x[j] for j <= i (reverse: j >= i). Each element needs all before it, so
-// the dim is frozen.
+// Infers y[i] as the sum of x[j] for j <= i (with reverse: j >= i). An element may need all
+// elements of the dim, so the dim is frozen.
 Result<Inferred> infer_cumsum(const Operands& x) {
   TESSERA_TRY_VOID(expect_floating(x));
   return infer_along_whole_dim(x);

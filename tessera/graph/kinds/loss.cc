@@ -1,4 +1,5 @@
-// cross_entropy and its gradient. Per-token loss = lse - picked.
+// cross_entropy and its gradient. The loss of a token is lse - picked: the log-sum-exp of its
+// logits minus the logit of its target.
 #include <fmt/format.h>
 
 #include "tessera/graph/kinds/common.h"
@@ -58,7 +59,8 @@ Result<Inferred> infer_cross_entropy_grad(const Operands& x) {
                   {x[0].dims}, {x[0].dtype});
 }
 
-// Returns kIndex for the last dim of the logits: targets are places in the whole vocabulary.
+// Returns kIndex for the last dim of the logits, because a target is an index in the whole
+// vocabulary, else kFree.
 PositionRule place_in_loss(const Op& op, int dim) {
   return op.annotation.inputs[0].dims.back() == DimGroup{dim} ? PositionRule::kIndex
                                                               : PositionRule::kFree;

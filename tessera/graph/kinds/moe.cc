@@ -1,9 +1,10 @@
 // Mixture of experts: routing, dispatch to slots of experts, combination, load balance.
 //
-// All work is per sequence: an expert has `capacity` slots for each sequence, so that the result of
-// a sequence does not depend on the others, nor on how the batch is cut. Op dims have fixed names:
-// batch, seq, experts, choice (the top_k experts of a token), capacity, hidden. A slot number is
-// expert * capacity + position, or -1 if the token was dropped for want of a slot.
+// All work is done for each sequence by itself: an expert has `capacity` slots for each sequence,
+// so that the result of a sequence depends neither on other sequences nor on how the batch is cut.
+// Op dims have fixed names: batch, seq, experts, choice (the top_k experts of a token), capacity,
+// hidden. A slot number is expert * capacity + position, or -1 if the token was dropped because the
+// expert had no free slot.
 #include <fmt/format.h>
 
 #include "tessera/graph/kinds/common.h"
@@ -18,7 +19,7 @@ Status expect_floating_rank(const Tensor& tensor, std::string_view what, size_t 
       fmt::format("expected floating {} with dims ({}), found {}", what, dims, describe(tensor)));
 }
 
-// Checks that slot or weight is [batch, seq, choice] for the tokens [batch, seq, ..].
+// Checks that `tensor` (slot or weight) is [batch, seq, choice] for tokens [batch, seq, ..].
 Status expect_choices(const Tensor& tensor, std::string_view what, const Tensor& tokens) {
   if (tensor.dims.size() == 3 && tensor.dims[0].size == tokens.dims[0].size &&
       tensor.dims[1].size == tokens.dims[1].size) {
@@ -94,7 +95,7 @@ constexpr std::string_view kTokens = "batch seq hidden";
 constexpr std::string_view kSlots = "experts batch capacity hidden";
 constexpr std::string_view kChoices = "batch seq choice";
 
-// Returns the dims experts and capacity, from the attributes.
+// Returns the dims experts and capacity, with the sizes that the attributes give.
 Result<std::vector<Dim>> read_slots(const Operands& x) {
   const int64_t experts = x.integer("experts"), capacity = x.integer("capacity");
   if (experts >= 1 && capacity >= 1)
@@ -154,7 +155,7 @@ InputGradients differentiate_combine(GraphBuilder& builder, const Op& op, const 
   return out;
 }
 
-// (tokens, slots, slot) -> the dot product of each token with each of its slots.
+// (tokens, slots, slot) -> the inner product of each token with the values at each of its slots
 Result<Inferred> infer_weight_grad(const Operands& x) {
   TESSERA_TRY_VOID(expect_floating_rank(x[0], "tokens", 3, kTokens));
   TESSERA_TRY_VOID(expect_slot_values(x[1]));
@@ -165,7 +166,7 @@ Result<Inferred> infer_weight_grad(const Operands& x) {
                   {x[2].dims}, {x[0].dtype});
 }
 
-// Infers the weights of a sequence's choices, placed at the slots of the choices.
+// Infers a tensor that has, for each slot, the weight of the choice which the slot serves.
 Result<Inferred> infer_slot_weight(const Operands& x) {
   TESSERA_TRY_VOID(expect_floating_rank(x[0], "weight", 3, kChoices));
   TESSERA_TRY_VOID(expect_dims(x[1], "slot", x[0].dims));
@@ -191,7 +192,8 @@ Result<Inferred> infer_slot_weight_grad(const Operands& x) {
                   {x[0].dtype});
 }
 
-// Counts two flops for each choice of a token, or for each element of the token in each choice.
+// Counts two flops for each choice of a token, or, if the op has the dim hidden, for each element
+// of the token in each choice.
 int64_t slot_flops(const Op& op) {
   int64_t flops = 2;
   for (const char* name : {"batch", "seq", "choice", "hidden"}) {
@@ -254,13 +256,14 @@ Result<Inferred> infer_z_loss_grad(const Operands& x) {
   return conclude(x, "batch, batch seq experts^ -> batch seq experts", {x[1].dims}, {x[1].dtype});
 }
 
-// Returns kIndex for experts and capacity: a slot is numbered among the slots of all experts.
+// Returns kIndex for experts and capacity, because slots are numbered through all experts,
+// else kFree.
 PositionRule place_in_slots(const Op& op, int dim) {
   const std::string& name = op.annotation.dims[static_cast<size_t>(dim)].name;
   return name == "experts" || name == "capacity" ? PositionRule::kIndex : PositionRule::kFree;
 }
 
-// Returns kSize for the sequence and the experts, over which a mean is taken.
+// Returns kSize for the sequence and the experts, over which a mean is taken, else kFree.
 PositionRule place_in_mean(const Op& op, int dim) {
   const std::string& name = op.annotation.dims[static_cast<size_t>(dim)].name;
   return name == "experts" || name == "seq" ? PositionRule::kSize : PositionRule::kFree;

@@ -1,6 +1,6 @@
 // layer_norm, rms_norm, softmax: the forward kinds, their derivative rules and expansions. The
-// normalised dim is frozen; an expansion computes the same over a split dim (kinds of
-// normalisation_part.cc).
+// normalised dim is frozen. An expansion computes the same function by the kinds of
+// normalisation_part.cc, in which the dim can be split.
 #include "tessera/graph/kinds/normalisation.h"
 
 #include <fmt/format.h>

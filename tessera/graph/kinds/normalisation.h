@@ -11,19 +11,22 @@
 
 namespace tessera::kinds {
 
-// Returns the frozen dim that an expansion frees: the last of the first output, or attribute `dim`.
+// Returns the frozen dim that an expansion frees. The first function takes the last dim of the
+// first output, the second the dim that attribute `dim` names.
 std::vector<std::string> last_dim(const Op& op);
 std::vector<std::string> dim_attribute(const Op& op);
 
-// Gives the ops of an expansion the phase, mirror and output role of the op that they replace.
+// Sets the phase, mirror and output role of the ops of an expansion to those of `op`, which
+// they replace.
 void begin_expansion(GraphBuilder& builder, const Op& op);
 int64_t normalised_size(const GraphBuilder& builder, TensorId x);
 
 using NamedTensors = std::initializer_list<std::pair<const char*, const Tensor*>>;
-Status check_norm_operands(const Tensor& x,
-                           NamedTensors vectors);  // each has the last dim of x and its dtype
-Status check_statistics(const Tensor& x,
-                        NamedTensors statistics);  // each has the other dims, in float32 / float64
+// Checks that each vector has the last dim of x and the dtype of x.
+Status check_norm_operands(const Tensor& x, NamedTensors vectors);
+// Checks that each statistic has the dims of x without the last one, in float32 or float64
+// (statistics_dtype).
+Status check_statistics(const Tensor& x, NamedTensors statistics);
 Result<std::string> spell_with_frozen(const Tensor& x, const std::string& dim);
 
 }  // namespace tessera::kinds

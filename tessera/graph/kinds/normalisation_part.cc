@@ -1,5 +1,5 @@
-// Kinds of which expansions of layer_norm, rms_norm and softmax are made: reductions over the
-// normalised dim, whose parts merge, and steps that are spatial in all dims.
+// The kinds that the expansions of layer_norm, rms_norm and softmax use: reductions over the
+// normalised dim, whose parts can be merged, and ops that are spatial in all dims.
 #include <fmt/format.h>
 
 #include "tessera/graph/kinds/normalisation.h"
@@ -7,7 +7,8 @@
 namespace tessera::kinds {
 namespace {
 
-// Spells all dims of x and, below, the dims without the normalised one, and the normalised one.
+// Spells all dims of x (first function), the dims without the normalised dim (second), and the
+// normalised dim (third).
 std::string all_of(const Tensor& x) { return spell(x.dims); }
 std::string rows_of(const Tensor& x) { return spell(without_last(x.dims)); }
 const std::string& feature_of(const Tensor& x) { return x.dims.back().name; }
@@ -18,7 +19,8 @@ Status check_features(const Operands& operands, const Tensor& x) {
   return invalid_input(fmt::format("expected features {}, found {}", x.dims.back().size, features));
 }
 
-// Returns the dims of a statistic with one more dim of fixed size: (count, mean, M2), or two sums.
+// Returns the dims of a statistic: those of x without the last one, then a dim `name` of fixed
+// size, for (count, mean, M2) or for two sums.
 std::vector<Dim> dims_of_statistic(const Tensor& x, const char* name, int64_t size) {
   std::vector<Dim> dims = without_last(x.dims);
   dims.push_back({name, size});
@@ -173,7 +175,7 @@ Result<Inferred> infer_logsumexp_reduce(const Operands& x) {
                   {statistics_dtype(x[0].dtype)});
 }
 
-// Checks that the statistic has the dims of x except one, in order.
+// Checks that the statistic has all dims of x except one, in order.
 Status check_row_statistic(const Tensor& tensor, std::string_view what, const Tensor& x,
                            DType dtype) {
   if (tensor.dims.size() + 1 != x.dims.size() || !is_subsequence(tensor.dims, x.dims)) {
@@ -200,7 +202,7 @@ Result<Inferred> infer_softmax_grad_apply(const Operands& x) {
                   {x[1].dtype});
 }
 
-// Returns kSize for the last dim, whose size attribute `features` holds.
+// Returns kSize for the last dim, because attribute `features` holds its size, else kFree.
 PositionRule place_in_features(const Op& op, int dim) {
   return op.annotation.outputs[0].dims.back() == DimGroup{dim} ? PositionRule::kSize
                                                                : PositionRule::kFree;
@@ -291,7 +293,8 @@ std::vector<KindInfo> normalisation_part_kinds() {
   for (auto family : {rms_norm_parts, softmax_parts}) {
     for (KindInfo& info : family()) kinds.push_back(std::move(info));
   }
-  // The fixed dims of the statistics (3 moments, 2 sums) are no work of their own.
+  // The flops of an element include the dim of the statistics (3 moments, 2 sums). Its size is not
+  // counted again.
   for (KindInfo& info : kinds) {
     info.flops = [per_point = info.flops](const Op& op) {
       int64_t flops = per_point(op);

@@ -12,9 +12,9 @@ const OptimizerInfo lion = {.states = {"m"}, .scalars = {Init::Kind::kLearningRa
 const OptimizerInfo adamw = {.states = {"m", "v"},
                              .scalars = {Init::Kind::kLearningRate, Init::Kind::kStep}};
 
-// Infers an update. Operands with the parameter's dims, each of its own floating dtype: parameter,
-// gradient, states. Then scalars, and optional scalars. Outputs: the parameter or its direction, in
-// its dtype, and the states.
+// Infers an update. First come operands with the parameter's dims, each in a floating dtype of its
+// own: parameter, gradient, states. Then come scalars, and optional scalars. The outputs are the
+// new parameter or its direction, in the parameter's dtype, and the new states.
 Result<Inferred> infer_update(const Operands& x, const Names& states, Names scalars) {
   Names tensors = {"p", "g"};
   tensors.insert(tensors.end(), states.begin(), states.end());
@@ -41,7 +41,7 @@ Result<Inferred> infer_update(const Operands& x, const Names& states, Names scal
   }
   annotation += " -> " + dims;
   for (size_t i = 1; i < outputs; ++i) annotation += ", " + dims;
-  std::vector<DType> dtypes{parameter.dtype};  // states keep theirs
+  std::vector<DType> dtypes{parameter.dtype};  // states keep their dtypes
   for (size_t i = 1; i < outputs; ++i) dtypes.push_back(x[i + 1].dtype);
   return conclude(x, annotation, std::vector<std::vector<Dim>>(outputs, parameter.dims),
                   std::move(dtypes));
@@ -68,7 +68,7 @@ Result<Inferred> infer_lars(const Operands& x) {
   return infer_update(x, {"momentum"}, {"lr", "ratio"});
 }
 
-// (p, u, rate, lr[, skip]): u, a direction, has the dims of p.
+// (p, u, rate, lr[, skip]): the direction u has the dims of p
 Result<Inferred> infer_apply_update(const Operands& x) {
   TESSERA_TRY_VOID(expect_floating(x));
   TESSERA_TRY_VOID(expect_dims(x[1], "u", x[0].dims));
@@ -95,7 +95,7 @@ Result<Inferred> infer_decayed_mean(const Operands& x) {
                   {x[0].dtype, x[0].dtype});
 }
 
-// Infers a scalar from scalars of one dtype.
+// Infers a scalar from scalars that all have its dtype.
 Result<Inferred> infer_scalar(const Operands& x) {
   TESSERA_TRY_VOID(expect_equal_dtypes(x));
   std::string annotation;
@@ -301,7 +301,8 @@ std::vector<KindInfo> optimizer_kinds() {
        .flops = flops_per_point(4),
        .work = WorkClass::kOptimizer,
        .position = position_free},
-      // It is linear in g, but not marked so: g is summed over ranks in its own dtype first.
+      // The function is linear in g. It is not marked as linear, so that g is summed over ranks
+      // first, in its own dtype.
       {.name = "unscale",
        .summary = "factor * g / scale in another floating dtype",
        .min_inputs = 1,

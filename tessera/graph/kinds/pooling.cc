@@ -1,4 +1,4 @@
-// max_pool, avg_pool, sum_pool and their gradients: windows over the last dims.
+// max_pool, avg_pool, sum_pool and their gradients. Their windows are over the last dims.
 #include <fmt/format.h>
 
 #include "tessera/graph/kinds/window.h"
@@ -18,8 +18,8 @@ struct Pool {
   std::string plain() const { return spell(names_of(lead), windows.spell_plain()); }
 };
 
-// Reads the pool of a tensor under windows: over as many last dims as `kernel` has numbers, or 2 if
-// it has one.
+// Reads the pool of a tensor that is read through windows. It covers as many of the last dims as
+// `kernel` has numbers, or 2 dims if `kernel` has one number.
 Result<Pool> read_pool(const Operands& x, const std::vector<Dim>& dims) {
   const size_t spatial = std::max<size_t>(2, words(x.text("kernel")).size());
   if (dims.size() < spatial) {
@@ -92,7 +92,7 @@ int64_t window_volume(const Op& op) {
   return volume;
 }
 
-// Makes the derivative of the mean, times the elements of a window.
+// Makes dx as the derivative of the mean times the number of elements of a window.
 InputGradients differentiate_sum_pool(GraphBuilder& builder, const Op& op,
                                       const OutputGradients& dy, const std::vector<bool>&) {
   Op mean = op;

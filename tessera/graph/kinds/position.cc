@@ -1,4 +1,4 @@
-// Kinds that know positions of a dim: reorder, causal_mask, segment_mask, sinusoid_add.
+// Kinds that depend on positions along a dim: reorder, causal_mask, segment_mask, sinusoid_add.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,8 +18,8 @@ Result<bool> read_flag(const Operands& x, std::string_view name) {
   return flag == 1;
 }
 
-// x -> y with y[.., i, ..] = x[.., position(i), ..] along `dim`, or back with `inverse`. The dim is
-// read as a whole.
+// x -> y with y[.., i, ..] = x[.., position(i), ..] along `dim`, or with `inverse` the inverse of
+// this map. The dim is read as a whole.
 Result<Inferred> infer_reorder(const Operands& x) {
   TESSERA_TRY_VOID(read_flag(x, "inverse"));
   TESSERA_TRY_VOID(parse_order(x.text("order")));
@@ -33,8 +33,8 @@ InputGradients differentiate_reorder(GraphBuilder& builder, const Op& op, const 
   return {builder.op1(op.path + ".dx", "reorder", {dy[0]}, back)};
 }
 
-// scores [.., seq, .., kv] -> scores with -inf (in a gradient: 0) where a key stands behind its
-// query (causal = 1) or at least `window` positions from it.
+// scores [.., seq, .., kv] -> the scores with -inf (in a gradient: 0) where the position of the key
+// is after that of the query (if causal = 1), or at least `window` positions away from it
 Result<Inferred> infer_causal_mask(const Operands& x) {
   TESSERA_TRY_VOID(expect_floating(x));
   TESSERA_TRY_VOID(read_flag(x, "gradient"));
@@ -62,8 +62,9 @@ InputGradients differentiate_causal_mask(GraphBuilder& builder, const Op& op,
   return {builder.op1(op.path + ".dx", "causal_mask", {dy[0]}, attributes)};
 }
 
-// scores [.., seq, .., kv] -> scores with -inf (in a gradient: 0) where the numbers of the query's
-// and the key's segments differ. The dim of the key's numbers may be called seq, as the query's.
+// scores [.., seq, .., kv] -> the scores with -inf (in a gradient: 0) where query and key have
+// different segment numbers. The dim of the keys' segment numbers may be called seq, as that of
+// the queries.
 Result<Inferred> infer_segment_mask(const Operands& x) {
   TESSERA_TRY_VOID(expect_floating(x, 1));
   TESSERA_TRY_VOID(read_flag(x, "gradient"));
@@ -92,7 +93,8 @@ InputGradients differentiate_segment_mask(GraphBuilder& builder, const Op& op,
           {}};
 }
 
-// Returns the two dims. Each point of the scores is work, also keys behind their query.
+// Returns the dims of queries and keys. All points of the scores are work, also keys at positions
+// after their query.
 std::optional<QueryKey> query_and_key(const Op& op) {
   return QueryKey{op.annotation.find("seq"), op.annotation.find("kv"), /*skips=*/false};
 }
@@ -102,8 +104,8 @@ PositionRule place_in_mask(const Op& op, int dim) {
   return dim == dims.query || dim == dims.key ? PositionRule::kOrder : PositionRule::kFree;
 }
 
-// x [.., dim, .., features] -> y: adds a wave of the position along `dim`, of another length in
-// each pair of features.
+// x [.., dim, .., features] -> y: adds to each pair of features a wave along the positions of
+// `dim`. Each pair has another wavelength.
 Result<Inferred> infer_sinusoid_add(const Operands& x) {
   TESSERA_TRY_VOID(expect_floating(x));
   const int position = find_dim(x[0].dims, x.text("dim"));
@@ -125,8 +127,8 @@ InputGradients differentiate_sinusoid_add(GraphBuilder&, const Op&, const Output
   return {dy[0]};
 }
 
-// Returns kIndex for the features: the length of a wave depends on the feature's index in the
-// whole.
+// Returns kIndex for the features, because the wavelength depends on the feature's index in the
+// whole, kWithin for the dim of the positions, else kFree.
 PositionRule place_in_waves(const Op& op, int dim) {
   if (op.annotation.outputs[0].dims.back() == DimGroup{dim}) return PositionRule::kIndex;
   return op.annotation.dims[static_cast<size_t>(dim)].name == op.text("dim") ? PositionRule::kWithin

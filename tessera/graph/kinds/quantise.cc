@@ -1,7 +1,8 @@
-// Kinds that find the nearest of a list of codes, for vector quantisation, with a codebook that may
-// be cut over ranks: first the largest score, which is minus the squared distance, then the first
-// place that has it. Both are maxima, so that parts of a codebook merge without a combiner of their
-// own; of equally near codes the first is taken under every plan.
+// Kinds that find the nearest of a list of codes, for vector quantisation. The codebook may be cut
+// over ranks. code_score finds the largest score, which is minus the squared distance. code_place
+// then finds the first place that has this score. Both are maxima, so the results of parts of a
+// codebook merge by max and need no combiner of their own. Among equally near codes the first is
+// taken under every plan.
 #include <fmt/format.h>
 
 #include "tessera/graph/kinds/common.h"
@@ -53,10 +54,11 @@ Result<Inferred> infer_ids(const Operands& x) {
   return conclude(x, fmt::format("{0} -> {0}", dims), {x[0].dims}, {DType::kInt64});
 }
 
-// Counts a subtraction, a multiplication and an addition for each number of each code.
+// Counts a subtraction, a multiplication and an addition for each number of each code, for
+// each point.
 int64_t distance_flops(const Op& op) { return 3 * iteration_points(op); }
 
-// Returns kIndex for the codes: a place counts the codes of the whole list.
+// Returns kIndex for the codes, because a place is a number in the whole list of codes, else kFree.
 PositionRule place_in_codes(const Op& op, int dim) {
   return op.annotation.reduces(dim, 0) ? PositionRule::kIndex : PositionRule::kFree;
 }

@@ -29,14 +29,14 @@ InputGradients differentiate_reduce_sum(GraphBuilder& builder, const Op& op,
   const std::string path = op.path + ".dx";
   const double factor = op.number("factor");
   TensorId gradient = dy[0];
-  // Scale the small tensor, then spread it.
+  // Scales dy before it is broadcast, while it is small.
   if (factor != 1.0)
     gradient = builder.op1(path + ".scale", "scale", {gradient}, {{"factor", factor}});
   const std::string dims = dims_text(builder.tensor(op.inputs[0]).dims);
   return {builder.op1(path, "broadcast_to", {gradient}, {{"dims", dims}})};
 }
 
-// Shares the gradient equally among the largest elements: equal ones are all largest.
+// Shares the gradient equally among all elements that equal the maximum.
 InputGradients differentiate_reduce_max(GraphBuilder& builder, const Op& op,
                                         const OutputGradients& dy, const std::vector<bool>&) {
   const std::string path = op.path + ".dx";

@@ -1,9 +1,9 @@
 // Updates of tables by rows. The gradient of a table is kept as the ids of each look-up and the
-// gradient of its result, so an update touches only the rows that the ids name, and no gradient
-// with the table's dims is made (the fused optimizers of ZionEX and FBGEMM,
-// docs/theory/zionex-dlrm.md). A row that several ids name takes one step, by the sum of their
-// gradients, in the order of look-ups, samples and places in a bag: so the result does not depend
-// on how rows and width are cut.
+// gradient of the look-up's result. So an update touches only the rows that the ids name, and no
+// gradient with the table's dims is made (as in the fused optimizers of ZionEX and FBGEMM,
+// docs/theory/zionex-dlrm.md). A row that several ids name takes one step, by the sum of the
+// gradients. They are summed in the order of look-ups, samples and places in a bag, so that the
+// result does not depend on how rows and width are cut.
 #include <fmt/format.h>
 
 #include "tessera/graph/kinds/common.h"
@@ -25,8 +25,8 @@ const OptimizerInfo row_adam = {.states = {"m", "v"},
                                 .scalars = {Init::Kind::kLearningRate, Init::Kind::kStep},
                                 .by_rows = true};
 
-// Checks a table. `within` says which rows of a larger table it has; ids name the larger one's
-// rows.
+// Checks a table. `within` says which rows of a larger table it has. Ids name rows of the
+// larger table.
 Status expect_rows(const Tensor& table, std::string_view within) {
   if (table.dims.size() == 2 && is_floating(table.dtype))
     return check_rows_within(within, table.dims[0]);
@@ -64,9 +64,9 @@ Status expect_look_up(std::string_view mode, const Tensor& ids, const Tensor& dy
                   describe(*weights), describe(ids)));
 }
 
-// Adds the operands ids, dy and weights of each look-up, from operand `first` on, to the
-// annotation. Their dims except the width are frozen under names of their own: every piece of the
-// table reads all ids.
+// Appends the annotations of ids, dy and weights of each look-up to `annotation`. They are the
+// operands from number `first` on. All their dims except the width are frozen and have names of
+// their own, because every piece of the table reads all ids.
 Status spell_look_ups(const Operands& x, size_t first, std::string& annotation) {
   const Dim& width = x[0].dims[1];
   const Names modes = words(x.text("modes"));
@@ -91,7 +91,8 @@ Status spell_look_ups(const Operands& x, size_t first, std::string& annotation) 
   return {};
 }
 
-// (p, states, ids, dy and weights of each look-up, lr[, step][, coefficient[, skip]])
+// (p, states, ids, dy and weights of each look-up, lr[, step][, coefficient[, skip]]) ->
+// p', states'
 Result<Inferred> infer_row_update(const Operands& x, const OptimizerInfo& optimizer) {
   const Tensor& table = x[0];
   TESSERA_TRY_VOID(expect_rows(table, x.text("within")));
@@ -144,8 +145,8 @@ Result<Inferred> infer_rowwise_adagrad(const Operands& x) {
 }
 Result<Inferred> infer_row_adam(const Operands& x) { return infer_row_update(x, row_adam); }
 
-// (p, ids, dy and weights of each look-up) -> the sum of squares of the rows of p's gradient. Only
-// the dims of p count: by them a plan cuts the op as it cuts the table.
+// (p, ids, dy and weights of each look-up) -> the sum of squares of the rows of p's gradient. The
+// op's dims that are not frozen are those of p, so that a plan cuts the op as it cuts the table.
 Result<Inferred> infer_row_sum_squares(const Operands& x) {
   TESSERA_TRY_VOID(expect_rows(x[0], x.text("within")));
   std::string annotation = spell(x[0].dims);
@@ -155,12 +156,13 @@ Result<Inferred> infer_row_sum_squares(const Operands& x) {
   return conclude(x, annotation + " -> ()", {{}}, {statistics_dtype(x[0].dtype)});
 }
 
-// ---- updates in pieces of the width, for kinds that need a number of whole rows
+// ---- updates in pieces of the width, for kinds that need a number of each whole row
 // (docs/adr/0036-gradients-by-rows.md)
 //
-// Counts the ids of all look-ups. A kind makes a number for each id, in their order: at the first
-// id that names a row, the sum of squares of the gradient that is added to the row; 0 at all
-// others. A piece of rows or of the width makes a part of it.
+// Counts the ids of all look-ups. The kind row_squares makes a number for each id, in their
+// order. For the first id that names a row this is the sum of squares of the whole gradient of
+// the row, and for all later ids of that row 0. A piece of the rows or of the width makes a part
+// of the number.
 int64_t ids_of_look_ups(const Operands& x, size_t first) {
   int64_t count = 0;
   size_t at = first;
@@ -217,7 +219,8 @@ Result<Inferred> infer_row_sums(const Operands& x) {
   return conclude(x, annotation + " -> " + spell(sum.dims), {sum.dims}, {sum.dtype});
 }
 
-// (p, sum', look-ups, lr[, coefficient[, skip]]) -> p', with the sums of the rows after this step
+// (p, sum', look-ups, lr[, coefficient[, skip]]) -> p', where sum' are the sums of the rows after
+// this step
 Result<Inferred> infer_row_step(const Operands& x) {
   TESSERA_TRY_VOID(expect_rows(x[0], x.text("within")));
   TESSERA_TRY_VOID(expect_dims(x[1], "sum", {x[0].dims[0]}));
@@ -265,7 +268,8 @@ std::vector<TensorId> expand_rowwise_adagrad(GraphBuilder& builder, const Op& op
     at += operands_of_look_up(mode);
   }
   of_sums.push_back(squares);
-  of_sums.insert(of_sums.end(), scalars.begin() + 1, scalars.end());  // without the rate
+  // All scalars except the learning rate.
+  of_sums.insert(of_sums.end(), scalars.begin() + 1, scalars.end());
   const TensorId sum = builder.op1(
       op.path + ".sums", "row_sums", of_sums,
       {{"modes", ids}, {"width", builder.tensor(x[0]).dims[1].size}, {"within", within}});
@@ -284,7 +288,7 @@ std::vector<TensorId> expand_rowwise_adagrad(GraphBuilder& builder, const Op& op
   return {p, sum};
 }
 
-// Counts the elements of one row for each id.
+// Returns the number of elements that all ids look up: one row for each id.
 int64_t elements_looked_up(const Op& op) {
   const Annotation& annotation = op.annotation;
   const auto size = [&](const DimGroup& group) {
@@ -312,7 +316,7 @@ PositionRule place(const Op& op, int dim) {
                                                           : PositionRule::kFree;
 }
 
-// Returns the rule of a dim. Stochastic rounding of an element depends on its column, too.
+// Returns the position rule of a dim. Stochastic rounding of an element also depends on its column.
 PositionRule place_of_update(const Op& op, int dim) {
   const std::vector<DimGroup>& table = op.annotation.inputs[0].dims;
   const bool column = table.size() > 1 && table[1] == DimGroup{dim};
@@ -340,7 +344,7 @@ KindInfo update_kind(std::string name, std::string summary, InferFunction infer,
   for (const std::string& state : optimizer.states) kind.output_names.push_back(state);
   kind.optimizer = optimizer;
   kind.attributes.push_back(text_attribute("rounding", "nearest"));
-  // The name by which stochastic rounding draws its random bits; "": the op's path.
+  // The name from which stochastic rounding derives its random bits; "": the op's path.
   kind.attributes.push_back(text_attribute("stream", ""));
   kind.position = place_of_update;
   return kind;

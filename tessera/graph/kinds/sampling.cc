@@ -1,11 +1,11 @@
-// resize and grid_sample with their gradients: values between the elements of a grid, interpolated
-// along each dim from its two neighbours (or taken from the nearest).
+// resize and grid_sample with their gradients. They make values between the elements of a grid, by
+// interpolation along each dim between the two neighbours, or by taking the nearest element.
 //
-// resize reads a dim through windows where one size is a multiple of the other, so that a plan may
-// cut the dim in space with the halo that the interpolation needs. At other ratios a piece of x
-// makes parts of a sum: each element of y is a weighted sum of elements of x. grid_sample reads the
-// grid where its points say: as for a table that is looked up, pieces of the grid make parts of a
-// sum.
+// If the sizes of a dim are multiples of one another, resize reads the dim through windows, so that
+// a plan may cut the dim in space, with the halo that the interpolation needs. At other ratios each
+// element of y is a weighted sum of elements of x, and a piece of x makes a part of the sum.
+// grid_sample reads the grid at its points. As with a table that is looked up, pieces of the grid
+// make parts of a sum.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace {
 // ---- resize
 constexpr std::string_view kNearest = "nearest", kLinear = "linear";
 
-// The dims of both sides as the annotation spells them: each is the fine or the coarse side.
+// The dims of x and y, and their text in the annotation.
 struct Resized {
   std::vector<Dim> x_dims, y_dims;
   std::string x, y;
@@ -29,8 +29,9 @@ struct ResizedDim {
   std::string name;
   int64_t from = 1, to = 1;  // sizes of the dim of x and of y
 
-  // Returns the window of elements of the larger side for each element of the smaller side: those
-  // that the smaller side's element reads, or is read by.
+  // Returns the window, of elements of the larger side, that belongs to an element of the smaller
+  // side: the elements that the smaller side's element reads (when the dim shrinks), or that read
+  // the smaller side's element (when the dim grows).
   std::string window(int64_t factor, bool linear) const {
     const bool up = to > from;
     if (!up) return fmt::format("{}/{}/0", linear ? factor : 1, factor);
@@ -59,7 +60,8 @@ void spell_dim(const ResizedDim& dim, bool linear, bool corners, bool gradient, 
   }
 }
 
-// Returns the spelled dims. `x` and `y` are the dims of both sides, which have the same names.
+// Returns the spelled dims. `x` and `y` are the dims of the input and the output of resize; they
+// have the same names.
 Result<Resized> read_resized(const Operands& operands, std::vector<Dim> x, std::vector<Dim> y,
                              bool gradient) {
   const std::string& mode = operands.text("mode");
@@ -78,7 +80,7 @@ Result<Resized> read_resized(const Operands& operands, std::vector<Dim> x, std::
   return Resized{std::move(x), std::move(y), spell(of_x), spell(of_y)};
 }
 
-// Returns `known` with the sizes that attribute `dims` gives to some of its dims.
+// Returns `known` with new sizes for the dims that attribute `dims` lists.
 Result<std::vector<Dim>> with_sizes(const Operands& operands, std::vector<Dim> known) {
   TESSERA_TRY(const std::vector<Dim> given, parse_dims(operands.text("dims")));
   for (const Dim& dim : given) {
@@ -120,7 +122,8 @@ InputGradients differentiate_resize(GraphBuilder& builder, const Op& op, const O
   return {builder.op1(op.path + ".dx", "resize_grad", {dy[0]}, attributes)};
 }
 
-// Counts the elements of the operand; dims that are read through windows count whole.
+// Counts the elements of the operand. A dim that is read through windows counts with its
+// whole size.
 int64_t operand_points(const Annotation& annotation, const OperandDims& operand) {
   int64_t points = 1;
   for (size_t d = 0; d < operand.dims.size(); ++d) {
@@ -130,7 +133,8 @@ int64_t operand_points(const Annotation& annotation, const OperandDims& operand)
   return points;
 }
 
-// Counts a multiplication and an addition for each neighbour along each dim that changes.
+// Counts, for each element of the larger side, a multiplication and an addition for each neighbour
+// (2 in mode linear, else 1).
 int64_t resize_flops(const Op& op) {
   const OperandDims& larger =
       info_of(op).gradient ? op.annotation.inputs[0] : op.annotation.outputs[0];
@@ -138,7 +142,8 @@ int64_t resize_flops(const Op& op) {
   return 2 * neighbours * operand_points(op.annotation, larger);
 }
 
-// Returns kIndex for the dims that change: those that attribute `dims` names, on both sides.
+// Returns kIndex for the dims whose size changes (those that attribute `dims` names) in x and in y,
+// else kFree.
 PositionRule place_in_resized(const Op& op, int dim) {
   const OpDim& asked = op.annotation.dims[static_cast<size_t>(dim)];
   const bool changes =
@@ -151,14 +156,15 @@ constexpr size_t kMostGridDims = 3;
 
 // A grid, the points at which it is read, and the result.
 struct Sampling {
-  std::vector<Dim> grid;    // all dims of the grid
-  std::vector<Dim> lead;    // dims of the points, without their coordinates
-  std::vector<Dim> sample;  // dims of y: the points, then the grid's dims that are not sampled
-  std::string points;       // the points' annotation: the coordinates are frozen
+  std::vector<Dim> grid;  // all dims of the grid
+  std::vector<Dim> lead;  // dims of the points without the dim of their coordinates
+  // Dims of y: those of the points, then those of the grid that are not sampled.
+  std::vector<Dim> sample;
+  std::string points;  // annotation of the points, in which the dim of the coordinates is frozen
 };
 
-// Checks that the last dim of points has one coordinate for each sampled dim, or that attribute
-// `coordinates` says which coordinate belongs to each.
+// Checks that the last dim of the points has one coordinate for each sampled dim, or that attribute
+// `coordinates` says which coordinate belongs to which sampled dim.
 Status check_coordinates(const Operands& x, size_t count, const Tensor& points) {
   const Names places = words(x.text("coordinates"));
   const int64_t there = points.dims.empty() ? 0 : points.dims.back().size;
@@ -265,7 +271,7 @@ bool is_sampled(const Op& op, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// Counts a multiplication and an addition for each corner of the cell around a point.
+// Counts a multiplication and an addition for each corner of the grid cell that contains a point.
 int64_t sample_flops(const Op& op) {
   int64_t flops = 2;
   for (const OpDim& dim : op.annotation.dims) {
@@ -278,7 +284,7 @@ int64_t sample_flops(const Op& op) {
   return flops;
 }
 
-// Returns kIndex for sampled dims: coordinates name places in the whole dim.
+// Returns kIndex for sampled dims, because coordinates name positions in the whole dim, else kFree.
 PositionRule place_in_grid(const Op& op, int dim) {
   return is_sampled(op, op.annotation.dims[static_cast<size_t>(dim)].name) ? PositionRule::kIndex
                                                                            : PositionRule::kFree;

@@ -1,5 +1,5 @@
 // state_scan, the recurrence of a state space block (Mamba-2; Dao and Gu, 2024, arXiv 2405.21060),
-// causal_conv in front of it, and their gradients.
+// causal_conv, which such a block applies before the recurrence, and their gradients.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,8 +12,8 @@ namespace {
 // ---- state_scan
 // x, y [batch, seq, heads, group, head_dim]; dt [batch, seq, heads, group]; A, D [heads, group]; B,
 // C [batch, seq, heads, state]. As in attention, `heads` counts the heads of B and C, and `group`
-// the heads of x that share one. The sequence is a recurrence and the state its memory: neither is
-// split.
+// counts the heads of x that share a head of B and C. The recurrence runs along the sequence, and
+// the state is its memory, so neither dim is split.
 constexpr std::string_view kValues = "batch seq^ heads group head_dim";
 constexpr std::string_view kSteps = "batch seq heads group";
 constexpr std::string_view kHeads = "heads group";
@@ -76,7 +76,7 @@ InputGradients differentiate_scan(GraphBuilder& builder, const Op& op, const Out
   return builder.op(op.path + ".backward", "state_scan_grad", inputs, op.attributes);
 }
 
-// (dy, x, dt, A, B, C, D; chunk) -> (dx, ddt, dA, dB, dC, dD); the states are computed again.
+// (dy, x, dt, A, B, C, D; chunk) -> (dx, ddt, dA, dB, dC, dD). The op computes the states again.
 Result<Inferred> infer_scan_grad(const Operands& x) {
   TESSERA_TRY_VOID(expect_equal_dtypes(x));
   TESSERA_TRY_VOID(check_chunk(x));
@@ -88,10 +88,12 @@ Result<Inferred> infer_scan_grad(const Operands& x) {
                   std::move(outputs), std::vector<DType>(6, x[0].dtype));
 }
 
-// Sizes for the flops of the chunked algorithm, where a multiplication and an addition are two. For
-// a token and head: Q P for the values of its own chunk (half of the pairs are behind each other,
-// as in causal attention), 2 P N each for the states that chunks make and for the outputs that
-// states give. For a token and heads that share B and C: Q N for the scores of the pairs.
+// The sizes that the flops of the chunked algorithm depend on. A multiplication and an addition
+// count as two flops. With chunks of Q tokens, heads of P numbers and states of N numbers, a token
+// needs, for each head of x, Q P flops for the values of its own chunk (in half of the pairs the
+// key is after the query, as in causal attention, and these are no work), 2 P N for the states that
+// chunks make, and 2 P N for the outputs that states give. For each head of B and C it needs Q N
+// flops for the scores of the pairs.
 struct ScanSizes {
   int64_t tokens = 0, heads = 0, keys = 0;  // heads: of x; keys: of B and C
   int64_t chunk = 0, head_dim = 0, state = 0;
@@ -111,9 +113,10 @@ int64_t scan_flops(const Op& op) {
   const ScanSizes s = scan_sizes(op);
   return s.tokens * (s.heads * s.head_dim * (s.chunk + 4 * s.state) + s.keys * s.chunk * s.state);
 }
-// Counts the gradient. Values: three products of the pairs (dx, the scores' and the decays'
-// gradients). States: made again, their gradients, and dx, dB, dC from them. Scores: made again,
-// and dB, dC from them.
+// Counts the flops of the gradient. Values: three products over the pairs (dx, the gradient of the
+// scores, the gradient of the decays). States: the states are made again, then their gradients,
+// and from these dx, dB and dC. Scores: the scores are made again, and dB and dC are made from
+// their gradients.
 int64_t scan_grad_flops(const Op& op) {
   const ScanSizes s = scan_sizes(op);
   return s.tokens *

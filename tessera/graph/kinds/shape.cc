@@ -1,5 +1,5 @@
-// Kinds that move or re-label data: broadcast_to, group, ungroup, transpose, rename, rearrange,
-// roll, slice, slice_grad, concat, fill.
+// Kinds that move data or give dims other names: broadcast_to, group, ungroup, transpose, rename,
+// rearrange, roll, slice, slice_grad, concat, fill.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ Result<size_t> position_of(const Tensor& x, const std::string& dim) {
   return static_cast<size_t>(position);
 }
 
-// Spells the names of `dims`, with the name at `position` replaced.
+// Spells the names of `dims`, with `name` in place of the name at `position`.
 std::string spell_replaced(const std::vector<Dim>& dims, size_t position, const std::string& name) {
   Names names = names_of(dims);
   names[position] = name;
@@ -153,7 +153,7 @@ InputGradients differentiate_rename(GraphBuilder& builder, const Op& op, const O
 
 // ---- rearrange, roll
 // ---------------------------------------------------------------------------
-using Members = std::vector<int>;  // op dims of one tensor dim
+using Members = std::vector<int>;  // the op dims that make one tensor dim
 
 int64_t product_of(const Annotation& annotation, const Members& members) {
   int64_t size = 1;
@@ -161,7 +161,8 @@ int64_t product_of(const Annotation& annotation, const Members& members) {
   return size;
 }
 
-// Sets the sizes of the op dims: those given, then the one member of each input dim not given.
+// Sets the sizes of the op dims. Those in `given` have the given sizes. In each input dim one
+// member may be missing there, and its size follows from the size of the input dim.
 Status size_members(Annotation& annotation, const std::vector<Dim>& given, const Tensor& x) {
   std::vector<OpDim>& dims = annotation.dims.own();
   for (OpDim& dim : dims) dim.size = 0;
@@ -258,11 +259,12 @@ InputGradients differentiate_roll(GraphBuilder& builder, const Op& op, const Out
 }
 
 // ---- slice, slice_grad, concat
-// Reads the number of blocks. The cut dim is frozen: inputs call it `dim`, the output `dim.out`.
-// With blocks > 1 the dim is cut in that many blocks, and one part is taken from (put into) each
-// block. Then the op dim `dim` counts blocks, is not frozen, and stands before the frozen place
-// inside a block. Blocks are as even as possible, the first ones longer by one; a part that reaches
-// the end of the longer blocks reaches the end of all.
+// Reads the number of blocks. With one block the cut dim is frozen: it is called `dim` in inputs
+// and `dim.out` in the output. With blocks > 1 the dim is cut into that many blocks, and one part
+// is taken from each block (or put into each block). Then the op dim `dim` counts blocks and is not
+// frozen. It is followed by a frozen dim, the place inside a block. Blocks are as even as possible,
+// the first ones longer by one. A part that ends at the end of the longer blocks ends at the end of
+// the shorter blocks too.
 Result<int64_t> read_blocks(const Operands& x) {
   const int64_t blocks = x.integer("blocks");
   if (blocks >= 1) return blocks;
@@ -273,14 +275,15 @@ int64_t longest_block(int64_t extent, int64_t blocks) {
   return extent / blocks + (extent % blocks == 0 ? 0 : 1);
 }
 
-// Returns the number of elements that all blocks of a dim of `extent` elements together have at the
-// places [begin, begin + size) of a block.
+// Returns how many elements of a dim of `extent` elements are at the places [begin, begin + size)
+// of their blocks, in all blocks together.
 int64_t part_of_blocks(int64_t extent, int64_t blocks, int64_t begin, int64_t size) {
   const bool to_the_end = begin + size == longest_block(extent, blocks) && extent % blocks != 0;
   return blocks * size - (to_the_end ? blocks - extent % blocks : 0);
 }
 
-// Tells the annotation what shapes do not tell: how many blocks there are, and which are uneven.
+// Adds to the annotation what the shapes do not tell: the number of blocks, and which operands have
+// uneven blocks.
 void set_blocks(Annotation& annotation, const std::string& dim, int64_t blocks,
                 const std::vector<int64_t>& input_extents, int64_t output_extent) {
   if (blocks == 1) return;
@@ -289,7 +292,7 @@ void set_blocks(Annotation& annotation, const std::string& dim, int64_t blocks,
   const auto set = [&](const OperandDims& operand, int64_t extent) {
     if (extent % blocks == 0) return;
     for (const DimGroup& group : operand.dims) {
-      if (group.size() < 2) continue;  // only the cut dim is a bracket
+      if (group.size() < 2) continue;  // only the cut dim has a bracket
       OpDim& place = dims[static_cast<size_t>(group.back())];
       place.size = longest_block(extent, blocks);
       place.uneven_extent = extent;
@@ -304,7 +307,7 @@ std::string cut_name(const std::string& dim, std::string_view suffix, int64_t bl
   return fmt::format("({} {}{}^)", dim, dim, suffix.empty() ? ".in" : suffix);
 }
 
-// Checks the part [begin, begin + size) of each block of a dim of size `whole`.
+// Checks that each block of a dim of size `whole` contains the places [begin, begin + size).
 Status check_part(const Operands& x, int64_t whole, int64_t blocks, int64_t size) {
   const int64_t begin = x.integer("begin"), longest = longest_block(whole, blocks);
   if (begin >= 0 && size >= 1 && begin <= longest - size) return {};
@@ -436,13 +439,14 @@ InputGradients differentiate_concat(GraphBuilder& builder, const Op& op, const O
   return out;
 }
 
-// Returns kSize for the dim that counts blocks: attribute `blocks` holds their number.
+// Returns kSize for the dim that counts blocks, because attribute `blocks` holds their number,
+// else kFree.
 PositionRule place_in_blocks(const Op& op, int dim) {
   return op.annotation.dims[static_cast<size_t>(dim)].name == op.text("dim") ? PositionRule::kSize
                                                                              : PositionRule::kFree;
 }
 
-// Returns kSize for the dims whose sizes attribute `sizes` holds.
+// Returns kSize for the dims whose sizes attribute `sizes` holds, else kFree.
 PositionRule place_in_brackets(const Op& op, int dim) {
   const std::string start = op.annotation.dims[static_cast<size_t>(dim)].name + "=";
   const std::vector<std::string> sizes = words(op.text("sizes"));

@@ -1,5 +1,6 @@
-// Products of a sparse matrix in compressed rows with a dense one, which may sample each row's
-// edges (docs/strategies/graph-partitions.md), and their gradients on the same edges.
+// Products of a sparse matrix, in compressed rows, with a dense matrix, and the gradients of the
+// products. A product may use only a sample of the edges of each row
+// (docs/strategies/graph-partitions.md). Its gradients use the same sample.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -40,7 +41,7 @@ Status expect_word(const Operands& x, std::string_view name,
       fmt::format("expected a {} among {}, found '{}'", name, known, x.text(name)));
 }
 
-// Checks inputs 0 to 2: where the edges of each row begin and end, and their columns.
+// Checks inputs 0 to 2: the begin and end of each row's edges, and the columns of the edges.
 Status check_rows(const Operands& x) {
   TESSERA_TRY_VOID(expect_word(x, "reduce", kReduces));
   TESSERA_TRY_VOID(expect_word(x, "sampler", kSamplers));
@@ -75,9 +76,9 @@ Status expect_matrix(const Tensor& tensor, std::string_view what) {
                                    describe(tensor)));
 }
 
-// The op's dims. Nodes are rows of the result and, as `source`, rows of x: these are two op dims
-// even if the tensors give them one name. Any row may need all edges and all of x, so both are
-// whole.
+// The op's dims. Nodes are the rows of the result and also the rows of x. These are two op dims,
+// the second one called `source` if the tensors give both the same name. Any row of the result may
+// need all edges and all rows of x, so neither dim is cut.
 struct Spelled {
   std::string rows, edges, source, features;
 };
@@ -137,7 +138,7 @@ InputGradients differentiate_spmm(GraphBuilder& builder, const Op& op, const Out
   return out;
 }
 
-// Infers dx. Several ranks that have rows make parts of dx, which are added.
+// Infers dx. If ranks have different rows of dy, each makes a part of dx, and the parts are added.
 Result<Inferred> infer_spmm_grad(const Operands& x) {
   TESSERA_TRY_VOID(check_rows(x));
   TESSERA_TRY(const std::vector<Dim> output, parse_dims(x.text("dims")));
@@ -159,8 +160,9 @@ Result<Inferred> infer_spmm_grad(const Operands& x) {
                   {output}, {x[3].dtype});
 }
 
-// Infers the values' gradient. Ranks that have rows and features make parts, which are added: an
-// edge belongs to one row.
+// Infers the gradient of the values. If ranks have different rows or features, each rank makes a
+// part of the gradient, and the parts are added. A rank that lacks the row of an edge has 0 for
+// the edge.
 Result<Inferred> infer_spmm_grad_values(const Operands& x) {
   TESSERA_TRY_VOID(check_rows(x));
   TESSERA_TRY_VOID(expect_matrix(x[3], "x"));
@@ -173,7 +175,7 @@ Result<Inferred> infer_spmm_grad_values(const Operands& x) {
                   {x[2].dims}, {x[3].dtype});
 }
 
-// Counts a multiplication and an addition a feature, for each edge that is used.
+// Counts a multiplication and an addition for each feature of each edge that is used.
 int64_t spmm_flops(const Op& op) {
   const auto size = [&](const OperandDims& operand, size_t i) {
     return op.annotation.dims[static_cast<size_t>(operand.dims[i][0])].size;
@@ -186,8 +188,9 @@ int64_t spmm_flops(const Op& op) {
   return 2 * edges * size(a.inputs[3], 1);
 }
 
-// Returns the rule of a dim. A sampler that draws uses the row's number; columns are numbers of
-// rows of x; begin and end are numbers of edges.
+// Returns the position rule of a dim. It is kIndex for the rows of the result if the sampler draws
+// at random, by the number of the row; for the rows of x, because columns are numbers of rows of x;
+// and for the edges, because begin and end are numbers of edges. Else it is kFree.
 PositionRule place_in_spmm(const Op& op, int dim) {
   const Annotation& a = op.annotation;
   if (DimGroup{dim} == a.inputs[0].dims[0]) {

@@ -10,25 +10,27 @@
 
 namespace tessera::kinds {
 
-// The last dims of a tensor, each with the window through which it is read.
+// The last dims of a tensor, each with the window through which the dim is read.
 struct Windows {
   std::vector<Dim> spatial;     // dims of the tensor under the windows
-  std::vector<Window> windows;  // one a spatial dim
+  std::vector<Window> windows;  // one for each spatial dim
 
-  // Returns the dims that the windows make: (size + 2 padding - kernel) / stride + 1 positions
-  // each.
+  // Returns the dims that count the windows. Along each dim there are (size + 2 padding - kernel) /
+  // stride + 1 windows.
   std::vector<Dim> positions() const;
-  // Spells the dims in an annotation, for a tensor that is read through the windows. A window of
-  // one element with stride 1 and no padding is not spelled.
+  // Spells the spatial dims in the annotation of a tensor that is read through the windows. For a
+  // window of one element with stride 1 and no padding only the name is spelled.
   std::string spell_through(WindowUse use) const;
   std::string spell_plain() const;
-  int64_t volume() const;  // elements of a window
+  int64_t volume() const;  // number of elements of a window
 };
 
-// Reads one number for each of `count` dims, or one for all: "3 3", "3". Each is at least `least`.
+// Reads an attribute with one number for each of `count` dims ("3 3"), or one number for all dims
+// ("3"). Returns an error if a number is below `least`.
 Result<std::vector<int64_t>> window_numbers(const Operands& x, std::string_view attribute,
                                             size_t count, int64_t least);
-// Reads stride and padding; checks that a window fits: 1 to 3 spatial dims, padding below kernel.
+// Reads stride and padding, and checks that there are 1 to 3 spatial dims, that each padding is
+// below the kernel, and that a window fits.
 Result<Windows> read_windows(const Operands& x, std::vector<Dim> spatial,
                              const std::vector<int64_t>& kernel);
 
