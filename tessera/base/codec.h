@@ -17,7 +17,7 @@ namespace tessera {
 
 struct Codec {
   enum class Kind : uint8_t {
-    // for each kInt8Chunk elements a float32 scale, followed by one signed byte for each element
+    // For each kInt8Chunk elements a float32 scale, followed by one signed byte for each element
     kInt8,
     kFloat16,
     kBFloat16,

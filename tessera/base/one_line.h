@@ -11,9 +11,9 @@
 
 namespace tessera {
 
-// most bytes of a word or a quoted text in a message
+// The most bytes of a word or a quoted text in a message
 inline constexpr size_t kMostQuotedBytes = 300;
-// most bytes of a message, before characters are escaped
+// The most bytes of a message before characters are escaped
 inline constexpr size_t kMostMessageBytes = 4000;
 
 // Returns the text with special characters escaped: control characters as \n, \t, \x1b or \u009b,

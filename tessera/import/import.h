@@ -42,7 +42,7 @@ struct Importer {
   std::string name, summary;  // for the help text
   bool (*accepts)(const std::string& path);
   Result<ImportReport> (*run)(const ImportRequest& request);
-  // keys that `settings` may have, with their meaning
+  // The keys that `settings` may have, as pairs of key and meaning.
   std::vector<std::pair<std::string, std::string>> keys;
 };
 const std::vector<Importer>& importers();

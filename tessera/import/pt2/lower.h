@@ -31,7 +31,7 @@ namespace tessera::pt2 {
 // A parameter of the graph, with the place of its values in the archive.
 struct Weight {
   std::string name;  // name in the graph
-  // shape in the program; the graph's tensor may have a dim split into several
+  // The shape in the program. The graph's tensor may have a dim split into several.
   std::vector<int64_t> shape;
   std::optional<Payload> payload;
   Constant values;  // the values, computed at import, if there is no payload
@@ -196,11 +196,11 @@ class Lowering {
   Hints hints_;
   std::map<std::string, Item, std::less<>> items_;
   std::map<std::string, Late, std::less<>> late_;
-  // buffers and constants not read so far
+  // Buffers and constants that have not been read so far, by tensor.
   std::map<std::string, const InputSpec*, std::less<>> unread_;
   std::map<std::string, int> shared_;  // slots of parameters, by identity() of the payload
   Memory memory_;
-  // number of the last node that reads a tensor
+  // The number of the last node that reads each tensor.
   std::map<std::string, size_t, std::less<>> last_readers_;
   int64_t kept_ = 0, computed_ = 0;  // elements of constants: kept now, computed so far
   std::map<std::string, int> materialised_;
