@@ -33,9 +33,9 @@ struct Accuracy {
   // Baselines (baselines.h): efficiency_baseline() with efficiencies found without the rows of the
   // row's source, and with them; and reference_model().
   std::vector<ScoredRow> efficiency_others, efficiency_all, reference;
-  // sources for whose rows `others` and `all` use different constants
+  // Sources for whose rows `others` and `all` use different constants.
   int64_t sources_with_constants = 0;
-  // rows that report it; how many of these are predicted so
+  // Rows that report it; how many of these are predicted so.
   int64_t out_of_memory = 0, out_of_memory_found = 0;
   std::optional<Reality> reality;  // steps measured on a machine (reality.h)
 };

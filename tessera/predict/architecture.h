@@ -33,10 +33,10 @@ struct Architecture {
   bool tied = false;     // true: head and embedding share their table
   // For mixtures: `ffn` is the width of an expert.
   int64_t experts = 0, top_k = 0;
-  // width of the shared MLP, which every token passes in addition to its experts
+  // Width of the shared MLP, which every token passes in addition to its experts.
   int64_t shared_ffn = 0;
   int64_t latent = 0;  // width of a token's vector in the experts; 0: hidden
-  // the first blocks, which have an MLP and no experts: their number and the MLP's width
+  // The first blocks, which have an MLP and no experts: their number and the MLP's width.
   int64_t dense_layers = 0, dense_ffn = 0;
   // For hybrids: a letter for each block (models/nemotron_h.h). `ffn` is the width of an expert,
   // and an expert has two matrices. `ssm_heads` is the number of heads of a state space block,
@@ -76,7 +76,7 @@ double active_parameter_count(const Architecture& model);
 void cut_to_layers(Architecture& model, int64_t layers);
 
 // Finds the model with the longest known name with which `name` begins. Case, blanks and hyphens do
-// not matter. What follows the known name must begin a new word, and must not be a word that makes
+// not matter. The rest of `name` must begin a new word, and must not begin with a word that makes
 // it another model's name ("Phi-4-mini"). A number of layers at the end reduces the model:
 // "Llama3-70B-12L" and "Grok-1-proxy7L" have 12 and 7 layers. Returns nothing if no known name
 // fits.

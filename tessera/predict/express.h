@@ -16,7 +16,7 @@ namespace tessera {
 
 struct Expressed {
   std::string model;  // spec of models/model.h
-  // sequences of a step; for mixtures and hybrids with context parallelism, pieces of sequences
+  // Sequences of a step; for mixtures and hybrids with context parallelism, pieces of sequences.
   int64_t batch = 1;
   std::string recipe;       // recipe call that gives `plan` except for details that express() adds
   std::string plan;         // text of the complete plan

@@ -27,8 +27,8 @@ std::string_view memory_name(CountedMemory what);
 struct Framework {
   std::string name;   // "megatron-core"
   std::string style;  // preset of cost/style.h
-  // The recomputation of a run whose row does not state any. If the run does not fit in memory with
-  // it, the next stronger recomputation is used.
+  // The recomputation of a run whose row does not state any. If the run then does not fit in
+  // memory, the next stronger recomputation is used.
   Recompute recompute = Recompute::kNone;
   bool recompute_as_stated = true;  // false: a row's statement is ignored and `recompute` is used
   // False: full recompute does not apply to the last stage (DeepSpeed's pipeline engine).
@@ -54,13 +54,13 @@ struct Framework {
   double dropout = 0;               // dropout of the models gpt and bert
   int64_t bucket_bytes = 25 << 20;  // gradients are reduced in buckets of this size
   int64_t prefetch = 1;             // with zero = 3: blocks that are gathered ahead
-  // with zero = 3: parameters with at most so many elements are not sharded
+  // With zero = 3: parameters with at most so many elements are not sharded.
   int64_t persistent_elements = 0;
   bool whole_blocks = false;   // with zero = 3: a block is gathered and reduced in one collective
   int64_t vocab_multiple = 1;  // the vocabulary is padded to a multiple of this times tp
   int64_t vocab_from_tp = 1;   // the least tp for which the vocabulary is padded
   CountedMemory memory = CountedMemory::kDevice;
-  // runs with at most one sequence a GPU train low-rank factors
+  // Runs with at most one sequence a GPU train low-rank factors.
   bool benchmark_fine_tuning = false;
   // A change of the preset's machine in the form of apply_what_if(), for runs whose network differs
   // from the preset's.
@@ -87,7 +87,7 @@ std::vector<std::string> framework_options();
 struct FrameworkData;
 Result<std::shared_ptr<const FrameworkData>> parse_frameworks(std::string_view toml,
                                                               std::string_view file);
-// the files in tessera/predict/data, put into the program by CMake
+// Returns the files in tessera/predict/data, which CMake puts into the program.
 const TextFiles& predict_data();
 
 }  // namespace tessera

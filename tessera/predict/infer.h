@@ -28,12 +28,12 @@ struct Run {
   int64_t zero = 0;
   int64_t microbatch = 1;     // sequences of one micro-batch of one replica
   int64_t micro_batches = 1;  // micro-batches of a step
-  // The batch that the row states. It equals dp * microbatch * micro_batches if it can be cut into
-  // whole micro-batches.
+  // The batch that the row states. It is equal to dp * microbatch * micro_batches if it can be cut
+  // into whole micro-batches.
   int64_t global_batch = 1;
   Recompute recompute = Recompute::kNone;
   Arithmetic arithmetic = Arithmetic::kBf16;
-  // rank of the low-rank factors, if only these are trained (models/nn.h); 0: all is trained
+  // Rank of the low-rank factors, if only these are trained (models/nn.h); 0: all is trained.
   int64_t lora = 0;
   bool lora_mlp = false;
   // True: the tensor ranks also hold different whole experts. The experts of a block are then

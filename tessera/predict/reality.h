@@ -23,7 +23,7 @@ struct MeasuredPair {
 
 struct Reality {
   std::string date, command;
-  // pairs of name and description
+  // Pairs of name and description.
   std::vector<std::pair<std::string, std::string>> machine, models;
   std::vector<MeasuredPair> pairs;  // not empty
   int64_t failed = 0;               // number of pairs without a measurement
@@ -34,7 +34,7 @@ struct Reality {
 Result<Reality> parse_reality(std::string_view json, std::string_view file);
 
 struct RealityScores {
-  // relative errors of the predicted step time
+  // Relative errors of the predicted step time.
   double median_error = 0, mean_error = 0, worst_error = 0, bias = 0;
   double tau = 0;  // Kendall's tau without pairs whose measured times differ by less than 2 %
   double tau_within_models = 0;  // as `tau`, but only pairs of the same model

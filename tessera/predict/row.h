@@ -58,7 +58,7 @@ struct StatedRecompute {
   bool empty() const { return text.empty(); }
 };
 
-// What a text says about low-rank fine-tuning (LoRA), which trains small factors and not the
+// The statement of a text about low-rank fine-tuning (LoRA), which trains small factors and not the
 // parameters themselves.
 struct StatedLowRank {
   bool trains = false;          // true: low-rank factors are trained

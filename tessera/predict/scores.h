@@ -38,7 +38,7 @@ struct Scores {
   double macro = 0;  // plain mean of the sources' mape
   int64_t groups = 0;
   double tau = 0;  // mean of Kendall's tau over groups of at least 4 rows
-  // mean over these groups of (time of the row predicted to be best) / (least time) - 1
+  // Mean over these groups of (time of the row predicted to be best) / (least time) - 1.
   double regret = 0;
   double worst_regret = 0;
   // For rows with an uncertainty: the share of rows whose error is at most the uncertainty, and the
