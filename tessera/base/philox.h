@@ -11,8 +11,9 @@
 namespace tessera {
 
 struct Philox {
-  uint64_t seed = 0;    // key
-  uint64_t stream = 0;  // upper counter words, e.g. a hash of the tensor's name and the step
+  uint64_t seed = 0;  // key
+  // upper words of the counter, for example a hash of the tensor's name and the step
+  uint64_t stream = 0;
 
   // Returns the four 32-bit words for counter `block`.
   std::array<uint32_t, 4> block(uint64_t block) const;
@@ -20,8 +21,8 @@ struct Philox {
   uint32_t bits(uint64_t index) const { return block(index / 4)[index % 4]; }
   // Returns a number uniform in [0, 1) with 24 bits, whatever the dtype of the tensor.
   double uniform(uint64_t index) const { return (bits(index) >> 8) * 0x1p-24; }
-  // Returns a standard normal number by Box-Muller from the two words of element `index` (block
-  // index/2).
+  // Returns a standard normal number, made by the Box-Muller method from two of the four words of
+  // block index/2.
   double normal(uint64_t index) const;
 };
 

@@ -17,7 +17,7 @@ namespace tessera {
 
 // The sort of an error. exit_code() returns the exit code that the command line has for each.
 enum class ErrorCode {
-  kCheckFailed,   // a check on valid input failed: not equal to serial, does not fit     (exit 1)
+  kCheckFailed,   // valid input failed a check: wrong result, plan that does not fit      (exit 1)
   kInvalidInput,  // what the user gave is wrong                                          (exit 2)
   kFault,         // run time: lost rank, full disk, torn file                            (exit 3)
 };

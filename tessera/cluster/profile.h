@@ -18,8 +18,9 @@ struct Sample {
   double spread = 0;  // (90th percentile - 10th percentile) / median of the repeats
   friend bool operator==(const Sample&, const Sample&) = default;
 };
-// One measured kernel family: "matmul.float32.nn" over (batch, m, n, k), "layer_norm.float32" over
-// (elements), "all_reduce.threads" over (ranks, bytes), ...
+// The measured times of one family of kernels, for several sizes. Examples of families and their
+// sizes: "matmul.float32.nn" with (batch, m, n, k), "layer_norm.float32" with (elements),
+// "all_reduce.threads" with (ranks, bytes).
 struct Family {
   std::vector<std::string> sizes;  // names of the numbers in Sample::size
   std::vector<Sample> samples;     // sorted by size

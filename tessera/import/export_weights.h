@@ -24,11 +24,11 @@ struct WeightsRequest {
 
 struct ExportedWeights {
   int64_t arrays = 0;      // arrays written, as the other tool counts them
-  int64_t parameters = 0;  // numbers
+  int64_t parameters = 0;  // elements of all arrays
   int64_t bytes = 0;       // bytes of the file of weights
   std::vector<std::string> carried =
       {};  // names of files that were copied unchanged, for example tokenizer.json
-  std::vector<std::string> notes = {};  // what a user should know: sentences
+  std::vector<std::string> notes = {};  // sentences that tell a user what to know
 };
 
 struct WeightsTarget {

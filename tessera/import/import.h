@@ -35,7 +35,7 @@ struct ImportReport {
   int64_t bytes = 0;       // bytes written
   std::vector<std::string> carried =
       {};  // names of files that were copied unchanged, for example tokenizer.json
-  std::vector<std::string> notes = {};  // what a user should know: sentences
+  std::vector<std::string> notes = {};  // sentences that tell a user what to know
 };
 
 struct Importer {

@@ -20,7 +20,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// share of normally distributed errors within one standard deviation
+// The share of normally distributed errors that are within one standard deviation.
 constexpr double kWithin = .68;
 
 ScoredRow frame(const Row& row, const MeasuredRun& measured, const std::optional<Run>& run) {

@@ -82,7 +82,7 @@ double reference_model(const Run& run) {
   const double rate = peak(run, device);
   const double memory = 1.6e12 * device.memory_rate / 2.039e12;
   if (rate <= 0 || memory <= 0) return 0;
-  // a product of F FLOP has efficiency kBest F / (F + kHalf)
+  // A product of F FLOP has the efficiency kBest F / (F + kHalf).
   constexpr double kBest = 0.84, kHalf = 16e9;
   const double b = real(run.microbatch), s = real(run.seq) / real(run.cp), h = real(m.hidden);
   const double a = real(m.heads), t = real(run.tp), v = real(m.vocab);
@@ -106,7 +106,7 @@ double reference_model(const Run& run) {
   }
   forward += 2 * all_reduce;
   const double backward_pass = 2 * (forward - 2 * all_reduce) + 2 * all_reduce;
-  // The least seconds of a layer's forward pass, in which the host issues its kernels.
+  // A layer's forward pass takes at least the seconds in which the host issues its kernels.
   const double floor = 0.73e-3 + (run.tp > 1 ? 0.075e-3 : 0) + (run.tp >= 8 ? 0.23e-3 : 0);
   const bool again = run.recompute == Recompute::kFull;
   const double layers = real(m.layers) / real(run.pp);

@@ -35,7 +35,7 @@ struct Constants {
   // Returns the settings for the rows of this source. Leaves out the blocks that were fitted only
   // on this source, and adds the blocks whose `without` is this source.
   PredictSettings without(const std::string& source) const;
-  // Returns the sources for which without() differs from `all`.
+  // Returns the sources for which without(source) and `all` are different settings.
   std::vector<std::string> sources() const;
 };
 

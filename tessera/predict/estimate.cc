@@ -31,7 +31,8 @@ Parameters local_parameters(const Run& run) {
   const double tables = as_double(m.vocab) * as_double(m.hidden) * (m.tied ? 1 : 2);
   const double blocks = parameter_count(m) - tables - experts;
   const double dense = blocks / as_double(run.pp) +
-                       // with stages: embedding in the first, head in the last
+                       // With several stages the first one has the table of the embedding and the
+                       // last one that of the head.
                        tables / as_double(std::min<int64_t>(run.pp, 2));
   return {dense / as_double(run.tp), experts / as_double(run.pp * ranks_of_experts(run))};
 }
@@ -69,7 +70,8 @@ OfToken of_hybrid(const Run& run) {
   const double queries = as_double(m.heads * m.head_dim), keys = as_double(m.kv_heads * m.head_dim);
   const double inner = as_double(m.latent > 0 ? m.latent : m.hidden);
   const double made = again ? 2 : 4;  // a product and its activation, or only the product
-  const double moved = run.framework.weigh_inside ? 2 : 4;  // as in of_transformer()
+  // bytes: the experts' inputs, and their outputs if these are weighed afterwards
+  const double moved = run.framework.weigh_inside ? 2 : 4;
   const auto block = [&](char letter) {
     switch (letter) {
       case 'M': return stream + 6 * values + 4 * as_double(kStateGroups * kState);

@@ -286,7 +286,7 @@ void add_details(Plan& plan, const Graph& graph, const Run& run) {
       narrow.keep = Keep::kStep;
       plan.stores.push_back(std::move(narrow));
     }
-    // kept whole while they are summed, reduced once a step
+    // Gradients are summed whole and are reduced once a step.
     StoreEntry gradients = store("grad.*.cast");
     gradients.over.emplace();
     plan.stores.push_back(std::move(gradients));

@@ -22,13 +22,13 @@ struct Expressed {
   std::string plan;         // text of the complete plan
   std::string cluster;      // "dgx-a100:4"
   int64_t gpus_a_node = 8;  // used if it differs from the preset's number
-  std::string style;        // text of cost/style.h
+  std::string style;        // text of a style (cost/style.h)
   CountedMemory memory = CountedMemory::kDevice;
   double uncertainty_factor = 1;  // factor on the uncertainty that follows from the costs
   // The row's sequences of a step / `batch`. Not 1 if whole micro-batches make another number of
   // sequences than the row states.
   double step_scale = 1;
-  std::vector<std::string> reasons;  // what was inferred or replaced
+  std::vector<std::string> reasons;  // values that were inferred or replaced
 };
 
 Result<Expressed> express(const Run& run);

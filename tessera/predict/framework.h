@@ -26,7 +26,7 @@ std::string_view memory_name(CountedMemory what);
 
 struct Framework {
   std::string name;   // "megatron-core"
-  std::string style;  // preset of cost/style.h
+  std::string style;  // name of a preset of styles (cost/style.h)
   // The recomputation of a run whose row does not state any. If the run then does not fit in
   // memory, the next stronger recomputation is used.
   Recompute recompute = Recompute::kNone;

@@ -85,8 +85,7 @@ void take_usual_zero(Run& run, const Row& row) {
 
 // Chooses the degrees that the row does not state. Prefers choices that leave the stated number of
 // replicas, a number of replicas that ep divides, and a whole number of sequences for each replica.
-// Of these takes the smallest degrees with which the run fits in memory, or the last ones if none
-// fits.
+// Takes the first of these choices with which the run fits in memory, or the last one if none fits.
 void choose_degrees(Run& run, const Row& row) {
   std::vector<Degrees> possible = possible_degrees(run, row);
   const auto replicas = [&run](const Degrees& one) {

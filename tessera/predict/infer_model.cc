@@ -33,8 +33,9 @@ bool says_mixture(const Row& row) {
          active_parameters_in_name(row.model) > 0;
 }
 
-// Returns kLlama (gated) or kGpt (not gated). Takes the form whose number of parameters is nearer
-// to the stated one. If none is stated, decides by the sizes ffn and kv_heads.
+// Returns kLlama (gated) or kGpt (not gated). A model with fewer key heads than heads is kLlama.
+// For others takes the form whose number of parameters is nearer to the stated one. If the
+// parameters or ffn are not stated, takes kLlama only if ffn is stated and is not 4 hidden.
 Form form_by_sizes(const Row& row, Architecture model) {
   if (row.kv_heads && row.heads && *row.kv_heads < *row.heads) return Form::kLlama;
   if (!row.ffn || !row.params)

@@ -256,7 +256,8 @@ class Pricer {
   const std::vector<PredictJob>& jobs_;
   const std::vector<std::optional<Case>>& cases_;
   std::vector<Prediction>& out_;
-  // alone_ is for lighter rows, so that they do not replace what rows_ keeps
+  // A compiler keeps what the last program had. alone_ compiles lighter rows, so that rows_ keeps
+  // the program of the ordinary rows.
   Compiler rows_{1}, alone_{1};
   // Results of simulations by Case::key(), for the rows of the current group and for their lighter
   // rows.

@@ -1,8 +1,8 @@
-// Scores of predictions against measured values.
+// Computes scores that say how near predictions are to measured values.
 //
 //   const Scores scores = score(rows);
 //   scores.macro;                         // mean over sources of the mean relative error
-//   uncertainty_factor(rows, .68);        // 1 if 68 % of the rows lie within what they say
+//   uncertainty_factor(rows, .68);        // 1 if 68 % of the errors are within the uncertainty
 #pragma once
 
 #include <cstdint>

@@ -37,7 +37,8 @@ bool folds_op(std::string_view name);
 std::vector<Constant> fold_parts(const Call& call, std::string_view name);
 
 // ---- for the rows
-// Gives the operands of an element-wise op their common dims, by unification from the last dim on.
+// Unifies the dims of the operands of an element-wise op, aligned at the last dim as in PyTorch.
+// Returns the dims of the result.
 Result<std::vector<Vars>> common_dims(const Call& call, std::vector<Value>& operands);
 // The graph's tensors of the operands of an element-wise op, in the second pass. One tensor has all
 // `dims`; the other tensors have some of these dims, in the same order.
@@ -49,10 +50,10 @@ Operands common_operands(Emitter& emitter, const std::vector<Value>& operands, c
 // Makes the result of an element-wise op of kind `kind` over operands of equal or broadcast dims.
 Result<Value> pointwise(const Call& call, std::string name, std::string kind,
                         std::vector<Value> operands, Attributes attributes = {});
-// Converts x to a floating dtype. Returns an error if x has none.
+// Converts x to a floating dtype. Returns an error if the dtype of x is not floating.
 Result<Value> converted(const Call& call, const Value& x, DType dtype);
-// Converts x to the dtype of the node's result: ops with an argument `dtype` convert their operand
-// first.
+// Converts x to the dtype of the node's result, for ops with an argument `dtype`, which convert
+// their operand before they compute.
 Result<Value> in_result_dtype(const Call& call, const Value& x);
 // Makes a tensor with the dims of `ids` that is 1 where the id is in 0 .. count - 1 and is not
 // `left_out`, and 0 elsewhere.
@@ -89,7 +90,7 @@ Value largest(const Call& call, std::string name, const Value& x, const std::vec
 // must be 1 and the dim is removed.
 Result<Value> part_of(const Call& call, const Value& x, size_t dim, int64_t begin, int64_t size,
                       bool drop = false);
-// Joins the parts along a dim; all their other dims are equal.
+// Joins the parts along dim `dim`. All other dims of the parts must be the same dims.
 Value joined(const Call& call, std::vector<Value> parts, size_t dim);
 // Makes the cross entropies of logits and targets: one for each row (kNone), their mean, or their
 // sum. The logits have the dims of the targets and, as dim `class_dim`, the classes. If `ignored`

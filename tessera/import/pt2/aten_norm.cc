@@ -144,8 +144,8 @@ Status row_batch_norm(const Call& call) {
   return {};
 }
 
-// Normalises groups of channels: (x - mean) / sqrt(variance + eps), each over the channels of a
-// group and the pixels, times gamma plus beta.
+// Lowers a group norm: (x - mean) / sqrt(variance + eps) * gamma + beta. Mean and variance are
+// taken over the channels of a group and over the pixels.
 Status row_group_norm(const Call& call) {
   TESSERA_TRY(Value x, call.value("input"));
   TESSERA_TRY(const int64_t groups, call.integer("num_groups"));

@@ -23,7 +23,8 @@ namespace tessera::pt2 {
 
 class Memory {
  public:
-  // Adds a buffer or parameter, whose changes would last from one step to the next.
+  // Adds a lasting tensor: a buffer or parameter, whose changes would be seen by the next training
+  // step.
   void add_lasting(const std::string& tensor);
   // Records that two names are the same tensor.
   void tie(const std::string& tensor, const std::string& other);

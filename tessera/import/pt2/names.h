@@ -28,9 +28,9 @@ inline constexpr int64_t kSchemaMajor = 8;
 
 // Limits that are checked before anything is allocated.
 inline constexpr int64_t kMaxEntries = 1'000'000;
-inline constexpr int64_t kMaxText = int64_t{1} << 30;      // bytes of a JSON entry
-inline constexpr int64_t kMaxRank = 16;                    // dims of a tensor
-inline constexpr int64_t kMaxElements = int64_t{1} << 48;  // elements of a tensor
+inline constexpr int64_t kMaxText = int64_t{1} << 30;      // most bytes of a JSON entry
+inline constexpr int64_t kMaxRank = 16;                    // most dims of a tensor
+inline constexpr int64_t kMaxElements = int64_t{1} << 48;  // most elements of a tensor
 // Limits on the elements of tensors that are known at import: of one tensor, of all that are kept
 // at a time, and of all that are read or computed during the import.
 inline constexpr int64_t kMaxConstant = 1 << 24;
