@@ -153,10 +153,10 @@ bool among(const std::vector<std::string>& words, std::string_view word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-// Returns whether the name begins with `known` and the rest begins something new. A letter would
-// continue the word of `known`, except for words in the table's `glued`. A digit would continue a
-// number, except if `number_may_follow`, which is set for series, whose members have numbers. A
-// separate word must not be one of the table's `other`, except if `number_may_follow`.
+// Returns whether the name begins with `known` as a complete name. Nothing may follow, or one of
+// these: a separate word that is not in the table's list `other`; letters directly after `known`
+// that are a word of the list `glued`. If `number_may_follow`, which is set for series, any
+// separate word or a digit directly after `known` may follow, too.
 bool names_it(const Plain& name, std::string_view known, bool number_may_follow) {
   const size_t end = known.size();
   if (!name.text.starts_with(known)) return false;

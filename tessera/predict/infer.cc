@@ -394,9 +394,9 @@ void set_batch(Run& run, const Row& row) {
   if (batch == run.global_batch) return;
   run.reasons.push_back(
       fmt::format("batch {} in place of {}: whole micro-batches", batch, run.global_batch));
-  // global_batch remains as stated, and the step time is scaled to it (Expressed::step_scale). If
-  // there are more replicas than sequences, it is not scaled, because idle replicas do not make a
-  // step shorter.
+  // The run keeps the stated global_batch, and the predicted step time is later scaled from `batch`
+  // to it (Expressed::step_scale). But if there are more replicas than sequences, global_batch
+  // becomes `batch`, so that nothing is scaled: idle replicas do not make a step shorter.
   if (run.global_batch < run.dp) run.global_batch = batch;
 }
 

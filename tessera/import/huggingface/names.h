@@ -62,9 +62,9 @@ struct HuggingFaceFiles {
   // name.
   struct Copy {
     std::string name, original;
-    // The key of the family that is 1 if the model has one array in place of the two, else 0. Empty:
-    // the model always has one array. If the two have different values in the files, the key becomes
-    // 0 whatever config.json says, as in transformers.
+    // The key of the family that is 1 if the model uses one array for both names, else 0. Empty:
+    // the model always uses one array. If the files have different values for the two names, the
+    // key becomes 0 whatever config.json says, as in transformers.
     std::string key = "";
     bool alone = false;  // true: the key becomes 1 if the files have only one, or two equal arrays
   };

@@ -25,8 +25,8 @@ const std::set<std::string_view>& views_of_operands() {
   return names;
 }
 
-// Returns the first operand of the node, or its elements if it is a list. If the op makes views,
-// its results are views of these tensors.
+// Returns the tensors of which the node's results are views if its op makes views: the first
+// operand, or the tensors in it if this operand is a list.
 std::vector<std::string> operands_of(const Node& node) {
   for (const char* name : {"self", "input", "tensors"}) {
     const auto found = node.arguments.find(name);

@@ -29,11 +29,11 @@ class Memory {
   // Records that two names are the same tensor.
   void tie(const std::string& tensor, const std::string& other);
 
-  // Records that op `op` reads the tensor. Returns the op in place that makes this read wrong; null
-  // if there is none. A read is wrong if that op has changed the tensor's elements through another
-  // name, or if the tensor is a lasting one and that op has changed it. The second case is not an
-  // error if `op` itself works in place: a counter that only such ops read is not part of the
-  // model.
+  // Records that op `op` reads the tensor. Returns null if the read gives the right values, else
+  // the last op in place that changed the elements. A read is wrong in two cases. First, the
+  // elements have been changed through another name. Second, the tensor is a lasting one and has
+  // been changed; but if `op` itself works in place, this is no error, because a counter that only
+  // such ops read is not part of the model.
   const Node* read(const std::string& tensor, std::string_view op);
   // Records which operands the node's results share elements with, and which elements the node
   // changes. Returns false if the node changes a lasting tensor that was read earlier in the
