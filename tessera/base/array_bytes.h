@@ -1,4 +1,4 @@
-// Computes the sizes in bytes of arrays whose dtype and shape a file states.
+// Computes the size in bytes of an array whose dtype and shape are read from a file.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace tessera {
 
-// Returns the bytes of an array. Returns no value if a size is negative or if the bytes are more
-// than an int64 counts, even if another size is 0.
+// Returns the bytes of an array. Returns no value if a size is negative or if the product of the
+// sizes that are not 0 and the element's bytes does not fit an int64.
 inline std::optional<int64_t> array_bytes(DType dtype, const std::vector<int64_t>& shape) {
   int64_t bytes = dtype_bytes(dtype);
   bool empty = false;

@@ -1,5 +1,5 @@
-// Intervals and boxes (hyper-rectangles of indices) are the geometry under layouts, views and
-// collectives. They are plain values, half-open, and hold begin and size.
+// Intervals and boxes (hyper-rectangles of indices) describe which elements layouts, views and
+// collectives mean. An interval is half-open and is stored as begin and size.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,9 @@ struct Interval {
   friend bool operator==(const Interval&, const Interval&) = default;
 };
 
-// Returns piece `index` of `count` of an interval. The cut may be uneven: the first (size mod
-// count) pieces have one more element (docs/theory/superscaler.md section 2). Pieces may be empty
-// when count > size.
+// Returns piece `index` of `count` of an interval. If the size is not a multiple of count, the
+// first (size mod count) pieces have one more element than the others (docs/theory/superscaler.md
+// section 2). If count > size, the last pieces are empty.
 Interval split_interval(Interval whole, int64_t count, int64_t index);
 Interval intersect(Interval a, Interval b);
 
@@ -45,8 +45,8 @@ struct Box {
 Box intersect(const Box& a, const Box& b);
 // Returns the parts of `a` that lie outside `b`, as disjoint boxes.
 std::vector<Box> subtract(const Box& a, const Box& b);
-// The boxes of all members of a group, by member: a group may have thousands of members, and many
-// instructions share one list.
+// The boxes of all members of a group, by member. The list is shared because a group may have
+// thousands of members and many instructions have the same list.
 using SharedBoxes = SharedList<Box>;
 
 std::vector<int64_t> row_major_strides(const std::vector<int64_t>& shape);

@@ -1,6 +1,6 @@
-// Turns broken invariants of the program into errors, where one of many tries must not end the
-// others. A search tries hundreds of plans: a plan that meets a fault of lowering is left out, and
-// the answer says so.
+// Turns broken invariants of the program into errors, for loops in which one failed try must not
+// end the process. For example, a search tries hundreds of plans; if the lowering of a plan breaks
+// an invariant, this plan is left out, and the answer says so.
 //
 //   BrokenInvariants broken;
 //   for (const Plan& plan : plans) {
@@ -9,9 +9,9 @@
 //   }
 //   if (broken.count > 0) fmt::print("{}\n", broken.first);
 //
-// Outside of run() a TESSERA_CHECK that does not hold ends the process (check.h), and so it does on
-// other threads than the one that calls run(). The changes that `body` made before the fault
-// remain, so `body` should change nothing that outlives it except caches that store complete
+// Outside of run(), and on other threads than the one that calls run(), a TESSERA_CHECK that does
+// not hold ends the process (check.h). Changes that `body` makes before the broken check are not
+// undone. So `body` should change nothing that is used after it, except caches that store complete
 // values.
 #pragma once
 
@@ -27,13 +27,14 @@
 
 namespace tessera {
 
-// An exception that check_failure throws on a thread that is inside BrokenInvariants::run.
+// The exception that check_failure() throws if its thread is inside BrokenInvariants::run().
 class BrokenInvariant : public std::logic_error {
  public:
   using std::logic_error::logic_error;
 };
 
-// While a `ChecksThrow` object exists, failed checks of its thread throw. Objects may be nested.
+// While a `ChecksThrow` object exists, a failed check on its thread throws BrokenInvariant and does
+// not end the process. Objects may be nested.
 class ChecksThrow {
  public:
   ChecksThrow();
@@ -44,9 +45,10 @@ class ChecksThrow {
 
 struct BrokenInvariants {
   int64_t count = 0;
-  std::string first;  // the message, one line; "": there were none
+  std::string first;  // message of the first one, one line; "" if there was none
 
-  // Returns the Result that `body` returns, or an error if an invariant does not hold in `body`.
+  // Returns the Result that `body` returns. If `body` breaks an invariant, counts it and returns an
+  // error.
   template <class Body>
   auto run(Body&& body) -> decltype(body()) {
     try {
@@ -54,12 +56,13 @@ struct BrokenInvariants {
       return std::forward<Body>(body)();
     } catch (const std::bad_alloc&) {
       throw;
-    } catch (const std::exception& found) {  // also what at() and value() of containers throw
+    } catch (const std::exception& found) {  // also exceptions of at() and value() of containers
       return tl::unexpected(note(found));
     }
   }
   void add(const BrokenInvariants& other);
-  // Returns one line: "2 plans were left out ..., the first: internal error: ...". `what`: "plan".
+  // Returns one line, "2 plans were left out ..., the first: internal error: ...", where `what` is
+  // "plan".
   std::string left_out(std::string_view what) const;
 
  private:

@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-thread_local int throwing = 0;  // ChecksThrow objects of this thread
+thread_local int throwing = 0;  // number of ChecksThrow objects of this thread
 
 }  // namespace
 

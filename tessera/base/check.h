@@ -1,6 +1,6 @@
-// TESSERA_CHECK(condition, "format", args...): a broken invariant of the program prints file, line,
-// the condition and the values, and aborts. User input can never reach it (wrong input is a
-// Result).
+// TESSERA_CHECK(condition, "format", args...) checks an invariant of the program. If the condition
+// does not hold, it prints file, line, condition and the formatted message, and aborts. User input
+// must never make a check fail; for wrong input functions return an error in a Result.
 #pragma once
 
 #include <fmt/format.h>

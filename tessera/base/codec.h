@@ -1,7 +1,7 @@
 // Lossy codecs write the elements of a message between ranks in fewer bytes. A message is a list of
 // elements in row-major order. The size of a coded message depends only on the number of elements,
-// so that bytes are known before anything runs. docs/strategies/compression.md describes the
-// formats.
+// so that the bytes of a run are known before it starts. docs/strategies/compression.md describes
+// the formats.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,8 @@ namespace tessera {
 
 struct Codec {
   enum class Kind : uint8_t {
-    kInt8,  // a float32 scale for each kInt8Chunk elements, then a signed byte an element
+    // For each kInt8Chunk elements a float32 scale, followed by one signed byte for each element
+    kInt8,
     kFloat16,
     kBFloat16,
     // The K = max(1, floor(ratio n)) elements of largest magnitude are sent, each as a float32
@@ -25,7 +26,7 @@ struct Codec {
     kTopK,
   };
   Kind kind = Kind::kInt8;
-  double ratio = 0;  // for kTopK, in (0, 1]
+  double ratio = 0;  // for kTopK: the share of the elements that is sent, in (0, 1]
   friend bool operator==(const Codec&, const Codec&) = default;
 };
 inline constexpr int64_t kInt8Chunk = 128;
@@ -33,37 +34,39 @@ inline constexpr int64_t kInt8Chunk = 128;
 Result<Codec> parse_codec(std::string_view text);  // "int8", "float16", "bfloat16", "topk:0.01"
 std::string codec_text(const Codec& codec);
 
-// A codec on an edge. With `error_feedback`, the codec's error is added to the next message there.
+// The codec of a transfer. With `error_feedback`, the error that the codec makes in a message is
+// added to the next message of the same transfer.
 struct Compression {
   Codec codec;
   bool error_feedback = false;
   friend bool operator==(const Compression&, const Compression&) = default;
 };
 
-int64_t kept_elements(const Codec& codec, int64_t elements);  // K for kTopK; else all
-// Returns whether the codec makes a message smaller. A message that it does not make smaller is
-// sent as it is. `message_bytes` returns the bytes of the message as it is sent.
+int64_t kept_elements(const Codec& codec, int64_t elements);  // K for kTopK, else all elements
+// Returns whether the codec makes a message smaller. If not, the message is sent without the codec.
+// message_bytes() returns the bytes of the message in the form in which it is sent.
 bool is_smaller(const Codec& codec, DType dtype, int64_t elements);
 int64_t message_bytes(const std::optional<Codec>& codec, DType dtype, int64_t elements);
 
-// A piece that moves in a coded redistribution: each box is encoded once by its source and decoded
-// by all members that take it. A source that takes its own box decodes it too, so that all holders
+// A box that moves in a coded redistribution. The source encodes the box once, and all members that
+// take it decode it. If the source takes its own box, it decodes the box too, so that all holders
 // of an element have the same value afterwards.
 struct CodedPiece {
   size_t source = 0;
   Box box;
   std::vector<size_t> receivers;  // ascending
-  bool leaves() const {           // whether another member takes it
+  bool leaves() const {           // whether a member other than the source takes it
     return receivers.size() > 1 || receivers[0] != source;
   }
 };
-// Returns the pieces, ordered by source, then in the order of their first receivers.
+// Returns the pieces of a redistribution, ordered by source and then by first receiver.
 std::vector<CodedPiece> coded_pieces(const Redistribution& what);
-// Returns whether a codec may be used: elements are floating and are copied or summed, in boxes of
-// which any two are equal or disjoint (else ranks that should hold the same value would decode it
-// from different messages).
+// Returns whether a codec may be used for the redistribution. Its elements must be floating and
+// must be copied or summed. Any two boxes must be equal or disjoint, because ranks that should hold
+// the same value would otherwise decode it from different messages.
 bool can_code(const Redistribution& what);
-// Returns the bytes and messages that a member sends when these items move in one call.
+// Returns the bytes and messages that a member sends if these redistributions are executed in one
+// call.
 Traffic coded_traffic(const std::vector<const Redistribution*>& items, const Codec& codec,
                       size_t member);
 // Returns the number of elements that a member encodes, which is the length of its error feedback.

@@ -8,7 +8,8 @@
 namespace tessera {
 namespace {
 
-// Says in which type an element is stored, and in which type it is computed.
+// An element type: `Stored` is the type in memory; load() and store() convert it to and from the
+// type in which it is computed.
 template <class T>
 struct Plain {
   using Stored = T;
@@ -57,7 +58,8 @@ void with_type(DType dtype, Do&& work) {
   }
 }
 
-// The binary digits that a type holds exactly, and for a floating type those of its exponent.
+// The number of binary digits of the integers that a type represents exactly, and for a floating
+// type the number of bits of its exponent.
 struct Digits {
   int mantissa, exponent;
 };
@@ -102,8 +104,9 @@ bool keeps_values(DType from, DType to) {
   if (is_floating(from) && !is_floating(to)) return false;
   if (!is_floating(from) && is_floating(to))
     return a.mantissa <= b.mantissa && a.mantissa <= (1 << (b.exponent - 1));
-  // Subnormal numbers of a narrow type are normal numbers of a type with a larger exponent; if the
-  // exponents are equal, they need the longer mantissa of the other type.
+  // Each value of `from`, subnormal ones too, exists in `to` if neither the mantissa nor the
+  // exponent of `to` is shorter. A subnormal number of `from` is a normal one in `to` if the
+  // exponent of `to` is longer, and else a subnormal one.
   return a.mantissa <= b.mantissa && a.exponent <= b.exponent;
 }
 

@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-// Reads records one after the other.
+// Reads the records of a CSV text one after the other.
 class Reader {
  public:
   Reader(std::string_view text, std::string_view file) : text_(text), file_(file) {

@@ -79,7 +79,7 @@ namespace {
 
 constexpr std::string_view kOriginKeys[] = {"kind", "source", "reason", "rows"};
 
-// Returns a value that is no list and no table as the text that a setting takes.
+// Returns the value in the form of a setting's text; nothing if it is a list or a table.
 template <class Value>
 std::optional<std::string> as_text(const Value& value) {
   if (const auto* flag = std::get_if<bool>(&value.is)) return *flag ? "true" : "false";

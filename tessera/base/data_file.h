@@ -7,8 +7,8 @@
 //   source = "Megatron-LM, arguments.py"
 //   vocab_multiple = 128
 //
-// A table is read key by key; done() then refuses each key that no reader has asked for. All errors
-// are one line "file:line: what was expected, what was found".
+// A table is read key by key. At the end done() returns an error if the table has a key that was
+// not read. All errors are one line "file:line: what was expected, what was found".
 //
 //   TESSERA_TRY(const DataTable root, parse_data(text, "frameworks.toml"));
 //   TESSERA_TRY(const auto rows, root.tables("framework"));
@@ -32,9 +32,9 @@
 
 namespace tessera {
 
-// The name and text of each file that the build has put into the program (tessera_embed in CMake).
+// Files that the build puts into the program (tessera_embed in CMake), as pairs of name and text.
 using TextFiles = std::vector<std::pair<std::string_view, std::string_view>>;
-// Returns the text of the file `name`, which must be in `files`.
+// Returns the text of the file `name`; `files` must have it.
 std::string_view text_of(const TextFiles& files, std::string_view name);
 
 // States where a value comes from. A fact names its source. An assumption names its reason. A
@@ -42,8 +42,8 @@ std::string_view text_of(const TextFiles& files, std::string_view name);
 struct Origin {
   enum class Kind : uint8_t { kFact, kAssumption, kFitted };
   Kind kind = Kind::kAssumption;
-  std::string text;               // source or reason; for a fit a remark, may be empty
-  std::vector<std::string> rows;  // for a fit
+  std::string text;               // the source or reason; for a fit a remark, may be empty
+  std::vector<std::string> rows;  // for a fit: the sources of the rows
   friend bool operator==(const Origin&, const Origin&) = default;
 };
 
@@ -53,28 +53,32 @@ class DataTable {
   int line() const { return line_; }
   bool has(std::string_view key) const;
 
-  // Reads a value of one type. The typed readers leave their target as it is if the key is absent,
-  // and mark the key as asked for. Returns an error if the value has another type.
+  // Reads a text into `value` and marks the key as read. If the key is absent, `value` keeps what
+  // it has. Returns an error if the value in the file has another type. The readers that follow do
+  // the same for other types.
   Status text(std::string_view key, std::string& value) const;
   Status flag(std::string_view key, bool& value) const;
   Status whole(std::string_view key, int64_t& value) const;
-  Status real(std::string_view key, double& value) const;  // or a whole number
+  Status real(std::string_view key, double& value) const;  // also reads a whole number
   Status texts(std::string_view key, std::vector<std::string>& value) const;
   Status reals(std::string_view key, std::vector<double>& value) const;
-  Status require(std::string_view key) const;  // error if it is absent
-  // Returns each table of [[key]], or [key] as the only one; none if it is absent.
+  Status require(std::string_view key) const;  // returns an error if the key is absent
+  // Returns all tables [[key]], or the one table [key]. Returns an empty list if the key is absent.
   Result<std::vector<DataTable>> tables(std::string_view key) const;
-  // Reads `kind` with `source`, `reason` or `rows`. Returns an error if there is no kind or an
-  // unknown one, or for a fact without source, an assumption without reason, a fit without rows.
+  // Reads `kind` and the key that belongs to it: `source` for a fact, `reason` for an assumption,
+  // `rows` for a fitted value. Returns an error if the kind is missing or unknown, or if the key
+  // that belongs to it is missing.
   Result<Origin> origin() const;
 
-  // Returns all keys that were not asked for, in the order of the file, with values as the texts
-  // that settings take ("true", "0.5", "20us"); keys of inner tables are joined by dots.
+  // Returns all keys that were not read so far, with their values, in the order of the file. Values
+  // are texts in the form of settings ("true", "0.5", "20us"). A key of an inner table is preceded
+  // by the table's key and a dot.
   Result<std::vector<std::pair<std::string, std::string>>> settings() const;
-  // Returns a list of lists, each cell as a text. Tables with many equal rows are written so.
+  // Returns the value of `key`, which must be a list of lists, with each cell as a text. Data files
+  // use this form for tables whose rows have the same columns.
   Result<std::vector<std::vector<std::string>>> rows(std::string_view key) const;
 
-  Status done() const;  // error: a key that was not asked for
+  Status done() const;  // returns an error if a key was not read
   tl::unexpected<Error> error(const std::string& message) const;
   tl::unexpected<Error> error(std::string_view key, const std::string& message) const;
 

@@ -16,8 +16,9 @@
 namespace tessera {
 namespace {
 
-// The work that an exception on its way has interrupted. The texts are copied into memory that was
-// allocated before, because their owners may be gone.
+// The work that was interrupted by an exception that has not been caught yet. The texts are copied,
+// because their owners may be destroyed before the message is made. The copies are in arrays,
+// because no memory can be allocated.
 struct Interrupted {
   std::array<char, 32> what{};
   std::array<char, kMostQuotedBytes> of{};

@@ -1,4 +1,4 @@
-// Notes what the program is doing, for the one line that it writes when memory is exhausted.
+// Notes what the program is doing, for the message that the program prints if memory is exhausted.
 //
 //   Result<Plan> load(const std::string& path) {
 //     const Doing doing("reading", path);   // both texts must outlive it
@@ -10,8 +10,8 @@
 //     if (is_memory_exhausted(error)) return tl::unexpected(memory_exhausted());
 //     ...
 //   }
-// gives "memory is exhausted while reading 'plan.toml'". Each thread notes its own work; if several
-// notes are nested, the innermost is named.
+// gives "memory is exhausted while reading 'plan.toml'". Each thread has its own notes. If several
+// notes are nested, the message names the innermost.
 #pragma once
 
 #include <exception>
@@ -32,20 +32,21 @@ class Doing {
   friend Error memory_exhausted();
   std::string_view what_, of_;
   const Doing* outer_;
-  int exceptions_;  // exceptions in flight when it began
+  int exceptions_;  // exceptions in flight when this note began
 };
 
-// Returns whether the error is std::bad_alloc, std::length_error (of a container that cannot be so
-// large), or an error that libtorch throws in their place.
+// Returns whether the error means that memory is exhausted: std::bad_alloc, std::length_error (a
+// container cannot be that large), or the error that libtorch throws for either.
 bool is_memory_exhausted(const std::exception& error);
 
-// Returns an error of wrong input, because the user asked for more than this machine or the
-// process's limit has, and a new try would end in the same way. Names what this thread was doing.
+// Returns the error for exhausted memory, which says what this thread was doing. Its code is
+// kInvalidInput, because the user asked for more memory than the machine or the process's limit
+// has, and a second try would fail too.
 Error memory_exhausted();
 
-// Makes a thread that cannot pass on an exception (for example in a destructor) end the process
-// with the line of memory_exhausted() and its exit code, or with the exception's message and exit
-// code 3.
+// Sets what happens if an exception cannot be caught (for example in a destructor). The process
+// then ends with the message of memory_exhausted() and its exit code if memory is exhausted, else
+// with the exception's message and exit code 3.
 void tell_when_memory_is_exhausted();
 
 }  // namespace tessera

@@ -25,7 +25,7 @@ std::string_view dtype_name(
 Result<DType> parse_dtype(std::string_view name);
 bool is_floating(DType dtype);
 
-// A combiner says how parts of a value are merged into the whole.
+// A combiner says how parts of a value are merged into the complete value.
 //   sum        element-wise sum
 //   max        element-wise maximum
 //   logsumexp  log(exp(a) + exp(b)), computed stably; the identity is -inf

@@ -1,5 +1,5 @@
-// Converts float formats of 16 bits by integer arithmetic without branches, so that loops
-// vectorise. Conversion from float rounds to nearest, ties to even.
+// Converts between float and the two floating formats of 16 bits. The code has no branches, so that
+// loops vectorise. A conversion from float rounds to nearest, ties to even.
 #pragma once
 
 #include <bit>
@@ -18,13 +18,14 @@ inline uint16_t to_bfloat16(float value) {
   return static_cast<uint16_t>((bits & 0x7FFFFFFFU) > 0x7F800000U ? quiet_nan : rounded);
 }
 
-// Converts from float16: 1 sign, 5 exponent (bias 15), 10 mantissa bits.
+// Converts from float16, which has 1 sign bit, 5 exponent bits (bias 15) and 10 mantissa bits.
 inline float from_float16(uint16_t half_bits) {
   const uint32_t bits = half_bits;
   const uint32_t magnitude = (bits & 0x7FFFU) << 13;
-  // The biases differ by 112; a product with 2^112 also normalises the subnormal numbers.
+  // Multiplies by 2^112, because the exponent biases of float and float16 differ by 112. The
+  // product also normalises subnormal numbers.
   const uint32_t finite = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) * 0x1p112F);
-  const uint32_t special = magnitude | 0x7F800000U;  // infinity, NaN
+  const uint32_t special = magnitude | 0x7F800000U;  // infinity and NaN keep the largest exponent
   const uint32_t value = (bits & 0x7C00U) == 0x7C00U ? special : finite;
   return std::bit_cast<float>(value | ((bits & 0x8000U) << 16));
 }
@@ -33,12 +34,13 @@ inline uint16_t to_float16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint32_t magnitude = bits & 0x7FFFFFFFU;
   const uint32_t normal = (magnitude - (112U << 23) + 0xFFFU + ((magnitude >> 13) & 1U)) >> 13;
-  // Below 2^-14: the sum with 0.5 rounds to the multiple of 2^-24, the unit of subnormal numbers.
+  // Values below 2^-14 become subnormal numbers, which are multiples of 2^-24. Floats near 0.5 have
+  // just this spacing, so the addition of 0.5 rounds the value to such a multiple.
   const float shifted = std::bit_cast<float>(magnitude) + 0.5F;
   const uint32_t subnormal = std::bit_cast<uint32_t>(shifted) - std::bit_cast<uint32_t>(0.5F);
   uint32_t result = magnitude < 0x38800000U ? subnormal : normal;
-  result = magnitude >= 0x477FF000U ? 0x7C00U : result;  // from 65520 on
-  result = magnitude > 0x7F800000U ? 0x7E00U : result;   // NaN
+  result = magnitude >= 0x477FF000U ? 0x7C00U : result;  // values from 65520 on become infinity
+  result = magnitude > 0x7F800000U ? 0x7E00U : result;   // NaN remains NaN
   return static_cast<uint16_t>(result | ((bits >> 16) & 0x8000U));
 }
 

@@ -1,4 +1,5 @@
-// Strong integer ids: an OpId cannot be passed where a TensorId is wanted. Default = invalid (-1).
+// Integer ids of distinct types, so that an OpId cannot be passed where a TensorId is expected. A
+// default id is invalid (-1).
 #pragma once
 
 #include <compare>
@@ -23,8 +24,8 @@ using TensorId = Id<struct TensorTag>;
 using OpId = Id<struct OpTag>;
 using BufferId = Id<struct BufferTag>;
 using StageId = Id<struct StageTag>;
-using PlaceId = Id<struct PlaceTag>;  // devices that one or more stages share
-using AxisId = Id<struct AxisTag>;    // an axis of a mesh, by position
+using PlaceId = Id<struct PlaceTag>;  // a set of devices that run the same stages
+using AxisId = Id<struct AxisTag>;    // the position of an axis in its mesh
 
 }  // namespace tessera
 

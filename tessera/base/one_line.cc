@@ -12,16 +12,16 @@ namespace {
 
 struct Character {
   uint32_t code = 0;
-  size_t bytes = 0;  // 0: this is not UTF-8
+  size_t bytes = 0;  // 0: not UTF-8
 };
 
 // Reads the character at the beginning of a text that is not empty. A character in a longer form
-// than its shortest, and one half of a UTF-16 pair, are not UTF-8.
+// than the shortest, or one half of a UTF-16 pair, is not valid UTF-8.
 Character first_character(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(0);
   if (first < 0x80) return {first, 1};
-  constexpr std::array<uint32_t, 5> kLeast = {0, 0, 0x80, 0x800, 0x10000};  // by bytes
+  constexpr std::array<uint32_t, 5> kLeast = {0, 0, 0x80, 0x800, 0x10000};  // by number of bytes
   const size_t bytes = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
   if (first < 0xC2 || first > 0xF4 || text.size() < bytes) return {};
   uint32_t code = first & (0x7FU >> bytes);
@@ -33,7 +33,7 @@ Character first_character(std::string_view text) {
   return {code, bytes};
 }
 
-// Returns whether the character would change a terminal, or how characters around it are shown.
+// Returns whether the character would control a terminal or change how other characters are shown.
 bool is_control(uint32_t code) {
   constexpr std::array<std::pair<uint32_t, uint32_t>, 8> kRanges = {{
       {0x00, 0x1F},      // C0
@@ -50,7 +50,7 @@ bool is_control(uint32_t code) {
   });
 }
 
-// Returns whether a quote at `at` begins a quoted text, rather than stands inside of a word.
+// Returns whether the quote at `at` begins a quoted text and is not part of a word ("don't").
 bool opens(std::string_view text, size_t at) {
   return at == 0 || std::string_view(" \t\n([{=:,").find(text[at - 1]) != std::string_view::npos;
 }
@@ -66,7 +66,7 @@ size_t closing_of(std::string_view text, size_t at) {
   return std::string_view::npos;
 }
 
-// Appends the words of a text, each shortened.
+// Appends a text to `out` with each word shortened to kMostQuotedBytes.
 void add_words(std::string_view text, std::string& out) {
   while (!text.empty()) {
     const size_t space = std::min(text.find(' '), text.size());
@@ -106,7 +106,7 @@ std::string short_line(std::string_view text, size_t most) {
   const size_t half = most / 2;
   if (text.size() <= most) return one_line(text);
   size_t begin = half, end = text.size() - half;
-  while (begin > 0 && inside(text[begin])) --begin;  // cuts between characters
+  while (begin > 0 && inside(text[begin])) --begin;  // do not cut a UTF-8 character
   while (end < text.size() && inside(text[end])) ++end;
   return one_line(text.substr(0, begin)) + "..." + one_line(text.substr(end));
 }
@@ -114,7 +114,7 @@ std::string short_line(std::string_view text, size_t most) {
 std::string message_line(std::string_view message) {
   while (!message.empty() && message.back() == '\n') message.remove_suffix(1);
   std::string line;
-  size_t at = 0;  // the text before it is in `line`
+  size_t at = 0;  // message[0, at) has been added to `line`
   for (size_t quote = message.find('\''); quote != std::string_view::npos;
        quote = message.find('\'', quote + 1)) {
     if (quote < at || !opens(message, quote)) continue;

@@ -22,7 +22,7 @@ int64_t total_volume(const std::vector<Box>& boxes) {
   return volume;
 }
 
-// Checks whether two boxes overlap. It is called for all pairs of members, so it makes no box.
+// Returns whether two boxes overlap. Makes no box, because it is called for all pairs of members.
 bool overlap(const Box& a, const Box& b) {
   TESSERA_CHECK(a.rank() == b.rank(), "ranks {} and {}", a.rank(), b.rank());
   for (size_t i = 0; i < a.rank(); ++i) {
@@ -32,8 +32,9 @@ bool overlap(const Box& a, const Box& b) {
   return true;
 }
 
-// Returns whether this is an all-reduce over one common box, which is done by flat chunks. Every
-// other redistribution is done by pieces, like an exchange.
+// Returns whether this is an all-reduce in which all members hold and need the same box. Such a
+// redistribution is done by chunks of the flat array; every other one is done by boxes, like an
+// exchange.
 bool is_chunked(const Redistribution& what) {
   if (what.kind != CollectiveKind::kAllReduce || !what.combiner) return false;
   const auto same = [&](const Box& box) { return box == what.hold.front(); };
@@ -41,14 +42,15 @@ bool is_chunked(const Redistribution& what) {
          std::all_of(what.need.begin(), what.need.end(), same);
 }
 
-// The bytes that a member sends to each other member, by receiver: the elements that the receiver
-// takes (first phase), and the reduced chunk (second phase of an all-reduce).
+// The bytes that one member sends to each other member. `taken`: the elements that the receiver
+// takes from the member (first phase). `reduced`: the chunk that the member has reduced (second
+// phase of an all-reduce).
 struct Sent {
-  std::vector<int64_t> taken, reduced;  // bytes, by receiver
+  std::vector<int64_t> taken, reduced;  // by receiver
 };
 
-// Adds the bytes of an all-reduce by chunks. Chunks keep together the elements that the combiner
-// needs together (a triple of moments).
+// Adds the bytes of an all-reduce by chunks. A chunk does not cut elements that the combiner needs
+// together (the three of a moments triple).
 void add_all_reduce(const Redistribution& what, size_t member, Sent& sent) {
   const int64_t members = static_cast<int64_t>(what.hold.size());
   const Box& box = what.hold[member];
@@ -71,8 +73,8 @@ void add_taken(const Redistribution& what, size_t member, Sent& sent) {
   const size_t members = what.hold.size();
   const Box& own = what.hold[member];
   if (own.empty()) return;
-  // Copies: an element that a rival (another holder) has too goes to a taker only if no rival is
-  // nearer to the taker.
+  // Without a combiner each element has one sender. If another member (a rival) holds an element
+  // too, `member` sends it to a taker only if no rival is nearer to the taker in ring order.
   std::vector<size_t> rivals;
   if (!what.combiner) {
     for (size_t k = 0; k < members; ++k) {

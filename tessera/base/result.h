@@ -1,10 +1,11 @@
-// Errors are values. Wrong input, a missing file, an infeasible plan or a lost peer is an `Error`
-// in a `Result<T>`; a broken invariant is a TESSERA_CHECK (check.h), never the other way round.
+// Errors are values. Functions return wrong input, a missing file, an infeasible plan or a lost
+// peer as an `Error` in a `Result<T>`. Broken invariants of the program are not returned;
+// TESSERA_CHECK (check.h) ends the process for them.
 //
 //   Result<Plan> plan = parse_plan(text, "plan.toml");
 //   if (!plan) return tl::unexpected(plan.error());
 //
-// TESSERA_TRY unwraps or returns early:
+// TESSERA_TRY unwraps a Result, or returns its error from the calling function:
 //   TESSERA_TRY(auto plan, parse_plan(text, "plan.toml"));
 #pragma once
 
@@ -14,9 +15,9 @@
 
 namespace tessera {
 
-// See exit_code() for the exit code of the command line that belongs to each error code.
+// The sort of an error. exit_code() returns the exit code that the command line has for each.
 enum class ErrorCode {
-  kCheckFailed,   // a check on valid input failed: not equal to serial, does not fit     (exit 1)
+  kCheckFailed,   // valid input failed a check: wrong result, plan that does not fit      (exit 1)
   kInvalidInput,  // what the user gave is wrong                                          (exit 2)
   kFault,         // run time: lost rank, full disk, torn file                            (exit 3)
 };

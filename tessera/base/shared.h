@@ -1,5 +1,5 @@
-// A value, or none, that many owners have in common. Copying an owner costs nothing; own() makes a
-// copy of the value that the owner may write to.
+// A value, or none, that many owners share. To copy an owner does not copy the value. To write, an
+// owner calls own(), which copies the value if other owners share it.
 #pragma once
 
 #include <memory>
@@ -22,7 +22,8 @@ class Shared {
   const T& operator*() const { return *value_; }
   const T* operator->() const { return value_.get(); }
   operator const T&() const { return *value_; }  // NOLINT: reads as its value
-  // Makes the value this owner's alone and returns it for writing. There must be a value.
+  // Returns the value for writing. If other owners share it, this owner first gets a copy of its
+  // own. There must be a value.
   T& own() {
     if (value_.use_count() > 1) value_ = std::make_shared<T>(*value_);
     return *value_;

@@ -1,5 +1,5 @@
-// A list that many values have in common: copies cost nothing, and a write to a shared list copies
-// the list first.
+// A list that many SharedList objects share. To copy such an object does not copy the list; a write
+// to a shared list copies the list first.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,8 @@ class SharedList {
   void push_back(T value) { own().push_back(std::move(value)); }
   void assign(size_t count, const T& value) { own().assign(count, value); }
   void set(size_t i, T value) { own()[i] = std::move(value); }
-  // Makes the list this value's alone and returns it for writing.
+  // Returns the list for writing. If other objects share it, this object first gets a copy of its
+  // own.
   std::vector<T>& own() {
     if (!list_ || list_.use_count() > 1) list_ = std::make_shared<std::vector<T>>(list());
     return *list_;

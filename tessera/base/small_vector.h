@@ -1,5 +1,5 @@
-// A list that is nearly always short: up to N elements lie in the object itself, without an
-// allocation. The interface is that of std::vector, as far as the program uses it.
+// A list that is nearly always short: up to N elements are stored in the object itself, without an
+// allocation. The interface is the part of std::vector's that the program uses.
 #pragma once
 
 #include <algorithm>
@@ -85,7 +85,7 @@ class SmallVector {
   template <class... Args>
   T& emplace_back(Args&&... args) {
     if (size_ == capacity_) {
-      T made{std::forward<Args>(args)...};  // args may be one of the elements
+      T made{std::forward<Args>(args)...};  // before grow(), as args may be one of the elements
       grow(size_t{2} * capacity_);
       return *std::construct_at(data_ + size_++, std::move(made));
     }
@@ -170,7 +170,7 @@ class SmallVector {
     data_ = inside();
     capacity_ = N;
   }
-  // Takes the elements of another list. This list must be empty and have nothing allocated.
+  // Moves the elements of `other` to this list, which must be empty and have nothing allocated.
   void take(SmallVector& other) noexcept {
     if (other.allocated()) {
       data_ = std::exchange(other.data_, other.inside());

@@ -26,8 +26,8 @@ constexpr size_t kNowhere = static_cast<size_t>(-1);
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// The number ranges of a glob, `[0-5]`, `[7]` or `[0-3,8-11]`; nothing if the brackets hold
-// anything else.
+// The number ranges in brackets of a glob: `[0-5]`, `[7]` or `[0-3,8-11]`. number_ranges() returns
+// nothing if the brackets have anything else in them.
 struct NumberRanges {
   std::vector<std::pair<int64_t, int64_t>> ranges;
   size_t after = 0;  // position in the pattern after the closing bracket
@@ -49,9 +49,9 @@ std::optional<NumberRanges> number_ranges(std::string_view pattern, size_t open)
   return out;
 }
 
-// Matches by a search over (pattern position, text position) that visits each pair once, so that
-// the time is bounded by the product of both lengths. A comma or closing brace of `{..}` jumps
-// behind the closing brace.
+// Matches a glob by a search over pairs (position in the pattern, position in the text). Each pair
+// is visited once, so the time is at most the product of both lengths. At a comma or closing brace
+// of `{..}` an alternative is complete, and the search goes on after the closing brace.
 class GlobMatcher {
  public:
   GlobMatcher(std::string_view pattern, std::string_view text)
@@ -116,8 +116,8 @@ class GlobMatcher {
     }
   }
 
-  // Matches a number range with a whole number of the text: all digits, from the first digit on,
-  // unless the pattern itself has a digit before the bracket.
+  // Matches number ranges with a whole number of the text, that is, with all its digits. The number
+  // must begin at `t`, unless the pattern has a digit directly before the bracket.
   void step_number(const NumberRanges& numbers, size_t p, size_t t) {
     size_t end = t;
     while (end < text_.size() && is_digit(text_[end])) ++end;
@@ -134,8 +134,8 @@ class GlobMatcher {
   }
 
   std::string_view pattern_, text_;
-  std::vector<size_t> after_brace_;                // by position of ',' and '}' of braces
-  std::vector<std::vector<size_t>> alternatives_;  // by position of '{': alternatives' starts
+  std::vector<size_t> after_brace_;  // by position of ',' and '}': the position after the '}'
+  std::vector<std::vector<size_t>> alternatives_;  // by position of '{': begins of alternatives
   std::vector<bool> visited_;
   std::vector<std::pair<size_t, size_t>> pending_;
 };
@@ -171,7 +171,7 @@ class FileDescriptor {
   int fd_;
 };
 
-// Writes all of `content` to a new file and to the disk; returns 0 or errno.
+// Writes `content` to a file and syncs it to the disk. Returns 0, or errno if this fails.
 int write_whole(const std::string& path, std::string_view content, int how = O_CREAT | O_TRUNC) {
   FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CLOEXEC | how, 0666));
   if (file.get() < 0) return errno;
@@ -185,11 +185,11 @@ int write_whole(const std::string& path, std::string_view content, int how = O_C
   return file.close() == 0 ? 0 : errno;
 }
 
-// Returns whether the path is a device or a pipe (/dev/stdout), which takes what is written and is
-// no file that could be replaced.
+// Returns whether the path is a device or a pipe (/dev/stdout). Such a path is written to directly,
+// because it cannot be replaced by a renamed file.
 bool is_stream(const std::string& path) {
   struct stat found {};
-  // /dev/shm is a memory file system.
+  // /dev/shm is a memory file system, whose files are ordinary files.
   if (path.starts_with("/dev/") && !path.starts_with("/dev/shm/")) return true;
   return ::stat(path.c_str(), &found) == 0 && !S_ISREG(found.st_mode) && !S_ISDIR(found.st_mode);
 }
@@ -200,10 +200,11 @@ bool is_name(std::string_view text) {
   });
 }
 
-// Splits at the commas that stand outside all brackets. Returns an error for unpaired brackets.
+// Splits a text at the commas that are outside all brackets and quotes. Returns an error for
+// unpaired brackets.
 Result<std::vector<std::string>> split_arguments(std::string_view text) {
   std::vector<std::string> out(1);
-  std::string closing;  // the closing brackets that are due, innermost last
+  std::string closing;  // the closing brackets that are expected, innermost last
   bool in_quotes = false;
   for (char c : text) {
     if (c == '"') in_quotes = !in_quotes;
@@ -363,7 +364,7 @@ Status write_file(const std::string& path, std::string_view content) {
     if (error == 0) return {};
     return fault(system_error("write", path, error));
   }
-  std::error_code none;  // replaces the target of a link, not the link
+  std::error_code none;  // for a symbolic link the target is replaced, not the link
   const std::filesystem::path target = std::filesystem::canonical(path, none);
   const std::string real = none ? path : target.string();
   // The thread id makes the name unique among all that write at the same time on this machine.

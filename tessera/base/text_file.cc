@@ -22,17 +22,19 @@ namespace tessera {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::seconds kMostForAWriter{2};  // to open a pipe that is read
+// How long a reader waits for the first writer of a pipe.
+constexpr std::chrono::seconds kMostForAWriter{2};
 
-// Identifies a pipe since its last write: the system gives the numbers of deleted files again.
+// Identifies a pipe. The numbers of device and inode are not enough, because the system uses those
+// of deleted files again, so the time of the last change is added.
 using PipeId = std::tuple<dev_t, ino_t, time_t, int64_t>;
 
 PipeId pipe_id(const struct stat& status) {
   return {status.st_dev, status.st_ino, status.st_ctim.tv_sec, status.st_ctim.tv_nsec};
 }
 
-// Keeps the texts that pipes have given. A pipe gives its text once, but a plan is read more than
-// once, for example for its default batch.
+// Keeps the texts that were read from pipes. A pipe can be read only once, but a plan is read
+// several times, for example to get its default batch.
 class TextsOfPipes {
  public:
   std::optional<std::string> of(const PipeId& pipe) {
@@ -55,7 +57,7 @@ TextsOfPipes& texts_of_pipes() {
   return texts;
 }
 
-// A file that is open for reading, by calls that do not wait.
+// A file that is open for reading in the mode in which read() does not wait for data.
 class OpenFile {
  public:
   OpenFile(const std::string& path, int descriptor) : path_(path), descriptor_(descriptor) {}
@@ -95,8 +97,9 @@ class OpenFile {
   }
 
  private:
-  // Waits for more; returns false at the end. A pipe that nobody has written to yet has no end: its
-  // writer may come late, but it must come.
+  // Waits for more data. Returns false at the end of the file. A pipe that nobody has written to
+  // yet is not at its end, because the writer may open it later; if no writer opens it within
+  // kMostForAWriter, returns an error.
   Result<bool> wait(bool no_writer, bool nothing_yet) {
     pollfd asked{descriptor_, POLLIN, 0};
     if (!no_writer) {
@@ -107,7 +110,7 @@ class OpenFile {
     if (had_writer_ || !nothing_yet) return false;
     constexpr int kMilliseconds = 20;
     if (::poll(&asked, 1, kMilliseconds) > 0 && (asked.revents & POLLHUP) != 0)
-      had_writer_ = true;  // and it is gone: reads what is left
+      had_writer_ = true;  // the writer has closed the pipe; what it wrote can be read
     if (Clock::now() - start_ < kMostForAWriter) return true;
     return invalid_input(
         fmt::format("cannot read '{}': expected a text, found a pipe that nothing has written to "

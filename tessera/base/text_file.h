@@ -1,6 +1,6 @@
-// Reads files of text whole. A file that is not such a text is refused before it fills the memory:
-// a file that is too large by its size, a device or a pipe without an end when it has given that
-// much, a pipe that nobody writes to after some seconds.
+// Reads a whole text file into memory, up to a limit. A file whose size is above the limit is
+// refused before it is read. A device or pipe that gives more than the limit is refused when the
+// limit is reached. A pipe that nobody writes to is refused after some seconds.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +10,18 @@
 
 namespace tessera {
 
-// The limit of texts that describe something: models, plans, run files, machines, manifests.
+// The most bytes of a text that describes something: a model, plan, run file, machine or manifest.
 inline constexpr int64_t kMostTextBytes = int64_t{256} << 20;
-// The limit of texts that list something: traces, edges of graphs, rows of tables.
+// The most bytes of a text that lists something: a trace, edges of a graph, rows of a table.
 inline constexpr int64_t kMostDataTextBytes = int64_t{4} << 30;
 
-// Returns the content of the file. read_file(path) of text.h calls it with kMostTextBytes. Returns
-// an error if the file cannot be read or holds more than `most` bytes.
+// Returns the content of the file, or an error if the file cannot be read or has more than `most`
+// bytes. read_file(path) of text.h does the same with kMostTextBytes.
 Result<std::string> read_text_file(const std::string& path, int64_t most);
 
-// Checks whether a file can be written in pieces: it is written beside its place and renamed at the
-// end, so that no half of it is ever there. Returns an error if the place holds something that a
-// file must not replace: a folder, a device or a pipe.
+// Checks that the file at `path` can be replaced, for callers that write a temporary file piece by
+// piece and rename it to `path` at the end. Returns an error if `path` is a folder, a device or a
+// pipe, which a file must not replace.
 Status check_replaceable(const std::string& path);
 
 }  // namespace tessera

@@ -15,9 +15,9 @@ struct Flaw {
   std::string reason;
 };
 
-// Walks over a text as far as it is valid TOML (toml++ stops at the first error, so the text behind
-// it does not matter) and finds what toml++ cannot handle: a table header whose name does not begin
-// like a key, a '}' that closes a list.
+// Scans a TOML text for the first thing that toml++ cannot handle: a table header whose name does
+// not begin like a key, a '}' that closes a list, or a key of too many parts. The scan assumes
+// valid TOML; it may be wrong after a syntax error, but toml++ stops at the first error anyway.
 class FlawScan {
  public:
   explicit FlawScan(std::string_view text) : text_(text) {
@@ -25,7 +25,7 @@ class FlawScan {
   }
 
   std::optional<Flaw> find() {
-    bool fresh = true;  // nothing but blanks on this line so far, outside all brackets
+    bool fresh = true;  // only blanks on this line so far, and no bracket is open
     while (at_ < text_.size()) {
       const char c = text_[at_];
       const size_t start = at_;
@@ -53,8 +53,8 @@ class FlawScan {
   }
 
  private:
-  // Counts the dots of a key. A key a.b.c is a table in a table in a table, and toml++ visits them
-  // recursively.
+  // Counts the dots of a key and returns a flaw if there are too many. A key a.b.c makes nested
+  // tables, and toml++ visits them recursively.
   std::optional<Flaw> count_dots(char c) {
     constexpr int kMostDots = 64;
     if (c == '\n' || c == ',' || c == '=' || c == '[' || c == '{') dots_ = 0;
@@ -71,7 +71,7 @@ class FlawScan {
     skip_blanks();
     if (at_ == text_.size()) return true;
     const char c = text_[at_];
-    // toml++ itself reports an empty name "[]" and "[ [".
+    // An empty name "[]" and "[ [" are accepted here, because toml++ reports them itself.
     const bool is_key = std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-';
     return is_key || c == '"' || c == '\'' || c == ']';
   }
@@ -120,7 +120,7 @@ class FlawScan {
   std::string_view text_;
   size_t at_ = 0;
   int line_ = 1;
-  int dots_ = 0;      // dots of the current key; a number has one
+  int dots_ = 0;      // dots of the current key (or number)
   std::string open_;  // the brackets that are open, innermost last
 };
 
@@ -143,7 +143,7 @@ Result<toml::table> parse_toml(std::string_view text, std::string_view file) {
   int error_line = 0;
   const std::optional<Flaw> flaw = FlawScan(text).find();
   if (!flaw) return parse_checked(text, file, error_line);
-  // The text before the flaw may be wrong too, and then it is the cause.
+  // If the text before the flaw has an error in an earlier line, that error is reported.
   const auto before = parse_checked(text.substr(0, flaw->at), file, error_line);
   if (!before && error_line < flaw->line) return tl::unexpected(before.error());
   return invalid_input(fmt::format("{}:{}: {}", file, flaw->line, flaw->reason));

@@ -1,6 +1,6 @@
-// Parses TOML text to toml++ tables. Everything goes through parse_toml: toml++ 3.3 stops the
-// process (or, without assertions, has undefined behaviour) on some malformed table headers and
-// lists, which are therefore refused first. Errors are one line "file:line: reason".
+// Parses TOML text to toml++ tables. All TOML is parsed by parse_toml(), which first refuses some
+// malformed table headers and lists. On these toml++ 3.3 stops the process (or, without assertions,
+// has undefined behaviour). Errors are one line "file:line: reason".
 #pragma once
 
 #include <toml++/toml.h>

@@ -150,8 +150,10 @@ Status TomlReader::integers(std::string_view key, std::vector<int64_t>& value) c
     }
   }
   return {};
-}  // toml++ sorts tables by key; the order of mesh axes matters, so sort by position in the text.
+}
 
+// Sorts the entries by their position in the text, because toml++ sorts them by key and the order of
+// mesh axes matters.
 std::vector<std::pair<const toml::key*, const toml::node*>> TomlReader::in_order() const {
   std::vector<std::pair<const toml::key*, const toml::node*>> entries;
   for (auto it = table_->cbegin(); it != table_->cend(); ++it) {

@@ -13,14 +13,15 @@ namespace {
 
 struct Unit {
   std::string_view name;
-  double scale;  // size in base units
+  double scale;  // one such unit in base units
 };
 
-// The name of a quantity and its units: decimal ones first, each list from small to large.
+// A quantity for messages (`noun`, `example`) and its units. Decimal units come first; decimal and
+// other units are each sorted from small to large.
 struct Scale {
   std::string_view noun, example;
   std::span<const Unit> units;
-  size_t decimal;  // number of units for people
+  size_t decimal;  // number of decimal units, which short_quantity() uses
 };
 
 constexpr double kKi = 1024, kMi = kKi * 1024, kGi = kMi * 1024, kTi = kGi * 1024;
@@ -46,7 +47,8 @@ Scale scale_of(Quantity what) {
   return {};
 }
 
-// Multiplies. Powers of ten below one are not exact: dividing by their exact inverse rounds once.
+// Returns number * scale. A scale below 0.1 (a negative power of ten) is not exact in floating
+// point, so the function divides by its inverse, which is exact, and rounds only once.
 double times(double number, double scale) {
   return scale < 1e-1 && scale > 0 ? number / std::round(1 / scale) : number * scale;
 }

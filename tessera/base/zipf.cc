@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-// Computes (e^x - 1) / x and, below, ln(1 + x) / x, also near 0.
+// Returns (e^x - 1) / x, accurate also near 0. log1p_over() does this for ln(1 + x) / x.
 double expm1_over(double x) { return std::abs(x) > 1e-8 ? std::expm1(x) / x : 1 + x / 2; }
 double log1p_over(double x) { return std::abs(x) > 1e-8 ? std::log1p(x) / x : 1 - x / 2; }
 
@@ -33,7 +33,8 @@ double Zipf::inverse(double area) const {
 }
 
 int64_t Zipf::operator()(const Philox& philox, uint64_t index) const {
-  constexpr uint64_t kMostTries = 64;  // about one in ten is rejected
+  // The most draws that are rejected in a row. About one draw in ten is rejected.
+  constexpr uint64_t kMostTries = 64;
   for (uint64_t attempt = 0;; ++attempt) {
     const auto words = philox.block(index * kMostTries + attempt % kMostTries);
     const double uniform =

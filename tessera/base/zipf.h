@@ -4,8 +4,8 @@
 //   const Zipf zipf(1'000'000, 1.05);
 //   const int64_t rank = zipf(philox, i);  // draw i, a function of philox and i alone
 //
-// Uses rejection-inversion (Hörmann and Derflinger, ACM TOMACS 6, 1996): no table, and an equally
-// small number of operations for every count.
+// Uses rejection-inversion (Hörmann and Derflinger, ACM TOMACS 6, 1996): so that no table is
+// needed, and a draw takes an equally small number of operations for every count.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ class Zipf {
 
  private:
   double density(double x) const;   // x^-exponent
-  double integral(double x) const;  // of the density, from 1 to x
+  double integral(double x) const;  // integral of the density from 1 to x
   double inverse(double area) const;
 
   int64_t count_;

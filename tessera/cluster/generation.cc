@@ -14,7 +14,8 @@ namespace {
 
 constexpr std::string_view kCollectives[] = {"tuner", "steps", "hierarchy"};
 
-// Reads the text under `key` as its place among the names; keeps the target if the key is absent.
+// Reads the text under `key` and sets the target to the index of this text in `names`. If the key
+// is absent, the target keeps its value.
 template <class Names, class Target>
 Status read_choice_of(const DataTable& table, std::string_view key, const Names& names,
                       Target& target) {
@@ -40,7 +41,9 @@ Status read_quantity(const DataTable& table, std::string_view key, Quantity what
   return {};
 }
 
-// Reads the number of links of a device, the rate of one that rings use, the nominal rate of all.
+// Reads `ring_links`, a list of three numbers: the links of a device, the rate of one link as rings
+// use it, and the nominal rate of all links. Sets the target to the share of the nominal rate that
+// rings use.
 Status read_ring_share(const DataTable& table, double& target) {
   std::vector<double> links;
   TESSERA_TRY_VOID(table.reals("ring_links", links));

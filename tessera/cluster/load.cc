@@ -1,4 +1,4 @@
-// load_cluster: presets by name, this machine, files.
+// load_cluster(): loads presets by name, this machine, and files.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -60,8 +60,9 @@ Cluster local_cluster(int64_t ranks, std::shared_ptr<const Profile> profile) {
   const Profile* measured = profile.get();
   const auto cores = std::max<int64_t>(std::thread::hardware_concurrency(), 1);
   const int64_t devices = ranks > 0 ? ranks : cores;
-  // Constants of a server core with AVX2 at 2.5 GHz: 32 float32 operations a cycle. They are a
-  // guess for any other machine; `tessera profile` replaces them.
+  // These constants are those of a server core with AVX2 at 2.5 GHz, which does 32 float32
+  // operations a cycle. For other machines they are a guess; measurements of `tessera profile`
+  // replace them.
   NodeType type;
   type.name = "local";
   type.devices = devices;

@@ -9,9 +9,10 @@
 namespace tessera {
 namespace {
 
-// Calls visit(axis, coordinate) for the coordinates of `rank`; false if the mesh does not contain
-// it. Mixed radix: the axis with the largest stride is the most significant digit. Axes of size 1
-// have coordinate 0 whatever their stride, and are not visited.
+// Calls visit(axis, coordinate) for the coordinates of `rank`. Returns false if the mesh does not
+// contain the rank. The coordinates are the digits of a number in mixed radix, whose most
+// significant digit is the axis with the largest stride. Axes of size 1 have coordinate 0 and are
+// not visited.
 template <class Visit>
 bool decode(const Mesh& mesh, int64_t rank, const Visit& visit) {
   int64_t offset = rank - mesh.first_device;

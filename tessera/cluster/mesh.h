@@ -1,6 +1,6 @@
-// Meshes: named axes with sizes over a contiguous or strided set of devices. The rank at
-// coordinates c is first_device + sum c_i * stride_i. A stage's mesh is the plan's mesh with the
-// stage axis fixed, or a mesh of its own.
+// A mesh has named axes with sizes over a contiguous or strided set of devices. The rank at
+// coordinates c is first_device + sum c_i * stride_i. A stage's mesh is either the plan's mesh with
+// the stage axis fixed, or a separate mesh.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +18,11 @@ using Axes = SmallVector<AxisId, 2>;
 struct MeshAxis {
   std::string name;
   int64_t size = 1;
-  int64_t stride = 1;  // in ranks
+  int64_t stride = 1;  // distance in ranks between neighbours on the axis
   friend bool operator==(const MeshAxis&, const MeshAxis&) = default;
 };
 
-// One coordinate of an axis, at which alone something is.
+// An axis and a coordinate on it, for things that exist only at this coordinate.
 struct AxisPin {
   AxisId axis;
   int64_t coordinate = 0;
@@ -37,8 +37,8 @@ struct Mesh {
   // Makes a row-major mesh over the (name, size) list: the last axis varies fastest.
   static Mesh row_major(const std::vector<std::pair<std::string, int64_t>>& axes,
                         int64_t first_device = 0);
-  int64_t size() const;                      // number of ranks
-  AxisId find(std::string_view name) const;  // invalid if absent
+  int64_t size() const;                      // the number of ranks
+  AxisId find(std::string_view name) const;  // invalid if there is no such axis
   const MeshAxis& axis(AxisId id) const {
     if (id.index() >= axes.size()) lacks_axis(id);
     return axes[id.index()];
@@ -46,7 +46,7 @@ struct Mesh {
   // Returns whether the mesh has all of the axes.
   bool has(const Axes& some) const;
   bool contains(int64_t rank) const;
-  std::vector<int64_t> coordinates(int64_t rank) const;  // of a rank that the mesh contains
+  std::vector<int64_t> coordinates(int64_t rank) const;  // the rank must be in the mesh
   int64_t rank_at(const std::vector<int64_t>& coordinates) const;
   // Returns the ranks that differ from `coordinates` only on `axes`, in row-major order of those
   // axes.
@@ -58,7 +58,7 @@ struct Mesh {
 
  private:
   [[noreturn]] void lacks_axis(
-      AxisId id) const;  // a broken invariant: the number is another mesh's
+      AxisId id) const;  // reports a broken invariant, because the id is of another mesh
 };
 
 }  // namespace tessera

@@ -1,4 +1,5 @@
-// Cluster texts: parse_cluster and to_toml. docs/reference/cluster-format.md describes the keys.
+// Reads and writes the texts of clusters (parse_cluster() and to_toml()).
+// docs/reference/cluster-format.md describes the keys.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -75,7 +76,8 @@ Status require_all(const TomlReader& reader, const Names& keys) {
   return {};
 }
 
-// Reads the table `key` of `reader` as "[part.key]".
+// Makes a reader for the inner table `key` of `reader`, which messages name "[prefix.key]". Leaves
+// `out` empty if the table has no such key.
 Status subtable(const TomlReader& reader, const std::string& prefix, std::string_view key,
                 std::optional<TomlReader>& out) {
   const toml::node* node = reader.find(key);
@@ -213,7 +215,8 @@ Status read_disk(const TomlReader& part, NodeType& type) {
                           type.disk_write_rate);
 }
 
-// Returns the node type that `like` names, or an empty one.
+// Returns the node type of the preset that the key `like` names, or an empty node type if the key
+// is absent.
 Result<NodeType> start_of(const TomlReader& reader) {
   std::string like;
   TESSERA_TRY_VOID(reader.string("like", like));
@@ -260,7 +263,7 @@ Result<FabricTier> read_tier(const TomlReader& reader) {
   return tier;
 }
 
-// Calls `read` with a reader of every table of the list `key`.
+// Calls `read` with a reader for each table [[key]].
 template <class Read>
 Status each(const TomlReader& top, std::string_view key, Read read) {
   const toml::node* node = top.find(key);
@@ -278,7 +281,7 @@ Status each(const TomlReader& top, std::string_view key, Read read) {
   return {};
 }
 
-// Checks that the parts and the tiers fit each other.
+// Checks the tiers, and that they fit the parts.
 Status check_fabric(const TomlReader& top, const Cluster& cluster) {
   for (size_t i = 0; i + 1 < cluster.tiers.size(); ++i) {
     if (cluster.tiers[i].radix > 0) continue;

@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-// Returns the file names without .toml, and the texts; in the order of the names.
+// Returns a pair (file name without .toml, text) for each preset, in the order of the names.
 const std::vector<std::pair<std::string_view, std::string_view>>& preset_files();
 
 }  // namespace tessera

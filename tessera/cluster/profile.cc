@@ -32,7 +32,7 @@ class Object {
     value = it->get<std::string>();
     return {};
   }
-  // Reads a number of at least `minimum`, above it if `open`.
+  // Reads a number that must be at least `minimum`, or, if `open`, larger than `minimum`.
   Status number(std::string_view key, double minimum, bool open, double& value) const {
     const auto it = json_.find(key);
     const std::string what = fmt::format("a number {} {}", open ? "above" : "of at least", minimum);

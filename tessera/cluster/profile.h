@@ -1,5 +1,5 @@
-// Measured tables of a machine, as `tessera profile` writes them (JSON, versioned): the cost model
-// prefers them over constants. Times are seconds, sizes bytes.
+// Measured tables of a machine, as `tessera profile` writes them (JSON with a version). The cost
+// model uses these tables in place of constants. Times are in seconds, sizes in bytes.
 #pragma once
 
 #include <cstdint>
@@ -13,23 +13,24 @@
 namespace tessera {
 
 struct Sample {
-  std::vector<double> size;  // what the family's `sizes` name, in order
+  std::vector<double> size;  // one number for each name in the family's `sizes`
   double seconds = 0;
-  double spread = 0;  // relative: (90th percentile - 10th) / median of the repeats
+  double spread = 0;  // (90th percentile - 10th percentile) / median of the repeats
   friend bool operator==(const Sample&, const Sample&) = default;
 };
-// One measured kernel family: "matmul.float32.nn" over (batch, m, n, k), "layer_norm.float32" over
-// (elements), "all_reduce.threads" over (ranks, bytes), ...
+// The measured times of one family of kernels, for several sizes. Examples of families and their
+// sizes: "matmul.float32.nn" with (batch, m, n, k), "layer_norm.float32" with (elements),
+// "all_reduce.threads" with (ranks, bytes).
 struct Family {
-  std::vector<std::string> sizes;  // names of the coordinates
+  std::vector<std::string> sizes;  // names of the numbers in Sample::size
   std::vector<Sample> samples;     // sorted by size
   friend bool operator==(const Family&, const Family&) = default;
 };
 struct Profile {
-  std::string device;   // in words
-  std::string version;  // of library and format
+  std::string device;   // description in words
+  std::string version;  // versions of the library and the format
   std::string date;     // YYYY-MM-DD
-  int64_t ranks = 1;    // that worked side by side while it was measured
+  int64_t ranks = 1;    // ranks that worked at the same time during the measurement
   std::map<std::string, Family> families;
   std::map<std::string, double> scalars;  // "host.issue_s", "overlap.compute_slowdown", ...
   friend bool operator==(const Profile&, const Profile&) = default;
@@ -38,15 +39,17 @@ struct Profile {
 // Version of the file format, "format" in the JSON.
 inline constexpr int64_t kProfileFormat = 1;
 
-// Reads a profile. Errors are one line "file: expected ..., found ...": no JSON, another format, a
-// sample with other sizes than its family, a time that is not positive.
+// Reads a profile. Returns an error of one line "file: expected ..., found ..." if the text is not
+// JSON, has another format, has a sample whose sizes do not match its family's, or has a time that
+// is not positive.
 Result<Profile> parse_profile(std::string_view json, std::string_view file);
 Result<Profile> load_profile(const std::string& path);
-// Writes one sample a line; parse_profile(to_json(p)) == p if the samples are sorted.
+// Writes a profile as JSON with one sample on each line. If the samples are sorted,
+// parse_profile(to_json(p)) == p.
 std::string to_json(const Profile& profile);
 
-// Returns the path at which `tessera profile` writes and `local` reads: $TESSERA_PROFILE, else
-// ~/.local/share/tessera/profile.json.
+// Returns the path of the profile that `tessera profile` writes and the cluster "local" reads:
+// $TESSERA_PROFILE, else ~/.local/share/tessera/profile.json.
 std::string default_profile_path();
 
 }  // namespace tessera

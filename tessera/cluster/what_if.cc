@@ -13,12 +13,14 @@
 namespace tessera {
 namespace {
 
-// The effect of one name on each part, or on the fabric, and the measured times that follow: of
-// kernels bound by arithmetic, of kernels bound by memory, of collectives by bytes or by latency.
+// A figure that can be changed, by its name. `part` or `tier` changes it in a part or in a tier of
+// the fabric. `measured` says which measured times change with it: those of kernels bound by
+// arithmetic, of kernels bound by memory, or of collectives, either their share of bytes
+// (kTransfer) or of latency.
 enum class Measured : uint8_t { kNone, kArithmetic, kMemory, kTransfer, kLatency };
 struct Change {
   std::string name;
-  bool may_be_zero = false;  // times; rates must stay above zero
+  bool may_be_zero = false;  // true for times; rates must be larger than zero
   Measured measured = Measured::kNone;
   std::function<void(NodeType&, double)> part;
   std::function<void(FabricTier&, double)> tier;
@@ -129,8 +131,8 @@ bool starts_with_one_of(const std::string& name, std::initializer_list<std::stri
   return false;
 }
 
-// Scales the samples of a collective, over equally many ranks each: the time of the smallest counts
-// as latency, the time above it as that of the bytes.
+// Scales the samples of a collective. For each number of ranks, the least time of all its samples
+// is taken as the latency, and the rest of a sample's time as the time of its bytes.
 void scale_collective(Family& family, Measured what, double factor) {
   for (size_t first = 0; first < family.samples.size();) {
     const double ranks = family.samples[first].size.front();
@@ -147,7 +149,8 @@ void scale_collective(Family& family, Measured what, double factor) {
   }
 }
 
-// Scales measured tables: they are preferred over constants, so they have to follow the change.
+// Scales the measured tables. They are used in place of constants, so a change of a constant must
+// change them too.
 void scale_profile(Cluster& cluster, Measured what, double factor) {
   if (cluster.profile == nullptr || what == Measured::kNone) return;
   auto profile = std::make_shared<Profile>(*cluster.profile);
@@ -198,7 +201,7 @@ Status apply_one(Cluster& cluster, std::string_view text) {
 }  // namespace
 
 Status apply_what_if(Cluster& cluster, std::string_view changes_text) {
-  Cluster changed = cluster;  // all changes or none
+  Cluster changed = cluster;  // a copy, so that either all changes are applied or none
   for (const std::string& change : split_text(changes_text, ',')) {
     TESSERA_TRY_VOID(apply_one(changed, change));
   }

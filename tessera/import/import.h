@@ -5,8 +5,8 @@
 //   OUT/*.safetensors         the parameters, under the names of our graph; module.safetensors of a
 //                             PyTorch module holds the rest of its state_dict (pt2/state.h)
 //
-// Each kind of input is one row of importers(): the paths that it takes, and the function that
-// reads them. An import that fails leaves nothing behind.
+// Each kind of input is one row of importers(), which has a function that says which paths the
+// importer takes and a function that imports them. An import that fails leaves no files.
 //
 //   TESSERA_TRY(const Importer* importer, importer_of("model.pt2"));
 //   TESSERA_TRY(const ImportReport report, importer->run({"model.pt2", "model", {}}));
@@ -28,21 +28,22 @@ struct ImportRequest {
 };
 
 struct ImportReport {
-  std::string model;       // MODEL for the other commands: a path in the folder
-  std::string weights;     // a file or folder of safetensors, in the folder
-  int64_t arrays = 0;      // parameters as arrays
-  int64_t parameters = 0;  // and as numbers
+  std::string model;       // MODEL for the other commands: a path in the folder `out`
+  std::string weights;     // a file or folder of safetensors in the folder `out`
+  int64_t arrays = 0;      // number of parameters, each one array
+  int64_t parameters = 0;  // elements of all parameters
   int64_t bytes = 0;       // bytes written
   std::vector<std::string> carried =
-      {};  // names of files that were copied as they are, as tokenizer.json
-  std::vector<std::string> notes = {};  // what a user should know: sentences
+      {};  // names of files that were copied unchanged, for example tokenizer.json
+  std::vector<std::string> notes = {};  // sentences that tell a user what to know
 };
 
 struct Importer {
   std::string name, summary;  // for the help text
   bool (*accepts)(const std::string& path);
   Result<ImportReport> (*run)(const ImportRequest& request);
-  std::vector<std::pair<std::string, std::string>> keys;  // of settings: key and meaning
+  // The keys that `settings` may have, as pairs of key and meaning.
+  std::vector<std::pair<std::string, std::string>> keys;
 };
 const std::vector<Importer>& importers();
 // Returns the importer of the path, or an error if no importer takes it.

@@ -18,7 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The bytes of the pieces in which zeros are looked for, and other values written.
+// Arrays are written in pieces of this many bytes. A piece of zeros is not written and remains a
+// hole.
 constexpr int64_t kHoleBytes = 1 << 20;
 
 bool is_zero(const std::byte* data, int64_t bytes) {

@@ -1,5 +1,6 @@
-// A folder that exists completely or not at all: files are written to a temporary folder beside it,
-// which commit() renames to the folder. Without a commit() nothing is left behind.
+// Makes a folder that exists completely or not at all. Files are first written to a temporary
+// folder in the same parent folder; commit() renames this folder to its final name. Without a
+// commit() the temporary folder is removed.
 //
 //   TESSERA_TRY(NewFolder folder, NewFolder::create("models/llama"));
 //   TESSERA_TRY(SafetensorsWriter file, SafetensorsWriter::create(folder.file("model.safetensors"),
@@ -23,8 +24,8 @@ namespace tessera {
 
 class NewFolder {
  public:
-  // Creates the folder. Returns an error (invalid input) if the path exists, or nothing can be
-  // written beside it.
+  // Creates the folder. Returns an error (invalid input) if the path exists, or if its parent
+  // folder cannot be written to.
   static Result<NewFolder> create(const std::string& path);
   ~NewFolder();
   NewFolder(NewFolder&& other) noexcept;
@@ -32,22 +33,23 @@ class NewFolder {
 
   // Returns the path at which to write the file of this name.
   std::string file(const std::string& name) const;
-  // Puts the folder in its place. After it the folder and its files' names survive a loss of power;
-  // the files' bytes do if their writers have brought them to the disk. Returns an error (fault) if
-  // the folder cannot be renamed or synced.
+  // Gives the folder its final name. After this call the folder and the names of its files survive
+  // a loss of power; the bytes of the files survive it if their writers have called finish().
+  // Returns an error (fault) if the folder cannot be renamed or synced.
   Status commit();
 
  private:
   NewFolder(std::string path, std::string temporary)
       : path_(std::move(path)), temporary_(std::move(temporary)) {}
-  std::string path_, temporary_;  // temporary: empty once there is nothing to remove
+  std::string path_, temporary_;  // `temporary_` is empty if there is nothing to remove
 };
 
-// Writes a safetensors file of known arrays, whose bytes come in any order.
+// Writes a safetensors file. Its arrays must be known at the beginning, but their bytes may be
+// written in any order.
 class SafetensorsWriter {
  public:
-  // Creates the file and sets its whole size, without writing it. Returns an error (fault) if it
-  // cannot write.
+  // Creates the file, writes its header and sets its full size; the arrays' bytes are written
+  // later. Returns an error (fault) if the file cannot be written.
   static Result<SafetensorsWriter> create(const std::string& path, std::vector<ArrayEntry> arrays,
                                           const std::map<std::string, std::string>& metadata = {});
   ~SafetensorsWriter();
@@ -55,10 +57,11 @@ class SafetensorsWriter {
   SafetensorsWriter& operator=(SafetensorsWriter&&) = delete;
 
   const std::vector<ArrayEntry>& arrays() const { return layout_.arrays; }  // in the order given
-  // Writes bytes [offset, offset + bytes) of array number `array`, once each. The file is zero at
-  // first: a MiB of zeros remains a hole of the file, which takes no room on the disk.
+  // Writes bytes [offset, offset + bytes) of array number `array`; each byte may be written once.
+  // The file is zero at first, so a MiB of zeros is not written: it remains a hole, which takes no
+  // space on the disk.
   Status write(size_t array, int64_t offset, int64_t bytes, const std::byte* data);
-  // Brings the bytes to the disk. Returns an error (fault) if it cannot take them.
+  // Syncs the file to the disk. Returns an error (fault) if this fails.
   Status finish();
   int64_t bytes() const { return layout_.bytes; }
 
@@ -67,7 +70,7 @@ class SafetensorsWriter {
       : path_(std::move(path)), number_(number), layout_(std::move(layout)) {}
   Status write_at(int64_t at, int64_t bytes, const std::byte* data);
   std::string path_;
-  int number_;  // number of the open file; -1 once moved from
+  int number_;  // descriptor of the open file; -1 after a move
   SafetensorsLayout layout_;
 };
 

@@ -26,8 +26,8 @@ using pt2::Weight;
 constexpr const char* kGraphFile = "model.graph";
 constexpr const char* kWeightsFile = "weights.safetensors";
 
-// Collects statistics of a parameter's values while they are written: they give its initial values
-// in a run that does not load them.
+// Collects statistics of a parameter's values while the values are written. From the statistics
+// come the parameter's initial values for a run that does not load the weights.
 class Statistics {
  public:
   void add(const double* values, int64_t count) {
@@ -46,7 +46,7 @@ class Statistics {
     if (equal_) return {Init::Kind::kConstant, first_};
     const double mean = sum_ / static_cast<double>(count_);
     const double variance = squares_ / static_cast<double>(count_) - mean * mean;
-    // Six digits: the number is a summary, not a value.
+    // Six digits are enough, because the standard deviation only summarises the values.
     return {Init::Kind::kNormal,
             std::stod(fmt::format("{:.6g}", std::sqrt(std::max(variance, 1e-30))))};
   }
@@ -67,7 +67,8 @@ Status write_values(const Constant& constant, size_t number, SafetensorsWriter& 
   return file.write(number, 0, std::ssize(bytes), bytes.data());
 }
 
-// Writes the elements in the module's order. `statistics` may be null.
+// Writes the elements of a payload in row-major order, and adds them to `statistics`, which may be
+// null.
 Status write_payload(const Archive& archive, const Payload& payload, size_t number,
                      SafetensorsWriter& file, Statistics* statistics) {
   const DType dtype = payload.meta.dtype;
@@ -85,7 +86,8 @@ Status write_payload(const Archive& archive, const Payload& payload, size_t numb
   });
 }
 
-// Writes the parameters of the graph, and sets how each begins in a run without weights.
+// Writes the parameters of the graph, and sets the initial values that each has in a run without
+// these weights.
 Status write_weights(const Archive& archive, Lowered& lowered, const std::string& path,
                      ImportReport& report) {
   std::vector<ArrayEntry> arrays;
@@ -109,7 +111,8 @@ Status write_weights(const Archive& archive, Lowered& lowered, const std::string
   return {};
 }
 
-// Writes the arrays of the module's state that are no parameter of the graph, and names the others.
+// Writes module.safetensors (pt2/state.h): those arrays of the module's state that are not
+// parameters of the graph, and in its metadata the names of the others.
 Status write_state(const Archive& archive, const pt2::Program& program, const Lowered& lowered,
                    const std::string& path) {
   std::vector<pt2::StateArray> state;

@@ -1,4 +1,4 @@
-// The importer of .pt2 archives, which torch.export.save writes. Needs no libtorch.
+// The importer of .pt2 archives, which torch.export.save writes. It works without libtorch.
 #pragma once
 
 #include "tessera/import/import.h"

@@ -8,7 +8,8 @@
 namespace tessera {
 namespace {
 
-// Two dims of the copy: `lines` of `count` elements, with the strides of both sides.
+// Two dims of a copy: `lines` lines of `count` elements each, with the strides of the input and the
+// output (between lines, and between the elements of a line).
 struct Plane {
   int64_t lines, count;
   int64_t in_line, in_stride, out_line, out_stride;
@@ -16,9 +17,9 @@ struct Plane {
 
 constexpr int64_t kSide = 64;
 
-// Copies a square whose lines are read and whose columns are written one behind the other, by way
-// of a small copy: strides between lines and between columns are often powers of two, so that their
-// elements fall on the same places of a cache.
+// Copies a square whose lines are contiguous in the input and whose columns are contiguous in the
+// output. Copies it through a small buffer, because the distance between lines is often a power of
+// two, so that the elements of a column would be in the same set of a cache.
 template <class T>
 void turn_square(const Plane& plane, const std::byte* in, std::byte* out) {
   constexpr int64_t kPitch = kSide + 1;
@@ -125,8 +126,8 @@ void copy_strided(const std::vector<int64_t>& shape, int64_t element_bytes, cons
     return;
   }
   const CopyPlane copy = copy_plane_of(element_bytes);
-  // The plane: the last dim, along which `in` is read, and the dim along which `out` is written, if
-  // that is another dim; else the dim before the last.
+  // Chooses the two dims of the plane. One is the last dim, along which `in` is usually contiguous.
+  // The other is the dim, of all others, with the smallest stride in `out`.
   const size_t last = shape.size() - 1;
   size_t other = last;
   for (size_t d = 0; d < last; ++d) {

@@ -1,5 +1,5 @@
-// Reads regions of large arrays piece by piece, and copies between orders of dims: the memory used
-// at once is bounded by a tile.
+// Reads regions of large arrays piece by piece, and copies arrays to another order of dims. The
+// memory used at a time is at most one tile.
 #pragma once
 
 #include <cstddef>
@@ -14,24 +14,26 @@
 
 namespace tessera {
 
-// The bytes that one write covers, and that one read covers where the order of the dims changes.
+// kTileBytes: the most bytes of one write. kReadBytes: the most bytes of one read of an array whose
+// order of dims changes.
 inline constexpr int64_t kTileBytes = 64 << 20;
 inline constexpr int64_t kReadBytes = 1 << 20;
 
-// Visits disjoint parts of the box, each of at most `most` elements, that cover it. Cuts go along
-// the dims in the given order: the first dim is cut first. Stops at the first error.
+// Visits disjoint parts of the box, each of at most `most` elements, that cover it. The box is cut
+// along the first dim of `order` first, then along the second, and so on. Stops at the first error.
 Status for_each_tile(const Box& box, const std::vector<int>& order, int64_t most,
                      const std::function<Status(const Box&)>& visit);
 
-// Returns the dims 0, 1, ... as such an order.
+// Returns the order 0, 1, ... of `rank` dims for for_each_tile().
 std::vector<int> in_order(size_t rank);
 
-// Copies an array of a source to array number `number` of a file, which has the same elements in
-// the same order, and the source's dtype.
+// Copies an array of a source to array number `number` of a file. The file's array must have the
+// same number of elements and the same dtype; the elements keep their order.
 Status copy_array(const TensorSource& source, const SourceArray& array, size_t number,
                   SafetensorsWriter& writer);
 
-// Copies elements of `element_bytes` bytes in `shape`, at strides (in elements) of either side.
+// Copies the elements of an array of `shape`, each of `element_bytes` bytes, from `in` to `out`.
+// Each side has its own strides, counted in elements.
 void copy_strided(const std::vector<int64_t>& shape, int64_t element_bytes, const std::byte* in,
                   const std::vector<int64_t>& in_strides, std::byte* out,
                   const std::vector<int64_t>& out_strides);

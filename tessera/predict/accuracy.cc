@@ -20,7 +20,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr double kWithin = .68;  // of normal errors, within one standard deviation
+// The share of normally distributed errors that are within one standard deviation.
+constexpr double kWithin = .68;
 
 ScoredRow frame(const Row& row, const MeasuredRun& measured, const std::optional<Run>& run) {
   ScoredRow out;
@@ -48,7 +49,7 @@ bool too_large(const Prediction& prediction, const Run& run) {
   return prediction.device_bytes > static_cast<double>(run.machine.memory_bytes);
 }
 
-// Adds the baselines, which take recomputation as the row states it.
+// Adds the baselines. Their runs always use the recomputation that the row states.
 void add_baselines(const std::vector<Row>& rows, const std::vector<ScoredRow>& frames,
                    Accuracy& out) {
   std::vector<std::optional<Run>> runs(rows.size());
@@ -151,7 +152,8 @@ std::string ranking_line(const std::string& name, const std::vector<ScoredRow>& 
                      tau_of_distinct(vtrain), percent(of_vtrain_alone.regret));
 }
 
-// Writes the rankings over all groups, and over vTrain's, on which the closed form was fitted.
+// Writes a table with tau and regret of each way to predict, for all groups and for the groups of
+// vTrain, on whose runs the closed form was fitted.
 std::string ranking_table(const Accuracy& accuracy) {
   const std::vector<ScoredRow> vtrain = of_vtrain(accuracy.others);
   std::string out = fmt::format(
@@ -168,7 +170,8 @@ std::string ranking_table(const Accuracy& accuracy) {
   return out;
 }
 
-// Writes the table of sources with many rows for each block.
+// Writes a table of the sources that have many rows for each block (block_of() in floor.h), with
+// and without corrected times of blocks.
 std::string blocks_table(const Accuracy& accuracy) {
   constexpr size_t kRows = 20, kRowsABlock = 4;
   std::string out =
@@ -222,10 +225,12 @@ std::string figure(double value) { return value > 0 ? fmt::format("{:.6g}", valu
 
 namespace {
 
-// Collects the jobs of all ways in which rows are priced, with their settings.
+// Collects the jobs of all ways in which the rows are predicted, so that one call of predict() does
+// them all. A way is a list of settings.
 class Ways {
  public:
-  // Adds a way; returns the index of its first job. Settings live as long as the jobs.
+  // Adds a job for each row with the settings of one way, and returns the index of the first job.
+  // Stores the settings, to which the jobs point.
   size_t add(const std::vector<Row>& rows, std::vector<PredictSettings> settings) {
     const size_t first = jobs_.size();
     settings_.push_back(std::move(settings));
@@ -240,7 +245,7 @@ class Ways {
   std::list<std::vector<PredictSettings>> settings_;
 };
 
-// Returns the rows whose statement about recomputation the data ignores.
+// Returns the indices of the rows whose statement about recomputation their framework ignores.
 std::vector<size_t> rows_with_ignored_recompute(const std::vector<Row>& rows) {
   std::vector<size_t> out;
   for (size_t i = 0; i < rows.size(); ++i) {

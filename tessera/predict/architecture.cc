@@ -13,7 +13,8 @@ namespace {
 
 bool separates(char c) { return c == '-' || c == '_' || c == ' '; }
 
-// A name in lower case without blanks and hyphens. `begins[i]`: a blank or hyphen stood before i.
+// A name in lower case without blanks, hyphens and underscores. begins[i] is true if one of these
+// preceded character i, or i is 0.
 struct Plain {
   std::string text;
   std::vector<bool> begins;
@@ -35,7 +36,8 @@ Plain plain(std::string_view name) {
 
 bool digit(char c) { return c >= '0' && c <= '9'; }
 
-// Returns the layers in a name: 12 for "...-12L", 7 for "...-proxy7L"; 0 if it does not end so.
+// Returns the number of layers at the end of a name: 12 for "...-12L", 7 for "...-proxy7L", and 0
+// for other names.
 int64_t layers_in_name(std::string_view name) {
   if (name.empty() || (name.back() != 'L' && name.back() != 'l')) return 0;
   name.remove_suffix(1);
@@ -48,7 +50,7 @@ int64_t layers_in_name(std::string_view name) {
 
 double matrices(const Architecture& model) { return model.form == Form::kLlama ? 3 : 2; }
 
-// Returns the parameters of the products of one block's attention.
+// Returns the number of parameters of the matrix products of one block's attention.
 double attention_parameters(const Architecture& m) {
   const auto hidden = static_cast<double>(m.hidden);
   const double head = m.head_dim > 0 ? static_cast<double>(m.head_dim)
@@ -62,8 +64,8 @@ double attention_parameters(const Architecture& m) {
   return through(queries, m.q_rank) + through(2 * keys, m.kv_rank) + queries * hidden;
 }
 
-// Returns the parameters of a hybrid with so many experts of each block; as published, without
-// heads that predict tokens further ahead.
+// Returns the number of parameters of a hybrid, where each block with experts counts `experts` of
+// them. As in published numbers, the parts for multi-token prediction are not counted.
 double count_hybrid(const Architecture& m, double experts) {
   const auto real = [](int64_t value) { return static_cast<double>(value); };
   const double hidden = real(m.hidden), inner = m.latent > 0 ? real(m.latent) : hidden;
@@ -91,7 +93,8 @@ double count(const Architecture& m, double experts) {
   const auto layers = static_cast<double>(m.layers);
   double total = static_cast<double>(m.vocab) * hidden * (m.tied ? 1 : 2);
   if (m.form != Form::kMixture) {
-    // An encoder-decoder: a block of each, the decoder's with two attentions.
+    // T5 has `layers` blocks in the encoder and in the decoder; a block of the decoder has two
+    // attentions.
     const double blocks = m.form == Form::kT5 ? 2 : 1, attentions = m.form == Form::kT5 ? 3 : 1;
     return total +
            layers * (attentions * attention_parameters(m) + blocks * matrices(m) * hidden * ffn);
@@ -137,7 +140,8 @@ namespace {
 
 bool letter(char c) { return c >= 'a' && c <= 'z'; }
 
-// Returns the letters from `at` on.
+// Returns the word at `at`: the letters up to the next character that is no letter or begins a new
+// word.
 std::string_view word_at(const Plain& name, size_t at) {
   size_t end = at;
   while (end < name.text.size() && letter(name.text[end]) && (end == at || !name.begins[end]))
@@ -149,8 +153,10 @@ bool among(const std::vector<std::string>& words, std::string_view word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-// Returns whether the name begins with `known` and something else begins behind it. A digit
-// continues a number, a letter a word; `number_may_follow`: for series, whose members are numbers.
+// Returns whether the name begins with `known` as a complete name. Nothing may follow, or one of
+// these: a separate word that is not in the table's list `other`; letters directly after `known`
+// that are a word of the list `glued`. If `number_may_follow`, which is set for series, any
+// separate word or a digit directly after `known` may follow, too.
 bool names_it(const Plain& name, std::string_view known, bool number_may_follow) {
   const size_t end = known.size();
   if (!name.text.starts_with(known)) return false;
@@ -163,8 +169,8 @@ bool names_it(const Plain& name, std::string_view known, bool number_may_follow)
   return number_may_follow || !(digit(next) || next == '.');
 }
 
-// Returns whether the name begins with `known`, a model without a builder; short names are whole
-// words.
+// Returns whether the name begins with `known`, the name of a model without a builder. If `known`
+// has at most three characters, it must be a whole word.
 bool names_unbuilt(const Plain& name, const std::string& known) {
   const size_t end = known.size();
   return name.text.starts_with(known) &&
@@ -231,7 +237,7 @@ double active_parameters_in_name(std::string_view name) {
 
 void usual_shape(double parameters, Architecture& model) {
   const double aspect = parameters < 1e10 ? 100 : 128;
-  // 12 layers hidden^2 = 12 hidden^3 / aspect
+  // parameters = 12 layers hidden^2 = 12 hidden^3 / aspect, where aspect = hidden / layers
   const double hidden = std::cbrt(parameters * aspect / 12);
   const double unit = hidden < 2048 ? 64 : hidden < 8192 ? 256 : 1024;
   model.hidden = static_cast<int64_t>(std::max(1.0, std::round(hidden / unit)) * unit);

@@ -1,5 +1,5 @@
-// Public architectures, by name. Sizes are published facts of the models (their papers and
-// configuration files), never measurements; they are data, tessera/predict/data/architectures.toml.
+// Public architectures, by name. Their sizes are published facts (from papers and configuration
+// files), never measurements. The data file is tessera/predict/data/architectures.toml.
 //
 //   const auto model = find_architecture("Llama3-70B-12L");  // 12 of its 80 layers
 #pragma once
@@ -11,83 +11,93 @@
 
 namespace tessera {
 
-// The builder (models/model.h) whose blocks a model has, and the differences in it.
+// The builder (models/model.h) that makes a model, and the distinctions that prediction needs.
 enum class Form : uint8_t {
   kGpt,      // norms, biases, ungated MLP
-  kLlama,    // RMS norms, rotary positions, gated MLP
-  kMixture,  // a Llama with experts
+  kLlama,    // a model with RMS norms, rotary positions, gated MLP
+  kMixture,  // like kLlama, but with experts
   kHybrid,   // blocks of state space, attention and experts in a pattern (nemotron_h)
   kBert,
   kT5,
   kVit,
-  kSwin,         // windows of an image; the sizes are those of the first stage
+  kSwin,  // attention in windows of an image; `hidden` and `heads` are those of the first stage
   kConvolution,  // ResNet
-  kUnbuilt,      // no builder: known so that a row can say why it is not predicted
+  kUnbuilt,      // no builder; listed so that the reason can say why a row is not predicted
 };
 
 struct Architecture {
-  std::string name;  // as in the table, or the row's own
+  std::string name;  // name in the data file, or else the name in the row
   Form form = Form::kGpt;
   int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, ffn = 0, vocab = 0, seq = 0;
   int64_t head_dim = 0;  // 0: hidden / heads
-  bool tied = false;     // head and embedding share their table
-  // Mixtures. `ffn` is the width of an expert.
+  bool tied = false;     // true: head and embedding share their table
+  // For mixtures: `ffn` is the width of an expert.
   int64_t experts = 0, top_k = 0;
-  int64_t shared_ffn = 0;                   // width of what every token passes beside the experts
-  int64_t latent = 0;                       // width of tokens at the experts; 0: hidden
-  int64_t dense_layers = 0, dense_ffn = 0;  // blocks with an MLP in place of the experts, the first
-  // Hybrids: a letter for each block, as models/nemotron_h.h has them; `ffn` is the width of an
-  // expert, experts have two matrices. Heads of state space, and depths of multi-token prediction.
+  // Width of the shared MLP, which every token passes in addition to its experts.
+  int64_t shared_ffn = 0;
+  int64_t latent = 0;  // width of a token's vector in the experts; 0: hidden
+  // The first blocks, which have an MLP and no experts: their number and the MLP's width.
+  int64_t dense_layers = 0, dense_ffn = 0;
+  // For hybrids: a letter for each block (models/nemotron_h.h). `ffn` is the width of an expert,
+  // and an expert has two matrices. `ssm_heads` is the number of heads of a state space block,
+  // `mtp` the number of further tokens that are predicted (multi-token prediction).
   std::string pattern;
   int64_t ssm_heads = 0, mtp = 0;
-  // Width through which queries, and keys and values, are made (latent attention); 0: at once.
+  // For latent attention: the width of the narrow vector from which queries are made, and of the
+  // one from which keys and values are made. 0: they are made directly from the hidden vector.
   int64_t q_rank = 0, kv_rank = 0;
-  // Networks of images beside ViT. A sample is an image; `layers` counts blocks, `seq` is the
-  // height and width.
-  int64_t depth = 0;         // of a ResNet: the layers of its name
-  std::string stages;        // of a Swin: blocks of each stage, "2-2-6-2"
-  double parameters = 0;     // where no closed form follows from the sizes
-  double forward_flops = 0;  // of an image of kImageSize
-  // Remark on the differences where the form is only near to the model; of kUnbuilt: what it is.
+  // For networks of images other than ViT: a sample is an image, `layers` is the number of blocks,
+  // and `seq` is the height and the width of an image.
+  int64_t depth = 0;         // of a ResNet: the number of layers in its name (ResNet-50)
+  std::string stages;        // of a Swin: the blocks of each stage, "2-2-6-2"
+  double parameters = 0;     // number of parameters if there is no formula for it; else 0
+  double forward_flops = 0;  // FLOP of the forward pass of an image of kImageSize x kImageSize
+  // How the model differs from its form, if it does. For kUnbuilt: what sort of model it is.
   std::string remark;
 };
 
 inline constexpr int64_t kImageSize = 224;
-// Sizes of the state space blocks of known hybrids: numbers of a head, groups of heads, numbers of
-// the state.
+// Sizes of the state space blocks of all known hybrids: the width of a head, the number of groups
+// of heads, the size of the state.
 inline constexpr int64_t kStateHeadDim = 64, kStateGroups = 8, kState = 128;
-// Returns whether some of its blocks have experts.
+// Returns whether some blocks of the model have experts.
 bool has_experts(const Architecture& model);
-// Returns whether a batch counts images, without a length of sequences (kSwin, kConvolution).
+// Returns whether a sample is an image and not a sequence of tokens (kSwin, kConvolution).
 bool takes_images(const Architecture& model);
 
-// Returns the parameters of a model of these sizes, all layers; 0 where sizes are unknown.
+// Returns the number of parameters of a model of these sizes, with all layers; 0 if sizes are
+// unknown.
 double parameter_count(const Architecture& model);
-// Returns the parameters that one token passes (experts: top_k of them).
+// Returns the number of parameters that one token uses: of each block's experts only top_k count.
 double active_parameter_count(const Architecture& model);
 
-// Cuts the model to so many layers, with the same share of dense ones, rounded up.
+// Reduces the model to so many layers. The share of dense layers remains the same, rounded up to a
+// whole layer.
 void cut_to_layers(Architecture& model, int64_t layers);
 
-// Finds the longest known name with which `name` begins, whatever case and punctuation; nothing if
-// none is. The rest must begin a new word ("Llama3-70B-12L" and "Grok-1-proxy7L", which have 12 and
-// 7 of the models' layers), and not one that makes it another model ("Phi-4-mini").
+// Finds the model with the longest known name with which `name` begins. Case, blanks and hyphens do
+// not matter. The rest of `name` must begin a new word, and must not begin with a word that makes
+// it another model's name ("Phi-4-mini"). A number of layers at the end reduces the model:
+// "Llama3-70B-12L" and "Grok-1-proxy7L" have 12 and 7 layers. Returns nothing if no known name
+// fits.
 std::optional<Architecture> find_architecture(std::string_view name);
 
-// Returns the form of a series whose member is not known ("Llama9-3B"). The series is a whole word
-// of the name, or a number follows it: "Bloomberg" is no "Bloom".
+// Returns the form of the series with which a name begins, for names of unknown members
+// ("Llama9-3B"). In the name the series must be a whole word or be followed by a number, so
+// "Bloomberg" is not of the series "Bloom". Returns nothing if there is no such series.
 std::optional<Form> form_of_series(std::string_view name);
 
-// Returns the number of parameters that a name tells, as "13B", "760M", "8x7B" do; 0 if it tells
-// none.
+// Returns the number of parameters that is part of a name, such as "13B", "760M" or "8x7B"; 0 if
+// there is none.
 double parameters_in_name(std::string_view name);
 
-// Returns the number that one token passes, as "30B-A3B" tells; 0 if the name does not.
+// Returns the number of parameters that one token uses, if it is part of the name ("30B-A3B" has
+// 3e9); else 0.
 double active_parameters_in_name(std::string_view name);
 
-// Sets layers, hidden size and heads of a usual dense model with so many parameters (vocabulary not
-// counted): hidden is about 100 times the layers up to 1e10 parameters and 128 times beyond, as in
-// the published series.
+// Sets layers, hidden size and heads as a usual dense model with so many parameters (without the
+// vocabulary's) has them. As in the published series, the hidden size is about 100 times the layers
+// below 1e10 parameters, and 128 times from there on.
 void usual_shape(double parameters, Architecture& model);
 
 }  // namespace tessera

@@ -55,7 +55,8 @@ const Column* find_column(std::string_view name) {
   return nullptr;
 }
 
-// Sets a field from a cell; false: no such value. A multiply-add of the cell is two flops.
+// Sets a field from a cell. Returns false if the field cannot have this value. forward_flops is
+// twice the number in the cell, which counts multiply-adds.
 bool set_cell(Architecture& model, const Column& column, const std::string& cell) {
   if (const auto* text = std::get_if<std::string Architecture::*>(&column)) {
     model.** text = cell;
@@ -93,7 +94,8 @@ Status add(const DataTable& table, Architecture model, ArchitectureTable& out) {
   return {};
 }
 
-// Reads a table of models. Keys beside the table's own are columns that all rows have in common.
+// Reads a table of models. A key other than the table's own keys is a column whose value all rows
+// share.
 Status read_models(const DataTable& table, ArchitectureTable& out) {
   Architecture common;
   std::string names;

@@ -1,5 +1,5 @@
-// The data behind architecture.h: tessera/predict/data/architectures.toml, which says what each key
-// means. Names are in lower case without blanks, hyphens and underscores.
+// Reads the data file of architecture.h, tessera/predict/data/architectures.toml, which says what
+// each key means. Names in the table are in lower case without blanks, hyphens and underscores.
 #pragma once
 
 #include <string>
@@ -13,15 +13,16 @@
 namespace tessera {
 
 struct ArchitectureTable {
-  std::vector<Architecture> models;  // also those without a builder
+  std::vector<Architecture> models;  // includes models without a builder
   std::vector<std::pair<std::string, Form>> series;
-  // Words that may follow a name without a blank, and words that make it another model's name.
+  // `glued`: words that may follow a known name without a blank. `other`: words that, if they
+  // follow a known name, make it the name of another model.
   std::vector<std::string> glued, other;
 };
 
-// Reads the table. Errors: file:line of an unknown key, column or form, a row of another length
-// than its columns, a name twice, a table without kind and source.
+// Reads the table. Returns an error with file:line for an unknown key, column or form, a row with
+// more or fewer cells than columns, a name that occurs twice, or a table without kind and source.
 Result<ArchitectureTable> parse_architectures(std::string_view toml, std::string_view file);
-const ArchitectureTable& architecture_table();  // of the program
+const ArchitectureTable& architecture_table();  // the table of the program's data file
 
 }  // namespace tessera

@@ -1,5 +1,5 @@
-// Values that are assumed of runs where their rows are silent: named values of
-// tessera/predict/data/assumptions.toml, each with its reason or source.
+// Values that prediction assumes about a run where the run's row does not state them. They are
+// named values in tessera/predict/data/assumptions.toml, each with its reason or source.
 //
 //   const double usable = assumed("usable_memory");
 #pragma once
@@ -19,11 +19,11 @@ struct Assumption {
 };
 using Assumptions = std::map<std::string, Assumption, std::less<>>;
 
-// Reads the values. Errors: file:line of an unknown key, a name twice, a value without kind and
-// source.
+// Reads the values. Returns an error with file:line for an unknown key, a name that occurs twice,
+// or a value without kind and source.
 Result<Assumptions> parse_assumptions(std::string_view toml, std::string_view file);
 
-// Returns the program's value of that name, which must be there.
+// Returns the value of this name from the program's data file. The name must exist.
 double assumed(std::string_view name);
 int64_t assumed_whole(std::string_view name);
 

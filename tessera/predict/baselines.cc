@@ -14,7 +14,8 @@ namespace {
 
 double real(int64_t value) { return static_cast<double>(value); }
 
-// Returns the FLOP of a step on one GPU, with recomputation, stretched by the bubble.
+// Returns the FLOP of a step on one GPU, recomputation included, times 1 + the share of the
+// pipeline's bubble.
 double work(const Run& run) {
   const double tokens = real(run.global_batch) * real(run.seq) / real(run.gpus);
   const double recompute = run.recompute == Recompute::kFull ? 4.0 / 3 : 1;
@@ -37,7 +38,8 @@ Device device_of(const Run& run) {
 }  // namespace
 
 std::vector<double> efficiency_baseline(const std::vector<BaselineRow>& rows, bool of_others) {
-  std::vector<double> rates(rows.size(), 0), peaks(rows.size(), 0);  // reached share of the peak
+  // rates: share of the peak that the row reaches
+  std::vector<double> rates(rows.size(), 0), peaks(rows.size(), 0);
   for (size_t i = 0; i < rows.size(); ++i) {
     if (rows[i].run == nullptr) continue;
     peaks[i] = peak(*rows[i].run, device_of(*rows[i].run));
@@ -45,7 +47,7 @@ std::vector<double> efficiency_baseline(const std::vector<BaselineRow>& rows, bo
       rates[i] = work(*rows[i].run) / rows[i].measured_s / peaks[i];
     }
   }
-  std::map<std::array<std::string, 3>, double> known;  // by what is asked for
+  std::map<std::array<std::string, 3>, double> known;  // results, by (left-out source, GPU, dtype)
   using Key = std::array<std::string, 3>;
   const auto efficiency = [&](const BaselineRow& of) {
     const auto [found, fresh] =
@@ -80,7 +82,8 @@ double reference_model(const Run& run) {
   const double rate = peak(run, device);
   const double memory = 1.6e12 * device.memory_rate / 2.039e12;
   if (rate <= 0 || memory <= 0) return 0;
-  constexpr double kBest = 0.84, kHalf = 16e9;  // efficiency F / (F + F0) of a product of F FLOP
+  // A product of F FLOP has the efficiency kBest F / (F + kHalf).
+  constexpr double kBest = 0.84, kHalf = 16e9;
   const double b = real(run.microbatch), s = real(run.seq) / real(run.cp), h = real(m.hidden);
   const double a = real(m.heads), t = real(run.tp), v = real(m.vocab);
   const double products = 24 * b * s * h * h / t;
@@ -88,7 +91,8 @@ double reference_model(const Run& run) {
   const double attention = 4 * b * s * s * h / t / (rate * kBest / 2);
   const double elementwise = (29 * 2 * b * s * h + 2.2 * 2 * b * a * s * s / t) / memory;
   double forward = products / (rate * kBest * x / (x + kHalf)) + attention + elementwise;
-  // All-reduces of the tensor group: the measured curves of the A100, over nodes 80 GB/s.
+  // The time of an all-reduce of the tensor group: within a node from curves measured on the A100,
+  // over several nodes with 80 GB/s.
   constexpr std::array<double, 9> kAlpha = {0, 0, 46, 56, 54, 59, 67, 71, 79};
   constexpr std::array<double, 9> kBus = {1, 1, 193, 210, 218, 222, 225, 226, 227};
   double all_reduce = 0;
@@ -102,7 +106,7 @@ double reference_model(const Run& run) {
   }
   forward += 2 * all_reduce;
   const double backward_pass = 2 * (forward - 2 * all_reduce) + 2 * all_reduce;
-  // The host issues a layer's kernels no faster.
+  // A layer's forward pass takes at least the seconds in which the host issues its kernels.
   const double floor = 0.73e-3 + (run.tp > 1 ? 0.075e-3 : 0) + (run.tp >= 8 ? 0.23e-3 : 0);
   const bool again = run.recompute == Recompute::kFull;
   const double layers = real(m.layers) / real(run.pp);

@@ -1,4 +1,4 @@
-// Predictors that predictions should beat.
+// Simple predictors, whose errors are compared with those of the predictions.
 #pragma once
 
 #include <string>
@@ -8,22 +8,24 @@
 
 namespace tessera {
 
-// One row of the efficiency baseline: a completed row and its measured step, 0 if there is none.
+// One row of the efficiency baseline: the completed row (infer.h) and its measured step time, which
+// is 0 if none is reported.
 struct BaselineRow {
-  const Run* run = nullptr;  // null: not completed
+  const Run* run = nullptr;  // null: the row could not be completed
   std::string source, gpu, dtype;
   double measured_s = 0;
 };
 
-// Predicts hardware FLOP at one efficiency for each GPU and dtype (the median of what the rows
-// reach; of the dtype, or of all, where a pair has no rows), stretched by the pipeline's bubble.
-// `of_others`: the efficiencies for a row are found without the rows of its source. 0 where a row
-// is not completed.
+// Predicts the step time as FLOP / (peak * efficiency), where FLOP include recomputation and are
+// increased by the share of the pipeline's bubble. Each pair (GPU, dtype) has one efficiency, the
+// median of the efficiencies that its rows reach. If a pair has no rows, uses the rows of the
+// dtype, or else all rows. If `of_others`, the efficiency for a row is found without the rows of
+// its source. Returns 0 for a row that is not completed.
 std::vector<double> efficiency_baseline(const std::vector<BaselineRow>& rows, bool of_others);
 
-// Predicts by a closed form, fitted on 16-bit A100 runs of Megatron-DeepSpeed (vTrain); with other
-// devices its rates scale by their peak and memory rate. 0 for models that are not a GPT or a
-// Llama.
+// Predicts the step time by a formula that was fitted on 16-bit A100 runs of Megatron-DeepSpeed
+// (vTrain). For other devices its rates are scaled by their peak and memory rate. Returns 0 for
+// models that are not a GPT or a Llama.
 double reference_model(const Run& run);
 
 }  // namespace tessera

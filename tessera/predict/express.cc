@@ -19,10 +19,11 @@ int64_t padded(int64_t value, int64_t unit) { return (value + unit - 1) / unit *
 
 void say(Run& run, std::string text) { run.reasons.push_back(std::move(text)); }
 
-// ---- changes of what no recipe takes
+// ---- changes of runs that no recipe supports
 
-// Fits cp and ep to the recipes: sequences of mixtures and hybrids stay whole; experts lie over
-// replicas, which ep divides, or over the tensor ranks of some replicas.
+// Changes cp and ep to what the recipes support. For mixtures and hybrids cp becomes 1, and pieces
+// of sequences become separate sequences of more replicas. Experts are divided over ep replicas,
+// where ep divides the number of replicas, or over the tensor ranks of several replicas.
 void fit_experts(Run& run) {
   if (!has_experts(run.model) && run.model.form != Form::kHybrid) return;
   if (run.cp > 1) {
@@ -67,8 +68,8 @@ void fit_pipeline(Run& run) {
   run.vpp = chunks;
 }
 
-// Gives each rank a key head where tp exceeds their number: Megatron cuts groups of query heads,
-// and each rank then has a copy of one key head.
+// Sets kv_heads to tp if tp is larger. Megatron cuts the groups of query heads in this case and
+// gives each rank a copy of one key head, so each rank has one key head.
 void fit_heads(Run& run) {
   Architecture& model = run.model;
   if (run.tp <= model.kv_heads || model.kv_heads == model.heads) return;
@@ -103,7 +104,8 @@ std::string llama_keys(const Run& run, const std::string& family) {
 
 std::string mixture_keys(const Run& run) {
   const Architecture& m = run.model;
-  // Tokens are balanced and none is dropped: experts have slots for just the tokens that arrive.
+  // capacity_factor is 1 because the tokens are assumed to be balanced over the experts. So no
+  // token is dropped and no slot is empty.
   std::string spec = llama_keys(run, "mixtral") +
                      fmt::format(",experts={},top_k={},capacity_factor=1", m.experts, m.top_k);
   if (m.shared_ffn > 0) spec += fmt::format(",shared_ffn={}", m.shared_ffn);
@@ -150,7 +152,7 @@ Result<std::string> model_spec(const Run& run) {
     case Form::kSwin:
       return fmt::format("swin:depths={},hidden={},heads={},image={}", m.stages, m.hidden, m.heads,
                          m.seq);
-    // Every replica normalises by the images of its own micro-batch.
+    // Batch norm takes its statistics over the images of a replica's micro-batch (`ghost`).
     case Form::kConvolution:
       return fmt::format("resnet:layers={},image={},ghost={}", m.depth, m.seq, run.microbatch);
     case Form::kUnbuilt: break;
@@ -160,10 +162,11 @@ Result<std::string> model_spec(const Run& run) {
 
 // ---- plan
 
-// Returns the value of the recipes' argument. Megatron-Core's users choose modules for mixtures and
-// hybrids: selective means its layernorm, moe_act, mla_up_proj and, for the few attentions of
-// hybrids, core_attn; experts adds moe. The kernels of state space blocks compute convolution and
-// gate again whatever a run asks for (mamba_split_conv1d_scan_combined of mamba_ssm).
+// Returns the value of the recipes' argument `recompute`. For mixtures and hybrids users of
+// Megatron-Core choose modules. Here selective means its modules layernorm, moe_act, mla_up_proj
+// and, for hybrids, which have few attentions, core_attn; experts means moe in addition.
+// Convolution and gate of state space blocks are always computed again, because their kernel does
+// so in every run (mamba_split_conv1d_scan_combined of mamba_ssm).
 std::string recompute_argument(const Run& run) {
   const Architecture& m = run.model;
   const bool hybrid = m.form == Form::kHybrid;
@@ -202,7 +205,8 @@ std::string recipe_call(const Run& run) {
     call += ",recompute=" + again;
   if (run.tp > 1 && shards_sequence(run)) call += ",sequence_shard=true";
   if (run.experts_over_tp) call += ",experts_over_tp=true";
-  // Masters rest in shards; the narrow copy that is gathered from the masters is kept for the step.
+  // With `precision` the recipe keeps the float32 masters in shards, and for each step a 16-bit
+  // copy that is gathered from the masters.
   if (run.framework.gathers_once && !is_wide(run.arithmetic))
     call += fmt::format(",precision={}", dtype_name(compute_dtype(run)));
   return call + ")";
@@ -214,7 +218,8 @@ StoreEntry store(std::string tensors) {
   return entry;
 }
 
-// Keeps the last stage's blocks, so that full recompute is of all others.
+// Switches recompute off for the blocks of the last stage, so that full recompute applies to all
+// other blocks.
 void keep_last_stage(Plan& plan, const Run& run) {
   const int64_t stages = run.pp * run.vpp;
   const int64_t layers = run.model.layers;
@@ -233,7 +238,7 @@ void set_precision(Plan& plan, const Run& run) {
   plan.precision.state = DType::kFloat32;
 }
 
-// Returns the bytes of a block's weights in the dtype of the computation.
+// Returns the bytes of a block's weights on one rank in the dtype of the computation.
 int64_t block_bytes(const Run& run) {
   const Architecture& m = run.model;
   const double tables = static_cast<double>(m.vocab * m.hidden) * (m.tied ? 1 : 2);
@@ -251,7 +256,8 @@ std::string of_all_blocks(const std::string& name) {
   return join(parts, ".");
 }
 
-// Keeps small parameters whole, though their gradients and states are in shards.
+// Adds a plan entry that keeps small parameters whole on every rank, although their gradients and
+// states are sharded.
 void keep_small_parameters(Plan& plan, const Graph& graph, int64_t most_elements) {
   std::set<std::string> small;
   for (const Tensor& tensor : graph.tensors()) {
@@ -264,7 +270,7 @@ void keep_small_parameters(Plan& plan, const Graph& graph, int64_t most_elements
   plan.stores.push_back(std::move(whole));
 }
 
-// Adds what the recipes do not say.
+// Adds the details to the plan that the recipes have no arguments for.
 void add_details(Plan& plan, const Graph& graph, const Run& run) {
   set_precision(plan, run);
   plan.bucket_bytes = std::min(run.framework.bucket_bytes, kUnbounded);
@@ -280,7 +286,8 @@ void add_details(Plan& plan, const Graph& graph, const Run& run) {
       narrow.keep = Keep::kStep;
       plan.stores.push_back(std::move(narrow));
     }
-    StoreEntry gradients = store("grad.*.cast");  // summed whole, reduced once a step
+    // Gradients are summed whole and are reduced once a step.
+    StoreEntry gradients = store("grad.*.cast");
     gradients.over.emplace();
     plan.stores.push_back(std::move(gradients));
   }
@@ -290,7 +297,8 @@ void add_details(Plan& plan, const Graph& graph, const Run& run) {
     activation.recompute = true;
     plan.stores.push_back(std::move(activation));
   }
-  // The kernel that weighs applies the activation too; its backward pass starts from the products.
+  // The kernel that applies the weights of tokens also applies the activation. Its backward pass
+  // reads the products, so the unweighed activation is not kept.
   if (has_experts(run.model) && run.framework.weigh_inside && run.recompute != Recompute::kFull) {
     StoreEntry unweighed = store(gated ? "blocks.*.moe.mul" : "blocks.*.moe.act");
     unweighed.recompute = true;
@@ -307,7 +315,8 @@ std::string style_text(const Run& run) {
       run.arithmetic == Arithmetic::kFp4) {
     text += fmt::format(",matmul_arithmetic={}", arithmetic_name(run.arithmetic));
   }
-  // Partitioned gradients leave their buffers bucket by bucket.
+  // With zero >= 2 there are no buffers for whole gradients, because each bucket is freed once it
+  // is reduced.
   if (const auto style = parse_style(text); run.zero >= 2 && style && style->gradient_buffers)
     text += ",gradient_buffers=false";
   return text;
@@ -329,7 +338,8 @@ Result<Expressed> express(const Run& completed) {
   out.batch = run.dp * run.microbatch * run.micro_batches;
   out.step_scale = static_cast<double>(run.global_batch) / static_cast<double>(out.batch);
   out.recipe = recipe_call(run);
-  // A recipe takes sizes from the graph of any batch.
+  // The graph of batch 1 suffices, because a recipe reads from the graph only sizes that do not
+  // depend on the batch.
   TESSERA_TRY(const Model smallest, build_model(out.model, 1));
   TESSERA_TRY(Plan plan, load_plan(out.recipe, smallest.graph));
   add_details(plan, smallest.graph, run);

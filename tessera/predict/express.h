@@ -1,6 +1,7 @@
-// Expresses a completed row as the rest of the library takes it: model spec, plan, cluster, style.
-// Where the recipes refuse a row, the nearest form that they take is found and named; if there is
-// none, the row has a reason and no figures.
+// Expresses a completed row (infer.h) as the inputs of the rest of the library: model spec, plan,
+// cluster and style. If no recipe supports a row as it is, the row is changed to the nearest form
+// that a recipe supports, and `reasons` names the change. If there is no such form, express()
+// returns an error.
 #pragma once
 
 #include <string>
@@ -14,19 +15,20 @@
 namespace tessera {
 
 struct Expressed {
-  std::string model;   // spec of models/model.h
-  int64_t batch = 1;   // sequences of a step; with context parallelism of a mixture, pieces of them
-  std::string recipe;  // call that gives the plan but for what `plan_text` adds
-  std::string plan;    // text of the plan
+  std::string model;  // spec of models/model.h
+  // Sequences of a step; for mixtures and hybrids with context parallelism, pieces of sequences.
+  int64_t batch = 1;
+  std::string recipe;       // recipe call that gives `plan` except for details that express() adds
+  std::string plan;         // text of the complete plan
   std::string cluster;      // "dgx-a100:4"
-  int64_t gpus_a_node = 8;  // where it differs from the preset's
-  std::string style;        // text of cost/style.h
+  int64_t gpus_a_node = 8;  // used if it differs from the preset's number
+  std::string style;        // text of a style (cost/style.h)
   CountedMemory memory = CountedMemory::kDevice;
-  double uncertainty_factor = 1;  // on what follows from the costs
-  // Sequences of the row's step over those of `batch`: not 1 where `batch` has another number of
-  // tokens.
+  double uncertainty_factor = 1;  // factor on the uncertainty that follows from the costs
+  // The row's sequences of a step / `batch`. Not 1 if whole micro-batches make another number of
+  // sequences than the row states.
   double step_scale = 1;
-  std::vector<std::string> reasons;  // what was inferred or replaced
+  std::vector<std::string> reasons;  // values that were inferred or replaced
 };
 
 Result<Expressed> express(const Run& run);

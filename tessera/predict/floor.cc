@@ -26,8 +26,8 @@ std::map<std::string, Rows> by(const std::vector<ScoredRow>& rows, std::string S
   return out;
 }
 
-// Returns the least sum of |p / measured - 1| for one p: convex and piecewise linear, so at a
-// measured one.
+// Returns the least sum of |p / measured - 1| over all values of p. The sum is convex and piecewise
+// linear in p, so it is least at one of the measured values.
 double least_error(const std::vector<double>& measured) {
   double least = std::numeric_limits<double>::infinity();
   for (const double p : measured) {
@@ -51,8 +51,9 @@ SourceFloor floor_of_source(const Rows& rows) {
   return out;
 }
 
-// Counts of a group's pairs. `orderable`: pairs whose inputs and measured values differ;
-// `agreeing`: of these, the pairs in the right order minus those in the wrong one.
+// Numbers of pairs of rows of a group. `orderable`: pairs with different inputs and different
+// measured values. `agreeing`: the orderable pairs that are predicted in the right order minus
+// those in the wrong order.
 struct PairCounts {
   double all = 0, orderable = 0, agreeing = 0;
 };
@@ -125,8 +126,9 @@ std::string block_of(const Row& row) {
   return out;
 }
 
-// Tries each row's own factor: the sum of |f p / m - 1| is convex and piecewise linear in the
-// factor f, so it is least where one row is met.
+// Tries as factor f of a block the factor that is exact for one of its rows, for each row. The sum
+// of |f predicted / measured - 1| is convex and piecewise linear in f, so it is least at one of
+// these factors.
 std::vector<ScoredRow> with_block_factors(std::vector<ScoredRow> rows) {
   std::map<std::string, std::vector<ScoredRow*>> blocks;
   for (ScoredRow& row : rows) {

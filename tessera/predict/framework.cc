@@ -17,7 +17,7 @@
 namespace tessera {
 namespace {
 
-// ---- what a row tells about its framework; the file explains each
+// ---- conditions on a row that suggest a framework; frameworks.toml explains each
 
 enum class Condition : uint8_t {
   kRecent,
@@ -42,7 +42,7 @@ constexpr std::array<std::string_view, 14> kConditions = {
 using Features = std::array<bool, kConditions.size()>;
 
 Features features_of(const Row& row, bool recent) {
-  // A machine whose name is not known counts as a new one.
+  // A machine with an unknown name is treated as a recent one.
   const Machine machine = find_machine(row.gpu).value_or(Machine());
   const auto model = find_architecture(row.model);
   const auto more_than_one = [](const std::optional<int64_t>& degree) {
@@ -72,7 +72,7 @@ Features features_of(const Row& row, bool recent) {
   return out;
 }
 
-// Conditions that must hold, or must not hold.
+// Conditions, each with whether it must hold (true) or must not hold (false).
 using Wanted = std::vector<std::pair<Condition, bool>>;
 
 bool holds(const Wanted& wanted, const Features& features) {
@@ -111,7 +111,8 @@ bool begins_word(std::string_view text, std::string_view word) {
   return false;
 }
 
-// Returns whether the names include the source, given in lower case.
+// Returns whether the source is one of the names or has one of the words. `source` must be in lower
+// case.
 bool is_named_by(const Names& known, const std::string& source) {
   return std::find(known.names.begin(), known.names.end(), source) != known.names.end() ||
          std::any_of(known.words.begin(), known.words.end(),
@@ -217,7 +218,7 @@ struct FrameworkData {
   struct Successor {
     std::vector<std::string> of;
     std::string framework, said;
-    std::vector<Wanted> when;  // one of them
+    std::vector<Wanted> when;  // one of these must hold
   };
   struct Guess {
     Wanted when;
@@ -238,7 +239,8 @@ const Framework* find_framework(const std::vector<Framework>& all, std::string_v
   return found == all.end() ? nullptr : &*found;
 }
 
-// Reads the name of a framework under `key`; the framework must stand above.
+// Reads the name of a framework under `key`. Returns an error if the file does not define this
+// framework earlier.
 Status read_framework_name(const DataTable& table, std::string_view key,
                            const FrameworkData& framework_data, std::string& out) {
   TESSERA_TRY_VOID(table.text(key, out));
@@ -364,7 +366,8 @@ Framework named(std::string_view name) {
   return *find_framework(framework_data().frameworks, name);
 }
 
-// Returns the name that the framework has by the time of the row.
+// Returns the framework that replaced `name` by the time of the row (frameworks.toml, successors),
+// or `name` itself. `reason` gets what the entry says about it.
 std::string successor(const std::string& name, const Features& features, std::string& reason) {
   for (const auto& entry : framework_data().successors) {
     if (std::find(entry.of.begin(), entry.of.end(), name) == entry.of.end()) continue;
@@ -377,7 +380,8 @@ std::string successor(const std::string& name, const Features& features, std::st
   return name;
 }
 
-// Returns whether it is of Megatron's family, which shards no parameters: FSDP or a compiler does.
+// Returns whether the framework is one of Megatron's family, which cannot shard parameters (zero =
+// 3). Rows of its sources that state zero = 3 are of another framework.
 bool shards_no_parameters(const Framework& framework) {
   return framework.vocab_multiple > 1 && framework.style != "deepspeed";
 }

@@ -1,6 +1,6 @@
-// The framework that made a run, and what its runs do where a row does not say. The cost options of
-// a framework are its style (cost/style.h); the options here belong to the plan. All of it is data,
-// each value with its source or reason: tessera/predict/data/frameworks.toml.
+// The framework that a run used, and what its runs do where a row does not say. The cost options of
+// a framework are its style (cost/style.h); the options in this file concern the plan. All values
+// are in the data file tessera/predict/data/frameworks.toml, each with its source or reason.
 //
 //   std::string reason;
 //   const Framework framework = framework_of(row, reason, /*recent=*/true);
@@ -18,66 +18,76 @@
 
 namespace tessera {
 
-// The memory that a framework's log counts: all that the device holds (as nvidia-smi tells it), all
-// that the allocator has reserved, or the allocated part of that.
+// The memory that a framework's log reports. kDevice: all memory that is in use on the device, as
+// nvidia-smi shows it. kReserved: what the allocator has reserved. kAllocated: the part of the
+// reserved memory that the allocator has given out.
 enum class CountedMemory : uint8_t { kDevice, kReserved, kAllocated };
 std::string_view memory_name(CountedMemory what);
 
 struct Framework {
   std::string name;   // "megatron-core"
-  std::string style;  // preset of cost/style.h
-  // Recomputation where the row is silent, if the run fits so; a run that does not fit takes the
-  // next stronger.
+  std::string style;  // name of a preset of styles (cost/style.h)
+  // The recomputation of a run whose row does not state any. If the run then does not fit in
+  // memory, the next stronger recomputation is used.
   Recompute recompute = Recompute::kNone;
-  bool recompute_as_stated = true;  // false: `recompute` holds whatever a row states
-  // false: full recompute leaves out the last stage (DeepSpeed's pipeline engine).
+  bool recompute_as_stated = true;  // false: a row's statement is ignored and `recompute` is used
+  // False: full recompute does not apply to the last stage (DeepSpeed's pipeline engine).
   bool recompute_last_stage = true;
-  bool sequence_shard = false;            // with tp: seq over tp between the split ops
-  bool sequence_shard_selective = false;  // as above, but with selective recompute only
-  bool interleaved = false;               // stages in chunks of two blocks where vpp is not stated
-  bool sharded_state = false;             // zero = 1 where the row is silent
-  bool sharded_parameters = false;        // zero = 3 where it says neither zero, tp nor pp
-  bool gathers_once = true;  // zero = 1: parameters are gathered once a step, not kept twice
-  // With pp: parameters that zero = 3 gathers are kept for the step, and gradients (zero = 2, 3)
-  // are reduced once.
+  bool sequence_shard = false;            // with tp: sequence parallelism (Megatron's)
+  bool sequence_shard_selective = false;  // as sequence_shard, but only with selective recompute
+  bool interleaved = false;         // a stage is cut into chunks of two blocks if vpp is not stated
+  bool sharded_state = false;       // zero = 1 if the row states none
+  bool sharded_parameters = false;  // zero = 3 if the row states none of zero, tp, pp
+  // With zero = 1: the float32 parameters are kept in shards only, and the copy in 16 bits that is
+  // gathered from them is kept for the step.
+  bool gathers_once = true;
+  // With pp: the parameters that zero = 3 gathers are kept for the whole step, and the gradients
+  // (zero = 2 or 3) are reduced once a step.
   bool keeps_gathered = false;
-  // Gradients are summed in the dtype of the computation: in fp16 runs, in bf16 runs.
+  // Gradients are summed in the 16-bit dtype of the computation and not in float32. The first flag
+  // is for fp16 runs, the second for bf16 runs.
   bool narrow_gradients = false, narrow_bf16_gradients = false;
-  bool fused_gating = false;  // a gated MLP's activation is not kept for the backward pass
-  bool weigh_inside = false;  // experts weigh before their last product
-  // Its fused attention is FlashAttention's or cuDNN's, which have no kernels for older GPUs.
+  bool fused_gating = false;  // a gated MLP's activation is computed again for the backward pass
+  bool weigh_inside = false;  // experts apply a token's weight before their last product
+  // Fused attention uses the kernels of FlashAttention or cuDNN, which do not exist for older GPUs.
   bool flash_attention = false;
-  double dropout = 0;               // of gpt and bert
-  int64_t bucket_bytes = 25 << 20;  // gradients of a bucket are reduced together
-  int64_t prefetch = 1;             // blocks, zero = 3
-  int64_t persistent_elements = 0;  // zero = 3: parameters up to this size stay whole
-  bool whole_blocks = false;        // zero = 3: a block is gathered and reduced in one piece
-  int64_t vocab_multiple = 1;       // the vocabulary is padded to a multiple of this times tp
-  int64_t vocab_from_tp = 1;        // from this degree on; below, it is as stated
+  double dropout = 0;               // dropout of the models gpt and bert
+  int64_t bucket_bytes = 25 << 20;  // gradients are reduced in buckets of this size
+  int64_t prefetch = 1;             // with zero = 3: blocks that are gathered ahead
+  // With zero = 3: parameters with at most so many elements are not sharded.
+  int64_t persistent_elements = 0;
+  bool whole_blocks = false;   // with zero = 3: a block is gathered and reduced in one collective
+  int64_t vocab_multiple = 1;  // the vocabulary is padded to a multiple of this times tp
+  int64_t vocab_from_tp = 1;   // the least tp for which the vocabulary is padded
   CountedMemory memory = CountedMemory::kDevice;
-  bool benchmark_fine_tuning = false;  // no more sequences a step than GPUs: low-rank factors
-  // A change of the preset's machine (apply_what_if()) for a framework whose runs had another
-  // network.
+  // Runs with at most one sequence a GPU train low-rank factors.
+  bool benchmark_fine_tuning = false;
+  // A change of the preset's machine in the form of apply_what_if(), for runs whose network differs
+  // from the preset's.
   std::string machine;
-  bool guessed = false;  // the row's source did not tell; no option
+  bool guessed = false;  // true: the row's source did not tell the framework (not an option)
 };
 
-// Returns the framework of a row: by the row's source where its name is known, else by what the row
-// says: degrees, ZeRO stage, dtype, GPU, and whether the model is `recent` (has gated blocks, which
-// came with the frameworks of 2023). `reason` gets why if the source did not say.
+// Returns the framework of a row. If the name of the row's source is known, the source determines
+// it. Otherwise it is guessed from the degrees, the ZeRO stage, the dtype, the GPU, and from
+// whether the model is `recent`, that is, has gated blocks, which came with the frameworks of 2023.
+// For a guess `reason` gets an explanation.
 Framework framework_of(const Row& row, std::string& reason, bool recent = false);
 
 const std::vector<Framework>& all_frameworks();
 
-// Sets "recompute_last_stage", "dropout", ... to `value`. Errors: unknown key, no value of it.
+// Sets an option ("recompute_last_stage", "dropout", ...) to `value`. Returns an error if the key
+// is unknown or cannot have this value.
 Status set_option(Framework& framework, std::string_view key, std::string_view value);
 std::vector<std::string> framework_options();
 
-// Reads the file. Errors: file:line of an unknown key, option or condition, of a name that is not
-// above, of a value without kind and source.
+// The content of frameworks.toml. parse_frameworks() returns an error with file:line for an unknown
+// key, option or condition, for the name of a framework that is not defined earlier in the file,
+// and for a value without kind and source.
 struct FrameworkData;
 Result<std::shared_ptr<const FrameworkData>> parse_frameworks(std::string_view toml,
                                                               std::string_view file);
-const TextFiles& predict_data();  // the files in tessera/predict/data, made by CMake
+// Returns the files in tessera/predict/data, which CMake puts into the program.
+const TextFiles& predict_data();
 
 }  // namespace tessera

@@ -48,13 +48,15 @@ Status set_arithmetic(Run& run, const Row& row) {
 
 // ---- degrees
 
-// One way to cut a run by tensors and stages.
+// A choice of tensor parallelism and pipeline stages.
 struct Degrees {
   int64_t tp = 1, pp = 1;
 };
 
-// Returns the degrees that leave whole replicas: an open tp is within a node, an open pp divides
-// the layers (or what the stated replicas leave); smaller ones first.
+// Returns all choices of degrees for which the GPUs make a whole number of replicas, smaller
+// degrees first. A degree that the row states is fixed. If tp is open, it is at most the GPUs of a
+// node. If pp is open, it divides the layers, or gives exactly the number of replicas that the row
+// states.
 std::vector<Degrees> possible_degrees(const Run& run, const Row& row) {
   const bool tp_open = !row.tp, pp_open = !row.pp;
   std::vector<Degrees> all;
@@ -72,8 +74,8 @@ std::vector<Degrees> possible_degrees(const Run& run, const Row& row) {
   return all;
 }
 
-// Distributes the optimizer over replicas where the row is silent, if the framework does so or if
-// the states of whole replicas could not be on any device.
+// Sets ZeRO stage 1 if the row states no stage and either the framework usually does so or the
+// states of a replica do not fit on the devices otherwise.
 void take_usual_zero(Run& run, const Row& row) {
   if (row.zero || run.zero > 1 || run.lora > 0) return;
   const double memory = static_cast<double>(run.machine.memory_bytes);
@@ -81,9 +83,9 @@ void take_usual_zero(Run& run, const Row& row) {
   run.zero = (run.framework.sharded_state || needed) && run.dp * run.cp > 1 ? 1 : 0;
 }
 
-// Chooses degrees that are not stated: the smallest with which the model's states and one
-// micro-batch fit, among those that leave as many replicas as are stated, whole groups of experts
-// and whole sequences for each.
+// Chooses the degrees that the row does not state. Prefers choices that leave the stated number of
+// replicas, a number of replicas that ep divides, and a whole number of sequences for each replica.
+// Takes the first of these choices with which the run fits in memory, or the last one if none fits.
 void choose_degrees(Run& run, const Row& row) {
   std::vector<Degrees> possible = possible_degrees(run, row);
   const auto replicas = [&run](const Degrees& one) {
@@ -96,8 +98,8 @@ void choose_degrees(Run& run, const Row& row) {
   };
   if (row.dp) keep([&](const Degrees& one) { return replicas(one) == *row.dp; });
   keep([&](const Degrees& one) { return replicas(one) % run.ep == 0; });
-  // Replicas share whole sequences. Where a step has fewer sequences than nodes, its sequences are
-  // cut instead (set_batch), and any number of replicas will do.
+  // Each replica must get the same number of whole sequences. If a step has fewer sequences than
+  // nodes, set_batch() cuts the sequences instead, and any number of replicas is possible.
   if (row.global_batch && *row.global_batch * run.gpus_a_node >= run.gpus) {
     keep([&](const Degrees& one) { return *row.global_batch % replicas(one) == 0; });
   }
@@ -110,8 +112,8 @@ void choose_degrees(Run& run, const Row& row) {
   }
 }
 
-// Spreads experts of a mixture over replicas where the row is silent: the fewest with which it
-// fits.
+// Sets ep if the row does not state it: divides the experts of a mixture over the smallest number
+// of replicas with which the run fits in memory.
 void choose_experts(Run& run, const Row& row) {
   if (row.ep || !has_experts(run.model) || fits(run)) return;
   const int64_t before = run.ep;
@@ -122,8 +124,9 @@ void choose_experts(Run& run, const Row& row) {
     run.reasons.push_back(fmt::format("ep = {}: the smallest that fits", run.ep));
 }
 
-// Takes equally many GPUs of each node for a run that fills no whole number of nodes (16 of the 18
-// trays of a rack).
+// Reduces gpus_a_node for a run whose GPUs are not a whole number of nodes (a rack of 18 trays of
+// which 16 are used), so that all nodes have the same number of GPUs. Does nothing if that would
+// leave half of a node or less.
 void place_evenly(Run& run, int64_t gpus) {
   if (gpus <= run.gpus_a_node || gpus % run.gpus_a_node == 0) return;
   int64_t used = run.gpus_a_node;
@@ -199,9 +202,10 @@ bool can_train_low_rank(const Run& run) {
   return run.model.form == Form::kLlama || run.model.form == Form::kMixture;
 }
 
-// Finds whether low-rank factors are trained. The column goes before words, and words before what
-// can be told from the batch. The benchmark's fine-tuning (a llama on so few sequences) trains
-// factors beside attention; other runs train factors beside all products of a block.
+// Finds out whether only low-rank factors are trained. The row's column decides first, then words
+// in names and notes, then the batch: a llama with at most one sequence a GPU is the fine-tuning
+// benchmark of MLPerf. The benchmark trains factors for the products of attention; other runs train
+// factors for all products of a block.
 Status find_low_rank(Run& run, const Row& row) {
   if (row.lora == 0) return {};
   const bool mlp = !run.framework.benchmark_fine_tuning;
@@ -238,8 +242,8 @@ Status find_low_rank(Run& run, const Row& row) {
   return {};
 }
 
-// Assumes low-rank factors if no device could hold the states: what has run can have trained no
-// more.
+// Assumes low-rank factors if the states of all parameters do not fit on the devices, because the
+// published run cannot have trained all parameters.
 void check_states(Run& run, const Row& row) {
   const double states = estimated_state_bytes(run);
   const bool possible =
@@ -249,25 +253,25 @@ void check_states(Run& run, const Row& row) {
     train_low_rank(run, assumed_whole("lora_rank"), true,
                    fmt::format("states of all parameters are {:.0f} GB a GPU", states / 1e9));
   }
-  // States of factors are not worth a shard.
+  // Low-rank factors have so few states that they are not sharded.
   if (run.lora > 0 && run.zero < 3) run.zero = 0;
 }
 
 // ---- batch and recompute
 
-// Returns whether recipes compute whole mixtures of experts again: those of hybrids do.
+// Returns whether the recipes support kExperts for this model. They do for hybrids with experts.
 bool knows_experts(const Run& run) {
   return run.model.form == Form::kHybrid && has_experts(run.model);
 }
-// Returns the most recomputation of a silent row. Frameworks that interleave come with selective
-// recomputation and published runs of them keep to it: a silent row does not mean full, even where
-// the estimate of memory is too high.
+// Returns the strongest recomputation that is assumed for a row that states none. Frameworks that
+// interleave stages have selective recomputation, and published runs with them use it. So full
+// recomputation is not assumed for them, even if the estimated memory is too large.
 Recompute most_recompute(const Run& run) {
   if (!run.framework.interleaved) return Recompute::kFull;
   return knows_experts(run) ? Recompute::kExperts : Recompute::kSelective;
 }
 
-// Returns the next stronger recomputation.
+// Returns the next stronger recomputation than the run's; full is the strongest.
 Recompute more(const Run& run) {
   switch (run.recompute) {
     case Recompute::kNone: return Recompute::kSelective;
@@ -278,7 +282,8 @@ Recompute more(const Run& run) {
   return Recompute::kFull;
 }
 
-// Returns the row's recomputation; nothing where it is silent.
+// Returns the recomputation that the row states, or the framework's if the framework ignores
+// statements. Returns nothing if the row states none.
 std::optional<Recompute> stated_recompute(Run& run, const Row& row) {
   if (!run.framework.recompute_as_stated) return run.framework.recompute;
   if (!row.recompute.what) return std::nullopt;
@@ -288,8 +293,8 @@ std::optional<Recompute> stated_recompute(Run& run, const Row& row) {
   return as_full ? Recompute::kFull : *row.recompute.what;
 }
 
-// Chooses recomputation where the row is silent: the framework's, or as much more as it takes to
-// fit.
+// Chooses the recomputation if the row states none. Begins with the framework's and takes the next
+// stronger until the run fits in memory or most_recompute() is reached.
 void choose_recompute(Run& run) {
   run.recompute = run.framework.recompute;
   while (run.recompute < most_recompute(run) && !fits(run)) run.recompute = more(run);
@@ -299,8 +304,10 @@ void choose_recompute(Run& run) {
                                         : std::string("the least that fits")));
 }
 
-// Returns the sequences of a micro-batch where the row is silent: with stages one unless there are
-// many more micro-batches than stages, else the most that fit, 16 at most.
+// Chooses the sequences of a micro-batch if the row does not state them: the largest power of two
+// that divides the replica's sequences, fits in memory and is at most most_microbatch
+// (assumptions.toml). With pipeline stages a micro-batch has more than one sequence only if at
+// least 8 micro-batches for each stage remain.
 int64_t choose_microbatch(Run run, int64_t of_replica, bool recompute_open) {
   int64_t best = 1;
   for (int64_t b = 1; b <= std::min(of_replica, assumed_whole("most_microbatch")); b *= 2) {
@@ -315,7 +322,9 @@ int64_t choose_microbatch(Run run, int64_t of_replica, bool recompute_open) {
   return best;
 }
 
-// Returns a batch of a usual number of tokens where the row is silent; of images, for each replica.
+// Returns the batch if the row states none. For images it is a usual number for each replica. For
+// sequences it has a usual number of tokens, and, with stages, at least 4 micro-batches for each
+// stage.
 int64_t usual_batch(const Run& run, bool microbatch_known) {
   if (takes_images(run.model))
     return run.dp * (microbatch_known ? run.microbatch : assumed_whole("images_a_replica"));
@@ -329,14 +338,14 @@ int64_t usual_batch(const Run& run, bool microbatch_known) {
   return unit * count;
 }
 
-// Sets the chunks of a stage: as stated, else of two blocks where that divides and the framework
-// interleaves.
+// Sets vpp, the number of chunks of a stage. If the row does not state it and the framework
+// interleaves, takes chunks of two blocks, or else of 1, 3 or 4 blocks, if these divide the layers.
 void set_chunks(Run& run, const Row& row) {
   run.vpp = run.pp > 1 ? row.vpp.value_or(1) : 1;
   if (row.vpp || run.pp == 1 || !run.framework.interleaved) return;
   if (has_experts(run.model) || run.micro_batches % run.pp != 0) return;
   for (const int64_t blocks : {2, 1, 3, 4}) {
-    // Even chunks, but for the first and the last, which may have one block less.
+    // All chunks have `blocks` blocks, but the first and the last may have one less.
     const int64_t of_round = run.pp * blocks, missing = -run.model.layers % of_round;
     if (missing != 0 && of_round + missing > 2) continue;
     run.vpp = (run.model.layers + of_round - 1) / of_round;
@@ -345,7 +354,8 @@ void set_chunks(Run& run, const Row& row) {
   if (run.vpp > 1) run.reasons.push_back(fmt::format("vpp = {}", run.vpp));
 }
 
-// Sets whole micro-batches of whole sequences; the batch is rounded to them.
+// Sets global_batch, microbatch and micro_batches. Rounds the stated batch to whole micro-batches
+// of whole sequences.
 void set_batch(Run& run, const Row& row) {
   const bool recompute_open = row.recompute.empty() && run.framework.recompute != Recompute::kNone;
   if (row.microbatch) run.microbatch = *row.microbatch;
@@ -355,7 +365,8 @@ void set_batch(Run& run, const Row& row) {
   } else {
     run.global_batch = *row.global_batch;
   }
-  // A step has fewer sequences than replicas and stages want: its sequences are cut.
+  // If a step has fewer sequences than replicas, some replicas become context parallelism, which
+  // cuts the sequences.
   if (run.global_batch < run.dp && run.dp % run.global_batch == 0) {
     run.cp *= run.dp / run.global_batch;
     run.dp = run.global_batch;
@@ -370,7 +381,8 @@ void set_batch(Run& run, const Row& row) {
   }
   run.microbatch = std::min(run.microbatch, of_replica);
   run.micro_batches = std::max<int64_t>(1, (of_replica + run.microbatch / 2) / run.microbatch);
-  // Stages with few long sequences a replica: the sequences can only have been cut.
+  // If the replicas have too few long sequences to fill the stages, the run must have cut its
+  // sequences.
   if (run.pp > 1 && run.micro_batches < run.pp && run.cp == 1 && run.dp > 1 &&
       run.seq >= assumed_whole("long_sequence")) {
     run.cp = run.dp;
@@ -382,11 +394,14 @@ void set_batch(Run& run, const Row& row) {
   if (batch == run.global_batch) return;
   run.reasons.push_back(
       fmt::format("batch {} in place of {}: whole micro-batches", batch, run.global_batch));
-  // The time is scaled to the stated batch; replicas without a sequence make no step shorter.
+  // The run keeps the stated global_batch, and the predicted step time is later scaled from `batch`
+  // to it (Expressed::step_scale). But if there are more replicas than sequences, global_batch
+  // becomes `batch`, so that nothing is scaled: idle replicas do not make a step shorter.
   if (run.global_batch < run.dp) run.global_batch = batch;
 }
 
-// Checks that a network of images is split over its batch and its blocks only, as recipes do.
+// Checks that a network of images is split only over its batch and its blocks, because the recipes
+// support nothing else.
 Status check_images(const Run& run) {
   if (!takes_images(run.model) || run.tp * run.cp == 1) return {};
   return invalid_input(fmt::format(
@@ -432,14 +447,16 @@ Result<Run> infer(const Row& row, const std::vector<FrameworkOption>& options) {
   std::string reason;
   TESSERA_TRY(run.machine, machine_of(row, reason));
   add(reason);
-  // Gated blocks came into use in 2023, together with frameworks that fuse attention.
+  // A model with gated blocks counts as recent, because such blocks came into use in 2023, at the
+  // same time as frameworks with fused attention.
   run.framework = framework_of(row, reason, run.model.form == Form::kLlama);
   add(reason);
   for (const FrameworkOption& option : options) {
     if (!option.framework.empty() && option.framework != run.framework.name) continue;
     TESSERA_TRY_VOID(set_option(run.framework, option.key, option.value));
   }
-  // The kernels of its fused attention were written for newer GPUs.
+  // If the kernels of the framework's fused attention do not support this GPU, attention is not
+  // fused.
   if (const auto style = parse_style(run.framework.style); run.framework.flash_attention &&
                                                            !run.machine.flash_attention && style &&
                                                            style->fused_attention) {
@@ -461,7 +478,8 @@ Result<Run> infer(const Row& row, const std::vector<FrameworkOption>& options) {
   run.recompute = recompute.value_or(Recompute::kNone);
   TESSERA_TRY_VOID(set_degrees(run, row));
   check_states(run, row);
-  // Micro-batches as if all was kept: published runs that compute again do not use up the memory.
+  // The micro-batch is chosen as if nothing was computed again, because published runs with
+  // recomputation do not use the memory that it saves for larger micro-batches.
   run.recompute = Recompute::kNone;
   set_batch(run, row);
   TESSERA_TRY_VOID(check_images(run));

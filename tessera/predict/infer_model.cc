@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-// Returns whether the row's model is another one than the table's of that name.
+// Returns whether the sizes in the row show that its model is not the known model of that name.
 bool contradicts(const Row& row, const Architecture& known) {
   if (row.hidden && *row.hidden != known.hidden) return true;
   if (row.layers || row.hidden || !row.params) return false;
@@ -19,7 +19,8 @@ bool contradicts(const Row& row, const Architecture& known) {
   return ratio < 0.7 || ratio > 1.4;
 }
 
-// Returns whether "MoE" is a word: "GShard-MoE-10B", "OpenMoE", "moe10b"; not "AmoebaNet".
+// Returns whether the name, in lower case, has "moe" at the end of a word: "gshard-moe-10b",
+// "openmoe" and "moe10b" do, "amoebanet" does not.
 bool has_word_moe(const std::string& name) {
   for (size_t at = name.find("moe"); at != std::string::npos; at = name.find("moe", at + 1)) {
     if (at + 3 == name.size() || name[at + 3] < 'a' || name[at + 3] > 'z') return true;
@@ -32,7 +33,9 @@ bool says_mixture(const Row& row) {
          active_parameters_in_name(row.model) > 0;
 }
 
-// Returns the form, gated or not, that has the stated parameters; without them, by the sizes.
+// Returns kLlama (gated) or kGpt (not gated). A model with fewer key heads than heads is kLlama.
+// For others takes the form whose number of parameters is nearer to the stated one. If the
+// parameters or ffn are not stated, takes kLlama only if ffn is stated and is not 4 hidden.
 Form form_by_sizes(const Row& row, Architecture model) {
   if (row.kv_heads && row.heads && *row.kv_heads < *row.heads) return Form::kLlama;
   if (!row.ffn || !row.params)
@@ -45,9 +48,10 @@ Form form_by_sizes(const Row& row, Architecture model) {
   return miss(Form::kLlama) < miss(Form::kGpt) ? Form::kLlama : Form::kGpt;
 }
 
-// Returns the heads of a model that states none: of the first usual size that divides `hidden`.
+// Returns the number of heads of a model whose row states none. The size of a head is the first
+// usual size that divides `hidden`.
 int64_t usual_heads(int64_t hidden) {
-  // Sizes of the Megatron-LM paper (2019), and GPT-3's of 1,536, have heads of 96.
+  // The models of the Megatron-LM paper (2019) and the GPT-3 of hidden size 1,536 have heads of 96.
   for (const int64_t known : {1536, 1920, 2304, 3072}) {
     if (hidden == known) return hidden / 96;
   }
@@ -62,8 +66,9 @@ int64_t usual_heads(int64_t hidden) {
   return 1;
 }
 
-// Sets the experts of an unknown mixture: as many as its parameters make, and for each token as
-// many as the active parameters of its name make; else 8 and 2.
+// Sets `experts` and `top_k` of an unknown mixture. `experts` follows from the number of
+// parameters, and `top_k` from the number of active parameters in the name. Where these are not
+// known, takes the usual numbers of assumptions.toml.
 void usual_experts(const Row& row, Architecture& model, std::vector<std::string>& reasons) {
   model.experts = std::max(assumed_whole("usual_experts"), row.ep.value_or(1));
   model.top_k = assumed_whole("usual_top_k");
@@ -88,7 +93,8 @@ void take_sizes(const Row& row, Architecture& model) {
   if (row.heads && *row.heads != model.heads) {
     model.heads = *row.heads;
     model.kv_heads = row.kv_heads.value_or(*row.heads);
-    // A stated number of heads divides the hidden size; heads of an own size are kept.
+    // With the stated number of heads the size of a head is hidden / heads, except with latent
+    // attention, whose head size is kept.
     if (model.q_rank == 0 && model.kv_rank == 0) model.head_dim = 0;
   }
   if (row.kv_heads && model.kv_rank == 0) model.kv_heads = *row.kv_heads;
@@ -96,12 +102,13 @@ void take_sizes(const Row& row, Architecture& model) {
   if (row.vocab) model.vocab = *row.vocab;
 }
 
-// Completes what is still open after name and row.
+// Sets the sizes that neither the name nor the row determines.
 Status complete(const Row& row, Architecture& model, bool form_known,
                 std::vector<std::string>& reasons) {
   if (model.hidden == 0 || model.layers == 0) {
-    // A mixture has the shape of a dense model of its active parameters, whose MLP is cut into
-    // eight experts.
+    // A mixture whose name tells its active parameters gets the layers and the hidden size of a
+    // dense model with so many parameters. Its experts are narrower than that model's MLP (ffn
+    // below).
     const double active = row.hidden ? 0 : active_parameters_in_name(row.model);
     const double parameters =
         active > 0 ? active : row.params.value_or(parameters_in_name(row.model));
@@ -166,7 +173,7 @@ Result<Architecture> infer_model(const Row& row, std::vector<std::string>& reaso
   Architecture model;
   bool form_known = false;
   auto known = find_architecture(row.model);
-  // The name is "ResNet" alone, and the depth is in a column of its own.
+  // Rows may name the model only "ResNet" and have its depth in the column `layers`.
   if (known && known->name == "resnet" && row.layers)
     known = find_architecture(fmt::format("resnet{}", *row.layers));
   if (known) {
@@ -197,7 +204,8 @@ Result<Architecture> infer_model(const Row& row, std::vector<std::string>& reaso
   } else if (const auto form = form_of_series(row.model)) {
     model.form = *form;
     model.tied = *form != Form::kLlama && *form != Form::kMixture;
-    // Names of series say "GPT" also where the sizes say otherwise.
+    // A name with "GPT" does not determine the form if the row has fewer key heads than heads, as a
+    // GPT never has.
     form_known = !(row.kv_heads && row.heads && *row.kv_heads < *row.heads && *form == Form::kGpt);
   }
   model.name = row.model;

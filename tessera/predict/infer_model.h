@@ -1,4 +1,4 @@
-// The model of a row: by name where it is known, by its sizes, or by its parameters alone.
+// Finds the model of a row by its name, by its sizes, or only by its number of parameters.
 #pragma once
 
 #include <string>
@@ -10,9 +10,9 @@
 
 namespace tessera {
 
-// Returns the model of a row; the row's own figures go before those that are known of the name.
-// `reasons` gets what was inferred. Errors: a model of which neither name, sizes nor parameters say
-// anything; a model without a builder.
+// Returns the model of a row. If the name is known, sizes in the row replace the known sizes of
+// this name. `reasons` gets the values that were inferred. Returns an error if the name is unknown
+// and the row states neither sizes nor parameters, or if the model has no builder.
 Result<Architecture> infer_model(const Row& row, std::vector<std::string>& reasons);
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// Lowers expressed rows to the programs that would run: model, plan and the lowering of both.
+// Lowers expressed rows (express.h) to the programs that would run.
 #pragma once
 
 #include <memory>
@@ -8,8 +8,9 @@
 
 namespace tessera {
 
-// Lowers a row. Neighbours that have model, batch and precision in common share what the compiler
-// keeps. Errors: those of the model's text, the plan and the lowering.
+// Builds the model of a row, reads its plan and lowers both. If a row has the same model, batch and
+// precision as the previous row, the compiler reuses what it has kept. Returns the errors of the
+// model spec, the plan and the lowering.
 Result<std::unique_ptr<Lowering>> lower_row(Compiler& compiler, const Expressed& row,
                                             const CompileOptions& options = {});
 

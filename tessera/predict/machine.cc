@@ -19,17 +19,17 @@ namespace {
 
 struct Known {
   std::string name;   // in lower case without blanks and punctuation
-  std::string board;  // a word that must follow; "": none
+  std::string board;  // a word that must follow the name; "": none
   Machine machine;
   int64_t memory_gb = 0;
 };
 
 struct MachineData {
   std::vector<std::string> glued;
-  std::vector<Known> known;  // of one name, the first variant is the usual one
+  std::vector<Known> known;  // if a name has several variants, the first is the usual one
 };
 
-// The names of traits, and the member that each sets.
+// Pairs of a trait's name and the member that it sets to true.
 constexpr std::array<std::pair<std::string_view, bool Machine::*>, 7> kTraits = {
     {{"fp8", &Machine::fp8},
      {"fp4", &Machine::fp4},
@@ -124,7 +124,8 @@ size_t after_digits(std::string_view text, size_t at) {
   return at;
 }
 
-// Returns the size of memory at `at` ("80gb", "80 gib", "80g"); nothing if none is there.
+// Returns the size of memory (in GB) that the text has at `at`, such as "80gb", "80 gib" or "80g";
+// nothing if there is none.
 std::optional<int64_t> memory_at(std::string_view text, size_t at) {
   size_t end = after_digits(text, at);
   if (end == at || end - at > 4) return std::nullopt;
@@ -147,8 +148,9 @@ std::optional<int64_t> memory_in(std::string_view text) {
   return std::nullopt;
 }
 
-// Returns where `name` ends in `text` if it stands at `at`, with or without blanks between its
-// letters, and nothing follows that makes it another name; else 0.
+// Returns the position after `name` if the text has it at `at`, with or without blanks between its
+// letters. Returns 0 if the text does not have it, or if other letters or digits follow than a word
+// of `glued` or a size of memory, which would make it another name.
 size_t end_of(std::string_view text, size_t at, std::string_view name) {
   for (const char c : name) {
     while (at < text.size() && text[at] == ' ') ++at;
@@ -163,7 +165,7 @@ size_t end_of(std::string_view text, size_t at, std::string_view name) {
   return board || memory_at(text, at) ? at : 0;
 }
 
-// Returns the beginnings of words, also behind a count ("8xa100").
+// Returns the positions where words begin. After a count and "x" ("8xa100") a word begins, too.
 std::vector<size_t> word_starts(std::string_view text) {
   std::vector<size_t> starts;
   for (size_t at = 0; at < text.size(); ++at) {
@@ -175,7 +177,8 @@ std::vector<size_t> word_starts(std::string_view text) {
   return starts;
 }
 
-// Returns whether the variant's board is among the words behind the name. ("NVLink" is no NVL.)
+// Returns whether the words that follow the name contain the variant's board. "NVLink" does not
+// count as the board "NVL".
 bool has_board(const Known& known, std::string_view rest) {
   std::string words;
   for (const char c : rest) {
@@ -186,7 +189,8 @@ bool has_board(const Known& known, std::string_view rest) {
 }
 
 Machine machine_from(const Known& known, std::optional<int64_t> memory_gb) {
-  // A size that is far from the board's memory is another memory's ("GH200 480GB": the host's).
+  // A stated size that differs from the board's memory by more than a factor of 2 is ignored,
+  // because it is the size of another memory ("GH200 480GB" states the host's).
   const bool fits =
       memory_gb && *memory_gb <= 2 * known.memory_gb && 2 * *memory_gb >= known.memory_gb;
   Machine machine = known.machine;

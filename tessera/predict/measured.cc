@@ -57,7 +57,7 @@ Result<std::vector<MeasuredRun>> read_measured(const CsvTable& table, std::strin
 double model_flops_a_token(const Run& run) {
   const Architecture& m = run.model;
   const auto real = [](int64_t value) { return static_cast<double>(value); };
-  if (m.forward_flops > 0)  // a sample is an image
+  if (m.forward_flops > 0)  // a sample is an image, which counts as one token
     return 3 * m.forward_flops * real(m.seq * m.seq) / real(kImageSize * kImageSize);
   const double tables = real(m.vocab) * real(m.hidden) * (m.tied ? 1 : 2);
   const double products = active_parameter_count(m) - tables + real(m.vocab) * real(m.hidden);

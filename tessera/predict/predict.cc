@@ -35,8 +35,8 @@ bool is_preset(std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// Returns the scope of a key: up to the first dot behind a scope's name. Presets' names have dots,
-// too.
+// Returns the scope of a key, or "" if it has none. Tries each dot of the key as the end of the
+// scope, because names of presets may contain dots.
 std::string scope_of(std::string_view key) {
   for (size_t dot = key.find('.'); dot != std::string_view::npos; dot = key.find('.', dot + 1)) {
     const std::string_view scope = key.substr(0, dot);
@@ -75,12 +75,12 @@ bool concerns(const Setting& setting, const Run& run) {
 
 // ---- one row
 
-// A row in the form that the simulator takes.
+// A row with everything that its simulation needs.
 struct Case {
   Expressed expressed;
-  double capacity = 0;  // bytes of a GPU
+  double capacity = 0;  // memory of a GPU, bytes
   std::optional<Lighter> lighter;
-  std::string changes;  // of the cluster
+  std::string changes;  // changes of the cluster, as apply_what_if() takes them
   std::string lowering_key() const {
     return fmt::format("{}\n{}\n{}", expressed.model, expressed.batch, expressed.plan);
   }
@@ -90,7 +90,8 @@ struct Case {
   }
 };
 
-// Makes the case of a job. `said`: why the row is not the one that was asked for.
+// Makes the case of a job. If the row was made lighter, `said` is the reason, which is added to the
+// reasons.
 Result<Case> case_of(const PredictJob& job, const std::string& said = "") {
   const Row& row = *job.row;
   const PredictSettings& settings = *job.settings;
@@ -122,7 +123,7 @@ Result<Cluster> cluster_of(const Case& item) {
   TESSERA_TRY(Cluster cluster, load_cluster(item.expressed.cluster));
   NodeType& node = cluster.parts.front().type;
   if (node.devices != item.expressed.gpus_a_node) {
-    // As many NICs a device as the preset has; at least one.
+    // Keeps the preset's number of NICs for each device, rounded down, but at least one NIC.
     node.nics = std::max<int64_t>(1, node.nics * item.expressed.gpus_a_node / node.devices);
     node.devices = item.expressed.gpus_a_node;
   }
@@ -130,7 +131,8 @@ Result<Cluster> cluster_of(const Case& item) {
   return cluster;
 }
 
-// Simulates a case. `detailed`: with results that a prediction does not need.
+// Simulates a case. If `detailed`, also collects details of memory and the critical path, which a
+// prediction does not need.
 Result<Simulation> simulate_case(const Case& item, bool detailed, Simulator& simulator) {
   TESSERA_TRY(const Cluster cluster, cluster_of(item));
   SimulateOptions options;
@@ -176,7 +178,8 @@ Prediction refusal(std::string reason) {
   return out;
 }
 
-// Returns why the lighter row is tried.
+// Returns the reason for which the lighter row is tried: the change, and the memory needed without
+// it.
 std::string reason_of(const Case& item, const Prediction& found) {
   return fmt::format("{}: else {:.0f} of {:.0f} GB", item.lighter->change, found.device_bytes / 1e9,
                      item.capacity / 1e9);
@@ -186,8 +189,8 @@ bool surely_too_large(const Case& item, const Prediction& found) {
   return item.lighter && found.device_bytes > assumed("surely_too_much_memory") * item.capacity;
 }
 
-// Prices rows one after the other. Rows whose programs are equal are lowered once, and simulated
-// once for each kind of machine and style.
+// Predicts groups of rows with equal programs. Lowers the program of a group once, and simulates it
+// once for each machine and style.
 class Pricer {
  public:
   Pricer(const std::vector<PredictJob>& jobs, const std::vector<std::optional<Case>>& cases,
@@ -232,7 +235,8 @@ class Pricer {
     return simulate_case(item, false, simulator);
   }
 
-  // Makes open values lighter until the run may fit; if none does, the row stays as it was taken.
+  // Changes values that the row does not state (lighter() in infer.h) until the run may fit in
+  // memory. If it never does, returns `heavy`, the prediction without changes.
   Prediction price_lighter(const PredictJob& job, const Case& first, const Prediction& heavy) {
     Row row = first.lighter->row;
     std::string said = reason_of(first, heavy);
@@ -252,8 +256,11 @@ class Pricer {
   const std::vector<PredictJob>& jobs_;
   const std::vector<std::optional<Case>>& cases_;
   std::vector<Prediction>& out_;
-  Compiler rows_{1}, alone_{1};  // rows are large: each keeps what the last one had
-  // Results by key, of the present group and of the lighter rows that its rows are made into.
+  // A compiler keeps what the last program had. alone_ compiles lighter rows, so that rows_ keeps
+  // the program of the ordinary rows.
+  Compiler rows_{1}, alone_{1};
+  // Results of simulations by Case::key(), for the rows of the current group and for their lighter
+  // rows.
   std::map<std::string, Result<Simulation>> known_;
 };
 

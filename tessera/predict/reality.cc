@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr double kTie = 0.02;  // of the longer: measured times that cannot be told apart
+constexpr double kTie = 0.02;  // relative difference below which measured times count as equal
 
 double measured(const MeasuredPair& pair) { return median(pair.runs); }
 double error(const MeasuredPair& pair) { return pair.predicted / measured(pair) - 1; }

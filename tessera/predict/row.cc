@@ -45,11 +45,12 @@ constexpr SizeColumn kSizes[] = {
     {"global_batch", &Row::global_batch, 1},
 };
 
-constexpr SizeColumn kLowRank = {"lora", &Row::lora, 0};  // may be absent
+constexpr SizeColumn kLowRank = {"lora", &Row::lora, 0};  // this column may be absent
 
 constexpr double kLargest = 1e15;
 
-// Reads a number >= 0, also as "8.0" or "1e3"; unset if the cell is empty.
+// Reads a number >= 0, which may be written as "8.0" or "1e3". Returns no value if the cell is
+// empty.
 Result<std::optional<double>> number_or_none(const std::string& cell) {
   const std::string text(trim(cell));
   if (text.empty()) return std::optional<double>();
@@ -71,7 +72,8 @@ Status read_size(const std::string& cell, const SizeColumn& column, Row& row) {
   return {};
 }
 
-// Returns the words in lower case: letters or digits, cut at all else; a number ends a word, too.
+// Returns the words of a text in lower case. A word is a sequence of letters or a sequence of
+// digits; all other characters separate words ("r=8" has the words "r" and "8").
 std::vector<std::string> plain_words(std::string_view text) {
   const auto kind = [](char c) {
     const auto byte = static_cast<unsigned char>(c);
@@ -88,7 +90,8 @@ std::vector<std::string> plain_words(std::string_view text) {
   return words;
 }
 
-// Returns whether the text is that word, or a list of Megatron-Core's modules for which it stands.
+// Returns whether the text means selective recomputation: it begins with "selective", or is a list
+// of modules of Megatron-Core that selective recomputation covers.
 bool is_selective(const std::string& text) {
   if (text.starts_with("selective")) return true;
   constexpr std::array<std::string_view, 9> kModules = {"core_attn",   "layernorm", "moe_act",

@@ -1,9 +1,9 @@
-// One published run, as a row of a CSV tells it. Cells that are empty there are unset here. Texts
-// with a meaning (dtype, recompute) become types once, when the row is made. Only what describes
-// the run is read; columns with measured values (step_time_s, mem_GB, tflops_per_gpu, mfu,
-// tokens_per_s_per_gpu) and remarks on them (reported, provenance, quality) are not looked at and
-// may be absent. In notes only the words that tell low-rank fine-tuning count. Columns:
-// docs/reference/predict.md.
+// One published run, as a row of a CSV describes it. An empty cell is an unset field. Texts with a
+// meaning (dtype, recompute) are interpreted once, when the row is read. Only columns that describe
+// the run are read. Columns with measured values (step_time_s, mem_GB, tflops_per_gpu, mfu,
+// tokens_per_s_per_gpu) and remarks on these values (reported, provenance, quality) are ignored and
+// may be absent. The notes are only searched for words that mean low-rank fine-tuning.
+// docs/reference/predict.md describes the columns.
 #pragma once
 
 #include <cstdint>
@@ -17,22 +17,24 @@
 
 namespace tessera {
 
-// The arithmetic of products. kTf32: float32 numbers whose mantissas products cut to 10 bits.
+// The arithmetic of matrix products. kTf32: numbers are in float32, and products use only 10 bits
+// of their mantissas.
 enum class Arithmetic : uint8_t { kFp32, kTf32, kFp16, kBf16, kFp8, kFp4 };
 std::string_view arithmetic_name(Arithmetic arithmetic);
-// Returns whether its numbers are in float32 at rest and on the way.
+// Returns whether numbers are stored and sent in float32 with this arithmetic (kFp32, kTf32).
 bool is_wide(Arithmetic arithmetic);
 
-// kExperts: as kSelective, and whole mixtures of experts, too (hybrids only).
+// How much is computed again for the backward pass. kExperts: what kSelective computes again and
+// whole mixtures of experts in addition (only for hybrids).
 enum class Recompute : uint8_t { kNone, kSelective, kExperts, kFull };
 std::string_view recompute_name(Recompute what);
 
-// A dtype as rows state it: "bf16", "fp16", "mxfp8", "fp8(current scaling)", "amp", "fp16/bf16",
-// ...
+// A dtype in the words of a row: "bf16", "fp16", "mxfp8", "fp8(current scaling)", "amp",
+// "fp16/bf16", ...
 struct StatedDtype {
   std::string text;
-  std::optional<Arithmetic> arithmetic;  // unset: nothing is stated, or nothing that is known
-  bool either = false;                   // fp16 or bfloat16: the source does not say which
+  std::optional<Arithmetic> arithmetic;  // unset: nothing or an unknown dtype is stated
+  bool either = false;                   // true: fp16 or bfloat16; the source does not say which
 
   StatedDtype() = default;
   StatedDtype(std::string_view stated);  // NOLINT: cells are texts
@@ -41,12 +43,12 @@ struct StatedDtype {
   bool empty() const { return text.empty(); }
 };
 
-// Recomputation as rows state it: "full", "none", "selective(attention)", "core_attn,layernorm",
-// ...
+// Recomputation in the words of a row: "full", "none", "selective(attention)",
+// "core_attn,layernorm", ...
 struct StatedRecompute {
   std::string text;
   std::optional<Recompute> what;  // unset: nothing is stated
-  bool known = true;              // false: a word that is not known, taken as full
+  bool known = true;              // false: an unknown word, which counts as full
 
   StatedRecompute() = default;
   StatedRecompute(std::string_view stated);   // NOLINT
@@ -56,15 +58,15 @@ struct StatedRecompute {
   bool empty() const { return text.empty(); }
 };
 
-// Says whether all parameters are trained, or low-rank factors beside them (LoRA), by a column or
-// by words.
+// The statement of a text about low-rank fine-tuning (LoRA), which trains small factors and not the
+// parameters themselves.
 struct StatedLowRank {
-  bool trains = false;          // low-rank factors
-  std::optional<int64_t> rank;  // unset: not said
-  bool narrow_base = false;     // the rest is kept in 4 bits (QLoRA)
+  bool trains = false;          // true: low-rank factors are trained
+  std::optional<int64_t> rank;  // unset: not stated
+  bool narrow_base = false;     // true: all other parameters are kept in 4 bits (QLoRA)
 };
-// Reads low-rank tuning out of a text: "LoRA", "QLoRA", "low-rank", with "rank 8" or "r=8" behind
-// or before it. "Without LoRA" and "no LoRA" say nothing.
+// Finds low-rank fine-tuning in a text by the words "LoRA", "QLoRA" and "low-rank", and its rank by
+// "rank 8" or "r=8" after or before these words. "Without LoRA" and "no LoRA" do not count.
 StatedLowRank low_rank_in(std::string_view text);
 
 struct Row {
@@ -76,16 +78,17 @@ struct Row {
   std::optional<int64_t> layers, hidden, heads, kv_heads, ffn, seq, vocab;
   std::optional<int64_t> gpus, gpus_a_node;
   std::optional<int64_t> tp, pp, vpp, dp, cp, ep, zero, microbatch, global_batch;
-  std::optional<int64_t> lora;  // rank of the factors that are trained; 0: all parameters are
+  std::optional<int64_t> lora;  // rank of the low-rank factors; 0: all parameters are trained
   std::string notes;
   int line = 0;
-  std::string problem;  // why the row cannot be read: a cell that is no number; empty: none
+  std::string problem;  // why the row cannot be read (a cell that is not a number); empty if it can
 };
 
-// Returns the names of the columns that must be there.
+// Returns the names of the columns that a CSV must have.
 const std::vector<std::string>& required_columns();
 
-// Reads the rows. Errors: missing columns, all of them in one line with the nearest names found.
+// Reads the rows. If columns are missing, returns an error of one line that names all of them, with
+// the nearest names that the CSV has.
 Result<std::vector<Row>> read_rows(const CsvTable& table, std::string_view file);
 
 }  // namespace tessera

@@ -22,7 +22,8 @@ struct PredictedAndMeasured {
   std::vector<double> predicted, measured;
 };
 
-// By row of a source: 1 where the error is within the uncertainty, and within twice it; else 0.
+// For each row of a source that has an uncertainty: 1 if the error is at most the uncertainty, else
+// 0; and the same with twice the uncertainty.
 struct Spread {
   std::vector<double> within, within_twice;
 };
@@ -59,7 +60,7 @@ double uncertainty_factor(const std::vector<ScoredRow>& rows, double share) {
     if (says_uncertainty(row)) by_source[row.source].push_back(error_over_uncertainty(row));
   }
   if (by_source.empty()) return 1;
-  std::vector<std::pair<double, double>> weighted;  // factor that a row needs, its weight
+  std::vector<std::pair<double, double>> weighted;  // (factor that a row needs, weight of the row)
   for (const auto& [source, factors] : by_source) {
     for (const double factor : factors) {
       weighted.emplace_back(factor, 1 / static_cast<double>(factors.size() * by_source.size()));

@@ -23,8 +23,8 @@ namespace {
 namespace fs = std::filesystem;
 constexpr const char* kConfig = "config.json";
 constexpr const char* kWeights = "model.safetensors";
-// Files beside the weights that users of the model need: the tokenizer, how text is made, how
-// images are prepared. They are copied as they are, on import and export.
+// Files other than the weights that users of a model need: the tokenizer, the settings of
+// generation, the preparation of images. Import and export copy these files unchanged.
 constexpr std::array<const char*, 14> kCarried{
     "tokenizer.json",
     "tokenizer_config.json",
@@ -75,7 +75,8 @@ Status write_source(const TensorSource& source, SafetensorsWriter& writer) {
 
 // ---- export
 
-// Reads a region of ours in the order of theirs, by pieces in the order of ours.
+// Reads a region of our array and writes its elements to `out` in the order of their array. Reads
+// piece by piece in the order of our array.
 Status read_reordered(const TensorSource& source, const SourceArray& array, const TensorView& view,
                       const Box& region, std::byte* out) {
   if (view.same_order()) return source.read(array, region, array.dtype, out);
@@ -101,11 +102,12 @@ Status read_reordered(const TensorSource& source, const SourceArray& array, cons
                        });
 }
 
-// Writes our array as one of theirs, or as a part of it, at the bytes that it has there.
+// Writes our array into array number `number` of the output, which is their array. Our array may be
+// only a part of it.
 Status write_part(const TensorSource& source, const SourceArray& array, const TensorView& view,
                   const Box& whole, size_t number, SafetensorsWriter& writer,
                   std::vector<std::byte>& buffer) {
-  std::vector<int> order;  // our dims in the order of theirs
+  std::vector<int> order;  // our dims, in the order of their array
   for (const int dim : view.dims) {
     if (dim != TensorView::kPart) order.push_back(dim);
   }
@@ -122,7 +124,8 @@ Status write_part(const TensorSource& source, const SourceArray& array, const Te
   });
 }
 
-// Returns their arrays, in the order of our parameters. `numbers` gets the number of each name.
+// Returns the arrays that the export writes (theirs), in the order of our parameters. `numbers`
+// gets the number of each array by its name.
 Result<std::vector<ArrayEntry>> targets_of(const std::vector<TensorView>& views,
                                            const TensorSource& source,
                                            std::map<std::string, size_t>& numbers) {
@@ -149,9 +152,9 @@ Result<std::vector<ArrayEntry>> targets_of(const std::vector<TensorView>& views,
   return entries;
 }
 
-// Returns the text of a config.json. If `spec` is such a file, its text is kept except for the
-// dtype and keys that versions of transformers spell in two ways; else the text is made from the
-// keys.
+// Returns the text of a config.json. If `spec` is the path of a config.json, keeps its text, except
+// that it sets the dtype and writes keys in both spellings where versions of transformers differ.
+// Else makes the text from the keys of the model spec.
 Result<std::string> config_text(const Model& model, const std::string& spec, DType dtype) {
   if (config_file_of(spec) != spec) return huggingface_config(model.spec, dtype);
   TESSERA_TRY(const std::string text, read_file(spec));
@@ -167,8 +170,9 @@ bool is_huggingface_folder(const std::string& path) {
 
 namespace {
 
-// Returns keys of the family that the files beside config.json decide: what arrays say otherwise,
-// and tokens of the tokenizer. Adds a note for each key that arrays change.
+// Returns the keys of the family whose values come from other files than config.json: keys that the
+// arrays contradict, and numbers of tokens from the tokenizer. Adds a note for each key that the
+// arrays contradict.
 Result<ModelArguments> keys_of_files(const std::string& folder, const Model& model,
                                      std::vector<std::string>& notes) {
   TESSERA_TRY(ModelArguments keys, keys_of_arrays(folder, model));
@@ -187,7 +191,8 @@ Result<ModelArguments> keys_of_files(const std::string& folder, const Model& mod
   return keys;
 }
 
-// Notes the files that are left out if model.safetensors stands beside other weights.
+// Adds a note that names the weights that are not read, if the folder has model.safetensors and
+// other files of weights.
 void note_of_files(const std::string& folder, std::vector<std::string>& notes) {
   if (huggingface_weights(folder) == folder) return;
   std::vector<std::string> others;
@@ -251,9 +256,9 @@ std::string value_of(const ModelArguments& keys, const std::string& key) {
   return found;
 }
 
-// Writes a tied array a second time where the written configuration says that it is not tied, since
-// only so do all versions of transformers read the model alike. In the opposite case only the newer
-// versions read the model, which a note says.
+// Adds a view that writes a tied array a second time if the written configuration says that it is
+// not tied, because only then do all versions of transformers read the same model. In the opposite
+// case only transformers 5 reads the same model, and a note says so.
 Status add_copies(const Model& model, const std::string& config, std::vector<TensorView>& views,
                   std::vector<std::string>& notes) {
   TESSERA_TRY(const Call spec, parse_call(model.spec));

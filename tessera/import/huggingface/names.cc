@@ -12,14 +12,15 @@
 namespace tessera {
 namespace {
 
-// The blocks of ours for which a row holds; theirs are counted from the first of these blocks.
+// The blocks of our model to which a row applies. The number of a block in their names is counted
+// from the first of these blocks.
 enum class Blocks : uint8_t { kAll, kFirstHalf, kSecondHalf };
 
-// A row of a table. A tensor belongs to the first row that fits it.
+// A row of the table of a family (names.h). If several rows fit a tensor, the first one applies.
 struct NameRow {
   std::string ours, theirs, layout = "";
   Blocks blocks = Blocks::kAll;
-  std::string beside = "";  // only in models that have this tensor too
+  std::string beside = "";  // the row applies only to models that also have this tensor
 };
 
 struct FamilyNames {
@@ -53,7 +54,7 @@ FamilyNames gpt() {
   add(rows, "final.ln", "transformer.ln_f");
   add(rows, ours + "ln_1", theirs + "ln_1");
   add(rows, ours + "ln_2", theirs + "ln_2");
-  // Their products have weights in our order, [in, out].
+  // GPT-2's weights of products are [in, out], as ours are.
   const std::string fused = theirs + "attn.c_attn";
   add(rows, ours + "attn.q", fused, "hidden (1/3 heads group head_dim)",
       "(1/3 heads group head_dim)");
@@ -65,8 +66,8 @@ FamilyNames gpt() {
   return names;
 }
 
-// Returns the rows that Llama and its relatives share: those outside of the blocks, and those of a
-// block except its MLP.
+// Returns the rows that are equal for Llama and its relatives: all rows outside the blocks, and all
+// rows of a block except the MLP's.
 std::vector<NameRow> llama_rows() {
   std::vector<NameRow> rows = {{"embed.token.weight", "model.embed_tokens.weight"},
                                {"final.ln.weight", "model.norm.weight"},
@@ -158,8 +159,9 @@ FamilyNames vit() {
   return names;
 }
 
-// Adds the blocks of a stack: layer.0 is attention, in the decoder layer.1 is attention to the
-// encoder, and the last layer is the MLP.
+// Adds the rows of the blocks of a stack (encoder or decoder). In their names layer.0 is
+// self-attention, layer.1 of the decoder is attention to the encoder, and the last layer is the
+// MLP.
 void add_stack(std::vector<NameRow>& rows, const std::string& stack, Blocks blocks) {
   const std::string ours = "blocks.*.", theirs = stack + ".block.*.layer.";
   const bool decoder = blocks == Blocks::kSecondHalf;
@@ -219,7 +221,8 @@ const FamilyNames* find_table(std::string_view family) {
   return nullptr;
 }
 
-// Returns the part of the name in place of the pattern's `*`, or no value if they do not match.
+// Returns the part of the name that the pattern's `*` matches, which must be a number, or "" if the
+// pattern has no `*`. Returns no value if name and pattern do not match.
 std::optional<std::string> star_of(const std::string& pattern, const std::string& name) {
   const size_t star = pattern.find('*');
   if (star == std::string::npos)
@@ -236,7 +239,8 @@ std::string replaced(std::string text, std::string_view what, const std::string&
   return at == std::string::npos ? text : text.replace(at, what.size(), by);
 }
 
-// Returns the number of the tensor's block, as theirs count, if the row fits the tensor.
+// Returns the number of the tensor's block in their names ("" outside the blocks) if the row
+// applies to the tensor, else no value.
 std::optional<std::string> block_in(const NameRow& row, const std::string& name, int64_t blocks,
                                     const std::map<std::string, const Tensor*>& parameters) {
   auto star = star_of(row.ours, name);
@@ -253,7 +257,8 @@ std::optional<std::string> block_in(const NameRow& row, const std::string& name,
   return std::nullopt;
 }
 
-// Adds one dim of theirs to the view: "a", "1", "(a b)" or "(1/3 a b)", without its brackets.
+// Adds one dim of their array to the view. `text` is a dim of a layout without its brackets: "a",
+// "1", "a b" or "1/3 a b".
 void add_dim(const std::string& text, const Tensor& tensor, TensorView& view) {
   int64_t size = 1;
   for (const std::string& word : split_text(text, ' ')) {
@@ -283,7 +288,8 @@ std::string layout_of(const NameRow& row, const Tensor& tensor) {
   return join(names, " ");
 }
 
-// A config.json may state any number of experts; each has arrays of its own.
+// The most arrays of a folder. The limit is needed because each expert has its own arrays and a
+// config.json may state any number of experts.
 constexpr int64_t kMostArrays = 1'000'000;
 
 TensorView make_view(const NameRow& row, const Tensor& tensor, const std::string& block) {

@@ -1,16 +1,17 @@
-// Names and layouts of Hugging Face's arrays beside ours: for each family a table of rows, one
-// definition that is used in both directions. A row says how our tensor lies in theirs:
+// Maps the names and layouts of Hugging Face's arrays ("theirs") to those of our tensors ("ours").
+// Each family has a table of rows, which import and export both use. A row says which part of their
+// array is our tensor, and in which order of dims:
 //
 //   ours                     theirs                        layout
 //   blocks.*.attn.q.weight   h.*.attn.c_attn.weight        hidden (1/3 heads group head_dim)
 //
-// Here their first dim is our `hidden`, and their second the first of three equal parts, whose
-// index runs over our heads, group and head_dim, row-major. `*` is the number of a block. `#` in
-// their name is the index of our first dim, with an array for each index (experts). With an empty
-// layout the dims are ours.
+// Here their first dim is our `hidden`. Their second dim has three equal parts, and our tensor is
+// the first part (1/3). The index in this part runs over our heads, group and head_dim, row-major.
+// `*` is the number of a block. `#` in their name is an index of our first dim: they have one array
+// for each index (each expert). If the layout is empty, their dims are our dims.
 //
-// A TensorView is a row applied to a tensor: our tensor as a strided view of arrays of theirs.
-// Every element of theirs belongs to exactly one tensor of ours.
+// A TensorView is a row applied to one of our tensors: it describes our tensor as a strided view of
+// their arrays. Every element of their arrays belongs to exactly one of our tensors.
 #pragma once
 
 #include <cstdint>
@@ -25,23 +26,24 @@
 namespace tessera {
 
 struct TensorView {
-  std::string name;                  // of our tensor
-  std::vector<int64_t> shape;        // of our tensor
-  std::vector<std::string> arrays;   // theirs: one, or one for each index of our first dim
-  std::vector<int64_t> array_shape;  // of each of their arrays, as in their files
-  // Their array with more dims: each is a dim of ours (its number), or kPart: the index of the
-  // parts of a fused array, of which ours is the part `part`.
+  std::string name;                  // name of our tensor
+  std::vector<int64_t> shape;        // shape of our tensor
+  std::vector<std::string> arrays;   // their arrays: one, or one for each index of our first dim
+  std::vector<int64_t> array_shape;  // shape of each of their arrays, as in their files
+  // The shape of their array after its dims are split further, so that each split dim is either one
+  // of our dims or the index of the parts of a fused array. `dims` has for each split dim the number
+  // of our dim, or kPart for the index of the parts. Our tensor is the part `part`.
   static constexpr int kPart = -1;
   std::vector<int64_t> split_shape;
   std::vector<int> dims;
   int64_t part = 0;
 
-  bool stacked = false;  // our first dim is no dim of theirs, but an array for each index
+  bool stacked = false;  // they have one array for each index of our first dim
 
-  // Returns the place of our region, in split dims, in the array of index `at` of the first dim
-  // (stacked), or in the only array.
+  // Returns where a region of our tensor is in their array, in split dims. If `stacked`, the index of
+  // our first dim chooses the array and is not used here.
   Box box(const Box& region) const;
-  // Returns whether the elements of a region have the same order there.
+  // Returns whether the elements of our tensor have the same order in their arrays.
   bool same_order() const;
 };
 
@@ -49,23 +51,26 @@ struct TensorView {
 // the family has no table, or the model has a parameter that no row names.
 Result<std::vector<TensorView>> huggingface_views(const Model& model);
 
-// Names in the files of a family that the table of parameters does not cover.
+// Rules for names in the files of a family that have no row in the table of parameters.
 struct HuggingFaceFiles {
-  // Older or shorter spellings: a text in a name and the text that may replace it.
+  // Other spellings of names, older or shorter: a text in a name of the table, and the text that
+  // files may have in its place.
   std::vector<std::pair<std::string, std::string>> spellings;
-  // Arrays that no model needs: the end of their names.
+  // Ends of the names of arrays that no model needs.
   std::vector<std::string> unused;
-  // Arrays that may be copies of another array, if no view has their name.
+  // Arrays that may be in the files as copies of another array, `original`, unless a view has their
+  // name.
   struct Copy {
     std::string name, original;
-    // The key of the family that is 1 if the two are one array; "": they always are. If they have
-    // different values in the files, the key is 0 whatever config.json says, as in transformers.
+    // The key of the family that is 1 if the model uses one array for both names, else 0. Empty:
+    // the model always uses one array. If the files have different values for the two names, the
+    // key becomes 0 whatever config.json says, as in transformers.
     std::string key = "";
-    bool alone = false;  // if the files have one array, or equal ones, the key is 1 too
+    bool alone = false;  // true: the key becomes 1 if the files have only one, or two equal arrays
   };
   std::vector<Copy> copies;
-  // Keys of the family whose value is the number of a token of the tokenizer: the tokenizer's name
-  // for the token, and the token's text if the tokenizer does not say.
+  // Keys of the family whose value is the number of a token. `role` is the tokenizer's name for the
+  // token; `text` is the token to look for if the tokenizer has no such name.
   struct Token {
     std::string key, role, text;
   };

@@ -23,7 +23,8 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
-// Returns the array of this name, in one of its spellings, or null.
+// Returns the array of this name or of another spelling of the name, or null if the files have
+// none.
 const SourceArray* find_spelt(const TensorSource& files, const std::string& name,
                               const HuggingFaceFiles& rules) {
   if (const SourceArray* array = files.find(name)) return array;
@@ -36,7 +37,8 @@ const SourceArray* find_spelt(const TensorSource& files, const std::string& name
   return nullptr;
 }
 
-// Returns the array of this name, or, if missing, a copy that is no tensor of the model.
+// Returns the array of this name. If the files lack it, returns a copy of it that is not itself an
+// array of the model, or null.
 const SourceArray* find_original(const TensorSource& files, const std::string& name,
                                  const HuggingFaceFiles& rules,
                                  const std::set<std::string>& of_the_model) {
@@ -108,7 +110,8 @@ class HuggingFaceSource : public TensorSource {
     return {};
   }
 
-  // Checks that every array of the files is one of the model's, a copy of one, or unused.
+  // Checks that every array of the files is an array of the model, a copy of such an array, or one
+  // that no model needs.
   Status check_rest() const {
     for (const SourceArray& array : files_->arrays()) {
       if (used_.contains(array.name)) continue;
@@ -155,7 +158,7 @@ class HuggingFaceSource : public TensorSource {
  private:
   struct Entry {
     TensorView view;
-    std::vector<SourceArray> parts;  // theirs, with the view's split shape
+    std::vector<SourceArray> parts;  // their arrays, with the view's split shape
   };
 
   tl::unexpected<Error> error(const std::string& array, const std::string& message) const {
@@ -163,7 +166,7 @@ class HuggingFaceSource : public TensorSource {
         fmt::format("{}: '{}': {}", where(), short_line(array), short_line(message)));
   }
 
-  // Reads from one array, by tiles in the order of its bytes.
+  // Reads a region from one of their arrays, tile by tile in the order of its bytes.
   Status read_part(const TensorView& view, const SourceArray& part, const Box& region, DType dtype,
                    std::byte* out) const {
     const Box box = view.box(region);
@@ -190,8 +193,8 @@ class HuggingFaceSource : public TensorSource {
     });
   }
 
-  // Checks that an array that the model shares with another array has its values. If not, the files
-  // are of another model.
+  // Checks that an array that the model does not have, because the model uses `copy.original` in
+  // its place, has the same values as the original. If not, the files belong to another model.
   Status check_copy(const SourceArray& array, const HuggingFaceFiles::Copy& copy) const {
     const SourceArray* other = find_spelt(*files_, copy.original, rules_);
     if (other == nullptr || other->shape != array.shape) {
@@ -208,11 +211,11 @@ class HuggingFaceSource : public TensorSource {
   std::string where_;
   std::unique_ptr<TensorSource> files_;
   const HuggingFaceFiles& rules_;
-  std::set<std::string> of_the_model_;  // names of arrays of theirs that the model has
+  std::set<std::string> of_the_model_;  // names of those of their arrays that the model has
   std::vector<SourceArray> arrays_;
-  std::vector<Entry> entries_;  // by array
+  std::vector<Entry> entries_;  // in the order of arrays_
   std::map<std::string, size_t, std::less<>> by_name_;
-  std::set<std::string> used_;  // arrays of the files
+  std::set<std::string> used_;  // names of the files' arrays that the model reads
 };
 
 }  // namespace

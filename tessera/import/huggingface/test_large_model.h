@@ -1,6 +1,6 @@
-// For tests: a folder of the shape of Llama 70B, 140 GB in 30 files as published, which is a hole
-// in the file system except for its headers and one element of each array. Also measures the most
-// memory that the process held.
+// For tests: makes a folder that looks like Llama 70B as published, with 140 GB in 30 files. The
+// files are holes in the file system except for their headers and one element of each array. Also
+// measures the most memory that the process held.
 #pragma once
 
 #include <dlfcn.h>
@@ -32,7 +32,8 @@ inline std::string large_config(int64_t layers) {
 
 class LargeModel : public ::testing::Test {
  protected:
-  // Chooses the folder. A memory file system takes no room for holes, even when they are read.
+  // Chooses the folder, if possible in a memory file system, where holes take no memory even when
+  // they are read.
   void SetUp() override {
     const std::filesystem::path shared = "/dev/shm";
     folder_ =
@@ -44,7 +45,8 @@ class LargeModel : public ::testing::Test {
   void TearDown() override { std::filesystem::remove_all(folder_); }
   std::string theirs() const { return folder_ + "/theirs"; }
 
-  // Returns which element of an array is not zero, and, below, its two bytes.
+  // Returns the index of the one element of an array that is not zero. mark() returns the two bytes
+  // of this element.
   static int64_t marked(const std::string& array, int64_t elements) {
     return static_cast<int64_t>(stable_hash(array.data(), array.size()) %
                                 static_cast<uint64_t>(elements));
@@ -53,7 +55,7 @@ class LargeModel : public ::testing::Test {
     return static_cast<uint16_t>(stable_hash(array.data(), array.size(), 1) % 0x7000 + 1);
   }
 
-  // Writes the folder; returns false if the file system has no holes.
+  // Writes the folder. Returns false if the file system has no holes or a file cannot be written.
   bool make(int64_t layers, Model& model, std::vector<TensorView>& views) {
     const std::string config = theirs() + "/config.json";
     const Status written = write_file(config, large_config(layers));
@@ -98,15 +100,17 @@ class LargeModel : public ::testing::Test {
     return bytes;
   }
 
-  // Resets and, below, returns the most memory that the process held since reset_peak().
+  // Resets the peak of memory. peak_bytes() returns the most memory that the process held since
+  // then.
   static void reset_peak() { std::ofstream("/proc/self/clear_refs") << "5"; }
   static int64_t peak_bytes() { return status_bytes("VmHWM:"); }
   static int64_t resident_bytes() { return status_bytes("VmRSS:"); }
-  // Returns whether the heap is like the address sanitizer's: then the memory held says nothing.
+  // Returns whether the heap keeps freed memory, as the address sanitizer's does. The memory that
+  // the process holds then says nothing.
   static bool heap_keeps_what_is_freed() { return ::dlsym(RTLD_DEFAULT, "__asan_init") != nullptr; }
 
   std::string folder_;
-  int64_t apparent_ = 0;  // bytes of the files by their sizes
+  int64_t apparent_ = 0;  // bytes of the files according to their sizes, holes included
 
  private:
   static int64_t status_bytes(const std::string& key) {

@@ -14,7 +14,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-// Reads a file with an object; returns an empty object if there is no such file.
+// Reads a JSON file that holds an object. Returns an empty object if there is no such file.
 Result<Json> read_object(const std::string& folder, const char* name) {
   const std::string path = (fs::path(folder) / name).string();
   std::error_code error;
@@ -26,7 +26,8 @@ Result<Json> read_object(const std::string& folder, const char* name) {
   return std::move(*parsed);
 }
 
-// Returns the text of a token, which is written as a text, or as an object with its content.
+// Returns the text of a token. In the file a token is a string, or an object with the string as its
+// "content". Returns no value for anything else.
 std::optional<std::string> content_of(const Json& token) {
   if (token.is_string()) return token.get<std::string>();
   if (token.is_object() && token.contains("content") && token["content"].is_string())
@@ -44,7 +45,8 @@ std::optional<int64_t> in_vocabulary(const Json& numbers, const std::string& tex
   return whole(numbers[text]);
 }
 
-// {"103": {"content": "[MASK]", ...}, ...}
+// Returns the token's number in tokenizer_config.json: {"added_tokens_decoder": {"103": {"content":
+// "[MASK]", ...}, ...}}. Returns no value if it is not there.
 std::optional<int64_t> in_added(const Json& config, const std::string& text) {
   const auto added = config.find("added_tokens_decoder");
   if (added == config.end() || !added->is_object()) return std::nullopt;
@@ -54,8 +56,9 @@ std::optional<int64_t> in_added(const Json& config, const std::string& text) {
   return std::nullopt;
 }
 
-// tokenizer.json: {"added_tokens": [{"id": 103, "content": "[MASK]"}, ...], "model": {"vocab":
-// {...}}}
+// Returns the token's number in tokenizer.json: {"added_tokens": [{"id": 103, "content": "[MASK]"},
+// ...], "model": {"vocab": {...}}}. Looks in the added tokens first. Returns no value if it is not
+// there.
 std::optional<int64_t> in_tokenizer(const Json& tokenizer, const std::string& text) {
   if (const auto added = tokenizer.find("added_tokens");
       added != tokenizer.end() && added->is_array()) {
@@ -70,7 +73,8 @@ std::optional<int64_t> in_tokenizer(const Json& tokenizer, const std::string& te
   return in_vocabulary((*model)["vocab"], text);
 }
 
-// Finds the token in a file with a token on each line, numbered from 0.
+// Returns the token's number in vocab.txt, which has one token on each line, numbered from 0.
+// Returns no value if there is no such file or line.
 Result<std::optional<int64_t>> in_lines(const std::string& folder, const std::string& text) {
   const std::string path = (fs::path(folder) / "vocab.txt").string();
   std::error_code error;

@@ -135,7 +135,8 @@ Status Archive::read(std::string_view name, int64_t offset, int64_t bytes,
                     entry.size, file ? zip_file_strerror(file.get()) : zip_strerror(zip_->handle)));
   };
   if (!file) return failed();
-  // libzip compares the checksum of an entry that was read from its beginning to its end.
+  // libzip compares the checksum of an entry only if the entry is read from its beginning to its
+  // end. So the first read of an entry reads all of it.
   const bool compared = compared_.contains(entry.index);
   const bool skip = compared && entry.stored;
   if (skip && zip_fseek(file.get(), offset, SEEK_SET) != 0) return failed();

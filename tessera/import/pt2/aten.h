@@ -1,6 +1,7 @@
-// The table of the ops of an exported program. A row lowers a node: it unifies dims, leaves a step
-// that adds ops, and sets the node's outputs; for nodes whose operands are all known, fold()
-// computes the result instead.
+// The table of the ops of an exported program. A row is a function that lowers a node (lower.h).
+// The function unifies the dims of the operands, registers a step that later adds ops to the graph,
+// and sets the node's outputs. If all operands of a node are known at import, fold() computes the
+// result and the row is not called.
 //
 // To add an op, add a row to the table of the file that has related ops, and a case to
 // tests/import.
@@ -14,7 +15,7 @@
 namespace tessera::pt2 {
 
 using Row = Status (*)(const Call&);
-using Rows = std::map<std::string_view, Row>;  // by name: "linear" of aten.linear.default
+using Rows = std::map<std::string_view, Row>;  // by the op's name: "linear" for aten.linear.default
 
 Rows pointwise_rows();
 Rows shape_rows();
@@ -26,66 +27,74 @@ Rows loss_rows();
 // Returns the row of an op, or null if there is no such op.
 Row find_row(std::string_view name);
 
-// Returns the value of a node whose tensor operands are all known; nothing if it cannot be
-// computed.
+// Returns the result of a node whose tensor operands are all known at import; nothing if the result
+// cannot be computed.
 std::optional<Constant> fold(const Call& call, std::string_view name);
 // Returns whether fold() can compute the op.
 bool folds_op(std::string_view name);
-// Returns the outputs of a node that cuts a known tensor into parts; none for other nodes.
+// Returns the outputs of a node that cuts a tensor known at import into parts; an empty list for
+// other nodes.
 std::vector<Constant> fold_parts(const Call& call, std::string_view name);
 
 // ---- for the rows
-// Gives the operands of an element-wise op their common dims, by unification from the last dim on.
+// Unifies the dims of the operands of an element-wise op, aligned at the last dim as in PyTorch.
+// Returns the dims of the result.
 Result<std::vector<Vars>> common_dims(const Call& call, std::vector<Value>& operands);
-// The tensors of such operands in the second pass: one of them has all dims, the others have their
-// dims in the same order.
+// The graph's tensors of the operands of an element-wise op, in the second pass. One tensor has all
+// `dims`; the other tensors have some of these dims, in the same order.
 struct Operands {
   std::vector<TensorId> ids;
   Vars dims;
 };
 Operands common_operands(Emitter& emitter, const std::vector<Value>& operands, const Vars& flat);
-// Adds a node of one kind over operands of equal or broadcast dims.
+// Makes the result of an element-wise op of kind `kind` over operands of equal or broadcast dims.
 Result<Value> pointwise(const Call& call, std::string name, std::string kind,
                         std::vector<Value> operands, Attributes attributes = {});
-// Converts x to a floating dtype. Returns an error if x has none.
+// Converts x to a floating dtype. Returns an error if the dtype of x is not floating.
 Result<Value> converted(const Call& call, const Value& x, DType dtype);
-// Converts x to the dtype of the node's result: ops with an argument `dtype` convert their operand
-// first.
+// Converts x to the dtype of the node's result, for ops with an argument `dtype`, which convert
+// their operand before they compute.
 Result<Value> in_result_dtype(const Call& call, const Value& x);
-// Makes 1 where an id is one of 0 .. count - 1 and not `left_out`, else 0.
+// Makes a tensor with the dims of `ids` that is 1 where the id is in 0 .. count - 1 and is not
+// `left_out`, and 0 elsewhere.
 Value kept_ids(const Call& call, std::string name, const Value& ids, int64_t count,
                int64_t left_out, DType dtype);
-// Reads integers of a window, one for each spatial dim, each at least `least`.
+// Reads an argument of a window (its stride, say): one integer for each spatial dim, at least
+// `least`.
 Result<std::vector<int64_t>> window_numbers(const Call& call, std::string_view name,
                                             std::vector<int64_t> otherwise, size_t spatial,
                                             int64_t least);
-// Makes x plus a number and, below, x times a number.
+// Makes x + by. scaled() makes x * by.
 Value shifted(const Call& call, const Value& x, double by);
 Value scaled(const Call& call, const Value& x, double by);
 
-// The sum of products over the pairs of dims `summed`; both operands have the pairs `shared`. The
-// result has the dims `out`, of a (first) or of b.
+// A sum of products of a and b (an einsum). A pair (dim of a, dim of b) in `summed` is one dim that
+// is summed; a pair in `shared` is one dim that the result has too. contract() makes the result
+// with the dims `out`, where (0, d) is dim d of a and (1, d) is dim d of b.
 struct Contraction {
   Value a, b;
   std::vector<std::pair<size_t, size_t>> summed, shared;
-  std::optional<Value> bias;  // has the last dim
+  std::optional<Value> bias;  // a bias of the result's last dim
 };
 Result<Value> contract(const Call& call, std::string name, Contraction product,
                        const std::vector<std::pair<int, size_t>>& out);
 
-// Makes a sum over dims times a factor; the dims remain with size 1 if `keep`.
+// Makes the sum of x over the dims `over`, times `factor`. If `keep`, these dims remain with size
+// 1.
 Value reduced(const Call& call, std::string name, const Value& x, const std::vector<size_t>& over,
               bool keep, double factor);
-// Makes the largest element over dims, which remain with size 1 if `keep`.
+// Makes the maximum of x over the dims `over`. If `keep`, these dims remain with size 1.
 Value largest(const Call& call, std::string name, const Value& x, const std::vector<size_t>& over,
               bool keep);
-// Makes the part of a dim from `begin` on; with `drop` a dim of one element is removed.
+// Makes the part of x with the elements begin .. begin + size - 1 of a dim. If `drop`, the size
+// must be 1 and the dim is removed.
 Result<Value> part_of(const Call& call, const Value& x, size_t dim, int64_t begin, int64_t size,
                       bool drop = false);
-// Joins the parts along a dim; all their other dims are equal.
+// Joins the parts along dim `dim`. All other dims of the parts must be the same dims.
 Value joined(const Call& call, std::vector<Value> parts, size_t dim);
-// Makes the mean (or sum, or value of each row) of the cross entropies of logits and targets, whose
-// rows are equal. Rows whose target is `ignored` do not count, if there is such a target.
+// Makes the cross entropies of logits and targets: one for each row (kNone), their mean, or their
+// sum. The logits have the dims of the targets and, as dim `class_dim`, the classes. If `ignored`
+// is set, rows with this target are left out.
 enum class Reduction : int64_t { kNone, kMean, kSum };
 Result<Value> cross_entropy(const Call& call, Value logits, Value targets, size_t class_dim,
                             Reduction reduction, std::optional<int64_t> ignored);

@@ -1,4 +1,4 @@
-// Rows of fused attention and of lookups.
+// Rows (aten.h) of the ops of fused attention and of lookups in tables.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ struct Attention {
   std::string key;
 };
 
-// Returns the dims before the heads, which are the batch for the op.
+// Returns the variables of all dims that precede the heads. The op treats them as the batch.
 Vars batch_of(const Value& x) {
   Vars out;
   for (size_t d = 0; d + 3 < x.dims.size(); ++d)
@@ -24,8 +24,8 @@ Vars batch_of(const Value& x) {
   return out;
 }
 
-// Adds the op. Heads that keys and values have are `heads`; the heads along which keys and values
-// are repeated are the query heads of a group.
+// Adds the attention op. Its dim `heads` has the heads that keys and values have. Heads along which
+// keys and values are only repeated become its dim `group`, the query heads that share a key head.
 void emit_attention(Emitter& e, const Attention& a, int slot) {
   const size_t rank = a.q.dims.size();
   const Vars all = e.dims().leaves(a.q.dims[rank - 3]);
@@ -36,7 +36,7 @@ void emit_attention(Emitter& e, const Attention& a, int slot) {
   const Vars heads(all.begin(), middle), group(middle, all.end());
   const Vars batch = batch_of(a.q), seq = a.q.dims[rank - 2], head_dim = a.q.dims[rank - 1];
 
-  // Along a group keys and values are not repeated.
+  // The op reads keys and values without the repetition along the group.
   const auto memory = [&](const Value& x) {
     Value narrow = x;
     narrow.dims[rank - 3] = heads;
@@ -80,8 +80,8 @@ void emit_attention(Emitter& e, const Attention& a, int slot) {
   if (!made.empty()) e.define(slot, e.ungrouped(made[0], {batch, seq, heads, group, head_dim}));
 }
 
-// The meaning of a mask that is known at import: it allows everything, or is the causal mask, or is
-// added to the scores as a table of numbers.
+// The meaning of a mask that is known at import: it allows all pairs (kNone), it is the causal
+// mask, or it is a table of numbers that is added to the scores (kBias).
 enum class Mask : uint8_t { kNone, kCausal, kBias };
 Mask meaning_of(const Constant& mask, Constant& bias) {
   Constant allowed = mask;
@@ -178,7 +178,8 @@ Status row_attention(const Call& call) {
     lowering.hints().add(cut->first, "heads", Sure::kRole);
   } else {
     TESSERA_TRY_VOID(fit(a.q, rank - 3, a.k, rank - 3));
-    // The innermost part is a group if keys are repeated along it.
+    // Two hints: if keys are repeated along the innermost variable, that variable is the group, and
+    // the others are the heads.
     const Vars heads = a.q.dims[rank - 3];
     lowering.hints().add(heads, "heads", Sure::kRole);
     lowering.hints().add(heads, "group", Sure::kRole);
@@ -202,7 +203,8 @@ Status row_attention(const Call& call) {
 
 // ---- lookups
 // -----------------------------------------------------------------------------------------------
-// Returns rows 0, 1, 2, ... of a table, which are the table or its beginning.
+// Lowers a lookup with the known ids 0, 1, 2, ... (positions). Its result is the first rows of the
+// table, so no lookup is needed.
 Status positions(const Call& call, const Constant& ids, Value table, int64_t padding) {
   const auto count = static_cast<int64_t>(ids.elements());
   if (padding >= 0 && padding < count) {
@@ -255,7 +257,7 @@ Status row_embedding(const Call& call) {
     out.insert(out.end(), features.begin(), features.end());
     e.define(slot, {e.op("embedding", {rows.id, weights}), out});
   });
-  if (padding >= 0) {  // row `padding` is read and gets no gradient
+  if (padding >= 0) {  // row `padding` is read but gets no gradient
     Value kept = kept_ids(call, "kept", ids, lowering.size(table, 0), padding, y.dtype);
     kept.dims.emplace_back();
     TESSERA_TRY(Value stopped, pointwise(call, "padding", "stop_gradient", {y}));
@@ -265,7 +267,8 @@ Status row_embedding(const Call& call) {
   return {};
 }
 
-// Takes elements of x along a dim, at the places that ids name; both have equal other dims.
+// Lowers a gather: along dim `dim` takes the element of x at the index that the id says. All other
+// dims of x and of the ids are equal.
 Status row_gather(const Call& call) {
   TESSERA_TRY(Value x, call.value("self"));
   TESSERA_TRY(Value ids, call.value("index"));

@@ -1,4 +1,4 @@
-// Rows of norms, softmax, reductions and losses.
+// Rows (aten.h) of the ops of norms, softmax, reductions and losses.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,7 +11,8 @@
 namespace tessera::pt2 {
 namespace {
 
-// Returns the tensor's dims with those of `last` behind all others.
+// Returns the dims of the graph's tensor of x, without dims of size 1, in an order in which the
+// dims `last` come last.
 Vars with_last(Emitter& e, const Value& x, const Vars& last) {
   Vars order;
   for (const Var leaf : e.read(x).dims) {
@@ -21,7 +22,8 @@ Vars with_last(Emitter& e, const Value& x, const Vars& last) {
   return order;
 }
 
-// Makes x normalised over its last dim, times gamma and, for a layer norm, plus beta.
+// Makes the norm of operands[0] over its last dim, times operands[1] (gamma) and, for a layer norm,
+// plus operands[2] (beta).
 Result<Value> normed(const Call& call, const std::string& kind, std::vector<Value> operands,
                      double eps) {
   Lowering& lowering = call.lowering();
@@ -55,7 +57,8 @@ Result<Value> normed(const Call& call, const std::string& kind, std::vector<Valu
   return y;
 }
 
-// Returns the norm's weight or bias; if the module has none, a table that has no effect.
+// Returns the norm's weight or bias. If the module has none, returns a constant of `value` for each
+// feature, which has no effect.
 Result<Value> weight_or(const Call& call, std::string_view argument, int64_t size, double value,
                         DType dtype) {
   if (call.has(argument)) return call.value(argument);
@@ -90,8 +93,8 @@ Status row_rms_norm(const Call& call) {
         "an op without a counterpart: expected an RMS norm over the last dim alone");
   }
   TESSERA_TRY(Value gamma, weight_or(call, "weight", shape[0], 1, x.dtype));
-  // PyTorch chooses the distance from 1 to the next number of the dtype that it computes in, which
-  // is float32 for 16-bit operands.
+  // If eps is not given, PyTorch uses the distance from 1 to the next larger number of the dtype in
+  // which it computes. For 16-bit operands this dtype is float32.
   const double smallest = x.dtype == DType::kFloat64 ? std::numeric_limits<double>::epsilon()
                                                      : std::numeric_limits<float>::epsilon();
   TESSERA_TRY(const double eps, call.number("eps", smallest));
@@ -141,8 +144,8 @@ Status row_batch_norm(const Call& call) {
   return {};
 }
 
-// Normalises groups of channels: (x - mean) / sqrt(variance + eps), each over the channels of a
-// group and the pixels, times gamma plus beta.
+// Lowers a group norm: (x - mean) / sqrt(variance + eps) * gamma + beta. Mean and variance are
+// taken over the channels of a group and over the pixels.
 Status row_group_norm(const Call& call) {
   TESSERA_TRY(Value x, call.value("input"));
   TESSERA_TRY(const int64_t groups, call.integer("num_groups"));
@@ -157,7 +160,7 @@ Status row_group_norm(const Call& call) {
     return invalid_input(fmt::format("expected groups of {} channels, found {}", channels, groups));
   }
   std::optional<std::pair<Vars, Vars>> parts = call.dims().cut(x.dims[1], groups);
-  if (!parts) {  // another op has the channels as one dim
+  if (!parts) {  // another op needs the channels as one dim
     parts = {call.dims().list(groups), call.dims().list(channels / groups)};
     Vars both = parts->first;
     both.insert(both.end(), parts->second.begin(), parts->second.end());
@@ -195,7 +198,9 @@ Status row_softmax(const Call& call) {
   TESSERA_TRY(const size_t dim, call.dim("dim", x.dims.size()));
   TESSERA_TRY(x, in_result_dtype(call, x));
   x = call.lowering().whole(x, dim);
-  if (x.dims.size() > 3 && dim + 1 == x.dims.size()) {  // scores of heads and queries: over keys
+  // Four dims, of which the last is normalised, are taken as attention scores, normalised over the
+  // keys.
+  if (x.dims.size() > 3 && dim + 1 == x.dims.size()) {
     call.lowering().hints().add(x.dims[dim], "kv", Sure::kRole);
     call.lowering().hints().add(x.dims[dim - 1], "seq", Sure::kRole);
   }
@@ -209,8 +214,9 @@ Status row_softmax(const Call& call) {
   return {};
 }
 
-// Lowers a log-softmax. Its usual reader, nll_loss, is a cross entropy of x; other readers get the
-// logarithm of a softmax.
+// Lowers a log-softmax without adding ops yet. Its usual reader, nll_loss, becomes a cross entropy
+// that reads x. If another op reads the result, the ops for the logarithm of a softmax are added
+// then.
 Status row_log_softmax(const Call& call) {
   TESSERA_TRY(Value x, call.value("self"));
   TESSERA_TRY(const size_t dim, call.dim("dim", x.dims.size()));
@@ -247,7 +253,8 @@ Status summed(const Call& call, bool mean) {
 Status row_sum(const Call& call) { return summed(call, false); }
 Status row_mean(const Call& call) { return summed(call, true); }
 
-// Makes the smallest or largest element: the smallest is the largest of the negated.
+// Makes the largest (sign 1) or smallest (sign -1) element over dims. Computes the smallest as
+// -max(-x), because there is only an op for the largest.
 Status extreme(const Call& call, double sign) {
   TESSERA_TRY(Value x, call.value("self"));
   if (!is_floating(x.dtype)) {
@@ -273,7 +280,8 @@ Result<Reduction> reduction_of(const Call& call) {
   return static_cast<Reduction>(number);
 }
 
-// Returns the target that does not count: as the op says, else as the import was asked.
+// Returns the target that is left out of the loss: the op's ignore_index, or if it has none, the
+// one of the import's options.
 Result<std::optional<int64_t>> ignored_of(const Call& call) {
   if (!call.has("ignore_index")) return call.lowering().options().ignored;
   TESSERA_TRY(const int64_t ignored, call.integer("ignore_index"));
@@ -338,8 +346,9 @@ Status row_mse_loss(const Call& call) {
 
 namespace {
 
-// Makes x without the dims `over`, or with these dims at size 1. `write` adds the op over those of
-// their dims that are in the operand; `left` counts the elements of those that are not.
+// Makes a reduction of x over the dims `over`, which remain with size 1 if `keep`. The function
+// `write` adds the op; it gets those of the reduced variables that the operand's tensor has, and as
+// `left` the product of the sizes of the others, along which the operand is only repeated.
 template <class Write>
 Value without_dims(const Call& call, std::string name, const Value& x,
                    const std::vector<size_t>& over, bool keep, Write write) {
@@ -423,7 +432,8 @@ Result<Value> cross_entropy(const Call& call, Value logits, Value targets, size_
   std::vector<size_t> over;
   for (size_t d = 0; d < each.dims.size(); ++d) over.push_back(d);
   if (ignored) {
-    // The kind leaves out negative targets itself, but a mean must count the others.
+    // The op `cross_entropy` leaves out negative targets itself. A target >= 0 is left out by a
+    // product with 0, and a mean must divide by the number of targets that are not left out.
     const Value kept = kept_ids(call, "loss.counted", targets, lowering.size(logits, class_dim),
                                 *ignored, each.dtype);
     if (*ignored >= 0) {

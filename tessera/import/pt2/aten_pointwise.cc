@@ -1,4 +1,4 @@
-// Rows of element-wise ops.
+// Rows (aten.h) of element-wise ops.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -89,7 +89,8 @@ Status row_neg(const Call& call) {
   return {};
 }
 
-// Converts floating operands of several dtypes to that of the node's result, as PyTorch does.
+// Converts floating operands to the dtype of the node's result, as PyTorch does for operands of
+// different dtypes.
 Status promote(const Call& call, std::initializer_list<Value*> operands) {
   const TensorMeta* const meta = call.output_meta();
   if (meta == nullptr || !is_floating(meta->dtype)) return {};
@@ -100,7 +101,7 @@ Status promote(const Call& call, std::initializer_list<Value*> operands) {
   return {};
 }
 
-// Makes a + alpha b or a - alpha b.
+// Makes a + alpha b (sign 1) or a - alpha b (sign -1).
 Status sum_of(const Call& call, double sign) {
   TESSERA_TRY(const double alpha, call.number("alpha", 1));
   const double factor = sign * alpha;
@@ -173,10 +174,10 @@ Status row_div(const Call& call) {
   return {};
 }
 
-// Returns whether scores are masked with the number: so low that softmax makes 0 from it.
+// Returns whether the number masks a score, that is, whether it is so low that softmax makes it 0.
 bool is_masking(double value) { return value <= -1e30; }
 
-// Returns x where the key (last dim) is not behind the query (dim before it), else minus infinity.
+// Makes x with a causal mask: x[.., query, key] where key <= query, and minus infinity elsewhere.
 Value causal(const Call& call, const Value& x) {
   Lowering& lowering = call.lowering();
   Value scores = lowering.whole(x, x.dims.size() - 1);
@@ -195,7 +196,7 @@ Value causal(const Call& call, const Value& x) {
   return y;
 }
 
-// Makes `value` where the condition holds, elsewhere x.
+// Makes `value` where the condition holds (or, if `negate`, does not hold), and x elsewhere.
 Result<Value> masked(const Call& call, const Value& x, std::string_view condition, double value,
                      bool negate) {
   const Constant* const known = call.constant(condition);
@@ -261,7 +262,8 @@ Status row_detach(const Call& call) {
   return {};
 }
 
-// Converts the values to the dtype that the program says the result has.
+// Lowers an op that returns its operand: converts the operand to the dtype that the program states
+// for the result.
 Status row_same(const Call& call) {
   TESSERA_TRY(const Value x, call.value(call.has("input") ? "input" : "self"));
   const TensorMeta* const meta = call.output_meta();
@@ -271,7 +273,7 @@ Status row_same(const Call& call) {
   return {};
 }
 
-// Makes relu(x) + relu(-x), whose gradient at 0 is 0, as in PyTorch.
+// Lowers abs(x) as relu(x) + relu(-x), whose gradient at 0 is 0, as in PyTorch.
 Status row_abs(const Call& call) {
   TESSERA_TRY(const Value x, call.value("self"));
   TESSERA_TRY(Value above, pointwise(call, "above", "relu", {x}));
@@ -281,7 +283,7 @@ Status row_abs(const Call& call) {
   return {};
 }
 
-// Lowers ops that only record what the exporter checked while it traced the module: makes nothing.
+// Lowers ops that only record checks of the exporter. Adds no ops.
 Status row_nothing(const Call&) { return {}; }
 
 }  // namespace

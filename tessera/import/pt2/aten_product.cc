@@ -1,4 +1,4 @@
-// Rows of products and convolutions.
+// Rows (aten.h) of the ops of products, convolutions and pools.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,7 +9,8 @@
 namespace tessera::pt2 {
 namespace {
 
-// Gives a dim of `value` that must not be among `others` a name of its own if it is.
+// Checks whether dim `dim` of `value` has a variable that is also among `others`. If so, gives the
+// dim new variables, so that the two can have different names in an op.
 void make_own(const Call& call, Value& value, size_t dim, const Vars& others) {
   const Vars taken = call.dims().leaves(others);
   const Vars own = call.dims().leaves(value.dims[dim]);
@@ -19,8 +20,9 @@ void make_own(const Call& call, Value& value, size_t dim, const Vars& others) {
   value = call.lowering().retarget(value, dim, fresh);
 }
 
-// Returns an operand of an einsum with all dims that it shares or sums, even if its tensor is only
-// repeated along them: a sum over them counts each time.
+// Returns the tensor of an operand of an einsum, and its variables in `dims`. If the value is only
+// repeated along some of the `needed` dims, makes the tensor repeated along them, because a sum
+// over such a dim must count each repetition.
 TensorId operand(Emitter& e, const Value& x, const Vars& needed, Vars& dims) {
   Emitter::Slot slot = e.read_by_position(x);
   const bool has_units = std::any_of(slot.dims.begin(), slot.dims.end(),
@@ -57,7 +59,7 @@ void emit_contraction(Emitter& e, const Contraction& product, int slot, const Va
   const Vars summed = leaves_of_dims(e, product.a, a_summed);
   std::vector<TensorId> inputs = {operand(e, product.a, summed, a_dims),
                                   operand(e, product.b, summed, b_dims)};
-  Vars y;  // dims that neither operand has are repeated in the result too
+  Vars y;  // without dims that neither tensor has: the result is repeated along them
   for (const Var leaf : e.dims().leaves(result)) {
     if (holds(a_dims, leaf) || holds(b_dims, leaf)) y.push_back(leaf);
   }
@@ -70,7 +72,7 @@ void emit_contraction(Emitter& e, const Contraction& product, int slot, const Va
   e.define(slot, {e.op("einsum", std::move(inputs), {{"spec", spec + " -> " + e.spell(y)}}), y});
 }
 
-// Makes x W^T + b with a weight [out, in], or x W + b with a weight [in, out].
+// Makes x W^T + b with a weight [out, in] if `out_first`, else x W + b with a weight [in, out].
 Result<Value> linear(const Call& call, std::string name, const Value& x, const Value& weight,
                      std::optional<Value> bias, bool out_first) {
   if (x.dims.empty() || weight.dims.size() != 2)
@@ -127,8 +129,8 @@ Result<Value> matmul(const Call& call, Value a, Value b) {
   }
   out.emplace_back(0, ra - 2);
   out.emplace_back(1, rb - 1);
-  // In products of queries with keys, and of the scores with values, the shared dims beside the
-  // batch are the heads.
+  // A product with two shared dims is that of queries with keys or of scores with values. Its first
+  // shared dim is the batch and its second one the heads.
   if (product.shared.size() == 2) {
     Hints& hints = call.lowering().hints();
     hints.add(a.dims[product.shared[1].first], "heads", Sure::kRole);
@@ -154,9 +156,10 @@ Status row_matmul(const Call& call) {
 constexpr const char* kSpatial[] = {"depth", "height", "width"};
 
 constexpr const char* kConvolution = "conv";
-constexpr const char* kTransposed = "conv_transpose";  // its weight has the channels first
-constexpr int64_t kMaxWindow = int64_t{1} << 31;       // of strides, kernels and paddings
-constexpr int64_t kMaxGroups = 64;  // of a convolution: each becomes a convolution
+constexpr const char* kTransposed = "conv_transpose";  // its weight is [channels, filters, kernel]
+constexpr int64_t kMaxWindow = int64_t{1} << 31;       // the largest stride, kernel or padding
+// The most groups of a convolution. Each group becomes a convolution.
+constexpr int64_t kMaxGroups = 64;
 
 std::string number_text(const std::vector<int64_t>& numbers) {
   std::vector<std::string> out;
@@ -168,7 +171,8 @@ bool all_are(const std::vector<int64_t>& numbers, int64_t value) {
   return std::all_of(numbers.begin(), numbers.end(), [&](int64_t n) { return n == value; });
 }
 
-// Makes the dims of pixels of x whole and names them.
+// Marks the last `spatial` dims of x as dims of pixels: gives them names, and later ops cannot
+// refine them.
 Value pixels(const Call& call, Value x, size_t spatial) {
   for (size_t i = 0; i < spatial; ++i) {
     const size_t d = x.dims.size() - spatial + i;
@@ -179,7 +183,7 @@ Value pixels(const Call& call, Value x, size_t spatial) {
   return x;
 }
 
-// Returns new dims of pixels for a result.
+// Returns new dims of pixels with these sizes, for a result.
 std::vector<Vars> fresh_pixels(const Call& call, const std::vector<int64_t>& sizes) {
   std::vector<Vars> out;
   for (size_t i = 0; i < sizes.size(); ++i) {
@@ -192,7 +196,7 @@ std::vector<Vars> fresh_pixels(const Call& call, const std::vector<int64_t>& siz
   return out;
 }
 
-// The attributes of a convolution or pool beside its operands.
+// The attributes of a convolution or pool.
 struct Window {
   std::vector<int64_t> stride, padding, dilation;
   Attributes attributes() const {
@@ -200,7 +204,8 @@ struct Window {
   }
 };
 
-// Returns the kernel with zeros between its elements, so that it reads every `dilation`-th place.
+// Returns the weight with zeros inserted between the kernel's elements, so that the kernel reads
+// only every `dilation`-th place.
 TensorId dilated(Emitter& e, TensorId weight, size_t spatial,
                  const std::vector<int64_t>& dilation) {
   for (size_t i = 0; i < spatial && e.builder().ok(); ++i) {
@@ -225,7 +230,8 @@ TensorId dilated(Emitter& e, TensorId weight, size_t spatial,
   return weight;
 }
 
-// Returns the attributes that tell a transposed convolution its result.
+// Returns the attributes of a transposed convolution with the sizes of the result's pixels and the
+// name of its channels added.
 Attributes of_transposed(Emitter& e, const std::vector<TensorId>& inputs,
                          const std::vector<Vars>& result, size_t spatial, Attributes attributes) {
   if (!e.builder().ok()) return attributes;
@@ -240,8 +246,8 @@ Attributes of_transposed(Emitter& e, const std::vector<TensorId>& inputs,
   return attributes;
 }
 
-// Emits an op over maps [lead, channels, pixels]: the lead dims as they are, one dim for each
-// other.
+// Adds an op over maps [lead, channels, pixels]. The op's operand has one dim for each variable of
+// the lead dims, one dim for the channels, and one dim for each dim of pixels.
 void emit_map(Emitter& e, const std::string& kind, const Value& x, const Value* weight,
               const std::vector<Vars>& result, size_t spatial, const std::vector<int64_t>& dilation,
               Attributes attributes, int slot) {
@@ -275,7 +281,8 @@ void emit_map(Emitter& e, const std::string& kind, const Value& x, const Value* 
   e.define(slot, e.ungrouped(e.op(kind, std::move(inputs), attributes), lists));
 }
 
-// Returns the paddings that keep the sizes; a kernel that reads an even number of places has none.
+// Returns the paddings of a convolution. For the word 'same' these are the paddings that keep the
+// sizes, and an error if a kernel reads an even number of places, because there is no such padding.
 Result<std::vector<int64_t>> conv_padding(const Call& call, const Value& weight, size_t spatial,
                                           const std::vector<int64_t>& dilation) {
   const std::string word = call.text("padding", "");
@@ -294,8 +301,8 @@ Result<std::vector<int64_t>> conv_padding(const Call& call, const Value& weight,
   return padding;
 }
 
-// Makes one convolution of x [lead, channels, pixels] with a weight [filters, channels, kernel] to
-// `pixels`.
+// Makes one convolution of x [batch, channels, pixels] with a weight [filters, channels, kernel].
+// The dims of the result's pixels are `pixels`.
 Result<Value> convolved(const Call& call, const std::string& kind, Value x, Value weight,
                         const Window& window, const std::vector<Vars>& pixels) {
   Lowering& lowering = call.lowering();
@@ -330,7 +337,8 @@ Result<Value> convolved(const Call& call, const std::string& kind, Value x, Valu
   return y;
 }
 
-// Makes a convolution in groups: one for each group, their results joined, plus the bias.
+// Makes a convolution in groups as one convolution for each group, joins their results along the
+// channels, and adds the bias.
 Result<Value> grouped(const Call& call, const std::string& kind, Value x, const Value& weight,
                       std::optional<Value> bias, const Window& window) {
   TESSERA_TRY(const int64_t groups, call.integer("groups", 1));
@@ -363,7 +371,7 @@ Result<Value> grouped(const Call& call, const std::string& kind, Value x, const 
   return pointwise(call, "add_bias", "add", {std::move(y), std::move(*bias)});
 }
 
-// Checks the operands of a convolution: maps and a weight of 2 or 3 spatial dims.
+// Checks that the operands of a convolution have 2 or 3 spatial dims.
 Status check_maps(const Value& x, const Value& weight) {
   if (weight.dims.size() >= 4 && weight.dims.size() <= 5 && x.dims.size() == weight.dims.size())
     return {};
@@ -386,8 +394,8 @@ Status row_conv(const Call& call) {
   return {};
 }
 
-// Lowers a transposed convolution whose windows touch but do not overlap as a product: each pixel
-// makes a square of its own.
+// Lowers a transposed convolution whose windows touch but do not overlap. Each pixel then makes a
+// separate square of the result, so the op is a matrix product.
 Result<Value> squares(const Call& call, const Value& x, const Value& weight,
                       std::optional<Value> bias) {
   const size_t spatial = weight.dims.size() - 2;
@@ -423,7 +431,7 @@ Status row_conv_transpose(const Call& call) {
   TESSERA_TRY(window.stride, window_numbers(call, "stride", {1}, spatial, 1));
   TESSERA_TRY(window.dilation, window_numbers(call, "dilation", {1}, spatial, 1));
   TESSERA_TRY(window.padding, window_numbers(call, "padding", {0}, spatial, 0));
-  // The output padding on the result's far side is in the result's sizes.
+  // The output padding needs no attribute, because it is contained in the sizes of the result.
   TESSERA_TRY(const std::vector<int64_t> beyond,
               window_numbers(call, "output_padding", {0}, spatial, 0));
   bool touching = groups == 1 && all_are(window.padding, 0) && all_are(beyond, 0) &&
@@ -438,7 +446,7 @@ Status row_conv_transpose(const Call& call) {
   return {};
 }
 
-// Adds the pool of maps [batch, channels, height, width] to `sizes` rows and columns.
+// Makes the pool of maps [batch, channels, height, width]. The result has `sizes` rows and columns.
 Value pool(const Call& call, const std::string& kind, Value x, const std::vector<int64_t>& sizes,
            const std::vector<int64_t>& kernel, const std::vector<int64_t>& stride,
            const std::vector<int64_t>& padding) {
@@ -478,8 +486,8 @@ Status pooled(const Call& call, const std::string& kind) {
 Status row_max_pool(const Call& call) { return pooled(call, "max_pool"); }
 Status row_avg_pool(const Call& call) { return pooled(call, "avg_pool"); }
 
-// Makes the mean or the largest of equal pieces of the last `spatial` dims, one for each place of
-// the result.
+// Lowers an adaptive pool. The last `spatial` dims are cut into equal pieces, one for each place of
+// the result, and the result is the mean (if `mean`) or the maximum of each piece.
 Status adaptive_pool(const Call& call, size_t spatial, bool mean) {
   TESSERA_TRY(Value x, call.value("self"));
   const TensorMeta* const meta = call.output_meta();
@@ -511,7 +519,8 @@ Status adaptive_pool(const Call& call, size_t spatial, bool mean) {
                   : largest(call, "pool", x, over, false));
     return {};
   }
-  // Pixels of a convolution remain in one piece, so the pool uses windows beside each other.
+  // The dims of pixels cannot be cut into pieces, so the pool uses windows that touch each other:
+  // its stride is the kernel.
   if (spatial != 2 || x.dims.size() != 4) {
     return invalid_input(
         "an op without a counterpart: expected an adaptive pool that makes one pixel, or one of "
@@ -563,7 +572,7 @@ Result<Value> contract(const Call& call, std::string name, Contraction product,
   };
   TESSERA_TRY_VOID(matched(product.shared));
   TESSERA_TRY_VOID(matched(product.summed));
-  // The dims that only b has must not be dims of a.
+  // A dim of b that is neither summed nor shared must not have a variable of a.
   std::vector<size_t> b_known;
   for (const auto* pairs : {&product.summed, &product.shared}) {
     for (const auto& pair : *pairs) b_known.push_back(pair.second);
@@ -580,7 +589,7 @@ Result<Value> contract(const Call& call, std::string name, Contraction product,
     if (product.bias->dims.size() != 1 || !lowering.align(y, 0, *product.bias, 0))
       return invalid_input(fmt::format("expected a bias of {}", call.dims().size(dims.back())));
   }
-  // The summed dims differ from the result's dims, and no two dims of the operation are one.
+  // No two dims of a may be the same, so that no summed dim is a dim of the result.
   call.dims().keep_distinct(product.a.flat());
   Value y = lowering.make(dims, product.a.dtype);
   lowering.step(call, std::move(name),

@@ -1,4 +1,5 @@
-// Rows of ops that move or view: most of them only make another view.
+// Rows (aten.h) of ops that move elements or change the view. Most of these rows only make another
+// view and add no ops.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -31,13 +32,13 @@ Result<std::vector<int64_t>> sizes_of_view(const Call& call, const Value& x,
   return sizes;
 }
 
-// Returns the view with these sizes. If the dims cannot be cut so, the dims from the first one that
-// differs become new dims: the graph then joins and cuts dims for the view.
+// Returns the view of x with these sizes. If the dims cannot be cut at these sizes, all dims from
+// the first one whose size differs become new dims, and a step adds ops that join and cut the dims.
 Value viewed(const Call& call, Value x, const std::vector<int64_t>& sizes) {
   Lowering& lowering = call.lowering();
   if (const auto lists = call.dims().view(x.dims, sizes)) {
     x.dims = *lists;
-    // Rows and columns of pixels that become one dim are one dim from here on.
+    // If the view joins rows and columns of pixels, makes them one variable.
     for (size_t d = 0; d < x.dims.size(); ++d) {
       const Vars leaves = call.dims().leaves(x.dims[d]);
       const bool pixels =
@@ -207,7 +208,7 @@ Status row_broadcast_tensors(const Call& call) {
   return {};
 }
 
-// Repeats every element `times` times, or the whole dim `times` times.
+// Repeats a dim of x `times` times: element by element if `each`, else as a whole.
 void repeat_dim(const Call& call, Value& x, size_t dim, int64_t times, bool each) {
   const Vars again = call.dims().list(times);
   Vars& vars = x.dims[dim];
@@ -291,7 +292,8 @@ Status row_select(const Call& call) {
   return {};
 }
 
-// Makes parts of these sizes, one for each output.
+// Cuts dim `dim` of x into parts of these sizes, one for each output of the node. If `drop`, the
+// dim of each part, of size 1, is removed.
 Status parts(const Call& call, const Value& x, size_t dim, const std::vector<int64_t>& sizes,
              bool drop) {
   int64_t begin = 0;
@@ -351,7 +353,8 @@ Status row_unbind(const Call& call) {
   return parts(call, x, dim, std::vector<int64_t>(static_cast<size_t>(whole), 1), true);
 }
 
-// Makes a dim with `begin` and `end` elements of a value around it; negative counts cut elements.
+// Pads dim `dim` of x with `begin` elements at its begin and `end` elements at its end, all equal
+// to `value`. A negative count cuts elements off.
 Result<Value> padded(const Call& call, Value x, size_t dim, int64_t begin, int64_t end,
                      double value) {
   Lowering& lowering = call.lowering();
@@ -422,11 +425,12 @@ Status row_pad(const Call& call) {
   }
   if (pad.size() % 2 != 0 || pad.size() / 2 > x.dims.size())
     return invalid_input(fmt::format("expected two numbers a dim, found {} numbers", pad.size()));
-  // Labels that a module shifts itself end with the target that PyTorch's cross entropies leave out
-  // by default.
+  // A module that shifts its labels pads them with -100, the target that PyTorch's cross entropies
+  // leave out by default. So later cross entropies leave it out.
   constexpr int64_t kUsuallyLeftOut = -100;
   if (!is_floating(x.dtype) && value == kUsuallyLeftOut) call.lowering().leave_out(kUsuallyLeftOut);
-  // The pads begin with the last dim, as PyTorch counts them.
+  // In PyTorch's list the first two numbers are for the last dim, the next two for the dim before
+  // it, and so on.
   for (size_t i = 0; i < pad.size() / 2; ++i) {
     const size_t dim = x.dims.size() - 1 - i;
     TESSERA_TRY(x, padded(call, x, dim, pad[2 * i], pad[2 * i + 1], value));
@@ -437,7 +441,7 @@ Status row_pad(const Call& call) {
 
 // ---- joints
 // -----------------------------------------------------------------------------------------------
-// Makes the dims of all parts except `dim` equal.
+// Makes all dims of the parts, except dim `dim`, the same dims.
 Status match(const Call& call, std::vector<Value>& parts, size_t dim) {
   Lowering& lowering = call.lowering();
   for (Value& part : parts) {
@@ -520,7 +524,8 @@ Value joined(const Call& call, std::vector<Value> parts, size_t dim) {
   Value y = lowering.make(dims, parts[0].dtype);
   lowering.step(call, "cat", [parts, dims, dim, slot = y.slot](Emitter& e) {
     const Var place = e.dims().find(dims[dim][0]);
-    // The other dims are in the order of the first part; dims that only later parts have follow.
+    // The dims other than `dim` are in the order of the first part's tensor, followed by dims that
+    // only tensors of later parts have.
     Vars order;
     for (const Value& part : parts) {
       const Vars own = e.dims().leaves(part.dims[dim]);
@@ -561,7 +566,8 @@ Result<Value> part_of(const Call& call, const Value& x, size_t dim, int64_t begi
     if (drop) y.dims.erase(y.dims.begin() + static_cast<std::ptrdiff_t>(dim));
     return y;
   }
-  // The part is one of several of equal size: the dim becomes the parts and the place in a part.
+  // If the part is one of several of equal size, the dim is cut into two: the number of the part,
+  // and the place in it.
   const auto lists = whole % size == 0 && begin % size == 0
                          ? call.dims().cut(x.dims[dim], whole / size)
                          : std::nullopt;
@@ -589,7 +595,7 @@ Result<Value> part_of(const Call& call, const Value& x, size_t dim, int64_t begi
     Emitter::Slot source = e.read(in);
     const Var leaf = e.dims().leaves(cut)[0];
     const auto at = std::find(source.dims.begin(), source.dims.end(), leaf);
-    if (at == source.dims.end()) {  // repeated along the dim: all parts are equal
+    if (at == source.dims.end()) {  // x is repeated along the dim, so all parts are equal
       e.define(slot, source);
       return;
     }

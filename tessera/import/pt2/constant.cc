@@ -10,7 +10,7 @@
 namespace tessera::pt2 {
 namespace {
 
-// Returns row-major strides, all 0 for a tensor without elements, whatever its other sizes are.
+// Returns the row-major strides of x, or zeros if x has no elements.
 std::vector<int64_t> strides_of(const Constant& x) {
   const std::vector<int64_t>& shape = x.shape;
   if (x.values.empty()) return std::vector<int64_t>(shape.size(), 0);
@@ -19,8 +19,8 @@ std::vector<int64_t> strides_of(const Constant& x) {
   return strides;
 }
 
-// Calls f(index into each operand) for each element of `shape` in order, where operand i is read
-// with strides[i].
+// Calls f(places) for each element of `shape` in row-major order. places[i] is the index of the
+// element in operand i, which has strides[i]; the index of the first element is `begin`.
 template <size_t kOperands, class F>
 void walk(const std::vector<int64_t>& shape,
           const std::array<std::vector<int64_t>, kOperands>& strides, int64_t begin, F f) {
@@ -56,7 +56,8 @@ std::optional<std::vector<int64_t>> broadcast_strides(const Constant& x,
   return strides;
 }
 
-// Returns the shape to which operands are broadcast, if there is one.
+// Returns the shape to which the operands are broadcast. If there is none, the shape does not fit
+// some of the operands.
 std::vector<int64_t> common_shape(const std::vector<const Constant*>& operands) {
   std::vector<int64_t> shape;
   for (const Constant* x : operands) {
@@ -243,7 +244,7 @@ bool is_causal_mask(const Constant& x, bool above) {
 }
 
 void round_values(Constant& x) {
-  constexpr size_t kMost = 1 << 16;  // at a time
+  constexpr size_t kMost = 1 << 16;  // values that are rounded at a time
   std::vector<std::byte> narrow(kMost * static_cast<size_t>(dtype_bytes(x.dtype)));
   for (size_t at = 0; at < x.values.size(); at += kMost) {
     const auto count = static_cast<int64_t>(std::min(kMost, x.values.size() - at));

@@ -1,9 +1,10 @@
 // Tensors whose values are known when a model is imported: buffers, tables of positions, masks.
-// Values that a program computes only from them are computed here, so that an op of the graph reads
-// a table instead (rotary angles), or nothing at all (the ids of positions 0, 1, 2, ...).
+// Results that a program computes only from such tensors are computed here at import. So the graph
+// has no ops for these results: an op reads the result as a table (rotary angles), or needs no
+// operand for it (the ids of positions 0, 1, 2, ...).
 //
-// Values are held as float64, which holds every other dtype exactly except large int64; results are
-// rounded to the dtype that the program says they have.
+// Values are held as float64, which holds all values of every other dtype exactly, except large
+// int64 numbers. Results are rounded to the dtype that the program states for them.
 #pragma once
 
 #include <functional>
@@ -22,31 +23,35 @@ struct Constant {
   int64_t elements() const { return static_cast<int64_t>(values.size()); }
 };
 
-// Returns the product of the sizes, if it is at most kMaxConstant.
+// Returns the product of the sizes, or nothing if it is more than kMaxConstant.
 std::optional<int64_t> constant_elements(const std::vector<int64_t>& shape);
 
-// Applies f element by element after broadcasting, as PyTorch does; nothing if shapes do not fit.
+// Applies f element by element to a and b, broadcast as in PyTorch. Returns nothing if the shapes
+// do not fit.
 std::optional<Constant> merge(const Constant& a, const Constant& b,
                               const std::function<double(double, double)>& f);
-// Takes elements of a where the condition is not 0, elsewhere of b.
+// Takes the elements of a where the condition is not 0, and the elements of b elsewhere.
 std::optional<Constant> choose(const Constant& condition, const Constant& a, const Constant& b);
-// Broadcasts x to `shape`, which must be possible; -1 keeps a size.
+// Broadcasts x to `shape`, where -1 stands for the size that x has. Returns nothing if x cannot be
+// broadcast so.
 std::optional<Constant> expand(const Constant& x, std::vector<int64_t> shape);
 std::optional<Constant> permute(const Constant& x, const std::vector<int64_t>& order);
 std::optional<Constant> slice(const Constant& x, int64_t dim, int64_t begin, int64_t end,
                               int64_t step);
 std::optional<Constant> concatenate(const std::vector<const Constant*>& parts, int64_t dim);
 std::optional<Constant> matrix_product(const Constant& a, const Constant& b);
-// Sets elements above (lower = true) or below the diagonal of the last two dims to 0.
+// Sets the elements above (if `lower`) or below (if not) diagonal number `diagonal` of the last two
+// dims to 0.
 std::optional<Constant> triangle(Constant x, int64_t diagonal, bool lower);
 
-// Returns whether all values are `value`, a property on which a program may rely. Others follow.
+// Returns whether all values are `value`.
 bool all_equal(const Constant& x, double value);
-bool counts_up(const Constant& x);  // 0, 1, 2, ...
-// Returns whether values are not zero exactly where the last index is above the index before it
-// (above = true), or not above it; the dims before these repeat the mask.
+bool counts_up(const Constant& x);  // whether the values are 0, 1, 2, ...
+// Returns whether x is a causal mask over its last two indices (i, j), whose sizes must be equal:
+// its values are not zero exactly where j > i if `above`, or where j <= i if not. The mask must be
+// equal for all values of the other indices.
 bool is_causal_mask(const Constant& x, bool above);
 
-// Rounds each value to the dtype.
+// Rounds each value to the dtype of x.
 void round_values(Constant& x);
 }  // namespace tessera::pt2

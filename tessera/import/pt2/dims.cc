@@ -96,7 +96,8 @@ bool DimTable::unify(const Vars& a, const Vars& b) {
     if (r > l && !refine(right[i], l)) return false;
     if (l != r) continue;
     if (distinct(left[i], right[i])) return false;
-    // find() leads to the kept node only, so this node takes what is known of the merged node.
+    // find() now returns `kept` for both variables, so what is known of `merged` is copied to
+    // `kept`.
     Node &kept = nodes_[index(left[i])], &merged = nodes_[index(right[i])];
     merged.parent = left[i].id;
     kept.others.insert(kept.others.end(), merged.others.begin(), merged.others.end());
@@ -114,7 +115,7 @@ std::optional<std::vector<Vars>> DimTable::view(const std::vector<Vars>& dims,
     const Vars expanded = leaves(dim);
     rest.insert(rest.end(), expanded.begin(), expanded.end());
   }
-  std::reverse(rest.begin(), rest.end());  // the next one is at the end
+  std::reverse(rest.begin(), rest.end());  // so that the next variable is at the end
   std::vector<Vars> out;
   for (const int64_t wanted : sizes) {
     Vars taken;

@@ -56,7 +56,8 @@ TensorId Emitter::op(std::string_view kind, std::vector<TensorId> inputs,
   return out.empty() ? TensorId() : out[0];
 }
 
-// Defines a slot. The program states sizes, which must equal those of the op that was added.
+// Defines the tensor of a slot. Fails if the sizes of the tensor that the ops made differ from the
+// sizes of the slot's variables, which come from the program.
 void Emitter::define(int slot, Slot value) {
   if (builder_.ok()) {
     const Tensor& made = builder_.tensor(value.id);
@@ -77,8 +78,8 @@ TensorId Emitter::rename(TensorId id, const std::string& from, const std::string
   return op("rename", {id}, {{"from", from}, {"to", to}}, "rename");
 }
 
-// Renames dims. If another dim still has a name, that dim is renamed first; where names change
-// places, one dim takes a spare name meanwhile.
+// Adds ops that rename dims. If another dim still has the name that a dim should get, that other
+// dim is renamed first. If dims exchange their names, one of them gets a spare name in between.
 Emitter::Slot Emitter::with_names(Slot slot) {
   while (builder_.ok()) {
     const std::vector<Dim> dims = builder_.tensor(slot.id).dims;
@@ -117,7 +118,8 @@ Emitter::Slot Emitter::read_by_position(const Value& value) {
       }
       continue;
     }
-    // The parts have other sizes: they are joined to one dim and cut anew.
+    // The variables of slot and view have different sizes, so the dims are joined into one dim and
+    // cut again.
     slot = with_names(std::move(slot));
     Vars order;
     size_t place = slot.dims.size();
@@ -130,7 +132,7 @@ Emitter::Slot Emitter::read_by_position(const Value& value) {
       place = order.size();
       order.insert(order.end(), old.begin(), old.end());
     }
-    if (place == slot.dims.size()) {  // the tensor is repeated along all of it
+    if (place == slot.dims.size()) {  // the slot's tensor has none of the `old` dims
       place = order.size();
       order.insert(order.end(), old.begin(), old.end());
     }
@@ -163,7 +165,8 @@ TensorId Emitter::join(TensorId id, size_t first, size_t count, const std::strin
             "group");
 }
 
-// Merges unwanted dims of size 1 into a neighbour, or, if there is none, removes them by a sum.
+// Removes the dims of size 1 that are not in `wanted`: joins each with a neighbour or, if there is
+// no other dim, removes it by a sum.
 Emitter::Slot Emitter::without_units(Slot slot, const Vars& wanted) {
   for (size_t i = slot.dims.size(); i-- > 0;) {
     if (dims_.size(slot.dims[i]) != 1 || holds(wanted, slot.dims[i])) continue;
@@ -179,7 +182,8 @@ Emitter::Slot Emitter::without_units(Slot slot, const Vars& wanted) {
   return slot;
 }
 
-// Brings the tensor to those of the leaves that it has, or to all of them, in their order.
+// Brings the dims of the tensor into the order of `leaves`. If `all`, the tensor is also repeated
+// along leaves that it does not have.
 Emitter::Slot Emitter::arranged(Slot slot, const Vars& leaves, bool all) {
   if (!builder_.ok()) return slot;
   slot = without_units(std::move(slot), leaves);
@@ -215,7 +219,7 @@ Emitter::Slot Emitter::ordered(const Value& value, const Vars& leaves) {
 
 TensorId Emitter::grouped(const Value& value, const std::vector<Group>& groups) {
   Slot slot = read(value);
-  // A dim of size 1 that the tensor has is wanted if its group has nothing else.
+  // A dim of size 1 that the tensor has is kept if its group has no other dim.
   std::vector<Vars> lists;
   Vars order;
   for (const Group& group : groups) {
@@ -235,7 +239,8 @@ TensorId Emitter::grouped(const Value& value, const std::vector<Group>& groups) 
     if (count > 1) id = join(id, end - count, count, groups[g].name);
     end -= count;
   }
-  // The tensor now has a dim for each group that is not empty.
+  // The tensor now has a dim for each group that is not empty. For each empty group a dim of size 1
+  // is added.
   for (size_t g = 0; g < groups.size() && builder_.ok(); ++g) {
     if (!lists[g].empty()) continue;
     const std::vector<Dim> dims = builder_.tensor(id).dims;
@@ -260,7 +265,8 @@ Emitter::Slot Emitter::ungrouped(TensorId id, const std::vector<Vars>& dims) {
     if (leaves.size() > 1) {
       std::vector<std::string> parts;
       for (const Var leaf : leaves) {
-        // The true names are given at the end: another dim may still have one of them.
+        // If another dim still has the name of a part, the part gets a spare name here;
+        // with_names() gives the right names at the end.
         const bool free = !has_name(now, name(leaf)) || now[d].name == name(leaf);
         parts.push_back(fmt::format("{}{}={}", name(leaf), free ? "" : ".spare", dims_.size(leaf)));
       }

@@ -1,4 +1,5 @@
-// Folds nodes whose operands are all known: tables of positions, masks, shapes of buffers.
+// Computes at import the results of nodes whose operands are all known: tables of positions, masks,
+// views of buffers.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -12,7 +13,8 @@ namespace {
 using Folded = std::optional<Constant>;
 using Fold = Folded (*)(const Call&);
 
-// The tensor or number that an argument is. A tensor is the program's own: nothing is copied.
+// An argument that is a tensor known at import or a number. A tensor is not copied: this object
+// points to the one that the lowering keeps.
 class Operand {
  public:
   Operand(const Call& call, std::string_view name) : known_(call.constant(name)) {
@@ -58,7 +60,8 @@ Folded same(const Call& call) {
   return copied(Operand(call, call.has("input") ? "input" : "self"));
 }
 
-// Returns the known tensor in another shape with equally many elements, which the program states.
+// Returns the operand with the shape that the program states for the result, which must have the
+// same number of elements.
 Folded reshaped(const Call& call) {
   Folded x = same(call);
   const TensorMeta* const meta = call.output_meta();
@@ -155,7 +158,7 @@ Folded filled_where(const Call& call) {
   return merge(*x, *mask, [v = *value](double a, double m) { return m != 0 ? v : a; });
 }
 
-// Returns the known tensors of a list; none if one is not known.
+// Returns the tensors of a list argument; an empty list if one of them is not known at import.
 std::vector<const Constant*> operands(const Call& call, std::string_view name) {
   const auto names = call.node().arguments.find(name);
   const auto* const list =
@@ -170,7 +173,8 @@ std::vector<const Constant*> operands(const Call& call, std::string_view name) {
   return parts;
 }
 
-// Makes running sums, or differences of neighbours, along a dim.
+// Computes along a dim the running sums (if `sums`), or the difference of each element and the
+// previous one.
 Folded along(const Call& call, const Constant& x, bool sums) {
   const auto dim = call.dim("dim", x.shape.size(), -1);
   if (!dim) return std::nullopt;
@@ -205,7 +209,7 @@ Folded differences(const Call& call) {
   return x ? along(call, *x, false) : x;
 }
 
-// Makes x[a, b, ..] with an index for each dim.
+// Computes x[a, b, ..] with one tensor of indices for each dim of x.
 Folded indexed(const Call& call) {
   const Operand x(call, "self");
   const std::vector<const Constant*> indices = operands(call, "indices");
@@ -215,7 +219,7 @@ Folded indexed(const Call& call) {
   Folded place = Constant{DType::kFloat64, {}, {0}};
   for (size_t d = 0; d < indices.size(); ++d) {
     const auto size = static_cast<double>(x->shape[d]);
-    // -1 marks a place outside.
+    // -1 marks an index that is out of range.
     place = merge(*place, *indices[d], [size](double before, double index) {
       const double at = index < 0 ? index + size : index;
       return before < 0 || at < 0 || at >= size ? -1 : before * size + at;
@@ -240,7 +244,7 @@ Folded concatenated(const Call& call) {
   return concatenate(parts, static_cast<int64_t>(*dim));
 }
 
-// Repeats each element `repeats` times, one after the other.
+// Repeats each element along a dim `repeats` times (repeat_interleave).
 Folded each_again(const Call& call) {
   const Operand x(call, "self");
   if (!x || !call.has("dim")) return std::nullopt;
@@ -259,7 +263,7 @@ Folded each_again(const Call& call) {
   return out;
 }
 
-// Repeats the whole of each dim as often as `repeats` says.
+// Repeats each dim as a whole, as often as `repeats` says for the dim.
 Folded whole_again(const Call& call) {
   const Operand x(call, "self");
   const auto times = call.integers("repeats");
@@ -288,7 +292,7 @@ Folded multiplied(const Call& call) {
 
 double truth(bool value) { return value ? 1 : 0; }
 
-// Returns whether the operand is boolean: ops on bits are only folded for booleans.
+// Returns whether the operand is boolean. Only then are bitwise ops computed here.
 bool of_truths(const Call& call) {
   const Constant* const x = call.constant("self");
   return x != nullptr && x->dtype == DType::kBool;

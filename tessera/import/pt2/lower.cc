@@ -20,7 +20,7 @@ namespace {
 constexpr std::string_view kAten = "torch.ops.aten.";
 constexpr std::string_view kLossScope = "loss.";
 
-// Returns "linear" of "torch.ops.aten.linear.default"; "" for targets that are no such op.
+// Returns "linear" for "torch.ops.aten.linear.default", and "" if the target is no aten op.
 std::string_view op_name(std::string_view target) {
   if (!target.starts_with(kAten)) return "";
   target.remove_prefix(kAten.size());
@@ -99,7 +99,7 @@ Status Lowering::add_parameter(const InputSpec& spec, const TensorMeta& meta) {
         fmt::format("{}: parameter '{}': expected elements of a floating dtype, found {} {}",
                     archive_.path(), spec.name, shape_text(meta.sizes), dtype_name(meta.dtype)));
   }
-  // Parameters that are tied are one tensor in the archive, too.
+  // Tied parameters have the same payload, so they share one slot.
   const std::string key = identity(payload);
   std::vector<Vars> dims;
   if (const auto tied = shared_.find(key); tied != shared_.end()) {
@@ -149,7 +149,7 @@ Status Lowering::add_inputs() {
     }
     std::vector<Vars> dims;
     for (const int64_t size : sizes) dims.push_back({dims_.fresh(size)});
-    // All inputs have the same samples.
+    // All inputs are assumed to have the batch as their first dim, with the same samples.
     if (!batch) batch = dims[0][0];
     if (dims_.size(*batch) == sizes[0]) {
       dims_.unify({*batch}, dims[0]);
@@ -188,7 +188,7 @@ const Lowering::Item* Lowering::item(std::string_view tensor) {
   return &items_.find(tensor)->second;
 }
 
-// Keeps a constant until its last reader has been lowered; the elements kept at a time are bounded.
+// Stores a constant until its last reader has been lowered. Limits the elements kept and made.
 Status Lowering::keep_constant(const std::string& tensor, Constant constant) {
   kept_ += constant.elements();
   computed_ += constant.elements();
@@ -314,8 +314,8 @@ Value Lowering::whole(const Value& value, size_t dim) {
 
 // ---- nodes
 // ------------------------------------------------------------------------------------------------
-// Checks that all tensors that the node reads exist and have the values that the program means.
-// `known`: all of them are constants.
+// Checks that the tensors that the node reads exist and were not changed through another name
+// (memory.h). Sets `known` to whether all of them are constants.
 Status Lowering::check_operands(const Call& call, std::string_view op, bool& known) {
   known = true;
   for (const auto& [argument, given] : call.node().arguments) {
@@ -349,11 +349,11 @@ tl::unexpected<Error> Lowering::changed_in_place(const Node& writer, const std::
           reader, tensor, meta == program_.tensors.end() ? "" : shape_text(meta->second.sizes)));
 }
 
-// Computes the node's results if they are known; returns false if they are not.
+// Computes the node's results at import if possible (fold()). Returns whether it did so.
 Result<bool> Lowering::fold_node(const Call& call, std::string_view op) {
   const TensorMeta* const meta = call.output_meta();
   if (meta != nullptr && folds_op(op) && !constant_elements(meta->sizes)) {
-    if (find_row(op) != nullptr) return false;  // it may be a view of a smaller tensor
+    if (find_row(op) != nullptr) return false;  // the row may make a view of a smaller tensor
     return call.failed(
         fmt::format("expected a tensor that is known at import to have at most {} elements, found "
                     "{}",
@@ -376,8 +376,8 @@ Result<bool> Lowering::fold_node(const Call& call, std::string_view op) {
   return !parts.empty();
 }
 
-// Keeps the results of a node if none of them has elements (an empty part of a slice, an empty
-// cache). Returns false if some have.
+// Stores the node's results as constants if none of them has elements (an empty slice, an empty
+// cache). Returns whether it did so.
 Result<bool> Lowering::keep_empty(const Call& call) {
   const std::vector<std::string>& outputs = call.node().outputs;
   for (size_t i = 0; i < outputs.size(); ++i) {
@@ -391,14 +391,14 @@ Result<bool> Lowering::keep_empty(const Call& call) {
   return !outputs.empty();
 }
 
-// Checks the results that a row made against the shape and dtype that the program states.
+// Checks that the results that a row made have the shape and dtype that the program states.
 Status Lowering::check_results(const Call& call) {
   const Node& node = call.node();
   for (size_t i = 0; i < node.outputs.size(); ++i) {
     if (node.outputs[i].empty()) continue;
     const TensorMeta* const meta = call.output_meta(i);
     const auto made = items_.find(node.outputs[i]);
-    if (made == items_.end()) continue;  // an error when it is read
+    if (made == items_.end()) continue;  // reading it will be an error
     const auto* value = std::get_if<Value>(&made->second);
     if (value == nullptr) continue;
     std::vector<int64_t> sizes;
@@ -495,7 +495,7 @@ Status Lowering::add_loss(const std::string& output) {
 
 // ---- the second pass
 // ------------------------------------------------------------------------------------------------
-// Returns the variables of a source's dims that its tensor in the graph has.
+// Returns the leaves of the dims, without those of size 1 that no op needs.
 Vars Lowering::visible_leaves(const std::vector<Vars>& dims) const {
   Vars out;
   for (const Vars& dim : dims) {
@@ -506,8 +506,8 @@ Vars Lowering::visible_leaves(const std::vector<Vars>& dims) const {
   return out;
 }
 
-// Adds an input in the module's own shape, because arrays that feed the graph have that shape. Dims
-// that readers see in parts are cut by an op.
+// Adds an input in its shape in the module, which the arrays that a run feeds have. Also adds ops
+// that cut those dims of this shape that are refined into several variables.
 void Lowering::define_input(Emitter& emitter, int slot, const Source& source) const {
   std::vector<Dim> dims;
   std::vector<std::pair<std::string, Vars>> cuts;
@@ -520,7 +520,7 @@ void Lowering::define_input(Emitter& emitter, int slot, const Source& source) co
       dims.push_back(emitter.dim(leaves[0]));
     }
   }
-  // The name of a joined dim must not be a name that another dim has.
+  // Changes the name of a dim that will be cut if another dim has this name.
   const Vars all = visible_leaves(source.dims);
   for (auto& [joint, leaves] : cuts) {
     const std::string before = joint;
@@ -588,7 +588,7 @@ Result<Lowered> Lowering::run() {
       return;
     }
     Vars leaves;
-    PublishedDims published;  // as the module has the tensor
+    PublishedDims published;  // for each dim in the module: the dims here that make it
     for (const Vars& dim : source.dims) {
       std::vector<int>& joined = published.emplace_back();
       for (const Var leaf : dims_.leaves(dim, true)) {
@@ -736,7 +736,7 @@ Result<std::vector<int64_t>> Call::integers(std::string_view name,
   if (found != nullptr) {
     if (const auto* list = std::get_if<std::vector<int64_t>>(found)) return *list;
     if (const auto* one = std::get_if<int64_t>(found)) return std::vector<int64_t>{*one};
-    // An empty list has the tag of another type.
+    // The exporter writes an empty list of integers as an empty list of tensors.
     const auto* none = std::get_if<TensorsArg>(found);
     if (none != nullptr && none->names.empty()) return std::vector<int64_t>{};
   }

@@ -1,13 +1,14 @@
-// Lowers the nodes of an exported program to the ops of a graph, in two passes. The first goes
-// through the nodes in order: known values are computed (constant.h), and each other node says by
-// its row of the table (aten.h) which dims are the same, and leaves a step behind. When all dims
-// are known they get their names (naming.h), and the second pass runs the steps, which add the ops.
+// Lowers the nodes of an exported program to the ops of a graph, in two passes. The first pass goes
+// through the nodes in order. A result that is known at import is computed (constant.h). For every
+// other node its row of the table (aten.h) says which dims are the same, and registers a step, a
+// function that adds ops. After the first pass all dims are known and get their names (naming.h).
+// The second pass runs the steps.
 //
 //   Lowering lowering(archive, program, options);
 //   TESSERA_TRY(const Lowered lowered, lowering.run());
 //
-// Errors are one line: the node, its module, what was expected, what was found. For an op without a
-// counterpart the error names the op, the module and the shape.
+// Errors are one line that names the node, its module, what was expected and what was found. For an
+// op that no graph op corresponds to, the error names the op, the module and the shape.
 #pragma once
 
 #include <functional>
@@ -27,34 +28,39 @@
 
 namespace tessera::pt2 {
 
-// A parameter of the graph and where its values are.
+// A parameter of the graph, with the place of its values in the archive.
 struct Weight {
-  std::string name;            // in the graph
-  std::vector<int64_t> shape;  // in the program; the graph's tensor may have its dims cut in parts
+  std::string name;  // name in the graph
+  // The shape in the program. The graph's tensor may have a dim split into several.
+  std::vector<int64_t> shape;
   std::optional<Payload> payload;
-  Constant values;  // without a payload: computed at import
+  Constant values;  // the values, computed at import, if there is no payload
 };
 
 struct Lowered {
   Graph graph;
   std::vector<Weight> weights;  // in the order of the graph's parameters
-  // By identity() of a payload that the graph reads: the name of its parameter in the graph.
+  // The name in the graph of each parameter that is read from a payload, by identity() of the
+  // payload.
   std::map<std::string, std::string> parameters;
 };
 
-// Returns the name of a tensor known at import where the graph reads it as a parameter.
+// Returns the name of the parameter by which the graph reads a tensor that is known at import.
+// `node` is the node that makes the tensor.
 std::string constant_name(std::string_view node);
 
 struct LowerOptions {
-  // The module returns logits: the loss is their cross entropy with an input `targets`.
+  // True: the module returns logits, and the loss is the cross entropy of the logits with an added
+  // input `targets`.
   bool cross_entropy = false;
-  // A target that cross entropies leave out if the program does not name one.
+  // The target that cross entropies leave out where the program does not say which. Unset: none.
   std::optional<int64_t> ignored;
 };
 
 class Lowering;
 
-// One node, as the rows of the table see it.
+// One node, with access to its arguments and results by name: the argument of the rows of the
+// table.
 class Call {
  public:
   Call(Lowering& lowering, const Node& node) : lowering_(lowering), node_(node) {}
@@ -62,15 +68,16 @@ class Call {
   const Node& node() const { return node_; }
   DimTable& dims() const;
 
-  bool has(std::string_view name) const;  // given, and not none
+  bool has(std::string_view name) const;  // given, and not None
   Result<Value> value(std::string_view name) const;
   Result<std::optional<Value>> optional_value(std::string_view name) const;
-  // Returns those tensors of a list that have elements.
+  // Returns the tensors of a list argument, without those that have no elements.
   Result<std::vector<Value>> values(std::string_view name) const;
-  std::string tensor_name(std::string_view name) const;  // "" if it is not a tensor
-  // Returns the tensor if it is known at import, else null.
+  std::string tensor_name(std::string_view name) const;  // "" if the argument is not a tensor
+  // Returns the tensor argument if its values are known at import, else null.
   const Constant* constant(std::string_view name) const;
-  // Returns a number, or the value of a known tensor of one element.
+  // Returns a number argument, or the element of a tensor argument of one element whose value is
+  // known at import; nothing for other arguments.
   std::optional<double> scalar(std::string_view name) const;
   Result<double> number(std::string_view name, std::optional<double> otherwise = {}) const;
   Result<int64_t> integer(std::string_view name, std::optional<int64_t> otherwise = {}) const;
@@ -78,10 +85,12 @@ class Call {
   std::string text(std::string_view name, std::string otherwise) const;
   Result<std::vector<int64_t>> integers(std::string_view name,
                                         std::optional<std::vector<int64_t>> otherwise = {}) const;
-  // Returns a dim of a tensor of `rank` dims; negative dims count from the end.
+  // Returns the argument as a dim of a tensor of `rank` dims; a negative argument counts from the
+  // end.
   Result<size_t> dim(std::string_view name, size_t rank,
                      std::optional<int64_t> otherwise = {}) const;
-  Result<std::vector<size_t>> dim_list(std::string_view name, size_t rank) const;  // absent: all
+  // Returns the argument as a list of dims of a tensor of `rank` dims; all dims if it is absent.
+  Result<std::vector<size_t>> dim_list(std::string_view name, size_t rank) const;
   const TensorMeta* output_meta(size_t output = 0) const;
 
   void set(Value value, size_t output = 0) const;
@@ -102,8 +111,8 @@ class Lowering {
 
   // ---- for the rows of the table
   const LowerOptions& options() const { return options_; }
-  // Makes cross entropies that name no target leave out this one from now on, unless the import was
-  // asked for another.
+  // Sets the target that the cross entropies of later nodes leave out if they do not say which. Has
+  // no effect if the import options name a target.
   void leave_out(int64_t target) {
     if (!options_.ignored) options_.ignored = target;
   }
@@ -111,27 +120,30 @@ class Lowering {
   Hints& hints() { return hints_; }
   int64_t size(const Value& value, size_t dim) const { return dims_.size(value.dims[dim]); }
 
-  // Makes a new tensor; all its dims are distinct from now on.
+  // Makes a new tensor. No two of its dims may be the same dim from now on.
   Value make(std::vector<Vars> dims, DType dtype);
-  // Adds a step that runs in the second pass, under the module's path and this name.
+  // Registers a step for the second pass. The path of its ops is the module's path followed by
+  // `name`.
   void step(const Call& call, std::string name, std::function<void(Emitter&)> emit);
-  // Returns the value with dim `dim` named by these variables, which have its size.
+  // Returns the value with the variables `vars` for dim `dim`; their product is the dim's size.
   Value retarget(const Value& value, size_t dim, const Vars& vars);
-  // Makes the two dims one; renames b's if they cannot be. Returns false if b has `to` elsewhere.
+  // Makes dim a_dim of a and dim b_dim of b the same dim. If the table of dims does not allow that,
+  // gives b's dim the variables of a's dim. Returns false if the sizes differ, or if b has one of
+  // these variables in another dim.
   bool align(const Value& a, size_t a_dim, Value& b, size_t b_dim);
-  // Returns the value with a dim that is one variable, which stays whole.
+  // Returns the value with dim `dim` as one variable that later ops cannot refine.
   Value whole(const Value& value, size_t dim);
-  // Makes a known tensor one that is read from the weights.
+  // Makes a tensor that is known at import a parameter of the graph, so that ops can read it.
   Value materialise(const Constant& constant, const std::string& name);
 
   using Item = std::variant<std::monostate, Value, Constant>;
-  const Item* item(std::string_view tensor);  // reads a buffer at its first use
+  const Item* item(std::string_view tensor);  // null if unknown; reads a buffer at its first use
   Result<Value> value_of(std::string_view tensor);
   void set(const std::string& tensor, Item item) { items_[tensor] = std::move(item); }
   const Program& program() const { return program_; }
 
-  // A tensor that is made only when an op reads it, because its usual reader reads the tensor's
-  // operand instead (the logarithm of a softmax).
+  // A tensor for which no ops are added until an op reads it, because its usual reader reads the
+  // tensor's operand `of` instead (the cross entropy of a log-softmax reads the logits).
   struct Late {
     Value of;
     size_t dim = 0;
@@ -148,14 +160,14 @@ class Lowering {
     std::string module, name;
     std::function<void(Emitter&)> emit;
   };
-  struct Source {  // source of a slot that no step makes
+  struct Source {  // an input or parameter: a slot that no step makes
     Role role = Role::kInput;
     std::string name;
     std::vector<Vars> dims;
     DType dtype = DType::kFloat32;
     bool trained = true;
     std::optional<Weight> weight;
-    std::string tensor = {};  // tensor of the program, for a parameter
+    std::string tensor = {};  // for a parameter: its tensor in the program
   };
   Status add_inputs();
   Status add_parameter(const InputSpec& spec, const TensorMeta& meta);
@@ -184,16 +196,18 @@ class Lowering {
   Hints hints_;
   std::map<std::string, Item, std::less<>> items_;
   std::map<std::string, Late, std::less<>> late_;
-  std::map<std::string, const InputSpec*, std::less<>> unread_;  // buffers and constants
-  std::map<std::string, int> shared_;                            // slots of parameters by payload
+  // Buffers and constants that have not been read so far, by tensor.
+  std::map<std::string, const InputSpec*, std::less<>> unread_;
+  std::map<std::string, int> shared_;  // slots of parameters, by identity() of the payload
   Memory memory_;
-  std::map<std::string, size_t, std::less<>> last_readers_;  // nodes
-  int64_t kept_ = 0, computed_ = 0;                          // elements of constants
+  // The number of the last node that reads each tensor.
+  std::map<std::string, size_t, std::less<>> last_readers_;
+  int64_t kept_ = 0, computed_ = 0;  // elements of constants: kept now, computed so far
   std::map<std::string, int> materialised_;
   std::map<int, Source> sources_;
   std::map<int, std::vector<Vars>> slot_dims_;
   std::vector<Step> steps_;
-  Error error_;  // from reading a buffer
+  Error error_;  // of a buffer that could not be read
   int slots_ = 0;
   std::optional<Value> loss_;
 };

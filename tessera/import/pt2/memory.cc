@@ -6,8 +6,8 @@
 namespace tessera::pt2 {
 namespace {
 
-// Returns ops whose results are, or may be, views of their first operand, or, for a list, one of
-// each.
+// Returns the ops whose results are, or may be, views of their first operand. If this operand is a
+// list, result i is a view of its element i.
 const std::set<std::string_view>& views_of_operands() {
   static const std::set<std::string_view> names = {"alias",     "broadcast_tensors",
                                                    "chunk",     "contiguous",
@@ -25,7 +25,8 @@ const std::set<std::string_view>& views_of_operands() {
   return names;
 }
 
-// Returns the tensors of which the op's results are views, if the op makes views.
+// Returns the tensors of which the node's results are views if its op makes views: the first
+// operand, or the tensors in it if this operand is a list.
 std::vector<std::string> operands_of(const Node& node) {
   for (const char* name : {"self", "input", "tensors"}) {
     const auto found = node.arguments.find(name);

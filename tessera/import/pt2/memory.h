@@ -1,14 +1,15 @@
-// Tracks which tensors of a program share their elements, as far as ops in place matter. To the
-// lowering a tensor is a value: an op in place (`add_`) makes a new one, and the exporter lets
-// later readers of the same tensor read that. A reader of another tensor that shares the elements
-// (the base of a changed view, a view of a changed base) would get the old values; so would a later
-// step of a run that reads a buffer or parameter which the program changes. Both are found here, so
-// that they are refused and not lost.
+// Tracks which tensors of a program share their elements, as far as ops in place matter. The
+// lowering treats a tensor as a value. For it an op in place (`add_`) makes a new tensor, and in an
+// exported program later readers of the changed tensor read this new tensor. But other tensors may
+// share the changed elements (the base of a changed view, a view of a changed base), and their
+// readers would get the old values. A later training step that reads a buffer or parameter which
+// the program changes would get the old values, too. This class finds both cases, so that such
+// programs are refused and not computed wrongly.
 //
 //   if (const Node* writer = memory.read("view", "sum")) ...  // changed through another name
 //   memory.add(node, "add_");                                 // the node is done
 //
-// An op that may give a view or a copy (reshape, contiguous) counts as one that gives a view.
+// An op that may return a view or a copy (reshape, contiguous) is treated as if it returned a view.
 #pragma once
 
 #include <map>
@@ -22,32 +23,35 @@ namespace tessera::pt2 {
 
 class Memory {
  public:
-  // Adds a buffer or parameter, whose changes would last from one step to the next.
+  // Adds a lasting tensor: a buffer or parameter, whose changes would be seen by the next training
+  // step.
   void add_lasting(const std::string& tensor);
-  // Records two names of one tensor.
+  // Records that two names are the same tensor.
   void tie(const std::string& tensor, const std::string& other);
 
-  // Records that op `op` reads the tensor. Returns the op in place that has changed the tensor's
-  // elements through another name since it was made, or that changes a lasting tensor; null if
-  // there is none. An op in place may read what it changes: a counter that nothing else reads is no
-  // part of the model.
+  // Records that op `op` reads the tensor. Returns null if the read gives the right values, else
+  // the last op in place that changed the elements. A read is wrong in two cases. First, the
+  // elements have been changed through another name. Second, the tensor is a lasting one and has
+  // been changed; but if `op` itself works in place, this is no error, because a counter that only
+  // such ops read is not part of the model.
   const Node* read(const std::string& tensor, std::string_view op);
-  // Records what the node's results share with its operands, and what it changes. Returns false if
-  // the node changes a lasting tensor that was read before.
+  // Records which operands the node's results share elements with, and which elements the node
+  // changes. Returns false if the node changes a lasting tensor that was read earlier in the
+  // program.
   [[nodiscard]] bool add(const Node& node, std::string_view op);
 
-  // Returns whether the op changes its first operand.
+  // Returns whether the op works in place, that is, changes its first operand.
   static bool in_place(std::string_view op);
 
  private:
   struct Storage {
-    int version = 0;  // ops in place so far
+    int version = 0;  // number of changes by ops in place so far
     const Node* writer = nullptr;
     bool lasts = false, read = false;
   };
   struct View {
     size_t storage = 0;
-    int version = 0;  // version that the name stands for
+    int version = 0;  // version of the elements that readers of this name expect
   };
   View& view(const std::string& tensor);
 

@@ -1,6 +1,7 @@
-// Names of the entries of a .pt2 archive, and the importer's limits on their size. Names follow the
-// root folder of the archive, which is the first component of its first entry. The format is
-// PyTorch's (torch/csrc/export/pt2_archive_constants.h).
+// Names of the entries of a .pt2 archive, and the importer's limits on sizes. Each entry's path in
+// the archive is a root folder, whatever its name, followed by the name here; the root folder is
+// the first component of the first entry's path. The format is PyTorch's
+// (torch/csrc/export/pt2_archive_constants.h).
 #pragma once
 
 #include <cstdint>
@@ -21,16 +22,17 @@ inline constexpr std::string_view kWeightsConfigEnding = "_weights_config.json";
 inline constexpr std::string_view kConstants = "data/constants/";
 inline constexpr std::string_view kConstantsConfigEnding = "_constants_config.json";
 
-// Another major number of the schema is another language; a larger minor number only adds to it.
+// The only major version of the schema that can be read. A larger minor version only adds fields,
+// so every minor version is accepted.
 inline constexpr int64_t kSchemaMajor = 8;
 
-// Limits that hold before anything is allocated.
+// Limits that are checked before anything is allocated.
 inline constexpr int64_t kMaxEntries = 1'000'000;
-inline constexpr int64_t kMaxText = int64_t{1} << 30;      // bytes of a JSON entry
-inline constexpr int64_t kMaxRank = 16;                    // dims of a tensor
-inline constexpr int64_t kMaxElements = int64_t{1} << 48;  // elements of a tensor
-// Limits of tensors that are computed at import: elements of one, of all that are kept at a time,
-// and of all that are made.
+inline constexpr int64_t kMaxText = int64_t{1} << 30;      // most bytes of a JSON entry
+inline constexpr int64_t kMaxRank = 16;                    // most dims of a tensor
+inline constexpr int64_t kMaxElements = int64_t{1} << 48;  // most elements of a tensor
+// Limits on the elements of tensors that are known at import: of one tensor, of all that are kept
+// at a time, and of all that are read or computed during the import.
 inline constexpr int64_t kMaxConstant = 1 << 24;
 inline constexpr int64_t kMaxConstants = 1 << 26;
 inline constexpr int64_t kMaxComputed = 1 << 29;

@@ -13,7 +13,8 @@ class Namer {
 
   bool named(Var leaf) const { return names_.contains(leaf); }
 
-  // Returns whether no dim beside it has the name.
+  // Returns whether the dim may get the name, that is, no dim that must be distinct from it has
+  // this name.
   bool free(Var leaf, const std::string& name) const {
     const auto found = by_name_.find(name);
     if (found == by_name_.end()) return true;
@@ -40,7 +41,8 @@ class Namer {
   std::map<std::string, Vars> by_name_;
 };
 
-// Names the widths that one product makes from the residual width and another takes back to it.
+// Names inner widths "ffn": dims without a name that are the output of one product and the input of
+// another.
 void name_inner_widths(const DimTable& dims, const Hints& hints, Namer& namer) {
   std::map<Var, int> made, taken;
   for (const Hints::Product& product : hints.products()) {
@@ -66,7 +68,8 @@ std::map<Var, std::string> name_dims(const DimTable& dims, const Hints& hints) {
   Namer namer(dims);
   for (const Sure sure : {Sure::kRole, Sure::kWidth, Sure::kInner, Sure::kPart, Sure::kLast}) {
     if (sure == Sure::kInner) name_inner_widths(dims, hints, namer);
-    // Dims that can have the exact name come first, so that a number goes to those that need one.
+    // First names the dims that can have the name of their hint without a number, and then the
+    // others, with a number.
     for (const bool numbered : {false, true}) {
       if (numbered && sure < Sure::kPart) continue;
       for (const Hints::Hint& hint : hints.hints()) {

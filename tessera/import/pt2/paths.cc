@@ -23,7 +23,8 @@ struct Place {
   std::string rest;    // "attn.c_attn"
 };
 
-// Returns each list in a path with a number between two names, with the parts around it.
+// Returns, for each number in a path, the list that comes before it, the number, and the rest of
+// the path.
 std::vector<Place> places_of(const std::string& path) {
   std::vector<Place> out;
   const std::vector<std::string> parts = split_text(path, '.');
@@ -43,8 +44,8 @@ std::optional<Place> place_in(const std::string& path, const std::string& list) 
   return std::nullopt;
 }
 
-// Returns the list with the most ops whose modules 0, 1, ... are called one after the other; it
-// must hold half of all ops.
+// Returns the list of modules that has the most ops, among lists whose modules 0, 1, ... are called
+// in this order. Returns "" if no such list has two modules or more and more than half of all ops.
 std::string list_of_blocks(const Graph& graph) {
   struct Found {
     size_t ops = 0;
@@ -80,7 +81,7 @@ std::string scoped(const std::string& scope, const std::string& rest) {
 
 std::string path_in_block(const Op& op, const std::string& rest) {
   if (has(op, "kv")) {
-    // The single op of a fused attention is the core itself.
+    // A fused attention is one op with the path attn.core, without a further name.
     const bool core = rest == "core" || rest.ends_with(".core");
     return core ? "attn.core" : scoped("attn.core", rest);
   }
@@ -89,8 +90,8 @@ std::string path_in_block(const Op& op, const std::string& rest) {
   return rest;
 }
 
-// Returns the path of an op outside the blocks: embed if the op looks up rows of the vocabulary by
-// their numbers, head if it compares with all rows.
+// Returns the path of an op outside the blocks. An op with dim vocab gets the scope embed if it
+// looks up rows by ids, else head. Other ops, and ops of the loss, keep their paths.
 std::string path_outside(const Graph& graph, const Op& op) {
   const std::string_view path = op.path;
   if (!has(op, "vocab") || path.starts_with("loss.")) return op.path;
@@ -98,7 +99,7 @@ std::string path_outside(const Graph& graph, const Op& op) {
   return scoped(lookup ? "embed" : "head", op.path);
 }
 
-// Gives each op the path that `rename` makes of its own; equal paths get numbers.
+// Gives each op the path that `rename` returns for it. Equal paths are made distinct by numbers.
 template <class Rename>
 Graph renamed(Graph graph, Rename rename) {
   std::set<std::string> taken;
@@ -126,7 +127,8 @@ std::set<std::string> breaches(const Graph& graph) {
   return out;
 }
 
-// Reads the graph's text form again, which sets the number of the block that a path names.
+// Writes the graph as text and reads it again, because the reader sets the numbers of blocks from
+// the paths. Returns nothing if the text is not a valid graph.
 std::optional<Graph> read_again(const Graph& graph) {
   Result<Graph> again = parse_graph(to_text(graph));
   if (!again) return std::nullopt;

@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kCopiedBytes = 4 << 20;
 
-// Returns whether the elements lie in the order of the dims, one behind the other.
+// Returns whether the elements are stored contiguously in row-major order of the dims.
 bool in_order(const TensorMeta& meta) {
   int64_t stride = 1;
   for (size_t d = meta.sizes.size(); d-- > 0;) {
@@ -26,9 +26,9 @@ bool in_order(const TensorMeta& meta) {
   return true;
 }
 
-// Returns whether no two places of the tensor can be one element. Each dim, from the smallest
-// stride on, must step over all elements that the dims before it reach. The tensor lies within an
-// entry.
+// Returns whether all indices of the tensor are different elements of the entry. Checks the dims
+// from the smallest stride to the largest: the stride of a dim must be larger than the distance
+// that all dims before it reach. The tensor must be within its entry.
 bool each_element_once(const TensorMeta& meta) {
   std::vector<std::pair<int64_t, int64_t>> dims;  // stride, size
   for (size_t d = 0; d < meta.sizes.size(); ++d) {
@@ -47,14 +47,16 @@ struct Held {
   const std::string* name;
   const Payload* payload;
   bool parameter;
-  int64_t begin, end;  // bytes of the entry with the elements
+  int64_t begin, end;  // range of bytes in the entry that has the elements
 };
 
-// Checks that two tensors of an entry overlap only if they are the same or neither is a parameter.
+// Checks that two tensors of an entry overlap only if neither is a parameter, or if they are tied:
+// both parameters with the same elements in the same order.
 Status check_entry(const Archive& archive, std::vector<Held>& tensors) {
   std::sort(tensors.begin(), tensors.end(),
             [](const Held& a, const Held& b) { return a.begin < b.begin; });
-  const Held *furthest = nullptr, *parameter = nullptr;  // the furthest reaching so far
+  // The tensor with the largest `end` so far, and the parameter with the largest `end` so far.
+  const Held *furthest = nullptr, *parameter = nullptr;
   for (const Held& held : tensors) {
     const Held* const other = held.parameter ? furthest : parameter;
     const bool same = other != nullptr && identity(*other->payload) == identity(*held.payload) &&
@@ -100,7 +102,7 @@ Status check_payloads(const Archive& archive, const Program& program) {
     if (spec.kind == InputSpec::Kind::kParameter) parameters.insert(spec.name);
   }
   std::map<std::string_view, std::vector<Held>> entries;
-  int64_t repeated = 0;  // elements of buffers beyond those of their entries
+  int64_t repeated = 0;  // elements of buffers in excess of the elements that their entries store
   for (const auto& [name, payload] : program.payloads) {
     const TensorMeta& meta = payload.meta;
     const int64_t count = elements_of(meta.sizes).value_or(0);

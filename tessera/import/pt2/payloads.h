@@ -1,10 +1,11 @@
-// Finds the elements of weights: a payload is a tensor in an entry of the archive, at an offset and
-// with strides, and several payloads may lie in one entry. Statements of an archive about payloads
-// are trusted only after a comparison with the entry's size; all arithmetic is checked.
+// Finds the elements of weights. A payload is a tensor in an entry of the archive, at an offset and
+// with strides; one entry may hold several payloads. Numbers that the archive states for a payload
+// are trusted only after a comparison with the entry's size. All arithmetic is checked for
+// overflow.
 //
-// Parameters of a training run are independent of each other, so their elements are too: two
-// payloads, of which at least one is a parameter, are either the same elements in the same order
-// (tied, one parameter) or have none in common.
+// Training changes each parameter independently of the others. So if at least one of two payloads
+// is a parameter, the two must have no element in common, or be the same elements in the same order
+// (tied names of one parameter).
 #pragma once
 
 #include <cstdint>
@@ -19,20 +20,22 @@
 
 namespace tessera::pt2 {
 
-// Returns one past the last element of its entry that the tensor has, 0 if it has none; nothing if
-// that is more than an int64 counts.
+// Returns the index in the entry that follows the tensor's last element; 0 if the tensor has no
+// elements, and nothing if the index does not fit an int64.
 std::optional<int64_t> elements_reached(const TensorMeta& meta);
 
-// Returns a text that is equal for payloads of the same elements in the same order.
+// Returns a text that is equal for two payloads if they are the same elements in the same order.
 std::string identity(const Payload& payload);
 
-// Checks that all payloads are within their entries, and that parameters' payloads are as they must
-// be. Errors (invalid input) name the parameter or buffer, what was expected and what was found.
+// Checks that all payloads are within their entries, and that parameters share no elements except
+// tied ones. Errors (invalid input) name the parameter or buffer, what was expected and what was
+// found.
 Status check_payloads(const Archive& archive, const Program& program);
 
-// Reads the elements in the order of the tensor's dims, as bytes of its dtype, piece by piece.
-// Memory is bounded by a piece; if the elements lie in another order, by the part of the entry that
-// the tensor reaches. The payload must have been checked.
+// Reads the elements in row-major order of the tensor's dims, as bytes of its dtype, and calls
+// `visit` for each piece. Holds one piece in memory; if the elements are stored in another order,
+// holds the part of the entry from the tensor's first to its last element. The payload must have
+// been checked.
 Status read_payload(const Archive& archive, const Payload& payload,
                     const std::function<Status(std::span<const char>)>& visit);
 

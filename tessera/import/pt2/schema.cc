@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// A value of the document, and the name of its place in errors.
+// A value of the JSON document, with the text that says in errors where it is.
 class Field {
  public:
   Field(const Json& json, std::string where) : json_(&json), where_(std::move(where)) {}
@@ -69,7 +69,7 @@ class Field {
       out.emplace_back(item, fmt::format("{} [{}]", where_, out.size()));
     return out;
   }
-  // Returns the one key of a union and its value.
+  // Reads a union, which is an object with one key, the tag. Returns the tag and its value.
   Result<std::pair<std::string, Field>> tagged() const {
     if (!json_->is_object() || json_->size() != 1) return expected("an object of one tag");
     const auto item = json_->begin();
@@ -81,8 +81,7 @@ class Field {
   std::string where_;
 };
 
-// Reads a size with which the program was exported. Sizes that were left open are refused: a graph
-// has none.
+// Reads a size of a tensor. Refuses a dynamic size, because all sizes of a graph are fixed.
 Result<int64_t> read_size(const Field& field) {
   TESSERA_TRY(const auto tagged, field.tagged());
   if (tagged.first != "as_int")
@@ -156,7 +155,7 @@ Result<TensorsArg> read_tensors(const Field& field, Read read) {
   return out;
 }
 
-// Reads a symbolic number that turned out to be fixed.
+// Reads a symbolic integer. Refuses one that is not fixed.
 Result<int64_t> read_symbol(const Field& field) {
   TESSERA_TRY(const auto tagged, field.tagged());
   if (tagged.first != "as_int") return field.expected("a fixed number, not a symbol");
@@ -221,8 +220,9 @@ Result<Argument> read_argument(const Field& field) {
   return field.found("an argument of a known tag", fmt::format("'{:.40}'", tagged.first));
 }
 
-// Returns "blocks.0.attn" of "L__self__,,Net;L__self__blocks.0.attn,blocks.0.attn,Attention". A
-// module that is called again has "@1" behind its path.
+// Returns the path of the last module in a stack of modules: "blocks.0.attn" for
+// "L__self__,,Net;L__self__blocks.0.attn,blocks.0.attn,Attention". Removes the "@1" that follows
+// the path in the second call of a module.
 std::string innermost_module(std::string_view stack) {
   const size_t last = stack.rfind(';');
   const std::string_view entry = last == std::string_view::npos ? stack : stack.substr(last + 1);
@@ -273,13 +273,13 @@ Result<Node> read_node(const Field& field) {
 }
 
 // ---- regions
-// A region is a node with a graph of its own: some settings, the graph, its operands. One setting
-// says whether the region has an effect.
+// A region is a node that contains a graph. Its arguments are some settings, the graph, and the
+// graph's operands. One of the settings says whether the region has an effect.
 struct RegionKind {
   std::string_view target;
-  size_t settings, enabled;    // their number; the place of that setting
-  bool frozen_if_off;          // torch.no_grad: without gradient
-  const char* expected_if_on;  // what is expected instead; null: such regions are read
+  size_t settings, enabled;    // number of settings; index of the one that says so
+  bool frozen_if_off;          // if this setting is false, nodes have no gradient (torch.no_grad)
+  const char* expected_if_on;  // error if it is true: what is expected; null: the region is read
 };
 constexpr RegionKind kRegions[] = {
     {"torch.ops.higher_order.wrap_with_set_grad_enabled", 1, 0, true, nullptr},
@@ -291,7 +291,7 @@ constexpr int kMaxDepth = 16;
 
 Status read_graph(const Field& graph, bool frozen, int depth, Program& out);
 
-// Adds the tensor under another name.
+// Adds a node that gives the tensor `from` the second name `to`.
 void add_alias(const std::string& from, const std::string& to, Program& out) {
   if (from == to || from.empty() || to.empty()) return;
   Node node;
@@ -302,7 +302,8 @@ void add_alias(const std::string& from, const std::string& to, Program& out) {
   out.nodes.push_back(std::move(node));
 }
 
-// Returns the names of tensors in a list of arguments.
+// Returns the names of the tensors in a list of arguments. Returns an error if an argument is not a
+// tensor.
 Result<std::vector<std::string>> read_names(const std::vector<Field>& fields) {
   std::vector<std::string> out;
   for (const Field& field : fields) {
@@ -352,7 +353,7 @@ Status read_region(const Field& field, const RegionKind& kind, bool frozen, int 
   return {};
 }
 
-// Reads the tensors and nodes of a graph, and adds them behind those of `out`.
+// Reads the tensors and nodes of a graph and appends them to those of `out`.
 Status read_graph(const Field& graph, bool frozen, int depth, Program& out) {
   TESSERA_TRY(const Field tensors, graph.at("tensor_values"));
   if (!tensors.json().is_object()) return tensors.expected("an object");
@@ -431,7 +432,7 @@ Result<OutputSpec> read_output(const Field& field) {
   return spec;
 }
 
-// Parses the document of an entry.
+// Parses the JSON document in an entry of the archive.
 Result<Json> parse(const Archive& archive, const std::string& entry) {
   TESSERA_TRY(const std::string text, archive.text(entry));
   std::optional<Json> json = parse_json(text);
@@ -443,7 +444,7 @@ Result<Json> parse(const Archive& archive, const std::string& entry) {
   return std::move(*json);
 }
 
-// Reads the payloads that a configuration of weights or constants lists.
+// Reads the payloads that are listed in an entry with the configuration of weights or of constants.
 Status read_payloads(const Archive& archive, const std::string& entry, std::string_view folder,
                      bool state, Program& out) {
   TESSERA_TRY(const Json json, parse(archive, entry));
@@ -480,7 +481,8 @@ Status check_text(const Archive& archive, std::string_view entry, std::string_vi
                                    entry, wanted, trim(found).substr(0, 40)));
 }
 
-// Returns "model" of the one entry models/model.json.
+// Returns the name of the model, "model" for the entry models/model.json. Returns an error if the
+// archive has no such entry or several.
 Result<std::string> model_name(const Archive& archive) {
   std::string out;
   for (const std::string& name : archive.names()) {
@@ -539,7 +541,8 @@ std::optional<int64_t> elements_of(const std::vector<int64_t>& sizes) {
   return empty ? 0 : elements;
 }
 
-// Returns the dtype of a number of torch/_export/serde/schema.py; c10::ScalarType has others.
+// Returns the dtype that has this number in torch/_export/serde/schema.py. The numbers of
+// c10::ScalarType are different.
 std::optional<DType> dtype_of(int64_t number) {
   switch (number) {
     case 1: return DType::kUInt8;

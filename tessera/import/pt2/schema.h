@@ -1,7 +1,7 @@
-// Reads what a .pt2 archive says of a model: its nodes, tensors and weights, as values. Each union
-// of the format is a variant. A field that is missing, of another type, or of an unknown tag is an
-// error that names the entry, the node and the field; unknown fields are ignored, as a larger minor
-// version of the format may add some.
+// Reads the description of a model in a .pt2 archive (nodes, tensors and weights) as C++ values. A
+// union of the format is a std::variant. If a field is missing, has another type or an unknown tag,
+// the error names the entry, the node and the field. Unknown fields are ignored because a larger
+// minor version of the format may add some.
 #pragma once
 
 #include <map>
@@ -16,7 +16,7 @@
 
 namespace tessera::pt2 {
 
-// The dtype, shape and place of a tensor of the program.
+// The dtype, shape, strides and offset of a tensor of the program.
 struct TensorMeta {
   DType dtype = DType::kFloat32;
   std::vector<int64_t> sizes;
@@ -30,13 +30,13 @@ struct TensorArg {
   std::string name;
 };
 struct TensorsArg {
-  std::vector<std::string> names;  // "" for none
+  std::vector<std::string> names;  // "" for an element that is None
 };
-// A dtype that was written as an argument; the number is that of the format.
+// A dtype as an argument, by its number in the format (dtype_of()).
 struct DTypeArg {
   int64_t number = 0;
 };
-// Devices, layouts and memory formats, which a graph does not know.
+// An argument that a graph does not need: a device, a layout or a memory format.
 struct IgnoredArg {};
 using Argument = std::variant<NoneArg, TensorArg, TensorsArg, bool, int64_t, double, std::string,
                               std::vector<int64_t>, std::vector<double>, std::vector<bool>,
@@ -46,9 +46,9 @@ struct Node {
   std::string name;    // name of the node: "linear_3"
   std::string target;  // "torch.ops.aten.linear.default"
   std::map<std::string, Argument, std::less<>> arguments;
-  std::vector<std::string> outputs;  // tensors; "" for tensors that nobody reads
+  std::vector<std::string> outputs;  // tensors; "" for one that nobody reads
   std::string module;                // path of the innermost module: "blocks.0.attn"
-  bool frozen = false;               // computed without gradient (torch.no_grad)
+  bool frozen = false;               // true: computed without gradient (torch.no_grad)
 };
 
 // Says where an input of the program comes from.
@@ -59,27 +59,28 @@ struct InputSpec {
   std::string name;    // name in the module: "blocks.0.ln.weight"
 };
 struct OutputSpec {
-  bool user = true;  // false: a buffer that the program writes
+  bool user = true;  // false: a buffer to which the program writes
   std::string tensor;
 };
 
-// The bytes of a parameter, buffer or constant: an entry of the archive, a storage that several of
-// them may share (payloads.h).
+// Where the bytes of a parameter, buffer or constant are: an entry of the archive, which several
+// payloads may share, and the tensor's place in this entry (payloads.h).
 struct Payload {
   std::string entry;
   TensorMeta meta;
-  bool state = true;       // whether it is in the module's state_dict
-  bool parameter = false;  // whether the list of weights says so
+  bool state = true;       // true: in the module's state_dict
+  bool parameter = false;  // true: a parameter according to the archive's list of weights
 };
 
 struct Program {
   std::string where;  // the archive and the entry, for messages
-  // The nodes in order; nodes of regions under torch.no_grad stand where the region is.
+  // The nodes in order. The nodes of a region under torch.no_grad are in the position of the
+  // region.
   std::vector<Node> nodes;
   std::map<std::string, TensorMeta, std::less<>> tensors;
   std::vector<InputSpec> inputs;
   std::vector<OutputSpec> outputs;
-  std::map<std::string, Payload, std::less<>> payloads;  // by name in the module
+  std::map<std::string, Payload, std::less<>> payloads;  // by the name in the module
 };
 
 Result<Program> read_program(const Archive& archive);
@@ -88,8 +89,8 @@ Result<Program> read_program(const Archive& archive);
 // sizes above 0 is more than kMaxElements, even if another size is 0.
 std::optional<int64_t> elements_of(const std::vector<int64_t>& sizes);
 
-// Returns the dtype of a number of the format; nothing for dtypes that no tensor here has (complex,
-// 8-bit floats).
+// Returns the dtype that has this number in the format; nothing if there is no DType for it
+// (complex numbers, 8-bit floats).
 std::optional<DType> dtype_of(int64_t number);
 
 }  // namespace tessera::pt2

@@ -22,7 +22,7 @@ namespace {
 using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
-constexpr const char* kParameters = "parameters";  // key of the metadata
+constexpr const char* kParameters = "parameters";  // key of the metadata and keys of its entries
 constexpr const char* kOf = "of";
 constexpr const char* kShape = "shape";
 constexpr const char* kArrays = "model.safetensors";
@@ -39,7 +39,8 @@ std::optional<StateArray> array_of(const std::string& name, const Json& json) {
   return out;
 }
 
-// Returns the array of the weights from which a parameter's elements are read.
+// Returns the array of the weights that has the elements of `array`. Returns an error if the graph
+// or the weights have no such parameter, or if its number of elements or its shape does not fit.
 Result<const SourceArray*> source_of(const TensorSource& weights, const Graph& graph,
                                      const StateArray& array) {
   const TensorId id = graph.find_tensor(array.parameter);

@@ -1,12 +1,13 @@
 // Keeps the module's state_dict in an imported folder, so that trained parameters go back to
-// PyTorch under the module's own names and shapes. The file module.safetensors holds the arrays
-// that the graph does not have (buffers, parameters that no op reads), and says in its metadata for
-// each other array which parameter of the graph it is:
+// PyTorch under the module's own names and shapes. The file module.safetensors holds the arrays of
+// the state_dict that the graph does not have (buffers, parameters that no op reads). Its metadata
+// names every other array of the state_dict, with the parameter of the graph that has the elements
+// ("of"):
 //
 //   "parameters": {"head.weight": {"of": "tok.weight", "shape": [40, 16]}, ...}
 //
-// The graph may have cut a parameter's dims in parts; the order of the elements is the same. Two
-// names of one parameter are tied.
+// The graph may split a dim of a parameter into several dims, but the order of the elements is the
+// same. If two arrays name the same parameter, they are tied.
 //
 //   TESSERA_TRY(const SafetensorsFile file, SafetensorsFile::open("mine/module.safetensors"));
 //   TESSERA_TRY(const std::vector<StateArray> arrays, read_state(file));
@@ -31,14 +32,16 @@ struct StateArray {
   std::string parameter;       // name in the graph
 };
 
-// Returns the metadata of the file.
+// Returns the metadata of module.safetensors for these arrays.
 std::map<std::string, std::string> state_metadata(const std::vector<StateArray>& arrays);
-// Reads the metadata. Returns an error (invalid input) if the file has none.
+// Reads the arrays from the metadata of module.safetensors. Returns an error (invalid input) if the
+// file has no such metadata.
 Result<std::vector<StateArray>> read_state(const SafetensorsFile& file);
 
-// Writes the state_dict as model.safetensors in a new folder: the parameters from the weights, all
-// else as it was imported. The request's model is the graph of an imported folder. Returns an error
-// (invalid input) if the model is not such a graph, or the weights are of another model.
+// Writes the state_dict as model.safetensors in a new folder. The parameters of the graph come from
+// the request's weights, and all other arrays from the imported folder. Returns an error (invalid
+// input) if the request's model is not the graph of an imported folder, or if the weights belong to
+// another model.
 Result<ExportedWeights> export_state(const WeightsRequest& request);
 
 }  // namespace tessera::pt2
