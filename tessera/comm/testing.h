@@ -1,6 +1,6 @@
-// Test support: a table of redistributions of every kind, and a brute-force reference, element by
-// element, that shares no code with the back ends. Used by the tests of the threads and by the MPI
-// self-test.
+// Test support: a table of redistributions of every kind, and a reference that computes each
+// expected element by brute force and shares no code with the back ends. The tests of the threads
+// and the MPI self-test use both.
 #pragma once
 
 #include <fmt/format.h>
