@@ -1,6 +1,6 @@
 // A hash map from row numbers to small values: open addressing, linear probing, at most half full,
-// deletion without tombstones. It holds the rows of announced batches: with std::unordered_map,
-// their few million look-ups a second would take most of the time.
+// deletion without tombstones. The cache looks up the rows of announced batches a few million times
+// a second; with std::unordered_map these look-ups would take most of its time.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ namespace tessera::sparse {
 template <class Value>
 class RowMap {
  public:
-  static constexpr uint32_t kNoRow = 0xFFFFFFFF;  // no key
+  static constexpr uint32_t kNoRow = 0xFFFFFFFF;  // marks an empty cell
 
   size_t size() const { return size_; }
   size_t bytes() const { return cells_.capacity() * sizeof(Cell); }
@@ -29,7 +29,7 @@ class RowMap {
     }
   }
 
-  // Returns the value of the row, and whether it is new.
+  // Returns the value of the row, and true if the row was not in the map before.
   std::pair<Value*, bool> insert(uint32_t row) {
     if (2 * (size_ + 1) > cells_.size()) grow();
     size_t at = home(row);
