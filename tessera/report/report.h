@@ -19,7 +19,7 @@
 namespace tessera {
 
 // The bytes that ranks send each other in a step. If there are many ranks, the rows and columns are
-// classes of equal ranks instead.
+// groups of ranks with the same stages instead.
 struct CommunicationMatrix {
   struct Cell {
     int32_t from = 0, to = 0;  // index into labels
@@ -27,11 +27,11 @@ struct CommunicationMatrix {
   };
   std::vector<std::string> labels;
   std::vector<Cell> cells;  // without zeros, by (from, to)
-  std::string note;         // says whether a label is a rank or a class
+  std::string note;         // says what a label is
 };
-// Returns the matrix of all ranks if there are at most `most_ranks`. Otherwise one rank of each
-// class is examined, and a cell has the bytes that this rank sends to all ranks of the other class
-// together.
+// Returns the matrix of all ranks if there are at most `most_ranks`. Otherwise the ranks with the
+// same stages form a group, one rank of each group is examined, and a cell has the bytes that this
+// rank sends to all ranks of the other group together.
 Result<CommunicationMatrix> communication_matrix(const Lowering& lowering, int64_t most_ranks = 32);
 
 // The parts of the embedding tables that a rank keeps, and how much of them it reads.
