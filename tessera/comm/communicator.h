@@ -91,7 +91,7 @@ struct Counters {
 struct CommFault {
   // "rank 3: op ..., tensor ..., axis ...: no answer from ranks {1, 2} within 60 s"
   std::string message;
-  ErrorCode code = ErrorCode::kFault;  // the code of the first rank's error
+  ErrorCode code = ErrorCode::kFault;  // of the error for which a rank aborted the run
 };
 
 using Handle = int64_t;
@@ -127,9 +127,9 @@ class Communicator {
 
 struct Options {
   std::chrono::milliseconds timeout{60'000};  // the longest time that a wait may take
-  // For MPI: the rank of each process. The index is the launcher's number of the process. If the
-  // list is empty, or its length is not the number of processes, each rank is the launcher's
-  // number.
+  // For MPI: the ranks of the processes. The index is the number that the launcher gave a process.
+  // If the list is empty, or its length is not the number of processes, each process has the
+  // launcher's number as its rank.
   std::vector<int> rank_of_process;
 };
 

@@ -333,8 +333,9 @@ inline std::vector<Case> all_cases(size_t n) {
   return out;
 }
 
-// Gathers bytes of unequal lengths: none, all values of a byte, long ones, on one rank alone.
-// Returns the name of the first gather whose result differs from the ranks' bytes; "" if none does.
+// Tries gather_bytes and gather_bytes_at with bytes on no rank, one byte on each, different
+// lengths, long lengths, and bytes on the first rank alone. Returns the name of the first gather
+// whose result differs from the ranks' bytes; "" if none does.
 inline std::string gather_error(Communicator& world) {
   const auto bytes = [](int rank, size_t length) {
     std::string text(length, '\0');

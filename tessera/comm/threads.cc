@@ -376,7 +376,7 @@ class PullOp final : public MeetingOp {
     }
     if (source == me_) return true;
     count_sent(source, bytes);
-    // From here on the source's op may be gone.
+    // After this store the source's op may be gone, because the source can now complete.
     meeting_.pulled_by(me_, source).store(true, std::memory_order_release);
     world_.at(group_.members[source]).wakeup.signal();
     return true;

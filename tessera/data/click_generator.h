@@ -71,8 +71,8 @@ class ClickGenerator {
 
 struct GeneratedClicks {
   int64_t samples = 0, clicks = 0;
-  // The normalised entropy on these labels of the predictions of the logistic model that drew the
-  // labels. No other model can do much better.
+  // The normalised entropy that the logistic model itself reaches on the labels that it drew. No
+  // other model can do much better.
   double normalized_entropy = 0;
 };
 // Writes samples first .. first + samples - 1 to the file of clicks `out`.

@@ -55,15 +55,15 @@ struct DataConfig {
   double scale = 1;  // the numbers of arrays are multiplied by it
   // By input: how many steps later the step is whose samples this input gets.
   std::map<std::string, int64_t> ahead;
-  // Augmentation: the floating-point maps of arrays are moved by at most so many places in each of
-  // two dims.
+  // Augmentation: each sample of an input array of floating-point numbers is shifted in its last
+  // two dims, in each by a random number of places, at most `shift`.
   int64_t shift = 0;
-  bool flip = false;  // augmentation: half of these maps are mirrored along the last dim
+  bool flip = false;  // augmentation: half of these samples are mirrored along the last dim
   // If above 0, ranks read the arrays once and keep them in memory, each rank at most so many
   // bytes. If 0, files are read at each step.
   int64_t store_bytes = 0;
   std::string clicks;  // a file of clicks (click_file.h)
-  // How the names of the files about a graph's nodes begin: "data/graphs/cora".
+  // The common beginning of the names of the files about a graph's nodes: "data/graphs/cora".
   std::string nodes;
   std::string part = "train";  // which nodes the loss is about: train, val or test
   bool random = false;         // inputs are random numbers, new ones for each step

@@ -44,8 +44,8 @@ struct ExportSettings {
   int64_t cp = 1;
   int64_t ep = 1;
   int64_t tp = 1;
-  // Whether pp is an inner axis: of the ranks that differ only in pp, replicas and dp, consecutive
-  // ones are stages instead of replicas.
+  // Whether the mesh is ordered {replicas, dp, pp, cp, ep, tp} instead of {pp, replicas, dp, cp,
+  // ep, tp}. Neighbouring ranks (apart from cp, ep and tp) are then stages instead of replicas.
   bool stages_inside = false;
   ContextForm context = ContextForm::kRing;
   std::string token_order = "zigzag";  // for kRing: "zigzag", "striped", "none"

@@ -28,7 +28,7 @@ struct ExportJob {
   const Origins& origins;
   const Model& model;
   std::string plan;       // the plan's name
-  std::string file;       // put before the line numbers of the origins
+  std::string file;       // the plan's file, which the origins name before a line number
   int64_t node_size = 8;  // devices of a node
   std::vector<std::string> notes;
 };

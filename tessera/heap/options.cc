@@ -1,6 +1,6 @@
 // Options of mimalloc for programs that are linked with it. Freed memory is kept for later use,
-// because one plan after another takes the same memory. Pages are large. Running out of memory is
-// an exception, as in other programs.
+// because one plan after another takes the same memory. Pages are large. Running out of memory
+// throws an exception, as in other programs.
 #include <mimalloc.h>
 
 #include <cstddef>

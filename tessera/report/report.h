@@ -37,8 +37,8 @@ Result<CommunicationMatrix> communication_matrix(const Lowering& lowering, int64
 // The parts of the embedding tables that a rank keeps, and how much of them it reads.
 struct TableLoad {
   int rank = 0;
-  int64_t ranks = 1;               // number of ranks like this one, itself included
-  std::vector<TableShare> shares;  // its parts between steps
+  int64_t ranks = 1;               // number of ranks in this one's class, itself included
+  std::vector<TableShare> shares;  // the parts that it keeps between steps
   int64_t rows_read = 0;           // in a step; a row counts as often as ids name it
   int64_t bytes_read = 0;          // bytes of rows_read
 };
@@ -56,7 +56,7 @@ struct ReportRun {
   std::vector<std::string> tables = {};  // embedding tables (program/table_shares.h)
 };
 struct Report {
-  std::string title, subtitle;  // model; batch, cluster and style
+  std::string title, subtitle;  // title: the model; subtitle: batch, cluster and style
   int64_t capacity_bytes = 0;   // memory of one device; 0: unknown
   std::vector<ReportRun> runs;  // at least one, unless `curve` is set
   std::optional<PlanCurve> curve;

@@ -45,7 +45,7 @@ struct RunRecord {
     std::optional<double> normalized_entropy, auc;  // if the model predicts clicks
     std::optional<double> accuracy;                 // if the model predicts classes
   };
-  // A cache of rows of a table. The numbers are sums over all ranks.
+  // A cache of rows of a table. The numbers are those of all ranks together.
   struct RowCache {
     std::string table, policy;
     int64_t rows = 0, slots = 0;

@@ -30,8 +30,9 @@ namespace tessera::comm {
 struct Address {
   // A hash of the member list. Point-to-point messages and barriers have constants of their own.
   uint64_t group = 0;
-  int64_t tag = 0;       // of a point-to-point message; else 0
-  int64_t sequence = 0;  // number of the call in the group, or of the message with the tag
+  int64_t tag = 0;  // of a point-to-point message; else 0
+  // Counts the calls of a group, or the point-to-point messages with the same tag.
+  int64_t sequence = 0;
   int64_t phase = 0;
   friend auto operator<=>(const Address&, const Address&) = default;
 };
@@ -85,7 +86,8 @@ class Post {
   // none has come.
   ParcelPtr receive(int from, const Address& address);
 
-  // Moves messages on; returns whether anything happened. Throws CommFault if MPI reports an error.
+  // Makes progress with all messages; returns whether anything happened. Throws CommFault if MPI
+  // reports an error.
   bool progress();
 
   // Asks a rank which ranks it waits for. Only a rank that makes progress answers.

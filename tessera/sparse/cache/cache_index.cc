@@ -343,7 +343,8 @@ Status CacheIndex::begin(std::span<const int64_t> ids, CacheBatch& batch, bool i
     }
   }
   for (const int32_t place : batch.used) slot(place).use &= ~kSeen;
-  for (const uint32_t row : begins_.rows) {  // may be announced for this batch but not be in it
+  // Rows that were announced for this batch but are not in it become candidates.
+  for (const uint32_t row : begins_.rows) {
     const uint32_t word = rows_[row];
     const bool present = (word & kPresent) != 0 && (word & kMissing) == 0;
     if (present && evictable(place_of(row))) offer(place_of(row));

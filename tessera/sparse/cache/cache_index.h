@@ -66,7 +66,7 @@ struct CacheBatch {
   std::vector<int32_t> places;  // by id: its row's place; -1 if the id is padding (negative)
   std::vector<int32_t> used;    // the places of the batch's rows, each once
   std::vector<RowMove> out;     // rows to write back first, in ascending order
-  std::vector<RowMove> in;      // rows to read after that, in ascending order
+  std::vector<RowMove> in;      // rows to read after `out` is written, in ascending order
 };
 
 // Counts since the cache was made. A row that several batches use counts once for each of these

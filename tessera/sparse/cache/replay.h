@@ -31,7 +31,7 @@ struct LookupTrace {
 
 // Reads a trace from a file: a line is a batch, and blanks separate its ids. Skips empty lines and
 // lines that begin with #. Errors: "trace.txt:3: expected an id from 0 to 4294967293, found 'x'";
-// there is no batch.
+// the file has no batch.
 Result<LookupTrace> read_lookup_trace(const std::string& path);
 Result<LookupTrace> parse_lookup_trace(std::string_view text, const std::string& name);
 

@@ -77,8 +77,8 @@ class MemoryRows : public RowStore {
 
 class RowCache {
  public:
-  // Makes a cache over a store, which must outlive the cache. Errors: those of CacheIndex::make, a
-  // number of rows that is not the store's, no memory.
+  // Makes a cache over a store, which must outlive the cache. Errors: those of CacheIndex::make;
+  // the number of rows is not that of the store; there is no memory.
   static Result<std::unique_ptr<RowCache>> make(RowStore& store, const CacheOptions& options);
   ~RowCache();
   RowCache(const RowCache&) = delete;

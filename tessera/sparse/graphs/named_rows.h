@@ -30,7 +30,7 @@ struct CompressedRows {
 
 struct NamedLists {
   size_t members = 0;
-  std::vector<std::vector<int32_t>> lists;  // at names * members + owner
+  std::vector<std::vector<int32_t>> lists;  // index: names * members + owner
   // Returns the rows of member `owner` that member `names` names, in ascending order, each once.
   // Rows are counted from the owner's first row. The list is empty if both are the same member.
   const std::vector<int32_t>& of(size_t names, size_t owner) const {

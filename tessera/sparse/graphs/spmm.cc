@@ -78,7 +78,7 @@ class Product {
     TESSERA_TRY_VOID(check(options_.sampling));
     const int64_t most = std::numeric_limits<int32_t>::max();
     const int64_t width = sampled() ? options_.sampling.width : most;
-    const auto good = [&](int64_t row) {  // no branches, as every row is asked
+    const auto good = [&](int64_t row) {  // without branches, as it runs for every row
       const int64_t n = degree(row);
       return (n >= 0) & (n <= most) & (graph_.begin[row] >= 0) & (graph_.end[row] <= graph_.edges);
     };

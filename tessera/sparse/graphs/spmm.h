@@ -48,7 +48,7 @@ struct SpmmOptions {
   Reduce reduce = Reduce::kSum;
   Sampling sampling = {};
   double norm_bias = 0;  // for the mean; 1 counts the node itself as one more edge
-  bool rescale = false;  // for the sum: multiplies it by the row's edges over the edges used
+  bool rescale = false;  // for the sum: multiplies it by n_i / s_i
 };
 
 // A graph in memory that the caller owns. Row i has the edges begin[i] .. end[i] - 1. For the
@@ -68,8 +68,7 @@ CsrView<float> view_of(const CsrGraph& graph);
 template <class T>
 CsrView<T> view_of(const CsrGraph& graph, const std::vector<T>& values);
 
-// A matrix whose rows are contiguous. From the begin of a row to that of the next are `stride`
-// elements.
+// A matrix whose rows are contiguous. Neighbouring rows begin `stride` elements apart.
 template <class T>
 struct Matrix {
   T* data = nullptr;
