@@ -30,8 +30,9 @@ using Json = nlohmann::ordered_json;
 constexpr std::array<const char*, 10> kClasses = {"compute",   "collective", "send", "receive",
                                                   "wait",      "copy",       "load", "free",
                                                   "row fetch", "row release"};
-constexpr size_t kUsualClasses =
-    8;  // the others belong to tables with a cache and are shown only where one has them
+// The number of kinds that are always shown. The others are about tables with a cache and are shown
+// only if a program has such instructions.
+constexpr size_t kUsualClasses = 8;
 static_assert(std::variant_size_v<decltype(Instruction::body)> == kClasses.size());
 constexpr std::array kTiers = {Tier::kDevice, Tier::kHost, Tier::kDisk};
 

@@ -2,13 +2,12 @@
 // (traffic.cc) and all back ends use these functions, so that the predicted bytes and the moved
 // bytes cannot differ.
 //
-//   copy        The receiver takes an element from itself if it holds it, else from the first
-//               member after itself (cyclically) that does. So replicated sources are used evenly.
-//   combine     The receiver takes its need from every member that holds part of it, in member
-//               order.
-//   all-reduce  Over equal boxes the elements, in row-major order, are cut into one chunk for each
-//               member. The owner of a chunk reduces it in member order and hands the result to
-//               all.
+//   copy        A member takes an element from itself if it holds the element, else from the first
+//               member after it (cyclically) that does. So copies on several members are used evenly.
+//   combine     A member takes each element that it needs from every member that holds the element,
+//               in member order.
+//   all-reduce  If all boxes are equal, their elements (row-major) are cut into one chunk for each
+//               member. The owner of a chunk reduces it in member order and sends the result to all.
 //
 // Elements that nobody holds stay as they are in the output. A box without dims has one element and
 // so is never empty; to broadcast or reduce a scalar, use boxes of one dim, which can be empty on

@@ -44,7 +44,7 @@ struct ReuseLaw {
     double share = 0;    // of all rows of the table
     double lookups = 0;  // expected look-ups of a row in a batch
   };
-  std::vector<Class> classes;  // those with the most look-ups first
+  std::vector<Class> classes;  // the class with the most look-ups first
   static ReuseLaw fit(const ReuseHistogram& histogram);
 };
 

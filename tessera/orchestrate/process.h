@@ -23,11 +23,11 @@ struct Ended {
 };
 
 // Runs a program and waits for its end. `words` are the program, which is looked up in PATH, and
-// its arguments. Its standard output and standard error go to those of this process; its standard
-// error is also searched for Ended::error, and with `quiet` it is not passed on. While it runs,
-// SIGINT and SIGTERM are passed on to it and do not end this process. The program is killed when it
-// has run for `limit`; with zero it may run for ever. A process may run only one such call at a
-// time. Errors: invalid input if the program cannot be started.
+// its arguments. The program's standard output and standard error go to those of this process. Its
+// standard error is also searched for Ended::error, and with `quiet` it is not passed on. While the
+// program runs, SIGINT and SIGTERM are passed on to it and do not end this process. The program is
+// killed when it has run for `limit`; with zero it may run for ever. A process may run only one
+// such call at a time. Errors: invalid input if the program cannot be started.
 Result<Ended> run_process(const std::vector<std::string>& words,
                           std::chrono::milliseconds limit = std::chrono::milliseconds::zero(),
                           bool quiet = false);

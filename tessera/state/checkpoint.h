@@ -6,8 +6,8 @@
 //
 // Writing is a protocol of six steps. If it is interrupted at any moment, the newest complete
 // checkpoint can still be found by its name and is whole:
-//   1. begin_checkpoint, one rank: leftovers of writers that were stopped (writing-*) are removed,
-//      and the folder DIR/writing-step-N is made.
+//   1. begin_checkpoint, one rank: removes what interrupted writers have left (writing-*) and makes
+//      the folder DIR/writing-step-N.
 //   2. write_shard, every rank: makes a new file in that folder, writes it once from front to back,
 //      and syncs it. plan_shard computes the contents of the file ahead, so that the run can take
 //      memory for a copy of them before the first save. fill_shard then makes the copy while the

@@ -4,7 +4,7 @@
 //   8 bytes     length of the header, little endian
 //   header      JSON: {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [begin, end]}, ...,
 //                "__metadata__": {"key": "text", ...}}; offsets count from the end of the header
-//   data        the arrays, row-major, little endian, one behind the other without gaps
+//   data        the arrays, row-major, little endian, one after the other without gaps
 //
 // A file is not trusted. open() refuses a header that is larger than the file or than
 // kMostHeaderBytes, names that occur twice, unknown dtypes, an array whose shape needs another

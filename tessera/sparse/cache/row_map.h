@@ -49,7 +49,8 @@ class RowMap {
       if (cells_[hole].row == kNoRow) return;
       hole = next(hole);
     }
-    // Entries behind the hole in the same run move up if the hole lies on the way from their home.
+    // Moves later entries of the same run of cells into the hole, if the hole is on their probe
+    // path.
     for (size_t at = next(hole); cells_[at].row != kNoRow; at = next(at)) {
       const size_t mask = cells_.size() - 1;
       if (((at - home(cells_[at].row)) & mask) >= ((at - hole) & mask)) {

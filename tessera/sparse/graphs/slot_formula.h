@@ -48,7 +48,7 @@ constexpr SlotFormula permutation_formula(uint64_t seed, int64_t row, uint32_t d
                                   2295410287, 2802362401, 3309314527, 3816266659};
   const uint64_t bits = mixed_bits(mixed_bits(seed + 0x9E3779B97F4A7C15) +
                                    static_cast<uint64_t>(row) * 0xD1B54A32D192ED03);
-  // The low bits choose the multiplier, the high ones the offset.
+  // The low bits choose the multiplier, the high bits the offset.
   return {multipliers[bits % 16] % degree, static_cast<uint32_t>(((bits >> 32) * degree) >> 32),
           false};
 }
