@@ -323,7 +323,7 @@ inline std::vector<Case> all_cases(size_t n) {
     for (const Box& shape : shapes) {
       add(copies(shape, dtype, n));
       for (Combiner combiner : {Combiner::kSum, Combiner::kMax, Combiner::kLogSumExp}) {
-        if (dtype == kBool && combiner == Combiner::kSum) continue;  // a logical or, as max
+        if (dtype == kBool && combiner == Combiner::kSum) continue;  // for bool a sum is max
         if (!is_floating(dtype) && combiner == Combiner::kLogSumExp) continue;
         add(combinations(shape, dtype, combiner, n));
       }

@@ -189,8 +189,8 @@ class World {
   std::map<std::vector<int>, std::unique_ptr<Group>> groups_;
 };
 
-// While a `Moving` lives, its rank may touch other ranks' memory. It is false, and the rank may
-// not, if the world was aborted before.
+// While a `Moving` lives, its rank may touch other ranks' memory. If the world was aborted before,
+// the Moving converts to false, and the rank may not touch their memory.
 class Moving {
  public:
   Moving(World& world, int rank) : flag_(world.at(rank).moving) {

@@ -3,11 +3,13 @@
 // bytes cannot differ.
 //
 //   copy        A member takes an element from itself if it holds the element, else from the first
-//               member after it (cyclically) that does. So copies on several members are used evenly.
+//               member after it (cyclically) that does. So copies on several members are used
+//               evenly.
 //   combine     A member takes each element that it needs from every member that holds the element,
 //               in member order.
 //   all-reduce  If all boxes are equal, their elements (row-major) are cut into one chunk for each
-//               member. The owner of a chunk reduces it in member order and sends the result to all.
+//               member. The owner of a chunk reduces it in member order and sends the result to
+//               all.
 //
 // Elements that nobody holds stay as they are in the output. A box without dims has one element and
 // so is never empty; to broadcast or reduce a scalar, use boxes of one dim, which can be empty on

@@ -9,9 +9,9 @@
 // A source is packed or padded.
 //   packed   A sequence is a window of consecutive tokens of one file; it may cross the borders of
 //            documents. All windows of a source are equally likely.
-//   padded   A sequence is one document; all documents are equally likely. If the document is shorter
-//            than the sequence, kNoToken fills the rest; if it is longer, the sequence is a window of
-//            it. Documents of one token are left out.
+//   padded   A sequence is one document; all documents are equally likely. If the document is
+//            shorter than the sequence, kNoToken fills the rest; if it is longer, the sequence is a
+//            window of it. Documents of one token are left out.
 // Weights say which share of the sequences each source gives. Without weights, a source is drawn in
 // proportion to its number of windows (or documents), so that the windows of all sources are
 // equally likely.

@@ -275,7 +275,7 @@ DataConfig::DataConfig(const std::vector<std::string>& globs) {
 
 namespace {
 
-// Returns a text in quotes. JSON's form of texts is also TOML's.
+// Returns the text in quotes, in the form of JSON, which TOML accepts, too.
 std::string quoted(const std::string& text) { return dumped(nlohmann::json(text)); }
 
 std::string list_text(const std::vector<std::string>& texts) {

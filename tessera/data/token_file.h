@@ -8,8 +8,8 @@
 //   uint16    raw little-endian numbers without a head, as nanoGPT writes them
 //   uint32    the same with numbers of 32 bits
 //   npy       a NumPy array of one dim, of integers
-//   megatron  Megatron's pair of files: NAME.bin has the tokens, one after the other; NAME.idx has an
-//             index of the sequences and documents. The name of either file opens the pair.
+//   megatron  Megatron's pair of files: NAME.bin has the tokens, one after the other; NAME.idx has
+//             an index of the sequences and documents. The name of either file opens the pair.
 //
 // open() compares everything that a head or an index says with the sizes of the files, and checks
 // that it does not contradict itself. So reading never leaves the mapping, and no memory is
@@ -66,8 +66,8 @@ class TokenFile {
   Number number_ = Number::kUint8;
   MappedFile file_, index_;
   int64_t offset_ = 0, tokens_ = 0;
-  // For an index: the numbers of documents and sequences, and the offsets in the index's file of two
-  // lists: the first sequence of each document, and the first byte of each sequence.
+  // For an index: the numbers of documents and sequences, and the offsets in the index's file of
+  // two lists: the first sequence of each document, and the first byte of each sequence.
 
   int64_t documents_ = 0, sequences_ = 0, document_list_ = 0, pointer_list_ = 0;
 };

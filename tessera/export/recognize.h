@@ -8,9 +8,9 @@
 // `dp`. Then plan_of() makes the plan with those settings, and that plan is compared with the given
 // one, op by op and tensor by tensor:
 //
-//   - Large things must be the same: how products, attention, scans, look-ups and losses are cut, on
-//     which stages they are, how matrices are kept, and which activations are recomputed. The first
-//     difference is the error, with file:line of the plan's entry that decided it.
+//   - Large things must be the same: how products, attention, scans, look-ups and losses are cut,
+//     on which stages they are, how matrices are kept, and which activations are recomputed. The
+//     first difference is the error, with file:line of the plan's entry that decided it.
 //   - Frameworks lay out small things (norms, sums, routing, vectors) in their own way. Differences
 //     in them are notes.
 //

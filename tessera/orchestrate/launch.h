@@ -3,8 +3,9 @@
 //
 // A try is one start of the run. It ends in one of three ways:
 //   - It succeeds (exit code 0), or somebody stops it. The launch then ends, too.
-//   - It fails for a reason that another try cannot change: exit code 1 or 2 and a line of tessera's,
-//     because a check failed or the input is wrong. The launch then ends with this error.
+//   - It fails for a reason that another try cannot change: exit code 1 or 2 and a line of
+//     tessera's, because a check failed or the input is wrong. The launch then ends with this
+//     error.
 //   - Anything else is a loss: a killed process, a rank that no longer answers, a full disk. The
 //     next try resumes from the newest complete checkpoint, if there is one.
 //

@@ -14,8 +14,8 @@
 //      training waits, and write_shard writes the copy to the file while the training goes on.
 //      The checksum of one piece is computed while the piece before it is written.
 //   3. commit_checkpoint, one rank, after all ranks have done step 2: the manifest is written as a
-//      file of that folder and synced; then the folder is synced, so that the names of all its files
-//      are durable.
+//      file of that folder and synced; then the folder is synced, so that the names of all its
+//      files are durable.
 //   4. The folder is renamed to DIR/step-N. From this moment the checkpoint exists.
 //   5. DIR is synced. From here on the checkpoint survives a loss of power.
 //   6. remove_old, one rank: keeps the newest few checkpoints and removes all older ones. Each is

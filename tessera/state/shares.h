@@ -2,13 +2,14 @@
 // and each element is written by exactly one of the ranks that hold it. The answer depends only on
 // what the ranks hold, so all ranks compute the same answer without talking.
 //
-//   A rank holds boxes of tensors: whole tensors, shards, or copies of what other ranks hold. Boxes of
-//   different ranks may be cut differently (uneven cuts, stages on other meshes) and overlap in part.
-//   1. The boxes of a tensor are cut along each other's borders. All elements of a resulting piece are
-//      held by the same ranks.
+//   A rank holds boxes of tensors: whole tensors, shards, or copies of what other ranks hold. Boxes
+//   of different ranks may be cut differently (uneven cuts, stages on other meshes) and overlap in
+//   part.
+//   1. The boxes of a tensor are cut along each other's borders. All elements of a resulting piece
+//      are held by the same ranks.
 //   2. A large piece with several holders is cut evenly among them.
-//   3. Each piece is given to the one of its holders that has the least to write so far. Pieces with
-//      one holder come first, then the others, in both groups the largest first.
+//   3. Each piece is given to the one of its holders that has the least to write so far. Pieces
+//      with one holder come first, then the others, in both groups the largest first.
 //
 // The resulting pieces are disjoint and together cover all that any rank holds. Each piece lies
 // inside one box that its writer holds. If every rank holds every piece, no rank writes more than

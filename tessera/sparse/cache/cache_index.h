@@ -5,7 +5,7 @@
 //   CacheBatch batch;
 //   TESSERA_TRY_VOID(index.begin(ids, batch));  // batch.places[i]: where the row of ids[i] will be
 //   // write back the rows of batch.out, then read those of batch.in; compute on batch.places
-//   const std::vector<RowMove> out = index.finish(batch, /*changed=*/true);  // write these back, too
+//   const std::vector<RowMove> out = index.finish(batch, /*changed=*/true);  // write back, too
 //
 // A *place* is where a row can be in the cache's memory. Places 0 .. slots - 1 are the slots;
 // places from `slots` on are the overflow. The rows of a batch stay at their places from its

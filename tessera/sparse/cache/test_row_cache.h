@@ -20,10 +20,10 @@
 //
 // To prefetch, a program calls begin() and move() for the next batch before finish() for the
 // current one. Rules:
-//   - move() is called once for each batch, in the order of the begins. It may run on another thread
-//     at the same time as anything but another move() or flush().
-//   - The rows of a batch may be read and changed from the end of its move() to its finish(). If two
-//     open batches share a row, the program decides in which order they change it.
+//   - move() is called once for each batch, in the order of the begins. It may run on another
+//     thread at the same time as anything but another move() or flush().
+//   - The rows of a batch may be read and changed from the end of its move() to its finish(). If
+//     two open batches share a row, the program decides in which order they change it.
 //   - begin(), announce() and finish() must all be called by the same thread.
 //
 // After an error of the store, a cache must not be used any more, because rows may be missing at

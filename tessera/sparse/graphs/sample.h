@@ -14,15 +14,17 @@
 // not. fold(r) is r for r up to 10883, else 21767 - r. Since 21767 is a prime of the form 4 m + 3,
 // with seed 0 the folded squares of k = 0 .. 10883 are distinct before they are taken modulo n.
 //
-// Permutation: a is coprime to n, so the slots are distinct. b is uniform in [0, n), so every edge is
-// in the sample with probability exactly width / n. So the expectation of the sample's mean is the
-// row's mean, and the expectation of the sample's sum times n / width is the row's sum (`rescale`).
-// If n were prime and a uniform among all numbers coprime to n, every pair of edges would be sampled
-// as often as in draws without replacement, and the variance of the mean would be that of such draws,
+// Permutation: a is coprime to n, so the slots are distinct. b is uniform in [0, n), so every edge
+// is in the sample with probability exactly width / n. So the expectation of the sample's mean is
+// the row's mean, and the expectation of the sample's sum times n / width is the row's sum
+// (`rescale`). If n were prime and a uniform among all numbers coprime to n, every pair of edges
+// would be sampled as often as in draws without replacement, and the variance of the mean would be
+// that of such draws,
 //   sigma^2 / width (n - width) / (n - 1).
 // In fact a is one of 16 primes above 2^31. They are coprime to every degree, because degrees are
-// below 2^31. Computing a slot takes no division. The other samplers keep the same edges in every
-// epoch and are biased; docs/strategies/graph-partitions.md compares them.
+// below 2^31. permuted_positions() finds the slots in turn by additions, without divisions. The
+// other samplers keep the same edges in every epoch and are biased;
+// docs/strategies/graph-partitions.md compares them.
 #pragma once
 
 #include <cstdint>

@@ -3,18 +3,19 @@
 //
 //   y[i, :] = scale_i * sum over slots k of row i of value[e_k] * x[column[e_k], :]
 //
-// e_k is the edge that sample.h chooses for slot k; without a sampler, the slots are all edges of the
-// row. scale_i depends on `reduce`; row i has n_i edges, of which s_i are used:
+// e_k is the edge that sample.h chooses for slot k; without a sampler, the slots are all edges of
+// the row. scale_i depends on `reduce`; row i has n_i edges, of which s_i are used:
 //   sum             1, or n_i / s_i with `rescale`
-//   mean            1 / (s_i + norm_bias); 0 if s_i + norm_bias is 0, so that rows without edges are 0
+//   mean            1 / (s_i + norm_bias); 0 if s_i + norm_bias is 0, so that rows without edges
+//                   are 0
 //
 //   const SpmmOptions options{.reduce = Reduce::kMean, .sampling = {Sampler::kPermutation, 16, 1}};
 //   TESSERA_TRY_VOID(spmm(view_of(graph), options, features, result, threads));
 //
 // The backward pass evaluates the formula of the sample again, so nothing is stored for it:
 //   spmm_grad_x       dx = A_s^T dy: dx[column[e_k], :] += scale_i * value[e_k] * dy[i, :]
-//   spmm_grad_values  dvalue[e] = scale_i * <dy[i, :], x[column[e], :]> if e is sampled, added up over
-//                     the slots that have e; 0 if it is not
+//   spmm_grad_values  dvalue[e] = scale_i * <dy[i, :], x[column[e], :]> if e is sampled, added up
+//                     over the slots that have e; 0 if it is not
 //
 // Order of additions: an element of y is summed over the slots of its row in their order. An
 // element of dx is summed over the rows in their order. The gradient of a value is summed in 16
