@@ -9,7 +9,7 @@
 //   1. begin_checkpoint, one rank: removes what interrupted writers have left (writing-*) and makes
 //      the folder DIR/writing-step-N.
 //   2. write_shard, every rank: makes a new file in that folder, writes it once from front to back,
-//      and syncs it. plan_shard computes the contents of the file ahead, so that the run can take
+//      and syncs it. plan_shard computes the layout of the file ahead, so that the run can take
 //      memory for a copy of them before the first save. fill_shard then makes the copy while the
 //      training waits, and write_shard writes the copy to the file while the training goes on.
 //      The checksum of one piece is computed while the piece before it is written.

@@ -3,7 +3,7 @@
 // evicts the one with the smallest key; among equal keys, the one with the larger row number. A
 // policy is an entry of a table that says how keys are set and whether announced batches count:
 //
-//   name            key of a row in the cache                        key when an evicted row is back
+//   name            key of a row in the cache                        when an evicted row comes back
 //   dataset         its count in the data set, given; never changes  its count in the data set
 //   lfu             the given count, plus its look-ups since         goes on from its last value
 //   lfu-forgetting  the given count, plus its look-ups since         starts at 0
