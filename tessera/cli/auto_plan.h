@@ -1,4 +1,4 @@
-// `--plan auto`: a command that takes a plan finds the plan itself first.
+// `--plan auto`: a command that takes a plan first finds the plan itself.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,15 @@ struct AutoQuestion {
   std::string plan, model;
   int64_t batch = 0;
   std::string precision = "float32";
-  const Cluster* cluster = nullptr;  // null: "local" with `ranks` devices, one a core if that is 0
+  // Null: the cluster "local" with `ranks` devices; if `ranks` is 0, with one device for each core.
+  const Cluster* cluster = nullptr;
   Style style = {};
   int64_t ranks = 0;  // the number of ranks that the plan must use; 0: any
   OptimizerSpec optimizer = {};
 };
-// Returns the question's plan as it is, or, where it is "auto", the text of the plan that the
-// planner finds, whose first line says "auto". Errors: no batch is given; no plan fits.
+// Returns the question's plan unchanged, unless it is "auto". For "auto", asks the planner and
+// returns the text of the plan that it finds; the first line of that text says "auto". Errors: no
+// batch is given; no plan fits.
 Result<std::string> find_auto(const AutoQuestion& question);
 
 }  // namespace tessera::cli

@@ -35,8 +35,8 @@ struct Row {
   CacheCounts counts;
 };
 
-// Reads the look-ups of a file of clicks; the ids of its tables are numbered as the rows of one
-// table, one table behind the other.
+// Reads the look-ups of a file of clicks as a trace of one table: the rows of the file's tables are
+// numbered one table after the other.
 Result<LookupTrace> trace_of_clicks(const std::string& path, int64_t batch) {
   TESSERA_TRY(const ClickFile file, ClickFile::open(path));
   LookupTrace trace;
@@ -132,7 +132,7 @@ Result<int> run_cache(const CacheJob& job) {
                     rows, *job.rows));
   }
   rows = job.rows.value_or(rows);
-  LookupTrace counted;  // the part of the trace from which the counts are taken
+  LookupTrace counted;  // the batches whose look-ups are counted for the policy
   const auto batches = static_cast<int64_t>(job.counted * static_cast<double>(trace.batches()));
   for (int64_t i = 0; i < batches; ++i) counted.add(trace.batch(i));
   const std::vector<int64_t> counts = counted.counts(rows);

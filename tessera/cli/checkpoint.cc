@@ -32,7 +32,8 @@ bool names_checkpoint(const std::string& path) {
           std::filesystem::exists(std::filesystem::symlink_status(path, error)));
 }
 
-// Opens a checkpoint. These commands look for damage, so damage is a failed check, not a fault.
+// Opens a checkpoint. Damage becomes a failed check instead of a fault, because these commands are
+// there to find damage.
 Result<std::unique_ptr<CheckpointSource>> open_checked(const std::string& path) {
   auto source = open_checkpoint(path);
   if (!source && source.error().code == ErrorCode::kFault)
@@ -42,10 +43,10 @@ Result<std::unique_ptr<CheckpointSource>> open_checked(const std::string& path) 
 
 bool ends_in_safetensors(const std::string& path) { return path.ends_with(".safetensors"); }
 
-// Says which checkpoint counts as the newest of a folder.
+// Says which checkpoints of a folder are considered when the newest is wanted.
 enum class Newest : uint8_t {
-  kWithManifest,  // a checkpoint without a manifest is passed over, as a resumed run sets it aside
-  kAny,           // the caller looks for damage in the checkpoint
+  kWithManifest,  // only those with a manifest; a resumed run sets the others aside
+  kAny,           // all, because the caller looks for damage
 };
 
 // Returns the path of the checkpoint that `path` names, damaged or not: `path` itself if it is a

@@ -31,7 +31,8 @@ Example:
   tessera verify gpt:layers=2,hidden=64,heads=4,seq=32,vocab=128 --plan 'megatron(tp=2,dp=2)'
 )";
 
-// The commands in the order of the help text; those without `add` are in the planning library.
+// The commands in the order of the help text. A command whose `add` is null is in the planning
+// library.
 constexpr std::array<LibraryCommand, 21> kCommands = {{{"train", add_train},
                                                        {"verify", add_verify},
                                                        {"inspect", add_inspect},
@@ -54,10 +55,10 @@ constexpr std::array<LibraryCommand, 21> kCommands = {{{"train", add_train},
                                                        {"data", add_data},
                                                        {"cache", add_cache}}};
 
-// Adds the commands that `word`, the first argument, needs: only the command `word` if the program
-// itself has it, else all commands, which loads the planning library. Where that library is
-// missing, its commands are listed all the same; the function returns an Error only if `word` is
-// one of them.
+// Adds the commands that are needed when `word` is the first argument. If the program itself has
+// the command `word`, adds only that. Otherwise loads the planning library and adds all commands.
+// If the library is missing, its commands are listed nevertheless; only if `word` is one of them,
+// the function returns an Error.
 Status add_commands(Commands& commands, std::string_view word) {
   const auto named = std::ranges::find(kCommands, word, &LibraryCommand::name);
   if (named != kCommands.end() && named->add != nullptr) {
@@ -107,7 +108,7 @@ std::string unexpected_argument(const CLI::App& command, const std::string& wher
   return where + "unexpected argument";
 }
 
-// Returns our message for what CLI11 found wrong.
+// Returns the program's own message for an error that CLI11 found in the arguments.
 std::string parse_message(const CLI::App& app, const CLI::ParseError& error) {
   const auto commands = app.get_subcommands();
   const CLI::App& command = commands.empty() ? app : *commands.front();
@@ -269,11 +270,11 @@ int run(int argc, const char* const* argv) {
     app.parse(argc, argv);
     return run_action(action);
   } catch (const CLI::CallForHelp&) {
-    return print(app.help());  // of the command, if one is named
+    return print(app.help());  // help of the command, if one is named
   } catch (const CLI::ParseError& error) {
     return fail({ErrorCode::kInvalidInput, parse_message(app, error)});
   } catch (const std::filesystem::filesystem_error& error) {
-    // Example: a path that a user gave has a name that is too long.
+    // This happens if a path that a user gave has a name that is too long, for example.
     return fail(
         {ErrorCode::kInvalidInput,
          fmt::format("cannot look at '{}': {}", error.path1().string(), error.code().message())});

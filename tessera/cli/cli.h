@@ -1,11 +1,11 @@
-// The command line: parses, calls the library, prints. Each command is one file, <command>.cc, that
-// names its options and hands them on. Two libraries are loaded when a command needs them: the
-// runtime's, from with_runtime/, for commands that execute (run_commands.h), and the planning
-// library, from with_planning/, for the commands that search, predict, import or export
-// (planning_library.h). The contract (commands, JSON keys, exit codes):
-// docs/reference/command-line.md.
+// The command line: parses the arguments, calls the library, and prints. Each command is one file,
+// <command>.cc, which defines the command's options and passes their values on. Two libraries are
+// loaded only when a command needs them. The runtime's library, made from with_runtime/, is for
+// commands that execute a model (run_commands.h). The planning library, made from with_planning/,
+// is for commands that search, predict, import or export (planning_library.h).
+// docs/reference/command-line.md specifies the commands, the JSON keys and the exit codes.
 //
-// A command adds itself and says where the values of its options go:
+// A command adds itself and says which variables get the values of its options:
 //   void add_diff(Commands& commands) {
 //     const auto options = std::make_shared<DiffOptions>();
 //     Command command = commands.add("diff", "Compare two traces");
@@ -14,7 +14,8 @@
 //     command.flag("--json", options->json, "Print JSON");
 //     command.action([options] { return diff(*options); });
 //   }
-// CLI11 does the work. Only cli.cc includes it: it costs every file that does seconds to compile.
+// CLI11 does the parsing. Only cli.cc includes CLI11, because every file that includes it takes
+// seconds longer to compile.
 #pragma once
 
 #include <cstdint>
@@ -35,20 +36,20 @@ namespace tessera::cli {
 // Runs the whole program and returns its exit code.
 int run(int argc, const char* const* argv);
 
-// An `Action` prints the command's answer and returns the exit code, or an Error, which the caller
-// prints as one line.
+// Runs a command: prints its answer and returns the exit code. If it returns an Error, the caller
+// prints the error as one line.
 using Action = std::function<Result<int>()>;
 
-// An `Option` says what an option of a command accepts. It is a reference: a copy of it refers to,
-// and changes, the same option.
+// Says what values an option of a command accepts. An Option is a reference: its copies refer to
+// the same option of CLI11 and change that.
 class Option {
  public:
   explicit Option(CLI::Option* option) : option_(option) {}
   Option required();
-  Option at_least(double minimum);  // each value is a number
-  Option ranks();                   // each value is a number of ranks: 1 to kMostRanks
+  Option at_least(double minimum);  // each value must be a number of at least `minimum`
+  Option ranks();                   // each value must be a number of ranks, 1 to kMostRanks
   Option one_of(std::vector<std::string> values);
-  Option delimiter(char separator);  // between the values of a list
+  Option delimiter(char separator);  // separates the values of a list
   Option one_value_each();           // a list is given by repeating the option
   Option default_text(const std::string& text);
   Option type_name(const std::string& name);
@@ -57,13 +58,13 @@ class Option {
   CLI::Option* option_;
 };
 
-// A `Command` is a reference, too. The variable that holds an option's value must outlive the
-// parsing, so `action` usually holds it by a shared pointer.
+// A command under construction. Like an Option, it is a reference. A variable that gets an option's
+// value must live until the action has run, so the action usually holds it by a shared pointer.
 class Command {
  public:
   Command(CLI::App* app, Action* chosen) : app_(app), chosen_(chosen) {}
 
-  // `name`: "--plan", "-o,--out", or "MODEL" for a word without a dash.
+  // Adds an option. `name` is "--plan", "-o,--out", or, for an argument without a dash, "MODEL".
   Option option(const std::string& name, std::string& value, const std::string& help);
   Option option(const std::string& name, int& value, const std::string& help);
   Option option(const std::string& name, int64_t& value, const std::string& help);
@@ -77,8 +78,8 @@ class Command {
   Option option(const std::string& name, std::vector<int64_t>& values, const std::string& help);
   void flag(const std::string& name, bool& value, const std::string& help);
 
-  void footer(const std::string& text);  // below the options: notes and examples
-  void action(Action action);            // `action` runs if the user chooses the command
+  void footer(const std::string& text);  // printed after the options: notes and examples
+  void action(Action action);            // runs if the user chooses this command
 
  private:
   CLI::App* app_;
@@ -108,7 +109,7 @@ void add_checkpoint(Commands& commands);
 void add_cache(Commands& commands);
 void add_data(Commands& commands);
 
-// Adds --batch to a command that, without it, takes the smallest batch that the plan allows.
+// Adds --batch. Without it, the command takes the smallest batch that the plan allows.
 void add_batch(Command& command, int64_t& batch);
 // Adds --precision, whose values are the names of RUN.toml.
 void add_precision(Command& command, std::string& precision);

@@ -1,5 +1,5 @@
-// tessera data: makes files of clicks from logs or at random, shows what they hold; files of
-// graphs; HDF5 files of arrays.
+// tessera data: makes files of clicks from logs or at random and shows what they contain; handles
+// files of graphs; makes HDF5 files of arrays.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -88,7 +88,7 @@ Result<ClickOptions> click_options(const DataJob& job) {
   return options;
 }
 
-// Checks that the disk has room for the samples; each takes at least the bytes of its label, its
+// Checks that the disk has room for the samples. Each takes at least the bytes of its label, its
 // dense numbers and the lengths of its bags.
 Status check_room(const ClickOptions& options, int64_t samples, const std::string& out) {
   const int64_t each = 1 + options.dense * static_cast<int64_t>(sizeof(float)) +
@@ -187,7 +187,7 @@ Result<int> graph(const DataJob& job) {
   return run_data_graph(graph);
 }
 
-// Writes an HDF5 file; each argument, as "volumes=x.npy", gives one dataset.
+// Writes an HDF5 file. Each argument, such as "volumes=x.npy", becomes one dataset.
 Result<int> to_hdf5(const DataJob& job) {
   TESSERA_TRY(const std::string out, out_of(job));
   if (job.files.empty()) return data_error("hdf5: expected NAME=FILE.npy, found none");
@@ -236,7 +236,7 @@ Result<int> run_data(const DataJob& job) {
   return show_data(job);
 }
 
-// Adds the options of the action graph. Their help texts tell the defaults.
+// Adds the options of the action `graph`. The help texts say what the defaults are.
 void add_graph_options(Command& command, GraphJob& job) {
   command.option("--network", job.network, "graph: gcn or graphsage, for the nodes of the files")
       .one_of({"gcn", "graphsage"})

@@ -23,8 +23,8 @@ tl::unexpected<Error> graph_error(std::string_view message) {
   return invalid_input(fmt::format("data: graph: {}", message));
 }
 
-// Describes a matrix: its sizes, and the share of its edges that samples of a width take; puts the
-// numbers into `json`, too.
+// Describes a matrix: its sizes, and which share of its edges samples of several widths use. Puts
+// the numbers into `json`, too.
 std::string describe(const sparse::CsrGraph& graph, Json& json) {
   json["rows"] = graph.rows();
   json["columns"] = graph.column_count;

@@ -1,5 +1,5 @@
-// Internal to the command line: tessera data graph, which shows what files of graphs hold, and
-// makes networks for them.
+// Internal to the command line: the command `tessera data graph`, which shows what graph files
+// contain and writes model graphs of networks for them.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,9 @@
 namespace tessera::cli {
 
 struct GraphJob {
-  std::string file;                // x.mtx, a list of edges, or the prefix of the files about nodes
-  std::optional<std::string> out;  // the graph file of a network
+  // A matrix x.mtx, a list of edges, or the common prefix of the files of a graph with node data.
+  std::string file;
+  std::optional<std::string> out;  // where to write the graph of a network
   std::string network, sampler = "none";
   std::vector<int64_t> widths;
   int64_t hidden = 16, layers = 2;

@@ -1,4 +1,4 @@
-// tessera diff: two traces of one program side by side.
+// tessera diff: compares two traces of the same program.
 #include "tessera/simulate/diff.h"
 #include "tessera/base/json_text.h"
 

@@ -1,4 +1,4 @@
-// tessera evaluate: the options.
+// tessera evaluate: defines its options.
 #include <memory>
 
 #include "tessera/cli/cli.h"

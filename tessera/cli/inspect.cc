@@ -1,4 +1,4 @@
-// tessera inspect: its options, and the choice among its answers.
+// tessera inspect: defines its options and decides which answer is asked for.
 #include "tessera/cli/inspect.h"
 
 #include <fmt/format.h>
@@ -27,8 +27,8 @@ bool is_program(const std::string& file) {
   return text && trim(*text).starts_with("program ");
 }
 
-// Returns whether the file describes a cluster: it has parts, which no plan has. A file that cannot
-// be read is left to the plan's parser.
+// Returns whether the file describes a cluster. It does if it has parts, because plans have none.
+// Returns false if the file cannot be read; the plan's parser then reports the error.
 bool is_cluster_file(const std::string& file) {
   const auto text = read_file(file);
   if (!text) return false;
@@ -36,7 +36,8 @@ bool is_cluster_file(const std::string& file) {
   return table && table->contains("part");
 }
 
-// Returns whether the text is a preset, or a name that is nearer to one than to a model family.
+// Returns whether the text is the name of a preset, or is closer to such a name than to that of a
+// model family.
 bool means_preset(const std::string& text) {
   if (names_preset(text)) return true;
   std::vector<std::string> names = preset_names();

@@ -1,4 +1,4 @@
-// tessera inspect dgx-a100:2: a machine drawn as text; the list of the presets.
+// tessera inspect dgx-a100:2: draws a machine as text, and lists the presets.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -28,8 +28,8 @@ std::string link_text(const Link& link) {
   return fmt::format("{}, {}", rate(link.rate), time(link.latency_s));
 }
 
-// `Columns` is a row with one column for each device of a node: all up to eight, else six, dots and
-// the last.
+// A row of the drawing, with one column for each device of a node. If a node has more than eight
+// devices, only the first six and the last are shown, with dots between them.
 class Columns {
  public:
   explicit Columns(int64_t count) {
@@ -60,8 +60,8 @@ std::string line(std::string drawing, const std::string& words) {
   return fmt::format("{:<60}{}\n", drawing, words);
 }
 
-// Returns how the devices of a node are joined. A node whose collectives take the curves that were
-// measured on a hybrid cube mesh (docs/theory/cost-model.md section 4.3) is such a mesh.
+// Returns how the devices of a node are connected. A node is a hybrid cube mesh if its collectives
+// use the curves that were measured on one (docs/theory/cost-model.md section 4.3).
 std::string wiring_text(const NodeType& type) {
   if (!type.inner.switched) return "one link that the devices share";
   if (type.inner.kind == LinkKind::kNvlink && type.device.generation->curves == "volta")
@@ -69,7 +69,8 @@ std::string wiring_text(const NodeType& type) {
   return "a switch: all devices at full rate";
 }
 
-// Draws the bar that joins the devices: '=' a switch, '-' one shared link; '//' between sockets.
+// Draws the bar that connects the devices: of '=' for a switch, of '-' for a link that they share,
+// with '//' between sockets.
 std::string bar(const NodeType& type, const Columns& columns) {
   const char stroke = type.inner.switched ? '=' : '-';
   std::string out(columns.width(), stroke);

@@ -1,4 +1,4 @@
-// tessera inspect's answers about a model, and about a plan alone.
+// Implements tessera inspect for a model, and for a plan without a model.
 #include <fmt/format.h>
 
 #include <array>
@@ -19,7 +19,7 @@ using Json = nlohmann::ordered_json;
 
 struct PhaseSum {
   int64_t ops = 0;
-  double flops = 0;  // floating, because the sums of large models overflow 63 bits
+  double flops = 0;  // floating-point, because the sums of large models exceed 63 bits
 };
 using PhaseSums = std::array<PhaseSum, 3>;  // by Phase
 

@@ -21,7 +21,9 @@ using Json = nlohmann::ordered_json;
 struct LayoutPath {
   Mesh mesh;
   std::vector<int64_t> shape;
-  bool has_shape = false;  // false: the sizes were chosen here, and only shares mean something
+  // Whether the user gave the shape. If not, the sizes were chosen here, and only shares of the
+  // tensor mean something.
+  bool has_shape = false;
   DType dtype = DType::kFloat32;
   Layout from, to;
   std::vector<ConversionStep> steps;
@@ -35,7 +37,8 @@ struct LayoutPath {
   }
 };
 
-// Chooses sizes that all axes divide, of a tensor that is large beside the number of steps.
+// Chooses the sizes of a tensor so that all axes divide them and so that it is large compared with
+// the number of steps.
 std::vector<int64_t> usual_shape(size_t rank, const Mesh& mesh) {
   constexpr int64_t kLeastElements = int64_t{1} << 24;
   std::vector<int64_t> shape(rank, mesh.size());
@@ -109,7 +112,7 @@ std::vector<size_t> axes_of(const ConversionStep& step) {
 
 double seconds_of(const StepPrice& price) { return price.cost ? price.cost->seconds() : 0; }
 
-// Shows bytes where the tensor's sizes are known, else the share of the tensor.
+// Returns the bytes if the user gave the tensor's sizes, else the share of the tensor.
 std::string amount_text(const LayoutPath& path, int64_t bytes) {
   if (path.has_shape) return short_bytes(bytes);
   return fmt::format("{:.4g}", static_cast<double>(bytes) / path.tensor_bytes());

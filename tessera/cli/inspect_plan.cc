@@ -1,4 +1,5 @@
-// tessera inspect's answers about a model under a plan: roles, one op, one rank, a program file.
+// Implements tessera inspect for a model under a plan: roles (rank classes), one op, one rank, a
+// program file.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,16 +26,17 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The classes of instructions, in the order of the alternatives of Instruction::body.
+// The names of the kinds of instructions, in the order of the alternatives of Instruction::body.
 constexpr std::array<const char*, 10> kClasses = {"compute",   "collective", "send", "receive",
                                                   "wait",      "copy",       "load", "free",
                                                   "row fetch", "row release"};
-constexpr size_t kUsualClasses =
-    8;  // the others belong to tables with a cache and are shown only where one has them
+// The number of kinds that are always shown. The others are about tables with a cache and are shown
+// only if a program has such instructions.
+constexpr size_t kUsualClasses = 8;
 static_assert(std::variant_size_v<decltype(Instruction::body)> == kClasses.size());
 constexpr std::array kTiers = {Tier::kDevice, Tier::kHost, Tier::kDisk};
 
-// `RoleFacts` is what is shown about a role, taken from the program of its representative rank.
+// The facts that are shown about a role, taken from the program of its representative rank.
 struct RoleFacts {
   RankClass role;
   std::string mesh;
@@ -95,7 +97,8 @@ Json role_facts_json(const RoleFacts& facts) {
           {"peak_memory_bytes", facts.arena[0]}};
 }
 
-// Returns how the axes of the plan lie on the machine of the options; empty if they name none.
+// Returns how the axes of the plan are mapped to the machine that the options name; empty if they
+// name none.
 Result<std::vector<AxisOnMachine>> axes_of(const InspectOptions& options,
                                            const ResolvedPlan& plan) {
   if (options.cluster.empty()) return std::vector<AxisOnMachine>{};
@@ -326,7 +329,7 @@ Result<int> inspect_decisions(const InspectOptions& options, const Compiled& pla
 
 Result<int> inspect_program(const InspectOptions& options, const Compiled& planned,
                             const std::string& file) {
-  constexpr int64_t kMostRanks = 64;  // because the verifier looks at all programs together
+  constexpr int64_t kMostRanks = 64;  // the verifier looks at the programs of all ranks at once
   TESSERA_TRY(const std::string text, read_file(file));
   TESSERA_TRY(const Program program, parse_program(text, planned.graph(), file));
   const int64_t ranks = planned.plan().ranks;

@@ -1,5 +1,5 @@
-// tessera inspect 'S0RR@2x4 -> S0RR@3x4' --shape 3072,1024,170: shows how a tensor goes from one
-// mesh to another.
+// tessera inspect 'S0RR@2x4 -> S0RR@3x4' --shape 3072,1024,170: shows how a tensor is moved from
+// one mesh to another.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -19,7 +19,7 @@ using Json = nlohmann::ordered_json;
 struct Resharding {
   ReshardSide from, to;
   ReshardPlan plan;
-  double seconds_of_all = 0;  // for the whole tensor through one card
+  double seconds_of_all = 0;  // to send the whole tensor through one network card
 };
 
 Result<Resharding> plan_of(const InspectOptions& options) {
@@ -41,7 +41,7 @@ Result<Resharding> plan_of(const InspectOptions& options) {
   out.from = side_of(from, options.shape, 0, 0);
   out.to = side_of(to, options.shape, from.mesh.size(), from.mesh.axes[0].size);
   TESSERA_TRY(out.plan, reshard(out.from, out.to));
-  out.seconds_of_all = 4;  // 4 bytes an element, at one byte a second
+  out.seconds_of_all = 4;  // 4 bytes for each element, at one byte a second
   for (int64_t size : options.shape) out.seconds_of_all *= static_cast<double>(size);
   return out;
 }

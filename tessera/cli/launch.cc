@@ -1,4 +1,4 @@
-// tessera launch: the options.
+// tessera launch: defines its options.
 #include <memory>
 
 #include "tessera/cli/cli.h"

@@ -1,4 +1,4 @@
-// Loads libraries that lie beside the program when a command needs them.
+// Loads libraries from the program's folder when a command needs them.
 #pragma once
 
 #include <string>
@@ -8,16 +8,17 @@
 namespace tessera::cli {
 
 struct Library {
-  const char* file;           // in the program's folder
-  const char* entry;          // a function of C without arguments
-  const char* what;           // the library's name in messages
-  const char* how_to_get_it;  // the command to run where the library is missing
+  const char* file;           // its name in the program's folder
+  const char* entry;          // name of a C function without arguments
+  const char* what;           // how messages call the library
+  const char* how_to_get_it;  // the command that builds it, for the message if it is missing
 };
 
-// Loads the library, once in a process, and returns the address of its entry. The library is never
-// closed: it ends what it has started when the process exits. Its symbols are global, because the
-// plug-ins of Open MPI look for those of MPI there. Errors, which begin with `command`: there is no
-// such file; the file cannot be loaded, for example because it is of another build.
+// Loads the library, at most once in a process, and returns the address of its entry. The library
+// stays loaded until the process exits; it then ends what it has started. Its symbols are made
+// global, because the plug-ins of Open MPI look for MPI's symbols among the global ones. Errors,
+// which begin with `command`: the file does not exist; it cannot be loaded, for example because it
+// is of another build.
 Result<void*> load_library(const Library& library, const std::string& command);
 
 }  // namespace tessera::cli

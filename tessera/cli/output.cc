@@ -16,7 +16,7 @@
 namespace tessera::cli {
 namespace {
 
-// Returns the rank that an MPI launcher gave this process; 0 without a launcher.
+// Returns the rank that an MPI launcher gave this process; 0 if there is no launcher.
 int launched_rank() {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"}) {
     if (const char* value = std::getenv(name)) return std::atoi(value);
@@ -35,7 +35,8 @@ int print(std::string_view text) {
 }
 
 int fail(const Error& error) {
-  // Every rank finds wrong input, so rank 0 alone reports it; a fault names the rank that met it.
+  // Every rank finds the same wrong input, so only rank 0 reports it. A fault is reported by each
+  // rank that met it, with its rank.
   if (error.code == ErrorCode::kFault || launched_rank() == 0) {
     const std::string line = fmt::format("tessera: {}\n", message_line(error.message));
     std::fwrite(line.data(), 1, line.size(), stderr);

@@ -1,5 +1,6 @@
-// Writes to the terminal. Answers go to standard output in one piece; errors are one line on
-// standard error, `tessera: <message>`. Under MPI only rank 0 reports what all ranks find.
+// Writes to the terminal. Each answer is written to standard output in one piece; an error is one
+// line on standard error, `tessera: <message>`. If all ranks of an MPI run find the same error,
+// only rank 0 reports it.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +12,15 @@
 
 namespace tessera::cli {
 
-// Writes and flushes. Returns 0, or 3 with a message if standard output takes no more.
+// Writes the text to standard output and flushes. Returns 0; if standard output cannot be written
+// to, prints a message and returns 3.
 int print(std::string_view text);
 // Prints the error's line and returns its exit code.
 int fail(const Error& error);
 
-// A `Table` has columns as wide as their widest cell; the first is flush left, the others flush
-// right. The first row is the head. A cell may hold text of a user's file: control characters are
-// escaped (one_line).
+// A table of text. Each column is as wide as its widest cell. The first column is flush left, the
+// others are flush right. The first row is the head. Control characters in cells are escaped
+// (one_line), because a cell may have text of a user's file.
 class Table {
  public:
   explicit Table(std::vector<std::string> head) : rows_{std::move(head)} {}

@@ -1,8 +1,9 @@
-// The commands that search, predict, draw, import or export, and the modules that only they need,
-// form a library of their own, libtessera_planning.so in the program's folder. So `make demo`
-// builds and starts without them. The program loads the library when one of its commands is called,
-// when the list of all commands is asked for, or when it must find a plan (auto_plan.h). The
-// library takes all other modules from the program, as the runtime library does (run_commands.h).
+// The commands that search, predict, draw, import or export, and the modules that only these
+// commands need, are in a library of their own, libtessera_planning.so in the program's folder. So
+// `make demo` can build and start the program without them. The program loads the library when one
+// of its commands is called, when all commands are listed, or when a plan must be found
+// (auto_plan.h). The library uses the program's copies of all other modules, as the runtime library
+// does (run_commands.h).
 #pragma once
 
 #include <span>
@@ -25,11 +26,11 @@ struct PlanningLibrary {
   Result<std::string> (*plan_by_search)(const AutoQuestion& question);
 };
 
-// Loads the library. Errors, whose messages begin with `command`: the library is missing, or does
-// not fit the program.
+// Loads the library. Errors, whose messages begin with `command`: the library is missing or is of
+// another build than the program.
 Result<const PlanningLibrary*> planning_library(const std::string& command);
 
 }  // namespace tessera::cli
 
-// Defined by the library, never by the program.
+// Defined only in the library, not in the program.
 extern "C" const tessera::cli::PlanningLibrary* tessera_planning_library();

@@ -1,4 +1,4 @@
-// tessera profile: the options.
+// tessera profile: defines its options.
 #include <memory>
 
 #include "tessera/cli/cli.h"

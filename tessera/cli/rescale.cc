@@ -1,4 +1,4 @@
-// tessera rescale: a run whose plan changes between two steps.
+// tessera rescale: simulates a run whose plan changes between two steps.
 #include <fmt/format.h>
 
 #include <memory>

@@ -12,9 +12,10 @@ Result<const RunCommands*> run_commands(const std::string& command) {
                                     .entry = "tessera_run_commands",
                                     .what = "runtime",
                                     .how_to_get_it = "scripts/setup, then make build"};
-  // The kernel library's OpenMP threads spin while they wait. On a machine with other work, a
-  // spinning thread takes the core from the thread it waits for: a step was seen to take 10 times
-  // as long. OpenMP reads the policy when it is loaded, which happens with the library.
+  // Without this, the OpenMP threads of the kernel library spin while they wait. On a machine with
+  // other work, a spinning thread takes the core from the thread that it waits for: a step was seen
+  // to take 10 times as long. OpenMP reads the policy when it is loaded, which is when the library
+  // is loaded.
   ::setenv("OMP_WAIT_POLICY", "PASSIVE", 0);
   TESSERA_TRY(void* const entry, load_library(kLibrary, command));
   return reinterpret_cast<decltype(&tessera_run_commands)>(entry)();

@@ -1,11 +1,12 @@
-// The commands that execute models (train, launch, verify, profile, sample, evaluate), after their
-// options have been read. They need the runtime, which needs libtorch, and loading libtorch takes
-// longer than most planning commands. So the runtime is a library of its own, libtessera_runtime.so
-// in the program's folder, which the first call of a function below loads. A build without libtorch
-// lacks the library; the functions then return an Error that says what to build.
+// The commands that execute models (train, launch, verify, profile, sample, evaluate), from the
+// point where their options have been read. They need the runtime, which needs libtorch, and
+// loading libtorch takes longer than most planning commands run. So the runtime is in a library of
+// its own, libtessera_runtime.so in the program's folder, which is loaded at the first call of one
+// of the functions below. A build without libtorch has no such library; the functions then return
+// an Error that says what to build.
 //
-// The library holds the modules `comm` and `runtime` and the folder with_runtime/. It takes all
-// other modules from the program, which exports them: there is one copy of each. Its only entry is
+// The library contains the modules `comm` and `runtime` and the folder with_runtime/. For all other
+// modules it uses the program's copies, so that each module exists only once. Its only entry is
 // `tessera_run_commands`, which returns a table of the functions that with_runtime/ defines.
 #pragma once
 
@@ -24,11 +25,11 @@ struct TrainOptions {
   std::vector<std::string> changes;  // changes of the plan, as "50:data_parallel(2)"
   std::optional<int64_t> ranks, steps;
   std::optional<double> timeout_s;
-  std::vector<std::string> assignments;  // of --set, in order
+  std::vector<std::string> assignments;  // values of --set, in order
   bool json = false;
-  bool resume = false;                // from the newest checkpoint of the run
-  std::string trace;                  // file for the trace of a step; empty: none
-  std::optional<int64_t> trace_step;  // default: the third, or the last of fewer
+  bool resume = false;                // start from the newest checkpoint of the run
+  std::string trace;                  // file to write the trace of a step to; empty: none
+  std::optional<int64_t> trace_step;  // default: the third step, or the last if there are fewer
 };
 Result<int> run_train(const TrainOptions& options);
 
@@ -38,9 +39,9 @@ struct VerifyOptions {
   int64_t batch = 0, steps = 2, seed = 1, ranks = 0;
   double tolerance = 1e-9, timeout_s = 60;
   std::string optimizer = "adamw";
-  std::vector<std::string> assignments;  // of keys optimizer.*
+  std::vector<std::string> assignments;  // settings of keys optimizer.*
   bool no_clip = false, json = false;
-  std::string data;  // as the key data of a run file; empty: random inputs
+  std::string data;  // written as the key `data` of a run file; empty: random inputs
 };
 Result<int> run_verify(const VerifyOptions& options);
 
@@ -49,8 +50,8 @@ struct ProfileOptions {
   std::vector<int64_t> ranks{1, 2, 4};
   int64_t threads = 1;
   bool quick = false, no_mpi = false;
-  // With a model, only the kernels of a step under each of these plans are measured and added to
-  // the file; without one, the whole machine is measured.
+  // If a model is given, only the kernels that a step under each of these plans needs are measured,
+  // and they are added to the file. If not, the whole machine is measured.
   std::string model, precision = "float32";
   std::vector<std::string> plans{"serial"};
   int64_t batch = 0;
@@ -71,7 +72,8 @@ struct EvaluateOptions {
   std::string model, weights, data, plan = "serial", precision = "float32", out, tensor;
   int64_t batch = 64, samples = 0;
   double timeout_s = 60;
-  // For a graph network: the accuracy that narrower samples may lose; unset: no widths are chosen.
+  // For a graph network: how much accuracy may be lost to narrower samples. If unset, no widths are
+  // chosen.
   std::optional<double> budget;
   std::string sampler = "bucket";
   std::vector<int64_t> widths;
@@ -99,5 +101,5 @@ struct RunCommands {
 
 }  // namespace tessera::cli
 
-// Defined by the library, never by the program.
+// Defined only in the library, not in the program.
 extern "C" const tessera::cli::RunCommands* tessera_run_commands();

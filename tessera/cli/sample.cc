@@ -1,4 +1,4 @@
-// tessera sample: the options.
+// tessera sample: defines its options.
 #include <memory>
 
 #include "tessera/cli/cli.h"

@@ -1,4 +1,4 @@
-// tessera train: the options.
+// tessera train: defines its options.
 #include <memory>
 
 #include "tessera/cli/cli.h"

@@ -1,4 +1,4 @@
-// tessera verify: the options.
+// tessera verify: defines its options.
 #include <memory>
 
 #include "tessera/cli/cli.h"

@@ -51,8 +51,9 @@ void store(std::byte*& at, DType dtype, double value) {
   TESSERA_CHECK(false, "no codec for {}", dtype_name(dtype));
 }
 
-// Returns the scale of a chunk: its largest magnitude over 127. The scale is infinite if an element
-// is not finite; then every element of the chunk decodes to NaN.
+// Returns the scale of a chunk of values: the chunk's largest magnitude over 127. If an element of
+// the chunk is not finite, the scale is infinite, so that every element of the chunk decodes to
+// NaN.
 float int8_scale(const double* values, int64_t n) {
   double largest = 0;
   for (int64_t i = 0; i < n; ++i) {
@@ -118,7 +119,7 @@ void decode_top(const std::byte* at, int64_t kept, std::vector<double>& values) 
   }
 }
 
-// Returns the dtype of a 16-bit codec; for other codecs, `dtype`.
+// Returns the dtype that the codec sends elements in if it is a 16-bit codec; else `dtype`.
 DType element_dtype(const Codec& codec, DType dtype) {
   if (codec.kind == Codec::Kind::kFloat16) return DType::kFloat16;
   return codec.kind == Codec::Kind::kBFloat16 ? DType::kBFloat16 : dtype;
@@ -128,7 +129,7 @@ ArrayView whole(std::byte* data, const Box& box) {
   return {data, box, row_major_strides(box.shape())};
 }
 
-// Returns the elements of the box `box` of a strided array, in row-major order.
+// Returns the elements of `box` in a strided array, in row-major order.
 std::vector<double> gather(DType dtype, const ArrayView& from, const Box& box) {
   std::vector<std::byte> bytes(static_cast<size_t>(box.volume() * dtype_bytes(dtype)));
   copy_region(dtype, from, whole(bytes.data(), box), box);
@@ -261,8 +262,8 @@ Handle CodedCall::begin_recv(Communicator& world, int from, int64_t tag, DType d
   return world.issue_recv(from, tag, DType::kUInt8, whole(message.bytes.data(), bytes), label);
 }
 
-// Writes what the messages of an item decode to. Values of one box are summed in double, in the
-// order of the members.
+// Decodes the messages of an item and writes the values to the item's output. If several messages
+// have the same box, their values are summed in double, in the order of the members.
 void CodedCall::write(size_t item, const std::vector<Message*>& messages) const {
   const bool single = items_[item].what == nullptr;
   const DType dtype = single ? whats_[0].dtype : items_[item].what->dtype;

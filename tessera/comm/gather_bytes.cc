@@ -5,7 +5,8 @@
 namespace tessera::comm {
 namespace {
 
-// Gathers bytes when every rank knows all lengths. Rank `to` gets the bytes; if -1, all ranks do.
+// Gathers bytes whose lengths all ranks know. Rank `to` gets the bytes of all ranks; if `to` is -1,
+// all ranks get them.
 std::vector<std::string> gather(Communicator& world, std::string_view mine,
                                 const std::vector<int64_t>& lengths, int to) {
   const int64_t total = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});

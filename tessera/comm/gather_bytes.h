@@ -1,12 +1,13 @@
-// Gathers values that ranks exchange outside of programs: texts, checksums, boxes, counts, events. They
-// travel as bytes of any length, so that every value arrives as it was sent, integers beyond 2^53 too.
+// Gathers values that ranks exchange outside of programs: texts, checksums, boxes, counts, events.
+// The values travel as bytes of any length, so every value arrives unchanged, including integers
+// beyond 2^53.
 //
 //   for (const std::string& text : comm::gather_bytes(world, why)) ...      // by rank
 //   for (const int64_t bytes : comm::gather_values(world, my_bytes)) ...    // one value a rank
 //   const auto lists = comm::gather_lists_at(world, /*to=*/0, my_events);   // for rank 0 alone
 //
-// All ranks of the communicator call the same function. Values travel as they lie in memory, so they
-// are numbers or structs of numbers, and all processes run the same program.
+// All ranks of the communicator call the same function. A value travels as its bytes in memory, so
+// it must be a number or a struct of numbers, and all processes must run the same program.
 #pragma once
 
 #include <cstring>
@@ -24,8 +25,9 @@ namespace tessera::comm {
 std::vector<std::string> gather_bytes(Communicator& world, std::string_view mine);
 // Gives the bytes of every rank to rank `to`; the other ranks get an empty list.
 std::vector<std::string> gather_bytes_at(Communicator& world, int to, std::string_view mine);
-// Gives the bytes of every rank to every rank where all ranks have equally many: one call in place of
-// the two that lengths need.
+// Gives the bytes of every rank to every rank, in the order of the ranks, if all ranks have equally
+// many bytes. This takes one collective call; gather_bytes needs two, because it first gathers the
+// lengths.
 std::vector<std::string> gather_equal_bytes(Communicator& world, std::string_view mine);
 
 template <class T>
@@ -50,7 +52,7 @@ std::vector<T> gather_values(Communicator& world, const T& mine) {
   return all;
 }
 
-// Gives the values of every rank to every rank, or to rank `to` alone.
+// Gives the values of every rank to every rank.
 template <class T>
 std::vector<std::vector<T>> gather_lists(Communicator& world, const std::vector<T>& mine) {
   std::vector<std::vector<T>> all;
@@ -58,6 +60,7 @@ std::vector<std::vector<T>> gather_lists(Communicator& world, const std::vector<
     all.push_back(list_of<T>(bytes));
   return all;
 }
+// Gives the values of every rank to rank `to`; the other ranks get an empty list.
 template <class T>
 std::vector<std::vector<T>> gather_lists_at(Communicator& world, int to,
                                             const std::vector<T>& mine) {

@@ -21,8 +21,8 @@ struct Loop {
   int64_t to;
 };
 
-// The loop nest of a region: dims of size 1 dropped, neighbours merged where both sides are
-// contiguous.
+// The loop nest over a region. Dims of size 1 are left out, and neighbouring dims that are
+// contiguous in both arrays are merged into one loop.
 struct Nest {
   std::array<Loop, kMaxRank> loops;
   size_t depth = 0;
@@ -30,8 +30,8 @@ struct Nest {
   int64_t to_offset = 0;
 };
 
-// Makes the loop nest, without the last `keep` dims (a triple of moments), which the kernel
-// handles.
+// Makes the loop nest without the last `keep` dims, which the kernel handles itself (the triple of
+// the moments combiner).
 Nest make_nest(const ArrayView& from, const ArrayView& to, const Box& region, size_t keep) {
   TESSERA_CHECK(region.rank() <= kMaxRank, "{} dims, at most {}", region.rank(), kMaxRank);
   TESSERA_CHECK(from.box.contains(region) && to.box.contains(region), "{} from {} to {}",
@@ -55,7 +55,7 @@ Nest make_nest(const ArrayView& from, const ArrayView& to, const Box& region, si
   return nest;
 }
 
-// Calls run(from offset, to offset, innermost loop) for each index of the outer loops.
+// Calls run(offset in `from`, offset in `to`, innermost loop) for each index of the outer loops.
 template <class Run>
 void for_each_run(const Nest& nest, const Run& run) {
   const Loop& inner = nest.loops[nest.depth - 1];
@@ -94,7 +94,7 @@ void copy_nest(const Nest& nest, const std::byte* from, std::byte* to) {
   });
 }
 
-// How an element is stored (Stored) and computed with (Value).
+// How an element is stored (Stored) and in which type it is computed with (Value).
 template <class T>
 struct Plain {
   using Stored = T;
@@ -178,7 +178,8 @@ void combine_nest(const Nest& nest, const std::byte* from, std::byte* to) {
   });
 }
 
-// Chan's update of (count, mean, M2) by that of a disjoint sample; computed in double throughout.
+// Merges (count, mean, M2) of one sample into that of another, disjoint sample (Chan's update).
+// Computes in double throughout.
 template <class Element>
 void merge_moments(const typename Element::Stored* from, int64_t from_stride,
                    typename Element::Stored* to, int64_t to_stride) {
@@ -278,7 +279,7 @@ void flat_boxes(const Box& whole, Box& prefix, size_t dim, int64_t begin, int64_
   prefix.dims[dim] = saved;
 }
 
-// Calls f(box, packed view of the box) for the parts of a flat range.
+// Calls f(box, view of the box's elements in `packed`) for the boxes that make up a flat range.
 template <class F>
 void for_each_part(DType dtype, const ArrayView& view, Interval range, std::byte* packed,
                    const F& f) {
@@ -325,7 +326,7 @@ const std::byte* begin_of(const ArrayView& view, const Box& region, DType dtype)
 
 void copy_region(DType dtype, const ArrayView& from, const ArrayView& to, const Box& region) {
   if (region.empty()) return;
-  // Here a shard already lies at its place in the gathered array.
+  // The input is the output's own part: a shard that already has its place in the gathered array.
   if (from.strides == to.strides && begin_of(from, region, dtype) == begin_of(to, region, dtype))
     return;
   const Nest nest = make_nest(from, to, region, 0);

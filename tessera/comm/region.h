@@ -1,7 +1,7 @@
-// Copies and combinations of strided regions: the kernels under all back ends. copy_region and
-// combine_region are declared in communicator.h; here are their flat forms, which see an array as
-// the row-major sequence of its elements. Memory called `packed` holds a range of that sequence
-// contiguously.
+// Copies and combinations of strided regions, which all back ends use. communicator.h declares
+// copy_region and combine_region. The functions here take flat ranges instead: ranges of the
+// row-major sequence of an array's elements. Memory called `packed` has the elements of such a
+// range one after the other.
 #pragma once
 
 #include "tessera/comm/communicator.h"
@@ -11,8 +11,8 @@ namespace tessera::comm {
 bool is_contiguous(const ArrayView& view);  // row-major without gaps
 ArrayView packed_view(std::byte* data, const Box& box);
 
-// Returns boxes that together are elements [range.begin, range.end()) of `box` in row-major order;
-// the boxes are in that order.
+// Returns boxes that together have the elements [range.begin, range.end()) of the row-major
+// sequence of `box`. The boxes are in the order of the sequence.
 std::vector<Box> boxes_of_flat_range(const Box& box, Interval range);
 
 void pack_flat(DType dtype, const ArrayView& from, Interval range, std::byte* packed);

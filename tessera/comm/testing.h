@@ -1,6 +1,6 @@
-// Test support: a table of redistributions of every kind, and a brute-force reference, element by
-// element, that shares no code with the back ends. Used by the tests of the threads and by the MPI
-// self-test.
+// Test support: a table of redistributions of every kind, and a reference that computes each
+// expected element by brute force and shares no code with the back ends. The tests of the threads
+// and the MPI self-test use both.
 #pragma once
 
 #include <fmt/format.h>
@@ -323,7 +323,7 @@ inline std::vector<Case> all_cases(size_t n) {
     for (const Box& shape : shapes) {
       add(copies(shape, dtype, n));
       for (Combiner combiner : {Combiner::kSum, Combiner::kMax, Combiner::kLogSumExp}) {
-        if (dtype == kBool && combiner == Combiner::kSum) continue;  // a logical or, as max
+        if (dtype == kBool && combiner == Combiner::kSum) continue;  // for bool a sum is max
         if (!is_floating(dtype) && combiner == Combiner::kLogSumExp) continue;
         add(combinations(shape, dtype, combiner, n));
       }
@@ -333,8 +333,9 @@ inline std::vector<Case> all_cases(size_t n) {
   return out;
 }
 
-// Gathers bytes of unequal lengths: none, all values of a byte, long ones, on one rank alone.
-// Returns the name of the first gather whose result differs from the ranks' bytes; "" if none does.
+// Tries gather_bytes and gather_bytes_at with bytes on no rank, one byte on each, different
+// lengths, long lengths, and bytes on the first rank alone. Returns the name of the first gather
+// whose result differs from the ranks' bytes; "" if none does.
 inline std::string gather_error(Communicator& world) {
   const auto bytes = [](int rank, size_t length) {
     std::string text(length, '\0');

@@ -41,7 +41,7 @@ class Wakeup {
     if (!asleep_.load(std::memory_order_seq_cst)) return;
     {
       const std::lock_guard lock(mutex_);
-    }  // the sleeper is before its test of the epoch, or waiting
+    }  // the sleeper has not tested the epoch yet, or it waits
     condition_.notify_one();
   }
   // Returns when the epoch is no longer `seen` or the time has come.
@@ -67,17 +67,17 @@ class MeetingOp;
 
 struct RankState {
   Wakeup wakeup;
-  alignas(kCacheLine) std::atomic<bool> moving{false};      // touches other ranks' memory
-  alignas(kCacheLine) std::atomic<SendOp*> inbox{nullptr};  // a stack: last sent on top
+  alignas(kCacheLine) std::atomic<bool> moving{false};      // it touches others' memory
+  alignas(kCacheLine) std::atomic<SendOp*> inbox{nullptr};  // a stack; last sent on top
 };
 
-// One call, in which the members' ops meet. Slots outlive the ops; a meeting is used again once all
-// members have left it.
+// One call of a group: the place where the ops of its members meet. A slot may be read after its op
+// is gone. When all members have left a meeting, it is used for a later call.
 struct Meeting {
   struct alignas(kCacheLine) Slot {
-    std::atomic<const MeetingOp*> op{nullptr};  // set when the member has issued
-    std::atomic<bool> moved{false};  // chunked: the member has written its chunk everywhere
-    std::atomic<int64_t> bytes{0};   // sent by this member, counted by whoever moved them
+    std::atomic<const MeetingOp*> op{nullptr};  // set when the member has issued the call
+    std::atomic<bool> moved{false};  // chunked: whether the member has written its chunk to all
+    std::atomic<int64_t> bytes{0};   // sent by this member; added by the member that moved them
     std::atomic<int64_t> messages{0};
   };
   explicit Meeting(size_t members) : slots(members), pulled(members * members) {}
@@ -100,7 +100,8 @@ struct Meeting {
   std::atomic<size_t> left{0};
 };
 
-// Hands out the meeting of each sequence number. The lock guards only this, not the data.
+// Gives each call of a group (a sequence number) its meeting. The lock guards only the list of
+// meetings, not the data that moves.
 class Group {
  public:
   explicit Group(std::vector<int> member_ranks) : members(std::move(member_ranks)) {}
@@ -157,7 +158,8 @@ class World {
 
   Group* barrier_group() { return barrier_.get(); }
 
-  // Keeps the first reason, wakes all ranks, and waits until no other rank touches foreign memory.
+  // Aborts the run: keeps the first reason, wakes all ranks, and waits until no other rank touches
+  // foreign memory.
   void abort(const std::string& reason, int rank, ErrorCode code = ErrorCode::kFault) {
     {
       const std::lock_guard lock(mutex_);
@@ -187,8 +189,8 @@ class World {
   std::map<std::vector<int>, std::unique_ptr<Group>> groups_;
 };
 
-// While a `Moving` lives, its rank may touch other ranks' memory; false if the world was aborted
-// before.
+// While a `Moving` lives, its rank may touch other ranks' memory. If the world was aborted before,
+// the Moving converts to false, and the rank may not touch their memory.
 class Moving {
  public:
   Moving(World& world, int rank) : flag_(world.at(rank).moving) {
@@ -238,7 +240,7 @@ class MeetingOp : public Op {
         items_(std::move(items)),
         signature_(signature(group.members, items_)) {}
 
-  // Shows the op, now complete as an object, to the other members.
+  // Publishes the op to the other members. Called when the op is complete as an object.
   void publish() {
     meeting_.slots[me_].op.store(this, std::memory_order_release);
     signal_members();
@@ -309,8 +311,8 @@ class BarrierOp final : public MeetingOp {
   std::vector<int> missing() const override { return not_arrived(); }
 };
 
-// Carries out any redistribution by pieces: pulls from each source that has arrived (in member
-// order if it combines), then waits for the members that pull from here.
+// Carries out any redistribution by boxes. Pulls from each source as it arrives (in member order if
+// there is a combiner), then waits until the other members have pulled from this one.
 class PullOp final : public MeetingOp {
  public:
   PullOp(World& world, int rank, Label label, Group& group, int64_t sequence,
@@ -374,15 +376,15 @@ class PullOp final : public MeetingOp {
     }
     if (source == me_) return true;
     count_sent(source, bytes);
-    // From here on the source's op may be gone.
+    // After this store the source's op may be gone, because the source can now complete.
     meeting_.pulled_by(me_, source).store(true, std::memory_order_release);
     world_.at(group_.members[source]).wakeup.signal();
     return true;
   }
 
   std::vector<Assembly> assemblies_;
-  std::vector<size_t> sources_;  // members yet to pull from, in member order
-  std::vector<size_t> readers_;  // members that have yet to pull from here
+  std::vector<size_t> sources_;  // members from which this one has yet to pull, in member order
+  std::vector<size_t> readers_;  // members that have yet to pull from this one
 };
 
 // Carries out an all-reduce of equal boxes: reduces the member's own chunk from all inputs and
@@ -493,7 +495,7 @@ class SendOp final : public Op {
     counters.point_to_point.messages += bytes_ > 0 ? 1 : 0;
   }
 
-  // These are for the receiver. After release() the op may be gone.
+  // These functions are for the receiver. After release(), the op may be gone.
   std::pair<int, int64_t> key() const { return {rank_, tag_}; }
   SendOp* next() const { return next_; }
   DType dtype() const { return dtype_; }
@@ -519,7 +521,7 @@ class SendOp final : public Op {
   std::atomic<bool> taken_{false};
 };
 
-// Messages that were sent to this rank and not yet received, by sender and tag.
+// Messages that were sent to this rank and that it has not received yet, by sender and tag.
 using Mail = std::map<std::pair<int, int64_t>, std::deque<SendOp*>>;
 
 class ReceiveOp final : public Op {
@@ -622,7 +624,7 @@ class ThreadCommunicator final : public Communicator {
 
   void barrier() override { wait(meet<BarrierOp>(barrier_, {}, {"barrier", "", ""})); }
 
-  // Returns the labels of calls that were issued and not waited for.
+  // Returns the labels of the calls that were issued and for which wait() has not returned.
   std::vector<std::string> in_flight() const {
     std::vector<std::string> labels;
     for (const auto& [handle, op] : ops_) labels.push_back(label_text(op->label()));

@@ -1,16 +1,19 @@
-// Decides what moves in a redistribution. The accounting (traffic.cc) and all back ends use these
-// functions, so that bytes predicted and bytes moved cannot differ.
+// Decides which member takes which elements from which member in a redistribution. The accounting
+// (traffic.cc) and all back ends use these functions, so that the predicted bytes and the moved
+// bytes cannot differ.
 //
-//   copy        The receiver takes an element from itself if it holds it, else from the first
-//               member after itself (cyclically) that does. So replicated sources are used evenly.
-//   combine     The receiver takes its need from every member that holds part of it, in member
-//               order.
-//   all-reduce  Over equal boxes the elements, in row-major order, are cut into one chunk for each
-//               member. The owner of a chunk reduces it in member order and hands the result to
+//   copy        A member takes an element from itself if it holds the element, else from the first
+//               member after it (cyclically) that does. So copies on several members are used
+//               evenly.
+//   combine     A member takes each element that it needs from every member that holds the element,
+//               in member order.
+//   all-reduce  If all boxes are equal, their elements (row-major) are cut into one chunk for each
+//               member. The owner of a chunk reduces it in member order and sends the result to
 //               all.
 //
-// Elements that nobody holds stay as they are. A box of rank 0 is never empty: to broadcast or
-// reduce a scalar use boxes of rank 1.
+// Elements that nobody holds stay as they are in the output. A box without dims has one element and
+// so is never empty; to broadcast or reduce a scalar, use boxes of one dim, which can be empty on
+// the members that hold or need nothing.
 #pragma once
 
 #include <cstdint>
@@ -27,15 +30,18 @@ bool overlaps(const Box& a, const Box& b);
 std::vector<Box> taken(const Redistribution& what, size_t receiver, size_t source);
 bool takes(const Redistribution& what, size_t receiver, size_t source);
 
-// Returns whether this is an all-reduce over one common box, which is done by flat chunks. Any
-// other all-reduce is done by pieces, like an exchange.
+// Returns whether this is an all-reduce in which all members hold and need the same box. Such an
+// all-reduce is done by chunks of the row-major sequence of elements. Any other all-reduce is done
+// by boxes, like an exchange.
 bool is_chunked(const Redistribution& what);
-bool is_chunked(const std::vector<Item>& items);  // a call is chunked if all its items are
-// Returns the elements of a chunked all-reduce that `member` owns: begin and size in row-major
-// order of the box. A cut never separates the triple (count, mean, M2) of the moments combiner.
+bool is_chunked(const std::vector<Item>& items);  // all items are chunked
+// Returns the chunk of `member` in a chunked all-reduce: begin and size of a range of elements, in
+// row-major order of the box. A cut never separates the triple (count, mean, M2) of the moments
+// combiner.
 Interval chunk(const Redistribution& what, size_t member);
 
-// Collects what one member takes for one item: copies it, or combines it in the order of the calls.
+// Collects the elements that one member takes for one item. Without a combiner, an Assembly copies
+// them; with one, it combines them in the order of the calls of take().
 class Assembly {
  public:
   explicit Assembly(const Item& item) : item_(&item) {}
@@ -51,13 +57,12 @@ class Assembly {
 
 int64_t bytes_of(const Redistribution& what, const std::vector<Box>& boxes);
 
-// Returns a number that is equal on two members if and only if (up to hash collisions) they issued
-// the same call.
+// Returns a number that is equal on two members if they issued the same call, and otherwise differs
+// except for hash collisions.
 uint64_t signature(const std::vector<int>& members, const std::vector<Item>& items);
 // Describes a call: "all_reduce of 2 arrays of float32 with sum, the first [0:4, 0:8]".
 std::string describe(const std::vector<Item>& items);
-// Adds what was sent for the items to the counter of their kind; adds nothing if there are no
-// items.
+// Adds the traffic `sent` to the counter of the items' kind. Adds nothing if there are no items.
 void add_traffic(const std::vector<Item>& items, const Traffic& sent, Counters& counters);
 
 // Stops the program with a message when a caller errs: items differ in kind, or views differ from

@@ -21,7 +21,7 @@ class NpyFile : public ArrayFile {
   int64_t file_bytes() const override { return file_.size(); }
 
  protected:
-  // Reads rows of the last dim, each of which is one piece of the file.
+  // Reads the box in runs along the last dim; each run is contiguous in the file.
   Status read_box(const Box& box, std::byte* to) const override {
     const std::vector<int64_t> strides = row_major_strides(shape_);
     const int64_t bytes = number_bytes(number_);

@@ -1,12 +1,12 @@
-// A file of clicks as the inputs of a recommender: one array for each input, whose element n
-// belongs to sample n:
+// The inputs of a recommender, made from a file of clicks. Each input is one array; its element n
+// along the first dim belongs to sample n:
 //
 //   dense      float32 [samples, dense numbers], if there are any
 //   ids.<f>    int64 [samples, bag], padded with -1; f from 0, in the order of the features
 //   targets    int64 [samples], 0 or 1
 //
-// A run reads a file of clicks by these names (runtime/clicks.h); other programs can read the NumPy
-// arrays (docs/guides/data.md).
+// A run reads a file of clicks by these names of inputs (runtime/clicks.h). Other programs can read
+// the arrays as NumPy files (docs/guides/data.md).
 #pragma once
 
 #include <cstddef>
@@ -23,13 +23,16 @@ struct ClickInput {
   enum class Part : uint8_t { kDense, kIds, kTargets };
   std::string name;
   Part part = Part::kDense;
-  size_t feature = 0;           // the feature's number, for ids
-  int64_t sample_elements = 1;  // dense numbers, or the feature's longest bag
+  size_t feature = 0;  // for ids: the number of the feature
+  // Elements of a sample: the dense numbers, or the most ids in a bag of the feature; 1 for
+  // targets.
+  int64_t sample_elements = 1;
 };
 std::vector<ClickInput> click_inputs(const ClickSchema& schema);
 
-// Writes each array as <name>.npy to the folder, which is made if it does not exist. An array is
-// written completely or not at all, and is in memory while it is written.
+// Writes each array to the file <name>.npy of the folder, and makes the folder if it does not
+// exist. An array's file appears only when it is complete. The whole array is in memory while it is
+// written.
 Status write_click_arrays(const ClickFile& file, const std::string& folder);
 
 }  // namespace tessera

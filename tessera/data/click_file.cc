@@ -23,7 +23,7 @@ namespace tessera {
 namespace {
 
 constexpr std::string_view kMagic = "TSRCLCK1";
-constexpr int64_t kBlock = 256;  // samples
+constexpr int64_t kBlock = 256;  // samples of a block
 constexpr int64_t kHead = 24, kFeature = 80, kNameBytes = 64;
 constexpr int64_t kMostFeatures = 4096, kMostDense = 65536, kMostBag = 65535;
 constexpr int64_t kMostRows = (int64_t{1} << 32) - 1, kMostSamples = int64_t{1} << 48;
@@ -92,18 +92,18 @@ std::vector<int64_t> padded(const Bags& bags, int64_t capacity) {
 
 // ---- reading
 
-// The places of a block's parts: numbers of ids by feature (uint32), labels (uint8), dense numbers
-// (float32), lengths by feature (uint16), ids by feature (uint32). Each part begins at a multiple
-// of four bytes.
+// The addresses of the parts of a block, in the order of the file: the number of ids of each
+// feature (uint32), labels (uint8), dense numbers (float32), lengths of bags by feature (uint16),
+// ids by feature (uint32). Each part begins at a multiple of four bytes.
 struct ClickFile::Block {
-  int64_t first = 0, samples = 0;  // in samples
+  int64_t first = 0, samples = 0;  // the block's first sample, and its number of samples
   const std::byte* counts = nullptr;
   const std::byte* labels = nullptr;
   const std::byte* dense = nullptr;
   const std::byte* lengths = nullptr;
   const std::byte* ids = nullptr;
 
-  // Returns the bytes of the parts before the ids.
+  // Returns the bytes of all parts before the ids, whose sizes follow from the schema.
   static int64_t fixed(int64_t samples, const ClickSchema& schema) {
     const int64_t features = std::ssize(schema.features);
     return 4 * features + rounded(samples) + 4 * samples * schema.dense +
@@ -116,7 +116,7 @@ struct ClickFile::Block {
   int64_t length(size_t feature, int64_t sample) const {
     return read_number<uint16_t>(lengths_of(feature) + 2 * sample);
   }
-  // Returns the ids of a sample; `of_feature` is where the feature's ids begin.
+  // Returns the ids of a sample. `of_feature` is where the ids of the feature begin in this block.
   std::span<const uint32_t> bag(size_t feature, int64_t sample, const std::byte* of_feature) const {
     const auto* lengths_here = reinterpret_cast<const uint16_t*>(lengths_of(feature));
     const int32_t before = std::accumulate(lengths_here, lengths_here + sample, int32_t{0});
@@ -325,7 +325,7 @@ struct ClickWriter::State {
   ClickSchema schema;
   std::FILE* file = nullptr;
   int64_t samples = 0;
-  // The block that is not yet full.
+  // The samples of the block that is not full yet.
   std::vector<uint8_t> labels;
   std::vector<float> dense;
   std::vector<std::vector<uint16_t>> lengths;
@@ -451,8 +451,8 @@ Status ClickWriter::add(bool clicked, std::span<const float> dense,
   return std::ssize(state.labels) == kBlock ? state.flush() : Status();
 }
 
-// Writes, in this order, the last block, the head with the number of samples, all to the disk, the
-// name.
+// Writes the last block and then the head with the number of samples, syncs the file to the disk,
+// and then gives the file its name.
 Status ClickWriter::close() {
   State& state = *state_;
   TESSERA_TRY_VOID(state.flush());

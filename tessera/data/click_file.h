@@ -7,15 +7,16 @@
 //   file.read(click_samples(step, 1024, file.samples(), seed), batch);
 //   const std::vector<int64_t> ids = padded(batch.bags[3], file.schema().features[3].bag);
 //
-// The ids of a feature and batch have two forms.
-//   jagged  lengths[batch] and ids[sum of lengths], bag behind bag
-//   padded  ids[batch, capacity], bags at the front of their rows and -1 behind them, as the op kind
-//           `embedding_bag` takes them; beside them the same lengths
+// The ids of one feature for a batch have two forms:
+//   jagged  lengths[batch] and ids[sum of lengths]: the bags one after the other, without padding
+//   padded  ids[batch, capacity]: each row has the ids of one bag and then -1 up to its end, as the
+//           op kind `embedding_bag` takes them; the lengths are those of the jagged form
 //
-// The file (docs/reference/clicks-format.md) is mapped into memory. open() compares all of it with
-// its head: lengths add up and stay within the feature's bag, ids are rows of their tables, labels
-// are 0 or 1, dense numbers are finite. So reading cannot fail, and the statements of a damaged
-// file decide no allocation. Errors are one line that names file, feature and sample.
+// The file (docs/reference/clicks-format.md) is mapped into memory. open() compares its whole
+// contents with its head: lengths add up and stay within the feature's bag, ids are rows of their
+// tables, labels are 0 or 1, dense numbers are finite. So reading cannot fail later, and no memory
+// is allocated for a size that a damaged file states. Errors are one line that names file, feature
+// and sample.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +32,8 @@ namespace tessera {
 
 struct ClickFeature {
   std::string name;  // at most 63 bytes
-  int64_t rows = 0;  // of its table, below 2^32
-  int64_t bag = 1;   // most ids of a sample, below 2^16
+  int64_t rows = 0;  // rows of the feature's table, below 2^32
+  int64_t bag = 1;   // the most ids that a sample has, below 2^16
   friend bool operator==(const ClickFeature&, const ClickFeature&) = default;
 };
 
@@ -42,15 +43,17 @@ struct ClickSchema {
   int64_t rows() const;  // rows of all tables together
   friend bool operator==(const ClickSchema&, const ClickSchema&) = default;
 };
-// Checks that names are distinct and not empty, and sizes in range. Errors lack the file.
+// Checks that the names are distinct and not empty and that the sizes are in range. The errors do
+// not name a file.
 Status check_schema(const ClickSchema& schema);
 
 struct Bags {
   std::vector<int32_t> lengths;  // by sample
-  std::vector<int64_t> ids;      // bag behind bag
+  std::vector<int64_t> ids;      // the bags one after the other
   friend bool operator==(const Bags&, const Bags&) = default;
 };
-// Returns ids[samples, capacity], with -1 behind each bag. No bag is longer than `capacity`.
+// Returns ids[samples, capacity]: each row has the ids of one bag and then -1 up to its end. No bag
+// may be longer than `capacity`.
 std::vector<int64_t> padded(const Bags& bags, int64_t capacity);
 
 struct ClickBatch {
@@ -68,13 +71,13 @@ class ClickFile {
   const ClickSchema& schema() const { return schema_; }
   int64_t samples() const { return samples_; }
   int64_t bytes() const { return file_.size(); }
-  int64_t ids(size_t feature) const { return ids_[feature]; }  // of all samples
-  int64_t clicks() const { return clicks_; }                   // samples with label 1
+  int64_t ids(size_t feature) const { return ids_[feature]; }  // ids of all samples together
+  int64_t clicks() const { return clicks_; }                   // number of samples with label 1
 
   float label(int64_t sample) const;
   std::span<const float> dense(int64_t sample) const;
   std::span<const uint32_t> bag(size_t feature, int64_t sample) const;
-  // Reads the samples of these numbers. Thread-safe, as all of this class.
+  // Reads the samples with these numbers. All functions of this class are thread-safe.
   void read(std::span<const int64_t> samples, ClickBatch& batch) const;
 
  private:
@@ -89,21 +92,22 @@ class ClickFile {
   MappedFile file_;
   ClickSchema schema_;
   int64_t samples_ = 0, clicks_ = 0;
-  std::vector<int64_t> blocks_;  // begin of each block, and the end of the file
-  std::vector<int64_t> ids_;     // by feature
+  std::vector<int64_t> blocks_;  // where each block of the file begins, and the file's size
+  std::vector<int64_t> ids_;     // number of ids, by feature
 };
 
-// Writes a file sample by sample, keeping up to 256 samples in memory. The file gets its name, and
-// is complete, when close() returns; until then, or without close(), no file of that name exists.
+// Writes a file sample by sample and keeps up to 256 samples in memory. The file gets its name when
+// close() returns, and is complete then. Before that, or if close() is never called, no file of
+// this name exists.
 class ClickWriter {
  public:
-  // Makes a writer. Errors: a schema that cannot be, a file that cannot be made.
+  // Makes a writer. Errors: an invalid schema (check_schema); the file cannot be made.
   static Result<ClickWriter> create(const std::string& path, const ClickSchema& schema);
   ~ClickWriter();
   ClickWriter(ClickWriter&&) noexcept;
   ClickWriter& operator=(ClickWriter&&) noexcept;
 
-  // Adds a sample. Errors: those of open() about the sample; faults of the disk.
+  // Adds a sample. Errors: the sample breaks a rule that open() checks; faults of the disk.
   Status add(bool clicked, std::span<const float> dense,
              std::span<const std::vector<uint32_t>> bags);
   Status close();

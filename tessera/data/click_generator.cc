@@ -50,7 +50,7 @@ ClickGenerator::Sample ClickGenerator::sample(int64_t index) const {
     const Feature& law = features_[f];
     const GeneratedFeature& one = options_.features[f];
     const auto bag = static_cast<uint64_t>(one.feature.bag);
-    const uint64_t first = i * (bag + 1);  // the draw of the length, then those of the ids
+    const uint64_t first = i * (bag + 1);  // the counter of the bag's first draw
     const uint64_t length = one.jagged ? law.draws.block(~first)[0] % (bag + 1) : bag;
     std::vector<uint32_t>& ids = sample.bags.emplace_back();
     double weights = 0;

@@ -12,7 +12,7 @@
 namespace tessera {
 
 double binary_cross_entropy(float label, double logit) {
-  // This is ln(1 + e^x) - label x, written so that e^x cannot overflow.
+  // This equals ln(1 + e^x) - label x, where x is the logit, but e^x cannot overflow.
   return std::max(logit, 0.0) + std::log1p(std::exp(-std::abs(logit))) -
          static_cast<double>(label) * logit;
 }
@@ -37,7 +37,7 @@ double area_under_roc(std::span<const float> labels, std::span<const double> sco
   std::vector<size_t> order(labels.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return scores[a] < scores[b]; });
-  double pairs = 0, others = 0, clicks = 0;  // pairs: won by the clicked sample
+  double pairs = 0, others = 0, clicks = 0;  // pairs: how often a click has the higher score
   for (size_t begin = 0; begin < order.size();) {
     double tied_clicks = 0, tied_others = 0;
     size_t end = begin;

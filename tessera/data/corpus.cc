@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kLooked = 1 << 16;  // tokens of a file that are looked at when it is opened
+constexpr int64_t kLooked = 1 << 16;  // tokens that open() looks at in a file
 
 tl::unexpected<Error> data_error(std::string_view message) {
   return invalid_input(fmt::format("data: {}", message));

@@ -117,7 +117,7 @@ Status read_ahead(const toml::node& node, DataConfig& config) {
   return {};
 }
 
-// Reads the bytes that a rank may keep: "16 GiB", or a number of bytes.
+// Reads the bytes that a rank may keep in memory: "16 GiB", or a number of bytes.
 Status read_store(const toml::node& node, DataConfig& config) {
   const auto wrong = [&] {
     return expected("data.store", "what a rank may keep of the samples, as \"16 GiB\"", node);
@@ -138,7 +138,7 @@ Status read_store(const toml::node& node, DataConfig& config) {
   return {};
 }
 
-// Reads a key beside `arrays`.
+// Reads a key of a table that has the key `arrays`.
 Status read_array_key(const std::string& name, const toml::node& node, DataConfig& config) {
   if (name == "scale") return read_positive("data.scale", node, config.scale);
   if (name == "ahead") return read_ahead(node, config);
@@ -275,7 +275,7 @@ DataConfig::DataConfig(const std::vector<std::string>& globs) {
 
 namespace {
 
-// Returns a text in quotes. JSON's form of texts is also TOML's.
+// Returns the text in quotes, in the form of JSON, which TOML accepts, too.
 std::string quoted(const std::string& text) { return dumped(nlohmann::json(text)); }
 
 std::string list_text(const std::vector<std::string>& texts) {

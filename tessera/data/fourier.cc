@@ -12,7 +12,7 @@ namespace {
 
 using Complex = std::complex<double>;
 
-// Returns exp(-+2 pi i j / side) for j below side / 2.
+// Returns exp(-2 pi i j / side) for each j below side / 2; with `back`, exp(2 pi i j / side).
 std::vector<Complex> roots_of(size_t side, bool back) {
   std::vector<Complex> roots(side / 2);
   for (size_t j = 0; j < roots.size(); ++j) {
@@ -22,7 +22,7 @@ std::vector<Complex> roots_of(size_t side, bool back) {
   return roots;
 }
 
-// Transforms a line in place (Cooley and Tukey).
+// Transforms a line of the cube in place (Cooley and Tukey).
 void transform_line(std::vector<Complex>& line, const std::vector<Complex>& roots) {
   const size_t side = line.size();
   for (size_t i = 1, j = 0; i < side; ++i) {
@@ -53,7 +53,7 @@ void fourier_transform(std::vector<Complex>& cube, int64_t side, bool back) {
   std::vector<Complex> line(n);
   for (const size_t stride : {size_t{1}, n, n * n}) {
     for (size_t first = 0; first < cube.size(); ++first) {
-      if (first / stride % n != 0) continue;  // in the midst of a line
+      if (first / stride % n != 0) continue;  // not the first element of a line
       for (size_t j = 0; j < n; ++j) line[j] = cube[first + j * stride];
       transform_line(line, roots);
       for (size_t j = 0; j < n; ++j) cube[first + j * stride] = line[j];

@@ -22,7 +22,7 @@ using Opened = Result<std::unique_ptr<ArrayFile>>;
 
 constexpr int64_t kMostSamples = int64_t{1} << 32;
 
-// An argument of a generator: a whole number.
+// An argument of a generator: an integer and its range.
 struct Argument {
   std::string name;
   int64_t* value;
@@ -59,7 +59,8 @@ Status set_arguments(const std::vector<Argument>& arguments, const Call& call) {
   return {};
 }
 
-// The volumes of universes, or of pieces that cut each dim into `cut` parts.
+// The volumes of universes. With `cut` above 1, each volume is cut into `cut` parts in each dim,
+// and each piece is a sample.
 class Volumes : public ArrayFile {
  public:
   Volumes(UniverseOptions options, int64_t samples, int64_t cut)
@@ -96,7 +97,7 @@ class Volumes : public ArrayFile {
   int64_t width_, cut_;
 };
 
-// The parameters of universes; the pieces of a universe have its parameter.
+// The parameters of the samples: a piece of a universe has the parameter of the universe.
 class Parameters : public ArrayFile {
  public:
   Parameters(UniverseOptions options, int64_t samples, int64_t cut)
@@ -123,7 +124,7 @@ class Parameters : public ArrayFile {
 };
 
 Opened open_universes(const Call& call, const std::string& dataset) {
-  constexpr int64_t kLeast = 4, kMost = 256;  // of the width
+  constexpr int64_t kLeast = 4, kMost = 256;  // the range of the width
   constexpr int64_t kSteepest = 4;
   UniverseOptions options;
   int64_t samples = 1024, cut = 1;

@@ -2,8 +2,8 @@
 //
 //   "universes(width=16,samples=4096,seed=1):volumes"
 //
-// Such a name may replace that of a dataset anywhere (array_file.h). Generators and their arguments
-// are a table in generated_array.cc, described in docs/guides/data.md.
+// Such a name may be used wherever the name of a dataset may (array_file.h). A table in
+// generated_array.cc lists the generators and their arguments; docs/guides/data.md describes them.
 #pragma once
 
 #include <memory>
@@ -14,9 +14,10 @@
 
 namespace tessera {
 
-// Returns whether the text is the call of a generator, "name(...)", and no path of a file.
+// Returns whether the text has the form of a generator's call, "name(...)", rather than of a path.
 bool is_generator(std::string_view path);
-// Opens the generator's array. Errors: no such generator or dataset, a wrong argument.
+// Opens an array of a generator. Errors: there is no such generator or dataset; an argument is
+// wrong.
 Result<std::unique_ptr<ArrayFile>> open_generated(const ArrayName& name);
 
 }  // namespace tessera

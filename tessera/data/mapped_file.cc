@@ -20,7 +20,7 @@ Result<MappedFile> MappedFile::open(const std::string& path) {
   if (descriptor < 0) return cannot_read(errno);
   struct stat status {};
   bool ok = ::fstat(descriptor, &status) == 0;
-  if (ok && !S_ISREG(status.st_mode)) {  // a folder, a pipe, a device
+  if (ok && !S_ISREG(status.st_mode)) {  // a folder, a pipe or a device
     ::close(descriptor);
     return invalid_input(fmt::format("cannot read '{}': expected a regular file, found {}", path,
                                      S_ISDIR(status.st_mode) ? "a folder" : "a device or a pipe"));

@@ -1,6 +1,6 @@
-// A file's bytes, mapped into memory for reading. The mapping does not keep the file open. If
-// another process cuts bytes off the file while it is mapped, reading those bytes ends this process
-// by a signal, as with every mapped file.
+// The bytes of a file, mapped into memory for reading. The file's descriptor is closed once it is
+// mapped. As with every mapped file: if another process shortens the file while it is mapped,
+// reading the bytes that are gone ends this process by a signal.
 #pragma once
 
 #include <cstddef>

@@ -16,7 +16,8 @@ namespace fs = std::filesystem;
 
 bool has_wildcard(std::string_view text) { return text.find_first_of("*?[{") != text.npos; }
 
-// Walks the components of a glob from `at` on and adds the files that it finds to `found`.
+// Walks through the components of a glob from component `at` on, and adds the files that match to
+// `found`.
 class GlobWalk {
  public:
   explicit GlobWalk(const std::string& glob) {

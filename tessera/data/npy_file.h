@@ -1,4 +1,5 @@
-// Writes NumPy arrays (format 1.0), row-major and little-endian. numbers.h reads them.
+// Writes NumPy arrays (format 1.0), row-major and little-endian. read_npy_header() of numbers.h
+// reads such files.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +10,8 @@
 
 namespace tessera {
 
-// Writes an array. The shape's product is the number of elements. Errors: the file cannot be
-// written.
+// Writes an array. The product of `shape` must be the number of elements. Errors: the file cannot
+// be written.
 Status write_npy(const std::string& path, const std::vector<float>& numbers,
                  const std::vector<int64_t>& shape);
 Status write_npy(const std::string& path, const std::vector<double>& numbers,

@@ -17,7 +17,7 @@ namespace {
 struct NumberName {
   Number number;
   std::string_view name;
-  std::string_view npy;  // of the key 'descr'
+  std::string_view npy;  // value of the key 'descr' in NumPy's head
 };
 constexpr std::array<NumberName, 10> kNames{{{Number::kUint8, "uint8", "|u1"},
                                              {Number::kInt8, "int8", "|i1"},
@@ -30,7 +30,8 @@ constexpr std::array<NumberName, 10> kNames{{{Number::kUint8, "uint8", "|u1"},
                                              {Number::kFloat32, "float32", "<f4"},
                                              {Number::kFloat64, "float64", "<f8"}}};
 
-// Returns the text after `'key':` in the dictionary of a head, without leading spaces.
+// Returns the text after `'key':` in the dictionary of a NumPy head, without leading spaces;
+// nothing if there is no such key.
 std::optional<std::string_view> value_of(std::string_view head, std::string_view key) {
   const size_t found = head.find(fmt::format("'{}'", key));
   if (found == std::string_view::npos) return std::nullopt;
@@ -46,7 +47,7 @@ Result<Number> read_descr(std::string_view head) {
   }
   const std::string_view text = value->substr(1, value->find('\'', 1) - 1);
   for (const NumberName& one : kNames) {
-    // A byte has no order: "|u1", "<u1" and ">u1" are the same.
+    // The byte order of a one-byte type has no meaning: "|u1", "<u1" and ">u1" are the same.
     if (text == one.npy || (one.npy[0] == '|' && text.size() == one.npy.size() &&
                             text.substr(1) == one.npy.substr(1))) {
       return one.number;
@@ -138,7 +139,8 @@ Result<NpyHeader> read_npy_header(const std::byte* bytes, int64_t size) {
   if (header.shape.size() > 1 && (!order || !order->starts_with("False"))) {
     return invalid_input("expected a NumPy array in C order, found one in Fortran order");
   }
-  // Divides, since the product may not be representable. An empty dim makes the array empty.
+  // Divides the room by the extents, because their product may overflow. If any dim is empty, the
+  // array has no elements, so it always fits.
   int64_t room = (size - header.offset) / number_bytes(header.number);
   bool empty = false;
   for (const int64_t extent : header.shape) empty = empty || extent == 0;

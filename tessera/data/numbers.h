@@ -1,5 +1,5 @@
-// Numbers as files store them, little-endian and packed without regard to alignment: the elements
-// of NumPy arrays, raw token files and Megatron's indexed files.
+// Numbers as they are stored in files: little-endian, without gaps, and not aligned. The elements
+// of NumPy arrays, raw token files and Megatron's indexed files are stored in this way.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,7 @@ int64_t number_bytes(Number number);
 bool is_integer(Number number);
 bool is_signed(Number number);
 std::string_view number_name(Number number);  // "uint16"
-// Returns the largest value of an integer type; for uint64 the largest int64.
+// Returns the largest value of an integer type, but for uint64 the largest int64.
 int64_t largest(Number number);
 
 template <class T>
@@ -39,7 +39,8 @@ T read_number(const std::byte* at) {
   return value;
 }
 
-// Calls f with a value of the C++ type of `number`; f uses only the value's type.
+// Calls f with a value of the C++ type that `number` names, and returns the result. f is meant to
+// use only the type of the value, which is 0.
 template <class F>
 decltype(auto) with_number(Number number, F&& f) {
   switch (number) {
@@ -64,8 +65,8 @@ struct NpyHeader {
   int64_t offset = 0;  // bytes before the first element
   int64_t volume() const;
 };
-// Reads the head and compares what it says with the size of the file, so that every element of the
-// shape is there. Errors are one line without the file's name.
+// Reads the head of a NumPy file of `size` bytes, and checks that the file is large enough for all
+// elements of the shape. Errors are one line without the file's name.
 Result<NpyHeader> read_npy_header(const std::byte* bytes, int64_t size);
 
 }  // namespace tessera

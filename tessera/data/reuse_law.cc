@@ -13,13 +13,13 @@
 namespace tessera {
 namespace {
 
-// Returns the text after `key` in the line.
+// Returns the rest of the line after `key`, trimmed, if the line begins with `key`; else nothing.
 std::optional<std::string_view> after(std::string_view line, std::string_view key) {
   if (!line.starts_with(key)) return std::nullopt;
   return trim(line.substr(key.size()));
 }
 
-// A bin of the text: "(1, 2]: 0.152" or, for the last bin, "(32768+: 0.000".
+// A line that describes a bin: "(1, 2]: 0.152" or, for the last bin, "(32768+: 0.000".
 struct Bin {
   double low = 0, share = 0;
   std::optional<double> high;
@@ -43,8 +43,8 @@ std::optional<Bin> parse_bin(std::string_view line) {
   return bin;
 }
 
-// Returns the share of the rows in each bin. Where three digits do not show it, it is computed from
-// the share of the look-ups.
+// Returns the share of the rows in each bin. The published shares have three digits. A share that
+// is too small for these is computed from the bin's share of the look-ups.
 std::vector<double> sharp_rows_share(const ReuseHistogram& histogram) {
   constexpr double kRounded = 0.0015;
   std::vector<double> shares = histogram.rows_share;
@@ -61,7 +61,8 @@ std::vector<double> sharp_rows_share(const ReuseHistogram& histogram) {
   return shares;
 }
 
-// Returns the probabilities of the bins for a Poisson distributed number that is not 0.
+// Returns the probability of each bin for a Poisson distributed number, given that the number is
+// not 0.
 std::vector<double> bins_of(double mean, const std::vector<double>& edges) {
   std::vector<double> bins(edges.size());
   const double spread = 12 * std::sqrt(mean) + 30;
@@ -83,7 +84,7 @@ std::vector<double> bins_of(double mean, const std::vector<double>& edges) {
 
 Result<std::vector<ReuseHistogram>> parse_reuse(std::string_view text, const std::string& file) {
   std::vector<ReuseHistogram> sections;
-  std::vector<double>* shares = nullptr;  // the list that bins are added to
+  std::vector<double>* shares = nullptr;  // list that the next bins are added to
   int64_t number = 0;
   const auto expected = [&](std::string_view what, std::string_view found) {
     return invalid_input(
@@ -143,9 +144,9 @@ Result<std::vector<ReuseHistogram>> read_reuse(const std::string& path) {
 }
 
 ReuseLaw ReuseLaw::fit(const ReuseHistogram& histogram) {
-  constexpr int kRounds = 3000, kLowest = -6;  // the rarest rows: 2^-3 look-ups a batch
+  constexpr int kRounds = 3000, kLowest = -6;  // the rarest class has 2^-3 look-ups a batch
   const std::vector<double> shares = sharp_rows_share(histogram);
-  std::vector<double> means, weights;  // weights: of the rows that are looked up
+  std::vector<double> means, weights;  // weights: shares of the rows that are looked up
   std::vector<std::vector<double>> bins;
   for (int half = kLowest; std::exp2(half / 2.0) < 2 * histogram.edges.back(); ++half) {
     means.push_back(std::exp2(half / 2.0));
@@ -167,7 +168,7 @@ ReuseLaw ReuseLaw::fit(const ReuseHistogram& histogram) {
   ReuseLaw law;
   double sum = 0;
   for (size_t j = means.size(); j-- > 0;) {
-    const double all = weights[j] / -std::expm1(-means[j]);  // with those that are not looked up
+    const double all = weights[j] / -std::expm1(-means[j]);  // also rows that are not looked up
     law.classes.push_back({all, means[j]});
     sum += all;
   }

@@ -1,4 +1,5 @@
-// For tests of data: files in a folder of the test's own, in the formats that users have.
+// For tests of data: files in a folder that each test has to itself, in the formats that users
+// have.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,7 +21,7 @@ std::string bytes_of(const std::vector<T>& numbers) {
   return bytes;
 }
 
-// Returns a NumPy file of format 1; `descr` as "<u2", `shape` as "(3,)".
+// Returns the bytes of a NumPy file of format 1. `descr` is written as "<u2", `shape` as "(3,)".
 inline std::string npy(const std::string& descr, const std::string& shape,
                        const std::string& data) {
   std::string head = "{'descr': '" + descr + "', 'fortran_order': False, 'shape': " + shape + ", }";
@@ -30,7 +31,8 @@ inline std::string npy(const std::string& descr, const std::string& shape,
          bytes_of(std::vector<uint16_t>{static_cast<uint16_t>(head.size())}) + head + data;
 }
 
-// Returns Megatron's index of documents of one sequence each; code 8: uint16 tokens.
+// Returns the bytes of Megatron's index of documents with one sequence each. `lengths` has the
+// tokens of each; code 8 means uint16 tokens.
 inline std::string megatron_index(const std::vector<int32_t>& lengths, uint8_t code = 8,
                                   int64_t token_bytes = 2) {
   std::vector<int64_t> pointers, documents;

@@ -18,7 +18,7 @@ constexpr std::array<std::pair<std::string_view, TokenFormat>, 5> kFormats{
      {"npy", TokenFormat::kNpy},
      {"megatron", TokenFormat::kMegatron}}};
 
-// Returns the type of number for a code of Megatron's index.
+// Returns the type of number that a code in Megatron's index stands for.
 Result<Number> number_of_code(uint8_t code) {
   switch (code) {
     case 1: return Number::kUint8;
@@ -37,12 +37,15 @@ tl::unexpected<Error> in_file(const std::string& path, const Error& error) {
   return invalid_input(fmt::format("'{}': {}", path, error.message));
 }
 
-// The head of an index, and the places of its lists. An index is the head, then the lengths of the
-// sequences (int32), their first bytes (int64), and the first sequence of each document (int64)
-// with the number of sequences at the end; a newer one has a byte a sequence behind that.
+// The contents of the head of an index, and where the index's lists begin. After the head come the
+// lengths of the sequences (int32), the first byte of each sequence (int64), and the first sequence
+// of each document (int64) with the number of sequences as last entry. Newer indexes then have one
+// byte for each sequence.
 struct Index {
   Number number = Number::kUint8;
-  int64_t sequences = 0, documents = 0;  // documents: entries of the list, one more than there are
+  // `documents` is the length of the list of first sequences, which is the number of documents plus
+  // one.
+  int64_t sequences = 0, documents = 0;
   int64_t lengths = 0, pointers = 0, firsts = 0;
 };
 
@@ -78,7 +81,7 @@ Result<Index> read_index(const std::byte* bytes, int64_t size) {
   return index;
 }
 
-// Checks that sequences lie one behind the other and fill the file of the tokens.
+// Checks that the sequences follow one another without gaps and fill the file of the tokens.
 Status check_sequences(const std::byte* bytes, const Index& index, int64_t token_bytes) {
   int64_t expected = 0;
   for (int64_t i = 0; i < index.sequences; ++i) {
@@ -215,7 +218,7 @@ void TokenFile::read(int64_t position, int64_t count, int64_t* out) const {
   with_number(number_, [&](auto type) {
     using T = decltype(type);
     for (int64_t i = 0; i < count; ++i) {
-      // The plus turns a narrower type into an int, with its sign.
+      // The unary plus turns the types narrower than int into int and keeps the sign.
       out[i] = static_cast<int64_t>(+read_number<T>(from + i * static_cast<int64_t>(sizeof(T))));
     }
   });

@@ -17,7 +17,7 @@ namespace {
 constexpr std::array kParts = {AxisPart::kPp, AxisPart::kReplicas, AxisPart::kDp,
                                AxisPart::kCp, AxisPart::kEp,       AxisPart::kTp};
 
-// Into how many pieces the ranks of each part cut a dim.
+// For each part, into how many pieces its axes cut a dim.
 using Pieces = std::map<AxisPart, int64_t>;
 
 std::string pieces_text(const Pieces& pieces) {
@@ -31,7 +31,7 @@ AxisPart part_of_name(std::string_view axis) {
   for (const AxisPart part : kParts) {
     if (part_name(part) == axis) return part;
   }
-  return AxisPart::kCp;  // "sp"
+  return AxisPart::kCp;  // "sp" is the context axis
 }
 
 // Counts differences in small things, and keeps the name of the first.
@@ -151,8 +151,8 @@ class Comparer {
     return out;
   }
 
-  // Returns the entry of the given plan that a difference is about: the entry that cuts the dim, or
-  // else the first that cuts anything over one of the expected parts.
+  // Returns the entry of the given plan that a difference is about: the entry that cuts the dim or,
+  // if there is none, the first entry that cuts anything over one of the expected parts.
   std::string entry_of(const DimSplit& split, const Pieces& expected) const {
     const Plan& plan = given_.plan;
     if (split.entry >= 0) return entry_text(plan, plan.splits[static_cast<size_t>(split.entry)]);

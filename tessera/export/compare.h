@@ -1,5 +1,6 @@
-// Compares a plan with the plan of known settings: do both cut, place and keep the same? Axes are
-// compared by their parts (which ranks share what), not by name.
+// Compares a plan with the plan of known settings: whether both cut the same dims, place ops on the
+// same stages, and keep tensors in the same way. Axes are compared by their parts (AxisPart), not
+// by their names.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +18,12 @@ namespace tessera {
 enum class AxisPart : uint8_t { kPp, kReplicas, kDp, kCp, kEp, kTp };
 std::string_view part_name(AxisPart part);  // "pp", "replicas", ...
 
-// The purpose of each axis of a mesh: replicas, tensor ranks, stages and so on.
+// The part of each axis of a mesh, which says what the axis is for: replicas, tensor ranks, stages
+// and so on.
 struct AxisParts {
   std::map<std::string, AxisPart> part;
   std::map<std::string, int64_t> size;
-  int64_t degree(AxisPart of) const;  // product of the sizes of the axes of this part
+  int64_t degree(AxisPart of) const;  // product of the sizes of the axes that have this part
 };
 
 struct Described {
@@ -30,20 +32,21 @@ struct Described {
   const Plan& plan;
 };
 
-// Returns whether the op's cut and stage decide the time of a step. Other ops are small, and
-// frameworks lay them out in their own way.
+// Returns whether the op takes so much time that its cut and stage must be the same in both plans.
+// Other ops are small, and frameworks lay them out in their own way.
 bool is_weighty(const Op& op);
 inline bool is_matrix(const Tensor& tensor) { return tensor.dims.size() >= 2; }
 
-// Returns the names of the axes over which the tensor rests in shards.
+// Returns the axes over which the tensor is cut when it is at rest.
 std::vector<std::string> axes_at_rest(const ResolvedPlan& resolved, const Tensor& tensor);
 
 struct Differences {
-  std::vector<std::string> notes;  // about small things
+  std::vector<std::string> notes;  // differences in small things
 };
-// Finds where two plans differ. `expected` is the plan of some settings (settings.h): its axes have
-// the names of parts, but its context axis may be called sp. `masters` says whether masters of
-// narrow copies are compared, too. The error names the entry of the first large difference.
+// Finds where two plans differ. `expected` is the plan of some settings (settings.h), so its axes
+// have the names of parts, except that its context axis may be called sp. `masters` says whether
+// the wide masters of narrow parameters are compared, too. Returns notes about small differences.
+// The first large difference is an error, which names the plan's entry.
 Result<Differences> find_differences(const Described& given, const ResolvedPlan& expected,
                                      const Graph& graph, bool masters);
 

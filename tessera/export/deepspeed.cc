@@ -1,7 +1,7 @@
-// DeepSpeed: its JSON configuration. JSON has no comments, so notes are printed beside it. Settings
-// for which the JSON has no key (stages are an argument of PipelineModule) stand under keys that
-// DeepSpeed's own configuration class reads and passes to no one: docs/reference/export.md says who
-// reads them.
+// DeepSpeed: writes and reads its JSON configuration. JSON has no comments, so notes are printed
+// instead. For some settings DeepSpeed's JSON has no key; for example, stages are an argument of
+// PipelineModule. These settings are written under keys that DeepSpeed's configuration class reads,
+// but that no other part of DeepSpeed uses. docs/reference/export.md says which code reads them.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -20,8 +20,9 @@ class SpeedWriter {
   explicit SpeedWriter(const ExportJob& job) : job_(job), s_(job.settings) {}
 
   Result<std::string> run() {
-    // DeepSpeed counts tensor ranks among the replicas of train_batch_size (config.py of 0.19.8);
-    // with tensor ranks it computes that number itself.
+    // DeepSpeed counts tensor ranks among the replicas from which it checks train_batch_size
+    // (config.py of 0.19.8). So with tensor ranks the key is left out, and DeepSpeed computes the
+    // number itself.
     if (s_.tp == 1) out_["train_batch_size"] = s_.batch;
     out_["train_micro_batch_size_per_gpu"] = s_.micro_batch_size();
     out_["gradient_accumulation_steps"] = s_.micro_batches;
@@ -64,7 +65,7 @@ class SpeedWriter {
     return {};
   }
 
-  // Returns the number of parameters of the largest block.
+  // Returns the number of parameters of the model block that has the most.
   int64_t block_elements() const {
     std::map<int, int64_t> elements;
     for (const Op& op : job_.model.graph.ops()) {
@@ -150,8 +151,8 @@ class SpeedWriter {
   Json out_ = Json::object();
 };
 
-// Returns the number at a path of keys; `otherwise` if there is none, or "auto", which transformers
-// fills in; -1 if the value is no number.
+// Returns the number at a path of keys. Returns `otherwise` if there is none or if it is "auto", a
+// value that transformers replaces; returns -1 if the value is not a number.
 int64_t number_at(const Json& json, const std::vector<const char*>& path, int64_t otherwise) {
   const Json* node = &json;
   for (const char* key : path) {
@@ -163,8 +164,8 @@ int64_t number_at(const Json& json, const std::vector<const char*>& path, int64_
   return node->is_number() ? static_cast<int64_t>(node->get<double>()) : -1;
 }
 
-// Reads the three keys of the batch. Any of them may be missing: DeepSpeed computes it from the
-// others (config.py of 0.19.8). Its replicas include tensor ranks.
+// Reads the three keys about the batch. If one is missing, it is computed from the others, as
+// DeepSpeed does (config.py of 0.19.8). DeepSpeed's number of replicas includes tensor ranks.
 Status read_batch(const Json& json, ExportSettings& s) {
   constexpr int64_t kNone = 0;
   const int64_t replicas = s.dp * s.tp;

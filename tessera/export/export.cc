@@ -19,7 +19,8 @@ Result<int64_t> batch_of_request(const ExportRequest& request) {
   return smallest_batch(plan);
 }
 
-// Returns "the plan has recompute=selective, this text says recompute=norm+core", "" if both agree.
+// Returns the settings in which the two differ, as "the plan has recompute=selective, this text
+// says recompute=norm+core"; "" if there are none.
 std::string difference(const ExportSettings& plan, const ExportSettings& said) {
   const auto words = split_text(plan.str(), ' '), others = split_text(said.str(), ' ');
   const auto only = [](const std::vector<std::string>& in, const std::vector<std::string>& not_in) {
@@ -73,7 +74,8 @@ Result<Exported> export_plan(const ExportRequest& request) {
   ExportJob job{found.settings, found.origins,     model,      plan_label(request.plan),
                 plan.file,      request.node_size, found.notes};
   TESSERA_TRY(out.text, request.target->write(job));
-  // If the framework cannot express a setting, the text that is read back lacks it.
+  // Reads the text back. If the framework could not express a setting, the settings read back
+  // differ in it.
   TESSERA_TRY(const ExportSettings back,
               request.target->read(out.text, found.settings.ranks(), model.graph));
   if (const std::string lost = difference(found.settings, back); !lost.empty()) {

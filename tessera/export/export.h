@@ -1,9 +1,10 @@
-// Writes a plan as the text of a framework, and reads the text back to see that nothing was lost.
+// Writes a plan as the text of a framework, reads the text back, and compares the predicted times
+// of both plans, to show that nothing was lost.
 //
 //   TESSERA_TRY(const ExportTarget* target, ...);
 //   TESSERA_TRY(const Exported exported, export_plan(request));
 //   TESSERA_TRY(const RoundTrip trip, check_export(request, exported, cluster, {}));
-//   trip.change()   // of the predicted step: 0.003
+//   trip.change()   // relative change of the predicted step: 0.003
 #pragma once
 
 #include <cmath>
@@ -20,25 +21,26 @@
 namespace tessera {
 
 struct ExportRequest {
-  std::string model, plan;  // a model's text; a plan file, a recipe call or the text of a plan
-  int64_t batch = 0;        // 0: one sequence for each replica and micro-batch of the plan
-  std::string precision = "float32";  // the type the run computes in, as in RUN.toml
+  // A model's text, and a plan file, a recipe call or the text of a plan.
+  std::string model, plan;
+  int64_t batch = 0;  // 0: one sequence for each replica and micro-batch of the plan
+  std::string precision = "float32";  // the type that the run computes in, as in RUN.toml
   const ExportTarget* target = nullptr;
   int64_t node_size = 8;
 };
 
 struct Exported {
   std::string text;                // the framework's text
-  std::vector<std::string> notes;  // things that the framework does otherwise or cannot express
+  std::vector<std::string> notes;  // what the framework does otherwise or cannot express
   ExportSettings settings;
   std::shared_ptr<const Model> model;
   std::string plan_text;  // the text of the exported plan
 };
-// Returns an error if the plan does not fit the model, or the target cannot express an entry (its
-// file:line).
+// Writes the plan. Errors: the plan does not fit the model; the target cannot express an entry (the
+// error has its file:line).
 Result<Exported> export_plan(const ExportRequest& request);
 
-// `ReadBack` is the plan that a text of the framework asks for.
+// The plan that a text of the framework asks for.
 struct ReadBack {
   ExportSettings settings;
   std::string plan_text;
@@ -46,12 +48,13 @@ struct ReadBack {
 Result<ReadBack> read_export(const ExportTarget& target, const std::string& text, int64_t ranks,
                              const Model& model);
 
-// The largest relative change of the predicted step from the plan to the plan that is read back.
+// The largest relative change of the predicted step time for which the plan that is read back
+// counts as the same.
 inline constexpr double kMostRoundTripChange = 0.02;
 struct RoundTrip {
   ReadBack back;
   double step_s = 0, back_step_s = 0;
-  int64_t memory_bytes = 0, back_memory_bytes = 0;  // of the rank that needs most
+  int64_t memory_bytes = 0, back_memory_bytes = 0;  // of the rank that needs the most
   double change() const { return back_step_s / step_s - 1; }
   bool same() const { return std::abs(change()) <= kMostRoundTripChange; }
 };

@@ -1,5 +1,5 @@
-// Megatron-LM: a shell script that starts one of its programs with flags. The reader takes such a
-// script or any command line with these flags.
+// Megatron-LM: writes a shell script that starts one of its programs with flags. The reader accepts
+// such a script, or any command line with these flags.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,7 +14,8 @@ namespace {
 
 constexpr std::string_view kMegatron = "megatron";
 
-// Returns the line that sets a device's number of work queues, as Megatron-LM's validate_args asks.
+// Returns the line that sets the number of a device's work queues to what validate_args of
+// Megatron-LM demands; "" if any number will do.
 std::string connections_of(const ExportSettings& s) {
   if (s.zero >= 2)
     return "unset CUDA_DEVICE_MAX_CONNECTIONS  # Megatron-FSDP needs more queues than one";
@@ -37,7 +38,7 @@ Result<std::string> write_megatron(const ExportJob& job) {
   size_t width = 0;
   std::vector<std::string> flags;
   for (const CoreArgument& argument : arguments) {
-    // The shell would interpret the bars and stars of a layout.
+    // Layouts are quoted, because the shell would interpret their bars and stars.
     const bool quote = argument.value.find_first_of("|*(") != std::string::npos;
     flags.push_back(argument.value.empty() ? fmt::format("--{}", argument.flag)
                     : quote                ? fmt::format("--{} '{}'", argument.flag, argument.value)
@@ -56,7 +57,7 @@ Result<std::string> write_megatron(const ExportJob& job) {
   return out;
 }
 
-// Splits a shell text into words, without comments and line ends. A quoted part is not split.
+// Splits a shell text into words; leaves out comments and line ends. A quoted part stays one word.
 std::vector<std::string> words_of(const std::string& text) {
   std::vector<std::string> out;
   for (const std::string& line : split_text(text, '\n')) {
@@ -85,7 +86,7 @@ Result<ExportSettings> read_megatron(const std::string& text, int64_t ranks, con
   std::string flag;
   for (const std::string& word : words_of(text)) {
     if (word == ")") {
-      flag.clear();  // a list of words ends here: the next word is no value
+      flag.clear();  // a list of words ends here; the next word is not a value
     } else if (word.starts_with("--")) {
       flag = word.substr(2);
       std::replace(flag.begin(), flag.end(), '_', '-');
@@ -93,7 +94,7 @@ Result<ExportSettings> read_megatron(const std::string& text, int64_t ranks, con
     } else if (!flag.empty() && values[flag] == "true") {
       values[flag] = word;
     } else if (flag == "recompute-modules" || (flag == "cp-comm-type" && values[flag] != word)) {
-      values[flag] += " " + word;  // a list: the forms of attention, one for each layer
+      values[flag] += " " + word;  // a list, such as a form of attention for each layer
     }
   }
   const auto number = [&](std::string_view name) {

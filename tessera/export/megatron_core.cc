@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-// The flag of Megatron-LM and the field of Megatron Bridge for each argument.
+// For each argument, the flag of Megatron-LM and the field of Megatron Bridge.
 constexpr std::pair<const char*, const char*> kFields[] = {
     {"tensor-model-parallel-size", "model.tensor_model_parallel_size"},
     {"sequence-parallel", "model.sequence_parallel"},
@@ -59,8 +59,8 @@ std::string field_of(std::string_view flag) {
   return "";
 }
 
-// Flags that change which values are computed, or where, and that no plan of ours expresses: a text
-// that has such a flag is refused, unless the flag has this value.
+// Flags that change which values are computed or where, in ways that no plan of ours expresses. A
+// text that has such a flag is refused, unless the flag has the value `without`.
 struct Unsaid {
   const char* flag;
   const char* without;  // the value that changes nothing; "": there is none
@@ -105,7 +105,8 @@ constexpr Unsaid kUnsaid[] = {
     {"batch-size", "", "Megatron-LM takes --micro-batch-size"},
 };
 
-// A module of the recipes' argument `recompute` and its name among --recompute-modules.
+// A choice of the recipes' argument `recompute`, and Megatron's name for that module in
+// --recompute-modules.
 constexpr std::pair<const char*, const char*> kModules[] = {
     {"norm", "layernorm"},     {"act", "moe_act"}, {"core", "core_attn"},
     {"mla_up", "mla_up_proj"}, {"mlp", "mlp"},     {"moe", "moe"}};
@@ -143,9 +144,10 @@ class CoreWriter {
     return cannot_express(job_, target_, setting, why);
   }
 
-  // Checks what Megatron-Core asserts at its start (transformer_config.py, tensor_parallel/layers.py
-  // of 0.15; validate_args of Megatron-LM; attention of Transformer Engine for all-to-alls). Since
-  // 0.19 it also takes tp that is a multiple of the key heads; then ranks compute keys twice.
+  // Checks conditions that Megatron-Core asserts when it starts (transformer_config.py,
+  // tensor_parallel/layers.py of 0.15; validate_args of Megatron-LM; attention of Transformer
+  // Engine for all-to-alls). From 0.19 on, tp may also be a multiple of the number of key heads,
+  // but several ranks then compute the same keys.
   Status check_sizes() const {
     const int64_t tp = s_.tp, cp = s_.cp;
     std::vector<Division> all = {{"heads", "query heads", tp, "tp"},
@@ -392,7 +394,8 @@ class CoreReader {
     return {};
   }
 
-  // Checks that tensor ranks share each expert as they share a layer; no plan has other settings.
+  // Checks that experts are cut over tp as the other layers are, because a plan cannot say
+  // otherwise.
   Status experts() const {
     if (!has_experts(forward_)) return {};
     TESSERA_TRY(const int64_t tp, number("expert-tensor-parallel-size", s_.tp));
@@ -401,7 +404,8 @@ class CoreReader {
                    fmt::format("tensor-model-parallel-size, {}", s_.tp));
   }
 
-  // Returns the blocks of each place where they are shared unevenly; empty: evenly.
+  // Returns the number of blocks of each place of the pipeline if the places have different
+  // numbers; an empty list if all have the same.
   Result<std::vector<int64_t>> blocks_of_places() const {
     const bool embedding = has("account-for-embedding-in-pipeline-split"),
                loss = has("account-for-loss-in-pipeline-split");
@@ -437,7 +441,8 @@ class CoreReader {
     return out;
   }
 
-  // Finds the stages, `chunks` on each place; the embedding and the loss may each count as a layer.
+  // Finds the blocks of each stage; each place has `chunks` stages. Flags may let the embedding and
+  // the loss count as one layer each.
   Status uneven() {
     TESSERA_TRY(const std::vector<int64_t> places, blocks_of_places());
     constexpr const char* kLayers = "num-layers-per-virtual-pipeline-stage";
@@ -491,7 +496,8 @@ class CoreReader {
   Status shards() {
     s_.zero = has("use-distributed-optimizer") ? 1 : 0;
     if (has("use-torch-fsdp2")) {
-      // FSDP2 gathers the next block while one computes, without being asked.
+      // FSDP2 gathers the parameters of the next block while the current one is computed, without
+      // any flag.
       const bool whole = has("torch-fsdp2-no-reshard-after-forward");
       s_.zero = whole ? 2 : 3;
       s_.gathered_ahead = whole ? 0 : 1;
@@ -531,7 +537,7 @@ class CoreReader {
     return {};
   }
 
-  // Reads the recomputation of whole blocks: of all blocks, or of a number of them in each stage.
+  // Reads the flags that recompute whole blocks: all blocks, or some blocks of each stage.
   Status recompute_blocks() {
     const std::string method = text("recompute-method", "uniform");
     TESSERA_TRY(const int64_t count, number("recompute-num-layers", 1));
@@ -571,7 +577,8 @@ class CoreReader {
   ExportSettings s_;
 };
 
-// Writes repetitions out: "Et*2|(tt|)*2L" is "Ett|tt|tt|L". Moves `at` behind the text it has read.
+// Returns the layout with repetitions written out: for "Et*2|(tt|)*2L", "Ett|tt|tt|L". Moves `at`
+// to the end of the text that was read.
 Result<std::string> written_out(std::string_view layout, size_t& at, bool inside) {
   std::string out;
   while (at < layout.size() && layout[at] != ')') {

@@ -1,6 +1,6 @@
-// NeMo: the YAML that overrides a recipe of Megatron Bridge, the NeMo framework's library that
-// trains language models on Megatron-Core. The reader takes two levels of keys, which is all that
-// the writer uses.
+// NeMo: writes YAML that overrides a recipe of Megatron Bridge, the NeMo framework's library that
+// trains language models on Megatron-Core. The reader supports two levels of keys, because the
+// writer uses no more.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -32,13 +32,15 @@ Result<std::string> write_nemo(const ExportJob& job) {
   for (const std::string& key : sizes.left_out)
     out += fmt::format("# Not said to NeMo: {}.\n", key);
   const int64_t ranks = job.settings.ranks(), a_node = std::min(ranks, job.node_size);
-  // Megatron-Core asks for one queue before Blackwell; Megatron-FSDP asks for the opposite.
+  // Before Blackwell, Megatron-Core demands that a device has one work queue; Megatron-FSDP demands
+  // more than one.
   const ExportSettings& s = job.settings;
   const bool one_queue = s.zero < 2 && (s.tp > 1 || s.cp > 1);
   out += fmt::format(
       "# Start: {}torchrun --nnodes {} --nproc-per-node {} SCRIPT --config-file THIS_FILE\n",
       one_queue ? "CUDA_DEVICE_MAX_CONNECTIONS=1 " : "", (ranks + a_node - 1) / a_node, a_node);
-  // Groups stand in the order in which they are first met, and so do the arguments of a group.
+  // Groups of arguments are written in the order of their first arguments; inside a group, the
+  // order of the arguments is kept.
   std::vector<std::string> order;
   std::map<std::string, std::string> groups;
   std::string top;
@@ -58,7 +60,7 @@ Result<std::string> write_nemo(const ExportJob& job) {
   return out + top;
 }
 
-// Returns the value of a line "key: value  # comment", without quotes.
+// Returns the value of a line "key: value  # comment", without quotes and comment.
 std::string plain(std::string_view value) {
   char quote = 0;
   size_t end = value.size();

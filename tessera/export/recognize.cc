@@ -28,7 +28,7 @@ std::string at(const Plan& plan, int line, const std::string& entry) {
   return entry.empty() ? where : fmt::format("{} ({})", where, entry);
 }
 
-// Shortens a selector for messages, since planners write very long ones.
+// Shortens a selector for messages, because planners write very long selectors.
 std::string shown(const std::string& pattern) {
   constexpr size_t kMost = 60;
   return pattern.size() <= kMost ? pattern : pattern.substr(0, kMost - 3) + "...";
@@ -79,7 +79,7 @@ class Recognizer {
     return at(plan_, line_of(text_.text, key), entry);
   }
 
-  // ---- what no target has
+  // ---- things that no target can express
   Status check_entries() const {
     for (const StageEntry& stage : plan_.stages) {
       if (!stage.mesh.empty()) {
@@ -163,11 +163,11 @@ class Recognizer {
   }
 
   Status find_part(const std::string& axis) {
-    std::optional<std::pair<AxisPart, int>> found;  // with its entry
+    std::optional<std::pair<AxisPart, int>> found;  // the part and the plan's entry that gives it
     std::set<AxisPart> parts;
     const auto take = [&](AxisPart part, int entry) {
       parts.insert(part);
-      // The first of these parts that holds: experts, features, tokens, batch.
+      // The axis gets the first of these parts that applies: experts, features, tokens, batch.
       if (!found || rank_of(part) < rank_of(found->first)) found = {part, entry};
     };
     int other = -1;
@@ -235,7 +235,8 @@ class Recognizer {
     return {};
   }
 
-  // Axes over which any matrix of the role rests in shards, and the plan's entry that says so.
+  // For a role: the axes over which any of its matrices rests in shards, and the plan's entry that
+  // says so.
   struct Shards {
     std::set<std::string> axes;
     int entry = -1;
@@ -280,7 +281,7 @@ class Recognizer {
       out_.origins["zero"] = entry_text(plan_, plan_.stores[static_cast<size_t>(entry)]);
     masters_ = masters || s.zero == 3 || s.zero == 0 || s.compute == DType::kFloat32;
     if (s.zero == 0) return;
-    // Axes over which nothing is cut at rest are replicas.
+    // Axes over which nothing is cut at rest get the part replicas.
     std::set<std::string> sharded = states.axes;
     sharded.insert(gradients.axes.begin(), gradients.axes.end());
     if (s.zero == 3) sharded.insert(parameters.axes.begin(), parameters.axes.end());
@@ -300,7 +301,7 @@ class Recognizer {
     out_.origins["mesh"] = at_key("mesh");
     if (s.replicas > 1 && out_.origins.contains("dp"))
       out_.origins["replicas"] = out_.origins["dp"];
-    // The parts, outermost first, in the two orders of ranks.
+    // The two orders of ranks that targets know, as lists of parts, outermost first.
     using Order = std::vector<AxisPart>;
     const Order usual = {AxisPart::kPp, AxisPart::kReplicas, AxisPart::kDp,
                          AxisPart::kCp, AxisPart::kEp,       AxisPart::kTp};
@@ -389,7 +390,8 @@ class Recognizer {
     out_.origins["token_order"] =
         plan_.reorders.empty() ? out_.origins["cp"] : at(plan_, plan_.reorders.front().line, "");
     if (s.context == ContextForm::kHeads || s.token_order != "none") return;
-    // A model that takes no other order has the usual one, which changes nothing.
+    // If the model does not allow a reordering of tokens, "zigzag" (the default) means the same as
+    // "none" and is taken.
     ExportSettings ordered = s;
     ordered.token_order = "zigzag";
     const auto plan = plan_of(ordered, model_.graph);
@@ -539,7 +541,7 @@ class Recognizer {
   Graph training_;
   ResolvedPlan resolved_;
   AxisParts parts_;
-  bool masters_ = true;  // whether masters rest in shards where optimizer state does
+  bool masters_ = true;  // whether masters rest in shards as optimizer state does
   Recognized out_;
 };
 

@@ -1,20 +1,21 @@
-// Finds the settings of a plan (settings.h): the degrees, from the dims that each axis cuts; how
-// the blocks lie on stages; which tensors rest in shards; and which activations are recomputed.
-// Names of axes or recipes play no role.
+// Finds the settings that describe a plan (settings.h): the degrees, which follow from the dims
+// that each axis cuts; the numbers of blocks of the stages; which tensors are cut at rest; and
+// which activations are recomputed. The names of axes and recipes do not matter.
 //
-// First each axis of the mesh gets its part: an axis that cuts experts is `ep`; one that cuts the
-// heads or the features of products `tp`; one that cuts the tokens of products `cp`; one that cuts
-// their batch `dp`, or `replicas` if all that rests in shards is whole over it. Then the plan with
-// those settings (plan_of) is compared with the given one, op by op and tensor by tensor:
+// First, each axis of the mesh gets a part by what it cuts. An axis that cuts experts is `ep`; one
+// that cuts the heads or the features of products is `tp`; one that cuts the tokens of products is
+// `cp`. An axis that cuts the batch of products is `replicas` if it cuts no tensor at rest, else
+// `dp`. Then plan_of() makes the plan with those settings, and that plan is compared with the given
+// one, op by op and tensor by tensor:
 //
-//   - products, attention, scans, look-ups and losses must be cut alike and lie on the same stages,
-//     matrices must rest alike, and the same activations must be recomputed. The first difference
-//     is the error, with file:line of the entry that decided it;
-//   - small things (norms, sums, routing, vectors) are laid out by the frameworks in their own way:
-//     differences are notes.
+//   - Large things must be the same: how products, attention, scans, look-ups and losses are cut,
+//     on which stages they are, how matrices are kept, and which activations are recomputed. The
+//     first difference is the error, with file:line of the plan's entry that decided it.
+//   - Frameworks lay out small things (norms, sums, routing, vectors) in their own way. Differences
+//     in them are notes.
 //
-// The comparison is made on the training graph, in the plan's precision. It costs two resolutions
-// of a plan, and, if the plan recomputes anything, one more for each module that may be recomputed.
+// The comparison uses the training graph in the plan's precision. It takes the time of resolving
+// two plans and, if the plan recomputes anything, one more for each module that may be recomputed.
 #pragma once
 
 #include <string>
@@ -28,19 +29,19 @@
 namespace tessera {
 
 struct ExportQuestion {
-  const Model* model = nullptr;     // with the batch of a step
+  const Model* model = nullptr;     // made with the batch of a step
   PlanText plan;                    // as load_plan_text returns it
-  DType compute = DType::kFloat32;  // the type the run computes in (graph/precision.h)
+  DType compute = DType::kFloat32;  // the type that the run computes in (graph/precision.h)
 };
 
 struct Recognized {
   ExportSettings settings;
   Origins origins;
-  std::vector<std::string> notes;  // small things that the frameworks do otherwise
+  std::vector<std::string> notes;  // small things that frameworks do otherwise
 };
 
-// Returns errors where the plan does not resolve, or no settings describe it; the latter names the
-// plan's entry.
+// Finds the settings. Errors: the plan does not resolve; no settings describe it, in which case the
+// error names the plan's entry.
 Result<Recognized> recognize(const ExportQuestion& question);
 
 // Returns "plan.toml:7 ({ ops = "*", dim = "seq", over = "cp" })".

@@ -12,7 +12,8 @@
 namespace tessera {
 namespace {
 
-// Returns the call of the recipe whose plan is nearest; `plan_of` adds what the recipe lacks.
+// Returns the call of the recipe whose plan is nearest to the settings. plan_of() then adds what
+// the recipe cannot do.
 std::string call_of(const ExportSettings& s, const Graph& forward) {
   std::vector<std::string> arguments;
   const auto add = [&](std::string_view name, const auto& value, const auto& otherwise) {
@@ -43,7 +44,8 @@ std::string call_of(const ExportSettings& s, const Graph& forward) {
   return fmt::format("{}({})", mixture ? "expert_parallel" : "megatron", join(arguments, ","));
 }
 
-// Splits the axis dp into two: both cut batches; the inner one alone cuts what rests in shards.
+// Splits the axis dp into replicas (outer) and dp (inner). Both cut the batch; only dp cuts what
+// rests in shards.
 void set_replicas(Plan& plan, const ExportSettings& s) {
   if (s.replicas == 1) return;
   const auto axis = std::find_if(plan.mesh.begin(), plan.mesh.end(),
@@ -75,13 +77,13 @@ void set_rank_order(Plan& plan, const ExportSettings& s) {
   std::stable_partition(plan.mesh.begin(), plan.mesh.end(), is_outer);
 }
 
-// Sets stages whose lengths differ from the recipe's.
+// Sets the stages if their numbers of blocks differ from those of the recipe.
 Status set_blocks(Plan& plan, const ExportSettings& s, const Graph& forward) {
   if (s.blocks.empty()) return {};
   const recipes::Blocks blocks(forward);
   int64_t first = 0;
   for (const int64_t size : s.blocks) first += size;
-  // The embedding may have the first stage to itself, the head the last one.
+  // The first stage may have only the embedding, and the last one only the head.
   const bool empty = s.blocks.size() > 2 &&
                      std::find(s.blocks.begin() + 1, s.blocks.end() - 1, 0) != s.blocks.end() - 1;
   if (first != blocks.count() || s.blocks.size() != plan.stages.size() || empty) {

@@ -10,12 +10,12 @@
 namespace tessera {
 namespace {
 
-// A key of a model's spec whose value is written as it is, unless it is `without`.
+// A key of a model's spec whose value is written unchanged, unless it equals `without`.
 struct Row {
   const char* key;
   const char* flag;
   const char* field;
-  const char* without;  // the value at which nothing is written
+  const char* without;  // if the key has this value, nothing is written
   const char* meaning;
 };
 
@@ -42,10 +42,10 @@ constexpr Row kRows[] = {
     {"z_loss", "moe-z-loss-coeff", "moe_z_loss_coeff", "0", "of the router's z-loss"},
 };
 
-// Keys that a switch below expresses, or that have no counterpart among a framework's arguments.
+// Keys that are written as switches (below), or for which the frameworks have no argument.
 constexpr const char* kElsewhere[] = {"kv_heads",   "tied",     "dtype",  "causal",
                                       "activation", "qkv_bias", "qk_norm"};
-// Keys that are left out without a note where they have this value.
+// Keys that are left out without a note if they have this value.
 constexpr std::pair<const char*, const char*> kAbsent[] = {
     {"window", "0"},    {"eod", "-1"},         {"q_rank", "0"},   {"kv_rank", "0"},
     {"lora", "0"},      {"lora_mlp", "0"},     {"latent", "0"},   {"dense_layers", "0"},
@@ -130,9 +130,9 @@ Result<ModelSizes> model_sizes(const Model& model) {
     add("moe-token-dispatcher-type", "moe_token_dispatcher_type", "alltoall", "tokens to experts");
     add("moe-pad-expert-input-to-capacity", "moe_pad_expert_input_to_capacity", "", "static shapes",
         "true");
-    // The weights are the softmax of the chosen scores, whose sum is 1; for one expert,
-    // Megatron-Core (0.19.2, TransformerConfig) demands the softmax of all scores, and the expert
-    // keeps its own.
+    // The weights of the chosen experts are the softmax of their scores, so their sum is 1. If only
+    // one expert is chosen, Megatron-Core (0.19.2, TransformerConfig) demands the softmax of all
+    // scores, of which the chosen expert keeps its own.
     const bool one = keys["top_k"] == "1";
     if (one) {
       add("moe-router-pre-softmax", "moe_router_pre_softmax", "", "weights before the choice",
@@ -145,7 +145,7 @@ Result<ModelSizes> model_sizes(const Model& model) {
     if (const auto found = keys.find(key); found != keys.end() && found->second == value)
       known[key] = true;
   }
-  // Without dense layers in front, their width is not needed.
+  // If the model does not begin with dense layers, their width is not needed.
   if (known["dense_layers"]) known["dense_ffn"] = true;
   for (const auto& [key, value] : keys) {
     if (!known[key] && key != "dense_ffn") out.left_out.push_back(fmt::format("{}={}", key, value));

@@ -1,5 +1,5 @@
-// The sizes of a model as arguments of Megatron-Core: Megatron-LM takes them as flags, Megatron
-// Bridge (NeMo) as fields of `model`. One table serves both.
+// The sizes of a model as arguments of Megatron-Core. Megatron-LM takes them as flags, Megatron
+// Bridge (NeMo) takes them as fields of `model`. One table has both names.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,16 @@
 namespace tessera {
 
 struct SizeArgument {
-  std::string flag;         // "num-query-groups", without dashes in front
-  std::string field;        // "num_query_groups"; "": the field follows from others
+  std::string flag;         // "num-query-groups", without leading dashes
+  std::string field;        // "num_query_groups"; "": the field follows from other fields
   std::string value;        // "" for a switch
-  std::string field_value;  // the field's value, if not `value`
+  std::string field_value;  // the field's value, if it differs from `value`
   std::string meaning;
 };
-// Arguments in the order of writing. `left_out` has the keys of the spec that say nothing of a
-// plan's cost and that these frameworks lack. Families: gpt, llama, mixtral; the sizes of other
-// families are not known, and `left_out` says so.
+// The sizes of a model, in the order in which they are written. `left_out` lists the keys of the
+// model's spec that these frameworks lack and that do not change the cost of a plan. The sizes are
+// known for the families gpt, llama and mixtral; for other families `left_out` says that they are
+// not.
 struct ModelSizes {
   std::string script;  // the script of Megatron-LM that trains the family: "pretrain_gpt.py"
   std::vector<SizeArgument> arguments;
@@ -32,7 +33,8 @@ Result<ModelSizes> model_sizes(const Model& model);
 // Returns the families that a script of Megatron-LM trains.
 std::vector<std::string> megatron_families();
 
-// Returns the number of a key in the model's spec; nothing if the spec has no such key.
+// Returns the value of a key in the model's spec if it is a number; nothing if the spec has no such
+// key.
 std::optional<int64_t> spec_number(const Model& model, std::string_view key);
 
 }  // namespace tessera

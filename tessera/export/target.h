@@ -1,14 +1,14 @@
-// Frameworks for which a plan can be written. A target is one file of this folder, with a writer of
-// the settings (settings.h) in the framework's own words and a small reader of such texts. One
-// table, export_targets(), lists all targets.
+// The frameworks for which a plan can be written. Each target is one file of this folder, with a
+// function that writes the settings (settings.h) as the framework's text and a small function that
+// reads such texts. The table export_targets() lists all targets.
 //
 //   const ExportTarget* target = find_export_target("megatron");
 //   TESSERA_TRY(const std::string text, target->write({found.settings, found.origins, about}));
 //   TESSERA_TRY(const ExportSettings back, target->read(text, found.settings.ranks()));
 //
-// A writer refuses settings that the framework cannot express, naming the plan's entry that asked
-// for them; it leaves nothing out silently. A reader ignores arguments that say nothing of a plan
-// (learning rates, paths), so it also reads texts that people wrote.
+// `write` refuses settings that the framework cannot express, and names the plan's entry that asked
+// for them; it leaves nothing out silently. `read` ignores arguments that do not concern a plan
+// (learning rates, paths), so it can also read texts that people wrote.
 #pragma once
 
 #include <functional>
@@ -28,27 +28,29 @@ struct ExportJob {
   const Origins& origins;
   const Model& model;
   std::string plan;       // the plan's name
-  std::string file;       // stands in front of the lines of the origins
+  std::string file;       // the plan's file, which the origins name before a line number
   int64_t node_size = 8;  // devices of a node
   std::vector<std::string> notes;
 };
 
 struct ExportTarget {
   std::string name;     // a value of --to
-  std::string summary;  // one line: the kind of text that is written
-  std::string version;  // the version of the framework whose words are used
-  // Choices that a planner must not vary, so that the target can express its plan: lists of values
-  // of `--fix` (search/planner.h), tried in order; the fastest plan that can be expressed counts.
-  // An empty list fixes nothing: if its plan can be expressed, that plan is the best.
+  std::string summary;  // the kind of text that is written, in one line
+  std::string version;  // the version of the framework that the texts are for
+  // Which choices a planner must keep fixed so that the target can express its plan. Each list has
+  // values of `--fix` (search/planner.h); the lists are tried in order. The result is the fastest
+  // plan that can be expressed. An empty list fixes nothing: if its plan can be expressed, that
+  // plan is the best.
   std::vector<std::map<std::string, std::string>> fixes;
-  bool has_comments = true;  // whether the format allows comments; if not, notes are printed
+  bool has_comments = true;  // whether texts may have comments; if not, notes are printed
   std::function<Result<std::string>(const ExportJob&)> write;
-  // `ranks`: the number that the launcher starts, which most frameworks do not write down.
-  // `forward`: the model, whose blocks are counted.
+  // `ranks` is the number of ranks that the launcher starts; most frameworks do not write it into
+  // the text. `forward` is the model's graph, whose blocks are counted.
   std::function<Result<ExportSettings>(const std::string& text, int64_t ranks,
                                        const Graph& forward)>
       read;
-  // The model families that it trains (models/model.h); empty: any module of PyTorch.
+  // The families of models (models/model.h) that the framework trains. Empty: any module of
+  // PyTorch.
   std::vector<std::string> families = {};
 };
 
@@ -62,30 +64,36 @@ ExportTarget deepspeed_target();
 
 // ---- parts of targets
 
-// Returns "plan.toml:3 (schedule = "gpipe"): megatron has no ...". `setting`: a key of the origins.
+// Returns the error "plan.toml:3 (schedule = "gpipe"): megatron has no ...". `setting` is a key of
+// the origins.
 tl::unexpected<Error> cannot_express(const ExportJob& job, std::string_view target,
                                      std::string_view setting, const std::string& why);
-// A size of the model, by its key, that a degree must divide: `what` is cut into `by` equal pieces.
+// A size of the model that a degree must divide: the model's size `key`, in messages `what`, is cut
+// into `by` equal pieces.
 struct Division {
   std::string_view key;
   const char* what;
   int64_t by;
   std::string_view setting;  // a key of the origins
 };
-// Refuses the first size that its degree does not divide; passes over keys that the model lacks.
+// Returns an error for the first size that its degree does not divide. Skips keys that the model
+// lacks.
 Status check_divisions(const ExportJob& job, std::string_view target,
                        const std::vector<Division>& divisions);
 // Returns the origin of a setting; "" if it has none.
 std::string origin_of(const ExportJob& job, std::string_view setting);
-// Returns " (line 7)", the end of a comment, for the plan's line that decided the setting; else "".
+// Returns the end of a comment that names the plan's line that decided a setting: " (line 7)".
+// Returns "" if there is none.
 std::string line_of_setting(const ExportJob& job, std::string_view setting);
-// Returns how many of the ranks are left for replicas beside the other degrees, whose product is
-// `others`. Returns an error if `others` does not divide the ranks.
+// Returns the number of replicas: `ranks` over `others`, the product of all other degrees. Returns
+// an error if `others` does not divide `ranks`.
 Result<int64_t> replicas_left(int64_t ranks, int64_t others, std::string_view target);
-// Returns how many micro-batches of the given size each replica has.
+// Returns the number of micro-batches of each replica: `batch` over `replicas` and
+// `micro_batch_size`.
 Result<int64_t> micro_batches_of(int64_t batch, int64_t micro_batch_size, int64_t replicas,
                                  std::string_view target);
-// Returns the first lines of an export, without comment signs: its plan, and how to start it.
+// Returns the first lines of an export, without comment signs: which plan it is, and how to start
+// it.
 std::vector<std::string> heading(const ExportJob& job, const ExportTarget& target);
 
 }  // namespace tessera

@@ -1,5 +1,5 @@
-// TorchTitan: the TOML of a job. Sizes of models are flavors of Python files there, so only the
-// sequence length is written.
+// TorchTitan: writes and reads the TOML file of a job. TorchTitan defines the sizes of models in
+// Python files ("flavors"), so of the sizes only the sequence length is written.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -25,7 +25,8 @@ constexpr std::array kSchedules = {ScheduleName{"1f1b", "1F1B"}, ScheduleName{"g
                                    ScheduleName{"interleaved", "Interleaved1F1B"},
                                    ScheduleName{"zb_v", "ZBVZeroBubble"}};
 
-// Returns the number of stages of a rank; for zb_v the schedule sets it.
+// Returns the number of stages of a rank. For zb_v it is always 2, because the schedule demands
+// that.
 int64_t stages_of_a_rank(const ExportSettings& s) { return s.schedule == "zb_v" ? 2 : s.chunks; }
 
 class TitanWriter {
@@ -64,8 +65,8 @@ class TitanWriter {
     add(key, std::to_string(value), comment, setting);
   }
 
-  // Checks sizes that TorchTitan asserts, or cannot view (parallel_dims.py and the models of 0.2.2
-  // and 0.3.0).
+  // Checks the sizes that TorchTitan asserts, or that make one of its calls of view() fail
+  // (parallel_dims.py and the models of 0.2.2 and 0.3.0).
   Status check_sizes() const {
     return check_divisions(
         job_, kTorchTitan,
@@ -82,7 +83,7 @@ class TitanWriter {
       return refuse("precision", "it sums gradients in float32 alone");
     TESSERA_TRY_VOID(check_sizes());
     out_ += "\n[training]\n";
-    // A pipeline cuts the local batch into its micro-batches; without a pipeline, each micro-batch
+    // With a pipeline, the local batch is cut into the micro-batches. Without one, each micro-batch
     // is a local batch.
     const int64_t local = s_.micro_batch_size() * (s_.pp > 1 ? s_.micro_batches : 1);
     add("local_batch_size", local,
@@ -273,7 +274,7 @@ class TitanReader {
     TESSERA_TRY(const int64_t replicate,
                 number("parallelism", "data_parallel_replicate_degree", 1));
     TESSERA_TRY(int64_t shard, number("parallelism", "data_parallel_shard_degree", -1));
-    if (shard == -1) {  // all ranks that are left
+    if (shard == -1) {  // all ranks that the other degrees leave
       TESSERA_TRY(shard, replicas_left(ranks_, replicate * s_.tp * s_.cp * s_.pp, kTorchTitan));
     }
     if (shard == 1 && s_.cp == 1) {
@@ -290,7 +291,7 @@ class TitanReader {
     const std::string reshard = text("parallelism", "fsdp_reshard_after_forward", "default");
     const bool always = reshard == "always" || (reshard == "default" && s_.pp == 1);
     s_.zero = always ? 3 : 2;
-    s_.gathered_ahead = always ? 1 : 0;  // FSDP2 gathers ahead without being asked
+    s_.gathered_ahead = always ? 1 : 0;  // FSDP2 gathers ahead without any key
     return {};
   }
 

@@ -1,6 +1,6 @@
-// How programs that are linked with mimalloc use it: freed memory is kept for later use (one plan
-// after another takes the same memory), pages are large, and exhausted memory is an exception as
-// everywhere else.
+// Options of mimalloc for programs that are linked with it. Freed memory is kept for later use,
+// because one plan after another takes the same memory. Pages are large. Running out of memory
+// throws an exception, as in other programs.
 #include <mimalloc.h>
 
 #include <cstddef>
@@ -21,8 +21,9 @@ void* or_throw(void* memory) {
 
 }  // namespace
 
-// mimalloc is C, which cannot throw: its own `operator new` ends the process by a signal when there
-// is no memory. Its `operator delete` takes what these operators return.
+// mimalloc is written in C, which cannot throw: its own `operator new` ends the process by a signal
+// if there is no memory. The operators below throw instead. mimalloc's `operator delete` also frees
+// their memory.
 void* operator new(std::size_t bytes) { return or_throw(mi_malloc(bytes)); }
 void* operator new[](std::size_t bytes) { return or_throw(mi_malloc(bytes)); }
 void* operator new(std::size_t bytes, std::align_val_t alignment) {

@@ -20,8 +20,8 @@ std::string how_it_ended(const Ended& ended) {
   return text;
 }
 
-// Returns whether a new try would end in the same way. Launchers use the same exit codes for losses
-// of their own, but they write no line of tessera's.
+// Returns whether another try would fail in the same way. The exit code alone does not say, because
+// launchers use the same codes for losses; but only tessera writes an error line.
 bool repeats(const Ended& ended) {
   return ended.signal == 0 && !ended.error.empty() &&
          (ended.exit_code == exit_code(ErrorCode::kCheckFailed) ||
@@ -105,7 +105,7 @@ class Launch {
   }
 
   const std::vector<LaunchPlan>& plans_;
-  std::vector<int64_t> losses_in_row_;  // without a new checkpoint between them
+  std::vector<int64_t> losses_in_row_;  // by plan: losses since the last new checkpoint
   int64_t tries_;
   LaunchWorld& world_;
   LaunchSummary summary_;
@@ -145,7 +145,7 @@ std::string to_json_line(const LaunchEvent& event, int64_t unix_time_s) {
     json["saved_step"] = event.saved_step;
   }
   if (!event.why.empty()) json["why"] = event.why;
-  // The error line of a process may hold bytes that are no text.
+  // Replaces bytes that are not UTF-8, which the error line of a process may have.
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 

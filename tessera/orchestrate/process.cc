@@ -28,9 +28,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::string_view kErrorWord = "tessera: ";
-constexpr size_t kMostLine = 1000;  // bytes that are kept of a line, whatever a process writes
+constexpr size_t kMostLine = 1000;  // bytes of a line that are kept at most
 
-// A signal handler can use only these globals.
+// Globals, because a signal handler cannot reach anything else.
 std::atomic<pid_t> running = 0;
 std::atomic<bool> told_to_stop = false;
 
@@ -40,7 +40,7 @@ void pass_on(int signal) {
   if (child > 0) ::kill(child, signal);
 }
 
-// Passes signals on to the child process as long as the object lives.
+// Passes signals on to the child process for as long as the object lives.
 class PassSignals {
  public:
   PassSignals() {
@@ -80,12 +80,12 @@ class File {
   int number_;
 };
 
-// Copies a process's error output to our standard error and keeps its last error line.
+// Copies the standard error of a process to ours and keeps its last error line.
 class ErrorLines {
  public:
   explicit ErrorLines(bool quiet) : quiet_(quiet) {}
 
-  // Reads what is there; returns false if the other end is closed.
+  // Reads the bytes that have arrived. Returns false if the process has closed the pipe.
   bool read(int from) {
     std::array<char, 4096> buffer;
     const ssize_t got = ::read(from, buffer.data(), buffer.size());
@@ -161,7 +161,8 @@ Result<Ended> run_process(const std::vector<std::string>& words, std::chrono::mi
   }
   Ended result;
   ErrorLines errors(quiet);
-  // Descendants of the process may hold the pipe after it has ended, so both are watched.
+  // Watches both the pipe and the process, because descendants of the process may keep the pipe
+  // open after the process has ended.
   std::array<pollfd, 2> watched{pollfd{read_end.number(), POLLIN, 0},
                                 pollfd{ended.number(), POLLIN, 0}};
   for (;;) {
@@ -181,7 +182,7 @@ Result<Ended> run_process(const std::vector<std::string>& words, std::chrono::mi
     }
     if ((watched[0].revents & (POLLIN | POLLHUP)) != 0) {
       if (!errors.read(read_end.number())) watched[0].fd = -1;
-      continue;  // what it said comes before that it ended
+      continue;  // reads all that the process wrote before noting its end
     }
     if (watched[1].revents != 0) break;
   }

@@ -1,4 +1,5 @@
-// Parts of the page that are equal in every report, embedded at build time; empty without npm.
+// The parts of the page that are the same in every report. They are embedded at build time, and are
+// empty if the program was built without npm.
 #pragma once
 
 #include <string_view>

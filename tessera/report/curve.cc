@@ -12,7 +12,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Reads members of objects. The first error stays; values read after it must not be used.
+// Reads members of JSON objects. The first error is kept; the values that are read after an error
+// must not be used.
 class Reader {
  public:
   explicit Reader(std::string file) : file_(std::move(file)) {}
@@ -30,7 +31,7 @@ class Reader {
     const Json* value = find(object, key, "", "a list", &Json::is_array);
     return value != nullptr ? *value : kEmpty;
   }
-  // `what` names the expected value in messages, as "a time above 0".
+  // Reads a number. `what` says in messages which value is expected, as "a time above 0".
   double number(const Json& object, const char* key, const std::string& where, const char* what,
                 double least) {
     const Json* value = find(object, key, where, what, &Json::is_number);
@@ -73,8 +74,8 @@ PlanCurve::Point estimated_point(Reader& in, const Json& item, const std::string
           in.number(item, "estimated_memory_bytes", where, "a size", 0), true};
 }
 
-// Reads the simulated programs. `best` is a whole element of the list, since two choices may have
-// the same text.
+// Reads the simulated programs. `best` is compared with whole elements of the list, because two
+// choices may have the same text.
 void read_programs(Reader& in, const Json& list, const Json& best, PlanCurve& curve) {
   for (size_t i = 0; i < list.size(); ++i) {
     const std::string where = fmt::format("simulated[{}].", i);

@@ -1,5 +1,5 @@
-// The page's data: names are put into one list and numbers into short arrays, since a page may hold
-// a hundred thousand bars. Times of bars are whole nanoseconds.
+// Makes the page's data. A page may have a hundred thousand bars, so names are collected in one
+// list and numbers are written as short arrays. The times of bars are in whole nanoseconds.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -47,7 +47,7 @@ std::map<Row, int32_t> rows_of(const Simulation& simulation) {
   return rows;
 }
 
-// A run of a block on a compute lane, from its first instruction to its last.
+// One run of a block on a compute lane: the time from its first instruction to the end of its last.
 struct BlockRun {
   int64_t start = 0, end = 0;
 };
@@ -72,7 +72,7 @@ void add_timeline(const Simulation& simulation, int64_t most_events, Labels& lab
     return a->start_s < b->start_s;
   });
   OrderedJson events = OrderedJson::array();
-  std::map<std::tuple<int32_t, BlockRef, int64_t>, BlockRun> blocks;  // by row
+  std::map<std::tuple<int32_t, BlockRef, int64_t>, BlockRun> blocks;  // by row of the timeline
   int64_t capped = 0;
   for (const TraceEvent* event : order) {
     const int32_t row = rows.at({event->rank, event->lane, event->channel});
@@ -111,7 +111,7 @@ void add_timeline(const Simulation& simulation, int64_t most_events, Labels& lab
   run["capped"] = capped;
 }
 
-// Sums device time by class of instruction, over all representatives.
+// Sums the time of devices by class of instruction over all representatives of classes of ranks.
 OrderedJson costs_of(const Simulation& simulation) {
   std::map<std::string, double> sums;
   double total = 0;
@@ -131,9 +131,8 @@ OrderedJson costs_of(const Simulation& simulation) {
 }
 
 // ---- memory and ranks
-// Thins a long timeline: keeps the highest and the last sample of each of 2,000 equal parts of it,
-// since no pixel shows more.
-// shows more.
+// Thins a long timeline. Cuts it into 2,000 parts of equal length and keeps the highest and the
+// last sample of each, because no screen shows more.
 std::vector<MemorySample> thinned(const std::vector<MemorySample>& timeline) {
   constexpr size_t kParts = 2000;
   if (timeline.size() <= 2 * kParts) return timeline;
@@ -161,7 +160,7 @@ OrderedJson memory_json(const MemoryUse& memory) {
   for (const LiveBuffer& live : memory.at_peak) {
     at_peak.push_back({live.name, live.bytes, live.what});
   }
-  // Each buffer stands once, with the starts and ends of all its copies.
+  // Each buffer is listed once, with the starts and ends of all its copies.
   std::map<std::string, size_t> rows;
   for (const LiveInterval& live : memory.intervals) {
     const auto [row, fresh] = rows.try_emplace(live.name, intervals.size());

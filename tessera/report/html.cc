@@ -18,7 +18,7 @@ std::string escape_html(std::string_view text) {
   return out;
 }
 
-// Escapes JSON for a script element: no "</script" may end the element early.
+// Escapes JSON for a script element, because "</script" in the JSON would end the element early.
 std::string inside_script(std::string text) {
   for (size_t at = 0; (at = text.find("</", at)) != std::string::npos; at += 3) {
     text.replace(at, 2, "<\\/");
@@ -41,7 +41,7 @@ Result<std::string> to_html(const Report& report) {
   }
   TESSERA_TRY(std::string data, report_data(report));
   std::string page(web::html());
-  // Marks are replaced from the last to the first, so inserted text is not searched.
+  // Marks are replaced from the last to the first, so that inserted text is not searched for marks.
   put(page, "@JS@", web::js());
   put(page, "@ECHARTS@", web::echarts());
   put(page, "@DATA@", inside_script(std::move(data)));

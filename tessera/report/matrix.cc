@@ -24,7 +24,7 @@ int64_t elements_taken(const Redistribution& what, size_t from, size_t to) {
   return sum;
 }
 
-// Shares `total` among the peers as `weights` say; the sum is exact.
+// Divides `total` among the peers in proportion to `weights`. The parts add up to exactly `total`.
 void share(int64_t total, const std::vector<std::pair<int, int64_t>>& weights, Sent& sent) {
   int64_t sum = 0;
   for (const auto& [peer, weight] : weights) sum += weight;
@@ -54,7 +54,7 @@ void add_issue(const Program& program, const Issue& issue, int64_t times, Sent& 
     const Redistribution what{issue.kind, issue.combiner, issue.dtype, transfer.hold,
                               transfer.need};
     int64_t bytes = traffic(what, self).bytes;
-    if (issue.codec) {  // as much smaller as the codec makes them
+    if (issue.codec) {  // the codec scales all bytes alike
       const int64_t whole = transfer.hold[self].volume() * dtype_bytes(issue.dtype);
       const int64_t coded = message_bytes(issue.codec, issue.dtype, transfer.hold[self].volume());
       if (whole > 0) bytes = bytes * coded / whole;
@@ -62,7 +62,8 @@ void add_issue(const Program& program, const Issue& issue, int64_t times, Sent& 
     std::vector<std::pair<int, int64_t>> weights;
     for (size_t j = 0; j < group.members.size(); ++j) {
       if (j == self) continue;
-      // An all-reduce sends its chunks to each other member in both phases.
+      // In an all-reduce, each other member gets an equal weight, because chunks go to each of them
+      // in both phases.
       const int64_t weight =
           issue.kind == CollectiveKind::kAllReduce ? 1 : elements_taken(what, self, j);
       if (weight > 0) weights.emplace_back(group.members[j], weight);
@@ -138,7 +139,8 @@ Result<CommunicationMatrix> of_classes(const Lowering& lowering) {
       matrix.cells.push_back({found->second, static_cast<int32_t>(to - roles.begin()), bytes});
     }
   }
-  // Classes of the same stages share a label: cells get labels instead of positions in `roles`.
+  // Several classes may have the same stages and then share a label. So positions in `roles` are
+  // replaced by indices of labels.
   for (auto& cell : matrix.cells) cell.to = index.at(roles[static_cast<size_t>(cell.to)].stages);
   return matrix;
 }

@@ -1,7 +1,8 @@
-// Makes one self-contained HTML page about one or several simulated (or recorded) steps: timeline,
-// memory, communication matrix, costs, the plan beside the graph; or about the choices that a
-// search saw (curve.h); or about both. The page needs no network, since the plotting library
-// (Apache ECharts) is part of it. Its contents: docs/reference/report.md.
+// Makes one self-contained HTML page about one or several simulated (or recorded) steps, about the
+// choices that a search tried (curve.h), or about both. For steps it shows the timeline, the
+// memory, the communication matrix, the costs, and the plan next to the graph. The page needs no
+// network, because it contains the plotting library (Apache ECharts). docs/reference/report.md
+// describes it.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,8 @@
 
 namespace tessera {
 
-// The bytes that ranks (or, of many ranks, classes of equal ranks) send each other in a step.
+// The bytes that ranks send each other in a step. If there are many ranks, the rows and columns are
+// groups of ranks with the same stages instead.
 struct CommunicationMatrix {
   struct Cell {
     int32_t from = 0, to = 0;  // index into labels
@@ -25,22 +27,23 @@ struct CommunicationMatrix {
   };
   std::vector<std::string> labels;
   std::vector<Cell> cells;  // without zeros, by (from, to)
-  std::string note;         // what a label stands for
+  std::string note;         // says what a label is
 };
-// Returns the exact matrix up to `most_ranks` ranks. Beyond, one rank of each class is examined,
-// and a cell holds the bytes that it sends to all ranks of the other class.
+// Returns the matrix of all ranks if there are at most `most_ranks`. Otherwise the ranks with the
+// same stages form a group, one rank of each group is examined, and a cell has the bytes that this
+// rank sends to all ranks of the other group together.
 Result<CommunicationMatrix> communication_matrix(const Lowering& lowering, int64_t most_ranks = 32);
 
-// The load that embedding tables put on a rank.
+// The parts of the embedding tables that a rank keeps, and how much of them it reads.
 struct TableLoad {
   int rank = 0;
-  int64_t ranks = 1;               // the number of ranks that are equal to this one
-  std::vector<TableShare> shares;  // the shares that it keeps between steps
-  int64_t rows_read = 0;           // in a step, a row as often as ids name it
-  int64_t bytes_read = 0;          // of these rows
+  int64_t ranks = 1;               // number of ranks in this one's class, itself included
+  std::vector<TableShare> shares;  // the parts that it keeps between steps
+  int64_t rows_read = 0;           // in a step; a row counts as often as ids name it
+  int64_t bytes_read = 0;          // bytes of rows_read
 };
-// Returns the load of every rank, up to `most_ranks` ranks; beyond, of one rank of each class of
-// equal ranks.
+// Returns the load of every rank if there are at most `most_ranks`; otherwise the load of one rank
+// of each class of equal ranks.
 Result<std::vector<TableLoad>> table_loads(const Lowering& lowering,
                                            const std::vector<std::string>& tables,
                                            int64_t most_ranks = 256);
@@ -53,15 +56,17 @@ struct ReportRun {
   std::vector<std::string> tables = {};  // embedding tables (program/table_shares.h)
 };
 struct Report {
-  std::string title, subtitle;  // model; batch, cluster and style
-  int64_t capacity_bytes = 0;   // of one device; 0: unknown
-  std::vector<ReportRun> runs;  // at least one, unless there is a curve
+  std::string title, subtitle;  // title: the model; subtitle: batch, cluster and style
+  int64_t capacity_bytes = 0;   // memory of one device; 0: unknown
+  std::vector<ReportRun> runs;  // at least one, unless `curve` is set
   std::optional<PlanCurve> curve;
-  int64_t most_events = 60'000;  // instructions kept a run; beyond, only runs of blocks are kept
+  // For each run, the most instructions that the page shows singly. If a run has more, the page
+  // shows only the runs of blocks.
+  int64_t most_events = 60'000;
 };
 // Returns the page's data as JSON.
 Result<std::string> report_data(const Report& report);
-// Returns the page. Fails if the program was built without the plotting library.
+// Returns the page. Returns an error if the program was built without the plotting library.
 Result<std::string> to_html(const Report& report);
 
 }  // namespace tessera

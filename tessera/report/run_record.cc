@@ -20,7 +20,7 @@ using Json = nlohmann::json;
 using Step = RunRecord::Step;
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
-// Reads members of one line's object. The first error stays.
+// Reads members of the JSON object of one line. The first error is kept.
 class Line {
  public:
   Line(const Json& object, std::string place) : object_(object), place_(std::move(place)) {}
@@ -28,7 +28,7 @@ class Line {
   double number(const char* key) {
     const Json* value = find(key);
     if (value == nullptr) return kNone;
-    if (value->is_null()) return kNone;  // a loss that is not finite
+    if (value->is_null()) return kNone;  // a loss that was not finite
     if (value->is_number()) return value->get<double>();
     fail(fmt::format("{}: expected a number, found {}", key, value->type_name()));
     return kNone;
@@ -133,10 +133,10 @@ std::string bytes_text(double bytes) {
   return fmt::format("{:.4g} {}", bytes, kUnits[unit]);
 }
 
-// `Drawing` is one drawing: each column shows the mean of the steps that fall into it.
+// One drawing. Each column shows the mean of the steps that fall into it.
 class Drawing {
  public:
-  using Value = std::function<double(const Step&)>;  // not a number: nothing is drawn
+  using Value = std::function<double(const Step&)>;  // not a number: draws nothing
   Drawing(const RunRecord& record, int64_t width, int64_t height)
       : record_(record), width_(width), height_(height) {}
 
@@ -196,7 +196,7 @@ class Drawing {
     return row;
   }
 
-  // Returns the scale of steps below the drawing, with an R where the run began again.
+  // Returns the scale of steps below the drawing; an R marks where the run was restarted.
   std::string axis() const {
     std::string line(static_cast<size_t>(width_), '-');
     for (size_t i = 1; i < record_.starts.size(); ++i) {
@@ -248,7 +248,7 @@ Result<RunRecord> parse_run_record(std::string_view text, const std::string& fil
     if (!json.is_object()) {
       return invalid_input(fmt::format("{}: expected a JSON object, found another text", place));
     }
-    // Events between two steps are not drawn.
+    // Events between two steps (saved, loaded, change) are not drawn.
     if (json.contains("saved") || json.contains("loaded") || json.contains("change")) continue;
     if (const auto start = json.find("start"); start != json.end()) {
       TESSERA_TRY(RunRecord::Start read, read_start(*start, place));
@@ -271,7 +271,7 @@ Result<RunRecord> parse_run_record(std::string_view text, const std::string& fil
 
 namespace {
 
-// Draws each figure that evaluations have for the quality of predictions of clicks or classes.
+// Draws each figure of quality that evaluations have, for predictions of clicks or classes.
 std::string quality_text(const RunRecord& record, int64_t width, int64_t height) {
   struct Figure {
     const char* name;
@@ -294,7 +294,7 @@ std::string quality_text(const RunRecord& record, int64_t width, int64_t height)
   return out;
 }
 
-// Returns "0", "0 and 2", "0 to 63".
+// Returns a list of ranks as text: "0", "0 and 2", "0 to 63".
 std::string ranks_text(const std::vector<int64_t>& ranks) {
   const bool run = ranks.back() - ranks.front() + 1 == std::ssize(ranks);
   if (ranks.size() > 2 && run) return fmt::format("{} to {}", ranks.front(), ranks.back());
@@ -308,10 +308,10 @@ std::string ranks_text(const std::vector<int64_t>& ranks) {
 
 using Share = RunRecord::TableShare;
 
-// Says who keeps the table: "rank 1", "rows 0-4999 on 0, rows 5000-9999 on 1"; and the tier, if not
-// the device.
+// Returns which ranks keep which part of the table: "rank 1", "rows 0-4999 on 0, rows 5000-9999 on
+// 1". Also names the tier if it is not the device.
 std::string holders_text(const std::vector<Share>& shares, int64_t rows, int64_t columns) {
-  // Equal boxes are replicas.
+  // Ranks that keep equal boxes are replicas and are listed together.
   std::map<std::tuple<int64_t, int64_t, int64_t, int64_t, std::string>, std::vector<int64_t>> boxes;
   for (const Share& one : shares) {
     if (one.bytes > 0)
@@ -334,7 +334,7 @@ std::string holders_text(const std::vector<Share>& shares, int64_t rows, int64_t
   return out;
 }
 
-// Shows where the tables rest under the plan of the run's last start.
+// Returns where the tables are under the plan of the run's last start.
 std::string tables_text(const RunRecord& record) {
   if (record.starts.empty() || record.starts.back().tables.empty()) return "";
   const RunRecord::Start& start = record.starts.back();

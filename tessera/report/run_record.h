@@ -1,7 +1,8 @@
-// Reads the record of a run, which the runtime writes into `metrics.jsonl` of the run's folder
-// (docs/reference/run-config.md, section "The record of a run"), and draws it as text: loss beside
-// evaluations, throughput and memory over the steps, with the restarts marked; for a model with
-// embedding tables, where they rest and which parts each rank keeps.
+// Reads the record of a training run and draws it as text. The runtime writes the record into the
+// file `metrics.jsonl` of the run's folder (docs/reference/run-config.md, section "The record of a
+// run"). The text shows, over the steps, the loss of training and of evaluations, the throughput
+// and the memory, and marks restarts. For a model with embedding tables, it also shows in which
+// tier they are and which parts each rank keeps.
 //
 //   TESSERA_TRY(const std::string text, read_file(path));
 //   TESSERA_TRY(const RunRecord record, parse_run_record(text, path));
@@ -32,36 +33,37 @@ struct RunRecord {
     std::string model, plan;
     int64_t ranks = 1;
     double time = 0;         // seconds since 1970
-    int64_t first_step = 0;  // 0: none was made
+    int64_t first_step = 0;  // first step of this start; 0: it made none
     std::vector<TableShare> tables = {};
   };
   struct Step {
     int64_t step = 0;
-    double loss = 0;  // not a number where the run had no loss
+    double loss = 0;  // not a number if the run had no loss
     double tokens_per_s = 0, step_time_s = 0;
     int64_t memory_bytes = 0, resident_bytes = 0;
     std::optional<double> eval_loss;
     std::optional<double> normalized_entropy, auc;  // if the model predicts clicks
     std::optional<double> accuracy;                 // if the model predicts classes
   };
-  // A cache of rows of a table, all ranks together.
+  // A cache of rows of a table. The numbers are those of all ranks together.
   struct RowCache {
     std::string table, policy;
     int64_t rows = 0, slots = 0;
-    double hit_rate = 0;  // of look-ups
+    double hit_rate = 0;  // share of the look-ups that found their row in the cache
     int64_t rows_in = 0, rows_out = 0, overflow_rows = 0;
   };
-  std::vector<RowCache> row_caches;  // of the last run that ended
-  std::vector<Start> starts;         // all but the first are restarts
-  std::vector<Step> steps;           // each once, in order; a repeated step has its later line
+  std::vector<RowCache> row_caches;  // at the end of the last run that ended
+  std::vector<Start> starts;         // the first, then one for each restart
+  std::vector<Step> steps;           // by step; for a step that was repeated, only the last time
 };
 
-// Parses a record. Errors, one line with file:line: no JSON object, a key that is missing or of
-// another type, no step at all. An incomplete last line, which is still being written, is passed
-// over.
+// Parses a record. Errors, one line with file:line: a line is not a JSON object; a key is missing
+// or has another type; there is no step. An incomplete last line is skipped, because it is still
+// being written.
 Result<RunRecord> parse_run_record(std::string_view text, const std::string& file);
 
-// Draws a record as text. A drawing has `width` x `height` characters, without its scale.
+// Draws a record as text. Each drawing is `width` x `height` characters large, not counting its
+// scale.
 std::string draw(const RunRecord& record, int64_t width = 64, int64_t height = 10);
 
 }  // namespace tessera

@@ -1,4 +1,5 @@
-// Finds where embedding tables rest and what look-ups read, from the instructions of the programs.
+// Finds, from the instructions of the programs, which parts of embedding tables ranks keep and what
+// look-ups read.
 #include <algorithm>
 
 #include "tessera/graph/kinds.h"
@@ -9,7 +10,7 @@
 namespace tessera {
 namespace {
 
-// Adds the rows that the op's computation reads: one for each id in its box.
+// Adds the rows that the op reads in this computation: one for each id in its box.
 void add_look_ups(const Program& program, const Op& op, const Compute& compute, int64_t times,
                   TableLoad& load) {
   const Box ids = project(op.annotation, op.annotation.inputs[0], compute.box);

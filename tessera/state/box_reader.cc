@@ -10,7 +10,8 @@
 namespace tessera {
 namespace {
 
-// Bytes of one read: few enough that their checksum is computed from the processor's cache.
+// Bytes of one read. They are few enough that their checksum is computed while they are still in
+// the processor's cache.
 constexpr int64_t kReadBytes = 1 << 20;
 
 }  // namespace
@@ -31,8 +32,8 @@ Status BoxReader::read_needed() {
   if (count_ == 0) return {};
   Box inside = common_;
   for (size_t d = 0; d < inside.rank(); ++d) inside.dims[d].begin -= box_.dims[d].begin;
-  // A gap that is no larger than a block of the disk or than a run is read too. So never more is
-  // read than blocks demand, or than twice the needed bytes.
+  // A gap that is no larger than a block of the disk or than a run is read, too. So at most twice
+  // the needed bytes are read, or as much as whole blocks demand.
   ByteRange next;
   for (const ByteRange& range : byte_ranges(entry_.shape, element_bytes_, inside)) {
     const int64_t gap = range.begin - (next.begin + next.bytes);
@@ -68,8 +69,8 @@ Status BoxReader::read(int64_t begin, int64_t end, Checksum* sum) {
   return {};
 }
 
-// Returns where the bytes belong in the target if they are contiguous there and need no conversion;
-// else null.
+// Returns where in the target's array the bytes belong if they are contiguous there and need no
+// conversion; else null.
 std::byte* BoxReader::place_of(int64_t begin, int64_t bytes) {
   while (run_ < count_ && begin_of_run() + run_bytes_ <= begin) ++run_;
   if (run_ == count_ || target_.dtype != entry_.dtype) return nullptr;
@@ -95,7 +96,7 @@ void BoxReader::scatter(int64_t begin, int64_t bytes) {
         convert(entry_.dtype, data, target_.dtype, out, (to - from) / element_bytes_);
       }
     }
-    if (first + run_bytes_ > begin + bytes) return;  // goes on in the next piece
+    if (first + run_bytes_ > begin + bytes) return;  // the run goes on in the next piece
   }
 }
 

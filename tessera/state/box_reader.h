@@ -1,6 +1,7 @@
-// Internal to state: reads one stored box of a checkpoint into an array that has room for some of
-// it. Each byte of the file is read once, straight to its place if the bytes are contiguous there
-// and need no conversion, else by way of a small buffer.
+// Internal to state: reads one stored box of a checkpoint into an array in memory, which may have
+// room for only a part of the box. Each byte of the file is read at most once. If the bytes are
+// contiguous in the array too and need no conversion, they are read straight to their place, else
+// into a small buffer first.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,8 @@
 
 namespace tessera {
 
-// A row-major array of `region` in memory. Null: there is room for nothing.
+// A row-major array in memory that has room for `region`. If `out` is null, it has room for
+// nothing.
 struct BoxTarget {
   Box region;
   DType dtype = DType::kFloat32;
@@ -24,16 +26,19 @@ struct BoxTarget {
 
 class BoxReader {
  public:
-  // Makes a reader of `entry`, an array of the file that holds `box`, row-major. The references are
-  // kept.
+  // Makes a reader of `entry`, an array of the file with the elements of `box`, row-major. The
+  // reader keeps the references to `file`, `entry` and `target`.
   BoxReader(const SafetensorsFile& file, const ArrayEntry& entry, const Box& box,
             const BoxTarget& target);
 
-  // Reads the bytes of the file that the target has room for, and small gaps between them.
+  // Reads the bytes of the file that the target has room for. Small gaps between these bytes are
+  // read, too, and dropped.
   Status read_needed();
-  // Reads all bytes and returns their checksum.
+  // Reads all bytes of the stored box, keeps those that the target has room for, and returns the
+  // checksum of all.
   Result<uint64_t> read_all();
-  int64_t needed_bytes() const { return count_ * run_bytes_; }  // of the file
+  // Returns the bytes of the file that the target has room for.
+  int64_t needed_bytes() const { return count_ * run_bytes_; }
 
  private:
   int64_t begin_of_run() const { return runs_.at(run_).in_a * element_bytes_; }
@@ -45,7 +50,7 @@ class BoxReader {
   const ArrayEntry& entry_;
   const BoxTarget& target_;
   Box box_, common_;
-  BoxRuns runs_;  // a: the stored box; b: the target's region
+  BoxRuns runs_;  // runs in the stored box (a) and in the target's region (b)
   int64_t count_, element_bytes_, run_bytes_, run_ = 0;
   std::vector<std::byte> piece_;
 };

@@ -13,7 +13,8 @@ BoxRuns::BoxRuns(const Box& common, const Box& a, const Box& b) {
                 a.to_string(), b.to_string());
   const std::vector<int64_t> strides_a = row_major_strides(a.shape()),
                              strides_b = row_major_strides(b.shape());
-  // The last dims that `common` takes whole on both sides, and the dim before them, form one run.
+  // A run consists of the last dims that `common` takes whole in both arrays, and the dim before
+  // these.
   size_t outer = common.rank();
   length_ = 1;
   while (outer > 0) {

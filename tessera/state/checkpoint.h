@@ -1,29 +1,33 @@
-// Checkpoints: folders of safetensors shards beside a manifest, and how a checkpoint is written.
+// Checkpoints: folders with a manifest and shards (safetensors files), and how a checkpoint is
+// written and read.
 //
 //   DIR/step-000000000050/manifest.json                  which box of which tensor lies where
 //                         rank-00000.safetensors, ...    what each rank wrote (shares.h)
 //
-// Writing is a protocol, so that, whatever stops it at any moment, the newest complete checkpoint
-// is found by its name and is whole:
-//   1. begin_checkpoint, one rank: leftovers of writers that were stopped (writing-*) are removed,
-//      and the folder DIR/writing-step-N is made.
-//   2. write_shard, every rank: a new file in that folder, written once from front to back, synced.
-//      Its contents are planned (plan_shard), so that memory for a copy of them can be taken ahead:
-//      fill_shard makes the copy while the run waits, and write_shard writes it beside the run.
+// Writing is a protocol of six steps. If it is interrupted at any moment, the newest complete
+// checkpoint can still be found by its name and is whole:
+//   1. begin_checkpoint, one rank: removes what interrupted writers have left (writing-*) and makes
+//      the folder DIR/writing-step-N.
+//   2. write_shard, every rank: makes a new file in that folder, writes it once from front to back,
+//      and syncs it. plan_shard computes the layout of the file ahead, so that the run can take
+//      memory for a copy of them before the first save. fill_shard then makes the copy while the
+//      training waits, and write_shard writes the copy to the file while the training goes on.
 //      The checksum of one piece is computed while the piece before it is written.
-//   3. commit_checkpoint, one rank, when all have done 2: the manifest is written as a file of that
-//      folder and synced; then the folder is synced, so that the names of all files are durable.
+//   3. commit_checkpoint, one rank, after all ranks have done step 2: the manifest is written as a
+//      file of that folder and synced; then the folder is synced, so that the names of all its
+//      files are durable.
 //   4. The folder is renamed to DIR/step-N. From this moment the checkpoint exists.
 //   5. DIR is synced. From here on the checkpoint survives a loss of power.
-//   6. remove_old, one rank: all older checkpoints but the newest few are removed; each is
-//      renamed to writing-* first, so that a half-removed one is a leftover.
-// A folder step-N without a manifest has lost it; a run that goes on sets the folder aside as
-// damaged.
+//   6. remove_old, one rank: keeps the newest few checkpoints and removes all older ones. Each is
+//      renamed to writing-* first, so that the next begin_checkpoint removes a half-removed one.
+// The protocol makes no folder step-N without a manifest, so such a folder is damaged. A run that
+// resumes renames the folder and goes on from an earlier checkpoint (set_aside).
 //
 // No two runs write to one DIR. Errors of writing are faults that name the file. open_checkpoint()
-// reads the manifest and compares the sizes of all shards. After that, only the byte ranges of the
-// regions that are asked for are read, and the boxes that are compared with a checksum; one reading
-// serves both. find_damage() reads all bytes.
+// reads the manifest and compares its sizes of the shards with the files. After that, only two
+// kinds of bytes are read: the ranges of the regions that are asked for, and the boxes whose
+// checksum is compared. Bytes that serve both purposes are read once. find_damage() reads all
+// bytes.
 #pragma once
 
 #include <cstdint>
@@ -45,14 +49,15 @@ namespace tessera {
 struct CheckpointFolder {
   int64_t step = 0;
   std::string path;
-  bool has_manifest = true;  // without one it is damaged: the protocol makes no such folder
+  bool has_manifest = true;  // a folder without a manifest is damaged
 };
-// Returns the step in the name of a folder step-N; none if the name has another form.
+// Returns the step in the name of a folder step-N; nothing if the name has another form.
 std::optional<int64_t> step_of_name(const std::string& path);
 std::string checkpoint_path(const std::string& dir, int64_t step);
-std::string writing_path(const std::string& dir, int64_t step);  // while it is being written
-// Returns all entries of DIR that are called step-N, by step; {} if there is no such folder. A file
-// or link of such a name counts as damaged.
+// Returns the path of the checkpoint's folder while it is being written.
+std::string writing_path(const std::string& dir, int64_t step);
+// Returns all entries of DIR that are called step-N, by step; {} if DIR does not exist. A file or
+// link with such a name is returned as a folder without a manifest.
 Result<std::vector<CheckpointFolder>> step_folders_in(Storage& storage, const std::string& dir);
 // Returns the step-N folders that have a manifest.
 Result<std::vector<CheckpointFolder>> checkpoints_in(Storage& storage, const std::string& dir);
@@ -61,12 +66,13 @@ Result<std::vector<CheckpointFolder>> checkpoints_in(Storage& storage, const std
 Status begin_checkpoint(Storage& storage, const std::string& dir, int64_t step);
 
 struct ShardPart {
-  size_t tensor = 0;  // index into Manifest::tensors
+  size_t tensor = 0;  // the tensor's index in Manifest::tensors
   Box box;
 };
 std::string shard_name(int rank);
 std::string array_name(const ManifestTensor& tensor, const Box& box);  // "w", "w[0:4, 8:16]"
-// The file of a rank, before any of it exists. It is equal for every save of a run.
+// The plan of the file that a rank writes, which needs no contents. It is the same for every save
+// of a run.
 struct Shard {
   std::string name;
   SafetensorsLayout layout;
@@ -75,60 +81,64 @@ struct Shard {
 // Makes the plan of a rank's file. Only names, dtypes and shapes of `tensors` are used.
 Shard plan_shard(int rank, const std::vector<ManifestTensor>& tensors,
                  const std::vector<ShardPart>& parts);
-// Writes bytes [begin, begin + out.size()) of a part, row-major.
+// Writes bytes [begin, begin + out.size()) of a part, as a row-major array, to `out`.
 using FillPart = std::function<Status(size_t part, int64_t begin, std::span<std::byte> out)>;
-// Writes bytes [begin, begin + out.size()) of the file.
+// Writes bytes [begin, begin + out.size()) of the shard's file to `out`. `fill` supplies the bytes
+// of the parts.
 Status fill_shard(const Shard& shard, const FillPart& fill, int64_t begin,
                   std::span<std::byte> out);
 
 struct ShardReport {
   ManifestFile file;
-  std::vector<uint64_t> checksums;  // of the parts
+  std::vector<uint64_t> checksums;  // by part, in the order of plan_shard
 };
-// Returns the bytes of `memory` that write_shard can use: two pieces, one of which is filled while
-// the other is written. Best aligned to kStorageBlock; without it write_shard takes memory of its
-// own.
+// Returns the bytes of `memory` that write_shard below can use. They hold two pieces of the file:
+// one is filled while the other is written. The memory should be aligned to kStorageBlock, for
+// speed. Without memory, write_shard allocates its own.
 int64_t piece_memory(const Storage& storage, const Shard& shard);
 Result<ShardReport> write_shard(Storage& storage, const std::string& dir, int64_t step,
                                 const Shard& shard, const FillPart& fill,
                                 std::span<std::byte> memory = {});
-// Writes the shard from memory that fill_shard has filled from byte 0, best aligned to
-// kStorageBlock.
+// Writes the shard from `image`, the whole file in memory, which fill_shard has filled from byte 0.
+// The memory should be aligned to kStorageBlock, for speed.
 Result<ShardReport> write_shard(Storage& storage, const std::string& dir, int64_t step,
                                 const Shard& shard, std::span<const std::byte> image);
-// Fills in files and boxes from each rank's parts and its report.
+// Fills in the files of the manifest and the boxes of its tensors from each rank's parts and
+// report.
 void add_shards(Manifest& manifest, const std::vector<std::vector<ShardPart>>& parts,
                 const std::vector<ShardReport>& reports);
 Status commit_checkpoint(Storage& storage, const std::string& dir, const Manifest& manifest);
-// Keeps `keep` (at least 1) checkpoints: that of `step` and the newest before it; removes older
-// ones.
+// Keeps `keep` (at least 1) checkpoints: the one of `step` and the newest ones before it. Removes
+// all older checkpoints.
 Status remove_old(Storage& storage, const std::string& dir, int64_t step, int64_t keep);
 // Renames a damaged checkpoint to damaged-step-N, so that the run can go on from an earlier one.
 // Returns the new path.
 Result<std::string> set_aside(Storage& storage, const std::string& dir, int64_t step);
 
 // ---- reading
-// A box of a manifest, by its place in the lists.
+// Names a box of a manifest by two indices: `tensor` in Manifest::tensors, and `box` in the
+// tensor's list of boxes.
 struct StoredBox {
   size_t tensor = 0, box = 0;
   friend bool operator==(const StoredBox&, const StoredBox&) = default;
 };
-// The files and boxes that one rank compares with their checksums.
+// The files and boxes that one rank compares with their checksums when ranks load a checkpoint.
 struct Comparisons {
-  std::vector<size_t> files;  // files whose heads are compared
+  std::vector<size_t> files;  // files whose bytes before the arrays are compared
   std::vector<StoredBox> boxes;
 };
-// Shares the comparisons among ranks that read together, so that everything is compared once. The
-// answer depends only on the manifest and on what all ranks want (by rank; tensors by their place
-// in the manifest), so all ranks compute the same one. A box goes to the rank that wants most of
-// its elements, and so reads the fewest extra ones; among several, to the rank that compares the
-// fewest bytes.
+// Divides the comparisons among ranks that read together, so that everything is compared once.
+// `wanted` lists by rank the boxes that the rank wants; HeldBox::tensor is an index into
+// Manifest::tensors. The answer depends only on the arguments, so all ranks compute the same one
+// without talking. A stored box goes to the rank that wants the most of its elements, because this
+// rank reads the fewest extra bytes for the comparison. If several ranks want equally many, it goes
+// to the one that compares the fewest bytes so far.
 std::vector<Comparisons> share_comparisons(const Manifest& manifest,
                                            const std::vector<std::vector<HeldBox>>& wanted);
 
-// A region that a rank wants, and where to put it.
+// A region of a tensor that a rank wants, and where to put its elements.
 struct WantedRegion {
-  size_t tensor = 0;  // in the manifest
+  size_t tensor = 0;  // index into Manifest::tensors
   Box region;
   DType dtype = DType::kFloat32;
   std::byte* out = nullptr;  // row-major
@@ -137,34 +147,37 @@ struct WantedRegion {
 class CheckpointSource : public TensorSource {
  public:
   virtual const Manifest& manifest() const = 0;
-  // Reads all regions and makes the comparisons. Reads each file from front to back, and each byte
-  // of a compared box once. Errors: a fault that names what is damaged; the regions are then filled
-  // in part.
+  // Reads all wanted regions and makes the comparisons. Each file is read from front to back, and
+  // each byte of a compared box is read once. Errors: a fault that names what is damaged; some of
+  // the regions may have been filled by then.
   virtual Status load(const std::vector<WantedRegion>& wanted,
                       const Comparisons& compare) const = 0;
 };
-// Opens a checkpoint's folder. The source is thread-safe. With `compares`, read() compares each box
-// with its checksum when it first reads any of the box; bytes_read() counts only the bytes asked
-// for. Errors: those of parse_manifest; a fault if the manifest or a shard is no file or a shard
-// has another size, and, when it is read, for what is damaged.
+// Opens the folder of a checkpoint. The source is thread-safe. With `compares`, read() compares a
+// box with its checksum when it first reads any element of the box; bytes_read() does not count the
+// extra bytes that this costs. Errors of opening: those of parse_manifest; a fault if the manifest
+// or a shard is not a regular file, or if a shard's size is not the manifest's. Errors of reading:
+// a fault that names what is damaged.
 Result<std::unique_ptr<CheckpointSource>> open_checkpoint(const std::string& folder,
                                                           bool compares = false);
-bool is_checkpoint(const std::string& folder);  // whether it has a manifest, readable or not
+bool is_checkpoint(const std::string& folder);  // also true if the manifest cannot be read
 
 struct Damage {
   std::string file;         // path
-  std::string tensor, box;  // "" if the file as such is damaged
+  std::string tensor, box;  // "" if the damage is of the file as a whole
   std::string what;         // "expected checksum ..., found ..."
   std::string to_string() const;
 };
-// Reads all bytes and compares the checksums.
+// Reads all bytes of the checkpoint, compares them with the checksums, and returns all damage.
 std::vector<Damage> find_damage(const std::string& folder, const Manifest& manifest);
 
-// Copies a checkpoint's folder to DIR, by the protocol, and compares the copied bytes with the
-// checksums. Errors: a failed check if the checkpoint is damaged.
+// Compares all bytes of a checkpoint's folder with the checksums, then copies the folder to DIR by
+// the protocol above. Errors: a failed check if the checkpoint is damaged; invalid input if DIR
+// already has a checkpoint of this step.
 Status copy_checkpoint(Storage& storage, const std::string& folder, const std::string& dir);
-// Writes all tensors, or those of role "parameter", to one safetensors file. Floating tensors are
-// converted if `dtype` is given.
+// Writes the tensors of a checkpoint to one safetensors file: all of them, or with
+// `only_parameters` those of role "parameter". If `dtype` is given, floating-point tensors are
+// converted to it.
 Status copy_to_file(Storage& storage, const CheckpointSource& source, const std::string& file,
                     bool only_parameters, std::optional<DType> dtype);
 

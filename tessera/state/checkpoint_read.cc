@@ -1,4 +1,4 @@
-// The reading half of checkpoint.h.
+// Implements the reading half of checkpoint.h.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,10 +24,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A manifest has a line for each box; this holds the lines of a million tensors on 16,384 ranks.
+// The limit on a manifest's bytes. A manifest has a line for each box; the limit has room for the
+// boxes of a million tensors on 16,384 ranks.
 constexpr int64_t kMostManifestBytes = kMostDataTextBytes;
 
-// Returns "" if the file is there and has that size; else what was found.
+// Returns "" if the path is a file of `bytes` bytes; else what was found.
 std::string why_not_there(const std::string& path, int64_t bytes) {
   std::error_code error;
   const auto found = fs::file_size(path, error);
@@ -41,7 +42,7 @@ std::string checksums_differ(uint64_t expected, uint64_t found) {
                      checksum_text(found));
 }
 
-// Returns "" if the file has the array of a box; else what was found.
+// Returns "" if `array` has the dtype and shape of the box; else what was found.
 std::string why_no_array(const ArrayEntry* array, const ManifestTensor& tensor,
                          const ManifestBox& box) {
   if (array != nullptr && array->dtype == tensor.dtype && array->shape == box.box.shape())
@@ -93,7 +94,8 @@ class FolderSource : public CheckpointSource {
 
   Status load(const std::vector<WantedRegion>& wanted, const Comparisons& compare) const override {
     for (const size_t file : compare.files) TESSERA_TRY_VOID(open(file));
-    // Tasks are sorted by file and place in it, so that files are read from front to back.
+    // The tasks are sorted by file and by position in the file, so that each file is read from
+    // front to back.
     std::map<std::pair<size_t, int64_t>, Task> tasks;
     std::map<size_t, std::vector<const WantedRegion*>> by_tensor;
     for (const WantedRegion& one : wanted) by_tensor[one.tensor].push_back(&one);
@@ -210,8 +212,8 @@ bool is_checkpoint(const std::string& folder) {
 
 namespace {
 
-// Says what is at a path where something else was expected; "" if that cannot be found out, as
-// without a permission.
+// Returns what is at a path where something else was expected; "" if that cannot be found out, for
+// example without permission.
 std::string what_is_at(const std::string& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
@@ -265,7 +267,7 @@ struct BoxOfFile {
   const ManifestBox* box;
 };
 
-// Compares the checksums of one file, from front to back.
+// Compares the head and the boxes of one file with their checksums, from front to back.
 class FileCheck {
  public:
   FileCheck(std::string path, const ManifestFile& file, std::vector<Damage>& out)
@@ -275,7 +277,7 @@ class FileCheck {
     std::string why = why_not_there(path_, file_.bytes);
     if (!why.empty()) return add({}, std::move(why));
     const auto opened = SafetensorsFile::open(path_);
-    // A head that cannot be read needs no comparison: this error reports the damage.
+    // If the head cannot be read, this error reports the damage, so checksums are not compared.
     if (!opened) return add({}, opened.error().message);
     if (opened->head_checksum() != file_.head_checksum)
       add({}, "head: " + checksums_differ(file_.head_checksum, opened->head_checksum()));

@@ -1,4 +1,4 @@
-// The writing half of checkpoint.h.
+// Implements the writing half of checkpoint.h.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -29,8 +29,9 @@ Status write_file(Storage& storage, const std::string& path, std::string_view te
   return file->sync();
 }
 
-// Removes a leftover, usually a folder of files. Removes also a file or a link of that name (the
-// link's target stays), and folders in folders.
+// Removes a leftover of an interrupted writer. It is usually a folder of files, but folders in
+// folders are removed, too. A file or a link with such a name is also removed; the target of a link
+// stays.
 Status remove_leftover(Storage& storage, const std::string& path) {
   if (storage.remove_file(path)) return {};
   TESSERA_TRY(const std::vector<std::string> names, storage.list(path));

@@ -1,4 +1,5 @@
-// Checksums of checkpoints: XXH3, 64 bits (xxHash), which find damage but withstand no forger.
+// Checksums of checkpoints: XXH3 with 64 bits (xxHash). They find accidental damage; they do not
+// protect against deliberate changes.
 #pragma once
 
 #include <cstddef>
@@ -10,14 +11,15 @@
 
 namespace tessera {
 
-class Checksum {  // checksum of bytes that come in pieces
+// Computes the checksum of bytes that come in pieces.
+class Checksum {
  public:
   Checksum();
   ~Checksum();
   Checksum(const Checksum&) = delete;
   Checksum& operator=(const Checksum&) = delete;
   void add(const std::byte* data, int64_t bytes);
-  uint64_t value() const;  // of all bytes so far
+  uint64_t value() const;  // checksum of all bytes added so far
 
  private:
   struct State;

@@ -1,4 +1,4 @@
-// Decides which rank compares what when ranks read a checkpoint together; see checkpoint.h.
+// Decides which rank compares what when several ranks read a checkpoint together (checkpoint.h).
 #include <algorithm>
 #include <tuple>
 
@@ -21,7 +21,7 @@ std::vector<Comparisons> share_comparisons(const Manifest& manifest,
     const ManifestTensor& of = manifest.tensors[tensor];
     for (size_t box = 0; box < of.boxes.size(); ++box) {
       const Box& stored = of.boxes[box].box;
-      std::vector<int64_t> has(ranks, 0);  // elements that a rank reads anyway
+      std::vector<int64_t> has(ranks, 0);  // elements that each rank reads anyway
       for (const auto& [rank, region] : by_tensor[tensor])
         has[rank] = std::max(has[rank], intersect(stored, *region).volume());
       size_t best = 0;

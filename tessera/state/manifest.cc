@@ -19,8 +19,8 @@ namespace {
 
 using Json = nlohmann::json;
 constexpr std::string_view kFormat = "tessera checkpoint";
-// The beginning of the text. 16 digits follow: the checksum of the text with zeros for these
-// digits.
+// How the text begins. After it come 16 digits: the checksum of the text, computed with zeros in
+// place of these digits.
 constexpr std::string_view kHead = "{\"checksum\":\"";
 constexpr size_t kDigits = 16;
 constexpr size_t kMostDims = 32;
@@ -44,7 +44,7 @@ std::string box_text(const ManifestBox& one) {
                      checksum_text(one.checksum));
 }
 
-// Reads members of objects and keeps the first error in `error`.
+// Reads members of JSON objects. The first error is kept in `error`.
 class Reader {
  public:
   const Json* member(const Json& object, const char* key, const std::string& where) {
@@ -86,7 +86,7 @@ class Reader {
     for (const Json& one : list) values.push_back(number(one, where + "." + key));
     return values;
   }
-  // Returns the list, or an empty one if there is none.
+  // Returns the member if it is a list, else an empty list.
   const Json& array(const Json& object, const char* key, const std::string& where) {
     static const Json none = Json::array();
     const Json* json = member(object, key, where);
@@ -170,8 +170,8 @@ bool overlap(const Box& a, const Box& b) {
   return true;
 }
 
-// Returns two boxes that overlap, as text; "" if none do. Boxes are sorted by their begin, so that
-// a box is compared only with boxes that begin before it ends.
+// Returns the text of two boxes that overlap; "" if no two overlap. The boxes are sorted by their
+// begin, so that a box is compared only with the boxes that begin before it ends.
 std::string overlapping(const std::vector<ManifestBox>& boxes) {
   std::vector<const Box*> sorted;
   for (const ManifestBox& one : boxes) sorted.push_back(&one.box);
@@ -206,7 +206,7 @@ std::string why_invalid(const ManifestTensor& tensor, const std::vector<Manifest
   for (const ManifestBox& one : tensor.boxes) {
     for (size_t d = 0; d < whole.rank(); ++d) {
       const Interval& interval = one.box.dims[d];
-      // These comparisons need no sum that could overflow.
+      // These comparisons compute no sum, because a sum could overflow.
       if (interval.begin < 0 || interval.size <= 0 || interval.begin > whole.dims[d].size ||
           interval.size > whole.dims[d].size - interval.begin) {
         return fmt::format(
@@ -294,7 +294,7 @@ std::string to_text(const Manifest& manifest) {
 }
 
 Result<Manifest> parse_manifest(std::string_view text, const std::string& where) {
-  // The text's statements count only if it is the text that was written.
+  // The statements of the text count only if the text is as it was written.
   const size_t head = kHead.size() + kDigits;
   if (text.size() < head || !text.starts_with(kHead)) {
     return fault(fmt::format(

@@ -25,10 +25,10 @@ inline constexpr int64_t kManifestVersion = 1;
 inline constexpr std::string_view kManifestName = "manifest.json";
 
 struct ManifestBox {
-  Box box;                // of the tensor
+  Box box;                // the part of the tensor that is stored
   size_t file = 0;        // index into Manifest::files
-  std::string name;       // of the array in that file
-  uint64_t checksum = 0;  // of its bytes
+  std::string name;       // the array's name in that file
+  uint64_t checksum = 0;  // of the array's bytes
   friend bool operator==(const ManifestBox&, const ManifestBox&) = default;
 };
 
@@ -37,20 +37,20 @@ struct ManifestTensor {
   std::string role;  // "parameter", "optimizer_state", "buffer", "loss_scale", "residual"
   DType dtype = DType::kFloat32;
   std::vector<int64_t> shape;      // of the whole tensor
-  std::vector<ManifestBox> boxes;  // disjoint; together the tensor
+  std::vector<ManifestBox> boxes;  // disjoint; together they are the whole tensor
   friend bool operator==(const ManifestTensor&, const ManifestTensor&) = default;
 };
 
 struct ManifestFile {
-  std::string name;  // in the folder of the manifest
+  std::string name;  // relative to the manifest's folder
   int64_t bytes = 0;
   uint64_t head_checksum = 0;  // checksum of all bytes before the arrays
   friend bool operator==(const ManifestFile&, const ManifestFile&) = default;
 };
 
 struct Manifest {
-  int64_t step = 0, seed = 0, ranks = 1;  // step: how many were done
-  std::string model, plan, run;           // texts: a model's, a plan's, a run file's
+  int64_t step = 0, seed = 0, ranks = 1;  // `step` is the number of steps done
+  std::string model, plan, run;           // the texts of the model, the plan and the run file
   std::vector<ManifestFile> files;
   std::vector<ManifestTensor> tensors;
 
@@ -59,11 +59,12 @@ struct Manifest {
 };
 
 std::string to_text(const Manifest& manifest);
-// Parses a manifest; `where` is the file, for messages. Errors: a fault if the text is not as it
-// was written; invalid input if it is not a manifest of this version, or contradicts itself.
+// Parses a manifest. `where` is the file's path, for messages. Errors: a fault if the text was
+// changed after it was written (its checksum differs); invalid input if it is not a manifest of
+// this version or contradicts itself.
 Result<Manifest> parse_manifest(std::string_view text, const std::string& where);
-// Checks what a manifest says of its tensors and files. Returns "" if all checks hold, else the
-// first that does not.
+// Checks what a manifest says of its tensors and files. Returns "" if all checks hold, else a text
+// about the first that does not.
 std::string why_invalid(const Manifest& manifest);
 
 }  // namespace tessera

@@ -15,8 +15,8 @@ Box no_elements(size_t dims) {
   return box;
 }
 
-// Returns the box of a scalar as one of one element; other boxes stay. A scalar has no dim that
-// could be empty, so a box without dims could not say that a rank lacks the scalar.
+// Returns the box of a scalar as a box with one dim of one element; returns other boxes unchanged.
+// A box without dims is never empty, so it could not express that a rank does not have the scalar.
 Box with_a_dim(const Box& box) {
   if (box.rank() > 0) return box;
   Box out;

@@ -44,7 +44,7 @@ constexpr std::array<std::pair<DType, std::string_view>, 8> kDTypes{{{DType::kFl
                                                                      {DType::kUInt8, "U8"},
                                                                      {DType::kBool, "BOOL"}}};
 
-// Other dtypes of the format, which are valid but not read.
+// Other dtypes of the format. Files may have arrays of these dtypes, but the arrays cannot be read.
 constexpr std::array<std::string_view, 14> kOtherDTypes{
     "I8",      "I16",         "U16",         "U32", "U64", "F8_E4M3", "F8_E5M2",
     "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "C64", "F4",  "F6_E2M3", "F6_E3M2"};
@@ -60,8 +60,8 @@ tl::unexpected<Error> malformed(const std::string& path, const std::string& mess
   return invalid_input(fmt::format("{}: not a safetensors file: {}", path, short_line(message)));
 }
 
-// Parses the header, in which each name must occur once. JSON libraries silently keep the last of
-// two equal names, so names are counted while the text is read.
+// Parses the header. Each name must occur once; JSON libraries silently keep the last of two equal
+// names, so names are checked while the text is parsed.
 Result<Json> parse_header(const std::string& path, const std::string& text) {
   if (json_depth(text) > kMostJsonDepth)
     return malformed(path, "expected a JSON object as header, found one of deeper nesting");
@@ -88,7 +88,7 @@ std::optional<int64_t> whole_number(const Json& json) {
   return static_cast<int64_t>(value);
 }
 
-// Parses one entry. `data` is where the data begins in the file, `limit` the number of its bytes.
+// Parses one entry of the header. The file's data begins at byte `data` and has `limit` bytes.
 Result<ArrayEntry> parse_entry(const std::string& path, const std::string& name, const Json& json,
                                int64_t data, int64_t limit) {
   const auto error = [&](const std::string& message) {
@@ -156,8 +156,8 @@ Result<std::map<std::string, std::string>> parse_metadata(const std::string& pat
   return metadata;
 }
 
-// Checks that the arrays lie one behind the other, from the end of the header to the end of the
-// file.
+// Checks that the arrays follow one another without gaps from the end of the header to the end of
+// the file.
 Status check_ranges(const std::string& path, const std::vector<ArrayEntry>& arrays, int64_t data,
                     int64_t file_bytes) {
   int64_t at = data;
@@ -184,7 +184,7 @@ struct SafetensorsFile::Descriptor {
   }
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
-  // Reads all bytes of the range; returns the text of the error if that fails.
+  // Reads all bytes of the range. Returns the text of the error if that fails, else nothing.
   std::optional<std::string> read(int64_t offset, int64_t bytes, std::byte* out) const {
     constexpr int64_t kFewestDirect = 256 << 10;
     if (direct >= 0 && bytes >= kFewestDirect && !is_cached(offset, bytes)) {
@@ -208,7 +208,7 @@ struct SafetensorsFile::Descriptor {
     return std::nullopt;
   }
   int number;
-  int direct = -1;  // the file opened to bypass the page cache; -1: it cannot be
+  int direct = -1;  // opened to bypass the page cache; -1 if that cannot be done
 
   void open_direct([[maybe_unused]] const std::string& path) {
 #ifdef O_DIRECT
@@ -224,12 +224,12 @@ struct SafetensorsFile::Descriptor {
   }
 
  private:
-  std::byte* mapped = nullptr;  // the mapped file, only for mincore(): nothing is read there
+  std::byte* mapped = nullptr;  // the mapped file, only for mincore(); its bytes are not read
   int64_t mapped_bytes = 0;
 
-  // Returns whether the first and the last of the bytes are in the page cache. mincore() answers
-  // without reading: a read that does not wait would start read-ahead of bytes that are then read a
-  // second time.
+  // Returns whether the first and the last of the bytes are in the page cache. mincore() says so
+  // without reading. A non-blocking read would instead start read-ahead, and the same bytes would
+  // then be read a second time.
   bool is_cached(int64_t offset, int64_t bytes) const {
     const auto page = static_cast<int64_t>(::sysconf(_SC_PAGESIZE));
     for (const int64_t at : {offset, offset + bytes - 1}) {
@@ -240,8 +240,8 @@ struct SafetensorsFile::Descriptor {
     return true;
   }
 
-  // Reads by way of memory that is aligned as the device wants it. Returns the number of bytes
-  // read; the caller reads the rest, or finds its error, in the usual way.
+  // Reads into memory that is aligned as the device demands, and copies from there. Returns the
+  // number of bytes read; the caller reads the rest, or finds the error, by a normal read.
   int64_t read_direct(int64_t offset, int64_t bytes, std::byte* out) const {
     constexpr int64_t kMost = 4 << 20;
     struct FreeMemory {

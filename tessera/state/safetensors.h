@@ -4,19 +4,20 @@
 //   8 bytes     length of the header, little endian
 //   header      JSON: {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [begin, end]}, ...,
 //                "__metadata__": {"key": "text", ...}}; offsets count from the end of the header
-//   data        the arrays, row-major, little endian, one behind the other without gaps
+//   data        the arrays, row-major, little endian, one after the other without gaps
 //
-// A file is not trusted: open() refuses a header that is larger than the file or than
-// kMostHeaderBytes, names that occur twice, dtypes that are not known, a shape whose size differs
-// from its range, ranges that overlap or leave gaps, and a file that is longer or shorter than its
-// arrays. No size that a file states is allocated before it was compared with the file.
+// A file is not trusted. open() refuses a header that is larger than the file or than
+// kMostHeaderBytes, names that occur twice, unknown dtypes, an array whose shape needs another
+// number of bytes than its range has, ranges that overlap or leave gaps, and a file that is longer
+// or shorter than its arrays. Before memory is allocated for a size that the file states, the size
+// is compared with that of the file.
 //
 //   TESSERA_TRY(const SafetensorsFile file, SafetensorsFile::open("model.safetensors"));
 //   const ArrayEntry* weight = file.find("lm_head.weight");
 //   TESSERA_TRY_VOID(file.read(*weight, 0, weight->bytes, buffer));
 //
-// Writing is planned first: layout_safetensors() says which bytes stand where; then the caller
-// writes them.
+// A file is written in two steps: layout_safetensors() computes the header and the position of each
+// array; then the caller writes the bytes.
 #pragma once
 
 #include <cstddef>
@@ -38,7 +39,7 @@ struct ArrayEntry {
   std::string name;
   DType dtype = DType::kFloat32;
   std::vector<int64_t> shape;
-  int64_t begin = 0;  // bytes from the beginning of the file
+  int64_t begin = 0;  // counted from the beginning of the file
   int64_t bytes = 0;
 };
 
@@ -52,14 +53,14 @@ class SafetensorsFile {
   const std::vector<ArrayEntry>& arrays() const { return arrays_; }  // in the order of their bytes
   const ArrayEntry* find(std::string_view name) const;               // null: there is none
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
-  uint64_t head_checksum() const { return head_checksum_; }  // of all that stands before the arrays
+  uint64_t head_checksum() const { return head_checksum_; }  // of all bytes before the first array
 
   // Reads bytes [offset, offset + bytes) of an array. Thread-safe. Errors: a fault if the file has
   // become shorter or cannot be read.
   Status read(const ArrayEntry& array, int64_t offset, int64_t bytes, std::byte* out) const;
-  // Announces that most of the file will be read, once and from front to back. Then large reads of
-  // bytes that are not in the page cache go past it, if the file system can. Call it before other
-  // threads read.
+  // Announces that most of the file will be read, once and from front to back. After that, large
+  // reads of bytes that are not in the page cache bypass the cache, if the file system can do so.
+  // Call announce() before other threads read.
   void announce();
 
  private:
@@ -73,12 +74,13 @@ class SafetensorsFile {
 };
 
 struct SafetensorsLayout {
-  std::string head;  // the length and the header: the first bytes of the file
+  std::string head;  // the length and the header, which are the first bytes of the file
   std::vector<ArrayEntry> arrays;
   int64_t bytes = 0;  // of the whole file
 };
-// Lays out arrays with name, dtype and shape, in the given order. The names are distinct; the
-// header is padded by spaces so that the data begins at a multiple of 8 bytes.
+// Lays out arrays of which name, dtype and shape are given, one after the other in the given order.
+// The names must be distinct. The header is padded with spaces so that the data begins at a
+// multiple of 8 bytes.
 SafetensorsLayout layout_safetensors(std::vector<ArrayEntry> arrays,
                                      const std::map<std::string, std::string>& metadata = {});
 

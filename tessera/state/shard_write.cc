@@ -1,4 +1,4 @@
-// Writing shards; see checkpoint.h.
+// Writes shards (checkpoint.h).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 namespace tessera {
 namespace {
 
-// Computes the checksums of the parts from bytes of the file that come in order.
+// Computes the checksums of the parts from the bytes of the file, which must be added in order.
 class PartSums {
  public:
   explicit PartSums(const SafetensorsLayout& layout) : layout_(layout) {}
@@ -45,8 +45,8 @@ class PartSums {
   std::vector<uint64_t> sums_;
 };
 
-// Writes pieces one behind the other, each while the caller prepares the next. So the caller keeps
-// a piece unchanged until it has given the next one.
+// Writes pieces of a file, one after the other. A piece is written while the caller prepares the
+// next one, so the caller must keep a piece unchanged until it has given the next one.
 class PieceWriter {
  public:
   explicit PieceWriter(StorageFile& file) : file_(file) {}
@@ -70,7 +70,8 @@ class PieceWriter {
 
 using Bytes = std::span<const std::byte>;
 
-// Writes a shard's file. `piece` returns bytes [begin, begin + bytes) of it and is called in order.
+// Writes the file of a shard. `piece` returns bytes [begin, begin + bytes) of the file; it is
+// called for ascending ranges.
 Result<ShardReport> write_pieces(Storage& storage, const std::string& dir, int64_t step,
                                  const Shard& shard,
                                  const std::function<Result<Bytes>(int64_t, int64_t)>& piece) {

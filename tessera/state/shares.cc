@@ -25,7 +25,7 @@ Key key_of(const Box& box) {
   return key;
 }
 
-// The distinct boxes of a tensor with their holders, sorted by place.
+// The distinct boxes of a tensor, each with the ranks that hold it, sorted by position.
 using Holders = std::map<Key, std::pair<Box, Ranks>>;
 
 bool are_disjoint(const Holders& boxes) {
@@ -39,7 +39,8 @@ bool are_disjoint(const Holders& boxes) {
   return true;
 }
 
-// Cuts the boxes along the borders of all boxes into cells that no border crosses.
+// Cuts the boxes along the borders of all boxes. The result has cells that no border crosses, each
+// with the ranks that hold it.
 Holders cut_along_borders(const Holders& boxes) {
   const size_t rank = boxes.begin()->first.size();
   std::vector<std::set<int64_t>> borders(rank);
@@ -78,8 +79,9 @@ Holders cut_along_borders(const Holders& boxes) {
   return cells;
 }
 
-// Cuts a large piece into at most as many parts as it has holders, of at least `share_bytes`, along
-// the first dim that is long enough, so that runs of memory are long; else along the longest dim.
+// Cuts a large piece into parts of at least `share_bytes`, at most one for each holder. The cut is
+// along the first dim that has at least as many elements as there are parts, so that contiguous
+// ranges of memory are long; if no dim has, along the longest dim.
 void cut_evenly(const Piece& piece, int64_t share_bytes, std::vector<Piece>& out) {
   const auto most = static_cast<int64_t>(piece.holders->size());
   const int64_t parts = std::min(most, piece.bytes / std::max<int64_t>(1, share_bytes));
@@ -126,7 +128,7 @@ std::vector<std::vector<HeldBox>> share_out(const std::vector<int64_t>& element_
       cut_evenly({tensor, box, &ranks, box.volume() * element_bytes[tensor]}, share_bytes, pieces);
     }
   }
-  // Pieces with one holder come first: they leave no choice.
+  // Pieces with one holder come first, because their writer cannot be chosen.
   std::stable_sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) {
     return std::tuple(a.holders->size() > 1, -a.bytes) <
            std::tuple(b.holders->size() > 1, -b.bytes);

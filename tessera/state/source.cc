@@ -85,12 +85,13 @@ class SafetensorsSource : public TensorSource {
   std::string where_;
   std::vector<SafetensorsFile> files_;
   std::vector<SourceArray> arrays_;
-  std::vector<Place> places_;  // of each array
+  std::vector<Place> places_;  // by array
   std::map<std::string, size_t, std::less<>> by_name_;
   mutable std::atomic<int64_t> bytes_read_ = 0;
 };
 
-// Returns whether a file in the folder may have this name. Messages show the name unchanged.
+// Returns whether a file in the folder may have this name. The name must also be printable, because
+// messages show it unchanged.
 bool is_name_of_file(const std::string& name) {
   constexpr size_t kMost = 255;
   return !name.empty() && name.size() <= kMost && name.find('/') == std::string::npos &&
@@ -108,7 +109,7 @@ Result<std::set<std::string>> files_of_index(const fs::path& index) {
   }
   std::set<std::string> names;
   for (const auto& [name, file] : (*parsed)["weight_map"].items()) {
-    // The index names files beside it; no name may lead out of the folder.
+    // The index names files in its own folder. Names that lead out of this folder are refused.
     if (!file.is_string() || !is_name_of_file(file.get<std::string>())) {
       return invalid_input(
           fmt::format("{}: weight_map: '{}': expected the name of a file in this "
@@ -173,7 +174,7 @@ std::vector<ByteRange> byte_ranges(const std::vector<int64_t>& shape, int64_t by
   std::vector<ByteRange> ranges;
   if (region.empty()) return ranges;
   const std::vector<int64_t> strides = row_major_strides(shape);
-  // The last dims that the region takes whole, and the dim before them, form one run.
+  // A run consists of the last dims that the region takes whole, and the dim before these.
   size_t outer = shape.size();
   int64_t run = 1;
   while (outer > 0) {

@@ -38,7 +38,8 @@ class PosixFile : public StorageFile {
       const int64_t some = is_direct_ ? direct : bytes;
       const ssize_t written = ::write(descriptor_, data, static_cast<size_t>(some));
       if (written < 0 && errno == EINTR) continue;
-      // A device with larger blocks refuses this write; then it goes through the page cache.
+      // A device whose blocks are larger refuses this write; then the bytes go through the page
+      // cache.
       if (written < 0 && errno == EINVAL && is_direct_) {
         can_direct_ = false;
         continue;
@@ -56,7 +57,8 @@ class PosixFile : public StorageFile {
   }
 
  private:
-  // Returns how many of the bytes may go to the device directly: whole blocks, if they are many.
+  // Returns how many of the bytes may be written to the device directly: whole blocks if there are
+  // many bytes, else 0.
   int64_t direct_bytes(const std::byte* data, int64_t bytes) const {
     constexpr int64_t kFewest = 1 << 20;
     const bool aligned = reinterpret_cast<uintptr_t>(data) % kStorageBlock == 0 &&  // NOLINT
@@ -73,7 +75,7 @@ class PosixFile : public StorageFile {
       return;
     }
 #endif
-    can_direct_ = false;  // the file system lacks O_DIRECT: one in memory or on a network
+    can_direct_ = false;  // the file system, in memory or on a network, lacks O_DIRECT
   }
 
   std::string path_;
@@ -93,7 +95,7 @@ Status FileSystem::make_folder(const std::string& path) {
   }
   for (auto at = missing.rbegin(); at != missing.rend(); ++at) {
     constexpr mode_t kMode = 0777;
-    // Another rank may have made it in between.
+    // The folder may exist by now, because another rank has made it.
     if (::mkdir(at->c_str(), kMode) != 0 && !(errno == EEXIST && fs::is_directory(*at, error)))
       return failed(*at, "make the folder", errno);
     TESSERA_TRY_VOID(sync_folder(parent_of(*at)));
@@ -113,7 +115,7 @@ Status FileSystem::sync_folder(const std::string& path) {
   if (descriptor < 0) return failed(path, "open the folder", errno);
   const int error = ::fsync(descriptor) == 0 ? 0 : errno;
   ::close(descriptor);
-  // Some file systems have nothing to sync in a folder and say so.
+  // Some file systems have nothing to sync for a folder and report EINVAL.
   if (error == 0 || error == EINVAL) return {};
   return failed(path, "sync the folder", error);
 }

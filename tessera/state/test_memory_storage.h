@@ -1,13 +1,14 @@
-// A storage for tests: folders and files in memory that stop at a chosen operation, and then show
-// what a machine would find when it starts again.
+// A storage for tests: folders and files in memory. It fails from a chosen operation on, and can
+// then show which files a machine would find when it starts again.
 //
 //   MemoryStorage storage({.at = 7, .kind = Failure::Kind::kStop});
 //   const Status saved = save(storage);                        // fails at the 7th operation
-//   storage.restore_to("folder", Survivors::kOnlySynced);      // real files, to resume from
+//   storage.restore_to("runs", dir, Survivors::kOnlySynced);   // real files, to resume from
 //
-// Everything that was not synced may be lost, in whole or in part, in any of the ways of Survivors,
-// and a run must recover from that. Operations are counted from 1, in the order in which they
-// begin: each call of Storage and of a file, but list() and free_bytes(), which change nothing.
+// Everything that was not synced may be lost, in whole or in part; Survivors lists the ways, and a
+// run must recover from each of them. Operations are counted from 1, in the order in which they
+// begin. Each call of a Storage or a StorageFile is an operation, except those that change nothing:
+// list(), free_bytes() and make_folder() of a folder that exists.
 #pragma once
 
 #include <fmt/format.h>
@@ -31,19 +32,21 @@ namespace tessera {
 
 struct Failure {
   enum class Kind : uint8_t {
-    kStop,  // this operation and all after it fail (the process is dead); half of a write is done
-    kFull,  // no more room: every write from this operation on fails after half of it
+    // This operation and all later ones fail, as if the process was killed. If this operation is a
+    // write, half of its bytes are written.
+    kStop,
+    kFull,  // the disk is full: from this operation on, every write fails after half of its bytes
   };
-  int64_t at = 0;  // 0: never
+  int64_t at = 0;  // the number of the first operation that fails; 0: none fails
   Kind kind = Kind::kStop;
 };
 
-// The files that remain after a loss.
+// The names and bytes that are left after a killed process or a loss of power.
 enum class Survivors : uint8_t {
-  kAll,         // after a killed process: all that was written
-  kOnlySynced,  // after a loss of power: names and bytes that were synced
-  kNames,       // all names, with the bytes that were synced (a rename before its data)
-  kTorn,        // all names; of bytes that were not synced the first half remains, then zeros
+  kAll,         // after a killed process: everything that was written
+  kOnlySynced,  // after a loss of power: only the names and bytes that were synced
+  kNames,       // all names, but only synced bytes, as if a rename came before its data
+  kTorn,        // all names; of bytes that were not synced, the first half, then zeros
 };
 inline constexpr Survivors kEverySurvivors[] = {Survivors::kAll, Survivors::kOnlySynced,
                                                 Survivors::kNames, Survivors::kTorn};
@@ -61,10 +64,12 @@ class MemoryStorage : public Storage {
   Status remove_folder(const std::string& path) override;
   Result<std::vector<std::string>> list(const std::string& path) override;
   Result<int64_t> free_bytes(const std::string& path) override;
-  int64_t piece_bytes() const override { return kStorageBlock; }  // files of tests have several
+  // Returns a small size, so that the files of tests have several pieces.
+  int64_t piece_bytes() const override { return kStorageBlock; }
 
   int64_t operations() const;  // operations begun so far
-  // Writes what the folder `from` holds after the loss below the real folder `to`.
+  // Writes the contents of the folder `from` that are left after the loss to real files in the
+  // folder `to`.
   void restore_to(const std::string& from, const std::string& to, Survivors survivors) const;
 
  private:
@@ -79,7 +84,7 @@ class MemoryStorage : public Storage {
   std::shared_ptr<Node> root_;
 };
 
-// A folder or a file. Its synced names and bytes are kept beside its current ones.
+// A folder or a file, with its current names or bytes and those that were last synced.
 struct MemoryStorage::Node {
   explicit Node(bool is_folder) : folder(is_folder) {}
   bool folder;

@@ -1,4 +1,4 @@
-// tessera accuracy: compares predictions with what the sources of a CSV report.
+// tessera accuracy: compares predictions with the measured times that a CSV lists.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,11 +19,12 @@ struct AccuracyJob {
   bool json = false;
 };
 
-// The characters shown of each of two lines, and how many stand before the first difference.
+// How many characters of each of two lines are shown, and how many of these are before the first
+// difference.
 constexpr size_t kShown = 120, kShownBefore = 40;
 
-// Returns an error that names the first line in which the page differs from the committed one, and
-// shows both from a few words before the place where they differ.
+// Returns an error that names the first line in which the page differs from the committed one. The
+// error shows both lines, from a few words before the place where they differ.
 Status check_page(const std::string& path, const std::string& page) {
   TESSERA_TRY(const std::string committed, read_file(path));
   if (committed == page) return {};
@@ -47,7 +48,7 @@ Status check_page(const std::string& path, const std::string& page) {
                                   path, line + 1, shown(now), shown(before)));
 }
 
-// Compares the page, writes it or prints it, as the options ask.
+// Compares the page with a committed one, writes it, or prints it, as the options ask.
 Result<int> put_out(const AccuracyJob& options, const std::string& page, const std::string& json) {
   if (!options.check.empty()) TESSERA_TRY_VOID(check_page(options.check, page));
   if (!options.out.empty()) TESSERA_TRY_VOID(write_file(options.out, page));
@@ -57,7 +58,7 @@ Result<int> put_out(const AccuracyJob& options, const std::string& page, const s
 }
 
 Result<int> run_accuracy(const AccuracyJob& options) {
-  std::optional<Reality> reality;  // read first, to tell a fault in it before rows are priced
+  std::optional<Reality> reality;  // read first, so its faults are found before rows are priced
   if (!options.reality.empty()) {
     TESSERA_TRY(const std::string measured, read_file(options.reality));
     TESSERA_TRY(reality, parse_reality(measured, options.reality));

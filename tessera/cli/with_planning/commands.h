@@ -1,5 +1,5 @@
-// The commands of the planning library, as its table names them (planning_library.h). Each function
-// adds one command, as the functions of cli.h do.
+// The functions that the table of the planning library has (planning_library.h). Each function
+// add_... adds one command, as those of cli.h do.
 #pragma once
 
 #include "tessera/cli/planning_library.h"
@@ -16,8 +16,8 @@ void add_shard(Commands& commands);
 void add_export(Commands& commands);
 void add_import(Commands& commands);
 
-// Searches for a plan and returns its text; find_auto (auto_plan.h) calls it where the question's
-// plan is "auto".
+// Searches for a plan and returns its text. find_auto (auto_plan.h) calls it if the question's plan
+// is "auto".
 Result<std::string> plan_by_search(const AutoQuestion& question);
 
 }  // namespace tessera::cli

@@ -1,4 +1,4 @@
-// tessera export: a plan in the words of another framework, and back.
+// tessera export: writes a plan as the text of another framework, or reads such a text.
 #include "tessera/export/export.h"
 #include "tessera/base/json_text.h"
 #include "tessera/base/one_line.h"
@@ -24,7 +24,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct ExportOptions {
-  // `of` is the model, or the weights where the command writes weights.
+  // `of` is the model if a plan is written; it is the weights if weights are written.
   std::string of, model, plan, target, out, from, cluster, style = "tessera", precision = "float32";
   int64_t batch = 0, ranks = 0;
   bool check = false, json = false;
@@ -109,8 +109,9 @@ Result<PlanAnswer> search_plan(const ExportOptions& options, const Cluster& clus
   return check_failed("plan auto: " + text.substr(0, text.find('\n')));
 }
 
-// Finds the fastest plan of all, or, if the target cannot express it, the fastest among the plans
-// of megatron_grid that the target can express.
+// Finds the fastest plan of all. If the target cannot express it, finds the fastest plan that the
+// target can express among those of the planner megatron_grid, searched once for each of the
+// target's fixed choices.
 Result<Found> find_exported(const ExportOptions& options, ExportRequest request,
                             const Cluster& cluster, const Style& style) {
   TESSERA_TRY(const PlanAnswer first, search_plan(options, cluster, style, "auto", {}));
@@ -129,7 +130,7 @@ Result<Found> find_exported(const ExportOptions& options, ExportRequest request,
     if (!other) continue;
     best = Found{std::move(*other), request.plan};
     best_s = step_s;
-    if (fixed.empty()) break;  // without a fixed choice, no other can be faster
+    if (fixed.empty()) break;  // no other can be faster than with nothing fixed
   }
   if (!best) return tl::unexpected(std::move(exported.error()));
   fmt::print(stderr, "note: a step of the fastest plan takes {:.4g} s, of this one {:.4g} s; {}\n",
@@ -137,7 +138,7 @@ Result<Found> find_exported(const ExportOptions& options, ExportRequest request,
   return std::move(*best);
 }
 
-// Writes weights under the names of another tool.
+// Writes weights with the names of another tool.
 Result<int> write_weights(const ExportOptions& options, const WeightsTarget& target) {
   if (options.model.empty() || options.out.empty()) {
     return invalid_input(

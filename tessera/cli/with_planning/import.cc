@@ -1,4 +1,4 @@
-// tessera import: turns a model of another tool into a model of ours.
+// tessera import: turns a model of another tool into a model of Tessera.
 #include "tessera/import/import.h"
 #include "tessera/base/json_text.h"
 

@@ -1,5 +1,5 @@
-// tessera plan: finds a plan for a model on a machine; lists the recipes, and prints the plan text
-// that a call of a recipe emits.
+// tessera plan: finds a plan for a model on a machine. Also lists the recipes and prints the plan
+// text that a call of a recipe gives.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -119,7 +119,8 @@ Result<int> emit(const PlanOptions& options) {
 
 // ---- planners
 
-// The first Ctrl-C asks a search for the best plan so far; a second one ends the program.
+// Handles Ctrl-C: the first one asks the search for the best plan so far; a second one ends the
+// program.
 class Interrupt {
  public:
   Interrupt()
@@ -137,7 +138,7 @@ class Interrupt {
   void (*before_)(int);
 };
 
-// `SearchProgress` shows on one line of a terminal what a search does, once it has taken a second.
+// Shows in one line of a terminal what a search is doing, once the search has taken a second.
 class SearchProgress {
  public:
   ~SearchProgress() { clear(); }
@@ -293,7 +294,7 @@ Result<int> search(const PlanOptions& options) {
     return 1;
   }
   if (options.out.empty()) {
-    // The plan is the output; the facts found about the plan stand before it as comments.
+    // The plan is the output. The facts found about the plan are printed before it, as comments.
     std::string notes;
     for (const std::string& line : split_text(text, '\n')) {
       if (&line != &text && !line.empty()) notes += fmt::format("# {}\n", line);
@@ -303,7 +304,7 @@ Result<int> search(const PlanOptions& options) {
   return print(text);
 }
 
-// Returns the tables that stand below the options in the help text.
+// Returns the tables that the help text has after the options.
 std::string planners_and_keys() {
   std::string text = "Planners (--planner):\n";
   for (const Planner& planner : all_planners())

@@ -1,4 +1,4 @@
-// tessera predict: prices rows of a CSV by the simulator.
+// tessera predict: predicts the rows of a CSV by the simulator.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ struct PredictOptions {
 
 std::string seconds_text(double value) { return fmt::format("{:.6g} s", value); }
 
-// Shows on what the role that computes longest spends its time.
+// Returns on what the role (rank class) with the longest compute time spends its time.
 std::string time_text(const Simulation& simulation) {
   const auto& roles = simulation.roles;
   if (roles.empty()) return "";
@@ -53,8 +53,8 @@ std::string traffic_text(const Simulation& simulation) {
   return out;
 }
 
-// Shows the memory in use at the peak: the bytes by kind, and the largest names; buffers whose
-// names differ only in the numbers of blocks or copies are summed.
+// Returns the memory in use at the peak: the bytes of each kind, and the names with the most bytes.
+// Buffers whose names differ only in the numbers of blocks or copies are added up.
 std::string peak_text(const MemoryUse& memory) {
   const auto largest = [](const std::map<std::string, int64_t>& bytes, size_t most) {
     std::vector<std::pair<std::string, int64_t>> all(bytes.begin(), bytes.end());

@@ -1,5 +1,5 @@
 // Shows what a command is working on, in one line of the terminal that is overwritten each second.
-// Nothing is written where standard error is no terminal, nor within the first second.
+// Nothing is written in the first second, or if standard error is not a terminal.
 //
 //   ProgressLine line("reproduce");
 //   line.say("batch 64");
@@ -23,7 +23,7 @@ class ProgressLine {
   std::mutex mutex_;
   std::condition_variable_any changed_;
   std::string what_ = "reading";
-  std::jthread writer_;  // last: it stops before what it reads is gone
+  std::jthread writer_;  // last, so that it stops before the members that it reads are destroyed
 };
 
 }  // namespace tessera::cli

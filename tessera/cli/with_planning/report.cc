@@ -1,5 +1,5 @@
-// tessera report: draws simulated plans, or what a search for a plan saw, as one HTML page; prints
-// the record of a run as text.
+// tessera report: makes one HTML page about simulated plans, or about the choices that a search for
+// a plan tried. Prints the record of a run as text.
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -48,7 +48,7 @@ Status add_curve(const ReportOptions& options, Report& page) {
   return {};
 }
 
-// Simulates the plans. The page's runs point into `planned`, which keeps the compiled plans.
+// Simulates the plans. The runs of the page point to the compiled plans, which `planned` keeps.
 Status add_runs(const ReportOptions& options, std::vector<Compiled>& planned, Report& page) {
   TESSERA_TRY(const Cluster cluster, load_cluster(options.cluster));
   SimulateOptions simulate_options;
@@ -82,8 +82,8 @@ Status add_runs(const ReportOptions& options, std::vector<Compiled>& planned, Re
   return {};
 }
 
-// Returns the path of a run's record if `path`, given in place of MODEL, is the run's folder or the
-// record itself; else "".
+// Returns the path of a run's record if `path`, which was given in place of MODEL, is the run's
+// folder or the record itself; else "".
 std::string record_of_run(const std::string& path) {
   std::error_code ignored;
   if (path.ends_with(kRunRecordFile)) return path;

@@ -66,7 +66,7 @@ Result<int> list_claims(bool json) {
   return print(out);
 }
 
-// Returns exit code 0 if all expectations were met, else an error that counts the differences.
+// Returns exit code 0 if all expectations were met; else an error with the number of differences.
 Result<int> verdict(const std::string& what, const std::vector<std::string>& differences) {
   if (differences.empty()) return 0;
   return check_failed(fmt::format("reproduce: {}: {} of what is expected found otherwise; {}", what,
@@ -93,7 +93,7 @@ Result<int> run_instance(const ReproduceOptions& options) {
   return verdict(options.instance, result->differences);
 }
 
-// Runs the worked examples, where no instance is given.
+// Runs the worked examples; called if no instance is given.
 Result<int> run_examples(const ReproduceOptions& options) {
   TESSERA_TRY(const auto examples, published::worked_examples(options.system));
   ProgressLine line("reproduce");

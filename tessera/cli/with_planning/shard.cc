@@ -80,7 +80,8 @@ std::string kind_text(const tables::Table& table, const std::vector<tables::Plac
              : fmt::format("{}{}", hot ? "hot rows, " : "", tables::sharding_name(piece.kind));
 }
 
-// Lists the tables that are not whole on one device: "grid: rows 0-99 x columns 0-31 on 2; ...".
+// Returns, for each table that is cut, which device has which piece: "grid: rows 0-99 x columns
+// 0-31 on 2; ...".
 std::string cut_text(const Problem& problem, const Answer& answer) {
   std::map<size_t, std::vector<tables::PlacedPiece>> cut;
   for (const tables::PlacedPiece& placed : answer.placement) {
@@ -119,7 +120,8 @@ std::string gap_text(const Answer& answer) {
                      percent(answer.evaluation.ms / answer.bound_ms - 1));
 }
 
-// Says on how many devices the cost model was asked beyond its range; empty if on none.
+// Returns a text that says for how many devices the cost model was used outside its range; empty if
+// for none.
 std::string range_text(const Problem& problem, const Answer& answer) {
   const int devices = tables::devices_beyond_range(problem, answer.placement);
   if (devices == 0) return "";
@@ -220,7 +222,7 @@ Result<Problem> read_problem(const ShardOptions& options, const tables::CostMode
   return problem;
 }
 
-// Asks every planner the same question, priced by the same cost model.
+// Asks every planner the same question and prices all answers by the same cost model.
 Result<int> compare(const Problem& problem, const ShardOptions& options) {
   Table table({"planner", "step", "of the bound", "largest memory", "placements"});
   Json list = Json::array();

@@ -55,9 +55,9 @@ Result<std::pair<int64_t, double>> parse_straggler(const std::string& text) {
   return std::pair{*device, *times};
 }
 
-struct Totals {                         // over all ranks
-  std::array<double, kSpent> share{};   // shares of ranks x step
-  const RankResult* fullest = nullptr;  // the role whose device needs the most memory
+struct Totals {                         // sums over all ranks
+  std::array<double, kSpent> share{};   // of each kind of time, in ranks x step
+  const RankResult* fullest = nullptr;  // the role (rank class) whose device needs the most memory
   int64_t peak_memory() const { return fullest == nullptr ? 0 : fullest->memory.total_bytes(); }
 };
 Totals totals_of(const Simulation& s) {
@@ -82,7 +82,7 @@ Json spent_json(const std::array<double, kSpent>& spent) {
   return out;
 }
 
-// Returns the parts of peak_memory_bytes, and the largest of the buffers that are live at the peak.
+// Returns the parts of peak_memory_bytes and the largest buffers that are live at the peak.
 Json memory_json(const MemoryUse& memory) {
   constexpr size_t kMostNamed = 20;
   Json at_peak = Json::array();
@@ -165,8 +165,8 @@ std::string stages_text(const RankResult& role) {
   return fmt::format("{}", fmt::join(role.stages, " "));
 }
 
-// Shows on what each role spends its time. Roles of equal stages whose cells are equal share a
-// line.
+// Shows on what each role (rank class) spends its time. Roles with the same stages and the same
+// cells share a line.
 std::string time_table(const Simulation& s) {
   std::vector<std::string> head{"stage", "ranks", "memory"};
   for (size_t i = 0; i < kSpent; ++i) head.emplace_back(spent_name(static_cast<Spent>(i)));
@@ -191,7 +191,8 @@ std::string time_table(const Simulation& s) {
   return table.to_string();
 }
 
-// Shows transfers by kind and axes; each line is of the rank that waits longest for such transfers.
+// Shows transfers by kind and axes. The numbers of a line are those of the rank that waits the
+// longest for such transfers.
 std::string traffic_table(const Simulation& s) {
   std::map<std::pair<std::string, std::string>, TrafficRow> worst;
   for (const RankResult& role : s.roles) {
@@ -211,7 +212,7 @@ std::string traffic_table(const Simulation& s) {
          table.to_string();
 }
 
-// Sums what is live at the peak by kind.
+// Returns the bytes that are live at the peak, added up by kind.
 std::string live_text(const MemoryUse& memory) {
   std::vector<std::string> parts;
   for (const auto& [what, bytes] : live_by_kind(memory))
@@ -219,7 +220,7 @@ std::string live_text(const MemoryUse& memory) {
   return parts.empty() ? "" : ": " + join(parts, ", ");
 }
 
-// Shows the shares of the critical path by kind.
+// Returns the share of each kind of time in the critical path.
 std::string path_text(const Simulation& s) {
   std::array<double, kSpent> spent{};
   for (const PathStep& step : s.critical_path) {
@@ -301,7 +302,7 @@ Result<int> run_simulate(const SimulateCommand& given) {
   if (!options.chakra.empty())
     TESSERA_TRY_VOID(write_chakra(*planned.lowering, result, options.chakra));
   simulated.events = false;
-  simulated.counts = nullptr;  // the counts are of this plan's program
+  simulated.counts = nullptr;  // the counts are about this plan's program
   const int printed =
       print(options.json ? to_json(options, planned, cluster, simulated.style, result)
                          : to_text(options, planned, cluster, simulated.style, result));

@@ -1,4 +1,4 @@
-// The commands that execute models, as the table of run_commands.h names them.
+// The functions behind the table that run_commands.h describes: the commands that execute models.
 #pragma once
 
 #include "tessera/cli/run_commands.h"

@@ -1,4 +1,4 @@
-// tessera evaluate: prints what predict() finds, and writes the outputs.
+// tessera evaluate: prints the results of predict() and writes the outputs.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -56,7 +56,7 @@ Result<int> choose(const EvaluateOptions& options, const PredictConfig& config) 
 }  // namespace
 
 Result<int> evaluate(const EvaluateOptions& options) {
-  RunConfig keys;  // reads the data as a run file does
+  RunConfig keys;  // for the data, read as in a run file
   if (auto read = set_run_key(keys, "data=" + options.data); !read)
     return invalid_input("evaluate: --data: " + read.error().message);
   PredictConfig config;

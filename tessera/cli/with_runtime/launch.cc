@@ -24,7 +24,7 @@ namespace tessera::cli::with_runtime {
 namespace {
 
 constexpr const char* kAuto = "auto";
-constexpr std::chrono::milliseconds kMostForAnswer{20'000};  // for a host that was asked
+constexpr std::chrono::milliseconds kMostForAnswer{20'000};  // for a host to answer
 
 struct Host {
   std::string name;
@@ -62,13 +62,14 @@ Result<std::vector<LaunchPlan>> plans_of(const LaunchOptions& options, const Run
     plans.push_back({text, plan.ranks()});
   }
   if (!options.plans.empty()) return plans;
-  // The run file's own plans are one choice: it runs on as many ranks as the largest of them needs.
+  // Together the run file's own plans are one choice, which runs on as many ranks as the largest of
+  // these plans needs.
   LaunchPlan own{config.plan, 0};
   for (const LaunchPlan& plan : plans) own.ranks = std::max(own.ranks, plan.ranks);
   return std::vector<LaunchPlan>{own};
 }
 
-// `Machine` is the world of a launch: its processes, checkpoints in files, a log.
+// The world of a launch: starts processes, looks for checkpoints in files, and writes the log.
 class Machine : public LaunchWorld {
  public:
   Machine(const LaunchOptions& options, const RunConfig& config, std::vector<Host> hosts,
@@ -134,7 +135,7 @@ class Machine : public LaunchWorld {
   }
 
  private:
-  // Adds the option by which Open MPI lets the root user run programs.
+  // Adds the option with which Open MPI allows the root user to run programs.
   static std::vector<std::string> with_root(std::vector<std::string> words) {
     if (::geteuid() == 0) words.insert(words.begin() + 1, "--allow-run-as-root");
     return words;

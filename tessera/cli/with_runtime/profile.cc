@@ -1,4 +1,4 @@
-// tessera profile: measures, shows its progress, writes the file.
+// tessera profile: measures, shows its progress, and writes the file.
 #include "tessera/runtime/profiling.h"
 
 #include <fmt/format.h>
@@ -27,7 +27,7 @@ double seconds_since(Clock::time_point from) {
 }
 
 Status write_profile(const fs::path& path, const Profile& profile) {
-  std::error_code error;  // ignored: write_file below reports a file that cannot be written
+  std::error_code error;  // ignored, as write_file below reports the problem
   if (path.has_parent_path()) fs::create_directories(path.parent_path(), error);
   return write_file(path.string(), to_json(profile));
 }
@@ -60,7 +60,8 @@ std::string path_of(const ProfileOptions& options) {
   return options.out.empty() ? default_profile_path() : options.out;
 }
 
-// Measures as one of the processes of mpirun; the first process writes the result to the file.
+// Measures as one of the processes that mpirun started. The first process writes the result to the
+// file.
 Result<int> add_processes(const ProfileOptions& options) {
   const std::string path = path_of(options);
   Profile profile;
@@ -74,7 +75,8 @@ Result<int> add_processes(const ProfileOptions& options) {
   return 0;
 }
 
-// Returns whether mpirun ran and succeeded; its own messages say why not.
+// Starts this program under mpirun. Returns whether that succeeded; if not, mpirun's own messages
+// say why.
 bool start_processes(const ProfileOptions& options, int64_t ranks) {
   std::error_code error;
   const std::string self = fs::read_symlink("/proc/self/exe", error).string();
@@ -107,7 +109,7 @@ bool mpirun_found() {
   return false;
 }
 
-// Measures between processes, for each number of ranks above 1.
+// Measures transfers between processes, for each number of ranks above 1.
 void measure_processes(const ProfileOptions& options, Meter& meter) {
   if (options.no_mpi || !comm::mpi_available() || !mpirun_found()) return;
   for (const int64_t ranks : options.ranks) {
@@ -120,7 +122,8 @@ void measure_processes(const ProfileOptions& options, Meter& meter) {
   }
 }
 
-// Measures the kernels of some plans, and adds them to the profile of an already measured machine.
+// Measures the kernels of some plans, and adds them to the profile of a machine that was measured
+// before.
 Result<int> add_steps(const ProfileOptions& options) {
   const std::string path = path_of(options);
   if (comm::mpi_launched()) {

@@ -1,4 +1,4 @@
-// tessera sample: hands tokens on as they are made.
+// tessera sample: prints each token as soon as it is made.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kByteVocab = 256;
 
-// Returns whether the model reads bytes; if so, its tokens are shown as text.
+// Returns whether the model's tokens are bytes; if so, they are shown as text.
 Result<bool> reads_bytes(const std::string& model) {
   TESSERA_TRY(const Model built, build_model_of(model, 0, 1));
   return built.vocab == kByteVocab;
@@ -61,7 +61,7 @@ Result<int> sample(const SampleOptions& options) {
   if (options.json) {
     TESSERA_TRY(const std::vector<int64_t> tokens, sample_tokens(config));
     nlohmann::ordered_json json{{"prompt", config.prompt}, {"tokens", tokens}};
-    // Bytes that are no UTF-8 are replaced by U+FFFD.
+    // Bytes that are not UTF-8 are replaced by U+FFFD.
     if (text) json["text"] = as_text(tokens);
     return print(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
   }

@@ -1,4 +1,4 @@
-// tessera train: reads the run, shows its progress.
+// tessera train: reads the run file, trains, and shows the progress.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -31,7 +31,7 @@ Result<RunConfig> train_config(const TrainOptions& options) {
   }
   if (options.plan) {
     config.plan = *options.plan;
-    config.changes.clear();  // changes of the run file belong to its own plan
+    config.changes.clear();  // the changes in the run file are about its own plan
   }
   for (const std::string& text : options.changes) {
     TESSERA_TRY(PlanChange change, parse_plan_change(text));
@@ -42,7 +42,7 @@ Result<RunConfig> train_config(const TrainOptions& options) {
   if (options.timeout_s) config.timeout_s = *options.timeout_s;
   config.resume = options.resume;
   TESSERA_TRY_VOID(check_run_config(config));
-  Style style;  // processes exchange otherwise than threads do
+  Style style;  // processes exchange data in another way than threads
   if (comm::mpi_launched()) style.transport = Style::Transport::kMpi;
   const auto found = [&](const std::string& plan) {
     return find_auto({plan, config.model, config.batch, config.precision, nullptr, style,
@@ -61,8 +61,9 @@ std::string duration_text(double seconds) {
   return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
 }
 
-// Returns the text of an evaluation in a report of a step or the summary: "0.5012"; of a model of
-// clicks "0.5012, NE 0.8210, AUC 0.7611"; of one that predicts classes "0.5012, accuracy 81.30 %".
+// Returns how an evaluation is written in the report of a step or in the summary: "0.5012"; for a
+// model of clicks "0.5012, NE 0.8210, AUC 0.7611"; for one that predicts classes "0.5012, accuracy
+// 81.30 %".
 template <typename Report>
 std::string eval_text(const Report& report) {
   const auto number = [](double value) {
@@ -88,8 +89,9 @@ void add_eval(Json& json, const Report& report) {
   if (report.eval_accuracy) json["eval_accuracy"] = *report.eval_accuracy;
 }
 
-// `Progress` shows a run to the user: on a terminal, one line that is overwritten; elsewhere a line
-// now and then (mpirun hides whether there is a terminal); or JSON, one line a step.
+// Shows a run to the user. On a terminal, it writes one line, which it overwrites; elsewhere
+// (mpirun hides whether there is a terminal) a line every few seconds; with --json, one line of
+// JSON for each step.
 class Progress {
  public:
   Progress(const RunConfig& config, bool json)
@@ -104,15 +106,15 @@ class Progress {
   void step(const StepReport& report);
   void change(const ChangeReport& report);
   template <typename Report>
-  void event(const Report& report) {  // events that only programs want to read
+  void event(const Report& report) {  // events for programs; only JSON has them
     if (printer_ && json_) write(event_text(report) + "\n");
   }
   int finish(const TrainingSummary& summary);
   bool printer() const { return printer_; }
 
  private:
-  static constexpr double kLineSeconds = 5;       // between lines where there is no terminal
-  static constexpr double kRefreshSeconds = 0.1;  // of the line on a terminal
+  static constexpr double kLineSeconds = 5;       // between lines if there is no terminal
+  static constexpr double kRefreshSeconds = 0.1;  // between updates of the line on a terminal
 
   bool is_due(int64_t step) const;
   void end_line() {

@@ -1,4 +1,4 @@
-// tessera verify: the proof as a table, or as JSON.
+// tessera verify: prints the proof as a table or as JSON.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>

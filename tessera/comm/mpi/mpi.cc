@@ -1,15 +1,16 @@
-// The communicator over MPI: one process a rank, used by the thread that called mpi_world (MPI is
-// initialised with MPI_THREAD_FUNNELED). Algorithm, order of combination and accounting are those
-// of the threads (transfer.h): members send each other packed pieces directly.
+// The communicator over MPI. Each rank is a process, in which only the thread that called mpi_world
+// uses the communicator (MPI is initialised with MPI_THREAD_FUNNELED). The algorithm, the order of
+// combination and the accounting are those of the threads (transfer.h): members send each other
+// packed pieces directly.
 //
-// What happens when a rank is lost, under Open MPI 4: mpirun sees its child die of a signal, or
-// exit with a code that is not 0, prints a notice, sends SIGTERM to all other ranks and, about a
-// second later, SIGKILL; its own exit code is that of the first rank that failed (128 + signal if
-// killed). The others get no MPI error, they only stop hearing from the lost rank; the SIGTERM
-// usually comes before any time limit. So mpi_install_fault_handler() prints the one line from the
-// SIGTERM handler and exits with code 3; a launcher that leaves the others alone (or a rank that
-// hangs) is covered by the time limit of wait(). A rank that ends in a fault skips MPI_Finalize,
-// which would wait for the lost one.
+// When a rank is lost, under Open MPI 4: mpirun sees its child die of a signal or exit with a code
+// other than 0. It prints a notice, sends SIGTERM to all other ranks and, about a second later,
+// SIGKILL. Its own exit code is that of the first rank that failed (128 + signal if a signal ended
+// that rank). The other ranks get no MPI error; they only stop hearing from the lost rank. The
+// SIGTERM usually comes before any time limit. So mpi_install_fault_handler() makes the SIGTERM
+// handler print the one line and exit with code 3. If a launcher does not end the other ranks, or
+// if a rank hangs, the time limit of wait() ends them. A rank that ends in a fault skips
+// MPI_Finalize, which would wait for the lost rank.
 #include <fmt/format.h>
 #include <unistd.h>
 #include <csignal>
@@ -38,11 +39,12 @@ constexpr uint64_t kBarrier = 2;
 constexpr int kPollsBeforeYield = 200;
 constexpr int kPollsBeforeNap = 2000;
 constexpr std::chrono::microseconds kNap{50};
-// Time for ranks that are late to say which ranks they wait for.
+// How long a rank that timed out waits for the answers of ranks that are late themselves.
 constexpr std::chrono::milliseconds kAnswerTime{1000};
 
-// The text that the SIGTERM handler prints; a signal handler can reach only globals. There are two
-// texts, and `current` names the valid one, so that the handler never sees one half written.
+// The text that the SIGTERM handler prints. It is a global, because a signal handler can reach only
+// globals. There are two texts, and `current` is the index of the valid one, so that the handler
+// never sees a text that is half written.
 struct FaultNote {
   std::array<std::array<char, 512>, 2> texts{};
   std::atomic<int> current{0};
@@ -69,7 +71,7 @@ void ignore_sigterm() {
   if (action.sa_handler == tessera_on_sigterm) signal(SIGTERM, SIG_IGN);
 }
 
-bool faulted = false;  // whether this process had a fault; read at exit
+bool faulted = false;  // whether this process had a fault; read when it exits
 void finalize_at_exit() {
   int done = 0;
   MPI_Finalized(&done);
@@ -90,7 +92,7 @@ class Op {
   virtual ~Op() = default;
   Op(const Op&) = delete;
   Op& operator=(const Op&) = delete;
-  // Advances the op as far as it can; returns whether it moved. Throws CommFault on a mismatch.
+  // Advances the op as far as possible; returns whether it moved. Throws CommFault on a mismatch.
   bool progress() {
     const bool received = receive();
     const bool sent =
@@ -139,7 +141,7 @@ class Op {
   bool done_ = false;
 
  private:
-  std::vector<std::pair<int, Post::Ticket>> sends_;  // under way: receiver and ticket
+  std::vector<std::pair<int, Post::Ticket>> sends_;  // receiver and ticket, for messages under way
 };
 
 struct GroupState {
@@ -181,8 +183,8 @@ class GroupOp : public Op {
   const Header header_;
 };
 
-// The barrier: an empty message to and from every other rank, n - 1 a rank, so that it can name a
-// rank that is lost.
+// The barrier. Each rank sends an empty message to every other rank and waits for one from each, so
+// that it can name a rank that is lost.
 class BarrierOp final : public GroupOp {
  public:
   BarrierOp(Post& post, Label label, GroupState& group)
@@ -206,7 +208,7 @@ class BarrierOp final : public GroupOp {
   std::vector<size_t> sources_;
 };
 
-// Carries out any redistribution by pieces.
+// Carries out any redistribution by boxes.
 class PieceOp final : public GroupOp {
  public:
   PieceOp(Post& post, Label label, GroupState& group, std::vector<Item> items)
@@ -252,7 +254,7 @@ class PieceOp final : public GroupOp {
     Pieces outgoing = pieces(receiver, me_);
     const int64_t bytes = total_bytes(outgoing);
     if (bytes == 0) return;
-    if (outgoing != packed_pieces_ || !packed_) {  // several receivers often take the same
+    if (outgoing != packed_pieces_ || !packed_) {  // several receivers often take the same boxes
       packed_ = post_.parcel(header(0, bytes));
       std::byte* at = packed_->payload();
       for (size_t i = 0; i < outgoing.size(); ++i) {
@@ -289,13 +291,13 @@ class PieceOp final : public GroupOp {
   }
 
   std::vector<Assembly> assemblies_;
-  std::vector<size_t> sources_;  // members yet to send, in member order
-  Pieces packed_pieces_;         // the pieces in packed_
+  std::vector<size_t> sources_;  // members that have yet to send, in member order
+  Pieces packed_pieces_;         // the boxes that are in packed_
   ParcelPtr packed_;
 };
 
-// Carries out an all-reduce of equal boxes: phase 0 brings every member's part of a chunk to the
-// chunk's owner, phase 1 the result to all.
+// Carries out an all-reduce of equal boxes. In phase 0 every member sends its part of each chunk to
+// the chunk's owner; in phase 1 each owner sends the reduced chunk to all others.
 class ChunkedOp final : public GroupOp {
  public:
   ChunkedOp(Post& post, Label label, GroupState& group, std::vector<Item> items)
@@ -334,7 +336,7 @@ class ChunkedOp final : public GroupOp {
   }
 
  private:
-  // Calls f(item, range, offset in the packed chunk) for each item's part of a chunk.
+  // Calls f(item, range, offset in the packed chunk) for the part that each item has in a chunk.
   template <class F>
   int64_t for_each_part(size_t owner, const F& f) const {
     int64_t offset = 0;
@@ -360,7 +362,8 @@ class ChunkedOp final : public GroupOp {
       unpack_flat(item.what->dtype, parcel.payload() + offset, item.out, range);
     });
   }
-  // Reduces the parts in member order into the part of member 0, which gets the result's header.
+  // Reduces the parts in member order. The result replaces the part of member 0 and gets a header
+  // of its own.
   void reduce() {
     const ParcelPtr result = parts_.front();
     result->set_header(header(1, chunk_bytes(me_)));
@@ -377,7 +380,7 @@ class ChunkedOp final : public GroupOp {
     unpack(me_, *result);
   }
 
-  std::vector<ParcelPtr> parts_;  // parts of the own chunk, by member
+  std::vector<ParcelPtr> parts_;  // parts of this member's own chunk, by member
   std::vector<size_t> sources_;   // members whose parts are yet to come
   std::vector<size_t> results_;   // members whose reduced chunks are yet to come
 };
@@ -557,8 +560,8 @@ class MpiCommunicator final : public Communicator {
         if (op.done() || post_.abort_reason()) continue;
         throw CommFault{timeout_text(rank(), op.label(), silent, options_.timeout)};
       }
-      // There are more processes than cores: a process that only yields still uses its share of a
-      // core. A short sleep lets the process run that has the data.
+      // There are more processes than cores. A process that only yields still uses its share of a
+      // core, so this process sleeps briefly, and the process that has the data can run.
       if (idle < kPollsBeforeNap) {
         std::this_thread::yield();
       } else {
@@ -572,10 +575,10 @@ class MpiCommunicator final : public Communicator {
     for (const int whom : post_.take_questions()) post_.answer(whom, op.missing());
   }
 
-  // Returns the ranks that keep an operation waiting too long. A rank that the operation misses may
-  // wait itself: this rank asks each such rank for the ranks that it waits for, then asks those in
-  // turn. Returned are the ranks that do not answer; if all answer, the ranks that the operation
-  // misses.
+  // Returns the ranks that keep an operation waiting too long. A rank that the operation waits for
+  // may itself be waiting. So this rank asks each of them which ranks it waits for, then asks
+  // those, and so on. Returns the ranks that do not answer; if all answer, returns the ranks that
+  // the operation waits for.
   std::vector<int> silent_ranks(const Op& op) {
     post_.forget_answers();
     std::set<int> asked = {rank()};

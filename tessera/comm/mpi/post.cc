@@ -36,7 +36,7 @@ Post::Post(const std::vector<int>& rank_of_process) {
 }
 
 Post::~Post() {
-  // Only local clean-up: a peer may be gone. The communicators go with MPI_Finalize.
+  // Cleans up only what is local, because a peer may be gone. MPI_Finalize frees the communicators.
   MPI_Type_free(&unit_);
   for (auto& [ticket, send] : sends_) {
     // MPI may still read this memory: let it live as long as the process.
@@ -168,7 +168,7 @@ void Post::broadcast_abort(const std::string& reason) {
   for (int to = 0; to < size_; ++to) {
     if (to != rank_) send_control(to, kAbort + reason.substr(0, kLongestReason));
   }
-  // A few rounds of MPI's own progress push the small messages out.
+  // Lets MPI make progress for a few rounds, which pushes the small messages out.
   for (int i = 0; i < 100; ++i) {
     int found = 0;
     MPI_Iprobe(MPI_ANY_SOURCE, kTag, control_, &found, MPI_STATUS_IGNORE);

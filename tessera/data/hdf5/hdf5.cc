@@ -1,4 +1,4 @@
-// Datasets of HDF5 files, read by hyperslabs.
+// Reads datasets of HDF5 files by hyperslabs (the library's word for boxes).
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <hdf5.h>
@@ -23,17 +23,18 @@
 namespace tessera {
 namespace {
 
-// Returns the lock of the library: as Debian builds it, only one thread at a time may call it.
+// Returns the lock of the library. As Debian builds the library, only one thread at a time may call
+// it.
 std::mutex& library() {
   static std::mutex mutex;
-  // We close everything that we open. If a file could not be written, the library (1.10.8) would
-  // try again at the end of the process and end it by a signal.
+  // We close everything that we open, so the library need not do so at exit. If a file could not be
+  // written, the library (1.10.8) would try again at exit and end the process by a signal.
   [[maybe_unused]] static const herr_t at_exit = H5dont_atexit();
   return mutex;
 }
 
-// Locks the library for as long as the object lives. Also switches off the library's own printing
-// of errors, which holds for the calling thread alone.
+// Holds the lock of the library for as long as the object lives. Also turns off the library's own
+// error messages, a setting that the library keeps for each thread.
 class Calls {
  public:
   Calls() : lock_(library()) { H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr); }
@@ -44,7 +45,7 @@ class Calls {
   std::unique_lock<std::mutex> lock_;
 };
 
-// Closes what the library opened. Used under the lock.
+// Closes what the library has opened when the object is destroyed. The lock must be held then.
 class Handle {
  public:
   using Close = herr_t (*)(hid_t);
@@ -69,8 +70,9 @@ class Handle {
   Close close_ = nullptr;
 };
 
-// Returns the narrowest float that holds every value of a float type: float16 and bfloat16 are read
-// as float32. No float holds types of more than 64 bits.
+// Returns the narrowest float type of ours that holds every value of the file's float type. For
+// example, float16 and bfloat16 are read as float32. Returns nothing for types of more than 64
+// bits, which none of ours holds.
 std::optional<Number> float_that_holds(hid_t type) {
   size_t sign = 0, exponent_at = 0, exponent_bits = 0, fraction_at = 0, fraction_bits = 0;
   if (H5Tget_fields(type, &sign, &exponent_at, &exponent_bits, &fraction_at, &fraction_bits) < 0)
@@ -80,7 +82,7 @@ std::optional<Number> float_that_holds(hid_t type) {
   return std::nullopt;
 }
 
-// Returns the name, in messages, of elements that are no numbers or are too wide.
+// Returns how messages describe elements that are not numbers or are too wide.
 std::string kind_of_elements(hid_t type) {
   switch (H5Tget_class(type)) {
     case H5T_INTEGER: return fmt::format("integers of {} bits", 8 * H5Tget_size(type));
@@ -112,7 +114,7 @@ std::optional<Number> number_of(hid_t type) {
   }
 }
 
-// Returns the type of numbers in memory: little-endian, whatever the file has.
+// Returns the library's type of a number in memory. It is little-endian, whatever the file has.
 hid_t type_in_memory(Number number) {
   switch (number) {
     case Number::kUint8: return H5T_STD_U8LE;
@@ -129,7 +131,7 @@ hid_t type_in_memory(Number number) {
   return H5T_STD_U8LE;
 }
 
-// Returns names in the file's root, at most kMost of them.
+// Returns the names in the file's root as text, at most kMost of them.
 std::string members_of(hid_t file) {
   constexpr hsize_t kMost = 8;
   H5G_info_t info;
@@ -158,9 +160,10 @@ std::string text_of(hid_t list, size_t index, ssize_t (*get)(hid_t, size_t, char
   return out;
 }
 
-// Returns "file:dataset" of the first source of a virtual dataset that is not there, else "". The library
-// reads the elements of a missing source as zeros, without an error. It looks for a source in the
-// folder of `path` and in the working folder. Names with '%' stand for as many files as there are.
+// Returns "file:dataset" of the first source of a virtual dataset that is missing, else "". The
+// library would read the elements of a missing source as zeros, without an error. Sources are sought
+// in the folder of `path` and in the working folder. Names with '%', which stand for as many files
+// as there are, are not checked.
 std::string missing_source(const std::string& path, hid_t file, hid_t data) {
   const Handle list(H5Dget_create_plist(data), H5Pclose);
   size_t sources = 0;
@@ -185,8 +188,8 @@ std::string missing_source(const std::string& path, hid_t file, hid_t data) {
   return "";
 }
 
-// Opens the file and the dataset and reads its first and its last number, so that the library looks
-// at all that a head says.
+// Opens the file and the dataset, and reads its first and its last number. So the library looks at
+// everything that the heads say.
 void touch(const ArrayName& name) {
   H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
   const Handle file(H5Fopen(name.path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose);
@@ -212,11 +215,12 @@ void touch(const ArrayName& name) {
   }
 }
 
-// The time limit of a trial. libhdf5 1.10.8 crashes, or hangs, on some damaged files.
+// The time limit of a trial (trial.h). A trial is needed because libhdf5 1.10.8 crashes or hangs on
+// some damaged files.
 constexpr std::chrono::seconds kLongestTrial{60};
 
-// Returns whether the last call of the library failed because it met a version of the format that
-// it does not know: its messages say so, no code does.
+// Returns whether the last call of the library failed because the file has a version of the format
+// that the library does not know. Only the text of the library's error says so, not its code.
 bool met_unknown_version() {
   bool met = false;
   const auto look = [](unsigned, const H5E_error2_t* one, void* found) -> herr_t {
@@ -299,8 +303,8 @@ class Hdf5File : public ArrayFile {
   int64_t file_bytes() const override { return bytes_; }
 
  private:
-  // Checks that there is at least one element, and few enough to count them: heads may say
-  // anything.
+  // Checks that the dataset has at least one element, and not more than can be counted, because a
+  // head may state any number.
   Status check_elements() const {
     constexpr int64_t kMost = int64_t{1} << 50;
     int64_t elements = 1;
@@ -351,7 +355,8 @@ bool have_hdf5() { return true; }
 
 namespace {
 
-// Writes the file `temporary`; messages name `path`, the place for which it is meant.
+// Writes the datasets to the file `temporary`. Messages name `path`, the name that the file will
+// get.
 Status write_datasets(const std::string& temporary, const std::string& path,
                       const std::vector<std::pair<std::string, const ArrayFile*>>& arrays) {
   Calls calls;
@@ -368,7 +373,7 @@ Status write_datasets(const std::string& temporary, const std::string& path,
                                  H5P_DEFAULT, H5P_DEFAULT),
                       H5Dclose);
     if (!data.valid()) return failed();
-    // The copy goes sample by sample: arrays may be larger than memory.
+    // Copies one sample at a time, because an array may be larger than memory.
     Box box = Box::whole(array->shape());
     box.dims[0].size = 1;
     const auto volume = static_cast<hsize_t>(box.volume());
@@ -380,7 +385,7 @@ Status write_datasets(const std::string& temporary, const std::string& path,
     for (int64_t i = 0; i < array->shape()[0]; ++i) {
       box.dims[0].begin = i;
       begin[0] = static_cast<hsize_t>(i);
-      calls.unlock();  // the array may be a dataset, whose reader takes it
+      calls.unlock();  // the array's reader takes the lock if it is a dataset
       Status read = array->read(box, sample.data());
       calls.lock();
       if (!read) return read;

@@ -11,7 +11,7 @@
 namespace tessera {
 
 bool comes_back(const std::function<void()>& act, std::chrono::milliseconds limit) {
-  constexpr int kReturned = 57;  // a code with which no library ends a process
+  constexpr int kReturned = 57;  // no library exits with this code
   const pid_t child = fork();
   if (child < 0) return true;
   if (child == 0) {

@@ -1,4 +1,4 @@
-// Stands in for hdf5/ where the library was not found.
+// Replaces hdf5/ in builds without the HDF5 library.
 #include <fmt/format.h>
 
 #include "tessera/data/array_file.h"

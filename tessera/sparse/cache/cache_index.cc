@@ -131,7 +131,7 @@ void CacheIndex::offer(int32_t place) {
   const Slot& slot = slots_[static_cast<size_t>(place)];
   const uint64_t order = this->order(slot.row, slot.use);
   if (order > limit_) return;
-  if (candidates_.size() >= most_candidates_) {  // too many candidates are out of date
+  if (candidates_.size() >= most_candidates_) {  // many candidates are out of date
     candidates_.clear();
     limit_ = 0;
     return;
@@ -140,7 +140,8 @@ void CacheIndex::offer(int32_t place) {
   std::push_heap(candidates_.begin(), candidates_.end(), std::greater<>());
 }
 
-// Finds the `wanted` unpinned slots that are evicted first, in one pass over all slots.
+// Makes the `wanted` unpinned slots that are to be evicted first the candidates, in one pass over
+// all slots.
 void CacheIndex::refill(size_t wanted) {
   candidates_.clear();
   for (int32_t place = 0; place < used_; ++place) {
@@ -223,12 +224,13 @@ Status CacheIndex::announce(std::span<const int64_t> ids) {
     const int32_t place = place_of(row);
     if (!fresh || place < 0) continue;
     slot(place).use |= kWindowed;
-    if (evictable(place)) offer(place);  // its next use is later than before
+    if (evictable(place)) offer(place);  // its next use is later than its old candidate says
   }
   return {};
 }
 
-// Takes the first announced batch, which begins, out of the window; updates its rows' next uses.
+// Takes the first announced batch, the one that begins now, out of the window, and updates the next
+// uses of its rows.
 void CacheIndex::advance_window() {
   if (window_.empty()) return;
   begins_ = std::move(window_.front());
@@ -270,7 +272,8 @@ std::vector<RowMove> CacheIndex::warm(double share) {
   TESSERA_CHECK(used_ == 0 && counts_.batches == 0, "warm() comes before the first batch");
   const auto most = static_cast<size_t>(
       std::ceil(std::clamp(share, 0.0, 1.0) * static_cast<double>(slots_.size())));
-  // The `most` rows that would be evicted last: a heap whose front is the first of them to leave.
+  // A heap of the `most` rows that would be evicted last; the one of them to be evicted first is in
+  // front.
   std::vector<uint64_t> best;
   for (size_t row = 0; row < rows_.size() && most > 0; ++row) {
     const uint64_t order = this->order(static_cast<uint32_t>(row), rows_[row]);
@@ -318,7 +321,8 @@ Status CacheIndex::begin(std::span<const int64_t> ids, CacheBatch& batch, bool i
   begins_ = {};
   if (in_turn) advance_window();
 
-  // Rows that have a place are pinned at their first id; the missing rows are numbered.
+  // Pins each row that has a place, at its first id in the batch. The other rows are numbered in
+  // `missing_`.
   for (const int64_t id : ids) {
     if (id < 0) continue;
     ++counts_.lookups;
@@ -339,7 +343,8 @@ Status CacheIndex::begin(std::span<const int64_t> ids, CacheBatch& batch, bool i
     }
   }
   for (const int32_t place : batch.used) slot(place).use &= ~kSeen;
-  for (const uint32_t row : begins_.rows) {  // rows announced for this batch, but not in it
+  // Rows that were announced for this batch but are not in it become candidates.
+  for (const uint32_t row : begins_.rows) {
     const uint32_t word = rows_[row];
     const bool present = (word & kPresent) != 0 && (word & kMissing) == 0;
     if (present && evictable(place_of(row))) offer(place_of(row));
@@ -357,7 +362,8 @@ Status CacheIndex::begin(std::span<const int64_t> ids, CacheBatch& batch, bool i
   return {};
 }
 
-// Gives places to the missing rows: free slots, then slots of evicted rows, then the overflow.
+// Gives places to the missing rows: first free slots, then slots of evicted rows, then the
+// overflow.
 void CacheIndex::place_missing(CacheBatch& batch) {
   freed_.clear();
   while (freed_.size() < missing_.size() && used_ < slots()) {

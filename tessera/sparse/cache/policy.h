@@ -1,17 +1,18 @@
-// Decides which row leaves a cache when another needs its slot. A policy is a row of a table: what
-// the cache remembers about a row (its key), and whether it looks at coming batches. A cache evicts
-// the row with the smallest key that no open batch uses; among equal keys, the larger row number.
+// Policies decide which row is evicted from a cache when another row needs its slot. The cache
+// remembers a number for each row, its key. Among the rows that no open batch uses, the cache
+// evicts the one with the smallest key; among equal keys, the one with the larger row number. A
+// policy is an entry of a table that says how keys are set and whether announced batches count:
 //
-//   name            key of a cached row                              when it comes back
-//   dataset         its count in the data set, given; never changes  the same
-//   lfu             the given count, plus its look-ups since         goes on from where it was
-//   lfu-forgetting  the same                                         starts at 0
-//   lru             number of the batch that used it last
-//   lookahead       the count in the data set, or as lfu if none is given; but rows that announced
-//                   batches use are kept before all others, and of these the one that is used last
-//                   is evicted first (Belady's rule)
-//   belady          as lookahead; replay() announces the whole trace: no policy misses less while
-//                   every batch fits into the cache
+//   name            key of a row in the cache                        when an evicted row comes back
+//   dataset         its count in the data set, given; never changes  its count in the data set
+//   lfu             the given count, plus its look-ups since         goes on from its last value
+//   lfu-forgetting  the given count, plus its look-ups since         starts at 0
+//   lru             number of the last batch that used it
+//   lookahead       the count in the data set, or as lfu if no counts are given. But rows that
+//                   announced batches use are evicted after all others; among them, the row whose
+//                   next use is last is evicted first (Belady's rule)
+//   belady          as lookahead, with a whole trace announced by replay(). As long as every batch
+//                   fits into the cache, no policy has fewer misses.
 #pragma once
 
 #include <cstdint>
@@ -26,13 +27,13 @@ namespace tessera::sparse {
 struct CachePolicy {
   std::string_view name;
   std::string_view summary;   // for help texts
-  bool given_counts = false;  // keys start from counts of the data set
+  bool given_counts = false;  // keys start from the counts of the data set
   bool counts_uses = false;   // a look-up adds 1 to the key
-  bool given_is_all = false;  // with given counts, look-ups add nothing
-  bool stamps = false;        // the key is the batch that used the row last
-  bool remembers = false;     // a row that was evicted keeps its key
-  bool window = false;        // announced batches matter
-  bool whole_future = false;  // replay() announces everything
+  bool given_is_all = false;  // if counts are given, look-ups do not add to the key
+  bool stamps = false;        // the key is the number of the last batch that used the row
+  bool remembers = false;     // a row keeps its key when it is evicted
+  bool window = false;        // rows of announced batches are kept
+  bool whole_future = false;  // replay() announces the whole trace
   friend bool operator==(const CachePolicy& a, const CachePolicy& b) { return a.name == b.name; }
 };
 

@@ -38,7 +38,7 @@ std::vector<int64_t> LookupTrace::counts(int64_t rows) const {
 }
 
 Result<LookupTrace> parse_lookup_trace(std::string_view text, const std::string& name) {
-  constexpr int64_t kLargest = (int64_t{1} << 32) - 3;  // the largest id in a table of a cache
+  constexpr int64_t kLargest = (int64_t{1} << 32) - 3;  // the largest row number of a cached table
   LookupTrace trace;
   std::vector<int64_t> batch;
   for (int64_t number = 1; !text.empty(); ++number) {

@@ -1,6 +1,6 @@
 // A hash map from row numbers to small values: open addressing, linear probing, at most half full,
-// deletion without tombstones. It holds the rows of announced batches: with std::unordered_map,
-// their few million look-ups a second would take most of the time.
+// deletion without tombstones. The cache looks up the rows of announced batches a few million times
+// a second; with std::unordered_map these look-ups would take most of its time.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ namespace tessera::sparse {
 template <class Value>
 class RowMap {
  public:
-  static constexpr uint32_t kNoRow = 0xFFFFFFFF;  // no key
+  static constexpr uint32_t kNoRow = 0xFFFFFFFF;  // marks an empty cell
 
   size_t size() const { return size_; }
   size_t bytes() const { return cells_.capacity() * sizeof(Cell); }
@@ -29,7 +29,7 @@ class RowMap {
     }
   }
 
-  // Returns the value of the row, and whether it is new.
+  // Returns the value of the row, and true if the row was not in the map before.
   std::pair<Value*, bool> insert(uint32_t row) {
     if (2 * (size_ + 1) > cells_.size()) grow();
     size_t at = home(row);
@@ -49,7 +49,8 @@ class RowMap {
       if (cells_[hole].row == kNoRow) return;
       hole = next(hole);
     }
-    // Entries behind the hole in the same run move up if the hole lies on the way from their home.
+    // Moves later entries of the same run of cells into the hole, if the hole is on their probe
+    // path.
     for (size_t at = next(hole); cells_[at].row != kNoRow; at = next(at)) {
       const size_t mask = cells_.size() - 1;
       if (((at - home(cells_[at].row)) & mask) >= ((at - hole) & mask)) {

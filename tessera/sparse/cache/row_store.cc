@@ -30,7 +30,8 @@ Status check_shape(const std::string& path, RowShape shape) {
                   path, shape.rows, shape.row_bytes));
 }
 
-// Transfers all bytes. Returns 0, the errno of a failed call, or -1 if the file ends before.
+// Repeats `call` until all bytes are transferred. Returns 0, the errno of a failed call, or -1 if
+// the file ends too early.
 template <class Call>
 int transfer(Call call, int64_t count) {
   for (int64_t done = 0; done < count;) {
@@ -110,7 +111,7 @@ Status FileRows::open_or_make() {
     int error = write_at(descriptor_, head.data(), std::ssize(head), 0);
     if (error == 0 && ::ftruncate(descriptor_, size) != 0) error = errno;
     if (error != 0) {
-      if (S_ISREG(status.st_mode)) ::unlink(path_.c_str());  // so that no part of a file stays
+      if (S_ISREG(status.st_mode)) ::unlink(path_.c_str());  // leaves no incomplete file behind
       return fault(fmt::format("cannot write '{}': {}", path_, reason(error)));
     }
     return {};
@@ -146,7 +147,7 @@ Status FileRows::read(int64_t row, std::byte* out) {
   return fault(fmt::format("cannot read row {} of '{}': {}", row, path_, reason(error)));
 }
 
-// Writes the row first, then its mark, so a row that is marked is there.
+// Writes the row before its mark, so that a marked row is always complete.
 Status FileRows::write(int64_t row, const std::byte* in) {
   int error = write_at(descriptor_, in, row_bytes(), kHead + row * row_bytes());
   if (error == 0) {

@@ -1,18 +1,19 @@
-// All rows of a table, at rest in a file. A row is a record of bytes, such as a row's weights and
-// behind them its optimizer state; the store does not interpret it.
+// All rows of a table in a file. A row is a record of bytes, such as weights followed by their
+// optimizer state; the store does not interpret them.
 //
-// Rows that were never written have the value that `init` gives them, so the table need not be
-// written before it is used: the file begins as a hole and takes disk space only for rows that were
-// written. Without `init` such rows are zeros.
+// A row that was never written reads as the value that `init` computes for it, or as zeros without
+// `init`. So nothing has to be written before the table is used: the file begins as a hole and
+// takes disk space only for rows that were written.
 //
-//   const RowInit init = [](int64_t row, std::byte* out) { ... };   // a function of the row
+//   const RowInit init = [](int64_t row, std::byte* out) { ... };   // writes the row's first value
 //   TESSERA_TRY(auto store, FileRows::open("table.rows", {.rows = 20'000'000, .row_bytes = 1024}, init));
 //   TESSERA_TRY_VOID(store->read(7, bytes));
 //
-// The file (docs/strategies/row-cache.md) is read and written by calls, not through a mapping: a
-// full disk, a truncated file or a damaged disk is then an Error of one line that names file and
-// row, where a mapping ends the process by a signal; and pages of the file do not count as the
-// process's resident memory. The page cache keeps what is read often, as with mappings.
+// The file (docs/strategies/row-cache.md) is read and written by system calls, not through a
+// mapping. A full disk, a truncated file or a damaged disk is then an Error of one line that names
+// file and row; with a mapping, a signal would end the process. Also, pages of the file do not
+// count as the process's resident memory. As with a mapping, the page cache keeps what is read
+// often.
 //
 // Thread-safe for different rows.
 #pragma once
@@ -45,7 +46,7 @@ class RowStore {
   int64_t row_bytes() const { return shape_.row_bytes; }
   virtual Status read(int64_t row, std::byte* out) = 0;
   virtual Status write(int64_t row, const std::byte* in) = 0;
-  virtual Status sync() { return {}; }  // puts everything written onto the disk
+  virtual Status sync() { return {}; }  // makes everything that was written durable
 
  private:
   RowShape shape_;
@@ -53,27 +54,27 @@ class RowStore {
 
 class FileRows : public RowStore {
  public:
-  // Makes the file, or opens a file of the same shape that FileRows made. Errors say what is wrong
-  // with the shape or the file.
+  // Opens a file that FileRows made with the same shape, or makes the file if it does not exist.
+  // Errors say what is wrong with the shape or the file.
   static Result<std::unique_ptr<FileRows>> open(const std::string& path, RowShape shape,
                                                 RowInit init = {});
   ~FileRows() override;
   Status read(int64_t row, std::byte* out) override;
   Status write(int64_t row, const std::byte* in) override;
   Status sync() override;
-  int64_t disk_bytes() const;  // that the file takes on the disk now
+  int64_t disk_bytes() const;  // bytes that the file takes on the disk now
 
  private:
   FileRows(std::string path, RowShape shape, RowInit init, int descriptor);
   Status open_or_make();
   std::string head() const;
-  int64_t marks_at() const;  // where the bits of the written rows begin
+  int64_t marks_at() const;  // where in the file the bits begin that mark written rows
 
   std::string path_;
   RowInit init_;
   int descriptor_;
   struct Locks;
-  std::unique_ptr<Locks> locks_;  // each guards bytes that hold the marks of eight rows
+  std::unique_ptr<Locks> locks_;  // each guards some bytes of these bits, eight rows in a byte
 };
 
 }  // namespace tessera::sparse

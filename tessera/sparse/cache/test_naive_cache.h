@@ -1,5 +1,6 @@
-// For tests: the cache of cache_index.h, written to be obvious. It uses sets and full scans, serves
-// one batch at a time, and reads the future off the trace.
+// For tests: a second implementation of the cache of cache_index.h, which is meant to be obviously
+// right. It uses sets and full scans, serves one batch at a time, and looks up later batches in the
+// trace instead of being told.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +34,7 @@ class NaiveCache {
 
  private:
   bool knows_future() const { return policy_ == "lookahead" || policy_ == "belady"; }
-  // The row with the smallest value is evicted first.
+  // Says when a row is evicted: the row with the smallest value goes first.
   using Value = std::tuple<int64_t, int64_t, int64_t>;
   Value value(int64_t row, int64_t batch) {
     if (knows_future()) {
@@ -68,7 +69,7 @@ class NaiveCache {
       if (counts) key_[row] += count;
       if (policy_ == "lru") key_[row] = batch;
     }
-    std::vector<int64_t> order;  // rows that may leave
+    std::vector<int64_t> order;  // rows that may be evicted
     for (const int64_t row : cached_) {
       if (uses.count(row) == 0) order.push_back(row);
     }

@@ -1,35 +1,36 @@
-// For tests and benchmarks, an index of a cache (cache_index.h) at work without a plan: a cache of
-// rows over a store. The rows that a batch needs lie in fast memory while it is computed, and the
-// results equal those without the cache, to the bit.
+// For tests and benchmarks: a cache of rows over a store, which uses a CacheIndex (cache_index.h)
+// without any plan. While a batch is computed, its rows are in fast memory. The results equal those
+// without the cache, to the bit.
 //
 //   MemoryRows table({.rows = 1'000'000, .row_bytes = 4 * (dim + 1)});  // weights, Adagrad's state
 //   TESSERA_TRY(auto cache, RowCache::make(table, {.rows = table.rows(), .slots = 10'000}));
 //   CacheBatch now, next;
-//   TESSERA_TRY_VOID(cache->begin(ids_of(0), now));            // decides; the next two move
+//   TESSERA_TRY_VOID(cache->begin(ids_of(0), now));            // decides which rows move
 //   TESSERA_TRY_VOID(cache->move(now));
 //   for (int64_t i = 0; i < batches; ++i) {
 //     TESSERA_TRY_VOID(cache->begin(ids_of(i + 1), next));
-//     // beside each other: cache->move(next), and the step on cache->row(now.places[...])
+//     // at the same time: cache->move(next), and the step on cache->row(now.places[...])
 //     TESSERA_TRY_VOID(cache->finish(now, /*changed=*/true));
 //     std::swap(now, next);
 //   }
 //   TESSERA_TRY_VOID(cache->flush());                          // before a checkpoint
 //
-// A row holds everything that belongs to it: weights and optimizer state travel together, so every
+// A row contains everything that belongs to it: weights and optimizer state move together, so every
 // optimizer works.
 //
-// To prefetch, a program calls begin() and move() of the next batch before finish() of this one, so
-// it can order them as instructions. Rules:
-//   - move() is called once for each batch, in the order of the begins. It may run on another thread
-//     beside everything but another move() and flush().
-//   - The rows of a batch may be read and changed from the end of its move() to its finish(). Two
-//     open batches may share rows; then they are changed in the order that the program gives.
-//   - begin(), announce() and finish() are called by one thread.
+// To prefetch, a program calls begin() and move() for the next batch before finish() for the
+// current one. Rules:
+//   - move() is called once for each batch, in the order of the begins. It may run on another
+//     thread at the same time as anything but another move() or flush().
+//   - The rows of a batch may be read and changed from the end of its move() to its finish(). If
+//     two open batches share a row, the program decides in which order they change it.
+//   - begin(), announce() and finish() must all be called by the same thread.
 //
-// After an error of the store a cache must not be used any more: rows may be missing at their places.
+// After an error of the store, a cache must not be used any more, because rows may be missing at
+// their places.
 //
-// Memory: slots * row_bytes, which the system gives as it is used; behind it address space for the
-// overflow (cache_index.h), which takes as much memory as the largest overflow so far.
+// Memory: slots * row_bytes, which the system provides as it is used. After the slots comes address
+// space for the overflow (cache_index.h); it takes as much memory as the largest overflow so far.
 #pragma once
 
 #include <fmt/format.h>
@@ -76,22 +77,24 @@ class MemoryRows : public RowStore {
 
 class RowCache {
  public:
-  // Makes a cache over a store, which must outlive the cache. Errors: those of CacheIndex::make, a
-  // number of rows that is not the store's, no memory.
+  // Makes a cache over a store, which must outlive the cache. Errors: those of CacheIndex::make;
+  // the number of rows is not that of the store; there is no memory.
   static Result<std::unique_ptr<RowCache>> make(RowStore& store, const CacheOptions& options);
   ~RowCache();
   RowCache(const RowCache&) = delete;
   RowCache& operator=(const RowCache&) = delete;
 
-  // Works as CacheIndex says, as do the functions below; errors are also those of the store.
+  // Works like the function of CacheIndex with the same name, but also moves the rows, as the
+  // functions below do. Errors are those of CacheIndex and of the store.
   Status warm(double share);
   Status announce(std::span<const int64_t> ids) { return index_.announce(ids); }
   Status begin(std::span<const int64_t> ids, CacheBatch& batch) { return index_.begin(ids, batch); }
   Status move(const CacheBatch& batch);
   Status finish(const CacheBatch& batch, bool changed);
-  Status flush();  // writes back what changed, and syncs the store
+  Status flush();  // writes back all changed rows and syncs the store
 
-  // Returns the bytes of the row at a place: row(p) = row(0) + p * row_bytes, in one array.
+  // Returns the bytes of the row at a place. All places are in one array: row(p) = row(0) + p *
+  // row_bytes.
   std::byte* row(int32_t place) { return memory_ + int64_t{place} * store_.row_bytes(); }
   const CacheIndex& index() const { return index_; }
   const CacheCounts& counts() const { return index_.counts(); }
@@ -108,7 +111,7 @@ class RowCache {
   CacheIndex index_;
   std::byte* memory_ = nullptr;
   size_t memory_bytes_ = 0;
-  std::atomic<int64_t> moved_ = 0;  // batches
+  std::atomic<int64_t> moved_ = 0;  // number of batches for which move() is done
 };
 
 inline Result<std::unique_ptr<RowCache>> RowCache::make(RowStore& store,
@@ -119,7 +122,8 @@ inline Result<std::unique_ptr<RowCache>> RowCache::make(RowStore& store,
   }
   TESSERA_TRY(CacheIndex index, CacheIndex::make(options));
   std::unique_ptr<RowCache> cache(new RowCache(store, std::move(index)));
-  // Reserves address space for every row at once: open batches together use each row at most once.
+  // Reserves address space for the slots and for as many overflow places as there are rows. That is
+  // enough because open batches together use each row at most once.
   const int64_t places = cache->index_.slots() + store.rows();
   cache->memory_bytes_ = static_cast<size_t>(places * store.row_bytes());
   void* memory = ::mmap(nullptr, cache->memory_bytes_, PROT_READ | PROT_WRITE,

@@ -1,12 +1,13 @@
 // The kernels of a sampled product (docs/strategies/graph-partitions.md, section 9). A group of
-// threads of one warp adds up slots of a row: a thread of it holds kWidth neighbouring columns of
-// the result, so that a row of x is read side by side. The threads of a group choose the next slots
-// together, one each, and hand columns and values around by shuffles.
+// threads of one warp adds up slots of a row. Each thread of the group computes kWidth neighbouring
+// columns of the result, so that the threads together read a row of x from neighbouring addresses.
+// Each thread looks up one of the next slots, and the threads pass its column and value to one
+// another by shuffles.
 //
-// In `light_rows` a group has a whole row. Rows of more than kLightSlots slots would keep one group busy
-// long after all others are done, so they are left to `heavy_rows`, where a block has a row and 32 columns
-// of it: its groups take the slots in turns, and their sums are added in the order of the groups. Both
-// give the same bits in every run.
+// In `light_rows`, a group computes a whole row. A row of more than kLightSlots slots would keep
+// one group busy long after all others are done. Such rows are left to `heavy_rows`, in which a
+// block computes 32 columns of a row: its groups take tiles of slots in turns, and their sums are
+// added in the order of the groups. Both kernels give the same bits in every run.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -16,11 +17,11 @@
 namespace tessera::sparse::cuda {
 namespace {
 
-constexpr int kThreads = 128;  // of a block of light rows
+constexpr int kThreads = 128;  // threads of a block of light rows
 constexpr int kLightSlots = 512;
 constexpr int kHeavyThreads = 512;
 constexpr int kHeavyColumns = 32;
-constexpr int kSearchedRows = 1024;  // among which a block looks for heavy rows
+constexpr int kSearchedRows = 1024;  // rows among which a block looks for heavy ones
 
 template <int kWidth>
 struct alignas(4 * kWidth) Columns {
@@ -28,7 +29,7 @@ struct alignas(4 * kWidth) Columns {
 };
 
 struct Row {
-  int64_t number, first;  // first: edge
+  int64_t number, first;  // first: its first edge
   uint32_t degree, slots;
 };
 
@@ -39,7 +40,7 @@ __device__ Row row_of(const Product& p, int64_t number) {
   return row;
 }
 
-// What the row's sum is multiplied by.
+// Returns the factor by which the sum of the row is multiplied.
 __device__ float factor_of(const Product& p, const Row& row) {
   if (p.mean) {
     const float among = static_cast<float>(row.slots) + p.norm_bias;
@@ -49,8 +50,9 @@ __device__ float factor_of(const Product& p, const Row& row) {
                                     : 1;
 }
 
-// The sum of kWidth columns over the slots of tiles first, first + step, ...; a tile has kGroup slots.
-// `x` is the first of these columns in row 0 of x. All threads of a group call it together.
+// Returns the sums of kWidth columns over the slots of the tiles first, first + step, ...; a tile
+// has kGroup slots. `x` points to the first of these columns in row 0 of x. All threads of a group
+// must call it together.
 template <int kGroup, int kWidth>
 __device__ Columns<kWidth> sum_of_tiles(const Product& p, const Row& row, const float* x,
                                         uint32_t first, uint32_t step) {
@@ -79,7 +81,7 @@ __device__ Columns<kWidth> sum_of_tiles(const Product& p, const Row& row, const 
       for (int i = 0; i < kWidth; ++i) sum.at[i] += factor * taken.at[i];
     };
     const uint32_t count = min(row.slots - start, static_cast<uint32_t>(kGroup));
-    if (count == kGroup) {  // a loop of fixed length: several rows of x are on their way at a time
+    if (count == kGroup) {  // the loop's length is fixed, so several rows of x are read at a time
 #pragma unroll(kGroup < 8 ? kGroup : 8)
       for (int k = 0; k < kGroup; ++k) add(k);
     } else {
@@ -90,11 +92,12 @@ __device__ Columns<kWidth> sum_of_tiles(const Product& p, const Row& row, const 
   return sum;
 }
 
-// kGroup threads have a row, a power of two up to a warp. Columns beyond theirs: blockIdx.y.
+// Computes the light rows, kGroup threads each; kGroup is a power of two up to a warp. A row with
+// more columns than they cover is divided over blockIdx.y.
 template <int kGroup, int kWidth>
 __global__ void __launch_bounds__(kThreads) light_rows(Product p) {
   const int64_t number = int64_t{blockIdx.x} * (kThreads / kGroup) + threadIdx.x / kGroup;
-  if (number >= p.rows) return;  // with its whole group
+  if (number >= p.rows) return;  // the whole group leaves
   const Row row = row_of(p, number);
   if (row.slots > kLightSlots) return;
   const int64_t feature = (int64_t{blockIdx.y} * kGroup + threadIdx.x % kGroup) * kWidth;
@@ -119,7 +122,7 @@ __global__ void __launch_bounds__(kHeavyThreads) heavy_rows(Product p) {
   for (int i = threadIdx.x; i < kSearchedRows; i += kHeavyThreads) {
     const int64_t number = int64_t{blockIdx.x} * kSearchedRows + i;
     if (number < p.rows && row_of(p, number).slots > kLightSlots) {
-      heavy[atomicAdd(&count, 1)] = number;  // in any order: rows do not depend on one another
+      heavy[atomicAdd(&count, 1)] = number;  // any order will do, because rows are independent
     }
   }
   __syncthreads();
@@ -152,7 +155,8 @@ void start_light(const Product& p) {
   light_rows<kGroup, kWidth><<<grid, kThreads>>>(p);
 }
 
-// The smallest group whose threads cover the columns, at most a warp.
+// Starts the kernels. A light row gets the smallest group whose threads cover the columns, at most
+// a warp.
 template <int kWidth>
 void start(const Product& p) {
   const unsigned threads = pieces(p.features, kWidth);
@@ -171,7 +175,7 @@ void start(const Product& p) {
   }
 }
 
-// Memory of the device; freed at the end of its scope.
+// Memory of the device, which is freed when the object goes out of scope.
 class Memory {
  public:
   ~Memory() { cudaFree(data_); }
@@ -179,7 +183,7 @@ class Memory {
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
 
-  // A copy of the host's array; null stays null.
+  // Returns a copy of the host's array on the device; null if `from` is null.
   template <class T>
   const T* copy(const T* from, int64_t count, cudaError_t& error) {
     if (from == nullptr) return nullptr;
@@ -216,7 +220,8 @@ const char* no_device() {
 
 const char* launch(const Product& on_device) {
   if (on_device.rows == 0 || on_device.features == 0) return nullptr;
-  // Columns are read as wide as the row's length and both arrays' places allow.
+  // Threads read the widest groups of columns that the length of the rows and the addresses of both
+  // arrays allow.
   const auto aligned = [&](int64_t width) {
     const uintptr_t bytes = static_cast<uintptr_t>(width) * sizeof(float);
     return on_device.features % width == 0 &&

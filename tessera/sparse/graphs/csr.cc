@@ -31,7 +31,7 @@ Status check_symmetric(const CsrGraph& graph) {
   }
   const CsrGraph turned = transpose(graph);
   for (int64_t row = 0; row < graph.rows(); ++row) {
-    // Both have sorted columns here: the first difference names an edge that one matrix lacks.
+    // Both matrices have sorted columns, so at the first difference one of them lacks an edge.
     int64_t a = graph.offsets[as_index(row)];
     int64_t b = turned.offsets[as_index(row)];
     const int64_t a_end = graph.offsets[as_index(row) + 1];
@@ -60,8 +60,8 @@ Status check_symmetric(const CsrGraph& graph) {
   return {};
 }
 
-// Returns offsets, columns and values of edges that are each there once, in the order of rows and
-// columns, by a counting sort by column, then by row.
+// Makes a graph from edges, each of which occurs once. Sorts them by row and then by column: one
+// counting sort by column, then a stable one by row.
 CsrGraph sorted_csr(int64_t rows, int64_t columns, const std::vector<Edge>& edges, bool valued) {
   const auto starts = [&](int64_t count, auto key) {
     std::vector<int64_t> start(as_index(count) + 1, 0);
@@ -234,7 +234,8 @@ CsrGraph normalized_symmetric(const CsrGraph& graph) {
   CsrGraph out = graph;
   out.values.resize(graph.columns.size());
   for_each_edge(graph, [&](int64_t row, int64_t e) {
-    // Both scales are multiplied first, so the result for (i, j) equals that for (j, i).
+    // The two scales are multiplied first, so that the results for (i, j) and (j, i) are equal to
+    // the bit.
     out.values[as_index(e)] = static_cast<float>(
         scale[as_index(row)] * scale[as_index(graph.columns[as_index(e)])] * graph.value(e));
   });

@@ -1,18 +1,19 @@
-// Graphs as sparse matrices in compressed rows (CSR): the edges of row i, at positions
-// offsets[i] .. offsets[i + 1], lead to the nodes columns[e] and may carry a value each. A graph
-// layer reads the features of node columns[e] to compute the result of node i, so the rows are the
-// nodes that receive.
+// Graphs as sparse matrices in compressed rows (CSR). The edges of row i are e = offsets[i] ..
+// offsets[i + 1] - 1; edge e leads to node columns[e] and may have a value. A graph layer computes
+// the result of node i from the features of the nodes columns[e], so the rows are the nodes that
+// receive.
 //
 // Invariants, which check() tests and every function here keeps:
 //   - offsets has rows + 1 elements, begins with 0, never falls, and ends with the number of edges;
 //   - columns are in [0, column_count);
-//   - values is empty (all edges count 1) or has one finite value an edge.
-// Functions that make a graph sort the columns of each row and hold each edge once. A matrix may have rows without edges.
+//   - values is empty (all edges count 1) or has one finite value for each edge.
+// Functions that make a graph sort the columns of each row and keep each edge once. A row may have
+// no edges.
 //
 //   TESSERA_TRY(CsrGraph graph, csr_from_edges(nodes, nodes, edges, {.symmetric = true}));
 //   graph = normalized_symmetric(with_self_loops(graph));   // D^-1/2 (A + I) D^-1/2
 //
-// Errors are one line that names expected and found, and the place that the caller gives.
+// Errors are one line that says what was expected and what was found, and at which row or edge.
 #pragma once
 
 #include <cstdint>
@@ -42,10 +43,11 @@ struct CsrGraph {
   friend bool operator==(const CsrGraph&, const CsrGraph&) = default;
 };
 
-// `CsrDemands` asks for more than the invariants. Errors name the first row or edge at fault.
+// `CsrDemands` lists properties that a caller needs beyond the invariants. Errors name the first
+// row or edge that lacks one.
 struct CsrDemands {
-  bool sorted = false;     // the columns of each row ascend, none twice
-  bool symmetric = false;  // square, and edge (j, i) is there with the value of (i, j)
+  bool sorted = false;     // the columns of each row ascend, each once
+  bool symmetric = false;  // the matrix is square, and edges (i, j) and (j, i) have the same value
 };
 Status check(const CsrGraph& graph, const CsrDemands& demands = {});
 
@@ -56,27 +58,27 @@ struct Edge {
 };
 
 struct EdgeOptions {
-  // Each edge is given once, in one of its two directions, and counts in both; a self-loop counts
-  // once. It is then an error to give both directions, since the edge would count twice.
+  // If set, each edge is given in one of its two directions and added in both; a self-loop is added
+  // once. Giving both directions is then an error, because the edge would count twice.
   bool mirror = false;
-  bool symmetric = false;  // error if the result is not symmetric
-  bool valued = true;      // keep the values; else all edges count 1
+  bool symmetric = false;  // if set, it is an error if the result is not symmetric
+  bool valued = true;      // if set, edges keep their values; else all edges count 1
 };
-// Makes a graph of edges in any order. Errors: more than 2^31 - 1 rows or columns, a node out of
-// range, a value that is not finite, an edge twice.
+// Makes a graph from edges in any order. Errors: more than 2^31 - 1 rows or columns; a node out of
+// range; a value that is not finite; an edge that is given twice.
 Result<CsrGraph> csr_from_edges(int64_t rows, int64_t columns, const std::vector<Edge>& edges,
                                 const EdgeOptions& options = {});
 
-// Turns each edge (i, j) into (j, i); columns come out sorted.
+// Turns each edge (i, j) into (j, i). The columns of the result are sorted.
 CsrGraph transpose(const CsrGraph& graph);
-// Returns the graph with the edge (i, i) in every row, of value 1 where it was absent. The graph
-// must be square and sorted.
+// Adds the edge (i, i) with value 1 to every row that lacks it. The graph must be square and
+// sorted.
 CsrGraph with_self_loops(const CsrGraph& graph);
-// Returns D^-1/2 A D^-1/2 of a square matrix A whose edges count their values; D has the sums of
-// A's rows. This is the propagation of graph convolutions. Nodes with a sum of 0 or below keep
-// zeros.
+// Returns D^-1/2 A D^-1/2, the propagation matrix of graph convolutions, where A is the square
+// matrix of the edges' values and D is diagonal with the sums of A's rows. Rows and columns of
+// nodes whose sum is 0 or negative become zeros.
 CsrGraph normalized_symmetric(const CsrGraph& graph);
-// Returns D^-1 A: every row with a positive sum then sums to 1.
+// Returns D^-1 A, where D has the sums of A's rows: every row with a positive sum then sums to 1.
 CsrGraph normalized_rows(const CsrGraph& graph);
 
 }  // namespace tessera::sparse

@@ -1,5 +1,4 @@
-// The parts of a graph that a network of nodes (models/graph_network.h) reads, by the names of its
-// inputs.
+// Makes the inputs of a network of nodes (models/graph_network.h) from the data of a graph.
 //
 //   TESSERA_TRY(const NodeData data, read_node_data("data/graphs", "cora"));
 //   const NodeInputs inputs = node_inputs(data, weighted);
@@ -15,13 +14,15 @@
 
 namespace tessera::sparse {
 
-// Compressed rows: NAME.begin, NAME.end and NAME.columns, and NAME.values where edges have values.
-// Each of the n features of a node counts 1 / n. `weighted`: the edges and a self-loop of each
-// node, normalised as in GCN; else the edges as they are.
+// Inputs by name. A matrix NAME in compressed rows is the inputs NAME.begin, NAME.end and
+// NAME.columns, and NAME.values if its edges have values. NAME is `features` (each of the n
+// features of a node has the value 1 / n) or `edges`.
 struct NodeInputs {
   std::map<std::string, std::vector<int64_t>> integers;
   std::map<std::string, std::vector<float>> numbers;
 };
+// Makes the inputs. With `weighted`, a self-loop is added to each node, and the edges have values,
+// normalised as in GCN. Otherwise the edges are those of the data, without values.
 NodeInputs node_inputs(const NodeData& data, bool weighted);
 
 }  // namespace tessera::sparse

@@ -19,7 +19,7 @@ namespace {
 constexpr std::string_view kBlanks = " \t\r";
 constexpr int32_t kMostFeatures = 1 << 20;
 
-// Walks through the lines of a text, and the fields of the current line.
+// Goes through the lines of a text and through the fields of the current line.
 class Lines {
  public:
   Lines(std::string_view text, std::string path) : rest_(text), path_(std::move(path)) {}
@@ -39,7 +39,7 @@ class Lines {
     ++number_;
     return false;
   }
-  // Returns the next field of the line; empty at its end.
+  // Returns the next field of the line; empty if there is none.
   std::string_view field() {
     const size_t begin = line_.find_first_not_of(kBlanks);
     if (begin == std::string_view::npos) return line_ = {};
@@ -61,7 +61,7 @@ class Lines {
     }
     return value;
   }
-  // Reads a whole number in [begin, end).
+  // Reads an integer in [begin, end).
   Result<int32_t> index(std::string_view what, int64_t begin, int64_t end) {
     TESSERA_TRY(const int64_t value, number<int64_t>(what));
     if (value < begin || value >= end) {
@@ -92,8 +92,8 @@ class Lines {
   int64_t number_ = 0;
 };
 
-// Returns the most nodes that a file may count. Nodes take memory, so their number must be in
-// proportion to the file: n bytes allow 16 n + 65536 nodes, most of which then have no edges.
+// Returns the most nodes that a file may state. Nodes take memory, so the limit is in proportion to
+// the n bytes of the file, 16 n + 65536, even though most of so many nodes would have no edges.
 int64_t most_nodes(const std::string& text) {
   return std::min<int64_t>(std::numeric_limits<int32_t>::max(),
                            16 * static_cast<int64_t>(text.size()) + 65536);
@@ -103,7 +103,7 @@ tl::unexpected<Error> in_file(const std::string& path, const Error& error) {
   return tl::unexpected(Error{error.code, path + ": " + error.message});
 }
 
-// Watches whether entries come in ascending order, by rows or by columns.
+// Checks that entries come in ascending order, either by rows or by columns.
 class Ascending {
  public:
   // Returns an error if neither order is possible any more.
@@ -129,7 +129,7 @@ class Ascending {
   std::pair<int32_t, int32_t> by_row_, by_column_;
 };
 
-// The words behind "%%MatrixMarket".
+// The words after "%%MatrixMarket" that matter.
 struct MatrixHead {
   std::string field;
   bool symmetric = false;
@@ -157,8 +157,8 @@ Result<MatrixHead> read_matrix_head(Lines& lines) {
   return head;
 }
 
-// Calls f(line of a node) for every line of a file; each node may appear at most once. Returns the
-// number of lines.
+// Calls f(lines, node) for every line of a file, after the line's node has been read from `lines`.
+// Returns the number of lines. Errors: a node that has two lines, and those of f.
 template <class F>
 Result<int64_t> read_nodes(const std::string& path, int64_t nodes, const F& f) {
   TESSERA_TRY(const std::string text, read_text_file(path, kMostDataTextBytes));
@@ -218,7 +218,7 @@ Result<CsrGraph> read_matrix_market(const std::string& path, const ReadOptions& 
   TESSERA_TRY(const int32_t columns, lines.index("a number of columns", 0, most));
   TESSERA_TRY(const int64_t entries, lines.number<int64_t>("a number of entries"));
   TESSERA_TRY_VOID(lines.end_of_line());
-  // An entry takes at least four characters, so a wrong number reserves no memory.
+  // An entry takes at least four characters; the check keeps a wrong number from reserving memory.
   if (entries < 0 || entries > static_cast<int64_t>(text.size()) / 4) {
     return lines.error(
         fmt::format("expected a number of entries that fits the file, found {}", entries));
@@ -298,7 +298,8 @@ Result<NodeData> read_node_data(const std::string& folder, const std::string& na
     return fmt::format("{}/{}_{}.tsv", folder, name, part);
   };
   NodeData data;
-  // The file of classes gives the number of nodes: nodes without edges are nodes, too.
+  // The number of nodes is the number of lines in the file of classes, because nodes without edges
+  // count, too.
   {
     TESSERA_TRY(const std::string text, read_text_file(file("labels"), kMostDataTextBytes));
     int64_t nodes = 0;

@@ -48,7 +48,7 @@ void sampled_positions(const Sampling& sampling, int64_t row, int64_t degree, in
   const uint32_t n = static_cast<uint32_t>(degree);
   const SlotFormula formula =
       slot_formula(sampling.sampler, sampling.seed, row, n, static_cast<uint32_t>(count));
-  if (!formula.quadratic) {  // by additions, without a division for each slot
+  if (!formula.quadratic) {  // by additions, so that no slot needs a division
     permuted_positions({formula.multiplier, formula.offset}, degree, count, positions);
     return;
   }

@@ -1,6 +1,6 @@
-// The formulas of sample.h, one row and one slot at a time. They use nothing that a device compiler
-// lacks, since both sampled_positions (sample.cc) and the CUDA kernel (tessera/sparse/cuda) use
-// them.
+// The formulas of sample.h for a single slot of a single row. sampled_positions (sample.cc) and the
+// CUDA kernel (tessera/sparse/cuda) use them, so this header uses only what a device compiler
+// supports.
 //
 //   const SlotFormula formula = slot_formula(sampling.sampler, sampling.seed, row, degree, count);
 //   const uint32_t edge = slot_position(formula, degree, k);
@@ -14,8 +14,8 @@ enum class Sampler : uint8_t { kNone, kBucket, kStride, kQuadratic, kPermutation
 
 inline constexpr uint32_t kQuadraticPrime = 21767;
 
-// Slot k is edge (offset + multiplier k) mod n; or, if quadratic,
-// fold((k k + offset) mod 21767) mod n.
+// The edge of slot k is at position (offset + multiplier k) mod n of its row, or, if quadratic, at
+// position fold((k k + offset) mod 21767) mod n, with `fold` as in sample.h.
 struct SlotFormula {
   uint32_t multiplier = 1, offset = 0;
   bool quadratic = false;
@@ -30,8 +30,8 @@ constexpr uint64_t mixed_bits(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// Returns the prime of the seed, or the next of the ten primes that does not divide the degree. One
-// exists, since the product of the ten exceeds every degree.
+// Returns the prime of the seed or, if it divides the degree, the next of the ten primes that does
+// not. There is one, because the product of the ten primes is larger than every degree.
 constexpr uint32_t stride_prime(uint64_t seed, uint32_t degree) {
   const uint32_t primes[] = {577, 769, 983, 1193, 1429, 1619, 1871, 2089, 2339, 2579};
   uint64_t i = seed % 10;
@@ -40,14 +40,15 @@ constexpr uint32_t stride_prime(uint64_t seed, uint32_t degree) {
 }
 
 constexpr SlotFormula permutation_formula(uint64_t seed, int64_t row, uint32_t degree) {
-  // Primes above 2^31, spread over [2^31, 2^32): coprime to every degree, of any remainder.
+  // Primes spread over [2^31, 2^32). Being larger than every degree, they are coprime to it; their
+  // remainders modulo the degree vary.
   const uint32_t multipliers[] = {2654435789, 3161387893, 3668340023, 4175292203,
                                   2534760611, 3041712731, 3548664853, 4055616973,
                                   2415085441, 2922037583, 3428989699, 3935941843,
                                   2295410287, 2802362401, 3309314527, 3816266659};
   const uint64_t bits = mixed_bits(mixed_bits(seed + 0x9E3779B97F4A7C15) +
                                    static_cast<uint64_t>(row) * 0xD1B54A32D192ED03);
-  // The low bits choose the multiplier, the high ones the offset.
+  // The low bits choose the multiplier, the high bits the offset.
   return {multipliers[bits % 16] % degree, static_cast<uint32_t>(((bits >> 32) * degree) >> 32),
           false};
 }

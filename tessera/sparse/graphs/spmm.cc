@@ -20,13 +20,14 @@ namespace {
 constexpr std::array<std::string_view, 2> kReduceNames = {"sum", "mean"};
 constexpr std::array<std::string_view, 3> kInstructionNames = {"plain", "avx2", "avx512"};
 
-// Rows and slots in one call of the loops, so that the chosen edges stay in the first-level cache.
+// The most rows and slots in one call of the loops, so that the chosen edges stay in the
+// first-level cache.
 constexpr int64_t kBlockRows = 256;
 constexpr int64_t kBlockSlots = 2048;
-// An operand up to this size stays in the second-level cache, and no part of it is prefetched.
+// The largest operand that is not prefetched, because it stays in the second-level cache.
 constexpr int64_t kCachedBytes = 1 << 20;
-// The least work of a thread, in elements: it takes some ten microseconds to start a thread, or
-// longer where all cores are busy.
+// The least work for which a thread is started, in elements. Starting a thread takes some ten
+// microseconds, or longer if all cores are busy.
 constexpr int64_t kThreadWork = 1 << 20;
 
 const LoopTable& loops_of(Instructions instructions) {
@@ -47,8 +48,8 @@ const RowLoops<T>& row_loops(Instructions instructions) {
   }
 }
 
-// Calls f(i) for each i in [0, count) once, on up to `threads` threads; a free thread takes the
-// next i.
+// Calls f(i) once for each i in [0, count), on up to `threads` threads. A thread that is done takes
+// the next i.
 template <class F>
 void on_threads(int threads, int64_t count, const F& f) {
   std::atomic<int64_t> next = 0;
@@ -71,12 +72,13 @@ class Product {
 
   int64_t slots() const { return slots_; }
 
-  // `operand` is the matrix that the columns point into, read or written.
+  // Checks the options and the matrix and counts its slots. `operand` is the matrix whose rows the
+  // columns name; the loops read or write it.
   Status prepare(const Matrix<const T>& operand) {
     TESSERA_TRY_VOID(check(options_.sampling));
     const int64_t most = std::numeric_limits<int32_t>::max();
     const int64_t width = sampled() ? options_.sampling.width : most;
-    const auto good = [&](int64_t row) {  // without branches, since it is asked for every row
+    const auto good = [&](int64_t row) {  // without branches, as it runs for every row
       const int64_t n = degree(row);
       return (n >= 0) & (n <= most) & (graph_.begin[row] >= 0) & (graph_.end[row] <= graph_.edges);
     };
@@ -96,7 +98,8 @@ class Product {
     return {};
   }
 
-  // Returns the borders of `parts` stretches of rows, each with about as many slots and rows.
+  // Divides the rows into `parts` ranges with about equally many slots and rows, and returns their
+  // borders.
   std::vector<int64_t> row_borders(int64_t parts) const {
     if (parts == 1) return {0, graph_.rows};
     const int64_t all = slots_ + graph_.rows;
@@ -111,7 +114,7 @@ class Product {
     return borders;
   }
 
-  // Calls f(first row, block) for blocks that cover the rows.
+  // Calls f(first row, block) for each block of the rows [first, last).
   template <class F>
   void for_each_block(int64_t first, int64_t last, bool with_edges, const F& f) const {
     std::vector<T> scale(static_cast<size_t>(std::min(kBlockRows, last - first)));
@@ -310,7 +313,8 @@ Status spmm_grad_x(const CsrView<T>& graph, const SpmmOptions& options, const Ma
   TESSERA_TRY_VOID(check_sizes("dy", dy, graph.rows, dx.columns));
   TESSERA_TRY_VOID(check_sizes("dx", dx, graph.column_count, dx.columns));
   const RowLoops<T>& loops = row_loops<T>(instructions);
-  // A part is a stretch of features of whole cache lines, so no two parts write one element.
+  // A part is a range of features that consists of whole cache lines, so that no two threads write
+  // to the same line.
   const int64_t line = 64 / static_cast<int64_t>(sizeof(T));
   const int64_t lines = (dx.columns + line - 1) / line;
   const int64_t parts = std::min<int64_t>(

@@ -1,31 +1,35 @@
-// Products of a sparse matrix in compressed rows with a dense matrix, sampled on the fly:
+// Products of a sparse matrix in compressed rows and a dense matrix. The edges may be sampled
+// during the product:
 //
 //   y[i, :] = scale_i * sum over slots k of row i of value[e_k] * x[column[e_k], :]
 //
-// e_k are the edges that sample.h chooses; all edges without a sampler. scale_i is
-//   sum             1, or n_i / s_i with `rescale` (n_i edges of which s_i are used)
-//   mean            1 / (s_i + norm_bias), and 0 where that is 0: rows without edges are 0
+// e_k is the edge that sample.h chooses for slot k; without a sampler, the slots are all edges of
+// the row. scale_i depends on `reduce`; row i has n_i edges, of which s_i are used:
+//   sum             1, or n_i / s_i with `rescale`
+//   mean            1 / (s_i + norm_bias); 0 if s_i + norm_bias is 0, so that rows without edges
+//                   are 0
 //
 //   const SpmmOptions options{.reduce = Reduce::kMean, .sampling = {Sampler::kPermutation, 16, 1}};
 //   TESSERA_TRY_VOID(spmm(view_of(graph), options, features, result, threads));
 //
-// The backward pass evaluates the same formula again and stores nothing:
+// The backward pass evaluates the formula of the sample again, so nothing is stored for it:
 //   spmm_grad_x       dx = A_s^T dy: dx[column[e_k], :] += scale_i * value[e_k] * dy[i, :]
-//   spmm_grad_values  dvalue[e] = scale_i * <dy[i, :], x[column[e], :]> at sampled edges, once for each
-//                     slot that has the edge, and 0 at others
+//   spmm_grad_values  dvalue[e] = scale_i * <dy[i, :], x[column[e], :]> if e is sampled, added up
+//                     over the slots that have e; 0 if it is not
 //
-// Order of additions: an element of y is summed over the slots in their order, an element of dx
-// over the rows in theirs, a value's gradient in 16 interleaved partial sums that are then added
-// pairwise. Multiplications are not fused into additions. So results are the same bit for bit with
-// any number of threads and each instruction set (Instructions). The best set that the processor
-// has is chosen at run time; the plain one is simple code and the oracle of the others.
+// Order of additions: an element of y is summed over the slots of its row in their order. An
+// element of dx is summed over the rows in their order. The gradient of a value is summed in 16
+// interleaved partial sums, which are then added pairwise. Multiplications are not fused with
+// additions. So the results are the same, bit for bit, with any number of threads and any
+// instruction set (Instructions). The best instruction set of the processor is chosen at run time.
+// The plain variant is simple code, and tests compare the others with it.
 //
-// Threads share rows (y, values) or features (dx), each with about equal work; small products stay
-// on one thread.
+// Threads divide the rows (for y and values) or the features (for dx), so that each has about the
+// same work. Small products run on one thread.
 //
 // Errors, one line: operands whose sizes do not fit, a sampler without a width, a degree of 2^31 or
-// more. The graph itself is not checked here (check() in csr.h does that once): a column out of
-// range reads or writes memory outside the operand.
+// more. The graph is not checked, for speed; call check() of csr.h once. A column out of range
+// would read or write memory outside of the operand.
 #pragma once
 
 #include <cstdint>
@@ -44,12 +48,13 @@ Result<Reduce> parse_reduce(std::string_view name);  // "sum", "mean"
 struct SpmmOptions {
   Reduce reduce = Reduce::kSum;
   Sampling sampling = {};
-  double norm_bias = 0;  // for the mean: 1 counts the node itself
-  bool rescale = false;  // for the sum: by the edges over those used
+  double norm_bias = 0;  // for the mean; 1 counts the node itself as one more edge
+  bool rescale = false;  // for the sum: multiplies it by n_i / s_i
 };
 
-// A graph that the caller holds. Row i has the edges begin[i] .. end[i]; end may be begin + 1, the
-// offsets of compressed rows. `first_row` is the number of row 0 in the whole graph.
+// A graph in memory that the caller owns. Row i has the edges begin[i] .. end[i] - 1. For the
+// offsets of a CsrGraph, `end` is `begin` + 1. `first_row` is the number, in the whole graph, of
+// row 0 of the view.
 template <class T>
 struct CsrView {
   int64_t rows = 0, column_count = 0, edges = 0;
@@ -60,11 +65,11 @@ struct CsrView {
   int64_t first_row = 0;
 };
 CsrView<float> view_of(const CsrGraph& graph);
-// Returns a view with values of another type, one an edge, or none.
+// Returns a view of the graph with other values: one for each edge, or none if `values` is empty.
 template <class T>
 CsrView<T> view_of(const CsrGraph& graph, const std::vector<T>& values);
 
-// A matrix whose rows are contiguous, `stride` elements from one to the next.
+// A matrix whose rows are contiguous. Neighbouring rows begin `stride` elements apart.
 template <class T>
 struct Matrix {
   T* data = nullptr;
@@ -73,7 +78,7 @@ struct Matrix {
 
 enum class Instructions : uint8_t { kPlain, kAvx2, kAvx512 };
 std::string_view instructions_name(Instructions instructions);
-bool supported(Instructions instructions);  // built in, and the processor has them
+bool supported(Instructions instructions);  // whether they are built in and the processor has them
 Instructions best_instructions();
 
 // Computes the product, for float and double. Outputs are overwritten and must not overlap inputs.
@@ -84,13 +89,13 @@ template <class T>
 Status spmm_grad_x(const CsrView<T>& graph, const SpmmOptions& options, const Matrix<const T>& dy,
                    const Matrix<T>& dx, int threads = 1,
                    Instructions instructions = best_instructions());
-// Computes the gradients of the values; dvalues has one element an edge.
+// Computes the gradients of the edges' values; dvalues has one element for each edge.
 template <class T>
 Status spmm_grad_values(const CsrView<T>& graph, const SpmmOptions& options,
                         const Matrix<const T>& dy, const Matrix<const T>& x, T* dvalues,
                         int threads = 1, Instructions instructions = best_instructions());
 
-// Returns the errors of spmm, without the product.
+// Returns the errors that spmm would return, without computing the product.
 template <class T>
 Status check_operands(const CsrView<T>& graph, const SpmmOptions& options, const Matrix<const T>& x,
                       const Matrix<T>& y);

@@ -1,4 +1,5 @@
-// Four doubles or eight floats at once. Compiled with -mavx2 where the processor family has it.
+// The loops with registers of four doubles or eight floats. Compiled with -mavx2 if the processor
+// family has these instructions.
 #include "tessera/sparse/graphs/spmm_rows.h"
 
 #if defined(__AVX2__)

@@ -1,5 +1,5 @@
-// Eight doubles or sixteen floats at once. Compiled with -mavx512f where the processor family has
-// it.
+// The loops with registers of eight doubles or sixteen floats. Compiled with -mavx512f if the
+// processor family has these instructions.
 #include "tessera/sparse/graphs/spmm_rows.h"
 
 #if defined(__AVX512F__)

@@ -1,4 +1,4 @@
-// The plain variant: as short as the formulas of spmm.h, and the oracle of the other variants.
+// The plain loops, as short as the formulas of spmm.h. Tests compare the other variants with them.
 #include "tessera/sparse/graphs/spmm_rows.h"
 
 namespace tessera::sparse {

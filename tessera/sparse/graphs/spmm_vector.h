@@ -1,15 +1,17 @@
-// The loops of spmm_rows.h over vector registers, for an instruction set that the including file
-// describes. `Lanes` is, for float or double:
-//   Value, Vector, kLanes    the element, the register, and how many elements it has
-//   load(p), store(p, v)     a whole register, no alignment needed
-//   load_first(p, n)         the first n elements, 0 behind them; store_first(p, v, n) writes only those
-//   all(x), zero()           every element
-// Registers add and multiply by + and *.
+// The loops of spmm_rows.h with vector registers. The including file defines `Lanes`, which
+// describes the registers of an instruction set, for float and for double:
+//   Value, Vector, kLanes    the element's type, the register's type, and its number of elements
+//   load(p), store(p, v)     a whole register; p need not be aligned
+//   load_first(p, n)         a register of the n elements from p on, then zeros
+//   store_first(p, v, n)     writes only the first n elements of v
+//   all(x), zero()           a register whose elements are all x, or 0
+// Registers are added by + and multiplied by *.
 //
-// A row of the result is computed in stretches of up to eight registers, which stay in registers
-// over all slots of the row; so each row of x is read once a stretch, and y is written once. Rows
-// of x that lie kAhead slots ahead are prefetched into the cache, because no hardware prefetcher
-// follows their addresses, which come from `columns`.
+// The features of a row of y are computed in groups of up to eight registers, called stretches. The
+// sums of a stretch stay in the registers over all slots of the row, so each row of x is read once
+// for each stretch, and y is written once. The row of x that is needed kAhead slots later is
+// prefetched into the cache. The hardware would not prefetch it, because its address comes from
+// `columns`.
 #pragma once
 
 #include <algorithm>
@@ -20,8 +22,8 @@
 
 namespace tessera::sparse::vector_loops {
 
-inline constexpr int64_t kAhead = 16;      // slots
-inline constexpr int64_t kLineBytes = 64;  // of a cache line
+inline constexpr int64_t kAhead = 16;      // how many slots ahead rows are prefetched
+inline constexpr int64_t kLineBytes = 64;  // bytes of a cache line
 
 template <class Lanes>
 struct Loops {
@@ -34,11 +36,12 @@ struct Loops {
     const char* begin = reinterpret_cast<const char*>(row);
     const int64_t bytes = count * static_cast<int64_t>(sizeof(T));
     for (int64_t at = 0; at < bytes; at += kLineBytes) __builtin_prefetch(begin + at);
-    __builtin_prefetch(begin + bytes - 1);  // a row may begin inside a line
+    __builtin_prefetch(begin + bytes - 1);  // the row's last line, as it may begin inside a line
   }
 
-  // Computes features [0, N * kLanes + rest) of all rows; rest < kLanes is 0 unless Rest. The block
-  // is a copy, which no store can change.
+  // Computes the features of one stretch, [0, N * kLanes + rest), for all rows. rest < kLanes; it
+  // is 0 unless Rest. `block` is passed by value, so that the compiler knows that no store changes
+  // it.
   template <int N, bool Rest, bool Valued>
   static void gather_stretch(const RowBlock<T> block, const T* x, int64_t x_stride, T* y,
                              int64_t y_stride, int64_t rest) {
@@ -94,8 +97,7 @@ struct Loops {
     }
   }
 
-  // Calls f.template operator()<N, Rest>(first feature, rest) for stretches that cover the
-  // features.
+  // Calls f.template operator()<N, Rest>(first feature, rest) for each stretch of the features.
   template <class F>
   static void stretches(int64_t features, const F& f) {
     int64_t first = 0;

@@ -1,16 +1,16 @@
-// For tests and benchmarks: graphs whose numbers of edges a row follow a power law, as in the web,
-// in citations and among friends.
+// For tests and benchmarks: random graphs in which the numbers of edges of the rows follow a power
+// law, as in graphs of the web, of citations and of friends.
 //
 //   const CsrGraph graph = power_law_graph({.nodes = 1'000'000, .edges = 10'000'000, .seed = 7});
 //
-// The model is that of Chung and Lu. The node of rank r (0 the heaviest) has weight w_r = (r +
-// r0)^(-1 / (exponent - 1)), with r0 chosen so that no node is expected to have more than
-// `max_share` of the edges. Each edge draws its row and its column independently, with
-// probabilities proportional to the weights. Self-loops and edges that are already there are drawn
-// again, so the number of edges is exact; two heavy nodes have one edge where they would have
-// several, so in dense graphs the heaviest rows fall short of their share. Ranks are numbered at
-// random, as files number their nodes, unless `by_rank` is set. Everything is a function of the
-// options: Philox(seed, stream) at the number of the draw.
+// The model is that of Chung and Lu. The node of rank r has the weight w_r = (r + r0)^(-1 /
+// (exponent - 1)); rank 0 is the heaviest. r0 is chosen so that no node is expected to have more
+// than `max_share` of the edges. Each edge draws its row and its column independently, with
+// probabilities proportional to the weights. A draw that gives a self-loop or an edge that exists
+// already is repeated, so the number of edges is exact. Because two heavy nodes get one edge where
+// the law expects several, the heaviest rows of dense graphs have fewer edges than the law says.
+// Node numbers are a random permutation of the ranks, as in real files, unless `by_rank` is set.
+// Everything is a function of the options: Philox(seed, stream) at the number of the draw.
 #pragma once
 
 #include <fmt/format.h>
@@ -31,9 +31,9 @@ namespace tessera::sparse {
 
 struct PowerLawOptions {
   int64_t nodes = 0;
-  int64_t edges = 0;        // directed
-  double exponent = 2.5;    // of the distribution of degrees; above 2
-  double max_share = 0.01;  // of the edges, in one row
+  int64_t edges = 0;        // number of directed edges
+  double exponent = 2.5;    // exponent of the distribution of degrees; above 2
+  double max_share = 0.01;  // the largest share of the edges that a row is expected to have
   bool by_rank = false;
   uint64_t seed = 0;
 };
@@ -79,7 +79,7 @@ class Alias {
 inline std::vector<double> weights(const PowerLawOptions& options) {
   const double power = -1 / (options.exponent - 1);
   std::vector<double> weight(static_cast<size_t>(options.nodes));
-  // The shift r0 that bounds the heaviest node's share, by bisection: the share falls as r0 grows.
+  // Finds by bisection the shift r0 that bounds the heaviest node's share, which falls as r0 grows.
   const auto fill = [&](double shift) {
     double sum = 0;
     for (size_t r = 0; r < weight.size(); ++r) {
@@ -114,8 +114,9 @@ inline std::vector<int32_t> numbering(const PowerLawOptions& options) {
 
 }  // namespace power_law
 
-// Draws a graph, sorted, without values. Errors: an exponent of 2 or below, a share outside (0, 1],
-// or more than an eighth of all pairs as edges, since redrawing would take too long.
+// Draws a graph. Its columns are sorted and it has no values. Errors: an exponent of 2 or below; a
+// share outside (0, 1]; more edges than an eighth of all pairs, because drawing again would take
+// too long.
 inline Result<CsrGraph> power_law_graph(const PowerLawOptions& options) {
   if (options.nodes < 1 || options.nodes > std::numeric_limits<int32_t>::max() ||
       options.edges < 0 ||
@@ -134,7 +135,7 @@ inline Result<CsrGraph> power_law_graph(const PowerLawOptions& options) {
   const power_law::Alias alias(power_law::weights(options));
   const std::vector<int32_t> number = power_law::numbering(options);
   const Philox random{options.seed, 0};
-  // Each edge is one number, row before column, so sorting brings equal edges side by side.
+  // An edge is one number, row * nodes + column, so that equal edges are neighbours after sorting.
   const uint64_t nodes = static_cast<uint64_t>(options.nodes);
   const size_t wanted = static_cast<size_t>(options.edges);
   std::vector<uint64_t> edges;

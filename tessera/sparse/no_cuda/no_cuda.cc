@@ -1,4 +1,4 @@
-// Replaces tessera/sparse/cuda where no CUDA compiler is found.
+// Replaces tessera/sparse/cuda in builds without a CUDA compiler.
 #include "tessera/sparse/graphs/spmm_device.h"
 
 namespace tessera::sparse {
