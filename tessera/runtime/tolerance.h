@@ -6,10 +6,11 @@
 // all parameters) is larger, that is the divisor. The floor is for tensors that are 0 in exact
 // arithmetic, such as the gradient of the bias of attention's keys, because both runs have only
 // rounding noise there. In float64 there is one more divisor, for a gradient that is a sum of the
-// elements of one tensor, as the gradient of a bias is: the largest of these elements, if it is
-// larger. The reason: before a norm the elements cancel and their roundings remain, which may be
-// far above 1e-15 of the largest gradient. A parameter with such a gradient changes only by
-// roundings, so its error is divided by the largest element of all parameters.
+// elements of one tensor, as the gradient of a bias is: the largest of these elements, if the
+// gradient is less than 1e-3 of it. The reason: before a norm the elements cancel and their
+// roundings remain, which may be far above 1e-15 of the largest gradient. A parameter whose
+// gradient is nothing but such roundings changes only by roundings, so its error is divided by the
+// largest element of all parameters.
 //
 // Float64: the limit is 1e-9 unless the caller gives another one. This separates roundings from
 // faults: the two runs differ by about 1e-16 for each sum that is taken in another order, and by
