@@ -409,8 +409,9 @@ struct Checkpointing::Impl {
     return {};
   }
 
-  // ---- reading Checks that all ranks see the same list of checkpoints. If they do not, the folder
-  // is not shared by all ranks, which is an error.
+  // ---- reading
+  // Checks that all ranks see the same list of checkpoints. If they do not, the folder is not
+  // shared by all ranks, which is an error.
   Status check_candidates() {
     const std::vector<Candidate>& candidates = job.origin.candidates;
     const std::array<int64_t, 2> mine{std::ssize(candidates),
@@ -590,7 +591,8 @@ struct Checkpointing::Impl {
     return world.rank() == 0 ? job.loaded(report) : Status{};
   }
 
-  // ---- writing Finds the home of each part of this rank's shard.
+  // ---- writing
+  // Finds the home of each part of this rank's shard.
   void homes_of_parts() {
     // The homes of each tensor by name, with the boxes that they have in the whole tensor.
     std::map<std::string, std::vector<std::pair<const Home*, Box>>> homes;

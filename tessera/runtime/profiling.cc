@@ -33,8 +33,8 @@ Status check_device(const std::string& device) {
       "profile: expected a device that this build computes on (cpu), found '{}'", device));
 }
 
-// Writes the highest rates of arithmetic and of memory that were measured with one rank. The cost
-// model uses them for kernels of families that were not measured.
+// Writes the highest measured rates of arithmetic (matrix products on one rank) and of memory
+// (large copies). The cost model uses them for kernels of families that were not measured.
 void write_rates(Profile& profile) {
   double arithmetic = 0, memory = 0;
   for (const auto& [name, family] : profile.families) {

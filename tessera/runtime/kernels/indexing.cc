@@ -1,5 +1,5 @@
-// gather, scatter_add, scatter_max and cumsum. A piece has an interval of the dim that ids index;
-// ids outside of the interval belong to other pieces.
+// gather, scatter_add, scatter_max and cumsum. A piece has an interval of the dim that ids index.
+// It ignores ids outside of this interval, because they belong to other pieces.
 #include <algorithm>
 #include <cstring>
 #include <limits>
@@ -10,8 +10,9 @@
 namespace tessera::kernels {
 namespace {
 
-// The arrays of a gather or scatter along the dims of the picked elements: `picked` and `ids`, and
-// the `table` at the first place of the indexed dim.
+// The arrays of a gather or scatter as views with the dims of the picked elements: the ids, and the
+// table at the first place of the indexed dim. The element of the table for an id is `step` bytes
+// further for each place.
 struct Picking {
   Picking(const KernelCall& call, const Array& table_array, const OperandDims& table_dims,
           const OperandDims& picked_dims) {
@@ -51,7 +52,7 @@ Kernel gather(const KernelCall& call) {
   });
 }
 
-// (x, ids; dim, dims) -> y. Sums in float or double: through scratch where y is neither.
+// (x, ids; dim, dims) -> y. Sums in float or double; if y has another type, sums in scratch memory.
 Kernel scatter_add(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const Annotation& annotation = call.op->annotation;
@@ -89,7 +90,8 @@ Kernel scatter_add(const KernelCall& call) {
   });
 }
 
-// (x, ids; dim, dims) -> y. A place that no id of the piece names has the identity of the maximum.
+// (x, ids; dim, dims) -> y. A place that no id of the piece names gets minus infinity, the identity
+// of the maximum.
 Kernel scatter_max(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const Annotation& annotation = call.op->annotation;
@@ -113,7 +115,7 @@ Kernel scatter_max(const KernelCall& call) {
   });
 }
 
-// (x; dim, reverse) -> y. Sums in the compute type.
+// (x; dim, reverse) -> y. Sums in the compute type (float or double).
 Kernel cumsum(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     auto order = op_dims(call.op->annotation.inputs[0]);

@@ -1,6 +1,6 @@
-// Kinds of a mixture of experts (docs/reference/ops.md). A slot number is expert * capacity +
-// position with the capacity of the whole op; a piece serves the slots of its experts and
-// positions.
+// Kinds of a mixture of experts (docs/reference/ops.md). A slot is a place for a token at an
+// expert. Its number is expert * capacity + position, with the capacity of the whole op. A piece
+// works on the slots of its experts and positions.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -21,7 +21,8 @@ std::byte* at_index(const Array& array, int64_t i, int64_t j = 0, int64_t k = 0)
 
 int64_t& integer(std::byte* where) { return *reinterpret_cast<int64_t*>(where); }
 
-// Chooses the choice.size() largest of p[0..n), largest first; among equal ones the first.
+// Sets `choice` to the indices of the choice.size() largest elements of p[0..n), the largest first.
+// Among equal elements the first one is chosen.
 template <class A>
 void choose_experts(const A* p, int64_t n, std::vector<int64_t>& choice) {
   for (size_t c = 0; c < choice.size(); ++c) {
@@ -35,7 +36,8 @@ void choose_experts(const A* p, int64_t n, std::vector<int64_t>& choice) {
   }
 }
 
-// Returns the number that the weights are divided by.
+// Returns the number by which the probabilities of the chosen experts are divided: their sum if
+// weights are normalised, else 1.
 template <class A>
 A weight_scale(const A* p, const std::vector<int64_t>& choice, bool normalize) {
   if (!normalize) return 1;
@@ -68,7 +70,7 @@ Kernel route(const KernelCall& call) {
         }
         for (int64_t e = 0; e < experts; ++e) integer(at_index(load, b, e)) = 0;
         int64_t without = 0;
-        for (int64_t c = 0; c < choices; ++c) {  // all first choices go before all second ones
+        for (int64_t c = 0; c < choices; ++c) {  // first choices get slots before second ones
           for (int64_t s = 0; s < seq; ++s) {
             int64_t& number = integer(at_index(slot, b, s, c));
             const int64_t position = integer(at_index(load, b, number))++;
@@ -111,8 +113,7 @@ Kernel route_grad(const KernelCall& call) {
   });
 }
 
-// Finds the memory of slot `number` of sequence b in a piece of the slots [experts, batch,
-// capacity, hidden].
+// Finds the memory of a slot in an array of slots [experts, batch, capacity, hidden] of a piece.
 class Slots {
  public:
   Slots(const KernelCall& call, const Array& array) : array_(array) {
@@ -123,7 +124,7 @@ class Slots {
     positions_ = call.box.dims[dim("capacity")];
   }
   const Array& array() const { return array_; }
-  std::byte* find(int64_t number, int64_t b) const {  // null: dropped, or in another piece
+  std::byte* find(int64_t number, int64_t b) const {  // null: dropped token, or other piece
     if (number < 0) return nullptr;
     const int64_t expert = number / capacity_ - experts_.begin,
                   position = number % capacity_ - positions_.begin;
@@ -138,7 +139,7 @@ class Slots {
   Interval experts_, positions_;
 };
 
-// Returns a weight of a call that may have no weights: then it is 1.
+// Returns the weight of choice c of token s; 1 if the call has no weights.
 template <class A>
 A weight_at(const Array& weight, int64_t b, int64_t s, int64_t c) {
   return weight.data == nullptr ? A{1} : load_element<A>(at_index(weight, b, s, c), weight.dtype);
@@ -168,7 +169,7 @@ Kernel dispatch(const KernelCall& call) {
           for (int64_t c = 0; c < slot.shape[2]; ++c) {
             std::byte* row = slots.find(integer(at_index(slot, b, s, c)), b);
             if (row == nullptr) continue;
-            out.read(row);  // present values, for the addition
+            out.read(row);  // reads the present values, to add to them
             ops.multiply_add(out.write(row), in.read(at_index(x, b, s)),
                              weight_at<A>(weight, b, s, c), out.size());
             out.commit(row);
@@ -277,13 +278,14 @@ Kernel weight_grad(const KernelCall& call) {
   });
 }
 
-// Returns the size of the dim in the whole op, not in a piece.
+// Returns the size that the dim has in the whole op.
 double full_size(const Op& op, const char* dim) {
   return static_cast<double>(op.annotation.dims[static_cast<size_t>(op.annotation.find(dim))].size);
 }
 
-// Returns experts / (seq * top_k * seq): the loss, the share of choices times the mean probability,
-// is then 1 if balanced.
+// Returns experts / (seq * top_k * seq), the factor of the balance loss. The loss sums, over the
+// experts, the expert's share of all choices times its mean probability. With this factor it is 1
+// if experts are balanced.
 double balance_factor(const Op& op) {
   const double seq = full_size(op, "seq");
   return full_size(op, "experts") / (seq * seq * static_cast<double>(op.integer("top_k")));
@@ -318,7 +320,7 @@ Kernel balance(const KernelCall& call) {
   });
 }
 
-// (dvalue, probs, load; top_k) -> dprobs; reads no probabilities, they give the dims
+// (dvalue, probs, load; top_k) -> dprobs; reads no values of probs, which only gives the dims
 Kernel balance_grad(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
     const Array dvalue = call.inputs[0], load = call.inputs[2], dprobs = call.outputs[0];

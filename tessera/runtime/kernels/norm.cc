@@ -1,6 +1,6 @@
-// Layer norm and RMS norm: rows over the last dim of x. The split kinds (norm_moments, ..) are used
-// if a plan cuts that dim. Statistics are float (double for float64). RMS norm is the same
-// arithmetic with mean 0 and without beta.
+// Layer norm and RMS norm of rows, which are the last dim of x. If a plan cuts this dim, the kinds
+// for parts of a norm (norm_moments, ..) are used. Statistics are float (double for float64). RMS
+// norm is layer norm with mean 0 and without beta.
 #include <cmath>
 
 #include "tessera/runtime/kernels/nest.h"
@@ -9,7 +9,8 @@
 namespace tessera::kernels {
 namespace {
 
-// Returns the op dims of input 0 (x, or a tensor with its dims), the row dim last.
+// Returns the op dims of input 0, which is x or has the dims of x. The last of them is the dim of
+// the rows.
 std::vector<int> row_order(const KernelCall& call) {
   return op_dims(call.op->annotation.inputs[0]);
 }
@@ -73,13 +74,14 @@ Kernel rms_norm(const KernelCall& call) {
   });
 }
 
-// Accumulates rows of parameter gradients in A and writes them at the end.
+// Sums the rows of a parameter's gradient in type A and writes the sum at the end.
 template <class A>
 class ParameterGradient {
  public:
   ParameterGradient(const Array& out, bool add)
       : row_(out), sum_(make_row<A>(out.shape.back())), at_(out.data), add_(add) {}
-  explicit ParameterGradient(int64_t n) : sum_(make_row<A>(n)) {}  // computed and dropped
+  explicit ParameterGradient(int64_t n)
+      : sum_(make_row<A>(n)) {}  // for a gradient that is no output
   A* begin() const {
     std::fill(sum_->begin(), sum_->end(), A{0});
     return sum_->data();
@@ -322,7 +324,8 @@ Kernel rms_finish(const KernelCall& call) {
   };
 }
 
-// (dy, x, gamma, rstd) -> sum g x. rstd is an operand for symmetry only; it does not enter.
+// (dy, x, gamma, rstd) -> sum g x. rstd is an operand only so that the operands are those of
+// norm_grad_sums; it is not used.
 Kernel rms_grad_sum(const KernelCall& call) {
   return with_compute_type(call.inputs[1].dtype, [&]<class A>() -> Kernel {
     const auto order = row_order(call);

@@ -30,7 +30,7 @@ struct RowOps {
                    int64_t known, A factor, int64_t n);
   A (*sum)(const A* x, int64_t n);
   A (*sum_squares)(const A* x, int64_t n);
-  A (*max)(const A* x, int64_t n);                         // -inf for n = 0
+  A (*max)(const A* x, int64_t n);                         // -inf if n = 0
   void (*moments)(const A* x, int64_t n, A* mean, A* m2);  // m2 = sum of (x - mean)^2, two passes
   // Layer norm of a row. Below, xhat = (x - mean) rstd and g = dy gamma.
   void (*normalize)(A* y, const A* x, const A* gamma, const A* beta, A mean, A rstd, int64_t n);
