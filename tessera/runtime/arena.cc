@@ -20,7 +20,7 @@ namespace tessera {
 namespace {
 
 constexpr int64_t kHugePage = 2 << 20;
-constexpr int64_t kBounce = 1 << 20;  // bytes
+constexpr int64_t kBounce = 1 << 20;  // bytes of the aligned buffer
 
 }  // namespace
 

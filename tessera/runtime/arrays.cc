@@ -39,14 +39,14 @@ struct Move {
     const int64_t first = mirrored ? size - 1 - (have.end() - 1 + by) : have.begin + by;
     return {first - at.begin, have.size};
   }
-  // Returns the elements that move into the interval.
+  // Returns the interval of elements that move into the places `at`.
   Interval sources(Interval at, int64_t size) const {
     if (at.empty()) return {};
     const int64_t first = source(mirrored ? at.end() - 1 : at.begin, size);
     return intersect({first, at.size}, {0, size});
   }
 };
-using Moves = SmallVector<Move, 4>;  // by dim of a sample
+using Moves = SmallVector<Move, 4>;  // one for each dim of a sample
 
 struct OpenedArray {
   std::string name;  // name of the file, with the dataset
@@ -132,7 +132,7 @@ Status read_sample(const OpenedArray& array, int64_t sample, const Box& rest, st
   return {};
 }
 
-// Returns the part of a sample that moves into the box.
+// Returns the box of a sample's elements that move into the box `rest`.
 Box sources(const OpenedArray& array, const Box& rest, const Moves& moves) {
   Box from = rest;
   for (size_t d = 0; d < rest.rank(); ++d)

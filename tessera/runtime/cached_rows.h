@@ -65,7 +65,7 @@ class CachedRows {
   // row, for the op that works on the cached rows. `from` and `to` have equal shapes. An id whose
   // row belongs to another rank gets the place `places()`; an id below 0 stays as it is.
   kernels::Kernel places_of(const kernels::Array& from, const kernels::Array& to) const;
-  bool in_turn(int handle) const;  // whether each step makes this fetch, of ids that the data gives
+  bool in_turn(int handle) const;  // whether the fetch's ids come from the data
   int64_t places() const { return cache().places; }
   // Returns the number of the row at a place, counted from the first row of the whole table.
   int64_t row_at(int64_t place) const {
@@ -90,8 +90,8 @@ class CachedRows {
     int64_t bytes = 0, at = 0;  // bytes of a row; where it begins in a record of the file
   };
   struct Open {
-    int64_t step = 0;          // the step that uses the rows
-    std::vector<int64_t> ids;  // rows of the piece
+    int64_t step = 0;          // the step for which the rows are fetched
+    std::vector<int64_t> ids;  // this rank's numbers of the rows; -1: other rank
     sparse::CacheBatch batch;
     Copier::Job job;
     Whose whose = Whose::kInTurn;

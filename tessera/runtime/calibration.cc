@@ -234,7 +234,8 @@ std::vector<CalibrationCase> calibration_cases(int64_t ranks, bool quick) {
       }
     }
   }
-  // Matrix products over a grid of shapes, in their three transposes.
+  // Matrix products of many shapes: a linear layer and its two gradients need a product in each of
+  // its three transposes.
   struct Widths {
     int64_t in, hidden, out;
   };

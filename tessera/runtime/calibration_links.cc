@@ -145,7 +145,7 @@ void time_links(comm::Communicator& world, const std::string& transport, bool qu
   for (const int64_t bytes : sizes) {
     std::vector<float> memory;
     const comm::ArrayView view = view_of_memory(memory, whole(bytes / 4));
-    // Rank 0 sends, rank 1 receives; the others only meet.
+    // Rank 0 sends and rank 1 receives. The other ranks only take part in the barriers.
     const auto times = time_calls(
         world, crowded, calls_of(bytes), [&] { std::fill(memory.begin(), memory.end(), 1.0F); },
         [&] {

@@ -32,8 +32,8 @@ using Clock = std::chrono::steady_clock;
 constexpr std::string_view kResidual = "residual";
 constexpr std::string_view kLossScale = "loss_scale";
 
-// Returns, by tensor, whether it is state: parameters, optimizer states and buffers that steps
-// change.
+// Returns, for each tensor, whether it is state: a parameter, an optimizer state, or a buffer that
+// steps change.
 std::vector<bool> state_of(const Graph& graph) {
   std::vector<bool> state = carried_buffers(graph);
   const std::vector<bool> ahead = buffers_ahead(graph);
@@ -760,7 +760,7 @@ struct Checkpointing::Impl {
   std::vector<size_t> residual_index;   // by residual: its number among the residuals of its rank
   std::vector<std::vector<HeldBox>> held;     // by rank: the boxes that it holds
   std::vector<std::vector<ShardPart>> parts;  // by rank: the parts that this rank writes
-  Shard shard;                                // of this rank
+  Shard shard;                                // what this rank writes
   std::vector<const Home*> part_homes;        // by part of this rank's shard; null: a residual
   const Home* home_read = nullptr;            // the home on disk whose values were read last
   HostArray home_values;

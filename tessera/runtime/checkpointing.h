@@ -55,14 +55,16 @@ struct Candidate {
 };
 
 struct RunOrigin {
-  std::vector<Candidate> candidates;  // the newest first; empty: the run starts at step 1
-  // If two candidates have the same step, the one of the fast level comes first.
+  // The newest candidate is the first. If two have the same step, the one of the fast level comes
+  // first. Empty: the run starts at step 1.
+  std::vector<Candidate> candidates;
   std::unique_ptr<TensorSource> weights;  // gives the parameters at the start; null: initial values
   std::vector<std::string> notes;         // for the user, one line each
 };
 
-// Reads manifests and compares them with the run. Errors (invalid input): checkpoints where none is
-// expected, another model or seed, tensors that are missing or of another shape.
+// Reads manifests and compares them with the run. Errors (invalid input): the folder has
+// checkpoints although the run is not to resume; a checkpoint of another model or seed; tensors
+// that are missing or have another shape.
 Result<RunOrigin> open_origin(const RunConfig& config, const Compiled& compiled, Storage& storage);
 
 // The data that all ranks of a process share.
@@ -70,7 +72,7 @@ struct CheckpointJob {
   const RunConfig& config;
   const Compiled& compiled;
   const RunOrigin& origin;
-  std::string plan_text;  // of `compiled`, for manifests
+  std::string plan_text;  // text of the plan of `compiled`, for manifests
   Storage& storage;
   // The following are called on rank 0.
   std::function<void(const std::string&)> note;
@@ -95,7 +97,7 @@ class Checkpointing {
   // Saves the state if a checkpoint is due after this step. Errors: a fault if the checkpoint
   // cannot be written.
   Status after_step(const RankExecutor& executor, int64_t step);
-  Status finish();  // waits for the last checkpoints
+  Status finish();  // waits until the last checkpoints are written
 
   CheckpointSummary summary() const;
 

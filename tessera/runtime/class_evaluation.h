@@ -44,7 +44,7 @@ class ClassEvaluation {
  private:
   struct Seen {
     double target = 0, logit = 0;
-    int64_t at = 0;  // the class with that logit
+    int64_t at = 0;  // the class that has the logit `logit`
   };
   struct SeenOf {
     int64_t sample = 0;

@@ -34,8 +34,8 @@ class ClickEvaluation {
   ClickEvaluation(const ClickEvaluation&) = delete;
   ClickEvaluation& operator=(const ClickEvaluation&) = delete;
 
-  // Returns what to observe in the evaluation of a batch (counted from 1). Each batch is evaluated
-  // once. The pointer is valid until the next call.
+  // Returns what to observe in the evaluation of a batch (counted from 1). The caller evaluates
+  // each batch only once. The pointer is valid until the next call.
   const Observation* observation(int64_t batch);
   // Returns the quality over all batches that were evaluated, on rank 0. Other ranks get NaN.
   ClickQuality gather(comm::Communicator& world);
@@ -63,7 +63,7 @@ class ClickEvaluation {
   Observation observation_;
   std::map<OpId, Comparison> compares_;
   int64_t first_ = 0;       // number of the batch's first sample
-  std::vector<Seen> seen_;  // of this rank
+  std::vector<Seen> seen_;  // what this rank has seen
 };
 
 }  // namespace tessera

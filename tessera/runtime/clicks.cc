@@ -35,7 +35,7 @@ class ClickSource : public DataSource {
   ClickSource(ClickFile file, std::string path, const DataWants& wants)
       : file_(std::move(file)), path_(std::move(path)), wants_(wants) {}
 
-  // Compares the file with the model's inputs.
+  // Finds, for each part of the file, the model's input that gets it, and checks that both fit.
   Status feed() {
     if (file_.samples() == 0) return error("expected samples, found none");
     const Graph& graph = wants_.model->graph;

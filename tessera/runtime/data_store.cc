@@ -34,7 +34,8 @@ comm::ArrayView view_of(const std::byte* data, const Box& box) {
   return {const_cast<std::byte*>(data), box, strides};
 }
 
-// A region that a rank loads in each step; `input` is the input's number among the source's.
+// A region that a rank loads in each step; `input` is the number of the input in the source's list
+// of inputs.
 struct Wanted {
   size_t input = 0;
   Box region;
@@ -47,7 +48,7 @@ struct Kept {
   int64_t samples = 0, number_bytes = 1;
   size_t leading = 0;
   std::vector<Box> cells;
-  std::vector<std::vector<int>> owners;  // by cell
+  std::vector<std::vector<int>> owners;  // by cell: the ranks that share it
   std::vector<int> cell_of;              // by rank; -1: the rank keeps nothing
   std::vector<std::byte> numbers;  // cells of the samples that this rank keeps, one after the other
 
@@ -157,8 +158,8 @@ struct DataStore::Impl {
   // The samples of a step, which are on their way or have arrived.
   struct Step {
     int64_t number = 0;
-    std::vector<std::vector<SamplePiece>> pieces;              // by load of this rank
-    std::vector<std::vector<std::vector<std::byte>>> numbers;  // by load and piece
+    std::vector<std::vector<SamplePiece>> pieces;              // by region that this rank loads
+    std::vector<std::vector<std::vector<std::byte>>> numbers;  // by region and piece
     std::map<int, Message> sent, received;                     // by the rank at the other end
   };
   std::optional<Step> current, next;
@@ -287,7 +288,7 @@ struct DataStore::Impl {
     return out;
   }
 
-  // Returns a view of the numbers of a box of a sample that this rank keeps.
+  // Returns a view of this rank's cell of a sample that this rank keeps.
   comm::ArrayView kept_view(const Kept& of, int64_t sample) const {
     return view_of(of.numbers.data() + of.place(me(), sample) * of.cell_bytes(me()), of.cell(me()));
   }

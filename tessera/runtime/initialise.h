@@ -12,7 +12,8 @@
 
 namespace tessera {
 
-// Writes `region` of the tensor (whose Init says how) to `to`, which has the region's shape.
+// Writes the initial values of `region` of the tensor, which the tensor's Init defines, to `to`,
+// which has the region's shape.
 void initialise(const Tensor& tensor, const Box& region, uint64_t seed, const kernels::Array& to);
 
 }  // namespace tessera

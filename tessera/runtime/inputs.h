@@ -33,7 +33,8 @@ bool holds_bags(const Graph& graph, const Tensor& input);
 // Returns the bound of an integer input: its elements are in [0, bound).
 int64_t values_of_input(const Model& model, const Tensor& tensor);
 
-// Calls f(local offset in elements of `to`, global row-major index) for each element of the region.
+// Calls f(offset, index) for each element of the region. `offset` is the element's offset in `to`,
+// in elements; `index` is its row-major index in the whole tensor.
 template <class F>
 void each_element(const Tensor& tensor, const Box& region, const kernels::Array& to, F&& f) {
   const std::vector<int64_t> strides = row_major_strides(tensor.shape());

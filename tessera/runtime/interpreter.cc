@@ -58,14 +58,14 @@ struct Variants {
   int64_t slots = 1;     // least common multiple of the numbers of slots of its buffers
   bool varying = false;  // whether the first run sets the output and later runs add to it
   std::vector<std::optional<Kernel>> kernels;
-  std::vector<Copier::Job> jobs;  // of a copy with a handle, by variant; empty: not prepared yet
+  std::vector<Copier::Job> jobs;  // by variant, for a copy with a handle; empty: not prepared yet
 };
 
 // The operands of an instruction that communicates or loads, which are made before the first step.
 // The lists have an element for each slot; `loads` has one for each micro-batch.
 struct Operands {
-  std::vector<std::vector<comm::Item>> items;  // of a collective
-  std::vector<comm::ArrayView> views;          // of a message
+  std::vector<std::vector<comm::Item>> items;  // operands of a collective
+  std::vector<comm::ArrayView> views;          // operand of a message
   std::vector<std::pair<Box, Array>> loads;    // the region, and where it is loaded
 };
 
@@ -113,7 +113,7 @@ struct RankExecutor::Impl {
   CachedTables tables;
   ByBlock<std::vector<Extent>> extents;
   ByBlock<std::vector<Variants>> variants;
-  std::vector<int> groups;  // by index into Program::groups
+  std::vector<int> groups;  // the communicator's number of each group of the program
   std::unordered_map<int, Flight> flights;
   ByBlock<std::vector<std::vector<Redistribution>>> redistributions;  // by instruction, for issues
   ByBlock<std::vector<comm::Label>> labels;
@@ -128,7 +128,7 @@ struct RankExecutor::Impl {
   RecordClock clock = RecordClock::kSteady;
   ByBlock<std::vector<bool>> of_forward;  // by instruction: whether an evaluation executes it; made
                                           // by the first evaluation
-  std::optional<AheadPart> ahead;         // the part that is made for the next step
+  std::optional<AheadPart> ahead;         // the part of the program that works for the next step
   bool filled = false, filling = false;   // filled: whether the part for the next step is there
   const ByBlock<std::vector<bool>>* executed = nullptr;  // instructions to execute; null: all
   Copier copier;  // last member, so that it ends before the memory that its jobs use

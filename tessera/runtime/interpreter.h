@@ -75,7 +75,7 @@ struct Executed {
   int64_t start_ns = 0, end_ns = 0;
 };
 enum class RecordClock : uint8_t {
-  kSteady,     // comparable between the ranks of a machine
+  kSteady,     // its times can be compared between the ranks of a machine
   kProcessor,  // processor time of the rank's thread, without the time in which others used
                // its core
 };
@@ -96,7 +96,7 @@ struct RowCacheReport {
 
 struct ExecutorOptions {
   uint64_t seed = 0;
-  int threads = 1;           // inside one kernel: this rank's share of the cores
+  int threads = 1;           // threads inside a kernel: this rank's share of the cores
   bool profile = false;      // measure the time of each kind of instruction
   AheadFunction ahead = {};  // empty: ids of later steps are not known
   // Seed by which the rounding of sums is changed (roundings.h); 0: sums stay as the kernels
@@ -133,7 +133,7 @@ class RankExecutor {
   // clock for each instruction.
   void record(std::vector<Executed>* into, RecordClock clock = RecordClock::kSteady);
 
-  // Reads a home or a fetch of the program (fetches: after a step).
+  // Reads a home or a fetch of the program. A fetch can be read only after a step.
   HostArray read(const Home& home) const;
   void write(const Home& home, const HostArray& array);
   // Returns the memory of the home's region, row-major, valid until the next step. Returns null if

@@ -61,7 +61,7 @@ struct Moving {
 
   const Redistribution& what;
   const Home* target;      // null: this rank needs nothing
-  HostArray held, needed;  // of homes on disk
+  HostArray held, needed;  // values of homes on disk
   comm::Item item;
   comm::Handle handle = comm::kNoHandle;
   int64_t bytes = 0;

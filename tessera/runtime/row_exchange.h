@@ -28,7 +28,8 @@ namespace tessera {
 
 class RowExchange {
  public:
-  // Makes an exchange. Graph and issue outlive it. `me` is this rank's place among the members.
+  // Makes an exchange. The graph and the issue outlive the exchange. `me` is this rank's place
+  // among the members.
   RowExchange(const Graph& graph, const Issue& issue, size_t me);
 
   // Starts the exchange. `in` and `out` are the arrays of the issue's only transfer, whose rows are

@@ -39,8 +39,8 @@ struct StepReport {
 
 struct CheckpointSummary {
   int64_t resumed_from = 0;   // step of the checkpoint that the run continued from; 0: none
-  int64_t saved = 0;          // checkpoints
-  int64_t bytes_written = 0;  // of all ranks
+  int64_t saved = 0;          // number of checkpoints written
+  int64_t bytes_written = 0;  // by all ranks
   int64_t bytes_read = 0;     // of this process
   int64_t memory_bytes = 0;  // host memory for copies of the saved state, on the rank with the most
   double seconds = 0;        // time that this rank's steps waited for saves
@@ -49,7 +49,7 @@ struct CheckpointSummary {
 struct SaveReport {
   int64_t step = 0;
   std::string path;
-  int64_t bytes = 0;    // of all ranks
+  int64_t bytes = 0;    // written by all ranks
   double waited_s = 0;  // time that steps waited for the save
   double seconds = 0;   // from the end of the step to the completion of the checkpoint
 };
@@ -123,10 +123,10 @@ struct ChangeReport {
 
 struct TrainingCallbacks {
   std::function<void(const TrainingStart&)> start;
-  std::function<void(const StepReport&)> step;      // called on one rank only, as the next three
-  std::function<void(const ChangeReport&)> change;  // likewise
-  std::function<void(const SaveReport&)> saved;     // likewise
-  std::function<void(const LoadReport&)> loaded;    // likewise
+  std::function<void(const StepReport&)> step;      // called on one rank only
+  std::function<void(const ChangeReport&)> change;  // called on one rank only
+  std::function<void(const SaveReport&)> saved;     // called on one rank only
+  std::function<void(const LoadReport&)> loaded;    // called on one rank only
   std::function<void(const std::string&)> note;     // one line for the user, on rank 0
   Storage* storage = nullptr;  // where checkpoints are written; null: the file system
   // The step to record, counted from 1; 0: none. Recording does not slow down the other steps.

@@ -34,7 +34,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
-// The data that all ranks of this process read.
+// The data that all ranks of this process share.
 struct Job {
   const RunConfig& config;
   const TrainingCallbacks& callbacks;
@@ -449,8 +449,8 @@ Status lower(std::vector<Period>& periods, const RunConfig& config, comm::Commun
   return check_memory(periods, world->rank());
 }
 
-// Checks that there are `ranks` ranks for plans that need as many; `found` says where the number
-// comes from.
+// Checks that the number of ranks is the one that the run's plans need. `found` says where `ranks`
+// comes from, for the error.
 Status check_world(const std::vector<Period>& periods, int64_t ranks, std::string_view found) {
   if (periods.size() == 1) return check_ranks(periods.front().compiled.plan().plan, ranks, found);
   const int64_t needed = largest_ranks(periods);

@@ -88,7 +88,7 @@ std::vector<HeldValues> read_homes(const RankExecutor& executor, const Graph& gr
   for (const Home& home : homes) {
     const bool trained = graph.tensor(home.tensor).role == Role::kParameter;
     if (trained_only && !trained && !carried[home.tensor.index()]) continue;
-    if (ahead[home.tensor.index()]) continue;  // it belongs to the next step
+    if (ahead[home.tensor.index()]) continue;  // its value is for the next step
     if (home.region.empty()) continue;
     const PieceOrigin origin = origins.of(home.tensor);
     const std::string name = display_name(graph, home.tensor);
@@ -236,8 +236,8 @@ struct Worst {
   std::string name;
 };
 
-// Returns the difference of two values: 0 if both are NaN (0 / 0 in both runs), infinite if only
-// one is.
+// Returns the difference of two values. It is 0 if both are NaN (0 / 0 in both runs), and infinite
+// if only one of them is NaN.
 double apart(double a, double b) {
   if (std::isnan(a) || std::isnan(b))
     return std::isnan(a) && std::isnan(b) ? 0 : std::numeric_limits<double>::infinity();
@@ -351,7 +351,8 @@ class Comparison {
   int64_t not_finite_ = 0;
 };
 
-// Compares the runs. `noise` is null if it was not measured.
+// Compares the parallel run with the serial run and writes the errors to the report. `noise` is
+// null if it was not measured.
 Status compare(const Graph& graph, const RankResult& serial,
                const std::vector<RankResult>& parallel, const NoiseOfRun* noise,
                VerifyReport& report) {

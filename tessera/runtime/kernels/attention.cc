@@ -39,9 +39,10 @@ std::vector<Rectangle> rectangles_of(const KernelCall& call) {
                     *order, dims[kv].size);
 }
 
-// Returns whether the blocked kernels (attention_blocked.cc) compute the call. They compute every
-// form except the plain one, because libtorch's kernels know only the plain form. They also compute
-// the plain form where they are faster, which needs tokens in the order of their positions.
+// Returns whether the call is computed by the blocked kernels (attention_blocked.cc) and not by
+// libtorch's. Every form except the plain one is, because libtorch's kernels know only the plain
+// form. The plain form is, if the blocked kernels are faster and the tokens are in the order of
+// their positions.
 bool blocked(const KernelCall& call) {
   const Op& op = *call.op;
   const AttentionOperands operands(op);
@@ -59,7 +60,8 @@ int64_t offset_bytes(const Array& array, size_t dim, int64_t index) {
   return index * array.strides[dim] * dtype_bytes(array.dtype);
 }
 
-// [batch, seq, heads, group, d] or [batch, seq, heads, d] -> [batch, heads, interval of seq, d]
+// Returns [batch, seq, heads, group, d] or [batch, seq, heads, d] as [batch, heads, interval of
+// seq, d], for one group.
 at::Tensor heads_view(const Array& x, Interval seq, int64_t group) {
   std::byte* data = x.data + offset_bytes(x, 1, seq.begin);
   const bool grouped = x.shape.size() == 5;
@@ -69,7 +71,7 @@ at::Tensor heads_view(const Array& x, Interval seq, int64_t group) {
                    {x.strides[0], x.strides[2], x.strides[1], x.strides[last]});
 }
 
-// [batch, seq, heads, group] -> [batch, heads, interval of seq]
+// Returns [batch, seq, heads, group] as [batch, heads, interval of seq], for one group.
 at::Tensor statistics_view(const Array& x, Interval seq, int64_t group) {
   return tensor_of(x.data + offset_bytes(x, 1, seq.begin) + offset_bytes(x, 3, group), x.dtype,
                    {x.shape[0], x.shape[2], seq.size}, {x.strides[0], x.strides[2], x.strides[1]});

@@ -119,7 +119,8 @@ struct Block {
   AttentionRow row(int64_t h, int64_t i) const { return {batch, head + h, group, query + i}; }
 };
 
-// [heads, rows, head_dim] of the block's heads.
+// Returns a view [heads, rows, head_dim] of an operand: the heads of the block and `rows` tokens
+// from `seq` on.
 at::Tensor rows_view(const Array& x, const Block& b, int64_t seq, int64_t rows) {
   return tensor_of(element(x, b.batch, seq, b.head, b.group), x.dtype,
                    {b.heads, rows, x.shape.back()}, {x.strides[2], x.strides[1], x.strides.back()});

@@ -76,7 +76,7 @@ class AttentionForm {
   // and group.
   std::vector<int64_t> batch_index_, head_index_, group_index_;
   int64_t query_step_ = 0, first_index_ = 0;
-  bool dropping_ = true;  // whether the last started run drops weights
+  bool dropping_ = true;  // whether the run that start() began drops weights
   uint64_t seed_ = 0, stream_ = 0;
   std::shared_ptr<std::vector<uint32_t>> words_;
 };

@@ -1,6 +1,7 @@
 // Batch norm and the parts of its expansion: statistics over the dims that the attribute names, in
-// float (double for float64). If the innermost of these dims are long enough, loops of rows.h do
-// the work, in two passes over x for the moments and one for each other result; else libtorch does.
+// float (double for float64). If the innermost of these dims are long enough, loops of rows.h
+// compute the results: the moments in two passes over x, and each other result in one pass.
+// Otherwise libtorch computes them.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/TensorBody.h>
 #include <ATen/ops/empty.h>
@@ -102,7 +103,7 @@ class Cells {
   }
 
   double count() const { return static_cast<double>(count_); }
-  // Returns whether rows are so long that loops over them pay.
+  // Returns whether rows are so long that loops over them are faster than libtorch.
   bool has_rows() const { return length_ >= kShortestRow; }
   at::Tensor values() const { return at::empty(shape_, at::TensorOptions(wide_)); }
   // Returns the values in contiguous memory, one element for each cell.

@@ -101,7 +101,7 @@ struct Bag {
   int64_t size = 0, step = 0;  // number of places; bytes between ids
   DType dtype = DType::kInt64;
   bool mean = false, weighted = false;
-  int64_t weight_step = 0;  // bytes
+  int64_t weight_step = 0;  // bytes between weights
   DType weight_dtype = DType::kFloat32;
 
   Bag(const KernelCall& call, const Array& ids)

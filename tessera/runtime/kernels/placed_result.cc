@@ -21,7 +21,7 @@ struct Request {
 };
 thread_local Request request;
 
-// The allocator that libtorch had before.
+// The allocator that libtorch had before install().
 c10::Allocator* plain = nullptr;
 
 // Frees memory of a tensor, unless it is the memory given to the PlacedResult, which belongs to

@@ -1,4 +1,4 @@
-// Element-wise kinds by libtorch's out-variants, reductions and softmax.
+// Element-wise kinds, most of them by libtorch's out-variants; reductions; softmax.
 #include <ATen/ops/add.h>
 #include <ATen/ops/amax.h>
 #include <ATen/ops/clamp.h>

@@ -12,7 +12,7 @@ namespace {
 // such products lose.
 constexpr int64_t kFewPositions = 32;
 
-// [samples, channels, positions] -> [channels, samples * positions]
+// Returns maps [samples, channels, positions] as [channels, samples * positions].
 at::Tensor by_channel(const at::Tensor& maps) {
   return maps.transpose(0, 1).reshape({maps.size(1), -1});
 }

@@ -16,7 +16,7 @@ inline double exp_one(double x) { return __builtin_exp(x); }
 // range, 0 below it.
 inline float exp_one(float x) {
   const float low = -87.33654F, high = 88.72283F,
-              magic = 12582912.0F;  // 1.5 * 2^23: rounds to an integer
+              magic = 12582912.0F;  // 1.5 * 2^23: adding it rounds to an integer
   float c = x < low ? low : x;
   c = c > high ? high : c;
   const float t = c * 1.44269504088896341F + magic;

@@ -41,16 +41,16 @@ struct RowOps {
                      A mean_g_xhat,
                      int64_t n);  // dx = rstd (g - mean_g - xhat mean_g_xhat)
   void (*grad_params)(A* dgamma, A* dbeta, const A* dy, const A* x, A mean, A rstd,
-                      int64_t n);  // +=
+                      int64_t n);  // dgamma += dy xhat, dbeta += dy
   A (*dot)(const A* x, const A* y, int64_t n);
-  // Exponentials.
+  // Sums and rows of exponentials.
   A (*sum_exp)(const A* x, A shift, int64_t n);                         // sum exp(x - shift)
   void (*exp_shifted)(A* y, const A* x, A shift, A factor, int64_t n);  // factor exp(x - shift)
   // Computes y1 = x1 c - sign x2 s and y2 = x2 c + sign x1 s.
   void (*rotate)(A* y1, A* y2, const A* x1, const A* x2, const A* c, const A* s, A sign, int64_t n);
   // Computes y[i] = bits[i] >> 8 >= threshold ? x[i] factor : 0.
   void (*keep)(A* y, const A* x, const uint32_t* bits, uint32_t threshold, A factor, int64_t n);
-  // Outputs may be the inputs.
+  // Optimizer steps. An output may have the memory of an input.
   void (*adamw)(A* p_out, A* m_out, A* v_out, const A* p, const A* g, const A* m, const A* v,
                 const AdamW<A>& c, int64_t n);
   void (*sgd)(A* p_out, A* b_out, const A* p, const A* g, const A* b, A coefficient, A decay,
@@ -67,7 +67,8 @@ struct RowOps {
   void (*exp_scaled)(A* x, A scale, A shift, int64_t n);
   void (*score_grad)(A* dp, const A* p, A dot, A scale,
                      int64_t n);  // dp becomes p (dp - dot) scale
-  // Rows that share their statistics. Outputs may be the inputs.
+  // Functions for batch norm, where several rows share their statistics. An output may have the
+  // memory of an input.
   A (*sum_squares_from)(const A* x, A center, int64_t n);  // sum (x - center)^2
   void (*center_scale)(A* y, const A* x, A center, A scale, A shift,
                        int64_t n);  // (x - center) scale + shift

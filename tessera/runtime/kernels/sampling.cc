@@ -79,7 +79,7 @@ Neighbours neighbours_of(const Sizes& y, const Sizes& x, bool linear, bool corne
   return out;
 }
 
-// Returns the neighbours for each dim that changes its size.
+// Returns the neighbours for each dim in which x and y have different sizes.
 std::vector<Neighbours> all_neighbours(const KernelCall& call, const OperandDims& x,
                                        const OperandDims& y) {
   const bool linear = call.op->text("mode") == "linear", corners = call.op->integer("corners") != 0;
@@ -158,7 +158,7 @@ struct Corners {
   const Corner<A>* end() const { return all.data() + count; }
 };
 
-// A sampled dim of the grid.
+// A dim of the grid along which points are interpolated.
 struct GridDim {
   int64_t size = 1;  // size of the whole grid
   Interval piece;

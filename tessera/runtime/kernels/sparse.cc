@@ -138,7 +138,7 @@ class Edges {
     view.begin = begin;
     view.end = end;
     view.columns = columns;
-    if (values_) view.values = values_->read(memory).data;  // a vector's rows have no gaps
+    if (values_) view.values = values_->read(memory).data;  // rows of a vector have no gaps
     view.first_row = first_row_;
     return view;
   }
