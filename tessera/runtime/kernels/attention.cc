@@ -170,8 +170,9 @@ void put_result(const at::Tensor& to, const at::Tensor& value, bool set) {
   }
 }
 
-// (do, q, k, v, o, lse) -> (dq, dk, dv). Each rectangle recomputes its weights from the lse over
-// all keys, so the gradients of the rectangles can be added.
+// Prepares the kernel with inputs (do, q, k, v, o, lse) and outputs (dq, dk, dv). Each
+// rectangle recomputes its weights from the lse over all keys, so the gradients of the
+// rectangles can be added.
 Kernel attention_grad(const KernelCall& call) {
   if (blocked(call)) return blocked_attention_grad(call);
   const Array &d_o = call.inputs[0], &q = call.inputs[1], &k = call.inputs[2], &v = call.inputs[3],

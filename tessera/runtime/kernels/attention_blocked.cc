@@ -467,13 +467,14 @@ bool blocked_attention_is_faster(DType dtype) {
   return dtype == DType::kFloat32 && onednn_is_faster();
 }
 
-// (q, k, v) -> (o, lse)
+// Prepares the kernel with inputs (q, k, v) and outputs (o, lse).
 Kernel blocked_attention(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype,
                            [&]<class A>() -> Kernel { return forward<A>(call); });
 }
 
-// (do, q, k, v, o, lse) -> (dq, dk, dv), with a bias (dq, dk, dv, dbias)
+// Prepares the kernel with inputs (do, q, k, v, o, lse) and outputs (dq, dk, dv), or (dq, dk, dv,
+// dbias) if the op has a bias.
 Kernel blocked_attention_grad(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype,
                            [&]<class A>() -> Kernel { return backward<A>(call); });

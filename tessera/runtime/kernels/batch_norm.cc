@@ -316,8 +316,9 @@ void input_gradient(const Cells<3>& cells, at::ScalarType wide, double n, const 
   });
 }
 
-// (x, gamma, beta[, running mean, running variance]; dims, eps) -> (y, mean, rstd); an evaluation
-// uses the running statistics, if there are any.
+// Prepares the kernel with inputs (x, gamma, beta[, running mean, running variance]), attributes
+// (dims, eps) and outputs (y, mean, rstd). An evaluation uses the running statistics, if the call
+// has them.
 Kernel batch_norm(const KernelCall& call) {
   const Norm norm(call, 0);
   const bool runs = call.inputs.size() > 3;
@@ -340,7 +341,8 @@ Kernel batch_norm(const KernelCall& call) {
   };
 }
 
-// (dy, x, gamma, mean, rstd; dims) -> (dx, dgamma, dbeta)
+// Prepares the kernel with inputs (dy, x, gamma, mean, rstd), attribute dims and outputs (dx,
+// dgamma, dbeta).
 Kernel batch_norm_grad(const KernelCall& call) {
   const Norm norm(call, 1);
   return
@@ -356,7 +358,7 @@ Kernel batch_norm_grad(const KernelCall& call) {
 }
 
 // ---- parts
-// (x; dims) -> stats [.., 3]
+// Prepares the kernel with input x, attribute dims and output stats [.., 3].
 Kernel batch_moments(const KernelCall& call) {
   const Norm norm(call, 0);
   return [cells = Cells<1>({norm.input(0)}, norm.over(), norm.wide()), wide = norm.wide(),
@@ -368,7 +370,7 @@ Kernel batch_moments(const KernelCall& call) {
   };
 }
 
-// (x, mean, rstd, gamma, beta) -> y
+// Prepares the kernel with inputs (x, mean, rstd, gamma, beta) and output y.
 Kernel batch_apply(const KernelCall& call) {
   const Norm norm(call, 0);
   return [cells = Cells<2>({norm.input(0), norm.output(0)}, norm.over(), norm.wide()),
@@ -378,7 +380,7 @@ Kernel batch_apply(const KernelCall& call) {
   };
 }
 
-// (dy, x, mean, rstd) -> sums [.., 2]
+// Prepares the kernel with inputs (dy, x, mean, rstd) and output sums [.., 2].
 Kernel batch_grad_sums(const KernelCall& call) {
   const Norm norm(call, 1);
   return [cells = Cells<2>({norm.input(0), norm.input(1)}, norm.over(), norm.wide()),
@@ -388,7 +390,7 @@ Kernel batch_grad_sums(const KernelCall& call) {
   };
 }
 
-// (dy, x, gamma, mean, rstd, sums; count) -> dx
+// Prepares the kernel with inputs (dy, x, gamma, mean, rstd, sums), attribute count and output dx.
 Kernel batch_grad_apply(const KernelCall& call) {
   const Norm norm(call, 1);
   const auto n = static_cast<double>(call.op->integer("count"));
@@ -406,7 +408,7 @@ Kernel batch_grad_apply(const KernelCall& call) {
       };
 }
 
-// (dy, x, mean, rstd) -> (dgamma, dbeta)
+// Prepares the kernel with inputs (dy, x, mean, rstd) and outputs (dgamma, dbeta).
 Kernel batch_grad_params(const KernelCall& call) {
   const Norm norm(call, 1);
   return [cells = Cells<2>({norm.input(0), norm.input(1)}, norm.over(), norm.wide()),

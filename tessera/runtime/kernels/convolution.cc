@@ -236,7 +236,7 @@ void put_placed(const Array& out, bool add, std::optional<size_t>& turn, F&& com
   }
 }
 
-// (x, w; stride, padding) -> y
+// Prepares the kernel with inputs (x, w), attributes (stride, padding) and output y.
 Kernel conv(const KernelCall& call) {
   const ConvNumbers n =
       conv_numbers(*call.op, call.inputs[1], channels_of(call.inputs[0], call.inputs[1]));
@@ -264,7 +264,8 @@ Kernel conv(const KernelCall& call) {
   };
 }
 
-// (dy, w) -> dx: each element of dx is a sum over the windows that contain the element.
+// Prepares the kernel with inputs (dy, w) and output dx. Each element of dx is a sum over the
+// windows that contain the element.
 Kernel conv_input_grad(const KernelCall& call) {
   if (call.inputs[0].empty()) return nothing_reached(call.outputs[0], call.add[0]);
   const ConvNumbers n =
@@ -319,7 +320,7 @@ Kernel conv_input_grad(const KernelCall& call) {
   };
 }
 
-// (dy, x) -> dw
+// Prepares the kernel with inputs (dy, x) and output dw.
 Kernel conv_weight_grad(const KernelCall& call) {
   const ConvNumbers n =
       conv_numbers(*call.op, call.outputs[0], channels_of(call.inputs[1], call.outputs[0]));
@@ -399,7 +400,7 @@ Kernel max_pool(const KernelCall& call) {
   };
 }
 
-// (dy, x) -> dx
+// Prepares the kernel with inputs (dy, x) and output dx.
 Kernel max_pool_grad(const KernelCall& call) {
   if (call.inputs[0].empty()) return nothing_reached(call.outputs[0], false);
   const PoolNumbers n = pool_numbers(*call.op);

@@ -31,7 +31,7 @@ struct Picking {
   int64_t step = 0;  // bytes from one place to the next
 };
 
-// (x, ids) -> y
+// Prepares the kernel with inputs (x, ids) and output y.
 Kernel gather(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const Annotation& annotation = call.op->annotation;
@@ -52,7 +52,8 @@ Kernel gather(const KernelCall& call) {
   });
 }
 
-// (x, ids; dim, dims) -> y. Sums in float or double; if y has another type, sums in scratch memory.
+// Prepares the kernel with inputs (x, ids), attributes (dim, dims) and output y. Sums in float or
+// double; if y has another type, sums in scratch memory.
 Kernel scatter_add(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const Annotation& annotation = call.op->annotation;
@@ -90,8 +91,8 @@ Kernel scatter_add(const KernelCall& call) {
   });
 }
 
-// (x, ids; dim, dims) -> y. A place that no id of the piece names gets minus infinity, the identity
-// of the maximum.
+// Prepares the kernel with inputs (x, ids), attributes (dim, dims) and output y. A place that no id
+// of the piece names gets minus infinity, the identity of the maximum.
 Kernel scatter_max(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const Annotation& annotation = call.op->annotation;
@@ -115,7 +116,8 @@ Kernel scatter_max(const KernelCall& call) {
   });
 }
 
-// (x; dim, reverse) -> y. Sums in the compute type (float or double).
+// Prepares the kernel with input x, attributes (dim, reverse) and output y. Sums in the compute
+// type (float or double).
 Kernel cumsum(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     auto order = op_dims(call.op->annotation.inputs[0]);
@@ -157,7 +159,7 @@ Kernel prepare_zeros(const Array& y) {
   };
 }
 
-// (x; dim) -> y
+// Prepares the kernel with input x, attribute dim and output y.
 Kernel collect(const KernelCall& call) {
   const Annotation& annotation = call.op->annotation;
   const Array &x = call.inputs[0], &y = call.outputs[0];

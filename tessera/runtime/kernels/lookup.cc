@@ -16,7 +16,7 @@ int64_t load_id(const std::byte* at, DType dtype) {
                                 : *reinterpret_cast<const int64_t*>(at);
 }
 
-// (ids, table) -> y
+// Prepares the kernel with inputs (ids, table) and output y.
 Kernel embedding(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const Annotation& annotation = call.op->annotation;
@@ -51,8 +51,8 @@ Kernel embedding(const KernelCall& call) {
   });
 }
 
-// (ids, dy; vocab) -> dtable. Sums in float or double; if dtable has another type, sums in
-// scratch memory.
+// Prepares the kernel with inputs (ids, dy), attribute vocab and output dtable. Sums in float or
+// double; if dtable has another type, sums in scratch memory.
 Kernel embedding_grad(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const Annotation& annotation = call.op->annotation;
@@ -179,7 +179,8 @@ Kernel sums_of_bags(const KernelCall& call, const Nest<2>& nest, const Bag& bag,
   };
 }
 
-// (ids, table[, weights]; mode) -> y
+// Prepares the kernel with inputs (ids, table[, weights]), attribute mode and output y, the sums or
+// means of bags.
 Kernel embedding_bag(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const Annotation& annotation = call.op->annotation;
@@ -224,8 +225,8 @@ Kernel embedding_bag(const KernelCall& call) {
   });
 }
 
-// (ids, table, dy) -> dweights. Places whose id belongs to another piece of the table, and empty
-// places, get 0.
+// Prepares the kernel with inputs (ids, table, dy) and output dweights. Places whose id belongs to
+// another piece of the table, and empty places, get 0.
 Kernel embedding_bag_weights_grad(const KernelCall& call) {
   return with_compute_type(call.inputs[2].dtype, [&]<class A>() -> Kernel {
     const Annotation& annotation = call.op->annotation;
@@ -258,9 +259,9 @@ Kernel embedding_bag_weights_grad(const KernelCall& call) {
   });
 }
 
-// (ids, dy[, weights]; rows, mode) -> dtable. Sums in float or double; if dtable has another type,
-// sums in scratch memory. The terms of a row are added in the order of samples and of the places in
-// a bag.
+// Prepares the kernel with inputs (ids, dy[, weights]), attributes (rows, mode) and output dtable.
+// Sums in float or double; if dtable has another type, sums in scratch memory. The terms of a row
+// are added in the order of samples and of the places in a bag.
 Kernel embedding_bag_grad(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const Annotation& annotation = call.op->annotation;
@@ -310,7 +311,7 @@ Kernel embedding_bag_grad(const KernelCall& call) {
   });
 }
 
-// (logits, targets) -> (lse, picked)
+// Prepares the kernel with inputs (logits, targets) and outputs (lse, picked).
 Kernel cross_entropy(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
     const auto order = op_dims(call.op->annotation.inputs[0]);
@@ -339,7 +340,7 @@ Kernel cross_entropy(const KernelCall& call) {
   });
 }
 
-// (logits, targets, lse, dlse, dpicked) -> dlogits
+// Prepares the kernel with inputs (logits, targets, lse, dlse, dpicked) and output dlogits.
 Kernel cross_entropy_grad(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
     const auto order = op_dims(call.op->annotation.inputs[0]);

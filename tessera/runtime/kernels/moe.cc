@@ -46,7 +46,8 @@ A weight_scale(const A* p, const std::vector<int64_t>& choice, bool normalize) {
   return sum;
 }
 
-// (probs; top_k, capacity, normalize) -> (slot, weight, load, dropped)
+// Prepares the kernel with input probs, attributes (top_k, capacity, normalize) and outputs (slot,
+// weight, load, dropped).
 Kernel route(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
     const Array probs = call.inputs[0], slot = call.outputs[0], weight = call.outputs[1],
@@ -85,8 +86,9 @@ Kernel route(const KernelCall& call) {
   });
 }
 
-// (dweight, probs; top_k, normalize) -> dprobs: with w_c = p_c / S, dp_c = (dw_c - sum_j dw_j w_j) / S;
-// where weights are not normalised dp_c = dw_c.
+// Prepares the kernel with inputs (dweight, probs), attributes (top_k, normalize) and output
+// dprobs. If weights are normalised, w_c = p_c / S, where S is the sum of the chosen p, and dp_c =
+// (dw_c - sum_j dw_j w_j) / S; otherwise dp_c = dw_c.
 Kernel route_grad(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const Array dweight = call.inputs[0], probs = call.inputs[1], dprobs = call.outputs[0];
@@ -148,7 +150,7 @@ Array weights_of(const KernelCall& call) {
   return call.inputs.size() == 3 ? call.inputs[2] : Array{};
 }
 
-// (x, slot[, weight]; experts, capacity) -> y
+// Prepares the kernel with inputs (x, slot[, weight]), attributes (experts, capacity) and output y.
 Kernel dispatch(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const Array x = call.inputs[0], slot = call.inputs[1], weight = weights_of(call);
@@ -180,7 +182,7 @@ Kernel dispatch(const KernelCall& call) {
   });
 }
 
-// (y, slot[, weight]) -> x
+// Prepares the kernel with inputs (y, slot[, weight]) and output x.
 Kernel combine(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const Array x = call.outputs[0], slot = call.inputs[1], weight = weights_of(call);
@@ -207,7 +209,7 @@ Kernel combine(const KernelCall& call) {
   });
 }
 
-// (weight, slot; experts, capacity) -> y
+// Prepares the kernel with inputs (weight, slot), attributes (experts, capacity) and output y.
 Kernel slot_weight(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const Array weight = call.inputs[0], slot = call.inputs[1];
@@ -231,7 +233,7 @@ Kernel slot_weight(const KernelCall& call) {
   });
 }
 
-// (dy, slot) -> dweight
+// Prepares the kernel with inputs (dy, slot) and output dweight.
 Kernel slot_weight_grad(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const Array slot = call.inputs[1], dweight = call.outputs[0];
@@ -253,7 +255,7 @@ Kernel slot_weight_grad(const KernelCall& call) {
   });
 }
 
-// (x, y, slot) -> dweight
+// Prepares the kernel with inputs (x, y, slot) and output dweight.
 Kernel weight_grad(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const Array x = call.inputs[0], slot = call.inputs[2], dweight = call.outputs[0];
@@ -297,7 +299,7 @@ A log_sum_exp(const RowOps<A>& ops, const A* x, int64_t n) {
   return highest + std::log(ops.sum_exp(x, highest, n));
 }
 
-// (probs, load; top_k) -> value
+// Prepares the kernel with inputs (probs, load), attribute top_k and output value.
 Kernel balance(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const Array probs = call.inputs[0], load = call.inputs[1], value = call.outputs[0];
@@ -320,7 +322,8 @@ Kernel balance(const KernelCall& call) {
   });
 }
 
-// (dvalue, probs, load; top_k) -> dprobs; reads no values of probs, which only gives the dims
+// Prepares the kernel with inputs (dvalue, probs, load), attribute top_k and output dprobs. Does
+// not read the values of probs, which only gives the dims.
 Kernel balance_grad(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
     const Array dvalue = call.inputs[0], load = call.inputs[2], dprobs = call.outputs[0];
@@ -339,7 +342,7 @@ Kernel balance_grad(const KernelCall& call) {
   });
 }
 
-// (logits) -> value: the mean over seq of lse^2
+// Prepares the kernel with input logits and output value, which is the mean over seq of lse^2.
 Kernel z_loss(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const Array logits = call.inputs[0], value = call.outputs[0];
@@ -362,7 +365,8 @@ Kernel z_loss(const KernelCall& call) {
   });
 }
 
-// (dvalue, logits) -> dlogits = dvalue 2 lse exp(logits - lse) / seq
+// Prepares the kernel with inputs (dvalue, logits) and output dlogits, which is dvalue 2 lse
+// exp(logits - lse) / seq.
 Kernel z_loss_grad(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
     const Array dvalue = call.inputs[0], logits = call.inputs[1], dlogits = call.outputs[0];

@@ -20,7 +20,7 @@ std::shared_ptr<std::vector<A>> make_row(int64_t n) {
   return std::make_shared<std::vector<A>>(static_cast<size_t>(n));
 }
 
-// (x, gamma, beta; eps) -> (y, mean, rstd)
+// Prepares the kernel with inputs (x, gamma, beta), attribute eps and outputs (y, mean, rstd).
 Kernel layer_norm(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
     const auto order = row_order(call);
@@ -48,7 +48,7 @@ Kernel layer_norm(const KernelCall& call) {
   });
 }
 
-// (x, gamma; eps) -> (y, rstd)
+// Prepares the kernel with inputs (x, gamma), attribute eps and outputs (y, rstd).
 Kernel rms_norm(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
     const auto order = row_order(call);
@@ -101,7 +101,7 @@ class ParameterGradient {
   bool add_ = false;
 };
 
-// (dy, x, gamma, [mean,] rstd) -> (dx, dgamma [, dbeta])
+// Prepares the kernel with inputs (dy, x, gamma, [mean,] rstd) and outputs (dx, dgamma [, dbeta]).
 Kernel norm_grad(const KernelCall& call, bool centered) {
   return with_compute_type(call.inputs[1].dtype, [&]<class A>() -> Kernel {
     const auto order = row_order(call);
@@ -141,7 +141,7 @@ Kernel norm_grad(const KernelCall& call, bool centered) {
 Kernel layer_norm_grad(const KernelCall& call) { return norm_grad(call, true); }
 Kernel rms_norm_grad(const KernelCall& call) { return norm_grad(call, false); }
 
-// (x) -> stats [.., 3]
+// Prepares the kernel with input x and output stats [.., 3].
 Kernel norm_moments(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
     const Array x = call.inputs[0], stats = call.outputs[0];
@@ -162,7 +162,7 @@ Kernel norm_moments(const KernelCall& call) {
   });
 }
 
-// (stats; eps) -> (mean, rstd)
+// Prepares the kernel with input stats, attribute eps and outputs (mean, rstd).
 Kernel norm_finish(const KernelCall& call) {
   const Array stats = call.inputs[0], mean = call.outputs[0], rstd = call.outputs[1];
   const Nest<3> nest({&stats, &mean, &rstd}, mean.shape.size());
@@ -179,7 +179,8 @@ Kernel norm_finish(const KernelCall& call) {
   };
 }
 
-// (x, mean, rstd, gamma, beta) -> y, or (x, rstd, gamma) -> y
+// Prepares the kernel with inputs (x, mean, rstd, gamma, beta) and output y. Without `centered` the
+// inputs are (x, rstd, gamma).
 Kernel norm_apply(const KernelCall& call, bool centered) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
     const auto order = row_order(call);
@@ -211,7 +212,7 @@ Kernel norm_apply(const KernelCall& call, bool centered) {
 Kernel layer_apply(const KernelCall& call) { return norm_apply(call, true); }
 Kernel rms_apply(const KernelCall& call) { return norm_apply(call, false); }
 
-// (dy, x, gamma, mean, rstd) -> sums [.., 2]
+// Prepares the kernel with inputs (dy, x, gamma, mean, rstd) and output sums [.., 2].
 Kernel norm_grad_sums(const KernelCall& call) {
   return with_compute_type(call.inputs[1].dtype, [&]<class A>() -> Kernel {
     const auto order = row_order(call);
@@ -238,7 +239,8 @@ Kernel norm_grad_sums(const KernelCall& call) {
   });
 }
 
-// (dy, x, gamma, mean, rstd, sums; features) -> dx
+// Prepares the kernel with inputs (dy, x, gamma, mean, rstd, sums), attribute features and
+// output dx.
 Kernel norm_grad_apply(const KernelCall& call) {
   return with_compute_type(call.inputs[1].dtype, [&]<class A>() -> Kernel {
     const auto order = row_order(call);
@@ -265,7 +267,7 @@ Kernel norm_grad_apply(const KernelCall& call) {
   });
 }
 
-// (dy, x, [mean,] rstd) -> (dgamma [, dbeta])
+// Prepares the kernel with inputs (dy, x, [mean,] rstd) and outputs (dgamma [, dbeta]).
 Kernel norm_grad_params(const KernelCall& call, bool centered) {
   return with_compute_type(call.inputs[1].dtype, [&]<class A>() -> Kernel {
     const auto order = row_order(call);
@@ -294,7 +296,7 @@ Kernel norm_grad_params(const KernelCall& call, bool centered) {
 Kernel layer_grad_params(const KernelCall& call) { return norm_grad_params(call, true); }
 Kernel rms_grad_params(const KernelCall& call) { return norm_grad_params(call, false); }
 
-// (x) -> sum of squares
+// Prepares the kernel with input x and one output, the sum of squares.
 Kernel rms_square(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
     const auto order = row_order(call);
@@ -311,7 +313,7 @@ Kernel rms_square(const KernelCall& call) {
   });
 }
 
-// (square; features, eps) -> rstd
+// Prepares the kernel with input square, attributes (features, eps) and output rstd.
 Kernel rms_finish(const KernelCall& call) {
   const Array in = call.inputs[0], out = call.outputs[0];
   const Nest<2> nest({&out, &in}, out.shape.size());
@@ -324,8 +326,8 @@ Kernel rms_finish(const KernelCall& call) {
   };
 }
 
-// (dy, x, gamma, rstd) -> sum g x. rstd is an operand only so that the operands are those of
-// norm_grad_sums; it is not used.
+// Prepares the kernel with inputs (dy, x, gamma, rstd) and one output, the sum of g x. The input
+// rstd is not used.
 Kernel rms_grad_sum(const KernelCall& call) {
   return with_compute_type(call.inputs[1].dtype, [&]<class A>() -> Kernel {
     const auto order = row_order(call);
@@ -348,7 +350,8 @@ Kernel rms_grad_sum(const KernelCall& call) {
   });
 }
 
-// (dy, x, gamma, rstd, sum; features) -> dx = rstd g - x rstd^3 sum / n
+// Prepares the kernel with inputs (dy, x, gamma, rstd, sum), attribute features and output dx,
+// which is rstd g - x rstd^3 sum / n.
 Kernel rms_grad_apply(const KernelCall& call) {
   return with_compute_type(call.inputs[1].dtype, [&]<class A>() -> Kernel {
     const auto order = row_order(call);

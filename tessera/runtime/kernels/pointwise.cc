@@ -229,7 +229,8 @@ struct NotZero {
   uint64_t mask = ~uint64_t{0};
 };
 
-// (x, other) -> y: x in training, `other` while an evaluation runs. x and y may be the same memory.
+// Prepares the kernel with inputs (x, other) and output y, which is x in training and `other` while
+// an evaluation runs. x and y may be the same memory.
 Kernel in_evaluation(const KernelCall& call) {
   const auto order = op_dims(call.op->annotation.outputs[0]);
   const Array &x = call.inputs[0], &y = call.outputs[0];
@@ -241,7 +242,9 @@ Kernel in_evaluation(const KernelCall& call) {
   };
 }
 
-// (c, a[, b]; otherwise, negate)
+// Prepares the kernel of `where` with inputs (c, a[, b]), attributes (otherwise, negate) and output
+// y. y is a where c is not 0, and elsewhere b, or `otherwise` if the call has no b. With `negate`
+// the two cases change places.
 Kernel choose(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const auto order = op_dims(call.op->annotation.outputs[0]);
@@ -437,7 +440,7 @@ Kernel logsumexp_reduce(const KernelCall& call) {
   });
 }
 
-// (x, lse) -> exp(x - lse); lse lacks one dim of x.
+// Prepares the kernel with inputs (x, lse) and output y = exp(x - lse). lse lacks one dim of x.
 Kernel softmax_apply(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
     auto order = op_dims(call.op->annotation.inputs[0]);
@@ -462,7 +465,7 @@ Kernel softmax_apply(const KernelCall& call) {
   });
 }
 
-// (dy, y, dot) -> y (dy - dot)
+// Prepares the kernel with inputs (dy, y, dot) and output dx = y (dy - dot).
 Kernel softmax_grad_apply(const KernelCall& call) {
   return [dx = output(call), dy = operand(call, 0), y = operand(call, 1),
           dot = operand(call, 2)]() mutable {

@@ -38,8 +38,8 @@ Array along(Array array, size_t dim, int64_t begin, int64_t stride, int64_t size
   return array;
 }
 
-// y[.., i, ..] = x[.., position(i), ..], or its inverse. A run of positions at equal distances is
-// one copy.
+// Computes y[.., i, ..] = x[.., position(i), ..], or the inverse. Each run of positions at equal
+// distances is moved by one copy.
 Kernel reorder(const KernelCall& call) {
   const size_t dim = index_of_dim(*call.op, call.op->text("dim"));
   const int64_t size = call.inputs[0].shape[dim];
@@ -127,7 +127,8 @@ Kernel segment_mask(const KernelCall& call) {
   };
 }
 
-// y[.., i, .., j] = x + (sin if j is even, else cos)(position(i) / base^((j - j mod 2) / features))
+// Computes y[.., i, .., j] = x[.., i, .., j] + f(position(i) / base^((j - j mod 2) / features)),
+// where f is sin if j is even and cos otherwise.
 Kernel sinusoid_add(const KernelCall& call) {
   const Op& op = *call.op;
   const std::vector<int> dims = op_dims(op.annotation.outputs[0]);

@@ -38,7 +38,7 @@ struct Codes {
   int64_t step, count;
 };
 
-// (x, codes) -> score
+// Prepares the kernel with inputs (x, codes) and output score.
 Kernel code_score(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const Codes<A> codes(call);
@@ -57,7 +57,7 @@ Kernel code_score(const KernelCall& call) {
   });
 }
 
-// (x, codes, score) -> place
+// Prepares the kernel with inputs (x, codes, score) and output place.
 Kernel code_place(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const Codes<A> codes(call);
@@ -77,7 +77,8 @@ Kernel code_place(const KernelCall& call) {
   });
 }
 
-// (place) -> ids. A point with a NaN is nearest to no code and gets the first code.
+// Prepares the kernel with input place and output ids. A point with a NaN is nearest to no code and
+// gets the first code.
 Kernel code_ids(const KernelCall& call) {
   const Array& place = call.inputs[0];
   const Nest<2> nest({&call.outputs[0], &place}, place.shape.size());

@@ -36,7 +36,8 @@ std::vector<int64_t> row_starts(const Box& region, const std::vector<int64_t>& s
   return starts;
 }
 
-// (x; p, key) -> y = keep(index) ? x / (1 - p) : 0, keep = uniform(index) >= p
+// Prepares the kernel with input x, attributes (p, key) and output y = keep(index) ? x / (1 - p) :
+// 0, where keep(index) is uniform(index) >= p.
 Kernel dropout(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
     const auto order = op_dims(call.op->annotation.outputs[0]);

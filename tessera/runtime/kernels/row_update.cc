@@ -260,9 +260,10 @@ std::function<double()> scalar_of(const KernelCall& call, size_t i, double other
   };
 }
 
-// (p, states, ids, dy and weights of each look-up, lr[, step][, coefficient[, skip]]) -> (p',
-// states'). prepare(scale, rate, step) returns f(row index, gradient), which changes a row of the
-// outputs in place. If an output is not the memory of its input, the input is first copied to it.
+// Prepares a step of an optimizer on rows, with inputs (p, states, ids, dy and weights of each
+// look-up, lr[, step][, coefficient[, skip]]) and outputs (p', states'). prepare(scale, rate, step)
+// returns f(row index, gradient), which changes a row of the outputs in place. If an output is not
+// the memory of its input, the input is first copied to it.
 template <class A, class Prepare, class Soon>
 Kernel update_of_rows(const KernelCall& call, size_t scalars, Prepare prepare, Soon soon) {
   const size_t tables = tables_of_rows(*call.op);
@@ -416,8 +417,8 @@ Kernel row_adam(const KernelCall& call) {
   });
 }
 
-// (p, ids, dy and weights of each look-up) -> s. The squares of a row are summed in the compute
-// type, the sums of the rows in double.
+// Prepares the kernel with inputs (p, ids, dy and weights of each look-up) and output s. The
+// squares of a row are summed in the compute type, the sums of the rows in double.
 Kernel row_sum_squares(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
     auto gradients = std::make_shared<RowGradients<A>>(call, 1);
@@ -436,7 +437,7 @@ Kernel row_sum_squares(const KernelCall& call) {
   });
 }
 
-// (p, ids, dy and weights of each look-up) -> squares
+// Prepares the kernel with inputs (p, ids, dy and weights of each look-up) and output squares.
 Kernel row_squares(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
     auto gradients = std::make_shared<RowGradients<A>>(call, 1, /*numbered=*/true);
@@ -458,7 +459,8 @@ Kernel row_squares(const KernelCall& call) {
   });
 }
 
-// (sum, ids of each look-up, squares[, coefficient[, skip]]; width) -> sum'
+// Prepares the kernel with inputs (sum, ids of each look-up, squares[, coefficient[, skip]]),
+// attribute width and output sum'.
 Kernel row_sums(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
     const Interval rows = rows_named(call, op_dims(call.op->annotation.inputs[0])[0]);
@@ -498,7 +500,7 @@ Kernel row_sums(const KernelCall& call) {
   });
 }
 
-// (p, sum', look-ups, lr[, coefficient[, skip]]) -> p'
+// Prepares the kernel with inputs (p, sum', look-ups, lr[, coefficient[, skip]]) and output p'.
 Kernel rowwise_step(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const DType dtype = call.inputs[1].dtype;

@@ -99,7 +99,7 @@ std::vector<Neighbours> all_neighbours(const KernelCall& call, const OperandDims
   return out;
 }
 
-// (x) -> y
+// Prepares the kernel with input x and output y.
 Kernel resize(const KernelCall& call) {
   const Annotation& annotation = call.op->annotation;
   const std::vector<Neighbours> all =
@@ -118,7 +118,7 @@ Kernel resize(const KernelCall& call) {
   };
 }
 
-// (dy) -> dx
+// Prepares the kernel with input dy and output dx.
 Kernel resize_grad(const KernelCall& call) {
   const Annotation& annotation = call.op->annotation;
   const std::vector<Neighbours> all =
@@ -260,7 +260,7 @@ struct Points {
   std::vector<Channel> channels;
 };
 
-// (grid, points) -> y
+// Prepares the kernel with inputs (grid, points) and output y.
 Kernel grid_sample(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const Annotation& a = call.op->annotation;
@@ -282,8 +282,8 @@ Kernel grid_sample(const KernelCall& call) {
   });
 }
 
-// (dy, points; dims, grid) -> dgrid. Sums in float or double; if dgrid has another type, sums in
-// scratch memory.
+// Prepares the kernel with inputs (dy, points), attributes (dims, grid) and output dgrid. Sums in
+// float or double; if dgrid has another type, sums in scratch memory.
 Kernel grid_sample_grad(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const Annotation& a = call.op->annotation;
@@ -324,7 +324,7 @@ Kernel grid_sample_grad(const KernelCall& call) {
   });
 }
 
-// (dy, grid, points; dims) -> dpoints
+// Prepares the kernel with inputs (dy, grid, points), attribute dims and output dpoints.
 Kernel grid_sample_points_grad(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const Annotation& a = call.op->annotation;

@@ -83,7 +83,7 @@ struct Chunk {
   }
 };
 
-// (x, dt, A, B, C, D; chunk) -> y
+// Prepares the kernel with inputs (x, dt, A, B, C, D), attribute chunk and output y.
 Kernel state_scan(const KernelCall& call) {
   return [inputs = call.inputs, chunk = call.op->integer("chunk"), y = call.outputs[0],
           add = call.add[0]] {
@@ -138,7 +138,8 @@ void differentiate_chunk(const Scan& scan, const Chunk& one, int64_t begin, cons
   dh = one.whole * dh + at::matmul(scaled.transpose(-1, -2), one.c);
 }
 
-// (dy, x, dt, A, B, C, D; chunk) -> (dx, ddt, dA, dB, dC, dD)
+// Prepares the kernel with inputs (dy, x, dt, A, B, C, D), attribute chunk and outputs (dx, ddt,
+// dA, dB, dC, dD).
 Kernel state_scan_grad(const KernelCall& call) {
   return [inputs = call.inputs, chunk = call.op->integer("chunk"), outputs = call.outputs,
           add = call.add] {
@@ -177,7 +178,7 @@ at::Tensor rows_of_channels(const Array& x, const at::Tensor& w) {
   return wide(x).reshape({-1, x.shape[last - 1], w.numel() / w.size(-1)});
 }
 
-// (x, w, b) -> y
+// Prepares the kernel with inputs (x, w, b) and output y.
 Kernel causal_conv(const KernelCall& call) {
   return [inputs = call.inputs, out = call.outputs[0], add = call.add[0]] {
     const at::Tensor w = wide(inputs[1]), taps = w.reshape({-1, w.size(-1)});
@@ -192,7 +193,7 @@ Kernel causal_conv(const KernelCall& call) {
   };
 }
 
-// (dy, x, w) -> (dx, dw, db)
+// Prepares the kernel with inputs (dy, x, w) and outputs (dx, dw, db).
 Kernel causal_conv_grad(const KernelCall& call) {
   return [inputs = call.inputs, outputs = call.outputs, add = call.add] {
     const at::Tensor w = wide(inputs[2]), taps = w.reshape({-1, w.size(-1)});

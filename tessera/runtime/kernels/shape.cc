@@ -248,7 +248,8 @@ Kernel fill(const KernelCall& call) {
   };
 }
 
-// (x, cos, sin; inverse) -> y. Rotates the pairs of elements (i, i + d/2) of the last dim.
+// Prepares the kernel with inputs (x, cos, sin), attribute inverse and output y. Rotates the pairs
+// of elements (i, i + d/2) of the last dim.
 Kernel rotary(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
     const auto order = op_dims(call.op->annotation.inputs[0]);

@@ -161,7 +161,7 @@ const Array* values_of(const KernelCall& call) {
   return call.inputs.size() == 5 ? &call.inputs[4] : nullptr;
 }
 
-// (begin, end, columns, x, values?) -> y
+// Prepares the kernel with inputs (begin, end, columns, x[, values]) and output y.
 Kernel spmm(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     Pieces pieces;
@@ -177,7 +177,8 @@ Kernel spmm(const KernelCall& call) {
   });
 }
 
-// (begin, end, columns, dy, values?; dims) -> dx
+// Prepares the kernel with inputs (begin, end, columns, dy[, values]), attribute dims and
+// output dx.
 Kernel spmm_grad(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     Pieces pieces;
@@ -193,8 +194,8 @@ Kernel spmm_grad(const KernelCall& call) {
   });
 }
 
-// (begin, end, columns, x, dy) -> dvalues. Runs on one thread, because several rows may have the
-// same edge.
+// Prepares the kernel with inputs (begin, end, columns, x, dy) and output dvalues. Runs on one
+// thread, because several rows may have the same edge.
 Kernel spmm_grad_values(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     Pieces pieces;

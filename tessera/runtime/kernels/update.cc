@@ -49,7 +49,8 @@ Array optional_scalar(const KernelCall& call, size_t i) {
   return i < call.inputs.size() ? call.inputs[i] : Array{};
 }
 
-// (p, g, m, v, lr, step[, coefficient[, skip]]) -> (p', m', v')
+// Prepares the kernel with inputs (p, g, m, v, lr, step[, coefficient[, skip]]) and outputs (p',
+// m', v').
 Kernel adamw(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     std::vector<Array> a{call.outputs[0], call.outputs[1], call.outputs[2], call.inputs[0],
@@ -144,7 +145,7 @@ std::function<A()> number_of(const KernelCall& call, size_t i, double otherwise 
   };
 }
 
-// (p, g, m, lr[, coefficient[, skip]]) -> (p', m')
+// Prepares the kernel with inputs (p, g, m, lr[, coefficient[, skip]]) and outputs (p', m').
 Kernel lion(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const auto lr = number_of<A>(call, 3), coefficient = number_of<A>(call, 4);
@@ -163,7 +164,7 @@ Kernel lion(const KernelCall& call) {
   });
 }
 
-// (p, g, sum, lr[, coefficient[, skip]]) -> (p', sum')
+// Prepares the kernel with inputs (p, g, sum, lr[, coefficient[, skip]]) and outputs (p', sum').
 Kernel adagrad(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const auto lr = number_of<A>(call, 3), coefficient = number_of<A>(call, 4);
@@ -178,7 +179,8 @@ Kernel adagrad(const KernelCall& call) {
   });
 }
 
-// (p, g, m, v, step[, coefficient[, skip]]) -> (u, m', v')
+// Prepares the kernel with inputs (p, g, m, v, step[, coefficient[, skip]]) and outputs (u,
+// m', v').
 Kernel adam_direction(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const auto step = number_of<A>(call, 4), coefficient = number_of<A>(call, 5);
@@ -199,7 +201,8 @@ Kernel adam_direction(const KernelCall& call) {
   });
 }
 
-// (p, g, momentum[, coefficient[, skip]]) -> (u, momentum'); Only the dims of p are used.
+// Prepares the kernel with inputs (p, g, momentum[, coefficient[, skip]]) and outputs (u,
+// momentum'). Only the dims of p are used.
 Kernel momentum_direction(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const auto coefficient = number_of<A>(call, 3);
@@ -214,7 +217,8 @@ Kernel momentum_direction(const KernelCall& call) {
   });
 }
 
-// (p, g, momentum, lr, ratio[, coefficient[, skip]]) -> (p', momentum')
+// Prepares the kernel with inputs (p, g, momentum, lr, ratio[, coefficient[, skip]]) and outputs
+// (p', momentum').
 Kernel lars(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const auto lr = number_of<A>(call, 3), ratio = number_of<A>(call, 4),
@@ -230,7 +234,7 @@ Kernel lars(const KernelCall& call) {
   });
 }
 
-// (p, u, rate, lr[, skip]) -> p'
+// Prepares the kernel with inputs (p, u, rate, lr[, skip]) and output p'.
 Kernel apply_update(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const auto rate = number_of<A>(call, 2), lr = number_of<A>(call, 3);
@@ -244,7 +248,7 @@ Kernel apply_update(const KernelCall& call) {
   });
 }
 
-// (v, x, step[, skip]) -> (v', v')
+// Prepares the kernel with inputs (v, x, step[, skip]) and two equal outputs v'.
 Kernel decayed_mean(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const auto step = number_of<A>(call, 2);
@@ -258,7 +262,8 @@ Kernel decayed_mean(const KernelCall& call) {
   });
 }
 
-// (buffer, value) -> keep buffer + (1 - keep) (factor value + offset)
+// Prepares the kernel with inputs (buffer, value) and one output, keep buffer + (1 - keep) (factor
+// value + offset).
 Kernel carry(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const A keep = static_cast<A>(call.op->number("keep")),
@@ -272,8 +277,8 @@ Kernel carry(const KernelCall& call) {
   });
 }
 
-// (square of weights, square of gradient[, coefficient]) -> trust |w| / (|g| + weight_decay |w|); 1
-// if |w| or |g| is 0.
+// Prepares the kernel with inputs (square of weights, square of gradient[, coefficient]) and one
+// output, trust |w| / (|g| + weight_decay |w|), or 1 if |w| or |g| is 0.
 Kernel trust_ratio(const KernelCall& call) {
   const auto weights = number_of<double>(call, 0), gradient = number_of<double>(call, 1),
              coefficient = number_of<double>(call, 2);
@@ -284,7 +289,8 @@ Kernel trust_ratio(const KernelCall& call) {
   };
 }
 
-// (square of weights, square of direction, lr, step) -> the factor of the direction
+// Prepares the kernel with inputs (square of weights, square of direction, lr, step) and one
+// output, the factor of the direction.
 Kernel adafactor_rate(const KernelCall& call) {
   const auto weights = number_of<double>(call, 0), direction = number_of<double>(call, 1),
              lr = number_of<double>(call, 2), step = number_of<double>(call, 3);
@@ -314,7 +320,8 @@ Kernel sgd_ahead(const KernelCall& call) {
   });
 }
 
-// (p, g, momentum, lr[, coefficient[, skip]]) -> (p', momentum')
+// Prepares the kernel with inputs (p, g, momentum, lr[, coefficient[, skip]]) and outputs
+// (p', momentum').
 Kernel sgd(const KernelCall& call) {
   if (call.op->number("nesterov") != 0) return sgd_ahead(call);
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
@@ -345,7 +352,8 @@ Kernel sgd(const KernelCall& call) {
   });
 }
 
-// (g) -> s. The squares of a row are summed in the compute type, the sums of the rows in double.
+// Prepares the kernel with input g and output s. The squares of a row are summed in the compute
+// type, the sums of the rows in double.
 Kernel sum_squares(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
     std::vector<Array> a{call.inputs[0]};
@@ -370,7 +378,8 @@ Kernel sum_squares(const KernelCall& call) {
   });
 }
 
-// (total; max_norm) -> min(1, max_norm / (sqrt(total) + 1e-6))
+// Prepares the kernel with input total, attribute max_norm and one output, min(1, max_norm /
+// (sqrt(total) + 1e-6)).
 Kernel clip_coefficient(const KernelCall& call) {
   const Array total = call.inputs[0], out = call.outputs[0];
   const double max_norm = call.op->number("max_norm", 1.0);
@@ -380,7 +389,8 @@ Kernel clip_coefficient(const KernelCall& call) {
   };
 }
 
-// (g[, scale]; dtype, factor) -> factor g / scale
+// Prepares the kernel with inputs (g[, scale]), attributes (dtype, factor) and one output, factor g
+// / scale.
 Kernel unscale(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     std::vector<Array> a{call.outputs[0], call.inputs[0]};
@@ -403,8 +413,9 @@ Kernel unscale(const KernelCall& call) {
   });
 }
 
-// (g) -> 1 if an element is not finite, else 0. The test is x - x, which is 0 for a finite x and
-// NaN for any other.
+// Prepares the kernel with input g and one output: 1 if an element is not finite, else 0. The test
+// is x
+// - x, which is 0 for a finite x and NaN for any other.
 Kernel non_finite(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
     std::vector<Array> a{call.inputs[0]};
@@ -423,8 +434,8 @@ Kernel non_finite(const KernelCall& call) {
   });
 }
 
-// (scale, clean, overflows, skipped, flag) -> (scale', clean', overflows', skipped'), the new
-// values after a step; docs/reference/ops.md explains them.
+// Prepares the kernel with inputs (scale, clean, overflows, skipped, flag) and outputs (scale',
+// clean', overflows', skipped'), the new values after a step; docs/reference/ops.md explains them.
 Kernel loss_scale(const KernelCall& call) {
   const std::vector<Array> in = call.inputs, out = call.outputs;
   const double growth = call.op->number("growth"), backoff = call.op->number("backoff"),
