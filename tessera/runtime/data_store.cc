@@ -41,7 +41,7 @@ struct Wanted {
   Box region;
 };
 
-// How the samples of an input are cut into cells, and which ranks keep them.
+// Says how the samples of an input are cut into cells, and which ranks keep which cell.
 struct Kept {
   std::string name;
   Box sample;
@@ -49,7 +49,7 @@ struct Kept {
   size_t leading = 0;
   std::vector<Box> cells;
   std::vector<std::vector<int>> owners;  // by cell: the ranks that share it
-  std::vector<int> cell_of;              // by rank; -1: the rank keeps nothing
+  std::vector<int> cell_of;              // by rank: number of its cell; -1: none
   std::vector<std::byte> numbers;  // cells of the samples that this rank keeps, one after the other
 
   bool keeps(int rank, int64_t sample_number) const {

@@ -38,7 +38,8 @@ inline constexpr std::string_view kMetricsFile = "metrics.jsonl";
 std::string event_text(const SaveReport& report);
 std::string event_text(const LoadReport& report);
 std::string event_text(const ChangeReport& report);
-std::string event_text(const std::vector<TableCacheSummary>& caches);  // at the end of a run
+// Returns the event at the end of a run.
+std::string event_text(const std::vector<TableCacheSummary>& caches);
 
 class MetricsWriter {
  public:

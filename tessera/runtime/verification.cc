@@ -453,9 +453,9 @@ void compare_contract(const std::vector<RankResult>& ranks, VerifyReport& report
 
 namespace {
 
-// Returns the tensors whose sums are gradients. A serial run in float64 keeps these tensors in
-// addition to the gradients. Narrow runs do not need them, because their larger floor lets
-// roundings pass.
+// Returns the names of the tensors whose sums are gradients. A serial run in float64 keeps these
+// tensors in addition to the gradients. Narrow runs do not need them, because their larger floor
+// lets roundings pass.
 std::vector<std::string> summed_tensors(const Graph& graph) {
   std::vector<std::string> names;
   for (const Tensor& tensor : graph.tensors()) {

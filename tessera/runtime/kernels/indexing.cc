@@ -10,9 +10,9 @@
 namespace tessera::kernels {
 namespace {
 
-// The arrays of a gather or scatter as views with the dims of the picked elements: the ids, and the
-// table at the first place of the indexed dim. The element of the table for an id is `step` bytes
-// further for each place.
+// The arrays of a gather or scatter, as views with the dims of the picked elements. `ids` has the
+// id of each picked element. `table` has the address of the table's element at the first place of
+// the indexed dim; the element at place n is n * `step` bytes after it.
 struct Picking {
   Picking(const KernelCall& call, const Array& table_array, const OperandDims& table_dims,
           const OperandDims& picked_dims) {

@@ -73,7 +73,7 @@ class Nest {
 inline float bfloat16_to_float(uint16_t bits) {
   return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
 }
-inline uint16_t float_to_bfloat16(float value) {  // to nearest, ties to even; NaN stays NaN
+inline uint16_t float_to_bfloat16(float value) {  // rounds to nearest, ties to even
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   if (value != value) return 0x7FC0;
   return static_cast<uint16_t>((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
