@@ -20,7 +20,7 @@ namespace tessera {
 namespace {
 
 constexpr int64_t kHugePage = 2 << 20;
-constexpr int64_t kBounce = 1 << 20;  // bytes
+constexpr int64_t kBounce = 1 << 20;  // bytes of the aligned buffer
 
 }  // namespace
 
@@ -65,7 +65,7 @@ Arena& Arena::operator=(Arena&& other) noexcept {
 // -------------------------------------------------------------------------------------------------
 Result<DiskFile> DiskFile::create(int64_t bytes) {
   if (bytes == 0) return DiskFile();
-  std::signal(SIGXFSZ, SIG_IGN);  // then a file that grows too large is an error of the call
+  std::signal(SIGXFSZ, SIG_IGN);  // so that a write beyond the size limit of files returns an error
   const char* folder = std::getenv("TMPDIR");
   std::string path =
       std::string(folder != nullptr && *folder != '\0' ? folder : "/tmp") + "/tessera.XXXXXX";
@@ -151,7 +151,8 @@ Status DiskFile::read(int64_t offset, std::byte* to, int64_t bytes) {
   return {};
 }
 
-// Writes bytes; blocks that are written in part are read first.
+// Writes bytes. With O_DIRECT whole blocks are written, so a block that changes only in part is
+// read first.
 Status DiskFile::write(int64_t offset, const std::byte* from, int64_t bytes) {
   if (!direct_) return write_blocks(offset, from, bytes);
   const int64_t end = offset + bytes;

@@ -1,6 +1,6 @@
-// One tier's memory of a rank: a fixed number of bytes. For device and host it is mapped memory,
-// aligned to 64 bytes, zero, and first touched by the thread that uses it. For disk it is a file
-// that is read and written by calls (DiskFile).
+// Holds the memory of a rank in one tier: a fixed number of bytes. An Arena is for the device and
+// host tiers: mapped memory that is aligned to 64 bytes, zero, and first touched by the thread that
+// uses it. A DiskFile is for the disk tier: a file that is read and written by calls.
 #pragma once
 
 #include <cstddef>
@@ -23,8 +23,8 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  // Takes all of the memory from the system now, if the system can do that; else the system gives
-  // each page when it is first touched.
+  // Takes all of the memory from the system now, if the system can do that. Otherwise, and without
+  // this call, the system gives each page when the page is first touched.
   void populate() const;
 
   std::byte* data() const { return data_; }
@@ -35,10 +35,10 @@ class Arena {
   int64_t bytes_ = 0;
 };
 
-// The arena of the disk tier: an unnamed file in TMPDIR whose room is taken when it is created.
-// Reads and writes bypass the page cache where the file system can (O_DIRECT: whole blocks, through
-// an aligned buffer). One thread uses it at a time. Errors are faults of one line: a full disk, or
-// fewer bytes than asked for.
+// The arena of the disk tier: an unnamed file in TMPDIR whose disk space is reserved when it is
+// created. Reads and writes bypass the page cache where the file system can do that (O_DIRECT,
+// which moves whole blocks through an aligned buffer). Only one thread uses the file at a time.
+// Errors are faults of one line: the disk is full, or a read gives fewer bytes than asked for.
 class DiskFile {
  public:
   static constexpr int64_t kBlock = 4096;

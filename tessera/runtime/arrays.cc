@@ -25,30 +25,31 @@
 namespace tessera {
 namespace {
 
-// A shift of one dim of a sample, after which the dim may be mirrored.
+// The change of one dim of a sample: a shift, and after the shift perhaps a mirroring.
 struct Move {
   int64_t by = 0;
   bool mirrored = false;
-  // Returns the element that moves to place `at`; a result outside of the dim means that none does.
+  // Returns the element that moves to place `at`; a result outside of [0, size) means that no
+  // element moves there.
   int64_t source(int64_t at, int64_t size) const { return (mirrored ? size - 1 - at : at) - by; }
-  // Returns the places, counted from the first of the interval `at`, to which the elements `have`
-  // move. The places are consecutive, as the elements are.
+  // Returns the places to which the elements `have` move, counted from the begin of the interval
+  // `at`. Consecutive elements move to consecutive places.
   Interval places(Interval have, Interval at, int64_t size) const {
     if (have.empty()) return {};
     const int64_t first = mirrored ? size - 1 - (have.end() - 1 + by) : have.begin + by;
     return {first - at.begin, have.size};
   }
-  // Returns the elements that move into the interval.
+  // Returns the interval of elements that move into the places `at`.
   Interval sources(Interval at, int64_t size) const {
     if (at.empty()) return {};
     const int64_t first = source(mirrored ? at.end() - 1 : at.begin, size);
     return intersect({first, at.size}, {0, size});
   }
 };
-using Moves = SmallVector<Move, 4>;  // by dim of a sample
+using Moves = SmallVector<Move, 4>;  // one for each dim of a sample
 
 struct OpenedArray {
-  std::string name;  // of the file, with the dataset
+  std::string name;  // name of the file, with the dataset
   std::unique_ptr<ArrayFile> file;
   int64_t sample_elements = 1;   // elements of one sample
   int64_t samples_of_batch = 0;  // samples of a batch of the input
@@ -58,10 +59,10 @@ struct OpenedArray {
   std::vector<size_t> dims;
   std::vector<int64_t> sizes, strides;  // by dim of a sample in the input
   int64_t values = 0;                   // an integer input's elements are in [0, values)
-  bool ignores = false;                 // -1 is allowed
+  bool ignores = false;                 // whether an integer input may have -1
   double scale = 1;                     // factor of a floating input
-  int64_t ahead = 0;                    // steps
-  bool moved = false;                   // whether it moves along the last two dims
+  int64_t ahead = 0;                    // how many steps later samples are taken from
+  bool moved = false;  // whether samples are shifted or mirrored along their last two dims
 
   int64_t samples() const { return file->shape().front(); }
 };
@@ -73,8 +74,8 @@ std::vector<int64_t> without_ones(std::vector<int64_t> shape) {
 
 int64_t product_of(const std::vector<int64_t>& sizes) { return Box::whole(sizes).volume(); }
 
-// Finds how many leading dims of the input count samples, and which dims of the array the others
-// are. Returns whether the array fits.
+// Finds how many leading dims of the input count samples, and which dims of the array belong to the
+// other dims of the input. Returns whether the array fits the input.
 bool match_dims(const std::vector<int64_t>& input, OpenedArray& array) {
   const std::vector<int64_t>& shape = array.file->shape();
   if (shape.empty()) return false;
@@ -97,7 +98,7 @@ bool match_dims(const std::vector<int64_t>& input, OpenedArray& array) {
   return false;
 }
 
-// Reads a box of a sample, given in the input's dims: row-major, packed.
+// Reads the box `rest` of a sample, which is given in the input's dims, to `to`: row-major, packed.
 Status read_sample(const OpenedArray& array, int64_t sample, const Box& rest, std::byte* to) {
   Box box = Box::whole(array.file->shape());
   box.dims[0] = {sample, 1};
@@ -107,7 +108,8 @@ Status read_sample(const OpenedArray& array, int64_t sample, const Box& rest, st
     }
     return array.file->read(box, to);
   }
-  // The array is flat: reads runs of consecutive elements, over the inner dims that are whole.
+  // The array is flat. Reads one run of consecutive elements for the inner dims that the box has in
+  // whole, at each position of the outer dims.
   size_t inner = rest.rank();
   int64_t run = 1;
   bool whole = true;
@@ -130,7 +132,7 @@ Status read_sample(const OpenedArray& array, int64_t sample, const Box& rest, st
   return {};
 }
 
-// Returns the part of a sample that moves into the box.
+// Returns the box of a sample's elements that move into the box `rest`.
 Box sources(const OpenedArray& array, const Box& rest, const Moves& moves) {
   Box from = rest;
   for (size_t d = 0; d < rest.rank(); ++d)
@@ -143,7 +145,8 @@ To number_as(const std::byte* at) {
   return static_cast<To>(read_number<From>(at));
 }
 
-// Calls f(coordinates from the box's first element, number of elements before this one).
+// Calls f for each element of the box, in row-major order, with the element's coordinates, counted
+// from the box's first element, and the number of elements before it.
 template <class F>
 void each_place(const Box& box, F&& f) {
   std::vector<int64_t> at(box.rank(), 0);
@@ -281,7 +284,7 @@ class ArraySource : public DataSource, public SampleAccess {
   }
 
  private:
-  // Returns the sizes of the files by path: several datasets may lie in one file.
+  // Returns the sizes of the files by path. A file with several datasets occurs once.
   std::map<std::string, int64_t> paths() const {
     std::map<std::string, int64_t> paths;
     for (const auto& [name, array] : arrays_)
@@ -289,14 +292,15 @@ class ArraySource : public DataSource, public SampleAccess {
     return paths;
   }
 
-  // A box of a sample as it was read.
+  // A box of a sample and the numbers that were read for it.
   struct Part {
     int64_t sample = 0;
     Box box;
     const std::byte* numbers = nullptr;
   };
 
-  // Carries out load(), where `read` gives the numbers of each part that is not empty, in order.
+  // Carries out load(). Calls `read` for each part that is not empty, in order, to get the numbers
+  // of the part.
   template <class Read>
   Status load_parts(int64_t step, const Tensor& tensor, const Box& region, const kernels::Array& to,
                     Read&& read) const {
@@ -321,7 +325,8 @@ class ArraySource : public DataSource, public SampleAccess {
     return Box(Box::Dims(region.dims.begin() + leading, region.dims.end()));
   }
 
-  // Calls f(coordinates from the region's first sample, place of the sample in the run).
+  // Calls f for each sample of the region with the sample's coordinates, counted from the region's
+  // first sample, and the sample's place over all steps of the run (arrays.h).
   template <class F>
   static void each_sample(const OpenedArray& array, int64_t step, const Tensor& tensor,
                           const Box& region, F&& f) {
@@ -343,7 +348,7 @@ class ArraySource : public DataSource, public SampleAccess {
     return permuted(sample, array.samples(), wants_.seed, wants_.stream, place / array.samples());
   }
 
-  // Draws the moves of a sample. Each input and place of the run has counters of its own.
+  // Draws the moves of a sample. Each input and each place of the run uses other random numbers.
   Moves moves_of(const OpenedArray& array, const std::string& input, int64_t place) const {
     Moves moves;
     for (size_t d = 0; d < array.sizes.size(); ++d) moves.push_back({});
@@ -383,15 +388,16 @@ class ArraySource : public DataSource, public SampleAccess {
     return {};
   }
 
-  // Stores the elements that move into a box of a sample; `at` is where the box's first element
-  // goes. Stores zeros at places to which no element moves.
+  // Stores the elements that move into the box `rest` of a sample, and zeros at places of the box
+  // to which no element moves. `at` is the address of the box's first element.
   Status store_all(const OpenedArray& array, const Part& part, const Box& rest, const Moves& moves,
                    std::byte* at, const kernels::Array& to) const {
     const int64_t bytes = dtype_bytes(to.dtype), step = number_bytes(array.file->number());
     const size_t joined = first_joined(array, part, rest, moves, to);
     const Box outer(
         Box::Dims(rest.dims.begin(), rest.dims.begin() + static_cast<ptrdiff_t>(joined)));
-    // The last run has `length` elements; for the part `inside` of them the sample has numbers.
+    // The innermost loop stores `length` elements at once. The interval `inside` of them gets
+    // numbers of the sample, the others get zeros.
     Run run{.stride = rest.rank() == 0 ? bytes : to.strides.back() * bytes, .step = step};
     int64_t length = 1;
     for (size_t d = joined; d < rest.rank(); ++d) length *= rest.dims[d].size;
@@ -429,9 +435,10 @@ class ArraySource : public DataSource, public SampleAccess {
     return status;
   }
 
-  // Returns the first dim of the box from which on elements are consecutive in the sample, in the
-  // part that was read and at their destination. The last dim always is; only it may be moved,
-  // mirrored or read in part.
+  // Returns the first of the inner dims over which one loop can run, because their elements are
+  // consecutive in the sample, in the part that was read and at the destination. These dims are
+  // neither moved nor mirrored nor read in part, except if only the last dim is left, which is
+  // always looped over by itself.
   static size_t first_joined(const OpenedArray& array, const Part& part, const Box& rest,
                              const Moves& moves, const kernels::Array& to) {
     if (rest.rank() == 0) return 0;
@@ -446,13 +453,14 @@ class ArraySource : public DataSource, public SampleAccess {
     return d;
   }
 
-  // Numbers in consecutive places, forwards or backwards, that go to places at equal distances.
+  // Numbers that are read one after the other, forwards or backwards, and stored at
+  // equal distances.
   struct Run {
     int64_t stride = 0, step = 0;  // bytes between elements of the destination, and between numbers
     int64_t count = 0;
     const std::byte* source = nullptr;
     std::byte* at = nullptr;
-    int64_t element = 0;  // the array's element that is the run's first
+    int64_t element = 0;  // index, in the array, of the run's first element
     int64_t element_of(int64_t i) const { return step < 0 ? element - i : element + i; }
   };
 
@@ -510,8 +518,8 @@ class ArraySource : public DataSource, public SampleAccess {
   std::optional<SamplePasses> passes_;
 };
 
-// Returns whether the tensor is an input that the trainer does not make itself (as the step's
-// number).
+// Returns whether the tensor is an input that comes from an array. Inputs that the trainer makes
+// itself (such as the step's number) do not.
 bool has_array(const Tensor& tensor) {
   return tensor.role == Role::kInput && tensor.init.kind == Init::Kind::kNone;
 }

@@ -15,10 +15,11 @@ namespace tessera {
 
 class CacheTotals {
  public:
-  // Adds the counts of this rank's executor of a period. Call it once, at the executor's end.
+  // Adds the counts of this rank's executor of a period. Call this once for each executor, when the
+  // executor has run its last step.
   void add(const RankExecutor& executor, const Compiled& compiled);
-  // Returns the totals over all ranks, for each table that has a cache in a period. All ranks call
-  // it.
+  // Returns the totals over all ranks, for each table that has a cache in any period. All ranks
+  // call this function together.
   std::vector<TableCacheSummary> gather(comm::Communicator& world,
                                         const std::vector<Period>& periods) const;
 

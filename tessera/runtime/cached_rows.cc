@@ -60,14 +60,16 @@ Status CachedRows::prepare() {
   return parts_.front().rest == nullptr ? open_file() : Status();
 }
 
-// Makes the file of rows. A row that was never written reads as its tensors' initial values.
+// Makes the file of rows. Reading a row that was never written gives the initial values of the
+// cache's tensors.
 Status CachedRows::open_file() {
   const char* folder = std::getenv("TMPDIR");
   std::string path =
       std::string(folder != nullptr && *folder != '\0' ? folder : "/tmp") + "/tessera.XXXXXX";
   if (mkdtemp(path.data()) == nullptr)
     return fault(fmt::format("disk tier: {}: {}", path, std::strerror(errno)));
-  std::vector<std::pair<Tensor, Box>> begins;  // of each part, in the whole table
+  std::vector<std::pair<Tensor, Box>> begins;  // of each part: the whole table, and this rank's
+                                               // region of it
   const Origins origins(*wants_.graph);
   for (const Part& part : parts_) {
     const TensorId tensor = wants_.program->buffer(part.held).tensor;
@@ -141,7 +143,8 @@ Result<std::vector<int64_t>> CachedRows::ids_of_turn(int64_t turn) const {
   return rows_of(std::move(all));
 }
 
-// Announces the ids up to the window's end after the turn that begins.
+// Tells the cache's index the ids of all turns up to the end of the window that follows `turn`, the
+// turn that begins.
 Status CachedRows::announce(int64_t turn) {
   if (!wants_.ahead || !index_->policy().window || cache().window == 0) return {};
   const int64_t end = turn + cache().window * static_cast<int64_t>(turns_.size()) + 1;
@@ -208,7 +211,7 @@ Result<const Copier::Job*> CachedRows::fetch(int handle, int64_t step, std::vect
     return nullptr;
   }
   if (in_turn && next_.size() >= turns_.size())
-    TESSERA_TRY_VOID(drop_next());  // no fetch takes it over
+    TESSERA_TRY_VOID(drop_next());  // no later fetch can take the oldest one over
   TESSERA_TRY(open, begin(std::move(rows), whose, step));
   return &open->job;
 }
@@ -269,8 +272,8 @@ Status CachedRows::read_in(const std::vector<RowMove>& moves) {
   return {};
 }
 
-// Writes rows back. The copier calls it, or, between the copier's jobs, the deciding thread for
-// other rows.
+// Writes rows back from the device to where they rest. The copier's jobs call this function, and so
+// does the rank's thread between the copier's jobs, for other rows.
 Status CachedRows::write_back(const std::vector<RowMove>& moves) {
   std::vector<std::byte> record(file_ != nullptr ? static_cast<size_t>(row_bytes_) : 0);
   for (const RowMove& one : moves) {
@@ -319,7 +322,7 @@ Status CachedRows::update_rest() { return write_back(index_->flush()); }
 std::byte* CachedRows::rest(BufferId held, bool to_be_written) {
   const Part& one = part(held);
   if (one.rest == nullptr) return nullptr;
-  Status status = update_rest();  // the rows are in memory: this does not fail
+  Status status = update_rest();  // cannot fail, because the rows rest in memory
   if (to_be_written) {
     if (status) status = drop_next();
     if (status) index_->clear();

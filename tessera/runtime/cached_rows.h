@@ -1,8 +1,10 @@
-// The rows of a table and its states of which a rank's device holds some (RowCache, program.h), as
-// the interpreter uses them: which rows are at which places (sparse/cache/cache_index.h), their
-// moves as jobs for the copier, and the rows at rest, in memory or in a file of their own.
+// Manages a cache of rows (RowCache, program.h): a rank's device holds some rows of a table and of
+// the table's optimizer states. A CachedRows tells the interpreter which rows are at which places
+// (sparse/cache/cache_index.h), makes the jobs by which the copier moves rows, and keeps the rows
+// at rest, in memory or in a file for this cache alone.
 //
-// One thread decides (open, release, flush), the copier's thread moves. Private to tessera/runtime.
+// The rank's thread decides which rows move (fetch, release), and the copier's thread runs the jobs
+// that move them. Private to tessera/runtime.
 #pragma once
 
 #include <cstddef>
@@ -32,16 +34,16 @@ struct CachedRowsWants {
   uint64_t seed = 0;
   std::function<std::byte*(BufferId)> memory;  // returns the memory of buffers that are no file
   AheadFunction ahead;                         // empty: later batches are not known
-  // Waits until the jobs that were handed out are done. Fetches that no step took over may still be
-  // running when they are given up.
+  // Waits until all jobs that were handed to the copier are done. Called before a fetch ahead that
+  // no step took over is given up, because its job may still be running.
   std::function<Status()> settle;
 };
 
 class CachedRows {
  public:
   enum class Whose : uint8_t {
-    kInTurn,      // ids that the data gives, one batch after the other
-    kMade,        // ids that an op computed from such ids: their rows were fetched before
+    kInTurn,      // ids that the data gives, in the order of the batches
+    kMade,        // ids that an op computed from those of the data; their rows were fetched before
     kEvaluation,  // an evaluation's fetch, which is not counted
   };
   static Result<std::unique_ptr<CachedRows>> make(CachedRowsWants wants);
@@ -49,27 +51,29 @@ class CachedRows {
   CachedRows(const CachedRows&) = delete;
   CachedRows& operator=(const CachedRows&) = delete;
 
-  // Fetches the rows of ids of the table. Returns the job that moves the rows; null if they are
-  // there.
+  // Fetches the rows of the table that `ids` names. Returns the job that moves the rows to the
+  // device; null if fetch_ahead() has already fetched them.
   Result<const Copier::Job*> fetch(int handle, int64_t step, std::vector<int64_t> ids, Whose whose);
-  // Fetches the rows of a later step ahead. A fetch in that step takes them over if its ids are
-  // equal. A fetch in an earlier step does not: it would use rows whose copy has not been waited
-  // for.
+  // Fetches the rows of the later step `step` ahead of time. The fetch of that step takes the rows
+  // over if its ids are equal. A fetch in an earlier step does not take them over, because it would
+  // use rows whose copy has not been waited for.
   Result<const Copier::Job*> fetch_ahead(int64_t step, std::vector<int64_t> ids);
   Status release(int handle, bool changed);
   Status release_all();  // releases what an evaluation left open
 
-  // Returns a kernel that writes the places of fetched ids, as an op sees them. `from` and `to`
-  // have equal shapes; an id of another rank's rows gets the place `places()`, an id below 0 stays.
+  // Returns a kernel that reads fetched ids from `from` and writes to `to` the place of each id's
+  // row, for the op that works on the cached rows. `from` and `to` have equal shapes. An id whose
+  // row belongs to another rank gets the place `places()`; an id below 0 stays as it is.
   kernels::Kernel places_of(const kernels::Array& from, const kernels::Array& to) const;
-  bool in_turn(int handle) const;  // whether each step makes this fetch, of ids that the data gives
+  bool in_turn(int handle) const;  // whether the fetch's ids come from the data
   int64_t places() const { return cache().places; }
-  // Returns the row at a place, counted from the whole table's first row.
+  // Returns the number of the row at a place, counted from the first row of the whole table.
   int64_t row_at(int64_t place) const {
     return first_ + cache().rows.begin + index_->row_at(static_cast<int32_t>(place));
   }
 
-  // Returns all rows of a tensor that is held, brought up to date; null if they rest in a file.
+  // Returns the memory of all rows of the tensor whose buffer is `held`, after it writes back the
+  // rows that changed in the cache; null if the rows rest in a file.
   std::byte* rest(BufferId held, bool to_be_written);
   Status read(BufferId held, std::byte* out);
   Status write(BufferId held, const std::byte* in);
@@ -79,20 +83,21 @@ class CachedRows {
 
  private:
   explicit CachedRows(CachedRowsWants wants) : wants_(std::move(wants)) {}
-  struct Part {  // a tensor
+  struct Part {  // one tensor of the cache: the table's weights or a state
     BufferId held;
     std::byte* slots = nullptr;
     std::byte* rest = nullptr;  // null: in the file
-    int64_t bytes = 0, at = 0;  // bytes of a row; its begin in the file's record
+    int64_t bytes = 0, at = 0;  // bytes of a row; where it begins in a record of the file
   };
   struct Open {
-    int64_t step = 0;          // the step that uses the rows
-    std::vector<int64_t> ids;  // rows of the piece
+    int64_t step = 0;          // the step for which the rows are fetched
+    std::vector<int64_t> ids;  // this rank's numbers of the rows; -1: other rank
     sparse::CacheBatch batch;
     Copier::Job job;
     Whose whose = Whose::kInTurn;
   };
-  // A fetch of ids that the data gives. Turns are in the order in which a step makes the fetches.
+  // A turn is a fetch of ids that the data gives. `turns_` has those of one step, in the order in
+  // which the step makes the fetches.
   struct Turn {
     const FetchRows* fetch = nullptr;
     int64_t micro_batch = 0;
@@ -120,13 +125,14 @@ class CachedRows {
   CachedRowsWants wants_;
   std::vector<Part> parts_;
   int64_t row_bytes_ = 0;
-  int64_t first_ = 0;  // the table's first row in the whole, if it is a piece (graph/pieces.h)
+  int64_t first_ = 0;  // row of the whole table at which this table begins, if it is a
+                       // piece (graph/pieces.h)
   std::unique_ptr<sparse::FileRows> file_;
   std::unique_ptr<sparse::CacheIndex> index_;
   std::map<int, std::unique_ptr<Open>> open_;  // by handle
   std::deque<std::unique_ptr<Open>> next_;     // fetched ahead
   std::vector<Turn> turns_;
-  int64_t begun_ = 0, announced_ = 0;  // turns since the first step
+  int64_t begun_ = 0, announced_ = 0;  // numbers of turns since the first step
   int64_t first_step_ = -1;
   bool counted_ = false;
   sparse::CacheCounts counts_;

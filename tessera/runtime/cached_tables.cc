@@ -33,7 +33,7 @@ Status CachedTables::prepare(const Graph& graph, const Program& program,
                              const std::function<Status()>& settle) {
   graph_ = &graph;
   program_ = &program;
-  if (options.ahead) {  // an input of the next step is loaded as that of the step after
+  if (options.ahead) {  // an input of the next step is loaded for one step more
     ahead_ = [&graph, given = options.ahead](int64_t step, const Tensor& tensor, const Box& region,
                                              const Array& to) {
       const bool later = is_of_next_step(tensor);

@@ -30,7 +30,8 @@ int64_t now_ns(RecordClock clock) {
   return now.tv_sec * 1'000'000'000 + now.tv_nsec;
 }
 
-// Returns the seconds that two readings of the clock add to the time measured between them.
+// Returns how many seconds the reading of the clock adds to a measured time: the median time
+// between two readings with nothing between.
 double clock_cost(RecordClock clock) {
   std::vector<double> costs;
   for (int i = 0; i < 1000; ++i) {
@@ -40,7 +41,7 @@ double clock_cost(RecordClock clock) {
   return median(std::move(costs));
 }
 
-// The run of a case on one rank.
+// Runs a case on one rank.
 class CaseRun {
  public:
   CaseRun(const Compiled& compiled, const Program& program, comm::Communicator& world,
@@ -170,8 +171,8 @@ size_t Repeats::sizes() const {
 
 std::vector<CalibrationCase> calibration_cases(int64_t ranks, bool quick) {
   std::vector<CalibrationCase> cases;
-  // Whole models: what a step consists of, from sizes that fit a core's cache to sizes that fit
-  // none.
+  // Whole models, because their kernels are those of real steps. The sizes range from kernels that
+  // fit in a core's cache to kernels that fit in no cache.
   const auto transformer = [&](std::string_view family, int64_t hidden, int64_t heads, int64_t seq,
                                int64_t vocab, int64_t batch, std::string_view more,
                                std::string plan) {
@@ -202,7 +203,7 @@ std::vector<CalibrationCase> calibration_cases(int64_t ranks, bool quick) {
     transformer("mixtral", 128, 4, 128, 256, 4, ",ffn=256,experts=4", "serial");
     transformer("mixtral", 256, 4, 64, 512, 4, ",ffn=512,experts=8",
                 "recompute(full,micro_batches=2)");
-    // Here attention consists of products and a softmax.
+    // Under rsa(1) attention is computed by products and a softmax, so that these are measured.
     transformer("gpt", 128, 4, 128, 256, 4, "", "rsa(1)");
     transformer("bert", 192, 4, 96, 512, 8, "", "rsa(1)");
     transformer("bert", 64, 2, 64, 256, 4, "", "rsa(1)");
@@ -215,15 +216,16 @@ std::vector<CalibrationCase> calibration_cases(int64_t ranks, bool quick) {
     cases.push_back({"resnet:layers=18,width=16,image=64,classes=100,ghost=4", 8, "serial"});
     cases.push_back({"resnet:layers=50,width=16,image=96,classes=100,ghost=2", 4,
                      "recompute(full,micro_batches=2)"});
-    // These maps are small and have many channels; their weight gradients are unlike those of large
-    // maps.
+    // Models with small maps and many channels, because the kernels of their weight gradients take
+    // other times than those of large maps.
     cases.push_back({"resnet:layers=18,width=24,image=32,classes=100,ghost=4", 8, "serial"});
     cases.push_back({"resnet:layers=18,width=12,image=32,classes=100,ghost=4", 48, "serial"});
     if (ranks > 1) {
       transformer("bert", 128, 4, 128, 512, 8, "", fmt::format("megatron({})", ranks));
       transformer("mixtral", 128, 4, 64, 256, 8, ",ffn=256,experts=4",
                   fmt::format("expert_parallel({})", ranks));
-      // Routers whose softmax is cut, and convolutions of few channels or filters.
+      // Plans that cut the softmax of routers, and plans that leave few channels or filters to
+      // a convolution.
       transformer("mixtral", 128, 4, 64, 256, 8, ",ffn=256,experts=8",
                   fmt::format("per_op(a{},\"*=batch:a;blocks.*.moe.*=experts:a\")", ranks));
       for (const char* recipe : {"channel_parallel", "filter_parallel"}) {
@@ -232,7 +234,8 @@ std::vector<CalibrationCase> calibration_cases(int64_t ranks, bool quick) {
       }
     }
   }
-  // Matrix products over a grid of shapes, in their three transposes.
+  // Matrix products of many shapes: a linear layer and its two gradients need a product in each of
+  // its three transposes.
   struct Widths {
     int64_t in, hidden, out;
   };

@@ -1,7 +1,8 @@
-// Internal to the runtime: implements `tessera profile`. Kernels are timed where they run: small
-// training programs are executed instruction by instruction, so that caches, memory rate and the
-// interpreter are as in a real step, and every compute instruction is a sample of its family
-// (cost/family.h). Collectives and messages are timed through the communicator.
+// Internal to the runtime: implements `tessera profile`. Kernels are timed inside training
+// programs: small ones are executed instruction by instruction, so that processor caches, memory
+// rate and the interpreter are as in a real step. Every compute instruction that runs is a
+// sample of its family of kernels (cost/family.h). Collectives and messages are timed through
+// the communicator.
 #pragma once
 
 #include <cstdint>
@@ -15,30 +16,33 @@
 
 namespace tessera {
 
-// Repeated measurements of equal work, in seconds, by family (with "@ranks") and sizes.
+// Repeated measurements of equal work, in seconds, by family (the name ends in "@" and the number
+// of ranks that ran at the same time) and sizes.
 class Repeats {
  public:
   void add(const std::string& family, const std::vector<std::string>& names,
            const std::vector<double>& size, double seconds);
-  // Adds a measurement. `by_clock` says that other programs may have used the core meanwhile, which
-  // only adds time: then the lower quartile counts instead of the median.
+  // Adds a measurement. `by_clock` says that the time was taken by a wall clock, so that other
+  // programs may have used the core meanwhile. As this only adds time, the lower quartile counts
+  // instead of the median.
   void add(const FamilyKey& key, int64_t ranks, double seconds, bool by_clock);
   void merge(const Repeats& other);
-  // Writes the time that counts (the median) and the spread of each size into the profile. Sizes
-  // that the profile already has are replaced.
+  // Writes, for each size, the time that counts (the median or the lower quartile, see add()) and
+  // the spread of the repeats into the profile. Sizes that the profile already has are replaced.
   void write(Profile& profile) const;
   size_t sizes() const;  // number of sizes of all families
 
  private:
   struct One {
     std::vector<std::string> names;
-    double share = 0.5;  // the place, in the sorted repeats, of the one that counts
+    double share = 0.5;  // where the repeat that counts is in the sorted repeats, 0..1
     std::map<std::vector<double>, std::vector<double>> seconds;  // by size
   };
   std::map<std::string, One> families_;
 };
 
-// A program to time. A program of one rank runs on every rank by itself; others run on all ranks.
+// A program to time. If the plan has one rank, every rank runs the whole program by itself; any
+// other program runs on all ranks together.
 struct CalibrationCase {
   std::string model;
   int64_t batch = 8;
@@ -53,14 +57,15 @@ struct CaseTimes {
   int64_t instructions = 0;   // instructions of a step
   double seconds() const { return step_s; }
 };
-// Runs the case on `ranks` ranks side by side (0: on those that its plan has), for `steps` recorded
-// steps, with `threads` threads inside a kernel.
+// Runs the case on `ranks` ranks at the same time (0: on as many as its plan has), for `steps`
+// recorded steps, with `threads` threads inside a kernel.
 Result<CaseTimes> run_case(const CalibrationCase& one, int64_t ranks, int steps, Repeats& repeats,
                            int threads = 1);
 
-// Times collectives of every kind among all ranks of the world, and messages, by their bytes
-// (cost/collective_cost.h says which). Every rank calls it and gets all results. Families:
-// "all_reduce.<transport>" over (ranks, bytes) and "message.<transport>" over (bytes).
+// Times collectives of every kind among all ranks of the world, and messages between two ranks, for
+// several numbers of bytes (cost/collective_cost.h says which bytes are counted). Every rank calls
+// this function and gets all results. Families: "all_reduce.<transport>" over (ranks, bytes) and
+// "message.<transport>" over (bytes).
 void time_links(comm::Communicator& world, const std::string& transport, bool quick,
                 Repeats& repeats);
 

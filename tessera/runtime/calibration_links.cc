@@ -15,14 +15,16 @@ using Clock = std::chrono::steady_clock;
 
 double now_s() { return std::chrono::duration<double>(Clock::now().time_since_epoch()).count(); }
 
-// Returns the box of an array of `elements` float32 over n members: whole, or piece j of it.
+// Returns the box of a whole array of `elements` float32; piece() returns piece j of it, if the
+// array is cut into n pieces.
 Box whole(int64_t elements) { return Box({{0, elements}}); }
 Box piece(int64_t elements, int64_t n, int64_t j) {
   const int64_t begin = elements * j / n;
   return Box({{begin, elements * (j + 1) / n - begin}});
 }
 
-// Makes a collective; `bytes` is the whole array of one member (cost/collective_cost.h).
+// Makes a collective of n members. `bytes` is the size by which the cost model counts it: that of
+// the whole array of one member (cost/collective_cost.h).
 Redistribution make_collective(CollectiveKind kind, int64_t n, int64_t bytes) {
   Redistribution what;
   what.kind = kind;
@@ -72,10 +74,10 @@ comm::ArrayView view_of_memory(std::vector<float>& memory, const Box& box) {
   return {reinterpret_cast<std::byte*>(memory.data()), box, row_major_strides(box.shape())};
 }
 
-// Calls `transfer` often, each time after `prepare`. Returns the seconds of each call, from the
-// moment the last rank was ready to the moment the last was done. With more ranks than cores there
-// is no such begin, since a rank begins when it gets a core; then calls follow one another and
-// their mean counts.
+// Calls `transfer` `calls` times, each time after `prepare`. Returns the seconds of each call, from
+// the moment when the last rank was ready to the moment when the last rank was done. With more
+// ranks than cores (`crowded`) ranks have no common begin, because each rank begins when it gets a
+// core. Then all calls are made one after the other, and their mean time is returned.
 template <class Prepare, class Transfer>
 std::vector<double> time_calls(comm::Communicator& world, bool crowded, int calls,
                                Prepare&& prepare, Transfer&& transfer) {
@@ -143,7 +145,7 @@ void time_links(comm::Communicator& world, const std::string& transport, bool qu
   for (const int64_t bytes : sizes) {
     std::vector<float> memory;
     const comm::ArrayView view = view_of_memory(memory, whole(bytes / 4));
-    // Rank 0 sends, rank 1 receives; the others only meet.
+    // Rank 0 sends and rank 1 receives. The other ranks only take part in the barriers.
     const auto times = time_calls(
         world, crowded, calls_of(bytes), [&] { std::fill(memory.begin(), memory.end(), 1.0F); },
         [&] {

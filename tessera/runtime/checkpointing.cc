@@ -32,13 +32,14 @@ using Clock = std::chrono::steady_clock;
 constexpr std::string_view kResidual = "residual";
 constexpr std::string_view kLossScale = "loss_scale";
 
-// Returns, by tensor, whether it is state: parameters, optimizer states and buffers that steps
-// change.
+// Returns, for each tensor, whether it is state: a parameter, an optimizer state, or a buffer that
+// steps change.
 std::vector<bool> state_of(const Graph& graph) {
   std::vector<bool> state = carried_buffers(graph);
   const std::vector<bool> ahead = buffers_ahead(graph);
   for (const Tensor& tensor : graph.tensors()) {
-    // A tensor that is made for the next step is made again when a run goes on.
+    // A tensor that a step makes for the next one is not saved, because a run that continues makes
+    // it again.
     if (ahead[tensor.id.index()]) state[tensor.id.index()] = false;
     if (tensor.producer.valid()) continue;
     if (tensor.role == Role::kParameter || tensor.role == Role::kOptimizerState)
@@ -47,7 +48,8 @@ std::vector<bool> state_of(const Graph& graph) {
   return state;
 }
 
-// Returns whether a tensor is a state that belongs to no parameter: that of the loss scale.
+// Returns whether a tensor is an optimizer state that belongs to no parameter, as that of the
+// loss scale.
 bool is_of_the_run(const Tensor& tensor) {
   return tensor.role == Role::kOptimizerState && !tensor.of.valid();
 }
@@ -56,7 +58,8 @@ std::string shape_text(DType dtype, const std::vector<int64_t>& shape) {
   return fmt::format("{} [{}]", dtype_name(dtype), fmt::join(shape, ", "));
 }
 
-// Returns a model's text without the dtype of its parameters, which may change from run to run.
+// Returns a model's text without the dtype of its parameters, because a run may continue in
+// another dtype.
 std::string without_dtype(const std::string& model) {
   const size_t at = model.rfind(",dtype=");
   return at == std::string::npos ? model : model.substr(0, at);
@@ -67,8 +70,9 @@ bool begins_with_weights(std::string_view pattern, std::string_view name) {
   return pattern.empty() || takes(pattern, name);
 }
 
-// Checks that a source has what the run needs, by name and shape. A state that belongs to no
-// parameter (the loss scale) may be missing: other precisions have none.
+// Checks that a source has the tensors that the run needs, by name and shape. A state that
+// belongs to no parameter (the loss scale) may be missing, because a run of another precision has
+// no such state.
 Status check_tensors(const TensorSource& source, const Graph& graph, bool only_parameters,
                      std::string_view pattern, std::vector<std::string>& notes) {
   int64_t rounded = 0, wanted = 0;
@@ -138,7 +142,8 @@ Status check_run(const CheckpointSource& source, const RunConfig& config, const 
   return {};
 }
 
-// Checks that the step in the folder's name, from which the run goes on, is that of the manifest.
+// Checks that the manifest has the step `step`, which the folder's name states and from which the
+// run continues.
 Status check_step(const CheckpointSource& source, int64_t step) {
   if (source.manifest().step == step) return {};
   return invalid_input(fmt::format("{}: expected the checkpoint of step {}, found that of step {}",
@@ -229,19 +234,20 @@ struct Checkpointing::Impl {
     }
   }
 
-  // One of the places for checkpoints, on this rank.
+  // The state of one level of checkpoints on this rank.
   struct Level {
     Level(const CheckpointLevel& the_config, bool is_durable)
         : config(the_config), durable(is_durable) {}
     const CheckpointLevel& config;
     bool durable;
-    // Memory for what is written: all of it, to be written beside the run, or two pieces while the
-    // run waits.
+    // Memory from which files are written. An asynchronous level has memory for a copy of all that
+    // this rank writes. Another level has memory for two pieces.
     Arena copies;
     int64_t step = 0;
     double waited_s = 0;
     Clock::time_point start;
-    std::future<Result<ShardReport>> writer;  // last: joined before what it reads is destroyed
+    std::future<Result<ShardReport>> writer;  // last member, so that it is joined before what it
+                                              // reads is destroyed
   };
 
   const Graph& graph() const { return job.compiled.graph(); }
@@ -260,8 +266,8 @@ struct Checkpointing::Impl {
     return homes;
   }
 
-  // Returns the name of a residual. Residuals belong to a rank and to its program, so the name has
-  // the checksum of the program's text.
+  // Returns the name of a residual. A residual is of use only to the same rank with the same
+  // program, so the name contains the checksum of the program's text.
   std::string residual_name(int rank, size_t index, uint64_t text) const {
     return fmt::format("{}.rank{}.{}.{}", kResidual, rank, index, checksum_text(text));
   }
@@ -271,7 +277,8 @@ struct Checkpointing::Impl {
     return residual_name(world.rank(), index, program_text);
   }
 
-  // Exchanges all ranks' homes and residuals; then all ranks compute the same shares to write.
+  // Tells all ranks which homes and residuals each rank has. From this all ranks compute the same
+  // division: which rank writes what.
   void share(const RankExecutor& executor) {
     std::vector<int64_t> mine;
     const auto put = [&](int64_t value) { mine.push_back(value); };
@@ -293,7 +300,7 @@ struct Checkpointing::Impl {
   }
 
   void assign(const std::vector<std::vector<int64_t>>& all) {
-    std::map<int32_t, size_t> index;  // of tensors, in the order of the graph
+    std::map<int32_t, size_t> index;  // place of each tensor in `tensors`
     std::vector<std::vector<std::pair<int32_t, Box>>> homes(all.size());
     std::vector<ManifestTensor> residuals;
     std::vector<size_t> residual_owner;
@@ -324,7 +331,7 @@ struct Checkpointing::Impl {
       }
     }
     std::vector<int64_t> element_bytes;
-    std::map<std::string, size_t> places;  // pieces of one tensor have one place
+    std::map<std::string, size_t> places;  // place by name; the pieces of a tensor share a place
     held.resize(all.size());
     for (auto& [id, place] : index) {
       const Tensor& tensor = graph().tensor(TensorId(id));
@@ -357,7 +364,7 @@ struct Checkpointing::Impl {
     }
   }
 
-  // Takes memory and checks room, before the first step.
+  // Takes memory for the copies before the first step.
   Status prepare(const RankExecutor& executor) {
     if (!saves()) return {};
     share(executor);
@@ -368,7 +375,8 @@ struct Checkpointing::Impl {
       const int64_t bytes =
           level->config.asynchronous == 0 ? piece_memory(job.storage, shard) : shard.bytes();
       TESSERA_TRY(level->copies, Arena::create(Tier::kHost, bytes));
-      // The memory is taken now, so that a lack of it is found before the first step.
+      // The system must give the memory now, so that a lack of memory is found before the
+      // first step.
       level->copies.populate();
       memory += bytes;
     }
@@ -377,7 +385,8 @@ struct Checkpointing::Impl {
     return {};
   }
 
-  // Checks that there is room. A checkpoint is written before an old one is removed.
+  // Checks that the disk has space for the checkpoints to keep and one more, because a new
+  // checkpoint is written before the oldest one is removed.
   Status check_room() {
     int64_t bytes = 0;
     for (const ManifestTensor& one : tensors)
@@ -389,7 +398,7 @@ struct Checkpointing::Impl {
       for (const Candidate& old : job.origin.candidates) {
         if (old.dir == one.dir && old.source != nullptr) there += old.source->manifest().bytes();
       }
-      // This comparison needs no product, which could overflow.
+      // Divides instead of multiplying, because a product could overflow.
       if ((room + there - bytes) / one.keep >= bytes) continue;
       return fault(
           fmt::format("{}: expected room for keep = {} checkpoints of {} and for the one that is "
@@ -401,7 +410,8 @@ struct Checkpointing::Impl {
   }
 
   // ---- reading
-  // Checks that all ranks see the same list; else the folder is not one that all ranks share.
+  // Checks that all ranks see the same list of checkpoints. If they do not, the folder is not
+  // shared by all ranks, which is an error.
   Status check_candidates() {
     const std::vector<Candidate>& candidates = job.origin.candidates;
     const std::array<int64_t, 2> mine{std::ssize(candidates),
@@ -417,10 +427,11 @@ struct Checkpointing::Impl {
     return {};
   }
 
-  // The regions that this rank reads from a source, and where the values go from there.
+  // The regions that this rank reads from a source, and the memory into which the values are read.
   struct Loading {
     std::vector<WantedRegion> wanted;
-    std::vector<std::pair<const Home*, HostArray>> on_disk;  // homes that are no memory
+    std::vector<std::pair<const Home*, HostArray>> on_disk;  // homes on disk, with memory for
+                                                             // their values
     int64_t missing = 0;                                     // number of missing residuals
   };
 
@@ -433,7 +444,7 @@ struct Checkpointing::Impl {
     for (const Home* home : homes) {
       const PieceOrigin origin = origins.of(home->tensor);
       const auto place = places.find(origin.name);
-      if (place == places.end()) continue;  // a note about it has been given
+      if (place == places.end()) continue;  // the user has already been told
       const DType dtype = program.buffer(home->buffer).dtype;
       std::byte* out = executor.memory(*home);
       if (out == nullptr) {
@@ -459,7 +470,7 @@ struct Checkpointing::Impl {
     return loading;
   }
 
-  // Returns the boxes that each rank wants of a checkpoint.
+  // Returns, by rank, the boxes of a checkpoint that the rank reads.
   std::vector<std::vector<HeldBox>> wanted_of_all(const Manifest& manifest) const {
     std::map<std::string_view, size_t> places;
     for (size_t i = 0; i < manifest.tensors.size(); ++i) places[manifest.tensors[i].name] = i;
@@ -475,8 +486,8 @@ struct Checkpointing::Impl {
     return wanted;
   }
 
-  // Fills the state and compares checksums in one pass. Returns, on all ranks, the damage that any
-  // rank has found; "" if there is none.
+  // Reads the state and compares checksums in one pass. Returns, on all ranks, the damage that the
+  // ranks have found; "" if there is none.
   std::string load(RankExecutor& executor, const Candidate& one, int64_t& missing) {
     std::string why = one.damage;
     Loading loading;
@@ -505,7 +516,8 @@ struct Checkpointing::Impl {
       if (!begins_with_weights(job.config.weights_of, origin.name)) continue;
       const SourceArray* array = source.find(origin.name);
       const Box region = origin.in_whole(home->region);
-      // Weights may lack the running state that a run of the model keeps beside them.
+      // Weights may lack the running state of the model (Role::kBuffer); then the buffer keeps its
+      // initial values.
       const bool fits = array != nullptr && array->shape == origin.shape;
       if (tensor.role == Role::kBuffer && !fits) continue;
       TESSERA_CHECK(array != nullptr, "{}", tensor.name);
@@ -534,7 +546,8 @@ struct Checkpointing::Impl {
       TESSERA_TRY_VOID(load_weights(executor, *job.origin.weights));
     }
     result.resumed_from = done;
-    // A folder that cannot be written, or has no room, is found before the first step.
+    // A folder that cannot be written or that has too little space is to be found before the
+    // first step.
     if (world.rank() == 0 && done < job.config.steps) {
       TESSERA_TRY_VOID(check_room());
       for (const auto& level : levels)
@@ -579,9 +592,10 @@ struct Checkpointing::Impl {
   }
 
   // ---- writing
-  // Finds where each part of this rank's shard lies.
+  // Finds the home of each part of this rank's shard.
   void homes_of_parts() {
-    std::map<std::string, std::vector<std::pair<const Home*, Box>>> homes;  // by name, in the whole
+    // The homes of each tensor by name, with the boxes that they have in the whole tensor.
+    std::map<std::string, std::vector<std::pair<const Home*, Box>>> homes;
     for (const Home* home : state_homes()) {
       const PieceOrigin origin = origins.of(home->tensor);
       homes[origin.name].emplace_back(home, origin.in_whole(home->region));
@@ -623,7 +637,7 @@ struct Checkpointing::Impl {
   }
 
   Status save(Level& level, const RankExecutor& executor, int64_t step) {
-    TESSERA_TRY_VOID(finish(level));  // of the checkpoint before
+    TESSERA_TRY_VOID(finish(level));  // finishes the previous checkpoint
     level.start = Clock::now();
     level.step = step;
     const std::string& dir = level.config.dir;
@@ -651,7 +665,7 @@ struct Checkpointing::Impl {
     return {};
   }
 
-  // Commits the checkpoint if every rank's thread is done.
+  // Commits the checkpoint if the writing thread of every rank is done; otherwise does nothing.
   Status poll(Level& level) {
     if (!level.writer.valid()) return {};
     const bool done = level.writer.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
@@ -676,7 +690,8 @@ struct Checkpointing::Impl {
     std::vector<uint64_t> sums{static_cast<uint64_t>(report->file.bytes),
                                report->file.head_checksum};
     sums.insert(sums.end(), report->checksums.begin(), report->checksums.end());
-    const auto all = comm::gather_lists_at(world, 0, sums);  // after this all ranks have written
+    const auto all = comm::gather_lists_at(world, 0, sums);  // when this returns, all ranks have
+                                                             // written their files
     ++result.saved;
     result.bytes_written += bytes;
     Status committed;
@@ -720,12 +735,13 @@ struct Checkpointing::Impl {
   }
 
   Status finish() {
-    bool done = false;  // whether the run is done, with a durable checkpoint of its last step
+    bool done = false;  // whether the durable level has a checkpoint of the run's last step
     for (const auto& level : levels) {
       TESSERA_TRY_VOID(finish(*level));
       done = done || (level->durable && level->step == job.config.steps);
     }
-    // The fast checkpoints' memory is no longer needed.
+    // The run is complete and has a durable checkpoint, so the fast checkpoints are removed to
+    // free memory.
     for (const auto& level : levels) {
       if (done && !level->durable && world.rank() == 0) {
         TESSERA_TRY_VOID(remove_old(job.storage, level->config.dir, job.config.steps, 1));
@@ -739,17 +755,18 @@ struct Checkpointing::Impl {
   comm::Communicator& world;
   Origins origins;
   uint64_t program_text = 0;
-  std::vector<ManifestTensor> tensors;        // of all ranks: states, then residuals
-  size_t first_residual = 0;                  // index in `tensors`; residuals are sorted by rank
-  std::vector<size_t> residual_index;         // by residual: its index among those of its rank
-  std::vector<std::vector<HeldBox>> held;     // by rank, of `tensors`
-  std::vector<std::vector<ShardPart>> parts;  // by rank: the parts that it writes
-  Shard shard;                                // of this rank
-  std::vector<const Home*> part_homes;        // of the parts of this rank; null: a residual
+  std::vector<ManifestTensor> tensors;  // tensors of all ranks: states, then residuals
+  size_t first_residual = 0;            // index in `tensors`; residuals are sorted by rank
+  std::vector<size_t> residual_index;   // by residual: its number among the residuals of its rank
+  std::vector<std::vector<HeldBox>> held;     // by rank: the boxes that it holds
+  std::vector<std::vector<ShardPart>> parts;  // by rank: the parts that this rank writes
+  Shard shard;                                // what this rank writes
+  std::vector<const Home*> part_homes;        // by part of this rank's shard; null: a residual
   const Home* home_read = nullptr;            // the home on disk whose values were read last
   HostArray home_values;
   CheckpointSummary result;
-  std::vector<std::unique_ptr<Level>> levels;  // last member: its writers use the members above
+  std::vector<std::unique_ptr<Level>> levels;  // last member, because the writers use the
+                                               // members above
 };
 
 Checkpointing::Checkpointing(const CheckpointJob& job, const Program& program,

@@ -1,6 +1,6 @@
-// Internal to the runtime: what a run begins with besides initial values, and the checkpoints that
-// it leaves behind. A process makes its RunOrigin before its ranks start, so that wrong input is
-// reported before anything runs; each rank has a Checkpointing.
+// Internal to the runtime: finds the state that a run continues from (a checkpoint or given
+// weights), and writes the checkpoints of the run. A process makes its RunOrigin before its ranks
+// start, so that wrong input is reported before anything runs; each rank has a Checkpointing.
 //
 //   TESSERA_TRY(const RunOrigin origin, open_origin(config, compiled, *storage));
 //   ...on each rank:
@@ -14,18 +14,20 @@
 //   TESSERA_TRY_VOID(checkpoints.finish());
 //
 // State is what lives across steps and training changes: parameters, the optimizer's states (the
-// loss scale among them) and the residuals of codecs. Tables are made again. Each tensor is stored in
-// its own dtype. Who writes what: state/shares.h; how: state/checkpoint.h. All ranks call the
-// functions in the same order, for they exchange what each holds and what it wrote.
+// loss scale among them) and the residuals of codecs. Constant tables are not saved but computed
+// again. Each tensor is stored in its own dtype. state/shares.h says which rank writes which part,
+// state/checkpoint.h in which format. All ranks call the functions in the same order, because the
+// ranks tell each other what each holds and what each has written.
 //
-// With `asynchronous` a step waits only for one copy into memory that was taken before the first step;
-// threads of each rank write from there, and the checkpoint is committed at the end of the first step
-// that finds all done. Otherwise what rests in the arenas goes to the file through two pieces of
-// memory.
+// With `asynchronous` a step waits only until the state is copied into memory that was taken before
+// the first step. Threads of each rank write the files from this copy. The checkpoint is committed
+// at the end of the first step that finds all writes done. Without `asynchronous` the step waits
+// until the state is written from the arenas to the files, through two pieces of memory.
 //
-// A run may have two levels: a fast one in a memory file system, which a loss of the process leaves
-// and a loss of the machine does not, and the durable one. They are alike, and do not wait for each
-// other; a run continues from the newest whole checkpoint of both.
+// A run may have two levels: the fast level, usually in a memory file system, and the durable one.
+// Checkpoints of the fast level survive the loss of the process, but not the loss of the machine.
+// Both levels work in the same way and do not wait for each other. A run continues from the newest
+// whole checkpoint of either level.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +45,8 @@
 
 namespace tessera {
 
-// A checkpoint to continue from; without a source it is damaged, as `damage` says.
+// A checkpoint to continue from. If `source` is null, the checkpoint is damaged, and `damage`
+// says how.
 struct Candidate {
   int64_t step = 0;
   std::string dir;
@@ -52,14 +55,16 @@ struct Candidate {
 };
 
 struct RunOrigin {
-  std::vector<Candidate> candidates;  // the newest first; empty: the run begins
-  // If two have one step, the fast one comes first.
-  std::unique_ptr<TensorSource> weights;  // source of its parameters; null: initial values
+  // The newest candidate is the first. If two have the same step, the one of the fast level comes
+  // first. Empty: the run starts at step 1.
+  std::vector<Candidate> candidates;
+  std::unique_ptr<TensorSource> weights;  // gives the parameters at the start; null: initial values
   std::vector<std::string> notes;         // for the user, one line each
 };
 
-// Reads manifests and compares them with the run. Errors (invalid input): checkpoints where none is
-// expected, another model or seed, tensors that are missing or of another shape.
+// Reads manifests and compares them with the run. Errors (invalid input): the folder has
+// checkpoints although the run is not to resume; a checkpoint of another model or seed; tensors
+// that are missing or have another shape.
 Result<RunOrigin> open_origin(const RunConfig& config, const Compiled& compiled, Storage& storage);
 
 // The data that all ranks of a process share.
@@ -67,7 +72,7 @@ struct CheckpointJob {
   const RunConfig& config;
   const Compiled& compiled;
   const RunOrigin& origin;
-  std::string plan_text;  // of `compiled`, for manifests
+  std::string plan_text;  // text of the plan of `compiled`, for manifests
   Storage& storage;
   // The following are called on rank 0.
   std::function<void(const std::string&)> note;
@@ -82,16 +87,17 @@ class Checkpointing {
   Checkpointing(const Checkpointing&) = delete;
   Checkpointing& operator=(const Checkpointing&) = delete;
 
-  // Agrees on which rank writes what, and takes the memory for it. Errors: a fault if there is no
-  // memory, or no room for the files.
+  // Agrees with the other ranks on which rank writes which part, and takes the memory for this.
+  // Errors: a fault if there is not enough memory or not enough disk space for the files.
   Status prepare(const RankExecutor& executor);
-  // Fills what the executor has initialised from the newest whole checkpoint, or from weights.
-  // Returns how many steps are done. Damaged checkpoints are set aside with a note; a fault if all
-  // are damaged.
+  // Overwrites the executor's initial values with the state of the newest whole checkpoint, or with
+  // the given weights. Returns how many steps are done (0 without a checkpoint). Sets damaged
+  // checkpoints aside with a note. Errors: a fault if all checkpoints are damaged.
   Result<int64_t> restore(RankExecutor& executor);
-  // Saves if a checkpoint is due. Errors: a fault if it cannot be written.
+  // Saves the state if a checkpoint is due after this step. Errors: a fault if the checkpoint
+  // cannot be written.
   Status after_step(const RankExecutor& executor, int64_t step);
-  Status finish();  // waits for the last checkpoints
+  Status finish();  // waits until the last checkpoints are written
 
   CheckpointSummary summary() const;
 

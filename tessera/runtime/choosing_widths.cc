@@ -24,7 +24,8 @@ tl::unexpected<Error> widths_error(std::string_view message) {
   return invalid_input(fmt::format("evaluate: {}", message));
 }
 
-// Returns the edges that the network sums over, from the data of nodes.
+// Reads the data of nodes. Returns the edges that the network sums over: those of the graph, with
+// self-loops if the network has `edges.values`.
 Result<sparse::CsrGraph> edges_of(const std::string& prefix, const Graph& network) {
   const fs::path path(prefix);
   auto data = sparse::read_node_data(path.parent_path().empty() ? "." : path.parent_path().string(),
@@ -85,7 +86,7 @@ Result<ChosenWidths> choose_sample_widths(const WidthsConfig& config) {
   const auto taken = [&](size_t layer, int64_t width) {
     return sparse::sampled_edges(edges, {sampler, width, static_cast<uint64_t>(layer)});
   };
-  // Returns the additions of a layer: one for each sampled edge and feature.
+  // Returns the number of additions of a layer: one for each sampled edge and each feature.
   const auto cost = [&](int64_t layer, int64_t width) {
     const Op& op = model.graph.op(sums[static_cast<size_t>(layer)]);
     const int64_t features = model.graph.tensor(op.outputs[0]).dims.back().size;

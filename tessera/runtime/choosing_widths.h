@@ -1,6 +1,6 @@
-// Finds how many edges of a node each layer of a trained graph network needs: the narrowest
-// samples, by layer, under which its accuracy on given nodes stays within a budget
-// (sparse/graphs/widths.h).
+// Finds how many edges of a node each layer of a trained graph network needs: for each layer the
+// smallest width (edges that are sampled for each node) with which the network's accuracy on given
+// nodes loses no more than a budget (sparse/graphs/widths.h).
 //
 //   WidthsConfig config;
 //   config.predict = {"runs/cora.graph", "runs/checkpoints"};
@@ -23,9 +23,9 @@ namespace tessera {
 
 struct WidthsConfig {
   PredictConfig predict;
-  double budget = 0.01;            // the accuracy that may be lost, of 1
-  std::string sampler = "bucket";  // as the attribute of spmm
-  std::vector<int64_t> widths;  // that are tried, ascending; none: powers of two up to the largest
+  double budget = 0.01;            // accuracy that may be lost, as a difference of two shares
+  std::string sampler = "bucket";  // a value of spmm's attribute `sampler`
+  std::vector<int64_t> widths;  // widths to try, ascending; none: powers of two up to the largest
                                 // number of edges of a node
 };
 
@@ -33,16 +33,16 @@ struct ChosenWidths {
   struct Layer {
     std::string path;  // path of the op that sums over edges
     int64_t width = 0;
-    int64_t edges = 0, all_edges = 0;  // edges that it takes; edges that there are
+    int64_t edges = 0, all_edges = 0;  // edges that the layer uses; all edges
   };
   std::vector<Layer> layers;
-  double accuracy = 0, full_accuracy = 0;  // with these samples, with all edges
+  double accuracy = 0, full_accuracy = 0;  // with the chosen widths; with all edges
   int64_t asked = 0;                       // how often the network was evaluated
   Graph network;
 };
 // Chooses the widths. Errors: a model that is no network of nodes (models/graph_network.h), data
-// that is not the nodes of a graph, those of predict(); a failed check if the widest samples lose
-// more than the budget.
+// that is not the nodes of a graph, and the errors of predict(); a failed check if even the largest
+// width loses more than the budget.
 Result<ChosenWidths> choose_sample_widths(const WidthsConfig& config);
 
 }  // namespace tessera

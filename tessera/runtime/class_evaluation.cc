@@ -17,10 +17,11 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kMostTargets = int64_t{1} << 20;  // a batch: each is recorded and sent to rank 0
+constexpr int64_t kMostTargets = int64_t{1} << 20;  // most targets of a batch; each is sent to
+                                                    // rank 0
 
-// Returns which of the two inputs has the targets, if the other input has their dims followed by
-// that of the classes.
+// Returns which of the op's two inputs has the targets, if the other input has logits: the dims of
+// the targets followed by a dim of classes. Otherwise returns nothing.
 std::optional<size_t> targets_of(const Graph& graph, const Op& op) {
   if (op.phase != Phase::kForward || op.inputs.size() != 2) return std::nullopt;
   for (size_t i = 0; i < 2; ++i) {
@@ -40,7 +41,8 @@ std::optional<size_t> targets_of(const Graph& graph, const Op& op) {
 
 }  // namespace
 
-// Skips ops whose picked logits nobody reads: such an op serves only for its log-sum-exp.
+// Skips ops one of whose outputs nobody reads. Such an op does not compare: only its log-sum-exp
+// is used.
 OpId ClassEvaluation::op_of(const Model& model, const Graph& graph) {
   OpId found;
   if (model.text > 0) return found;
@@ -86,7 +88,8 @@ ClassEvaluation::ClassEvaluation(const Graph& graph, OpId op) : graph_(graph) {
   };
 }
 
-// Keeps the largest logit of a sample. Among equal logits the first class counts as the largest.
+// Keeps the largest logit of a sample. Among equal logits the one of the lowest class counts as
+// the largest.
 void ClassEvaluation::see(int64_t sample, double target, double logit, int64_t at) {
   const auto [found, fresh] = seen_.try_emplace(sample, Seen{target, logit, at});
   Seen& best = found->second;
@@ -98,12 +101,14 @@ void ClassEvaluation::gather(comm::Communicator& world, const SamplePasses* pass
   std::vector<SeenOf> mine;
   for (const auto& [sample, seen] : std::exchange(seen_, {})) mine.push_back({sample, seen});
   for (const std::vector<SeenOf>& list : comm::gather_lists_at(world, 0, mine)) {
-    for (const SeenOf& one : list)  // ranks have other samples, or other classes
+    for (const SeenOf& one : list)  // ranks have different samples, or different classes of
+                                    // a sample
       see(one.sample, one.seen.target, one.seen.logit, one.seen.at);
   }
   if (world.rank() != 0) return;
   const Op& op = graph_.op(observation_.ops.front());
-  int64_t fresh = graph_.tensor(op.inputs[targets_]).elements();  // a sample may have several
+  int64_t fresh = graph_.tensor(op.inputs[targets_]).elements();  // targets of the batch; a sample
+                                                                  // may have several
   if (passes != nullptr) fresh = fresh / passes->batch() * passes->fresh(step);
   for (const auto& [sample, seen] : std::exchange(seen_, {})) {
     if (sample >= fresh) continue;

@@ -42,7 +42,8 @@ ClickEvaluation::ClickEvaluation(const Graph& graph, const SamplePasses* passes)
   };
 }
 
-// Returns the number of the sample: that of the global element, as there is one logit a sample.
+// Returns the number, in the batch, of the sample to which an element of the targets belongs. As
+// there is one logit for each sample, this is the element's index in the whole batch.
 int64_t ClickEvaluation::Comparison::sample(int64_t element) const {
   if (!part) return element;
   return part->index(element / inner, size) * inner + element % inner;
@@ -54,7 +55,8 @@ std::optional<ClickEvaluation::Comparison> ClickEvaluation::comparison(const Op&
     const Tensor& read = graph_.tensor(op.inputs[i]);
     Comparison found{i, 1 - i, {}, 0, 1};
     TensorId input = read.id;
-    if (read.producer.valid()) {  // a part, as a loop cuts it (graph/transform.h)
+    if (read.producer.valid()) {  // a part of an input, as a loop over the batch cuts
+                                  // it (graph/transform.h)
       const Op& cut = graph_.op(read.producer);
       if (info_of(cut).bytes != ByteRule::kPart || !cut.attributes.contains("blocks")) continue;
       input = cut.inputs[0];
@@ -105,7 +107,8 @@ ClickQuality ClickEvaluation::gather(comm::Communicator& world) {
   const auto lists = comm::gather_lists_at(world, 0, std::exchange(seen_, {}));
   constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
   if (world.rank() != 0) return {kNone, kNone};
-  std::map<int64_t, std::pair<double, double>> samples;  // replicas saw equal samples
+  std::map<int64_t, std::pair<double, double>> samples;  // by number, because replicas saw the
+                                                         // same samples
   for (const std::vector<Seen>& list : lists) {
     for (const Seen& one : list) samples.emplace(one.number, std::pair(one.target, one.logit));
   }

@@ -35,7 +35,7 @@ class ClickSource : public DataSource {
   ClickSource(ClickFile file, std::string path, const DataWants& wants)
       : file_(std::move(file)), path_(std::move(path)), wants_(wants) {}
 
-  // Compares the file with the model's inputs.
+  // Finds, for each part of the file, the model's input that gets it, and checks that both fit.
   Status feed() {
     if (file_.samples() == 0) return error("expected samples, found none");
     const Graph& graph = wants_.model->graph;
@@ -63,7 +63,8 @@ class ClickSource : public DataSource {
               const kernels::Array& to) const override {
     const FedInput& fed = fed_.at(tensor.name);
     const bool dense = fed.part.part == ClickInput::Part::kDense;
-    // The elements of one sample: number, and offset of the destination from the sample's begin.
+    // The elements of one sample: each element's number, and its offset in bytes from the sample's
+    // first destination.
     std::vector<std::pair<size_t, int64_t>> elements;
     Box one = region;
     one.dims[0] = {0, 1};
@@ -128,8 +129,8 @@ class ClickSource : public DataSource {
     return {};
   }
 
-  // Checks that every bag has room, or fills an input that takes no shorter bags, and that every id
-  // is a row of the model's table.
+  // Checks that every bag fits in the input, that every bag is full if the input takes no shorter
+  // bags, and that every id is a row of the model's table.
   Status check_ids(const Tensor& tensor, const FedInput& fed) const {
     const size_t feature = fed.part.feature;
     if (fed.part.sample_elements > fed.sample_elements) {
@@ -157,7 +158,8 @@ class ClickSource : public DataSource {
     return {};
   }
 
-  // The part of a sample for one input: dense numbers, or ids; a target is the only id.
+  // The values of a sample for one input: dense numbers or ids. For targets, `ids` has one element,
+  // the target.
   struct Sample {
     std::span<const float> dense;
     std::span<const uint32_t> ids;

@@ -1,5 +1,5 @@
-// Makes copies beside the instructions: one thread a rank runs jobs one after the other, in the
-// order in which they were submitted.
+// Makes copies while the rank's instructions run: each rank has one thread that runs jobs one after
+// the other, in the order in which they were submitted.
 #pragma once
 
 #include <condition_variable>
@@ -24,12 +24,13 @@ class Copier {
   Copier(const Copier&) = delete;
   Copier& operator=(const Copier&) = delete;
 
-  // Submits a job and returns its ticket. The job, and what it works on, live until wait() for it
-  // returns.
+  // Submits a job and returns its ticket. The caller keeps the job and the memory that the job uses
+  // alive until wait(ticket) has returned.
   int64_t submit(const Job* job);
-  // Waits until the job is done. Errors: that of the first job that failed; no later job runs.
+  // Waits until the job with this ticket is done. Errors: the error of the first job that failed;
+  // after a failure no later job runs.
   Status wait(int64_t ticket);
-  // Waits until all jobs that were submitted are done.
+  // Waits until all submitted jobs are done.
   Status wait_for_all();
 
  private:

@@ -35,7 +35,8 @@ class RandomSource : public DataSource {
  public:
   explicit RandomSource(const DataWants& wants)
       : model_(*wants.model),
-        // Training's stream uses the seed unchanged.
+        // The training stream uses the seed itself; other streams use its complement, to draw
+        // other numbers.
         seed_(wants.stream == DataWants().stream ? wants.seed : ~wants.seed) {}
   Status load(int64_t step, const Tensor& tensor, const Box& region,
               const kernels::Array& to) const override {

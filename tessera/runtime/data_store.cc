@@ -14,11 +14,12 @@
 namespace tessera {
 namespace {
 
-// The tag of messages. It differs from the tags of programs, which count from 0, and from
-// ranks.cc's.
+// The tag of the store's messages. It differs from the tags of programs, which count from 0, and
+// from the tag in ranks.cc.
 constexpr int64_t kStoreTag = (1 << 30) + 1;
 
-// Returns a dtype of that width, whichever: numbers are copied as they are.
+// Returns any dtype with this number of bytes. Which one does not matter, because numbers are
+// copied without conversion.
 DType of_width(int64_t bytes) {
   switch (bytes) {
     case 1: return DType::kUInt8;
@@ -33,22 +34,23 @@ comm::ArrayView view_of(const std::byte* data, const Box& box) {
   return {const_cast<std::byte*>(data), box, strides};
 }
 
-// A region that a rank loads in each step; `input` is the input's number among the source's.
+// A region that a rank loads in each step; `input` is the number of the input in the source's list
+// of inputs.
 struct Wanted {
   size_t input = 0;
   Box region;
 };
 
-// How the samples of an input are cut into cells, and which ranks keep them.
+// Says how the samples of an input are cut into cells, and which ranks keep which cell.
 struct Kept {
   std::string name;
   Box sample;
   int64_t samples = 0, number_bytes = 1;
   size_t leading = 0;
   std::vector<Box> cells;
-  std::vector<std::vector<int>> owners;  // by cell
-  std::vector<int> cell_of;              // by rank; -1: it keeps nothing
-  std::vector<std::byte> numbers;        // this rank's: its samples, one after the other
+  std::vector<std::vector<int>> owners;  // by cell: the ranks that share it
+  std::vector<int> cell_of;              // by rank: number of its cell; -1: none
+  std::vector<std::byte> numbers;  // cells of the samples that this rank keeps, one after the other
 
   bool keeps(int rank, int64_t sample_number) const {
     const int cell = cell_of[static_cast<size_t>(rank)];
@@ -60,7 +62,8 @@ struct Kept {
     return cells[static_cast<size_t>(cell_of[static_cast<size_t>(rank)])];
   }
   int64_t cell_bytes(int rank) const { return cell(rank).volume() * number_bytes; }
-  // Returns the place of the sample among those that `rank`, which keeps it, keeps.
+  // Returns the place of the sample among all samples that `rank` keeps. `rank` must keep
+  // the sample.
   int64_t place(int rank, int64_t sample_number) const {
     const auto turns = static_cast<int64_t>(
         owners[static_cast<size_t>(cell_of[static_cast<size_t>(rank)])].size());
@@ -73,8 +76,8 @@ struct Kept {
   }
 };
 
-// Returns the borders of cells between consecutive intervals, overlapping or not; {} if the
-// intervals are not consecutive.
+// Returns the borders of the cells of a dim, one between each two consecutive intervals: the middle
+// of their overlap or gap. Returns {} if an interval contains another one.
 std::vector<int64_t> borders(const std::set<std::pair<int64_t, int64_t>>& intervals, int64_t size) {
   std::vector<int64_t> out{0};
   int64_t begin = -1, end = -1;
@@ -91,8 +94,8 @@ std::vector<int64_t> borders(const std::set<std::pair<int64_t, int64_t>>& interv
   return out;
 }
 
-// Cuts samples into cells. `parts` has for each rank the part of a sample that it loads; a rank
-// that loads none has a box of no dims and `loads` false.
+// Cuts the samples into cells. `parts` has, for each rank, the part of a sample that the rank
+// loads. For a rank that loads no part the box has no dims and `loads` is false.
 void cut_into_cells(const std::vector<Box>& parts, const std::vector<bool>& loads, Kept& kept) {
   const size_t rank = kept.sample.rank();
   std::vector<std::vector<int64_t>> cuts(rank);
@@ -108,7 +111,7 @@ void cut_into_cells(const std::vector<Box>& parts, const std::vector<bool>& load
   const auto cell_at = [&](const Box& part) {
     Box cell = kept.sample;
     for (size_t d = 0; d < rank && grid; ++d) {
-      // Takes the cell that contains the middle of the part.
+      // The rank's cell is the one that contains the middle of the rank's part.
       const int64_t middle = part.dims[d].begin + part.dims[d].size / 2;
       const auto above = std::upper_bound(cuts[d].begin() + 1, cuts[d].end() - 1, middle);
       cell.dims[d] = {*(above - 1), *above - *(above - 1)};
@@ -130,7 +133,8 @@ void cut_into_cells(const std::vector<Box>& parts, const std::vector<bool>& load
   int64_t covered = 0;
   for (const Box& cell : kept.cells) covered += cell.volume();
   if (!grid || covered == kept.sample.volume()) return;
-  // Some cell belongs to no rank, so ranks keep whole samples in turn.
+  // Some cell would belong to no rank, so the samples are not cut: ranks keep whole samples
+  // in turn.
   kept.cells.clear();
   kept.owners.clear();
   cut_into_cells(std::vector<Box>(parts.size(), kept.sample), loads, kept);
@@ -151,12 +155,12 @@ struct DataStore::Impl {
     comm::Handle handle = comm::kNoHandle;
     std::vector<std::byte> bytes;
   };
-  // The samples of a step, under way or arrived.
+  // The samples of a step, which are on their way or have arrived.
   struct Step {
     int64_t number = 0;
-    std::vector<std::vector<SamplePiece>> pieces;              // by load of this rank
-    std::vector<std::vector<std::vector<std::byte>>> numbers;  // by load and piece
-    std::map<int, Message> sent, received;                     // by the other rank
+    std::vector<std::vector<SamplePiece>> pieces;              // by region that this rank loads
+    std::vector<std::vector<std::vector<std::byte>>> numbers;  // by region and piece
+    std::map<int, Message> sent, received;                     // by the rank at the other end
   };
   std::optional<Step> current, next;
 
@@ -260,7 +264,8 @@ struct DataStore::Impl {
     return {};
   }
 
-  // Calls f(load, piece, box, input) for the parts that `from` keeps of the pieces that `to` loads.
+  // Calls f(load, piece, box, input) for each part that rank `from` keeps of the pieces that
+  // `loads` and `pieces` state.
   template <class F>
   void each_part(int from, const std::vector<Wanted>& loads,
                  const std::vector<std::vector<SamplePiece>>& pieces, F&& f) const {
@@ -283,7 +288,7 @@ struct DataStore::Impl {
     return out;
   }
 
-  // Returns a view of the numbers of a box of a sample that this rank keeps.
+  // Returns a view of this rank's cell of a sample that this rank keeps.
   comm::ArrayView kept_view(const Kept& of, int64_t sample) const {
     return view_of(of.numbers.data() + of.place(me(), sample) * of.cell_bytes(me()), of.cell(me()));
   }

@@ -62,7 +62,8 @@ Status load_parameters(RankExecutor& executor, const Graph& graph, const Program
   for (const Home& home : program.homes) {
     const PieceOrigin origin = origins.of(home.tensor);
     const SourceArray* array = source.find(origin.name);
-    if (array == nullptr || array->shape != origin.shape) continue;  // keeps the values of its Init
+    // If the weights lack a running state, its home keeps the initial values.
+    if (array == nullptr || array->shape != origin.shape) continue;
     HostArray values{home.tensor, home.region, program.buffer(home.buffer).dtype, {}};
     values.data.resize(static_cast<size_t>(home.region.volume() * dtype_bytes(values.dtype)));
     TESSERA_TRY_VOID(

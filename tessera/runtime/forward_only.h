@@ -1,5 +1,5 @@
-// Internal to the runtime: a model lowered without a backward pass, and its parameters read from
-// weights, for uses that do not train (sampling.h, predicting.h).
+// Internal to the runtime: helpers for runs that do not train (sampling.h, predicting.h): a plan
+// without its parts about training, and the model's parameters read from given weights.
 #pragma once
 
 #include <vector>
@@ -13,17 +13,18 @@
 
 namespace tessera {
 
-// Returns the plan without its parts about training: the order of a step (one sample passes the
-// stages one after the other, with its tokens in their order), what is computed again or kept for
-// the backward pass, codecs, and entries about tensors that the forward graph lacks (states,
-// gradients).
+// Returns the plan without its parts about training. Removed are the schedule and the micro-batches
+// (the batch then passes the stages one after the other), `reorder` entries (tokens then keep their
+// order), the recomputation, what is kept for the backward pass, codecs, and entries about tensors
+// that the forward graph lacks (states, gradients).
 Plan forward_part(Plan plan, const Graph& graph);
 
-// Checks that the source has every parameter of the graph in its shape. Errors lack the command's
-// name.
+// Checks that the source has every parameter of the graph with the graph's shape. The error text
+// does not begin with the name of a command; the caller adds the name.
 Status check_weights(const Graph& graph, const TensorSource& source);
 
-// Loads the parameters, and any running state that the weights have, into the homes of this rank.
+// Loads the parameters into the homes of this rank, and also the running states that the
+// source has.
 Status load_parameters(RankExecutor& executor, const Graph& graph, const Program& program,
                        const TensorSource& source);
 

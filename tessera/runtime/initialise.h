@@ -1,7 +1,6 @@
-// Computes initial values of parameters, states and tables, region by region: the value of an
-// element depends on the tensor's name, its global index and the seed only, so any cut of a tensor
-// over ranks gives the same numbers and no rank builds more than its own part. Also the bits of
-// dropout, by the same rule.
+// Computes initial values of parameters, states and tables, region by region. The value of an
+// element depends only on the tensor's name, the element's global index and the seed. So any cut of
+// a tensor over ranks gives the same numbers, and no rank computes more than its own part.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +12,8 @@
 
 namespace tessera {
 
-// Writes `region` of the tensor (whose Init says how) to `to`, which has the region's shape.
+// Writes the initial values of `region` of the tensor, which the tensor's Init defines, to `to`,
+// which has the region's shape.
 void initialise(const Tensor& tensor, const Box& region, uint64_t seed, const kernels::Array& to);
 
 }  // namespace tessera

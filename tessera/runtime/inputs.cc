@@ -25,14 +25,16 @@ InputRule rule_of(const Model& model, const Tensor& tensor) {
   for (const InputRule& rule : model.inputs) {
     if (rule.input == tensor.name) return rule;
   }
-  // Sequences have one more token than the tensor.
+  // A drawn sequence has one token more than the tensor, so that targets, which are shifted by one,
+  // exist for all positions.
   const bool sequences = tensor.dims.size() == 2;
   return {tensor.name, model.vocab, "tokens", sample_size(tensor) + (sequences ? 1 : 0),
           sequences && tensor.name == kTargets ? 1 : 0};
 }
 
-// Returns the token behind the end of a padded document: a token that ends documents, which counts
-// as a document of its own.
+// Returns the token that fills the places after the end of a padded document. It is a token that
+// ends documents, so each of these places counts as a document of its own; 0 if the model has no
+// such token.
 int64_t padding_of(const Model& model) {
   for (const InputRule& rule : model.inputs) {
     if (rule.boundary >= 0) return rule.boundary;
@@ -40,8 +42,8 @@ int64_t padding_of(const Model& model) {
   return 0;
 }
 
-// Decides which elements of a sample are masked: one of each of the `masked` runs that make up a
-// sample.
+// Decides which elements of a sample are masked. A sample consists of `masked` runs of elements,
+// and one random element of each run is masked.
 class Mask {
  public:
   Mask(const InputRule& rule, int64_t size, int64_t seed, int64_t step)
@@ -56,7 +58,7 @@ class Mask {
       const auto draw = static_cast<int64_t>(philox_.bits(static_cast<uint64_t>(sample)));
       return element < draw % (size_ + 1) ? value : -1;
     }
-    // Run k has the elements from size * k / masked on.
+    // Run k begins at element size * k / masked.
     const int64_t run = ((element + 1) * rule_.masked - 1) / size_;
     const int64_t begin = size_ * run / rule_.masked, end = size_ * (run + 1) / rule_.masked;
     const auto draw = philox_.bits(static_cast<uint64_t>(sample * rule_.masked + run));
@@ -72,8 +74,8 @@ class Mask {
   Philox philox_;
 };
 
-// Returns the number of the document of a sample's element. If elements are asked for in order,
-// each token is read once.
+// Finds to which document of a sample an element belongs; of() returns its number, from 0. If the
+// caller asks for elements in order, each token is read only once.
 template <class Value>
 class Documents {
  public:

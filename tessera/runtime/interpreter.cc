@@ -1,4 +1,4 @@
-// A rank's program, executed: memory, prepared instructions, and the step.
+// Executes the program of a rank: holds its memory, prepares its instructions and runs the steps.
 //
 // Length: one class, whose instructions share its arenas, prepared operands and what is under way.
 #include "tessera/runtime/interpreter.h"
@@ -44,46 +44,48 @@ using kernels::Kernel;
 
 constexpr size_t kTiers = 3;
 
-// The buffers that an instruction touches, for the peak: by tier the highest end of buffers without
-// slots, and a list of those with slots.
+// The buffers that an instruction touches, from which the peak of memory is found: for each tier
+// the highest end of the buffers without slots, and a list of the buffers with slots.
 struct Extent {
   std::array<int64_t, kTiers> plain{};
   std::vector<BufferId> slotted;
 };
 
-// The kernels of one compute instruction, or of one local copy, by variant.
+// The kernels of one compute instruction or one local copy. Micro-batches need different kernels
+// (variants), because their boxes or the slots of their buffers differ.
 struct Variants {
-  bool moving = false;   // depends on the micro-batch's place in the box
-  int64_t slots = 1;     // least common multiple of its buffers' slots
-  bool varying = false;  // sets in the first run, adds in later ones
+  bool moving = false;   // whether the box depends on the micro-batch
+  int64_t slots = 1;     // least common multiple of the numbers of slots of its buffers
+  bool varying = false;  // whether the first run sets the output and later runs add to it
   std::vector<std::optional<Kernel>> kernels;
-  std::vector<Copier::Job> jobs;  // of a copy with a handle, by variant; empty: not prepared yet
+  std::vector<Copier::Job> jobs;  // by variant, for a copy with a handle; empty: not prepared yet
 };
 
-// The operands of an instruction that communicates or loads, made before the first step: by slot,
-// or for loads by micro-batch.
+// The operands of an instruction that communicates or loads, which are made before the first step.
+// The lists have an element for each slot; `loads` has one for each micro-batch.
 struct Operands {
-  std::vector<std::vector<comm::Item>> items;  // of a collective
-  std::vector<comm::ArrayView> views;          // of a message
-  std::vector<std::pair<Box, Array>> loads;    // the region, and its destination
+  std::vector<std::vector<comm::Item>> items;  // operands of a collective
+  std::vector<comm::ArrayView> views;          // operand of a message
+  std::vector<std::pair<Box, Array>> loads;    // the region, and where it is loaded
 };
 
 // One run of a block.
 struct Run {
   BlockRef block;
   int64_t micro_batch = 0;
-  int64_t index = 0;  // of its family's runs in the step
+  int64_t index = 0;  // number among the runs in the step of all blocks of its family
   bool first = false, last = false;
 };
 
-// A communication handle of the program: what is in flight, by micro-batch.
+// The operations in flight under a handle of the program: one for each micro-batch, or only one if
+// the instruction runs once a step.
 struct Flight {
   std::vector<comm::Handle> pending;
-  std::vector<std::unique_ptr<comm::CodedCall>> coded;  // to be decoded after the wait
-  bool each_run = true;         // issued in every run of a forward or backward block
-  bool copies = false;          // handles are the copier's tickets
-  RowExchange* rows = nullptr;  // rows that arrive and are put in place after the wait
-  std::string name;             // for the profile
+  std::vector<std::unique_ptr<comm::CodedCall>> coded;  // messages to be decoded after the wait
+  bool each_run = true;         // whether it is issued in every run of a block of a micro-batch
+  bool copies = false;          // whether `pending` has tickets of the copier
+  RowExchange* rows = nullptr;  // writes arriving rows to their places after the wait; null: none
+  std::string name;             // key in profile()
 };
 
 int64_t read_clock(RecordClock which) {
@@ -104,31 +106,32 @@ struct RankExecutor::Impl {
   comm::Communicator& communicator;
   ExecutorOptions options;
   kernels::ThreadScope thread;
-  std::array<Arena, kTiers> arenas;  // of device and host
+  std::array<Arena, kTiers> arenas;  // those of device and host
   DiskFile disk;
   kernels::KernelContext context;
   std::array<int64_t, kTiers> peak{};
   CachedTables tables;
   ByBlock<std::vector<Extent>> extents;
   ByBlock<std::vector<Variants>> variants;
-  std::vector<int> groups;  // by index into Program::groups
+  std::vector<int> groups;  // the communicator's number of each group of the program
   std::unordered_map<int, Flight> flights;
-  ByBlock<std::vector<std::vector<Redistribution>>> redistributions;  // of each Issue
+  ByBlock<std::vector<std::vector<Redistribution>>> redistributions;  // by instruction, for issues
   ByBlock<std::vector<comm::Label>> labels;
-  ByBlock<std::vector<int64_t>> micro_batches;  // by family and run of it in a step
+  ByBlock<std::vector<int64_t>> micro_batches;  // for each run of the family in a step
   ByBlock<std::vector<Operands>> operands;
-  ByBlock<std::map<size_t, RowExchange>> exchanges;  // by instruction: those of named rows
-  std::vector<Run> schedule;                         // of a step
+  ByBlock<std::map<size_t, RowExchange>> exchanges;  // by instruction, for exchanges of named rows
+  std::vector<Run> schedule;                         // runs of a step, in order
   const LoadFunction* load = nullptr;
   const Observation* observed = nullptr;  // null unless an evaluation observes ops
   std::map<std::string, double> seconds;
-  std::vector<Executed>* recorded = nullptr;  // record of the current step; null: none
+  std::vector<Executed>* recorded = nullptr;  // where the step is recorded; null: nowhere
   RecordClock clock = RecordClock::kSteady;
-  ByBlock<std::vector<bool>> of_forward;  // by instruction; made by the first evaluation
-  std::optional<AheadPart> ahead;         // the part that is made for the next step
-  bool filled = false, filling = false;   // filled: that part is there for the next step
+  ByBlock<std::vector<bool>> of_forward;  // by instruction: whether an evaluation executes it; made
+                                          // by the first evaluation
+  std::optional<AheadPart> ahead;         // the part of the program that works for the next step
+  bool filled = false, filling = false;   // filled: whether the part for the next step is there
   const ByBlock<std::vector<bool>>* executed = nullptr;  // instructions to execute; null: all
-  Copier copier;                                         // last: it ends before what it works on
+  Copier copier;  // last member, so that it ends before the memory that its jobs use
 
   Impl(const Graph& g, const Program& p, comm::Communicator& c, ExecutorOptions o)
       : graph(g), program(p), communicator(c), options(o), thread(options.threads) {
@@ -162,7 +165,7 @@ struct RankExecutor::Impl {
 
   void extend(Extent& extent, const View& view) const {
     const Buffer& buffer = program.buffer(view.buffer);
-    if (buffer.bytes() == 0) return;  // it takes no room at its offset
+    if (buffer.bytes() == 0) return;  // an empty buffer may have the offset of another one
     if (buffer.slots > 1) {
       extent.slotted.push_back(buffer.id);
       return;
@@ -223,7 +226,8 @@ struct RankExecutor::Impl {
     }
   }
 
-  // Calls f with one micro-batch for each of the `slots` places of buffers with so many slots.
+  // Calls f with one micro-batch for each of the `slots` slots of a buffer: micro-batch m uses slot
+  // m mod slots.
   template <class F>
   void each_place(int64_t slots, F&& f) const {
     for (int64_t m = 0; m < std::min(slots, program.micro_batches); ++m) f(m);
@@ -322,8 +326,8 @@ struct RankExecutor::Impl {
     v.kernels.resize(2 * static_cast<size_t>(places(v)));
   }
 
-  // Returns how many different kernels an instruction needs: the differences between micro-batches
-  // repeat after that many.
+  // Returns how many variants an instruction needs; micro-batch m uses variant m modulo
+  // this number.
   int64_t places(const Variants& v) const {
     return v.moving ? program.micro_batches : std::min(v.slots, program.micro_batches);
   }
@@ -353,15 +357,16 @@ struct RankExecutor::Impl {
                                       status.error().message)};
   }
 
-  // Finds what an evaluation executes: what is done for forward ops and, except in blocks of the
-  // backward pass, the collectives and copies that move what forward ops made, since the loss
-  // becomes complete at the end of the step, perhaps together with sums of the update. All ranks
-  // that take part in a collective or a message choose alike. All waits are executed too, so that
-  // nothing is in flight when a later micro-batch takes the place of an earlier one; a wait for
-  // what was not issued does nothing.
+  // Finds which instructions an evaluation executes. These are the instructions of forward ops.
+  // They are also, except in blocks of the backward pass, the collectives and copies that move
+  // results of forward ops; these are needed because the loss becomes complete only at the end of
+  // the step, perhaps in one collective with sums of the update. All ranks that take part in a
+  // collective or a message decide in the same way. All waits are executed too, so that nothing is
+  // in flight when a later micro-batch uses the slots of an earlier one; a wait for something that
+  // was not issued does nothing.
   //
-  // An evaluation runs a part of the step's instructions in the same order. So no value lives
-  // longer than in the step, and the step's memory plan holds.
+  // An evaluation runs these instructions in the same order as the step. So no value lives longer
+  // than in the step, and the evaluation needs no other offsets of buffers.
   void find_forward() {
     if (!of_forward.empty()) return;
     const std::vector<bool> of_next_step = tessera::made_ahead(graph);
@@ -523,8 +528,8 @@ struct RankExecutor::Impl {
     for (const RowIds& one : fetch.ids) {
       if (one.view) ids.push_back(array(*one.view, run.micro_batch));
     }
-    // Look-ups for the next step that are made before the first step are not counted, nor are those
-    // of evaluations.
+    // Two sorts of look-ups are not counted: those of evaluations, and those for the part of a step
+    // that fill_ahead() executes.
     const auto job = tables.fetch(fetch, context.step, context.evaluating || filling, ids);
     if (!job) expect(tl::unexpected(job.error()), labels[run.block][i]);
     if (*job != nullptr) start(run, fetch.handle, copier.submit(*job));
@@ -567,7 +572,7 @@ struct RankExecutor::Impl {
     return view ? reinterpret_cast<float*>(array(*view, 0).data) : nullptr;
   }
 
-  // Returns what was prepared for the place of the run's micro-batch.
+  // Returns the element of `made` that was prepared for the run's micro-batch.
   template <class T>
   const T& at_place(const std::vector<T>& made, const Run& run) const {
     return made[static_cast<size_t>(run.micro_batch) % made.size()];
@@ -604,7 +609,8 @@ struct RankExecutor::Impl {
     flights.at(issue.handle).rows = &exchange;
   }
 
-  // Returns a tag that differs between micro-batches, so that their messages cannot be confused.
+  // Returns the tag of a message in a run. It differs between micro-batches, so that their messages
+  // cannot be confused.
   int64_t tag_of(int64_t tag, const Run& run) const {
     return tag * program.micro_batches + run.micro_batch;
   }
@@ -703,8 +709,9 @@ struct RankExecutor::Impl {
     if (*kernel) (*kernel)();
   }
 
-  // Loads an input. An input marked as of the next step is loaded for the next step; when the part
-  // that is made ahead is executed alone, the given step is that next step.
+  // Loads an input. An input that is marked as one of the next step gets the data of the next step.
+  // When fill_ahead() executes only the part that works ahead, `load` already gives the data of
+  // that next step.
   void execute_load(const Run& run, size_t i, const Load& one) {
     const auto& [region, to] = at_place(operands[run.block][i].loads, run);
     if (region.empty()) return;
@@ -716,7 +723,8 @@ struct RankExecutor::Impl {
     options.ahead(context.step + 1, now, region, to);
   }
 
-  // Makes what step `step` must find ready, from the inputs that `load` gives.
+  // Executes the part of the program that works ahead for step `step`, on the inputs that `load`
+  // gives, so that the step finds its results.
   void fill_ahead(int64_t step) {
     filling = true;
     executed = &ahead->instructions;
@@ -759,7 +767,9 @@ void RankExecutor::initialise(const std::set<TensorId>& but) {
       init(impl_->array({buffer.id, whole.box}, 0));
       continue;
     }
-    if (buffer.id != home.buffer) continue;  // rows of a file are made when they are read
+    if (buffer.id != home.buffer)
+      continue;  // rows in a file get their initial values when they
+                 // are read
     HostArray values{home.tensor, home.region, buffer.dtype, {}};
     values.data.resize(static_cast<size_t>(buffer.bytes()));
     init(Array::contiguous(values.data.data(), buffer.dtype, buffer.shape));
@@ -795,7 +805,8 @@ void RankExecutor::evaluate(int64_t step, const LoadFunction& load, const Observ
     saved.insert(saved.end(), residual.begin(), residual.end());
   impl_->find_forward();
   impl_->load = &load;
-  // The evaluation has batches of its own; what was made for the next step is put back after it.
+  // An evaluation has batches of its own, so the results that were made ahead for the next training
+  // step are saved here and written back after the evaluation.
   std::vector<HostArray> of_next_step;
   if (impl_->ahead) {
     for (const Home& home : impl_->ahead->homes) of_next_step.push_back(read(home));

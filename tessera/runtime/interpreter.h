@@ -1,14 +1,16 @@
-// The interpreter: executes the program of one rank, the same object that the simulator prices and
-// the verifier proves.
+// The interpreter: executes the program of one rank. The simulator prices and the verifier proves
+// the same Program object.
 //
-// Copies between tiers that have a handle run on a thread of their own, one after the other.
+// Copies between tiers that have a handle run one after the other on a second thread of the
+// rank (copier.h).
 //
 // Memory is planned: one arena a tier, allocated once, with the offsets that the program gives.
 // Kernels are prepared at their first execution (kernels.h) and reused in every later step; the
 // operands of collectives, messages and loads are prepared before the first step. So from the
-// second step on the interpreter itself takes nothing from the heap. allocations_test.cc counts
-// what libtorch's kernels and the communicator take. A message or collective with a codec makes its
-// buffers anew; an exchange of named rows keeps its own as long as the ids stay the same.
+// second step on the interpreter itself takes nothing from the heap, with two exceptions: a message
+// or collective with a codec allocates its buffers each time, and an exchange of named rows
+// allocates new buffers when the ids change. allocations_test.cc counts what libtorch's kernels and
+// the communicator take.
 //
 //   comm::run_threads(ranks, options, [&](comm::Communicator& world) {
 //     auto executor = RankExecutor::create(graph, programs[world.rank()], world, {.seed = 1});
@@ -16,9 +18,10 @@
 //     for (int64_t step = 1; step <= steps; ++step) (*executor)->run_step(step, load);
 //   });
 //
-// Used by its rank's thread only: create() there, so that the memory is near that thread. Graph,
-// program and communicator outlive the executor. A fault (lost peer, failed kernel) is thrown as
-// comm::CommFault and names rank, op and tensor; after it the executor is of no use.
+// Only the rank's own thread uses an executor. It also calls create(), so that the memory is near
+// that thread. Graph, program and communicator outlive the executor. A fault (lost peer, failed
+// kernel) is thrown as comm::CommFault and names rank, op and tensor; after a fault the executor
+// must not be used again.
 #pragma once
 
 #include <array>
@@ -50,20 +53,21 @@ struct HostArray {
   std::vector<double> values() const;  // converted to double
 };
 
-// Gives a region of a graph input for the step being executed; `to` has the region's shape and the
-// tensor's dtype.
+// Writes the values of a region of a graph input, for the step being executed, to `to`, which has
+// the region's shape and the tensor's dtype.
 using LoadFunction =
     std::function<void(const Tensor& tensor, const Box& region, const kernels::Array& to)>;
 
-// The ops to observe while an evaluation runs: `see` is called before each of their computations on
-// this rank, with the box of the op's iteration space and the inputs' values, which are complete.
+// The ops to observe while an evaluation runs. `see` is called before each computation of such an
+// op on this rank, with the box of the op's iteration space that is computed and the complete
+// values of the inputs.
 struct Observation {
   std::vector<OpId> ops;
   std::function<void(const Op& op, const Box& box, std::span<const kernels::Array> inputs)> see;
 };
 
-// One executed instruction of a recorded step. Times are in nanoseconds, of the steady clock or of
-// the thread's time on a processor.
+// One executed instruction of a recorded step. Times are in nanoseconds, of the clock that record()
+// was given.
 struct Executed {
   BlockRef block;
   int32_t instruction = 0;  // index in the block
@@ -71,12 +75,13 @@ struct Executed {
   int64_t start_ns = 0, end_ns = 0;
 };
 enum class RecordClock : uint8_t {
-  kSteady,     // comparable between the ranks of a machine
-  kProcessor,  // time of the rank's own thread: other users of its core do not count
+  kSteady,     // its times can be compared between the ranks of a machine
+  kProcessor,  // processor time of the rank's thread, without the time in which others used
+               // its core
 };
 
-// A `LoadFunction` for any step, called for regions of ids of later steps: caches of rows look
-// ahead.
+// As LoadFunction, but for any step. Caches of rows call this function to learn the ids of
+// later steps.
 using AheadFunction = std::function<void(int64_t step, const Tensor& tensor, const Box& region,
                                          const kernels::Array& to)>;
 
@@ -84,17 +89,18 @@ using AheadFunction = std::function<void(int64_t step, const Tensor& tensor, con
 struct RowCacheReport {
   TensorId table;
   std::string policy;
-  int64_t rows = 0, slots = 0, row_bytes = 0;  // of this rank
+  int64_t rows = 0, slots = 0, row_bytes = 0;  // those of this rank
   int64_t batches = 0, lookups = 0, lookup_misses = 0;
   int64_t rows_in = 0, rows_out = 0, overflow_rows = 0;
 };
 
 struct ExecutorOptions {
   uint64_t seed = 0;
-  int threads = 1;           // inside one kernel: this rank's share of the cores
+  int threads = 1;           // threads inside a kernel: this rank's share of the cores
   bool profile = false;      // measure the time of each kind of instruction
-  AheadFunction ahead = {};  // empty: later ids are not known
-  // Sums are rounded in another way for each seed (roundings.h); 0: as the kernels compute them.
+  AheadFunction ahead = {};  // empty: ids of later steps are not known
+  // Seed by which the rounding of sums is changed (roundings.h); 0: sums stay as the kernels
+  // compute them.
   uint64_t roundings = 0;
 };
 
@@ -107,43 +113,44 @@ class RankExecutor {
   RankExecutor(const RankExecutor&) = delete;
   RankExecutor& operator=(const RankExecutor&) = delete;
 
-  // Writes the initial values of all homes of tensors with an Init, shard by shard, except of the
-  // tensors `but`, which the caller will write.
+  // Writes the initial values of all tensors with an Init to the homes of this rank, except those
+  // of the tensors `but`, which the caller will write.
   void initialise(const std::set<TensorId>& but = {});
-  // Takes the memory of all arenas from the system, which else happens page by page in the first
-  // step.
+  // Takes the memory of all arenas from the system now. Without this call the system gives it page
+  // by page in the first step.
   void take_memory();
   // Runs a step. Steps count from 1.
   void run_step(int64_t step, const LoadFunction& load);
 
-  // Runs the forward pass of a step alone, on what `load` gives: the step's program without the
-  // instructions that serve backward and update ops, with nothing dropped. Afterwards the loss can
-  // be read; no home of the program has changed, nor what codecs carry on. All ranks call it.
-  // `observed` names ops to observe; null: none.
+  // Runs only the forward pass of a step, on the inputs that `load` gives: skips the instructions
+  // that serve backward and update ops, and drops nothing by dropout. Afterwards the loss can be
+  // read. No home of the program has changed, and the residuals of codecs have not changed. All
+  // ranks call this function. `observed` names ops to observe; null: none.
   void evaluate(int64_t step, const LoadFunction& load, const Observation* observed = nullptr);
 
-  // Records the next step: every instruction that runs, in order. Null: does not record. The memory
-  // is taken here; recording costs two readings of the clock an instruction.
+  // Records every instruction that runs in the next step into `into`, in order; null: does not
+  // record. Takes the memory for the record now, so that recording costs only two readings of the
+  // clock for each instruction.
   void record(std::vector<Executed>* into, RecordClock clock = RecordClock::kSteady);
 
-  // Reads a home or a fetch of the program (fetches: after a step).
+  // Reads a home or a fetch of the program. A fetch can be read only after a step.
   HostArray read(const Home& home) const;
   void write(const Home& home, const HostArray& array);
-  // Returns the memory of the home: its region, row-major, valid until the next step. Null: it is
-  // on disk, so use read() and write(). For a table with a cache: the memory where all rows rest,
-  // up to date.
+  // Returns the memory of the home's region, row-major, valid until the next step. Returns null if
+  // the home is on disk; then use read() and write(). For a table with a cache returns the memory
+  // in which all rows rest, after changed rows were written back there.
   std::byte* memory(const Home& home);
   const std::byte* memory(const Home& home) const;
-  // Returns what codecs with error feedback carry from step to step, in the order of the program.
-  // The memory is valid as long as the executor.
+  // Returns the residuals that codecs with error feedback carry from step to step, in the order of
+  // the program. The memory lives as long as the executor.
   std::vector<std::span<float>> residuals() const;
 
   // Returns, by tier, the highest end of any buffer that an executed instruction touched, homes
   // included.
   std::array<int64_t, 3> peak_bytes() const;
   std::vector<RowCacheReport> row_caches() const;
-  // Returns seconds by op kind, "wait <collective>", "load", "copy"; only with
-  // ExecutorOptions::profile.
+  // Returns the seconds that each sort of instruction took in all steps. The keys are op kinds,
+  // "wait <collective>", "load" and "copy". Empty without ExecutorOptions::profile.
   const std::map<std::string, double>& profile() const;
 
  private:

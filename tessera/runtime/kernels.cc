@@ -58,7 +58,7 @@ Kernel prepare_identity(const Array& out, Combiner combiner) {
   const double value = identity(combiner);
   const Nest<1> nest({&out}, out.shape.size());
   const DType dtype = out.dtype;
-  if (!is_floating(dtype)) {  // of a sum: zero
+  if (!is_floating(dtype)) {  // the identity of a sum is zero
     TESSERA_CHECK(combiner == Combiner::kSum, "integers are only summed");
     return [=, bytes = static_cast<size_t>(dtype_bytes(dtype))] {
       nest.each([&](const std::array<std::byte*, 1>& at) { std::memset(at[0], 0, bytes); });
@@ -76,7 +76,8 @@ double merged(Combiner combiner, double a, double b) {
   return std::isinf(m) ? m : m + std::log(std::exp(a - m) + std::exp(b - m));
 }
 
-// Makes a kernel for Chan's parallel update of (count, mean, M2); both arrays end in a dim of 3.
+// Makes a kernel that merges the moments (count, mean, M2) of `from` into those of `into`, by
+// Chan's parallel update. The last dim of both arrays has size 3.
 Kernel prepare_merge_moments(const Array& from, const Array& into) {
   const Nest<2> nest({&into, &from}, into.shape.size() - 1);
   const DType dtype = into.dtype;
@@ -123,8 +124,8 @@ Kernel sequence(std::vector<Kernel> kernels) {
   };
 }
 
-// Returns the dtype that the kind's kernel makes: that of the first floating operand if the op
-// converts it.
+// Returns the dtype in which the kind's kernel computes the output: that of the first floating
+// operand if the op's output has a dtype for sums of its own, else the dtype of the output.
 DType made_dtype(const KernelCall& call, size_t output) {
   const DType dtype = call.outputs[output].dtype;
   if (!has_sum_dtype(*call.op, output)) return dtype;
@@ -133,8 +134,8 @@ DType made_dtype(const KernelCall& call, size_t output) {
   return first == call.inputs.end() ? dtype : first->dtype;
 }
 
-// Prepares the kind's own kernel, with scratch memory in place of the outputs that it cannot add to
-// or whose dtype it does not make.
+// Prepares the kind's own kernel. An output that the kernel cannot add to, or whose dtype it cannot
+// write, is replaced by scratch memory and merged into the output afterwards.
 Kernel prepare_with_scratch(const KernelInfo& info, const KernelCall& call) {
   KernelCall inner = call;
   std::vector<size_t> detached;

@@ -22,8 +22,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Returns the length of the file without a part of a line at its end; -1 if the file cannot be
-// read.
+// Returns the length of the file up to the end of the last complete line; -1 if the file cannot
+// be read.
 int64_t whole_lines(int descriptor) {
   struct stat status {};
   if (::fstat(descriptor, &status) != 0) return -1;

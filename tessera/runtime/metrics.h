@@ -11,12 +11,13 @@
 //                    "row_bytes": 68, "hit_rate": 0.9, "lookups": 5120, "rows_in": 512,
 //                    "rows_out": 410, "overflow_rows": 0}]}
 //
-// A run that is started again in the same folder appends another start and then its steps, which
-// may repeat steps that the earlier run had made after its last checkpoint; the later line counts.
+// A run that is started again in the same folder appends another start and then its steps. These
+// may repeat steps that the earlier run had made after its last checkpoint. If two lines have the
+// same step, the later line counts.
 //
-// One appending call writes a line, so a reader never sees a part of a line while the writer lives.
-// If a writer was killed in the middle or the disk was full, the part of a line at the end is cut
-// off when the file is opened again to append, and readers skip it.
+// Each line is written by one appending call, so a reader never sees a part of a line while the
+// writer lives. If the writer was killed during a call or the disk was full, the file may end in a
+// part of a line. Readers skip this part, and the next writer that opens the file cuts it off.
 #pragma once
 
 #include <cstdint>
@@ -32,11 +33,13 @@ namespace tessera {
 
 inline constexpr std::string_view kMetricsFile = "metrics.jsonl";
 
-// Returns an event between two steps as an object of JSON on one line, here and in `train --json`.
+// Returns an event between two steps as an object of JSON on one line. The record and `train
+// --json` have the same text.
 std::string event_text(const SaveReport& report);
 std::string event_text(const LoadReport& report);
 std::string event_text(const ChangeReport& report);
-std::string event_text(const std::vector<TableCacheSummary>& caches);  // at the end of a run
+// Returns the event at the end of a run.
+std::string event_text(const std::vector<TableCacheSummary>& caches);
 
 class MetricsWriter {
  public:
@@ -49,10 +52,11 @@ class MetricsWriter {
   MetricsWriter(const MetricsWriter&) = delete;
   MetricsWriter& operator=(const MetricsWriter&) = delete;
 
-  // Writes the start of a run. Errors here and below: a fault, for example a full disk.
+  // Writes the start of a run. Errors of this function and of the next two: a fault, for example a
+  // full disk.
   Status start(const TrainingStart& start);
   Status step(const StepReport& report);
-  Status event(const std::string& text);  // of event_text()
+  Status event(const std::string& text);  // a text that event_text() made
 
  private:
   MetricsWriter(int descriptor, std::string path)

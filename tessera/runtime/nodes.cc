@@ -80,7 +80,8 @@ class NodeSource : public DataSource {
     return invalid_input(fmt::format("data: '{}': {}", prefix_, message));
   }
 
-  // Checks that the model has inputs of these names and sizes, and as many features and classes.
+  // Checks that the model has inputs with the names and sizes of the data, and as many features and
+  // classes as the data.
   Status fits() const {
     const Graph& graph = wants_.model->graph;
     std::vector<std::string> names;

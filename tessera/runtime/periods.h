@@ -1,6 +1,6 @@
-// A run whose plan changes between two steps: periods of steps, each under a plan of its own. The
-// world has as many ranks as the largest plan; ranks that a period's plan does not use are idle in
-// that period.
+// Compiles and runs a run whose plan changes between steps. A period is a sequence of steps under
+// one plan. The world has as many ranks as the plan with the most ranks; ranks that a period's plan
+// does not use are idle in that period.
 //
 //   TESSERA_TRY(auto periods, compile_periods(compile_plan, "serial", {{5, "zero(dp=2)"}}));
 //   TESSERA_TRY_VOID(lower_periods(periods, largest_ranks(periods)));
@@ -30,7 +30,7 @@ struct Period {
   std::string plan;  // as the user names it
   Compiled compiled;
   std::vector<Program> programs;  // of all ranks of the world
-  StateMove move;                 // from the period before; empty for the first period
+  StateMove move;  // what moves from the ranks of the period before; empty for the first period
 };
 
 using CompilePlan = std::function<Result<Compiled>(const std::string& plan)>;
@@ -40,19 +40,20 @@ Result<std::vector<Period>> compile_periods(const CompilePlan& compile_plan,
                                             const std::vector<PlanChange>& changes);
 int64_t largest_ranks(const std::vector<Period>& periods);
 
-// Makes the programs, which the verifier accepts, for a world of `ranks` ranks, and what moves
-// between them. memory_limit_bytes limits a rank's device arena; 0: no limit. With `only`, a run of
-// one period makes this rank's program alone, unverified. Errors: a plan that needs more ranks,
-// plans that do not keep the same tensors.
+// Makes the programs of all periods for a world of `ranks` ranks, checks them with the verifier,
+// and finds which state moves between two periods. memory_limit_bytes limits a rank's device arena;
+// 0: no limit. With `only`, a run of one period makes only the program of rank `only` and does not
+// verify it. Errors: a plan that needs more than `ranks` ranks; plans that do not keep the same
+// tensors; a program that the verifier rejects.
 Status lower_periods(std::vector<Period>& periods, int64_t ranks, int64_t memory_limit_bytes = 0,
                      std::optional<int> only = std::nullopt);
 
-// Checks memory. Errors: the arenas in memory (of the device and of the host) of all ranks, or of
-// the rank `only`, are larger than this machine's memory; the system would end the process in the
-// middle.
+// Checks that the device and host arenas of all ranks, or of the rank `only`, fit in this machine's
+// memory, because otherwise the system would kill the process in the middle of the run. Errors:
+// they do not fit.
 Status check_memory(const std::vector<Period>& periods, std::optional<int> only = std::nullopt);
 
-// The executor of one rank, through all periods. Only its rank's thread uses it.
+// Executes all periods on one rank. Only this rank's thread uses the object.
 class PeriodExecutor {
  public:
   // Makes an executor. The caller keeps all arguments alive.
@@ -62,13 +63,15 @@ class PeriodExecutor {
 
   struct Change {
     int64_t bytes_predicted = 0, bytes_counted = 0;        // that this rank sent
-    int64_t messages_predicted = 0, messages_counted = 0;  // likewise
-    double seconds = 0;                                    // from all ranks' readiness to the end
-    double total_s = 0;                                    // including the new executor's making
+    int64_t messages_predicted = 0, messages_counted = 0;  // messages that this rank sent
+    double seconds = 0;  // from the moment when all ranks were ready to the end
+    double total_s = 0;  // the same with the time to make the new executor
   };
-  // Begins a step; all ranks call it before each step. Before a period's first step it makes the
-  // executor of the period's plan; before the run's first step it initialises it, later it moves
-  // the state into it.
+  // Begins a step; all ranks call this function before each step. The first call makes and
+  // initialises the executor of the period to which the step belongs, and returns nothing. Before
+  // the first step of a later period it makes the executor of the new plan, moves the state of the
+  // old executor into the new one, and returns what moved. Before any other step it does nothing
+  // and returns nothing.
   Result<std::optional<Change>> begin_step(int64_t step);
 
   // Returns whether the plan changes before this step.

@@ -8,12 +8,12 @@
 
 namespace tessera {
 
-// After so many steps the run goes on under another plan.
+// Says that the run continues under the plan `plan` after step `after`.
 struct PlanChange {
-  int64_t after = 0;  // at least 1
+  int64_t after = 0;  // a step, at least 1
   std::string plan;   // as RUN.toml's `plan`
 };
-// Parses "50:PLAN". Errors: another form.
+// Parses "50:PLAN" (after step 50 follows PLAN). Errors: the text has another form.
 Result<PlanChange> parse_plan_change(const std::string& text);
 
 }  // namespace tessera

@@ -36,16 +36,17 @@ tl::unexpected<Error> evaluate_error(std::string_view message) {
   return invalid_input(fmt::format("evaluate: {}", message));
 }
 
-// The forward graph, lowered so that the output that the loss compares with targets is kept.
+// The model's forward graph and its lowering, in which the tensor to return is a fetch.
 struct Forward {
   Model model;
-  int64_t batch = 1;  // samples: of the batch, or the nodes of a graph, all of which a step reads
+  int64_t batch = 1;  // samples of a batch; for a graph all of its nodes
   TensorId output, targets;
   std::optional<Lowering> lowering;
   std::vector<Program> programs;
 };
 
-// Returns the tensor that is asked for.
+// Returns the tensor that config.tensor names; if it names none, the output that the loss compares
+// with `targets`.
 Result<TensorId> output_of(const PredictConfig& config, const Graph& graph,
                            const Forward& forward) {
   const Model& model = forward.model;
@@ -95,7 +96,8 @@ Status lower_predictor(const PredictConfig& config, Forward& out) {
   TESSERA_TRY(Prepared prepared, prepare(std::move(shaped), plan));
   TESSERA_TRY(out.output, output_of(config, prepared.graph, out));
   out.targets = prepared.graph.find_tensor("targets");
-  // An input is recorded when it is loaded; anything else is fetched.
+  // If the tensor to return is an input, its values are kept when they are loaded. Any other tensor
+  // is fetched.
   std::vector<TensorId> fetched;
   if (prepared.graph.tensor(out.output).role != Role::kInput) fetched.push_back(out.output);
   TESSERA_TRY(out.lowering,
@@ -105,11 +107,11 @@ Status lower_predictor(const PredictConfig& config, Forward& out) {
   return {};
 }
 
-// The results that the ranks make together.
+// The results, into which each rank writes what it has.
 struct SharedOutputs {
-  std::vector<double> outputs, targets;  // of whole batches
+  std::vector<double> outputs, targets;  // those of all batches, one after the other
   std::vector<std::optional<double>> losses;
-  double fastest = 0;  // seconds of a batch
+  double fastest = 0;  // seconds of the fastest batch; 0: none yet
   Status data;
   std::mutex mutex;
 };
@@ -198,7 +200,8 @@ class RankPredictor {
   comm::Communicator& world_;
 };
 
-// Returns, among samples with a target, the share whose largest output is at the target's place.
+// Returns the share of samples whose largest output is that of the target's class, among the
+// samples with a target; NaN if no sample has one.
 double accuracy_of(const Predictions& made) {
   const auto width = static_cast<size_t>(made.width);
   int64_t right = 0, count = 0;

@@ -1,7 +1,7 @@
-// Computes the outputs of a model with given weights for samples: the forward pass alone, of every
-// sample of an array once, in the array's own order, or of all nodes of a graph. The weights do not
-// depend on the shape of the samples: models of one family that differ in the size of their images
-// use the same weights, each with a program of its own.
+// Computes the outputs of a model with given weights for samples: runs only the forward pass, for
+// each sample of an array once, in the order of the array, or for all nodes of a graph. The weights
+// do not depend on the shape of the samples. So models of one family that differ in the size of
+// their images can use the same weights, each model with a program of its own.
 //
 //   PredictConfig config{"resnet:layers=18,image=32", "checkpoints"};
 //   config.data.arrays = {{"images", "x32.npy"}, {"targets", "y.npy"}};
@@ -27,33 +27,36 @@ struct PredictConfig {
   std::string plan = "serial";
   std::string precision = "float32";
   int64_t batch = 64;
-  int64_t samples = 0;  // the first samples, at most those of the arrays; 0: all
+  int64_t samples = 0;  // how many samples, from the first; at most as many as the arrays have;
+                        // 0: all
   // The tensor to return, whose first dim is the batch; "": the output that the loss compares with
   // `targets`.
   std::string tensor = "";
   double timeout_s = 60;
-  std::string beside = "";  // a folder: relative files may lie there too
+  std::string beside = "";  // a folder in which relative file names are also looked up
 };
 
 struct Predictions {
   int64_t samples = 0;
   int64_t width = 0;            // elements of an output
-  std::vector<double> outputs;  // by sample; what stands in front of its last dims, flat
+  std::vector<double> outputs;  // by sample, each row-major, `width` numbers
   std::vector<double>
-      targets;      // likewise, as many as the model has for a sample; empty: it has none
+      targets;      // by sample, as many as the model has targets for a sample; empty: the model
+                    // has none
   double loss = 0;  // the mean over the samples, each of which counts once (sample_passes.h)
-  // For a model that gives each sample a class, if no other tensor is asked for: the share that is
-  // right among the samples whose target is not -1; NaN without any.
+  // For a model that gives each sample a class, if no other tensor is asked for: the share of
+  // samples with the right class, among the samples whose target is not -1; NaN if there is no
+  // such sample.
   std::optional<double> accuracy = std::nullopt;
-  double seconds_a_sample = 0;  // that of the fastest batch
-  double multiply_adds = 0;     // of a sample: products and convolutions
+  double seconds_a_sample = 0;  // time of the fastest batch over its samples
+  double multiply_adds = 0;     // multiply-adds of a sample in matrix products and convolutions
 };
-// Computes the outputs. The nodes of a graph (data.nodes) are one batch, and its nodes are the
-// samples. Errors, one line each: a model without targets to compare an output with, a tensor that
-// the model does not have or that is not of samples, data that is no array, weights that lack a
-// parameter or have it in another shape.
+// Computes the outputs. If the data are the nodes of a graph (data.nodes), all nodes are one batch
+// and each node is a sample. Errors, one line each: a model without targets to compare an output
+// with, a tensor that the model does not have or whose first dim is not the batch; data that is
+// neither arrays nor nodes; weights that lack a parameter or have it in another shape.
 Result<Predictions> predict(const PredictConfig& config);
-// Computes the outputs of the model `model`; config.model is ignored.
+// Computes the outputs of `model`; ignores config.model.
 Result<Predictions> predict(const PredictConfig& config, Model model);
 
 }  // namespace tessera

@@ -33,8 +33,8 @@ Status check_device(const std::string& device) {
       "profile: expected a device that this build computes on (cpu), found '{}'", device));
 }
 
-// Writes the highest measured rates of plain arithmetic and of memory, which replace missing
-// families.
+// Writes the highest measured rates of arithmetic (matrix products on one rank) and of memory
+// (large copies). The cost model uses them for kernels of families that were not measured.
 void write_rates(Profile& profile) {
   double arithmetic = 0, memory = 0;
   for (const auto& [name, family] : profile.families) {
@@ -72,7 +72,7 @@ class Session {
   }
 
  private:
-  static constexpr double kLinkShare = 6;  // takes as long as this many cases
+  static constexpr double kLinkShare = 6;  // time to measure links, in units of a case's time
 
   void progress(const std::string& what, double part) {
     if (options_.progress) options_.progress(what, std::min(done_ / total_, 1.0));
@@ -88,8 +88,8 @@ class Session {
     return {};
   }
 
-  // Measures the interpreter's time for each instruction with a model whose kernels do next to
-  // nothing.
+  // Measures the interpreter's time for one instruction, with a model whose kernels take almost
+  // no time.
   Status interpreter(int64_t ranks) {
     Repeats unused;
     TESSERA_TRY(const CaseTimes times,

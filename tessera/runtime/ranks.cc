@@ -25,7 +25,8 @@ int threads_of_rank(int ranks) {
 }
 
 Status agree(comm::Communicator& world, const Status& mine) {
-  // The text holds the code and the message; a rank without an error sends nothing.
+  // A rank with an error sends a text of the error's code (one character) and message. A rank
+  // without an error sends an empty text.
   std::string said;
   if (!mine) said = static_cast<char>(mine.error().code) + mine.error().message;
   for (const std::string& one : comm::gather_bytes(world, said)) {
@@ -72,7 +73,7 @@ int64_t peak_rss_bytes() {
 }
 
 int64_t rss_bytes() {
-  // The second number is that of resident pages.
+  // The second number of the file is the number of resident pages.
   std::ifstream file("/proc/self/statm");
   int64_t size = 0, resident = 0;
   file >> size >> resident;

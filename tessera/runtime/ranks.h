@@ -1,5 +1,5 @@
-// Internal to the runtime: helpers that sessions share for running a function on every rank and for
-// agreeing on its outcome. Values outside of programs are gathered by comm/gather_bytes.h.
+// Internal to the runtime: helpers that sessions share to run a function on every rank and to agree
+// on an error. comm/gather_bytes.h gathers values that are not part of programs.
 #pragma once
 
 #include <cstdint>
@@ -16,21 +16,23 @@
 
 namespace tessera {
 
-// Returns the cores for one kernel of one of `ranks` ranks in this process.
+// Returns how many cores a kernel of one rank may use, if this process has `ranks` ranks: an equal
+// share of the machine's cores, at least 1.
 int threads_of_rank(int ranks);
 
-// Shares each rank's status before the ranks run together: if any rank failed, all return the error
-// of the first one that did, so that no rank waits for it.
+// Tells all ranks the status of each rank, so that no rank waits for a rank that failed. If any
+// rank failed, all ranks return the error of the failed rank with the lowest number. All ranks call
+// this function together.
 Status agree(comm::Communicator& world, const Status& mine);
-// Moves `values` from one rank to another. Both call it; it does nothing on other ranks or for from
-// == to.
+// Moves `values` from rank `from` to rank `to`. Both ranks call this function. It does nothing on
+// other ranks, or if from == to.
 void transfer(comm::Communicator& world, int from, int to, std::vector<double>& values);
 
 // Returns the bytes sent so far by kind: collectives in the order of CollectiveKind, then messages.
 std::vector<int64_t> bytes_sent(const comm::Communicator& world);
 std::vector<std::string> sent_kinds();
 
-int64_t peak_rss_bytes();  // of this process
-int64_t rss_bytes();       // now
+int64_t peak_rss_bytes();  // peak of the resident set of this process
+int64_t rss_bytes();       // resident set of this process now
 
 }  // namespace tessera

@@ -11,7 +11,8 @@
 namespace tessera {
 namespace {
 
-// Returns the homes of each tensor; a rank may keep copies of one region for several stages.
+// Returns the homes of each tensor. A tensor may have several, because a rank may keep copies of a
+// region for several stages.
 std::map<TensorId, std::vector<Home>> homes_of(const Program& program) {
   std::map<TensorId, std::vector<Home>> homes;
   for (const Home& home : program.homes) homes[home.tensor].push_back(home);
@@ -33,13 +34,15 @@ Program idle_program(int rank, int64_t ranks) {
 
 namespace {
 
-// The move of one tensor on this rank. Values in memory move from there, or to there, directly.
+// The move of one tensor on this rank. Values of homes in memory are sent from and received into
+// that memory; values of homes on disk go through `held` and `needed`.
 struct Moving {
   Moving(const MovedTensor& tensor, const Home* from_home, const RankExecutor& from,
          const Home* to_home, RankExecutor& to, size_t rank)
       : what(tensor.what), target(to_home) {
     const Box &hold = what.hold[rank], &need = what.need[rank];
-    // The data is only read; the interface of communicators has one type for both.
+    // This cast is safe: the data is only read. Communicators take data to read and data to write
+    // in the same type.
     auto* data =
         from_home == nullptr ? nullptr : const_cast<std::byte*>(from.memory(*from_home));  // NOLINT
     if (from_home != nullptr && data == nullptr) {
@@ -58,7 +61,7 @@ struct Moving {
 
   const Redistribution& what;
   const Home* target;      // null: this rank needs nothing
-  HostArray held, needed;  // of homes on disk
+  HostArray held, needed;  // values of homes on disk
   comm::Item item;
   comm::Handle handle = comm::kNoHandle;
   int64_t bytes = 0;
@@ -70,7 +73,7 @@ void finish(comm::Communicator& world, std::vector<std::unique_ptr<Moving>>& mov
     world.wait(one->handle);
     if (one->target == nullptr) continue;
     if (!one->needed.data.empty()) to.write(*one->target, one->needed);
-    // A rank may keep copies of one region for several stages.
+    // Writes the other copies of the region, which the rank may keep for several stages.
     for (const Home& home : homes.at(one->target->tensor)) {
       if (home.buffer == one->target->buffer) continue;
       const std::byte* data = one->item.out.data;
@@ -86,8 +89,8 @@ void finish(comm::Communicator& world, std::vector<std::unique_ptr<Moving>>& mov
 
 void move_state(comm::Communicator& world, const StateMove& move, const RankExecutor& from,
                 const Program& before, RankExecutor& to, const Program& after) {
-  // Tensors up to this size are in flight at once, so that ranks do not wait tensor by tensor;
-  // communicators that pack messages need as much memory.
+  // The most bytes of tensors that are in flight at once. Several tensors move together, so that
+  // ranks need not wait for each tensor. Communicators that pack messages need this much memory.
   constexpr int64_t kMostBytes = int64_t{256} << 20;
   std::vector<int> members(static_cast<size_t>(move.ranks));
   std::iota(members.begin(), members.end(), 0);

@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-// Returns whether ops of the class sum along dims that their annotation freezes.
+// Returns whether ops of this work class sum along dims that are frozen in their annotation.
 bool sums_by_itself(WorkClass work) {
   switch (work) {
     case WorkClass::kAttention:

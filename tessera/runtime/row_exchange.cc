@@ -122,7 +122,8 @@ void RowExchange::finish() {
   const int64_t bytes = bytes_of_row(*out_), columns = out_->shape[1];
   const Box& own = sums_ ? transfer_.need[me_] : transfer_.hold[me_];
   std::byte* arrived = arrived_.data();
-  // Copies the rows that this rank holds itself, or adds its own contribution to its rows.
+  // Takes the rows that come from this rank itself: adds them to the output if the exchange sums,
+  // else copies them.
   const auto from_here = [&] {
     if (!in_) return;
     for (int32_t row = 0; row < own.dims[0].size; ++row) {

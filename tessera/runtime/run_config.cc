@@ -27,12 +27,12 @@ using Texts = std::vector<std::string>;
 struct Key {
   std::string name;  // "optimizer.lr"
   std::variant<int64_t*, double*, std::string*> target;
-  double minimum = 0;                     // of numbers
-  Texts choices = {};                     // of texts; empty: any
-  std::optional<NumberRange> range = {};  // of numbers, in place of the minimum
+  double minimum = 0;                     // for numbers
+  Texts choices = {};                     // for texts; empty: any text
+  std::optional<NumberRange> range = {};  // for numbers, in place of the minimum
 };
 
-// Returns the key of an optimizer's number, in the range that update kinds allow.
+// Returns the key of a number of the optimizer, with the range that the update kinds allow for it.
 Key optimizer_key(std::string name, double* target) {
   Key key{std::move(name), target};
   key.range = optimizer_range(std::string_view(key.name).substr(key.name.rfind('.') + 1));
@@ -41,7 +41,7 @@ Key optimizer_key(std::string name, double* target) {
 
 const Texts kRoundings = {"nearest", "stochastic"};
 
-// Returns all keys; reading a file and `--set` follow from this list.
+// Returns all keys. Both the parser of run files and `--set` use this list.
 std::vector<Key> keys_of(RunConfig& c) {
   OptimizerConfig& o = c.optimizer;
   return {{"model", &c.model},
@@ -91,7 +91,8 @@ std::string found_text(const toml::node& node) {
   return "a date";
 }
 
-// Reads one value into the target of its key; errors lack the place.
+// Reads a value into the target of its key. The text of an error does not say where the value is;
+// the caller adds the place.
 struct SetValue {
   const Key& key;
   const toml::node& node;
@@ -128,7 +129,8 @@ struct SetValue {
   }
 };
 
-// Returns the optimizers and "none", which leaves the group unchanged.
+// Returns the names that the key `kind` of a group may have: the optimizers, and "none" for a group
+// whose parameters are not trained.
 std::vector<std::string> kinds_of_a_group() {
   std::vector<std::string> kinds = optimizer_names();
   kinds.emplace_back(kNoOptimizer);
@@ -143,8 +145,8 @@ std::vector<Key> keys_of(OptimizerGroup& group, double& decay) {
           {"rounding", &group.rounding, 0, kRoundings}};
 }
 
-// Reads one of `optimizer.group`: { parameters = "embed", rate = 0.1, weight_decay = 0, kind =
-// "adamw" }.
+// Reads an element of the list `optimizer.group`: { parameters = "embed", rate = 0.1, weight_decay
+// = 0, kind = "adamw" }.
 Result<OptimizerGroup> read_group(const toml::node& node) {
   OptimizerGroup group;
   double decay = 0;
@@ -216,7 +218,7 @@ Status read_changes(RunConfig& config, const toml::node& node) {
 }
 
 Status set_key(RunConfig& config, const std::string& name, const toml::node& node) {
-  // `optimizer = "sgd"` is short for its kind.
+  // `optimizer = "sgd"` is short for `optimizer.kind = "sgd"`.
   const std::string full = name == "optimizer" ? "optimizer.kind" : name;
   if (full == "optimizer.group") return read_groups(config, node);
   if (full == "change") return read_changes(config, node);
@@ -292,7 +294,8 @@ std::string toml_text(const std::string& text) { return dumped(nlohmann::json(te
 struct ValueText {
   std::string operator()(const int64_t* value) const { return fmt::format("{}", *value); }
   std::string operator()(const double* value) const {
-    const std::string text = fmt::format("{}", *value);  // the shortest that gives the same number
+    const std::string text = fmt::format("{}", *value);  // the shortest text that parses to the
+                                                         // same number
     return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
   }
   std::string operator()(const std::string* value) const { return toml_text(*value); }
@@ -311,7 +314,7 @@ bool is_unset(const Key& key) {
 }  // namespace
 
 std::string to_text(const RunConfig& config) {
-  RunConfig copy = config;  // keys point at what they would change
+  RunConfig copy = config;  // a copy, because keys have pointers that may be written to
   std::string text;
   for (const Key& key : keys_of(copy)) {
     if (!is_unset(key))

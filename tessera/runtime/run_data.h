@@ -1,4 +1,5 @@
-// Internal to the runtime: the data of a run, opened, and its errors on the ranks that load it.
+// Internal to the runtime: opens the data of a run, and keeps the errors that ranks find while they
+// load data.
 #pragma once
 
 #include <memory>
@@ -14,21 +15,23 @@ namespace tessera {
 struct RunData {
   std::unique_ptr<DataSource> training, evaluation;  // evaluation: null if the run has none
 };
-// Opens the data. An error ends in the place of the key: "(run.toml:3)".
+// Opens the data. The text of an error ends in the place of the key in the run
+// file: "(run.toml:3)".
 Result<RunData> open_run_data(const RunConfig& config, const Model& model);
 
 // Returns whether an evaluation follows this step.
 bool evaluates_after(const RunConfig& config, int64_t step);
 
-// Errors of data that does not fit the model, found in the middle of a step. The rank that finds
-// one throws, so that the others stop; the session then reports the error that was kept here: wrong
-// input, not a fault. Thread-safe.
+// Keeps errors of data that does not fit the model, if a rank finds them in the middle of a step.
+// The rank that finds an error throws a fault, so that the other ranks stop. The session then
+// reports the error that was kept here, as wrong input and not as a fault. Thread-safe.
 class DataErrors {
  public:
-  // Returns if the status is good; else keeps the first error and throws a comm::CommFault.
+  // Checks the status. If it is an error, keeps the error, unless an earlier one was kept, and
+  // throws a comm::CommFault; otherwise does nothing.
   void expect(Status status);
-  // Returns the error that was kept, in place of what the ranks say of it; `otherwise` if none was
-  // kept.
+  // Returns the error that was kept; if none was kept, returns `otherwise`, the error that the
+  // ranks reported.
   Error instead_of(const Error& otherwise) const;
 
  private:

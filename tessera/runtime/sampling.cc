@@ -36,8 +36,8 @@ int64_t boundary_of(const Model& model, const std::string& input) {
   return -1;
 }
 
-// Checks that tokens, targets and numbers of documents are the inputs: a text's begin gives only
-// these.
+// Checks that the model reads `tokens` and has no other inputs than targets and numbers of
+// documents, because only these can be made from the beginning of a text.
 Status check_model(const Model& model) {
   bool reads_tokens = false, others = false;
   for (const Tensor& tensor : model.graph.tensors()) {
@@ -54,8 +54,8 @@ Status check_model(const Model& model) {
       "expected a model that predicts the next token of a text, found '{}'", model.spec));
 }
 
-// Returns the logits: what the loss compares with `targets`, an element for each token of the
-// vocabulary.
+// Returns the tensor of the logits, which the loss compares with `targets` and whose last dim is
+// the vocabulary.
 Result<TensorId> find_logits(const Graph& graph, const Model& model) {
   for (const TensorId id : compared_with_targets(graph)) {
     const Tensor& tensor = graph.tensor(id);
@@ -68,7 +68,7 @@ Result<TensorId> find_logits(const Graph& graph, const Model& model) {
       model.seq, model.vocab, model.spec));
 }
 
-// A model lowered without a backward pass, whose logits are kept.
+// A model lowered without a backward pass. Its logits are a fetch of the programs.
 struct ForwardModel {
   Model model;
   std::optional<Lowering> lowering;
@@ -78,7 +78,8 @@ struct ForwardModel {
 
 Status lower_sampler(const SampleConfig& config, ForwardModel& out) {
   TESSERA_TRY(const DType compute, parse_dtype(config.precision));
-  // A plan does not depend on the batch, so it can be read first.
+  // Reads the plan with a model of any batch, because a plan's text does not depend on the batch.
+  // The plan then tells the smallest batch.
   TESSERA_TRY(out.model, build_model_of(config.model, 0, 1, storage_dtype(compute)));
   TESSERA_TRY(Plan plan, load_plan(config.plan, out.model.graph, "", compute));
   if (const int64_t batch = smallest_batch(forward_part(plan, out.model.graph));
@@ -99,11 +100,12 @@ Status lower_sampler(const SampleConfig& config, ForwardModel& out) {
   return {};
 }
 
-// The data that the ranks share: all wait for the slowest before and after each token.
+// The data that the ranks share. Barriers before and after each token keep ranks from using the
+// data of different tokens.
 struct SharedSamples {
-  std::vector<int64_t> text;   // prompt and what was made
-  std::vector<double> logits;  // behind the last token, by token of the vocabulary
-  std::mutex mutex;            // of the logits: several ranks may have the same ones
+  std::vector<int64_t> text;   // prompt and generated tokens
+  std::vector<double> logits;  // at the last token, by token of the vocabulary
+  std::mutex mutex;            // guards `logits`, because several ranks may write the same elements
 };
 
 class RankSampler {
@@ -133,7 +135,7 @@ class RankSampler {
       hand_over(*executor);
       world_.barrier();
       if (world_.rank() != 0) continue;
-      // The draw takes 53 bits of two words.
+      // A number in [0, 1) from 53 bits of two random words.
       const double draw =
           (static_cast<double>(philox.bits(static_cast<uint64_t>(2 * i))) +
            static_cast<double>(philox.bits(static_cast<uint64_t>(2 * i + 1)) >> 11) * 0x1p-21) *
@@ -151,7 +153,8 @@ class RankSampler {
     return std::min(static_cast<int64_t>(shared_.text.size()), forward_.model.seq);
   }
 
-  // Loads the text so far as every sample of the batch; zeros follow, which no earlier token sees.
+  // Loads the text so far into every sample of the batch. The places after the text get zeros,
+  // which no token of the text sees.
   void load(const Tensor& tensor, const Box& region, const kernels::Array& to) const {
     const int64_t* text =
         shared_.text.data() + (static_cast<int64_t>(shared_.text.size()) - seen());
@@ -169,7 +172,8 @@ class RankSampler {
     });
   }
 
-  // Hands over the first sample's logits behind the last token, as far as this rank has them.
+  // Writes the logits of the first sample at the last token to the shared data, as far as this rank
+  // has them.
   void hand_over(const RankExecutor& executor) const {
     for (const Home& home : program_.fetches) {
       if (home.tensor != forward_.logits) continue;

@@ -28,8 +28,8 @@ std::ostream& operator<<(std::ostream& out, const Case& c);
 
 const std::vector<Case>& cases();
 std::vector<Case> image_cases();  // cases() includes them
-// Returns cases of sizes at which other code runs: blocks of queries, several heads a block,
-// products by either library.
+// Returns cases that are large enough for other code of the kernels to run: several blocks of
+// queries, several heads in a block, products by either library.
 const std::vector<Case>& large_cases();
 
 // Returns the case's op, a loss that weighs its output by fixed random numbers, and the backward

@@ -1,4 +1,4 @@
-// For tests of this module whose oracle is PyTorch: numbers to tensors in float64, and back.
+// For tests of this module that compare with PyTorch: converts numbers to float64 tensors and back.
 #pragma once
 
 #include <ATen/core/Tensor.h>

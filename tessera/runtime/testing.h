@@ -1,5 +1,5 @@
-// For tests of this module: a graph evaluated op by op on one thread, each op whole or in pieces of
-// its iteration space, on whole tensors (so that a piece sees strided views).
+// For tests of this module: evaluates a graph op by op on one thread. Each op runs in whole or in
+// pieces of its iteration space. Tensors are always whole, so a piece works on strided views.
 #pragma once
 
 #include <cstddef>
@@ -27,8 +27,8 @@ class Workspace {
   // Runs all ops in order, in whole.
   void run();
   void run(const Op& op);
-  // Runs the op in `pieces` pieces along op dim `dim` (uneven); outputs that lack the dim are
-  // merged.
+  // Runs the op in `pieces` pieces of different sizes along op dim `dim`. If an output lacks this
+  // dim, the results of the pieces are merged.
   void run_in_pieces(const Op& op, int dim, int64_t pieces);
   void run_box(const Op& op, const Box& box, const std::vector<bool>& add);
 

@@ -11,7 +11,7 @@ namespace {
 
 using kernels::Array;
 
-// Adjacent bytes on disk, and their place in the contiguous array.
+// Adjacent bytes on disk, and where they are in the contiguous array in memory.
 struct CopiedExtent {
   int64_t offset = 0, at = 0, bytes = 0;
 };
@@ -22,7 +22,8 @@ int64_t elements(const Array& array) {
   return n;
 }
 
-// Returns the extents in row-major order, with neighbours joined.
+// Returns the extents of an array on disk in row-major order; extents that are adjacent on disk
+// are joined.
 std::vector<CopiedExtent> extents_of(const TierArray& where) {
   const Array& array = where.array;
   const int64_t item = dtype_bytes(array.dtype), n = elements(array);
@@ -47,7 +48,8 @@ std::vector<CopiedExtent> extents_of(const TierArray& where) {
 
 bool is_contiguous(const Array& array) { return array.strides == row_major_strides(array.shape); }
 
-// The array's memory if that is contiguous, else memory of its own.
+// A contiguous array in memory: the given array itself if it is contiguous, else one in memory that
+// this object owns.
 struct Contiguous {
   Array array;
   std::shared_ptr<std::vector<std::byte>> own;

@@ -18,7 +18,8 @@ double unit_roundoff(DType dtype) {
   }
 }
 
-// Returns the number of ops on the longest path; operands come before the ops that read them.
+// Returns the number of ops on the longest path through the graph. One pass suffices, because the
+// ops are in topological order.
 double depth(const Graph& graph) {
   std::vector<int> of(graph.tensors().size(), 0);
   int longest = 0;
@@ -31,7 +32,8 @@ double depth(const Graph& graph) {
   return longest;
 }
 
-// Returns the number of terms of the longest sum: the product of the op dims that an output lacks.
+// Returns the largest number of terms that any op sums for an element of an output. The number is
+// the product of the sizes of the op dims that the output lacks.
 double longest_sum(const Graph& graph) {
   double longest = 1;
   for (const Op& op : graph.ops()) {

@@ -26,7 +26,8 @@ class Labels {
   std::map<std::string, int32_t> known_;
 };
 
-// A call or message in which several ranks take part: it has equal keys on all of them.
+// A collective or message, in which several ranks take part. All of these ranks compute the same
+// key for it.
 using MeetingKey = std::vector<int64_t>;
 struct Meeting {
   int32_t number = 0;
@@ -41,10 +42,10 @@ struct Meetings {
   }
 };
 
-struct Open {  // issued, not yet waited for
+struct Open {  // communication that was issued and not yet waited for
   size_t event = 0;
-  MeetingKey meeting;  // empty: the rank alone
-  bool ready = false;  // has arrived at the meeting
+  MeetingKey meeting;  // empty: concerns only this rank
+  bool ready = false;  // whether this rank is ready at the meeting
 };
 
 // Turns one rank's recorded instructions into events.
@@ -73,8 +74,8 @@ class RankTrace {
     }
   }
 
-  // Returns the events, after all ranks were read: communication begins when all members were
-  // ready.
+  // Returns the events. Sets the begin of each communication to the time when all members were
+  // ready, so the records of all ranks must have been read.
   std::vector<TraceEvent> events() {
     for (const auto& [event, key] : met_) {
       const Meeting& meeting = meetings_.all.at(key);
@@ -105,12 +106,13 @@ class RankTrace {
     return events_.back();
   }
 
-  // Returns the slot as the interpreter keeps it: the micro-batch, or one for the step.
+  // Returns the key by which open communication is kept: the micro-batch, or -1 if the instruction
+  // runs once a step.
   int64_t slot(const Executed& one, const Instruction& instruction) const {
     return one.block.once() || instruction.when != When::kAlways ? -1 : one.micro_batch;
   }
   void open(const Executed& one, const Instruction& instruction, int handle, MeetingKey meeting) {
-    // A sender is ready when it has sent.
+    // A sender is ready as soon as it has issued the message.
     const TraceEvent& event = events_.back();
     const bool sends = event.lane == Lane::kMessage && event.bytes > 0;
     if (sends) meetings_.arrive(meeting, one.start_ns);
@@ -171,7 +173,7 @@ class RankTrace {
     if (copy.handle >= 0) open(one, instruction, copy.handle, {});
   }
 
-  // Closes the handles that the interpreter's wait completes.
+  // Ends the events of the communications that this wait completes in the interpreter.
   void add(const Executed& one, const Instruction&, const Wait& wait) {
     arrive(one.start_ns);
     std::map<int64_t, Open>& flights = open_[wait.handle];
@@ -189,7 +191,8 @@ class RankTrace {
     close(one, found->second);
     flights.erase(found);
   }
-  // Records that a rank that waits for anything takes part in all that it has issued.
+  // Marks this rank as ready at `at` in all communication that it has issued, because a rank that
+  // waits for anything makes progress in all of it.
   void arrive(int64_t at) {
     for (auto& [handle, flights] : open_) {
       for (auto& [slot, flight] : flights) {
@@ -227,7 +230,7 @@ class RankTrace {
   Meetings& meetings_;
   const int64_t origin_;
   std::vector<TraceEvent> events_;
-  ByBlock<std::vector<int64_t>> runs_;                     // micro-batches, in order
+  ByBlock<std::vector<int64_t>> runs_;  // micro-batches of a family's runs, in order
   std::map<std::pair<BlockRef, int64_t>, size_t> run_of_;  // by block and micro-batch
   std::map<int, std::map<int64_t, Open>> open_;            // by handle and micro-batch
   std::map<MeetingKey, int64_t> calls_;

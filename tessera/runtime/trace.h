@@ -1,10 +1,12 @@
-// Turns a recorded step into a Simulation (simulate/simulation.h), with the instruction ids, lanes
-// and labels that the simulator gives, so that `tessera diff` can align the two.
+// Turns a recorded step into a Simulation (simulate/simulation.h), with the same instruction ids,
+// lanes and labels as the simulator gives, so that `tessera diff` can align the recorded step with
+// the simulated one.
 //
-// The work of a rank alone is an event from its start to its end. A collective or a message is one
-// event a member: from the moment when the last of the members that must meet was ready (a member:
-// had waited for it; a sender: had issued it) to the end of this member's wait. It has the
-// simulator's channel.
+// An instruction that concerns one rank is an event from its start to its end. A collective or a
+// message is one event on each member. This event begins when the last of the members was ready,
+// and ends when this member's wait ends. A member of a collective and a receiver are ready when
+// they begin to wait; a sender is ready when it issues the message. The event has the channel that
+// the simulator gives it.
 #pragma once
 
 #include <vector>
@@ -15,8 +17,8 @@
 
 namespace tessera {
 
-// Returns the trace. `recorded[r]` is the record of rank r, all by one clock; `programs[r]` is what
-// rank r executed.
+// Returns the trace. `recorded[r]` is the record of rank r; all records use the same clock.
+// `programs[r]` is the program that rank r executed.
 Simulation trace_of(const Lowering& lowering, const std::vector<Program>& programs,
                     const std::vector<std::vector<Executed>>& recorded);
 

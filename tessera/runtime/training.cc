@@ -34,21 +34,22 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
-// The data that all ranks of this process read.
+// The data that all ranks of this process share.
 struct Job {
   const RunConfig& config;
   const TrainingCallbacks& callbacks;
   const std::vector<Period>& periods;
   const RunData& data;
-  MetricsWriter* metrics;  // null: no record
+  MetricsWriter* metrics;  // null: the run writes no record
   TrainingStart start;
   const RunOrigin& origin;
   Storage& storage;
   DataErrors data_errors = {};
 };
 
-// Loads what the trainer knows of the step, or the samples of a batch of the source: training has
-// one batch a step. `store` keeps the samples of the source; null: they are read from files.
+// Loads an input of a step. The learning rate and the step's number come from the trainer; other
+// inputs are those of batch `batch` of the source (in training the batch with the number of the
+// step). If `store` is not null, samples come from the store instead of files.
 void load_input(Job& job, const DataSource& source, int64_t step, int64_t batch,
                 const Tensor& tensor, const Box& region, const kernels::Array& to,
                 const DataStore* store = nullptr) {
@@ -62,7 +63,7 @@ void load_input(Job& job, const DataSource& source, int64_t step, int64_t batch,
   }
 }
 
-// One rank's part of a run.
+// Runs one rank of a training run.
 class RankRun {
  public:
   RankRun(Job& job, comm::Communicator& world)
@@ -72,12 +73,12 @@ class RankRun {
         sent_(sent_kinds().size(), 0) {}
 
   Result<TrainingSummary> run() {
-    // A run that continues goes on under the plan of the step at which its newest checkpoint was
-    // written, even if that checkpoint is damaged and an older one is used.
+    // A run that continues begins with the plan of the step after its newest checkpoint, even if
+    // that checkpoint is damaged and an older one is used.
     const auto& candidates = job_.origin.candidates;
     TESSERA_TRY_VOID(begin_step((candidates.empty() ? 0 : candidates.front().step) + 1));
     TESSERA_TRY(const int64_t done, checkpoints_->restore(*executor_));
-    find_loss();  // also a barrier: no rank runs before all are ready
+    find_loss();  // also a barrier, so that no rank runs before all are ready
     open_store();
     last_ = Clock::now();
     for (int64_t step = done + 1; step <= job_.config.steps; ++step) {
@@ -119,7 +120,8 @@ class RankRun {
         }};
   }
 
-  // Reads the samples that this rank keeps, if the run keeps them.
+  // Opens the data store, which reads the samples that this rank keeps, if the run file asks for
+  // a store.
   void open_store() {
     if (job_.config.data.store_bytes == 0) return;
     auto opened = DataStore::create(*job_.data.training, compiled().graph(), executor_.program(),
@@ -135,7 +137,7 @@ class RankRun {
   const Compiled& compiled() const { return executor_.period().compiled; }
   TensorId loss_tensor() const { return compiled().graph().loss; }
 
-  // Returns the plan's text, for manifests.
+  // Returns the text of the current plan, for the manifests of checkpoints.
   Result<std::string> plan_text() const {
     const Period& period = executor_.period();
     TESSERA_TRY(const DType compute, parse_dtype(job_.config.precision));
@@ -149,7 +151,7 @@ class RankRun {
     for (size_t k = 0; k < sent_.size(); ++k) sent_[k] += after[k] - before[k];
   }
 
-  // Changes the plan if the step is the first under another one.
+  // Begins a step. If it is the first step under another plan, changes the plan.
   Status begin_step(int64_t step) {
     if (executor_.begins_period(step)) TESSERA_TRY_VOID(end_checkpoints());
     const int64_t peak = checkpoint_job_ ? executor_->peak_bytes()[0] : 0;
@@ -187,7 +189,8 @@ class RankRun {
     return {};
   }
 
-  // Passes the report of an event between two steps to the record and to the caller.
+  // Writes the report of an event between two steps to the run's record and passes it to the
+  // caller's callback.
   template <typename Report>
   Status hand_over(const Report& report, const std::function<void(const Report&)>& callback) {
     if (job_.metrics != nullptr) TESSERA_TRY_VOID(job_.metrics->event(event_text(report)));
@@ -195,7 +198,8 @@ class RankRun {
     return {};
   }
 
-  // Waits for checkpoints being written, and adds up what was saved under this period's plan.
+  // Waits for the checkpoints that are being written, and adds the counts of this period's
+  // checkpoints to `saved_`.
   Status end_checkpoints() {
     TESSERA_TRY_VOID(checkpoints_->finish());
     const CheckpointSummary ended = checkpoints_->summary();
@@ -208,7 +212,7 @@ class RankRun {
     return {};
   }
 
-  // Finds the lowest rank that has the loss.
+  // Finds the lowest rank that has the loss, which then sends it to rank 0.
   void find_loss() {
     const std::vector<Home>& fetches = executor_.program().fetches;
     const bool mine = std::any_of(fetches.begin(), fetches.end(), [&](const Home& home) {
@@ -219,7 +223,7 @@ class RankRun {
     if (first != all.end()) owner_ = static_cast<int>(first - all.begin());
   }
 
-  // Returns, on rank 0, the loss of what was executed last.
+  // Returns, on rank 0, the loss of the step or evaluation that was executed last.
   double loss_at_rank_0() {
     std::vector<double> loss{kNone};
     if (world_.rank() == owner_)
@@ -228,8 +232,8 @@ class RankRun {
     return loss[0];
   }
 
-  // The mean loss over the batches of the evaluation, and the quality of its predictions, on rank
-  // 0.
+  // The results of an evaluation on rank 0: the mean loss over its batches, and the quality of
+  // its predictions.
   struct Evaluated {
     double loss = 0;
     std::optional<ClickQuality> clicks;
@@ -239,7 +243,8 @@ class RankRun {
     Evaluated result;
     std::optional<ClickEvaluation> clicks;
     std::optional<ClassEvaluation> classes;
-    // Runs as many batches as are asked for, but no more than visit each sample once.
+    // Runs as many batches as the run file asks for, but no more than are needed to visit each
+    // sample once.
     int64_t batches = job_.config.eval.batches;
     const SamplePasses* passes = job_.data.evaluation->passes();
     if (passes != nullptr && batches <= passes->whole_steps()) passes = nullptr;
@@ -302,7 +307,7 @@ class RankRun {
     return {};
   }
 
-  // Gathers what all ranks recorded on rank 0.
+  // Gathers the records of all ranks on rank 0 and passes the trace to the caller.
   Status hand_over_trace() {
     const auto recorded = comm::gather_lists_at(world_, 0, recorded_);
     std::vector<std::vector<Executed>> all;
@@ -365,11 +370,11 @@ class RankRun {
   Job& job_;
   comm::Communicator& world_;
   PeriodExecutor executor_;
-  std::optional<CheckpointJob> checkpoint_job_;  // of the current period
+  std::optional<CheckpointJob> checkpoint_job_;  // that of the current period
   std::optional<Checkpointing> checkpoints_;
-  CheckpointSummary saved_;           // in the periods before
-  int64_t peak_bytes_ = 0;            // likewise
-  int64_t data_read_ = 0;             // bytes of files
+  CheckpointSummary saved_;           // counts of the periods before
+  int64_t peak_bytes_ = 0;            // largest peak of the periods before
+  int64_t data_read_ = 0;             // bytes that this rank has read from files
   std::unique_ptr<DataStore> store_;  // null: files are read at each step
   CacheTotals caches_;
   int owner_ = 0;
@@ -382,7 +387,8 @@ class RankRun {
   std::optional<ClickQuality> eval_clicks_;
 };
 
-// Reports the start; `rank` is the rank whose arena is shown.
+// Reports the start of the run. The arena that is shown is the largest one of rank `rank` in
+// all periods.
 Status call_start(Job& job, size_t rank, bool printer) {
   for (const Period& period : job.periods) {
     job.start.arena_bytes = std::max(job.start.arena_bytes, period.programs[rank].arena_bytes[0]);
@@ -429,8 +435,8 @@ Result<TrainingSummary> train_on_mpi(Job& job, comm::Communicator& world) {
   }
 }
 
-// Makes the programs. Rank 0 proves those of all ranks; other ranks make only their own, if that is
-// enough.
+// Makes the programs. Rank 0 makes and verifies the programs of all ranks. Another rank makes only
+// its own program, unless the plan changes during the run.
 Status lower(std::vector<Period>& periods, const RunConfig& config, comm::Communicator* world) {
   const int64_t ranks = largest_ranks(periods);
   if (world == nullptr) {
@@ -443,7 +449,8 @@ Status lower(std::vector<Period>& periods, const RunConfig& config, comm::Commun
   return check_memory(periods, world->rank());
 }
 
-// Checks that there are as many ranks as the plans need.
+// Checks that the number of ranks is the one that the run's plans need. `found` says where `ranks`
+// comes from, for the error.
 Status check_world(const std::vector<Period>& periods, int64_t ranks, std::string_view found) {
   if (periods.size() == 1) return check_ranks(periods.front().compiled.plan().plan, ranks, found);
   const int64_t needed = largest_ranks(periods);
@@ -453,8 +460,8 @@ Status check_world(const std::vector<Period>& periods, int64_t ranks, std::strin
                   ranks, found));
 }
 
-// Returns the shares of the ranks whose programs this process has; the process that writes the
-// record has all.
+// Returns the shares of tables of those ranks whose programs this process has. The process that
+// writes the record has the programs of all ranks.
 std::vector<TableShare> shares_of_tables(const Period& period) {
   const Graph& graph = period.compiled.graph();
   std::vector<TableShare> all;
@@ -467,14 +474,15 @@ std::vector<TableShare> shares_of_tables(const Period& period) {
   return all;
 }
 
-// The files that a process reads and writes beside the computation.
+// The files that a process opens before the run: data, checkpoints or weights, and the record.
 struct Sources {
   std::optional<RunData> data;
   RunOrigin origin;
   std::optional<MetricsWriter> metrics;
 };
 
-// Carries out all that can fail on one process and not on another, before ranks run together.
+// Opens the sources and makes the programs. These steps may fail on one process only, so they are
+// done before ranks wait for each other.
 Status open_sources(const RunConfig& config, std::vector<Period>& periods, Storage& storage,
                     comm::Communicator* world, Sources& out) {
   const Compiled& compiled = periods.front().compiled;
@@ -515,7 +523,8 @@ Result<TrainingSummary> run_training(const RunConfig& given, const TrainingCallb
       std::chrono::milliseconds(static_cast<int64_t>(std::ceil(config.timeout_s * 1000)));
   std::unique_ptr<comm::Communicator> world;
   if (mpi) {
-    // The launcher numbers processes as the machine's devices are numbered, node by node.
+    // The launcher numbers processes node by node, as devices are numbered. So the process number
+    // is the device number, and the plan's order of devices says which rank runs there.
     options.rank_of_process = compiled.plan().devices.ranks_by_device(compiled.plan().ranks);
     TESSERA_TRY(world, comm::mpi_world(options));
     comm::mpi_install_fault_handler();

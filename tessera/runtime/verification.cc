@@ -29,7 +29,7 @@
 namespace tessera {
 namespace {
 
-// A tensor's regions as one rank has them after a step.
+// A region of a tensor that a rank has after a step, and its values.
 struct HeldValues {
   std::string name;
   Box region;
@@ -38,8 +38,8 @@ struct HeldValues {
 
 struct RankResult {
   std::vector<std::vector<HeldValues>> steps;  // loss and gradients after each step
-  std::vector<HeldValues> parameters;          // after the last, and running state
-  Traffic predicted;  // of all steps, and of the changes of plan between them
+  std::vector<HeldValues> parameters;          // parameters and running state after the last step
+  Traffic predicted;  // traffic of all steps, and of the changes of plan between them
   comm::Counters counted;
   struct Memory {
     std::array<int64_t, 3> predicted{}, counted{};  // by tier
@@ -54,8 +54,8 @@ struct Whole {
 };
 using State = std::map<std::string, Whole>;
 
-// Returns the tensor if an op computes a parameter's gradient as the sum of one tensor alone (a
-// bias); otherwise returns an invalid id.
+// Returns the tensor whose elements are summed to the given gradient of a parameter, if the
+// gradient is such a sum of one tensor (as that of a bias is); otherwise returns an invalid id.
 TensorId terms_of(const Graph& graph, TensorId gradient) {
   for (TensorId at = gradient; graph.tensor(at).producer.valid();) {
     const Op& op = graph.op(graph.tensor(at).producer);
@@ -74,7 +74,8 @@ TensorId terms_of(const Graph& graph, TensorId gradient) {
 std::string display_name(const Graph& graph, TensorId id) {
   const Tensor& tensor = graph.tensor(id);
   if (id == graph.loss) return "loss";
-  if (tensor.role == Role::kGradient && tensor.of.valid())  // unscaled or never scaled
+  if (tensor.role == Role::kGradient && tensor.of.valid())  // a gradient that is not multiplied by
+                                                            // the loss scale
     return "grad." + graph.tensor(tensor.of).name;
   return tensor.name;
 }
@@ -87,7 +88,7 @@ std::vector<HeldValues> read_homes(const RankExecutor& executor, const Graph& gr
   for (const Home& home : homes) {
     const bool trained = graph.tensor(home.tensor).role == Role::kParameter;
     if (trained_only && !trained && !carried[home.tensor.index()]) continue;
-    if (ahead[home.tensor.index()]) continue;  // it belongs to the next step
+    if (ahead[home.tensor.index()]) continue;  // its value is for the next step
     if (home.region.empty()) continue;
     const PieceOrigin origin = origins.of(home.tensor);
     const std::string name = display_name(graph, home.tensor);
@@ -97,7 +98,8 @@ std::vector<HeldValues> read_homes(const RankExecutor& executor, const Graph& gr
   return held;
 }
 
-// Returns what a step of the program sends, given the ids of that step.
+// Returns the traffic that a step of the program sends. `load` gives the ids of the step, on which
+// exchanges of rows depend.
 Traffic predicted_traffic(const Program& program, const Graph& graph, int64_t step,
                           const LoadFunction& load) {
   const std::optional<Program> counted = with_counted_rows(program, graph, step, load);
@@ -146,8 +148,8 @@ Status run_rank(const std::vector<Period>& periods, const VerifyConfig& config,
     executor->run_step(step, load);
     result.predicted += predicted_traffic(program, compiled.graph(), step, load);
     result.lossy = result.lossy || is_lossy(program) || works_on_old_values(compiled.graph());
-    // A run, and each plan that it changes to, begins by making what the first step must find
-    // ready.
+    // Under each plan, before the first step, the executor runs the part of the program that works
+    // ahead, because the first step uses its results. This traffic is added here.
     if (step == executor.period().first_step) {
       TESSERA_TRY(const auto ahead, ahead_part(program, compiled.graph()));
       if (ahead) {
@@ -186,20 +188,22 @@ Result<std::vector<RankResult>> run_plan(std::vector<Period>& periods, const Ver
   return results;
 }
 
-// Returns the state of the serial run, where every region is the whole tensor.
+// Returns the values of the serial run by tensor name. In a serial run every region is the
+// whole tensor.
 State whole_state(const std::vector<HeldValues>& held) {
   State state;
   for (const HeldValues& one : held) state[one.name] = {one.region.shape(), one.values};
   return state;
 }
 
-// A gradient that sums one tensor cancels if it is smaller than this share of the largest element
-// that it sums: its roundings are those of its terms. Other gradients are measured by their own
-// size.
+// A gradient that is a sum of one tensor counts as cancelled if its largest element is at most
+// this share of the largest element of that tensor. Its error then comes from the roundings of
+// its terms and is divided by their size. The errors of other gradients are divided by the size
+// of the gradient.
 constexpr double kCancels = 1e-3;
 
-// The largest element of each tensor that a gradient is a sum of, by the gradient's name.
-// take_terms() removes these tensors from the serial run's state.
+// By the name of a gradient that is a sum of one tensor: the largest element of that tensor.
+// take_terms() computes this map and removes these tensors from the state of the serial run.
 using LargestTerms = std::map<std::string, double>;
 LargestTerms take_terms(const Graph& graph, State& state) {
   LargestTerms largest;
@@ -218,7 +222,7 @@ LargestTerms take_terms(const Graph& graph, State& state) {
   return largest;
 }
 
-// Returns the largest magnitude of the elements that are finite numbers.
+// Returns the largest magnitude of the finite elements; 0 if there is none.
 double largest_of(const Whole& whole) {
   double largest = 0;
   for (const double value : whole.values) {
@@ -232,16 +236,16 @@ struct Worst {
   std::string name;
 };
 
-// Returns the difference of two values: 0 if both are NaN (0 / 0 in both runs), infinite if only
-// one is.
+// Returns the difference of two values. It is 0 if both are NaN (0 / 0 in both runs), and infinite
+// if only one of them is NaN.
 double apart(double a, double b) {
   if (std::isnan(a) || std::isnan(b))
     return std::isnan(a) && std::isnan(b) ? 0 : std::numeric_limits<double>::infinity();
   return a == b ? 0 : std::abs(a - b);  // this handles infinities too
 }
 
-// The largest difference of each tensor's elements between serial runs whose sums are rounded in
-// different ways.
+// By tensor name: the largest difference of an element between the serial run and the serial runs
+// with other roundings.
 using Noise = std::map<std::string, double>;
 struct NoiseOfRun {
   std::vector<Noise> steps;  // of loss and gradients
@@ -258,11 +262,12 @@ void add_noise(const std::vector<HeldValues>& serial, const std::vector<HeldValu
   }
 }
 
-// Compares the regions of all ranks with the serial values; some rank must hold every element.
+// Compares the values of all ranks with those of the serial run. Each element must be held by
+// some rank.
 class Comparison {
  public:
-  // Makes a comparison. `noise` explains errors above the limit; null: nothing explains them.
-  // Explained errors are added to `explained`.
+  // Makes a comparison. Errors above the limit that `noise` explains are added to `explained` and
+  // do not count; null: all errors count.
   Comparison(const State& serial, double floor, const Tolerances& limits, const Noise* noise,
              WithinNoise& explained, LargestTerms terms = {})
       : serial_(serial),
@@ -346,7 +351,8 @@ class Comparison {
   int64_t not_finite_ = 0;
 };
 
-// Compares the runs. `noise` is null if it was not measured.
+// Compares the parallel run with the serial run and writes the errors to the report. `noise` is
+// null if it was not measured.
 Status compare(const Graph& graph, const RankResult& serial,
                const std::vector<RankResult>& parallel, const NoiseOfRun* noise,
                VerifyReport& report) {
@@ -354,13 +360,14 @@ Status compare(const Graph& graph, const RankResult& serial,
   report.within_noise = {};
   report.not_finite = 0;
   Worst loss, gradients, parameters;
-  std::map<std::string, bool> cancels;  // gradients that are roundings of their terms in each step
+  std::map<std::string, bool> cancels;  // gradients: whether each is nothing but roundings of its
+                                        // terms in every step
   for (size_t step = 0; step < serial.steps.size(); ++step) {
     State state = whole_state(serial.steps[step]);
     LargestTerms terms = take_terms(graph, state);
     std::erase_if(terms, [&](const auto& entry) {
       const auto sum = state.find(entry.first);
-      // This gradient is not compared, or its own size says enough.
+      // Removes gradients that are not compared and those that do not cancel.
       return sum == state.end() || largest_of(sum->second) > kCancels * entry.second;
     });
     for (const auto& [name, largest] : terms) {
@@ -379,7 +386,8 @@ Status compare(const Graph& graph, const RankResult& serial,
     report.not_finite += comparison.not_finite();
   }
   const State state = whole_state(serial.parameters);
-  // The size of a parameter that moves by roundings alone tells nothing: all parameters measure it.
+  // If a parameter changes only by roundings, its error is divided by the largest element of all
+  // parameters, because its own size means nothing.
   double largest = 0;
   for (const auto& [name, whole] : state) largest = std::max(largest, largest_of(whole));
   LargestTerms by_all;
@@ -403,7 +411,7 @@ Status compare(const Graph& graph, const RankResult& serial,
   return {};
 }
 
-// Sets the reason to the first thing that is wrong, in words.
+// Sets the reason why the report is not ok, unless an earlier reason is set.
 void set_reason(VerifyReport& report, std::string why) {
   if (report.why.empty()) report.why = std::move(why);
 }
@@ -445,8 +453,9 @@ void compare_contract(const std::vector<RankResult>& ranks, VerifyReport& report
 
 namespace {
 
-// Returns the tensors that gradients are sums of, which a serial run in float64 keeps beside
-// gradients. Narrow runs have a floor that lets roundings pass.
+// Returns the names of the tensors whose sums are gradients. A serial run in float64 keeps these
+// tensors in addition to the gradients. Narrow runs do not need them, because their larger floor
+// lets roundings pass.
 std::vector<std::string> summed_tensors(const Graph& graph) {
   std::vector<std::string> names;
   for (const Tensor& tensor : graph.tensors()) {
@@ -497,7 +506,8 @@ Result<VerifyReport> compare_runs(std::vector<Period> serial, std::vector<Period
   const bool exceeds = report.loss_error > report.tolerances.loss ||
                        report.gradients_error > report.tolerances.gradients ||
                        report.parameters_error > report.tolerances.parameters;
-  // A caller that asks for less than the default limit gets that limit, roundings or not.
+  // If the caller asks for a limit below the default, the limit holds even where roundings explain
+  // the error.
   const bool stricter = config.tolerance < VerifyConfig{}.tolerance;
   if (exceeds && !stricter && !report.lossy && dtype == DType::kFloat64) {
     TESSERA_TRY(const NoiseOfRun noise,

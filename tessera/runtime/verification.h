@@ -1,5 +1,5 @@
-// Internal to the runtime: verify_plan (session.h) with an inserted fault, to show that the
-// comparison finds it.
+// Internal to the runtime: runs verify_plan (session.h) with a fault that a test inserts into the
+// programs, to show that the comparison finds the fault.
 #pragma once
 
 #include <functional>

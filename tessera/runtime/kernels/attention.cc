@@ -1,8 +1,9 @@
-// Fused attention. libtorch's flash kernels for the processor compute the plain form, causal or
-// not, on strided views (no copy of q, k, v), one call for each query group. A box may hold any
-// interval of queries and of keys: it is cut into rectangles, each either wholly below the causal
-// diagonal or a square on it, whose results are merged by log-sum-exp (exact). Keys that no query
-// of the box sees are not read; their gradients are zero.
+// Fused attention. The plain form (without bias, segments, window and dropout; causal or not) is
+// computed by libtorch's flash kernels for the processor. They work on strided views, so q, k and v
+// are not copied; there is one call for each query group. A box may hold any interval of queries
+// and any interval of keys. It is cut into rectangles, each of which is completely below the causal
+// diagonal or a square on it. The results of the rectangles are merged by log-sum-exp, which is
+// exact. Keys that no query of the box sees are not read; their gradients are zero.
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 #include <ATen/ops/fill.h>
@@ -33,13 +34,15 @@ std::vector<Rectangle> rectangles_of(const KernelCall& call) {
   const std::vector<OpDim>& dims = call.op->annotation.dims;
   Interval queries = call.box.dims[q];
   queries.begin += dims[kv].size - dims[q].size;
-  // The view of the keys may end at the last query.
+  // k may have fewer keys than the box, because it may end at the last query.
   return rectangles(queries, {call.box.dims[kv].begin, k.shape[1]}, call.op->integer("causal") != 0,
                     *order, dims[kv].size);
 }
 
-// Returns whether attention runs by blocks. libtorch's kernels know only the plain form; for some
-// types the blocked kernels are faster, if blocks of queries are contiguous in position.
+// Returns whether the call is computed by the blocked kernels (attention_blocked.cc) and not by
+// libtorch's. Every form except the plain one is, because libtorch's kernels know only the plain
+// form. The plain form is, if the blocked kernels are faster and the tokens are in the order of
+// their positions.
 bool blocked(const KernelCall& call) {
   const Op& op = *call.op;
   const AttentionOperands operands(op);
@@ -57,7 +60,8 @@ int64_t offset_bytes(const Array& array, size_t dim, int64_t index) {
   return index * array.strides[dim] * dtype_bytes(array.dtype);
 }
 
-// [batch, seq, heads, group, d] or [batch, seq, heads, d] -> [batch, heads, interval of seq, d]
+// Returns [batch, seq, heads, group, d] or [batch, seq, heads, d] as [batch, heads, interval of
+// seq, d], for one group.
 at::Tensor heads_view(const Array& x, Interval seq, int64_t group) {
   std::byte* data = x.data + offset_bytes(x, 1, seq.begin);
   const bool grouped = x.shape.size() == 5;
@@ -67,7 +71,7 @@ at::Tensor heads_view(const Array& x, Interval seq, int64_t group) {
                    {x.strides[0], x.strides[2], x.strides[1], x.strides[last]});
 }
 
-// [batch, seq, heads, group] -> [batch, heads, interval of seq]
+// Returns [batch, seq, heads, group] as [batch, heads, interval of seq], for one group.
 at::Tensor statistics_view(const Array& x, Interval seq, int64_t group) {
   return tensor_of(x.data + offset_bytes(x, 1, seq.begin) + offset_bytes(x, 3, group), x.dtype,
                    {x.shape[0], x.shape[2], seq.size}, {x.strides[0], x.strides[2], x.strides[1]});
@@ -84,7 +88,8 @@ struct ForwardCall {
   bool causal = false;
 };
 
-// Merges (o, lse) of more keys into the totals: o = sum of o_i exp(lse_i - lse).
+// Merges the results (o, lse) for further keys into the results so far: o = sum of o_i exp(lse_i
+// - lse).
 template <class A>
 void merge(const ForwardCall& part, const at::Tensor& o, const at::Tensor& lse) {
   const Array other_o = array_of(o, part.o_array.dtype);
@@ -112,7 +117,7 @@ Kernel attention(const KernelCall& call) {
               &lse = call.outputs[1];
   const std::vector<Rectangle> parts = rectangles_of(call);
   const std::optional<double> scale = stated_scale(*call.op);
-  const bool add = call.add[0];  // merge into the o and lse of other keys
+  const bool add = call.add[0];  // whether to merge into the results for other keys
   const bool whole = !add && parts.size() == 1 && parts[0].queries.size == q.shape[1];
   std::vector<ForwardCall> calls;
   for (int64_t g = 0; g < q.shape[3]; ++g) {
@@ -165,8 +170,9 @@ void put_result(const at::Tensor& to, const at::Tensor& value, bool set) {
   }
 }
 
-// (do, q, k, v, o, lse) -> (dq, dk, dv). Each rectangle recomputes its weights from the total lse,
-// so its contributions add up.
+// Prepares the kernel with inputs (do, q, k, v, o, lse) and outputs (dq, dk, dv). Each
+// rectangle recomputes its weights from the lse over all keys, so the gradients of the
+// rectangles can be added.
 Kernel attention_grad(const KernelCall& call) {
   if (blocked(call)) return blocked_attention_grad(call);
   const Array &d_o = call.inputs[0], &q = call.inputs[1], &k = call.inputs[2], &v = call.inputs[3],
@@ -174,7 +180,8 @@ Kernel attention_grad(const KernelCall& call) {
   const Array &dq = call.outputs[0], &dk = call.outputs[1], &dv = call.outputs[2];
   const std::vector<Rectangle> parts = rectangles_of(call);
   const std::optional<double> scale = stated_scale(*call.op);
-  // One rectangle covers all queries and keys: its gradients are written, not added.
+  // If one rectangle covers all queries (all keys), its gradients of the queries (keys) are written
+  // instead of added.
   const bool covers_queries =
       !call.add[0] && parts.size() == 1 && parts[0].queries.size == q.shape[1];
   const auto covers_keys = [&](size_t output, const Array& keys) {

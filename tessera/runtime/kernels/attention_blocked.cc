@@ -1,12 +1,13 @@
-// Attention by blocks of queries and heads: scores of a block against the keys that it sees,
-// softmax by rows, product with the values; the backward pass makes the weights again from the
-// log-sum-exp. A block's scores stay in the second level cache. Keys that no query of a block sees
-// are not touched: with several blocks a causal op skips about half of the work. A box may hold any
-// interval of queries and of keys.
+// Attention by blocks of queries and heads. For each block the kernel computes the scores against
+// the keys that the block's queries see, a softmax of each row, and the product with the values.
+// The backward pass computes the weights again from the log-sum-exp. The scores of a block fit in
+// the second-level cache. Keys that no query of a block sees are skipped, so with several blocks a
+// causal op does only about half of the work. A box may hold any interval of queries and any
+// interval of keys.
 //
 // Every form of attention is computed here: bias, segments, windows, dropped weights
-// (attention_form.h). For the plain form this is libtorch's flash kernel with another library for
-// its products: libtorch's kernel calls MKL (see product.h).
+// (attention_form.h). For the plain form the algorithm is that of libtorch's flash kernel, which
+// calls MKL for its products; here product.h chooses the library.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -20,13 +21,13 @@
 namespace tessera::kernels {
 namespace {
 
-constexpr int64_t kQueries = 128;              // of a block
-constexpr int64_t kScores = int64_t{1} << 18;  // of a block: 1 MiB
+constexpr int64_t kQueries = 128;              // queries of a block
+constexpr int64_t kScores = int64_t{1} << 18;  // most scores of a block: 1 MiB in float32
 
 template <class A>
 constexpr DType kOwn = sizeof(A) == 8 ? DType::kFloat64 : DType::kFloat32;
 
-// The parts of one piece of scratch memory.
+// Divides one piece of scratch memory into parts: add() returns the offset of a new part.
 class Parts {
  public:
   int64_t add(int64_t bytes) {
@@ -40,8 +41,9 @@ class Parts {
   int64_t total_ = 0;
 };
 
-// The operands in the type of the computation: operands of a narrower type are copied into scratch
-// memory before, and results back after.
+// The operands of a call in the type of the computation. Inputs of a narrower type are converted
+// into scratch memory before the computation, and outputs of a narrower type are converted back
+// after it.
 template <class A>
 class Operands {
  public:
@@ -64,7 +66,10 @@ class Operands {
       after_.push_back(prepare_copy(wide_outputs_.back(), own));
     }
   }
-  const Array& in(size_t i) const { return wide_inputs_[i]; }  // of those given
+  const Array& in(size_t i) const {
+    return wide_inputs_[i];
+  }  // i: place in the constructor's list
+     // of inputs
   const Array& out(size_t i) const { return wide_outputs_[i]; }
   const std::vector<Kernel>& before() const { return before_; }
   const std::vector<Kernel>& after() const { return after_; }
@@ -107,13 +112,15 @@ std::byte* element(const Array& x, int64_t batch, int64_t seq, int64_t head, int
   return x.data + offset * dtype_bytes(x.dtype);
 }
 
-// One block: some heads, some queries, the keys that these queries see.
+// A block: an interval of heads, an interval of queries, and the interval of keys that these
+// queries see.
 struct Block {
   int64_t batch, group, head, heads, query, queries, key, keys;
   AttentionRow row(int64_t h, int64_t i) const { return {batch, head + h, group, query + i}; }
 };
 
-// [heads, rows, head_dim] of the block's heads.
+// Returns a view [heads, rows, head_dim] of an operand: the heads of the block and `rows` tokens
+// from `seq` on.
 at::Tensor rows_view(const Array& x, const Block& b, int64_t seq, int64_t rows) {
   return tensor_of(element(x, b.batch, seq, b.head, b.group), x.dtype,
                    {b.heads, rows, x.shape.back()}, {x.strides[2], x.strides[1], x.strides.back()});
@@ -123,7 +130,8 @@ at::Tensor scores_view(std::byte* memory, const Block& b, DType dtype) {
 }
 at::Tensor transposed(const at::Tensor& x) { return x.transpose(1, 2); }
 
-// Returns the blocks. Those of one batch element and group are consecutive, the last queries first.
+// Returns the blocks of the box. The blocks of one batch element and group follow one another,
+// those of the last queries first.
 template <class A>
 std::vector<Block> blocks_of(const Array& q, const AttentionForm<A>& form) {
   std::vector<Block> blocks;
@@ -153,7 +161,8 @@ int64_t scores_bytes(const std::vector<Block>& blocks) {
   return most * static_cast<int64_t>(sizeof(A));
 }
 
-// Calls f for the rows of the block, with the keys of the block that each row may see.
+// Calls f(head, query, keys) for each row of the block; `keys` are the keys of the block that the
+// row may see.
 template <class A, class F>
 void each_row(const Block& b, const AttentionForm<A>& form, F&& f) {
   for (int64_t h = 0; h < b.heads; ++h) {
@@ -168,7 +177,7 @@ A* row_of(std::byte* scores, const Block& b, int64_t h, int64_t i) {
   return reinterpret_cast<A*>(scores) + (h * b.queries + i) * b.keys;
 }
 
-// Sets the elements outside of the keys that a row sees to zero.
+// Sets the elements of a row to zero that belong to keys which the row does not see.
 template <class A>
 void clear_unseen(A* row, const Block& b, Interval seen) {
   std::fill(row, row + (seen.begin - b.key), A{0});
@@ -191,7 +200,8 @@ A* statistic(const Array& x, const Block& b, int64_t h, int64_t i) {
          (b.head + h) * x.strides[2] + b.group * x.strides[3];
 }
 
-// Merges one block's o, contiguous [heads, queries, head_dim], and lse into the totals.
+// Merges the result of one row for the keys of a block (`term` and term_lse) into the result so far
+// (o, whose elements are `step` apart, and lse).
 template <class A>
 void merge_row(A* o, int64_t step, A* lse, const A* term, A term_lse, int64_t size) {
   if (std::isinf(term_lse)) return;
@@ -202,7 +212,7 @@ void merge_row(A* o, int64_t step, A* lse, const A* term, A term_lse, int64_t si
   *lse = sum;
 }
 
-// Sets the rows of blocks that see no key: o = 0, lse = -inf.
+// Sets the results of a block whose queries see no key: o = 0, lse = -inf.
 template <class A>
 void clear_rows(const Block& b, const Array& o, const Array* lse) {
   for (int64_t h = 0; h < b.heads; ++h) {
@@ -226,7 +236,8 @@ void clear_keys(const Array& x, int64_t begin) {
   }
 }
 
-// Turns the scores of a row into weights; returns their log-sum-exp.
+// Turns the scores of a row into weights. Returns the log-sum-exp of the scores, -inf if the row
+// sees no key.
 template <class A>
 A make_weights(A* row, const AttentionRow& at, Interval seen, const AttentionForm<A>& form,
                A scale) {
@@ -251,9 +262,9 @@ Kernel forward(const KernelCall& call) {
   Operands<A> operands(call, {0, 1, 2}, parts);
   AttentionForm<A> form(call);
   const std::vector<Block> blocks = blocks_of(call.inputs[0], form);
-  const bool add = call.add[0];  // merge into the o and lse of other keys
+  const bool add = call.add[0];  // whether to merge into the results for other keys
   const int64_t width = call.outputs[0].shape.back();
-  int64_t rows = 0;  // of a block, with all its heads
+  int64_t rows = 0;  // most rows of a block: heads * queries
   for (const Block& b : blocks) rows = std::max(rows, b.heads * b.queries);
   const int64_t scores_at = parts.add(scores_bytes<A>(blocks)),
                 terms_at =
@@ -263,7 +274,8 @@ Kernel forward(const KernelCall& call) {
   const Array q = operands.in(0), k = operands.in(1), v = operands.in(2), o = operands.out(0),
               lse = operands.out(1);
   std::byte* const scores = memory + scores_at;
-  A* const terms = reinterpret_cast<A*>(memory + terms_at);  // o of a block, then its lse
+  A* const terms = reinterpret_cast<A*>(memory + terms_at);  // memory for o of a block, then for
+                                                             // its lse
   A* const terms_lse = terms + rows * width;
   std::vector<ForwardBlock> steps;
   for (const Block& b : blocks) {
@@ -312,8 +324,8 @@ Kernel forward(const KernelCall& call) {
   };
 }
 
-// The gradient of the bias, to which rows are added. The array is viewed along (batch, heads,
-// group, seq, kv).
+// The gradient of the bias, to which the gradients of rows of scores are added. The dims of the
+// array are (batch, heads, group, seq, kv).
 template <class A>
 struct BiasGradient {
   Array array;
@@ -330,8 +342,8 @@ struct BiasGradient {
   }
 };
 
-// Turns a row of scores into weights, as they met the values, and the gradients of those weights
-// into gradients of scores.
+// For one row: turns the scores p into the weights by which the values were multiplied (after
+// dropout), and the gradients dp of these weights into gradients of the scores.
 template <class A>
 struct RowGradient {
   const AttentionForm<A>& form;
@@ -382,7 +394,8 @@ Kernel backward(const KernelCall& call) {
     bias = {align(operands.out(3), annotation.outputs[3], dims, call.box), true};
   }
   std::byte *const weights = memory + weights_at, *const gradients = memory + gradients_at;
-  // The first block of a head sees all keys that any block sees: it sets, the others add.
+  // If `nested`, the first block of a head sees all keys that any block of the head sees. So this
+  // block sets the gradients of the keys, and the other blocks add to them.
   const bool nested = form.nested();
   const int64_t seen_keys = nested ? form.seen(form.queries() - 1).end() : 0;
   std::vector<BackwardBlock> steps;
@@ -454,13 +467,14 @@ bool blocked_attention_is_faster(DType dtype) {
   return dtype == DType::kFloat32 && onednn_is_faster();
 }
 
-// (q, k, v) -> (o, lse)
+// Prepares the kernel with inputs (q, k, v) and outputs (o, lse).
 Kernel blocked_attention(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype,
                            [&]<class A>() -> Kernel { return forward<A>(call); });
 }
 
-// (do, q, k, v, o, lse) -> (dq, dk, dv), with a bias (dq, dk, dv, dbias)
+// Prepares the kernel with inputs (do, q, k, v, o, lse) and outputs (dq, dk, dv), or (dq, dk, dv,
+// dbias) if the op has a bias.
 Kernel blocked_attention_grad(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype,
                            [&]<class A>() -> Kernel { return backward<A>(call); });

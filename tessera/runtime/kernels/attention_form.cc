@@ -37,7 +37,7 @@ void add_positions(const Order& order, int64_t size, Interval interval, std::vec
 }  // namespace
 
 AttentionOperands::AttentionOperands(const Op& op) {
-  const bool of_derivative = info_of(op).gradient;  // (do, q, k, v, o, lse), else (q, k, v)
+  const bool of_derivative = info_of(op).gradient;  // true: (do, q, k, v, o, lse, ..)
   q = of_derivative ? 1 : 0;
   size_t next = of_derivative ? 6 : 3;
   if ((op.inputs.size() - next) % 2 == 1) bias = static_cast<int>(next++);
@@ -55,7 +55,7 @@ AttentionForm<A>::AttentionForm(const KernelCall& call) {
   const auto box = [&](int dim) { return call.box.dims[static_cast<size_t>(dim)]; };
   const auto size = [&](int dim) { return op.annotation.dims[static_cast<size_t>(dim)].size; };
   queries_ = box(seq).size;
-  keys_ = call.inputs[operands.q + 1].shape[1];  // may end at the last query
+  keys_ = call.inputs[operands.q + 1].shape[1];  // k may end at the last query
   causal_ = op.integer("causal") != 0;
   window_ = op.integer("window");
   // If there are more keys than queries, the queries have the last positions.
@@ -76,8 +76,7 @@ AttentionForm<A>::AttentionForm(const KernelCall& call) {
   segments_ = operands.query_segments >= 0;
   if (bias_) bias_row_ = Row<A>(bias_array_.dtype, keys_, bias_array_.strides.back());
   if (op.number("p") == 0) return;
-  // A weight's index is that in [batch, seq, heads, group, kv], as if dropout worked on such a
-  // tensor.
+  // Dropout of weights uses the index that a weight has in a tensor [batch, seq, heads, group, kv].
   keep_ = Keep(op);
   const std::vector<Within> places = places_of(op, {batch, seq, heads, group, kv});
   int64_t step = 1;

@@ -1,6 +1,7 @@
-// Internal to kernels/: decides which keys a query of an attention box sees, what is added to its
-// scores, and which of its weights are dropped. It works on one row at a time: the scores of one
-// query of one head against consecutive keys. Indices of queries and keys are those of the box.
+// Internal to kernels/: tells attention kernels which keys a query of an attention box sees, what
+// is added to the query's scores, and which of the query's weights are dropped. The functions work
+// on one row at a time: the scores of one query of one head against consecutive keys. Indices of
+// queries and keys count from the box's first ones.
 //
 //   AttentionForm<float> form(call);
 //   form.start(*context);                                // once in each execution
@@ -20,11 +21,11 @@
 
 namespace tessera::kernels {
 
-// The operands of `attention` and its derivatives, by position.
+// The positions of the inputs of `attention` or of one of its derivatives.
 struct AttentionOperands {
   explicit AttentionOperands(const Op& op);
-  size_t q = 0;                                           // then k and v
-  int bias = -1, query_segments = -1, key_segments = -1;  // -1: none
+  size_t q = 0;                                           // position of q; k and v are the next two
+  int bias = -1, query_segments = -1, key_segments = -1;  // -1: the op has no such input
 };
 
 // A query of a head.
@@ -41,17 +42,17 @@ class AttentionForm {
   int64_t keys() const { return keys_; }
   // Returns whether each query sees exactly the keys of seen(query) and nothing is added to scores.
   bool simple() const { return !bias_ && !segments_ && positions_.empty(); }
-  // Returns whether each query sees the keys that the queries before it see.
+  // Returns whether each query sees all keys that the query before it sees.
   bool nested() const { return window_ == 0 && positions_.empty(); }
   bool drops() const { return keep_.p > 0; }
 
   // Returns the interval from the first to the last key that the query may see.
   Interval seen(int64_t query) const;
-  Interval seen(int64_t query, int64_t count) const;  // or that one of `count` queries may see
+  Interval seen(int64_t query, int64_t count) const;  // for any of `count` queries from `query`
 
   void start(const KernelContext& context);
-  // Turns x[j] into scale x[j] + bias, or -inf if key keys.begin + j is not seen. Returns whether
-  // any is.
+  // Turns x[j] into scale x[j] + bias, or into -inf if the query does not see key keys.begin + j.
+  // Returns whether the query sees any of the keys.
   bool shape(A* x, const AttentionRow& row, Interval keys, A scale) const;
   // Sets x[j] to 0 if the weight of key keys.begin + j is dropped, else to x[j] / (1 - p).
   void drop(A* x, const AttentionRow& row, Interval keys) const;
@@ -61,19 +62,21 @@ class AttentionForm {
 
   int64_t queries_ = 0, keys_ = 0, window_ = 0;
   bool causal_ = false;
-  int64_t shift_ = 0;  // position of query 0 minus that of key 0
-  // With an order: positions of the queries, then of the keys.
+  int64_t shift_ = 0;  // position of query 0 minus position of key 0
+  // If the tokens are in another order than their positions (the op's `order`) and this matters for
+  // which keys are seen: the positions of the queries, then those of the keys. Else empty.
   std::vector<int64_t> positions_;
-  // These are viewed along (batch, heads, group, seq, kv), (batch, heads, seq) and (batch, heads,
-  // kv).
+  // The dims of the three arrays are (batch, heads, group, seq, kv), (batch, heads, seq) and
+  // (batch, heads, kv).
   Array bias_array_, query_segments_, key_segments_;
   bool bias_ = false, segments_ = false;
   Row<A> bias_row_;
   Keep keep_;
-  // By batch, head and group: the contribution of each to the index of the first weight of a row.
+  // The index of a row's first weight is a sum. These lists have the terms for each batch, head
+  // and group.
   std::vector<int64_t> batch_index_, head_index_, group_index_;
   int64_t query_step_ = 0, first_index_ = 0;
-  bool dropping_ = true;  // whether the last started run drops weights
+  bool dropping_ = true;  // whether the run that start() began drops weights
   uint64_t seed_ = 0, stream_ = 0;
   std::shared_ptr<std::vector<uint32_t>> words_;
 };

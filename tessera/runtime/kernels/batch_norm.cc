@@ -1,6 +1,7 @@
 // Batch norm and the parts of its expansion: statistics over the dims that the attribute names, in
-// float (double for float64). If the innermost of these dims are long enough, loops of rows.h do
-// the work, in two passes over x for the moments and one for each other result; else libtorch does.
+// float (double for float64). If the innermost of these dims are long enough, loops of rows.h
+// compute the results: the moments in two passes over x, and each other result in one pass.
+// Otherwise libtorch computes them.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/TensorBody.h>
 #include <ATen/ops/empty.h>
@@ -23,10 +24,10 @@
 namespace tessera::kernels {
 namespace {
 
-// Places the operands of one instruction along the op dims of x.
+// Gives the operands of a call as arrays with the dims of x.
 class Norm {
  public:
-  // Makes it; `x` is the input that is normalised.
+  // Reads the call; `x` is the number of the input that is normalised.
   Norm(const KernelCall& call, size_t x)
       : call_(call), order_(op_dims(call.op->annotation.inputs[x])) {
     const std::vector<std::string> names = split_text(call.op->text("dims"), ' ');
@@ -38,7 +39,7 @@ class Norm {
     wide_ = call.inputs[x].dtype == DType::kFloat64 ? at::kDouble : at::kFloat;
   }
 
-  // Returns operands with as many dims as x, and one element along those that they lack.
+  // Returns an operand with the dims of x; a dim that the operand lacks has size 1.
   Array input(size_t i) const { return squeezed(input_along(call_, i, order_), i, true); }
   Array output(size_t i) const { return squeezed(output_along(call_, i, order_), i, false); }
   const std::vector<int64_t>& over() const { return over_; }
@@ -71,10 +72,11 @@ void put_sum(const Array& out, const at::Tensor& values, bool add) {
   put(out, missing.empty() ? values : at::sum(values, missing, true), add);
 }
 
-// The elements of arrays of x's shape, in cells that share statistics: a cell is one place of the
-// dims that are not summed over, and consists of rows of as many elements as its inner dims allow,
-// or of its longest dim. Values by cell are tensors with the dims of x and one element along summed
-// dims.
+// Arrays of x's shape, divided into cells. A cell has the elements that share their statistics: all
+// elements at one position of the dims that are not summed over. A cell consists of rows of
+// elements that are equally far apart: as many inner dims as can be joined, or, if these are short,
+// the cell's longest dim. A value for each cell is held by a tensor with the dims of x whose summed
+// dims have size 1.
 template <size_t N>
 class Cells {
  public:
@@ -101,10 +103,10 @@ class Cells {
   }
 
   double count() const { return static_cast<double>(count_); }
-  // Returns whether rows are so long that loops over them pay.
+  // Returns whether rows are so long that loops over them are faster than libtorch.
   bool has_rows() const { return length_ >= kShortestRow; }
   at::Tensor values() const { return at::empty(shape_, at::TensorOptions(wide_)); }
-  // Returns the values contiguously, one element a cell.
+  // Returns the values in contiguous memory, one element for each cell.
   at::Tensor by_cell(const at::Tensor& values) const { return values.expand(shape_).contiguous(); }
   at::Tensor read(size_t k) const { return tensor_of(arrays_[k]).to(wide_); }
   const std::vector<int64_t>& over() const { return over_; }
@@ -115,8 +117,8 @@ class Cells {
     return Row<A>(arrays_[k].dtype, length_, strides_[k]);
   }
   int64_t length() const { return length_; }
-  // Calls f(number of the cell, addresses of a row) for all rows of a cell, and done(number) after
-  // the last one.
+  // For each cell calls f(number of the cell, the row's address in each array) for all rows of the
+  // cell, and then done(number of the cell).
   template <class F, class G>
   void each(F&& f, G&& done) const {
     for (size_t cell = 0; cell < cells_.size(); ++cell) {
@@ -132,7 +134,8 @@ class Cells {
  private:
   static constexpr int64_t kShortestRow = 4;
 
-  // Takes dim d into the rows, if its elements follow on in all arrays; returns whether they do.
+  // Joins dim d to the rows, if in all arrays its elements continue the rows at equal distances.
+  // Returns whether it could.
   bool joins(size_t d, std::array<int64_t, N>& strides) {
     const int64_t size = arrays_[0].shape[d];
     if (size == 1) return true;
@@ -145,8 +148,8 @@ class Cells {
     length_ *= size;
     return true;
   }
-  // Makes rows of the longest summed dim, if rows of the innermost ones are short (maps of one
-  // element). The elements of such rows lie apart and are read one by one.
+  // If rows of the innermost dims would be short (maps of one element), makes rows of the longest
+  // summed dim instead. The elements of such rows are apart in memory and are read one by one.
   void take_longest(const std::vector<bool>& summed, std::vector<bool>& in_row,
                     std::array<int64_t, N>& strides) {
     const std::vector<int64_t>& sizes = arrays_[0].shape;
@@ -163,7 +166,8 @@ class Cells {
     length_ = sizes[longest];
     for (size_t k = 0; k < N; ++k) strides[k] = arrays_[k].strides[longest];
   }
-  // Returns the offsets in bytes, by array, of all places of the dims; the last dim is the fastest.
+  // Returns, for all positions of the given dims in row-major order, the offset in bytes in
+  // each array.
   std::vector<std::array<int64_t, N>> offsets(const std::vector<size_t>& dims) const {
     std::vector<std::array<int64_t, N>> out(1);
     for (const size_t d : dims) {
@@ -195,7 +199,7 @@ void with_wide(at::ScalarType wide, F&& f) {
   f.template operator()<float>();
 }
 
-// Returns the mean and population variance of array k of each cell.
+// Returns, for each cell, the mean and the population variance of the elements of array k.
 template <size_t N>
 std::pair<at::Tensor, at::Tensor> moments(const Cells<N>& cells, size_t k, at::ScalarType wide) {
   if (!cells.has_rows()) {
@@ -250,7 +254,8 @@ void apply(const Cells<2>& cells, at::ScalarType wide, const at::Tensor& mean,
   });
 }
 
-// Returns the sums of dy and of dy (x - mean) rstd; arrays dy and x are the first two.
+// Returns, for each cell, the sums of dy and of dy (x - mean) rstd. The first two arrays are dy
+// and x.
 template <size_t N>
 std::pair<at::Tensor, at::Tensor> gradient_sums(const Cells<N>& cells, at::ScalarType wide,
                                                 const at::Tensor& mean, const at::Tensor& rstd) {
@@ -283,8 +288,8 @@ std::pair<at::Tensor, at::Tensor> gradient_sums(const Cells<N>& cells, at::Scala
   return {sums, sums_xhat};
 }
 
-// Computes dx = rstd gamma (dy - sum / n - xhat sum_xhat / n), xhat = (x - mean) rstd; arrays dy,
-// x, dx.
+// Computes dx = rstd gamma (dy - sum / n - xhat sum_xhat / n), where xhat = (x - mean) rstd. The
+// arrays are dy, x and dx.
 void input_gradient(const Cells<3>& cells, at::ScalarType wide, double n, const at::Tensor& mean,
                     const at::Tensor& rstd, const at::Tensor& gamma, const at::Tensor& sum,
                     const at::Tensor& sum_xhat) {
@@ -311,8 +316,9 @@ void input_gradient(const Cells<3>& cells, at::ScalarType wide, double n, const 
   });
 }
 
-// (x, gamma, beta[, running mean, running variance]; dims, eps) -> (y, mean, rstd); an evaluation
-// uses the running statistics, if there are any.
+// Prepares the kernel with inputs (x, gamma, beta[, running mean, running variance]), attributes
+// (dims, eps) and outputs (y, mean, rstd). An evaluation uses the running statistics, if the call
+// has them.
 Kernel batch_norm(const KernelCall& call) {
   const Norm norm(call, 0);
   const bool runs = call.inputs.size() > 3;
@@ -335,7 +341,8 @@ Kernel batch_norm(const KernelCall& call) {
   };
 }
 
-// (dy, x, gamma, mean, rstd; dims) -> (dx, dgamma, dbeta)
+// Prepares the kernel with inputs (dy, x, gamma, mean, rstd), attribute dims and outputs (dx,
+// dgamma, dbeta).
 Kernel batch_norm_grad(const KernelCall& call) {
   const Norm norm(call, 1);
   return
@@ -351,7 +358,7 @@ Kernel batch_norm_grad(const KernelCall& call) {
 }
 
 // ---- parts
-// (x; dims) -> stats [.., 3]
+// Prepares the kernel with input x, attribute dims and output stats [.., 3].
 Kernel batch_moments(const KernelCall& call) {
   const Norm norm(call, 0);
   return [cells = Cells<1>({norm.input(0)}, norm.over(), norm.wide()), wide = norm.wide(),
@@ -363,7 +370,7 @@ Kernel batch_moments(const KernelCall& call) {
   };
 }
 
-// (x, mean, rstd, gamma, beta) -> y
+// Prepares the kernel with inputs (x, mean, rstd, gamma, beta) and output y.
 Kernel batch_apply(const KernelCall& call) {
   const Norm norm(call, 0);
   return [cells = Cells<2>({norm.input(0), norm.output(0)}, norm.over(), norm.wide()),
@@ -373,7 +380,7 @@ Kernel batch_apply(const KernelCall& call) {
   };
 }
 
-// (dy, x, mean, rstd) -> sums [.., 2]
+// Prepares the kernel with inputs (dy, x, mean, rstd) and output sums [.., 2].
 Kernel batch_grad_sums(const KernelCall& call) {
   const Norm norm(call, 1);
   return [cells = Cells<2>({norm.input(0), norm.input(1)}, norm.over(), norm.wide()),
@@ -383,11 +390,12 @@ Kernel batch_grad_sums(const KernelCall& call) {
   };
 }
 
-// (dy, x, gamma, mean, rstd, sums; count) -> dx
+// Prepares the kernel with inputs (dy, x, gamma, mean, rstd, sums), attribute count and output dx.
 Kernel batch_grad_apply(const KernelCall& call) {
   const Norm norm(call, 1);
   const auto n = static_cast<double>(call.op->integer("count"));
-  // The last dim of the sums, which counts the two, is no dim of x.
+  // `sums` has the two sums along its last dim, which is not a dim of x; `step` is the distance
+  // between them.
   const int64_t step = call.inputs[5].strides.back() * dtype_bytes(call.inputs[5].dtype);
   return
       [cells = Cells<3>({norm.input(0), norm.input(1), norm.output(0)}, norm.over(), norm.wide()),
@@ -400,7 +408,7 @@ Kernel batch_grad_apply(const KernelCall& call) {
       };
 }
 
-// (dy, x, mean, rstd) -> (dgamma, dbeta)
+// Prepares the kernel with inputs (dy, x, mean, rstd) and outputs (dgamma, dbeta).
 Kernel batch_grad_params(const KernelCall& call) {
   const Norm norm(call, 1);
   return [cells = Cells<2>({norm.input(0), norm.input(1)}, norm.over(), norm.wide()),

@@ -1,6 +1,7 @@
 // conv, max_pool, avg_pool, sum_pool and their gradients, by libtorch's kernels on [batch,
-// channels, ..]. A piece has the elements that its windows read. libtorch pads both sides alike; if
-// a piece needs padding on one side only (at the border of the tensor), a padded copy is made.
+// channels, ..]. A piece of x has the elements that the windows of the piece of y read. libtorch
+// pads both sides of a map equally. A piece at the border of the tensor may need padding on one
+// side only; then a padded copy is made.
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
@@ -62,14 +63,15 @@ void put(const Array& out, const at::Tensor& result, bool add) {
 namespace {
 
 // ---- pieces of maps
-// How windows lie on the memory of a piece, by spatial dim. The piece of x has the elements that
-// lie under its windows and inside the tensor, so a piece at the border pads one side only.
+// The padding that the windows of a piece need, by spatial dim. The piece of x has those elements
+// of the windows that are inside the tensor, so a piece at the border may need padding on one
+// side only.
 struct PlacedFilter {
-  std::vector<int64_t> padding;  // on both sides, as libtorch takes it
-  std::vector<int64_t> pads;     // empty, or for constant_pad_nd: what x lacks before that padding
+  std::vector<int64_t> padding;  // padding on both sides, for libtorch
+  std::vector<int64_t> pads;     // pads for constant_pad_nd, applied to x first; empty: none
 };
 
-// Returns the intervals of the last `spatial` dims of an operand that the box reads or writes.
+// Returns which intervals of the last `spatial` dims of an operand the call's box reads or writes.
 std::vector<Interval> spatial_intervals(const KernelCall& call, const OperandDims& operand,
                                         size_t spatial) {
   std::vector<Interval> out;
@@ -85,9 +87,11 @@ std::vector<Interval> spatial_intervals(const KernelCall& call, const OperandDim
 struct Frame {
   std::vector<int64_t> kernel;  // elements from the first to the last of a window
   WindowNumbers windows;
-  bool pools = false;  // libtorch's pools pad at most half a kernel, and maps of at least a kernel
+  bool pools = false;  // a pool: libtorch pads it by at most half a kernel, if the map is at least
+                       // a kernel
 
-  // Returns the interval from the begin of the first window of `positions` to the end of the last.
+  // Returns the interval from the begin of the first window of `positions` to the end of the
+  // last window.
   Interval span(Interval positions, size_t d) const {
     const int64_t begin = positions.begin * windows.stride[d] - windows.padding[d];
     return {begin, (positions.size - 1) * windows.stride[d] + kernel[d]};
@@ -97,7 +101,8 @@ struct Frame {
     return padding >= 0 && room >= 0 && room / windows.stride[d] + 1 == positions &&
            (!pools || (2 * padding <= kernel[d] && elements >= kernel[d]));
   }
-  // Places windows: `elements` has what `positions` read; outside the elements is padding.
+  // Finds the padding for the windows `positions` on a piece of x with the elements `elements`;
+  // everything outside of these elements is padding.
   PlacedFilter place(const std::vector<Interval>& elements,
                      const std::vector<Interval>& positions) const {
     PlacedFilter out{{}, {}};
@@ -112,8 +117,8 @@ struct Frame {
     out.pads = to_cover(elements, positions, 1);
     return out;
   }
-  // Returns pads for constant_pad_nd, which begins with the last dim: from `elements` to the span
-  // of the positions (sign 1) or back (sign -1).
+  // Returns the pads for constant_pad_nd, the last dim first, that extend `elements` to the span of
+  // the positions (sign 1) or cut the span back to the elements (sign -1).
   std::vector<int64_t> to_cover(const std::vector<Interval>& elements,
                                 const std::vector<Interval>& positions, int64_t sign) const {
     std::vector<int64_t> pads;
@@ -130,7 +135,8 @@ at::Tensor padded(const at::Tensor& x, const std::vector<int64_t>& pads, double 
   return pads.empty() ? x : at::constant_pad_nd(x, pads, value);
 }
 
-// Handles a piece that no window reaches: writes zeros, or adds nothing.
+// Returns the kernel for an output that no window reaches: it writes zeros, or does nothing if the
+// call adds.
 Kernel nothing_reached(const Array& out, bool add) {
   if (add) return {};
   return [out] { tensor_of(out).zero_(); };
@@ -147,11 +153,11 @@ struct ConvNumbers {
   Frame frame;
   size_t spatial = 2;
   std::vector<int64_t> dilation, zeros;
-  int64_t groups = 1;  // in the piece
+  int64_t groups = 1;  // groups in the piece
 };
 
-// Returns the numbers of a convolution from the op and the weight of the piece, [out, in of a
-// group, kernel..]; `in` is the piece's number of channels of x. A piece has whole groups.
+// Returns the numbers of a convolution. `weight` is the piece's weight [out, in of a group,
+// kernel..]; `in` is the number of channels of x in the piece. A piece has whole groups.
 ConvNumbers conv_numbers(const Op& op, const Array& weight, int64_t in) {
   ConvNumbers n;
   n.spatial = weight.shape.size() - 2;
@@ -168,7 +174,8 @@ int64_t channels_of(const Array& map, const Array& weight) {
   return map.shape[map.shape.size() + 1 - weight.shape.size()];
 }
 
-// Returns whether all windows hold one element of the piece, so that channels multiply as matrices.
+// Returns whether each window has exactly one element, so that the convolution is a product of
+// matrices over the channels.
 bool is_pointwise(const ConvNumbers& n, const PlacedFilter& placed) {
   const auto all = [](const std::vector<int64_t>& numbers, int64_t value) {
     return std::all_of(numbers.begin(), numbers.end(), [&](int64_t x) { return x == value; });
@@ -176,8 +183,8 @@ bool is_pointwise(const ConvNumbers& n, const PlacedFilter& placed) {
   return n.groups == 1 && all(n.frame.kernel, 1) && placed.pads.empty() && all(placed.padding, 0);
 }
 
-// Returns [samples, channels, spatial..]: every `stride`-th element of each spatial dim of a map,
-// which are the elements that windows of one element read.
+// Returns a view [samples, channels, spatial..] of the map with every `stride`-th element of each
+// spatial dim: the elements that windows of one element read.
 at::Tensor under_windows(const at::Tensor& map, const ConvNumbers& n) {
   at::Tensor taken = with_one_lead(map, n.spatial + 1);
   for (size_t d = 0; d < n.spatial; ++d) {
@@ -186,7 +193,7 @@ at::Tensor under_windows(const at::Tensor& map, const ConvNumbers& n) {
   return taken;
 }
 
-// Returns a map all of whose elements are taken as [samples, channels, positions].
+// Returns the map as [samples, channels, positions].
 at::Tensor by_position(const at::Tensor& map, const ConvNumbers& n) {
   return with_one_lead(map, n.spatial + 1).flatten(2);
 }
@@ -195,8 +202,9 @@ at::Tensor as_matrix(const at::Tensor& weight) {
   return weight.reshape({weight.size(0), weight.size(1)});
 }
 
-// Calls f(tensor that it fills) on the array itself if `viewed` of it is a view and its type is the
-// one computed in; otherwise on a temporary, which is then put into the array.
+// Calls f(tensor, add), which fills the tensor. If `viewed` returns a view of the array and the
+// array has the type of the computation, the tensor is that view. Otherwise the tensor is a
+// temporary, which is then written or added to the array.
 template <class View, class F>
 void fill_through(const Array& out, bool add, View&& viewed, F&& f) {
   const at::Tensor whole = tensor_of(out);
@@ -210,8 +218,8 @@ void fill_through(const Array& out, bool add, View&& viewed, F&& f) {
   put(out, temporary, add);
 }
 
-// Puts what `compute` returns, a tensor of as many elements as the array, into the array; without a
-// copy if libtorch allocates the result there (`turn` is that of PlacedResult).
+// Writes the tensor that `compute` returns, which has as many elements as the array, to the array,
+// or adds it. Where possible avoids the copy by a PlacedResult, whose `turn` this is.
 template <class F>
 void put_placed(const Array& out, bool add, std::optional<size_t>& turn, F&& compute) {
   const at::Tensor to = tensor_of(out);
@@ -228,7 +236,7 @@ void put_placed(const Array& out, bool add, std::optional<size_t>& turn, F&& com
   }
 }
 
-// (x, w; stride, padding) -> y
+// Prepares the kernel with inputs (x, w), attributes (stride, padding) and output y.
 Kernel conv(const KernelCall& call) {
   const ConvNumbers n =
       conv_numbers(*call.op, call.inputs[1], channels_of(call.inputs[0], call.inputs[1]));
@@ -256,7 +264,8 @@ Kernel conv(const KernelCall& call) {
   };
 }
 
-// (dy, w) -> dx: each element of dx sums over the windows that hold it.
+// Prepares the kernel with inputs (dy, w) and output dx. Each element of dx is a sum over the
+// windows that contain the element.
 Kernel conv_input_grad(const KernelCall& call) {
   if (call.inputs[0].empty()) return nothing_reached(call.outputs[0], call.add[0]);
   const ConvNumbers n =
@@ -282,7 +291,7 @@ Kernel conv_input_grad(const KernelCall& call) {
       const at::Tensor values =
           at::empty({gradient.size(0), weight.size(0), gradient.size(2)}, gradient.options());
       pointwise_convolution(values, gradient, weight, false);
-      const at::Tensor whole = at::zeros(dx.shape, gradient.options());  // zeros between windows
+      const at::Tensor whole = at::zeros(dx.shape, gradient.options());  // stays 0 between windows
       const at::Tensor taken = under_windows(whole, n);
       taken.copy_(values.view(taken.sizes()));
       put(dx, whole, add);
@@ -290,7 +299,8 @@ Kernel conv_input_grad(const KernelCall& call) {
   }
   std::vector<int64_t> shape = call.outputs[0].shape;
   std::vector<int64_t> back;
-  if (!placed.pads.empty()) {  // computes all elements under the windows, then cuts out the piece's
+  if (!placed.pads.empty()) {  // computes all elements of the windows, then takes those of
+                               // the piece
     const std::vector<int64_t> sizes = covered(positions, n.frame);
     std::copy(sizes.begin(), sizes.end(), shape.end() - static_cast<std::ptrdiff_t>(n.spatial));
     back = n.frame.to_cover(elements, positions, -1);
@@ -310,7 +320,7 @@ Kernel conv_input_grad(const KernelCall& call) {
   };
 }
 
-// (dy, x) -> dw
+// Prepares the kernel with inputs (dy, x) and output dw.
 Kernel conv_weight_grad(const KernelCall& call) {
   const ConvNumbers n =
       conv_numbers(*call.op, call.outputs[0], channels_of(call.inputs[1], call.outputs[0]));
@@ -354,8 +364,9 @@ PoolNumbers pool_numbers(const Op& op) {
   return numbers;
 }
 
-// Returns the elements that each window has in a piece, by spatial dim: [first, last), counted from
-// the piece's first element. Two spatial dims count as three with one element in front.
+// Returns, for each spatial dim, which elements of a piece each window has: an interval [first,
+// end), counted from the piece's first element. If there are two spatial dims, a dim of one element
+// is added before them.
 WindowPool window_pool(const KernelCall& call, const PoolNumbers& n, const OperandDims& elements,
                        const OperandDims& positions) {
   const auto piece = spatial_intervals(call, elements, n.spatial),
@@ -389,13 +400,14 @@ Kernel max_pool(const KernelCall& call) {
   };
 }
 
-// (dy, x) -> dx
+// Prepares the kernel with inputs (dy, x) and output dx.
 Kernel max_pool_grad(const KernelCall& call) {
   if (call.inputs[0].empty()) return nothing_reached(call.outputs[0], false);
   const PoolNumbers n = pool_numbers(*call.op);
   const Annotation& annotation = call.op->annotation;
   const WindowPool pool = window_pool(call, n, annotation.inputs[1], annotation.inputs[0]);
-  // x has what all windows of dx's elements read; elements around those of dx are cut off.
+  // x has all elements of the windows that contain elements of dx. The gradient is computed for all
+  // of these, and then those that do not belong to dx are cut off.
   const auto beside = spatial_intervals(call, annotation.inputs[1], n.spatial),
              elements = spatial_intervals(call, annotation.outputs[0], n.spatial);
   std::vector<int64_t> back;
@@ -420,8 +432,8 @@ Kernel max_pool_grad(const KernelCall& call) {
   };
 }
 
-// Returns how many elements of the tensor each window of the piece has, [positions..], if padding
-// does not count; undefined if it counts, so that all windows have equally many.
+// Returns how many elements of the tensor each window of the piece has, [positions..]. Returns an
+// undefined tensor if padding counts, because then all windows have equally many elements.
 at::Tensor counts_of(const KernelCall& call, const PoolNumbers& n, const OperandDims& positions,
                      const OperandDims& elements) {
   if (call.op->integer("count_padding") != 0) return {};
@@ -450,7 +462,8 @@ double one_over_volume(const PoolNumbers& n) {
   return 1 / volume;
 }
 
-// Sums the elements of each window, times the factor or divided by `counts`.
+// Makes a kernel that sums the elements of each window and multiplies the sum by `factor`, or
+// divides it by `counts` if that is given.
 Kernel window_sums(const KernelCall& call, double factor, const at::Tensor& counts = {}) {
   const Annotation& annotation = call.op->annotation;
   const WindowPool pool =

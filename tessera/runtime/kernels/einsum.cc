@@ -1,15 +1,17 @@
-// einsum: every matrix product. The spec is compiled at prepare time to matrix products on strided
-// views of the operands and of the output:
+// einsum, which is every matrix product. prepare_kernel() compiles the spec to matrix products on
+// strided views of the operands and the output:
 //
-//   1. Each op dim of size > 1 belongs to a class by the operands that have it: batch (a, b, y),
-//      m (a, y), n (b, y), k (a, b). A dim of one operand alone is summed over first (rare).
-//   2. Inside a class, dims that lie behind one another in all arrays that have them are joined to
+//   1. The op dims of size > 1 are divided into classes by the operands that have them: batch (a, b
+//      and y), m (a and y), n (b and y), k (a and b). A dim that only one operand has is summed
+//      over first (rare).
+//   2. Inside a class, dims that are adjacent in memory in all arrays that have them are joined to
 //      one axis.
-//   3. One axis of m, n and k each makes the product; the choice is the largest product whose three
-//      matrices have a unit stride, so that BLAS reads and writes them in place. The other axes
-//      are loops (k loops accumulate); a long loop over batch is one batched product.
+//   3. One axis of each of m, n and k makes the matrix product. The choice is the largest product
+//      whose three matrices have a unit stride, so that BLAS reads and writes them in place. The
+//      other axes become loops (loops over k accumulate); a long loop over batch becomes one batched
+//      product.
 //
-// A linear layer, its two gradients and x W^T are one product each without any copy.
+// A linear layer, each of its two gradients, and x W^T take one product and no copy.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/sum.h>
 
@@ -21,7 +23,8 @@
 namespace tessera::kernels {
 namespace {
 
-// One loop of the product: its size and its stride in a, b and y (0 where absent).
+// One loop of the product: its size, and its stride in a, b and y (0 in an operand without
+// the dim).
 struct Axis {
   int64_t size = 1;
   int64_t a = 0, b = 0, y = 0;
@@ -38,7 +41,8 @@ Class class_of(bool in_a, bool in_b, bool in_y) {
   return in_a ? kM : kN;
 }
 
-// Returns the stride by which axes of a class are ordered before they are joined.
+// Returns the key by which the axes of a class are sorted, largest first, before adjacent ones are
+// joined: the stride in y, or in a for k, which y lacks.
 int64_t order_key(Class c, const Axis& axis) { return c == kK ? axis.a : axis.y; }
 
 void join_axes(std::vector<Axis>& axes, Class c) {
@@ -60,7 +64,7 @@ void join_axes(std::vector<Axis>& axes, Class c) {
 }
 
 struct Operand {
-  Array array;            // along `dims`
+  Array array;            // has the dims `dims`
   std::vector<int> dims;  // op dims
 };
 
@@ -77,8 +81,9 @@ struct Compiler {
     return std::find(operand.dims.begin(), operand.dims.end(), dim) != operand.dims.end();
   }
 
-  // Sums the operand over the dims that `other` and `y` lack, into memory of its own (rare, so not
-  // from the scratch that kernels share: both operands may need it).
+  // If the operand has dims that both `other` and `y` lack, sums over these dims into new memory.
+  // The kernels' scratch memory is not used, because both operands may need memory at once and the
+  // case is rare.
   void reduce_own_dims(Operand& operand, const Operand* other, const Operand& y) {
     std::vector<int64_t> summed, kept_shape;
     std::vector<int> kept;
@@ -123,7 +128,7 @@ ProductLoops classify(const KernelCall& call, const Operand& a, const Operand& b
   return loops;
 }
 
-// Returns whether BLAS can take a matrix with these strides as it is.
+// Returns whether BLAS can read a matrix with these strides without a copy.
 bool is_matrix(int64_t rows, int64_t row_stride, int64_t columns, int64_t column_stride) {
   const bool by_rows = (columns == 1 || column_stride == 1) && (rows == 1 || row_stride >= columns);
   const bool by_columns = (rows == 1 || row_stride == 1) && (columns == 1 || column_stride >= rows);
@@ -134,7 +139,8 @@ struct Axes {
   Axis m, n, k;
 };
 
-// Takes one axis of m, n and k each out of the loops.
+// Chooses an axis of each of m, n and k for the matrix product, and removes the three from
+// the loops.
 Axes choose_axes(ProductLoops& loops) {
   const auto with_none = [](const std::vector<Axis>& axes) {
     return std::max<size_t>(axes.size(), 1);
@@ -193,7 +199,7 @@ std::vector<Offsets> expand(const std::vector<Axis>& axes) {
   return all;
 }
 
-// A loop of at least this many products becomes one batched product.
+// The least number of products in a loop for which the loop becomes one batched product.
 constexpr int64_t kBatchedFrom = 8;
 
 std::vector<Product> compile_products(const Operand& a, const Operand& b, const Operand& y,
@@ -223,7 +229,8 @@ std::vector<Product> compile_products(const Operand& a, const Operand& b, const 
     return tensor_of(data, operand.array.dtype, {batch.size, rows.size, columns.size},
                      {batch.*stride, rows.*stride, columns.*stride});
   };
-  // A dim of size 1 gets the stride that makes the matrix plain.
+  // The stride of a dim of size 1 does not matter, so it is set to the one that a contiguous
+  // matrix has.
   const auto plain = [](Axis& x, const Axis& other, int64_t Axis::*stride) {
     if (x.size == 1) x.*stride = other.*stride == 1 ? std::max<int64_t>(other.size, 1) : 1;
   };
@@ -248,13 +255,13 @@ std::vector<Product> compile_products(const Operand& a, const Operand& b, const 
 }
 
 bool has_bias(const Op& op) {
-  // There are one or two operands and an optional bias. The bias is the operand that has no dim
-  // beyond those of y; it comes third, or second if the spec has one contracted operand, but the
-  // table of ops allows it only third.
+  // An einsum has one or two operands and perhaps a bias. The table of ops allows a bias only as
+  // the third operand.
   return op.inputs.size() == 3;
 }
 
-// Returns whether this is the piece whose reduction dims all begin at 0.
+// Returns whether this piece adds the bias. Only the piece does whose reduction dims all begin at
+// 0, so that the sum over the pieces has the bias once.
 bool adds_bias(const KernelCall& call) {
   const Annotation& annotation = call.op->annotation;
   for (size_t d = 0; d < annotation.dims.size(); ++d) {
@@ -263,7 +270,7 @@ bool adds_bias(const KernelCall& call) {
   return true;
 }
 
-// Prepares y = a or y += a, after the sum over a's own dims.
+// Prepares y = a, or y += a with `add`. Dims that only a has have been summed over before.
 Kernel single(const Operand& a, const Operand& y, bool add) {
   Array aligned{a.array.data, a.array.dtype, y.array.shape, std::vector<int64_t>(y.dims.size(), 0)};
   for (size_t i = 0; i < y.dims.size(); ++i) {

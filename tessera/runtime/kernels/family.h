@@ -1,4 +1,5 @@
-// Internal to kernels/: how a family of kinds registers, and helpers on operands by op dim.
+// Internal to kernels/: how each file registers the kernels of a family of kinds, and helpers that
+// arrange operands by op dims.
 #pragma once
 
 #include <span>
@@ -12,7 +13,7 @@ namespace tessera::kernels {
 struct KernelInfo {
   std::string_view kind;
   Kernel (*prepare)(const KernelCall&);
-  uint32_t accumulates = 0;  // bit i: honours call.add[i] for output i by itself
+  uint32_t accumulates = 0;  // bit i: the kernel itself adds to output i if call.add[i] is set
 };
 
 std::span<const KernelInfo> attention_kernels();
@@ -32,20 +33,23 @@ std::span<const KernelInfo> random_kernels();
 std::span<const KernelInfo> sparse_kernels();
 std::span<const KernelInfo> update_kernels();
 
-// Returns whether attention in blocks of queries by product.h is faster than libtorch's flash
-// kernels for the plain form in this dtype (float32 on some processors). The blocked kernels
-// compute every form.
+// Returns whether blocked_attention() is faster than libtorch's flash kernels in this dtype on this
+// processor, for attention without bias, segments and order. It is faster for float32 on some
+// processors. blocked_attention() computes blocks of queries by products of product.h and supports
+// every form of attention.
 bool blocked_attention_is_faster(DType dtype);
 Kernel blocked_attention(const KernelCall& call);
 Kernel blocked_attention_grad(const KernelCall& call);
 
-// Returns the array along the op dims `order`: dims of the operand in that order, stride 0 along
-// those it lacks. Brackets are opened (the members after the first are whole).
+// Returns a view of the array whose dims are the op dims `order`. Along an op dim that the operand
+// lacks the view has stride 0. A bracket of the operand becomes one dim for each member; the
+// members after the first are whole.
 Array align(const Array& array, const OperandDims& operand, const std::vector<int>& order,
             const Box& box);
-// Returns the op dims of an operand in the order of its tensor dims, with brackets opened.
+// Returns the op dims of an operand in the order of the tensor's dims; a bracket gives each of
+// its members.
 std::vector<int> op_dims(const OperandDims& operand);
-// Returns input i of the call (output_along: output i) along `order`.
+// Returns align() of input i of the call; output_along() does so for output i.
 Array input_along(const KernelCall& call, size_t i, const std::vector<int>& order);
 Array output_along(const KernelCall& call, size_t i, const std::vector<int>& order);
 

@@ -1,5 +1,5 @@
-// gather, scatter_add, scatter_max and cumsum. A piece has an interval of the dim that ids index;
-// ids outside of the interval belong to other pieces.
+// gather, scatter_add, scatter_max and cumsum. A piece has an interval of the dim that ids index.
+// It ignores ids outside of this interval, because they belong to other pieces.
 #include <algorithm>
 #include <cstring>
 #include <limits>
@@ -10,8 +10,9 @@
 namespace tessera::kernels {
 namespace {
 
-// The arrays of a gather or scatter along the dims of the picked elements: `picked` and `ids`, and
-// the `table` at the first place of the indexed dim.
+// The arrays of a gather or scatter, as views with the dims of the picked elements. `ids` has the
+// id of each picked element. `table` has the address of the table's element at the first place of
+// the indexed dim; the element at place n is n * `step` bytes after it.
 struct Picking {
   Picking(const KernelCall& call, const Array& table_array, const OperandDims& table_dims,
           const OperandDims& picked_dims) {
@@ -30,7 +31,7 @@ struct Picking {
   int64_t step = 0;  // bytes from one place to the next
 };
 
-// (x, ids) -> y
+// Prepares the kernel with inputs (x, ids) and output y.
 Kernel gather(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const Annotation& annotation = call.op->annotation;
@@ -51,7 +52,8 @@ Kernel gather(const KernelCall& call) {
   });
 }
 
-// (x, ids; dim, dims) -> y. Sums in float or double: through scratch where y is neither.
+// Prepares the kernel with inputs (x, ids), attributes (dim, dims) and output y. Sums in float or
+// double; if y has another type, sums in scratch memory.
 Kernel scatter_add(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const Annotation& annotation = call.op->annotation;
@@ -89,7 +91,8 @@ Kernel scatter_add(const KernelCall& call) {
   });
 }
 
-// (x, ids; dim, dims) -> y. A place that no id of the piece names has the identity of the maximum.
+// Prepares the kernel with inputs (x, ids), attributes (dim, dims) and output y. A place that no id
+// of the piece names gets minus infinity, the identity of the maximum.
 Kernel scatter_max(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const Annotation& annotation = call.op->annotation;
@@ -113,7 +116,8 @@ Kernel scatter_max(const KernelCall& call) {
   });
 }
 
-// (x; dim, reverse) -> y. Sums in the compute type.
+// Prepares the kernel with input x, attributes (dim, reverse) and output y. Sums in the compute
+// type (float or double).
 Kernel cumsum(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     auto order = op_dims(call.op->annotation.inputs[0]);
@@ -155,7 +159,7 @@ Kernel prepare_zeros(const Array& y) {
   };
 }
 
-// (x; dim) -> y
+// Prepares the kernel with input x, attribute dim and output y.
 Kernel collect(const KernelCall& call) {
   const Annotation& annotation = call.op->annotation;
   const Array &x = call.inputs[0], &y = call.outputs[0];

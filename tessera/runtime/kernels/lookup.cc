@@ -1,5 +1,6 @@
-// Kinds that index a dim by ids: embedding, embedding_bag and their gradients, cross entropy and
-// its gradient. Each works on an interval of the vocabulary: ids outside it belong to other pieces.
+// Kinds that index a dim by ids: embedding, embedding_bag, cross entropy and their gradients. A
+// piece has an interval of the vocabulary and ignores ids outside of this interval, because they
+// belong to other pieces.
 #include <cmath>
 #include <limits>
 
@@ -15,7 +16,7 @@ int64_t load_id(const std::byte* at, DType dtype) {
                                 : *reinterpret_cast<const int64_t*>(at);
 }
 
-// (ids, table) -> y
+// Prepares the kernel with inputs (ids, table) and output y.
 Kernel embedding(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const Annotation& annotation = call.op->annotation;
@@ -50,7 +51,8 @@ Kernel embedding(const KernelCall& call) {
   });
 }
 
-// (ids, dy; vocab) -> dtable. Sums in float or double: through scratch where the table is neither.
+// Prepares the kernel with inputs (ids, dy), attribute vocab and output dtable. Sums in float or
+// double; if dtable has another type, sums in scratch memory.
 Kernel embedding_grad(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const Annotation& annotation = call.op->annotation;
@@ -92,13 +94,14 @@ Kernel embedding_grad(const KernelCall& call) {
   });
 }
 
-// A bag. Its ids are one step apart; an id below 0 is none. Its weights, if the call has weights
-// behind ids and table, are apart likewise.
+// How the ids and weights of a bag are stored. Its ids are `step` bytes apart; a place with an id
+// below 0 is empty. If the call has weights, they are the operand after ids and table, and the
+// weights of a bag are `weight_step` bytes apart.
 struct Bag {
-  int64_t size = 0, step = 0;  // ids, bytes
+  int64_t size = 0, step = 0;  // number of places; bytes between ids
   DType dtype = DType::kInt64;
   bool mean = false, weighted = false;
-  int64_t weight_step = 0;  // bytes
+  int64_t weight_step = 0;  // bytes between weights
   DType weight_dtype = DType::kFloat32;
 
   Bag(const KernelCall& call, const Array& ids)
@@ -113,21 +116,22 @@ struct Bag {
     weight_dtype = weights.dtype;
   }
 
-  // Returns the weights along the samples; if there are none, the ids.
+  // Returns the weights with the dims `order`; if the call has no weights, the ids, so that the
+  // array exists.
   static Array weights_along(const KernelCall& call, const std::vector<int>& order) {
     return input_along(call, call.inputs.size() > 2 ? 2 : 0, order);
   }
-  // Returns whether all terms of the sum are rows times one factor.
+  // Returns whether all rows of a bag are multiplied by the same factor.
   bool has_one_factor() const { return !weighted; }
   bool plain() const { return !mean && !weighted; }
-  // Returns the weight of place i.
+  // Returns the weight of place i of a bag; `factor` if the call has no weights.
   template <class A>
   A weight(const std::byte* weights, int64_t i, A factor) const {
     return weighted ? load_element<A>(weights + i * weight_step, weight_dtype) : factor;
   }
 
   int64_t id(const std::byte* ids, int64_t i) const { return load_id(ids + i * step, dtype); }
-  // Returns the factor of the bag's sum.
+  // Returns the factor of all rows of a bag: 1 / (number of ids) for a mean, else 1.
   template <class A>
   A factor(const std::byte* ids) const {
     if (!mean) return A{1};
@@ -137,7 +141,8 @@ struct Bag {
   }
 };
 
-// A bag of embedding_bag: its range in the list of all places, and the destination of its sum.
+// A bag of embedding_bag: the interval of its rows in the list of all rows, and where its sum
+// is written.
 template <class A>
 struct BagSum {
   std::byte* y;
@@ -174,7 +179,8 @@ Kernel sums_of_bags(const KernelCall& call, const Nest<2>& nest, const Bag& bag,
   };
 }
 
-// (ids, table[, weights]; mode) -> y
+// Prepares the kernel with inputs (ids, table[, weights]), attribute mode and output y, the sums or
+// means of bags.
 Kernel embedding_bag(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const Annotation& annotation = call.op->annotation;
@@ -190,8 +196,8 @@ Kernel embedding_bag(const KernelCall& call) {
     const int64_t step = table.strides[0] * dtype_bytes(table.dtype), n = yr.size();
     const bool add = call.add[0];
     const RowOps<A>& ops = row_ops<A>();
-    // Rows that are contiguous in type A are summed in place; all places are listed first, so that
-    // rows can be fetched ahead of the bag that adds them.
+    // If rows are contiguous and of type A, they are read directly from the table. The rows of all
+    // bags are listed first, so that rows can be prefetched before the bag that adds them.
     constexpr DType kOwnDType = sizeof(A) == 8 ? DType::kFloat64 : DType::kFloat32;
     const bool direct = table.dtype == kOwnDType && table.strides[1] == 1 && y.dtype == kOwnDType &&
                         (y.strides.back() == 1 || n <= 1) && bag.has_one_factor();
@@ -219,7 +225,8 @@ Kernel embedding_bag(const KernelCall& call) {
   });
 }
 
-// (ids, table, dy) -> dweights. Ids of other pieces of the table, and places without an id, give 0.
+// Prepares the kernel with inputs (ids, table, dy) and output dweights. Places whose id belongs to
+// another piece of the table, and empty places, get 0.
 Kernel embedding_bag_weights_grad(const KernelCall& call) {
   return with_compute_type(call.inputs[2].dtype, [&]<class A>() -> Kernel {
     const Annotation& annotation = call.op->annotation;
@@ -252,8 +259,9 @@ Kernel embedding_bag_weights_grad(const KernelCall& call) {
   });
 }
 
-// (ids, dy[, weights]; rows, mode) -> dtable. Sums in float or double: through scratch where the table is
-// neither. A row's terms are added in the order of samples and bags.
+// Prepares the kernel with inputs (ids, dy[, weights]), attributes (rows, mode) and output dtable.
+// Sums in float or double; if dtable has another type, sums in scratch memory. The terms of a row
+// are added in the order of samples and of the places in a bag.
 Kernel embedding_bag_grad(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const Annotation& annotation = call.op->annotation;
@@ -303,7 +311,7 @@ Kernel embedding_bag_grad(const KernelCall& call) {
   });
 }
 
-// (logits, targets) -> (lse, picked)
+// Prepares the kernel with inputs (logits, targets) and outputs (lse, picked).
 Kernel cross_entropy(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
     const auto order = op_dims(call.op->annotation.inputs[0]);
@@ -332,7 +340,7 @@ Kernel cross_entropy(const KernelCall& call) {
   });
 }
 
-// (logits, targets, lse, dlse, dpicked) -> dlogits
+// Prepares the kernel with inputs (logits, targets, lse, dlse, dpicked) and output dlogits.
 Kernel cross_entropy_grad(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
     const auto order = op_dims(call.op->annotation.inputs[0]);

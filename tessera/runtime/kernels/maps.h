@@ -1,5 +1,6 @@
 // Internal to kernels/: helpers that the kernels of convolutions, pools and batch norms share.
-// These compute in libtorch's temporaries and copy or add the result.
+// These kernels compute in temporaries of libtorch and then copy the result into the output or
+// add it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,22 +13,23 @@
 
 namespace tessera::kernels {
 
-// The windows of an op over its spatial dims, each attribute with one number a dim.
+// The stride and padding of an op's windows, with one number for each spatial dim.
 struct WindowNumbers {
   std::vector<int64_t> stride, padding;
 };
 WindowNumbers window_numbers(const Op& op, size_t spatial);
 std::vector<int64_t> numbers_of(const Op& op, std::string_view attribute, size_t count);
 
-// Returns the array as a tensor, in float if its type is narrower: libtorch lacks some 16-bit
-// kernels.
+// Returns the array as a tensor. If the array's type is narrower than float, converts it to float,
+// because libtorch lacks some 16-bit kernels.
 at::Tensor at_least_float(const Array& array);
 
-// Returns x [lead.., rest..] as [product of lead, rest..] with `kept` dims left; copies if strides
-// ask.
+// Returns x with its leading dims joined into one, so that `kept` dims are left: [lead.., rest..]
+// becomes [product of lead, rest..]. Copies x if its strides do not allow a view.
 at::Tensor with_one_lead(const at::Tensor& x, size_t kept);
 
-// Writes or adds `result`, whose elements are in the order of `out`, into the array.
+// Writes `result` into the array `out`, or adds it to the array if `add`. The elements of both are
+// in the same order.
 void put(const Array& out, const at::Tensor& result, bool add);
 
 }  // namespace tessera::kernels

@@ -1,6 +1,6 @@
-// Kinds of a mixture of experts (docs/reference/ops.md). A slot number is expert * capacity +
-// position with the capacity of the whole op; a piece serves the slots of its experts and
-// positions.
+// Kinds of a mixture of experts (docs/reference/ops.md). A slot is a place for a token at an
+// expert. Its number is expert * capacity + position, with the capacity of the whole op. A piece
+// works on the slots of its experts and positions.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -21,7 +21,8 @@ std::byte* at_index(const Array& array, int64_t i, int64_t j = 0, int64_t k = 0)
 
 int64_t& integer(std::byte* where) { return *reinterpret_cast<int64_t*>(where); }
 
-// Chooses the choice.size() largest of p[0..n), largest first; among equal ones the first.
+// Sets `choice` to the indices of the choice.size() largest elements of p[0..n), the largest first.
+// Among equal elements the first one is chosen.
 template <class A>
 void choose_experts(const A* p, int64_t n, std::vector<int64_t>& choice) {
   for (size_t c = 0; c < choice.size(); ++c) {
@@ -35,7 +36,8 @@ void choose_experts(const A* p, int64_t n, std::vector<int64_t>& choice) {
   }
 }
 
-// Returns the number that the weights are divided by.
+// Returns the number by which the probabilities of the chosen experts are divided: their sum if
+// weights are normalised, else 1.
 template <class A>
 A weight_scale(const A* p, const std::vector<int64_t>& choice, bool normalize) {
   if (!normalize) return 1;
@@ -44,7 +46,8 @@ A weight_scale(const A* p, const std::vector<int64_t>& choice, bool normalize) {
   return sum;
 }
 
-// (probs; top_k, capacity, normalize) -> (slot, weight, load, dropped)
+// Prepares the kernel with input probs, attributes (top_k, capacity, normalize) and outputs (slot,
+// weight, load, dropped).
 Kernel route(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
     const Array probs = call.inputs[0], slot = call.outputs[0], weight = call.outputs[1],
@@ -68,7 +71,7 @@ Kernel route(const KernelCall& call) {
         }
         for (int64_t e = 0; e < experts; ++e) integer(at_index(load, b, e)) = 0;
         int64_t without = 0;
-        for (int64_t c = 0; c < choices; ++c) {  // all first choices go before all second ones
+        for (int64_t c = 0; c < choices; ++c) {  // first choices get slots before second ones
           for (int64_t s = 0; s < seq; ++s) {
             int64_t& number = integer(at_index(slot, b, s, c));
             const int64_t position = integer(at_index(load, b, number))++;
@@ -83,8 +86,9 @@ Kernel route(const KernelCall& call) {
   });
 }
 
-// (dweight, probs; top_k, normalize) -> dprobs: with w_c = p_c / S, dp_c = (dw_c - sum_j dw_j w_j) / S;
-// where weights are not normalised dp_c = dw_c.
+// Prepares the kernel with inputs (dweight, probs), attributes (top_k, normalize) and output
+// dprobs. If weights are normalised, w_c = p_c / S, where S is the sum of the chosen p, and dp_c =
+// (dw_c - sum_j dw_j w_j) / S; otherwise dp_c = dw_c.
 Kernel route_grad(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const Array dweight = call.inputs[0], probs = call.inputs[1], dprobs = call.outputs[0];
@@ -111,8 +115,7 @@ Kernel route_grad(const KernelCall& call) {
   });
 }
 
-// Finds the memory of slot `number` of sequence b in a piece of the slots [experts, batch,
-// capacity, hidden].
+// Finds the memory of a slot in an array of slots [experts, batch, capacity, hidden] of a piece.
 class Slots {
  public:
   Slots(const KernelCall& call, const Array& array) : array_(array) {
@@ -123,7 +126,7 @@ class Slots {
     positions_ = call.box.dims[dim("capacity")];
   }
   const Array& array() const { return array_; }
-  std::byte* find(int64_t number, int64_t b) const {  // null: dropped, or in another piece
+  std::byte* find(int64_t number, int64_t b) const {  // null: dropped token, or other piece
     if (number < 0) return nullptr;
     const int64_t expert = number / capacity_ - experts_.begin,
                   position = number % capacity_ - positions_.begin;
@@ -138,7 +141,7 @@ class Slots {
   Interval experts_, positions_;
 };
 
-// Returns a weight of a call that may have no weights: then it is 1.
+// Returns the weight of choice c of token s; 1 if the call has no weights.
 template <class A>
 A weight_at(const Array& weight, int64_t b, int64_t s, int64_t c) {
   return weight.data == nullptr ? A{1} : load_element<A>(at_index(weight, b, s, c), weight.dtype);
@@ -147,7 +150,7 @@ Array weights_of(const KernelCall& call) {
   return call.inputs.size() == 3 ? call.inputs[2] : Array{};
 }
 
-// (x, slot[, weight]; experts, capacity) -> y
+// Prepares the kernel with inputs (x, slot[, weight]), attributes (experts, capacity) and output y.
 Kernel dispatch(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const Array x = call.inputs[0], slot = call.inputs[1], weight = weights_of(call);
@@ -168,7 +171,7 @@ Kernel dispatch(const KernelCall& call) {
           for (int64_t c = 0; c < slot.shape[2]; ++c) {
             std::byte* row = slots.find(integer(at_index(slot, b, s, c)), b);
             if (row == nullptr) continue;
-            out.read(row);  // present values, for the addition
+            out.read(row);  // reads the present values, to add to them
             ops.multiply_add(out.write(row), in.read(at_index(x, b, s)),
                              weight_at<A>(weight, b, s, c), out.size());
             out.commit(row);
@@ -179,7 +182,7 @@ Kernel dispatch(const KernelCall& call) {
   });
 }
 
-// (y, slot[, weight]) -> x
+// Prepares the kernel with inputs (y, slot[, weight]) and output x.
 Kernel combine(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const Array x = call.outputs[0], slot = call.inputs[1], weight = weights_of(call);
@@ -206,7 +209,7 @@ Kernel combine(const KernelCall& call) {
   });
 }
 
-// (weight, slot; experts, capacity) -> y
+// Prepares the kernel with inputs (weight, slot), attributes (experts, capacity) and output y.
 Kernel slot_weight(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const Array weight = call.inputs[0], slot = call.inputs[1];
@@ -230,7 +233,7 @@ Kernel slot_weight(const KernelCall& call) {
   });
 }
 
-// (dy, slot) -> dweight
+// Prepares the kernel with inputs (dy, slot) and output dweight.
 Kernel slot_weight_grad(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const Array slot = call.inputs[1], dweight = call.outputs[0];
@@ -252,7 +255,7 @@ Kernel slot_weight_grad(const KernelCall& call) {
   });
 }
 
-// (x, y, slot) -> dweight
+// Prepares the kernel with inputs (x, y, slot) and output dweight.
 Kernel weight_grad(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const Array x = call.inputs[0], slot = call.inputs[2], dweight = call.outputs[0];
@@ -277,13 +280,14 @@ Kernel weight_grad(const KernelCall& call) {
   });
 }
 
-// Returns the size of the dim in the whole op, not in a piece.
+// Returns the size that the dim has in the whole op.
 double full_size(const Op& op, const char* dim) {
   return static_cast<double>(op.annotation.dims[static_cast<size_t>(op.annotation.find(dim))].size);
 }
 
-// Returns experts / (seq * top_k * seq): the loss, the share of choices times the mean probability,
-// is then 1 if balanced.
+// Returns experts / (seq * top_k * seq), the factor of the balance loss. The loss sums, over the
+// experts, the expert's share of all choices times its mean probability. With this factor it is 1
+// if experts are balanced.
 double balance_factor(const Op& op) {
   const double seq = full_size(op, "seq");
   return full_size(op, "experts") / (seq * seq * static_cast<double>(op.integer("top_k")));
@@ -295,7 +299,7 @@ A log_sum_exp(const RowOps<A>& ops, const A* x, int64_t n) {
   return highest + std::log(ops.sum_exp(x, highest, n));
 }
 
-// (probs, load; top_k) -> value
+// Prepares the kernel with inputs (probs, load), attribute top_k and output value.
 Kernel balance(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const Array probs = call.inputs[0], load = call.inputs[1], value = call.outputs[0];
@@ -318,7 +322,8 @@ Kernel balance(const KernelCall& call) {
   });
 }
 
-// (dvalue, probs, load; top_k) -> dprobs; reads no probabilities, they give the dims
+// Prepares the kernel with inputs (dvalue, probs, load), attribute top_k and output dprobs. Does
+// not read the values of probs, which only gives the dims.
 Kernel balance_grad(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
     const Array dvalue = call.inputs[0], load = call.inputs[2], dprobs = call.outputs[0];
@@ -337,7 +342,7 @@ Kernel balance_grad(const KernelCall& call) {
   });
 }
 
-// (logits) -> value: the mean over seq of lse^2
+// Prepares the kernel with input logits and output value, which is the mean over seq of lse^2.
 Kernel z_loss(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const Array logits = call.inputs[0], value = call.outputs[0];
@@ -360,7 +365,8 @@ Kernel z_loss(const KernelCall& call) {
   });
 }
 
-// (dvalue, logits) -> dlogits = dvalue 2 lse exp(logits - lse) / seq
+// Prepares the kernel with inputs (dvalue, logits) and output dlogits, which is dvalue 2 lse
+// exp(logits - lse) / seq.
 Kernel z_loss_grad(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
     const Array dvalue = call.inputs[0], logits = call.inputs[1], dlogits = call.outputs[0];

@@ -1,5 +1,5 @@
-// Internal to kernels/: loop nests over several arrays at once, and rows of any floating type seen
-// as rows of float or double.
+// Internal to kernels/: loops over the elements of several arrays at once, and access to rows of
+// any floating type as rows of float or double.
 #pragma once
 
 #include <array>
@@ -15,8 +15,9 @@
 
 namespace tessera::kernels {
 
-// The loops over a shape shared by N arrays, with adjacent dims joined where all strides allow.
-// each(f) calls f(pointers) with std::array<std::byte*, N>.
+// Loops over the elements of N arrays of the same shape. Adjacent dims are joined into one loop
+// where the strides of all arrays allow that. each(f) calls f(pointers) for each element, where
+// `pointers` is a std::array<std::byte*, N> with the element's address in each array.
 template <size_t N>
 class Nest {
  public:
@@ -72,13 +73,13 @@ class Nest {
 inline float bfloat16_to_float(uint16_t bits) {
   return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
 }
-inline uint16_t float_to_bfloat16(float value) {  // to nearest, ties to even; NaN stays NaN
+inline uint16_t float_to_bfloat16(float value) {  // rounds to nearest, ties to even
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   if (value != value) return 0x7FC0;
   return static_cast<uint16_t>((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
 }
 
-// Returns one element of a floating array.
+// Returns the element of type `dtype` at `at`, converted to A.
 template <class A>
 A load_element(const std::byte* at, DType dtype) {
   switch (dtype) {
@@ -108,16 +109,17 @@ void store_element(std::byte* at, DType dtype, A value) {
   TESSERA_CHECK(false, "no kernels on {}", dtype_name(dtype));
 }
 
-// Stores `value` as one of its two neighbours in a type of 16 bits: the farther one with the
-// probability that keeps the mean, by 24 of the random bits. A value beyond the largest number, or
-// NaN, is stored as by store_element.
+// Stores `value` with stochastic rounding if `dtype` has 16 bits: stores one of the two
+// neighbouring numbers, with such probabilities that the mean of the stored numbers is `value`. 24
+// of the random bits decide. Values beyond the largest number, NaN, and values of wider types are
+// stored by store_element.
 template <class A>
 void store_stochastic(std::byte* at, DType dtype, A value, uint32_t bits) {
   store_element(at, dtype, value);
   if (dtype_bytes(dtype) != 2) return;
   const A nearest = load_element<A>(at, dtype);
   if (nearest == value || !std::isfinite(nearest)) return;
-  // Numbers of either sign grow in size with their bits.
+  // For numbers of either sign, adding 1 to the bits gives the next number of larger size.
   uint16_t& stored = *reinterpret_cast<uint16_t*>(at);
   const uint16_t kept = stored;
   constexpr uint16_t kSign = 0x8000;
@@ -128,13 +130,13 @@ void store_stochastic(std::byte* at, DType dtype, A value, uint32_t bits) {
     stored = static_cast<uint16_t>(grows ? kept + 1 : kept - 1);
   }
   const A other = load_element<A>(at, dtype);
-  const A farther = (value - nearest) / (other - nearest);  // 0 .. 1/2
+  const A farther = (value - nearest) / (other - nearest);  // the probability of `other`, 0 .. 1/2
   constexpr int kUnused = 8;
   if (!std::isfinite(other) || static_cast<A>(bits >> kUnused) * A{0x1p-24} >= farther)
     stored = kept;
 }
 
-// Returns the array with at least one dim, so that there is a row.
+// Returns the array; if it has no dims, gives it one dim of size 1, so that it has a row.
 inline Array rows_of(Array array) {
   if (array.shape.empty()) {
     array.shape = {1};
@@ -143,8 +145,8 @@ inline Array rows_of(Array array) {
   return array;
 }
 
-// A row of n elements of an array, as contiguous A: in place if the array is that already, else
-// through a buffer.
+// Gives access to a row of an array as contiguous elements of type A. If the row is contiguous and
+// of type A, the access is direct, else through a buffer.
 template <class A>
 class Row {
  public:
@@ -165,9 +167,11 @@ class Row {
       (*buffer_)[static_cast<size_t>(i)] = load_element<A>(at + i * step_, dtype_);
     return buffer_->data();
   }
-  // Returns the place for the row's new values; commit(at) then stores them.
+  // Returns the memory into which the caller writes the row's new values; commit(at) then stores
+  // them at `at`.
   A* write(std::byte* at) const { return direct_ ? reinterpret_cast<A*>(at) : buffer_->data(); }
-  // Stores the row. `bits` has one word for each element; null: rounds to nearest.
+  // Stores the row that was written to write(at). `bits` has a random word for each element, for
+  // stochastic rounding; null: rounds to nearest.
   void commit(std::byte* at, const uint32_t* bits = nullptr) const {
     if (direct_) return;
     if (bits != nullptr) {
@@ -184,10 +188,11 @@ class Row {
   int64_t size_ = 0, step_ = 0;
   bool direct_ = true;
   std::shared_ptr<std::vector<A>>
-      buffer_;  // shared: closures are copyable; a rank runs one kernel at a time
+      buffer_;  // shared by the copies of a closure, since a rank runs one kernel at a time
 };
 
-// Calls f<double>() for float64, f<float>() for the smaller floating types.
+// Calls f with the type in which kernels of `dtype` compute: f<double>() for float64, f<float>()
+// for the narrower floating types. Returns what f returns.
 template <class F>
 auto with_compute_type(DType dtype, F&& f) {
   if (dtype == DType::kFloat64) return f.template operator()<double>();

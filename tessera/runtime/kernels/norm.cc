@@ -1,6 +1,6 @@
-// Layer norm and RMS norm: rows over the last dim of x. The split kinds (norm_moments, ..) are used
-// if a plan cuts that dim. Statistics are float (double for float64). RMS norm is the same
-// arithmetic with mean 0 and without beta.
+// Layer norm and RMS norm of rows, which are the last dim of x. If a plan cuts this dim, the kinds
+// for parts of a norm (norm_moments, ..) are used. Statistics are float (double for float64). RMS
+// norm is layer norm with mean 0 and without beta.
 #include <cmath>
 
 #include "tessera/runtime/kernels/nest.h"
@@ -9,7 +9,8 @@
 namespace tessera::kernels {
 namespace {
 
-// Returns the op dims of input 0 (x, or a tensor with its dims), the row dim last.
+// Returns the op dims of input 0, which is x or has the dims of x. The last of them is the dim of
+// the rows.
 std::vector<int> row_order(const KernelCall& call) {
   return op_dims(call.op->annotation.inputs[0]);
 }
@@ -19,7 +20,7 @@ std::shared_ptr<std::vector<A>> make_row(int64_t n) {
   return std::make_shared<std::vector<A>>(static_cast<size_t>(n));
 }
 
-// (x, gamma, beta; eps) -> (y, mean, rstd)
+// Prepares the kernel with inputs (x, gamma, beta), attribute eps and outputs (y, mean, rstd).
 Kernel layer_norm(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
     const auto order = row_order(call);
@@ -47,7 +48,7 @@ Kernel layer_norm(const KernelCall& call) {
   });
 }
 
-// (x, gamma; eps) -> (y, rstd)
+// Prepares the kernel with inputs (x, gamma), attribute eps and outputs (y, rstd).
 Kernel rms_norm(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
     const auto order = row_order(call);
@@ -73,13 +74,14 @@ Kernel rms_norm(const KernelCall& call) {
   });
 }
 
-// Accumulates rows of parameter gradients in A and writes them at the end.
+// Sums the rows of a parameter's gradient in type A and writes the sum at the end.
 template <class A>
 class ParameterGradient {
  public:
   ParameterGradient(const Array& out, bool add)
       : row_(out), sum_(make_row<A>(out.shape.back())), at_(out.data), add_(add) {}
-  explicit ParameterGradient(int64_t n) : sum_(make_row<A>(n)) {}  // computed and dropped
+  explicit ParameterGradient(int64_t n)
+      : sum_(make_row<A>(n)) {}  // for a gradient that is no output
   A* begin() const {
     std::fill(sum_->begin(), sum_->end(), A{0});
     return sum_->data();
@@ -99,7 +101,7 @@ class ParameterGradient {
   bool add_ = false;
 };
 
-// (dy, x, gamma, [mean,] rstd) -> (dx, dgamma [, dbeta])
+// Prepares the kernel with inputs (dy, x, gamma, [mean,] rstd) and outputs (dx, dgamma [, dbeta]).
 Kernel norm_grad(const KernelCall& call, bool centered) {
   return with_compute_type(call.inputs[1].dtype, [&]<class A>() -> Kernel {
     const auto order = row_order(call);
@@ -139,7 +141,7 @@ Kernel norm_grad(const KernelCall& call, bool centered) {
 Kernel layer_norm_grad(const KernelCall& call) { return norm_grad(call, true); }
 Kernel rms_norm_grad(const KernelCall& call) { return norm_grad(call, false); }
 
-// (x) -> stats [.., 3]
+// Prepares the kernel with input x and output stats [.., 3].
 Kernel norm_moments(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
     const Array x = call.inputs[0], stats = call.outputs[0];
@@ -160,7 +162,7 @@ Kernel norm_moments(const KernelCall& call) {
   });
 }
 
-// (stats; eps) -> (mean, rstd)
+// Prepares the kernel with input stats, attribute eps and outputs (mean, rstd).
 Kernel norm_finish(const KernelCall& call) {
   const Array stats = call.inputs[0], mean = call.outputs[0], rstd = call.outputs[1];
   const Nest<3> nest({&stats, &mean, &rstd}, mean.shape.size());
@@ -177,7 +179,8 @@ Kernel norm_finish(const KernelCall& call) {
   };
 }
 
-// (x, mean, rstd, gamma, beta) -> y, or (x, rstd, gamma) -> y
+// Prepares the kernel with inputs (x, mean, rstd, gamma, beta) and output y. Without `centered` the
+// inputs are (x, rstd, gamma).
 Kernel norm_apply(const KernelCall& call, bool centered) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
     const auto order = row_order(call);
@@ -209,7 +212,7 @@ Kernel norm_apply(const KernelCall& call, bool centered) {
 Kernel layer_apply(const KernelCall& call) { return norm_apply(call, true); }
 Kernel rms_apply(const KernelCall& call) { return norm_apply(call, false); }
 
-// (dy, x, gamma, mean, rstd) -> sums [.., 2]
+// Prepares the kernel with inputs (dy, x, gamma, mean, rstd) and output sums [.., 2].
 Kernel norm_grad_sums(const KernelCall& call) {
   return with_compute_type(call.inputs[1].dtype, [&]<class A>() -> Kernel {
     const auto order = row_order(call);
@@ -236,7 +239,8 @@ Kernel norm_grad_sums(const KernelCall& call) {
   });
 }
 
-// (dy, x, gamma, mean, rstd, sums; features) -> dx
+// Prepares the kernel with inputs (dy, x, gamma, mean, rstd, sums), attribute features and
+// output dx.
 Kernel norm_grad_apply(const KernelCall& call) {
   return with_compute_type(call.inputs[1].dtype, [&]<class A>() -> Kernel {
     const auto order = row_order(call);
@@ -263,7 +267,7 @@ Kernel norm_grad_apply(const KernelCall& call) {
   });
 }
 
-// (dy, x, [mean,] rstd) -> (dgamma [, dbeta])
+// Prepares the kernel with inputs (dy, x, [mean,] rstd) and outputs (dgamma [, dbeta]).
 Kernel norm_grad_params(const KernelCall& call, bool centered) {
   return with_compute_type(call.inputs[1].dtype, [&]<class A>() -> Kernel {
     const auto order = row_order(call);
@@ -292,7 +296,7 @@ Kernel norm_grad_params(const KernelCall& call, bool centered) {
 Kernel layer_grad_params(const KernelCall& call) { return norm_grad_params(call, true); }
 Kernel rms_grad_params(const KernelCall& call) { return norm_grad_params(call, false); }
 
-// (x) -> sum of squares
+// Prepares the kernel with input x and one output, the sum of squares.
 Kernel rms_square(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
     const auto order = row_order(call);
@@ -309,7 +313,7 @@ Kernel rms_square(const KernelCall& call) {
   });
 }
 
-// (square; features, eps) -> rstd
+// Prepares the kernel with input square, attributes (features, eps) and output rstd.
 Kernel rms_finish(const KernelCall& call) {
   const Array in = call.inputs[0], out = call.outputs[0];
   const Nest<2> nest({&out, &in}, out.shape.size());
@@ -322,7 +326,8 @@ Kernel rms_finish(const KernelCall& call) {
   };
 }
 
-// (dy, x, gamma, rstd) -> sum g x. rstd is an operand for symmetry only; it does not enter.
+// Prepares the kernel with inputs (dy, x, gamma, rstd) and one output, the sum of g x. The input
+// rstd is not used.
 Kernel rms_grad_sum(const KernelCall& call) {
   return with_compute_type(call.inputs[1].dtype, [&]<class A>() -> Kernel {
     const auto order = row_order(call);
@@ -345,7 +350,8 @@ Kernel rms_grad_sum(const KernelCall& call) {
   });
 }
 
-// (dy, x, gamma, rstd, sum; features) -> dx = rstd g - x rstd^3 sum / n
+// Prepares the kernel with inputs (dy, x, gamma, rstd, sum), attribute features and output dx,
+// which is rstd g - x rstd^3 sum / n.
 Kernel rms_grad_apply(const KernelCall& call) {
   return with_compute_type(call.inputs[1].dtype, [&]<class A>() -> Kernel {
     const auto order = row_order(call);

@@ -11,19 +11,21 @@
 namespace tessera::kernels {
 namespace {
 
-// The request of a thread, and the allocations of that size that it has made meanwhile.
+// The request of the thread's PlacedResult, and the allocations of `bytes` bytes that the thread
+// has made since the request.
 struct Request {
-  void* at = nullptr;  // null: nothing is asked for
+  void* at = nullptr;  // the given memory; null: no request
   size_t bytes = 0;
   std::optional<size_t> turn;
   std::vector<const void*> made;
 };
 thread_local Request request;
 
-// The allocator that libtorch had before.
+// The allocator that libtorch had before install().
 c10::Allocator* plain = nullptr;
 
-// Frees memory unless it was placed: such memory belongs to the caller.
+// Frees memory of a tensor, unless it is the memory given to the PlacedResult, which belongs to
+// the caller.
 void free_unless_placed(void* at) {
   if (at != nullptr && at != request.at) plain->raw_deleter()(at);
 }
@@ -57,7 +59,7 @@ PlacedResult::~PlacedResult() { request.at = nullptr; }
 
 bool PlacedResult::holds(const void* result) {
   if (result == at_) return true;
-  // The search takes the last match: an address may have been freed and taken again.
+  // Searches for the last match, because an address may have been freed and allocated again.
   const auto found = std::find(request.made.rbegin(), request.made.rend(), result);
   turn_.reset();
   if (found != request.made.rend()) {

@@ -1,12 +1,13 @@
-// Internal to kernels/: results of libtorch's functions that have no out-variant, written straight
-// into given memory.
+// Internal to kernels/: makes functions of libtorch that have no out-variant write their results
+// directly into given memory.
 //
 // Some functions of libtorch (convolutions) allocate their result, and a kernel then copies it into
 // the memory that was planned for it. While a PlacedResult lives, one allocation of exactly `bytes`
-// by its thread gets the given memory instead: the allocation that became the result in an earlier
-// call of the same function on the same shapes, whose number `turn` remembers. If another
-// allocation comes at that turn, the result lies elsewhere and the caller copies, so the outcome is
-// right anyway:
+// by its thread gets the given memory instead of new memory. To choose it, `turn` keeps which of
+// the function's allocations of this size became the result in an earlier call on the same shapes
+// (the first, the second, ...). If this time the result is another allocation, it is not in the
+// given memory; holds() then returns false and the caller copies the result, so the outcome is
+// right in any case:
 //
 //   std::optional<size_t> turn;  // kept from call to call; the first one is not placed
 //   ...
@@ -14,8 +15,8 @@
 //   const at::Tensor result = at::convolution(...);
 //   if (!placed.holds(result.data_ptr())) out.copy_(result);
 //
-// The memory overlaps no operand, and tensors that came to lie in it do not outlive the
-// PlacedResult. A thread has one PlacedResult at a time.
+// The given memory must overlap no operand. Tensors of libtorch that use this memory must not
+// outlive the PlacedResult. A thread has at most one PlacedResult at a time.
 #pragma once
 
 #include <cstddef>
@@ -30,12 +31,12 @@ class PlacedResult {
   PlacedResult(const PlacedResult&) = delete;
   PlacedResult& operator=(const PlacedResult&) = delete;
 
-  // Returns whether the result, which begins at `result`, is in the given memory. If not, learns
-  // its turn.
+  // Returns whether the function's result, which begins at `result`, is in the given memory. If
+  // not, sets `turn` to the number of the allocation that became the result.
   bool holds(const void* result);
 
-  // Makes libtorch allocate through PlacedResult, from then on and for the whole process. Call it
-  // once, before threads compute; without it a PlacedResult does nothing.
+  // Makes libtorch allocate through PlacedResult, from now on and in the whole process. Call this
+  // function once, before threads compute; without the call a PlacedResult does nothing.
   static void install();
 
  private:

@@ -1,4 +1,4 @@
-// Element-wise kinds by libtorch's out-variants, reductions and softmax.
+// Element-wise kinds, most of them by libtorch's out-variants; reductions; softmax.
 #include <ATen/ops/add.h>
 #include <ATen/ops/amax.h>
 #include <ATen/ops/clamp.h>
@@ -37,11 +37,11 @@ namespace tessera::kernels {
 namespace {
 
 at::Tensor output(const KernelCall& call, size_t i = 0) { return tensor_of(call.outputs[i]); }
-// Returns an input along the output's dims.
+// Returns a view of an input with the output's dims.
 at::Tensor operand(const KernelCall& call, size_t i) {
   return tensor_of(input_along(call, i, op_dims(call.op->annotation.outputs[0])));
 }
-// Returns a number that takes part in arithmetic at the other operand's precision.
+// Returns a scalar whose use in arithmetic keeps the other operand's dtype.
 at::Tensor number(double value) {
   at::Tensor scalar = at::scalar_tensor(value, at::TensorOptions(at::kDouble));
   scalar.unsafeGetTensorImpl()->set_wrapped_number(true);
@@ -78,8 +78,8 @@ using UnaryRow = void (*RowOps<A>::*)(A* y, const A* x, int64_t n);
 template <class A>
 using BinaryRow = void (*RowOps<A>::*)(A* y, const A* a, const A* b, int64_t n);
 
-// Prepares a kernel of row loops: libtorch's kernels call a slower, more exact exponential and
-// tanh.
+// Prepares a kernel that applies f to rows. It is used instead of libtorch's kernels, because these
+// call a more exact but slower exponential and tanh.
 template <class A>
 Kernel unary_rows(const KernelCall& call, UnaryRow<A> f) {
   const auto order = op_dims(call.op->annotation.outputs[0]);
@@ -194,7 +194,7 @@ Kernel leaky_relu_grad(const KernelCall& call) {
     at::leaky_relu_backward_out(dx, dy, x, slope, /*self_is_result=*/false);
   });
 }
-// Computes dy where min <= x <= max, else 0. dx may be the memory of dy.
+// Computes dx: dy where min <= x <= max, else 0. dx and dy may be the same memory.
 Kernel clamp_grad(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
     const auto order = op_dims(call.op->annotation.outputs[0]);
@@ -215,7 +215,7 @@ Kernel clamp_grad(const KernelCall& call) {
     };
   });
 }
-// Tests whether an element of any dtype differs from 0 (and -0).
+// Tests whether an element of any dtype is different from 0 and -0.
 struct NotZero {
   explicit NotZero(DType dtype) : bytes(static_cast<size_t>(dtype_bytes(dtype))) {
     if (is_floating(dtype)) mask = ~(uint64_t{1} << (8 * bytes - 1));
@@ -229,7 +229,8 @@ struct NotZero {
   uint64_t mask = ~uint64_t{0};
 };
 
-// (x, other) -> x, or other while an evaluation runs. y may be the memory of x.
+// Prepares the kernel with inputs (x, other) and output y, which is x in training and `other` while
+// an evaluation runs. x and y may be the same memory.
 Kernel in_evaluation(const KernelCall& call) {
   const auto order = op_dims(call.op->annotation.outputs[0]);
   const Array &x = call.inputs[0], &y = call.outputs[0];
@@ -241,7 +242,9 @@ Kernel in_evaluation(const KernelCall& call) {
   };
 }
 
-// (c, a[, b]; otherwise, negate)
+// Prepares the kernel of `where` with inputs (c, a[, b]), attributes (otherwise, negate) and output
+// y. y is a where c is not 0, and elsewhere b, or `otherwise` if the call has no b. With `negate`
+// the two cases change places.
 Kernel choose(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const auto order = op_dims(call.op->annotation.outputs[0]);
@@ -272,7 +275,7 @@ Kernel choose(const KernelCall& call) {
     };
   });
 }
-// Computes 2 max(x, 0) dy. dx may be the memory of dy.
+// Computes dx = 2 max(x, 0) dy. dx and dy may be the same memory.
 Kernel relu2_grad(const KernelCall& call) {
   return binary(call, [two = number(2)](auto& dx, const auto& dy, const auto& x) {
     at::threshold_backward_out(dx, dy, x, 0);
@@ -285,7 +288,7 @@ Kernel scale(const KernelCall& call) {
           factor = number(call.op->number("factor", 1.0))]() mutable { at::mul_out(y, x, factor); };
 }
 
-// Adds the terms in their order. The output may be the first term's memory.
+// Adds the terms in their order. The output and the first term may be the same memory.
 Kernel add_n(const KernelCall& call) {
   std::vector<at::Tensor> terms;
   for (size_t i = 0; i < call.inputs.size(); ++i) terms.push_back(operand(call, i));
@@ -312,7 +315,7 @@ Kernel max_n(const KernelCall& call) {
   };
 }
 
-// Returns the dims of input 0 that the output lacks.
+// Returns the positions of those dims of input 0 that the output lacks.
 std::vector<int64_t> reduced_positions(const KernelCall& call) {
   const auto order = op_dims(call.op->annotation.inputs[0]);
   std::vector<int64_t> positions;
@@ -364,7 +367,8 @@ Kernel reduce_max(const KernelCall& call) {
 // ---- softmax and its parts: rows over one dim
 // -----------------------------------------------------------------
 
-// Returns the op dims of input 0, the dim of attribute `dim` last.
+// Returns the op dims of input 0 in an order in which the dim that the attribute `dim` names
+// comes last.
 std::vector<int> dim_last(const KernelCall& call) {
   auto order = op_dims(call.op->annotation.inputs[0]);
   const int dim = call.op->annotation.find(call.op->text("dim"));
@@ -374,7 +378,7 @@ std::vector<int> dim_last(const KernelCall& call) {
   return order;
 }
 
-// Copies rows to the output and changes them there.
+// Copies each row to the output and replaces it there by its softmax.
 Kernel softmax(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
     const auto order = dim_last(call);
@@ -394,7 +398,7 @@ Kernel softmax(const KernelCall& call) {
   });
 }
 
-// dx = y (dy - sum dy y)
+// dx = y (dy - sum of dy y over the row)
 Kernel softmax_grad(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
     const auto order = dim_last(call);
@@ -436,12 +440,13 @@ Kernel logsumexp_reduce(const KernelCall& call) {
   });
 }
 
-// (x, lse) -> exp(x - lse); lse lacks one dim of x.
+// Prepares the kernel with inputs (x, lse) and output y = exp(x - lse). lse lacks one dim of x.
 Kernel softmax_apply(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
     auto order = op_dims(call.op->annotation.inputs[0]);
     const auto kept = op_dims(call.op->annotation.inputs[1]);
-    std::stable_sort(order.begin(), order.end(), [&](int l, int r) {  // the missing dim last
+    // Sorts the dim that lse lacks to the end.
+    std::stable_sort(order.begin(), order.end(), [&](int l, int r) {
       const auto in = [&](int d) { return std::find(kept.begin(), kept.end(), d) == kept.end(); };
       return in(l) < in(r);
     });
@@ -460,7 +465,7 @@ Kernel softmax_apply(const KernelCall& call) {
   });
 }
 
-// (dy, y, dot) -> y (dy - dot)
+// Prepares the kernel with inputs (dy, y, dot) and output dx = y (dy - dot).
 Kernel softmax_grad_apply(const KernelCall& call) {
   return [dx = output(call), dy = operand(call, 0), y = operand(call, 1),
           dot = operand(call, 2)]() mutable {

@@ -7,11 +7,12 @@
 namespace tessera::kernels {
 namespace {
 
-// Maps of fewer positions are joined along the samples first: products with so few columns do not
-// fill the registers, and the copies cost less than that.
+// If maps have fewer positions than this, the maps of all samples are first joined to one matrix.
+// Products with so few columns would not fill the vector registers, and the copies cost less than
+// such products lose.
 constexpr int64_t kFewPositions = 32;
 
-// [samples, channels, positions] -> [channels, samples * positions]
+// Returns maps [samples, channels, positions] as [channels, samples * positions].
 at::Tensor by_channel(const at::Tensor& maps) {
   return maps.transpose(0, 1).reshape({maps.size(1), -1});
 }

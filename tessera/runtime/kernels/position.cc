@@ -1,5 +1,5 @@
-// reorder, masks of scores, sinusoid_add: kinds that know the positions of a dim's elements
-// (graph/order.h).
+// reorder, the masks of scores, and sinusoid_add: kinds that depend on the positions of a dim's
+// elements, which may be stored in another order (graph/order.h).
 #include <ATen/ops/add.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/fill.h>
@@ -38,7 +38,8 @@ Array along(Array array, size_t dim, int64_t begin, int64_t stride, int64_t size
   return array;
 }
 
-// y[.., i, ..] = x[.., position(i), ..]: one copy a run.
+// Computes y[.., i, ..] = x[.., position(i), ..], or the inverse. Each run of positions at equal
+// distances is moved by one copy.
 Kernel reorder(const KernelCall& call) {
   const size_t dim = index_of_dim(*call.op, call.op->text("dim"));
   const int64_t size = call.inputs[0].shape[dim];
@@ -79,7 +80,8 @@ Kernel causal_mask(const KernelCall& call) {
     for (int64_t i = 0; i < run.size; ++i) {
       const Array row = along(y, q, run.index - queries.begin + i, 1, 1);
       for (const OpRun& key : key_runs) {
-        // Counts the run's first keys whose positions are up to `position`.
+        // Returns how many keys of the run have a position of at most `position`. They are the
+        // run's first ones.
         const auto count = [&](int64_t position) {
           const int64_t ahead = position - key.first;
           return std::clamp<int64_t>(ahead < 0 ? 0 : ahead / key.stride + 1, 0, key.size);
@@ -105,7 +107,8 @@ Kernel causal_mask(const KernelCall& call) {
   };
 }
 
-// Computes y = x, but -inf (in a gradient 0) where the numbers of the segments differ.
+// Computes y = x where the query and the key have the same segment number; elsewhere y is -inf, or
+// 0 in a gradient.
 Kernel segment_mask(const KernelCall& call) {
   const Op& op = *call.op;
   const std::vector<int> dims = op_dims(op.annotation.outputs[0]);
@@ -124,7 +127,8 @@ Kernel segment_mask(const KernelCall& call) {
   };
 }
 
-// y[.., i, .., j] = x + (sin if j is even, else cos)(position(i) / base^((j - j mod 2) / features))
+// Computes y[.., i, .., j] = x[.., i, .., j] + f(position(i) / base^((j - j mod 2) / features)),
+// where f is sin if j is even and cos otherwise.
 Kernel sinusoid_add(const KernelCall& call) {
   const Op& op = *call.op;
   const std::vector<int> dims = op_dims(op.annotation.outputs[0]);

@@ -1,4 +1,5 @@
-// Settings of libtorch as a whole: threads, autograd off, memory of its temporaries.
+// Settings of libtorch for the whole process or thread: the number of threads, no autograd, the
+// memory of temporaries.
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
@@ -23,9 +24,9 @@ int allowed_threads(int wanted, const char* limit) {
   return most > 0 ? std::min(wanted, most) : wanted;
 }
 
-// Limits the threads. More than OpenMP may start would be worse than slow: oneDNN cuts a product
-// for the number it was told, and the pieces of missing threads are silently left out (seen: half
-// of the rows).
+// Sets the number of threads to at most what OpenMP may start, because a larger number gives wrong
+// results: oneDNN cuts a product into as many pieces as the number says, and the pieces of threads
+// that do not exist are silently left out (seen: half of the rows).
 ThreadScope::ThreadScope(int threads) : impl_(std::make_unique<Impl>()) {
   at::set_num_threads(allowed_threads(threads, std::getenv("OMP_THREAD_LIMIT")));
 }
@@ -35,9 +36,9 @@ void configure_process() {
   static std::once_flag once;
   std::call_once(once, [] {
 #ifdef __GLIBC__
-    // The outputs of kernels without an out-variant (attention) are temporaries of megabytes. By
-    // default glibc maps and unmaps each of them; every fresh page costs a fault. Kept in the heap,
-    // their pages fault once.
+    // Keeps large temporaries in the heap. The outputs of libtorch's kernels without an out-variant
+    // (attention) are temporaries of megabytes. By default glibc maps and unmaps each temporary,
+    // and every new page costs a page fault. In the heap each page faults only once.
     mallopt(M_MMAP_THRESHOLD, 1 << 30);
     mallopt(M_TRIM_THRESHOLD, 1 << 30);
 #endif

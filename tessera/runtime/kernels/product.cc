@@ -7,8 +7,9 @@
 
 #include <utility>
 
-// libtorch_cpu exports this, and at::mm calls it for bfloat16, but no installed header declares it.
-// Weak: if a build of libtorch lacks it, MKL does all products.
+// libtorch_cpu exports this function, and at::mm calls it for bfloat16, but no installed header
+// declares it. The declaration is weak, so that a build of libtorch without the function still
+// links; MKL then computes all products.
 namespace at::native {
 __attribute__((weak)) void mkldnn_matmul(const Tensor& a, const Tensor& b, const Tensor& y,
                                          float beta, float alpha);
@@ -17,7 +18,8 @@ __attribute__((weak)) void mkldnn_matmul(const Tensor& a, const Tensor& b, const
 namespace tessera::kernels {
 namespace {
 
-// With fewer multiplications the 10 microseconds of a call to oneDNN do not pay.
+// The least number of multiplications for which oneDNN is used. For smaller products the 10
+// microseconds that a call to oneDNN costs are more than it saves.
 constexpr int64_t kLeastWork = int64_t{1} << 20;
 
 bool prefers_onednn() {
@@ -44,7 +46,8 @@ Product prepare_product(at::Tensor y, at::Tensor a, at::Tensor b, bool add) {
   const bool onednn = onednn_is_faster() && y.scalar_type() == at::kFloat &&
                       batch * rows * columns * depth >= kLeastWork;
   if (onednn && y.stride(rank - 1) != 1) {
-    // oneDNN is slow on an output by columns, so this computes y' = b' a'.
+    // oneDNN is slow if the output is stored by columns, so the transposed product y' = b' a' is
+    // computed instead.
     at::Tensor b_transposed = b.transpose(rank - 2, rank - 1);
     b = a.transpose(rank - 2, rank - 1);
     a = std::move(b_transposed);

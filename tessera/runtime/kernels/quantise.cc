@@ -1,5 +1,6 @@
-// code_score, code_place and code_ids. The first two sum distances in one order, for any piece, so
-// that comparing numbers for equality finds the first code with the largest score.
+// code_score, code_place and code_ids find the code nearest to each point. code_score and
+// code_place sum each distance in the same order, in any piece. So code_place finds the first code
+// with the largest score by comparing scores for equality.
 #include <algorithm>
 #include <limits>
 
@@ -9,7 +10,7 @@
 namespace tessera::kernels {
 namespace {
 
-// The codes of the piece, for one point at a time.
+// Computes the scores of one point with all codes of the piece.
 template <class A>
 struct Codes {
   explicit Codes(const KernelCall& call)
@@ -19,7 +20,8 @@ struct Codes {
         step(call.inputs[1].strides[0] * dtype_bytes(call.inputs[1].dtype)),
         count(call.inputs[1].shape[0]) {}
 
-  // Calls f(score) for each code until it returns true; returns that code's number, else `count`.
+  // Calls f(score) for each code until f returns true. Returns the number of that code; `count` if
+  // f never returns true.
   template <class F>
   int64_t find(const std::byte* at, F&& f) const {
     const A* x = point.read(at);
@@ -36,7 +38,7 @@ struct Codes {
   int64_t step, count;
 };
 
-// (x, codes) -> score
+// Prepares the kernel with inputs (x, codes) and output score.
 Kernel code_score(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const Codes<A> codes(call);
@@ -55,7 +57,7 @@ Kernel code_score(const KernelCall& call) {
   });
 }
 
-// (x, codes, score) -> place
+// Prepares the kernel with inputs (x, codes, score) and output place.
 Kernel code_place(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const Codes<A> codes(call);
@@ -75,7 +77,8 @@ Kernel code_place(const KernelCall& call) {
   });
 }
 
-// (place) -> ids. A point that is nearest to no code, because it is NaN, gets the first code.
+// Prepares the kernel with input place and output ids. A point with a NaN is nearest to no code and
+// gets the first code.
 Kernel code_ids(const KernelCall& call) {
   const Array& place = call.inputs[0];
   const Nest<2> nest({&call.outputs[0], &place}, place.shape.size());

@@ -1,4 +1,5 @@
-// Dropout, initial values and tables by Philox on the global element index (base/philox.h).
+// Dropout, initial values and tables. Random numbers come from Philox with the global index of the
+// element (base/philox.h).
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -13,9 +14,9 @@
 namespace tessera::kernels {
 namespace {
 
-// Returns the global index of the first element of each row of a region of a tensor of that shape,
-// in the order in which Nest visits rows. place(d, i) is the place of index i of dim d; along the
-// last dim consecutive indices have consecutive places.
+// Returns the global index of the first element of each row of a region, in the order in which Nest
+// visits rows. `shape` is the shape of the whole tensor. place(d, i) returns the place in the whole
+// tensor of index i of dim d; along the last dim consecutive indices must have consecutive places.
 template <class Place>
 std::vector<int64_t> row_starts(const Box& region, const std::vector<int64_t>& shape,
                                 Place&& place) {
@@ -35,7 +36,8 @@ std::vector<int64_t> row_starts(const Box& region, const std::vector<int64_t>& s
   return starts;
 }
 
-// (x; p, key) -> y = keep(index) ? x / (1 - p) : 0, keep = uniform(index) >= p
+// Prepares the kernel with input x, attributes (p, key) and output y = keep(index) ? x / (1 - p) :
+// 0, where keep(index) is uniform(index) >= p.
 Kernel dropout(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
     const auto order = op_dims(call.op->annotation.outputs[0]);
@@ -76,7 +78,8 @@ Kernel dropout(const KernelCall& call) {
 
 constexpr KernelInfo kRandomKernels[] = {{"dropout", dropout}};
 
-// Computes elements [first, first + n) of a row; normal() pairs lie in one Philox block.
+// Computes the n elements of a row whose global indices begin at `first`. A pair of normal numbers
+// is made from one Philox block.
 void random_row(const Init& init, const Philox& philox, int64_t first, int64_t n, double* out) {
   for (int64_t i = 0; i < n; ++i) {
     const auto index = static_cast<uint64_t>(first + i);
@@ -85,8 +88,10 @@ void random_row(const Init& init, const Philox& philox, int64_t first, int64_t n
   }
 }
 
-// Divides the frequency of long waves by the factor, that of short ones not; between them the share
-// goes over evenly: sizes factor, low, high, positions. With the factor alone all are divided.
+// Scales a frequency of rotary embeddings for longer sequences. `sizes` is (factor, low, high,
+// positions). A frequency with at most `low` waves in `positions` positions is divided by the
+// factor; one with at least `high` waves stays; between these the result is interpolated linearly.
+// If `sizes` has only the factor, all frequencies are divided; if it is empty, none.
 double scaled_frequency(double frequency, const std::vector<int64_t>& sizes) {
   if (sizes.empty()) return frequency;
   const auto factor = static_cast<double>(sizes[0]);
@@ -97,16 +102,18 @@ double scaled_frequency(double frequency, const std::vector<int64_t>& sizes) {
   return (1 - share) * frequency / factor + share * frequency;
 }
 
-// Returns the angle in rotary tables [seq, d/2]: position * theta^(-2 i / d).
+// Returns the angle of an element (position, i) of rotary tables [seq, d/2]: position
+// times frequency i. The frequency is theta^(-2 i / d), where theta is init.value, scaled
+// by scaled_frequency().
 double rotary_angle(const Init& init, int64_t position, int64_t pair, int64_t pairs) {
   const double frequency =
       std::pow(init.value, -static_cast<double>(pair) / static_cast<double>(pairs));
   return static_cast<double>(position) * scaled_frequency(frequency, init.sizes);
 }
 
-// Returns T5's bucket of a distance (key - query). Near distances have a bucket each; further ones
-// share buckets by the logarithm of the distance. If both sides count, keys behind their query have
-// the second half.
+// Returns T5's bucket of a distance (key - query). Small distances have a bucket each; larger ones
+// share buckets by the logarithm of the distance. If `both`, keys after their query have the second
+// half of the buckets; otherwise these keys count as distance 0.
 int64_t distance_bucket(int64_t distance, int64_t buckets, int64_t furthest, bool both) {
   int64_t first = 0;
   if (both) {
@@ -134,7 +141,8 @@ int64_t table_value(const Init& init, int64_t i, int64_t j) {
   if (init.kind == Init::Kind::kWindowPairs) {
     return (row - j / side + side - 1) * (2 * side - 1) + column - j % side + side - 1;
   }
-  // Windows of the last row and column hold elements from the other end of the map.
+  // The third kind numbers the regions of shifted windows. Windows of the last row and column have
+  // elements from the other end of the map, which are other regions.
   const int64_t shift = sizes[1], windows = sizes[2], window = j % (windows * windows);
   const auto band = [&](int64_t place, int64_t index) {
     return index + 1 < windows ? 0 : place + shift < side ? 1 : 2;
@@ -195,7 +203,7 @@ void initialise(const Tensor& tensor, const Box& region, uint64_t seed, const ke
     }
     return;
   }
-  if (to.dtype == DType::kInt64) {  // tables of one number
+  if (to.dtype == DType::kInt64) {  // tables whose elements are all equal
     const double number = tensor.init.kind == Init::Kind::kOnes       ? 1
                           : tensor.init.kind == Init::Kind::kConstant ? tensor.init.value
                                                                       : 0;
@@ -218,9 +226,9 @@ void initialise(const Tensor& tensor, const Box& region, uint64_t seed, const ke
     double* out = row.write(at[0]);
     const int64_t first = starts[index++];
     switch (init.kind) {
-      case Init::Kind::kLearningRate:  // the trainer's, in each step
+      case Init::Kind::kLearningRate:  // the trainer sets these in each step
       case Init::Kind::kStep:
-      case Init::Kind::kDistanceBuckets:  // integers, made above
+      case Init::Kind::kDistanceBuckets:  // these are integers, written above
       case Init::Kind::kWindowPairs:
       case Init::Kind::kWindowRegions:
       case Init::Kind::kNone: break;

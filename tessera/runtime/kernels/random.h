@@ -1,5 +1,6 @@
-// Internal to kernels/: the draws of dropout. An element is kept or not by its global index alone,
-// so that every cut gives one mask, which is made again rather than stored.
+// Internal to kernels/: the random numbers of dropout. Whether an element is kept depends only on
+// its global index, the seed and the step. So every cut of a tensor gives the same mask, and the
+// backward pass computes the mask again instead of storing it.
 //
 //   const Keep keep(*call.op);
 //   const uint64_t stream = keep.stream(context.step);
@@ -15,12 +16,12 @@
 
 namespace tessera::kernels {
 
-// The dropout of an op with the attributes p and key.
+// The dropout of an op that has the attributes p and key.
 struct Keep {
   Keep() = default;
   explicit Keep(const Op& op);
-  uint64_t stream(int64_t step) const;  // of random numbers
-  Keep all() const;                     // keeps every element
+  uint64_t stream(int64_t step) const;  // returns the stream of random numbers of a step
+  Keep all() const;                     // returns a Keep that keeps every element
 
   double p = 0;
   uint32_t threshold = 0;
@@ -28,7 +29,8 @@ struct Keep {
   uint64_t key = 0;
 };
 
-// Returns the places of the op's dims inside larger ones, as its attribute `within` says.
+// Returns, for each of the given dims of the op, which part of a larger dim it is, as the op's
+// attribute `within` says.
 std::vector<Within> places_of(const Op& op, const std::vector<int>& dims);
 
 }  // namespace tessera::kernels

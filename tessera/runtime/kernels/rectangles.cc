@@ -5,8 +5,8 @@
 namespace tessera::kernels {
 namespace {
 
-// Adds the rectangles where query i (of `queries`) sees the keys j <= i. Local indices start at the
-// intervals' begins plus the offsets.
+// Adds the rectangles in which query i of `queries` sees the keys j <= i of `keys`. The indices in
+// the rectangles count from the begins of the two intervals, and the offsets are added to them.
 void add_rectangles(Interval queries, Interval keys, int64_t query_offset, int64_t key_offset,
                     std::vector<Rectangle>& out) {
   const auto add = [&](Interval q, Interval k, bool causal) {

@@ -1,5 +1,5 @@
-// Cuts an attention box into rectangles of queries and keys, each wholly below the causal diagonal
-// or a square on it.
+// Cuts an attention box into rectangles of queries and keys, each of which is either completely
+// below the causal diagonal or a square on the diagonal.
 #pragma once
 
 #include <vector>
@@ -8,15 +8,16 @@
 
 namespace tessera::kernels {
 
-// Queries and keys in local indices of the box.
+// A rectangle of queries and keys. The indices count from the box's first query and first key.
 struct Rectangle {
   Interval queries, keys;
-  bool causal = false;  // a square on the diagonal: its upper half is left out
+  bool causal = false;  // a square on the diagonal, of which only the lower half is computed
   friend bool operator==(const Rectangle&, const Rectangle&) = default;
 };
 
-// Returns the rectangles of the queries and keys (intervals of indices of dims of `size` elements
-// in `order`) in which some query sees some key. If not causal, there is one.
+// Returns the rectangles in which some query sees some key. `queries` and `keys` are intervals of
+// indices in dims of `size` elements, whose tokens are in the order `order`. If not causal, returns
+// one rectangle, the whole box.
 std::vector<Rectangle> rectangles(Interval queries, Interval keys, bool causal, const Order& order,
                                   int64_t size);
 

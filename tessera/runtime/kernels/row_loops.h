@@ -1,6 +1,8 @@
 // The loops of rows.h, written so that the compiler vectorises them. Each rows_<isa>.cc includes
-// this once. Only builtins and this file's own functions may be called: an inline function of a
-// shared header, compiled for AVX-512 here, could be the copy that the linker keeps for everyone.
+// this file once and compiles it for another instruction set. Only builtins and functions of this
+// file may be called here. An inline function of a shared header would be compiled for, say,
+// AVX-512, and the linker might keep this copy for the whole program, which would then fail on
+// processors without AVX-512.
 #pragma once
 
 #include "tessera/runtime/kernels/rows.h"
@@ -14,7 +16,7 @@ inline double exp_one(double x) { return __builtin_exp(x); }
 // range, 0 below it.
 inline float exp_one(float x) {
   const float low = -87.33654F, high = 88.72283F,
-              magic = 12582912.0F;  // 1.5 * 2^23: rounds to an integer
+              magic = 12582912.0F;  // 1.5 * 2^23: adding it rounds to an integer
   float c = x < low ? low : x;
   c = c > high ? high : c;
   const float t = c * 1.44269504088896341F + magic;
@@ -27,7 +29,7 @@ inline float exp_one(float x) {
   p = p * r + 1.6666665459e-1F;
   p = p * r + 5.0000001201e-1F;
   p = p * r * r + r + 1.0F;
-  // 2^k in two factors: k = 128 is not an exponent.
+  // Computes 2^k as a product of two factors, because a float has no exponent k = 128.
   const int32_t whole = static_cast<int32_t>(k);
   const int32_t half = whole >> 1;
   const float f1 = __builtin_bit_cast(float, (half + 127) << 23);
@@ -51,7 +53,8 @@ void multiply_add(A* y, const A* x, A factor, int64_t n) {
   for (int64_t i = 0; i < n; ++i) y[i] += factor * x[i];
 }
 
-// Sums a block of the row in registers while all rows pass: four vectors, then one, then elements.
+// Adds up kVectors vectors of columns over all rows and keeps their sums in registers. sum_rows()
+// takes blocks of four vectors, then of one vector, and sums the columns that are left one by one.
 template <class A, int kVectors>
 void sum_block(A* y, bool add_to, const std::byte* table, const int64_t* offsets, int64_t count,
                A factor) {
@@ -102,7 +105,8 @@ A sum(const A* x, int64_t n) {
   return s;
 }
 
-// Sums squares in four parallel sums, since a single sum waits for its own last addition.
+// Sums squares in four independent sums, because in a single sum each addition waits for the
+// previous one.
 template <class A>
 A sum_squares(const A* x, int64_t n) {
   const int64_t part = n / 4;
@@ -203,9 +207,9 @@ void exp_shifted(A* y, const A* x, A shift, A factor, int64_t n) {
   for (int64_t i = 0; i < n; ++i) y[i] = factor * exp_one(x[i] - shift);
 }
 
-// Turns x into softmax(scale x); returns log(sum(exp(scale x))).
 inline float logarithm(float x) { return __builtin_logf(x); }
 inline double logarithm(double x) { return __builtin_log(x); }
+// Turns x into softmax(scale x). Returns log(sum(exp(scale x))).
 template <class A>
 A softmax_scaled(A* x, A scale, int64_t n) {
   const A highest = max(x, n) * scale;
@@ -284,8 +288,8 @@ void grad_centered(A* dx, const A* dy, const A* x, A center, A scale, A level, A
   for (int64_t i = 0; i < n; ++i) dx[i] = scale * (dy[i] - level - (x[i] - center) * slope);
 }
 
-// gelu(x) = x s(u), s the logistic function, u = 2 sqrt(2/pi) (x + 0.044715 x^3): the tanh form,
-// since (1 + tanh(v)) / 2 = s(2 v).
+// gelu(x) = x s(u), where s is the logistic function and u = 2 sqrt(2/pi) (x + 0.044715 x^3). This
+// is the tanh form of gelu, because (1 + tanh(v)) / 2 = s(2 v).
 template <class A>
 constexpr A kGeluLinear = A(1.5957691216057307117597842397375);
 template <class A>
@@ -382,7 +386,8 @@ void adagrad(A* p_out, A* sum_out, const A* p, const A* g, const A* sum, A coeff
   }
 }
 
-// Computes kLanes blocks at a time, word by word, so that the rounds run in vector lanes.
+// Computes kLanes blocks of Philox at a time, stored word by word, so that each round is computed
+// for all of them by vector instructions.
 inline void philox(uint32_t* words, uint64_t seed, uint64_t stream, uint64_t first, int64_t count) {
   constexpr int kLanes = 16;
   for (int64_t base = 0; base < count; base += kLanes) {

@@ -1,7 +1,7 @@
-// Updates of the rows of a table that look-ups named (graph/kinds/row_update.cc). The places of all
-// bags are sorted by row, in a stable way; then each row's gradient is the sum over its places, and
-// the row takes one step. Time and memory beside the table grow with the number of ids, not of
-// rows.
+// Updates the rows of a table that look-ups named (graph/kinds/row_update.cc). The places of all
+// bags are sorted by row, with a stable sort. Then the gradient of each row is summed over the
+// row's places, and the row takes one optimizer step. Time and extra memory grow with the number of
+// ids, not with the number of rows.
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -16,14 +16,15 @@
 namespace tessera::kernels {
 namespace {
 
-// A place of a bag whose id lies in the piece of the table: the row, counted from the piece's
-// first, and the number of the sample that has the bag.
+// A place of a bag whose id names a row of this piece of the table: the row, counted from the
+// piece's first row, and the number of the bag's sample.
 struct Place {
   uint32_t row = 0, sample = 0;
 };
 
-// Sorts by row and keeps the order of equal rows: eleven bits at a time, the lowest first. The
-// result lies in `places` or in `other`, which has as many; returns which.
+// Sorts places by row and keeps the order of places with equal rows. This is a radix sort by eleven
+// bits at a time, the lowest bits first. `other` is memory for as many places. Returns the array
+// with the result, which is `places` or `other`.
 Place* sort_by_row(Place* places, Place* other, size_t count, int64_t rows) {
   constexpr int kBits = 11;
   constexpr size_t kBuckets = size_t{1} << kBits;
@@ -42,13 +43,14 @@ Place* sort_by_row(Place* places, Place* other, size_t count, int64_t rows) {
   return places;
 }
 
-// The gradient of the rows of a piece of a table, from operand `first` on: ids, dy and weights of
-// each look-up. A place with a weight is a sample of its own. It refers to a call's arrays, which
-// must outlive it.
+// Computes the gradients of the rows of a piece of a table. The call's operands from number `first`
+// on are the ids, dy and perhaps weights of each look-up. A place with a weight counts as a sample
+// of its own. The object keeps pointers to the call's arrays, which must outlive it.
 template <class A>
 class RowGradients {
  public:
-  // With `numbered`, each() also passes the first id that names a row.
+  // Reads the call. With `numbered`, each() also passes the number of the first id that names
+  // the row.
   RowGradients(const KernelCall& call, size_t first, bool numbered = false)
       : numbered_(numbered),
         rows_(rows_named(call, op_dims(call.op->annotation.inputs[0])[0])),
@@ -89,9 +91,9 @@ class RowGradients {
     sum_ = reinterpret_cast<A*>(memory + sample_bytes + 2 * place_bytes);
   }
 
-  // Calls f(row, gradient, number of the first id of all look-ups that names the row, if they are
-  // numbered) for each row that an id names, in ascending order, and `soon(row)` some rows before
-  // that, to fetch the memory that f will need.
+  // Calls f(row, gradient, number) for each row that an id names, in ascending order. If `numbered`
+  // was set, `number` is that of the first id that names the row, counted over all look-ups. Calls
+  // soon(row) some rows earlier, which can prefetch the memory that f needs.
   template <class F, class Soon>
   void each(F&& f, Soon&& soon) const {
     const size_t count = collect();
@@ -124,10 +126,10 @@ class RowGradients {
 
  private:
   struct LookUp {
-    Nest<3> samples;  // dy, ids, weights (or ids again)
+    Nest<3> samples;  // dy, ids, weights (the ids, if there are no weights)
     Row<A> dy;
     DType id_type, weight_type;
-    int64_t bag = 1, step = 0;  // ids of a bag, bytes between them
+    int64_t bag = 1, step = 0;  // number of ids of a bag; bytes between ids
     int64_t weight_step = 0;    // bytes between the weights of a bag
     bool mean = false, weighted = false;
   };
@@ -142,14 +144,15 @@ class RowGradients {
                                   : *reinterpret_cast<const int64_t*>(at);
   }
 
-  // Lists all samples, and the places whose ids lie in the piece; returns the number of places.
+  // Lists all samples, and the places whose ids name rows of the piece. Returns the number of
+  // these places.
   size_t collect() const {
     size_t places = 0;
     uint32_t sample = 0;
     for (const LookUp& one : look_ups_) {
       one.samples.each([&](const std::array<std::byte*, 3>& at) {
         int64_t there = 0;
-        if (one.weighted || numbered_) {  // each place is a sample
+        if (one.weighted || numbered_) {  // each place counts as a sample
           const uint32_t first = sample;
           for (int64_t i = 0; i < one.bag; ++i) {
             const int64_t id = id_at(at[1] + i * one.step, one.id_type), row = id - rows_.begin;
@@ -187,13 +190,13 @@ class RowGradients {
   A* sum_ = nullptr;
 };
 
-// The rows of the table or of a state with its dims.
+// The rows of the table, or of a state that has the table's dims.
 template <class A>
 struct Rows {
   explicit Rows(const Array& array)
       : row(array), data(array.data), step(array.strides[0] * dtype_bytes(array.dtype)) {}
   std::byte* at(uint32_t index) const { return data + static_cast<int64_t>(index) * step; }
-  // Fetches the row's first cache lines.
+  // Prefetches the first cache lines of the row.
   void fetch(uint32_t index) const {
     const std::byte* begin = at(index);
     constexpr int64_t kLine = 64, kLines = 4;
@@ -204,8 +207,8 @@ struct Rows {
   int64_t step;
 };
 
-// The random bits that round the elements of a table's row. They depend on the element's index in
-// the whole table, the step and the seed.
+// Gives the random bits for the stochastic rounding of a row of the table. The bits of an element
+// depend on the element's index in the whole table, the step and the seed.
 template <class A>
 class Rounding {
  public:
@@ -224,10 +227,10 @@ class Rounding {
     const std::string given = call.op->text("stream"),
                       &stream = given.empty() ? call.op->path : given;
     path_ = stable_hash(stream.data(), stream.size());
-    constexpr int64_t kAround = 8;  // the first and the last block are drawn whole
+    constexpr int64_t kAround = 8;  // room for the unused words of the first and last block
     words_ = std::make_shared<std::vector<uint32_t>>(static_cast<size_t>(size_ + kAround));
   }
-  // Returns the bits for a row of the piece; null: round to nearest.
+  // Returns the bits for a row of the piece; null if elements are rounded to nearest.
   const uint32_t* of_row(uint32_t row) const {
     if (context_ == nullptr) return nullptr;
     constexpr int64_t kBlock = 4;
@@ -243,12 +246,13 @@ class Rounding {
  private:
   int64_t first_row_ = 0, first_column_ = 0, size_ = 0, width_ = 0;
   std::function<int64_t(int64_t)> row_at_;
-  const KernelContext* context_ = nullptr;  // null: to the nearest
+  const KernelContext* context_ = nullptr;  // null: rounds to nearest
   uint64_t path_ = 0;
   std::shared_ptr<std::vector<uint32_t>> words_;
 };
 
-// Returns a scalar operand, or `otherwise` if the call lacks it.
+// Returns a function that reads the scalar input i; it returns `otherwise` if the call lacks
+// this input.
 std::function<double()> scalar_of(const KernelCall& call, size_t i, double otherwise) {
   const Array from = i < call.inputs.size() ? call.inputs[i] : Array{};
   return [from, otherwise] {
@@ -256,9 +260,10 @@ std::function<double()> scalar_of(const KernelCall& call, size_t i, double other
   };
 }
 
-// (p, states, ids, dy and weights of each look-up, lr[, step][, coefficient[, skip]]) -> (p',
-// states'). `prepare(scale, rate, step)` gives f(row index, gradient), which changes the outputs in
-// place; outputs that lie elsewhere are copied first.
+// Prepares a step of an optimizer on rows, with inputs (p, states, ids, dy and weights of each
+// look-up, lr[, step][, coefficient[, skip]]) and outputs (p', states'). prepare(scale, rate, step)
+// returns f(row index, gradient), which changes a row of the outputs in place. If an output is not
+// the memory of its input, the input is first copied to it.
 template <class A, class Prepare, class Soon>
 Kernel update_of_rows(const KernelCall& call, size_t scalars, Prepare prepare, Soon soon) {
   const size_t tables = tables_of_rows(*call.op);
@@ -329,8 +334,8 @@ Kernel row_adagrad(const KernelCall& call) {
   });
 }
 
-// Prepares p -= rate * scale * g / (sqrt(total) + eps); total_of(sum_at, factor, g, n) gives a
-// row's total.
+// Prepares p -= rate * scale * g / (sqrt(total) + eps); total_of(sum_at, factor, g, n) returns the
+// total of a row.
 template <class A, class TotalOf>
 Kernel rowwise(const KernelCall& call, const Array& sums, const TotalOf& total_of) {
   const Rows<A> p(call.outputs[0]);
@@ -358,7 +363,8 @@ Kernel rowwise(const KernelCall& call, const Array& sums, const TotalOf& total_o
       });
 }
 
-// Prepares the step in which a row's sum grows by the mean of its squared gradients.
+// Prepares a step of row-wise Adagrad: the sum of a row grows by the mean of the row's
+// squared gradients.
 Kernel rowwise_adagrad(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const RowOps<A>& ops = row_ops<A>();
@@ -373,7 +379,8 @@ Kernel rowwise_adagrad(const KernelCall& call) {
   });
 }
 
-// Prepares the step in which a looked-up row's moments decay; the bias correction counts all steps.
+// Prepares a step of Adam on the rows that were looked up. Only the moments of these rows decay,
+// but the bias correction counts all steps.
 Kernel row_adam(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const Rows<A> p(call.outputs[0]), m(call.outputs[1]), v(call.outputs[2]);
@@ -410,8 +417,8 @@ Kernel row_adam(const KernelCall& call) {
   });
 }
 
-// (p, ids, dy and weights of each look-up) -> s. A row's squares are summed in the compute type,
-// the rows in double.
+// Prepares the kernel with inputs (p, ids, dy and weights of each look-up) and output s. The
+// squares of a row are summed in the compute type, the sums of the rows in double.
 Kernel row_sum_squares(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
     auto gradients = std::make_shared<RowGradients<A>>(call, 1);
@@ -430,7 +437,7 @@ Kernel row_sum_squares(const KernelCall& call) {
   });
 }
 
-// (p, ids, dy and weights of each look-up) -> squares
+// Prepares the kernel with inputs (p, ids, dy and weights of each look-up) and output squares.
 Kernel row_squares(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
     auto gradients = std::make_shared<RowGradients<A>>(call, 1, /*numbered=*/true);
@@ -452,7 +459,8 @@ Kernel row_squares(const KernelCall& call) {
   });
 }
 
-// (sum, ids of each look-up, squares[, coefficient[, skip]]; width) -> sum'
+// Prepares the kernel with inputs (sum, ids of each look-up, squares[, coefficient[, skip]]),
+// attribute width and output sum'.
 Kernel row_sums(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
     const Interval rows = rows_named(call, op_dims(call.op->annotation.inputs[0])[0]);
@@ -492,7 +500,7 @@ Kernel row_sums(const KernelCall& call) {
   });
 }
 
-// (p, sum', look-ups, lr[, coefficient[, skip]]) -> p'
+// Prepares the kernel with inputs (p, sum', look-ups, lr[, coefficient[, skip]]) and output p'.
 Kernel rowwise_step(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const DType dtype = call.inputs[1].dtype;

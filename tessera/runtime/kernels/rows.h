@@ -1,7 +1,8 @@
-// Loops over one contiguous row of float or double: the arithmetic under the kinds that libtorch
-// has no out-variant for. They are compiled three times (baseline, AVX2, AVX-512: rows_*.cc, flags
-// in CMakeLists.txt); the processor's features decide once which are used. Sums run in vector
-// lanes, so their last bits depend on the instruction set.
+// Loops over one contiguous row of float or double, for kernels of kinds for which libtorch has no
+// out-variant. The loops are compiled three times, for the baseline, AVX2 and AVX-512 instruction
+// sets (rows_*.cc, with flags in CMakeLists.txt). At the first use the processor's features decide
+// which of the three is used. Sums are computed in vector lanes, so their last bits depend on the
+// instruction set.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +10,8 @@
 
 namespace tessera::kernels {
 
-// Constants of one AdamW update; see docs/reference/ops.md. g is scaled by `coefficient` first.
+// The constants of one AdamW update; docs/reference/ops.md has the formula. The gradient g is first
+// multiplied by `coefficient`.
 template <class A>
 struct AdamW {
   A coefficient, beta1, beta2, one_minus_beta1, one_minus_beta2, decay, step_size, second_scale,
@@ -20,34 +22,35 @@ template <class A>
 struct RowOps {
   void (*add)(A* y, const A* x, int64_t n);                     // y += x
   void (*multiply_add)(A* y, const A* x, A factor, int64_t n);  // y += factor x
-  // y (from zeros, or with `add` from its present values) += factor x for each of `count` rows x,
-  // which lie at table + offsets[i] bytes, in this order. The first `known` offsets, at least
-  // `count`, may be read to fetch rows ahead.
+  // Sets y to the sum of factor x over `count` rows x of the table; with `add`, adds this sum
+  // to y. Row i begins at table + offsets[i] bytes; the rows are added in this order. `offsets`
+  // has `known` elements, at least `count`; those after the first `count` are used only to
+  // prefetch rows.
   void (*sum_rows)(A* y, bool add, const std::byte* table, const int64_t* offsets, int64_t count,
                    int64_t known, A factor, int64_t n);
   A (*sum)(const A* x, int64_t n);
   A (*sum_squares)(const A* x, int64_t n);
-  A (*max)(const A* x, int64_t n);                         // -inf for n = 0
+  A (*max)(const A* x, int64_t n);                         // -inf if n = 0
   void (*moments)(const A* x, int64_t n, A* mean, A* m2);  // m2 = sum of (x - mean)^2, two passes
-  // Layer norm rows; xhat = (x - mean) rstd, g = dy gamma.
+  // Layer norm of a row. Below, xhat = (x - mean) rstd and g = dy gamma.
   void (*normalize)(A* y, const A* x, const A* gamma, const A* beta, A mean, A rstd, int64_t n);
   void (*scale_by)(A* y, const A* x, const A* gamma, A rstd, int64_t n);  // y = x rstd gamma
   void (*grad_sums)(const A* dy, const A* x, const A* gamma, A mean, A rstd, int64_t n, A* sum_g,
                     A* sum_g_xhat);
   void (*grad_apply)(A* dx, const A* dy, const A* x, const A* gamma, A mean, A rstd, A mean_g,
                      A mean_g_xhat,
-                     int64_t n);  // rstd (g - mean_g - xhat mean_g_xhat)
+                     int64_t n);  // dx = rstd (g - mean_g - xhat mean_g_xhat)
   void (*grad_params)(A* dgamma, A* dbeta, const A* dy, const A* x, A mean, A rstd,
-                      int64_t n);  // +=
+                      int64_t n);  // dgamma += dy xhat, dbeta += dy
   A (*dot)(const A* x, const A* y, int64_t n);
-  // Exponentials.
+  // Sums and rows of exponentials.
   A (*sum_exp)(const A* x, A shift, int64_t n);                         // sum exp(x - shift)
   void (*exp_shifted)(A* y, const A* x, A shift, A factor, int64_t n);  // factor exp(x - shift)
-  // y1 = x1 c - sign x2 s, y2 = x2 c + sign x1 s
+  // Computes y1 = x1 c - sign x2 s and y2 = x2 c + sign x1 s.
   void (*rotate)(A* y1, A* y2, const A* x1, const A* x2, const A* c, const A* s, A sign, int64_t n);
-  // y = bits[i] >> 8 >= threshold ? x factor : 0
+  // Computes y[i] = bits[i] >> 8 >= threshold ? x[i] factor : 0.
   void (*keep)(A* y, const A* x, const uint32_t* bits, uint32_t threshold, A factor, int64_t n);
-  // Outputs may be the inputs.
+  // Optimizer steps. An output may have the memory of an input.
   void (*adamw)(A* p_out, A* m_out, A* v_out, const A* p, const A* g, const A* m, const A* v,
                 const AdamW<A>& c, int64_t n);
   void (*sgd)(A* p_out, A* b_out, const A* p, const A* g, const A* b, A coefficient, A decay,
@@ -58,13 +61,14 @@ struct RowOps {
   void (*gelu_grad)(A* dx, const A* dy, const A* x, int64_t n);
   void (*silu)(A* y, const A* x, int64_t n);
   void (*silu_grad)(A* dx, const A* dy, const A* x, int64_t n);
-  // Attention: scores x become weights: softmax(scale x), returning log(sum(exp(scale x))); or
-  // exp(scale x - shift).
+  // Attention. The first two functions replace scores x by weights: softmax_scaled by softmax(scale
+  // x), and it returns log(sum(exp(scale x))); exp_scaled by exp(scale x - shift).
   A (*softmax_scaled)(A* x, A scale, int64_t n);
   void (*exp_scaled)(A* x, A scale, A shift, int64_t n);
   void (*score_grad)(A* dp, const A* p, A dot, A scale,
                      int64_t n);  // dp becomes p (dp - dot) scale
-  // Rows that share their statistics. Outputs may be the inputs.
+  // Functions for batch norm, where several rows share their statistics. An output may have the
+  // memory of an input.
   A (*sum_squares_from)(const A* x, A center, int64_t n);  // sum (x - center)^2
   void (*center_scale)(A* y, const A* x, A center, A scale, A shift,
                        int64_t n);  // (x - center) scale + shift
@@ -72,10 +76,10 @@ struct RowOps {
                         A* sum_centered);  // sum dy, sum dy (x - center)
   void (*grad_centered)(A* dx, const A* dy, const A* x, A center, A scale, A level, A slope,
                         int64_t n);  // scale (dy - level - (x - center) slope)
-  // The largest of several rows. A NaN is larger than all numbers; among equal elements the first
-  // stays.
+  // The largest elements of several rows. A NaN counts as larger than all numbers; among equal
+  // elements the first one stays.
   void (*larger)(A* y, const A* x, int64_t n);  // y = max(y, x)
-  // As `larger`; where x is larger, which = row.
+  // Computes y as `larger` does, and sets which[i] = row where x[i] replaces y[i].
   void (*larger_of)(A* y, int32_t* which, const A* x, int32_t row, int64_t n);
 };
 
@@ -86,7 +90,8 @@ const RowOps<float>& row_ops<float>();
 template <>
 const RowOps<double>& row_ops<double>();
 
-// Writes the words of the Philox blocks [first, first + count), four a block, as base/philox.h.
+// Writes the words of the Philox blocks [first, first + count), four words a block; the same words
+// as by base/philox.h.
 void philox_words(uint32_t* words, uint64_t seed, uint64_t stream, uint64_t first, int64_t count);
 
 struct RowTable {

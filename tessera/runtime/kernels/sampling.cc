@@ -1,5 +1,6 @@
-// resize, grid_sample and their gradients. A piece has an interval of a dim along which values are
-// interpolated: neighbours outside it belong to other pieces, and count as zeros here.
+// resize, grid_sample and their gradients. A piece may have only an interval of a dim along which
+// values are interpolated. Neighbours outside of this interval belong to other pieces and count as
+// 0 here, so the sum over the pieces is right.
 #include "tessera/runtime/kernels/sampling.h"
 
 #include <ATen/ops/index_add.h>
@@ -19,7 +20,7 @@ namespace tessera::kernels {
 namespace {
 
 // ---- resize
-// Returns the interval of tensor dim d of an operand that the box reads or writes.
+// Returns which interval of tensor dim d of an operand the call's box reads or writes.
 Interval interval_of(const KernelCall& call, const OperandDims& operand, size_t d) {
   const Interval own = call.box.dims[static_cast<size_t>(operand.dims[d].front())];
   const auto read = call.op->annotation.window_read(operand, d);
@@ -31,13 +32,14 @@ int64_t extent_of(const KernelCall& call, const OperandDims& operand, size_t d) 
               : call.op->annotation.dims[static_cast<size_t>(operand.dims[d].front())].size;
 }
 
-// The elements along a dim of x from which each element of y is made, and their weights: the two
-// elements between which it lies, or the nearest one. Places are relative to the piece of x; an
-// element outside of the piece gets place 0 and weight 0.
+// For each element of y along a dim: the elements of x from which it is interpolated, and their
+// weights. These are the two elements of x on both sides of it, or only the nearest one. Places
+// count from the first element of the piece of x; an element of x outside of the piece gets place 0
+// and weight 0.
 struct Neighbours {
   int64_t dim = 0;
   std::vector<at::Tensor> places;   // int64
-  std::vector<at::Tensor> weights;  // of the compute type, broadcast along the other dims
+  std::vector<at::Tensor> weights;  // in the compute type, with size 1 along the other dims
 };
 
 struct Sizes {
@@ -50,7 +52,7 @@ Neighbours neighbours_of(const Sizes& y, const Sizes& x, bool linear, bool corne
   std::array<std::vector<double>, 2> weights;
   for (int64_t i = y.piece.begin; i < y.piece.end(); ++i) {
     int64_t low = i * x.whole / y.whole;
-    double beyond = 0;  // fraction of the way to the next element
+    double beyond = 0;  // how far y's element is from `low` to the next one, 0..1
     if (linear) {
       const auto at = static_cast<double>(i), from = static_cast<double>(x.whole),
                  to = static_cast<double>(y.whole);
@@ -77,7 +79,7 @@ Neighbours neighbours_of(const Sizes& y, const Sizes& x, bool linear, bool corne
   return out;
 }
 
-// Returns the neighbours for each dim that changes its size.
+// Returns the neighbours for each dim in which x and y have different sizes.
 std::vector<Neighbours> all_neighbours(const KernelCall& call, const OperandDims& x,
                                        const OperandDims& y) {
   const bool linear = call.op->text("mode") == "linear", corners = call.op->integer("corners") != 0;
@@ -97,7 +99,7 @@ std::vector<Neighbours> all_neighbours(const KernelCall& call, const OperandDims
   return out;
 }
 
-// (x) -> y
+// Prepares the kernel with input x and output y.
 Kernel resize(const KernelCall& call) {
   const Annotation& annotation = call.op->annotation;
   const std::vector<Neighbours> all =
@@ -116,7 +118,7 @@ Kernel resize(const KernelCall& call) {
   };
 }
 
-// (dy) -> dx
+// Prepares the kernel with input dy and output dx.
 Kernel resize_grad(const KernelCall& call) {
   const Annotation& annotation = call.op->annotation;
   const std::vector<Neighbours> all =
@@ -139,8 +141,8 @@ Kernel resize_grad(const KernelCall& call) {
 // ---- grid_sample
 constexpr size_t kMostGridDims = 3;
 
-// The corners of the cell around a point that the piece of the grid has: the offset of each in
-// bytes from the grid's first place, its weight and, by coordinate, the derivative of the weight.
+// A corner of the grid cell that contains a point: the corner's offset in bytes from the first
+// place of the grid's piece, its weight, and the derivative of the weight by each coordinate.
 template <class A>
 struct Corner {
   int64_t offset = 0;
@@ -156,9 +158,9 @@ struct Corners {
   const Corner<A>* end() const { return all.data() + count; }
 };
 
-// A sampled dim of the grid.
+// A dim of the grid along which points are interpolated.
 struct GridDim {
-  int64_t size = 1;  // of the whole grid
+  int64_t size = 1;  // size of the whole grid
   Interval piece;
   int64_t step = 0;       // bytes
   size_t coordinate = 0;  // the coordinate of a point along this dim
@@ -182,7 +184,8 @@ std::vector<GridDim> grid_dims(const KernelCall& call, const Array& grid,
   return out;
 }
 
-// Returns the corners. Coordinates run from -1 at the first place of a dim to 1 at the last one.
+// Returns those corners of the point's cell that the piece of the grid has. A coordinate is -1 at
+// the first place of a dim and 1 at the last place.
 template <class A>
 Corners<A> corners_of(const std::vector<GridDim>& dims, const std::byte* point, int64_t step,
                       DType dtype) {
@@ -195,7 +198,7 @@ Corners<A> corners_of(const std::vector<GridDim>& dims, const std::byte* point, 
         (load_element<A>(point + static_cast<int64_t>(dim.coordinate) * step, dtype) + 1) * half;
     const Corners<A> before = out;
     out.count = 0;
-    if (!(place > -1 && place < static_cast<A>(dim.size))) return out;  // this holds for NaN, too
+    if (!(place > -1 && place < static_cast<A>(dim.size))) return out;  // true also for a NaN
     const A low = std::floor(place);
     const A beyond = place - low;
     for (int side = 0; side < 2; ++side) {
@@ -215,9 +218,9 @@ Corners<A> corners_of(const std::vector<GridDim>& dims, const std::byte* point, 
   return out;
 }
 
-// The points of a call, and for each the elements at one place of the grid ("channels").
+// The points of a call, and the channels: the elements at one place of the grid.
 struct Points {
-  // Makes it; `sample` is y or its gradient, `grid` the grid or its gradient.
+  // Reads the call. `sample_array` is y or its gradient, `grid_array` is the grid or its gradient.
   Points(const KernelCall& call, const Array& grid_array, const OperandDims& grid_operand,
          const Array& point_array, const OperandDims& point_operand, const Array& sample_array,
          const OperandDims& sample_operand)
@@ -257,7 +260,7 @@ struct Points {
   std::vector<Channel> channels;
 };
 
-// (grid, points) -> y
+// Prepares the kernel with inputs (grid, points) and output y.
 Kernel grid_sample(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const Annotation& a = call.op->annotation;
@@ -279,7 +282,8 @@ Kernel grid_sample(const KernelCall& call) {
   });
 }
 
-// (dy, points; dims, grid) -> dgrid. Sums in float or double: through scratch where dgrid is neither.
+// Prepares the kernel with inputs (dy, points), attributes (dims, grid) and output dgrid. Sums in
+// float or double; if dgrid has another type, sums in scratch memory.
 Kernel grid_sample_grad(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const Annotation& a = call.op->annotation;
@@ -320,7 +324,7 @@ Kernel grid_sample_grad(const KernelCall& call) {
   });
 }
 
-// (dy, grid, points; dims) -> dpoints
+// Prepares the kernel with inputs (dy, grid, points), attribute dims and output dpoints.
 Kernel grid_sample_points_grad(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const Annotation& a = call.op->annotation;
@@ -330,7 +334,8 @@ Kernel grid_sample_points_grad(const KernelCall& call) {
     const int64_t step = call.outputs[0].strides.back() * dtype_bytes(call.outputs[0].dtype),
                   coordinates = call.outputs[0].shape.back();
     const Nest<4> nest({&out, &p.sample, &p.points, &p.grid}, p.lead.size());
-    // This is shared: closures are copyable, and a rank runs one kernel at a time.
+    // The copies of the closure share this memory, which is safe because a rank runs one kernel at
+    // a time.
     const auto shared = std::make_shared<std::vector<A>>(static_cast<size_t>(coordinates));
     return [p, nest, step, shared, add = call.add[0], dtype = call.outputs[0].dtype] {
       std::vector<A>& sums = *shared;

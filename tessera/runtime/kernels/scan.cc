@@ -1,6 +1,7 @@
-// state_scan, causal_conv and their gradients, in float (double for float64) and chunk by chunk:
-// inside a chunk of Q tokens the scan is two products with Q x Q scores between them, between
-// chunks the state is handed on (Dao and Gu, 2024, arXiv 2405.21060, section 6).
+// state_scan, causal_conv and their gradients, in float (double for float64). The scan is computed
+// chunk by chunk: inside a chunk of Q tokens it consists of two products, C B^T, whose results are
+// Q x Q scores, and scores times inputs. From chunk to chunk the state is passed on (Dao and Gu,
+// 2024, arXiv 2405.21060, section 6).
 //
 // Letters: G heads of B and C, R heads of x for each, Q tokens of the chunk, P head_dim, N state.
 // With a = dt A and s its running sum in the chunk, h the state before it:
@@ -33,7 +34,7 @@ at::Tensor wide(const Array& array) {
 }
 
 // ---- state_scan
-// The operands of a scan, the sequence behind the heads.
+// The operands of a scan, with the dim of the sequence (S) moved after the dims of the heads.
 struct Scan {
   at::Tensor x, dt, a, b, c, d;  // [b,G,R,S,P], [b,G,R,S], [G,R,1], [b,G,1,S,N] twice, [G,R,1,1]
   int64_t chunk = 1, seq = 0;
@@ -55,7 +56,7 @@ struct Scan {
 
 // One chunk of the scan.
 struct Chunk {
-  at::Tensor x, dt, b, c;    // as above, of its tokens
+  at::Tensor x, dt, b, c;    // operands of the chunk's tokens, with dims as in Scan
   at::Tensor u;              // dt x
   at::Tensor decay, scores;  // L, M [b,G,R,Q,Q]
   at::Tensor since, until;   // exp(s), exp(s_Q - s) [b,G,R,Q,1]
@@ -82,7 +83,7 @@ struct Chunk {
   }
 };
 
-// (x, dt, A, B, C, D; chunk) -> y
+// Prepares the kernel with inputs (x, dt, A, B, C, D), attribute chunk and output y.
 Kernel state_scan(const KernelCall& call) {
   return [inputs = call.inputs, chunk = call.op->integer("chunk"), y = call.outputs[0],
           add = call.add[0]] {
@@ -101,12 +102,12 @@ Kernel state_scan(const KernelCall& call) {
 }
 
 struct ScanGradients {
-  at::Tensor dx, ddt, db, dc;  // of all tokens, as the operands lie in Scan
+  at::Tensor dx, ddt, db, dc;  // of all tokens, with dims as in Scan
   at::Tensor da, dd;           // [G, R]
 };
 
-// Computes the gradients of one chunk from dy, that of its values, and dh, that of the state behind
-// it; dh becomes that of the state before it.
+// Computes the gradients of one chunk. `dy` is the gradient of the chunk's values, and `dh` that of
+// the state after the chunk; `dh` is replaced by the gradient of the state before the chunk.
 void differentiate_chunk(const Scan& scan, const Chunk& one, int64_t begin, const at::Tensor& dy,
                          const at::Tensor& h, at::Tensor& dh, ScanGradients& out) {
   const int64_t size = dy.size(3);
@@ -115,14 +116,15 @@ void differentiate_chunk(const Scan& scan, const Chunk& one, int64_t begin, cons
   const at::Tensor from_state = one.until * at::matmul(one.b, dh.transpose(-1, -2));
   const at::Tensor du = at::matmul(one.scores.transpose(-1, -2), dy) + from_state;
   part(out.dx).copy_(du * one.dt.unsqueeze(-1) + scan.d * dy);
-  // R heads share C B^T, so they share the gradients of B and C.
+  // R heads share C B^T, so the gradients of B and C are summed over them.
   const at::Tensor pairs = at::sum(d_scores * one.decay, {2}, true);
   const at::Tensor scaled = one.since * dy;
   part(out.dc).copy_(at::matmul(pairs, one.b) + at::sum(at::matmul(scaled, h), {2}, true));
   part(out.db).copy_(at::matmul(pairs.transpose(-1, -2), one.c) +
                      at::sum(at::matmul(one.until * one.u, dh), {2}, true));
-  // s acts in L forwards and backwards, in exp(s) of what the state gives, in exp(s_Q - s) of what
-  // goes into the next state, in exp(s_Q) of what stays in it.
+  // s occurs in four places: in L, as s_i and as -s_j; in exp(s), the factor of what the state
+  // gives to y; in exp(s_Q - s), the factor of what a token adds to the next state; and in
+  // exp(s_Q), the factor of the state that stays. The gradient of s is the sum of the four parts.
   const at::Tensor weights = d_scores * one.scores;
   const at::Tensor given = at::sum(scaled * at::matmul(one.c, h.transpose(-1, -2)), {-1});
   const at::Tensor taken = at::sum(one.u * from_state, {-1});
@@ -136,13 +138,14 @@ void differentiate_chunk(const Scan& scan, const Chunk& one, int64_t begin, cons
   dh = one.whole * dh + at::matmul(scaled.transpose(-1, -2), one.c);
 }
 
-// (dy, x, dt, A, B, C, D; chunk) -> (dx, ddt, dA, dB, dC, dD)
+// Prepares the kernel with inputs (dy, x, dt, A, B, C, D), attribute chunk and outputs (dx, ddt,
+// dA, dB, dC, dD).
 Kernel state_scan_grad(const KernelCall& call) {
   return [inputs = call.inputs, chunk = call.op->integer("chunk"), outputs = call.outputs,
           add = call.add] {
     const Scan scan(inputs, 1, chunk);
     const at::Tensor dy = wide(inputs[0]).permute({0, 2, 3, 1, 4});
-    std::vector<at::Tensor> states = {scan.first_state()};  // before each chunk
+    std::vector<at::Tensor> states = {scan.first_state()};  // the states before each chunk
     for (int64_t begin = scan.chunk; begin < scan.seq; begin += scan.chunk)
       states.push_back(Chunk(scan, begin - scan.chunk, scan.chunk).next(states.back()));
     ScanGradients out{at::empty_like(scan.x),
@@ -168,14 +171,14 @@ Kernel state_scan_grad(const KernelCall& call) {
 }
 
 // ---- causal_conv
-// [lead, seq, channels] of x [lead.., seq, channels..] where w has as many channels; w [channels,
-// width].
+// Returns x [lead.., seq, channels..] as [lead, seq, channels]; w [channels.., width] says how many
+// dims are channels.
 at::Tensor rows_of_channels(const Array& x, const at::Tensor& w) {
   const auto last = static_cast<size_t>(x.shape.size()) - static_cast<size_t>(w.dim() - 1);
   return wide(x).reshape({-1, x.shape[last - 1], w.numel() / w.size(-1)});
 }
 
-// (x, w, b) -> y
+// Prepares the kernel with inputs (x, w, b) and output y.
 Kernel causal_conv(const KernelCall& call) {
   return [inputs = call.inputs, out = call.outputs[0], add = call.add[0]] {
     const at::Tensor w = wide(inputs[1]), taps = w.reshape({-1, w.size(-1)});
@@ -190,7 +193,7 @@ Kernel causal_conv(const KernelCall& call) {
   };
 }
 
-// (dy, x, w) -> (dx, dw, db)
+// Prepares the kernel with inputs (dy, x, w) and outputs (dx, dw, db).
 Kernel causal_conv_grad(const KernelCall& call) {
   return [inputs = call.inputs, outputs = call.outputs, add = call.add] {
     const at::Tensor w = wide(inputs[2]), taps = w.reshape({-1, w.size(-1)});

@@ -1,6 +1,7 @@
 // Kinds that move elements: broadcast, (un)group, transpose, rename, rearrange, roll, slice,
-// concat, fill, stop_gradient; and rotary embedding. All are strided copies; a bracket is opened on
-// the side that has it.
+// concat, fill, stop_gradient; and rotary embedding. All of them except rotary embedding are
+// strided copies. If an operand has a bracket (several op dims that make one tensor dim), the copy
+// is over the op dims.
 #include <ATen/ops/fill.h>
 #include <ATen/ops/zero.h>
 
@@ -13,15 +14,14 @@
 namespace tessera::kernels {
 namespace {
 
-// Copies along the output's op dims; serves every kind that only renames, reorders, repeats or
-// regroups dims.
+// Copies the input to the output along the output's op dims. This is the kernel of every kind that
+// only renames, reorders, repeats or regroups dims.
 Kernel copy_along(const KernelCall& call) {
   const auto order = op_dims(call.op->annotation.outputs[0]);
   return prepare_copy(input_along(call, 0, order), output_along(call, 0, order));
 }
 
-// Returns the position of attribute `dim` among the tensor dims of an array, by the operand that
-// has it whole.
+// Returns the position of the dim `name` among the tensor dims of an operand.
 size_t position_of(const KernelCall& call, const OperandDims& operand, std::string_view name) {
   for (size_t t = 0; t < operand.dims.size(); ++t) {
     for (const int dim : operand.dims[t]) {
@@ -37,9 +37,9 @@ Array part_of(Array array, size_t position, int64_t begin, int64_t size) {
   return array;
 }
 
-// Returns the one tensor dim in which the shapes of two arrays may differ, that of attribute `dim`.
-// It is looked up by name in the output, else (a kind may give the cut dim another op dim) in the
-// input.
+// Returns the position of the tensor dim that the attribute `dim` names, the only dim in which the
+// shapes of input and output may differ. Searches in the output, and then in the input, because
+// some kinds give the dim of the output another op dim.
 size_t cut_position(const KernelCall& call) {
   const std::string name = call.op->text("dim");
   const Annotation& annotation = call.op->annotation;
@@ -53,8 +53,8 @@ size_t cut_position(const KernelCall& call) {
   return position_of(call, annotation.inputs[0], name);
 }
 
-// Returns the array with the dim at `position` cut in two: (blocks of this piece, place in a
-// block). The blocks of a piece are consecutive.
+// Returns a view of the array in which the dim at `position` is split into two dims: block, and
+// place in the block. A piece has consecutive blocks.
 Array in_blocks(const KernelCall& call, Array array, size_t position) {
   const int64_t blocks = call.op->integer("blocks");
   if (blocks == 1) {
@@ -72,9 +72,9 @@ Array in_blocks(const KernelCall& call, Array array, size_t position) {
   return array;
 }
 
-// Returns block number `block` of an array whose tensor dim at `position` the op cuts in blocks.
-// The annotation says how many elements of this operand a block has; the array's memory begins with
-// the piece's first block.
+// Returns a view of block number `block` of an array. The op divides the tensor dim at `position`
+// into blocks; the annotation says how many elements of this operand each block has. The array's
+// memory begins with the first block of the piece.
 Array block_of(const KernelCall& call, const OperandDims& operand, const Array& array,
                size_t position, int64_t block) {
   const Annotation& annotation = call.op->annotation;
@@ -89,7 +89,7 @@ Array block_of(const KernelCall& call, const OperandDims& operand, const Array& 
   return part_of(array, position, own.begin - first.begin, own.size);
 }
 
-// Returns whether the cut dim is in blocks of different sizes.
+// Returns whether the op divides the dim at `position` into blocks of different sizes.
 bool is_uneven(const KernelCall& call, size_t position) {
   const Annotation& annotation = call.op->annotation;
   const auto uneven = [&](const OperandDims& operand) {
@@ -99,7 +99,8 @@ bool is_uneven(const KernelCall& call, size_t position) {
          uneven(annotation.outputs[0]);
 }
 
-// Makes the kernels of this piece's blocks, one after the other.
+// Calls make(kernels, block) for each block of the piece. Returns the kernels that these
+// calls added.
 template <class MakeKernels>
 std::vector<Kernel> each_block(const KernelCall& call, const MakeKernels& make) {
   const int op_dim = call.op->annotation.find(call.op->text("dim"));
@@ -110,8 +111,8 @@ std::vector<Kernel> each_block(const KernelCall& call, const MakeKernels& make) 
   return kernels;
 }
 
-// Makes kernels that move, for each block, between `part` and the interval of `whole` from `begin`
-// on.
+// Makes for each block a kernel that moves elements between the block of `part` and an interval of
+// the block of `whole`, which begins at the attribute `begin`.
 template <class Move>
 std::vector<Kernel> parts_of_blocks(const KernelCall& call, const Array& whole,
                                     const OperandDims& whole_dims, const Array& part,
@@ -131,7 +132,7 @@ Kernel in_turn(std::vector<Kernel> kernels) {
   };
 }
 
-// Makes two pieces change places: the last `shift` elements come first.
+// Rolls a dim: the last `shift` elements come first.
 Kernel roll(const KernelCall& call) {
   const size_t position = cut_position(call);
   const Array &x = call.inputs[0], &y = call.outputs[0];
@@ -160,7 +161,8 @@ Kernel slice(const KernelCall& call) {
                       y);
 }
 
-// Writes zeros outside of the slice, unless it adds.
+// Copies the gradient to the slice of dx. The other elements of dx become 0, or stay as they are if
+// the call adds.
 Kernel slice_grad(const KernelCall& call) {
   const size_t position = cut_position(call);
   if (is_uneven(call, position)) {
@@ -186,7 +188,7 @@ Kernel slice_grad(const KernelCall& call) {
   };
 }
 
-// Writes the attribute `value` outside of the copied elements.
+// Copies x into the output and sets the other elements to the attribute `value`.
 Kernel pad(const KernelCall& call) {
   const size_t position = cut_position(call);
   if (is_uneven(call, position)) {
@@ -246,7 +248,8 @@ Kernel fill(const KernelCall& call) {
   };
 }
 
-// (x, cos, sin; inverse) -> y: pairs (i, i + d/2) of the last dim.
+// Prepares the kernel with inputs (x, cos, sin), attribute inverse and output y. Rotates the pairs
+// of elements (i, i + d/2) of the last dim.
 Kernel rotary(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
     const auto order = op_dims(call.op->annotation.inputs[0]);

@@ -1,6 +1,7 @@
-// Sparse products (tessera/sparse/graphs/spmm.h) and their gradients. Each run adapts the operands:
-// columns become 32 bits wide, places outside the operands become the nearest inside, and matrices
-// of other types, or with gaps between the elements of a row, go through scratch memory.
+// Sparse products (tessera/sparse/graphs/spmm.h) and their gradients. In each run the kernel
+// converts the operands to the form that these functions take: columns get 32 bits; a column
+// outside of the operands is replaced by the nearest valid one; matrices of other types, or with
+// gaps between the elements of a row, are copied into scratch memory.
 #include <ATen/Parallel.h>
 
 #include <algorithm>
@@ -14,7 +15,8 @@
 namespace tessera::kernels {
 namespace {
 
-// Memory for several arrays: sizes are collected first, then one piece is taken for all.
+// Divides one piece of memory among several arrays: add() returns the offset of an array, total()
+// the size of the piece.
 class Pieces {
  public:
   int64_t add(int64_t bytes) {
@@ -33,7 +35,7 @@ void ensure(const Status& status, const T& op) {
   TESSERA_CHECK(status.has_value(), "{}: {}", op.path, status.error().message);
 }
 
-// A matrix, or a vector as a matrix of one column, as rows of A.
+// An operand as rows of type A: a matrix, or a vector as a matrix of one column.
 template <class A>
 class SparseOperand {
  public:
@@ -90,7 +92,7 @@ class SparseOperand {
   bool direct_ = false;
 };
 
-// The edges: inputs 0 to 2 and, if there are any, the values.
+// The edges of a call: inputs 0 to 2, and the values of the edges if the call has them.
 template <class A>
 class Edges {
  public:
@@ -136,7 +138,7 @@ class Edges {
     view.begin = begin;
     view.end = end;
     view.columns = columns;
-    if (values_) view.values = values_->read(memory).data;  // a vector's rows have no gaps
+    if (values_) view.values = values_->read(memory).data;  // rows of a vector have no gaps
     view.first_row = first_row_;
     return view;
   }
@@ -159,7 +161,7 @@ const Array* values_of(const KernelCall& call) {
   return call.inputs.size() == 5 ? &call.inputs[4] : nullptr;
 }
 
-// (begin, end, columns, x, values?) -> y
+// Prepares the kernel with inputs (begin, end, columns, x[, values]) and output y.
 Kernel spmm(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     Pieces pieces;
@@ -175,7 +177,8 @@ Kernel spmm(const KernelCall& call) {
   });
 }
 
-// (begin, end, columns, dy, values?; dims) -> dx
+// Prepares the kernel with inputs (begin, end, columns, dy[, values]), attribute dims and
+// output dx.
 Kernel spmm_grad(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     Pieces pieces;
@@ -191,7 +194,8 @@ Kernel spmm_grad(const KernelCall& call) {
   });
 }
 
-// (begin, end, columns, x, dy) -> dvalues. On one thread: rows may share edges.
+// Prepares the kernel with inputs (begin, end, columns, x, dy) and output dvalues. Runs on one
+// thread, because several rows may have the same edge.
 Kernel spmm_grad_values(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     Pieces pieces;

@@ -1,4 +1,4 @@
-// Says which rows of a table a call has, for kernels whose operands name rows by ids.
+// Finds which rows of a table a kernel call has, for kernels that have operands with ids of rows.
 #pragma once
 
 #include "tessera/base/box.h"
@@ -7,8 +7,9 @@
 
 namespace tessera::kernels {
 
-// Returns the call's interval of the op dim `dim`, the rows of a table, as ids name them: places of
-// a cache, or rows of the whole table of which the op's table is a piece (graph/pieces.h).
+// Returns which ids name rows of the call's box, where the op dim `dim` is the rows of a table. For
+// a table with a cache the ids are places. Otherwise the ids are rows of the whole table, of which
+// the op's table may be a piece (graph/pieces.h).
 inline Interval rows_named(const KernelCall& call, int dim) {
   Interval rows = call.box.dims[static_cast<size_t>(dim)];
   if (!call.row_at) rows.begin += begin_within(*call.op, dim);

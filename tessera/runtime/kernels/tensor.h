@@ -1,4 +1,4 @@
-// Internal to kernels/: libtorch tensors over our memory.
+// Internal to kernels/: libtorch tensors that use the memory of our arrays.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,5 +1,5 @@
-// Optimizer steps, the norm of gradients and the loss scale. They work element by element over
-// equal regions, so they are exact for any cut.
+// Optimizer steps, the norm of gradients, and the loss scale. Optimizer steps work element by
+// element on equal regions of all operands, so any cut gives the same result.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -10,7 +10,8 @@
 namespace tessera::kernels {
 namespace {
 
-// Joins arrays of equal shape to a nest of rows: the last dim, or everything if all are contiguous.
+// Prepares arrays of equal shape for loops over rows. A row is the last dim; if all arrays are
+// contiguous, they become a single row of all elements.
 void join_rows(std::vector<Array>& arrays) {
   const bool joined = std::all_of(arrays.begin(), arrays.end(), [](const Array& a) {
     return a.strides == row_major_strides(a.shape);
@@ -27,8 +28,8 @@ void join_rows(std::vector<Array>& arrays) {
 
 Array scalar_of(const KernelCall& call, size_t i) { return call.inputs[i]; }
 
-// Makes the kernel of a skipped step: copies each old value to its output, unless it is there
-// already.
+// Makes the kernel of a skipped step, which copies each old value to its output. Nothing is copied
+// if both have the same memory.
 Kernel keep_old(const std::vector<std::pair<Array, Array>>& new_and_old) {
   std::vector<Kernel> copies;
   for (const auto& [made, old] : new_and_old) {
@@ -39,7 +40,7 @@ Kernel keep_old(const std::vector<std::pair<Array, Array>>& new_and_old) {
   };
 }
 
-// Returns whether a flag, an optional input, is present and set.
+// Returns whether the flag, an optional input, is present and not 0.
 bool is_set(const Array& flag) {
   return flag.data != nullptr && load_element<double>(flag.data, flag.dtype) != 0;
 }
@@ -48,7 +49,8 @@ Array optional_scalar(const KernelCall& call, size_t i) {
   return i < call.inputs.size() ? call.inputs[i] : Array{};
 }
 
-// (p, g, m, v, lr, step[, coefficient[, skip]]) -> (p', m', v')
+// Prepares the kernel with inputs (p, g, m, v, lr, step[, coefficient[, skip]]) and outputs (p',
+// m', v').
 Kernel adamw(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     std::vector<Array> a{call.outputs[0], call.outputs[1], call.outputs[2], call.inputs[0],
@@ -91,10 +93,11 @@ Kernel adamw(const KernelCall& call) {
   });
 }
 
-// Updates element by element: outputs and the first inputs have equal dims. If a step is skipped
-// (flag: the last input, if more than `scalars` inputs follow them), output i takes the value of
-// input `old[i]`. `prepare()` reads the scalars of a run and gives the function of one element,
-// from the inputs' values to the outputs'.
+// Makes the kernel of an update that works element by element. The outputs and the first `Ins`
+// inputs have equal dims; scalar inputs follow. In each run prepare() reads the scalars and returns
+// a function from the values of the inputs to those of the outputs at one element. After the
+// `scalars` scalar inputs the call may have a skip flag; if the flag is set, output i becomes input
+// old[i] instead.
 template <class A, size_t Outs, size_t Ins, class Prepare>
 Kernel update_rows(const KernelCall& call, const std::array<size_t, Outs>& old, size_t scalars,
                    Prepare prepare) {
@@ -131,7 +134,8 @@ Kernel update_rows(const KernelCall& call, const std::array<size_t, Outs>& old, 
   };
 }
 
-// Returns input `i`, a scalar that may be absent, as a number.
+// Returns a function that reads the scalar input i; it returns `otherwise` if the call lacks
+// this input.
 template <class A>
 std::function<A()> number_of(const KernelCall& call, size_t i, double otherwise = 1) {
   const Array scalar = optional_scalar(call, i);
@@ -141,7 +145,7 @@ std::function<A()> number_of(const KernelCall& call, size_t i, double otherwise 
   };
 }
 
-// (p, g, m, lr[, coefficient[, skip]]) -> (p', m')
+// Prepares the kernel with inputs (p, g, m, lr[, coefficient[, skip]]) and outputs (p', m').
 Kernel lion(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const auto lr = number_of<A>(call, 3), coefficient = number_of<A>(call, 4);
@@ -160,7 +164,7 @@ Kernel lion(const KernelCall& call) {
   });
 }
 
-// (p, g, sum, lr[, coefficient[, skip]]) -> (p', sum')
+// Prepares the kernel with inputs (p, g, sum, lr[, coefficient[, skip]]) and outputs (p', sum').
 Kernel adagrad(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const auto lr = number_of<A>(call, 3), coefficient = number_of<A>(call, 4);
@@ -175,7 +179,8 @@ Kernel adagrad(const KernelCall& call) {
   });
 }
 
-// (p, g, m, v, step[, coefficient[, skip]]) -> (u, m', v')
+// Prepares the kernel with inputs (p, g, m, v, step[, coefficient[, skip]]) and outputs (u,
+// m', v').
 Kernel adam_direction(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const auto step = number_of<A>(call, 4), coefficient = number_of<A>(call, 5);
@@ -196,7 +201,8 @@ Kernel adam_direction(const KernelCall& call) {
   });
 }
 
-// (p, g, momentum[, coefficient[, skip]]) -> (u, momentum'); p gives only the dims.
+// Prepares the kernel with inputs (p, g, momentum[, coefficient[, skip]]) and outputs (u,
+// momentum'). Only the dims of p are used.
 Kernel momentum_direction(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const auto coefficient = number_of<A>(call, 3);
@@ -211,7 +217,8 @@ Kernel momentum_direction(const KernelCall& call) {
   });
 }
 
-// (p, g, momentum, lr, ratio[, coefficient[, skip]]) -> (p', momentum')
+// Prepares the kernel with inputs (p, g, momentum, lr, ratio[, coefficient[, skip]]) and outputs
+// (p', momentum').
 Kernel lars(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const auto lr = number_of<A>(call, 3), ratio = number_of<A>(call, 4),
@@ -227,7 +234,7 @@ Kernel lars(const KernelCall& call) {
   });
 }
 
-// (p, u, rate, lr[, skip]) -> p'
+// Prepares the kernel with inputs (p, u, rate, lr[, skip]) and output p'.
 Kernel apply_update(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const auto rate = number_of<A>(call, 2), lr = number_of<A>(call, 3);
@@ -241,7 +248,7 @@ Kernel apply_update(const KernelCall& call) {
   });
 }
 
-// (v, x, step[, skip]) -> (v', v')
+// Prepares the kernel with inputs (v, x, step[, skip]) and two equal outputs v'.
 Kernel decayed_mean(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const auto step = number_of<A>(call, 2);
@@ -255,7 +262,8 @@ Kernel decayed_mean(const KernelCall& call) {
   });
 }
 
-// (buffer, value) -> keep buffer + (1 - keep) (factor value + offset)
+// Prepares the kernel with inputs (buffer, value) and one output, keep buffer + (1 - keep) (factor
+// value + offset).
 Kernel carry(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const A keep = static_cast<A>(call.op->number("keep")),
@@ -269,8 +277,8 @@ Kernel carry(const KernelCall& call) {
   });
 }
 
-// (square of weights, square of gradient[, coefficient]) -> trust |w| / (|g| + weight_decay |w|); 1
-// where a norm is 0.
+// Prepares the kernel with inputs (square of weights, square of gradient[, coefficient]) and one
+// output, trust |w| / (|g| + weight_decay |w|), or 1 if |w| or |g| is 0.
 Kernel trust_ratio(const KernelCall& call) {
   const auto weights = number_of<double>(call, 0), gradient = number_of<double>(call, 1),
              coefficient = number_of<double>(call, 2);
@@ -281,7 +289,8 @@ Kernel trust_ratio(const KernelCall& call) {
   };
 }
 
-// (square of weights, square of direction, lr, step) -> the factor of the direction
+// Prepares the kernel with inputs (square of weights, square of direction, lr, step) and one
+// output, the factor of the direction.
 Kernel adafactor_rate(const KernelCall& call) {
   const auto weights = number_of<double>(call, 0), direction = number_of<double>(call, 1),
              lr = number_of<double>(call, 2), step = number_of<double>(call, 3);
@@ -295,7 +304,8 @@ Kernel adafactor_rate(const KernelCall& call) {
   };
 }
 
-// Prepares sgd with nesterov: the step goes on by the new momentum.
+// Prepares sgd with Nesterov momentum: the step uses the gradient plus `momentum` times the new
+// momentum buffer.
 Kernel sgd_ahead(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const auto lr = number_of<A>(call, 3), coefficient = number_of<A>(call, 4);
@@ -310,7 +320,8 @@ Kernel sgd_ahead(const KernelCall& call) {
   });
 }
 
-// (p, g, momentum, lr[, coefficient[, skip]]) -> (p', momentum')
+// Prepares the kernel with inputs (p, g, momentum, lr[, coefficient[, skip]]) and outputs
+// (p', momentum').
 Kernel sgd(const KernelCall& call) {
   if (call.op->number("nesterov") != 0) return sgd_ahead(call);
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
@@ -341,7 +352,8 @@ Kernel sgd(const KernelCall& call) {
   });
 }
 
-// (g) -> s. Rows are summed in the compute type, the row sums in double.
+// Prepares the kernel with input g and output s. The squares of a row are summed in the compute
+// type, the sums of the rows in double.
 Kernel sum_squares(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
     std::vector<Array> a{call.inputs[0]};
@@ -366,7 +378,8 @@ Kernel sum_squares(const KernelCall& call) {
   });
 }
 
-// (total; max_norm) -> min(1, max_norm / (sqrt(total) + 1e-6))
+// Prepares the kernel with input total, attribute max_norm and one output, min(1, max_norm /
+// (sqrt(total) + 1e-6)).
 Kernel clip_coefficient(const KernelCall& call) {
   const Array total = call.inputs[0], out = call.outputs[0];
   const double max_norm = call.op->number("max_norm", 1.0);
@@ -376,7 +389,8 @@ Kernel clip_coefficient(const KernelCall& call) {
   };
 }
 
-// (g[, scale]; dtype, factor) -> factor g / scale
+// Prepares the kernel with inputs (g[, scale]), attributes (dtype, factor) and one output, factor g
+// / scale.
 Kernel unscale(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     std::vector<Array> a{call.outputs[0], call.inputs[0]};
@@ -399,7 +413,9 @@ Kernel unscale(const KernelCall& call) {
   });
 }
 
-// (g) -> 1 if an element is not finite, else 0. x - x is 0 for finite x, else NaN.
+// Prepares the kernel with input g and one output: 1 if an element is not finite, else 0. The test
+// is x
+// - x, which is 0 for a finite x and NaN for any other.
 Kernel non_finite(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
     std::vector<Array> a{call.inputs[0]};
@@ -418,7 +434,8 @@ Kernel non_finite(const KernelCall& call) {
   });
 }
 
-// (scale, clean, overflows, skipped, flag) -> the same four after a step; docs/reference/ops.md.
+// Prepares the kernel with inputs (scale, clean, overflows, skipped, flag) and outputs (scale',
+// clean', overflows', skipped'), the new values after a step; docs/reference/ops.md explains them.
 Kernel loss_scale(const KernelCall& call) {
   const std::vector<Array> in = call.inputs, out = call.outputs;
   const double growth = call.op->number("growth"), backoff = call.op->number("backoff"),

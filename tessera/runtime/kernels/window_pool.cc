@@ -10,8 +10,8 @@ namespace {
 
 constexpr size_t kLast = WindowPool::kDims - 1;
 
-// Calls f for each row of windows of a map, in the order of memory, with the numbers, counted in
-// the map, of the rows under these windows.
+// Calls f(rows) for each row of windows of a map, in the order of memory; `rows` has the numbers of
+// the map's rows that these windows cover.
 template <class F>
 void each_row_of_windows(const WindowPool& pool, F&& f) {
   std::vector<int64_t> rows;
@@ -26,7 +26,7 @@ void each_row_of_windows(const WindowPool& pool, F&& f) {
   }
 }
 
-// Returns whether x comes before y, if larger elements come first. A NaN comes before all numbers.
+// Returns whether x is larger than y. A NaN counts as larger than all numbers.
 template <class A>
 bool is_larger(A x, A y) {
   return !(x <= y || y != y);
