@@ -47,7 +47,8 @@ struct Estimate {
 // The slowest stage is as fast as possible; among such cuts the one with the least sum of squares
 // of the stages' times is taken. Needs at least as many units as stages.
 std::vector<size_t> balance_stages(const std::vector<double>& times, size_t stages);
-// Does so for stages on different kinds of devices: times[s][u] is the time of unit u in stage s.
+// Cuts the row for stages on different kinds of devices: times[s][u] is the time of unit u in
+// stage s.
 std::vector<size_t> balance_stages(const std::vector<const std::vector<double>*>& times);
 
 // Returns all ways to cut a row of units into so many stages of at least one unit. A way lists the

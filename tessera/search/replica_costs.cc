@@ -149,8 +149,8 @@ class ReplicaCosts::Moves {
     return std::min(sum_.parameters, is_hidden ? 3 * large : 2 * sum_.large_parameters + 1);
   }
 
-  // Returns the time of `pieces` collectives within one group. Of these, `large` collectives move
-  // all bytes; the time of the others is nearly all latency.
+  // Returns the time of `pieces` collectives within one group. The number `large` of them move all
+  // bytes; the time of the others is nearly all latency.
   TransferTime over(const GroupPlacement& group, CollectiveKind kind, double large, double pieces,
                     double bytes) const {
     constexpr int64_t kSmallPiece = 16 << 10;  // bytes of a small collective

@@ -40,8 +40,8 @@ struct UnitLayout {
   friend bool operator==(const UnitLayout&, const UnitLayout&) = default;
 };
 
-// The bytes of the largest unit of a stage whose units rest in shards. Of such a stage the
-// parameters of two units and the gradients of one are whole at a time.
+// The bytes of the largest unit of a stage whose units rest in shards. At any time the parameters
+// of up to two of its units and the gradients of one are whole.
 struct InUse {
   double parameter_bytes = 0, gradient_bytes = 0;  // of a unit
   double narrow_bytes = 0;  // bytes of the unit's parameters as ops read them, if they are narrow
