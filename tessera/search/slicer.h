@@ -6,7 +6,7 @@
 //   TESSERA_TRY(const SliceTable table, SliceTable::measure(pricer, question, 2048, 32));
 //   table.seconds(unit, 256, 1024);      // both passes of a unit, 256 tokens after 1024 others
 //   Slicer slicer(search, estimator, length);
-//   slicer.slice(choice, estimate, asked, prices, kSliceSchedules[0]);   // sets slices and estimate
+//   slicer.slice(choice, estimate, asked, prices, kSliceSchedules[0]);  // sets slices and estimate
 #pragma once
 
 #include <cstdint>
