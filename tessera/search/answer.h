@@ -60,7 +60,7 @@ struct PlanAnswer {
   size_t programs_allowed = 0;  // the most programs that the search was allowed to simulate
   // number of plans that the question's part rules out or makes equal to others
   int64_t left_out_for_part = 0;
-  // number of programs of the folded model that were simulated for prices
+  // Number of programs of the folded model that were simulated for prices.
   int64_t folded_programs = 0;
   double limit_bytes = 0;  // memory that a device may use; 0: no limit
   std::string offloaded;   // name (offload.h) of the tensors that rest on the host; empty: none
@@ -87,8 +87,8 @@ bool is_better(const PlanAnswer& a, const PlanAnswer& b);
 struct Planner {
   std::string name, summary;
   std::function<Result<PlanAnswer>(const PlanQuestion&)> find;
-  // whether every key of fix_keys() may be fixed; else all keys but those that only some
-  // planners search
+  // Whether every key of fix_keys() may be fixed; else all keys but those that only some
+  // planners search.
   bool takes_all_keys = false;
 };
 

@@ -16,12 +16,12 @@ constexpr double kGenerous = 24;
 // fit after all. Instead their expected time is multiplied by (expected memory / capacity) to this
 // power, so that they are taken later.
 constexpr double kDoubtful = 8;
-// least margin with Care::kAll, however similar a candidate is to simulated ones
+// Least margin with Care::kAll, however similar a candidate is to simulated ones.
 constexpr double kSmallMargin = 2;
 // A candidate that by formula needs more than this many times a device's memory is not expected to
 // fit. No plan above this ratio has been seen to fit.
 constexpr double kNeverFits = 1.15;
-// choices that are alike in at most so many respects teach nothing about one another
+// Choices that are alike in at most so many respects teach nothing about one another.
 constexpr int kStrangers = 4;
 constexpr double kEqualSteps = 1e-6;  // estimates whose ratio differs from 1 by less count as equal
 constexpr double kTurned = 1e-3;  // the same limit for choices that differ in replicas_apart alone

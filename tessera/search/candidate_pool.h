@@ -85,14 +85,14 @@ class CandidatePool {
   struct Lesson {
     Choice choice;
     double step_s = 0, estimated_s = 0;
-    // logarithms of the simulated value divided by the estimate
+    // Logarithms of the simulated value divided by the estimate.
     double time_log = 0, memory_log = 0;
   };
   struct Waiting {
     Choice choice;
     Estimate estimate;
     bool fits = false, is_refined = false;
-    // expected time; of the candidates that fit, the one with the least is taken first
+    // Expected time; of the candidates that fit, the one with the least is taken first.
     double order_s = 0;
     double work = 0;  // PlanCandidate::work if the candidate was put aside, else 0
     // Over the simulated choices that are most like this candidate: the number of respects in which

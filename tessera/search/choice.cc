@@ -153,7 +153,7 @@ bool asks_for_halos(const Choice& choice) {
 // writes an order of the tokens with which all ranks have equal work in these ops.
 void write_rings(recipes::PlanText& text, const Choice& choice, const Graph& forward,
                  const std::vector<int>& unit_of) {
-  // the dim whose pieces travel, and the axes around which they travel
+  // The dim whose pieces travel, and the axes around which they travel.
   using Ring = std::pair<std::string, std::string>;
   std::vector<Ring> order;
   std::map<Ring, std::vector<OpId>> rings;

@@ -36,7 +36,7 @@ namespace tessera {
 struct ChoiceAxis {
   std::string name;
   int64_t size = 1;
-  // entries such as "heads" or "attention/heads", the preferred one first
+  // Entries such as "heads" or "attention/heads", the preferred one first.
   std::vector<std::string> dims;
   friend bool operator==(const ChoiceAxis&, const ChoiceAxis&) = default;
 };
@@ -44,7 +44,7 @@ struct ChoiceAxis {
 // How ranks get and use the halos of dims that are cut and that ops read through
 // windows (plan/halos.h).
 struct HaloChoice {
-  // whether ops compute the interior first, while halos arrive, and the rims after that
+  // Whether ops compute the interior first, while halos arrive, and the rims after that.
   bool rims = false;
   int64_t layers = 1;  // number of consecutive ops with halos for which one wide halo is exchanged
   friend bool operator==(const HaloChoice&, const HaloChoice&) = default;
@@ -65,11 +65,11 @@ struct UnitChoice {
 struct TransferChoice {
   // Parameters in shards are gathered this many blocks before the block that reads them.
   int64_t ahead = 1;
-  // largest size up to which small collectives are joined; 0: kPlainBucket
+  // Largest size up to which small collectives are joined; 0: kPlainBucket.
   int64_t bucket_bytes = 0;
   friend bool operator==(const TransferChoice&, const TransferChoice&) = default;
 };
-// value of bucket_bytes in plans that do not set it
+// Value of bucket_bytes in plans that do not set it.
 inline constexpr int64_t kPlainBucket = 25 << 20;
 
 struct Choice {

@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-// most lists that are kept in a step of the beam search and made longer in the next
+// Most lists that are kept in a step of the beam search and made longer in the next.
 constexpr size_t kBeam = 4;
 constexpr size_t kFastest = 2;  // the first so many of these lists are chosen by their time alone
 // a list saves memory if it holds less than this share of the bytes of another one
@@ -21,9 +21,9 @@ constexpr size_t kPairBeam = 1;    // kBeam in the search for the outer list of 
 constexpr size_t kInnerLists = 2;  // number of lists that are tried as the inner list of a pair
 // a longer list is better if it takes at most this share of the time
 constexpr double kGain = .998;
-// a pair is kept if it takes less than this share of the time of the best single axis
+// A pair is kept if it takes less than this share of the time of the best single axis.
 constexpr double kPairGain = .985;
-// a list that saves memory may take up to this many times the time
+// A list that saves memory may take up to this many times the time.
 constexpr double kMostLoss = 1.08;
 // The search for an outer list ends if the best list takes more than this many times the time of
 // the best single axis.
@@ -33,9 +33,9 @@ constexpr double kBesideBatch = .9;
 // If the best single dim leaves more than this share of the time, the beam search keeps only the
 // best list, because dims save little.
 constexpr double kHardlySaves = .9;
-// a dim that leaves more than this share of an uncut stage's time saves nothing
+// A dim that leaves more than this share of an uncut stage's time saves nothing.
 constexpr double kSavesNothing = .97;
-// a dim of parameters is worth a cut if these have at least this share of all elements
+// A dim of parameters is worth a cut if these have at least this share of all elements.
 constexpr double kParameterShare = .05;
 
 }  // namespace

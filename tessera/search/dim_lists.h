@@ -116,7 +116,7 @@ class DimListSearch {
   std::vector<int64_t> counts_;
   std::vector<std::string> dims_;
   bool one_dim_shows_ = false;
-  // whether Tried::time_s includes the costs that come once a step, such as sums of gradients
+  // Whether Tried::time_s includes the costs that come once a step, such as sums of gradients.
   bool counts_gradients_ = false;
   std::vector<Tried> tried_;
   std::string refusal_;

@@ -26,7 +26,7 @@ double least_bound(const UnitTimes& times) {
     size_t next = 0;
     bool has_each = true;  // whether each stage so far has a unit
     for (size_t s = 0; s < times.size(); ++s) {
-      // number of later stages, each of which needs a unit
+      // Number of later stages, each of which needs a unit.
       const size_t left = times.size() - s - 1;
       const size_t first = next;
       double sum = 0;
@@ -469,7 +469,7 @@ Estimate Estimator::estimate(Choice& choice, const std::vector<const UnitPrices*
   }
   choice.cuts = balanced.cuts;
   std::vector<Sums> all = balanced.stages.sums;
-  // all stages have the same mesh, so that of place 0 holds for each
+  // All stages have the same mesh, so that of place 0 holds for each.
   const UnitLayout layout = common_layout(choice, 0);
   for (Sums& own : all) {
     own.last = layout;

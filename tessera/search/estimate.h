@@ -201,8 +201,8 @@ class Estimator {
 
   const Cluster& cluster_;
   Kinds kinds_;
-  // whether there is one kind of nodes under one switch, so that all groups of neighbouring nodes
-  // are alike
+  // Whether there is one kind of nodes under one switch, so that all groups of neighbouring nodes
+  // are alike.
   bool is_uniform_;
   const Style& style_;
   CollectiveCosts collectives_;

@@ -18,12 +18,12 @@
 namespace tessera {
 namespace {
 
-// taking apart is faster if the passes take at most this share of the time
+// Taking apart is faster if the passes take at most this share of the time.
 constexpr double kPays = .99;
-// at most this share of the time is clearly faster, so no search without taking apart is needed
+// At most this share of the time is clearly faster, so no search without taking apart is needed.
 constexpr double kPaysClearly = .95;
 constexpr int64_t kProbedSequences = 4;
-// memory does not bind if the answer needs at most this share of the limit
+// Memory does not bind if the answer needs at most this share of the limit.
 constexpr double kRoomy = .9;
 
 // The ops that can be taken apart: patterns of their paths, by kind.
@@ -35,7 +35,7 @@ FusedOps expandable_ops(const Graph& forward) {
   FusedOps out;
   for (const Op& op : forward.ops()) {
     const KindInfo& kind = info_of(op);
-    // these are expanded only where a split needs it
+    // These are expanded only where a split needs it.
     if (!kind.expand || kind.expandable != nullptr) continue;
     std::vector<std::string> words = split_text(op.path, '.');
     for (std::string& word : words) {

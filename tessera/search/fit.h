@@ -34,9 +34,9 @@ struct Remedy {
   bool fits = false;
 };
 struct FitAdvice {
-  // changes whose plans were lowered and simulated, in the order in which they were tried
+  // Changes whose plans were lowered and simulated, in the order in which they were tried.
   std::vector<Remedy> tried;
-  // index in `tried` of the fastest change that fits; of equally fast ones the first
+  // Index in `tried` of the fastest change that fits; of equally fast ones the first.
   std::optional<size_t> best;
   // Number of changes that gave no plan, or a plan that could not be lowered or simulated.
   size_t refused = 0;

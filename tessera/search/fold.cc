@@ -12,7 +12,7 @@ namespace tessera {
 namespace {
 
 using Layers = std::vector<std::vector<OpId>>;
-// number of layers that are kept of a run: the first, and one that stands for all others
+// Number of layers that are kept of a run: the first, and one that stands for all others.
 constexpr size_t kKept = 2;
 // Fewer unequal layers than this are not taken for a run.
 constexpr size_t kManyLayers = 12;

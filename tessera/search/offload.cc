@@ -12,11 +12,11 @@
 namespace tessera {
 namespace {
 
-// the least share of a device's peak memory that must be optimizer state; less would help little
+// The least share of a device's peak memory that must be optimizer state; less would help little.
 constexpr double kStateShare = .15;
-// memory binds if twice the memory leaves at most this share of the time
+// Memory binds if twice the memory leaves at most this share of the time.
 constexpr double kBinds = .95;
-// most programs that are simulated to decide whether a search is worth its time
+// Most programs that are simulated to decide whether a search is worth its time.
 constexpr size_t kProbes = 4;
 
 struct Level {

@@ -83,7 +83,7 @@ class Places {
   }
 
   struct Range {
-    // with all units at the first level
+    // With all units at the first level.
     double time_s = 0, resting_bytes = 0, activation_bytes = 0;
     std::vector<Upgrade> upgrades;  // the cheapest first
   };

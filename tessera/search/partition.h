@@ -36,7 +36,7 @@ struct PartitionProblem {
   // By place: number of micro-batches whose activations the place holds. A later place never holds
   // more than an earlier one.
   std::vector<double> in_flight;
-  // bytes of a device for units, without what every device needs in any case; 0: no limit
+  // Bytes of a device for units, without what every device needs in any case; 0: no limit.
   double capacity_bytes = 0;
   double micro_batches = 1;
   double bubble = 1;  // share of the plain pipeline's bubble that remains (estimate.h)

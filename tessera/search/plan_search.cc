@@ -242,19 +242,19 @@ constexpr size_t kOps = 20000;      // number of ops of all programs of a search
 constexpr size_t kMostEdited = 24;  // most plans that are edited, for small models
 // for small models, plans up to this many times slower than the best are edited, too
 constexpr double kEditsMaySave = 1.3;
-// an edit is tried if its estimate is at most this share of the original's
+// An edit is tried if its estimate is at most this share of the original's.
 constexpr double kEditGain = .9995;
 constexpr size_t kEditsTried = 3;  // least number of edits of one plan that may be simulated
 // programs are cheap if more than this many times kLeastPrograms are allowed
 constexpr size_t kCheap = 4;
-// in the first 1/8 of its programs a search allows wide errors (Care::kWide)
+// In the first 1/8 of its programs a search allows wide errors (Care::kWide).
 constexpr size_t kAlways = 8;
-// the search ends after so many plans that the question's part rules out
+// The search ends after so many plans that the question's part rules out.
 constexpr int64_t kMostLeftOut = 256;
 // A search that the user stops goes on until it has simulated so many programs, or has found one
 // that fits.
 constexpr size_t kTriedWhenStopped = 4;
-// least number of programs that are simulated although they are not expected to fit
+// Least number of programs that are simulated although they are not expected to fit.
 constexpr size_t kTooLarge = 4;
 
 }  // namespace

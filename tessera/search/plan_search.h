@@ -125,7 +125,7 @@ class PlanSearch {
   // The lowerings of the candidate that was simulated last, and of the best candidate so far. The
   // best one is simulated once more, with all details, when the search ends.
   std::unique_ptr<Lowering> judged_last_, judged_best_;
-  // keys (plan_key.h) of the plans that were simulated, the part included
+  // Keys (plan_key.h) of the plans that were simulated, the part included.
   std::set<std::string> judged_;
   // Work of programs (PlanCandidate::work). least_work_: of the smallest program. usual_work_: the
   // sum over programs that were simulated on their first turn. dear_work_: the sum over programs

@@ -58,9 +58,9 @@ struct PlanQuestion {
   // Mechanisms of the search that are switched off, to measure their worth (mechanisms.h).
   Mechanisms without = {};
   bool uses(Mechanism mechanism) const { return !without.contains(mechanism); }
-  // called with a text on what is being done; may be empty
+  // Called with a text on what is being done; may be empty.
   std::function<void(const std::string&)> progress;
-  // returns true to end the search with the best answer so far; may be empty
+  // Returns true to end the search with the best answer so far; may be empty.
   std::function<bool()> stop;
   // Counts candidates that are left out because they break an internal invariant. Questions that
   // are made from this question share the counter.

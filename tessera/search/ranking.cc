@@ -21,33 +21,33 @@
 namespace tessera {
 namespace {
 
-// more sequences save nothing if a sequence then takes more than this share of its time
+// More sequences save nothing if a sequence then takes more than this share of its time.
 constexpr double kSaturated = .995;
-// a difference above this ratio is more than an error of the formula
+// A difference above this ratio is more than an error of the formula.
 constexpr double kClearly = 1.02;
-// most choices for which recomputation by unit is tried (refine())
+// Most choices for which recomputation by unit is tried (refine()).
 constexpr size_t kMostRefined = 64;
 constexpr size_t kImprovedShapes = 4;  // most shapes whose best list of dims is edited
 // a choice surely fits if it needs at most this share of the memory by formula
 constexpr double kSurely = .9;
-// an edit of a list is kept if it takes at most this share of the time
+// An edit of a list is kept if it takes at most this share of the time.
 constexpr double kListGain = .998;
-// with at most so many devices, any number of them may stay unused
+// With at most so many devices, any number of them may stay unused.
 constexpr int64_t kAllCounts = 8;
-// for small models all cuts into stages are ranked if there are at most so many
+// For small models all cuts into stages are ranked if there are at most so many.
 constexpr size_t kAllBorders = 64;
 
 // Choices that take more than this many times the best time are kept only if they need less memory
 // than all faster ones.
 constexpr double kFarOff = 2;
-// most ways to cut a stage for which other treatments of halos are tried
+// Most ways to cut a stage for which other treatments of halos are tried.
 constexpr size_t kHaloShapes = 6;
-// choices slower than this many times the best time get no edits of halos
+// Choices slower than this many times the best time get no edits of halos.
 constexpr double kHalosMaySave = 1.5;
 // The most devices of a ring, usually and if needs_rings(). Larger rings make programs long,
 // because each attention has as many steps as the ring has devices.
 constexpr int64_t kMostRing = 8, kMostNeededRing = 64;
-// chunks that are tried with a fixed schedule that the space lacks
+// Chunks that are tried with a fixed schedule that the space lacks.
 const std::vector<int64_t> kChunks = {1, 2, 3, 4, 6, 8};
 
 // Returns the number of pieces into which the axes cut the batch.
@@ -136,7 +136,7 @@ std::vector<Ranking::Shape> Ranking::shapes(bool rings) const {
   // Also leaves some devices unused where that allows a larger number of replicas that divides
   // the batch.
   const int64_t most_replicas = std::gcd(all, question_.batch);
-  // by number of devices: the least number of replicas with which it is tried
+  // By number of devices: the least number of replicas with which it is tried.
   std::map<int64_t, int64_t> least_replicas;
   for (const int64_t replicas : divisors_of(question_.batch)) {
     const int64_t used = replicas > all ? 0 : all / replicas * replicas;
@@ -212,7 +212,7 @@ const std::vector<Ranking::Inside>& Ranking::priced(int64_t inner, const Space& 
     int64_t before = 0;
     bool sums_slow = false;  // whether sums of gradients cost time with the number kept last
     bool is_done = false;
-    // with this turn's number of sequences
+    // With this turn's number of sequences.
     double time_s = 0, activation_bytes = 0, held_bytes = 0;
     const UnitPrices* prices = nullptr;
   };
@@ -243,7 +243,7 @@ const std::vector<Ranking::Inside>& Ranking::priced(int64_t inner, const Space& 
       const auto prices = pricer_.price(asked);
       if (!prices) {
         refusal_ = prices.error().message;
-        // else there may be too few sequences for the cuts, and more may work
+        // Else there may be too few sequences for the cuts, and more may work.
         one.is_done = one.each_s > 0;
         continue;
       }
@@ -458,7 +458,7 @@ std::vector<PlanCandidate> Ranking::rank(Space& space) {
 
 void Ranking::rank_halos(std::vector<PlanCandidate>& out) {
   if (!may_choose_halos(fold_.graph, question_)) return;
-  // the ways to cut a stage that have halos, with micro-batches and recomputation
+  // The ways to cut a stage that have halos, with micro-batches and recomputation.
   std::set<std::string> known;
   std::vector<PlanCandidate> found;
   double least_s = 0;
@@ -530,7 +530,7 @@ void Ranking::improve_lists(Space& space, const std::vector<std::string>& levels
                             std::vector<PlanCandidate>& out) {
   if (!question_.uses(Mechanism::kEditedLists)) return;
   std::vector<DimList> found;
-  // whether with_scopes() was called, which is done for one choice only
+  // Whether with_scopes() was called, which is done for one choice only.
   bool are_parts_tried = false;
   for (const PlanCandidate& best : best_of_shapes(out)) {
     if (!is_small_ && best_s_ > 0 && best.estimate.step_s > kHopelesslySlow * best_s_) continue;

@@ -92,7 +92,7 @@ class Ranking {
   // the question switches these mechanisms off.
   std::vector<std::string> dims_offered() const;
   void add_all_lists(Space& space, int64_t size) const;
-  // numbers into which the devices are divided; inner: devices of the axes inside a stage
+  // Numbers into which the devices are divided; inner: devices of the axes inside a stage.
   struct Shape {
     int64_t stages, replicas, inner;
     friend auto operator<=>(const Shape&, const Shape&) = default;
@@ -206,7 +206,7 @@ class Ranking {
   std::map<int64_t, double> uncut_s_;
   // The least time of a choice that does not surely fit, by axes_key(), then by shape.
   std::map<std::string, std::map<Shape, double>> too_large_s_;
-  // axes whose edits were tried, or that resulted from them: size and cuts_of()
+  // Axes whose edits were tried, or that resulted from them: size and cuts_of().
   std::set<std::string> edited_;
   bool plays_edits_ = false;
   // Whether kernels are so small that neither fewer sequences nor cuts save time, and memory

@@ -29,7 +29,7 @@ std::string Ranking::axes_key(const std::vector<ChoiceAxis>& axes, int64_t seque
 }
 
 void Ranking::note_uncut(int64_t sequences, double seconds) {
-  // no bound, because nodes of other kinds may be faster
+  // No bound, because nodes of other kinds may be faster.
   if (estimator_.kinds().count() > 1) return;
   uncut_s_[sequences] = seconds;
 }

@@ -21,7 +21,7 @@ constexpr double kRingLoss = 1.08;
 // Rings are needed if the batch has fewer sequences than this for each group of
 // most_inner() devices.
 constexpr int64_t kSequencesOfStage = 2;
-// memory is ample if it is more than this many times the bytes that the uncut model needs
+// Memory is ample if it is more than this many times the bytes that the uncut model needs.
 constexpr double kRoomy = 8;
 
 }  // namespace

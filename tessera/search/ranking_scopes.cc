@@ -11,11 +11,11 @@
 namespace tessera {
 namespace {
 
-// an entry is kept if the step takes at most this share of the time
+// An entry is kept if the step takes at most this share of the time.
 constexpr double kEntryGain = .9995;
-// entries are tried only for choices within this many times the best time
+// Entries are tried only for choices within this many times the best time.
 constexpr double kNear = 1.01;
-// a list with entries is returned if the step takes at most this share of the time
+// A list with entries is returned if the step takes at most this share of the time.
 constexpr double kScopedGain = .998;
 
 }  // namespace

@@ -5,7 +5,7 @@
 namespace tessera {
 namespace {
 
-// the most micro-batches that are simulated, as a multiple of the places
+// The most micro-batches that are simulated, as a multiple of the places.
 constexpr int64_t kPlayedRounds = 4;
 
 // Returns the shape of the pipeline for make_schedule(). Slice i of a micro-batch at place q is
@@ -54,7 +54,7 @@ double ScheduleTable::play(const std::string& schedule, const PipelineSize& size
   }
   const ScheduleFacts* known = facts(schedule, size, micro_batches);
   const bool splits = known != nullptr && known->splits_backward;
-  // the gradients of inputs as a share of the backward pass
+  // The gradients of inputs as a share of the backward pass.
   const double of_input = splits ? .5 : 1;
   const UnitCosts costs{.backward = of_input,
                         .weight = 1 - of_input,

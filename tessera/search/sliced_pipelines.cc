@@ -19,7 +19,7 @@ constexpr double kSlices = 8;
 constexpr size_t kTables = 4;  // most pipelines whose slices are priced
 // most pipelines that are tried, including those that cannot be sliced
 constexpr size_t kTried = 8;
-// number of pipelines that are priced again by a folded program with exactly their slices
+// Number of pipelines that are priced again by a folded program with exactly their slices.
 constexpr size_t kMeasured = 2;
 
 struct Seed {
@@ -58,7 +58,7 @@ std::vector<Seed> seeds(const PlanQuestion& question, Estimator& estimator,
   std::stable_sort(order.begin(), order.end(),
                    [](const Seed& a, const Seed& b) { return a.promised_s < b.promised_s; });
   std::vector<Seed> out;
-  // choices without shards and order on the devices, which do not change the slices
+  // Choices without shards and order on the devices, which do not change the slices.
   std::set<std::string> known;
   for (const Seed& seed : order) {
     if (out.size() == kTried) break;

@@ -14,7 +14,7 @@
 namespace tessera {
 namespace {
 
-// slices are multiples of the sequence's length divided by at most this number
+// Slices are multiples of the sequence's length divided by at most this number.
 constexpr int64_t kMostPositions = 64;
 
 // Returns `count` devices from device 0 on, `stride` apart.

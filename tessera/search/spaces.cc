@@ -40,7 +40,7 @@ Result<Space> megatron_space(Ranking& ranking) {
     for (const DimList& inner : tensor) space.pairs.push_back({outer, inner});
   };
   if (has(dims, "seq")) add_around(context);
-  // expert parallelism; other ops are cut along the batch
+  // Expert parallelism; other ops are cut along the batch.
   if (has(dims, "experts")) add_around({"experts", "batch"});
   space.recompute = {"none", "selective", "full"};
   space.schedules = {{"1f1b"}, {"interleaved", kMoreChunks}};

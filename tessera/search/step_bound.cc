@@ -61,7 +61,7 @@ std::optional<double> least_step_s(const PlanQuestion& question, const Fold& fol
   for (const ClusterPart& part : cluster.parts) {
     const OpCosts costs(part.type.device, question.options.style, nullptr);
     const bool is_first = &part == &cluster.parts.front();
-    // the largest ratio of a device's speed to that of a device of the first part
+    // The largest ratio of a device's speed to that of a device of the first part.
     double fastest = is_first ? 1 : 0;
     for (size_t i = 0; i < ops->works.size(); ++i) {
       const double least = costs.least_s(ops->works[i]).value_or(0);

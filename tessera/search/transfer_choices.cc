@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-// edits are worth a program if ranks wait for at least this share of the step
+// Edits are worth a program if ranks wait for at least this share of the step.
 constexpr double kWaits = .04;
 constexpr int64_t kFactor = 4;  // factor between the sizes of buckets that are tried
 constexpr int64_t kLeast = 1 << 20, kMost = 1600 << 20;  // bytes of the buckets that are tried

@@ -13,15 +13,16 @@
 namespace tessera {
 namespace {
 
-// a starting choice is tried if it promises less than this share of the best time
+// A starting choice is tried if it promises less than this share of the best time.
 constexpr double kPromise = .98;
-// stages may take up to this many times the best time, because the sum over units is an upper bound
+// Stages may take up to this many times the best time, because the sum over units is an upper bound
+// of a stage's time.
 constexpr double kFormulaErrs = 1.3;
-// a starting choice whose dynamic program needs more work is left out
+// A starting choice whose dynamic program needs more work is left out.
 constexpr double kMostWork = 5e7;
 constexpr int64_t kMostStages = 8;
-// starting choices may need up to this many times the memory, because more devices may make
-// them fit
+// Starting choices may need up to this many times the memory, because more devices may make
+// them fit.
 constexpr double kNearlyInMemory = 2;
 
 class MeshSearch {

@@ -11,13 +11,13 @@
 namespace tessera {
 namespace {
 
-// most selected lists without the batch, each of which makes the row of units faster
+// Most selected lists without the batch, each of which makes the row of units faster.
 constexpr size_t kMostLists = 3;
-// another list is selected if with it the row takes at most this share of the time
+// Another list is selected if with it the row takes at most this share of the time.
 constexpr double kOtherListGain = .997;
-// the list that holds the least is selected if it takes at most this many times the time
+// The list that holds the least is selected if it takes at most this many times the time.
 constexpr double kMostLoss = 1.05;
-// largest number of sequences that is tried for the smallest micro-batch
+// Largest number of sequences that is tried for the smallest micro-batch.
 constexpr int64_t kMostLeast = 64;
 
 std::vector<size_t> all_of(const CutSet& set) {

@@ -21,7 +21,7 @@
 namespace tessera {
 namespace {
 
-// micro-batches of the priced step: one without gradient transfers, and the last, with them
+// Micro-batches of the priced step: one without gradient transfers, and the last, with them.
 constexpr int64_t kMicroBatches = 2;
 
 const Instruction& instruction_of(const Program& program, const TraceEvent& event) {
@@ -77,7 +77,7 @@ void divide_time(UnitPrices& costs, const OpUnits& units, const Program& program
   const auto n = static_cast<double>(program.micro_batches);
   const auto sums = divide_sums(costs, units, program, graph, simulation);
   double now = 0;
-  // by unit: seconds of the backward pass of the last micro-batch
+  // By unit: seconds of the backward pass of the last micro-batch.
   std::vector<double> later(costs.units.size());
   bool is_first_update = true;
   for (const TraceEvent& event : simulation.events) {
@@ -196,7 +196,7 @@ void measure_alike(UnitPrices& costs, const OpUnits& units, const Program& progr
                 [&](const ChoiceAxis& axis) { return !holds_copies(axis, fold.graph, times); });
   const Graph& graph = lowering.graph();
   const PlaceText& text = lowering.texts().front();
-  // number of ranks, by parameter
+  // Number of ranks, by parameter.
   std::vector<double> alike(graph.tensors().size(), 1), summed = alike;
   for (const TextBuffer& buffer : text.buffers) {
     if (!buffer.persistent) continue;
@@ -285,7 +285,7 @@ void measure_borders(UnitPrices& costs, const Fold& fold, const std::vector<Choi
                      DType compute, int64_t batch) {
   const Graph& graph = fold.graph;
   std::vector<int> last_reader(graph.tensors().size(), -1);
-  // by tensor: its first reader in a later unit
+  // By tensor: its first reader in a later unit.
   std::vector<const Op*> reader(graph.tensors().size());
   for (const Op& op : graph.ops()) {
     for (const TensorId input : op.inputs) {

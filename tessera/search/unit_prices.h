@@ -58,7 +58,7 @@ struct UnitPrice {                       // members *_s in seconds, *_bytes in b
   double copy_bytes = 0;  // bytes of narrow copies of parameters that are kept for the step
   // bytes of parameters that rest in the narrow dtype in which they are used (frozen ones)
   double uncopied_bytes = 0;
-  // bytes that are held from the forward to the backward pass of a micro-batch
+  // Bytes that are held from the forward to the backward pass of a micro-batch.
   double activation_bytes = 0;
   double leaving_bytes = 0;        // bytes of all activations of one sequence that later units read
   double leaving_piece_bytes = 0;  // the part of leaving_bytes that one device has
@@ -175,7 +175,7 @@ class UnitPricer {
 
  private:
   struct Folded {
-    // the fold that is priced, with only a few of the model's unequal layers
+    // The fold that is priced, with only a few of the model's unequal layers.
     std::shared_ptr<const Fold> fold;
     std::shared_ptr<const Graph> graph;  // the graph of `fold`
     // by unit of the model's fold; empty: no layers are sampled

@@ -31,13 +31,13 @@ constexpr int64_t kAlpaSequences = 32;  // most sequences of a micro-batch on on
 // share of the devices' memory that plans may use by formula, because formulas err
 constexpr double kMargin = .97;
 constexpr double kTooMuch[] = {1.1, 1.25, 1.5, 2, 3, 5, 10, 30, 100, 1e3, 1e4, 1e6};
-// plans slower than this many times the best by formula are dropped
+// Plans slower than this many times the best by formula are dropped.
 constexpr double kFarOff = 1.5;
 // Ways that gather parameters in each pass (sharded 3) count as slower by this factor. The formula
 // assumes that the pass hides the gathering, so this prefers the way that gathers less if two ways
 // are nearly equal.
 constexpr double kShardsInUse = 1.03;
-// value of most_later where memory does not limit the number of later stages
+// Value of most_later where memory does not limit the number of later stages.
 constexpr int64_t kNoLimit = 1000000000;
 
 // Returns the first unit of each layer.
@@ -358,7 +358,7 @@ std::optional<PlanCandidate> AlpaSpace::candidate(const std::vector<AlpaWay>& wa
   choice.stages = static_cast<int64_t>(plan.choices.size());
   std::vector<const AlpaWay*> stages;
   std::vector<const UnitPrices*> prices(units);
-  // by unit: dims of the outer and of the inner axis
+  // By unit: dims of the outer and of the inner axis.
   std::vector<std::vector<DimList>> dims(units);
   std::vector<int64_t> sharded(units);
   bool has_inner = false, has_outer = false;
@@ -402,7 +402,7 @@ std::optional<PlanCandidate> AlpaSpace::candidate(const std::vector<AlpaWay>& wa
   std::vector<UnitChoice> own(units);
   for (size_t u = 0; u < units; ++u) {
     if (sharded[u] != choice.sharded) own[u].sharded = sharded[u];
-    // these units have no axes, or the usual dims
+    // These units have no axes, or the usual dims.
     if (dims[u][1].empty() || dims[u] == dims[usual]) continue;
     own[u].dims = {{"batch"}};
     if (has_outer) own[u].dims.push_back(dims[u][0]);

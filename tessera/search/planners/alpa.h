@@ -27,7 +27,7 @@ struct AlpaWay {
   int64_t replicas = 1;
   const CutSet* set = nullptr;  // candidates for the devices inside one replica
   CutWeights weights;
-  // the candidate for all units; unset: the chain program chooses one for each unit
+  // The candidate for all units; unset: the chain program chooses one for each unit.
   std::optional<size_t> cut;
   int64_t sharded = 0;
   // Seconds of a micro-batch, including 1 / micro-batches of the costs that come once a step.

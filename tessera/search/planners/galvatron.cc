@@ -25,7 +25,7 @@ constexpr size_t kMostOfStages = 2;  // most candidates of one number of stages
 // candidates slower than this many times the best by formula are not solved
 constexpr double kHopelessStrategy = 2;
 constexpr size_t kMostRebalanced = 6;
-// most axes of a stage, because programs with more take long to lower
+// Most axes of a stage, because programs with more take long to lower.
 constexpr size_t kMostAxes = 4;
 constexpr size_t kGalvatronAnswers = 8;    // most candidates whose programs are simulated
 constexpr int64_t kMemorySteps = 1 << 14;  // number of units of memory in the dynamic program
@@ -298,7 +298,7 @@ std::optional<std::vector<size_t>> LayerSearch::solve_stage(Instance& at, size_t
     published::ChainProblem problem;
     problem.limit = bounded ? kMemorySteps : 1;
     problem.tolerance = bounded ? kTolerance : 0;
-    // by unit: the numbers of the strategies that it may have
+    // By unit: the numbers of the strategies that it may have.
     std::vector<std::vector<size_t>> numbers;
     for (const int unit : folded) {
       published::ChainLayer layer;
@@ -519,7 +519,7 @@ std::vector<PlanCandidate> LayerSearch::search_all() {
   });
   std::vector<PlanCandidate> out;
   double best_s = kInfinity;
-  // candidates kept and candidates solved, by number of stages
+  // Candidates kept and candidates solved, by number of stages.
   std::map<int64_t, size_t> found_of, tight_of;
   for (const PlanCandidate& one : free) {
     const int64_t stages = one.choice.stages;

@@ -16,7 +16,7 @@ namespace tessera {
 
 struct LayerStrategy {
   int64_t data = 1, tensor = 1;
-  // whether replicas are on neighbouring devices; else tensor-parallel ranks are
+  // Whether replicas are on neighbouring devices; else tensor-parallel ranks are.
   bool data_inside = false;
   size_t list = 0;      // index into tensor_lists(): the dims that the tensor-parallel ranks cut
   int64_t sharded = 0;  // as Choice::sharded

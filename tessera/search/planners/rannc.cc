@@ -18,7 +18,7 @@ using published::RanncStage;
 
 constexpr size_t kMostBlocks = 32;
 constexpr int64_t kMostMicroBatches = 32;
-// most components; if there are more units, neighbours are joined first
+// Most components; if there are more units, neighbours are joined first.
 constexpr size_t kMostComponents = 512;
 constexpr double kMemoryShare = .9;  // share of a device's memory that a stage may use
 constexpr double kRanncTooMuch[] = {1.25, 1.5, 2, 3, 5, 10, 30, 100, 1e3, 1e4, 1e6};

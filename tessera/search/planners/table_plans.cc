@@ -25,7 +25,7 @@ constexpr const char* kAuto = "auto";
 // "auto" simulates programs for the tables until they have kMostRanks ranks together, but at least
 // kLeastPlacements and at most kMostPlacements programs.
 constexpr int64_t kMostRanks = 6400, kLeastPlacements = 48, kMostPlacements = 400;
-// another way is kept if the step takes less than this share of the time
+// Another way is kept if the step takes less than this share of the time.
 constexpr double kOtherWayGain = .9995;
 constexpr double kTablesShare = .9;  // share of a device's memory that tables may use
 // The least share of the parameters' bytes that tables must have to be worth spreading. With less,

@@ -172,7 +172,7 @@ Result<Json> layers(const JsonTable& in) {
   problem.layers = static_cast<size_t>(count);
   problem.least_heavy = static_cast<size_t>(heavy);
   std::vector<std::string> names;
-  // by name of a tensor: its op and the number of the output
+  // By name of a tensor: its op and the number of the output.
   std::vector<std::pair<size_t, size_t>> makers;
   for (size_t i = 0; i < rows.size(); ++i) {
     const JsonTable& row = rows[i];

@@ -57,8 +57,8 @@ class Choices {
 
   bool is_product(const ShardingOp& op) const { return published::is_product(graph_, op); }
   // Returns the operand whose split an op that is no product takes over, and its depth: the deepest
-  // operand among those that have all of the op's dims, or among all operands if there is none. Of
-  // equally deep operands the first.
+  // operand among those that have all of the op's dims, or among all operands if there is none. If
+  // several are equally deep, the first of them.
   std::pair<size_t, size_t> leader(const ShardingOp& op) const {
     std::vector<size_t> able;
     for (size_t i = 0; i < op.reads.size(); ++i) {
@@ -113,7 +113,8 @@ class Choices {
     }
     return out;
   }
-  // Returns whether axis 0 cuts the forced dim. True if there is none.
+  // Returns whether the forced dim allows the cut: axis 0 must cut this dim if the op has it, and
+  // an input or parameter without it must stay whole. True if no dim is forced.
   bool obeys(const Dims& own, const Cut& cut, bool is_input) const {
     if (!graph_.forced_dim) return true;
     if (position(own, *graph_.forced_dim)) return cut[0] == *graph_.forced_dim;

@@ -8,8 +8,8 @@
 namespace tessera::published {
 namespace {
 
-// kMostNumbers: the most numbers of one table. kMostWork: the largest sum over the nodes of
-// (numbers of its table * choices of the node).
+// The most numbers of one table. kMostWork is the largest sum over the nodes of (numbers of its
+// table * choices of the node).
 constexpr double kMostNumbers = 1 << 22, kMostWork = 1 << 28;
 
 // A table over the choices of nodes; the choice of the last node changes fastest.

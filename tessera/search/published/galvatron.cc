@@ -83,7 +83,7 @@ double group_coefficient(const GalvatronLinks& links, const GalvatronStrategy& s
       .at(of_tensor ? strategy.tensor : strategy.data);
 }
 
-// number of layers whose time the artifact computes, to divide it at the end
+// Number of layers whose time the artifact computes, to divide it at the end.
 constexpr double kDummyLayers = 24;
 
 }  // namespace
@@ -367,7 +367,7 @@ std::optional<GalvatronPlan> plan_stages(const GalvatronSearch& search, const Gr
   plan.batch = batch;
   plan.stages = stages;
   const int64_t context =
-      // context of all stages but the first
+      // Context of all stages but the first.
       search.cut.context_on_every_stage ? whole_mb(kGalvatronContextMb) : 0;
   const size_t count = group.layers.size();
   const auto number = static_cast<size_t>(stages);

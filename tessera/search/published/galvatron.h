@@ -65,7 +65,7 @@ struct GalvatronModel {
   double other_states_mb = 0, other_activation_mb = 0;  // embedding and head
   double overhead_ms = 0;
   MicroBatchRule rule = MicroBatchRule::kBert;
-  // the number of micro-batches, if it does not follow from the rule
+  // The number of micro-batches, if it does not follow from the rule.
   std::optional<double> micro_batches;
 };
 // Returns "BERT-Huge-32", "ViT-Huge-48", "T5-Large-48", "Swin-Huge-32", ...; none for another name.

@@ -239,7 +239,7 @@ class BranchAndBound {
   std::vector<std::vector<double>> least_;
   std::vector<double> used_;
   std::vector<size_t> choices_;
-  // the least bound of the options that were left out when the branches ended
+  // The least bound of the options that were left out when the branches ended.
   double open_ = kInfinity;
   OneHotAnswer answer_;
 };

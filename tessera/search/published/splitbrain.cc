@@ -25,7 +25,8 @@ double dense_share_for(double saving, double group) { return saving / (1 - 1 / g
 
 SplitTraffic split_traffic(const SplitNet& net, double workers, double group, double batch) {
   SplitTraffic out;
-  // moved shares of a layer: one gather and one scatter in each turn
+  // Elements that are moved for each element of a layer: each is gathered once and scattered once
+  // a turn.
   const double turns = 2 * (group - 1);
   double between = 0;
   for (size_t i = 1; i + 1 < net.widths.size(); ++i) between += net.widths[i];

@@ -27,7 +27,7 @@ struct SplitTraffic {
   double border = 0;  // gather and scatter of the features ("modulo layer")
   double shards = 0;  // elements that are exchanged between dense layers
   double dense_average = 0, conv_average = 0;
-  // for comparison: if the dense layers were replicated and averaged
+  // For comparison: if the dense layers were replicated and averaged.
   double data_parallel_dense = 0;
   double break_even_batch =
       0;  // batch of a worker from which on data parallelism moves less; infinite if group is 1

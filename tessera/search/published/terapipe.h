@@ -24,7 +24,7 @@ struct SliceProblem {
   int64_t batch = 1;  // samples
   // Returns the seconds of a stage for `slice` units after `context` units, of `samples` samples.
   std::function<double(int64_t samples, int64_t slice, int64_t context)> seconds;
-  // number of batches that go through the stages one after the other, with equal slices
+  // Number of batches that go through the stages one after the other, with equal slices.
   int64_t repeats = 1;
 };
 struct SlicePlan {

@@ -28,7 +28,7 @@ constexpr double kHot = 0.01, kCold = 1e-4, kShortage = 5, kEvenness = 0.02;
 constexpr int64_t kMostPackingSteps = 200000;
 constexpr std::array<double, 7> kShares = {1.0 / 2, 1.0 / 4, 3.0 / 4, 1.0 / 8,
                                            3.0 / 8, 5.0 / 8, 7.0 / 8};
-// share of drawn edits that concern hot rows, where rows may be hot
+// Share of drawn edits that concern hot rows, where rows may be hot.
 constexpr double kHotEdits = 0.15;
 constexpr int kHotHalvings = 18;  // the fewest hot rows are the table's rows, halved so often
 // number of blocks of a table's rows; rows are cut only between blocks
@@ -474,7 +474,7 @@ class AutoSearch {
   // that follows them.
   Edit change_hot(const Assignment& state, const Piece& hot, int64_t rows) {
     Edit edit;
-    // device and piece of the following rows, joined with the hot rows
+    // Device and piece of the following rows, joined with the hot rows.
     std::optional<std::pair<int, Piece>> whole;
     for (int from = 0; from < devices_; ++from) {
       const auto& pieces = state.on(from);
@@ -734,7 +734,7 @@ class Kinds {
     problem.splits.hot = (kinds & kHot) != 0;
     const Answer* start = (kinds & kHot) != 0 ? narrower.back() : nullptr;
     AutoOptions own_options = options_;
-    // all placements of whole tables are tried only once
+    // All placements of whole tables are tried only once.
     if (kinds != 0) own_options.enumerate = 0;
     AutoSearch search(problem, own_options);
     Answer own;

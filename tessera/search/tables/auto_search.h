@@ -33,11 +33,11 @@
 namespace tessera::tables {
 
 struct AutoOptions {
-  // most placements that annealing and descent price, for each set of kinds of splits
+  // Most placements that annealing and descent price, for each set of kinds of splits.
   int64_t budget = 400000;
   int restarts = 4;
   uint64_t seed = 1;
-  // all placements of whole tables are tried if there are at most so many (8 tables on 4 devices)
+  // All placements of whole tables are tried if there are at most so many (8 tables on 4 devices).
   int64_t enumerate = 65536;
   // Called now and then with a text that says what is being done.
   std::function<void(const std::string&)> progress;

@@ -245,7 +245,7 @@ double NeuralCostModel::compute_ms(std::span<const double> sum) const {
 void NeuralCostModel::communicate(std::span<const double> sums, std::span<DeviceCost> costs) const {
   const size_t devices = costs.size();
   const auto known = costs_.exchanges.find(static_cast<int>(devices));
-  // only for one device; check() refuses all other unknown numbers
+  // Only for one device; check() refuses all other unknown numbers.
   if (known == costs_.exchanges.end()) return;
   thread_local std::vector<float> x, scratch;
   const auto columns = [&](size_t device) {

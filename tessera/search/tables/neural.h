@@ -37,7 +37,7 @@ void run_network(const Network& network, bool relu_last, std::vector<float>& x,
 struct NeuralCosts {
   std::string name = "neural";
   double batch = 65536;
-  // names of a piece's features, in the order of the encoder's inputs
+  // Names of a piece's features, in the order of the encoder's inputs.
   std::vector<std::string> features;
   std::vector<double> mean, deviation;
   Network encoder, head;

@@ -297,7 +297,7 @@ void Assignment::apply(const Edit& edit) {
   for (const auto& [device, at] : edit.out) keep(device);
   for (const auto& [device, piece] : edit.in) keep(device);
   std::vector<std::pair<int, size_t>> out = edit.out;
-  // from the last index to the first, so that the others stay valid
+  // From the last index to the first, so that the others stay valid.
   std::sort(out.rbegin(), out.rend());
   for (const auto& [device, at] : out) {
     auto& pieces = on_[index(device)];

@@ -33,7 +33,7 @@ struct Problem {
   const CostModel* cost = nullptr;
   Optimizer optimizer = Optimizer::kSgd;
   Splits splits;
-  // whether planners may make pieces for which the cost model was not made
+  // Whether planners may make pieces for which the cost model was not made.
   bool beyond_range = false;
 };
 

@@ -41,7 +41,7 @@ struct Table {
   // `reuse` says.
   double zipf = 0;
   bool ordered = false;
-  // kinds and kernels that TorchRec's planner may use; empty: all
+  // Kinds and kernels that TorchRec's planner may use; empty: all.
   std::vector<std::string> kinds, kernels;
 
   int64_t bytes() const { return rows * dim * element_bytes; }

@@ -17,7 +17,8 @@ bool allowed(const std::vector<std::string>& names, std::string_view name) {
   return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// Returns blocks (first, length) of `size`. The last block may be smaller.
+// Cuts `total` rows or columns into blocks of `size` and returns first index and length of each.
+// The last block may be smaller.
 std::vector<std::pair<int64_t, int64_t>> blocks(int64_t total, int64_t size) {
   std::vector<std::pair<int64_t, int64_t>> out;
   for (int64_t first = 0; first < total; first += size) {
