@@ -58,7 +58,7 @@ struct PlanAnswer {
   std::vector<std::vector<std::string>> lists;  // lists of dims that the inner axis was offered
   int64_t estimated = 0;                        // number of choices that were ranked by formula
   size_t programs_allowed = 0;  // the most programs that the search was allowed to simulate
-  // number of plans that the question's part rules out or makes equal to others
+  // Number of plans that the question's part rules out or makes equal to others.
   int64_t left_out_for_part = 0;
   // Number of programs of the folded model that were simulated for prices.
   int64_t folded_programs = 0;

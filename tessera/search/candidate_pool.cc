@@ -10,7 +10,7 @@ namespace tessera {
 namespace {
 
 constexpr int kRespects = 8;  // number of respects in which two choices are compared
-// with Care::kWide, each candidate counts as unlike in so many respects
+// With Care::kWide, each candidate counts as unlike in so many respects.
 constexpr double kGenerous = 24;
 // For small models, candidates that are expected to be too large are not excluded, because they may
 // fit after all. Instead their expected time is multiplied by (expected memory / capacity) to this

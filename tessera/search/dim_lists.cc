@@ -15,11 +15,11 @@ namespace {
 // Most lists that are kept in a step of the beam search and made longer in the next.
 constexpr size_t kBeam = 4;
 constexpr size_t kFastest = 2;  // the first so many of these lists are chosen by their time alone
-// a list saves memory if it holds less than this share of the bytes of another one
+// A list saves memory if it holds less than this share of the bytes of another one.
 constexpr double kSmaller = .99;
 constexpr size_t kPairBeam = 1;    // kBeam in the search for the outer list of a pair
 constexpr size_t kInnerLists = 2;  // number of lists that are tried as the inner list of a pair
-// a longer list is better if it takes at most this share of the time
+// A longer list is better if it takes at most this share of the time.
 constexpr double kGain = .998;
 // A pair is kept if it takes less than this share of the time of the best single axis.
 constexpr double kPairGain = .985;

@@ -25,7 +25,7 @@ using DimList = std::vector<std::string>;  // ChoiceAxis::dims
 bool has(const DimList& list, const std::string& name);
 bool has_rings(const DimList& list);  // whether an entry has a dim that travels: "seq~kv"
 
-// The lists of two axes inside a stage. The devices of the `inner` axis are neighbours.
+// The lists of dims for two axes inside a stage. The devices of the `inner` axis are neighbours.
 struct DimPair {
   DimList outer, inner;
   friend bool operator==(const DimPair&, const DimPair&) = default;

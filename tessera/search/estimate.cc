@@ -162,7 +162,7 @@ struct Estimator::Stage {
   double in_use_bytes = 0;      // whole tensors, at the peak, of what rests in shards
   const UnitPrices* fullest = nullptr;  // the prices whose overhead_beside() counts
   double library_bytes = 0;             // what a communication library keeps for replicas
-  // bytes that leave one device for the next stage, for each sequence of the whole micro-batch
+  // Bytes that leave one device for the next stage, for each sequence of the whole micro-batch.
   double leaving_bytes = 0;
   double slowest_slice = 0;  // share of a micro-batch's passes
   std::vector<Tied> tied;
@@ -617,7 +617,7 @@ Estimate Estimator::estimate_stages(const Choice& choice, const std::vector<Sums
     const double played_s = schedules_.play(choice.schedule, size, choice.micro_batches, times);
     out.step_s = std::max(played_s, m * crossing) + once;
   } else if (p > 1) {
-    // The bubble is that of equal slices.
+    // Adds the bubble as if all slices took as long as the slowest one.
     const auto slices = static_cast<double>(std::max<size_t>(choice.slices.size(), 1));
     out.step_s += schedule->bubble * slice * slices * sum / static_cast<double>(p);
     out.step_s += 2 * between.way_s;

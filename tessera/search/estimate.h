@@ -68,7 +68,7 @@ struct UnitCost {
   double once_s = 0;
   double resting_bytes = 0;
   double activation_bytes = 0;  // of a micro-batch in flight
-  // whole parameters and gradients, at the peak, of tensors that rest in shards
+  // Whole parameters and gradients, at the peak, of tensors that rest in shards.
   double gathered_bytes = 0;
 };
 
@@ -179,7 +179,7 @@ class Estimator {
   struct MessageTime {
     double arrives_s = 0;   // from the message's beginning to its end
     double occupies_s = 0;  // seconds for which the message occupies the links
-    // seconds of all messages of a micro-batch in a pass; 0 where the value describes one message
+    // Seconds of all messages of a micro-batch in a pass; 0 where the value describes one message.
     double way_s = 0;
   };
   MessageTime message_time(int64_t from, int64_t to, int64_t bytes, int64_t share) const;

@@ -41,7 +41,7 @@ struct FitAdvice {
   // Number of changes that gave no plan, or a plan that could not be lowered or simulated.
   size_t refused = 0;
   BrokenInvariants broken;  // the refused plans that broke an internal invariant
-  // whether most_evaluations ended the search before all changes were tried
+  // Whether most_evaluations ended the search before all changes were tried.
   bool cut_short = false;
 };
 

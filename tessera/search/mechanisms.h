@@ -1,7 +1,7 @@
 // Names the mechanisms of a search that can be switched off to measure their worth. The measure is
 // the fastest step with and without the mechanism, and the processor seconds that the mechanism
-// costs. The switches serve this measurement only; benchmarks/run_mechanisms.py makes it and writes
-// the table in docs/results/mechanisms.md.
+// costs. The switches serve this measurement only, which benchmarks/run_mechanisms.py makes; the
+// script writes its table to the page that its option --out names.
 //
 //   TESSERA_SEARCH_WITHOUT=own_dims,slices tessera plan MODEL --cluster C --batch B
 //   if (question.uses(Mechanism::kOwnDims)) ...

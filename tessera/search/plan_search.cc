@@ -240,12 +240,12 @@ namespace {
 
 constexpr size_t kOps = 20000;      // number of ops of all programs of a search together
 constexpr size_t kMostEdited = 24;  // most plans that are edited, for small models
-// for small models, plans up to this many times slower than the best are edited, too
+// For small models, plans up to this many times slower than the best are edited, too.
 constexpr double kEditsMaySave = 1.3;
 // An edit is tried if its estimate is at most this share of the original's.
 constexpr double kEditGain = .9995;
 constexpr size_t kEditsTried = 3;  // least number of edits of one plan that may be simulated
-// programs are cheap if more than this many times kLeastPrograms are allowed
+// Programs are cheap if more than this many times kLeastPrograms are allowed.
 constexpr size_t kCheap = 4;
 // In the first 1/8 of its programs a search allows wide errors (Care::kWide).
 constexpr size_t kAlways = 8;

@@ -81,7 +81,7 @@ class PlanSearch {
   enum class Judged : uint8_t {
     kSimulated,
     kNothingNew,  // an earlier plan is equal, or the plan cannot contain the question's part
-    // not simulated, because its programs are far larger than others; a second call does so
+    // Not simulated, because its programs are far larger than others; a second call does so.
     kPutAside
   };
   // Lowers and simulates the candidate's program, and writes the outcome into the candidate.

@@ -25,7 +25,8 @@ namespace tessera {
 namespace {
 
 constexpr size_t kBaselinePrograms = 48;
-constexpr int64_t kMostPrefetch = 64;  // most blocks by which `prefetch` may be fixed
+// the largest value to which `prefetch` may be fixed, in blocks
+constexpr int64_t kMostPrefetch = 64;
 
 std::string size_text(double bytes) {
   if (bytes < 1e8) return fmt::format("{:.3g} MB", bytes / 1e6);

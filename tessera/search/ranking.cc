@@ -28,7 +28,7 @@ constexpr double kClearly = 1.02;
 // Most choices for which recomputation by unit is tried (refine()).
 constexpr size_t kMostRefined = 64;
 constexpr size_t kImprovedShapes = 4;  // most shapes whose best list of dims is edited
-// a choice surely fits if it needs at most this share of the memory by formula
+// A choice surely fits if it needs at most this share of the memory by formula.
 constexpr double kSurely = .9;
 // An edit of a list is kept if it takes at most this share of the time.
 constexpr double kListGain = .998;
@@ -205,7 +205,7 @@ const std::vector<Ranking::Inside>& Ranking::priced(int64_t inner, const Space& 
     std::vector<ChoiceAxis> axes;
     int64_t least = 1;  // sequences
     double each_s = 0;  // least time of a sequence with the numbers of sequences kept so far
-    // time of a sequence, by each priced number of sequences
+    // Time of a sequence, by each priced number of sequences.
     std::map<int64_t, double> each_by_count = {};
     // The passes' time with the number of sequences that was kept last, and this number.
     double before_s = 0;

@@ -34,7 +34,7 @@ struct SpaceSchedule {
 struct Space {
   std::vector<DimList> lists;  // lists of dims for one axis inside a stage
   std::vector<DimPair> pairs;  // lists of dims for two axes inside a stage
-  // levels of recomputation, the least first; "none" is one of them
+  // Levels of recomputation, the least first; "none" is one of them.
   std::vector<std::string> recompute;
   std::vector<SpaceSchedule> schedules;  // schedules; choices without a pipeline have the first one
   // Whether single units may have a level of recomputation of their own, and whether borders
@@ -108,7 +108,7 @@ class Ranking {
   struct Inside {
     std::vector<ChoiceAxis> axes;
     int64_t sequences = 1;
-    std::vector<const UnitPrices*> by_kind;  // of nodes
+    std::vector<const UnitPrices*> by_kind;  // prices on each kind of nodes
   };
   // Returns the ways to cut a stage with so many devices inside: each one is a list of axes
   // with dims.

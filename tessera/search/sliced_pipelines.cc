@@ -17,7 +17,7 @@ namespace {
 constexpr double kSlicedPromise = .96;
 constexpr double kSlices = 8;
 constexpr size_t kTables = 4;  // most pipelines whose slices are priced
-// most pipelines that are tried, including those that cannot be sliced
+// Most pipelines that are tried, including those that cannot be sliced.
 constexpr size_t kTried = 8;
 // Number of pipelines that are priced again by a folded program with exactly their slices.
 constexpr size_t kMeasured = 2;

@@ -55,7 +55,7 @@ std::optional<double> least_step_s(const PlanQuestion& question, const Fold& fol
   const auto ops = whole_ops(question, fold);
   if (!ops) return {};
   double first_s = 0;  // seconds of all ops on one device of the first part
-  // number of devices of the first part that would be at least as fast as the cluster
+  // Number of devices of the first part that would be at least as fast as the cluster.
   double devices = 0;
   std::vector<double> of_first;
   for (const ClusterPart& part : cluster.parts) {

@@ -168,7 +168,8 @@ void divide_memory(UnitPrices& costs, const OpUnits& units, const Program& progr
       default: cost.copy_bytes += bytes; break;
     }
   }
-  // With slices all micro-batches are in flight at once.
+  // With slices all micro-batches are in flight at once, so the activations of the others are
+  // held, too.
   if (!costs.slice_s.empty()) {
     for (const UnitPrice& cost : costs.units)
       held += static_cast<double>(program.micro_batches - 1) * cost.activation_bytes;

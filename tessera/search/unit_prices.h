@@ -30,7 +30,7 @@ namespace tessera {
 
 struct UnitPrice {                       // members *_s in seconds, *_bytes in bytes of one device
   double forward_s = 0, backward_s = 0;  // of a micro-batch
-  // time that comes once a step: optimizer, preparation, sums, and waits for these
+  // Time that comes once a step: optimizer, preparation, sums, and waits for these.
   double once_s = 0;
   double update_s = 0;  // the computing part of once_s, which shards divide
   // The time of the collectives that sum gradients among the ranks of the stage once a step. once_s
@@ -53,10 +53,10 @@ struct UnitPrice {                       // members *_s in seconds, *_bytes in b
   // of collectives.
   double parameter_squares = 0;
   double parameters = 0;  // number of parameters (tensors)
-  // number of parameters that move alone: at least 25 MiB as they are used
+  // Number of parameters that move alone: at least 25 MiB as they are used.
   double large_parameters = 0;
   double copy_bytes = 0;  // bytes of narrow copies of parameters that are kept for the step
-  // bytes of parameters that rest in the narrow dtype in which they are used (frozen ones)
+  // Bytes of parameters that rest in the narrow dtype in which they are used (frozen ones).
   double uncopied_bytes = 0;
   // Bytes that are held from the forward to the backward pass of a micro-batch.
   double activation_bytes = 0;
@@ -94,7 +94,7 @@ double even_pieces(double sum, double squares);
 struct TiedParameter {
   int first = 0, later = 0;   // units of the folded graph
   double gradient_bytes = 0;  // bytes of the gradient on one device
-  // bytes of the parameter on one device, in the dtype in which it is used
+  // Bytes of the parameter on one device, in the dtype in which it is used.
   double parameter_bytes = 0;
 };
 
@@ -178,7 +178,7 @@ class UnitPricer {
     // The fold that is priced, with only a few of the model's unequal layers.
     std::shared_ptr<const Fold> fold;
     std::shared_ptr<const Graph> graph;  // the graph of `fold`
-    // by unit of the model's fold; empty: no layers are sampled
+    // By unit of the model's fold; empty: no layers are sampled.
     std::vector<Samples::Between> between;
     std::vector<int> sampled;  // by unit of `fold`: the same unit in the model's fold
   };

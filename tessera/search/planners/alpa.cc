@@ -22,13 +22,13 @@ using MeshShape = std::pair<int64_t, int64_t>;
 constexpr size_t kMostLayers = 32;
 constexpr size_t kMostAtoms = 256;  // most atoms (joined units) that are clustered into layers
 constexpr double kImbalance = .5;   // the work of a layer is at most 1 + this times the mean
-// with more hosts, sub-meshes have a power of two of hosts, or all
+// With more hosts, sub-meshes have a power of two of hosts, or all.
 constexpr int64_t kAllHosts = 8;
 constexpr int64_t kAllShapes = 32;  // on more devices is_balanced() is required
-// largest ratio of the shares of work and devices, either way
+// Largest ratio of the shares of work and devices, either way.
 constexpr double kOutOfProportion = 2;
 constexpr int64_t kAlpaSequences = 32;  // most sequences of a micro-batch on one replica
-// share of the devices' memory that plans may use by formula, because formulas err
+// Share of the devices' memory that plans may use by formula, because formulas err.
 constexpr double kMargin = .97;
 constexpr double kTooMuch[] = {1.1, 1.25, 1.5, 2, 3, 5, 10, 30, 100, 1e3, 1e4, 1e6};
 // Plans slower than this many times the best by formula are dropped.

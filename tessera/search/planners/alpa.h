@@ -33,7 +33,7 @@ struct AlpaWay {
   // Seconds of a micro-batch, including 1 / micro-batches of the costs that come once a step.
   double seconds = 0;
   double change_s = 0;  // the part of `seconds` for changes of layout between units
-  // arguments of most_later_stages()
+  // Arguments of most_later_stages().
   double resting_bytes = 0, peak_bytes = 0, activation_bytes = 0;
 };
 

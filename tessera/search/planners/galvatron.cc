@@ -19,17 +19,17 @@ namespace {
 constexpr int64_t kGalvatronSequences =
     32;  // most sequences of a micro-batch on one replica, as a multiple of least_
 constexpr size_t kMostPeaks = 6;  // most bounds on a stage's peak bytes that are tried
-// most candidates of one number of stages that are solved again under the memory limit
+// Most candidates of one number of stages that are solved again under the memory limit.
 constexpr size_t kMostTight = 6;
 constexpr size_t kMostOfStages = 2;  // most candidates of one number of stages
-// candidates slower than this many times the best by formula are not solved
+// Candidates slower than this many times the best by formula are not solved.
 constexpr double kHopelessStrategy = 2;
 constexpr size_t kMostRebalanced = 6;
 // Most axes of a stage, because programs with more take long to lower.
 constexpr size_t kMostAxes = 4;
 constexpr size_t kGalvatronAnswers = 8;    // most candidates whose programs are simulated
 constexpr int64_t kMemorySteps = 1 << 14;  // number of units of memory in the dynamic program
-// share by which a stage's seconds may exceed the least under the memory limit
+// Share by which a stage's seconds may exceed the least under the memory limit.
 constexpr double kTolerance = .01;
 
 }  // namespace
@@ -42,7 +42,7 @@ struct LayerSearch::Instance {
   std::vector<const UnitPrices*> prices;    // by strategy
   std::vector<UnitLayout> layouts;          // by strategy
   std::vector<std::vector<UnitCost>> cost;  // by strategy and unit of the fold
-  // by strategy; strategies with equal layouts have equal numbers
+  // By strategy; strategies with equal layouts have equal numbers.
   std::vector<size_t> layout_class;
   size_t classes = 0;
   // Seconds to change the layout between two units of the fold, by (earlier unit, later unit), then

@@ -72,7 +72,7 @@ class Conversions {
   const CollectiveCosts& collectives_;
   const Cluster& cluster_;
   int64_t devices_;
-  std::vector<OpId> first_, last_;  // by unit of the fold
+  std::vector<OpId> first_, last_;  // by unit of the fold: its first and its last op
 };
 
 // Writes the strategies of all units into the choice. The most frequent strategy becomes the

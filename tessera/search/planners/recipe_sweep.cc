@@ -13,8 +13,8 @@ namespace tessera {
 namespace {
 
 constexpr size_t kMostDegrees = 3;  // most degrees of a start that are above their least value
-// plans with more ops (each counted for every step of a loop) are not tried, because they
-// take seconds
+// Plans with more ops (each counted for every step of a loop) are not tried, because they
+// take seconds.
 constexpr int64_t kMostTexts = 30000;
 constexpr double kMostWork = 600000;  // most PlanCandidate::work of a race: two or three seconds
 constexpr double kMostWorkOfStarts = 150000;  // most work of the rounds of starts in a race

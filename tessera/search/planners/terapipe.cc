@@ -13,7 +13,7 @@ namespace tessera {
 namespace {
 
 constexpr int64_t kMostSequences = 32;  // most sequences of a micro-batch on one replica
-// more sequences save nothing if a sequence then takes more than this share of its time
+// More sequences save nothing if a sequence then takes more than this share of its time.
 constexpr double kSaturated = .995;
 constexpr size_t kMostAnswers = 6;  // most candidates whose programs are simulated
 const std::vector<std::string> kTensorDims = {"heads", "ffn", "vocab"};

@@ -112,11 +112,11 @@ struct ShardingOp {
   std::string name;
   std::vector<std::string> dims;
   std::vector<size_t> reads;  // earlier ops
-  // the parameter whose new value this op makes, and which must be cut like it
+  // The parameter whose new value this op makes, and which must be cut like it.
   std::optional<size_t> updates;
 };
 struct ShardingGraph {
-  std::vector<std::pair<std::string, int64_t>> sizes;  // of the dims
+  std::vector<std::pair<std::string, int64_t>> sizes;  // names and sizes of the dims
   double element_bytes = 4;
   std::vector<ShardingOp> ops;
   // If set, ops that have this dim keep only the splits that cut it over axis 0, and parameters

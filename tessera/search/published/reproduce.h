@@ -31,7 +31,7 @@ struct Reproduction {
   std::string json;     // the answers as JSON, in one line
   std::string text;     // the answers as text for people
   int64_t checked = 0;  // number of values that were compared with expected ones
-  // one line for each that differs: "cases[2].seconds: expected 64, found 65"
+  // One line for each that differs: "cases[2].seconds: expected 64, found 65".
   std::vector<std::string> differences;
 };
 // Runs a system on an instance. Errors: an unknown system, a wrong instance (file and path of the

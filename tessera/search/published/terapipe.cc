@@ -12,7 +12,7 @@ namespace {
 struct Previous {
   size_t before = 0;  // position, or number of samples, before this slice or part
   size_t point = 0;   // index in the front of that position
-  // index in the front of the added part's slices; used only when the batch is cut
+  // Index in the front of the added part's slices; used only when the batch is cut.
   size_t last = 0;
 };
 using Front = ParetoFront<Previous>;

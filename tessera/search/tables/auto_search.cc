@@ -31,7 +31,7 @@ constexpr std::array<double, 7> kShares = {1.0 / 2, 1.0 / 4, 3.0 / 4, 1.0 / 8,
 // Share of drawn edits that concern hot rows, where rows may be hot.
 constexpr double kHotEdits = 0.15;
 constexpr int kHotHalvings = 18;  // the fewest hot rows are the table's rows, halved so often
-// number of blocks of a table's rows; rows are cut only between blocks
+// Number of blocks of a table's rows; rows are cut only between blocks.
 constexpr int64_t kRowBlocks = 64;
 
 class Draws {

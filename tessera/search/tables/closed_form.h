@@ -18,7 +18,7 @@ namespace tessera::tables {
 struct ClosedConstants {
   double batch = 65536;       // samples of all devices
   double lookup_ms = 4.9e-7;  // time of an id, whatever the width of the table
-  // rate for rows that are read forward, and read and written backward
+  // Rate for rows that are read forward, and read and written backward.
   double memory_bytes_per_ms = 1e9;
   double launch_ms = 2.66;
   double warm_ms = 0.66;

@@ -48,7 +48,7 @@ struct Evaluation {
   double ms = 0;  // time of the slowest device
   std::vector<DeviceCost> devices;
   std::vector<int64_t> bytes;  // by device
-  // one line each, such as missing memory, numbers that no piece covers or that two pieces hold
+  // One line each, such as missing memory, numbers that no piece covers or that two pieces hold.
   std::vector<std::string> violations;
   bool fits() const { return violations.empty(); }
 };

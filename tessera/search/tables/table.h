@@ -33,7 +33,7 @@ struct Table {
   double pooling_factor = 1;  // mean number of ids of a bag
   int64_t element_bytes = 4;  // bytes of one number of the table
   double bags = 1;            // number of bags of a sample
-  bool weighted = false;      // each id comes with a weight
+  bool weighted = false;      // whether each id comes with a weight
   double misses = 0;          // cache misses per batch and device (for TorchRec's prefetch)
   std::array<double, kReuseBins> reuse{};  // histogram of reuse; all zero: not known
   // If one of these is set, rows are in the order of their frequency (row_law.h). zipf: the
