@@ -80,8 +80,8 @@ struct PlanAnswer {
   std::optional<PlanCandidate> with_twice_memory, with_twice_rates;
 };
 
-// Returns whether `a` is the better answer. An answer that fits is better than one that does not;
-// of two that fit the faster one is better, of two that do not fit the one that needs less memory.
+// Returns whether `a` is the better answer. An answer that fits is better than one that does not.
+// If both fit, the faster one is better. If neither fits, the one that needs less memory is better.
 bool is_better(const PlanAnswer& a, const PlanAnswer& b);
 
 struct Planner {

@@ -143,8 +143,8 @@ Estimator::Estimator(const Cluster& cluster, const Style& style, const std::vect
       units_(units),
       memory_limit_(static_cast<double>(memory_limit_bytes)) {}
 
-// A parameter that this stage shares with an earlier stage, from TiedParameter. `stage`: the
-// earlier one.
+// A parameter (TiedParameter) that a stage shares with an earlier stage. `stage`: the number of the
+// earlier stage.
 struct Estimator::Tied {
   size_t stage = 0;
   double gradient_bytes = 0, parameter_bytes = 0;

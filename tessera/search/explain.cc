@@ -27,7 +27,8 @@ std::string name_of(const Graph& forward, const FoldUnit& unit) {
   return common.empty() ? forward.op(unit.ops.front()).path : join(common, ".");
 }
 
-// Returns "tp: heads ffn; dp: batch" for the axes that cut something of the unit.
+// Returns "tp: heads ffn; dp: batch" for the axes that cut ops of the unit; "whole" if no
+// axis does.
 std::string cuts_text(const Graph& forward, const FoldUnit& unit,
                       const std::vector<ChoiceAxis>& axes) {
   std::vector<std::string> parts;

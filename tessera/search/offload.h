@@ -27,7 +27,7 @@ namespace tessera {
 // Returns the values of `--fix offload=`: "none" and the names above.
 const std::vector<std::string>& offload_names();
 // Returns the name for people of the tensors that rest on the host: "optimizer state" for
-// "optimizer"; "" for a name without such tensors.
+// "optimizer"; "" for "none".
 std::string offload_text(const std::string& name);
 
 // Returns the best of `plain`, the answer without offload, and the answers with offload: the

@@ -1,4 +1,4 @@
-// The question to a planner, and the settings that it excludes from the search.
+// The question to a planner, and functions that read the settings that the question fixes.
 #pragma once
 
 #include <cstddef>

@@ -95,7 +95,7 @@ std::vector<PlanCandidate> Ranking::edits_of(const PlanCandidate& candidate, con
     const size_t end = s + 1 < from.cuts.size() ? from.cuts[s + 1] : fold_.units.size();
     const size_t begin = from.cuts.empty() ? 0 : from.cuts[s];
     for (const int step : {-1, 1}) {
-      // The edits change ever more units of the stage, from its end on.
+      // Makes edits that change the last 1, 2, 4, ... units of the stage.
       Choice edit = from;
       size_t changed = 0;
       for (size_t u = end; u-- > begin;) {

@@ -9,8 +9,8 @@
 //
 // Stage c * places + q is chunk c of place q. Where micro-batches go through the places in slices,
 // the facts assume equal slices, and a stage holds the activations of the slices that it has
-// computed. Many micro-batches have the facts of a small number, because the steady state of a
-// schedule repeats.
+// computed. If there are many micro-batches, only a few are simulated, because the steady state of
+// a schedule repeats.
 #pragma once
 
 #include <compare>
@@ -25,8 +25,9 @@
 namespace tessera {
 
 struct ScheduleFacts {
-  // The time that a place waits in a step, in units of its time for a micro-batch (all its chunks,
-  // forward and backward), if all stages take equal time and the backward pass twice the forward's.
+  // The time for which a place waits in a step, divided by its time for a micro-batch (all chunks,
+  // forward and backward). It assumes that all stages take equal time, and that a backward pass
+  // takes twice as long as a forward pass.
   double bubble = 0;
   // By stage: the most micro-batches whose activations the stage holds at a time. A micro-batch
   // counts half if only the part of its backward pass that makes gradients of weights is missing.

@@ -107,8 +107,8 @@ struct UnitPrices {
   double allocator_bytes = 0;  // the allocator's part of overhead_bytes
   double allocator_share = 0;  // allocator_bytes as a share of the priced program's buffers
   double step_s = 0;           // seconds of the simulated step
-  // For a question with slices: by slice, then by unit, the seconds of both passes of a
-  // micro-batch.
+  // slice_s[slice][unit]: the seconds of both passes of a micro-batch. Empty for questions
+  // without slices.
   std::vector<std::vector<double>> slice_s;
 };
 
@@ -152,14 +152,15 @@ struct PricedModel {
   // The batch of a model whose batch is fixed (a graph file); the priced step then has as many
   // micro-batches of the asked size as the batch has. 0: the model is built for two micro-batches.
   int64_t fixed_batch = 0;
-  // A part that priced plans contain, as far as it concerns a plan with a single stage
-  // (part_for_units()) and the plan with it can be lowered.
+  // A part of a plan that priced plans contain, without what does not concern a plan with a single
+  // stage (part_for_units()). If the plan cannot be lowered with the part, it is priced without
+  // the part.
   std::optional<PlanPart> part = {};
   OptimizerSpec optimizer = {};
   std::shared_ptr<BrokenInvariants> broken = std::make_shared<BrokenInvariants>();
 };
 
-// Not to be used by several threads at once.
+// Prices units and caches the prices. Not to be used by several threads at once.
 class UnitPricer {
  public:
   // Makes a pricer for the model.

@@ -83,8 +83,8 @@ class LayerSearch {
   std::string refusal_;
 };
 
-// Answers a question. Errors: a number of devices that is fixed to no power of two, and those of
-// PlanSearch.
+// Answers a question. Errors: a fixed number of devices that is no power of two, and those
+// of PlanSearch.
 Result<PlanAnswer> find_by_galvatron(const PlanQuestion& question);
 
 }  // namespace tessera

@@ -4,9 +4,9 @@
 //   1. Atomic components are the units of the folded model.
 //   2. They are merged into at most 32 convex blocks of even time.
 //   3. For a number of stages, devices of a pipeline and micro-batches, a program over blocks and
-//      devices finds the stages of least max(forward) + max(backward). The smallest number of
-//      stages that fits is taken, on as few nodes as hold it; the other nodes hold copies of the
-//      pipeline.
+//      devices finds the stages of least max(forward) + max(backward). The planner takes the
+//      smallest number of stages that fits, on as few nodes as possible; the other nodes have copies
+//      of the pipeline.
 //
 //   const PlanAnswer answer = rannc_plan(question).value();
 #pragma once
