@@ -333,9 +333,8 @@ void Ranking::rank_schedules(Choice choice, const Space& space, const Inside& in
     least_s = std::min(least_s, passes_s(*prices, counts_));
   least_s *= static_cast<double>(choice.micro_batches) / static_cast<double>(choice.stages);
   const bool is_hopeless = !is_small_ && best_s_ > 0 && least_s > kHopelesslySlow * best_s_;
-  // Choices are left out as far off only on large clusters, because on others unequal meshes are
-  // made from slow choices, and only with one kind of nodes, because the memories of different
-  // devices cannot be compared.
+  // Far slower choices may be left out, but not on small clusters, where unequal meshes are made
+  // from slow choices, and not with several kinds of nodes, whose memories cannot be compared.
   const bool is_far_off = is_hopeless && least_s > kFarOff * best_s_ &&
                           question_.cluster->devices() > kMostMeshDevices &&
                           estimator_.kinds().count() == 1;

@@ -1,4 +1,4 @@
-// Implements Galvatron's planner on Tessera's costs (docs/planners/galvatron.md): It tries each
+// Implements Galvatron's planner on Tessera's costs (docs/planners/galvatron.md). It tries each
 // number of stages, gives the stages equal numbers of layers, and chooses for each unit of the
 // model a leaf of a decision tree. A leaf says how the devices of a stage share the unit:
 //

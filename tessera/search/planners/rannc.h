@@ -1,11 +1,11 @@
-// Implements RaNNC's planner (docs/planners/rannc.md) on Tessera's costs: It cuts any graph into
+// Implements RaNNC's planner (docs/planners/rannc.md) on Tessera's costs. It cuts any graph into
 // stages, each with a number of replicas of its own. Ops inside a replica are not cut.
 //
 //   1. Atomic components are the units of the folded model.
 //   2. They are merged into at most 32 convex blocks of even time.
 //   3. For a number of stages, devices of a pipeline and micro-batches, a program over blocks and
 //      devices finds the stages of least max(forward) + max(backward). The planner takes the
-//      smallest number of stages that fits, on as few nodes as possible; the other nodes have copies
+//      smallest number of stages that fits, on as few nodes as possible; other nodes have copies
 //      of the pipeline.
 //
 //   const PlanAnswer answer = rannc_plan(question).value();

@@ -26,7 +26,7 @@ constexpr size_t kFewPrograms = 10, kManyPrograms = 48;
 constexpr size_t kOpsOfRecipe = 10000;  // ops of all programs of one recipe together
 // If fewer programs are left, recipes are not tried, because one round of starts would use them up.
 constexpr size_t kWorthARace = 24;
-// Of these programs, the number for edits of the best plan's transfers.
+// The number of these programs that is kept for edits of the best plan's transfers.
 constexpr size_t kForEdits = 6;
 
 int64_t devices_of(const PlanQuestion& question) {

@@ -1,4 +1,4 @@
-// Implements TeraPipe's planner on Tessera's costs (docs/strategies/terapipe.md): Slices of a
+// Implements TeraPipe's planner on Tessera's costs (docs/strategies/terapipe.md). Slices of a
 // sequence go through a pipeline one after the other. The planner also chooses tensor parallelism,
 // replicas, micro-batches and recomputation. slicer.h finds the slices.
 //

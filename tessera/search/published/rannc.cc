@@ -73,7 +73,8 @@ class Coarsening {
     return out;
   }
 
-  // Returns whether the edge is the only path from v to w, so that the merged group is convex.
+  // Returns whether the edge from v to w is the only path between them. The merged group is
+  // then convex.
   bool is_convex(size_t v, size_t w) const {
     std::vector<size_t> open;
     std::set<size_t> seen;

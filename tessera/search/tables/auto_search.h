@@ -8,7 +8,7 @@
 //    tables are packed by bytes (exactly if there are few), and then the largest pieces are cut
 //    until packing succeeds.
 // 2. Each restart takes one of the best seeds; the last restart takes the best placement so far.
-//    First comes annealing over edits of the placement, each priced by the model for the whole plan,
+//    First comes annealing over edits of the placement, each priced as a whole plan,
 //    then descent over the edits that touch the slowest device, until none helps. An edit moves a
 //    piece, exchanges two pieces, cuts a piece in columns or rows and moves a part, shifts the
 //    border between two neighbouring pieces, joins neighbours, or replicates a table or gathers it
