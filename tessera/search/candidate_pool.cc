@@ -9,29 +9,37 @@
 namespace tessera {
 namespace {
 
-constexpr int kRespects = 8;      // respects in which two choices may be alike
-constexpr double kGenerous = 24;  // respects in which a choice is taken to be unlike others
-// For small models, candidates that are expected to be too large may fit because estimates err.
-// They wait as if they were slower by this power of the ratio of expected memory to capacity.
+constexpr int kRespects = 8;  // number of respects in which two choices are compared
+// With Care::kWide, each candidate counts as unlike in so many respects.
+constexpr double kGenerous = 24;
+// For small models, candidates that are expected to be too large are not excluded, because they may
+// fit after all. Instead their expected time is multiplied by (expected memory / capacity) to this
+// power, so that they are taken later.
 constexpr double kDoubtful = 8;
-constexpr double kSmallMargin = 2;  // PlanQuestion::margin of small models, whatever is alike
-// No plan has been seen to fit that by formula needs this many times a device's memory, or more.
+// Least margin with Care::kAll, however similar a candidate is to simulated ones.
+constexpr double kSmallMargin = 2;
+// A candidate that by formula needs more than this many times a device's memory is not expected to
+// fit. No plan above this ratio has been seen to fit.
 constexpr double kNeverFits = 1.15;
-constexpr int kStrangers = 4;  // alike in so few respects, choices teach nothing of each other
-constexpr double kEqualSteps = 1e-6;  // estimates that differ by less are equal
-constexpr double kTurned = 1e-3;  // likewise, of choices that differ in the order on nodes alone
-// This many programs show how the formula errs in this search. A candidate may err by kSpreads
-// standard deviations of this error, and the deviation is taken to be no less than kLeastSpread.
+// Choices that are alike in at most so many respects teach nothing about one another.
+constexpr int kStrangers = 4;
+constexpr double kEqualSteps = 1e-6;  // estimates whose ratio differs from 1 by less count as equal
+constexpr double kTurned = 1e-3;  // the same limit for choices that differ in replicas_apart alone
+// The formula's error in this search counts as known after kLessons programs. A candidate's
+// estimate may then err by kSpreads standard deviations of the error; a standard deviation below
+// kLeastSpread is replaced by kLeastSpread.
 constexpr size_t kLessons = 4;
 constexpr double kSpreads = 3;
 constexpr double kLeastSpread = .005;
-// The share of the formula's mean error that is believed of other choices; it is less where the
-// errors are unlike, and has a bound: the simulated choices are those that the formula favours, and
-// they may all be of one kind. Small models have no bound, because programs of many kinds are
-// simulated.
+// For choices that no simulated one resembles, the formula is expected to err by kBelieved of its
+// mean error so far, and by less where the errors differ much. The logarithm of this factor is at
+// most kMostBelieved, because the simulated choices are those that the formula favours and may
+// all be similar. Small models have no such limit, because programs of many kinds are simulated
+// for them.
 constexpr double kBelieved = .6, kMostBelieved = .05;
 
-// Returns how far simulated choices that are alike in so many respects are believed, from 0 to 1.
+// Returns how far the error of a simulated choice is believed for a choice that is like it in so
+// many respects, from 0 (not at all) to 1 (wholly).
 double trust(int alike) {
   return std::max(0.0, alike - kStrangers + 0.0) / (kRespects - kStrangers);
 }
@@ -51,11 +59,12 @@ bool have_same_stage(const Choice& a, const Choice& b) {
   return std::equal(x.begin(), x.end(), y.begin(), y.end()) && a.stage_axes == b.stage_axes;
 }
 
-// Returns the number of the kRespects respects in which the choices are alike; nothing if it is
-// less than `at_least`. It is called for each candidate after each program, so what takes longer to
-// compare comes later.
+// Returns in how many of the kRespects respects the choices are alike, or nothing if the number is
+// less than `at_least`. This function is called for each candidate after each program, so members
+// that are slow to compare are compared last.
 std::optional<int> alike(const Choice& a, const Choice& b, int at_least) {
-  // The formula errs the most in what shards cost.
+  // Choices with different shards count as strangers, because the formula errs most in the cost
+  // of shards.
   const int most = a.sharded == b.sharded ? kRespects : kStrangers;
   if (most < at_least) return {};
   int unlike = 0;
@@ -75,7 +84,7 @@ std::optional<int> alike(const Choice& a, const Choice& b, int at_least) {
   return std::min(kRespects - unlike, most);
 }
 
-// Returns whether the choices differ in this member alone.
+// Returns whether the choices differ in this member and in nothing else.
 template <class T>
 bool differ_only_in(T Choice::*member, const Choice& a, const Choice& b) {
   if (a.*member == b.*member) return false;
@@ -191,9 +200,10 @@ CandidatePool::Waiting* CandidatePool::expected_next(double best_s, Care care, d
   Waiting* next = nullptr;
   const auto best = std::find_if(lessons_.begin(), lessons_.end(),
                                  [&](const Lesson& lesson) { return lesson.step_s == best_s; });
-  // Both are by the number of respects in which the most similar simulated choices are alike: the
-  // ratio that is expected where these are not believed, and the further error that is allowed.
-  // Where the formula was seen to err, it may err as much for choices of which little is known.
+  // Both arrays are indexed by the number of respects in which a candidate is like the most similar
+  // simulated choices. usual: the factor for the part of the error that these choices do not teach.
+  // errs: a further factor by which the candidate may be slower. Where the formula was seen to
+  // overestimate, it may overestimate as much for candidates that are like no simulated choice.
   std::array<double, kRespects + 1> usual, errs;
   const bool is_usual_known = lessons_.size() >= kLessons;
   for (int alike = 0; alike <= kRespects; ++alike) {
@@ -210,7 +220,8 @@ CandidatePool::Waiting* CandidatePool::expected_next(double best_s, Care care, d
     const double allowed = care == Care::kAll ? std::max(margin_, kSmallMargin)
                                               : 1 + (margin(care) - 1) * unlike / kRespects;
     const double has = waiting.estimate.capacity_bytes;
-    // Equal errors in time say nothing of memory, so there the margin stays.
+    // The margin for memory is not narrowed when the formula's errors in time are nearly equal,
+    // because these say nothing about its errors in memory.
     const double larger = care == Care::kAll ? allowed : 1 + (margin_ - 1) * unlike / kRespects;
     const double in_memory = is_small_ ? larger : std::min(larger, kNeverFits);
     const bool fits = care != Care::kSmallest && (care == Care::kEvery || has <= 0 ||

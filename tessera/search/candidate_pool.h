@@ -1,6 +1,6 @@
 // Decides which candidate of a search is simulated next, and whether another one is worth a
-// program. Candidates come with estimates; the step times of simulated programs correct what is
-// expected of the candidates that wait.
+// program. Each candidate comes with an estimate by formula. The step times of simulated programs
+// correct the times that are expected of the candidates that are not yet simulated.
 //
 //   CandidatePool pool(question.margin, 4, false);
 //   for (PlanCandidate& one : ranked) pool.add(std::move(one));
@@ -9,13 +9,14 @@
 //     pool.learn(*next);
 //   }
 //
-// The expected time of a candidate is its estimate times a ratio: that of program to estimate for
-// the simulated choices most similar to it. Where no simulated choice is similar, the ratio is a
-// part of the formula's mean error in this search. A candidate is taken as long as it is expected
-// to be at most a little slower than the best program. This allowance is smaller for choices much
-// like simulated ones, and where the formula was seen to err nearly alike for all choices of the
-// search. A candidate that is faster by formula than the best program, and differs from it in
-// shards alone, is taken in any case.
+// The expected time of a candidate is its estimate times a ratio. The ratio is the simulated step
+// time divided by the estimate, averaged over the simulated choices most similar to the candidate.
+// Where no simulated choice is similar, the ratio follows from the formula's mean error in this
+// search, of which only a share is believed. Candidates are taken as long as they are expected to
+// be at most a little slower than the best program. This allowance is smaller for candidates that
+// are much like simulated choices, and where the formula's errors were nearly equal for all
+// simulated choices. A candidate is taken in any case if it differs from the best program in
+// Choice::sharded alone and is faster by formula.
 #pragma once
 
 #include <cstddef>
@@ -30,21 +31,22 @@
 
 namespace tessera {
 
-// How much an expected time may err. kNarrow: less, the more a candidate resembles simulated ones.
-// kWide: more, for the beginning of a search. kAll: by PlanQuestion::margin or twice, for small
-// models. kEvery: by any amount, so that every candidate is simulated. kSmallest: as kEvery, but
-// the candidates with the least expected memory come first, for the end of a search in which none
-// fitted.
+// The error that take() allows in an expected time. kNarrow: an error that is smaller, the more the
+// candidate resembles simulated ones. kWide: a larger error, for the beginning of a search. kAll:
+// PlanQuestion::margin, but at least a factor of 2, for small models. kEvery: any error, so that
+// every candidate is simulated. kSmallest: the candidate with the least expected memory is taken
+// first, for the end of a search in which no candidate fitted.
 enum class Care : uint8_t { kNarrow, kWide, kAll, kEvery, kSmallest };
 
 class CandidatePool {
  public:
-  // Replaces a candidate's estimate by a better one. This is too slow for all candidates, so it is
-  // called only for those that come next.
+  // Replaces a candidate's estimate by a more exact one. Because this is slow, the pool refines
+  // only the candidate that it is about to take, and then decides anew.
   using Refine = std::function<void(PlanCandidate&)>;
 
-  // Makes an empty pool. `margin`: PlanQuestion::margin. `most_too_large`: how many candidates may
-  // be taken though they are not expected to fit. `refine` may be empty.
+  // Makes an empty pool. `margin`: PlanQuestion::margin. `most_too_large`: the most candidates that
+  // may be taken although they are not expected to fit. `is_small`: whether the model is small
+  // (is_small() in plan_search.h). `refine` may be empty.
   CandidatePool(double margin, size_t most_too_large, bool is_small, Refine refine = {})
       : margin_(margin),
         most_too_large_(most_too_large),
@@ -53,50 +55,57 @@ class CandidatePool {
 
   size_t size() const { return all_.size(); }
 
-  // Adds a candidate. Choices of equal estimates are nearly always one plan, written in two ways:
-  // the first is kept. For small models all are kept; the texts of their plans are compared before
-  // a program is made.
+  // Adds a candidate. If a candidate with the same estimates of time and memory, stages, unit
+  // settings and cuts is known, drops the new one, because two such choices nearly always write one
+  // plan. For small models keeps all candidates; the texts of their plans are compared before a
+  // program is made.
   void add(PlanCandidate candidate);
-  // Adds the candidate unless the pool has seen one of equal estimated time. Edits of one plan in
-  // several stages often save equally much: simulating one of them shows what they are worth, and
-  // the others come back as edits of that one.
+  // Adds the candidate unless the pool has seen a candidate of equal estimated time. Edits of one
+  // plan that change different stages often save equally much. Simulating one of these edits shows
+  // what they are worth, and the other edits are made again from the simulated one.
   void add_if_unlike(PlanCandidate candidate);
 
-  // Learns from a simulated program: choices like it are now expected to exceed their estimates of
-  // time and memory as this program did, the more so the more they are like it.
+  // Learns from a simulated program by how much it exceeded its estimates of time and memory.
+  // Similar waiting candidates are now expected to exceed their estimates by the same factors,
+  // which count the more, the more similar the candidate is.
   void learn(const PlanCandidate& simulated);
 
   // Takes the candidate that is expected to be the fastest of those expected to fit. If no
-  // candidate is expected to fit and `best_s` is 0, takes the smallest, a few times. Returns
-  // nothing if no candidate can be expected to take less than best_s, allowing for an error of the
-  // expectation. `most_work`: candidates that were put aside are taken only if no others are left,
-  // and only with at most this work.
+  // candidate is expected to fit and `best_s` is 0 (no program fits yet), takes the smallest
+  // candidate, at most `most_too_large` times. Returns nothing if no candidate can be faster than
+  // best_s within the error that `care` allows. `most_work`: candidates that were put aside are
+  // taken only if no other candidate is left, and only if their work is at most this.
   std::optional<PlanCandidate> take(double best_s, Care care, double most_work);
 
-  // Puts a candidate that was taken back into the pool, to wait until the others were taken.
+  // Puts a candidate that was taken back into the pool, where it waits until all other candidates
+  // were taken.
   void put_aside(PlanCandidate candidate) { append(std::move(candidate)); }
 
  private:
   struct Lesson {
     Choice choice;
     double step_s = 0, estimated_s = 0;
-    double time_log = 0, memory_log = 0;  // logarithms of program divided by estimate
+    // Logarithms of the simulated value divided by the estimate.
+    double time_log = 0, memory_log = 0;
   };
   struct Waiting {
     Choice choice;
     Estimate estimate;
     bool fits = false, is_refined = false;
-    double order_s = 0;  // of candidates that fit: the one with the least is taken first
-    double work = 0;     // of candidates that were put aside
-    // Sums over the simulated choices that are most like this one. The ratios are those of program
-    // to estimate, if these choices are believed as far as they are like this one.
+    // Expected time; of the candidates that fit, the one with the least is taken first.
+    double order_s = 0;
+    double work = 0;  // PlanCandidate::work if the candidate was put aside, else 0
+    // Over the simulated choices that are most like this candidate: the number of respects in which
+    // they are alike (alike_most), their number, and the sums of their logarithms. The ratios are
+    // what the candidate's estimates are multiplied by: the mean ratio of program to estimate,
+    // weakened where the choices are less alike.
     int alike_most = 0, lessons = 0;
     double time_log = 0, memory_log = 0;
     double time_ratio = 1, memory_ratio = 1;
 
     void learn(const Lesson& lesson);
-    // Returns whether the choice is the simulated one with replicas and stages in the other order
-    // on the nodes, where the formula sees no difference between the two.
+    // Returns whether the choice differs from the simulated one in Choice::replicas_apart alone and
+    // the formula gives both the same time.
     bool is_turned(const Lesson& lesson) const;
     // Returns whether the choice differs from the simulated one in Choice::sharded alone and is
     // faster by formula.
@@ -114,17 +123,17 @@ class CandidatePool {
   double margin(Care care) const;
 
   double margin_;
-  // The logarithm of program divided by estimate that is expected where no simulated choice is
-  // similar, and the standard deviation of this logarithm over all lessons.
+  // usual_log_: the expected logarithm of (program / estimate) for candidates that no simulated
+  // choice resembles. spread_: the standard deviation of this logarithm over all lessons.
   double usual_log_ = 0, spread_ = 0;
   // The largest ratio of estimate to program that was seen, at least 1.
   double most_too_slow_ = 1;
-  size_t too_large_ = 0;  // candidates that were taken though they were not expected to fit
+  size_t too_large_ = 0;  // number of candidates taken that were not expected to fit
   size_t most_too_large_;
   bool is_small_;
   Refine refine_;
   std::vector<Waiting> all_;
-  std::vector<size_t> waiting_;  // of candidates that were not taken: positions in all_, in order
+  std::vector<size_t> waiting_;  // positions in all_ of the candidates that were not taken, rising
   std::unordered_map<double, std::vector<size_t>> by_step_;  // positions in all_, by estimated time
   std::vector<Lesson> lessons_;
 };

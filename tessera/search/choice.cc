@@ -22,10 +22,9 @@ namespace tessera {
 namespace {
 
 const std::string kBatch = "batch";
-constexpr char kTravels = '~';  // stands between a dim and the dim whose pieces travel
-// The share of the parameters' elements: an axis that leaves more of them whole is an axis over
-// which they may rest in shards. Norms and biases, which tensor parallelism leaves whole, are far
-// less.
+constexpr char kTravels = '~';  // separates the dim that is cut from the dim whose pieces travel
+// Parameters may rest in shards over an axis that leaves more than this share of their elements
+// whole. Norms and biases, which tensor parallelism leaves whole, are a far smaller share.
 constexpr double kAlikeShare = .05;
 
 bool may_cut(const Op& op, const OpDim& dim) {
@@ -48,8 +47,8 @@ bool compares(const Op& op, std::string_view query, std::string_view key) {
          op.annotation.dims[static_cast<size_t>(dims->key)].name == key;
 }
 
-// Returns one pattern for the ops. Where the model's blocks have numbers and the same ops of all
-// blocks are meant, the numbers are a wildcard.
+// Returns one pattern that selects the ops. If the ops are the same in every numbered block of the
+// model, the pattern has a wildcard for the block's number.
 std::string pattern_of(const Graph& forward, const std::vector<OpId>& ops) {
   std::map<std::string, std::set<int>> blocks_of;  // by name in the block
   std::map<std::string, std::set<int>> all_of;
@@ -82,7 +81,7 @@ std::string pattern_of(const Graph& forward, const std::vector<OpId>& ops) {
   return recipes::alternatives(patterns);
 }
 
-// Returns by op the unit that it belongs to; -1: none.
+// Returns for each op the number of its unit; -1: the op is in no unit.
 std::vector<int> units_of_ops(const Graph& forward, const std::vector<FoldUnit>& units) {
   std::vector<int> out(forward.ops().size(), -1);
   for (size_t u = 0; u < units.size(); ++u) {
@@ -95,7 +94,7 @@ bool has_name(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// The settings of the choice for one unit.
+// The settings that a choice has for one unit: the unit's own where it has them, else the choice's.
 class UnitView {
  public:
   UnitView(const Choice& choice, int unit) : choice_(choice) {
@@ -129,7 +128,8 @@ bool is_used(const Choice& choice, size_t axis) {
                      [&](const auto& axes) { return axes[axis].size > 1; });
 }
 
-// The dims along which ops have halos, with the number of halos on the way to each op.
+// For each dim along which ops have halos: by op, the number of ops with such halos on the path
+// to it.
 using Halos = std::map<std::string, std::vector<int64_t>>;
 Halos halos_of(const Graph& forward) {
   Halos out;
@@ -149,11 +149,12 @@ bool asks_for_halos(const Choice& choice) {
                      [](const UnitChoice& unit) { return unit.halo_layers.has_value(); });
 }
 
-// Writes the loops in which pieces travel. Also writes an order of the tokens in which all ranks
-// have the same work in causal ops, where ranks have different queries.
+// Writes the loops in which pieces travel around axes. If queries of causal ops are cut, also
+// writes an order of the tokens with which all ranks have equal work in these ops.
 void write_rings(recipes::PlanText& text, const Choice& choice, const Graph& forward,
                  const std::vector<int>& unit_of) {
-  using Ring = std::pair<std::string, std::string>;  // the dim that travels, and its axes
+  // The dim whose pieces travel, and the axes around which they travel.
+  using Ring = std::pair<std::string, std::string>;
   std::vector<Ring> order;
   std::map<Ring, std::vector<OpId>> rings;
   int64_t most_pieces = 1;
@@ -181,21 +182,22 @@ void write_rings(recipes::PlanText& text, const Choice& choice, const Graph& for
   }
   for (const Ring& ring : order)
     text.rotate(pattern_of(forward, rings[ring]), ring.first, ring.second);
-  // Slices follow one another in the model's order.
+  // Slices need the model's order of tokens, so the order is not written for them.
   if (choice.slices.empty()) recipes::balance(text, forward, "zigzag", most_pieces);
 }
 
-// A row of the plan's splits: the dim, the axes and loops, and whether the op makes its readers'
-// halos.
+// An entry of the plan's splits: the dim, the axes and loops over which it is cut, and whether the
+// op computes the halos of its readers instead of letting them exchange these.
 using Cut = std::tuple<std::string, std::string, bool>;
 
 void write_splits(recipes::PlanText& text, const Choice& choice, const Graph& forward,
                   const std::vector<int>& unit_of) {
-  // The ops of each cut, and the cuts in the order in which the graph meets them.
+  // `cut`: the ops of each entry. `order`: the entries in the order of their first ops.
   std::vector<Cut> order;
   std::map<Cut, std::vector<OpId>> cut;
-  std::map<std::string, size_t> having;  // number of ops that may be cut along the dim
-  // An entry leaves ops whole whose dim must stay whole, but not where the axis has one device.
+  std::map<std::string, size_t> having;  // by dim: the number of ops that the pattern "*" would cut
+  // With meshes by stage, "*" also selects ops that must keep the dim whole, so these are
+  // counted too.
   const bool has_small_stages = !choice.stage_axes.empty();
   const Halos halos = asks_for_halos(choice) ? halos_of(forward) : Halos{};
   for (const Op& op : forward.ops()) {
@@ -270,7 +272,8 @@ Status write_stages(recipes::PlanText& text, const Choice& choice, const Graph& 
   return {};
 }
 
-// Checks that there are as many meshes as stages, each with the axes of the choice.
+// Checks that there are as many meshes as stages, and that the axes of each mesh have the names of
+// the choice's axes.
 Status check_stage_axes(const Choice& choice) {
   if (choice.stage_axes.empty()) return {};
   if (choice.replicas_apart)
@@ -289,8 +292,8 @@ Status check_stage_axes(const Choice& choice) {
   return {};
 }
 
-// Returns patterns that select the parameters that these ops are the first to read, and no other
-// parameter.
+// Returns patterns that select those parameters whose first reader is one of these ops, and no
+// other parameter. `ops`: by op, whether it is one of them.
 std::vector<std::string> parameters_of(const Graph& forward, const std::vector<bool>& ops) {
   std::vector<bool> seen(forward.tensors().size());
   std::vector<std::string> names, others;
@@ -303,7 +306,8 @@ std::vector<std::string> parameters_of(const Graph& forward, const std::vector<b
     }
   }
   if (names.empty()) return {};
-  // "blocks.[0-3].*" replaces many names where it selects the same parameters.
+  // Replaces many names by a pattern such as "blocks.[0-3].*" if it selects exactly
+  // these parameters.
   std::vector<OpId> chosen;
   for (const Op& op : forward.ops()) {
     if (ops[op.id.index()]) chosen.push_back(op.id);
@@ -317,17 +321,17 @@ std::vector<std::string> parameters_of(const Graph& forward, const std::vector<b
   return same ? patterns : names;
 }
 
-// Finds the axes over which parameters may rest in shards, by the settings of units.
+// Finds for a unit the axes over which its parameters may rest in shards.
 class CopyAxes {
  public:
   CopyAxes(const Choice& choice, const Graph& forward) : choice_(choice), forward_(forward) {}
-  // Returns the names of the axes for the unit, with commas between.
+  // Returns the names of these axes, separated by commas.
   std::string of(const UnitView& unit) {
     std::string out;
     for (size_t a = 0; a < choice_.axes.size(); ++a) {
       if (!is_used(choice_, a)) continue;
       ChoiceAxis axis = unit.axis(a);
-      axis.size = 2;  // in some stage it has more than one
+      axis.size = 2;  // any size above 1, because the axis has several devices in some stage
       const auto [known, is_new] = known_.try_emplace(axis.dims);
       if (is_new) known->second = holds_copies(axis, forward_);
       if (known->second) out += (out.empty() ? "" : ",") + axis.name;
@@ -341,7 +345,8 @@ class CopyAxes {
   std::map<std::vector<std::string>, bool> known_;  // by list
 };
 
-// Calls act(key, ops) for each value of `key`, in the order in which the units have them.
+// Calls act(value, ops) for each different value of key(unit), in the order of the forward ops.
+// `ops`: by op, whether the op is forward and its unit has this value.
 template <typename Key, typename Do>
 void for_each_group(const Graph& forward, const std::vector<int>& unit_of, Key&& key, Do&& act) {
   std::vector<decltype(key(0))> keys;
@@ -391,7 +396,7 @@ void write_shards(recipes::PlanText& text, const Choice& choice, const Graph& fo
     if (parameters_in_shards(group.sharded, choice.compute)) text.store(pattern, group.over);
     if (group.sharded < 3 && is_narrow) text.keep(pattern + ".cast", "step");
   }
-  // Parameters that rest in shards are gathered while the block before computes.
+  // Parameters in shards are gathered while an earlier block computes.
   if (parameters && recipes::block_count(forward) > 1) text.prefetch = "blocks.*";
   text.ahead = choice.transfers.ahead;
 }
@@ -545,8 +550,8 @@ std::string cuts_of(const Graph& forward, const std::vector<ChoiceAxis>& axes) {
 
 std::vector<std::string> dims_to_cut(const Graph& forward, double share) {
   std::map<std::string, double> work;      // by dim
-  std::map<std::string, double> in_class;  // by class and dim, of ops with queries and keys
-  std::map<std::string, double> rings;     // by the queries' dim with the keys'
+  std::map<std::string, double> in_class;  // work of ops with queries and keys, by class and dim
+  std::map<std::string, double> rings;     // work by "seq~kv": the queries' dim and the keys'
   double all = 0;
   for (const Op& op : forward.ops()) {
     if (op.phase != Phase::kForward) continue;
@@ -566,8 +571,8 @@ std::vector<std::string> dims_to_cut(const Graph& forward, double share) {
       if (compared) in_class[fmt::format("{}/{}", class_of(op), dim.name)] += elements;
     }
   }
-  // A dim that only ops with queries and keys have needs no class before it, and neither does the
-  // batch, which all ops have.
+  // Drops the entries of dims that only ops with queries and keys have, because the plain dim says
+  // the same, and of the batch, because all ops have it.
   std::erase_if(in_class, [&](const auto& entry) {
     const std::string dim = entry.first.substr(entry.first.find('/') + 1);
     return dim == kBatch || entry.second == work[dim];
@@ -591,13 +596,14 @@ Result<std::string> write_plan(const Choice& choice, const Graph& forward,
   if (choice.stage_axes.empty()) {
     text.mesh.emplace_back("pp", choice.stages);
     for (const ChoiceAxis& axis : choice.axes) text.mesh.emplace_back(axis.name, axis.size);
-    if (choice.replicas_apart) {  // from the slowest axis to the fastest
+    if (choice.replicas_apart) {  // from the axis of the farthest devices to that of the nearest
       std::vector<std::string> order = {choice.axes.front().name, "pp"};
       for (size_t a = 1; a < choice.axes.size(); ++a) order.push_back(choice.axes[a].name);
       text.device_order = join(order, ",");
     }
   } else {
-    // The meshes are those of the stages; the writer asks for the sizes of the axes.
+    // Each stage writes a mesh of its own. The writer also needs a size of each axis, here
+    // the largest.
     for (size_t a = 0; a < choice.axes.size(); ++a) {
       int64_t most = 1;
       for (const auto& axes : choice.stage_axes) most = std::max(most, axes[a].size);

@@ -12,25 +12,31 @@
 namespace tessera {
 namespace {
 
-constexpr size_t kBeam = 4;         // lists that are made longer at a time
-constexpr size_t kFastest = 2;      // lists among these that are chosen by their time alone
-constexpr double kSmaller = .99;    // of the bytes, or less
-constexpr size_t kPairBeam = 1;     // kBeam for the outer list of a pair
-constexpr size_t kInnerLists = 2;   // lists that are tried as the inner list of a pair
-constexpr double kGain = .998;      // of the time, or less: a longer list is better
-constexpr double kPairGain = .985;  // of the time of the best single axis: the pair is kept
-constexpr double kMostLoss = 1.08;  // of the time, for less memory
-// An outer list is given up if its first dim alone takes more than this share of the time that the
-// best single axis takes.
+// Most lists that are kept in a step of the beam search and made longer in the next.
+constexpr size_t kBeam = 4;
+constexpr size_t kFastest = 2;  // the first so many of these lists are chosen by their time alone
+// A list saves memory if it holds less than this share of the bytes of another one.
+constexpr double kSmaller = .99;
+constexpr size_t kPairBeam = 1;    // kBeam in the search for the outer list of a pair
+constexpr size_t kInnerLists = 2;  // number of lists that are tried as the inner list of a pair
+// A longer list is better if it takes at most this share of the time.
+constexpr double kGain = .998;
+// A pair is kept if it takes less than this share of the time of the best single axis.
+constexpr double kPairGain = .985;
+// A list that saves memory may take up to this many times the time.
+constexpr double kMostLoss = 1.08;
+// The search for an outer list ends if the best list takes more than this many times the time of
+// the best single axis.
 constexpr double kTooSlowList = 1.25;
-// It is assumed that further dims of an axis that cuts the batch leave at least this share of the
-// time.
+// More dims on an axis that cuts the batch are assumed to leave at least this share of the time.
 constexpr double kBesideBatch = .9;
-// If the best single dim leaves more than this share of the time, dims save little: only the best
-// list is then made longer.
+// If the best single dim leaves more than this share of the time, the beam search keeps only the
+// best list, because dims save little.
 constexpr double kHardlySaves = .9;
-constexpr double kSavesNothing = .97;    // of the time of an uncut stage, or more
-constexpr double kParameterShare = .05;  // of all elements: such parameters are worth a cut
+// A dim that leaves more than this share of an uncut stage's time saves nothing.
+constexpr double kSavesNothing = .97;
+// A dim of parameters is worth a cut if these have at least this share of all elements.
+constexpr double kParameterShare = .05;
 
 }  // namespace
 
@@ -70,7 +76,8 @@ double once_s(const UnitPrices& prices, const std::vector<int64_t>& counts) {
   return out;
 }
 
-// Returns the dims that cut parameters of at least this share of the elements.
+// Returns the dims along which ops can be cut whose parameters have at least `share` of all
+// parameters' elements. The dim `batch` is left out.
 std::vector<std::string> dims_of_parameters(const Graph& forward, double share) {
   std::map<std::string, double> elements;
   double all = 0;
@@ -166,10 +173,11 @@ void DimListSearch::grow(const DimList& first, const AxesOf& axes, int64_t seque
     best = tried_.front().time_s;
     if (best > most_s || (one_dim_shows_ && best > kSavesNothing * first_s)) return;
     if (first.empty() && best > kHardlySaves * first_s) beam = 1;
-    // The longest lists are those that this round made.
+    // The longest lists are those that this step made.
     size_t longest = 0;
     for (const DimList& one : best_lists) longest = std::max(longest, one.size() + 1);
-    // Keeps the fastest lists, and lists that are little slower and hold less than all faster ones.
+    // Keeps the kFastest fastest lists, and others that are little slower and hold less than all
+    // faster lists.
     best_lists.clear();
     double least_held = 0;
     for (const Tried& one : tried_) {
@@ -182,8 +190,9 @@ void DimListSearch::grow(const DimList& first, const AxesOf& axes, int64_t seque
   }
 }
 
-// Appends dims that save memory. Dims at the end of a list cut what no dim before them does. They
-// need not save time if they save activations, of which a pipeline holds many micro-batches.
+// Appends dims that save memory. A dim at the end of a list cuts the ops that no earlier dim of the
+// list cuts. Such a dim need not save time if it saves activations, because a pipeline holds the
+// activations of many micro-batches.
 DimList DimListSearch::save_memory(const DimList& list, const AxesOf& axes, int64_t sequences) {
   const auto start = price(list, axes, sequences);
   if (!start) return list;
@@ -283,7 +292,7 @@ std::vector<DimPair> DimListSearch::find_pairs(const std::vector<DimList>& lists
     };
     for (const DimList& first : {DimList{}, DimList{"batch"}}) {
       const int64_t own = first.empty() ? sequences : sequences * outer_size;
-      // No dims of the outer axis save more than all of its devices can.
+      // Skips an outer axis that would be too slow even with perfect speedup over its devices.
       tried_.clear();
       const auto start = price(first, axes, own);
       const double left = first.empty() ? 1 / static_cast<double>(outer_size) : kBesideBatch;
@@ -312,8 +321,9 @@ std::vector<DimPair> DimListSearch::ring_pairs(const std::vector<DimList>& lists
   for (const std::string& ring : dims_) {
     const ListEntry entry = parse_entry(ring);
     if (entry.travels.empty()) continue;
-    // All tokens lie around the axis. The ring also does the work of an inner axis that cuts tokens
-    // alone.
+    // The outer list is the ring and then its dim alone, so that all ops that have the dim are
+    // cut by tokens. An inner list that cuts the tokens alone is skipped, because the ring does
+    // the same.
     const DimList outer = {ring, std::string(entry.dim)};
     size_t inner_lists = 0;
     for (const DimList& inner : lists) {

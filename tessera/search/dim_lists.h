@@ -1,10 +1,12 @@
-// Finds by trial which dims an axis inside a stage should cut. The passes of the folded model are
-// priced on a small axis while a list of dims grows by one dim at a time; a dim that makes a
-// sequence faster (or smaller for almost no time) is kept. No strategy is known here; Megatron's
-// columns and rows, tokens between them, experts, Ulysses are lists that turn out to be fast.
+// Finds by trial which dims an axis inside a stage should cut. A list of dims grows by one dim at a
+// time. After each step the forward and backward passes of the folded model are priced on a small
+// axis that cuts by the list. A dim is kept if it makes a sequence faster, or if it saves memory
+// and costs almost no time. This file knows no strategy. Megatron's columns and rows, sequence
+// parallelism between them, expert parallelism and Ulysses are lists that the search finds because
+// they are fast.
 //
 //   DimListSearch search(fold, pricer, dims_to_cut(fold.graph), progress);
-//   const std::vector<DimList> lists = search.find_lists(2, 1, 64);
+//   const std::vector<DimList> lists = search.find_lists(2, 1);
 //   const std::vector<DimPair> pairs = search.find_pairs(lists, 2, 8, 1);
 #pragma once
 
@@ -21,57 +23,61 @@ namespace tessera {
 
 using DimList = std::vector<std::string>;  // ChoiceAxis::dims
 bool has(const DimList& list, const std::string& name);
-bool has_rings(const DimList& list);  // whether it has "seq~kv", or such of other dims
+bool has_rings(const DimList& list);  // whether an entry has a dim that travels: "seq~kv"
 
-// Lists of two axes inside a stage. The devices of the `inner` axis are neighbours.
+// The lists of dims for two axes inside a stage. The devices of the `inner` axis are neighbours.
 struct DimPair {
   DimList outer, inner;
   friend bool operator==(const DimPair&, const DimPair&) = default;
 };
 
-// Returns the axes inside a stage: one, or two of which the second one's devices are neighbours.
+// Returns the axes inside a stage: none if `size` is 1, else one axis; for a pair two axes, of
+// which the second is the inner one.
 std::vector<ChoiceAxis> inner_axes(int64_t size, const DimList& list);
 std::vector<ChoiceAxis> inner_axes(int64_t outer_size, int64_t inner_size, const DimPair& pair);
 
-// Returns the seconds of both passes of a micro-batch. This and the next two functions sum over the
-// units of the folded model, each counted as often as the model has it.
+// Returns the seconds of the forward and backward passes of a micro-batch. This function and the
+// next two sum over the units of the folded model, each counted as often as the model has it.
 double passes_s(const UnitPrices& prices, const std::vector<int64_t>& counts);
 double activations_bytes(const UnitPrices& prices, const std::vector<int64_t>& counts);
-// Returns the bytes of activations, parameters, gradients and optimizer state, none of it in
-// shards. Lists that cut the batch, whose gradients must be summed once a step, then do not beat
-// others by their short passes alone.
+// Returns the bytes of activations, parameters, gradients and optimizer state, if nothing rests in
+// shards. Comparing these bytes too keeps lists that cut the batch from winning by their short
+// passes alone: they leave the parameters whole, and their gradients must be summed once a step.
 double held_bytes(const UnitPrices& prices, const std::vector<int64_t>& counts);
 
 class DimListSearch {
  public:
-  // Makes a search. `fold` and `pricer` outlive it. Lists are made of `dims`, which are
-  // dims_to_cut() or some of them. `progress` may be empty.
+  // Makes a search. `fold` and `pricer` outlive the search. Lists are made of `dims`, which are all
+  // or some of dims_to_cut(). `progress` may be empty.
   DimListSearch(const Fold& fold, UnitPricer& pricer, std::vector<std::string> dims,
                 std::function<void(const std::string&)> progress);
 
-  // Returns the best lists of dims for an axis of `size` devices. A beam search inserts one dim at
-  // any place of a list in each step, until no step shortens the time of a sequence (where one dim
-  // saves hardly any time, the beam is a single list). It runs once without replicas and once
-  // starting from {"batch"}. From each run come, fastest first, the lists that no other one beats
-  // in both time and memory; then each of these made longer at its end by dims that save
-  // activations for at most a few percent of time. Where the gradients of replicas take longer than
-  // the passes of a micro-batch, lists before {"batch"} also grow by what shortens both together:
-  // ops with many parameters and little work, as dense layers behind convolutions, are then cut
-  // along dims of their own (SplitBrain). `sequences`: of the smallest micro-batch.
-  // `one_dim_shows`: where no single dim saves time, no list is made longer, since small ops are
-  // known to take as long as large ones, and memory does not bind.
+  // Returns the best lists of dims for an axis of `size` devices. A beam search tries in each step
+  // to insert one more dim at any position of the lists that it keeps, until a step no longer
+  // shortens the time of a sequence. (If the best single dim saves hardly any time, only one list
+  // is kept.) The search runs once from the empty list and once from {"batch"}. Each run adds,
+  // fastest first, up to three or two lists that no other list beats in both time and memory. Each
+  // of these lists is added again with more dims at its end, which save activations and cost at
+  // most a few percent of time. A third run is made where replicas need longer to sum their
+  // gradients than for the passes of a micro-batch. It starts from {"batch"} and minimises the
+  // passes and the sums together, so that ops with many parameters and little work, as dense layers
+  // after convolutions, are cut along dims of their own (SplitBrain). `sequences`: of the smallest
+  // micro-batch. `one_dim_shows`: stop if no single dim saves time; the caller sets this where
+  // memory does not bind and small ops are known to take as long as large ones.
   std::vector<DimList> find_lists(int64_t size, int64_t sequences, bool one_dim_shows = false);
 
-  // Returns pairs that are faster than every one of `lists` on one axis of outer_size * inner_size
-  // devices, or hold less for at most a few percent of time. The inner list is one of the first of
-  // `lists`; the outer one grows as in find_lists(), but not at all if even an outer axis that
-  // saved all that its devices can would be too slow.
+  // Returns pairs of lists that are faster than each of `lists` on one axis of outer_size *
+  // inner_size devices, or that hold clearly fewer activations and cost at most a few percent of
+  // time. The inner list is one of the first of `lists`. The outer list grows as in find_lists(),
+  // but is not tried at all if the pair would be too slow even with perfect speedup over the
+  // outer axis.
   std::vector<DimPair> find_pairs(const std::vector<DimList>& lists, int64_t outer_size,
                                   int64_t inner_size, int64_t sequences);
 
-  // Returns rings of tokens around the first of `lists` that take at most `most_loss` times as long
-  // as the fastest of `lists` on one axis of outer_size * inner_size devices. Even rings that are
-  // slower on so few devices move less than other lists on many.
+  // Returns pairs whose outer list is a ring of tokens ("seq~kv") and whose inner list is one of
+  // the first of `lists`. A pair is returned if it takes at most `most_loss` times as long as the
+  // fastest of `lists` on one axis of outer_size * inner_size devices. Slower rings are allowed
+  // because on many devices they move less than other lists do.
   std::vector<DimPair> ring_pairs(const std::vector<DimList>& lists, int64_t outer_size,
                                   int64_t inner_size, int64_t sequences, double most_loss);
 
@@ -80,25 +86,27 @@ class DimListSearch {
  private:
   struct Tried {
     DimList list;
-    std::string cuts;                                         // cuts_of() the list's axes
+    std::string cuts;                                         // cuts_of() for the list's axes
     double time_s = 0, held_bytes = 0, activation_bytes = 0;  // of a sequence
   };
   struct Single {
-    double time_s = 0, bytes = 0;  // of a sequence; 0: no list can be priced
+    double time_s = 0, bytes = 0;  // for a sequence; 0: no list can be priced
   };
-  // Returns the least time and the fewest activations of one axis, in the smallest micro-batch that
-  // its list allows.
+  // Returns the least time of a sequence and the fewest bytes of its activations among all `lists`,
+  // each on one axis of `size` devices and in the smallest micro-batch that the list allows.
   Single of_one_axis(const std::vector<DimList>& lists, int64_t size, int64_t sequences);
   using AxesOf = std::function<std::vector<ChoiceAxis>(const DimList&)>;
 
-  // Returns the position in tried_ of the list, or of one that cuts every op alike, and adds the
-  // list if there is none. Returns nothing if it cannot be priced.
+  // Returns the position in tried_ of the list, or of a list that cuts every op alike. If there is
+  // neither, prices the list and adds it. Returns nothing if the list cannot be priced.
   std::optional<size_t> price(const DimList& list, const AxesOf& axes, int64_t sequences);
-  // Tries ever longer lists; tried_ then holds them, the fastest first. Gives up when the first dim
-  // leaves the time above `most_s`.
+  // Tries ever longer lists, beginning with `first`, and keeps `beam` lists in each step. tried_
+  // then holds all tried lists, the fastest first. Gives up if after a step the fastest list takes
+  // more than `most_s`.
   void grow(const DimList& first, const AxesOf& axes, int64_t sequences, size_t beam,
             double most_s);
-  // Returns the lists for gradients of replicas (see find_lists()): at most two, the fastest first.
+  // Makes the third run of find_lists(), in which the sums of gradients count. Returns at most two
+  // lists, the fastest first; none if the sums take no longer than the passes.
   std::vector<DimList> lists_for_gradients(const AxesOf& axes, int64_t sequences);
   DimList save_memory(const DimList& list, const AxesOf& axes, int64_t sequences);
 
@@ -108,7 +116,8 @@ class DimListSearch {
   std::vector<int64_t> counts_;
   std::vector<std::string> dims_;
   bool one_dim_shows_ = false;
-  bool counts_gradients_ = false;  // Tried::time_s includes what replicas move once a step
+  // Whether Tried::time_s includes the costs that come once a step, such as sums of gradients.
+  bool counts_gradients_ = false;
   std::vector<Tried> tried_;
   std::string refusal_;
 };

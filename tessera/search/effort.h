@@ -1,7 +1,8 @@
-// Decides which of several equally fast plans is the simplest. Prices of measured kernels repeat to
-// within some tenths of a percent, so a smaller difference between two plans says nothing; then the
-// plan that does less wins: fewer transfers (each one is a place where ranks wait for one another),
-// then fewer instructions, then fewer entries in its text.
+// Decides which of several equally fast plans is the simplest. Measurements of a kernel differ by
+// some tenths of a percent, so a smaller difference between two plans says nothing. Between two
+// such plans the one that does less wins. The plan with fewer transfers does less (in each transfer
+// ranks wait for one another), then the one with fewer instructions, then the one with fewer
+// entries in its text.
 //
 //   const size_t answer = simplest_of_ties(candidates, fastest, tie_share(cluster));
 #pragma once
@@ -18,34 +19,34 @@ namespace tessera {
 
 struct PlanCandidate;
 
-// How much the programs of a plan do in a step, as counts added up over the places of the pipeline.
+// Counts of what the programs of a plan do in a step, added up over the places of the pipeline.
 struct PlanEffort {
-  int64_t transfers = 0;     // collectives, messages and copies that are begun
-  int64_t instructions = 0;  // that are run
-  int64_t entries = 0;       // of the plan's text
+  int64_t transfers = 0;     // number of collectives, messages and copies
+  int64_t instructions = 0;  // number of instructions that are run
+  int64_t entries = 0;       // number of entries of the plan's text
   friend auto operator<=>(const PlanEffort&, const PlanEffort&) = default;
 };
 PlanEffort effort_of(const Lowering& lowering);
 
-// Returns the number of ops that were lowered, plus the instructions of one program for each role
-// of ranks. Making and simulating these takes 4 to 10 microseconds each, whatever the simulated
-// machine.
+// Returns the number of ops that were lowered, plus the number of instructions in one program of
+// each rank class (RankClass). Lowering and simulating take 4 to 10 microseconds for each of these,
+// on whatever simulated machine.
 double work_of_programs(const Lowering& lowering);
 
-// Returns the share by which the steps of equally fast plans may differ. On a machine with measured
-// prices it is what these may err when measured again, else what rounding does.
+// Returns the share by which the steps of two equally fast plans may differ. On a machine with
+// measured prices this is the error of a repeated measurement, else the error of rounding.
 double tie_share(const Cluster& cluster);
 
-// Returns whether the steps of two candidates differ by at most the share. The programs of
-// candidates are known and fit, here and below.
+// Returns whether the steps of two candidates differ by at most the share. This function and the
+// next ones take candidates whose programs were simulated and fit.
 bool ties(const PlanCandidate& a, const PlanCandidate& b, double share);
-// Returns whether `a` takes less effort, or the same and is faster.
+// Returns whether `a` takes less effort than `b`, or takes the same effort and is faster.
 bool is_simpler(const PlanCandidate& a, const PlanCandidate& b);
 // Returns whether `a` is faster by more than the share, or ties with `b` and is simpler.
 bool wins(const PlanCandidate& a, const PlanCandidate& b, double share);
 
-// Returns the simplest of the candidates that fit and tie with candidate `fastest`; of equally
-// simple ones the fastest, and of these the first.
+// Returns the index of the simplest of the candidates that fit and tie with candidate `fastest`.
+// Among equally simple candidates the fastest wins, and among equally fast ones the first.
 size_t simplest_of_ties(const std::vector<PlanCandidate>& candidates, size_t fastest, double share);
 
 }  // namespace tessera

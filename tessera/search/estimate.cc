@@ -15,7 +15,8 @@ namespace {
 
 using UnitTimes = std::vector<const std::vector<double>*>;  // by stage
 
-// Returns the least bound with which stages, each filled in turn up to it, hold all units.
+// Returns the least bound on a stage's time with which all units find a place if the stages are
+// filled in turn, each up to the bound. Found by bisection.
 double least_bound(const UnitTimes& times) {
   double low = 0, high = 0;
   for (const auto* of_stage : times)
@@ -23,9 +24,10 @@ double least_bound(const UnitTimes& times) {
   for (int i = 0; i < 60 && high > low; ++i) {
     const double bound = (low + high) / 2;
     size_t next = 0;
-    bool has_each = true;  // each stage has a unit
+    bool has_each = true;  // whether each stage so far has a unit
     for (size_t s = 0; s < times.size(); ++s) {
-      const size_t left = times.size() - s - 1;  // stages that need a unit each
+      // Number of later stages, each of which needs a unit.
+      const size_t left = times.size() - s - 1;
       const size_t first = next;
       double sum = 0;
       while (next + left < times[s]->size() && sum + (*times[s])[next] <= bound)
@@ -37,13 +39,15 @@ double least_bound(const UnitTimes& times) {
   return high;
 }
 
-// Returns whether gradients that rest in shards are whole until those of all slices are added.
+// Returns whether gradients that rest in shards are nevertheless held whole until the gradients of
+// all slices of a micro-batch are added up.
 bool holds_whole_gradients(const Choice& choice, int64_t sharded, const UnitPrice& unit) {
   return sharded >= 2 && !choice.slices.empty() && unit.gradient_buffer_bytes == 0;
 }
 
-// Returns whether gradients are summed into shards. The gradients of a step's only micro-batch are,
-// as they are made, even if gradients of several micro-batches would not be added up in shards.
+// Returns whether a rank keeps only its shard of the summed gradients. With `sharded` 1 this is so
+// if the step has one micro-batch, whose gradients are summed into shards as soon as they are made;
+// gradients of several micro-batches are added up whole.
 bool gradients_in_shards(const Choice& choice, int64_t sharded) {
   return sharded >= 2 || (sharded == 1 && choice.micro_batches == 1 && choice.slices.empty());
 }
@@ -139,7 +143,8 @@ Estimator::Estimator(const Cluster& cluster, const Style& style, const std::vect
       units_(units),
       memory_limit_(static_cast<double>(memory_limit_bytes)) {}
 
-// A parameter that an earlier stage reads, too, as TiedParameter.
+// A parameter (TiedParameter) that a stage shares with an earlier stage. `stage`: the number of the
+// earlier stage.
 struct Estimator::Tied {
   size_t stage = 0;
   double gradient_bytes = 0, parameter_bytes = 0;
@@ -150,15 +155,16 @@ struct Estimator::Tied {
 struct Estimator::Stage {
   double forward_s = 0, backward_s = 0;  // of a micro-batch
   double once_s = 0;
-  double rests_bytes = 0;               // from step to step, and kept for the step
-  double state_bytes = 0;               // of these the optimizer's
-  double activation_bytes = 0;          // of a micro-batch in flight
-  double alive_bytes = 0;               // inside a block, at the peak
-  double in_use_bytes = 0;              // whole tensors at a time of what rests in shards
+  double rests_bytes = 0;       // bytes held from step to step, and copies held for the step
+  double state_bytes = 0;       // the optimizer state's part of rests_bytes
+  double activation_bytes = 0;  // of a micro-batch in flight
+  double alive_bytes = 0;       // bytes alive inside a block, at the peak
+  double in_use_bytes = 0;      // whole tensors, at the peak, of what rests in shards
   const UnitPrices* fullest = nullptr;  // the prices whose overhead_beside() counts
   double library_bytes = 0;             // what a communication library keeps for replicas
-  double leaving_bytes = 0;             // of one sequence of the micro-batch, of a replica's share
-  double slowest_slice = 0;             // share of a micro-batch's passes
+  // Bytes that leave one device for the next stage, for each sequence of the whole micro-batch.
+  double leaving_bytes = 0;
+  double slowest_slice = 0;  // share of a micro-batch's passes
   std::vector<Tied> tied;
 };
 
@@ -242,7 +248,7 @@ Estimator::MessageTime Estimator::message_time(int64_t from, int64_t to, int64_t
   return it->second;
 }
 
-// Adds units whose parameters rest alike.
+// Adds the costs of units whose parameters rest in the same way.
 void Estimator::add_units(const ReplicaCosts::Resting& resting, const InUse& in_use,
                           double passes_after, UnitPrice sum, Stage& out) const {
   const ReplicaCosts::Added added = replica_costs_.add(resting, in_use, passes_after, sum);
@@ -257,7 +263,7 @@ void Estimator::add_units(const ReplicaCosts::Resting& resting, const InUse& in_
 }
 
 struct Estimator::Sums {
-  struct Alike {  // units whose parameters rest alike
+  struct Alike {  // units whose parameters rest in the same way
     int64_t sharded = 0;
     UnitLayout layout;
     UnitPrice sum;
@@ -266,7 +272,7 @@ struct Estimator::Sums {
   };
   std::vector<Alike> groups;
   UnitLayout last;           // of the last unit
-  double leaving_bytes = 0;  // of the last unit, of one sequence, on one device
+  double leaving_bytes = 0;  // bytes of one sequence that leave the last unit, on one device
   double conversion_s = 0, alive_bytes = 0, slowest_slice = 0;
   const UnitPrices* fullest = nullptr;  // the prices with the most overhead_bytes
   std::vector<Tied> tied;
@@ -275,8 +281,8 @@ struct Estimator::Sums {
 
 Estimator::~Estimator() = default;
 
-// Returns how much slower a rank is when so many are at work, where the devices of a node share
-// cores.
+// Returns the factor by which a rank is slower when so many ranks are at work at once. It is above
+// 1 only if the devices of a node share cores.
 double Estimator::slowness(int64_t first_device, int64_t ranks) const {
   const NodeType& node = cluster_.type_of(first_device);
   const auto busy = static_cast<double>(std::min(ranks, node.devices));
@@ -339,8 +345,8 @@ size_t Estimator::stage_of(const Choice& choice, int stand_in) const {
   return 0;
 }
 
-// Returns the seconds that tied parameters add. A message goes beside the passes of the stages
-// between the two, so only what lasts longer counts.
+// Returns the seconds that tied parameters add. A message between the two stages is hidden by the
+// passes of the earlier stage and of the stages between, so only the rest of its time counts.
 double Estimator::tied_s(const Choice& choice, const std::vector<const Stage*>& work,
                          bool hides) const {
   const bool in_shards = parameters_in_shards(choice.sharded, choice.compute);
@@ -377,8 +383,8 @@ Estimator::Stage Estimator::stage(const Choice& choice, Sums sums, const Ground&
   out.slowest_slice = sums.slowest_slice;
   out.tied = sums.tied;
   out.forward_s = sums.conversion_s;
-  // Units were priced with one stage at work. Where the devices of a node share cores, more take
-  // turns.
+  // Units were priced with the ranks of one stage at work. Where the devices of a node share cores,
+  // the ranks of other stages slow them down.
   const double busy = slowness(ground.first_device, choice.ranks());
   for (Sums::Alike& group : sums.groups) {
     UnitPrice& sum = group.sum;
@@ -449,7 +455,7 @@ Estimate Estimator::estimate(Choice& choice, const std::vector<const UnitPrices*
       std::fill(by_unit.begin() + static_cast<std::ptrdiff_t>(balanced.cuts[s]), by_unit.end(),
                 by_place[s % by_place.size()]);
     }
-    Choice plain = choice;  // its sums stand at 0
+    Choice plain = choice;  // the cached sums are computed for `sharded` 0
     plain.cuts = balanced.cuts;
     plain.units.clear();
     plain.sharded = 0;
@@ -463,7 +469,8 @@ Estimate Estimator::estimate(Choice& choice, const std::vector<const UnitPrices*
   }
   choice.cuts = balanced.cuts;
   std::vector<Sums> all = balanced.stages.sums;
-  const UnitLayout layout = common_layout(choice, 0);  // all stages have the same mesh
+  // All stages have the same mesh, so that of place 0 holds for each.
+  const UnitLayout layout = common_layout(choice, 0);
   for (Sums& own : all) {
     own.last = layout;
     for (Sums::Alike& group : own.groups) {
@@ -536,12 +543,12 @@ Estimate Estimator::estimate_stages(const Choice& choice, const std::vector<Sums
   const auto p = static_cast<size_t>(choice.stages);
   const ScheduleFacts* schedule = schedule_of(choice);
   TESSERA_CHECK(schedule != nullptr, "{} has no schedule", choice.str());
-  // On a uniform machine meshes of equal size are priced as the first one, whatever node they begin
-  // in. Stages that are alike in the same place are priced once.
+  // On a uniform machine every mesh is priced as if it began on the first device. Stages with equal
+  // sums at the same place are priced once.
   const bool alike = is_uniform_ && choice.stage_axes.empty();
   const size_t places = alike ? 1 : p;
-  // The gradients of all chunks of a place but the first are summed beside the backward passes of
-  // the chunks that come after them.
+  // At each place all chunks but the first are followed by backward passes of other chunks, which
+  // hide the sums of their gradients.
   std::vector<std::optional<Stage>> priced(sums.size() * places * 2);
   std::vector<const Stage*> work;
   for (size_t s = 0; s < of_stage.size(); ++s) {
@@ -556,7 +563,7 @@ Estimate Estimator::estimate_stages(const Choice& choice, const std::vector<Sums
     work.push_back(&*one);
   }
 
-  // Places: chunk c of place q is stage c * p + q.
+  // Sums up each place's stages: chunk c of place q is stage c * p + q.
   const auto m = static_cast<double>(choice.micro_batches);
   Estimate out;
   double most = 0, sum = 0, once = 0, fullest = 0, slice = 0;
@@ -610,7 +617,7 @@ Estimate Estimator::estimate_stages(const Choice& choice, const std::vector<Sums
     const double played_s = schedules_.play(choice.schedule, size, choice.micro_batches, times);
     out.step_s = std::max(played_s, m * crossing) + once;
   } else if (p > 1) {
-    // The bubble is that of equal slices.
+    // Adds the bubble as if all slices took as long as the slowest one.
     const auto slices = static_cast<double>(std::max<size_t>(choice.slices.size(), 1));
     out.step_s += schedule->bubble * slice * slices * sum / static_cast<double>(p);
     out.step_s += 2 * between.way_s;

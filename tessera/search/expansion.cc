@@ -18,10 +18,13 @@
 namespace tessera {
 namespace {
 
-constexpr double kPays = .99;         // of the passes' time, or less
-constexpr double kPaysClearly = .95;  // fused kernels need not be searched
+// Taking apart is faster if the passes take at most this share of the time.
+constexpr double kPays = .99;
+// At most this share of the time is clearly faster, so no search without taking apart is needed.
+constexpr double kPaysClearly = .95;
 constexpr int64_t kProbedSequences = 4;
-constexpr double kRoomy = .9;  // of the memory, or less
+// Memory does not bind if the answer needs at most this share of the limit.
+constexpr double kRoomy = .9;
 
 // The ops that can be taken apart: patterns of their paths, by kind.
 using FusedOps = std::map<std::string, std::set<std::string>>;
@@ -32,7 +35,8 @@ FusedOps expandable_ops(const Graph& forward) {
   FusedOps out;
   for (const Op& op : forward.ops()) {
     const KindInfo& kind = info_of(op);
-    if (!kind.expand || kind.expandable != nullptr) continue;  // expanded where a split asks
+    // These are expanded only where a split needs it.
+    if (!kind.expand || kind.expandable != nullptr) continue;
     std::vector<std::string> words = split_text(op.path, '.');
     for (std::string& word : words) {
       if (parse_int(word)) word = "*";
@@ -42,7 +46,7 @@ FusedOps expandable_ops(const Graph& forward) {
   return out;
 }
 
-// Returns the question with these ops taken apart.
+// Returns the question with these ops taken apart. `kinds`: a text for people.
 Result<PlanQuestion> with_expansion(const PlanQuestion& question, const std::string& kinds,
                                     const std::set<std::string>& patterns) {
   std::vector<std::string> quoted;
@@ -51,8 +55,8 @@ Result<PlanQuestion> with_expansion(const PlanQuestion& question, const std::str
                    kinds + " taken apart");
 }
 
-// Returns the seconds of the passes of the folded model, cut as in the choice; nothing if it is
-// refused.
+// Returns the seconds of the passes of the folded model, cut as in the choice; nothing if the plan
+// is refused.
 std::optional<double> passes_of_choice(const PlanQuestion& question, const Choice& choice) {
   const int64_t fixed_batch = names_graph_file(question.model) ? question.batch : 0;
   UnitPricer pricer({question.model, question.compute, question.cluster, question.options,
@@ -82,8 +86,8 @@ bool computes_again(const Choice& choice) {
   return choice.recompute != "none" || std::any_of(choice.units.begin(), choice.units.end(), does);
 }
 
-// Returns whether memory does not bind. Where it does, fused kernels may still win, as they need
-// less.
+// Returns whether memory does not bind in the answer. Where memory binds, fused kernels may still
+// win although they are slower, because they need less memory.
 bool is_free(const PlanAnswer& answer) {
   const PlanCandidate& best = answer.simulated[*answer.best];
   const bool has_room = answer.limit_bytes <= 0 || best.need_bytes <= kRoomy * answer.limit_bytes;
@@ -93,8 +97,8 @@ bool is_free(const PlanAnswer& answer) {
 class Expansions {
  public:
   using Find = std::function<Result<PlanAnswer>(const PlanQuestion&)>;
-  // Prepares the searches. `may_be_alone`: whether a clearly faster search with ops taken apart may
-  // replace that of the model as it is.
+  // Prepares the searches. `may_be_alone`: whether the search of the model as it is may be left out
+  // if taking ops apart is clearly faster.
   Expansions(const PlanQuestion& question, FusedOps kinds, const Find& find, bool may_be_alone)
       : question_(question), kinds_(std::move(kinds)), find_(find), may_be_alone_(may_be_alone) {}
 
@@ -130,8 +134,8 @@ class Expansions {
     return found.answer.simulated[*found.answer.best].choice;
   }
 
-  // Returns the kinds whose ops, taken apart, make the passes of the choice take at most this share
-  // of their time.
+  // Returns the kinds of ops that pay: with the ops of such a kind taken apart, the passes of the
+  // choice take at most this share of the time that they take otherwise.
   Result<FusedOps> that_pay(const Choice& choice, double share) const {
     FusedOps out;
     const auto fused = passes_of_choice(question_, choice);

@@ -1,18 +1,18 @@
-// Finds plans that take fused ops apart. A kind of ops with an expansion (KindInfo::expand:
-// attention as products and a softmax) has two sets of kernels; which is faster depends on the
-// machine, the shapes and the dtype. The ops that are taken apart are a part of a plan
-// (plan/part.h), as a user would write it for --with: `expand = "blocks.*.attn.core"`; the rest is
-// searched around it.
+// Finds plans that take fused ops apart. To take an op apart is to compute its expansion
+// (KindInfo::expand) in its place: attention, for example, as products and a softmax. Which of the
+// two is faster depends on the machine, the shapes and the dtype. The ops to take apart are written
+// as a part of a plan (plan/part.h), as a user would write it for --with: `expand =
+// "blocks.*.attn.core"`. The search then finds the rest of the plan.
 //   Expanded best = find_with_expansions(question, [](const PlanQuestion& with) { return find(with); });
 //   best.answer, best.question.part;      // the part, if ops are taken apart
 //
-// For large questions one search is enough where one of the two sets is clearly faster. The folded
-// model is priced first, as it is and with each kind of ops taken apart, for a few sequences uncut
-// on one device. Where taking apart is clearly faster, the search around it comes first. It stays
-// the only search if the passes of its answer are clearly faster, too, and memory does not bind. In
-// all other cases, and for small questions, which are searched whole, the search of the model as it
-// is comes first; the kinds that are faster taken apart, cut as in its answer, are then searched
-// around.
+// For large models one search is enough if taking ops apart is clearly faster. Step 1 prices the
+// folded model with a few sequences, uncut, on one device: as it is, and with each kind of ops
+// taken apart. Step 2, for the kinds that are then clearly faster: a search with these kinds taken
+// apart. Its answer is final if memory does not bind in it and these kinds are clearly faster also
+// as this answer cuts them. Step 3, otherwise: a search of the model as it is, and then one more
+// search with those kinds taken apart that are faster as the first answer cuts them. The better
+// answer wins. Small models (is_small()) begin with step 3.
 #pragma once
 
 #include <functional>
@@ -23,12 +23,12 @@
 namespace tessera {
 
 struct Expanded {
-  PlanQuestion question;  // with the part, if that is better
+  PlanQuestion question;  // the question, with the part if taking ops apart is better
   PlanAnswer answer;
 };
 
-// Returns the fastest answer of `find`. The question is asked as it is if its part has the key
-// `expand`. Errors: those of the model's text, and of `find`.
+// Returns the best answer of `find` with or without ops taken apart. If the question's part has the
+// key `expand`, asks only the question itself. Errors: those of the model's text, and of `find`.
 Result<Expanded> find_with_expansions(
     const PlanQuestion& question,
     const std::function<Result<PlanAnswer>(const PlanQuestion&)>& find);

@@ -27,7 +27,8 @@ std::string name_of(const Graph& forward, const FoldUnit& unit) {
   return common.empty() ? forward.op(unit.ops.front()).path : join(common, ".");
 }
 
-// Returns "tp: heads ffn; dp: batch" for the axes that cut something of the unit.
+// Returns "tp: heads ffn; dp: batch" for the axes that cut ops of the unit; "whole" if no
+// axis does.
 std::string cuts_text(const Graph& forward, const FoldUnit& unit,
                       const std::vector<ChoiceAxis>& axes) {
   std::vector<std::string> parts;
@@ -51,7 +52,7 @@ int64_t devices_on(const std::vector<ChoiceAxis>& axes) {
 
 // The way in which one unit is cut and recomputed, and its costs.
 struct Way {
-  std::vector<ChoiceAxis> axes;  // inner
+  std::vector<ChoiceAxis> axes;  // the axes inside the stage
   std::string recompute;
   std::string text;
   double passes_s = 0, activation_bytes = 0;
@@ -86,7 +87,8 @@ class Explainer {
       if (is_same) {
         out.back().last = name_of(forward_, unit);
         ++out.back().units;
-        // The first layer of a run is priced apart; the others have the costs of the second.
+        // The first layer of a run has a price of its own. All later layers have the price of the
+        // second, so a row shows that price as soon as it has two units.
         if (out.back().units == 2) fill(out.back(), u, stage, *own, offered);
         continue;
       }

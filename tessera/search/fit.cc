@@ -16,16 +16,17 @@
 namespace tessera {
 namespace {
 
-// A plan on its way: a recipe call as long as its arguments can say all changes, then a plan.
+// A plan that edits change step by step. It is a recipe call as long as the call's arguments can
+// express all changes, and after that a plan without a call.
 struct Draft {
   std::optional<RecipeCall> call;
-  Plan plan;  // what the call emits, or the plan itself
+  Plan plan;  // the plan that the call emits, or the changed plan if there is no call
   std::vector<std::string> changes;
 };
 
 struct Edit {
   std::string name;
-  std::function<bool(Draft&)> apply;  // false: it does not apply
+  std::function<bool(Draft&)> apply;  // returns false if the edit does not apply to the draft
 };
 
 // ---- recipe calls
@@ -45,7 +46,8 @@ Edit set_text(const std::string& argument, const std::string& value) {
           }};
 }
 
-// Returns an edit that recomputes `what` beside what is recomputed already; nothing is taken back.
+// Returns an edit that recomputes `what` in addition to everything that the draft
+// recomputes already.
 Edit recompute_too(const std::string& what) {
   return {"recompute=" + what, [=](Draft& draft) {
             if (!draft.call) return false;
@@ -53,7 +55,8 @@ Edit recompute_too(const std::string& what) {
             const auto it = texts.find("recompute");
             if (it == texts.end() || it->second == what || it->second == "full") return false;
             const bool is_all = it->second == "none" || what == "full";
-            if (it->second == "selective" && !is_all) return false;  // the cheap modules are in it
+            // "selective" recomputes these cheap modules already
+            if (it->second == "selective" && !is_all) return false;
             it->second = is_all ? what : it->second + "+" + what;
             return true;
           }};
@@ -69,7 +72,8 @@ Edit set_number(const std::string& argument, int64_t value) {
           }};
 }
 
-// Returns an edit that doubles `more` and halves `less` (empty: halves nothing, so more devices).
+// Returns an edit that doubles the argument `more` and halves `less`. If `less` is empty, nothing
+// is halved, so that the plan needs twice the devices.
 Edit exchange(const std::string& more, const std::string& less) {
   const std::string name = less.empty() ? fmt::format("{} doubled, on twice the devices", more)
                                         : fmt::format("{} doubled, {} halved", more, less);
@@ -87,7 +91,7 @@ Edit exchange(const std::string& more, const std::string& less) {
 
 // ---- plans
 
-// Returns the axes over which the plan splits the micro-batch dim: those of the replicas.
+// Returns the axes of the replicas: those over which the plan splits the micro-batch dim.
 std::vector<std::string> replica_axes(const Plan& plan) {
   std::vector<std::string> axes;
   for (const SplitEntry& split : plan.splits) {
@@ -96,8 +100,8 @@ std::vector<std::string> replica_axes(const Plan& plan) {
   return axes;
 }
 
-// Returns an edit that adds a store entry, for a plan that is no call, and for a call of a recipe
-// without the argument `zero`.
+// Returns an edit that adds a store entry over the replicas' axes for `tensors`. It does not apply
+// to a call of a recipe with the argument `zero`, which has an edit of its own.
 Edit store(const std::string& zero, const std::string& name, const std::string& tensors) {
   return {name, [=](Draft& draft) {
             const std::vector<std::string> axes = replica_axes(draft.plan);
@@ -113,8 +117,8 @@ Edit store(const std::string& zero, const std::string& name, const std::string& 
           }};
 }
 
-// Returns an edit for a plan that is no call, and for a call of a recipe without the argument
-// `recompute`.
+// Returns an edit that adds the store entries of the recipe `recompute`. It does not apply to a
+// call of a recipe that has the argument `recompute`, for which there is recompute_too().
 Edit recompute(const Graph& forward, const std::string& what) {
   return {fmt::format("recompute, {}", what), [&forward, what](Draft& draft) {
             if (draft.call && draft.call->arguments.texts.contains("recompute")) return false;
@@ -139,8 +143,9 @@ Edit micro_batches(int64_t count) {
           }};
 }
 
-// Returns larger numbers of micro-batches that divide a replica's sequences: each at least twice
-// the number before it, at most five, the last with one sequence in each micro-batch.
+// Returns at most five numbers of micro-batches, larger than the plan's, that divide a replica's
+// sequences. Each is at least twice the number before it, but for the last, which has one sequence
+// in each micro-batch.
 std::vector<int64_t> micro_batch_counts(const Graph& forward, const Plan& plan) {
   int64_t sequences = 0;
   for (const Tensor& tensor : forward.tensors()) {
@@ -173,7 +178,7 @@ Edit optimizer_on_host() {
             entry.tier = Tier::kHost;
             const auto& stores = draft.plan.stores;
             if (std::find(stores.begin(), stores.end(), entry) != stores.end()) return false;
-            draft.call.reset();  // no argument says it
+            draft.call.reset();  // no recipe has an argument for this change
             draft.plan.stores.push_back(std::move(entry));
             return true;
           }};
@@ -181,7 +186,7 @@ Edit optimizer_on_host() {
 
 // Returns the changes to try, those that usually cost the least time first.
 std::vector<Edit> edits_for(const Graph& forward, const Draft& draft) {
-  // The argument that says what rests in shards.
+  // The recipe's argument for which tensors rest in shards.
   const std::string zero = has_number(draft, "stage") ? "stage" : "zero";
   const std::vector<int64_t> counts = micro_batch_counts(forward, draft.plan);
   std::vector<Edit> edits = {
@@ -229,7 +234,7 @@ double most_needed(const Simulation& simulation) {
   return most;
 }
 
-// Makes the draft's plan anew, after its call has changed.
+// Makes the draft's plan from its call, after the call has changed. Without a call does nothing.
 Status emit(Draft& draft, const Graph& forward) {
   if (!draft.call) return {};
   TESSERA_TRY(const std::string text, emit_recipe(to_string(*draft.call), forward));

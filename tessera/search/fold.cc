@@ -12,10 +12,11 @@ namespace tessera {
 namespace {
 
 using Layers = std::vector<std::vector<OpId>>;
-constexpr size_t kKept = 2;  // layers of a run: the first one, and one that stands for the others
+// Number of layers that are kept of a run: the first, and one that stands for all others.
+constexpr size_t kKept = 2;
 // Fewer unequal layers than this are not taken for a run.
 constexpr size_t kManyLayers = 12;
-constexpr size_t kSampled = 5;  // of unequal layers, by size
+constexpr size_t kSampled = 5;  // number of unequal layers that are sampled, evenly by size
 
 // The graph that is being folded, with the op of the model that each of its ops stands for.
 struct State {
@@ -27,10 +28,10 @@ bool is_same_shape(const Graph& graph, TensorId a, TensorId b) {
   return graph.tensor(a).dims == graph.tensor(b).dims;
 }
 
-// Returns, by tensor of the graph, the tensor that takes its place when layers of a run are left
-// out: reads of a tensor of such a layer go to the last layer before it that stays. The first layer
-// stays. Returns nothing if an op that stays reads a tensor that would be gone, unless the op
-// merges any number of terms (the losses of all layers) and keeps two of them.
+// Returns for tensors of layers that are left out the tensor to read in their place: the same
+// output of the last kept layer before them. The first layer is always kept. Returns nothing if a
+// kept op reads a tensor of a left-out layer that has no replacement, unless the op merges any
+// number of terms (the losses of all layers) and at least two of its terms remain.
 std::optional<std::map<TensorId, TensorId>> replacements(const Graph& graph, const Layers& run,
                                                          const std::vector<bool>& stays,
                                                          const std::vector<bool>& leaves) {
@@ -62,7 +63,8 @@ std::optional<std::map<TensorId, TensorId>> replacements(const Graph& graph, con
   return out;
 }
 
-// Returns the state with only some layers of a run. `stays`: by layer of the run.
+// Returns the state with only some layers of a run. `stays`: for each layer of the run whether it
+// is kept. Returns nothing if the others cannot be left out (replacements()).
 std::optional<State> without_layers(const State& state, const Layers& run,
                                     const std::vector<bool>& stays) {
   const Graph& graph = state.graph;
@@ -115,15 +117,16 @@ std::optional<State> without_layers(const State& state, const Layers& run,
   return out;
 }
 
-// Returns the layers of the graph that are alike but for their sizes, if there are many.
+// Returns the layers of the graph that differ in nothing but their sizes; none if there are fewer
+// than kManyLayers.
 Layers unequal_layers(const Graph& graph) {
   Layers out = repeated_blocks(graph, Sizes::kAny);
   if (out.size() < kManyLayers) out.clear();
   return out;
 }
 
-// Returns the layers, whose ops are those of the graph that is being folded, as ops of the model.
-// Returns nothing if an op is in a run already.
+// Translates layers from ops of the graph that is being folded to ops of the model. Returns nothing
+// if one of the ops is already in a run.
 std::optional<Layers> of_model(const State& state, Layers layers, const std::set<OpId>& in_runs) {
   for (std::vector<OpId>& layer : layers) {
     for (OpId& op : layer) {
@@ -176,7 +179,8 @@ Result<Fold> fold_layers(const Graph& forward) {
   for (;;) {
     const Layers found = repeated_blocks(state.graph);
     if (found.size() <= kKept) break;
-    // Where the sizes of layers repeat with a long period, equal ones are few and far between.
+    // Stops if sampling the unequal layers that contain this run would leave out more ops than
+    // folding the run. That is so where the sizes of layers repeat with a long period.
     const Layers unequal = unequal_layers(state.graph);
     if (ops_saved(unequal, kSampled) > ops_saved(found, kKept) && is_within(found, unequal)) break;
     auto run = of_model(state, found, in_runs);
@@ -194,7 +198,8 @@ Result<Fold> fold_layers(const Graph& forward) {
   fold.graph = std::move(state.graph);
   TESSERA_TRY_VOID(fold.graph.verify_made());
 
-  // Units of the model by their first op, then those of the folded graph in the same order.
+  // Makes the units of the model in the order of their first ops, and numbers the units of the
+  // folded graph in this order.
   std::map<OpId, FoldUnit> units;
   std::map<OpId, OpId> stand_ins;  // by first op of a unit: the first op of its stand-in
   for (size_t r = 0; r < runs.size(); ++r) {
@@ -217,7 +222,7 @@ Result<Fold> fold_layers(const Graph& forward) {
     units[op.id] = {{op.id}, 0, -1};
     stand_ins[op.id] = op.id;
   }
-  std::map<OpId, int> numbers;  // of the folded units, by first op
+  std::map<OpId, int> numbers;  // the numbers of the folded units, by first op
   std::map<OpId, int> unit_by_op;
   for (auto& [first, unit] : units) {
     const OpId stand_in = stand_ins[first];
@@ -242,7 +247,7 @@ std::optional<Samples> sample_layers(const Fold& fold) {
     ops_of[fold.unit_of[op.id.index()]].push_back(op.id);
   }
   Layers run;
-  std::vector<std::pair<double, int>> by_size;  // of layers: with their units
+  std::vector<std::pair<double, int>> by_size;  // the size and unit of each unequal layer
   for (const FoldUnit& unit : fold.units) {
     if (unit.run != fold.unequal_run) continue;
     run.push_back(ops_of[unit.stand_in]);
@@ -272,7 +277,7 @@ std::optional<Samples> sample_layers(const Fold& fold) {
   out.between.resize(static_cast<size_t>(fold.folded_units));
   for (const auto& [unit, sample] : sample_of)
     out.between[static_cast<size_t>(unit)] = {sample, sample, 0};
-  size_t smaller = 0;  // in by_size, of the last sample
+  size_t smaller = 0;  // position in by_size of the last sampled layer
   for (size_t i = 0; i < by_size.size(); ++i) {
     if (sample_of.contains(by_size[i].second)) {
       smaller = i;

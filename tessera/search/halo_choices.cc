@@ -10,13 +10,14 @@ namespace {
 
 constexpr const char* kRims = "rims";
 constexpr const char* kLayers = "halo_layers";
-constexpr int64_t kMostLayers = 4;  // for which one halo is exchanged
+constexpr int64_t kMostLayers = 4;  // the most ops for which one halo is exchanged
 
 bool is_fixed(const PlanQuestion& question, const char* key) {
   return question.fixed.contains(key);
 }
 
-// Returns the choice with halos for so many layers in its last `count` units, else as it is.
+// Returns the choice with UnitChoice::halo_layers set to `layers` in its last `count` units and
+// unset in all others.
 Choice with_last_units(const Choice& from, size_t units, size_t count, int64_t layers) {
   Choice out = from;
   out.units.resize(units);

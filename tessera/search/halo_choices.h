@@ -1,6 +1,7 @@
-// Edits how halos are treated: ops compute their interior first, while halos arrive, or one wider
-// halo is exchanged for several neighbouring ops (plan/halos.h). Few plans have halos, so a search
-// tries these edits on choices that are fast already; they are no dimension of a space.
+// Makes edits of a choice that treat halos otherwise: ops compute their interior first, while halos
+// arrive, or one wider halo is exchanged for several neighbouring ops (plan/halos.h). Few plans
+// have halos, so these settings are no dimension of the space that a search ranks. The search tries
+// the edits only on choices that are fast already.
 //
 //   for (const Choice& edit : halo_edits(best, forward, units, question)) ...
 #pragma once
@@ -12,17 +13,19 @@
 
 namespace tessera {
 
-// Returns what a question fixes with `rims` and `halo_layers`; the default where it fixes nothing.
+// Returns the settings that a question fixes with the keys `rims` and `halo_layers`, and the
+// default for a key that is not fixed.
 HaloChoice fixed_halos(const PlanQuestion& question);
 
-// Returns whether some op of the model reads its neighbours' elements where it is cut, and the
-// search may choose how to treat these halos.
+// Returns whether the model has ops that need halos where they are cut, and the question leaves the
+// treatment of halos to the search.
 bool may_choose_halos(const Graph& forward, const PlanQuestion& question);
 
-// Returns the choice with interiors first, or no longer so; with each halo exchanged for one op
-// more or less; and with both. Also returns it with wider halos in the last 1, 2, 4, ... of the
-// model's `units` only, whose maps are small (`units` = 0: without these). Edits that the question
-// does not allow are left out. Empty if no dim with halos is cut.
+// Returns edits of the choice: with HaloChoice::rims switched, with each halo exchanged for one op
+// more or one less, and with both changes. Further edits widen the halos in the last 1, 2, 4, ...
+// units only, because maps are small there; `units` is the number of units of the model, and 0 asks
+// for none of these edits. Leaves out edits that the question does not allow. Returns none if no
+// dim with halos is cut.
 std::vector<Choice> halo_edits(const Choice& from, const Graph& forward, size_t units,
                                const PlanQuestion& question);
 

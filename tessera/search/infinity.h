@@ -1,4 +1,4 @@
-// The time or size of an impossible candidate: no candidate is worse.
+// The time or size of an impossible candidate, so that every possible candidate is better.
 #pragma once
 
 #include <limits>

@@ -1,6 +1,7 @@
-// Mechanisms of a search that can be left out, so that one can weigh what each of them earns: the
-// fastest step with it and without it, and the processor seconds that it costs. Nothing else asks
-// for them; docs/results/mechanisms.md has the table, which benchmarks/run_mechanisms.py writes.
+// Names the mechanisms of a search that can be switched off to measure their worth. The measure is
+// the fastest step with and without the mechanism, and the processor seconds that the mechanism
+// costs. The switches serve this measurement only, which benchmarks/run_mechanisms.py makes; the
+// script writes its table to the page that its option --out names.
 //
 //   TESSERA_SEARCH_WITHOUT=own_dims,slices tessera plan MODEL --cluster C --batch B
 //   if (question.uses(Mechanism::kOwnDims)) ...
@@ -43,12 +44,12 @@ using Mechanisms = std::set<Mechanism>;
 struct MechanismName {
   Mechanism mechanism;
   std::string name;  // "own_dims"
-  std::string does;  // one line
+  std::string does;  // what the mechanism does, in one line
 };
 const std::vector<MechanismName>& mechanism_names();
 
-// Reads names that are separated by commas; "" names none. Errors: an unknown name, with the
-// nearest one.
+// Reads names that are separated by commas; the text "" names no mechanism. Errors: an unknown
+// name; the message suggests the nearest known name.
 Result<Mechanisms> parse_mechanisms(const std::string& text);
 
 }  // namespace tessera

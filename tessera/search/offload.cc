@@ -12,13 +12,16 @@
 namespace tessera {
 namespace {
 
-constexpr double kStateShare = .15;  // least share of a device's peak: less state helps little
-constexpr double kBinds = .95;       // of the time, or less, with twice the memory: memory binds
-constexpr size_t kProbes = 4;        // programs by which a search is judged before it is made
+// The least share of a device's peak memory that must be optimizer state; less would help little.
+constexpr double kStateShare = .15;
+// Memory binds if twice the memory leaves at most this share of the time.
+constexpr double kBinds = .95;
+// Most programs that are simulated to decide whether a search is worth its time.
+constexpr size_t kProbes = 4;
 
 struct Level {
   std::string name, what, text;
-  double states = 0;  // bytes that leave the device, divided by the optimizer state's
+  double states = 0;  // bytes that leave the device, as a multiple of the optimizer state's
 };
 
 const std::vector<Level>& levels() {
@@ -59,8 +62,8 @@ bool speaks_of_tiers(const PlanPart& part) {
                      [](const StoreEntry& entry) { return entry.tier || entry.cache; });
 }
 
-// Returns whether more memory would shorten the step, and enough of the full memory is optimizer
-// state.
+// Returns whether more memory would shorten the step, and at least kStateShare of the memory at
+// some device's peak is optimizer state.
 bool may_be_faster(const PlanAnswer& answer) {
   const double step_s = *answer.simulated[*answer.best].step_s;
   if (!answer.with_twice_memory_s || *answer.with_twice_memory_s > kBinds * step_s) return false;
@@ -75,9 +78,9 @@ bool may_be_faster(const PlanAnswer& answer) {
   return most >= kStateShare;
 }
 
-// Returns from a search's curve the fastest choices by formula that take less than best_s and would
-// fit without what leaves the device. Tensors on the host make no step shorter, so no other choice
-// can win.
+// Returns up to kProbes choices of a search's curve, the fastest first: those that do not fit, take
+// less than best_s by formula, and would fit without the bytes that leave the device. No other
+// choice can win, because offloading never makes a step shorter.
 std::vector<PlanCandidate> worth_a_probe(const std::vector<PlanCandidate>& curve, double best_s,
                                          const Level& level) {
   std::vector<PlanCandidate> out;
@@ -95,8 +98,9 @@ std::vector<PlanCandidate> worth_a_probe(const std::vector<PlanCandidate>& curve
   return out;
 }
 
-// Returns whether the programs of such choices, with their tensors on the host, beat the best. A
-// search around the level takes as long as the one before it, and is made only then.
+// Simulates the choices of worth_a_probe() with the level's tensors on the host, and returns
+// whether one of them takes less than best_s. Only then is a whole search for the level worth
+// its time.
 bool promises_a_gain(const PlanQuestion& question, const std::vector<PlanCandidate>& curve,
                      double best_s, const Level& level) {
   std::vector<PlanCandidate> probes = worth_a_probe(curve, best_s, level);
@@ -150,7 +154,8 @@ Result<PlanAnswer> find_with_offload(const PlanQuestion& question, PlanAnswer pl
   PlanAnswer best = std::move(plain);
   const std::vector<PlanCandidate> curve = best.curve;
   for (const Level& level : levels()) {
-    // Plans that fit without copies of activations are faster without them.
+    // The last level, which also offloads activations, is left out if some plan fits, because it
+    // makes plans slower.
     if (best.best && &level == &levels().back()) break;
     if (question.stop && question.stop()) break;
     if (question.progress) question.progress("with " + level.what + " on the host");

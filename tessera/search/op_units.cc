@@ -13,12 +13,13 @@ OpUnits::OpUnits(const Graph& graph, const Fold& fold)
   for (const Op& op : fold.graph.ops()) by_path[op.path] = fold.unit_of[op.id.index()];
   const auto readers = graph.consumers();
   of_op_.assign(graph.ops().size(), -1);
-  // Forward ops that the model does not have (narrow copies of parameters) go with their reader,
-  // which stands behind them.
+  // Forward ops that the model does not have (narrow copies of parameters) get the unit of their
+  // reader, which is later in the graph.
   for (size_t i = graph.ops().size(); i-- > 0;) {
     const Op& op = graph.ops()[i];
     if (op.phase != Phase::kForward) continue;
-    // Ops of a slice, and ops that cut their operands: "<path>#<slice>", "<path>@part<i>#<slice>".
+    // The paths of ops of a slice, and of ops that cut a slice's operands:
+    // "<path>#<slice>", "<path>@part<i>#<slice>".
     auto it = by_path.find(op.path);
     if (it == by_path.end()) it = by_path.find(op.path.substr(0, op.path.find_first_of("@#")));
     if (it != by_path.end()) {

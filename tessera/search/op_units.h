@@ -1,6 +1,7 @@
-// Assigns the ops and tensors of a graph to the units of the folded model (fold.h) that the graph
-// was made from by adding backward and update ops, narrow copies, slices. Whatever belongs to no op
-// of the model (the norm of all gradients) goes with the last unit.
+// Assigns the ops and tensors of a graph to units. The graph was made from a folded model (fold.h)
+// by adding backward and update ops, narrow copies of parameters, and slices; the units are those
+// of the folded model. Ops that belong to no op of the model, such as the norm of all gradients,
+// are assigned to the last unit.
 #pragma once
 
 #include <vector>
@@ -16,13 +17,14 @@ class OpUnits {
 
   size_t of(OpId op) const { return known(op.valid() ? of_op_[op.index()] : -1); }
   size_t of(TensorId tensor) const { return known(of_tensor_[tensor.index()]); }
-  // Returns the slice, of so many, that the op works on; the last one for an op of no slice.
+  // Returns the number of the slice that the op works on, below `slices`. For an op that belongs to
+  // no slice returns the last number.
   size_t slice_of(OpId id, size_t slices) const;
 
  private:
   size_t known(int unit) const { return static_cast<size_t>(unit < 0 ? last_ : unit); }
   // Returns the unit of an op that makes or reads gradients (undoes their scale, measures their
-  // norm) if all of them are of one unit's parameters, else -1.
+  // norm) if all these gradients are of parameters of one unit, else -1.
   int of_gradients(const Op& op, const std::vector<std::vector<OpId>>& readers) const;
   // Returns the unit of the first reader of a parameter; `id` is the parameter or its optimizer
   // state.

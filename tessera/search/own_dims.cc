@@ -9,12 +9,13 @@ namespace tessera {
 namespace {
 
 constexpr double kGainOfOwnDims =
-    .995;                           // of the units' time, or less: the dims are worth a program
-constexpr size_t kMostOwnDims = 4;  // of one candidate
+    .995;  // an edit is worth a program if the units take at most this share of their time
+constexpr size_t kMostOwnDims = 4;  // most edits of one candidate
 const char* const kBatchDim = "batch";
 
-// Returns the choice with its axes inside a stage. A choice with replicas alone gets them as such
-// an axis, if their number is not fixed.
+// Returns the choice with at least one axis inside a stage, and without such axes of size 1. If the
+// choice has replicas only, they become that axis, unless their number is fixed. Returns nothing if
+// the choice has units with own dims, slices, meshes by stage or an order of units.
 std::optional<Choice> with_inner_axes(const Choice& from, const PlanQuestion& question) {
   const bool is_plain = from.slices.empty() && from.stage_axes.empty() && from.unit_order.empty() &&
                         !from.axes.empty() &&
@@ -110,7 +111,8 @@ std::vector<PlanCandidate> OwnDims::edits(const PlanCandidate& from, const Space
     return cuts_.ranges(set, 0, units.size(), weights, of).back().cost_s;
   };
   const double plain_s = cost_of({usual_at});
-  // The candidates that the chain program may take; the cheapest set first.
+  // The sets of lists that the chain program may choose from, with the cost of the result; the
+  // cheapest first.
   std::vector<std::pair<double, std::vector<size_t>>> tried;
   for (size_t c = 0; c < set.cuts.size(); ++c) {
     if (c != usual_at) tried.push_back({cost_of({usual_at, c}), {usual_at, c}});

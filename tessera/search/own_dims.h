@@ -1,9 +1,10 @@
-// Makes edits that give units dims of their own. A search cuts all units by the same lists of dims.
-// Where a model's layers differ (convolutions of large maps and of many channels, an encoder and a
-// decoder, dense layers behind convolutions), another list may be better for some of them, if it
-// gains more than the change of layout between neighbours costs. A chain program over the units
-// finds such lists (unit_cuts.h), on prices of the folded model. The edits are then simulated like
-// all others.
+// Makes edits that give units dims of their own. A search cuts all units by the same lists of
+// dims. Where a model's layers differ (convolutions of large maps and of many channels, an
+// encoder and a decoder, dense layers after convolutions), some units may be faster with another
+// list. The gain must be larger than the cost of changing the layout of tensors between
+// neighbouring units. A dynamic program over the row of units finds such lists from prices of the
+// folded model (unit_cuts.h; "chain program" there and here). The search then simulates these
+// edits like all others.
 //
 //   OwnDims own(*search, ranking);
 //   for (const PlanCandidate& edit : own.edits(best, space)) ...
@@ -21,17 +22,18 @@ class OwnDims {
   // Makes edits for the candidates of a search. Both arguments outlive the object.
   OwnDims(PlanSearch& search, Ranking& ranking);
 
-  // Returns the candidate with the dims that the chain program chooses, once among all lists of the
-  // space, the batch and single dims, and once for its own list with each other one; those with the
-  // largest gain by formula come first. Replicas may become an axis inside the stage, so that some
-  // units are cut otherwise than by the batch there. Returns nothing where nothing is gained, and
-  // for candidates that have such units already, slices, meshes by stage or replicas that lie
-  // apart.
+  // Returns edits of the candidate in which units have the dims that the chain program chooses. One
+  // edit lets each unit choose among all lists of the space, the batch and single dims. Every other
+  // edit lets the units choose between the candidate's own list and one other list. The edits with
+  // the largest gain by formula come first. If the candidate has replicas only, they become an axis
+  // inside the stage, so that units may be cut along other dims than the batch. Returns none if
+  // nothing is gained, or if the candidate has units with own dims already, slices, meshes by
+  // stage, or replicas_apart with replicas only.
   std::vector<PlanCandidate> edits(const PlanCandidate& from, const Space& space);
 
  private:
-  // Sets the lists of dims that the chain program may choose from: those of the space, single dims,
-  // the batch, and those of `inner`, the candidate's axes inside a stage.
+  // Sets the lists that the chain program may choose from: the lists of the space, single dims, the
+  // batch, and the lists of `inner`, the candidate's axes inside a stage.
   void offer(const std::vector<ChoiceAxis>& inner, const Space& space);
 
   PlanSearch& search_;

@@ -9,10 +9,10 @@
 namespace tessera {
 namespace {
 
-constexpr int kBounds = 12;       // bounds on the slowest place that are tried
-constexpr double kWidest = 1.15;  // the largest of them, over the least feasible one
+constexpr int kBounds = 12;       // number of bounds on the slowest place that are tried
+constexpr double kWidest = 1.15;  // the largest bound, divided by the least feasible one
 
-// A step of a unit to a level that holds less.
+// A change of a unit to a level that holds fewer bytes.
 struct Upgrade {
   size_t unit = 0, to = 0;
   double saved_bytes = 0, lost_s = 0;
@@ -21,7 +21,8 @@ struct Upgrade {
 
 class Places {
  public:
-  // Solves all ranges. No place needs to be slower than `most_s`; longer ranges are not looked at.
+  // Computes the least time of each range at each place. Ranges that take longer than `most_s` are
+  // left out, because the answer does not need them.
   Places(const PartitionProblem& problem, double most_s)
       : problem_(problem), units_(problem.resting_bytes.size()) {
     for (size_t u = 0; u < units_; ++u) upgrades_.push_back(upgrades_of(u));
@@ -37,7 +38,7 @@ class Places {
         for (size_t j = i + 1; j <= units_; ++j) {
           add(range, j - 1);
           const double time = solve(q, range, nullptr);
-          if (time > most_s) break;  // more units need more time, and more memory
+          if (time > most_s) break;  // longer ranges need even more time and memory
           best_[q][i * (units_ + 1) + j] = time;
         }
       }
@@ -49,7 +50,7 @@ class Places {
   double time(size_t place, size_t first, size_t last) const {
     return best_[place][first * (units_ + 1) + last];
   }
-  // Sets the levels of the units of that range.
+  // Sets the levels of the range's units with which the range takes time(place, first, last).
   void levels(size_t place, size_t first, size_t last, std::vector<size_t>& out) const {
     Range range;
     for (size_t u = first; u < last; ++u) {
@@ -60,8 +61,8 @@ class Places {
   }
 
  private:
-  // Returns the levels of a unit that no mix of others beats: each saves bytes at a higher price
-  // than the level before it.
+  // Returns the changes of a unit from level to level, on the convex hull of (bytes, seconds): each
+  // change saves bytes at a higher price than the change before it.
   std::vector<Upgrade> upgrades_of(size_t unit) const {
     std::vector<Upgrade> out;
     size_t at = 0;
@@ -82,16 +83,17 @@ class Places {
   }
 
   struct Range {
-    double time_s = 0, resting_bytes = 0, activation_bytes = 0;  // at the first level
-    std::vector<Upgrade> upgrades;                               // the cheapest first
+    // With all units at the first level.
+    double time_s = 0, resting_bytes = 0, activation_bytes = 0;
+    std::vector<Upgrade> upgrades;  // the cheapest first
   };
   void add(Range& range, size_t unit) const {
     range.time_s += problem_.levels[0].time_s[unit];
     range.resting_bytes += problem_.resting_bytes[unit];
     range.activation_bytes += problem_.levels[0].activation_bytes[unit];
     for (const Upgrade& upgrade : upgrades_[unit]) {
-      // The upgrade goes behind its equals. A unit's own upgrades have rising prices, so their
-      // order stays.
+      // Inserts the upgrade after others of equal price. A unit's own upgrades have rising prices,
+      // so they stay in their order.
       const auto at = std::upper_bound(
           range.upgrades.begin(), range.upgrades.end(), upgrade,
           [](const Upgrade& a, const Upgrade& b) { return a.price() < b.price(); });
@@ -116,13 +118,13 @@ class Places {
 
   const PartitionProblem& problem_;
   size_t units_;
-  std::vector<std::vector<Upgrade>> upgrades_;  // by unit, of rising price
+  std::vector<std::vector<Upgrade>> upgrades_;  // by unit, in the order of rising price
   std::vector<std::vector<double>> best_;       // by place: [first * (units + 1) + last]
 };
 
-// Returns whether all units can be placed such that no place needs longer than the bound. Every
-// place takes as many units as it can: the rest for the later places, which hold no more
-// micro-batches, is then least.
+// Returns whether the units can be cut so that no place needs longer than the bound. It gives every
+// place as many units as fit the bound. That is optimal, because later places hold no more
+// micro-batches than earlier ones.
 bool is_feasible(const Places& places, double bound) {
   size_t at = 0;
   for (size_t q = 0; q < places.places(); ++q) {
@@ -135,7 +137,8 @@ bool is_feasible(const Places& places, double bound) {
   return at == places.units();
 }
 
-// Returns the cuts with the least sum of times with all places within the bound; sets the sum.
+// Returns the cuts with the least sum of times among those that keep every place within the bound,
+// and sets the sum. Returns nothing if there are no such cuts.
 std::optional<std::vector<size_t>> least_sum(const Places& places, double bound, double& sum) {
   const size_t n = places.units(), p = places.places();
   std::vector<std::vector<double>> best(p + 1, std::vector<double>(n + 1, kInfinity));
@@ -147,7 +150,8 @@ std::optional<std::vector<size_t>> least_sum(const Places& places, double bound,
       for (size_t j = i + 1; j <= n; ++j) {
         const double time = places.time(q, i, j);
         if (time > bound) break;
-        // Among cuts with equal sums the more even ones win, as squares count a millionth.
+        // The squares, weighted with a millionth, let the more even of two cuts with equal
+        // sums win.
         const double value = best[q][i] + time + 1e-6 * time * time / bound;
         if (value >= best[q + 1][j]) continue;
         best[q + 1][j] = value;
@@ -171,8 +175,8 @@ std::optional<std::vector<size_t>> least_sum(const Places& places, double bound,
 std::optional<Partition> partition(const PartitionProblem& problem) {
   const size_t units = problem.resting_bytes.size(), count = problem.in_flight.size();
   TESSERA_CHECK(count >= 1 && units >= count, "{} units for {} places", units, count);
-  // Takes places that all recompute as much as they can and are as even as can be: if these fit, no
-  // place of the answer need be slower by more than the widest bound.
+  // First guesses the largest time from evenly cut places at each level of recomputation. If some
+  // cuts keep within this time, longer ranges are not needed. Otherwise all ranges are computed.
   double sum = 0, high = 0;
   for (const PartitionLevel& level : problem.levels) {
     for (const double time : level.time_s) sum += time;

@@ -24,7 +24,8 @@ void for_each_list(PlanType& plan, const Act& act) {
   }
 }
 
-// Returns whether the axis is named where its coordinates, or their order, count.
+// Returns whether the plan depends on the axis's own coordinates: it is the stage axis, or a skew
+// or a pin names it.
 bool is_singled_out(const Plan& plan, const std::string& axis) {
   const auto skews = [&](const SplitEntry& split) {
     return std::any_of(split.skew.begin(), split.skew.end(),
@@ -35,7 +36,7 @@ bool is_singled_out(const Plan& plan, const std::string& axis) {
                      [&](const PinEntry& pin) { return pin.axis == axis; });
 }
 
-// Returns whether both axes stand side by side in every list that names one of them.
+// Returns whether every list that names one of the axes has `inner` right after `outer`.
 bool stand_together(const Plan& plan, const std::string& outer, const std::string& inner) {
   bool together = true;
   for_each_list(plan, [&](const Names& list) {
@@ -112,8 +113,8 @@ class Joiner {
            std::all_of(plan_.stores.begin(), plan_.stores.end(), rests_alike);
   }
 
-  // Returns whether all pieces of the dim are equal. Uneven ones fall elsewhere if cut in two
-  // steps.
+  // Returns whether all pieces of the dim are equal. Unequal pieces would have other borders if one
+  // joined axis cut the dim instead of two.
   bool divides(const SplitEntry& split) const {
     const auto cuts = [&](const LoopEntry& loop) { return loop.dim == split.dim; };
     if (std::any_of(plan_.loops.begin(), plan_.loops.end(), cuts)) return false;
@@ -128,8 +129,8 @@ class Joiner {
     });
   }
 
-  // Returns whether the first dim of every parameter is cut, whatever else cuts it. Then two axes
-  // one after the other cut the same dim, and alike.
+  // Returns whether all axes together divide the first dim of every parameter. Two axes of a store
+  // entry then cut this dim one after the other, as one joined axis would.
   bool divides_parameters() const {
     const auto loops = [](const SplitEntry& split) { return split.steps > 1; };
     if (std::any_of(plan_.splits.begin(), plan_.splits.end(), loops)) return false;

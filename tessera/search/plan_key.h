@@ -1,12 +1,12 @@
-// Writes a text by which equal plans in other words are recognised: the names of axes do not count,
-// nor axes of one device, nor whether an axis is written as two neighbours that always cut
-// together.
+// Writes a text that is equal for plans that are equal but for their notation: for the names of
+// axes, for axes of one device, and for an axis that is written as two neighbouring axes that
+// always cut together. The two plans here have one key:
 //
 //   mesh = { pp = 1, dp = 32, tp = 2 }  split = [{ ops = "*", dim = "batch", over = ["dp", "tp"] }]
 //   mesh = { dp = 64 }                  split = [{ ops = "*", dim = "batch", over = "dp" }]
 //
-// Equal keys mean equal pieces of every op and tensor on every rank. The reverse does not hold: two
-// axes are joined only where that is seen from the sizes of the graph's dims.
+// With equal keys, every rank has equal pieces of every op and tensor. The converse does not hold,
+// because two axes are joined only where the sizes of the graph's dims show that nothing changes.
 #pragma once
 
 #include <string>

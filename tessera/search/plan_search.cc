@@ -65,8 +65,8 @@ Result<Simulation> PlanSearch::simulate_quickly(const Lowering& lowering,
   return play(lowering, options);
 }
 
-// Simulates with all details. Where a detail breaks an invariant, returns a simulation without it,
-// as the candidate was judged.
+// Simulates with all details. If computing the details breaks an internal invariant, returns a
+// simulation without details.
 Result<Simulation> PlanSearch::simulate_in_full(const Lowering& lowering) const {
   const int64_t broken = question_.broken->count;
   auto out = play(lowering, question_.options);
@@ -85,13 +85,15 @@ Result<Simulation> PlanSearch::play(const Lowering& lowering,
 
 namespace {
 
-// A program with this many times the work of the smallest one is put aside until no other candidate
-// is expected to be faster than the best, or to fit. Once there is a best, all programs that were
-// put aside may together take as much work as the others did.
+// A program with more than this many times the work of the smallest program is put aside. It is
+// simulated only when no other candidate is expected to be faster than the best, or to fit. Once
+// some program fits, all programs that were put aside may together take as much work as all
+// others took.
 constexpr double kDear = 4;
 
-// Returns how the devices are divided. Meshes of 3 devices on nodes of 8 lie in many unlike ways,
-// whatever their axes cut, and each of them is played.
+// Returns the sizes of the meshes. The work of a simulation depends on them: if meshes of 3
+// devices are on nodes of 8, for example, meshes are on the nodes in many different ways, and each
+// way is simulated.
 std::vector<int64_t> shape_of(const Choice& choice) {
   std::vector<int64_t> out = {choice.stages, choice.replicas_apart ? 1 : 0};
   for (size_t stage = 0; stage < (choice.stage_axes.empty() ? 1 : choice.stage_axes.size());
@@ -109,8 +111,8 @@ std::vector<int64_t> shape_of(const Choice& choice) {
 
 PlanSearch::Judged PlanSearch::judge(PlanCandidate& candidate,
                                      const std::vector<PlanCandidate>& before) {
-  // Estimates are compared first because they are numbers; an equal choice with another estimate
-  // has the key of an earlier plan below.
+  // Estimates are compared first because that is fast. An equal choice with another estimate is
+  // found below, by the key of its plan.
   const auto is_same = [&](const PlanCandidate& other) {
     return other.estimate.step_s == candidate.estimate.step_s && other.choice == candidate.choice;
   };
@@ -174,7 +176,7 @@ bool PlanSearch::note(const Lowering& lowering, const Simulation& simulation,
     const double capacity =
         asked > 0 && device > 0 ? std::min(asked, device) : std::max(asked, device);
     if (capacity > 0 && role.memory.high > capacity) candidate.fits = false;
-    // The check assumes that all devices of a node have as much on its host.
+    // Assumes that all devices of a node use as much host memory as this one.
     const NodeType& node = question_.cluster->type_of(role.device);
     const int64_t on_host = role.memory.arena_bytes[static_cast<size_t>(Tier::kHost)];
     const int64_t sharing = std::min(lowering.plan().ranks, node.devices);
@@ -236,17 +238,24 @@ Error PlanSearch::why_not(const Choice& choice) {
 
 namespace {
 
-constexpr size_t kOps = 20000;         // of all programs of a search together
-constexpr size_t kMostEdited = 24;     // plans of small models
-constexpr double kEditsMaySave = 1.3;  // times the best: such plans of small models are edited, too
-constexpr double kEditGain = .9995;    // of the time, or less: an edit is tried
-constexpr size_t kEditsTried = 3;      // tried edits of one plan, one after the other, at the least
-constexpr size_t kCheap = 4;   // cheap programs: more than so many times kLeastPrograms may run
-constexpr size_t kAlways = 8;  // a search simulates this part of the programs it may anyway
-constexpr int64_t kMostLeftOut = 256;  // plans that the part of a question rules out
-// A search that is stopped has simulated so many programs, or one that fits.
+constexpr size_t kOps = 20000;      // number of ops of all programs of a search together
+constexpr size_t kMostEdited = 24;  // most plans that are edited, for small models
+// For small models, plans up to this many times slower than the best are edited, too.
+constexpr double kEditsMaySave = 1.3;
+// An edit is tried if its estimate is at most this share of the original's.
+constexpr double kEditGain = .9995;
+constexpr size_t kEditsTried = 3;  // least number of edits of one plan that may be simulated
+// Programs are cheap if more than this many times kLeastPrograms are allowed.
+constexpr size_t kCheap = 4;
+// In the first 1/8 of its programs a search allows wide errors (Care::kWide).
+constexpr size_t kAlways = 8;
+// The search ends after so many plans that the question's part rules out.
+constexpr int64_t kMostLeftOut = 256;
+// A search that the user stops goes on until it has simulated so many programs, or has found one
+// that fits.
 constexpr size_t kTriedWhenStopped = 4;
-constexpr size_t kTooLarge = 4;  // programs at least, where nothing is expected to fit
+// Least number of programs that are simulated although they are not expected to fit.
+constexpr size_t kTooLarge = 4;
 
 }  // namespace
 
@@ -312,10 +321,11 @@ void PlanSearch::judge_best(std::vector<PlanCandidate> ranked, const EditsOf& ed
   CandidatePool pool(question_.margin, too_large, is_small_, refine);
   for (PlanCandidate& candidate : ranked) pool.add(std::move(candidate));
   ranked = {};
-  // A third is left for edits of the best: choices that are better only by the formula's error
-  // shall not use it up.
+  // Keeps a third of the programs for edits of the best, so that choices that look better only
+  // because the formula errs do not use up all programs.
   judge_pool(pool, edits_of ? most - most / 3 : most, answer);
-  // Dear programs are left over rather than spent on ever smaller gains.
+  // If programs are dear, allows only a third more for edits, and leaves the rest unused, because
+  // edits gain ever less.
   if (!has_cheap_programs() && !is_small_)
     most = std::min(most, answer.simulated.size() + most / 3);
   std::set<size_t> edited;
@@ -331,8 +341,8 @@ bool PlanSearch::goes_on(const PlanAnswer& answer) const {
 
 void PlanSearch::edit_best(const EditsOf& edits_of, size_t most, size_t too_large,
                            std::set<size_t>& edited, PlanAnswer& answer) {
-  // Where programs are cheap, edits need not promise a gain: the formula errs by more than they
-  // change.
+  // If programs are cheap, edits are tried even if the formula promises no gain, because it errs by
+  // more than an edit changes.
   const bool is_cheap = has_cheap_programs();
   const size_t tries = std::max(kEditsTried, std::min(most, programs_allowed()) / kCheap / 2);
   while (edits_of && answer.ended != "stopped" &&
@@ -357,8 +367,9 @@ void PlanSearch::edit_best(const EditsOf& edits_of, size_t most, size_t too_larg
   }
 }
 
-// Returns the best program, or one that would be better if it fitted; the fastest first. For small
-// models also returns programs that are little slower. Those in `edited` were edited before.
+// Returns the index of the next program to edit: the best one or, after that, the fastest one that
+// would be better if it fitted. For small models it may also be a program that is a little slower
+// than the best. Programs in `edited` are left out. Returns nothing if no program is left.
 std::optional<size_t> PlanSearch::worth_an_edit(const PlanAnswer& answer,
                                                 const std::set<size_t>& edited) const {
   std::optional<size_t> out = answer.best;
@@ -371,7 +382,7 @@ std::optional<size_t> PlanSearch::worth_an_edit(const PlanAnswer& answer,
   for (size_t i = 0; i < answer.simulated.size(); ++i) {
     const PlanCandidate& one = answer.simulated[i];
     if (!one.step_s || edited.contains(i)) continue;
-    // Edits reduce the memory by this factor at most.
+    // Edits reduce the memory by at most kNearlyFits.
     if (!one.fits && one.need_bytes > kNearlyFits * limit_) continue;
     const bool may_win = is_small_ && edited.size() < kMostEdited
                              ? *one.step_s < kEditsMaySave * best_s
@@ -411,7 +422,7 @@ Error PlanSearch::no_choice(const std::string& refusal) const {
 
 namespace {
 
-// Returns the ways to cut a stage beside its replicas, each once.
+// Returns the different lists of axes inside a stage (all axes but the replicas).
 std::vector<std::vector<ChoiceAxis>> inner_axes_of(const std::vector<PlanCandidate>& ranked) {
   std::vector<std::vector<ChoiceAxis>> out;
   for (const PlanCandidate& candidate : ranked) {
@@ -475,7 +486,7 @@ void PlanSearch::set_bound(PlanAnswer& answer) const {
     answer.bound_of = "each op at the rate of its best shape, on all devices at once";
     return;
   }
-  // Nodes of other kinds count as if each were the fastest one.
+  // Every device counts as if it were of the fastest kind.
   const auto& first = question_.cluster->parts.front().type.device.peak;
   double faster = 1;
   for (const ClusterPart& part : question_.cluster->parts) {

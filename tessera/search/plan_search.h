@@ -1,12 +1,12 @@
-// The beginning and the end of every planner. It begins with the question's model, folded, and a
-// pricer for its units; it ends with candidates that are ranked by formula. The programs of the
-// best of these are lowered and simulated, and the fastest that fits is the answer.
+// The first and the last step of every planner. The first step folds the question's model and makes
+// a pricer for its units. In between the planner ranks candidates by formula. The last step lowers
+// and simulates the programs of the best candidates; the fastest that fits is the answer.
 //
 //   TESSERA_TRY(const auto search, PlanSearch::begin(question));
 //   std::vector<PlanCandidate> ranked = ...;       // by an algorithm of the planner's own
 //   return search->answer(std::move(ranked));
 //
-// A planner whose algorithm decides alone hands over one candidate.
+// A planner whose algorithm yields a single plan passes one candidate.
 #pragma once
 
 #include <functional>
@@ -37,31 +37,31 @@ class PlanSearch {
   const Graph& forward() const { return *forward_; }
   const Fold& fold() const { return fold_; }
   UnitPricer& pricer() { return *pricer_; }
-  double limit_bytes() const { return limit_; }  // of the smallest device; 0: none
+  double limit_bytes() const { return limit_; }  // memory limit of the smallest device; 0: no limit
 
-  // Returns candidates that a better one leads to, with estimates: a local search tries them next.
+  // Returns edits of a candidate, with estimates, for a local search around the best candidates.
   using EditsOf = std::function<std::vector<PlanCandidate>(const PlanCandidate&)>;
   using Refine = CandidatePool::Refine;
-  // Simulates the best of the candidates, which need a choice and an estimate, and returns the
-  // answer. The candidate that is expected to be the fastest is simulated next, where earlier
-  // programs correct the estimates of choices like theirs; edits of each new best one join the
-  // candidates. `refusal`: why there are no candidates, if there are none. Errors: no candidate, or
-  // none that contains the question's part.
+  // Simulates the best of the candidates and returns the answer. Each candidate needs a choice and
+  // an estimate. The candidate that is expected to be the fastest is always simulated next; earlier
+  // programs correct the estimates of similar choices (candidate_pool.h). Then edits of the best
+  // programs are simulated, as long as they find better ones. `refusal`: the reason to report if
+  // there are no candidates. Errors: no candidate, or none that contains the question's part.
   Result<PlanAnswer> answer(std::vector<PlanCandidate> ranked, const std::string& refusal = "",
                             const EditsOf& edits_of = {}, const Refine& refine = {});
 
   // Returns the plan of the choice, with the question's part in it.
   Result<Plan> plan_of(const Choice& choice) const;
 
-  // Lowers and simulates a plan, and notes the outcome in the candidate. For planners whose plans
-  // are no choices. `most_work`: larger programs (PlanCandidate::work) are refused before they are
-  // simulated.
+  // Lowers and simulates a plan, and writes the outcome into the candidate. This is for planners
+  // whose plans are no choices. `most_work`: programs with more work (PlanCandidate::work) are not
+  // simulated; `refused` then says so.
   void judge_plan(const Plan& plan, PlanCandidate& candidate, double most_work = kInfinity);
-  // Completes the answer of such a planner: `answer` has its candidates and the index of the best
-  // one, whose plan is `plan`.
+  // Completes the answer of a planner that used judge_plan(). `answer` has the candidates and the
+  // index of the best one, and `plan` is the plan of the best one.
   Result<PlanAnswer> answer_with(PlanAnswer answer, const Plan& plan);
 
-  // Returns whether so many programs may be simulated that these decide where formulas err.
+  // Returns whether the search may simulate so many programs that it need not trust the formulas.
   bool has_cheap_programs() const;
 
   void say(const std::string& what) const;
@@ -71,39 +71,42 @@ class PlanSearch {
   Result<Simulation> simulate_quickly(const Lowering& lowering,
                                       std::function<bool(int64_t)> may_play = {}) const;
   Result<Simulation> simulate_in_full(const Lowering& lowering) const;
-  // Notes the outcome in the candidate. Returns false if the candidate is left out; it then says
-  // why.
+  // Writes the outcome of a simulation into the candidate. Returns false if an internal invariant
+  // was broken; the candidate is then left out and its `refused` says why.
   bool note(const Lowering& lowering, const Simulation& simulation, PlanCandidate& candidate) const;
-  // Lowers a plan. This and play() treat a broken internal invariant as an error of the plan.
+  // Lowers a plan. This function and play() turn a broken internal invariant into an error of
+  // the plan.
   Result<std::unique_ptr<Lowering>> lower(const Plan& plan);
   Result<Simulation> play(const Lowering& lowering, const SimulateOptions& options) const;
   enum class Judged : uint8_t {
     kSimulated,
-    kNothingNew,  // an earlier plan says the same, or the question's part cannot stand in it
-    kPutAside     // its programs are far larger than others; asked again, they are simulated
+    kNothingNew,  // an earlier plan is equal, or the plan cannot contain the question's part
+    // Not simulated, because its programs are far larger than others; a second call does so.
+    kPutAside
   };
-  // Lowers and simulates the candidate's program, and notes the outcome in the candidate.
+  // Lowers and simulates the candidate's program, and writes the outcome into the candidate.
+  // `before`: the candidates that were simulated.
   Judged judge(PlanCandidate& candidate, const std::vector<PlanCandidate>& before);
   Result<std::string> text_of(const Choice& choice) const;
-  // Returns why no plan can contain the part: the first of its entries with which the choice is
-  // refused.
+  // Returns why the plan of the choice cannot contain the part: the error of the first entry of the
+  // part with which the plan is refused.
   Error why_not(const Choice& choice);
-  // kOneFits: a pool is judged at most until a program fits, the smallest candidates first.
+  // When judge_pool() ends. kNoneIsFaster: when no candidate is expected to be faster. kOneFits: as
+  // soon as a program fits; the smallest candidates are then simulated first.
   enum class Until : uint8_t { kNoneIsFaster, kOneFits };
-  // Simulates candidates of the pool until `most` programs were simulated or no other candidate is
-  // expected to be faster.
+  // Simulates candidates of the pool until the answer has `most` programs, or `until` ends it.
   void judge_pool(CandidatePool& pool, size_t most, PlanAnswer& answer,
                   Until until = Until::kNoneIsFaster);
   std::optional<size_t> worth_an_edit(const PlanAnswer& answer,
                                       const std::set<size_t>& edited) const;
-  // Returns whether a small question that has used all its programs up, and found none that fits,
-  // goes on: with edits of what was simulated, then with the smallest of the other candidates.
-  // Where the limit is near to what every plan needs, estimates of memory err by more than plans
-  // differ.
+  // Returns whether the search simulates more programs than allowed: for small models of which no
+  // program fits. The search then goes on with edits of simulated programs, and then with the
+  // smallest of the other candidates. It does so because near the memory limit the estimates of
+  // memory err by more than plans differ.
   bool goes_on(const PlanAnswer& answer) const;
-  // Simulates edits of the best program, and of each better one that is found. `most`: programs of
-  // the whole answer; `too_large`: as most_too_large of a pool; `edited`: programs whose edits are
-  // known.
+  // Simulates edits of the best program, and then of each better program that is found. `most`: the
+  // most programs of the whole answer. `too_large`: as CandidatePool's most_too_large. `edited`:
+  // indices of simulated programs whose edits were made already.
   void edit_best(const EditsOf& edits_of, size_t most, size_t too_large, std::set<size_t>& edited,
                  PlanAnswer& answer);
   void judge_best(std::vector<PlanCandidate> ranked, const EditsOf& edits_of, const Refine& refine,
@@ -119,30 +122,35 @@ class PlanSearch {
   double limit_ = 0;
   bool is_small_ = false;
   Compiler compiler_;
-  // The lowerings of the candidate that was judged last and of the best one so far, whose program
-  // is simulated in full when the search ends.
+  // The lowerings of the candidate that was simulated last, and of the best candidate so far. The
+  // best one is simulated once more, with all details, when the search ends.
   std::unique_ptr<Lowering> judged_last_, judged_best_;
-  std::set<std::string> judged_;  // keys of plans (plan_key.h), with the part in them
-  // Work of programs (PlanCandidate::work): of the smallest program, of all that were simulated at
-  // once, and of all that had been put aside before they were simulated.
+  // Keys (plan_key.h) of the plans that were simulated, the part included.
+  std::set<std::string> judged_;
+  // Work of programs (PlanCandidate::work). least_work_: of the smallest program. usual_work_: the
+  // sum over programs that were simulated on their first turn. dear_work_: the sum over programs
+  // that were put aside first and simulated later.
   double least_work_ = 0, usual_work_ = 0, dear_work_ = 0;
-  // The work of a program that was put aside, by how the devices are divided.
+  // The work of a program that was put aside, by the shape of its meshes. Further candidates of
+  // this shape are put aside without lowering.
   std::map<std::vector<int64_t>, double> dear_;
-  std::optional<Choice> without_part_;  // the first candidate in which the part cannot stand
+  std::optional<Choice> without_part_;  // the first candidate whose plan cannot contain the part
 };
 
-// Returns whether programs are so cheap, and devices so few, that most choices can be simulated.
+// Returns whether the model is small (kSmallOps) and the devices few (kSmallDevices), so that most
+// choices can be simulated.
 bool is_small(const PlanQuestion& question, const Fold& fold);
 
 // Returns the bytes that a device may hold: the least of the devices' memories and of the
 // question's limit; 0: no limit.
 double memory_limit(const PlanQuestion& question);
 
-// Sorts by formula: candidates that fit, the fastest first, then the others, the smallest first.
+// Sorts the candidates by formula: first those that fit, the fastest first, then the others, the
+// one with the least memory first.
 std::vector<const PlanCandidate*> in_order(const std::vector<PlanCandidate>& ranked);
 
-// Returns the candidates that no other one beats in both time and memory by formula, smallest
-// first.
+// Returns the candidates that no other one beats in both time and memory by formula, in the order
+// of rising memory.
 std::vector<PlanCandidate> pareto_curve(const std::vector<PlanCandidate>& ranked);
 
 }  // namespace tessera

@@ -25,7 +25,8 @@ namespace tessera {
 namespace {
 
 constexpr size_t kBaselinePrograms = 48;
-constexpr int64_t kMostPrefetch = 64;  // blocks
+// the largest value to which `prefetch` may be fixed, in blocks
+constexpr int64_t kMostPrefetch = 64;
 
 std::string size_text(double bytes) {
   if (bytes < 1e8) return fmt::format("{:.3g} MB", bytes / 1e6);
@@ -98,7 +99,8 @@ std::string candidate_row(const PlanCandidate& candidate, bool is_best) {
                      formula, outcome);
 }
 
-// Returns a line on the most memory that rests on the host for a device; "" if nothing does.
+// Returns a line that says how much host memory a device uses at most; "" if no tensor rests on
+// the host.
 std::string host_line(const PlanAnswer& answer) {
   if (answer.offloaded.empty()) return "";
   int64_t most = 0;
@@ -108,7 +110,7 @@ std::string host_line(const PlanAnswer& answer) {
                      offload_text(answer.offloaded));
 }
 
-// Returns what keeps the best plan from being faster, by share of the devices' time.
+// Returns a text on what limits the best plan, as shares of the devices' time.
 std::string what_binds(const Simulation& simulation) {
   std::array<double, kSpent> spent{};
   for (const RankResult& role : simulation.roles) {
@@ -127,8 +129,8 @@ std::string what_binds(const Simulation& simulation) {
   return join(parts, ", ");
 }
 
-// Searches the space and, if the model has embedding tables, also the plans that spread these.
-// Returns the faster answer.
+// Searches the space and, if the model has embedding tables, also the plans that spread the tables
+// over devices. Returns the faster answer.
 Result<PlanAnswer> find_with_tables(const PlanQuestion& question) {
   auto plain = find_in_space(question, whole_space);
   if (!question.uses(Mechanism::kTables) || !may_spread_tables(question)) return plain;
@@ -190,7 +192,7 @@ const std::vector<Planner>& all_planners() {
       {"megatron_grid",
        "all (tp, pp, dp, micro-batch, chunks, ZeRO, recompute) with Megatron's dims: the baseline",
        [](const PlanQuestion& question) {
-         // A baseline must not lose by errors of the formula.
+         // Simulates more programs, because a baseline must not lose through errors of the formula.
          PlanQuestion wider = question;
          if (wider.evaluations == 0) wider.evaluations = kBaselinePrograms;
          return find_in_space(wider, megatron_space);

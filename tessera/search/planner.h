@@ -1,6 +1,6 @@
 // Planners turn a model, a machine and a batch into the text of a plan. A planner ranks the choices
-// of its space by formula (estimate.h), then the programs of the best ones are lowered and
-// simulated, and the fastest that fits is the answer.
+// of its space by formula (estimate.h). The programs of the best choices are then lowered and
+// simulated, and the fastest one that fits is the answer.
 //
 //   PlanQuestion question;
 //   question.model = "gpt:layers=24,hidden=1024,heads=16,seq=1024,vocab=50304";
@@ -9,8 +9,8 @@
 //   TESSERA_TRY(const PlanAnswer answer, find_plan(question, "auto"));
 //   if (answer.best) fmt::print("{}", answer.plan);
 //
-// Equal questions have equal answers, because programs are counted, not seconds. The guides
-// docs/guides/choose-a-plan.md and add-a-planner.md tell more.
+// Equal questions have equal answers, because the search is limited by a number of programs and not
+// by time. See also the guides docs/guides/choose-a-plan.md and add-a-planner.md.
 #pragma once
 
 #include <string>
@@ -22,14 +22,14 @@
 namespace tessera {
 
 const std::vector<Planner>& all_planners();
-// Answers a question with the planner of that name. Errors: an unknown planner, a key of `fixed`
-// that is none, a value that is no number, a batch below 1, what the model's text is refused for,
-// and a part that does not go with the model, with what is fixed or with any choice (with its file
-// and line).
+// Answers a question with the planner of that name. Errors: an unknown planner, an unknown key in
+// `fixed`, a value that must be a number and is not, a batch below 1, errors of the model's text,
+// and a part that fits neither the model, nor what is fixed, nor any choice (the message has the
+// part's file and line).
 Result<PlanAnswer> find_plan(const PlanQuestion& question, const std::string& planner);
 
-// Returns several lines: what was found and why. `explain`: also the candidates beside it, what
-// binds, and what more memory would bring.
+// Returns several lines that say what was found and why. `explain`: adds the other candidates, what
+// limits the best plan, and the gain from more memory.
 std::string to_text(const PlanAnswer& answer, const PlanQuestion& question, bool explain);
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// The question to a planner, and the settings that it excludes from the search.
+// The question to a planner, and functions that read the settings that the question fixes.
 #pragma once
 
 #include <cstddef>
@@ -19,11 +19,13 @@
 
 namespace tessera {
 
-// The number of programs that a search may simulate: few for large models, many for small ones.
+// The least and the most programs that a search may simulate: few for large models, many for
+// small ones.
 inline constexpr size_t kLeastPrograms = 12, kMostPrograms = 256;
-// The space of a small model on at most so many devices is searched without the shortcuts that rest
-// on formulas, with at most so many programs on two devices and fewer on more. A model is small if
-// its ops, each counted on every device, are at most so many: a program then takes milliseconds.
+// A model is small if there are at most kSmallDevices devices and (ops * devices) is at most
+// kSmallOps, so that simulating a program takes milliseconds. A search of a small model leaves no
+// choice out because of a formula. It may simulate kMostOfSmall programs on two devices, and fewer
+// on more.
 inline constexpr int64_t kSmallDevices = 8, kSmallOps = 160;
 inline constexpr size_t kMostOfSmall = 1024;
 
@@ -33,30 +35,35 @@ struct PlanQuestion {
   DType compute = DType::kFloat32;
   const Cluster* cluster = nullptr;
   SimulateOptions options;
-  OptimizerSpec optimizer = {};    // updates the parameters, and so decides what memory they need
-  int64_t memory_limit_bytes = 0;  // of a device; 0: what the devices have
-  // Settings that are not searched: "tp" -> "8". The keys are those of fix_keys().
+  OptimizerSpec optimizer = {};    // the optimizer, whose state is a part of the memory
+  int64_t memory_limit_bytes = 0;  // memory that a device may use; 0: all that it has
+  // Settings that the user fixes, so that they are not searched: "tp" -> "8". The keys are those
+  // of fix_keys().
   std::map<std::string, std::string> fixed;
-  // Keys and entries of a plan text that every plan contains (parse_part with planned_axes()); the
-  // degrees, micro-batches and schedule that it sets are not searched.
+  // Keys and entries of a plan text that every plan of the search must contain (parse_part with
+  // planned_axes()). Degrees, micro-batches and schedule that the part sets are not searched.
   std::optional<PlanPart> part;
-  // The most programs of the whole model that are simulated; 0: between kLeastPrograms and
-  // kMostPrograms, by the number of the model's ops. Where a small model has no more choices than
-  // that, all of them are simulated, and the answer is the best of the space.
+  // The most programs of the whole model that are simulated; 0: a number between kLeastPrograms and
+  // kMostPrograms that follows from the number of the model's ops (for small models see
+  // kMostOfSmall). If a small model has no more choices than this number, all choices are
+  // simulated, and the answer is the best of the space.
   size_t evaluations = 0;
-  // Formulas err: a choice is not simulated if it is expected to be so many times slower than the
-  // best program; for a choice that differs little from a simulated one the margin is narrower.
+  // A choice is not simulated if it is expected to take more than this many times the time of the
+  // best program. The margin is needed because formulas err; it is narrower for choices that differ
+  // little from simulated ones.
   double margin = 1.1;
-  // Whether to set PlanAnswer::blocks, with_twice_memory and with_twice_rates, for which the search
-  // is made three times.
+  // Whether to set PlanAnswer::blocks, with_twice_memory and with_twice_rates. The search is then
+  // made three times.
   bool explain = false;
-  // Mechanisms that are left out, to weigh what they earn (mechanisms.h).
+  // Mechanisms of the search that are switched off, to measure their worth (mechanisms.h).
   Mechanisms without = {};
   bool uses(Mechanism mechanism) const { return !without.contains(mechanism); }
-  std::function<void(const std::string&)> progress;  // told what is being done; may be empty
-  std::function<bool()> stop;                        // true: answer with the best so far
-  // Counts candidates that are left out because they break an internal invariant; the questions
-  // that are made of this one count together.
+  // Called with a text on what is being done; may be empty.
+  std::function<void(const std::string&)> progress;
+  // Returns true to end the search with the best answer so far; may be empty.
+  std::function<bool()> stop;
+  // Counts candidates that are left out because they break an internal invariant. Questions that
+  // are made from this question share the counter.
   std::shared_ptr<BrokenInvariants> broken = std::make_shared<BrokenInvariants>();
 };
 
@@ -69,12 +76,13 @@ int64_t fixed_or(const PlanQuestion& question, const std::string& key, int64_t o
 // Returns whether the key is not fixed, or fixed to this value.
 bool allows(const PlanQuestion& question, const std::string& key, int64_t value);
 bool allows(const PlanQuestion& question, const std::string& key, const std::string& value);
-// Returns the values that a planner tries: its own, or the one that is fixed.
+// Returns the values of a key that a planner tries: only the fixed one if the key is fixed,
+// else `own`.
 std::vector<std::string> texts_of(const PlanQuestion& question, const std::string& key,
                                   const std::vector<std::string>& own);
 std::vector<int64_t> numbers_of(const PlanQuestion& question, const std::string& key,
                                 const std::vector<int64_t>& own);
 
-std::vector<int64_t> divisors_of(int64_t n);  // rising
+std::vector<int64_t> divisors_of(int64_t n);  // in rising order
 
 }  // namespace tessera

@@ -21,25 +21,36 @@
 namespace tessera {
 namespace {
 
-constexpr double kSaturated = .995;    // of the time of a sequence: more sequences save nothing
-constexpr double kClearly = 1.02;      // so many times slower is more than an error of the formula
-constexpr size_t kMostRefined = 64;    // choices whose units get recomputation of their own
-constexpr size_t kImprovedShapes = 4;  // shapes whose dims to cut are edited
-constexpr double kSurely = .9;         // of the memory: the formula cannot err by more
-constexpr double kListGain = .998;     // of the time, or less: an edit of the dims is kept
-constexpr int64_t kAllCounts = 8;      // on so few devices any number of them may be used
-constexpr size_t kAllBorders = 64;  // all borders of a small model are ranked if there are no more
+// More sequences save nothing if a sequence then takes more than this share of its time.
+constexpr double kSaturated = .995;
+// A difference above this ratio is more than an error of the formula.
+constexpr double kClearly = 1.02;
+// Most choices for which recomputation by unit is tried (refine()).
+constexpr size_t kMostRefined = 64;
+constexpr size_t kImprovedShapes = 4;  // most shapes whose best list of dims is edited
+// A choice surely fits if it needs at most this share of the memory by formula.
+constexpr double kSurely = .9;
+// An edit of a list is kept if it takes at most this share of the time.
+constexpr double kListGain = .998;
+// With at most so many devices, any number of them may stay unused.
+constexpr int64_t kAllCounts = 8;
+// For small models all cuts into stages are ranked if there are at most so many.
+constexpr size_t kAllBorders = 64;
 
-// Choices of at least this many times the best time are kept only if they are smaller than all
-// faster ones.
+// Choices that take more than this many times the best time are kept only if they need less memory
+// than all faster ones.
 constexpr double kFarOff = 2;
-constexpr size_t kHaloShapes = 6;      // ways to cut a stage whose halos are also treated otherwise
-constexpr double kHalosMaySave = 1.5;  // times the best time: slower choices are not tried so
-// The most devices of a ring: a program has so many steps for each attention.
+// Most ways to cut a stage for which other treatments of halos are tried.
+constexpr size_t kHaloShapes = 6;
+// Choices slower than this many times the best time get no edits of halos.
+constexpr double kHalosMaySave = 1.5;
+// The most devices of a ring, usually and if needs_rings(). Larger rings make programs long,
+// because each attention has as many steps as the ring has devices.
 constexpr int64_t kMostRing = 8, kMostNeededRing = 64;
-const std::vector<int64_t> kChunks = {1, 2, 3, 4, 6, 8};  // of a fixed schedule that no space has
+// Chunks that are tried with a fixed schedule that the space lacks.
+const std::vector<int64_t> kChunks = {1, 2, 3, 4, 6, 8};
 
-// Returns the number of devices of the axes that cut the batch.
+// Returns the number of pieces into which the axes cut the batch.
 int64_t over_batch(const std::vector<ChoiceAxis>& axes) {
   int64_t out = 1;
   for (const ChoiceAxis& axis : axes) out *= has(axis.dims, "batch") ? axis.size : 1;
@@ -56,7 +67,7 @@ bool is_better_choice(const PlanCandidate& a, const PlanCandidate& b) {
   return a.estimate.memory_bytes < b.estimate.memory_bytes;
 }
 
-// Returns the lists with a dim more, a dim less, or a dim in another place.
+// Returns edits of a list: with one dim more, one dim less, or one dim at another position.
 std::vector<DimList> edited(const DimList& list, const std::vector<std::string>& dims) {
   std::vector<DimList> out;
   const auto insert_at = [](DimList from, size_t at, const std::string& dim) {
@@ -73,14 +84,15 @@ std::vector<DimList> edited(const DimList& list, const std::vector<std::string>&
   return out;
 }
 
-// Returns the number of devices of the rings; 1: there are none.
+// Returns the product of the sizes of all axes with rings; 1 if there are none.
 int64_t over_rings(const std::vector<ChoiceAxis>& axes) {
   int64_t out = 1;
   for (const ChoiceAxis& axis : axes) out *= has_rings(axis.dims) ? axis.size : 1;
   return out;
 }
 
-// Returns the rings of the pairs around other lists.
+// Returns pairs whose outer lists are the rings of `pairs` and whose inner lists are `lists`.
+// Leaves out pairs that exist already, and inner lists that cut the batch or have rings.
 std::vector<DimPair> around(const std::vector<DimPair>& pairs, const std::vector<DimList>& lists) {
   std::vector<DimPair> out;
   for (const DimPair& pair : pairs) {
@@ -110,7 +122,8 @@ Ranking::Ranking(const PlanQuestion& question, const Fold& fold, UnitPricer& pri
 
 std::vector<Ranking::Shape> Ranking::shapes(bool rings) const {
   const int64_t all = question_.cluster->devices();
-  // A small cluster may leave any number of its devices unused, a large one all but a power of two.
+  // Tries all devices and, in addition, any smaller number of devices on a small cluster, powers of
+  // two on a large one.
   std::set<int64_t> counts = {all};
   if (all <= kAllCounts) {
     for (int64_t n = 1; n < all; ++n) counts.insert(n);
@@ -120,9 +133,11 @@ std::vector<Ranking::Shape> Ranking::shapes(bool rings) const {
   int64_t whole_parts = 0;
   for (const ClusterPart& part : question_.cluster->parts)
     counts.insert(whole_parts += part.nodes * part.type.devices);
-  // Where more replicas divide the batch than divide all devices, some devices may stay unused.
+  // Also leaves some devices unused where that allows a larger number of replicas that divides
+  // the batch.
   const int64_t most_replicas = std::gcd(all, question_.batch);
-  std::map<int64_t, int64_t> least_replicas;  // by count: with so many it is tried, and with more
+  // By number of devices: the least number of replicas with which it is tried.
+  std::map<int64_t, int64_t> least_replicas;
   for (const int64_t replicas : divisors_of(question_.batch)) {
     const int64_t used = replicas > all ? 0 : all / replicas * replicas;
     if (replicas > most_replicas && used > all / 2 && !counts.contains(used))
@@ -130,10 +145,12 @@ std::vector<Ranking::Shape> Ranking::shapes(bool rings) const {
   }
   for (const auto& [used, replicas] : least_replicas) counts.insert(used);
   if (fixed_number(question_, "devices") > 0) counts = {fixed_number(question_, "devices")};
-  // Rings of more devices do not move more.
+  // Rings that are needed may use all devices, because a rank of a ring moves no more if the ring
+  // is larger.
   const int64_t most = rings && needs_rings() ? all : most_inner();
   std::vector<Shape> out;
-  // Many devices come first: choices far slower than theirs need not be ranked in full.
+  // Shapes with many devices come first, so that choices that are far slower need not be ranked
+  // in full.
   for (const int64_t used : std::vector<int64_t>(counts.rbegin(), counts.rend())) {
     if (used > all) continue;
     for (const int64_t stages : divisors_of(used)) {
@@ -186,20 +203,23 @@ const std::vector<Ranking::Inside>& Ranking::priced(int64_t inner, const Space& 
   if (inner > 1 && cuts_save_nothing_ && best_s_ > 0) return it->second;
   struct Growing {
     std::vector<ChoiceAxis> axes;
-    int64_t least = 1;                             // sequences
-    double each_s = 0;                             // of a sequence, with the last number kept
-    std::map<int64_t, double> each_by_count = {};  // of a sequence, with each number priced
-    // Likewise with the sequences that were priced before, and their number.
+    int64_t least = 1;  // sequences
+    double each_s = 0;  // least time of a sequence with the numbers of sequences kept so far
+    // Time of a sequence, by each priced number of sequences.
+    std::map<int64_t, double> each_by_count = {};
+    // The passes' time with the number of sequences that was kept last, and this number.
     double before_s = 0;
     int64_t before = 0;
-    bool sums_slow = false;  // longer than the passes that hide them, with the last number kept
+    bool sums_slow = false;  // whether sums of gradients cost time with the number kept last
     bool is_done = false;
-    double time_s = 0, activation_bytes = 0, held_bytes = 0;  // with the sequences of this round
+    // With this turn's number of sequences.
+    double time_s = 0, activation_bytes = 0, held_bytes = 0;
     const UnitPrices* prices = nullptr;
   };
   std::vector<Growing> all;
   for (auto& axes : to_price) {
-    // The pieces of the batch may be unequal, which is rarely of use.
+    // Only small models try micro-batches that the axes cut into unequal pieces, because these are
+    // rarely of use.
     const int64_t least = is_small_ ? 1 : over_batch(axes);
     all.push_back({std::move(axes), least});
   }
@@ -223,17 +243,19 @@ const std::vector<Ranking::Inside>& Ranking::priced(int64_t inner, const Space& 
       const auto prices = pricer_.price(asked);
       if (!prices) {
         refusal_ = prices.error().message;
-        one.is_done = one.each_s > 0;  // else fewer sequences than the model can be cut into
+        // Else there may be too few sequences for the cuts, and more may work.
+        one.is_done = one.each_s > 0;
         continue;
       }
       one.time_s = passes_s(**prices, counts_);
       if (is_plain && one.axes.empty()) note_uncut(sequences, one.time_s);
       const double each = one.time_s / static_cast<double>(sequences);
-      // A number that is fixed is asked for, whether it saves anything or not.
+      // If the number of micro-batches is fixed, larger micro-batches are priced even if smaller
+      // ones were as fast.
       const bool may_end = !question_.fixed.contains("micro_batches");
       if (may_end && (!is_small_ || is_many) && one.each_s > 0 && each > kSaturated * one.each_s) {
-        // A kernel's last tiles may be almost empty with these sequences and full with a few more,
-        // so the least time of at most half as many decides.
+        // Compares with the least time of at most half as many sequences, because a kernel's last
+        // tiles may be almost empty with this number and full with a slightly larger one.
         double with_half = std::numeric_limits<double>::infinity();
         for (const auto& [count, seconds] : one.each_by_count) {
           if (2 * count <= sequences) with_half = std::min(with_half, seconds);
@@ -291,7 +313,8 @@ std::vector<const UnitPrices*> Ranking::price_kinds(UnitQuestion question) {
 std::vector<SpaceSchedule> Ranking::schedules_of(const Space& space) const {
   const auto fixed = question_.fixed.find("schedule");
   if (fixed == question_.fixed.end()) return space.schedules;
-  // Slices are cut into pipelines that were ranked whole.
+  // Pipelines are ranked with whole micro-batches first, and sliced
+  // afterwards (sliced_pipelines.h).
   if (slice_schedule(fixed->second) != nullptr) return {{kWholeSchedule}};
   for (const SpaceSchedule& own : space.schedules) {
     if (own.name == fixed->second) return {own};
@@ -299,17 +322,19 @@ std::vector<SpaceSchedule> Ranking::schedules_of(const Space& space) const {
   return {{fixed->second, kChunks}};
 }
 
-// Adds one candidate for each schedule and each kind of sharding.
+// Adds candidates for each schedule, number of chunks, and kind of sharding.
 void Ranking::rank_schedules(Choice choice, const Space& space, const Inside& inside,
                              std::vector<PlanCandidate>& out) {
-  // The bound is without bubbles, and in perfect balance. The smallest of the hopelessly slow
-  // choices may still be of interest if nothing else fits.
+  // least_s becomes a lower bound: without bubbles and with balanced stages. Hopelessly slow
+  // choices are ranked with one schedule only, because they are of interest only if nothing
+  // else fits.
   double least_s = std::numeric_limits<double>::infinity();
   for (const UnitPrices* prices : inside.by_kind)
     least_s = std::min(least_s, passes_s(*prices, counts_));
   least_s *= static_cast<double>(choice.micro_batches) / static_cast<double>(choice.stages);
   const bool is_hopeless = !is_small_ && best_s_ > 0 && least_s > kHopelesslySlow * best_s_;
-  // Unequal meshes may be made of slow choices, and memories of unlike devices do not compare.
+  // Far slower choices may be left out, but not on small clusters, where unequal meshes are made
+  // from slow choices, and not with several kinds of nodes, whose memories cannot be compared.
   const bool is_far_off = is_hopeless && least_s > kFarOff * best_s_ &&
                           question_.cluster->devices() > kMostMeshDevices &&
                           estimator_.kinds().count() == 1;
@@ -342,10 +367,11 @@ void Ranking::note(const Estimate& estimate) {
 
 void Ranking::rank_shards(Choice choice, const Inside& inside, bool is_far_off,
                           std::vector<PlanCandidate>& out) {
-  // On several nodes the order of stages and replicas may matter.
+  // The order of stages and replicas matters only on several nodes.
   const bool may_turn = choice.stages > 1 && choice.axes.front().size > 1 &&
                         choice.ranks() > question_.cluster->type_of(0).devices;
-  // Without replicas, axes inside a stage may hold parameters alike.
+  // Tensors may also rest in shards without replicas, if ranks inside a stage hold
+  // equal parameters.
   const bool is_divided =
       choice.axes.front().size > 1 ||
       std::ranges::any_of(inside.by_kind.front()->units,
@@ -418,7 +444,7 @@ std::vector<PlanCandidate> Ranking::rank(Space& space) {
   for (const std::string& level : space.recompute) {
     if (allows(question_, "recompute", level)) levels.push_back(level);
   }
-  // A module that is fixed need not be one of the space's levels.
+  // The user may fix `recompute` to a value that is no level of the space.
   if (levels.empty()) levels = texts_of(question_, "recompute", {});
   // For small models all choices are ranked before any list is edited.
   const bool improves_early = space.own_lists && !is_small_;
@@ -431,7 +457,8 @@ std::vector<PlanCandidate> Ranking::rank(Space& space) {
 
 void Ranking::rank_halos(std::vector<PlanCandidate>& out) {
   if (!may_choose_halos(fold_.graph, question_)) return;
-  std::set<std::string> known;  // ways to cut a stage, with what these are priced by
+  // The ways to cut a stage that have halos, with micro-batches and recomputation.
+  std::set<std::string> known;
   std::vector<PlanCandidate> found;
   double least_s = 0;
   for (const PlanCandidate* candidate : in_order(out)) {
@@ -468,9 +495,10 @@ void Ranking::rank_shapes(Space& space, const std::vector<std::string>& levels,
   }
 }
 
-// Returns the fastest candidate of each of the fastest shapes, the fastest first. Other dims may
-// make a candidate smaller, so it need not fit. Where the fastest cuts one dim alone (replicas by
-// another name, if it is the batch), the fastest that cuts more is a second start.
+// Returns the fastest candidate of each of the fastest shapes, the fastest first. A candidate need
+// only nearly fit, because edits of its list may make it smaller. If the fastest candidate of a
+// shape has a list of one dim, also returns the fastest one with a longer list, because a list
+// {"batch"}, for example, is only another form of replicas.
 std::vector<PlanCandidate> Ranking::best_of_shapes(const std::vector<PlanCandidate>& ranked) const {
   std::map<std::tuple<int64_t, int64_t, bool>, const PlanCandidate*> best;
   for (const PlanCandidate& one : ranked) {
@@ -501,7 +529,8 @@ void Ranking::improve_lists(Space& space, const std::vector<std::string>& levels
                             std::vector<PlanCandidate>& out) {
   if (!question_.uses(Mechanism::kEditedLists)) return;
   std::vector<DimList> found;
-  bool are_parts_tried = false;  // of the fastest choice that cuts ops along several dims
+  // Whether with_scopes() was called, which is done for one choice only.
+  bool are_parts_tried = false;
   for (const PlanCandidate& best : best_of_shapes(out)) {
     if (!is_small_ && best_s_ > 0 && best.estimate.step_s > kHopelesslySlow * best_s_) continue;
     const ChoiceAxis& inner = best.choice.axes[1];
@@ -561,7 +590,7 @@ std::optional<DimList> Ranking::improved_list(const PlanCandidate& start, const 
         const size_t ranked_before = ranked.size();
         rank_schedules(choice, space, inside, ranked);
         if (level == from.choice.recompute) break;
-        // More recomputation saves memory and never time: it is of no use where the best plan fits.
+        // More recomputation saves memory and never time, so it is of no use if the best plan fits.
         const bool may_win = std::any_of(
             ranked.begin() + static_cast<std::ptrdiff_t>(ranked_before), ranked.end(),
             [&](const auto& one) { return one.estimate.step_s < best.estimate.step_s; });
@@ -581,9 +610,9 @@ std::optional<DimList> Ranking::improved_list(const PlanCandidate& start, const 
 
 void Ranking::refine(const Space& space, std::vector<PlanCandidate>& out) {
   if (!question_.uses(Mechanism::kPartition)) return;
-  // The partition knows one time of a unit, whatever stage it is in.
+  // Needs one kind of nodes, because partition() takes one time for a unit, whatever its stage.
   if (limit_ <= 0 || !space.own_units || estimator_.kinds().count() > 1) return;
-  // Choices that differ in recomputation alone, by the order of the levels.
+  // Groups of choices that differ in recomputation alone, each in the order of the levels.
   std::map<std::string, std::vector<size_t>> groups;
   for (size_t i = 0; i < out.size(); ++i) {
     Choice plain = out[i].choice;
@@ -615,7 +644,8 @@ void Ranking::refine(const Space& space, std::vector<PlanCandidate>& out) {
   }
 }
 
-// Returns the choice with recomputation by unit. `levels`: the choice with ever more recomputation.
+// Returns the choice with a level of recomputation for each unit, or nothing if no such choice
+// fits. `levels`: the choice with each level of recomputation, the least first.
 std::optional<PlanCandidate> Ranking::with_own_recomputation(const std::vector<Choice>& levels) {
   const Choice& plain = levels.front();
   const int64_t replicas = plain.axes.front().size;
@@ -676,8 +706,8 @@ std::optional<PlanCandidate> Ranking::with_own_recomputation(const std::vector<C
 
 namespace {
 
-// Gives the axes of a question the dims that one unit cuts. `axes` are those of the choice, of
-// which the first one, the replicas, is not in the question; `dims` are by axis of the choice.
+// Sets the dims of a question's axes (`asked`) to the dims of one unit. `axes`: of the choice; the
+// first one, the replicas, is not in the question. `dims`: by axis of the choice.
 void set_dims(std::vector<ChoiceAxis>& asked, const std::vector<ChoiceAxis>& axes,
               const std::vector<DimList>& dims) {
   for (ChoiceAxis& one : asked) {
@@ -692,7 +722,7 @@ void set_dims(std::vector<ChoiceAxis>& asked, const std::vector<ChoiceAxis>& axe
 bool Ranking::estimate_own(PlanCandidate& candidate) {
   const Choice& choice = candidate.choice;
   UnitQuestion asked;
-  // The prices, by the settings in which units may differ from the model.
+  // Prices by recomputation, halo layers and dims, in which units may differ.
   std::map<std::tuple<std::string, int64_t, std::vector<DimList>>, std::vector<const UnitPrices*>>
       known;
   std::vector<const UnitPrices*> prices;
@@ -725,7 +755,7 @@ bool Ranking::estimate_own(PlanCandidate& candidate) {
 
 void Ranking::play(PlanCandidate& candidate) {
   const Choice& choice = candidate.choice;
-  // Choices with slices have estimates from tables of slice times (slicer.h), which stay.
+  // Choices with slices keep their estimates, which come from tables of slice times (slicer.h).
   if (choice.stages == 1 || !choice.slices.empty()) return;
   estimator_.play_schedules(true);
   PlanCandidate played = candidate;

@@ -1,6 +1,6 @@
-// Ranks the choices of a space by formula. Units are priced as rarely as possible: recomputation
-// makes a step longer, so a choice with it is priced only where the same choice without it does not
-// fit and is no slower than what fits already.
+// Ranks the choices of a space by formula. Prices of units are expensive, so few are computed. For
+// example, because recomputation makes a step longer, a choice with recomputation is priced only if
+// the choice without recomputation does not fit and is faster than the best choice that fits.
 #pragma once
 
 #include <functional>
@@ -16,32 +16,35 @@
 
 namespace tessera {
 
-// Micro-batches of up to this many sequences a replica are tried in any case; larger ones only
-// while the time of a sequence still falls.
+// Small models try all micro-batches of up to this many times the fewest sequences. Larger
+// micro-batches, and all of other models, are tried only as long as the time of a sequence
+// still falls.
 inline constexpr int64_t kTriedSequences = 32;
-// A choice that is slower than this many times the best one cannot win by the formula's error.
+// A choice that takes more than this many times the best time by formula cannot be the best,
+// because the formula errs by less.
 inline constexpr double kHopelesslySlow = 1.3;
 
-// A schedule, and the numbers of stages of each place that are tried with it.
+// A schedule, and the numbers of chunks (stages of each place) that are tried with it.
 struct SpaceSchedule {
   std::string name;
   std::vector<int64_t> chunks = {1};
 };
 
-// The choices that a planner tries. Degrees are all that divide the devices.
+// The choices that a planner tries. All degrees that divide the number of devices are tried.
 struct Space {
-  std::vector<DimList> lists;            // of the one axis inside a stage
-  std::vector<DimPair> pairs;            // of two axes
-  std::vector<std::string> recompute;    // least first; "none" is among them
-  std::vector<SpaceSchedule> schedules;  // the first one also stands where there is no pipeline
-  // Whether single units may be recomputed, and borders between stages may lie elsewhere than where
-  // the stages' times are balanced.
+  std::vector<DimList> lists;  // lists of dims for one axis inside a stage
+  std::vector<DimPair> pairs;  // lists of dims for two axes inside a stage
+  // Levels of recomputation, the least first; "none" is one of them.
+  std::vector<std::string> recompute;
+  std::vector<SpaceSchedule> schedules;  // schedules; choices without a pipeline have the first one
+  // Whether single units may have a level of recomputation of their own, and whether borders
+  // between stages may be moved away from the balance of the stages' times.
   bool own_units = false;
   bool own_lists = false;  // the search may change the lists
-  // Whether stages may have unequal meshes and slices, and transfers buckets and depths of their
-  // own.
+  // Whether the search also tries unequal meshes, slices, units with own dims, and other sizes of
+  // buckets and depths of prefetching.
   bool is_wide = false;
-  bool has_rings() const;  // in some list
+  bool has_rings() const;  // whether some list has a ring ("seq~kv")
 };
 
 class Ranking {
@@ -51,155 +54,168 @@ class Ranking {
   // Returns the ranked choices of the space, and adds better lists to the space if it finds any.
   std::vector<PlanCandidate> rank(Space& space);
 
-  // Returns the candidate with one border between stages moved by a few units, with one level of
-  // recomputation less or more of the last units of each stage, and with its halos treated
-  // otherwise.
+  // Returns edits of the candidate: one border between stages moved by a few units, another number
+  // of chunks, the last units of each stage with one level of recomputation more or less, other
+  // treatment of halos (halo_choices.h) and other transfers (transfer_choices.h).
   std::vector<PlanCandidate> edits(const PlanCandidate& candidate, const Space& space);
 
-  // Estimates the candidate anew, its schedule played (Estimator::play_schedules).
+  // Estimates the candidate's time anew with its schedule simulated (Estimator::play_schedules).
   void play(PlanCandidate& candidate);
-  // Sets whether edits are estimated with the schedule played, too. At first they are not.
+  // Sets whether edits(), too, estimates with the schedule simulated. The default is false.
   void play_edits(bool plays) { plays_edits_ = plays; }
-  // Sets the estimate of a choice whose units have dims, recomputation and halos of their own. The
-  // cost of changing the layout between neighbours is not counted. Returns false if it has no
-  // price.
+  // Sets the estimate of a choice whose units may have dims, recomputation and halos of their own.
+  // The cost of changing the layout between neighbouring units is not counted. Returns false if
+  // some unit cannot be priced.
   bool estimate_own(PlanCandidate& candidate);
 
-  // Sets the lists and the pairs of a space to what dim_lists.h finds on the smallest axis that the
-  // devices allow. For small models adds all lists of one or two dims that cut in different ways.
+  // Sets the lists and pairs of a space to those that a DimListSearch finds on the smallest axis
+  // that the devices allow. For small models adds all lists of one or two dims that cut in
+  // different ways.
   void find_dims(Space& space);
 
   const std::string& last_refusal() const { return refusal_; }
   const Fold& fold() const { return fold_; }
   Estimator& estimator() { return estimator_; }
-  // Returns the number of choices that were ranked but not returned: far slower than others, and
-  // not smaller.
+  // Returns the number of choices that were ranked but not returned, because they are far slower
+  // than others and need no less memory.
   int64_t left_out() const { return left_out_; }
 
  private:
-  // Returns edits(), estimated in the way that the estimator is set to.
+  // Returns the edits of edits(), estimated with or without simulated schedules as the estimator
+  // is set.
   std::vector<PlanCandidate> edits_of(const PlanCandidate& candidate, const Space& space);
-  // Returns whether many sequences take a device no longer than `least` ones, and it has far more
-  // memory than they need.
+  // Returns whether one device needs hardly more time for many sequences than for `least`
+  // sequences, and has far more memory than the many sequences need. `least`: of the
+  // smallest micro-batch.
   bool all_fit_and_none_is_longer(int64_t least);
-  // Returns the entries that lists may be made of: dims_to_cut() without what the question leaves
-  // out.
+  // Returns the entries of which lists may be made: dims_to_cut() without rings or work classes if
+  // the question switches these mechanisms off.
   std::vector<std::string> dims_offered() const;
   void add_all_lists(Space& space, int64_t size) const;
-  struct Shape {  // how the devices are divided
+  // Numbers into which the devices are divided; inner: devices of the axes inside a stage.
+  struct Shape {
     int64_t stages, replicas, inner;
     friend auto operator<=>(const Shape&, const Shape&) = default;
   };
-  // Returns how the devices may be divided. `rings`: axes inside a stage have rings, which may
-  // cross many nodes where they are needed.
+  // Returns all ways to divide the devices. `rings`: whether lists have rings. Axes with rings may
+  // be larger than most_inner() if needs_rings().
   std::vector<Shape> shapes(bool rings) const;
-  // Returns the most devices of the axes inside a stage, other than of rings where these are
-  // needed.
+  // Returns the most devices that axes inside a stage may have together; axes with rings may have
+  // more if needs_rings().
   int64_t most_inner() const;
   bool needs_rings() const;
   // A way to cut a stage, with the sequences of a micro-batch of one replica.
   struct Inside {
     std::vector<ChoiceAxis> axes;
     int64_t sequences = 1;
-    std::vector<const UnitPrices*> by_kind;  // of nodes
+    std::vector<const UnitPrices*> by_kind;  // prices on each kind of nodes
   };
-  // Returns what the axes inside a stage of so many devices may be.
+  // Returns the ways to cut a stage with so many devices inside: each one is a list of axes
+  // with dims.
   std::vector<std::vector<ChoiceAxis>> axes_inside(int64_t inner, const Space& space) const;
-  // Returns those of axes_inside() that are worth a look, with prices: with ever more sequences
-  // until these save no time, and without those that others with as many sequences beat in time and
-  // in memory.
+  // Returns the ways of axes_inside() with prices, for each number of sequences of a micro-batch
+  // that is worth ranking. Numbers of sequences rise until more sequences save no time. Leaves out
+  // ways that another way with as many sequences beats clearly in time, and does not exceed in
+  // memory. `is_least`: whether `recompute` is the least level that the question allows.
   const std::vector<Inside>& priced(int64_t inner, const Space& space, const std::string& recompute,
                                     bool is_least);
-  // Notes the time of both passes of a micro-batch where no op is cut, for the bounds below.
+  // Stores the time of both passes of a micro-batch if no op is cut. The bounds below use it.
   void note_uncut(int64_t sequences, double seconds);
   // Returns whether a choice with so many devices inside a stage and so many sequences in a
-  // micro-batch could be nearly as fast as the best that fits. It follows from the prices of uncut
-  // units, because cuts save no work.
+  // micro-batch could be nearly as fast as the best choice that fits. The bound is computed from
+  // the prices of uncut units, because cuts save no work.
   bool may_win(int64_t inner, int64_t sequences) const;
-  // Returns whether more sequences could win, given the times of cut units with two numbers of
-  // them. Each further sequence is taken to need at least as long as the last ones did.
+  // Returns whether a choice with even more sequences in a micro-batch could win, given the times
+  // of the passes with `fewer` and with `more` sequences. It assumes that each further sequence
+  // takes at least as long as each of the last (more - fewer) sequences did.
   bool may_win_with_more(int64_t inner, int64_t fewer, double fewer_s, int64_t more,
                          double more_s) const;
-  // Returns whether replicas of whole models, which fit, would sum their gradients for nearly as
-  // long as the backward pass that hides the sums, or longer. Larger micro-batches then save time
-  // even where their passes do not.
+  // Returns whether the sums of gradients would cost time: whether replicas of the whole model fit
+  // and would need more than a share (kCostlySums) of the backward pass for the sums. Larger
+  // micro-batches then save time, because their longer backward pass hides more of the sums.
   bool sums_slow_passes(int64_t inner, const UnitPrices& prices) const;
-  // Returns whether the step is faster than that of the best choice that surely fits, or there is
-  // none.
+  // Returns whether the step is faster than that of the best choice that surely fits. True if no
+  // choice surely fits.
   bool may_be_best(double step_s) const;
-  // Returns whether some choice with these axes and sequences, and less recomputation, is faster
-  // than the best, but too large. More recomputation makes choices smaller and never faster.
+  // Returns whether some choice with these axes and sequences and with less recomputation is faster
+  // than the best one, but too large. Only then can more recomputation win, because it makes
+  // choices smaller and never faster.
   bool may_win_smaller(const std::vector<ChoiceAxis>& axes, int64_t sequences) const;
   static std::string axes_key(const std::vector<ChoiceAxis>& axes, int64_t sequences);
-  // Returns the least time of a step in which micro-batches of so many sequences take passes_s on
-  // `inner` devices: all devices are at work, and there is no bubble.
+  // Returns a lower bound of the step's time if micro-batches of so many sequences take passes_s on
+  // `inner` devices. It assumes that all devices are always at work.
   double least_step_s(double passes_s, int64_t inner, int64_t sequences) const;
-  // Adds the choices of one shape. `is_least`: this is the least level of recomputation allowed.
+  // Adds the choices of one shape. `is_least`: whether `recompute` is the least level that the
+  // question allows.
   void rank_shape(const Shape& shape, const Space& space, const std::string& recompute,
                   bool is_least, std::vector<PlanCandidate>& out);
   // Returns the schedules of the space that the question allows. A fixed schedule need not be one
-  // of the space's: how many chunks it may have is found by making it.
+  // of the space's. All numbers of chunks in kChunks are then returned, and those are dropped later
+  // with which the schedule cannot be made.
   std::vector<SpaceSchedule> schedules_of(const Space& space) const;
   void rank_schedules(Choice choice, const Space& space, const Inside& inside,
                       std::vector<PlanCandidate>& out);
-  // Adds a candidate for each kind of sharding, and each order of replicas and stages. Choices that
-  // are far off are kept only if no ranked choice beats them in time and in memory.
+  // Adds a candidate for each value of Choice::sharded and of Choice::replicas_apart. `is_far_off`:
+  // whether the choice is far slower than the best; its candidates are then kept only if no ranked
+  // choice beats them in both time and memory.
   void rank_shards(Choice choice, const Inside& inside, bool is_far_off,
                    std::vector<PlanCandidate>& out);
   bool is_beaten(const Estimate& estimate) const;
   void note(const Estimate& estimate);
-  // Adds the choice with all other borders between its stages.
+  // Adds the choice with every other way to cut the units into its stages.
   void rank_borders(const Choice& choice, std::vector<PlanCandidate>& out);
-  // Returns the prices on each kind of nodes; empty: one of them refuses.
+  // Returns the prices on each kind of nodes; none if the units cannot be priced on one of them.
   std::vector<const UnitPrices*> price_kinds(UnitQuestion question);
 
-  // Edits the dims of the axis inside a stage on the best choices of the best shapes, until no edit
-  // makes these faster; the lists that are found join the space and are ranked in all shapes.
+  // Edits the list of dims of the best choices of the best shapes, as long as edits make these
+  // choices faster. Adds the lists that it finds to the space, and ranks them in all shapes.
   void improve_lists(Space& space, const std::vector<std::string>& levels,
                      std::vector<PlanCandidate>& out);
   std::optional<DimList> improved_list(const PlanCandidate& start, const Space& space,
                                        const std::vector<std::string>& levels);
-  // Returns the choice's list, or what improved_list() made of it, with dims for parts of a block
-  // (scoped_dims.h) if these save time. Nothing is tried for choices slower than the fastest.
+  // Returns the list with entries for parts of a block (scoped_dims.h) if these save time, else
+  // `improved`. It begins with `improved`, the result of improved_list(), or the choice's own list
+  // if that is nothing. Choices that are clearly slower than the fastest one are not tried.
   std::optional<DimList> with_scopes(const PlanCandidate& start, std::optional<DimList> improved,
                                      const Space& space);
   std::vector<PlanCandidate> best_of_shapes(const std::vector<PlanCandidate>& ranked) const;
-  // Adds the choices of all shapes. `improves_early`: better lists are looked for among choices
-  // with the first level, so that levels that recompute more are asked only of lists that may win.
+  // Adds the choices of all shapes. `improves_early`: whether to call improve_lists() after the
+  // first level of recomputation, so that further levels are ranked for the better lists, too.
   void rank_shapes(Space& space, const std::vector<std::string>& levels,
                    std::vector<PlanCandidate>& out, bool improves_early);
 
-  // Adds candidates where a choice that recomputes nothing would be fast enough but does not fit:
-  // with cuts that give places with more micro-batches in flight fewer units, and with
-  // recomputation of single units (partition.h).
+  // Adds candidates for choices that recompute nothing, would be fast enough, and do not fit. Their
+  // cuts give fewer units to places with more micro-batches in flight, and single units are
+  // recomputed (partition.h).
   void refine(const Space& space, std::vector<PlanCandidate>& out);
   std::optional<PlanCandidate> with_own_recomputation(const std::vector<Choice>& levels);
-  // Adds the best candidates that have halos, with these treated otherwise (halo_choices.h).
+  // Adds edits of the best candidates that have halos, in which the halos are treated
+  // otherwise (halo_choices.h).
   void rank_halos(std::vector<PlanCandidate>& out);
 
   const PlanQuestion& question_;
   const Fold& fold_;
-  bool is_small_;                // nothing is left out because a formula says that it is slower
+  bool is_small_;  // small models leave no choice out because a formula says that it is slower
   std::vector<int64_t> counts_;  // Fold::counts
   UnitPricer& pricer_;
   Estimator estimator_;
-  // By devices inside a stage, recomputation, and the axes that were asked for.
+  // Cache of priced(), by devices inside a stage, recomputation, and axes.
   std::map<std::string, std::vector<Inside>> priced_;
-  // Seconds of both passes of a micro-batch, by its sequences, where no op is cut and nothing is
-  // recomputed; on the first kind of nodes.
+  // Seconds of both passes of a micro-batch if no op is cut and nothing is recomputed, by its
+  // number of sequences. Empty if there are several kinds of nodes.
   std::map<int64_t, double> uncut_s_;
-  // The least time of a choice that does not surely fit, by axes and sequences, and by shape.
+  // The least time of a choice that does not surely fit, by axes_key(), then by shape.
   std::map<std::string, std::map<Shape, double>> too_large_s_;
-  std::set<std::string> edited_;  // sizes and lists of axes of which no edit was found to be faster
+  // Axes whose edits were tried, or that resulted from them: size and cuts_of().
+  std::set<std::string> edited_;
   bool plays_edits_ = false;
-  // Whether kernels are so small that fewer sequences or cuts save no time, and there is memory for
-  // all sequences.
+  // Whether kernels are so small that neither fewer sequences nor cuts save time, and memory
+  // suffices for all sequences.
   bool cuts_save_nothing_ = false;
   double limit_;       // of a device's memory; 0: none
   HaloChoice halos_;   // what the question fixes
-  double best_s_ = 0;  // of the choices that fit by formula; 0: none yet
-  // By memory: the least time of ranked choices that need no more. Only choices that no other one
-  // beats in both time and memory are kept.
+  double best_s_ = 0;  // least time of the choices that surely fit by formula; 0: none yet
+  // The ranked choices that no other one beats in both time and memory: their times, by memory.
   std::map<double, double> least_s_;
   int64_t left_out_ = 0;
   std::string refusal_;

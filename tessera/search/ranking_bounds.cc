@@ -1,5 +1,5 @@
-// Bounds that save prices: earlier prices show that some choices cannot become the answer
-// (docs/theory/search.md section 12).
+// Bounds of Ranking that save prices: earlier prices show that some choices cannot become the
+// answer, so these are not priced (docs/theory/search.md section 12).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,11 +12,11 @@
 namespace tessera {
 namespace {
 
-// Cutting an op over n devices may make its kernels a little more efficient. n devices together are
-// assumed to need at least this share of the time that one device needs.
+// Cutting an op over n devices may make its kernels a little more efficient. The sum of the times
+// of n devices is assumed to be at least this share of the time of one device.
 constexpr double kBetterShapes = .95;
-// Sums of gradients and the pass beside them slow each other, so even sums shorter than the pass
-// cost time: from this share of the pass on.
+// Sums of gradients are taken to cost time if they are longer than this share of the backward pass
+// that hides them, because the pass and the sums slow each other down.
 constexpr double kCostlySums = .25;
 
 }  // namespace
@@ -29,7 +29,8 @@ std::string Ranking::axes_key(const std::vector<ChoiceAxis>& axes, int64_t seque
 }
 
 void Ranking::note_uncut(int64_t sequences, double seconds) {
-  if (estimator_.kinds().count() > 1) return;  // nodes of the other kinds may be faster
+  // No bound, because nodes of other kinds may be faster.
+  if (estimator_.kinds().count() > 1) return;
   uncut_s_[sequences] = seconds;
 }
 

@@ -10,17 +10,19 @@
 namespace tessera {
 namespace {
 
-// If kTriedSequences times as many sequences take at most this many times as long, the kernels are
-// too small to fill a device.
+// Kernels are too small to fill a device if up to kTriedSequences times as many sequences take at
+// most this many times as long.
 constexpr double kNoLonger = 1.03;
-// Axes inside a stage may have at least this many devices, however few a node has.
+// Axes inside a stage may always have up to this many devices, even if a node has fewer.
 constexpr int64_t kLeastInner = 8;
-// Rings that take at most this many times the time of the best single axis on few devices may win
-// on more.
+// Rings are kept if on few devices they take at most this many times the time of the best single
+// axis, because they may win on more devices.
 constexpr double kRingLoss = 1.08;
-// A batch has few sequences if it has fewer than this for each stage of the largest size.
+// Rings are needed if the batch has fewer sequences than this for each group of
+// most_inner() devices.
 constexpr int64_t kSequencesOfStage = 2;
-constexpr double kRoomy = 8;  // a device has so many times the memory that the uncut model needs
+// Memory is ample if it is more than this many times the bytes that the uncut model needs.
+constexpr double kRoomy = 8;
 
 }  // namespace
 
@@ -31,8 +33,8 @@ bool Space::has_rings() const {
          });
 }
 
-// Returns twice a node's devices: beyond that the inner axis crosses the network in every layer.
-// Where nodes have one device or two, all axes do.
+// Returns twice the devices of a node, at least kLeastInner. Larger axes would cross the network in
+// every layer; on nodes with one or two devices nearly all axes do, so kLeastInner applies.
 int64_t Ranking::most_inner() const {
   return std::max(
       {2 * question_.cluster->type_of(0).devices, kLeastInner, fixed_number(question_, "tp")});
@@ -69,8 +71,8 @@ bool Ranking::all_fit_and_none_is_longer(int64_t least) {
           kRoomy * (held_bytes(**many, counts_) + (*many)->transient_bytes) < limit_);
 }
 
-// Returns whether a batch has so few sequences that without rings most devices are of use only in
-// long pipelines, which mostly wait.
+// Returns whether the batch has so few sequences that without rings most devices could only be used
+// in long pipelines, which wait most of the time.
 bool Ranking::needs_rings() const {
   return question_.batch * most_inner() < kSequencesOfStage * question_.cluster->devices();
 }
@@ -87,8 +89,8 @@ std::vector<std::string> Ranking::dims_offered() const {
 
 void Ranking::find_dims(Space& space) {
   const int64_t node = question_.cluster->type_of(0).devices;
-  int64_t smallest = 0;     // inner axis
-  bool over_nodes = false;  // whether there are axes of two nodes' devices
+  int64_t smallest = 0;     // size of the smallest axis inside a stage
+  bool over_nodes = false;  // whether some shape has axes with the devices of two nodes
   bool two_by_two = false;
   for (const Shape& shape : shapes(false)) {
     if (shape.inner > 1 && (smallest == 0 || shape.inner < smallest)) smallest = shape.inner;
@@ -97,7 +99,8 @@ void Ranking::find_dims(Space& space) {
   }
   if (smallest == 0) return;
   DimListSearch search(fold_, pricer_, dims_offered(), question_.progress);
-  // Finds the smallest micro-batch, because cutting its batch gains nothing.
+  // Finds the smallest micro-batch that the model can be built with, and prices lists with it,
+  // because cutting the batch of a micro-batch of this size gains nothing.
   int64_t least = 1;
   while (2 * least <= question_.batch && !pricer_.price({{}, least, "none"})) least *= 2;
   cuts_save_nothing_ =

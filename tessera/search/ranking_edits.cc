@@ -1,5 +1,6 @@
-// Ranking::edits: the choices that differ from a simulated one in one thing (a border, the number
-// of chunks, halos, recomputation of some units). A local search simulates the best of them next.
+// Implements Ranking::edits, which returns choices that differ from a simulated one in one setting
+// (a border, the number of chunks, halos, recomputation of some units, transfers). A local search
+// simulates the best of these edits next.
 #include <algorithm>
 #include <bit>
 #include <iterator>
@@ -13,9 +14,10 @@
 namespace tessera {
 namespace {
 
-constexpr size_t kFarthestMove = 3;  // of a border between stages, in units
+constexpr size_t kFarthestMove = 3;  // most units by which an edit moves a border between stages
 
-// Returns the choices with a border between two stages a few units further.
+// Returns the choices in which one border between two stages is moved by a few units, in
+// either direction.
 std::vector<Choice> border_edits(const Choice& from, size_t units) {
   std::vector<Choice> out;
   for (size_t s = 1; s < from.cuts.size(); ++s) {
@@ -35,8 +37,8 @@ std::vector<Choice> border_edits(const Choice& from, size_t units) {
   return out;
 }
 
-// Returns numbers of chunks that may do better where there are several: one more or less, half as
-// many more, and twice as many.
+// Returns other numbers of chunks to try if the choice has several: one more, one less, 1.5 times
+// and twice as many.
 std::vector<int64_t> other_chunks(const Choice& from, size_t units) {
   std::vector<int64_t> out;
   if (from.chunks == 1) return out;
@@ -93,7 +95,7 @@ std::vector<PlanCandidate> Ranking::edits_of(const PlanCandidate& candidate, con
     const size_t end = s + 1 < from.cuts.size() ? from.cuts[s + 1] : fold_.units.size();
     const size_t begin = from.cuts.empty() ? 0 : from.cuts[s];
     for (const int step : {-1, 1}) {
-      // The edits change ever more units of the stage, from its end on.
+      // Makes edits that change the last 1, 2, 4, ... units of the stage.
       Choice edit = from;
       size_t changed = 0;
       for (size_t u = end; u-- > begin;) {

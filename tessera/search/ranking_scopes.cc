@@ -11,19 +11,23 @@
 namespace tessera {
 namespace {
 
-constexpr double kEntryGain = .9995;  // of the time, or less: an entry is kept beside others
-constexpr double kNear = 1.01;        // of the best time, or less: parts of such choices are tried
-constexpr double kScopedGain = .998;  // of the time, or less: entries are worth their words
+// An entry is kept if the step takes at most this share of the time.
+constexpr double kEntryGain = .9995;
+// Entries are tried only for choices within this many times the best time.
+constexpr double kNear = 1.01;
+// A list with entries is returned if the step takes at most this share of the time.
+constexpr double kScopedGain = .998;
 
 }  // namespace
 
-// Adds dims for parts of a block. Each entry is priced by itself, and those that save time are put
-// together, the best in front: they mostly concern different ops. There is one round only, so that
-// parts cost a search little.
+// Tries each scoped entry (scoped_dims.h) by itself, and then all entries together that save time,
+// the best first. Together they mostly save more, because they concern different ops. Entries are
+// not tried a second time on the result, which keeps the search short.
 std::optional<DimList> Ranking::with_scopes(const PlanCandidate& start,
                                             std::optional<DimList> improved, const Space& space) {
   const ChoiceAxis& axis = start.choice.axes[1];
-  // Returns the seconds of a step that fits, or that needs no more than the start.
+  // Returns the least seconds of a step with these dims that fits, or needs no more memory
+  // than `start`.
   const auto step_s = [&](const DimList& dims) -> std::optional<double> {
     Inside inside;
     inside.axes = inner_axes(axis.size, dims);
@@ -45,7 +49,8 @@ std::optional<DimList> Ranking::with_scopes(const PlanCandidate& start,
     }
     return out;
   };
-  // Parts have no choice where one dim cuts all that is cut; the start may have one, though slower.
+  // Returns whether ops have a choice, that is, whether the list cuts otherwise than any single dim
+  // of `start` would. `improved` may have no choice where the slower `start` has one.
   const auto has_choice = [&](const DimList& dims) {
     const std::string cuts = cuts_of(fold_.graph, {{axis.name, axis.size, dims}});
     return std::ranges::none_of(axis.dims, [&](const std::string& dim) {

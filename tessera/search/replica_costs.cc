@@ -58,8 +58,9 @@ double ReplicaCosts::seconds_to_sum(int64_t replicas, int64_t stride, int64_t by
   return collective_time(CollectiveKind::kAllReduce, placed(replicas, 0, stride), bytes).seconds;
 }
 
-// Returns the time of a pass beside which something moves. Both run at once, and slow each other
-// down, until the shorter one has ended; but nothing hides `waits_s` of the transfer.
+// Returns the time of a pass and a transfer that run at the same time. Each slows the other
+// down until the shorter of the two has ended. `waits_s`: seconds of the transfer that no
+// computation hides.
 double ReplicaCosts::beside(double computes_s, const TransferTime& moved, double waits_s) {
   const double slowed = computes_s * moved.slows;
   const double transfer = std::max(0.0, moved.seconds - waits_s) * moved.slowed_times;
@@ -91,11 +92,13 @@ class ReplicaCosts::Moves {
   int64_t sharded() const { return resting_.sharded; }
   bool hides_gradients() const { return hides_gradients_; }
   bool hides_parameters() const { return hides_parameters_; }
-  // Returns the share that a rank updates of the parameters that it computes with.
+  // Returns which share of the parameters that a rank computes with is also updated by this rank.
   double shard() const { return share_in_shards(sum_) / static_cast<double>(replicas_); }
-  // Returns the share of the gradients summed inside the stage whose parameters ranks hold alike.
+  // Returns a share of the gradients that are summed inside the stage: those whose parameters
+  // several ranks hold alike.
   double alike() const { return alike_; }
-  // Returns the share of all parameters whose gradients are summed in the stage but not held alike.
+  // Returns a share of all parameters: those whose gradients are summed inside the stage although
+  // no two ranks hold the parameters alike.
   double only_summed() const { return sum_.summed_bytes * (1 - alike_) / all_; }
 
   TransferTime gradients() const {
@@ -114,16 +117,16 @@ class ReplicaCosts::Moves {
     return over_all(CollectiveKind::kAllGather, tensors_,
                     pieces(tensors_, sharded() >= 3, hides_parameters_), bytes, hides_parameters_);
   }
-  // Returns the time to gather parameters without a copy that is kept for the step. Nothing gathers
-  // them ahead of their reader.
+  // Returns the time to gather those parameters of which no copy is kept for the step. They are
+  // gathered right before their reader, so nothing hides this time.
   TransferTime uncopied_parameters() const {
     return over_all(CollectiveKind::kAllGather, tensors_, pieces(tensors_, true, false),
                     sum_.uncopied_bytes, false);
   }
 
  private:
-  // Returns the time that a device loses because its host calls a collective, waits until it has
-  // ended, and only then issues the next kernel.
+  // Returns the seconds that a device loses at each collective because its host calls the
+  // collective, waits for its end, and only then issues the next kernel.
   double held_up_s() const {
     const Style& style = costs_.style_;
     const NodeType& node = costs_.cluster_.type_of(resting_.first_device);
@@ -137,19 +140,20 @@ class ReplicaCosts::Moves {
                (style.host_collective_s + style.host_crowd_s * crowd + style.host_backward_s);
   }
 
-  // Returns how many collectives move tensors whose bytes are mostly in so many large pieces. Small
-  // tensors are joined only up to the next large one: two in three pieces of a transformer's layer
-  // are small. They take no time where they move once a step and are hidden.
+  // Returns the number of collectives that move the tensors. `large`: number of large pieces, which
+  // have most of the bytes. Small neighbouring tensors are joined into one collective, but not
+  // across a large tensor between them; so about two in three collectives of a transformer's layer
+  // are small. Where tensors move once a step and are hidden, only the large pieces count.
   double pieces(double large, bool is_in_passes, bool is_hidden) const {
     if (is_hidden && !is_in_passes) return large;
     return std::min(sum_.parameters, is_hidden ? 3 * large : 2 * sum_.large_parameters + 1);
   }
 
-  // Returns the time over one group. `large` pieces hold nearly all bytes; the other, small pieces
-  // cost latency alone.
+  // Returns the time of `pieces` collectives within one group. The number `large` of them move all
+  // bytes; the time of the others is nearly all latency.
   TransferTime over(const GroupPlacement& group, CollectiveKind kind, double large, double pieces,
                     double bytes) const {
-    constexpr int64_t kSmallPiece = 16 << 10;  // bytes; its time is nearly all latency
+    constexpr int64_t kSmallPiece = 16 << 10;  // bytes of a small collective
     TransferTime out = costs_.collective_time(kind, group, static_cast<int64_t>(bytes / large));
     out.seconds *= large;
     if (pieces > large)
@@ -157,11 +161,12 @@ class ReplicaCosts::Moves {
     return out;
   }
 
-  // Returns the time over the replicas and inside the stage. Tensors that ranks of the stage hold
-  // or sum alike are summed among them first, and each of them moves its share to the replicas.
+  // Returns the time of the collectives between replicas and inside the stage together. Tensors
+  // that ranks of the stage hold alike or sum are first summed among these ranks, and then each
+  // rank exchanges its share with the other replicas.
   TransferTime over_all(CollectiveKind kind, double large, double pieces, double bytes,
                         bool is_hidden) const {
-    if (replicas_ == 1) {  // only what ranks hold or sum alike moves
+    if (replicas_ == 1) {  // only tensors that ranks of the stage hold alike or sum are moved
       const double part = std::max(sum_.alike_bytes, sum_.summed_bytes) / all_;
       large = std::max(1.0, large * part);
       pieces = std::max(1.0, pieces * part);
@@ -185,15 +190,18 @@ class ReplicaCosts::Moves {
     return out;
   }
 
-  // Returns the time of the sums inside the stage. An all-reduce also sends the sums to all ranks.
-  // Gradients that are only summed, and not held alike, are complete on all of them in any case:
-  // once a step behind the replicas (add_transfers), or in every micro-batch.
+  // Returns the time of the sums inside the stage, from reduce_s, which is that of all-reduces.
+  // Where parameters that ranks hold alike rest in shards, a reduce-scatter is enough, which takes
+  // half the time. Gradients of parameters that ranks do not hold alike need the all-reduce in any
+  // case. With `sharded` 1 that comes once a step, after the sums over replicas, and add() counts
+  // it; from 2 on it comes in every micro-batch and counts here.
   double summed_inside_s() const {
     if (sharded() == 0) return sum_.reduce_s;
     return sum_.reduce_s * (alike_ / 2 + (sharded() >= 2 ? 1 - alike_ : 0));
   }
 
-  // Returns the time as if the ranks that hold parameters alike were neighbours.
+  // Returns the time to gather parameters among the ranks of the stage that hold them alike, as if
+  // these ranks were neighbours.
   double gathered_inside_s(double large, double pieces, double bytes) const {
     if (sum_.alike_bytes == 0) return 0;
     const int64_t ranks = std::llround(sum_.alike_bytes / sum_.alike_shard_bytes);
@@ -206,11 +214,11 @@ class ReplicaCosts::Moves {
   const Resting& resting_;
   const UnitPrice& sum_;
   int64_t replicas_;
-  double all_;  // bytes of parameters, not 0
+  double all_;  // bytes of parameters, at least 1
   double held_up_s_;
   bool hides_gradients_ = true, hides_parameters_ = true;
   double alike_ = 0;
-  double share_ = 1;  // share that a rank moves to the replicas
+  double share_ = 1;  // share of its tensors that a rank exchanges with other replicas
   double tensors_ = 1, buckets_ = 1;
 };
 
@@ -219,7 +227,8 @@ void ReplicaCosts::add_transfers(const Moves& moves, const InUse& in_use, double
   const int64_t sharded = moves.sharded();
   const double last_s = sum.backward_s * (1 + passes_after);
   const TransferTime reduce = moves.gradients();
-  // Shards of gradients that are summed inside the stage wait for these sums.
+  // Gradients that are summed inside the stage must wait for these sums before their shards
+  // can move.
   const double reduce_waits = !moves.hides_gradients() ? 1
                               : sharded < 2            ? 0
                                             : std::min(1.0, in_use.unhidden + moves.only_summed());
@@ -230,7 +239,7 @@ void ReplicaCosts::add_transfers(const Moves& moves, const InUse& in_use, double
   const double gather_waits = !moves.hides_parameters() ? 1 : sharded < 3 ? 0 : in_use.unhidden;
   const double gather_waits_s = gather.seconds * gather_waits;
   if (sharded < 3) {
-    // Once a step parameters are gathered in front of their first use.
+    // With `sharded` 1 and 2, parameters are gathered once a step, before their first use.
     sum.once_s += beside(sum.forward_s, gather, gather_waits_s) - sum.forward_s;
     if (sharded == 2) sum.backward_s = beside(sum.backward_s, reduce, reduce_waits_s);
     return;
@@ -247,8 +256,8 @@ ReplicaCosts::Added ReplicaCosts::add(const Resting& resting, const InUse& in_us
   const auto [compute, sharded, layout, first_device, gradients_in_shards] = resting;
   const Moves moves(*this, resting, sum);
   sum.once_s = sum.update_s * (sharded >= 1 ? moves.shard() : 1);
-  // Gradients that are only summed in the stage are summed behind the last backward pass, in
-  // shards.
+  // Gradients of parameters that ranks do not hold alike are summed inside the stage after the last
+  // backward pass, when each replica has only its shard of them.
   if (sharded == 1)
     sum.once_s += sum.reduce_s * (1 - moves.alike()) / static_cast<double>(layout.replicas);
   if (layout.replicas > 1 || sum.reduce_s > 0) {

@@ -5,10 +5,11 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kPlayedRounds = 4;  // rounds of as many micro-batches as places; at most
+// The most micro-batches that are simulated, as a multiple of the places.
+constexpr int64_t kPlayedRounds = 4;
 
-// Returns the shape of the pipeline. Slice i of a micro-batch at place q is stage i * places + q:
-// it needs the slice at the place before and the slice before at this place.
+// Returns the shape of the pipeline for make_schedule(). Slice i of a micro-batch at place q is
+// stage i * places + q. It needs slice i at the place before, and slice i - 1 at this place.
 PipelineShape shape_of(const PipelineSize& size, int64_t micro_batches) {
   const int64_t rounds = std::max<int64_t>(size.slices, 1) * size.chunks;
   PipelineShape shape{.places = size.places, .micro_batches = micro_batches};
@@ -23,7 +24,8 @@ PipelineShape shape_of(const PipelineSize& size, int64_t micro_batches) {
   return shape;
 }
 
-// Returns the number of micro-batches to play: few, with the same remainder over the places.
+// Returns the number of micro-batches to simulate: at most kPlayedRounds * places, and with the
+// given number's remainder modulo the places.
 int64_t played(int64_t places, int64_t micro_batches) {
   if (micro_batches <= kPlayedRounds * places) return micro_batches;
   return (kPlayedRounds - 1) * places + micro_batches % places;
@@ -52,7 +54,8 @@ double ScheduleTable::play(const std::string& schedule, const PipelineSize& size
   }
   const ScheduleFacts* known = facts(schedule, size, micro_batches);
   const bool splits = known != nullptr && known->splits_backward;
-  const double of_input = splits ? .5 : 1;  // share of the backward pass: B, where there is W
+  // The gradients of inputs as a share of the backward pass.
+  const double of_input = splits ? .5 : 1;
   const UnitCosts costs{.backward = of_input,
                         .weight = 1 - of_input,
                         .message = times.message_s,
@@ -100,7 +103,7 @@ const ScheduleFacts* ScheduleTable::facts(const std::string& schedule, const Pip
       most = std::max(most, holds);
     }
   }
-  // A stage holds what its slices hold, each of them a part of a micro-batch.
+  // Adds up the slices of each stage, each of which is a part of a micro-batch.
   const auto stages = static_cast<size_t>(size.places * size.chunks);
   for (size_t s = stages; s < out->held.size(); ++s) out->held[s % stages] += out->held[s];
   out->held.resize(stages);

@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-// Returns the scopes of all ops of blocks, those of one word first.
+// Returns the scopes of all ops in blocks; scopes of fewer words come first.
 std::vector<std::string> scopes_of(const Graph& forward) {
   std::set<std::pair<int, std::string>> scopes;
   for (const Op& op : forward.ops()) {

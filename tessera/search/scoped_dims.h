@@ -1,8 +1,8 @@
-// Dims for parts of a block. A list of dims holds for a whole block, so that the op that chooses
-// experts is cut by experts because the experts are. Where another dim of the list is better for
-// some ops, an edit puts it in front for these alone: {"moe.router/batch", "experts", "batch"} cuts
-// the ops of the scope `moe.router` by the batch. The scope of an op is its path in its block, or
-// the first words of that path.
+// Makes edits of a list of dims that treat a part of a block otherwise. A list of dims holds for
+// all ops of a block: with {"experts", "batch"} the op that chooses experts is cut along `experts`,
+// too. If another dim is better for some ops, an edit puts an entry for these ops first:
+// {"moe.router/batch", "experts", "batch"} cuts the ops of the scope `moe.router` along the batch.
+// The scopes of an op are its path in its block and each beginning of that path.
 //
 //   for (const DimList& list : scoped_edits(fold.graph, {"tp", 2, {"experts", "batch"}})) ...
 #pragma once
@@ -14,13 +14,15 @@
 
 namespace tessera {
 
-// Returns "moe.router" for "blocks.3.moe.router"; the whole path outside of blocks.
+// Returns "moe.router" for the op "blocks.3.moe.router". For an op outside of blocks returns the
+// whole path.
 std::string_view path_in_block(const Op& op);
-// Returns whether the op's path in its block is the scope, or lies inside it.
+// Returns whether the op's path in its block is the scope, or begins with it and a dot.
 bool is_in_scope(const Op& op, std::string_view scope);
 
-// Returns the axis's list with one more entry in front: for each scope of ops, each dim of the list
-// that would change how some of them are cut. Wide scopes come first, each result once.
+// Returns edits of the axis's list, each with one more entry at its beginning: a scope and a dim of
+// the list. Leaves out entries that change nothing, or the same as an earlier entry. Scopes of
+// fewer words come first.
 std::vector<std::vector<std::string>> scoped_edits(const Graph& forward, const ChoiceAxis& axis);
 
 }  // namespace tessera

@@ -11,20 +11,23 @@
 namespace tessera {
 namespace {
 
-// A pipeline is sliced if, with the bubble of `kSlices` slices, it would take this share of the
-// best time, or less. The formula errs by a few percent, and slices cost kernels' starts.
+// A pipeline is sliced if with 1 / kSlices of its bubble it would take less than this share of the
+// best time. The share is below 1 because the formula errs by a few percent, and because slices
+// need more kernel launches.
 constexpr double kSlicedPromise = .96;
 constexpr double kSlices = 8;
-constexpr size_t kTables = 4;    // pipelines whose slices are priced
-constexpr size_t kTried = 8;     // pipelines that are tried, some of which may be refused
-constexpr size_t kMeasured = 2;  // pipelines measured by a folded program of their own slices
+constexpr size_t kTables = 4;  // most pipelines whose slices are priced
+// Most pipelines that are tried, including those that cannot be sliced.
+constexpr size_t kTried = 8;
+// Number of pipelines that are priced again by a folded program with exactly their slices.
+constexpr size_t kMeasured = 2;
 
 struct Seed {
   double promised_s = 0;
   const PlanCandidate* from = nullptr;
 };
 
-// Returns the question by which the units of a choice are priced.
+// Returns the question that prices the units of a choice.
 UnitQuestion question_of(const Choice& choice, const PlanQuestion& question,
                          const Estimator& estimator) {
   UnitQuestion out = unit_question(choice, question.batch);
@@ -55,7 +58,8 @@ std::vector<Seed> seeds(const PlanQuestion& question, Estimator& estimator,
   std::stable_sort(order.begin(), order.end(),
                    [](const Seed& a, const Seed& b) { return a.promised_s < b.promised_s; });
   std::vector<Seed> out;
-  std::set<std::string> known;  // shards and the order on the devices do not change the slices
+  // Choices without shards and order on the devices, which do not change the slices.
+  std::set<std::string> known;
   for (const Seed& seed : order) {
     if (out.size() == kTried) break;
     Choice plain = seed.from->choice;
@@ -103,7 +107,7 @@ std::vector<PlanCandidate> sliced_pipelines(PlanSearch& search, Ranking& ranking
         return slicer.slice(candidate.choice, candidate.estimate, asked, **whole, schedule, count);
       };
       bool is_sliced = slice(fixed_number(question, "slices"));
-      // One slice would be the fastest, but slices are asked for.
+      // If a single slice is the fastest but the question asks for slices, takes two.
       if (is_sliced && !candidate.choice.sliced_stages && asks_for_slices(question))
         is_sliced = slice(2);
       is_priced = is_priced || is_sliced;

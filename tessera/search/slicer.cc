@@ -14,9 +14,10 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kMostPositions = 64;  // slices are multiples of this part of the sequence
+// Slices are multiples of the sequence's length divided by at most this number.
+constexpr int64_t kMostPositions = 64;
 
-// Returns every `stride`th device.
+// Returns `count` devices from device 0 on, `stride` apart.
 std::vector<int64_t> every_device(int64_t count, int64_t stride) {
   std::vector<int64_t> out;
   for (int64_t i = 0; i < count; ++i) out.push_back(i * stride);
@@ -31,8 +32,6 @@ const SliceSchedule* slice_schedule(const std::string& name) {
   return found == std::end(kSliceSchedules) ? nullptr : found;
 }
 
-// Returns the length of the sequences that are sliced. Errors: there are none, or a slice would
-// read tokens of later ones.
 Result<int64_t> sliced_length(const Graph& forward) {
   int64_t length = 0;
   for (const Op& op : forward.ops()) {
@@ -55,7 +54,7 @@ Result<SliceTable> SliceTable::measure(UnitPricer& pricer, const UnitQuestion& q
   SliceTable out;
   for (const int64_t l : lengths) {
     UnitQuestion sliced = question;
-    std::vector<size_t> own = {0, 1};  // slices of this length
+    std::vector<size_t> own = {0, 1};  // numbers of the slices that have this length
     sliced.slices = {l, l};
     if (length > 3 * l) {
       sliced.slices = {l, l, length - 3 * l, l};
@@ -86,8 +85,8 @@ double SliceTable::in_row(const Row& row, int64_t context, const Read& read) {
 }
 
 double SliceTable::read_at(int64_t slice, int64_t context, const Read& read) const {
-  // For the whole sequence, tokens before it would add what they add to the row before, in
-  // proportion.
+  // For the last row, the whole sequence, extrapolates from the row before: earlier tokens add time
+  // in proportion to the slice's length.
   const auto of_row = [&](size_t r) {
     if (r + 1 < rows_.size() || r == 0) return in_row(rows_[r], context, read);
     const Row& before = rows_[r - 1];
@@ -142,7 +141,8 @@ const SliceTable* Slicer::table_for(const UnitQuestion& asked) {
 std::vector<int64_t> Slicer::best_lengths(const Choice& choice, const UnitPrices& whole,
                                           const SliceTable& table) const {
   const std::vector<double> counts = slowest_stage(choice, whole);
-  // Times by slice and tokens before it, both in units of the shortest slice.
+  // Times by length of the slice and by number of earlier tokens, both in units of the
+  // shortest slice.
   const auto n = static_cast<size_t>(length_ / shortest_);
   std::vector<double> times((n + 1) * n);
   for (size_t k = 1; k <= n; ++k) {
@@ -204,9 +204,10 @@ void Slicer::measure(Choice& choice, Estimate& estimate, UnitQuestion asked) {
   if (prices) estimate = estimated(choice, **prices, asked.sequences);
 }
 
-// Returns the step by formula. A parameter that two stages read (a tied table) has a gradient from
-// each slice; these terms are summed over the replicas and cross one by one. Both ends hold them
-// until then, and those of the last micro-batch are waited for.
+// Returns the estimate of a sliced choice. It adds the cost of parameters that two stages read
+// (tied tables), because each slice makes a gradient of them. Each of these gradients is summed
+// over the replicas and sent between the two stages by itself. Both stages hold the gradients until
+// then, and the step waits for those of the last micro-batch.
 Estimate Slicer::estimated(Choice& choice, const UnitPrices& prices, int64_t sequences) {
   Estimate out = estimator_.estimate(choice, prices, sequences);
   const std::vector<FoldUnit>& units = search_.fold().units;
@@ -218,7 +219,7 @@ Estimate Slicer::estimated(Choice& choice, const UnitPrices& prices, int64_t seq
   const auto stage_of = [&](int unit) {
     return std::upper_bound(choice.cuts.begin(), choice.cuts.end(), static_cast<size_t>(unit));
   };
-  std::map<TensorId, int> first;  // unit that reads the parameter
+  std::map<TensorId, int> first;  // the first unit that reads the parameter
   std::set<int> tied;
   for (const Op& op : forward.ops()) {
     const int unit = unit_of[op.id.index()];
@@ -228,7 +229,7 @@ Estimate Slicer::estimated(Choice& choice, const UnitPrices& prices, int64_t seq
       if (stage_of(before) != stage_of(unit)) tied.insert(before);
     }
   }
-  // The estimate has one message and one sum.
+  // The estimator has already counted one message and one sum.
   const auto terms = static_cast<double>(choice.slices.size());
   const double more = std::max(0.0, terms - 1);
   const int64_t replicas = choice.axes.front().size;
@@ -252,7 +253,7 @@ Estimate Slicer::estimated(Choice& choice, const UnitPrices& prices, int64_t seq
   return out;
 }
 
-// Returns by unit of the fold how many of them the slowest stage has.
+// Returns for each unit of the folded model how many units of the slowest stage it stands for.
 std::vector<double> Slicer::slowest_stage(const Choice& choice, const UnitPrices& prices) const {
   const auto& units = search_.fold().units;
   std::vector<double> out;

@@ -1,12 +1,12 @@
 // Cuts a causal sequence into slices that follow one another through the stages of a pipeline. The
-// time of a slice of l tokens behind c others is read from simulated programs of the folded model
-// whose sequence is sliced so (SliceTable); the lengths are found by the published program
-// (published/terapipe.h) on these times.
+// time of a slice of l tokens after c earlier tokens comes from simulated programs of the folded
+// model with sliced sequences (SliceTable). From these times the published algorithm
+// (published/terapipe.h) finds the lengths of the slices.
 //
 //   TESSERA_TRY(const SliceTable table, SliceTable::measure(pricer, question, 2048, 32));
-//   table.seconds(unit, 256, 1024);      // of both passes of a unit of the folded model
+//   table.seconds(unit, 256, 1024);      // both passes of a unit, 256 tokens after 1024 others
 //   Slicer slicer(search, estimator, length);
-//   slicer.slice(choice, estimate, asked, prices, kSliceSchedules[0]);   // fills slices and estimate
+//   slicer.slice(choice, estimate, asked, prices, kSliceSchedules[0]);  // sets slices and estimate
 #pragma once
 
 #include <cstdint>
@@ -28,45 +28,46 @@ struct SliceSchedule {
   const char *of_slices, *of_wholes;
 };
 inline constexpr SliceSchedule kSliceSchedules[] = {{"token", "gpipe"}, {"token_1f1b", "1f1b"}};
-// The schedule with which a pipeline that may be sliced is ranked.
+// The schedule with which pipelines are ranked before they are sliced.
 inline const char* const kWholeSchedule = "1f1b";
-// Returns the schedule of slices of that name; null: there is none.
+// Returns the row of kSliceSchedules whose schedule of slices has that name; null if there is none.
 const SliceSchedule* slice_schedule(const std::string& name);
 
-// Returns the length of the sequences that may be sliced. Errors: there are none, or a slice would
-// read tokens of later ones.
+// Returns the length of the sequences, the dim kSlicedDim. Errors: the model has no such dim, or a
+// slice would read tokens of later slices.
 Result<int64_t> sliced_length(const Graph& forward);
 
-// A table of seconds by slice. Measured are the lengths `shortest` * 4^i, half and all of the
-// sequence, behind no tokens, behind as many as the slice has, and at the end of the sequence.
-// Between measured lengths, and between measured numbers of tokens before the slice, the table is
-// linear; for slices longer than the longest that have tokens before them, the time that such
-// tokens add is in proportion to the slice.
+// A table of the seconds of a slice, by its length and by the number of earlier tokens. It measures
+// slices of the lengths `shortest` * 4^i and of half the sequence: without earlier tokens, after as
+// many tokens as the slice has, and at the end of the sequence. It also measures the whole
+// sequence. Between measured lengths and numbers of earlier tokens the table is linear. For slices
+// longer than the longest that was measured with earlier tokens, the time that earlier tokens add
+// is taken to be in proportion to the slice's length.
 class SliceTable {
  public:
-  // Measures a table. `question`: without slices. `length`: of the sequence; a multiple of
-  // `shortest`. Errors: what cannot be sliced.
+  // Measures a table. `question`: has no slices. `length`: of the sequence; a multiple of
+  // `shortest`. Errors: the model cannot be sliced, or a sliced program is refused.
   static Result<SliceTable> measure(UnitPricer& pricer, const UnitQuestion& question,
                                     int64_t length, int64_t shortest);
-  // Returns the seconds of both passes of a unit for `slice` tokens behind `context` others.
+  // Returns the seconds of both passes of a unit for `slice` tokens after `context` earlier tokens.
   double seconds(size_t unit, int64_t slice, int64_t context) const;
-  // Returns the sum over units, each counted so many times.
+  // Returns the sum of these seconds over the units, each multiplied by its count.
   double seconds(const std::vector<double>& counts, int64_t slice, int64_t context) const;
 
  private:
   struct Point {
     int64_t context = 0;
-    std::vector<double> seconds;  // by unit of the folded model
+    std::vector<double> seconds;  // seconds by unit of the folded model
   };
   struct Row {
     int64_t slice = 0;
-    std::vector<Point> points;  // context rises
+    std::vector<Point> points;  // in the order of rising context
   };
   using Read = std::function<double(const Point&)>;
   static double in_row(const Row& row, int64_t context, const Read& read);
   double read_at(int64_t slice, int64_t context, const Read& read) const;
 
-  std::vector<Row> rows_;  // slice rises; the last one is the whole sequence
+  std::vector<Row> rows_;  // in the order of rising slice; the last row is the whole sequence
 };
 
 class Slicer {
@@ -74,12 +75,14 @@ class Slicer {
   // Makes a slicer. `length`: of the sequences. All arguments outlive the slicer.
   Slicer(PlanSearch& search, Estimator& estimator, int64_t length);
 
-  // Finds the slices of a choice that has its degrees, and estimates the choice with them. `asked`:
-  // how its units were priced, as `whole`. `count`: so many equal slices; 0: those of the least
-  // step by the table, which may be one. Returns false if the model cannot be sliced so.
+  // Sets the slices of a choice whose degrees are set, and estimates the choice with them. `whole`:
+  // the prices of its units without slices; `asked`: the question that they answer. `count`: cut
+  // into so many equal slices; 0: find the slices with the shortest step by the table, which may be
+  // a single slice. Returns false if the model cannot be sliced in this way.
   bool slice(Choice& choice, Estimate& estimate, const UnitQuestion& asked, const UnitPrices& whole,
              const SliceSchedule& schedule, int64_t count = 0);
-  // Estimates the choice once more, with a folded program that is sliced as the choice is.
+  // Estimates the choice once more, from prices of a folded program with the choice's slices. Keeps
+  // the estimate if that program is refused.
   void measure(Choice& choice, Estimate& estimate, UnitQuestion asked);
   const std::string& last_refusal() const { return refusal_; }
 
@@ -94,7 +97,7 @@ class Slicer {
   Estimator& estimator_;
   int64_t length_, shortest_ = 1;
   std::map<std::string, std::optional<SliceTable>> tables_;
-  std::deque<UnitPrices> sliced_;  // prices that choices were estimated with
+  std::deque<UnitPrices> sliced_;  // prices with which sliced choices were estimated
   std::string refusal_;
 };
 

@@ -29,7 +29,7 @@ Result<Space> whole_space(Ranking& ranking) {
 
 Result<Space> megatron_space(Ranking& ranking) {
   const std::vector<std::string> dims = dims_to_cut(ranking.fold().graph);
-  // Context parallelism: keys travel around the axis where the model has any.
+  // Context parallelism: if the model compares queries with keys, the keys travel around the axis.
   const bool has_keys = has(dims_to_cut(ranking.fold().graph, 0), "seq~kv");
   const DimList context = has_keys ? DimList{"seq~kv", "seq"} : DimList{"seq"};
   Space space;
@@ -40,7 +40,8 @@ Result<Space> megatron_space(Ranking& ranking) {
     for (const DimList& inner : tensor) space.pairs.push_back({outer, inner});
   };
   if (has(dims, "seq")) add_around(context);
-  if (has(dims, "experts")) add_around({"experts", "batch"});  // expert parallelism among replicas
+  // Expert parallelism; other ops are cut along the batch.
+  if (has(dims, "experts")) add_around({"experts", "batch"});
   space.recompute = {"none", "selective", "full"};
   space.schedules = {{"1f1b"}, {"interleaved", kMoreChunks}};
   return space;
@@ -48,8 +49,9 @@ Result<Space> megatron_space(Ranking& ranking) {
 
 namespace {
 
-// Adds pipelines that the grid of degrees lacks. Small questions are searched whole, without them;
-// a question that fixes them gets nothing else.
+// Adds pipelines that the grid of degrees lacks: with unequal meshes, and with slices. For small
+// models they are added only if the question fixes them. If the question fixes one of the two, all
+// other candidates are dropped.
 void widen(PlanSearch& search, Ranking& ranking, const Space& space,
            std::vector<PlanCandidate>& ranked, std::string& refusal) {
   const PlanQuestion& question = search.question();
@@ -91,7 +93,8 @@ Result<PlanAnswer> find_in_space(const PlanQuestion& question, const SpaceMaker&
   std::vector<PlanCandidate> ranked = ranking.rank(space);
   std::string refusal = ranking.last_refusal();
   if (space.is_wide) widen(*search, ranking, space, ranked, refusal);
-  // Cheap programs are simulated, not played by formula.
+  // Estimates simulate schedules only if programs are dear. Cheap programs are simulated
+  // whole instead.
   const bool plays = question.uses(Mechanism::kPlayedSchedules) &&
                      !is_small(question, search->fold()) && !search->has_cheap_programs();
   ranking.play_edits(plays);

@@ -1,5 +1,5 @@
-// Defines the spaces that planners search, and the search that all of them share: rank the choices
-// of a space, simulate the best, edit these, answer.
+// Defines the spaces that planners search, and the search that these planners share: it ranks the
+// choices of a space, simulates the best ones and edits of them, and answers with the fastest.
 //
 //   TESSERA_TRY(PlanAnswer answer, find_in_space(question, whole_space));
 #pragma once

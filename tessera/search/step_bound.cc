@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-// The whole ops of a step, each as often as the model has it.
+// The uncut ops of a step of the folded model, and for each one how often the model has it.
 struct WholeOps {
   std::vector<OpWork> works;
   std::vector<double> times;
@@ -54,13 +54,15 @@ std::optional<double> least_step_s(const PlanQuestion& question, const Fold& fol
   if (cluster.profile != nullptr || question.part) return {};
   const auto ops = whole_ops(question, fold);
   if (!ops) return {};
-  double first_s = 0;  // of all ops on one device of the first part
-  double devices = 0;  // so many of the first part would be no slower than the cluster
+  double first_s = 0;  // seconds of all ops on one device of the first part
+  // Number of devices of the first part that would be at least as fast as the cluster.
+  double devices = 0;
   std::vector<double> of_first;
   for (const ClusterPart& part : cluster.parts) {
     const OpCosts costs(part.type.device, question.options.style, nullptr);
     const bool is_first = &part == &cluster.parts.front();
-    double fastest = is_first ? 1 : 0;  // speed of a device over that of the first part's
+    // The largest ratio of a device's speed to that of a device of the first part.
+    double fastest = is_first ? 1 : 0;
     for (size_t i = 0; i < ops->works.size(); ++i) {
       const double least = costs.least_s(ops->works[i]).value_or(0);
       if (is_first) {

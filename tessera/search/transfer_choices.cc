@@ -11,11 +11,13 @@
 namespace tessera {
 namespace {
 
-constexpr double kWaits = .04;  // least share of a step: else edits are not worth a program
-constexpr int64_t kFactor = 4;  // ratio of the sizes of buckets that are tried
-constexpr int64_t kLeast = 1 << 20, kMost = 1600 << 20;  // bytes
+// Edits are worth a program if ranks wait for at least this share of the step.
+constexpr double kWaits = .04;
+constexpr int64_t kFactor = 4;  // factor between the sizes of buckets that are tried
+constexpr int64_t kLeast = 1 << 20, kMost = 1600 << 20;  // bytes of the buckets that are tried
 constexpr int64_t kMostAhead = 4;
-// The share of the time for which ranks wait that edits promise, the likeliest the most.
+// The assumed saving of each edit, as a share of the time for which ranks wait. The edit that most
+// often gains has the largest share, so that it is tried first.
 constexpr double kLargerSaves = .5, kSmallerSaves = .3, kAheadSaves = .2;
 
 bool gathers_parameters(const Choice& choice) {

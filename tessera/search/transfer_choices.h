@@ -1,7 +1,7 @@
-// Edits how replicas exchange: the size up to which small collectives are joined, and how early
-// parameters in shards are gathered. No formula knows what these edits save, and they save nothing
-// where ranks do not wait for replicas. So a search tries them on choices whose programs were
-// simulated and in which ranks wait.
+// Makes edits of how replicas exchange gradients and parameters: of the size up to which small
+// collectives are joined, and of how early parameters in shards are gathered. No formula predicts
+// what such an edit saves, and it saves nothing if ranks do not wait for replicas. So a search
+// tries the edits on choices whose simulated programs show that ranks wait.
 //
 //   for (const PlanCandidate& edit : transfer_edits(best, question)) ...
 #pragma once
@@ -14,24 +14,24 @@
 
 namespace tessera {
 
-// Returns what a question fixes with `prefetch` and `bucket_bytes`; the default where it fixes
-// nothing.
+// Returns the settings that a question fixes with the keys `prefetch` and `bucket_bytes`, and the
+// default for a key that is not fixed.
 TransferChoice fixed_transfers(const PlanQuestion& question);
 
-// Returns the seconds in which the rank that waits the most waits for collectives over axes that
-// cut the batch of the plan.
+// Returns the seconds for which a rank waits for collectives over axes that cut the batch, of the
+// rank that waits longest.
 double exposed_between_replicas(const Simulation& simulation, const Plan& plan);
 
-// Returns the candidate with collectives joined up to four times the size, or a quarter of it, and
-// with parameters gathered one block earlier. The estimates promise a part of the time for which
-// ranks wait. Empty if that is too little to be worth a program.
+// Returns edits of the candidate: collectives joined up to four times the size, up to a quarter of
+// the size, and parameters gathered one block earlier. Each estimate assumes that the edit saves a
+// certain share of the time for which ranks wait for replicas. Returns none if ranks wait so little
+// that a program is not worth its cost.
 std::vector<PlanCandidate> transfer_edits(const PlanCandidate& from, const PlanQuestion& question);
 
-// An edit of a plan that is no choice; transfer_edits_of() returns the most promising one first.
-// The program of the plan is that of the candidate.
+// An edit of a plan that is no choice.
 struct TransferEdit {
   TransferChoice transfers;
-  double saves = 0;  // share of the time for which ranks wait
+  double saves = 0;  // assumed saving, as a share of the time for which ranks wait
 };
 std::vector<TransferEdit> transfer_edits_of(const Plan& plan, const PlanCandidate& from,
                                             const PlanQuestion& question);

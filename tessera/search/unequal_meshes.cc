@@ -13,11 +13,17 @@
 namespace tessera {
 namespace {
 
-constexpr double kPromise = .98;      // of the best time, or less: a question is worth an answer
-constexpr double kFormulaErrs = 1.3;  // the program's sum over units is an upper bound
-constexpr double kMostWork = 5e7;     // of one question: else it is left out
+// A starting choice is tried if it promises less than this share of the best time.
+constexpr double kPromise = .98;
+// Stages may take up to this many times the best time, because the sum over units is an upper bound
+// of a stage's time.
+constexpr double kFormulaErrs = 1.3;
+// A starting choice whose dynamic program needs more work is left out.
+constexpr double kMostWork = 5e7;
 constexpr int64_t kMostStages = 8;
-constexpr double kNearlyInMemory = 2;  // times what a device has: more devices may make it fit
+// Starting choices may need up to this many times the memory, because more devices may make
+// them fit.
+constexpr double kNearlyInMemory = 2;
 
 class MeshSearch {
  public:
@@ -46,11 +52,12 @@ class MeshSearch {
   }
 
  private:
-  // A sub-mesh, and what units cost on it.
+  // A sub-mesh, and the costs of units on it.
   struct Mesh {
     int64_t replicas = 1, inside = 1;
-    std::vector<const UnitPrices*> by_kind;  // of nodes
-    // Sums over the first units, up to each: seconds of all micro-batches, by kind, and bytes.
+    std::vector<const UnitPrices*> by_kind;  // prices on each kind of nodes
+    // Prefix sums over the units: the seconds of all micro-batches by kind of nodes and unit, and
+    // the bytes by unit.
     std::vector<std::vector<double>> seconds;
     std::vector<double> resting, activations;
     double overhead_bytes = 0;
@@ -65,14 +72,15 @@ class MeshSearch {
     }
   };
 
-  // Returns the choices whose work promises the most, without those that differ in shards alone.
+  // Returns the starting choices that promise the fastest step, each with its number of stages.
+  // Choices that differ in shards alone count as one.
   std::vector<Choice> seeds(const std::vector<PlanCandidate>& ranked) {
     for (const PlanCandidate& one : ranked) {
       if (one.estimate.fits()) best_s_ = std::min(best_s_, one.estimate.step_s);
     }
     if (allows(question_, "meshes", "equal") && question_.fixed.contains("meshes")) return {};
     const bool is_asked = question_.fixed.contains("meshes");
-    if (is_asked) best_s_ = kInfinity;  // of equal meshes, which are no answer
+    if (is_asked) best_s_ = kInfinity;  // choices with equal meshes are then no answer
     struct Promise {
       double seconds = 0;
       int64_t stages = 1;
@@ -163,7 +171,7 @@ class MeshSearch {
       out.by_kind.push_back(*prices);
       out.overhead_bytes =
           std::max(out.overhead_bytes, (*prices)->overhead_bytes + (*prices)->transient_bytes);
-      std::vector<UnitCost> costs;  // by unit of the fold
+      std::vector<UnitCost> costs;  // by unit of the folded model
       for (const UnitPrice& unit : (*prices)->units) {
         costs.push_back(
             estimator_.unit_cost(unit, question_.compute, seed.sharded, layout, devices_));
@@ -181,8 +189,8 @@ class MeshSearch {
     return out;
   }
 
-  // Returns the kinds of the nodes under a mesh that begins at the device; empty: devices that
-  // share a layer would lie on several nodes.
+  // Returns the kinds of nodes that a mesh uses if it begins at the device. Empty if the devices of
+  // one replica would be on several nodes.
   std::vector<size_t> kinds_under(const Mesh& mesh, int64_t first) const {
     std::vector<size_t> out;
     const Cluster& cluster = *question_.cluster;
@@ -202,7 +210,7 @@ class MeshSearch {
     if (square * static_cast<double>(stages * devices * all.size()) > kMostWork) return;
     const ScheduleFacts* facts = estimator_.schedule_of(seed);
     const double limit = search_.limit_bytes();
-    // Positions by stages, units and devices in front.
+    // Index of a state by the numbers of stages, units and devices that are used up.
     const auto at = [&](size_t s, size_t u, size_t d) {
       return (s * (n + 1) + u) * (devices + 1) + d;
     };
@@ -298,9 +306,9 @@ class MeshSearch {
   Estimator& estimator_;
   const Space& space_;
   const std::vector<FoldUnit>& units_;
-  bool is_small_;  // all questions are asked
+  bool is_small_;  // small models try all starting choices
   int64_t devices_ = 1;
-  double best_s_ = kInfinity;  // of the ranked choices that fit
+  double best_s_ = kInfinity;  // least time of the ranked choices that fit
 };
 
 }  // namespace

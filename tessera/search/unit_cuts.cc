@@ -11,10 +11,14 @@
 namespace tessera {
 namespace {
 
-constexpr size_t kMostLists = 3;         // lists without the batch, each faster for some units
-constexpr double kOtherListGain = .997;  // of the time, or less: another list is worth its prices
-constexpr double kMostLoss = 1.05;       // of the time, for the list that holds least
-constexpr int64_t kMostLeast = 64;       // sequences of the smallest micro-batch
+// Most selected lists without the batch, each of which makes the row of units faster.
+constexpr size_t kMostLists = 3;
+// Another list is selected if with it the row takes at most this share of the time.
+constexpr double kOtherListGain = .997;
+// The list that holds the least is selected if it takes at most this many times the time.
+constexpr double kMostLoss = 1.05;
+// Largest number of sequences that is tried for the smallest micro-batch.
+constexpr int64_t kMostLeast = 64;
 
 std::vector<size_t> all_of(const CutSet& set) {
   std::vector<size_t> out(set.cuts.size());
@@ -57,7 +61,7 @@ void UnitCuts::find_borders() {
 
 namespace {
 
-// Prices changes of layout on one axis, both passes together. Equal moves are priced once.
+// Prices changes of layout over one axis, both passes together. Prices are cached.
 class AxisMoves {
  public:
   AxisMoves(const CollectiveCosts& collectives, const Cluster& cluster, int64_t size,
@@ -77,7 +81,7 @@ class AxisMoves {
                             moves(CollectiveKind::kAllGather, bytes);
     }
     if (before.empty() && is_whole) return 0;
-    // One pass cuts a slice, the other one gathers.
+    // One pass takes a slice, which is free; the other pass gathers.
     if (before.empty() || is_whole) return moves(CollectiveKind::kAllGather, bytes);
     return 2 * moves(CollectiveKind::kAllToAll, bytes / static_cast<double>(size_));
   }
@@ -248,7 +252,7 @@ std::vector<DimList> UnitCuts::select(const std::vector<DimList>& found, const C
   };
   const auto list_of = [&](size_t c) -> const DimList& { return all.cuts[c].axes.front().dims; };
   const DimList batch = {"batch"};
-  // The lists without the batch, each of which makes the chain of the model faster.
+  // First selects lists without the batch, as long as another one makes the row of units faster.
   std::vector<size_t> taken;
   double best_s = kInfinity;
   while (taken.size() < kMostLists) {
@@ -268,8 +272,8 @@ std::vector<DimList> UnitCuts::select(const std::vector<DimList>& found, const C
     taken.push_back(*next);
     best_s = least;
   }
-  // The list that holds least for little time, the best list with the batch in it, and the batch
-  // alone if some units want it and others do not.
+  // Then selects the list that holds the fewest activations and is nearly as fast, the fastest list
+  // with the batch in it, and the batch alone if it makes some units faster and others not.
   std::optional<size_t> smallest, mixed, plain;
   for (size_t c = 0; c < all.cuts.size(); ++c) {
     const bool is_found = std::find(found.begin(), found.end(), list_of(c)) != found.end();

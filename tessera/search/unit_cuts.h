@@ -1,14 +1,15 @@
-// Chooses how the axes inside a stage cut each unit of a row of units: Alpa's intra-operator choice
-// on Tessera's prices, for the planner of that name and for the edits of auto (own_dims.h).
-// Candidates are the lists of dims (dim_lists.h) that are fastest for some unit; each is priced by
-// the program in which all units are cut by it. A chain program then chooses a candidate for each
-// unit, as the integer program of the publication does for each op, and pays for changing the
-// layout of tensors that go from a unit to one with another candidate.
+// Chooses for each unit of a row of units how the axes inside a stage cut the unit. This is Alpa's
+// intra-operator choice on Tessera's prices, for the planner `alpa` and for the edits of `auto`
+// (own_dims.h). Candidates are lists of dims (dim_lists.h), each of which is the fastest for some
+// unit. A candidate is priced by the program in which it cuts all units. The chain program, a
+// dynamic program over the row, then chooses a candidate for each unit; Alpa's integer program does
+// this for each op. The cost includes changes of the layout of tensors that go between units with
+// different candidates.
 //
 //   UnitCuts cuts(*search);
-//   cuts.find(2);                                          // on the smallest axis
+//   cuts.find(2);                                          // finds lists for the smallest axis
 //   const auto& inside = cuts.candidates({1, 8}, 2, "none");
-//   const auto ranges = cuts.ranges(inside, 0, 12, weights);   // units from 0 on, to each later one
+//   const auto ranges = cuts.ranges(inside, 0, 12, weights);   // units 0 .. n - 1, for each n
 #pragma once
 
 #include <array>
@@ -25,46 +26,47 @@
 
 namespace tessera {
 
-// A way to cut all units alike, with its prices.
+// A candidate: one way to cut all units, with the prices of units that are cut in this way.
 struct UnitCut {
-  std::vector<ChoiceAxis> axes;  // inner_axes
+  std::vector<ChoiceAxis> axes;  // as made by inner_axes()
   const UnitPrices* prices = nullptr;
 };
 
-// Candidates for axes of some sizes, of one number of sequences.
+// The candidates for axes of given sizes and for a given number of sequences.
 struct CutSet {
   std::array<int64_t, 2> sizes{1, 1};  // outer, inner
   int64_t sequences = 1;
   std::vector<UnitCut> cuts;
-  // The seconds of a micro-batch, both passes, to change the layout of what leaves the unit of the
-  // folded graph from one candidate's to another's. [unit][from][to]
+  // change_s[unit][from][to]: the seconds, in both passes of a micro-batch, to change the layout of
+  // the tensors that leave a unit of the folded graph from that of candidate `from` to that of
+  // candidate `to`.
   std::vector<std::vector<std::vector<double>>> change_s;
 };
 
-// The joint cost of neighbouring units, each with its own candidate.
+// The joint price and cost of neighbouring units, each with a candidate of its own.
 struct UnitRange {
   UnitPrice sum;
-  double change_s = 0;  // of a micro-batch, between units
+  double change_s = 0;  // seconds of changes of layout between the units, in a micro-batch
   double alive_bytes = 0, overhead_bytes = 0;
   size_t units = 0;
-  double cost_s = 0;  // cost that the chain program minimises
+  double cost_s = 0;  // the cost that the chain program minimises
 };
 
-// The weights of costs beside the passes: of what comes once a step, and of the gradients' bytes.
+// The cost of a unit is the time of its passes, plus these weights times other parts of its price.
 struct CutWeights {
-  double once = 0;              // of once_s
-  double seconds_per_byte = 0;  // of gradient_bytes
+  double once = 0;              // weight of UnitPrice::once_s
+  double seconds_per_byte = 0;  // weight of UnitPrice::gradient_bytes
 };
 
 class UnitCuts {
  public:
-  // Makes an object without lists. `search` outlives it.
+  // Makes an object without lists. `search` outlives the object.
   explicit UnitCuts(PlanSearch& search);
 
-  // Finds the lists of an axis of `size` devices that later questions offer, and pairs of lists for
-  // two axes (on 2 x 2 devices, if `pairs`).
+  // Finds the lists that candidates() offers, on an axis of `size` devices. If `pairs`, also finds
+  // pairs of lists for two axes, on 2 x 2 devices.
   void find(int64_t size, bool pairs);
-  // Sets given lists in place of those that find() would find.
+  // Sets the lists and pairs to the given ones, in place of find().
   void set_lists(std::vector<DimList> lists, std::vector<DimPair> pairs);
   const std::vector<DimList>& lists() const { return lists_; }
   const std::vector<DimPair>& pairs() const { return pairs_; }
@@ -72,30 +74,31 @@ class UnitCuts {
   // with.
   int64_t least_sequences() const { return least_; }
 
-  // Returns the candidates that can be priced; with sizes {1, 1} there is one, without axes.
-  // Answers are kept.
+  // Returns the candidates that can be priced. For sizes {1, 1} that is a single candidate, without
+  // axes. Results are cached.
   const CutSet& candidates(std::array<int64_t, 2> sizes, int64_t sequences,
                            const std::string& recompute);
 
-  // Returns by n, 0 <= n <= last - first, the range of units first .. first + n - 1 (none for n =
-  // 0), each unit with the candidate that makes the whole range cheapest. `of`: the candidates that
-  // may be taken; empty: all.
+  // Returns last - first + 1 ranges. Range n has the units first .. first + n - 1, each unit with
+  // the candidate that makes the whole range cheapest. `of`: the candidates that may be chosen;
+  // empty: all.
   std::vector<UnitRange> ranges(const CutSet& set, size_t first, size_t last,
                                 const CutWeights& weights,
                                 const std::vector<size_t>& of = {}) const;
-  // Returns the candidates of the units first .. last - 1 in that answer.
+  // Returns the candidates that ranges() chooses for the units first .. last - 1 in the last range.
   std::vector<size_t> chosen(const CutSet& set, size_t first, size_t last,
                              const CutWeights& weights, const std::vector<size_t>& of = {}) const;
 
-  // Returns the seconds per byte of gradients that so many replicas of `inner` devices sum.
+  // Returns the seconds that `replicas` replicas of `inner` devices each need to sum their
+  // gradients, for each byte.
   double gradient_rate(int64_t replicas, int64_t inner) const;
 
   const std::string& last_refusal() const { return refusal_; }
 
  private:
-  struct Border {  // a tensor that later units of the folded graph read
+  struct Border {  // a tensor of one unit that later units of the folded graph read
     TensorId tensor;
-    double bytes = 0;  // of a sequence
+    double bytes = 0;  // bytes of a sequence
   };
   void find_borders();
   void fill_changes(CutSet& set) const;
@@ -103,7 +106,8 @@ class UnitCuts {
                 const std::vector<std::vector<ChoiceAxis>>& offered, const std::string& recompute,
                 bool passes_only);
   double cost_s(const UnitPrice& unit, const CutWeights& weights) const;
-  // Returns those of these lists that are worth a price in every question.
+  // Returns the few lists among `found` and single dims that are worth pricing in every question.
+  // `all`: candidates with these lists, priced.
   std::vector<DimList> select(const std::vector<DimList>& found, const CutSet& all) const;
 
   PlanSearch& search_;

@@ -21,14 +21,15 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kMicroBatches = 2;  // the last one, in which gradients move, and one before it
+// Micro-batches of the priced step: one without gradient transfers, and the last, with them.
+constexpr int64_t kMicroBatches = 2;
 
 const Instruction& instruction_of(const Program& program, const TraceEvent& event) {
   return program.block(event.block)[static_cast<size_t>(event.instruction)];
 }
 
-// Returns the collective if it sums gradients of parameters: inside a stage nothing else moves
-// these.
+// Returns the collective if it sums gradients of parameters, else null. Inside a stage no other
+// collective moves gradients of parameters.
 const Issue* sums_gradients(const Instruction& instruction, const Graph& graph) {
   const auto* issue = std::get_if<Issue>(&instruction.body);
   const auto is_one = [&](const Transfer& transfer) {
@@ -37,8 +38,8 @@ const Issue* sums_gradients(const Instruction& instruction, const Graph& graph) 
   return issue != nullptr && std::ranges::all_of(issue->transfers, is_one) ? issue : nullptr;
 }
 
-// Returns the intervals in which the rank's collectives sum gradients, once a step, sorted by start
-// and without overlap. Adds the time of each collective to its unit.
+// Returns the intervals in which collectives of the rank sum gradients once a step, sorted by start
+// and without overlap. Adds the time of each collective to reduce_s of its units.
 std::vector<std::pair<double, double>> divide_sums(UnitPrices& costs, const OpUnits& units,
                                                    const Program& program, const Graph& graph,
                                                    const Simulation& simulation) {
@@ -76,13 +77,15 @@ void divide_time(UnitPrices& costs, const OpUnits& units, const Program& program
   const auto n = static_cast<double>(program.micro_batches);
   const auto sums = divide_sums(costs, units, program, graph, simulation);
   double now = 0;
-  std::vector<double> later(costs.units.size());  // backward passes of the last micro-batch
+  // By unit: seconds of the backward pass of the last micro-batch.
+  std::vector<double> later(costs.units.size());
   bool is_first_update = true;
   for (const TraceEvent& event : simulation.events) {
     if (event.rank != program.rank || event.lane != Lane::kCompute) continue;
     const Instruction& instruction = instruction_of(program, event);
     const double waited = std::max(0.0, std::min(event.start_s, event.end_s) - now);
-    // The waits in the backward pass of the only micro-batch are in reduce_s.
+    // With one micro-batch only, waits for sums are left out of backward_s, because reduce_s
+    // has them.
     const double waited_for_sums =
         program.micro_batches == 1 ? seconds_within(sums, now, now + waited) : 0;
     const double spent = std::max(0.0, event.end_s - now);
@@ -114,7 +117,8 @@ void divide_time(UnitPrices& costs, const OpUnits& units, const Program& program
         cost.update_s += spent;
         break;
       case BlockKind::kUpdate:
-        // The first op waits for gradients of all units that still move; this wait is of no unit.
+        // The first op waits for transfers of gradients of all units; this wait counts for the
+        // last unit.
         costs.units.back().once_s += waited;
         cost.once_s += spent - waited;
         cost.update_s += spent - (std::exchange(is_first_update, false) ? waited : 0);
@@ -164,13 +168,15 @@ void divide_memory(UnitPrices& costs, const OpUnits& units, const Program& progr
       default: cost.copy_bytes += bytes; break;
     }
   }
-  // All micro-batches of slices are in flight at once.
+  // With slices all micro-batches are in flight at once, so the activations of the others are
+  // held, too.
   if (!costs.slice_s.empty()) {
     for (const UnitPrice& cost : costs.units)
       held += static_cast<double>(program.micro_batches - 1) * cost.activation_bytes;
   }
-  // An emulated allocator places buffers otherwise than the arena does, and the buffers that
-  // kernels keep beside their outputs are in no arena.
+  // Takes the peak from several numbers, because an emulated allocator places buffers otherwise
+  // than the arena does, and because buffers that kernels keep in addition to their outputs are in
+  // no arena.
   const auto peak = static_cast<double>(
       std::max(memory.live_bytes, std::min(memory.peak_bytes, memory.reserved_bytes)));
   costs.transient_bytes = std::max(0.0, peak - held);
@@ -180,8 +186,8 @@ void divide_memory(UnitPrices& costs, const OpUnits& units, const Program& progr
   costs.allocator_share = peak > 0 ? costs.allocator_bytes / peak : 0;
 }
 
-// Measures parameters that the axes which hold copies do not cut, and those whose gradients are
-// summed.
+// Measures the parameters that ranks hold alike on axes that hold copies, and the parameters whose
+// gradients ranks sum.
 void measure_alike(UnitPrices& costs, const OpUnits& units, const Program& program,
                    const Lowering& lowering, const Fold& fold, std::vector<ChoiceAxis> axes) {
   const std::vector<int64_t> often = fold.counts();
@@ -191,7 +197,8 @@ void measure_alike(UnitPrices& costs, const OpUnits& units, const Program& progr
                 [&](const ChoiceAxis& axis) { return !holds_copies(axis, fold.graph, times); });
   const Graph& graph = lowering.graph();
   const PlaceText& text = lowering.texts().front();
-  std::vector<double> alike(graph.tensors().size(), 1), summed = alike;  // ranks, by parameter
+  // Number of ranks, by parameter.
+  std::vector<double> alike(graph.tensors().size(), 1), summed = alike;
   for (const TextBuffer& buffer : text.buffers) {
     if (!buffer.persistent) continue;
     for (const ChoiceAxis& axis : axes) {
@@ -227,11 +234,11 @@ void measure_alike(UnitPrices& costs, const OpUnits& units, const Program& progr
   }
 }
 
-// Measures parameters that several units read. Their gradients are taken to be as wide as the
-// parameters rest.
+// Measures parameters that several units read. A gradient is taken to have the dtype in which its
+// parameter rests.
 void measure_tied(UnitPrices& costs, const Fold& fold, const Program& program, const Graph& graph,
                   DType compute) {
-  std::map<std::string, std::set<int>> readers;  // units, by parameter's name
+  std::map<std::string, std::set<int>> readers;  // the units that read a parameter, by its name
   for (const Op& op : fold.graph.ops()) {
     for (const TensorId input : op.inputs) {
       const Tensor& tensor = fold.graph.tensor(input);
@@ -256,7 +263,7 @@ void measure_tied(UnitPrices& costs, const Fold& fold, const Program& program, c
 }
 
 // Returns the number of pieces into which the axes cut a tensor that goes to the next stage. Parts
-// of a sum are summed before they are sent, into what `reader` reads.
+// of a sum are summed before they are sent, into the pieces that `reader` reads.
 int64_t pieces_of(const Graph& graph, const Tensor& tensor, const Op& reader,
                   const std::vector<ChoiceAxis>& axes) {
   const auto input = std::find(reader.inputs.begin(), reader.inputs.end(), tensor.id);
@@ -273,12 +280,14 @@ int64_t pieces_of(const Graph& graph, const Tensor& tensor, const Op& reader,
   return pieces;
 }
 
-// Measures the activations of a sequence that leave each unit for a later one.
+// Measures for each unit the activations of a sequence that later units read and earlier or this
+// unit makes.
 void measure_borders(UnitPrices& costs, const Fold& fold, const std::vector<ChoiceAxis>& axes,
                      DType compute, int64_t batch) {
   const Graph& graph = fold.graph;
   std::vector<int> last_reader(graph.tensors().size(), -1);
-  std::vector<const Op*> reader(graph.tensors().size());  // in a later unit, the first one
+  // By tensor: its first reader in a later unit.
+  std::vector<const Op*> reader(graph.tensors().size());
   for (const Op& op : graph.ops()) {
     for (const TensorId input : op.inputs) {
       const int unit = fold.unit_of[op.id.index()];
@@ -308,7 +317,7 @@ void measure_borders(UnitPrices& costs, const Fold& fold, const std::vector<Choi
 
 namespace {
 
-// Members of the price of several units together that are the sum of their prices.
+// Members of UnitPrice that sum_of() adds up.
 constexpr auto kSummed = std::to_array<double UnitPrice::*>(
     {&UnitPrice::forward_s, &UnitPrice::backward_s, &UnitPrice::once_s, &UnitPrice::update_s,
      &UnitPrice::reduce_s, &UnitPrice::parameter_bytes, &UnitPrice::gradient_bytes,
@@ -316,7 +325,7 @@ constexpr auto kSummed = std::to_array<double UnitPrice::*>(
      &UnitPrice::parameters, &UnitPrice::large_parameters, &UnitPrice::alike_bytes,
      &UnitPrice::alike_shard_bytes, &UnitPrice::summed_bytes, &UnitPrice::summed_shard_bytes,
      &UnitPrice::copy_bytes, &UnitPrice::uncopied_bytes, &UnitPrice::activation_bytes});
-// Members that have the value of the last unit.
+// Members for which sum_of() takes the value of the later unit.
 constexpr auto kOfTheLast = std::to_array<double UnitPrice::*>(
     {&UnitPrice::leaving_bytes, &UnitPrice::leaving_piece_bytes});
 static_assert(sizeof(UnitPrice) == (kSummed.size() + kOfTheLast.size()) * sizeof(double));
@@ -341,7 +350,8 @@ UnitPrice between(const UnitPrice& smaller, const UnitPrice& larger, double shar
 
 namespace {
 
-// Returns the prices of all units, from those of the sampled ones. `units`: Samples::sampled.
+// Returns the prices of all units, interpolated from the prices of the sampled units.
+// `units`: Samples::sampled.
 UnitPrices prices_of_all(UnitPrices sampled, const std::vector<Samples::Between>& between_units,
                          const std::vector<int>& units) {
   UnitPrices out = std::move(sampled);
@@ -376,7 +386,8 @@ UnitPrice in_shards(UnitPrice unit, DType compute, int64_t sharded, int64_t repl
   const bool is_narrow = compute != storage_dtype(compute);
   if (sharded >= 1) unit.state_bytes /= d;
   if (unit.gradient_buffer_bytes > 0) {
-    // The buffer holds the whole gradient before it holds the shard that the optimizer reads.
+    // The buffer is as large as the larger of the whole gradient and the shard that the
+    // optimizer reads.
     const double read = unit.gradient_buffer_bytes / (sharded >= 1 ? d : 1);
     unit.gradient_bytes = std::max(unit.gradient_bytes, read);
   } else if (gradients) {
@@ -448,7 +459,7 @@ Result<std::unique_ptr<Lowering>> UnitPricer::lower_units(const Folded& model,
                                                           const UnitQuestion& question,
                                                           const Plan& plan) {
   CompileOptions compiled;
-  // A group may name only layers that folding has left out.
+  // Drops optimizer groups that name only layers that folding has left out.
   compiled.optimizer = without_idle_groups(model_.optimizer, *model.graph);
   if (question.passes_only) compiled.optimizer.kind = kNoOptimizer;
   if (model_.part) {

@@ -1,4 +1,4 @@
-// Joins and borders of a model's units (fold.h), as a row and as a graph.
+// Joins a model's units (fold.h) into groups, and finds the tensors that go between groups.
 #pragma once
 
 #include <vector>
@@ -8,17 +8,18 @@
 
 namespace tessera {
 
-// Joins neighbours of a row until at most about `most` groups are left, each with one unit or at
-// most its share of the work. Returns the first unit of each group.
+// Joins neighbouring units of a row into groups, about `most` or fewer. A group has at most 1 /
+// `most` of all work, or is a single unit. Returns the first unit of each group. With at most
+// `most` units joins nothing.
 std::vector<size_t> join_units(const std::vector<double>& work, size_t most);
 
-// A tensor that goes from a group of units to others. A group may have any number.
+// A tensor that one group of units makes and others read.
 struct GroupBorder {
   size_t from = 0;
   std::vector<size_t> to;  // groups that read the tensor, each once, without `from`
-  double bytes = 0;        // as the model has the tensor
+  double bytes = 0;        // bytes of the tensor in the model
 };
-// Returns the tensors that go between groups. `group_of`: the group of each unit.
+// Returns all tensors that go between groups. `group_of`: the group of each unit.
 std::vector<GroupBorder> group_borders(const Graph& forward, const std::vector<FoldUnit>& units,
                                        const std::vector<size_t>& group_of);
 

@@ -21,7 +21,7 @@ tl::unexpected<Error> error_at(const PlanPart& part, int line, const std::string
   return invalid_input(fmt::format("{}:{}: {}", part.plan.file, std::max(line, 1), message));
 }
 
-// Returns the size that the part gives the axis; 0: none.
+// Returns the size that the part gives the axis; 0 if the part does not name it.
 int64_t size_in(const PlanPart& part, const std::string& axis) {
   for (const auto& [name, size] : part.plan.mesh) {
     if (name == axis) return size;
@@ -29,8 +29,7 @@ int64_t size_in(const PlanPart& part, const std::string& axis) {
   return 0;
 }
 
-// Returns the size of an axis in plans of the choice, in the largest of its stages; 1: they lack
-// it.
+// Returns the largest size of an axis in any stage of the choice's plans; 1 if they lack the axis.
 int64_t size_of(const Choice& choice, const std::string& name) {
   if (name == planned_axes().front()) return choice.stages;
   int64_t most = 1;
@@ -93,7 +92,7 @@ Result<PlanQuestion> fixed_by_part(PlanQuestion question) {
   if (!question.part) return question;
   const PlanPart part = *question.part;
   const int line = part.mesh_line;
-  int64_t own = 1;  // of the axes that the search does not know
+  int64_t own = 1;  // product of the sizes of axes that planners do not write
   for (const auto& [axis, size] : part.plan.mesh) own *= is_planned(axis) ? 1 : size;
   for (const char* axis : {"pp", "dp"}) {
     if (size_in(part, axis) > 0)
@@ -124,8 +123,8 @@ Result<PlanQuestion> fixed_by_part(PlanQuestion question) {
 
 Status check_part(const PlanPart& part, const std::shared_ptr<const Graph>& forward,
                   Compiler& compiler, const OptimizerSpec& optimizer) {
-  // The plan has one stage, and no devices but those of the part's own axes: errors are then the
-  // part's.
+  // Checks the part in a plan with one stage and with devices for the part's own axes only, so that
+  // every error is one of the part.
   Plan plan = part.plan;
   for (auto& [axis, size] : plan.mesh) {
     if (axis == plan.stage_axis) size = 1;

@@ -1,6 +1,6 @@
-// Applies a part of a plan (plan/part.h) to a search: every plan that the search emits contains the
-// part. Settings of the search that the part fixes are not searched; a plan in which the part
-// cannot stand is no candidate.
+// Applies a part of a plan (plan/part.h) to a search, so that every plan that the search emits
+// contains the part. Settings that the part fixes are not searched. Plans that cannot contain the
+// part are no candidates.
 #pragma once
 
 #include <memory>
@@ -15,36 +15,35 @@
 
 namespace tessera {
 
-// Returns the axes of plans that planners write, which entries of a part may name.
+// Returns the names of the axes that plans of planners have. Entries of a part may name these axes.
 const std::vector<std::string>& planned_axes();
 
-// Returns the question with the text's entries added to its part, in front of the part's own
-// entries, so that the text decides. The text has entries only. `name`: of the text, for people.
-// Errors: those of the text.
+// Returns the question with the entries of `text` added to its part, before the part's own entries.
+// The text has entries only. `name`: a name of the text for messages. Errors: those of the text.
 Result<PlanQuestion> with_more(const PlanQuestion& question, std::string_view text,
                                const std::string& name);
 
-// Returns the question with the sizes of axes, the micro-batches and the schedule of its part among
-// what is fixed. An axis that planners do not write is the part's own affair: the search has the
-// devices that are left, each of which then stands for so many. Errors (with file and line):
-// something else is fixed, more devices than there are.
+// Returns the question with the axis sizes, the micro-batches and the schedule of its part added to
+// `fixed`. For an axis that planners do not write, the search gets the number of devices divided by
+// the axis's size, and the part alone uses the axis. Errors (with file and line): a setting is
+// fixed to another value, the part's axes need more devices than there are.
 Result<PlanQuestion> fixed_by_part(PlanQuestion question);
 
-// Checks that the part's entries select something of the model that may be cut or kept so. Errors:
-// as resolve(), with file and line.
+// Checks that each entry of the part selects ops or tensors of the model that may be cut or kept as
+// the entry says. Errors: those of resolve(), with file and line.
 Status check_part(const PlanPart& part, const std::shared_ptr<const Graph>& forward,
                   Compiler& compiler, const OptimizerSpec& optimizer);
 
-// Checks that plans of the choice have the axes and stages that the part names, in its sizes.
-// Errors: what they lack, with file and line.
+// Checks that plans of the choice have the axes and stages that the part names, and in the part's
+// sizes. Errors: what these plans lack, with file and line.
 Status goes_with(const PlanPart& part, const Choice& choice);
 
-// Returns whether the part has only keys that say neither where nor when something is computed. It
-// then goes with what a recipe writes, whatever axes and entries that has.
+// Returns whether the part has only keys that say neither where nor when something is computed.
+// Such a part can be added to any plan that a recipe writes.
 bool goes_with_recipes(const PlanPart& part);
 
-// Returns the part as far as it concerns the plan of a single stage in which units are priced: all
-// but stages, micro-batches and entries over axes that this plan lacks.
+// Returns the part without stages, micro-batches, and entries over axes that `plan` lacks. The
+// result can be added to `plan`, which has a single stage and prices units.
 PlanPart part_for_units(const PlanPart& part, const Plan& plan);
 
 }  // namespace tessera

@@ -1,7 +1,7 @@
-// Solves with CBC. There is one binary variable for each choice of a node, and for each edge one
-// variable between 0 and 1 for each pair of choices, whose sums over either side are the choices of
-// the other side, as in the published program (docs/planners/alpa.md section 7). With whole choices
-// the pairs are whole, too.
+// Solves with CBC. As in the published program (docs/planners/alpa.md section 7), there is one
+// binary variable for each choice of a node, and for each edge one variable between 0 and 1 for
+// each pair of choices. The sum of the pairs with a given choice of one node equals the variable of
+// that choice. So if the choices are whole numbers, the pairs are, too.
 #include <coin/Cbc_C_Interface.h>
 #include <dlfcn.h>
 
@@ -17,9 +17,10 @@ namespace tessera::published {
 namespace {
 
 constexpr const char* kLibrary = "libCbcSolver.so.3";
-// CBC takes differences below 1e-5 for none, so costs are scaled until the largest is this.
+// The value to which the largest cost is scaled, because CBC ignores differences of costs
+// below 1e-5.
 constexpr double kLargest = 1e4;
-// The publication lets CBC search for so long.
+// The time limit for CBC, which is that of the publication.
 constexpr const char* kMostSeconds = "600";
 
 // The functions of CBC that are used, from its library.

@@ -20,19 +20,25 @@ using published::StagesProblem;
 using MeshShape = std::pair<int64_t, int64_t>;
 
 constexpr size_t kMostLayers = 32;
-constexpr size_t kMostAtoms = 256;  // in a row that is cut into layers; more are joined before
-constexpr double kImbalance = .5;   // largest work of a layer, above the mean
-constexpr int64_t kAllHosts = 8;    // with more hosts only powers of two make sub-meshes
-constexpr int64_t kAllShapes = 32;  // on more devices, runs and sub-meshes must be in proportion
-constexpr double kOutOfProportion = 2;  // share of the work / share of the devices, or the inverse
-constexpr int64_t kAlpaSequences = 32;  // of a micro-batch and replica
-constexpr double kMargin = .97;         // of the devices' memory: formulas err
+constexpr size_t kMostAtoms = 256;  // most atoms (joined units) that are clustered into layers
+constexpr double kImbalance = .5;   // the work of a layer is at most 1 + this times the mean
+// With more hosts, sub-meshes have a power of two of hosts, or all.
+constexpr int64_t kAllHosts = 8;
+constexpr int64_t kAllShapes = 32;  // on more devices is_balanced() is required
+// Largest ratio of the shares of work and devices, either way.
+constexpr double kOutOfProportion = 2;
+constexpr int64_t kAlpaSequences = 32;  // most sequences of a micro-batch on one replica
+// Share of the devices' memory that plans may use by formula, because formulas err.
+constexpr double kMargin = .97;
 constexpr double kTooMuch[] = {1.1, 1.25, 1.5, 2, 3, 5, 10, 30, 100, 1e3, 1e4, 1e6};
-constexpr double kFarOff = 1.5;  // of the best plan by formula: slower ones are not handed over
-// The formula takes what is gathered in each pass to be hidden by the pass. If two ways are nearly
-// equal by the formula, the one that gathers less is preferred.
+// Plans slower than this many times the best by formula are dropped.
+constexpr double kFarOff = 1.5;
+// Ways that gather parameters in each pass (sharded 3) count as slower by this factor. The formula
+// assumes that the pass hides the gathering, so this prefers the way that gathers less if two ways
+// are nearly equal.
 constexpr double kShardsInUse = 1.03;
-constexpr int64_t kNoLimit = 1000000000;  // stages that may follow
+// Value of most_later where memory does not limit the number of later stages.
+constexpr int64_t kNoLimit = 1000000000;
 
 // Returns the first unit of each layer.
 std::vector<size_t> cluster_units(const Graph& forward, const std::vector<FoldUnit>& units,
@@ -121,7 +127,7 @@ std::vector<AlpaSpace::Logical> AlpaSpace::logical_meshes(int64_t devices) const
     const int64_t replicas = devices / inside;
     if (!allows(search_.question(), "tp", inside) || !allows(search_.question(), "dp", replicas))
       continue;
-    // One axis fills a host or an even part of it.
+    // A single axis has the devices of a host, or a divisor of their number.
     if (is_fixed || devices_a_host_ % inside == 0) out.push_back({replicas, {1, inside}});
     if (cuts_.pairs().empty() || inside > 2 * devices_a_host_) continue;
     for (const int64_t inner : divisors_of(inside)) {
@@ -142,13 +148,13 @@ bool AlpaSpace::is_balanced(size_t first, size_t last, int64_t devices) const {
   return work <= most * share && share <= most * work;
 }
 
-// Adds one way for each kind of what rests in shards.
+// Adds a way for each value of Choice::sharded.
 void AlpaSpace::add_range(AlpaWay way, const UnitRange& range, int64_t micro_batches,
                           std::vector<AlpaWay>& out) const {
   const auto m = static_cast<double>(micro_batches);
   const int64_t inside = way.set->sizes[0] * way.set->sizes[1];
   const UnitLayout layout{way.replicas, inside, inside, 0};
-  // The published program sums gradients once a step, so there are no shards of gradients alone.
+  // The published program sums gradients once a step, so `sharded` 2 is left out.
   std::vector<int64_t> kinds = {0};
   if (way.replicas > 1) kinds = numbers_of(search_.question(), "zero", {0, 1, 3});
   for (const int64_t sharded : kinds) {
@@ -233,8 +239,9 @@ std::vector<AlpaWay> AlpaSpace::ways(int64_t micro_batches, const std::string& r
       if (!set.cuts.empty()) add_ways(shape, logical, micro_batches, set, all);
     }
   }
-  // Keeps, among ways of the same layers and shape, those that no other one beats. Where all units
-  // are cut alike no change of layout is priced, so such ways are not dropped for others.
+  // Keeps the ways that no other way of the same layers and shape beats. A way that cuts all units
+  // alike is dropped only for another one that does so, because it needs no changes of layout,
+  // whose price is uncertain.
   const auto key = [](const AlpaWay& way) { return std::tuple(way.first, way.last, way.shape); };
   std::stable_sort(all.begin(), all.end(), [&](const AlpaWay& a, const AlpaWay& b) {
     if (key(a) != key(b)) return key(a) < key(b);
@@ -264,7 +271,7 @@ std::optional<StagesPlan> AlpaSpace::stages(const std::vector<AlpaWay>& ways, in
   const bool is_gpipe = texts_of(search_.question(), "schedule", {"1f1b"}).front() == "gpipe";
   const auto m = static_cast<double>(micro_batches);
   std::vector<size_t> way_of;
-  int64_t unit = devices();  // all sub-meshes have a multiple of so many devices
+  int64_t unit = devices();  // greatest common divisor of the numbers of devices
   for (size_t i = 0; i < ways.size(); ++i) {
     const AlpaWay& way = ways[i];
     if (m * way.seconds > most_s) continue;
@@ -284,7 +291,7 @@ std::optional<StagesPlan> AlpaSpace::stages(const std::vector<AlpaWay>& ways, in
     const bool follows = !way_of.empty() && ways[way_of.back()].first == way.first &&
                          ways[way_of.back()].last == way.last &&
                          ways[way_of.back()].shape == way.shape;
-    // Ways of the same layers and shape come the fastest first.
+    // Ways of the same layers and shape are in the order of rising time.
     if (follows && problem.choices.back().most_later >= later) continue;
     problem.choices.push_back(
         {way.first, way.last, 1, way.shape.first * way.shape.second, way.seconds, later});
@@ -299,7 +306,8 @@ std::optional<StagesPlan> AlpaSpace::stages(const std::vector<AlpaWay>& ways, in
   return plan;
 }
 
-// Sets where the sub-meshes lie, and the meshes of the stages if they are not equal.
+// Sets the meshes of the stages if they are unequal, and the device of each rank if needed. Sets
+// `refused` if the sub-meshes do not fill the cluster.
 void AlpaSpace::place(PlanCandidate& out, const std::vector<const AlpaWay*>& stages) const {
   Choice& choice = out.choice;
   const auto axes_of = [&](const AlpaWay& way) {
@@ -316,7 +324,7 @@ void AlpaSpace::place(PlanCandidate& out, const std::vector<const AlpaWay*>& sta
   if (is_equal) return;
   std::vector<MeshShape> shapes;
   int64_t next = 0;
-  bool in_order = true;  // whether each stage begins where it may, behind the one before
+  bool in_order = true;  // whether the stages fit hosts if each begins right after the one before
   for (const AlpaWay* way : stages) {
     choice.stage_axes.push_back(axes_of(*way));
     shapes.push_back(way->shape);
@@ -350,7 +358,8 @@ std::optional<PlanCandidate> AlpaSpace::candidate(const std::vector<AlpaWay>& wa
   choice.stages = static_cast<int64_t>(plan.choices.size());
   std::vector<const AlpaWay*> stages;
   std::vector<const UnitPrices*> prices(units);
-  std::vector<std::vector<DimList>> dims(units);  // of the outer and the inner axis
+  // By unit: dims of the outer and of the inner axis.
+  std::vector<std::vector<DimList>> dims(units);
   std::vector<int64_t> sharded(units);
   bool has_inner = false, has_outer = false;
   double slowest_change = 0;
@@ -373,7 +382,7 @@ std::optional<PlanCandidate> AlpaSpace::candidate(const std::vector<AlpaWay>& wa
     has_outer = has_outer || way.set->sizes[0] > 1;
     slowest_change = std::max(slowest_change, way.change_s);
   }
-  // The settings of most units go to the model, the others to single units.
+  // The most frequent settings become those of the choice; units with others get their own.
   const auto most_frequent = [](const auto& values, const auto& counts) {
     size_t best = values.size(), most = 0;
     for (size_t i = 0; i < values.size(); ++i) {
@@ -393,7 +402,8 @@ std::optional<PlanCandidate> AlpaSpace::candidate(const std::vector<AlpaWay>& wa
   std::vector<UnitChoice> own(units);
   for (size_t u = 0; u < units; ++u) {
     if (sharded[u] != choice.sharded) own[u].sharded = sharded[u];
-    if (dims[u][1].empty() || dims[u] == dims[usual]) continue;  // without axes, or as usual
+    // These units have no axes, or the usual dims.
+    if (dims[u][1].empty() || dims[u] == dims[usual]) continue;
     own[u].dims = {{"batch"}};
     if (has_outer) own[u].dims.push_back(dims[u][0]);
     own[u].dims.push_back(dims[u][1]);
@@ -410,7 +420,7 @@ std::optional<PlanCandidate> AlpaSpace::candidate(const std::vector<AlpaWay>& wa
 
 namespace {
 
-// Runs the whole search, and keeps what it has found so far.
+// Runs the search over recomputation and numbers of micro-batches, and keeps the candidates.
 class AlpaPlanning {
  public:
   AlpaPlanning(PlanSearch& search, UnitCuts& cuts) : search_(search), space_(search, cuts) {}
@@ -423,7 +433,7 @@ class AlpaPlanning {
         search_.say(fmt::format("stages, {} micro-batches, recompute {}", m, recompute));
         solve(m, recompute);
       }
-      if (!binds_) break;  // recomputation would help no plan
+      if (!binds_) break;  // recomputation would help no plan, because memory does not bind
     }
     for (const double factor : kTooMuch) {
       if (!found_.empty() || search_.limit_bytes() <= 0 || is_stopped()) break;
@@ -435,7 +445,8 @@ class AlpaPlanning {
  private:
   bool is_stopped() const { return search_.question().stop && search_.question().stop(); }
 
-  // Returns the powers of two that divide the batch.
+  // Returns the numbers of micro-batches to try: the powers of two that divide the batch, or the
+  // fixed number.
   std::vector<int64_t> counts() const {
     const int64_t batch = search_.question().batch;
     if (search_.question().fixed.contains("micro_batches"))
@@ -458,7 +469,7 @@ class AlpaPlanning {
       }
       const auto plan = space_.stages(ways, m, kMargin * limit, most);
       add_plan(ways, plan, m, recompute);
-      // The best plan without changes of layout inside a stage is added, too.
+      // Also adds the best plan without changes of layout inside a stage.
       if (!plan || sizes[0] > 0 || !has_own(ways, *plan)) continue;
       std::vector<AlpaWay> alike;
       for (const AlpaWay& way : ways) {
@@ -501,8 +512,8 @@ class AlpaPlanning {
   AlpaSpace space_;
   std::vector<PlanCandidate> found_;
   std::set<std::string> names_;
-  double best_s_ = 0;   // of the plans that fit
-  bool binds_ = false;  // whether some number of micro-batches has a fastest plan that is too large
+  double best_s_ = 0;   // least time of the plans that fit
+  bool binds_ = false;  // whether memory binds: without the limit some plan would be faster
 };
 
 }  // namespace

@@ -17,38 +17,44 @@ namespace tessera {
 namespace {
 
 constexpr int64_t kGalvatronSequences =
-    32;                                  // of a micro-batch and replica, times the least possible
-constexpr size_t kMostPeaks = 6;         // bounds on a stage's peak that are tried
-constexpr size_t kMostTight = 6;         // pipelines of one depth that are solved with the limit
-constexpr size_t kMostOfStages = 2;      // candidates of one depth
-constexpr double kHopelessStrategy = 2;  // slower by formula than the best, so many times
+    32;  // most sequences of a micro-batch on one replica, as a multiple of least_
+constexpr size_t kMostPeaks = 6;  // most bounds on a stage's peak bytes that are tried
+// Most candidates of one number of stages that are solved again under the memory limit.
+constexpr size_t kMostTight = 6;
+constexpr size_t kMostOfStages = 2;  // most candidates of one number of stages
+// Candidates slower than this many times the best by formula are not solved.
+constexpr double kHopelessStrategy = 2;
 constexpr size_t kMostRebalanced = 6;
-constexpr size_t kMostAxes = 4;            // of a stage: programs with more take long to lower
-constexpr size_t kGalvatronAnswers = 8;    // candidates whose programs decide
-constexpr int64_t kMemorySteps = 1 << 14;  // units of the limit in the program over memory
-constexpr double kTolerance = .01;         // of the seconds of a stage under the limit
+// Most axes of a stage, because programs with more take long to lower.
+constexpr size_t kMostAxes = 4;
+constexpr size_t kGalvatronAnswers = 8;    // most candidates whose programs are simulated
+constexpr int64_t kMemorySteps = 1 << 14;  // number of units of memory in the dynamic program
+// Share by which a stage's seconds may exceed the least under the memory limit.
+constexpr double kTolerance = .01;
 
 }  // namespace
 
 // The costs of a pipeline of so many stages and micro-batches.
 struct LayerSearch::Instance {
   int64_t stages = 1, micro_batches = 1, devices = 1;  // devices of a stage
-  double micro_batch = 1;                              // sequences
+  double micro_batch = 1;                              // sequences over all replicas
   std::vector<LayerStrategy> strategies;
   std::vector<const UnitPrices*> prices;    // by strategy
   std::vector<UnitLayout> layouts;          // by strategy
   std::vector<std::vector<UnitCost>> cost;  // by strategy and unit of the fold
-  std::vector<size_t> layout_class;         // by strategy: equal numbers have the same layout
+  // By strategy; strategies with equal layouts have equal numbers.
+  std::vector<size_t> layout_class;
   size_t classes = 0;
-  // Seconds by class and class, by the unit of the fold that is left and the unit that is entered.
+  // Seconds to change the layout between two units of the fold, by (earlier unit, later unit), then
+  // by [class before * classes + class after].
   std::map<std::pair<int, int>, std::vector<double>> conversions;
   std::vector<std::vector<bool>> useful;  // by unit of the fold and strategy
   double overhead_bytes = 0;
-  // The solved questions: by units of the fold in the stage, and micro-batches in flight (-1:
-  // without limit).
+  // Cache of solve_stage(): the strategies, by the stage's units of the fold and the micro-batches
+  // in flight (-1: without a memory limit).
   std::map<std::pair<std::vector<int>, double>, std::optional<std::vector<size_t>>> solved;
 
-  double weight() const {  // of a micro-batch's seconds in a step
+  double weight() const {  // factor from a micro-batch's seconds to a step's
     const auto p = static_cast<double>(stages);
     return static_cast<double>(micro_batches) + (p - 1) / p;
   }
@@ -90,7 +96,7 @@ LayerSearch::Instance& LayerSearch::instance(int64_t stages, int64_t micro_batch
   at.devices = devices_ / stages;
   const int64_t micro_batch = question.batch / micro_batches;
   at.micro_batch = static_cast<double>(micro_batch);
-  // Beyond twice a node's devices tensor-parallel ranks cross the network in every layer.
+  // More tensor-parallel ranks than twice a node's devices would use the network in every layer.
   const int64_t most = std::max(2 * cluster.type_of(0).devices, fixed_number(question, "tp"));
   for (const LayerStrategy& strategy :
        layer_strategies(at.devices, numbers_of(question, "zero", {0, 2, 3}),
@@ -128,8 +134,8 @@ LayerSearch::Instance& LayerSearch::instance(int64_t stages, int64_t micro_batch
   }
   if (at.strategies.empty()) return at;
 
-  // Prices conversions between neighbouring units; a unit that stands for several is its own
-  // neighbour. They bound below what a change of layout may cost.
+  // Prices changes of layout between neighbouring units. A unit of the fold that stands for several
+  // layers is its own neighbour. The prices are used below to drop leaves.
   const Conversions between(fold, estimator_.collectives(), cluster, at.devices);
   std::vector<const LayerStrategy*> of_class(at.classes);
   for (size_t s = 0; s < at.strategies.size(); ++s)
@@ -149,12 +155,13 @@ LayerSearch::Instance& LayerSearch::instance(int64_t stages, int64_t micro_batch
     if (u > 0) add(fold.units[u - 1].stand_in, unit);
   }
 
-  // A leaf that another one beats in time and memory, even after a change to it and back, is in no
-  // best chain.
+  // Drops leaves that another leaf beats in time and memory even if the layout is changed to it and
+  // back. Such a leaf is in no best chain.
   at.useful.assign(static_cast<size_t>(fold.folded_units),
                    std::vector<bool>(at.strategies.size(), true));
   for (int unit = 0; unit < fold.folded_units; ++unit) {
-    // The most that a change of layout costs beside this unit, by class and class.
+    // The most that a change of layout before or after this unit costs, by [class before * classes
+    // + class after].
     std::vector<double> change(at.classes * at.classes);
     for (const auto& [ends, table] : at.conversions) {
       if (ends.first != unit && ends.second != unit) continue;
@@ -187,7 +194,7 @@ std::vector<std::vector<size_t>> LayerSearch::divisions(int64_t stages, int64_t 
   const auto count = static_cast<size_t>(stages);
   if (stages == 1) return {{}};
   Instance& at = instance(stages, micro_batches);
-  std::vector<size_t> layers;  // units of the only run
+  std::vector<size_t> layers;  // units that are in a run
   bool one_run = true;
   int run = -1;
   for (size_t u = 0; u < units.size(); ++u) {
@@ -198,7 +205,8 @@ std::vector<std::vector<size_t>> LayerSearch::divisions(int64_t stages, int64_t 
   }
   std::vector<std::vector<size_t>> out;
   if (one_run && layers.size() >= count) {
-    // The layers are of one kind: each stage gets equally many, the last one the rest.
+    // If there is one run of layers, each stage gets equally many, and the last one also gets
+    // the rest.
     std::vector<size_t> cuts = {0};
     for (size_t s = 1; s < count; ++s) cuts.push_back(layers[s * (layers.size() / count)]);
     out.push_back(std::move(cuts));
@@ -281,8 +289,8 @@ std::optional<std::vector<size_t>> LayerSearch::solve_stage(Instance& at, size_t
   if (!is_new) return known->second;
 
   const double capacity = limit > 0 ? limit - at.overhead_bytes : 0;
-  // Returns the fastest leaves of the units with peaks of at most `peak`; nothing if none fit.
-  // `bounded`: whether the memory limit holds.
+  // Returns the fastest leaves of the units whose peak bytes are at most `peak`; nothing if no
+  // leaves fit. `bounded`: whether the memory limit and `peak` apply.
   const auto solve = [&](double peak, bool bounded) -> std::optional<std::vector<size_t>> {
     const double room = capacity - peak;
     if (bounded && room <= 0) return {};
@@ -290,7 +298,8 @@ std::optional<std::vector<size_t>> LayerSearch::solve_stage(Instance& at, size_t
     published::ChainProblem problem;
     problem.limit = bounded ? kMemorySteps : 1;
     problem.tolerance = bounded ? kTolerance : 0;
-    std::vector<std::vector<size_t>> numbers;  // of the strategies offered to each unit
+    // By unit: the numbers of the strategies that it may have.
+    std::vector<std::vector<size_t>> numbers;
     for (const int unit : folded) {
       published::ChainLayer layer;
       std::vector<size_t> offered;
@@ -303,7 +312,7 @@ std::optional<std::vector<size_t>> LayerSearch::solve_stage(Instance& at, size_t
         layer.seconds.push_back(at.seconds(s, unit));
         layer.memory.push_back(static_cast<int64_t>(std::ceil(bytes)));
       }
-      if (!bounded) {  // the fastest of each layout
+      if (!bounded) {  // keeps the fastest strategy of each layout
         published::ChainLayer fastest;
         std::vector<size_t> of_class(at.classes, at.strategies.size());
         for (size_t i = 0; i < offered.size(); ++i) {
@@ -348,7 +357,7 @@ std::optional<std::vector<size_t>> LayerSearch::solve_stage(Instance& at, size_t
   };
   if (limit <= 0) return known->second = solve(0, false);
 
-  // The fastest leaves of all, if they fit.
+  // If the fastest leaves without a limit fit, they are the answer.
   const auto free = solve_stage(at, begin, end, place, true);
   double held = 0, peak = 0;
   for (size_t l = 0; l < folded.size(); ++l) {
@@ -357,8 +366,8 @@ std::optional<std::vector<size_t>> LayerSearch::solve_stage(Instance& at, size_t
   }
   if (held + peak <= capacity) return at.solved[{folded, flies}] = free;
 
-  // The bytes alive at the peak of a block are those of the unit with the most: bounds on them are
-  // tried from the largest down, and the program divides the rest of the memory.
+  // The peak of a stage is that of the unit with the largest peak. Tries bounds on this peak, from
+  // the largest down; the dynamic program divides the rest of the memory among the units.
   std::vector<double> peaks;
   for (const int unit : folded) {
     for (size_t s = 0; s < at.strategies.size(); ++s) {
@@ -490,7 +499,7 @@ std::vector<PlanCandidate> LayerSearch::search_all() {
   const auto fits = [&](const PlanCandidate& one) {
     return limit <= 0 || one.estimate.memory_bytes <= limit;
   };
-  std::vector<PlanCandidate> free;  // candidates as if memory were without limit
+  std::vector<PlanCandidate> free;  // candidates without a memory limit
   for (int64_t stages = 1; stages <= devices_; stages *= 2) {
     if (stages > static_cast<int64_t>(search_.fold().units.size())) break;
     if (!allows(question, "pp", stages)) continue;
@@ -503,14 +512,15 @@ std::vector<PlanCandidate> LayerSearch::search_all() {
         free.push_back(*best_for(stages, micro_batches, cuts, true));
     }
   }
-  // Under the limit only candidates that could still be the best are solved, the most promising
-  // first. Each number of stages has some: formulas err alike for pipelines of one depth.
+  // Solves under the memory limit only candidates that could still be the best, the most promising
+  // first. Keeps some of each number of stages, because the formula's error depends on that number.
   std::stable_sort(free.begin(), free.end(), [](const auto& a, const auto& b) {
     return a.estimate.step_s < b.estimate.step_s;
   });
   std::vector<PlanCandidate> out;
   double best_s = kInfinity;
-  std::map<int64_t, size_t> found_of, tight_of;  // by number of stages
+  // Candidates kept and candidates solved, by number of stages.
+  std::map<int64_t, size_t> found_of, tight_of;
   for (const PlanCandidate& one : free) {
     const int64_t stages = one.choice.stages;
     size_t& found = found_of[stages];
@@ -537,8 +547,8 @@ std::vector<PlanCandidate> LayerSearch::search_all() {
   for (size_t i = 0; i < count; ++i) {
     Instance& at = instance(out[i].choice.stages, out[i].choice.micro_batches);
     if (auto better = rebalanced(at, out[i])) out.push_back(std::move(*better));
-    // Formulas err more for leaves that differ, and for shards: so one leaf for all layers is
-    // added.
+    // Also adds the best choice with one leaf for all layers, for each value of `sharded`, because
+    // formulas err more for unequal leaves and for shards.
     for (const int64_t sharded : numbers_of(question, "zero", {0, 2, 3})) {
       auto same = best_uniform(at.stages, at.micro_batches, out[i].choice.cuts, sharded);
       const bool is_new =
@@ -548,13 +558,13 @@ std::vector<PlanCandidate> LayerSearch::search_all() {
       if (is_new) out.push_back(std::move(*same));
     }
   }
-  if (out.empty()) {  // the candidates that come nearest to fitting
+  if (out.empty()) {  // returns the candidates that need the least memory
     for (const PlanCandidate& one : free)
       out.push_back(smallest(instance(one.choice.stages, one.choice.micro_batches)));
     return out;
   }
-  // Keeps the best of each kind: formulas err alike for as many stages, the same shards, and equal
-  // layers.
+  // Keeps the best candidate for each number of stages, each value of `sharded`, and with equal and
+  // unequal layers, because the formula's error depends on these.
   std::set<std::tuple<int64_t, int64_t, bool>> handed;
   std::vector<PlanCandidate> few;
   for (const PlanCandidate* one : in_order(out)) {

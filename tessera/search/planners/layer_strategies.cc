@@ -9,8 +9,8 @@
 namespace tessera {
 namespace {
 
-// Returns whether this bit of a rank's number in its stage counts replicas; bit 0 is that of
-// neighbours.
+// Returns whether this bit of a rank's number in its stage distinguishes replicas (else
+// tensor-parallel ranks). Bit 0 distinguishes neighbouring devices.
 bool counts_replicas(const LayerStrategy& strategy, int bit) {
   const int64_t inside = strategy.data_inside ? strategy.data : strategy.tensor;
   const bool is_inside = (int64_t{1} << bit) < inside;
@@ -23,8 +23,8 @@ std::vector<int64_t> devices_along(int64_t count, int64_t stride) {
   return out;
 }
 
-// Returns the distance at which the tensor-parallel ranks are priced: less than the true one, where
-// the price is the same.
+// Returns the distance between tensor-parallel ranks with which units are priced: the smallest one
+// with the price of the true distance, so that more strategies share a price.
 int64_t priced_stride(const Cluster& cluster, const LayerStrategy& strategy) {
   if (!strategy.data_inside) return 1;
   const int64_t node = cluster.type_of(0).devices;
@@ -160,7 +160,7 @@ std::optional<UnitQuestion> question_for(const Cluster& cluster, const LayerStra
   if (out.sequences > most || !std::has_single_bit(static_cast<uint64_t>(out.sequences))) return {};
   out.recompute = strategy.recompute;
   if (strategy.tensor > 1) out.axes = {{"tp", strategy.tensor, tensor_lists()[strategy.list]}};
-  // Other devices between the neighbours of a group do the same work.
+  // An axis without dims increases the distance between the ranks; its devices do equal work.
   const int64_t stride = priced_stride(cluster, strategy);
   if (stride > 1) out.axes.push_back({"dp", stride, {}});
   return out;
@@ -168,11 +168,11 @@ std::optional<UnitQuestion> question_for(const Cluster& cluster, const LayerStra
 
 namespace {
 
-// The axes of a stage, outermost first, that can express all these strategies, with the dims that
-// each strategy cuts along them.
+// The axes of a stage, outermost first, with which all given strategies can be written. dims()
+// returns the dims that a strategy cuts over each axis.
 struct StageAxes {
   std::vector<ChoiceAxis> axes;
-  std::vector<int64_t> begins;  // devices inside the axis
+  std::vector<int64_t> begins;  // by axis: the distance in devices between its ranks
 
   StageAxes(int64_t devices, const std::vector<const LayerStrategy*>& used) {
     std::vector<int64_t> borders = {1, devices};

@@ -18,13 +18,15 @@ using published::RanncStage;
 
 constexpr size_t kMostBlocks = 32;
 constexpr int64_t kMostMicroBatches = 32;
-constexpr size_t kMostComponents = 512;  // if there are more units, neighbours are joined before
-constexpr double kMemoryShare = .9;      // share of a device that a stage may take
+// Most components; if there are more units, neighbours are joined first.
+constexpr size_t kMostComponents = 512;
+constexpr double kMemoryShare = .9;  // share of a device's memory that a stage may use
 constexpr double kRanncTooMuch[] = {1.25, 1.5, 2, 3, 5, 10, 30, 100, 1e3, 1e4, 1e6};
 
 int64_t divided_up(int64_t n, int64_t parts) { return (n + parts - 1) / parts; }
 
-// Returns what so many units hold on a device that has a share of the micro-batch.
+// Returns the bytes that units with this cost hold on a device. `in_flight`: number of
+// micro-batches whose activations they hold.
 double held_bytes(const UnitCost& cost, const UnitPrices& prices, double in_flight) {
   return cost.resting_bytes + in_flight * cost.activation_bytes + cost.gathered_bytes +
          prices.transient_bytes + prices.overhead_bytes;
@@ -47,8 +49,8 @@ RanncSpace::RanncSpace(PlanSearch& search)
   measure_borders();
 }
 
-// Finds the blocks with the smallest micro-batch that the published program would measure, or the
-// smallest that the model can be built with.
+// Finds the blocks from prices with the smallest micro-batch that the published program would
+// measure or, if the model cannot be built with it, the smallest that it can be built with.
 void RanncSpace::find_blocks() {
   const PlanQuestion& question = search_.question();
   const std::vector<FoldUnit>& units = search_.fold().units;
@@ -87,7 +89,7 @@ void RanncSpace::find_blocks() {
   oracle.fits = [&](const std::vector<size_t>& components) {
     UnitPrice sum;
     for (const size_t c : components) sum = sum_of(sum, of[c]);
-    // The components are taken to rest on one replica, the best case.
+    // Assumes one replica, the best case.
     const UnitCost cost = estimator_.unit_cost(sum, question.compute, 0, {}, 1);
     return limit <= 0 || !prices || held_bytes(cost, **prices, 1) <= limit;
   };
@@ -214,7 +216,8 @@ std::optional<RanncPlan> RanncSpace::best(const RanncSetting& setting, size_t st
   return published::exact_stages(problem);
 }
 
-// Places copies of the pipeline side by side, as many as all stages' replicas can be divided into.
+// Sets the order of devices so that each copy of the pipeline has neighbouring devices. The number
+// of copies is the greatest common divisor of the stages' replicas.
 void RanncSpace::allocate(Choice& choice, const std::vector<int64_t>& replicas) const {
   int64_t copies = 0, devices = 0;
   for (const int64_t count : replicas) {
@@ -222,7 +225,7 @@ void RanncSpace::allocate(Choice& choice, const std::vector<int64_t>& replicas) 
     devices += count;
   }
   if (copies == 1 || replicas.size() == 1) return;
-  int64_t before = 0;  // devices of a copy that earlier stages have
+  int64_t before = 0;  // devices of a copy that belong to earlier stages
   for (const int64_t count : replicas) {
     const int64_t own = count / copies;
     for (int64_t i = 0; i < count; ++i)
@@ -270,7 +273,8 @@ std::optional<PlanCandidate> RanncSpace::candidate(const RanncSetting& setting,
   if (std::is_sorted(choice.unit_order.begin(), choice.unit_order.end())) choice.unit_order.clear();
   const int64_t micro_batch = divided_up(question.batch, setting.micro_batches);
   out.estimate = estimator_.estimate_units(choice, by_unit, micro_batch);
-  // The step is judged as the published program does: a synchronous schedule, and what comes once.
+  // The step's time is that of the published program: a synchronous schedule, plus the costs once
+  // a step.
   out.estimate.step_s = published::synchronous_seconds(plan, setting.micro_batches) + once_s;
   return out;
 }
@@ -303,7 +307,7 @@ class RanncPlanning {
     return numbers_of(search_.question(), "micro_batches", own);
   }
 
-  // Looks for all plans of the smallest number of stages that has any.
+  // Adds all plans with the smallest number of stages for which there is a plan.
   void look(int64_t sharded, double capacity) {
     const auto most = static_cast<int64_t>(space_.blocks().size());
     int64_t stages = 1;

@@ -12,20 +12,22 @@
 namespace tessera {
 namespace {
 
-constexpr size_t kMostDegrees = 3;     // degrees of one call that are above their least
-constexpr int64_t kMostTexts = 30000;  // of ops and their loops' steps: such programs take seconds
-constexpr double kMostWork = 600000;   // of a race, PlanCandidate::work: two or three seconds
-constexpr double kMostWorkOfStarts = 150000;  // of the rounds of starts in a race
-constexpr double kMostWorkOfOne = 40000;      // of one program of a race
-constexpr size_t kStartsARound = 3;           // starts of each recipe in a round of a race
-constexpr size_t kLeads = 3;       // leads from the fastest candidates of the search before
-constexpr size_t kFewRecipes = 3;  // if so few are left, they are not halved any more
-constexpr double kHopeless = 4;    // times the best of all: such recipes are dropped
-constexpr size_t kPatience = 24;   // least number of programs without a gain before a race ends
-constexpr double kPatientWork = 150000;  // or so much work without a gain
-constexpr double kGain = .9995;          // of the time, or less
+constexpr size_t kMostDegrees = 3;  // most degrees of a start that are above their least value
+// Plans with more ops (each counted for every step of a loop) are not tried, because they
+// take seconds.
+constexpr int64_t kMostTexts = 30000;
+constexpr double kMostWork = 600000;  // most PlanCandidate::work of a race: two or three seconds
+constexpr double kMostWorkOfStarts = 150000;  // most work of the rounds of starts in a race
+constexpr double kMostWorkOfOne = 40000;      // most work of one program in a race
+constexpr size_t kStartsARound = 3;           // starts that each recipe tries in a round of a race
+constexpr size_t kLeads = 3;  // most leads (values of the fastest candidates of the earlier search)
+constexpr size_t kFewRecipes = 3;  // recipes are halved only while more than so many are left
+constexpr double kHopeless = 4;   // recipes slower than this many times the best of all are dropped
+constexpr size_t kPatience = 24;  // least number of programs without a gain before a race ends
+constexpr double kPatientWork = 150000;  // the work without a gain after which a race ends
+constexpr double kGain = .9995;          // a gain is at most this share of the best time
 constexpr double kMayWin =
-    1.5;  // times the best of all: calls that are slower are not climbed from
+    1.5;  // the race does not climb from calls slower than this many times the best of all
 
 // Returns the smallest prime that divides n > 1.
 int64_t least_prime(int64_t n) {
@@ -35,7 +37,7 @@ int64_t least_prime(int64_t n) {
   return n;
 }
 
-// Returns the values of arguments of the fastest candidates, those of the fastest one first.
+// Returns the leads: the values of the fastest candidates that fit, the fastest first.
 std::vector<CallValues> leads_of(const std::vector<PlanCandidate>& candidates) {
   std::vector<const PlanCandidate*> order;
   for (const PlanCandidate& one : candidates) {
@@ -103,8 +105,9 @@ void RecipeSweep::line_up(const std::vector<CallValues>& leads) {
     const auto call = with_values(base_, lead, true);
     if (call) queue_.push_back(*call);
   }
-  // Takes the middle of the list, the middles of its halves, of its quarters, and so on; two as
-  // they are, then both with the first lead's values beside the degrees.
+  // Takes the middle of the list, the middles of its halves, of its quarters, and so on.
+  // After every two starts come both again with the first lead's values for arguments that
+  // are no degrees.
   std::vector<RecipeCall> waiting;
   size_t size = 1;
   while (size < starts_.size()) size *= 2;
@@ -124,8 +127,8 @@ void RecipeSweep::line_up(const std::vector<CallValues>& leads) {
   queue_.insert(queue_.end(), waiting.begin(), waiting.end());
 }
 
-// Returns the call with the values of those of its arguments that are not fixed; nothing if there
-// are none.
+// Returns the call with `values` for those of its arguments that are not fixed; nothing if it has
+// no such argument. `degrees`: whether to set degrees, too.
 std::optional<RecipeCall> RecipeSweep::with_values(RecipeCall call, const CallValues& values,
                                                    bool degrees) const {
   bool has_any = false;
@@ -151,7 +154,7 @@ std::optional<RecipeCall> RecipeSweep::with_values(RecipeCall call, const CallVa
 void RecipeSweep::run(size_t most) {
   most_ = most;
   const size_t first = std::max<size_t>(1, most / 3);
-  // The starts lie evenly over all, and where these are refused the ones behind them are tried.
+  // Takes starts evenly spread over the list. If some are refused, takes the ones that follow them.
   const size_t step = std::max<size_t>(1, starts_.size() / first);
   for (size_t offset = 0; offset < step; ++offset) {
     for (size_t i = offset; i < starts_.size() && simulated_ < first && !stopped(); i += step)
@@ -203,8 +206,9 @@ bool RecipeSweep::is_fixed(const RecipeArgument& argument) const {
   return search_.question().fixed.contains(argument.name);
 }
 
-// Makes the call with every argument at its default or its least. Returns false if an argument must
-// be a text of the user's, or what is fixed is not one of the recipe's arguments.
+// Makes base_, the call in which every argument has its fixed value, its default, its least number
+// or its first choice. Returns false if an argument must be a text of the user's, or if something
+// is fixed that is no argument of the recipe.
 bool RecipeSweep::make_base() {
   base_.recipe = &recipe_;
   std::set<std::string> names;
@@ -239,8 +243,8 @@ bool RecipeSweep::make_base() {
   return true;
 }
 
-// Returns the plan with the question's part; nothing if the recipe refuses the arguments, or writes
-// what is no plan.
+// Returns the call's plan with the question's part; nothing if the recipe refuses the arguments, or
+// writes a text that is no plan.
 std::optional<Plan> RecipeSweep::plan_of(const RecipeCall& call) const {
   const PlanQuestion& question = search_.question();
   auto plan = question.broken->run([&]() -> Result<Plan> {
@@ -260,7 +264,7 @@ void RecipeSweep::find_degrees() {
   }
   for (const RecipeArgument& argument : recipe_.arguments) {
     if (argument.is_text || is_fixed(argument)) continue;
-    std::map<int64_t, int64_t> ranks;  // by value
+    std::map<int64_t, int64_t> ranks;  // the plan's ranks, by value of the argument
     for (RecipeCall call : bases) {
       ranks.clear();
       for (const int64_t value : {1, 2, 3, 4}) {
@@ -279,20 +283,21 @@ void RecipeSweep::find_degrees() {
   }
 }
 
-// Returns calls whose degrees are divisors of the number of devices, few of them above their least,
-// and whose product is that number; calls with one such degree come first. Only a call's written
-// plan shows whether it has as many ranks as there are devices.
+// Returns the starts: calls whose degrees multiply to the number of devices. At most kMostDegrees
+// degrees are above their least value; calls with fewer of these come first. Whether a plan really
+// has as many ranks as there are devices shows only when it is written.
 std::vector<RecipeCall> RecipeSweep::starts_of() const {
   std::vector<RecipeCall> out;
   const std::vector<int64_t> values = divisors_of(devices_);
-  // Fixed arguments may cut the model over ranks already.
+  // The base call may already have several ranks, because of fixed arguments.
   const auto least = plan_of(base_);
   const int64_t ranks = least ? least->ranks() : 1;
   for (size_t above = 0; above <= std::min(kMostDegrees, degrees_.size()); ++above)
     add_starts(base_, 0, above, ranks, ranks, values, out);
   return out;
 }
-// Adds starts. `product`: of the degrees so far; `ranks`: of their powers.
+// Adds starts in which `above` more degrees are raised, from number `from` on. `product`: of the
+// degrees so far; `ranks`: the product of their powers (Degree::power).
 void RecipeSweep::add_starts(const RecipeCall& call, size_t from, size_t above, int64_t product,
                              int64_t ranks, const std::vector<int64_t>& values,
                              std::vector<RecipeCall>& out) const {
@@ -314,8 +319,8 @@ void RecipeSweep::add_starts(const RecipeCall& call, size_t from, size_t above, 
   }
 }
 
-// Returns the most ops that the plan's program can have, each counted for every step of its longest
-// loop.
+// Returns a bound on the ops of the plan's program: the model's ops times the steps of the plan's
+// longest loop.
 int64_t RecipeSweep::texts_of(const Plan& plan) const {
   int64_t steps = 1;
   for (const SplitEntry& entry : plan.splits) steps = std::max(steps, entry.steps);
@@ -323,8 +328,9 @@ int64_t RecipeSweep::texts_of(const Plan& plan) const {
   return steps * static_cast<int64_t>(search_.forward().ops().size());
 }
 
-// Simulates the call's program, if it has as many ranks as there are devices and the call was not
-// tried. An equal plan that was simulated before counts as this one.
+// Simulates the call's program and returns the tried call. If an equal plan was simulated before,
+// takes its result. Returns null if the call was tried before, has another number of ranks than
+// devices, cannot be simulated, or its plan equals that of an earlier call of this recipe.
 const TriedCall* RecipeSweep::try_call(const RecipeCall& call) {
   if (simulated_ >= most_ || judged_.is_over()) return nullptr;
   if (!known_.insert(to_string(call)).second) return nullptr;
@@ -333,7 +339,7 @@ const TriedCall* RecipeSweep::try_call(const RecipeCall& call) {
   if (!plan || plan->ranks() != devices_ || !plan->compress.empty()) return nullptr;
   if (texts_of(*plan) > kMostTexts) return nullptr;
   const auto [it, is_new] = judged_.by_key.try_emplace(plan_key(*plan, search_.forward()));
-  // An argument that changes nothing leads nowhere.
+  // A call whose plan equals that of an earlier call is no new start for neighbours.
   if (!own_plans_.insert(it->first).second) return nullptr;
   if (is_new) {
     search_.say(fmt::format("{} of at most {}: {}", simulated_ + 1, most_, to_string(call)));
@@ -426,7 +432,7 @@ RecipeRace race_recipes(PlanSearch& search, int64_t devices, size_t programs,
   const auto is_ahead = [](const RecipeSweep* a, const RecipeSweep* b) {
     return is_better(a->best()->candidate, b->best()->candidate);
   };
-  // No start of a hopeless recipe promises to win.
+  // Recipes are hopeless if their best start is far slower than the best of all.
   double best_s = std::numeric_limits<double>::infinity();
   for (const PlanCandidate& one : before) {
     if (one.step_s && one.fits) best_s = std::min(best_s, *one.step_s);
@@ -437,7 +443,7 @@ RecipeRace race_recipes(PlanSearch& search, int64_t devices, size_t programs,
   };
   std::vector<RecipeSweep*> racing;
   for (RecipeSweep& sweep : all) racing.push_back(&sweep);
-  // The first start shows that most recipes cannot win.
+  // The first round has one start for each recipe, which shows that most of them cannot win.
   const auto may_start = [&] {
     return 2 * left() > programs && judged.work < kMostWorkOfStarts && !stopped();
   };
@@ -456,7 +462,7 @@ RecipeRace race_recipes(PlanSearch& search, int64_t devices, size_t programs,
     std::stable_sort(racing.begin(), racing.end(), is_ahead);
     racing.resize((racing.size() + 1) / 2);
   }
-  // The search climbs from the best call of all whose neighbours were not tried.
+  // Climbs from the best open() call of all recipes, again and again.
   judged.may_tire = true;
   judged.last_gain = judged.programs;
   judged.work_at_gain = judged.work;

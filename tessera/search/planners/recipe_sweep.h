@@ -1,11 +1,12 @@
-// Finds the arguments of recipes that are the fastest by simulation. A sweep knows nothing of what
-// a recipe does: its arguments and their choices are those of the table of recipes, and which of
-// its numbers are degrees, which count ranks, is found by writing plans.
+// Finds the arguments of recipes that are the fastest by simulation. A sweep does not know what a
+// recipe does. It takes the arguments and their choices from the table of recipes. It finds out
+// which numbers are degrees (numbers on which the plan's number of ranks depends) by writing plans
+// with different values.
 //
 //   JudgedPlans judged;
 //   RecipeSweep sweep(search, *find_recipe("megatron"), devices, judged);
 //   if (sweep.begin()) sweep.run(48);
-//   sweep.best();            // its call, its plan and what the program takes
+//   sweep.best();            // the call, its plan and the simulated candidate
 //
 //   std::vector<TriedCall> found = race_recipes(search, devices, 100).found;   // all recipes together
 #pragma once
@@ -28,64 +29,69 @@ struct TriedCall {
   Plan plan;
   PlanCandidate candidate;
 };
-// Returns whether `a` is better: one that fits, then the faster one; of two that do not fit the
-// smaller one.
+// Returns whether `a` is better than `b`. A candidate that fits is better than one that does not.
+// If both fit, the faster one is better; if neither fits, the one that needs less memory.
 bool is_better(const PlanCandidate& a, const PlanCandidate& b);
 
-// The values of arguments by name, of those names that `auto` and recipes have in common
-// (fix_keys()).
+// The values of arguments, by the names that the planner `auto` and recipes have in
+// common (fix_keys()).
 using CallValues = std::map<std::string, std::string>;
 CallValues values_of(const Choice& choice);
 
 // The plans that were simulated, by key (plan_key.h), so that a plan that several recipes write is
-// simulated once.
+// simulated only once; and counters of a race.
 struct JudgedPlans {
   std::map<std::string, PlanCandidate> by_key;
-  // Sum of PlanCandidate::work, and the sum from which on nothing more is simulated.
+  // The sum of PlanCandidate::work, and the sum at which simulating ends.
   double work = 0, most_work = kInfinity;
   double most_work_of_one = kInfinity;
-  size_t programs = 0;        // number that the race has simulated
-  double best_s = kInfinity;  // the fastest of them that fits
+  size_t programs = 0;        // number of programs that the race has simulated
+  double best_s = kInfinity;  // least step time of these programs that fits
   size_t last_gain = 0;       // `programs` when best_s was found
   double work_at_gain = 0;    // `work` when best_s was found
-  // Whether the race ends once half of its programs, or much work, have brought no gain.
+  // Whether the race ends when the last half of its programs, or much work, have brought no gain.
   bool may_tire = false;
   void note(const PlanCandidate& simulated);
   bool is_over() const;
 };
 
-// Finds the arguments of one recipe. Numbers that change how many ranks a plan has are degrees. All
-// ways to make as many ranks as there are devices are known first, and some of them are simulated.
-// From the best of these the sweep goes to neighbours (a factor from one degree to another, another
-// number or choice) as long as they are better.
+// Finds the arguments of one recipe. Starts are calls whose degrees make as many ranks as there are
+// devices. The sweep lists all starts and simulates some of them. From the best of these it goes to
+// neighbours (a factor moved from one degree to another, another number or choice of one argument)
+// as long as they are better.
 class RecipeSweep {
  public:
-  // Prepares a sweep. `judged`: of other recipes, too. All arguments outlive the sweep.
+  // Prepares a sweep. `judged`: may be shared with the sweeps of other recipes. All arguments
+  // outlive the sweep.
   RecipeSweep(PlanSearch& search, const Recipe& recipe, int64_t devices, JudgedPlans& judged);
-  // Returns false if the recipe makes no plan of the model, or has no argument for what the
-  // question fixes.
+  // Finds the degrees and the starts. Returns false if an argument must be a text of the user's, or
+  // if the recipe has no argument for something that the question fixes.
   bool begin();
-  // Simulates at most so many programs, a third of them where the search starts.
+  // Simulates at most so many programs: a third for starts, the others for neighbours.
   void run(size_t most);
 
-  // Sets the starts in the order in which they will be tried (the steps of run() for races): calls
-  // with the values of the leads, then calls that lie evenly among all, each also with the first
-  // lead's values beside the degrees.
+  // Sets the order in which try_starts() takes starts. (A race uses line_up(), try_starts() and
+  // climb() in place of run().) `leads`: values from fast plans of an earlier search. First come
+  // calls with the values of each lead. Then come all starts, in an order that spreads evenly over
+  // them, and each of these also with the first lead's values for arguments that are no degrees.
   void line_up(const std::vector<CallValues>& leads);
   // Simulates at most so many more programs of starts.
   void try_starts(size_t programs);
-  // Returns the best call whose neighbours were not all tried; null: there is none.
+  // Returns the best call from which the sweep has not yet gone to neighbours; null if there
+  // is none.
   const TriedCall* open() const;
-  // Goes from open() to better neighbours until there is none, or so many programs were simulated.
+  // Goes from open() to better neighbours until there is no better one, or so many programs
+  // were simulated.
   void climb(size_t programs);
 
-  // Returns the fastest call, or the simplest that ties with it (effort.h); null: none.
+  // Returns the simplest of the calls that tie with the fastest one (effort.h); null if none
+  // was simulated.
   const TriedCall* best() const;
   size_t simulated() const { return simulated_; }
 
  private:
-  // A number whose change gives a plan another number of ranks, and the power of the number with
-  // which the ranks grow.
+  // An argument on whose number the plan's number of ranks depends, and the power of the number
+  // with which the ranks grow.
   struct Degree {
     const RecipeArgument* argument;
     int power = 1;
@@ -109,12 +115,12 @@ class RecipeSweep {
   const Recipe& recipe_;
   int64_t devices_;
   JudgedPlans& judged_;
-  size_t most_ = 0, simulated_ = 0;  // of programs
+  size_t most_ = 0, simulated_ = 0;  // numbers of programs
   RecipeCall base_;
   std::vector<Degree> degrees_;
-  std::vector<const RecipeArgument*> numbers_;  // the other numeric arguments
+  std::vector<const RecipeArgument*> numbers_;  // numeric arguments that are no degrees
   std::vector<RecipeCall> starts_;
-  std::vector<RecipeCall> queue_;  // for try_starts
+  std::vector<RecipeCall> queue_;  // the starts for try_starts(), in order
   size_t next_start_ = 0;
   std::set<std::string> known_;  // calls that were tried
   std::set<std::string> own_plans_;
@@ -122,17 +128,18 @@ class RecipeSweep {
   std::vector<TriedCall> tried_;  // calls whose programs are known
 };
 
-// All recipes race against one another, with so many programs together: each gets a few starts, the
-// better half of them more, and so on, but none that is hopelessly slow; then the search climbs
-// from the best calls of all, as long as these are not much slower than the best one. A race ends
-// earlier if its programs are large (PlanCandidate::work), or bring no gain any more.
+// The result of a race of all recipes for a limited number of programs. In the first round each
+// recipe simulates a few starts. Each further round gives more starts to the better half of the
+// recipes; hopelessly slow ones are dropped. Then the race climbs (RecipeSweep::climb) from the
+// best calls of all recipes, as long as these are not much slower than the best one. A race ends
+// earlier if its programs are large (PlanCandidate::work), or no longer bring a gain.
 struct RecipeRace {
   std::vector<TriedCall> found;      // the best call of each recipe, the best first
-  size_t programs = 0, recipes = 0;  // programs simulated, recipes that make plans of the model
+  size_t programs = 0, recipes = 0;  // programs simulated, and recipes with at least one
 };
-// Races all recipes. `before`: candidates of a search of the same question, with choices. Their
-// plans are not simulated again, and the values of the fastest of them are tried in recipes that
-// have such arguments.
+// Races all recipes. `before`: simulated candidates of an earlier search for the question. Their
+// plans are not simulated again, and the values of the fastest ones are tried in recipes that have
+// such arguments.
 RecipeRace race_recipes(PlanSearch& search, int64_t devices, size_t programs,
                         const std::vector<PlanCandidate>& before);
 

@@ -20,27 +20,30 @@
 namespace tessera {
 namespace {
 
-// The programs of a recipe that may be simulated unless the question says how many: few if the
-// model is large.
+// The least and the most programs of a recipe that are simulated if the question gives no number.
+// Large models get fewer.
 constexpr size_t kFewPrograms = 10, kManyPrograms = 48;
-constexpr size_t kOpsOfRecipe = 10000;  // ops of all these programs together
-// A search that leaves fewer programs does not try recipes: a round of starts would take them all.
+constexpr size_t kOpsOfRecipe = 10000;  // ops of all programs of one recipe together
+// If fewer programs are left, recipes are not tried, because one round of starts would use them up.
 constexpr size_t kWorthARace = 24;
-constexpr size_t kForEdits = 6;  // of these programs, for edits of the best one's transfers
+// The number of these programs that is kept for edits of the best plan's transfers.
+constexpr size_t kForEdits = 6;
 
 int64_t devices_of(const PlanQuestion& question) {
   const int64_t fixed = fixed_number(question, "devices");
   return fixed > 0 ? fixed : question.cluster->devices();
 }
 
-// A call, whose plan may have other buckets or gather earlier than the recipe writes.
+// A call whose plan may have been edited: it may have other buckets, or gather parameters earlier,
+// than the recipe writes.
 struct Edited {
   TriedCall best;
   bool is_edited = false;
   std::vector<PlanCandidate> simulated;
 };
 
-// Returns the plan with the edits of its transfers that make it faster; tries at most so many.
+// Returns the plan with those edits of its transfers that make it faster. Simulates at most so
+// many programs.
 Edited with_better_transfers(PlanSearch& search, TriedCall from, size_t programs) {
   Edited out{std::move(from), false, {}};
   const PlanQuestion& question = search.question();
@@ -67,7 +70,8 @@ Edited with_better_transfers(PlanSearch& search, TriedCall from, size_t programs
   return out;
 }
 
-// Returns the answer's candidates whose plans are those of their choices alone.
+// Returns the answer's candidates whose plans follow from their choices alone: none if tensors are
+// offloaded or tables are spread, because the plans then have a part.
 std::vector<PlanCandidate> choices_among(const PlanAnswer& answer, const PlanQuestion& question) {
   std::vector<PlanCandidate> out;
   if (!answer.offloaded.empty() || may_spread_tables(question)) return out;
@@ -137,12 +141,13 @@ Result<PlanAnswer> find_by_recipes(const PlanQuestion& question) {
 
 Result<PlanAnswer> find_with_recipes(const PlanQuestion& question, PlanAnswer answer) {
   const size_t used = answer.simulated.size();
-  // At least half of the programs count as used: a race costs as much as a search.
+  // Counts at least half of the programs as used, because a race costs as much as a search.
   const size_t counted = std::max(used, answer.programs_allowed / 2);
   if (answer.programs_allowed < counted + kWorthARace || (question.stop && question.stop()))
     return answer;
   TESSERA_TRY(const auto search, PlanSearch::begin(question));
-  // If evaluations sufficed for all choices, a small question was searched whole.
+  // For small models with a given number of evaluations, the search has already simulated what
+  // it may.
   if (is_small(question, search->fold()) && question.evaluations > 0) return answer;
   if (question.progress) question.progress("recipes");
   const size_t programs = answer.programs_allowed - used;

@@ -22,18 +22,19 @@ namespace tessera {
 namespace {
 
 constexpr const char* kAuto = "auto";
-// The programs that "auto" simulates for the tables: so many ranks of all of them together, but at
-// least and at most so many programs.
+// "auto" simulates programs for the tables until they have kMostRanks ranks together, but at least
+// kLeastPlacements and at most kMostPlacements programs.
 constexpr int64_t kMostRanks = 6400, kLeastPlacements = 48, kMostPlacements = 400;
-constexpr double kOtherWayGain = .9995;  // of the time, or less: another way is kept
-constexpr double kTablesShare = .9;      // of a device's memory
-// The share of the parameters' bytes: with less in tables, a step does not depend on where these
-// lie.
+// Another way is kept if the step takes less than this share of the time.
+constexpr double kOtherWayGain = .9995;
+constexpr double kTablesShare = .9;  // share of a device's memory that tables may use
+// The least share of the parameters' bytes that tables must have to be worth spreading. With less,
+// a step hardly depends on where tables are.
 constexpr double kLeastShare = .25;
 
 using Spreads = std::vector<TableSpread>;
 
-// Returns the look-ups of each table, in the order of the first.
+// Returns the look-ups of each table. Tables are in the order of their first look-ups.
 std::vector<std::vector<LookUp>> by_table(const Graph& forward) {
   std::vector<std::vector<LookUp>> out;
   std::map<TensorId, size_t> known;
@@ -45,7 +46,7 @@ std::vector<std::vector<LookUp>> by_table(const Graph& forward) {
   return out;
 }
 
-// Returns the share of the bytes of all parameters that tables have.
+// Returns the tables' bytes as a share of the bytes of all parameters.
 double share_of_tables(const Graph& forward) {
   std::set<TensorId> tables;
   for (const LookUp& one : look_ups_of(forward)) tables.insert(one.table);
@@ -59,7 +60,7 @@ double share_of_tables(const Graph& forward) {
   return all > 0 ? own / all : 0;
 }
 
-// The devices that plans use: whole nodes, or some devices of one.
+// The devices that plans use: whole nodes, or some devices of one node.
 struct TableShape {
   int64_t nodes = 1, devices = 1;  // of each node
   int64_t all() const { return nodes * devices; }
@@ -76,7 +77,8 @@ bool are_degrees_open(const PlanQuestion& question) {
          fixed_number(question, "pp") == 0;
 }
 
-// Returns the kind of optimizer state that a table has: what a row takes beside itself.
+// Returns how much optimizer state the rows of a table have, as the optimizer of the planner of
+// tables with as much state.
 tables::Optimizer state_of(const OptimizerSpec& spec, const std::string& parameter) {
   const Optimizer* optimizer = find_optimizer(optimizer_of(spec, parameter));
   const KindInfo* kind = optimizer == nullptr ? nullptr : find_kind(optimizer->rows);
@@ -103,7 +105,7 @@ class TablePlans {
   bool has_tables() const { return !tables_.empty(); }
   int64_t devices() const { return shape_.all(); }
 
-  // Returns the best spreads; nothing if no seed of the planner has a program.
+  // Returns the best spreads; nothing if no seed of the planner can be simulated.
   Result<std::optional<Spreads>> find(const std::string& planner) {
     TESSERA_TRY(const std::vector<Spreads> starts, seeds(planner));
     std::optional<Tried> best;
@@ -122,7 +124,7 @@ class TablePlans {
  private:
   struct Tried {
     Spreads spreads;
-    double step_s = 0, excess_bytes = 0;  // beyond the memory of the fullest device
+    double step_s = 0, excess_bytes = 0;  // bytes that the fullest device lacks
     bool is_better_than(const Tried& other) const {
       if (excess_bytes > 0 || other.excess_bytes > 0) return excess_bytes < other.excess_bytes;
       return step_s < kOtherWayGain * other.step_s;
@@ -138,7 +140,7 @@ class TablePlans {
     if (node.device.memory_rate > 0) out.memory_bytes_per_ms = node.device.memory_rate / kMsASecond;
     const Link& link = shape_.nodes > 1 && node.nics > 0 ? node.nic : node.inner;
     if (link.rate > 0) out.link_bytes_per_ms = link.rate / kMsASecond;
-    // Costs of a batch that do not depend on the placement cannot be told apart here.
+    // The launch cost does not depend on the placement, so it is left out.
     out.launch_ms = 0;
     out.backward_latency_ms = out.forward_latency_ms = link.latency_s * kMsASecond;
     return out;
@@ -173,7 +175,7 @@ class TablePlans {
     return out;
   }
 
-  // Rounds a placement to what a plan can say.
+  // Turns a placement into spreads, which is all that a plan can express.
   Spreads rounded(const tables::Placement& placement) const {
     Spreads out(tables_.size());
     std::vector<bool> seen(tables_.size());
@@ -206,11 +208,12 @@ class TablePlans {
            {TableSpread::kRows, TableSpread::kColumns, TableSpread::kReplica})
         out.emplace_back(tables_.size(), TableSpread{kind});
     }
-    constexpr int64_t kBudget = 20000;  // placements that the planner of tables prices
+    constexpr int64_t kBudget = 20000;  // most placements that the planner of tables prices
     for (const std::string& name : names) {
       if (question_.progress) question_.progress("placing tables by " + name);
       for (const bool cut : {true, false}) {
-        // Only Tessera's own planner can leave splits out; published planners have their own rules.
+        // Only Tessera's own planner is also run without splits; published planners have their
+        // own rules.
         if (!cut && name != kAuto) continue;
         TESSERA_TRY(const tables::Answer answer,
                     tables::shard(problem(cost, cut), name, {1, kBudget, {}}));
@@ -254,7 +257,8 @@ class TablePlans {
     return true;
   }
 
-  // Improves the spreads table by table, the largest first, until no table has a faster way.
+  // Improves the spreads table by table, the largest table first, until no other way of a table
+  // is faster.
   void improve(Tried& start) {
     std::vector<size_t> order(tables_.size());
     for (size_t t = 0; t < order.size(); ++t) order[t] = t;
@@ -280,8 +284,9 @@ class TablePlans {
     start = *best;
   }
 
-  // Returns other ways for one table: cut over all devices, whole on the device with the least, and
-  // likewise for nodes.
+  // Returns other ways for one table: whole on the device with the fewest bytes of tables, cut by
+  // rows or columns over all devices, replicated, and on several nodes cut by rows over the devices
+  // of the node with the fewest bytes.
   std::vector<TableSpread> ways(const Spreads& spreads, size_t table) const {
     std::vector<double> on_device(static_cast<size_t>(shape_.all())),
         on_node(static_cast<size_t>(shape_.nodes));

@@ -1,10 +1,10 @@
-// Plans models with embedding tables: the place of each table as entries of a plan text, and the
-// rest of the plan searched around them.
+// Plans models with embedding tables. The way in which each table is spread over devices is written
+// as entries of a plan text; a search then finds the rest of the plan.
 //
 //   1. A planner of tables (search/tables/shard.h) places them, by the closed form with the rates
 //      of the question's machine. A table that it leaves whole is pinned to its device; one that it
 //      cuts in rows or columns is cut so over all devices, evenly, which is what a plan can say;
-//      one that it replicates is looked up by each replica.
+//      one that it replicates is on every device.
 //   2. Under "auto" all of these planners are seeds, and so are plans that treat all tables alike.
 //      The programs of the seeds are simulated; from the fastest one, table by table, other ways
 //      are tried, each by the program of the whole step, until none is faster.
@@ -37,20 +37,21 @@ struct TableSpread {
   friend bool operator==(const TableSpread&, const TableSpread&) = default;
 };
 
-// Returns the text of a plan of one stage whose batch is cut over all devices, with the tables
-// spread so: `spreads` by table, in the order of their first look-ups. One node has the axis "dp";
-// several have "nodes" around it. The first line is a comment, `heading`.
+// Returns the text of a plan with one stage, in which the batch is cut over all devices and the
+// tables are spread as `spreads` says. `spreads`: by table, in the order of the tables' first
+// look-ups. The mesh has the axis "dp" inside a node and, if there are several nodes, the axis
+// "nodes" around it. The first line is the comment `heading`.
 std::string table_plan_text(const Graph& forward, int64_t nodes, int64_t devices_a_node,
                             const std::vector<TableSpread>& spreads, const std::string& heading);
 
-// Returns whether the question's model has tables that a plan may spread, on more than one device,
-// on which a step may depend (a quarter of the parameters or more), and the question leaves open
-// how.
+// Returns whether it is worth spreading tables in different ways: the model's tables are at least a
+// quarter of its parameters, there is more than one device, and the question has no part and fixes
+// none of dp, tp and pp.
 bool may_spread_tables(const PlanQuestion& question);
 
 // Answers a question. `planner`: a name of search/tables/shard.h. Errors: those of find_plan; a
-// model without tables; one device; a part or degrees that are given (--with, --fix of dp, tp, pp),
-// because the tables' entries are a part themselves.
+// model without tables; a single device; a part or degrees in the question (--with, --fix of dp,
+// tp, pp), because the tables' entries are themselves a part.
 Result<PlanAnswer> plan_tables(const PlanQuestion& question, const std::string& planner);
 
 }  // namespace tessera

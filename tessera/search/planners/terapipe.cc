@@ -12,12 +12,14 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kMostSequences = 32;  // of a micro-batch and replica
-constexpr double kSaturated = .995;     // of the time of a sequence: more sequences save nothing
-constexpr size_t kMostAnswers = 6;      // candidates whose programs decide
+constexpr int64_t kMostSequences = 32;  // most sequences of a micro-batch on one replica
+// More sequences save nothing if a sequence then takes more than this share of its time.
+constexpr double kSaturated = .995;
+constexpr size_t kMostAnswers = 6;  // most candidates whose programs are simulated
 const std::vector<std::string> kTensorDims = {"heads", "ffn", "vocab"};
 
-// Returns the first schedule of slices, or the fixed one; null: the fixed one is none of slices.
+// Returns the fixed schedule, or the first schedule of slices if none is fixed. Null if the fixed
+// schedule is not one of slices.
 const SliceSchedule* asked_schedule(const PlanQuestion& question) {
   return slice_schedule(texts_of(question, "schedule", {kSliceSchedules->of_slices}).front());
 }
@@ -39,7 +41,8 @@ class SliceSearch {
       const bool is_first = ranked.empty();
       for (const Shape& shape : shapes()) {
         if (question_.stop && question_.stop() && !ranked.empty()) break;
-        // Recomputation takes time, so it is tried only where plans do not fit without it.
+        // Recomputation is tried only for shapes of which some plan is fast enough but does not fit
+        // without it.
         const bool helps =
             is_first || std::any_of(ranked.begin(), ranked.end(), [&](const Ranked& one) {
               return one.shape == shape && limit > 0 &&
@@ -87,7 +90,7 @@ class SliceSearch {
   }
 
   void rank(const Shape& shape, const std::string& recompute, std::vector<Ranked>& out) {
-    double each_s = kInfinity;  // of a sequence
+    double each_s = kInfinity;  // seconds of a sequence with the number of sequences before
     const int64_t own = question_.batch / shape.replicas;
     for (int64_t sequences = 1; sequences <= std::min(own, kMostSequences); sequences *= 2) {
       if (own % sequences != 0) break;
@@ -134,7 +137,8 @@ class SliceSearch {
     return out;
   }
 
-  // Estimates the best by formula once more, with a folded program that is sliced as they are.
+  // Returns the best candidates by formula, each estimated once more with a folded program that has
+  // its slices.
   std::vector<PlanCandidate> with_measured_slices(const std::vector<Ranked>& ranked) {
     std::vector<PlanCandidate> all;
     for (const Ranked& one : ranked) all.push_back(one.candidate);
@@ -156,7 +160,7 @@ class SliceSearch {
   const PlanQuestion& question_;
   Estimator estimator_;
   Slicer slicer_;
-  double best_s_ = kInfinity;  // of the choices that fit by formula
+  double best_s_ = kInfinity;  // least time of the choices that fit by formula
   std::string refusal_;
 };
 

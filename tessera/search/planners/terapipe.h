@@ -1,5 +1,5 @@
-// Implements TeraPipe's planner on Tessera's costs (docs/strategies/terapipe.md): a pipeline
-// through which slices of a sequence go one after the other, jointly with tensor parallelism and
+// Implements TeraPipe's planner on Tessera's costs (docs/strategies/terapipe.md). Slices of a
+// sequence go through a pipeline one after the other. The planner also chooses tensor parallelism,
 // replicas, micro-batches and recomputation. slicer.h finds the slices.
 //
 //   const PlanAnswer answer = find_by_terapipe(question).value();

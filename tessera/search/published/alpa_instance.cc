@@ -25,10 +25,10 @@ Status read_mesh(const JsonTable& in, const std::string& key, int64_t& first, in
 }
 
 struct Cluster {
-  int64_t hosts = 1, devices = 1;  // on each
+  int64_t hosts = 1, devices = 1;  // hosts, and devices on each
 };
 
-// Adds seconds and memory of every interval of layers on every sub-mesh, by formula.
+// Adds a choice for every interval of layers on every sub-mesh, with seconds and memory by formula.
 Status stages_by_formula(const JsonTable& in, const Cluster& cluster, StagesProblem& problem) {
   std::vector<double> seconds;
   double slowdown = 0;
@@ -172,7 +172,8 @@ Result<Json> layers(const JsonTable& in) {
   problem.layers = static_cast<size_t>(count);
   problem.least_heavy = static_cast<size_t>(heavy);
   std::vector<std::string> names;
-  std::vector<std::pair<size_t, size_t>> makers;  // op and output
+  // By name of a tensor: its op and the number of the output.
+  std::vector<std::pair<size_t, size_t>> makers;
   for (size_t i = 0; i < rows.size(); ++i) {
     const JsonTable& row = rows[i];
     ClusterOp& op = problem.ops.emplace_back();
@@ -248,8 +249,8 @@ Result<ShardingGraph> read_graph(const JsonTable& in) {
   return graph;
 }
 
-// Reads who solves the integer program: the own search, and CBC where it gives up, or one of them
-// alone.
+// Reads which solver to use for the integer program: Tessera's own search and CBC if that reaches
+// its limit, or one of them alone.
 Result<OneHotSolver> read_solver(const JsonTable& in) {
   std::string solver = "auto";
   int64_t most_branches = OneHotProblem().most_branches;
@@ -264,8 +265,8 @@ Result<OneHotSolver> read_solver(const JsonTable& in) {
   });
 }
 
-// Writes who found the answer of an integer program, whether it is proved to be the best, and if
-// not, how much better another one may be at most.
+// Writes which solver found the answer of an integer program, whether the answer is proved to be
+// the best and, if not, a bound on how much better another one may be.
 void say_how_good(const std::string& solver, bool proved, double cost, double bound, Json& out) {
   out["solver"] = solver;
   out["proved"] = proved;
@@ -278,7 +279,7 @@ void say_how_good(const std::string& solver, bool proved, double cost, double bo
       bound);
 }
 
-// Returns the answer of a search that ended at its limit before it found anything.
+// Returns the JSON for a search that reached its limit before it found an answer.
 Json nothing_found(double bound) {
   Json out{{"fits", nullptr}};
   say_how_good("own", false, kInfinity, bound, out);

@@ -13,8 +13,8 @@ namespace {
 
 using Dims = std::vector<std::string>;
 
-// Returns the cost of a collective. The published prototype cuts the part with bytes to a whole
-// number; the small constants order collectives that are else equal.
+// Returns the cost of a collective. The result is truncated to a whole number, as in the published
+// prototype. `tie`: a small constant that orders collectives of equal cost.
 double collective_cost(const ShardingMesh& mesh, size_t axis, double share, double tie) {
   return mesh.devices.at(axis) == 1 ? 0 : std::trunc(mesh.alpha.at(axis) + share) + tie;
 }
@@ -56,8 +56,9 @@ class Choices {
   }
 
   bool is_product(const ShardingOp& op) const { return published::is_product(graph_, op); }
-  // Returns the operand that an op which is no product follows, with its depth: the first of the
-  // deepest operands among those with all of its dims, or among all operands if none has them.
+  // Returns the operand whose split an op that is no product takes over, and its depth: the deepest
+  // operand among those that have all of the op's dims, or among all operands if there is none. If
+  // several are equally deep, the first of them.
   std::pair<size_t, size_t> leader(const ShardingOp& op) const {
     std::vector<size_t> able;
     for (size_t i = 0; i < op.reads.size(); ++i) {
@@ -97,7 +98,7 @@ class Choices {
     TESSERA_CHECK(false, "no size of dim '{}'", dim);
   }
   bool divides(const Cut& cut) const { return divided(cut) == cut; }
-  // Returns the cut without the dims that their axes do not divide: these stay whole.
+  // Returns the cut without the dims whose sizes their axes do not divide. These dims stay whole.
   Cut divided(Cut cut) const {
     for (size_t axis = 0; axis < 2; ++axis) {
       std::string& dim = cut.at(axis);
@@ -112,7 +113,8 @@ class Choices {
     }
     return out;
   }
-  // Returns whether axis 0 cuts the forced dim, if that is one of the op's.
+  // Returns whether the forced dim allows the cut: axis 0 must cut this dim if the op has it, and
+  // an input or parameter without it must stay whole. True if no dim is forced.
   bool obeys(const Dims& own, const Cut& cut, bool is_input) const {
     if (!graph_.forced_dim) return true;
     if (position(own, *graph_.forced_dim)) return cut[0] == *graph_.forced_dim;
@@ -192,9 +194,10 @@ class Choices {
     for (const Cut& cut : as_far_as_divided(cuts)) push(i, cut, summed_over(i, cut), own);
   }
 
-  // Returns the cuts whose dims are all divided. Where there is none, a dim that its axis does not
-  // divide stays whole on it, and the cuts over the most devices are kept: fewer would compute the
-  // same on more devices, which costs nothing in this model.
+  // Returns the cuts whose axes divide all dims. If there is none, drops from each cut the dims
+  // that their axes do not divide, and returns the cuts that still use the most devices. Cuts over
+  // fewer devices are left out, because this model charges nothing for computing the same on
+  // several devices.
   std::vector<Cut> as_far_as_divided(const std::vector<Cut>& cuts) const {
     std::vector<Cut> out;
     for (const Cut& cut : cuts) {
@@ -218,8 +221,9 @@ class Choices {
     return out;
   }
 
-  // Returns the cost of the all-reduces of an op whose operands are cut so: over each axis that
-  // cuts a dim which the result lacks, of the tile that the other axis leaves of the result.
+  // Returns the cost of the all-reduces of an op whose operands have this cut. There is one over
+  // each axis that cuts a dim which the result lacks. Its bytes are those of the result, divided by
+  // the other axis if that cuts the result.
   double summed_over(size_t i, const Cut& cut) const {
     const ShardingOp& op = graph_.ops[i];
     const ShardingSpec spec = spec_of(op.dims, cut);
@@ -232,8 +236,8 @@ class Choices {
     return cost;
   }
 
-  // Adds the choices of an op that is cut as the operand that it follows: by names of dims, so that
-  // other operands may lack some of them.
+  // Adds the choices of an op that takes over the cut of its leader(). Cuts are compared by names
+  // of dims, because other operands may lack some dims.
   void follow(size_t i) {
     const ShardingOp& op = graph_.ops[i];
     const size_t at = op.reads[leader(op).first];
@@ -271,8 +275,9 @@ double bytes_of(const ShardingGraph& graph, const ShardingOp& op) {
   return bytes;
 }
 
-// Returns the cost of a change. Slicing is free; a dim that an axis no longer cuts is gathered, and
-// the prototype charges the whole tensor for it.
+// Returns the cost of changing a tensor from one split to another. Slicing is free. If an axis no
+// longer cuts its dim, the tensor is gathered; like the prototype, this charges the bytes of the
+// whole tensor.
 double resharding_cost(const ShardingMesh& mesh, const ShardingSpec& from, const ShardingSpec& to,
                        double bytes) {
   double cost = 0;

@@ -13,7 +13,7 @@ namespace {
 
 struct Next {
   size_t choice = 0;
-  size_t point = 0;  // in the front of the stages that follow
+  size_t point = 0;  // index in the front of the later stages
 };
 using Front = ParetoFront<Next>;
 
@@ -32,8 +32,8 @@ class Stages {
     bound_rest();
   }
 
-  // Finds a plan. Keeps the whole fronts, or only the point of each that is best by itself, which
-  // gives a plan that may not be the best but bounds it.
+  // Finds a plan. `whole`: keep whole fronts, which gives the best plan. Otherwise keeps the best
+  // point of each front only, which gives a plan that is an upper bound.
   std::optional<StagesPlan> solve(bool whole, double known) {
     const size_t most_stages = std::min(layers_, devices_);
     // fronts[s][k][d]: layers from k on, in s stages, on exactly d devices.
@@ -57,7 +57,8 @@ class Stages {
     return static_cast<size_t>(choice.hosts * choice.devices);
   }
 
-  // Computes the least sum and the least slowest stage of the first k layers on exactly d devices.
+  // Computes for the first k layers on exactly d devices the least sum of the stages' seconds, and
+  // the least seconds of the slowest stage.
   void bound_rest() {
     sum_.assign(layers_ + 1, std::vector<double>(devices_ + 1, kInfinity));
     slowest_ = sum_;
@@ -75,7 +76,7 @@ class Stages {
     }
   }
 
-  // Places choice c before the rest of the pipeline.
+  // Adds choice c, which begins with layer k, before the fronts of the s - 1 later stages.
   void place(size_t s, size_t k, size_t c, bool whole, double most) {
     const StageChoice& choice = problem_.choices[c];
     for (size_t d = own(choice); d <= devices_; ++d) {

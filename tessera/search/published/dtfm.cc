@@ -28,7 +28,7 @@ double group_seconds(const RegionProblem& problem, const std::vector<size_t>& gr
   return slowest;
 }
 
-// Finds a matching that uses edges of at most `most` only, by Kuhn's algorithm.
+// Finds a matching with edges of at most `most`, by Kuhn's algorithm.
 class Matching {
  public:
   Matching(const std::vector<std::vector<double>>& edges, double most)
@@ -112,11 +112,11 @@ RegionPlan price_regions(const RegionProblem& problem, const Groups& groups, siz
 
 namespace {
 
-// The path is exact up to so many groups while a search prices partitions.
+// While a search prices partitions, the path is exact up to so many groups.
 constexpr size_t kExactWhileSearching = 10;
 
-// Exchanges two devices of different groups as long as the score falls. The times that an exchange
-// does not change, inside other groups and on the links between them, are kept.
+// Exchanges two devices of different groups as long as the score falls. Each exchange computes anew
+// only the times of the two groups and of their links.
 class Exchanges {
  public:
   Exchanges(const RegionProblem& problem, Groups groups)
@@ -159,7 +159,7 @@ class Exchanges {
   }
   double score() const {
     const double data = *std::max_element(data_.begin(), data_.end());
-    if (data >= score_) return data;  // already no better
+    if (data >= score_) return data;  // the exchange is no gain even without the path
     return data + 2 * best_open_path(links_, false, kExactWhileSearching).cost;
   }
   bool exchange(size_t g, size_t i, size_t h, size_t j) {
@@ -213,7 +213,7 @@ class Genetic {
 
  private:
   struct Person {
-    std::vector<size_t> stage;  // by device
+    std::vector<size_t> stage;  // stage of each device
     double seconds = 0;
   };
   size_t below(size_t count) { return static_cast<size_t>(random_() % count); }
@@ -233,8 +233,8 @@ class Genetic {
     for (size_t p = 0; p < devices_; ++p) groups[stage[p]].push_back(p);
     return groups;
   }
-  // Returns the best partition, after local moves from each of the population, the best first, and
-  // then from random partitions, while moves are left.
+  // Returns the best partition after local moves: from each partition of the population, the best
+  // first, and then from random partitions until all moves are used.
   Groups moved(const std::function<void(std::string_view)>& progress) {
     std::stable_sort(people_.begin(), people_.end(),
                      [](const Person& x, const Person& y) { return x.seconds < y.seconds; });
@@ -245,7 +245,7 @@ class Genetic {
     for (size_t i = 0; left > 0 && problem_.stages > 1 && size_ < devices_; ++i) {
       const bool is_known = i < people_.size();
       Groups groups = groups_of(is_known ? people_[i].stage : any_stage());
-      Groups sorted = groups;  // whatever the stages are called
+      Groups sorted = groups;  // equal for equal groups, whatever the numbers of their stages
       std::sort(sorted.begin(), sorted.end());
       --left;
       if (!seen.insert(std::move(sorted)).second) continue;
@@ -263,8 +263,9 @@ class Genetic {
     return {stage, price_regions(problem_, groups_of(stage), kExactWhileSearching).seconds};
   }
 
-  // Returns a child that takes genes of one parent and the other by turns, changing at five points;
-  // then devices of groups that are too large move to those that are too small, by number.
+  // Returns a child that takes the stages of devices from the two parents by turns, changing the
+  // parent at five points. Devices of groups that are then too large move to groups that are too
+  // small, in the order of their numbers.
   std::vector<size_t> crossed(const std::vector<size_t>& a, const std::vector<size_t>& b) {
     constexpr size_t kPoints = 5;
     std::vector<size_t> points;

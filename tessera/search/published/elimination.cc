@@ -8,11 +8,11 @@
 namespace tessera::published {
 namespace {
 
-// The most numbers of one table, and of all tables times the choices of the nodes that they take
-// out.
+// The most numbers of one table. kMostWork is the largest sum over the nodes of (numbers of its
+// table * choices of the node).
 constexpr double kMostNumbers = 1 << 22, kMostWork = 1 << 28;
 
-// A table over nodes, the last of them changing fastest.
+// A table over the choices of nodes; the choice of the last node changes fastest.
 struct NodeTable {
   std::vector<size_t> nodes;
   std::vector<double> values;
@@ -20,7 +20,7 @@ struct NodeTable {
 
 struct TakenOut {
   size_t node = 0;
-  std::vector<NodeTable> tables;  // that hold the node
+  std::vector<NodeTable> tables;  // the tables that contain the node
 };
 
 class Elimination {
@@ -64,8 +64,8 @@ class Elimination {
  private:
   double choices_of(size_t node) const { return static_cast<double>(nodes_[node].size()); }
 
-  // Orders the nodes; the node whose table is smallest goes first. Returns false if its table, or
-  // the work, is too large.
+  // Sets the order in which nodes are taken out: always the node whose table is the smallest.
+  // Returns false if a table, or the work, would be too large.
   bool find_order() {
     std::vector<std::set<size_t>> near(nodes_.size());
     std::set<size_t> left;
@@ -112,7 +112,7 @@ class Elimination {
     return table.values[at];
   }
 
-  // Replaces the tables that hold `v` by one over its neighbours.
+  // Replaces the tables that contain `v` by one table over the neighbours of `v`.
   void take_out(size_t v) {
     TakenOut& item = removed_.emplace_back();
     item.node = v;

@@ -17,8 +17,8 @@ double real(int64_t value) { return static_cast<double>(value); }
 
 int64_t whole_mb(double mb) { return static_cast<int64_t>(std::ceil(mb)); }
 
-// Counts ordered lists of distinct dimensions, of which `data` are sorts of data parallelism, with
-// degrees of at least 2 whose product is `devices`.
+// Counts ordered lists of distinct dimensions with degrees of at least 2 whose product is
+// `devices`. There are `data` dimensions of data parallelism and `tensor` of tensor parallelism.
 int64_t leaves(int64_t devices, int64_t data, int64_t tensor, bool mixed) {
   if (devices == 1) return 1;
   int64_t count = 0;
@@ -59,8 +59,8 @@ std::vector<GalvatronStrategy> all_strategies() {
   return out;
 }
 
-// A backward pass and a gradient all-reduce at the same time, each 1.3 times slower: how long both
-// last, and the rest of the longer one.
+// A backward pass and a gradient all-reduce that run at the same time, each 1.3 times slower. both:
+// the time until the shorter one ends; rest: the time of the rest of the longer one.
 struct Overlap {
   double both = 0, rest = 0;
   bool rest_is_transfer = false;
@@ -83,7 +83,8 @@ double group_coefficient(const GalvatronLinks& links, const GalvatronStrategy& s
       .at(of_tensor ? strategy.tensor : strategy.data);
 }
 
-constexpr double kDummyLayers = 24;  // the artifact times so many layers and divides at the end
+// Number of layers whose time the artifact computes, to divide it at the end.
+constexpr double kDummyLayers = 24;
 
 }  // namespace
 
@@ -234,15 +235,15 @@ LayerCost layer_cost(const GalvatronModel& model, const GalvatronLayer& layer,
 
   double ms = 0;
   if (s.data == 1) {
-    ms = pipe(forward + backward + tensor_ms, 0);  // one stage: the factor is 1
+    ms = pipe(forward + backward + tensor_ms, 0);  // there is one stage, so the factor is 1
   } else if (s.stages > 1 && s.tensor == 1) {
     const Overlap o = overlap(data_volume / stages, dc, backward / stages);
     const double rest = o.rest * (o.rest_is_transfer && !s.sharded ? 1 : stages);
     const double all = forward + o.both * stages + rest + model.overhead_ms;
     ms = pipe(forward + backward, all - (forward + backward));
   } else {
-    // The share of the backward pass beside which gradients are reduced; the rest waits for
-    // tensor-parallel transfers.
+    // The share of the backward pass that overlaps with the reduction of gradients. The rest of the
+    // pass waits for tensor-parallel transfers.
     double beside = 1;
     if (s.tensor > 1 && layer.cross_attention && s.stages == 1) {
       beside = 2.0 / 3;
@@ -276,7 +277,7 @@ double change_seconds(const GalvatronLinks& links, const GalvatronStrategy& from
     seconds = real(to.tensor - 1) / real(to.tensor) * (kSampleMb * real(batch) / real(to.data)) *
               group_coefficient(links, to, true) * 1e-3;
   }
-  // A bias against leaving sharded replicas, so that ties are broken.
+  // A small cost for a change from sharded to unsharded replicas breaks ties.
   const bool unshards = from.sharded && !to.sharded && from.tensor == to.tensor &&
                         from.data == to.data && !other_ranks;
   return unshards ? seconds + 1e-4 : seconds;
@@ -316,7 +317,7 @@ namespace {
 struct Group {
   std::vector<GalvatronStrategy> strategies;
   std::vector<ChainLayer> layers;
-  std::vector<double> weights;  // of the layers, for the cut into stages
+  std::vector<double> weights;  // weights of the layers for the cut into stages
   int64_t other = 0;
 };
 
@@ -336,7 +337,7 @@ double weight_of(const GalvatronSearch& search, const Group& group, const Galvat
   return least;
 }
 
-// Returns the memory of each stage beside its layers, as the cut weighs it.
+// Returns for each stage the memory that the cut counts in addition to the layers.
 std::vector<double> extra_of(const GalvatronSearch& search, int64_t batch, int64_t stages) {
   const double context = search.cut.context_on_every_stage ? kGalvatronContextMb : 0;
   std::vector<double> extra(static_cast<size_t>(stages), context);
@@ -366,7 +367,8 @@ std::optional<GalvatronPlan> plan_stages(const GalvatronSearch& search, const Gr
   plan.batch = batch;
   plan.stages = stages;
   const int64_t context =
-      search.cut.context_on_every_stage ? whole_mb(kGalvatronContextMb) : 0;  // behind the first
+      // Context of all stages but the first.
+      search.cut.context_on_every_stage ? whole_mb(kGalvatronContextMb) : 0;
   const size_t count = group.layers.size();
   const auto number = static_cast<size_t>(stages);
   if (search.model.layers.size() == 1) {  // layers of one type: one search for all stages

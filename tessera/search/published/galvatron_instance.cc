@@ -99,7 +99,8 @@ Result<Json> count(const JsonTable& in) {
   return Json{{"strategies", count_strategies(devices, mixed, checkpoint)}};
 }
 
-// Searches for the layers of one stage, on a table.
+// Finds the best strategy for each layer of one stage from the seconds and bytes of each strategy,
+// which the instance lists.
 Result<Json> chain(const JsonTable& in) {
   TESSERA_TRY_VOID(in.require({"strategies", "layers", "memory", "change_seconds"}));
   TESSERA_TRY(const auto rows, in.tables("strategies"));
@@ -180,7 +181,7 @@ Json galvatron_plan_json(const GalvatronPlan& plan) {
           {"stages", std::move(stages)}};
 }
 
-// Reads the variants of the cut into stages.
+// Reads the settings of the cut into stages (StageCut).
 Status read_cut(const JsonTable& in, StageCut& cut) {
   std::string layers = "least";
   std::string other = "data_parallel";

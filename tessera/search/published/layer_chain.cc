@@ -65,8 +65,8 @@ class ChainSearch {
   }
   int64_t least_memory_total() const { return least_after_[0] + least_of(0); }
 
-  // Returns the best plan at a price of memory; the table gets the cost of the layers after (l, s)
-  // then.
+  // Returns the plan with the least seconds + price * memory, and sets `after` to the least such
+  // value of the layers after each (l, s).
   ChainPlan best_at(double price, Table& after) const {
     const size_t count = problem_.layers.size();
     after.assign(count, {});
@@ -107,11 +107,11 @@ class ChainSearch {
            price * static_cast<double>(problem_.layers[l].memory[s]);
   }
 
-  // Bisects for the price at which the cheapest plan just fits. The last plan that fits is an upper
-  // bound of the answer.
+  // Bisects for the least price at which the cheapest plan fits. The last plan that fits gives an
+  // upper bound of the answer's seconds.
   void find_price() {
     Table after;
-    ChainPlan over;  // the last one that does not fit
+    ChainPlan over;  // the last plan that does not fit
     const auto fits_at = [&](double price) {
       const ChainPlan plan = best_at(price, after);
       const bool fits = plan.memory <= problem_.limit && plan.seconds < kInfinity;
@@ -147,9 +147,9 @@ class ChainSearch {
     return plan;
   }
 
-  // Improves the bound. Equal layers all change their strategy at one price, so the plan that fits
-  // there leaves much memory. Plans whose first or last layers are as in the plan that does not fit
-  // are a better bound.
+  // Improves the upper bound with mixed plans, whose first or last layers have the strategies of
+  // `over`, a plan that does not fit. That helps because all equal layers change their strategy at
+  // one price, so that `fits` leaves much memory unused.
   void mix(const ChainPlan& fits, const ChainPlan& over) {
     const ChainPlan base = fits;
     for (const bool from_start : {true, false}) {
@@ -227,7 +227,8 @@ class ChainSearch {
       }
     }
     if (problem_.tolerance > 0 && plan.seconds >= best_known_) return known_;
-    // The bound keeps every point of an optimal plan, among them those of the plan known to fit.
+    // The fronts contain at least the plan known to fit, because the bound drops no point of an
+    // optimal plan.
     TESSERA_CHECK(plan.seconds < kInfinity, "no plan of at most {} seconds", best_known_);
     int64_t left = problem_.limit;
     plan.strategies.assign(count, 0);
@@ -255,7 +256,7 @@ class ChainSearch {
   std::vector<int64_t> least_after_;
   double price_ = 0;
   double best_known_ = kInfinity;
-  ChainPlan known_;  // takes best_known_, and fits
+  ChainPlan known_;  // a plan that fits and takes best_known_ seconds
   Table after_;
   std::vector<std::vector<Front>> fronts_;
 };

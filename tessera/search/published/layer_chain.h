@@ -1,16 +1,16 @@
-// Finds the best strategy for each layer of a chain under a memory limit: the problem that
-// Galvatron's search solves for a stage (docs/planners/galvatron.md section 7).
+// Finds the best strategy for each layer of a chain under a memory limit. Galvatron's search solves
+// this problem for each stage (docs/planners/galvatron.md section 7).
 //
 //   f(l, e, s) = seconds(l, s) + min over s' of { f(l-1, e - memory(l, s), s') + change(l, s', s) }
 //
 // The published program fills a table over every megabyte of e. Here each (l, s) keeps the Pareto
-// front of (memory, seconds) instead, which is exact for any unit of memory, and drops points that
-// cannot become the answer. The test holds for any price x >= 0 of memory: let g(x) be the least
-// value of (seconds + x memory) over the rest of the chain. A point for which seconds + x memory +
-// g(x) - x limit exceeds the seconds of a plan known to fit cannot be part of a better plan.
-// Bisection finds the x for which this bound is greatest. The answer is the published one: among
-// plans that take equally long, the plan whose strategies have the lowest numbers, compared from
-// the last layer to the first.
+// front of (memory, seconds) instead, which is exact for any unit of memory. Points that cannot
+// become the answer are dropped. For this let x >= 0 be a price of memory, and g(x) the least value
+// of (seconds + x memory) over the rest of the chain. A point is dropped if its seconds + x memory
+// + g(x) - x limit exceeds the seconds of a plan known to fit, because it cannot be part of a
+// better plan. Any x is valid; bisection finds one for which the bound is greatest. The answer is
+// the published one: among plans that take equally long, the plan whose strategies have the lowest
+// numbers, compared from the last layer to the first.
 //
 //   ChainProblem problem;
 //   problem.layers = {{{10, 14}, {4, 2}}, {{10, 14}, {4, 2}}};      // two layers, two strategies
@@ -35,7 +35,8 @@ struct ChainLayer {
 
 struct ChainProblem {
   std::vector<ChainLayer> layers;  // at least one, each with at least one strategy
-  // Seconds between layer l - 1 with strategy `from` and layer l with strategy `to`; l >= 1.
+  // Returns the seconds of the change between layer l - 1 with strategy `from` and layer l with
+  // strategy `to`; l >= 1.
   std::function<double(size_t l, size_t from, size_t to)> change;
   int64_t limit = 0;
   // The share by which the answer may take longer than the best chain. If it is not 0, the answer
@@ -49,7 +50,7 @@ struct ChainPlan {
   std::vector<size_t> strategies;  // by layer
 };
 
-// Returns the best chain; none if nothing fits.
+// Returns the best chain; nothing if no chain fits.
 std::optional<ChainPlan> best_chain(const ChainProblem& problem);
 
 }  // namespace tessera::published

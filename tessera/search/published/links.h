@@ -1,6 +1,6 @@
-// Reads the links between devices of an instance, for systems that place work on unequal networks:
-// either two whole matrices, or groups of devices with one link inside, another across, and
-// exceptions:
+// Reads the links between the devices of an instance, for systems that place work on unequal
+// networks. An instance has either two matrices (delay and bandwidth), or groups of devices with
+// one kind of link inside groups, another kind between groups, and exceptions:
 //
 //   "groups": [[0, 1, 2], [3, 4, 5]],
 //   "inside": { "delay_ms": 1, "gbit_per_second": 10 },

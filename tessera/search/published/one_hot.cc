@@ -15,7 +15,8 @@ namespace {
 
 using Table = PairCosts;
 
-// The problem as it shrinks. Each pair of neighbours has one table, kept in both directions.
+// The problem, from which nodes are taken out. Each pair of neighbours has one table of costs,
+// stored in both directions.
 class Core {
  public:
   explicit Core(const OneHotProblem& problem)
@@ -48,7 +49,8 @@ class Core {
   }
 };
 
-// A node that was taken out, with the tables to choose for it once its neighbours have chosen.
+// A node that was taken out, with the tables from which its choice follows once its neighbours
+// have chosen.
 struct Removed {
   size_t node;
   std::vector<double> cost;
@@ -116,8 +118,9 @@ class BranchAndBound {
   }
 
  private:
-  // Shares costs out. costs_[v] is the node's cost with what later nodes passed on; edges_[v] is
-  // the rest of the edges to earlier neighbours. The sum over a whole assignment is unchanged.
+  // Moves costs from later to earlier nodes. Afterwards costs_[v] is the node's cost plus the costs
+  // that later nodes passed on to it, and edges_[v] are the remaining costs of its edges to earlier
+  // neighbours. The sum for complete choices is unchanged.
   void share_out() {
     costs_ = core_.nodes;
     edges_.resize(core_.nodes.size());
@@ -146,7 +149,7 @@ class BranchAndBound {
       }
       if (parent != v) costs_[v].assign(costs_[v].size(), 0);
     }
-    // rest_[i] is the least that nodes from place i on cost by themselves.
+    // rest_[i]: the sum of the least costs of the nodes from position i on.
     rest_.assign(order_.size() + 1, 0);
     for (size_t i = order_.size(); i-- > 0;) {
       const auto& cost = costs_[order_[i]];
@@ -154,7 +157,8 @@ class BranchAndBound {
     }
   }
 
-  // Prepares by limit the amounts by node, and the least that nodes from place i on add.
+  // Prepares for each limit the amounts of each node, and the least sum of amounts of the nodes
+  // from position i on.
   void prepare_limits() {
     for (const OneHotLimit& limit : problem_.limits) {
       Table amounts(core_.nodes.size());
@@ -203,13 +207,13 @@ class BranchAndBound {
     std::sort(options.begin(), options.end());
     for (const auto& [own, s] : options) {
       if (!answer_.proved) {
-        // open_ is the least bound of options that are not looked at any more: options come in this
-        // order.
+        // The branches have ended. open_ becomes the least bound of the options that are left out;
+        // later options have larger bounds.
         open_ = std::min(open_, cost + own + rest_[i + 1]);
         return;
       }
-      // The rests of later edges are at least 0, so rest_ is a bound. The slack keeps rounding from
-      // counting as a gain.
+      // rest_ is a lower bound because the remaining edge costs of later nodes are at least 0. The
+      // slack prevents that rounding counts as a gain.
       const double bound = cost + own + rest_[i + 1];
       const double slack = answer_.cost < kInfinity ? 1e-12 * std::abs(answer_.cost) : 0;
       if (bound >= answer_.cost - slack) return;
@@ -235,12 +239,13 @@ class BranchAndBound {
   std::vector<std::vector<double>> least_;
   std::vector<double> used_;
   std::vector<size_t> choices_;
-  double open_ = kInfinity;  // the least bound of what was left open when the branches ended
+  // The least bound of the options that were left out when the branches ended.
+  double open_ = kInfinity;
   OneHotAnswer answer_;
 };
 
-// Returns the nodes that still have neighbours or are limited, each beside an earlier one if
-// possible.
+// Returns the nodes that still have neighbours or are in a limit, in the order of branching: each
+// has an earlier neighbour if possible.
 std::vector<size_t> branching_order(const Core& core, const std::vector<bool>& gone) {
   std::vector<size_t> order;
   std::vector<size_t> links(core.nodes.size(), 0);

@@ -5,16 +5,17 @@
 //   minimise  sum over nodes of cost(v, s_v) + sum over edges (u, v) of cost(s_u, s_v)
 //   such that for each limit: sum over its nodes of amount(v, s_v) <= most
 //
-// Infinite costs forbid a choice or a pair, so an alias (two nodes that must choose alike) is an
-// edge.
+// An infinite cost forbids a choice or a pair of choices. So two nodes that must choose alike are
+// an edge with infinite costs for unlike pairs.
 //
-// Without limits, nodes that have at most two neighbours are first taken out: the best choice of
-// such a node is a table over its neighbours, so trees and chains need nothing else. The remaining
-// nodes are taken out over larger tables (elimination.h) if these are small enough. Else, and under
-// limits, the search is depth first with branch and bound. Its bound passes each node's cost on to
-// its first neighbour in the order of branching (directional arc consistency), which is exact on
-// trees. The worst case is exponential, so the number of branches is limited: an answer that is not
-// proved says so, and how much cheaper another one might be.
+// Problems without limits: first, nodes with at most two neighbours are taken out, because the best
+// choice of such a node is a small table over its neighbours. This alone solves trees and chains.
+// The remaining nodes are taken out with larger tables (elimination.h) if these are small enough.
+// Problems with limits, or with tables that are too large, are solved by depth-first branch and
+// bound. For the bound, each node passes its cost on to a neighbour that branches earlier
+// (directional arc consistency), which is exact on trees. The worst case is exponential, so the
+// number of branches is limited. An answer that is not proved says so, and has a bound on how much
+// cheaper another one may be.
 //
 //   OneHotProblem problem;
 //   problem.nodes = {{0, 5}, {1, 0}};                          // two nodes, two choices each
@@ -41,7 +42,7 @@ struct OneHotLimit {
 };
 struct OneHotProblem {
   std::vector<std::vector<double>> nodes;  // cost by node and choice, at least one choice
-  std::vector<OneHotEdge> edges;           // several between the same nodes add up
+  std::vector<OneHotEdge> edges;           // edges between the same two nodes add up
   std::vector<OneHotLimit> limits;
   int64_t most_branches = 20'000'000;
 };
@@ -49,11 +50,11 @@ struct OneHotAnswer {
   double cost = 0;
   std::vector<size_t> choices;
   bool proved = true;  // false: most_branches was reached, a better answer may exist
-  double bound = 0;    // no answer is cheaper; equals the cost where it is proved
+  double bound = 0;    // no answer is cheaper; equal to the cost if the answer is proved
   int64_t branches = 0;
-  std::string solver = "own";  // that found the answer
+  std::string solver = "own";  // the solver that found the answer
 };
-// Returns the answer; none if limits and infinite costs allow no choice. If most_branches was
+// Returns the answer; nothing if limits and infinite costs allow no choices. If most_branches was
 // reached before an answer was found, the cost is infinite and there are no choices.
 std::optional<OneHotAnswer> solve_one_hot(const OneHotProblem& problem);
 

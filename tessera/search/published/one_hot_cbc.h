@@ -1,10 +1,10 @@
-// Solves the integer program of one_hot.h with a program of another origin: COIN-OR's CBC. It
-// checks Tessera's own solver and the chain program of unit_cuts.h, which share no code with it,
-// and answers where the own solver gives up.
+// Solves the integer program of one_hot.h with COIN-OR's solver CBC. Tests compare CBC with
+// Tessera's own solver and with the chain program of unit_cuts.h, which share no code with it. CBC
+// also answers where the own solver reaches its limit.
 //
-// CBC is optional twice: without its header (Debian coinor-libcbc-dev, scripts/setup) the build
-// takes the stub no_cbc/, and the library itself is loaded when a problem is solved. Problems of a
-// few thousand choices are meant.
+// CBC is optional. Without its header (Debian coinor-libcbc-dev, scripts/setup) the build takes the
+// stub no_cbc/. With the header, the library is loaded when a problem is first solved, and may be
+// missing then. It is meant for problems of up to a few thousand choices.
 #pragma once
 
 #include <optional>
@@ -17,12 +17,13 @@ namespace tessera::published {
 // Returns whether CBC is built in and its library can be loaded.
 bool cbc_available();
 
-// Solves as solve_one_hot: none if nothing is allowed. `branches` stays 0. Errors: CBC is not there
-// (the line says what to install); it ended without a proof, after ten minutes at the latest.
+// Solves the problem and returns the answer as solve_one_hot() does, with `branches` 0. Returns
+// nothing if no choices are allowed. Errors: CBC is missing (the message says what to install); CBC
+// ended without a proof, after at most ten minutes.
 Result<std::optional<OneHotAnswer>> solve_one_hot_by_cbc(const OneHotProblem& problem);
 
-// Solves by the own search; where it ends without a proof, and CBC is there and proves an answer,
-// returns CBC's.
+// Solves the problem by Tessera's own search. If that ends without a proof, and CBC is available
+// and proves an answer, returns CBC's answer.
 std::optional<OneHotAnswer> solve_one_hot_by_either(const OneHotProblem& problem);
 
 }  // namespace tessera::published

@@ -1,7 +1,7 @@
-// Finds the best open path through all nodes of a small complete graph: each node once, any start.
-// `worst` false: the least sum of edges; true: the least of the largest edge. It is exact up to
-// kExactPathNodes (a program over subsets); beyond, it is the best of the greedy paths from each
-// start.
+// Finds the best open path through all nodes of a small complete graph, which visits each node once
+// and may start anywhere. With `worst` false the sum of the edges is least, with true the largest
+// edge. The path is exact up to kExactPathNodes nodes (a dynamic program over subsets). For more
+// nodes it is the best of the greedy paths from each start.
 #pragma once
 
 #include <cstddef>

@@ -27,8 +27,8 @@ double compute_seconds(const FenceProblem& problem, size_t device, size_t first,
   return sum_of(problem.work, first, last) / problem.speed[device];
 }
 
-// Returns the seconds of a border after `op`, from device p to device q, at a share of its dense
-// bytes.
+// Returns the seconds of the messages after `op` from device p to device q, if they have this share
+// of the dense bytes.
 double border_seconds(const FenceProblem& problem, size_t p, size_t q, size_t op, double share) {
   return problem.messages * (problem.latency_seconds[p][q] +
                              problem.bytes[op] * share / problem.bytes_per_second[p][q]);
@@ -104,7 +104,8 @@ std::vector<size_t> louvain(const Matrix& weights) {
   const size_t count = weights.size();
   std::vector<size_t> community(count);
   std::iota(community.begin(), community.end(), size_t{0});
-  // Devices of one unit move together: single ones first, then the communities found so far.
+  // Devices of one unit move together. At first each device is a unit, then each community found
+  // so far.
   std::vector<size_t> unit = community;
   while (true) {
     bool any = false;
@@ -142,8 +143,9 @@ std::vector<size_t> louvain(const Matrix& weights) {
 
 namespace {
 
-// Cuts ops first .. last among these devices in order, so that the longest compute is shortest; a
-// device may get nothing. Returns the ends by device; empty if memory does not allow it.
+// Cuts the ops first .. last - 1 among these devices, in their order, so that the slowest device is
+// as fast as possible. A device may get no ops. Returns the end by device; none if the ops do not
+// fit the devices' memory.
 std::vector<size_t> split_evenly(const FenceProblem& problem, const std::vector<size_t>& devices,
                                  size_t first, size_t last) {
   const size_t ops = last - first;
@@ -207,7 +209,8 @@ Matrix negated(const Matrix& bandwidth, const std::vector<std::vector<size_t>>& 
   return out;
 }
 
-// Returns the communities along their path, each with its devices along theirs.
+// Returns the communities in the order of the best path over them, each with its devices in the
+// order of the best path over these.
 std::vector<std::vector<size_t>> ordered_communities(const FenceProblem& problem) {
   const std::vector<size_t> community = louvain(problem.bytes_per_second);
   std::vector<std::vector<size_t>> groups;
@@ -234,8 +237,8 @@ std::vector<std::vector<size_t>> ordered_communities(const FenceProblem& problem
   return out;
 }
 
-// Returns the fences between communities: near the share of work that their speeds ask for, where
-// the fewest bytes pass.
+// Returns the fences, which are the cuts between communities: where the fewest bytes pass, near the
+// shares of work that follow from the communities' speeds.
 std::vector<size_t> fences(const FenceProblem& problem,
                            const std::vector<std::vector<size_t>>& communities) {
   constexpr double kWindow = 0.1;
@@ -284,14 +287,14 @@ std::optional<FencePlan> first_plan(const FenceProblem& problem) {
     ends.insert(ends.end(), own.begin(), own.end());
     first = cuts[g];
   }
-  // If a community cannot hold its share, all devices share the chain, wherever fences were.
+  // If a community cannot hold its share, cuts the chain over all devices without fences.
   if (!fit) ends = split_evenly(problem, devices, 0, problem.work.size());
   if (ends.empty()) return std::nullopt;
   return without_idle(problem, devices, ends);
 }
 
-// Returns all plans that differ by one op over a border, a swap of two devices (also with an unused
-// one), or a device whose ops go to a neighbour.
+// Returns all plans that differ from `plan` in one op moved over a border, in two swapped devices
+// (one may be unused), or in a device whose ops go to a neighbour.
 std::vector<FencePlan> neighbours_of(const FenceProblem& problem, const FencePlan& plan) {
   std::vector<FencePlan> out;
   const auto add = [&](const std::vector<size_t>& devices, const std::vector<size_t>& ends) {
@@ -346,7 +349,7 @@ std::optional<FencePlan> op_fence(const FenceProblem& problem) {
 namespace {
 
 struct Back {
-  size_t state = 0;  // before
+  size_t state = 0;  // the state before
   size_t point = 0;
 };
 using FenceFront = ParetoFront<Back>;
@@ -377,8 +380,8 @@ class ExactFence {
           }
         }
       }
-      // Plans whose slowest message is faster than assumed come out slower than they are, so the
-      // least over all assumptions is right.
+      // Runs the search for each value that the slowest message may have. A plan whose slowest
+      // message is faster than assumed looks slower than it is, so the least result is right.
       search(0);
       for (const double value : slowest) search(value);
     }
@@ -428,13 +431,14 @@ class ExactFence {
     }
   }
 
-  // Places ops start .. end on device `last`; returns false if they do not fit.
+  // Places ops start .. end - 1 on device `last`; returns false if they do not fit.
   bool place(std::vector<FenceFront>& fronts, size_t start, size_t end, size_t set, size_t last,
              double message, size_t from) const {
     if (!fits(problem_, last, start, end)) return false;
     const double compute = compute_seconds(problem_, last, start, end);
     FenceFront& to = fronts[state(set, end, last)];
-    // The remaining devices take at least so long for the remaining ops, in all and the slowest.
+    // Bounds below the time of the remaining devices for the remaining ops: their sum, and
+    // the slowest.
     double fastest = 0;
     double together = 0;
     for (size_t p = 0; p < count_; ++p) {
@@ -459,9 +463,9 @@ class ExactFence {
     return true;
   }
 
-  // Returns whether two devices that are as good in each other's place can be exchanged to an
-  // earlier order, and exchanges them: fronts keep one of several equal points, whichever came
-  // first.
+  // Exchanges two devices if the plan is as fast after that and its order of devices is lower.
+  // Returns false if there are no such devices. This makes the answer unique, because fronts keep
+  // whichever of several equal points came first.
   bool rename_devices() {
     for (size_t a = 0; a < count_; ++a) {
       for (size_t b = a + 1; b < count_; ++b) {
@@ -507,7 +511,7 @@ class ExactFence {
   const FenceProblem& problem_;
   size_t ops_, count_;
   double later_;
-  std::vector<double> work_after_;  // of the ops from each on
+  std::vector<double> work_after_;  // work of all ops from each op on
   static constexpr double kEqual = 1e-12;
   std::optional<FencePlan> best_;
   double most_ = kInfinity;  // seconds of a plan that may still be the answer

@@ -5,9 +5,9 @@
 //   T = sum over devices of (compute + message) + (m - 1) * the slowest compute or message     (1)
 //   k_i = max(1, phi r R_i / max R)                                                            (2)
 //
-// R_i is the uncompressed time of message i, r the ratio that the user gives, phi the cost of a
-// kept element in units of a dense one. A message with k <= phi is sent dense. Devices may stay
-// unused.
+// R_i is the uncompressed time of message i, and r the compression ratio that the user gives. phi
+// is the bytes of a kept element divided by those of an element of a dense message. A message with
+// k <= phi is sent dense. Devices may stay unused.
 //
 //   const std::optional<FencePlan> fast = op_fence(problem);       // the published heuristic
 //   const std::optional<FencePlan> best = exact_fence(problem);    // up to kExactFenceDevices devices
@@ -23,29 +23,30 @@ namespace tessera::published {
 using Matrix = std::vector<std::vector<double>>;
 
 struct FenceProblem {
-  std::vector<double> work;                  // by op, forward and backward
-  std::vector<double> bytes;                 // that leave after each op; the last op's go nowhere
+  std::vector<double> work;   // by op, forward and backward
+  std::vector<double> bytes;  // bytes of the message after each op; that of the last op is not sent
   std::vector<double> memory;                // by op
-  std::vector<double> speed, capacity;       // by device: work a second, memory
+  std::vector<double> speed, capacity;       // by device: work in a second; memory
   Matrix latency_seconds, bytes_per_second;  // by pair of devices
   int64_t micro_batches = 1;
-  double messages = 2;  // over each border: activation and gradient
-  double ratio = 0;     // r; 0 sends everything dense
+  double messages = 2;  // messages over each border: activation and gradient
+  double ratio = 0;     // r; 0: all messages are dense
   double phi = 3;
 };
 struct FencePlan {
   double seconds = 0;
   std::vector<size_t> devices;  // in the order of the chain
   std::vector<size_t> ends;     // for each device, the op after its last one
-  std::vector<double> ratios;   // k of each border
+  std::vector<double> ratios;   // k of the message over each border
 };
 
-// Returns the plan for these devices and cuts by equation (1), with the ratios of (2); infinite if
-// memory is exceeded.
+// Returns the plan for these devices and cuts, with the seconds of equation (1) and the ratios of
+// (2). The seconds are infinite if memory is exceeded.
 FencePlan fence_plan(const FenceProblem& problem, std::vector<size_t> devices,
                      std::vector<size_t> ends);
 
-// Returns k of each message; compressed_share() returns its time as a multiple of R_i.
+// Returns k of each message by equation (2). `times`: R_i. compressed_share() returns the time of a
+// message as a multiple of R_i.
 std::vector<double> top_k_ratios(const std::vector<double>& times, double ratio, double phi);
 double compressed_share(double k, double phi);
 
@@ -54,16 +55,18 @@ double compressed_share(double k, double phi);
 std::vector<size_t> louvain(const Matrix& weights);
 double modularity(const Matrix& weights, const std::vector<size_t>& communities);
 
-// Finds a plan: communities, a path over them, fences at cheap cuts near each community's share of
-// the work, the devices of a community along their best links, then moves of single ops, swaps and
-// drops of devices while they gain. Returns none if the ops do not fit the devices in the order of
-// that path.
+// Finds a plan by the published heuristic. It finds communities and a path over them, cuts the ops
+// between communities where few bytes pass and near each community's share of the work, and orders
+// the devices of a community along their best links. Then it moves single ops, swaps devices and
+// drops devices as long as that gains. Returns nothing if the ops do not fit the devices in the
+// order of the path.
 std::optional<FencePlan> op_fence(const FenceProblem& problem);
 
-// The sizes up to which exact_fence() is meant. It finds the optimum over all subsets, orders and
-// cuts, by a program over (ops done, last device, devices used) on Pareto fronts of (slowest, sum),
-// one for each value that max R may have. Devices that may be exchanged without a loss are in
-// ascending order. The heuristic's plan is its first bound.
+// The sizes for which exact_fence() is meant. It finds the optimum over all subsets and orders of
+// devices and all cuts, by a dynamic program over (ops done, last device, devices used) on Pareto
+// fronts of (slowest, sum), which runs once for each possible value of max R. Devices that may be
+// exchanged without a loss are in ascending order in the answer. The heuristic's plan is the first
+// upper bound.
 inline constexpr size_t kExactFenceDevices = 8;
 inline constexpr size_t kExactFenceOps = 48;
 std::optional<FencePlan> exact_fence(const FenceProblem& problem);

@@ -1,6 +1,6 @@
-// Keeps the Pareto front of (largest, sum), the two numbers that make up a pipeline's time, sum +
-// (m - 1) * largest. Neither number decides alone, so programs over stages keep every pair that no
-// other pair beats in both; any objective that rises with both is then exact (docs/planners/alpa.md
+// Keeps the Pareto front of (largest, sum). The time of a pipeline, sum + (m - 1) * largest,
+// depends on both numbers. So dynamic programs over stages keep every pair that no other pair beats
+// in both numbers, which is exact for any objective that rises with both (docs/planners/alpa.md
 // section 6).
 //
 //   ParetoFront<int> front;

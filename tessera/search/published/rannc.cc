@@ -12,7 +12,7 @@
 namespace tessera::published {
 
 std::vector<std::vector<size_t>> atomic_components(const std::vector<RanncTask>& tasks) {
-  std::vector<std::set<size_t>> of(tasks.size());  // components by task
+  std::vector<std::set<size_t>> of(tasks.size());  // by task: the components that contain it
   std::vector<std::vector<size_t>> out;
   for (size_t t = 0; t < tasks.size(); ++t) {
     if (!tasks[t].constant) {
@@ -73,7 +73,8 @@ class Coarsening {
     return out;
   }
 
-  // Returns whether there is no path from v to w besides the edge between them.
+  // Returns whether the edge from v to w is the only path between them. The merged group is
+  // then convex.
   bool is_convex(size_t v, size_t w) const {
     std::vector<size_t> open;
     std::set<size_t> seen;
@@ -116,7 +117,7 @@ class Coarsening {
     alive_.erase(w);
   }
 
-  // Merges components once over; returns false if nothing was merged.
+  // Merges pairs of groups, each group at most once. Returns false if no pair was merged.
   bool level() {
     double sum = 0;
     double squares = 0;
@@ -127,7 +128,8 @@ class Coarsening {
     const auto count = static_cast<double>(alive_.size());
     const double mean = sum / count;
     const double most = mean + 2 * std::sqrt(std::max(0.0, squares / count - mean * mean));
-    // If there are many groups, they are merged without asking for the time of the merged one.
+    // With many groups the oracle is not asked for the time of each pair, because that would take
+    // too long.
     constexpr size_t kMostAsked = 200;
     const bool ask = alive_.size() <= kMostAsked;
     std::vector<size_t> order(alive_.begin(), alive_.end());
@@ -161,8 +163,8 @@ class Coarsening {
     return any;
   }
 
-  // Returns a topological order; of the blocks that may come next, the one with the lowest
-  // component.
+  // Returns a topological order of the blocks. If several blocks may come next, the one with the
+  // lowest component does.
   std::vector<size_t> topological() const {
     std::map<size_t, size_t> waiting;  // number of predecessors
     for (const size_t v : alive_) waiting[v] = before_[v].size();
@@ -183,7 +185,7 @@ class Coarsening {
       return seconds_[a] < seconds_[b];
     });
     const auto at = static_cast<size_t>(smallest - order.begin());
-    size_t best = order.size();  // the earlier of the two that merge
+    size_t best = order.size();  // position of the earlier one of the two blocks to merge
     double least = std::numeric_limits<double>::infinity();
     for (const size_t first : {at - 1, at}) {
       if (first >= order.size() || first + 1 >= order.size()) continue;
@@ -220,7 +222,7 @@ namespace {
 struct Cut {
   size_t block = 0;
   int64_t device = 0;
-  size_t point = 0;  // in the front there
+  size_t point = 0;  // index in that state's front
 };
 
 RanncPlan plan_of(const RanncProblem& problem, std::vector<size_t> ends,
@@ -241,8 +243,8 @@ RanncPlan plan_of(const RanncProblem& problem, std::vector<size_t> ends,
   return plan;
 }
 
-// Calls body(blocks before, devices before, blocks after, devices after, stage) for every stage
-// that can be the s-th.
+// Calls body(blocks before, devices before, blocks after, devices after, stage) for every possible
+// stage: the blocks and devices before it, and up to its end.
 template <class Body>
 void each_stage(const RanncProblem& problem, Body body) {
   for (size_t first = 0; first < problem.blocks; ++first) {
@@ -309,7 +311,7 @@ std::optional<RanncPlan> published_stages(const RanncProblem& problem) {
 }
 
 std::optional<RanncPlan> exact_stages(const RanncProblem& problem) {
-  // The front's two numbers are (max forward, max backward): the sum of both is to be least.
+  // The fronts' two numbers are max forward and max backward, whose sum is minimised.
   auto fronts = state_table<ParetoFront<Cut>>(problem);
   fronts[0][0][0].add({0, 0, {}});
   for (size_t s = 1; s <= problem.stages; ++s) {

@@ -13,7 +13,7 @@ struct Block {
   double forward_ms = 0, backward_ms = 0, out_mb = 0, parameters_mb = 0, activation_mb = 0;
 };
 
-// Everything that the cost of a stage depends on, except the stage.
+// All inputs of a stage's cost but the stage itself.
 struct StageCosts {
   std::vector<Block> blocks;
   int64_t batch = 1, outer = 1, micro_batches = 1;
@@ -79,8 +79,8 @@ Json rannc_plan_json(const RanncPlan& plan, int64_t micro_batches, int64_t outer
           {"simulated_ms", synchronous_seconds(plan, micro_batches) + all_reduce_ms}};
 }
 
-// Finds stages by the published program and exactly, for every (stages, micro-batches) of the outer
-// search.
+// Finds stages by the published method and exactly, for every (stages, micro-batches) of the
+// outer search.
 Result<Json> rannc_stages(const JsonTable& in, const Progress& progress) {
   TESSERA_TRY(StageCosts costs, read_costs(in));
   int64_t devices = 1;
@@ -149,8 +149,8 @@ Result<Json> rannc_stages(const JsonTable& in, const Progress& progress) {
   return Json{{"fits", found}, {"best", std::move(best)}, {"solutions", std::move(solutions)}};
 }
 
-// Finds blocks of a graph of components, with the sum of the components' seconds and a constant as
-// oracle.
+// Finds blocks of a graph of components. The oracle is the sum of the components' seconds plus
+// a constant.
 Result<Json> blocks(const JsonTable& in) {
   RanncGraph graph;
   BlockOptions options;

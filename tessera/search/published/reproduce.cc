@@ -133,8 +133,8 @@ class Comparison {
     const double a = expected.get<double>();
     const double difference = std::abs(a - found.get<double>());
     if (!decimals_) return difference <= 1e-9 * std::abs(a);
-    // The expected value was rounded to so many decimals; the slack allows for rounding in the
-    // computed sums.
+    // The expected value is rounded to so many decimals. The factor 1 + 1e-6 allows for rounding in
+    // the computed sums.
     return difference <= 0.5 * std::pow(10.0, -static_cast<double>(*decimals_)) * (1 + 1e-6);
   }
 

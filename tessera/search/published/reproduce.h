@@ -1,14 +1,14 @@
 // Runs published planning algorithms on their published cost models, for `tessera reproduce`. Each
-// system is an algorithm (a pure function of tables, in a header of its own), a reader of instances
-// (<system>_instance.cc) and a row of published_systems(). The format of instances is a contract:
-// docs/reference/reproduce.md.
+// published system has an algorithm (a pure function of tables, in a header of its own), a reader
+// of instances (<system>_instance.cc) and a row of published_systems(). Files with instances have
+// the format of docs/reference/reproduce.md.
 //
 // An instance may state what it expects:
 //   { "source": "docs/strategies/terapipe.md section 5", "decimals": 0, ... keys of the system ...,
 //     "cases": [ { "stages": 1, "expected": { "seconds": 64 } }, ... ] }
 // Each case replaces keys of the instance. Expected values are compared with the answer: objects
-// key by key (the answer may say more), lists item by item, numbers to 1e-9 of their size or, with
-// `decimals` (also of a case), to half a unit of that decimal.
+// key by key (the answer may have more keys), lists item by item, numbers to 1e-9 of their size or,
+// with the key `decimals` (which a case may have, too), to half a unit of that decimal.
 //
 //   const auto result = reproduce("terapipe", text, "slices.json", {});
 //   if (!result->differences.empty()) ...
@@ -24,14 +24,15 @@
 
 namespace tessera::published {
 
-// Called now and then with the current work: "batch 64".
+// Called from time to time with a text on the current work: "batch 64".
 using Progress = std::function<void(std::string_view)>;
 
 struct Reproduction {
-  std::string json;                      // the answers, one line
-  std::string text;                      // the answers for people
-  int64_t checked = 0;                   // number of values that the instance expected
-  std::vector<std::string> differences;  // among these: "cases[2].seconds: expected 64, found 65"
+  std::string json;     // the answers as JSON, in one line
+  std::string text;     // the answers as text for people
+  int64_t checked = 0;  // number of values that were compared with expected ones
+  // One line for each that differs: "cases[2].seconds: expected 64, found 65".
+  std::vector<std::string> differences;
 };
 // Runs a system on an instance. Errors: an unknown system, a wrong instance (file and path of the
 // key).
@@ -51,8 +52,8 @@ struct Claim {
   std::string system, claim;
   // "exactly" | "simulated" | "not"
   std::string reproduced;
-  std::vector<std::string> examples;  // worked examples that show it
-  std::string how;                    // the command or test, or why it cannot be reproduced
+  std::vector<std::string> examples;  // the worked examples that show the claim
+  std::string how;  // the command or test that shows it, or why it cannot be reproduced
 };
 Result<std::vector<Claim>> published_claims();
 

@@ -5,7 +5,8 @@
 namespace tessera::published {
 namespace {
 
-// Returns what a worker receives when `count` workers average `elements` by rings.
+// Returns the elements that a worker receives when `count` workers average `elements` elements on
+// a ring.
 double ring_average(double count, double elements) { return 2 * (count - 1) / count * elements; }
 
 }  // namespace
@@ -24,7 +25,9 @@ double dense_share_for(double saving, double group) { return saving / (1 - 1 / g
 
 SplitTraffic split_traffic(const SplitNet& net, double workers, double group, double batch) {
   SplitTraffic out;
-  const double turns = 2 * (group - 1);  // each element is gathered once and scattered once a turn
+  // Elements that are moved for each element of a layer: each is gathered once and scattered once
+  // a turn.
+  const double turns = 2 * (group - 1);
   double between = 0;
   for (size_t i = 1; i + 1 < net.widths.size(); ++i) between += net.widths[i];
   out.border = batch * turns * net.widths[0];

@@ -1,6 +1,6 @@
-// Computes SplitBrain's costs: replicated convolutions, dense layers sharded within groups of
-// workers (docs/strategies/split-brain.md sections 4 and 6). The formulas are in elements unless a
-// name says otherwise.
+// Computes the costs of SplitBrain, which replicates convolutions and shards dense layers within
+// groups of workers (docs/strategies/split-brain.md sections 4 and 6). Values are in elements
+// unless their names say otherwise.
 #pragma once
 
 #include <cstdint>
@@ -19,21 +19,22 @@ double dense_parameters_of(const std::vector<double>& widths);
 
 // Returns the share of the parameters that a worker of a group of `group` workers does not hold.
 double memory_saving(const SplitNet& net, double group);
-// Returns the share of dense parameters at which that saving is reached.
+// Returns the share of dense parameters that a model must have for this memory_saving().
 double dense_share_for(double saving, double group);
 
-// The traffic that a worker receives in a step of `workers` workers with `batch` samples each.
+// The elements that a worker receives in a step.
 struct SplitTraffic {
   double border = 0;  // gather and scatter of the features ("modulo layer")
-  double shards = 0;  // between dense layers
+  double shards = 0;  // elements that are exchanged between dense layers
   double dense_average = 0, conv_average = 0;
-  double data_parallel_dense = 0;  // if all dense parameters were averaged instead
+  // For comparison: if the dense layers were replicated and averaged.
+  double data_parallel_dense = 0;
   double break_even_batch =
-      0;  // samples from which data parallelism moves less; infinite if group is 1
+      0;  // batch of a worker from which on data parallelism moves less; infinite if group is 1
 };
 SplitTraffic split_traffic(const SplitNet& net, double workers, double group, double batch);
-// Returns the start-up times of a step: group turns of a gather and a scatter for each dense layer,
-// on rings.
+// Returns the sum of latencies in a step. For each dense layer and each of `group` turns there are
+// a gather and a scatter on rings.
 double split_latency_seconds(const SplitNet& net, double group, double latency_seconds);
 
 struct SplitQuestion {
@@ -51,7 +52,8 @@ struct SplitChoice {
 };
 // Returns the choices with every group size that divides the workers.
 std::vector<SplitChoice> split_choices(const SplitQuestion& question);
-// Returns the fastest that fits, of equal ones the smallest group; none if nothing fits.
+// Returns the fastest choice that fits, among equally fast ones the one with the smallest group;
+// nothing if no choice fits.
 std::optional<SplitChoice> best_group(const SplitQuestion& question);
 
 }  // namespace tessera::published

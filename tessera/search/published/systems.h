@@ -1,4 +1,5 @@
-// Declares the instance readers of the systems, which make answers of instances, for reproduce.cc.
+// Declares for reproduce.cc one function for each published system, which reads an instance and
+// returns the answer.
 #pragma once
 
 #include "tessera/search/published/json_table.h"

@@ -10,9 +10,10 @@ namespace tessera::published {
 namespace {
 
 struct Previous {
-  size_t before = 0;  // position, or samples already placed
-  size_t point = 0;   // in the front there
-  size_t last = 0;    // in the front of the sequence that was added; only over the batch
+  size_t before = 0;  // position, or number of samples, before this slice or part
+  size_t point = 0;   // index in the front of that position
+  // Index in the front of the added part's slices; used only when the batch is cut.
+  size_t last = 0;
 };
 using Front = ParetoFront<Previous>;
 
@@ -64,9 +65,9 @@ class Slicer {
  private:
   double total(const Front::Point& point) const { return point.sum + later_ * point.largest; }
 
-  // Makes the fronts of all prefixes of the sequence. A point whose slices, with the fastest rest
-  // of the sequence, take longer than a known slicing belongs to no better one; this does not hold
-  // if the batch is cut as well, where slices of other samples decide on the slowest.
+  // Makes the fronts of all prefixes of the sequence. If the batch is not cut, drops points whose
+  // slices together with the fastest rest of the sequence take longer than a known slicing. If the
+  // batch is cut, such points must stay, because slices of other samples may be the slowest.
   void slice_sequence(size_t samples) {
     const auto n = static_cast<size_t>(problem_.positions);
     std::vector<std::vector<double>> seconds(n,

@@ -1,10 +1,10 @@
-// Finds TeraPipe's slices of a sequence (docs/strategies/terapipe.md sections 3 and 4), jointly
-// with slices of the batch. With equal stages a step takes
+// Finds TeraPipe's slices of a sequence together with slices of the batch
+// (docs/strategies/terapipe.md sections 3 and 4). If all stages are equal, a step takes
 //   repeats * sum of the slices' seconds + (stages - 1) * the slowest slice's.
-// The published program tries every bound on the slowest slice, skips bounds that lie within an
-// epsilon of the last, and solves a dynamic program over positions for each. Here one dynamic
-// program over positions keeps the Pareto fronts of (slowest, sum), so nothing is skipped; a second
-// one cuts the batch.
+// The published program tries bounds on the slowest slice, skips those within an epsilon of the
+// bound before, and solves a dynamic program over positions for each. Here one dynamic program over
+// positions keeps the Pareto fronts of (slowest, sum), so no bound is skipped. A second dynamic
+// program cuts the batch.
 //
 //   SliceProblem problem{8, 4, 1, [](int64_t, int64_t slice, int64_t context) { return ...; }};
 //   best_slices(problem).parts[0].slices;      // {2, 1, 1, 1, 1, 1, 1}
@@ -24,7 +24,8 @@ struct SliceProblem {
   int64_t batch = 1;  // samples
   // Returns the seconds of a stage for `slice` units after `context` units, of `samples` samples.
   std::function<double(int64_t samples, int64_t slice, int64_t context)> seconds;
-  int64_t repeats = 1;  // batches that follow one another through the stages, in equal slices
+  // Number of batches that go through the stages one after the other, with equal slices.
+  int64_t repeats = 1;
 };
 struct SlicePlan {
   double seconds = 0, slowest = 0, sum = 0;
@@ -32,9 +33,9 @@ struct SlicePlan {
     int64_t samples = 1;
     std::vector<int64_t> slices;
   };
-  std::vector<Part> parts;  // slices of the batch, each with its own slices of the sequence
+  std::vector<Part> parts;  // parts of the batch, each with its own slices of the sequence
 };
-// Returns the fastest slices; of equally fast ones those whose slowest slice is the fastest.
+// Returns the fastest slices; among equally fast ones those with the fastest slowest slice.
 SlicePlan best_slices(const SliceProblem& problem);
 
 // Returns the seconds of a step for given slices of the whole batch.

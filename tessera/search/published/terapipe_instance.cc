@@ -12,7 +12,7 @@ namespace tessera::published {
 namespace {
 
 // t(b, l, c) = start(b l) + [c > 0 or always_context] * (a0 + a1 b l + a2 b c + a3 b l c), where
-// start(x) = max(least, per_token x), or measured at x tokens and interpolated between.
+// start(x) = max(least, per_token x) or, if there are measurements, is interpolated between them.
 struct SliceTime {
   double least = 0, per_token = 0;
   std::map<double, double> measured;

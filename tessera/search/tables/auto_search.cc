@@ -21,15 +21,18 @@ namespace {
 using Devices = std::vector<std::vector<const CodedPiece*>>;
 using Edit = Assignment::Edit;
 
-// Constants of annealing: temperatures as shares of the cost, the price of missing memory (if a
-// device needs all of its memory twice, so many times the cost), and the weight of even loads.
+// Constants of annealing. kHot, kCold: first and last temperature as shares of the cost. kShortage:
+// the price of missing memory; if the missing bytes are as many as a device has, the cost is raised
+// by so many times itself. kEvenness: the weight of even loads.
 constexpr double kHot = 0.01, kCold = 1e-4, kShortage = 5, kEvenness = 0.02;
 constexpr int64_t kMostPackingSteps = 200000;
 constexpr std::array<double, 7> kShares = {1.0 / 2, 1.0 / 4, 3.0 / 4, 1.0 / 8,
                                            3.0 / 8, 5.0 / 8, 7.0 / 8};
-constexpr double kHotEdits = 0.15;  // share of the edits that are drawn, where rows may be hot
-constexpr int kHotHalvings = 18;    // the fewest hot rows: the table's rows, halved so often
-constexpr int64_t kRowBlocks = 64;  // blocks of a table; borders between rows lie between blocks
+// Share of drawn edits that concern hot rows, where rows may be hot.
+constexpr double kHotEdits = 0.15;
+constexpr int kHotHalvings = 18;  // the fewest hot rows are the table's rows, halved so often
+// Number of blocks of a table's rows; rows are cut only between blocks.
+constexpr int64_t kRowBlocks = 64;
 
 class Draws {
  public:
@@ -71,7 +74,8 @@ class Cuts {
   bool cuts_columns() const { return columns_; }
   bool cuts_rows() const { return rows_; }
   bool makes_replicas() const { return replicas_; }
-  // Returns two pieces, the first with about `share` of the columns; none if either would be empty.
+  // Cuts the columns of a piece. Returns two pieces, the first with about `share` of the columns;
+  // nothing if a piece would be empty or is not allowed.
   std::optional<std::pair<Piece, Piece>> columns(const Piece& piece, double share) const {
     const int64_t unit = problem_.splits.least_columns;
     const int64_t units = piece.columns / unit;
@@ -84,7 +88,8 @@ class Cuts {
     out.second.columns -= out.first.columns;
     return kinds(out);
   }
-  // Returns the same for rows, in blocks of a 64th of the table.
+  // Cuts the rows of a piece, between blocks of a 64th of the table. Returns two pieces, the first
+  // with about `share` of the rows; nothing if a piece would be empty or is not allowed.
   std::optional<std::pair<Piece, Piece>> rows(const Piece& piece, double share) const {
     const int64_t unit = (table(piece).rows + kRowBlocks - 1) / kRowBlocks;
     const int64_t units = (piece.rows + unit - 1) / unit;
@@ -98,7 +103,8 @@ class Cuts {
     out.second.rows -= out.first.rows;
     return kinds(out);
   }
-  // Joins neighbours of equal height, or of equal width, into one piece.
+  // Joins two pieces into one. Returns nothing if they are no neighbours in the table with equal
+  // rows or equal columns.
   std::optional<Piece> join(const Piece& a, const Piece& b) const {
     if (a.table != b.table || replica(a) || replica(b)) return std::nullopt;
     const Piece& first = std::min(a, b);
@@ -117,7 +123,7 @@ class Cuts {
     if (!may_be(out)) return std::nullopt;
     return out;
   }
-  // Moves the border between two neighbours to another place.
+  // Moves the border between two neighbouring pieces so that the first has about `share` of both.
   std::optional<std::pair<Piece, Piece>> shift(const Piece& a, const Piece& b, double share) const {
     const auto joined = join(a, b);
     if (!joined) return std::nullopt;
@@ -131,16 +137,17 @@ class Cuts {
     if (!may_be(out)) return std::nullopt;
     return out;
   }
-  // Returns whether the cost model is made for such a piece, or may be asked beyond its range.
-  // Whole tables are always allowed.
+  // Returns whether the piece is allowed: the cost model was made for such pieces, or may be used
+  // beyond its range, or the piece is a whole table.
   bool may_be(const Piece& piece) const {
     return piece.kind == Sharding::kTable || problem_.beyond_range ||
            problem_.cost->in_range(table(piece), piece);
   }
   static bool replica(const Piece& piece) { return piece.kind == Sharding::kReplicated; }
 
-  // Returns the first rows of a table, on every device, and the rest of a piece that begins with
-  // them; none if the piece has not all columns, or the rest would be empty.
+  // Makes the first rows of a piece hot. Returns the hot piece, which goes to every device, and the
+  // rest of `piece`. Returns nothing if the piece does not begin with the table's first row, lacks
+  // columns, or would be empty afterwards.
   std::optional<std::pair<Piece, Piece>> hot(const Piece& piece, int64_t rows) const {
     const Table& of = table(piece);
     if (!hot_ || replica(piece) || piece.first_row > 0 || piece.columns < of.dim || rows < 1 ||
@@ -157,7 +164,8 @@ class Cuts {
     return std::pair(first, rest);
   }
   bool is_hot(const Piece& piece) const { return replica(piece) && piece.rows < table(piece).rows; }
-  // Returns a piece that begins behind hot rows, joined with these.
+  // Returns `rest`, the piece that begins right after the hot rows, joined with the hot rows.
+  // Returns nothing if `rest` is not this piece.
   std::optional<Piece> without_hot(const Piece& hot, const Piece& rest) const {
     if (rest.table != hot.table || replica(rest) || rest.first_row != hot.rows ||
         rest.columns < table(rest).dim)
@@ -172,7 +180,7 @@ class Cuts {
 
  private:
   const Table& table(const Piece& piece) const { return problem_.tables[piece.table]; }
-  // Returns the units of the first of two parts.
+  // Returns how many of the units the first of two parts has, at least one and not all.
   static int64_t part(int64_t units, double share) {
     const auto first = std::llround(share * static_cast<double>(units));
     return std::clamp<int64_t>(first, 1, units - 1);
@@ -192,7 +200,7 @@ class Cuts {
   bool columns_, rows_, replicas_, hot_;
 };
 
-// Returns whether placements of whole tables are so few that all of them are tried.
+// Returns whether there are so few placements of whole tables that all are tried.
 bool tries_all(const Problem& problem, const AutoOptions& options) {
   return std::pow(problem.devices, static_cast<double>(problem.tables.size())) <=
          static_cast<double>(options.enumerate);
@@ -209,8 +217,8 @@ class AutoSearch {
         devices_(problem.devices),
         hot_(may_keep_hot(problem)) {}
 
-  // Searches from the seeds and from answers with fewer kinds of splits: the answer is as fast as
-  // each.
+  // Searches from the seeds and from answers with fewer kinds of splits. The answer is at least as
+  // fast as each of these.
   Answer search(const std::vector<const Answer*>& narrower) {
     say("seeds");
     keep_answers(narrower);
@@ -239,7 +247,7 @@ class AutoSearch {
     const int64_t each = options_.budget / std::max(1, options_.restarts);
     for (int restart = 0; restart < options_.restarts && devices_ > 1; ++restart) {
       say(fmt::format("restart {} of {}", restart + 1, options_.restarts));
-      // The last restart starts from the best that was found, at a lower temperature.
+      // The last restart starts from the best placement so far, at a lower temperature.
       const bool last = restart > 0 && restart + 1 == options_.restarts;
       const Devices& from =
           last ? best_ : seeds[ranked[static_cast<size_t>(restart) % ranked.size()].second];
@@ -252,8 +260,7 @@ class AutoSearch {
                        fmt::format("{} restarts", options_.restarts));
   }
 
-  // Searches from an answer, over edits of hot rows too. `start` stays the answer if none is
-  // better.
+  // Searches from an answer with edits of hot rows, too. The answer is at least as fast as `start`.
   Answer search_hot_rows(const Answer& start, const std::vector<const Answer*>& narrower) {
     say("hot rows");
     const Devices from = devices_of(start.placement);
@@ -344,9 +351,10 @@ class AutoSearch {
     return out;
   }
 
-  // Packs whole tables by bytes; if that fails cuts the largest piece, again and again. Cutting
-  // columns costs no exchange, so they go before rows. Where the optimizer keeps a number a row,
-  // cut columns need more memory, so rows are tried alone too.
+  // Packs whole tables by bytes. If that fails, cuts the largest piece in two and packs again,
+  // until packing succeeds. First tries to cut columns before rows, because cut columns add no
+  // exchange. If that fails, starts anew and cuts rows before columns, because cut columns need
+  // more memory if the optimizer keeps one number a row.
   std::optional<Devices> pack_pieces() {
     for (const bool columns_first : {true, false}) {
       std::vector<Piece> pieces = split_columns(problem_.tables, {});
@@ -396,8 +404,8 @@ class AutoSearch {
     return draw < device ? draw : draw + 1;
   }
   static int slowest(const std::vector<DeviceCost>& costs) {
-    // Exchanges often make all devices wait for each other; the computation shows which one is
-    // late.
+    // Compares times without the forward exchange, because in that exchange all devices wait for
+    // the slowest one.
     int at = 0;
     for (size_t i = 1; i < costs.size(); ++i) {
       const auto late = [](const DeviceCost& c) { return c.compute_ms + c.backward_ms; };
@@ -406,7 +414,7 @@ class AutoSearch {
     return at;
   }
 
-  // Draws a random edit; empty where the draw fits no piece.
+  // Draws a random edit. Returns an empty edit if the drawn kind does not apply to the drawn piece.
   Edit draw(const Assignment& state) {
     Edit edit;
     const int device = draws_.uniform() < 0.5
@@ -449,8 +457,8 @@ class AutoSearch {
     return edit;
   }
 
-  // Puts so many first rows of the piece's table on every device, instead of other hot rows if it
-  // has any.
+  // Puts the first `rows` rows of the piece's table on every device. If the piece is itself hot
+  // rows, changes their number.
   Edit keep_hot(const Assignment& state, int device, size_t at, int64_t rows) {
     const Piece& piece = state.on(device)[at]->piece;
     if (cuts_.is_hot(piece)) return change_hot(state, piece, rows);
@@ -462,10 +470,12 @@ class AutoSearch {
     for (int to = 0; to < devices_; ++to) edit.in.emplace_back(to, coder_(two->first));
     return edit;
   }
-  // Changes the number of hot rows; 0: they join the piece behind them.
+  // Changes the number of hot rows of a table. With 0 rows the hot rows are joined with the piece
+  // that follows them.
   Edit change_hot(const Assignment& state, const Piece& hot, int64_t rows) {
     Edit edit;
-    std::optional<std::pair<int, Piece>> whole;  // device, and the piece with the hot rows
+    // Device and piece of the following rows, joined with the hot rows.
+    std::optional<std::pair<int, Piece>> whole;
     for (int from = 0; from < devices_; ++from) {
       const auto& pieces = state.on(from);
       for (size_t at = 0; at < pieces.size(); ++at) {
@@ -498,7 +508,7 @@ class AutoSearch {
   Edit cut(int device, size_t at, const std::pair<Piece, Piece>& two, int other) {
     return {{{device, at}}, {{device, coder_(two.first)}, {other, coder_(two.second)}}};
   }
-  // Returns device and index of the first neighbour of a piece, wherever the neighbour is.
+  // Returns device and index of the first piece, on any device, that can be joined with `piece`.
   std::optional<std::pair<int, size_t>> neighbour(const Assignment& state,
                                                   const Piece& piece) const {
     if (piece.kind == Sharding::kTable) return std::nullopt;
@@ -519,7 +529,7 @@ class AutoSearch {
     const auto joined = cuts_.join(piece, state.on(with->first)[with->second]->piece);
     return {{{device, at}, *with}, {{device, coder_(*joined)}}};
   }
-  // Moves the border to the neighbour; each piece stays where it is.
+  // Moves the border between a piece and its neighbour. Both pieces stay on their devices.
   Edit shift(const Assignment& state, int device, size_t at, double share) {
     const Piece& piece = state.on(device)[at]->piece;
     const auto with = neighbour(state, piece);
@@ -553,8 +563,9 @@ class AutoSearch {
     return edit;
   }
 
-  // Returns the cost, plus a little for uneven computation of devices: of two placements with an
-  // equally slow slowest device, the placement with more room elsewhere is better.
+  // Returns the cost, plus a price for missing memory and a small term for the devices' loads.
+  // Because of this term, among placements with an equally slow slowest device the one with faster
+  // other devices is better.
   double objective(Assignment& state) {
     ++searched_;
     const double ms = state.cost();
@@ -609,8 +620,8 @@ class AutoSearch {
     return false;
   }
 
-  // Tries a half, a quarter, ... of the rows of the piece's table on every device, and none of
-  // them.
+  // Tries to keep none, a half, a quarter, ... of the rows of the piece's table on every device.
+  // Applies the first of these edits that improves the objective and returns true, else false.
   bool improves_hot(Assignment& state, int device, size_t at, double& now) {
     const Piece piece = state.on(device)[at]->piece;
     if (cuts_.is_hot(piece) && improves(state, change_hot(state, piece, 0), now)) return true;
@@ -621,7 +632,8 @@ class AutoSearch {
     return false;
   }
 
-  // Applies the first edit of a piece on `device` that is found to help.
+  // Applies the first edit of a piece on `device` that improves the objective and returns true,
+  // else false.
   bool improve_at(Assignment& state, int device, double& now) {
     for (size_t at = 0; at < state.on(device).size(); ++at) {
       const CodedPiece* piece = state.on(device)[at];
@@ -677,15 +689,15 @@ class AutoSearch {
   bool hot_;
   int64_t searched_ = 0;
   bool exact_ = true;
-  double last_ms_ = 0;  // infinite where memory is short
+  double last_ms_ = 0;  // cost of the last placement; infinite if memory is missing
   int64_t last_overflow_ = 0;
   double best_ms_ = std::numeric_limits<double>::infinity();
   Devices best_, annealed_;
 };
 
-// Finds the answers with each set of kinds of splits within those that the problem allows. The
-// search of a set starts from the answers of its parts and is as fast as these, so one more kind
-// never makes an answer slower. Hot rows come after all others.
+// Finds an answer for each set of kinds of splits that the problem allows. The search with a set
+// also starts from the answers with one kind less, and is at least as fast as these, so one more
+// kind never makes an answer slower. Hot rows are searched last.
 class Kinds {
  public:
   Kinds(const Problem& problem, const AutoOptions& options) : problem_(problem), options_(options) {
@@ -722,7 +734,8 @@ class Kinds {
     problem.splits.hot = (kinds & kHot) != 0;
     const Answer* start = (kinds & kHot) != 0 ? narrower.back() : nullptr;
     AutoOptions own_options = options_;
-    if (kinds != 0) own_options.enumerate = 0;  // all placements of whole tables are tried once
+    // All placements of whole tables are tried only once.
+    if (kinds != 0) own_options.enumerate = 0;
     AutoSearch search(problem, own_options);
     Answer own;
     if (start == nullptr) {

@@ -31,7 +31,8 @@ std::vector<int64_t> bytes_of(const Problem& problem) {
   return out;
 }
 
-// Packs depth first, largest first; devices with equal use are tried once.
+// Packs pieces by a depth-first search, the largest piece first. If several devices have equally
+// many bytes in use, only one of them is tried.
 class Packing {
  public:
   Packing(const std::vector<int64_t>& bytes, int devices, int64_t memory, int64_t most)
@@ -109,7 +110,7 @@ std::vector<int> karmarkar_karp(const std::vector<double>& values, int devices) 
     tuples.push_back(std::move(tuple));
   }
   while (tuples.size() > 1) {
-    // Among equal differences the earlier one is taken.
+    // Among tuples with equal differences the earlier one is taken.
     const auto take = [&] {
       const auto at = std::max_element(
           tuples.begin(), tuples.end(),

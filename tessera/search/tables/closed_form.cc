@@ -73,7 +73,7 @@ double ClosedForm::bound_ms(const Problem& problem) const {
       encode(table, piece, problem.devices, replica);
       least = std::min(least, replica[2]);
     } else if (!problem.splits.rows && !may_keep_hot(problem)) {
-      // Some device holds at least the narrowest piece, which looks up all ids.
+      // Every device with a piece has at least the narrowest piece, which looks up all ids.
       double narrow[3] = {0, 0, 0};
       if (problem.splits.columns) {
         piece.columns = std::min(piece.columns, problem.splits.least_columns);

@@ -70,8 +70,8 @@ Result<std::shared_ptr<const CostModel>> read_torchrec(const JsonTable& in) {
   return std::make_shared<TorchRecEstimator>(c);
 }
 
-// Returns the line and the word, "3: 'NaN'", that a writer of JSON put for a weight that is no
-// number and that no reader takes; "" if there is none.
+// Returns the line and the word, "3: 'NaN'", where the JSON text has a word such as NaN in place of
+// a number, which parsers refuse; "" if there is none.
 std::string not_a_number(std::string_view json) {
   bool inside_text = false;
   int line = 1;

@@ -1,7 +1,7 @@
-// The interface of models that price pieces of tables on devices; planners know nothing else of
-// them. A model codes a piece as a vector. The computation of a device is a function of the sum of
-// its pieces' vectors, whatever their order and number (so costs of pieces need not add up); the
-// exchange is a function of all devices' sums and computation times.
+// The interface of models that price pieces of tables on devices. Planners use nothing else of a
+// model. A model encodes each piece as a vector. The computing time of a device is a function of
+// the sum of its pieces' vectors, so costs of pieces need not add up. The exchange times are
+// functions of the sums and computing times of all devices.
 //
 //   cost of a plan = max over devices of (compute + backward exchange + forward exchange), ms
 //
@@ -25,8 +25,8 @@ struct Problem;
 
 struct DeviceCost {
   double compute_ms = 0;   // forward, backward and update of all pieces
-  double backward_ms = 0;  // gradients of pooled vectors on their way to the tables
-  double forward_ms = 0;   // pooled vectors on their way to the samples, waiting included
+  double backward_ms = 0;  // exchange of the gradients of pooled vectors, to the tables
+  double forward_ms = 0;   // exchange of pooled vectors, to the samples, including waits
   double total() const { return compute_ms + backward_ms + forward_ms; }
 };
 
@@ -38,31 +38,30 @@ class CostModel {
   virtual ~CostModel() = default;
 
   virtual std::string name() const = 0;
-  // Checks that the model knows so many devices; an error says which numbers it knows.
+  // Checks that the model can price so many devices. The error says which numbers it can price.
   virtual Status check(int devices) const;
   // Returns whether the model can price pieces of this kind.
   virtual bool prices(Sharding kind) const = 0;
 
-  // Returns whether the model was made for such a piece; its costs of other pieces are a guess.
+  // Returns whether the model was made for such a piece. Costs of other pieces are extrapolated.
   virtual bool in_range(const Table& table, const Piece& piece) const;
-  // Returns the fewest and most columns of a device for which the model was made; none if not
-  // known.
+  // Returns the fewest and the most columns of a device for which the model was made; nothing if
+  // these are not known.
   virtual std::optional<std::pair<double, double>> range_of_columns() const;
 
-  virtual size_t width() const = 0;  // numbers of a code
+  virtual size_t width() const = 0;  // length of a piece's vector
   virtual void encode(const Table& table, const Piece& piece, int devices,
                       std::span<double> code) const = 0;
-  // Returns the computing time of a device. A device without pieces computes nothing and is not
-  // asked about.
+  // Returns the computing time of a device with at least one piece.
   virtual double compute_ms(std::span<const double> sum) const = 0;
-  // Sets both exchange times. `sums` has width() numbers a device, zeros for an empty device;
-  // `costs` comes with compute_ms.
+  // Sets backward_ms and forward_ms of each device. `sums`: width() numbers for each device, zeros
+  // for a device without pieces. compute_ms is set.
   virtual void communicate(std::span<const double> sums, std::span<DeviceCost> costs) const = 0;
 
-  // Returns the bytes that a piece takes of its device's memory beside resting_bytes.
+  // Returns the bytes that a piece needs on its device in addition to device_bytes().
   virtual int64_t working_bytes(const Table& table, const Piece& piece, int devices) const;
-  // Returns the bytes of parameters and state on the device; less than resting_bytes for kernels
-  // whose rows lie elsewhere.
+  // Returns the bytes of a piece's parameters and state on the device. They are fewer than
+  // resting_bytes() for kernels that keep rows in other memory.
   virtual int64_t device_bytes(const Table& table, const Piece& piece, Optimizer optimizer) const;
 
   // Returns a time that no placement with the problem's splits can beat. 0 is always valid.

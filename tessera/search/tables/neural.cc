@@ -73,7 +73,7 @@ Result<Layer> read_layer(const JsonTable& in, size_t inputs) {
   return layer;
 }
 
-// Reads a network. `outputs`: how many the last layer must have, 0: any number.
+// Reads a network. `outputs`: number of outputs that the last layer must have; 0: any number.
 Result<Network> read_network(const JsonTable& in, const std::string& key, size_t inputs,
                              size_t outputs) {
   TESSERA_TRY(const auto layers, in.tables(key));
@@ -151,7 +151,7 @@ void run_network(const Network& network, bool relu_last, std::vector<float>& x,
     float* out = scratch.data();
     for (size_t i = 0; i < layer.inputs; ++i) {
       const float value = x[i];
-      if (value == 0) continue;  // after a ReLU many are
+      if (value == 0) continue;  // many values are 0 after a ReLU
       const float* row = &layer.weights[i * layer.outputs];
       for (size_t j = 0; j < layer.outputs; ++j) out[j] += value * row[j];
     }
@@ -245,7 +245,8 @@ double NeuralCostModel::compute_ms(std::span<const double> sum) const {
 void NeuralCostModel::communicate(std::span<const double> sums, std::span<DeviceCost> costs) const {
   const size_t devices = costs.size();
   const auto known = costs_.exchanges.find(static_cast<int>(devices));
-  if (known == costs_.exchanges.end()) return;  // one device: check() refuses other numbers
+  // Only for one device; check() refuses all other unknown numbers.
+  if (known == costs_.exchanges.end()) return;
   thread_local std::vector<float> x, scratch;
   const auto columns = [&](size_t device) {
     return static_cast<float>(sums[device * width() + encoded_]);

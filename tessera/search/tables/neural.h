@@ -1,7 +1,7 @@
 // Prices tables by cost networks as published for table placement
-// (docs/strategies/planning-tables.md section 8): one for the computation of a device, and for each
-// number of devices two for the exchanges. They are read from JSON; the format is specified in
-// docs/reference/tables.md.
+// (docs/strategies/planning-tables.md section 8): one network for the computation of a device, and
+// for each number of devices two networks for the exchanges. The networks are read from JSON
+// (format: docs/reference/tables.md).
 //
 //   computation: features of a piece, standardised -> encoder (ReLU) -> sum over the device's pieces
 //                -> head (ReLU between layers) -> ms
@@ -29,25 +29,26 @@ struct Layer {
 };
 using Network = std::vector<Layer>;
 
-// Runs layers with ReLU between them; `relu_last`: behind the last one too. Both buffers are
-// scratch.
+// Runs the layers on `x` with ReLU between them, and leaves the result in `x`. `relu_last`: apply
+// ReLU after the last layer, too. `scratch`: any buffer.
 void run_network(const Network& network, bool relu_last, std::vector<float>& x,
                  std::vector<float>& scratch);
 
 struct NeuralCosts {
   std::string name = "neural";
   double batch = 65536;
-  std::vector<std::string> features;  // of a piece, in the order of the encoder's inputs
+  // Names of a piece's features, in the order of the encoder's inputs.
+  std::vector<std::string> features;
   std::vector<double> mean, deviation;
   Network encoder, head;
   struct Exchange {
     Network backward, forward;
   };
   std::map<int, Exchange> exchanges;  // by number of devices
-  // The rate for replicated tables; without it these are not priced.
+  // The rate of an all-reduce, for replicated tables; unset: these cannot be priced.
   std::optional<double> all_reduce_bytes_per_ms;
-  // The ranges on which the networks were trained: least and most of features of a piece, by their
-  // positions in `features`, and of the columns of a device.
+  // The ranges on which the networks were trained, as least and most value: of a piece's features,
+  // by position in `features`, and of the columns of a device.
   std::map<size_t, std::pair<double, double>> trained;
   std::optional<std::pair<double, double>> trained_columns;
 };

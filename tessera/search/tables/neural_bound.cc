@@ -29,10 +29,10 @@ struct Widths {
   }
 };
 
-// A lower bound of the head that is convex: ramps, and a linear function.
+// A convex lower bound of the head: a sum of ramps and a linear function.
 class ConvexHead {
  public:
-  // Makes the bound. Each coordinate of a sum lies between 0 and that of `most`.
+  // Makes the bound. It holds for sums whose coordinates are between 0 and those of `most`.
   ConvexHead(const Network& head, const Vector& most) : hidden_(head[0]), slope_(most.size(), 0.0) {
     const Layer& last = head[1];
     constant_ = last.bias[0];

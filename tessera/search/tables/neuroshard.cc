@@ -94,7 +94,8 @@ class Inner {
   int64_t searched_ = 0;
 };
 
-// Adds the `most` largest pieces by `value`; of equal ones the first.
+// Adds the indices of the `most` pieces with the largest `value` to `out`; of equal pieces
+// the first.
 template <class Value>
 void add_largest(const std::vector<Piece>& pieces, size_t most, const Value& value,
                  std::set<size_t>& out) {
@@ -154,7 +155,7 @@ Answer neuroshard(const Problem& problem, const NeuroshardOptions& options) {
       add_largest(
           pieces, most, [&](const Piece& p) { return inner.coder()(p)->single_ms; }, candidates);
       for (const size_t i : candidates) {
-        // Halves are multiples of the least width (4 as published).
+        // Splits only pieces whose halves are multiples of the least width (4 as published).
         if (pieces[i].columns % (2 * problem.splits.least_columns) != 0) continue;
         std::vector<size_t> steps = node.steps;
         steps.push_back(i);

@@ -1,6 +1,6 @@
 // Runs NeuroShard's search with any cost model (docs/strategies/planning-tables.md section 10): a
-// beam search over column splits around a greedy placement that is repeated for a grid of limits on
-// the columns of a device.
+// beam search over column splits. Each set of splits is priced by a greedy placement, which is
+// repeated for a grid of limits on the columns of a device.
 //
 //   const Answer answer = neuroshard(problem, {});
 #pragma once
@@ -12,14 +12,17 @@
 namespace tessera::tables {
 
 struct NeuroshardOptions {
-  int beam = 3;         // K: lists of splits kept
-  int candidates = 10;  // N: tables by memory, and as many by computation, tried in each turn
-  int depth = 10;       // L: splits at most
-  int grid = 11;        // M: limits 1.0, 1.05, ... of the mean columns of a device
+  int beam = 3;  // K: lists of splits that are kept in each turn
+  // N: the largest pieces by memory, and as many by computation, that are split in each turn
+  int candidates = 10;
+  int depth = 10;  // L: most splits
+  // M: number of limits, which are 1.0, 1.05, ... times the mean columns of a device
+  int grid = 11;
 };
 
 // Splits the tables of `steps`, one after the other: piece i keeps the first half of its columns, a
-// new last piece gets the second. (64, 32) with {0, 0}: 16, 32, 32, 16.
+// new last piece gets the second. Two tables of 64 and 32 columns with steps {0, 0} become pieces
+// of 16, 32, 32 and 16 columns.
 std::vector<Piece> split_columns(const std::vector<Table>& tables,
                                  const std::vector<size_t>& steps);
 

@@ -28,13 +28,14 @@ bool overlap(const Piece& a, const Piece& b) {
          a.first_column < b.first_column + b.columns && b.first_column < a.first_column + a.columns;
 }
 
-// Checks that the pieces hold each number of the table once, or replicas of the table, or of its
-// first rows, on all devices. Returns the violation.
+// Checks that the pieces of table `at` cover each of its numbers once, where replicas of the table
+// or of its first rows count once and must be on all devices. Returns the violation; "" if there
+// is none.
 std::string coverage(const Problem& problem, size_t at, const Placement& pieces) {
   const Table& table = problem.tables[at];
   std::vector<int> copies(static_cast<size_t>(problem.devices), 0);
   int64_t numbers = 0, replicated = 0;  // rows
-  std::vector<const Piece*> once;       // replicas count as one
+  std::vector<const Piece*> once;       // pieces, of which equal replicas are one
   for (const PlacedPiece& placed : pieces) {
     const Piece& piece = placed.piece;
     if (!inside(table, piece)) return "a piece lies outside of the table";
@@ -258,7 +259,7 @@ double Assignment::cost() {
 }
 
 bool Assignment::has_room(const Edit& edit) const {
-  // Few devices take part in an edit, so each is summed up where it occurs.
+  // Sums up a device's bytes anew for each piece that comes to it, because edits have few pieces.
   for (const auto& [device, piece] : edit.in) {
     int64_t bytes = bytes_[index(device)];
     for (const auto& [from, at] : edit.out) {
@@ -296,7 +297,8 @@ void Assignment::apply(const Edit& edit) {
   for (const auto& [device, at] : edit.out) keep(device);
   for (const auto& [device, piece] : edit.in) keep(device);
   std::vector<std::pair<int, size_t>> out = edit.out;
-  std::sort(out.rbegin(), out.rend());  // indices stay valid from the last to the first
+  // From the last index to the first, so that the others stay valid.
+  std::sort(out.rbegin(), out.rend());
   for (const auto& [device, at] : out) {
     auto& pieces = on_[index(device)];
     bytes_[index(device)] -= pieces[at]->bytes;

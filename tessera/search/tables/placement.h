@@ -1,5 +1,5 @@
-// Defines the questions and answers of the planner of tables. Every planner's placement, brute
-// force and placements by hand are priced by evaluate(), which recomputes everything.
+// Defines the questions and answers of the planners of tables. Every placement, whether of a
+// planner, by brute force or by hand, is priced by evaluate(), which computes everything anew.
 //
 //   Problem problem{.tables = tables, .devices = 4, .memory_bytes = 4LL << 30, .cost = &model};
 //   const Evaluation found = evaluate(problem, placement);
@@ -17,13 +17,13 @@
 
 namespace tessera::tables {
 
-// The pieces that a planner may make. (Published planners have their own rules.)
+// The kinds of pieces that Tessera's planner may make. (Published planners have their own rules.)
 struct Splits {
   bool columns = true;
   bool rows = true;
   bool replicas = true;
-  bool hot = true;            // first rows on every device, for tables of known frequencies
-  int64_t least_columns = 4;  // widths are multiples of it
+  bool hot = true;  // the first rows of tables with known frequencies may be on every device
+  int64_t least_columns = 4;  // widths of cut pieces are multiples of this number
 };
 
 struct Problem {
@@ -33,7 +33,8 @@ struct Problem {
   const CostModel* cost = nullptr;
   Optimizer optimizer = Optimizer::kSgd;
   Splits splits;
-  bool beyond_range = false;  // whether pieces may be made for which the cost model was not made
+  // Whether planners may make pieces for which the cost model was not made.
+  bool beyond_range = false;
 };
 
 struct PlacedPiece {
@@ -44,49 +45,52 @@ struct PlacedPiece {
 using Placement = std::vector<PlacedPiece>;
 
 struct Evaluation {
-  double ms = 0;  // of the slowest device
+  double ms = 0;  // time of the slowest device
   std::vector<DeviceCost> devices;
-  std::vector<int64_t> bytes;           // by device
-  std::vector<std::string> violations;  // one line each: memory, numbers not covered or held twice
+  std::vector<int64_t> bytes;  // by device
+  // One line each, such as missing memory, numbers that no piece covers or that two pieces hold.
+  std::vector<std::string> violations;
   bool fits() const { return violations.empty(); }
 };
 Evaluation evaluate(const Problem& problem, const Placement& placement);
 
-// Returns the number of devices with pieces whose columns are fewer or more than those for which
-// the cost model was made.
+// Returns the number of devices whose columns are fewer or more than those for which the cost model
+// was made. Devices without pieces do not count.
 int devices_beyond_range(const Problem& problem, const Placement& placement);
 
-// Returns whether splits, cost model and tables allow some table to keep hot rows on every device.
+// Returns whether the splits, the cost model and the tables allow hot rows: first rows of a table
+// that are on every device.
 bool may_keep_hot(const Problem& problem);
-// Returns the placement with the shares of ids that the frequencies of rows give its pieces.
+// Returns the placement with each Piece::share set from the frequencies of rows, for tables where
+// these are known.
 Placement with_known_shares(const Problem& problem, Placement placement);
 
 // Puts each table whole on the device that is named for it.
 Placement whole_tables(const Problem& problem, const std::vector<int>& devices);
 
-// The answer of a planner. If `found` is false, `reason` says what the planner needed and had, and
-// whether nothing at all can fit or only this planner found nothing.
+// The answer of a planner. If `found` is false, `reason` says how much memory is needed and
+// available, and whether nothing can fit or only this planner found nothing.
 struct Answer {
   bool found = false;
   std::string reason;
   Placement placement;
   Evaluation evaluation;
   double bound_ms = 0;   // no placement that the problem allows is faster than this
-  int64_t searched = 0;  // placements that were priced
+  int64_t searched = 0;  // number of placements that were priced
   std::string ended;     // why the search ended
 };
-// Evaluates the placement and makes the answer; one that does not fit counts as not found.
+// Evaluates the placement and makes the answer. If the placement does not fit, `found` is false.
 Answer answer_with(const Problem& problem, Placement placement, int64_t searched,
                    std::string ended);
-// Makes an answer whose reason is: tables of so many bytes on devices of so many.
+// Makes an answer that found nothing. Its reason states the bytes of the tables and of the devices.
 Answer not_found(const Problem& problem, int64_t searched, const std::string& ended);
 
-// A piece that is coded once for all placements of a problem.
+// A piece with its vector (cost_model.h), which is computed once for all placements of a problem.
 struct CodedPiece {
   Piece piece;
   int64_t bytes = 0;
-  std::vector<double> code;  // cost_model.h: added to the sum of the piece's device
-  double single_ms = 0;      // of a device with this piece alone
+  std::vector<double> code;  // the piece's vector, which is added to the sum of its device
+  double single_ms = 0;      // computing time of a device that has this piece alone
 };
 class Coder {
  public:
@@ -102,9 +106,9 @@ class Coder {
   std::unique_ptr<Known> known_;
 };
 
-// The pieces on each device while a search changes them. The sums and the computation of a device
-// are computed again when the device changes, communication when the cost is asked for. cost()
-// agrees with evaluate() up to the rounding of sums in another order.
+// The pieces on each device while a search changes them. The sum and the computing time of a device
+// are computed again when its pieces change. Exchange times are computed in cost(). cost() agrees
+// with evaluate() up to the rounding of sums in another order.
 class Assignment {
  public:
   Assignment(const Problem& problem, std::vector<std::vector<const CodedPiece*>> devices);
@@ -114,16 +118,16 @@ class Assignment {
   const std::vector<DeviceCost>& costs() const { return costs_; }
   Placement placement() const;
 
-  // An edit: pieces leave devices and others come. It is tried as a whole and may be undone.
+  // An edit takes pieces from devices and puts pieces on devices, in one step that may be undone.
   struct Edit {
-    std::vector<std::pair<int, size_t>> out;  // device and index of a piece in on(device)
+    std::vector<std::pair<int, size_t>> out;  // pieces to take: device, and index in on(device)
     std::vector<std::pair<int, const CodedPiece*>> in;
   };
   bool has_room(const Edit& edit) const;
-  int64_t overflow_bytes() const;  // beyond the memory of each device
+  int64_t overflow_bytes() const;  // bytes beyond the memory of each device, summed
   void apply(const Edit& edit);
-  void undo();    // the last apply(), once; restores costs() too
-  double cost();  // ms of the slowest device; sets costs()
+  void undo();    // undoes the last apply(), once, and restores costs()
+  double cost();  // returns the ms of the slowest device, and sets costs()
 
  private:
   static size_t index(int device) { return static_cast<size_t>(device); }

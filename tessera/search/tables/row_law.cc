@@ -6,10 +6,10 @@
 namespace tessera::tables {
 namespace {
 
-constexpr double kSamplesOfReuse = 65536;  // samples of the batch that the bins count
+constexpr double kSamplesOfReuse = 65536;  // samples of the batch to which the bins refer
 
-// Returns the sum of k^-exponent for k = 1 .. count: the first terms one by one, the others as an
-// area.
+// Returns the sum of k^-exponent for k = 1 .. count. It adds the first terms one by one and takes
+// an integral for the others.
 double zipf_weight(int64_t count, double exponent) {
   constexpr int64_t kTerms = 64;
   double sum = 0;
@@ -22,7 +22,7 @@ double zipf_weight(int64_t count, double exponent) {
   return sum + (std::exp(power * to) - std::exp(power * from)) / power;
 }
 
-// Returns how often a row of the bin occurs: the middle of the bin.
+// Returns how often a row of the bin occurs in a batch, which is taken to be the middle of the bin.
 double occurrences(size_t bin) {
   if (bin == 0) return 1;
   const double most = std::ldexp(1, static_cast<int>(bin));

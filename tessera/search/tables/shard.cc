@@ -72,8 +72,8 @@ const std::vector<TablePlanner>& table_planners() {
 
 namespace {
 
-// Prices an answer by the known frequencies. Published planners take ids to be spread evenly over
-// rows.
+// Prices an answer again with known frequencies of rows, because published planners take ids to be
+// spread evenly over rows.
 Answer priced(const Problem& problem, Answer answer) {
   const bool known = std::any_of(problem.tables.begin(), problem.tables.end(), knows_frequency);
   if (!known || !answer.found) return answer;

@@ -14,19 +14,19 @@
 namespace tessera::tables {
 
 enum class Sharding : uint8_t {
-  kReplicated,    // on every device, whole or the first rows; each looks up its own samples
-  kTable,         // whole on one device
-  kColumns,       // columns cut, each piece placed like a table; every piece sees all ids
-  kRows,          // rows cut over devices; an id is looked up where its row is, sums are partial
-  kTableRows,     // rows cut over the devices of one node
-  kTableColumns,  // columns cut over the devices of one node
-  kGrid,          // columns cut over nodes, rows over the devices of each
+  kReplicated,  // the whole table or its first rows on every device, which looks up its own samples
+  kTable,       // whole on one device
+  kColumns,     // columns are cut; each piece is on some device and looks up all ids
+  kRows,  // rows are cut over devices; the device with its row looks up an id, so sums are partial
+  kTableRows,     // rows are cut over the devices of one node
+  kTableColumns,  // columns are cut over the devices of one node
+  kGrid,          // columns are cut over nodes, and rows over the devices of each node
 };
 std::string_view sharding_name(Sharding kind);  // "table"
 const std::vector<std::string>& sharding_names();
 std::optional<Sharding> parse_sharding(std::string_view name);
 
-// The kernel that looks up rows, and so where rows lie, in TorchRec's words.
+// The kernel that looks up rows, by TorchRec's names. It decides in which memory the rows are.
 enum class Kernel : uint8_t { kFused, kDense, kUvm, kUvmCaching, kKeyValue };
 std::string_view kernel_name(Kernel kernel);  // "fused"
 const std::vector<std::string>& kernel_names();
@@ -36,23 +36,23 @@ const std::vector<std::string>& optimizer_names();
 std::optional<Optimizer> parse_optimizer(std::string_view name);
 
 // A box of a table on one device. The pieces of a table cover each of its numbers once, except that
-// a replicated piece is there once on each device: the whole table, or its first rows (hot rows).
+// a replicated piece (the whole table, or its first rows, called hot rows) is on each device.
 struct Piece {
   size_t table = 0;
   Sharding kind = Sharding::kTable;
   Kernel kernel = Kernel::kFused;
   int64_t first_row = 0, rows = 0;
   int64_t first_column = 0, columns = 0;
-  // The share of the table's ids that this piece looks up: 1 for a whole table or columns, 1/k for
-  // one of k replicas, and for rows the share by their frequency (row_law.h; spread evenly if it is
-  // not known).
+  // The share of the table's ids that this piece looks up: 1 for a whole table or for columns, 1/k
+  // for one of k replicas. For rows it follows from their frequency (row_law.h) or, if that is not
+  // known, is their share of all rows.
   double share = 1;
 
   static Piece whole(size_t table, const Table& of);
   auto operator<=>(const Piece&) const = default;
 };
 
-// Returns the bytes of parameters and optimizer state at rest.
+// Returns the bytes of a piece's parameters and optimizer state at rest.
 int64_t resting_bytes(const Table& table, const Piece& piece, Optimizer optimizer);
 
 }  // namespace tessera::tables

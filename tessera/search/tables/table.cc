@@ -21,7 +21,7 @@ constexpr int64_t kMostRows = int64_t{1} << 40;
 constexpr int64_t kMostDim = int64_t{1} << 16;
 constexpr double kMostIds = 1e9;
 
-// Reads a cell; each reader fails with what it expected.
+// Reads a cell into a table. The error is the text of what was expected.
 using Cell = std::function<Status(Table&, const std::string&)>;
 
 Cell whole(int64_t Table::*member, int64_t least, int64_t most) {
@@ -57,7 +57,7 @@ Cell flag(bool Table::*member) {
   };
 }
 
-// Returns a reader of words with blanks between them.
+// Returns a reader of words that are separated by blanks; `known` lists the allowed words.
 Cell words(std::vector<std::string> Table::*member, const std::vector<std::string>& known) {
   return [=](Table& table, const std::string& text) -> Status {
     for (const std::string& word : split_text(text, ' ')) {
@@ -81,7 +81,8 @@ const std::vector<Column>& columns() {
   static const std::vector<Column> all = [] {
     std::vector<Column> out;
     out.push_back({"name", true, [](Table& table, const std::string& text) -> Status {
-                     // Names stand in messages and tables of the terminal as they are.
+                     // Names are printed in messages and tables without further checks, so control
+                     // characters are refused.
                      if (text.empty() || text.size() > 200 || one_line(text) != text) {
                        return invalid_input("a name of 1 to 200 printable characters");
                      }
@@ -278,8 +279,8 @@ Result<std::vector<Table>> generate_tables(std::string_view spec) {
       return invalid_input(fmt::format("{}: {}: expected {}, found '{}'", spec, key, what, value));
     };
     if (key == "most_bytes") {
-      // The limit is at least what ten tables of the smallest dim take, or no draw would ever be
-      // kept.
+      // The limit is at least the bytes of ten tables of the smallest dim, because below that every
+      // task would be drawn again for ever.
       constexpr double kLeast = 4e9;
       const auto bytes = parse_quantity(value, Quantity::kBytes);
       if (!bytes || !(*bytes >= kLeast && *bytes <= 1e15)) {
@@ -306,7 +307,7 @@ Result<std::vector<Table>> generate_tables(std::string_view spec) {
                                        nearest(key, {"seed", "max_dim", "tables", "most_bytes"})));
     }
   }
-  // The mean of what is drawn must stay below the limit, or drawing would take for ever.
+  // Refuses limits below half of the mean bytes of a task, because drawing would take too long.
   const double mean_dim = static_cast<double>(options.max_dim) / 2;
   if (static_cast<double>(options.least_tables) * 4.107e6 * 4 * mean_dim / 2 >
       static_cast<double>(options.most_bytes)) {

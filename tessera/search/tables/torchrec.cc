@@ -41,8 +41,9 @@ int64_t TorchRecEstimator::devices_a_node(int devices) const {
   return std::min<int64_t>(c_.devices_a_node, devices);
 }
 
-// Returns the times by the sheet's formulas, with its letters: W devices, L of a node, N_in ids and
-// N_out vectors of a device's batch, D columns, s bytes of a number.
+// Returns the times by the formulas of docs/theory/zionex-dlrm.md section 6 and with their letters:
+// W devices, L devices of a node, N_in ids and N_out vectors of a device's batch, D columns, s
+// bytes of a number.
 TorchRecMs TorchRecEstimator::perf(const Table& table, const Piece& piece, int devices) const {
   const double W = devices;
   const auto L = static_cast<double>(devices_a_node(devices));
@@ -56,7 +57,7 @@ TorchRecMs TorchRecEstimator::perf(const Table& table, const Piece& piece, int d
   const double misses_ms = table.misses * D * s / c_.host_bytes_per_ms;
   TorchRecMs ms;
   if (piece.kind == Sharding::kReplicated) {
-    // Hot rows are read for the ids of them that the device's own samples have.
+    // Hot rows are looked up only for those ids of the device's own samples that name hot rows.
     const double N_in = piece.rows < table.rows ? ids * piece.share * W : ids;
     const double in = std::ceil(N_in * c_.id_bytes * weighted);
     ms.forward_compute = (in + N_in * D * s + N_out * D * s) / rate;
@@ -178,7 +179,8 @@ double TorchRecEstimator::bound_ms(const Problem& problem) const {
   for (size_t i = 0; i < problem.tables.size(); ++i) {
     const Table& table = problem.tables[i];
     Piece piece = Piece::whole(i, table);
-    // Columns look up as often and are penalised at least as much, so they never cost less in all.
+    // Cut columns are left out: every piece looks up all ids and has at least the whole table's
+    // penalty, so the pieces together never cost less.
     double least = perf(table, piece, problem.devices).total();
     const bool rows = problem.splits.rows || may_keep_hot(problem);
     if (!problem.splits.columns && !rows && !problem.splits.replicas) {

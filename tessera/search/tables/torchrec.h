@@ -5,7 +5,7 @@
 //   const TorchRecMs ms = estimator.perf(table, piece, 2);
 //   ms.total();                                      // 3.9104e-4 of 100 x 10, batch 512, table-wise
 //
-// As a cost model its costs add up: a device takes the sum of its pieces' totals, whatever other
+// Used as a cost model, the cost of a device is the sum of the totals of its pieces, whatever other
 // devices do.
 #pragma once
 
@@ -20,8 +20,8 @@ namespace tessera::tables {
 enum class TorchRecPipeline : uint8_t { kNone, kSparseDist, kPrefetch };
 
 struct TorchRecConstants {
-  double batch = 512;          // samples of a device
-  int64_t devices_a_node = 8;  // fewer if there are fewer devices in all
+  double batch = 512;          // samples of each device
+  int64_t devices_a_node = 8;  // devices of a node; at most the number of all devices
   double hbm_bytes_per_ms = 897.0 * (int64_t{1} << 30) / 1000;
   double ddr_bytes_per_ms = 51.0 * (int64_t{1} << 30) / 1000;
   double host_bytes_per_ms = 32.0 * (int64_t{1} << 30) / 1000;  // PCIe
@@ -29,22 +29,23 @@ struct TorchRecConstants {
   double between_bytes_per_ms = 12.5 * (int64_t{1} << 30) / 1000;
   double caching_ratio = 0.2;
   double backward_multiplier = 2;
-  double narrow_penalty = 1.75;  // fewer than 64 columns
-  double medium_penalty = 1.15;  // 64 to 127
+  double narrow_penalty = 1.75;  // factor for fewer than 64 columns
+  double medium_penalty = 1.15;  // factor for 64 to 127 columns
   double weighted_multiplier = 1.1;
   double batched_copy_multiplier = 2.455;
-  double replicated_multiplier = 9.22;  // element-wise work of a dense update
+  double replicated_multiplier = 9.22;  // factor for the element-wise work of a dense update
   double id_bytes = 8;
-  double forward_bytes = 4;   // of a number in the forward exchange
-  double backward_bytes = 4;  // of the gradient of a number
-  bool cpu = false;           // the fused kernel reads DDR
+  double forward_bytes = 4;   // bytes of a number in the forward exchange
+  double backward_bytes = 4;  // bytes of a number in the backward exchange
+  bool cpu = false;           // whether the fused kernel reads DDR
   TorchRecPipeline pipeline = TorchRecPipeline::kNone;
   double prefetch_passes = 1;
-  // Storage. Each device keeps free a share, 6 times the dense parameters, and the ids of a batch.
-  int64_t ddr_bytes = int64_t{128} << 30;  // of a device's host
+  // Storage. Each device keeps memory free: a share of it, 6 times the dense parameters, and the
+  // ids of a batch.
+  int64_t ddr_bytes = int64_t{128} << 30;  // host memory of a device
   double reserved_share = 0;
   double dense_parameter_bytes = 0;
-  int64_t least_columns = 128;  // of a column-wise piece
+  int64_t least_columns = 128;  // least width of a column-wise piece
 };
 
 struct TorchRecMs {
@@ -65,10 +66,11 @@ class TorchRecEstimator final : public CostModel {
   const TorchRecConstants& constants() const { return c_; }
 
   TorchRecMs perf(const Table& table, const Piece& piece, int devices) const;
-  // Returns the bytes of parameters, optimizer state, cache, ids and vectors of a piece.
+  // Returns the bytes that a piece needs for parameters, optimizer state, cache, ids and vectors.
   TorchRecBytes storage(const Table& table, const Piece& piece, int devices,
                         Optimizer optimizer) const;
-  // Returns what dense parameters and ids leave of `memory_bytes` of a device.
+  // Returns the bytes that remain of a device's `memory_bytes` for tables, after the reserved
+  // share, dense parameters and ids.
   int64_t budget(const std::vector<Table>& tables, int64_t memory_bytes) const;
   int64_t devices_a_node(int devices) const;
 
@@ -81,7 +83,8 @@ class TorchRecEstimator final : public CostModel {
   void communicate(std::span<const double> sums, std::span<DeviceCost> costs) const override;
   int64_t working_bytes(const Table& table, const Piece& piece, int devices) const override;
   int64_t device_bytes(const Table& table, const Piece& piece, Optimizer optimizer) const override;
-  // Returns the cost if each table is shared in its cheapest way and all cost is spread evenly.
+  // Returns the cost if each table is sharded in its cheapest way and all cost is spread evenly
+  // over the devices.
   double bound_ms(const Problem& problem) const override;
 
  private:

@@ -17,7 +17,8 @@ bool allowed(const std::vector<std::string>& names, std::string_view name) {
   return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// Returns blocks of `size`; the last one may be smaller, or absent.
+// Cuts `total` rows or columns into blocks of `size` and returns first index and length of each.
+// The last block may be smaller.
 std::vector<std::pair<int64_t, int64_t>> blocks(int64_t total, int64_t size) {
   std::vector<std::pair<int64_t, int64_t>> out;
   for (int64_t first = 0; first < total; first += size) {
@@ -77,7 +78,7 @@ class TorchrecDevices {
 
   size_t count() const { return ms_.size(); }
   size_t nodes() const { return (count() + a_node_ - 1) / a_node_; }
-  // Returns the devices of a node, or all of them, those with the least time first.
+  // Returns the devices first .. last - 1, those with the least time first.
   std::vector<size_t> order(size_t first, size_t last) const {
     std::vector<size_t> out(last - first);
     std::iota(out.begin(), out.end(), first);
@@ -112,8 +113,8 @@ class TorchrecDevices {
     }
     return false;
   }
-  // Puts pieces `first` to `last` on one node: blocks of rows one a device, columns where there is
-  // room.
+  // Puts pieces `first` to `last` of the option on one node: blocks of rows on one device each,
+  // columns on devices where they fit.
   bool put_on_node(const TorchRecOption& option, size_t first, size_t last) {
     for (const size_t node : nodes_by_ms()) {
       TorchrecDevices copy = *this;
@@ -200,7 +201,7 @@ Options enumerate_options(const Problem& problem, const TorchRecEstimator& estim
       if (!problem.cost->prices(kind)) continue;
       for (size_t n = 0; n < kernel_names().size(); ++n) {
         const auto kernel = static_cast<Kernel>(n);
-        // A replicated table is a dense parameter like others, and no other kind has that kernel.
+        // The dense kernel is for replicated tables only, because these are dense parameters.
         const bool dense = kernel == Kernel::kDense;
         if (!own && kernel != Kernel::kFused) continue;
         if (own && dense != (kind == Sharding::kReplicated)) continue;
@@ -252,7 +253,8 @@ std::vector<Proposal> propose_grid(const Options& options) {
 }
 
 std::vector<Proposal> propose_greedy(const Options& options, bool by_sum) {
-  // The options of each table from the fastest on, and how far the table has gone down.
+  // The options of each table from the fastest to the slowest, and the position that the proposal
+  // has reached.
   std::vector<Proposal> ranked;
   for (const auto& of_table : options) {
     Proposal order(of_table.size());

@@ -26,8 +26,8 @@ struct TorchRecOption {
   double most_ms = 0, sum_ms = 0;  // over pieces
   TorchRecBytes bytes;             // of all pieces
 };
-// Returns the options by table, in the order of Sharding and Kernel. Kinds that stay in a node are
-// left out where there is only one node; columns are cut where a table has more of them than the
+// Returns the options of each table, in the order of Sharding and Kernel. Kinds within a node are
+// left out if there is only one node. Columns are cut only if a table has more columns than the
 // least width of a piece.
 std::vector<std::vector<TorchRecOption>> enumerate_options(const Problem& problem,
                                                            const TorchRecEstimator& estimator);
@@ -36,11 +36,12 @@ std::vector<std::vector<TorchRecOption>> enumerate_options(const Problem& proble
 using Proposal = std::vector<size_t>;
 using Options = std::vector<std::vector<TorchRecOption>>;
 inline constexpr int64_t kMostGridProposals = 10000;
-// Proposes all combinations; none if there are more than kMostGridProposals.
+// Proposes all combinations of options; none if there are more than kMostGridProposals.
 std::vector<Proposal> propose_grid(const Options& options);
 std::vector<Proposal> propose_greedy(const Options& options, bool by_sum);
 std::vector<Proposal> propose_uniform(const Options& options);
-// Proposes the least sum of times for each of `bins` a device limits on the memory of all devices.
+// Proposes by dynamic programming: for each of (bins * devices) limits on the memory of all devices
+// together, the options with the least sum of times.
 std::vector<Proposal> propose_by_memory(const Options& options, int devices, int64_t memory_bytes,
                                         int64_t bins = 100);
 
@@ -52,13 +53,13 @@ struct Partition {
 };
 Partition partition_greedy(const Options& options, const Proposal& proposal, int devices,
                            int64_t devices_a_node, int64_t hbm_bytes, int64_t ddr_bytes);
-// Partitions with the smallest memory limit, searched in at most 10 tries, that costs at most 2 %
-// of the time.
+// Partitions with the smallest memory limit with which the time is at most 2 % longer. The limit is
+// searched in at most 10 tries.
 Partition partition_balanced(const Options& options, const Proposal& proposal, int devices,
                              int64_t devices_a_node, int64_t hbm_bytes, int64_t ddr_bytes);
 
-// Runs the planner with the constants of the problem's cost model if that is TorchRec's, else with
-// the defaults and the fused kernel alone.
+// Runs the planner. If the problem's cost model is TorchRec's, takes its constants, else the
+// default constants and the fused kernel only.
 Answer torchrec_plan(const Problem& problem);
 
 }  // namespace tessera::tables
