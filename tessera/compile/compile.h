@@ -57,7 +57,7 @@ struct Compiled {
   DType compute = DType::kFloat32;  // CompileTexts::precision
   std::unique_ptr<const Lowering> lowering;
 
-  // the lowered graph, with backward and update ops
+  // Returns the lowered graph, with backward and update ops.
   const Graph& graph() const { return lowering->graph(); }
   const ResolvedPlan& plan() const { return lowering->plan(); }
   int ranks() const { return static_cast<int>(plan().ranks); }

@@ -12,7 +12,7 @@ constexpr int64_t kMiB = int64_t{1} << 20;
 constexpr int64_t kRounding = 512;
 constexpr int64_t kSmallRequest = kMiB;      // largest request that the small pool serves
 constexpr int64_t kSmallSegment = 2 * kMiB;  // segment of the small pool
-// segment of the large pool for requests below kOwnSegment
+// Segment of the large pool for requests below kOwnSegment.
 constexpr int64_t kLargeSegment = 20 * kMiB;
 constexpr int64_t kOwnSegment = 10 * kMiB;  // smallest request that gets a segment of its own
 constexpr int64_t kSegmentRounding = 2 * kMiB;
@@ -102,7 +102,7 @@ CachingAllocator::Blocks::iterator CachingAllocator::grow_segment(const PoolKey&
     next_segment_ += kAddressRange;
     ++segments_;
   }
-  // the last block of the segment; used below only if it is free
+  // The last block of the segment; used below only if it is free.
   auto last = blocks_.lower_bound(pool.end);
   if (last != blocks_.begin()) --last;
   const bool joins = last != blocks_.end() && !last->second.used &&

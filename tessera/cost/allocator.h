@@ -58,14 +58,14 @@ class CachingAllocator {
     int64_t segment = 0;  // address of the segment of the block
     bool used = false;
   };
-  using Blocks = std::map<int64_t, Block>;  // by address
+  using Blocks = std::map<int64_t, Block>;  // by address of the block
   struct Pool {
     std::set<std::pair<int64_t, int64_t>> free;  // (size, address) of each free block
     int64_t begin = -1, end = -1;  // expandable: addresses of the segment; -1: none yet
   };
 
   Blocks::iterator find_free(const PoolKey& key, int64_t size);
-  // end() if the capacity is too small
+  // Returns end() if the capacity is too small.
   Blocks::iterator add_segment(const PoolKey& key, int64_t size);
   Blocks::iterator grow_segment(const PoolKey& key, int64_t size);
   bool reserve(int64_t bytes);

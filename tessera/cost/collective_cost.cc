@@ -21,7 +21,7 @@ constexpr double kTunerNicSeconds = 12e-6;
 constexpr double kTunerError = .25, kRuleError = .3;
 constexpr int64_t kMeasuredDevices = 8;  // devices of a node on which all-to-alls were measured
 constexpr double kDiskRate = 1e9;        // bytes/s of the disk of a node whose description has none
-// least members for reduction in the switch; fewer use a ring (H200: 4)
+// Least members for reduction in the switch; fewer use a ring (H200: 4).
 constexpr int64_t kSwitchSumMembers = 5;
 
 struct Machine {
@@ -140,8 +140,9 @@ double network_floor(const TunerGroup& group, double bytes) {
   return collective_volume(group.kind, group.nodes, bytes) / rate;
 }
 
-// Returns the quickest legal pair of algorithm and protocol. The time of rings over nodes contains
-// the additional time that was measured (kRingNodeSeconds, ring_ramp).
+// Returns the quickest legal pair of algorithm and protocol. Its time contains what was measured in
+// addition to the tuner's constants: kRingNodeSeconds for rings over nodes, ring_ramp for rings and
+// kNvlsTree over nodes.
 std::optional<TunerChoice> tuned(const TunerGroup& group, int64_t bytes) {
   std::optional<TunerChoice> best;
   const auto size = static_cast<double>(bytes);
@@ -387,7 +388,7 @@ GroupPlacement place_group(const Cluster& cluster, const std::vector<int64_t>& d
   out.groups_a_node = groups_a_node;
   NodeMembers members;
   SmallVector<int64_t, 4> parts;
-  // sockets with a member: (node, number in the node)
+  // Sockets with a member: (node, number in the node).
   SmallVector<std::array<int64_t, 2>, 8> sockets;
   for (const int64_t device : devices) {
     const Location location = cluster.locate(device);

@@ -31,7 +31,7 @@ struct GroupPlacement {
   // Largest number of nodes of the group under one switch of the tier below `tier`. In a ring such
   // nodes are neighbours, so messages between them do not cross `tier`.
   int64_t nodes_a_switch = 1;
-  // a device of the slowest part of the cluster with members; gives the node type
+  // A device of the slowest part of the cluster with members; gives the node type.
   int64_t device = 0;
   friend auto operator<=>(const GroupPlacement&, const GroupPlacement&) = default;
 };
@@ -79,7 +79,7 @@ class CollectiveCosts {
   // Returns the cost of a message between two devices. `share`: the number of such messages that
   // leave the node at the same time.
   CollectiveCost message(int64_t from, int64_t to, int64_t bytes, int64_t share = 1) const;
-  // Returns the cost of a copy between memory tiers of one device. It goes over the host link. If
+  // Returns the cost of a copy between memory tiers of one device. The copy uses the host link. If
   // `to_disk` or `from_disk`, it also uses the disk of the node, which all its devices share.
   CollectiveCost copy(int64_t device, bool to_disk, bool from_disk, int64_t bytes) const;
 

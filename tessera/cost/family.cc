@@ -344,7 +344,8 @@ Measured interpolate(const Family& family, const std::vector<double>& size) {
     distances.push_back(sum);
     nearest = std::min(nearest, sum);
   }
-  constexpr double kWidth = 0.5;   // in logarithms: a factor of about 1.6 between sizes
+  // distance of log sizes (a factor of 1.6) within which samples count fully
+  constexpr double kWidth = 0.5;
   constexpr double kRidge = 0.05;  // added to the diagonal for the slopes
   const double width = std::max(kWidth * kWidth, nearest);
   std::array<Row, kMost> rows{};

@@ -31,7 +31,7 @@
 namespace tessera {
 
 struct FamilyKey {
-  std::string name;  // without "@ranks"
+  std::string name;  // name of the family without "@ranks"
   std::vector<double> size;
   friend bool operator==(const FamilyKey&, const FamilyKey&) = default;
 };

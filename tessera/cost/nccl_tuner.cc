@@ -37,7 +37,8 @@ constexpr ByGeneration kTreeChannel = {
 constexpr ByGeneration kNvlsTreeChannel = {{{0, 0, 0}, {0, 0, 0}, {0, 57.7, 45.5}, {0, 96, 80}}};
 constexpr std::array<double, 4> kNvlsEfficiency = {0, 0, .85, .74};
 
-// Factors on the rate of a tree's all-reduce by log2(bytes / 64).
+// Factors on the rate of an all-reduce by a tree: one row for each protocol, one column for each
+// value of floor(log2(bytes / 64)).
 constexpr size_t kCorrections = 23;
 constexpr std::array<std::array<double, kCorrections>, 3> kTreeCorrection = {
     {{1, 1, 1, 1, .9, .8, .7, .7, .7, .7, .6, .5, .4, .4, .5, .6, .7, .8, .9, 1, 1, 1, 1},

@@ -58,10 +58,10 @@ struct TunerGroup {
   int64_t nodes = 1;
   int64_t ranks_a_node = 1;
   int64_t channels = 1;
-  TunerGraph ring;  // for rings and trees
+  TunerGraph ring;  // the graph of rings and trees
   TunerGraph nvls;
   Generation generation = Generation::named("hopper");
-  bool nvlink = true;        // inside the node; false: PCIe
+  bool nvlink = true;        // links inside the node are NVLink; false: PCIe
   bool switch_sum = false;   // the node's switch can reduce (NVLS)
   bool network_sum = false;  // the network's switches can reduce (CollNet)
   double network_lag_s = 0;  // latency of a network message minus that in the constants

@@ -78,7 +78,7 @@ void count_bytes(const Program& program, const Op& op, const Compute& compute, O
     work.elements = std::max(work.elements, size.elements);
     const bool adds = output.write == Write::kAdd ||
                       (output.write == Write::kAddExceptFirst && program.micro_batches > 1);
-    // only the rows are touched, which is counted below
+    // Only the rows are touched, which is counted below.
     if (rule == ByteRule::kTableGrad && adds) continue;
     work.bytes_written += size.bytes;
     if (adds) work.bytes_read += size.bytes;

@@ -83,12 +83,12 @@ struct Style {
   // If true, a token that goes to several experts of one other node crosses the network once and is
   // copied to them inside that node.
   bool tokens_once_a_node = false;
-  // factor on compute time while communication inside the node runs
+  // Factor on compute time while communication inside the node runs.
   double compute_slowdown = 1.15;
   double network_slowdown = 1.03;     // factor on compute time while a NIC is busy
-  double collective_slowdown = 1.10;  // factor on the time of a collective while compute runs
+  double collective_slowdown = 1.10;  // factor on transfers in a node while compute runs
   // If true, the gradients of parameters are in buffers that are allocated once and keep the
-  // reduced gradients. If false, they are allocated in each training step.
+  // reduced gradients.
   bool gradient_buffers = false;
   enum class Allocator : uint8_t { kPlanned, kCaching, kExpandable };
   Allocator allocator = Allocator::kPlanned;

@@ -23,7 +23,7 @@ constexpr int64_t kMostDevices = int64_t{1} << 24;
 // A `Digit` is one digit of a device's position in the order. It comes from one factor of the
 // coordinate on an axis.
 struct Digit {
-  size_t axis = 0;     // index into the mesh
+  size_t axis = 0;     // index of the axis in the mesh
   int64_t size = 0;    // 0: the size of the axis over the product of its other factors
   int64_t below = 1;   // product of the later factors of the axis
   int64_t stride = 1;  // by how much a step of this digit changes the position
@@ -122,7 +122,7 @@ Status check_order(const std::vector<int64_t>& devices, int64_t ranks) {
   return {};
 }
 
-// Returns the stages with an order of their own, each stage once.
+// Returns for each stage with a device order of its own the last entry that gives it one.
 std::map<int64_t, const StageEntry*> own_orders(const Plan& plan) {
   std::map<int64_t, const StageEntry*> out;
   for (const StageEntry& entry : plan.stages) {

@@ -29,7 +29,7 @@ namespace tessera {
 
 struct DeviceOrder {
   std::vector<std::string> axes;  // "row:2" or "row"
-  std::vector<int64_t> devices;   // by rank; given instead of axes
+  std::vector<int64_t> devices;   // by rank: its device; given instead of axes
   int line = 0;                   // line of the plan's text; ignored by ==
   bool empty() const { return axes.empty() && devices.empty(); }
   friend bool operator==(const DeviceOrder& a, const DeviceOrder& b) {
@@ -37,7 +37,7 @@ struct DeviceOrder {
   }
 };
 
-// writes the value of the key; the order must not be empty
+// Writes the value of the key; the order must not be empty.
 std::string to_toml(const DeviceOrder& order);
 
 // Returns for each rank of the mesh the device on which it is. The mesh is row-major over the list
@@ -61,8 +61,8 @@ struct Cluster;
 struct AxisOnMachine {
   std::string mesh, axis;      // mesh: "{dp=2, tp=4}"
   int64_t size = 1;            // size of the axis
-  int64_t nodes = 1;           // the largest number of nodes of a group
-  int64_t members_a_node = 1;  // the largest number of members of a group on one node
+  int64_t nodes = 1;           // largest number of nodes over which a group is spread
+  int64_t members_a_node = 1;  // largest number of members of a group on one node
   bool inside() const { return nodes == 1; }
 };
 // Returns the axes of the plan's mesh, if that mesh has all ranks, and the axes of the stages' own

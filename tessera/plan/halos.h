@@ -37,7 +37,7 @@ struct RimCut {
   int64_t size = 0;     // size of the op's dim
   Axes axes;            // axes that cut the dim and the tensors that the op reads along it
   std::vector<WindowRead> grown;  // as DimSplit::grown (plan.h)
-  // windows of which an interior place needs only what the rank holds
+  // Windows of which an interior place needs only what the rank holds.
   std::vector<WindowRead> inside;
   friend bool operator==(const RimCut&, const RimCut&) = default;
 };

@@ -571,8 +571,8 @@ class PathSearch {
     return false;
   }
 
-  // Returns whether each rank already has all that it needs in the layout `wanted`. Asked only if
-  // one of the two layouts has halos, else false.
+  // Returns whether each rank already has all that it needs in the layout `wanted`; false if
+  // neither layout has halos.
   bool has_everywhere(const Layout& layout, const Layout& wanted) const {
     if (layout.windows.empty() && wanted.windows.empty()) return false;
     if (layout == wanted || !layout.complete() || !wanted.complete()) return false;
@@ -623,7 +623,7 @@ class PathSearch {
   std::optional<LeastCost> least_;
   int64_t before_ = 0;  // elements that a rank has in the layout that is expanded
   double reached_ =
-      // length of the shortest path to the target found so far
+      // Length of the shortest path to the target found so far.
       std::numeric_limits<double>::infinity();
   std::map<Layout, Node> best_;
   using Entry = std::pair<double, Layout>;

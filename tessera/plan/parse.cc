@@ -430,7 +430,7 @@ Result<LoopEntry> read_loop(const Reader& reader) {
   if (reader.has("sizes") && entry.sizes.empty()) {
     return reader.error(reader.line_of("sizes"), "'sizes' in [[loop]] is empty");
   }
-  // most elements of a step, so that sums of sizes do not overflow
+  // Most elements of a step, so that sums of sizes do not overflow.
   constexpr int64_t kMostSize = int64_t{1} << 40;
   for (const int64_t size : entry.sizes) {
     if (size <= kMostSize) continue;

@@ -55,8 +55,8 @@ namespace tessera {
 //   aligned  piece t, on every rank
 //   rotated  piece (t + sum of c) mod q; with axes written with a minus (sum of c - t) mod q
 //   nested   t and the piece are written with one digit for each axis, outermost first, and q is
-//            the product of the axes' sizes n. Each digit is (c + t) mod n, with a minus
-//            (c - t) mod n
+//            the product of the axes' sizes n. On each axis, the digit of the piece is
+//            (c + d) mod n, where d is the digit of t; with a minus it is (c - d) mod n
 enum class StepOrder : uint8_t { kAligned, kRotated, kNested };
 enum class Tier : uint8_t { kDevice, kHost, kDisk };
 std::string_view tier_name(Tier tier);
@@ -99,11 +99,11 @@ struct PinEntry {
 struct StageEntry {
   std::string ops;
   int64_t at = 0;
-  // the stage's own mesh; empty: the plan's without the stage axis
+  // The stage's own mesh; empty: the plan's without the stage axis.
   std::vector<std::pair<std::string, int64_t>> mesh;
-  // first device of its own mesh; unset: after those of the stage before
+  // First device of its own mesh; unset: after those of the stage before.
   std::optional<int64_t> devices;
-  DeviceOrder device_order;  // by axes of its own mesh
+  DeviceOrder device_order;  // names axes of its own mesh
   int line = 0;
   friend bool operator==(const StageEntry& a, const StageEntry& b);
 };
@@ -112,15 +112,15 @@ struct StageEntry {
 // slots. Ops that name rows by ids read and change these rows there. A table and its optimizer
 // states have one cache, so a row is moved together with its states.
 struct RowCacheRule {
-  double slots = 0;  // cached rows on each rank that holds rows; below 1: their share of its rows
+  double slots = 0;  // rows in the cache of a rank; below 1: as a share of the rank's rows
   std::string policy = "lookahead";  // decides which row leaves the cache
-  int64_t window = 8;                // coming batches whose ids the policy knows, if it uses them
+  int64_t window = 8;                // number of coming batches whose ids the policy sees
   int64_t counted = 0;               // first batches whose ids are counted before the run
   bool prefetch = true;              // rows of the next batch come while this batch runs
   double zipf = 1.05;  // exponent of Zipf's law, which the simulator assumes for the ids
   friend bool operator==(const RowCacheRule&, const RowCacheRule&) = default;
 };
-const std::vector<std::string>& row_cache_policies();  // the values that `policy` may have
+const std::vector<std::string>& row_cache_policies();  // the values of `policy`
 struct StoreEntry {
   std::string tensors;  // glob over tensor names, or "role:parameter" and so on
   // Axes over which the tensor is sharded at rest, in addition to its default home.
@@ -199,7 +199,7 @@ struct Plan {
   // Bytes of device memory in which a rank keeps copies of tensors that rest on the host or on disk
   // from one use to the next. It keeps the copies whose next use comes soonest.
   int64_t resident_bytes = 0;
-  // how replicas at other stages get a tensor; also "direct", "gather"
+  // How replicas at other stages get a tensor; also "direct", "gather".
   std::string resharding = "auto";
   std::vector<SplitEntry> splits;
   std::vector<PinEntry> pins;  // applied after the splits: the axis of a pin does not cut the op
@@ -210,14 +210,15 @@ struct Plan {
   std::vector<LoopEntry> loops;  // applied in order (shape_forward, prepare.h)
   std::vector<ReorderEntry> reorders;
   std::vector<std::string> expand;  // globs over paths of forward ops that are to be taken apart
-  int micro_batches_line = 0, schedule_line = 0, place_line = 0, expand_line = 0;  // 0: not written
+  // Lines of the keys in the text; 0: the text does not have the key.
+  int micro_batches_line = 0, schedule_line = 0, place_line = 0, expand_line = 0;
   int64_t ranks() const;  // number of ranks of the mesh, or of all meshes of stages together
   // Returns the number of steps of the loop entry that has `stages`; 1 without such an entry. Each
   // step of that loop has stages of its own, so the stages that the entries name exist once for
   // each step. Stage `at` of step s has the number s * named_stages() + at.
   int64_t stage_steps() const;
   int64_t named_stages() const;                          // stages that the entries name; at least 1
-  friend bool operator==(const Plan& a, const Plan& b);  // of all but file and lines
+  friend bool operator==(const Plan& a, const Plan& b);  // compares all but `file` and lines
 };
 Result<Plan> parse_plan(std::string_view toml, std::string_view file = "<plan>");
 std::string to_toml(const Plan& plan);  // canonical text; parses back to an equal plan
@@ -255,7 +256,7 @@ struct DimSplit {
 struct OpPlan {
   StageId stage;
   int stage_entry = -1;
-  std::vector<DimSplit> dims;  // by op dim of the annotation
+  std::vector<DimSplit> dims;  // by dim of the op's annotation
   std::vector<AxisPin> at;     // sorted by axis; the op is computed only at these coordinates
   bool computes_at(const std::vector<int64_t>& coordinates) const;
   bool named() const;  // whether a split or pin entry decides anything about the op
@@ -283,7 +284,7 @@ struct TensorPlan {
   // kept copy and lives only in the reader's block.
   OfPlace<Axes> keep_over;
   int over_entry = -1, tier_entry = -1, recompute_entry = -1, keep_over_entry = -1;
-  std::array<std::optional<Compression>, kEdges> compress;  // by edge
+  std::array<std::optional<Compression>, kEdges> compress;  // by edge; unset: as it is
 };
 struct Stage {
   Mesh mesh;
@@ -304,8 +305,8 @@ enum class WhyWhole : uint8_t {
 };
 struct LeftWhole {
   OpId op;
-  int dim = -1;    // of the op's annotation
-  int entry = -1;  // index into Plan::splits
+  int dim = -1;    // index into the dims of the op's annotation
+  int entry = -1;  // index of the entry in Plan::splits
   WhyWhole why = WhyWhole::kFrozen;
 };
 struct ResolvedPlan {
@@ -329,7 +330,7 @@ struct ResolvedPlan {
   std::vector<TensorId> to_recompute;
 
   PlaceId place_of(StageId stage) const { return stages[stage.index()].place; }
-  std::vector<PlaceId> places_of(int64_t rank) const;  // at least one
+  std::vector<PlaceId> places_of(int64_t rank) const;  // places with this rank; at least one
   size_t row_of(int64_t rank) const;
 };
 // Sets the members `stages`, `places` and `rows` of the plan from the mesh of each stage.

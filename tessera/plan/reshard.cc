@@ -86,7 +86,7 @@ struct Candidate {
   std::vector<Piece> pieces;
   std::vector<Job> jobs;
   reshard_order::Schedule schedule;
-  // by piece: the sending rank; empty: the least loaded rank of the host
+  // By piece: the sending rank; empty: the least loaded rank of the host.
   std::vector<int64_t> devices;
   double seconds = 0;
 };
@@ -270,7 +270,7 @@ class Resharding {
       add_by_receiver(out, first, end, *way);
       first = end;
     }
-    std::map<int64_t, double> load;  // by device
+    std::map<int64_t, double> load;  // by device: what it sends so far
     for (size_t j = 0; j < out.jobs.size(); ++j) {
       const std::vector<int64_t>& devices = plan_.tasks[out.pieces[j].task].senders;
       const int64_t device = *std::min_element(
@@ -307,7 +307,7 @@ class Resharding {
 
   Candidate best() const {
     constexpr size_t kMostPieces = 512;
-    // more pieces are taken only if they save 1 % of the time
+    // More pieces are taken only if they save 1 % of the time.
     constexpr double kWorthCutting = 0.99;
     using enum ReshardOrder;
     std::vector<Candidate> candidates;
@@ -341,7 +341,7 @@ class Resharding {
     plan_.makespan_seconds = chosen.seconds;
     std::vector<double> starts;
     reshard_order::makespan(chosen.jobs, chosen.schedule, hosts(), &starts);
-    std::map<int64_t, double> load;  // by device
+    std::map<int64_t, double> load;  // by device: what it sends so far
     for (size_t i = 0; i < chosen.schedule.size(); ++i) {
       const size_t j = static_cast<size_t>(chosen.schedule[i].job);
       const Piece& piece = chosen.pieces[j];
@@ -483,7 +483,7 @@ class Messages {
 
   const ReshardPlan& plan_;
   std::map<int64_t, int64_t> host_of_;
-  // by task and rank: the boxes that have arrived over the network
+  // By task and rank: the boxes that have arrived over the network.
   std::vector<std::map<int64_t, std::vector<Box>>> arrived_;
   std::vector<ReshardMessage> out_;
   size_t step_ = 0;

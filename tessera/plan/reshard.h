@@ -101,7 +101,7 @@ struct ReshardStep {
   ReshardWay way = ReshardWay::kBroadcast;
   int64_t sender = 0;                         // rank
   std::vector<int64_t> receivers;             // ranks that get the data over the network
-  double start_seconds = 0, end_seconds = 0;  // in the model above
+  double start_seconds = 0, end_seconds = 0;  // times in the model at the top
 };
 struct HostTraffic {
   int64_t host = 0;

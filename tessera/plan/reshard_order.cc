@@ -9,7 +9,7 @@
 namespace tessera::reshard_order {
 namespace {
 
-// relative; sums of the same terms in another order differ by less
+// Relative; sums of the same terms in another order differ by less.
 constexpr double kSlack = 1e-12;
 
 size_t out_card(int host) { return 2 * static_cast<size_t>(host); }
@@ -185,7 +185,7 @@ class Search {
   Schedule best_;
   double shortest_ = 0;
   Schedule path_;
-  // states (jobs done, clocks) that were searched already
+  // States (jobs done, clocks) that were searched already.
   std::set<std::pair<uint32_t, std::vector<double>>> seen_;
 };
 

@@ -47,9 +47,9 @@ struct PipelineShape {
 
   int64_t stages() const { return static_cast<int64_t>(at.size()); }
   bool has_backward(int64_t stage) const;
-  // `after` of the stage, or the stage before it if `after` is empty
+  // Returns `after` of the stage, or the stage before it if `after` is empty.
   std::vector<int64_t> before(int64_t stage) const;
-  std::vector<int64_t> stages_of(int64_t place) const;  // ascending
+  std::vector<int64_t> stages_of(int64_t place) const;  // stages that the place runs, ascending
   bool runs_at(int64_t stage, int64_t place) const;
 };
 

@@ -94,7 +94,7 @@ class RowCheck {
   size_t place_;
   const PipelineShape& shape_;
   std::vector<int64_t> stages_;  // stages of the place
-  std::vector<bool> seen_;       // by index()
+  std::vector<bool> seen_;       // by index(): whether the run was added
   std::set<int64_t> split_;      // stages with W runs
 };
 
@@ -285,11 +285,11 @@ class Execution {
   const Schedule& schedule_;
   const PipelineShape& shape_;
   const UnitCosts* costs_;                               // null: no times are wanted
-  std::vector<std::vector<int64_t>> after_, followers_;  // by stage
+  std::vector<std::vector<int64_t>> after_, followers_;  // by stage: stages before it, after it
   // By kind of block (F, B) and by stage: the other places that need the result and so get
   // a message.
   std::array<std::vector<std::vector<int64_t>>, 2> targets_;
-  std::vector<size_t> next_;       // by place
+  std::vector<size_t> next_;       // by place: number of runs done
   std::vector<PlaceTimes> times_;  // by place
   std::vector<double> links_;      // by from * places + to: the time from which the link is free
   std::vector<Done> done_;         // by index()

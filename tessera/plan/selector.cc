@@ -172,7 +172,7 @@ size_t Glob::first_start(const Token& token, std::string_view text, size_t posit
 bool Glob::matches(const Sequence& sequence, std::string_view text) {
   size_t token = 0;
   size_t position = 0;
-  size_t star = std::string_view::npos;  // token after the last star
+  size_t star = std::string_view::npos;  // index of the token after the last star
   size_t star_position = 0;
   while (true) {
     if (token == sequence.size()) {

@@ -102,7 +102,7 @@ class Loop {
   // `blocks` is 1, because each step must then take an interval of the dim. If the shards are cut
   // over several axes, they must have equal sizes; `even_blocks` is the error otherwise.
   void set_blocks(Unrolling& how) {
-    // sizes of the axes that cut the dim, one vector for each way
+    // Sizes of the axes that cut the dim, one vector for each way.
     std::set<std::vector<int64_t>> cuts;
     for (const Op& op : graph_.ops()) {
       const int d = selected_[op.id.index()] ? op.annotation.find(entry_.dim) : -1;
@@ -169,7 +169,7 @@ class Loop {
   const Plan& plan_;
   const LoopEntry& entry_;
   PathIndex paths_;
-  std::vector<bool> selected_;  // by op
+  std::vector<bool> selected_;  // by op: whether the loop has it
 };
 
 // Returns the forward ops that `pattern` selects and that have an expansion.

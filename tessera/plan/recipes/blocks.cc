@@ -297,7 +297,7 @@ Names loss_ops(const Graph& graph) {
   const Blocked blocks(graph);
   if (blocks.named) return {"loss"};
   Names paths;
-  // by tensor: whether it depends on a result of the loss
+  // By tensor: whether it depends on a result of the loss.
   std::vector<bool> follows(graph.tensors().size());
   for (const Op& op : graph.ops()) {
     if (op.phase != Phase::kForward || blocks.holds(op)) continue;

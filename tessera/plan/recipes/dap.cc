@@ -207,7 +207,7 @@ class Axial {
   const Graph& graph_;
   const int64_t ranks_;
   std::vector<Part> parts_;
-  std::vector<size_t> part_of_;        // by op
+  std::vector<size_t> part_of_;        // by op: index of its part
   std::map<Names, std::string> held_;  // by the axes of an activation: the axis that cuts it so far
   std::vector<int> cuts_;              // by tensor: position of the dim that is cut; -1: none
   std::vector<std::pair<std::string, std::vector<OpId>>> cut_;

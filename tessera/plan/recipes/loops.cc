@@ -1,4 +1,4 @@
-// Recipes with a loop over a group of ops or a whole stage.
+// Recipes whose plans have a time loop over a group of ops or over all ops.
 #include <fmt/format.h>
 
 #include "tessera/base/text.h"
@@ -26,7 +26,7 @@ Result<std::string> slices_text(const std::string& slices, int64_t seq) {
       return invalid_input(fmt::format(
           "expected slices = a number, or sizes like \"24+16+16+8\", found '{}'", slices));
     }
-    // larger sums are errors, so the sum is capped at seq + 1
+    // Larger sums are errors, so the sum is capped at seq + 1.
     sum = *size > seq ? seq + 1 : std::min(sum + *size, seq + 1);
     sizes.push_back(item);
   }

@@ -217,7 +217,7 @@ Status cut_space(PlanText& text, const Graph& graph, const RecipeArguments& argu
                                      kSpace[i], text.size(kSpace[i]), dims.size(),
                                      fmt::join(dims, ", ")));
   }
-  // index of the dim with tiles: the outermost one that is cut, else the outermost
+  // Index of the dim with tiles: the outermost one that is cut, else the outermost.
   size_t tiled = skipped;
   while (tiled < kSpace.size() && !text.has(kSpace[tiled])) ++tiled;
   if (tiled == kSpace.size()) tiled = skipped;

@@ -23,14 +23,14 @@ Products2d all_products(const Graph& graph) {
   Products2d out;
   for (const Op& op : graph.ops()) {
     if (op.phase != Phase::kForward || info_of(op).work != WorkClass::kMatmul) continue;
-    // the op has one operand, which it transposes or renames
+    // The op has one operand, which it transposes or renames.
     if (op.annotation.inputs.size() < 2) continue;
     for (size_t d = 0; d < op.annotation.dims.size(); ++d) {
       const auto dim = static_cast<int>(d);
       const bool summed = op.annotation.reduces(dim, 0);
-      // if it is not summed, a dim of stacked products
+      // If it is not summed, a dim of stacked products.
       const bool shared = op.annotation.inputs[0].contains(dim);
-      // a dim of the first operand alone, or of stacked products
+      // A dim of the first operand alone, or of stacked products.
       if (!op.annotation.inputs[1].contains(dim) || (shared && !summed)) continue;
       const std::string& name = op.annotation.dims[d].name;
       if (summed) {
@@ -80,7 +80,7 @@ Result<PlanText> emit_grid(const RecipeArguments& arguments, const Graph& graph,
   };
   const std::string_view side = arguments.number("cols") > 0 ? "cols" : "q";
   const std::string attention = scope_with(graph, "attn", "heads");
-  // the model is a chain of products without a known structure
+  // The model is a chain of products without a known structure.
   const bool chain = attention.empty() && !Blocked(graph).named;
   if (chain) {
     const Products2d layers = all_products(graph);

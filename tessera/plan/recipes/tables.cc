@@ -58,7 +58,7 @@ const Op* other_reader(const Graph& graph, TensorId table) {
 // cannot be looped over its rows; another op also reads the table.
 Result<std::vector<Spread>> cut_hot_rows(PlanText& text, const Graph& graph, int64_t hot) {
   std::vector<Spread> out;
-  std::map<std::pair<std::string, int64_t>, std::vector<std::string>> loops;  // by dim and its size
+  std::map<std::pair<std::string, int64_t>, std::vector<std::string>> loops;  // by (dim, size)
   for (LookUp& look_up : look_ups_of(graph)) {
     const int64_t rows = graph.tensor(look_up.table).dims[0].size;
     Spread one{look_up, look_up.ops, rows, hot > 0 && rows > hot};
@@ -109,7 +109,7 @@ Result<PlanText> emit_tables(const RecipeArguments& arguments, const Graph& grap
     std::vector<std::string> rests;  // patterns of the look-ups of the spread rows of other tables
     bool has_batch = false;
   };
-  // by the names of the dims (rows, width)
+  // By the names of the dims (rows, width).
   std::map<std::pair<std::string, std::string>, Alike> alike;
   for (const Spread& table : tables) {
     Alike& same = alike[{table.look_up.rows, table.look_up.width}];

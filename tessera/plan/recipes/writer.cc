@@ -216,7 +216,7 @@ std::string PlanText::str() const {
     placed.back().emplace_back("mesh", own);
     if (!first_device.empty()) placed.back().emplace_back("devices", first_device);
   }
-  constexpr size_t kManyStages = 16;  // from this number on, several are written on a line
+  constexpr size_t kManyStages = 16;  // above this number, three stages are written on a line
   const size_t in_a_line = placed.size() > kManyStages ? 3 : 1;
   out += list("split", splits) + list("pin", pins) + list("stage", placed, in_a_line) +
          list("store", stores);
@@ -234,7 +234,7 @@ bool has_dim(const Graph& graph, const std::string& pattern, std::string_view di
 
 namespace {
 
-// Returns one more than the largest <i> of the paths "<scope>.<i>.<...>".
+// Returns one more than the largest <i> in paths "<scope>.<i>.<...>"; 0 if there are none.
 int64_t count_of(const Graph& graph, std::string_view scope) {
   int64_t count = 0;
   const size_t start = scope.size() + 1;

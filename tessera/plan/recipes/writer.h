@@ -26,7 +26,7 @@ struct Rotation {
 // A `PlanText` is a plan under construction. Lists of axes are texts with commas between:
 // "dp,row,time:4". Axes of size 1 are left out of the plan, and so is an entry without an axis.
 struct PlanText {
-  // comments at the top: where the plan differs from the recipe, and why
+  // Comments at the top: where the plan differs from the recipe, and why.
   std::vector<std::string> notes{};
   Axes mesh{};
   int64_t micro_batches = 1;
@@ -94,7 +94,7 @@ struct PlanText {
 int64_t size_of(const Graph& graph, const std::string& pattern, std::string_view dim);
 bool has_dim(const Graph& graph, const std::string& pattern, std::string_view dim);
 int64_t block_count(const Graph& graph);
-// number of passes without gradient, whose ops are "pass.<p>.<...>"
+// Returns the number of passes without gradient, whose ops are "pass.<p>.<...>".
 int64_t pass_count(const Graph& graph);
 
 // Returns the first components of the paths of the forward ops before the first block, and those of
@@ -150,7 +150,7 @@ struct Blocked {
   explicit Blocked(const Graph& the_graph);
   bool holds(const Op& op) const { return block[op.id.index()] >= 0; }
   const Graph& graph;
-  std::vector<int64_t> block;  // by op
+  std::vector<int64_t> block;  // by op: number of its block
   bool named = true;           // blocks are found by paths; false: by repetition
 };
 

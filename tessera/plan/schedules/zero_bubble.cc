@@ -79,7 +79,7 @@ class VShape {
   static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
   struct Place {
     std::vector<BlockRun> row;
-    // by half of the V: number of F and B runs done
+    // By half of the V: number of F and B runs done.
     std::array<int64_t, 2> forwards{}, backwards{};
     std::vector<BlockRun> weights;  // W runs whose B has run
     size_t next_weight = 0;
@@ -157,7 +157,7 @@ class VShape {
   int64_t n_, m_;
   int64_t now_ = 0;
   std::vector<Place> places_;
-  // by index(): the step in which F or B ran; kNever: not yet
+  // By index(): the step in which F or B ran; kNever: not yet.
   std::vector<int64_t> forward_end_, backward_end_;
 };
 
