@@ -74,8 +74,8 @@ inline constexpr size_t kExactTasks = 8;
 
 struct ReshardOptions {
   int64_t bytes_per_element = 4;
-  double bytes_per_second = 1;    // w
-  int64_t chunks = 64;            // K
+  double bytes_per_second = 1;    // rate w of a network card
+  int64_t chunks = 64;            // number K of chunks
   std::optional<ReshardWay> way;  // unset: the fastest way for each task
   ReshardOrder order = ReshardOrder::kBest;
   bool cut_tasks = true;  // whether kBest may cut tasks into pieces

@@ -433,8 +433,8 @@ class Resolver {
     }
   }
 
-  // Checks the dims that stand for uneven shards since a loop over a cut dim was written out. Such
-  // a dim must be whole or be cut over one axis, into one piece for each shard.
+  // Checks dims whose elements are uneven shards, which a loop over a cut dim makes when it is
+  // written out. Such a dim must be whole, or one axis must cut it into one piece for each shard.
   Status check_blocks(const Op& op) const {
     for (const auto* operands : {&op.annotation.inputs, &op.annotation.outputs}) {
       for (const OperandDims& operand : *operands) {

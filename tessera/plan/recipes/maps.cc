@@ -87,7 +87,7 @@ class Channels {
   }
 
   const Graph& graph_;
-  std::vector<Known> of_;  // by tensor
+  std::vector<Known> of_;  // by tensor: what is known
 };
 
 }  // namespace

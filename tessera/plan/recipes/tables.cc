@@ -109,7 +109,7 @@ Result<PlanText> emit_tables(const RecipeArguments& arguments, const Graph& grap
     std::vector<std::string> rests;  // patterns of the look-ups of the spread rows of other tables
     bool has_batch = false;
   };
-  // By the names of the dims (rows, width).
+  // For each pair of names of dims (rows, width): the look-ups of tables with these dims.
   std::map<std::pair<std::string, std::string>, Alike> alike;
   for (const Spread& table : tables) {
     Alike& same = alike[{table.look_up.rows, table.look_up.width}];
